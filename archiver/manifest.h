@@ -1,0 +1,35 @@
+/* archiver/manifest.h - MAR-INF/MANIFEST.json of a model archive.
+ *
+ * TorchServe's keys (createdOn, runtime, model{...}, archiverVersion), plus
+ * ours: "files": {"handler.lua": "sha256:<64 hex>", ...}, verified at load.
+ */
+#ifndef CN_ARCHIVER_MANIFEST_H
+#define CN_ARCHIVER_MANIFEST_H
+
+#include <stdint.h>
+
+#include "core/buf.h"
+#include "core/error.h"
+#include "core/str.h"
+
+struct cn_manifest_file {
+    char *path, *sha256; /* 64 hex digits */
+};
+
+/* Strings are the manifest's own; NULL where the archive has no such key. */
+struct cn_manifest {
+    char *created_on, *runtime, *archiver_version;
+    char *model_name, *model_version, *handler, *serialized_file, *model_file, *requirements_file,
+        *config_file;
+    struct cn_manifest_file *files;
+    uint32_t n_files;
+};
+
+/* `name` stands in messages. CN_E_INVALID_MODEL with the key and why. */
+int cn_manifest_parse(const char *name, struct cn_str json, struct cn_manifest *out,
+                      struct cn_error *err);
+/* Two-space indented JSON, keys in TorchServe's order. */
+void cn_manifest_print(const struct cn_manifest *manifest, struct cn_buf *out);
+void cn_manifest_fini(struct cn_manifest *manifest);
+
+#endif

@@ -1,0 +1,42 @@
+# cn_library(folder DEPS other folders LIBS outside libraries)
+# Takes every .c of the folder but main.c and *_test.c; each *_test.c becomes a
+# cmocka test named folder.file.
+function(cn_library folder)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.c)
+  file(GLOB tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*_test.c)
+  list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/${folder}/main.c ${tests})
+  if(NOT sources)
+    message(FATAL_ERROR "${folder} has no sources")
+  endif()
+  add_library(cn_${folder} STATIC ${sources})
+  target_include_directories(cn_${folder} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+  list(TRANSFORM ARG_DEPS PREPEND cn_)
+  list(TRANSFORM ARG_LIBS PREPEND cn_lib_)
+  target_link_libraries(cn_${folder} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_LIBS} Threads::Threads)
+  foreach(test ${tests})
+    get_filename_component(name ${test} NAME_WE)
+    string(REGEX REPLACE "_test$" "" name ${name})
+    add_executable(test_${folder}_${name} ${test})
+    target_link_libraries(test_${folder}_${name} PRIVATE cn_${folder} ${ARG_LIBS} cn_lib_cmocka)
+    set_target_properties(test_${folder}_${name} PROPERTIES
+      RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    add_test(NAME ${folder}.${name} COMMAND test_${folder}_${name})
+    set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT 120)
+  endforeach()
+endfunction()
+
+# cn_program(name MAIN file DEPS folders): a binary in build/<preset>/bin.
+function(cn_program name)
+  cmake_parse_arguments(ARG "" "MAIN" "DEPS;LIBS" ${ARGN})
+  list(TRANSFORM ARG_DEPS PREPEND cn_)
+  list(TRANSFORM ARG_LIBS PREPEND cn_lib_)
+  add_executable(${name} ${CMAKE_SOURCE_DIR}/${ARG_MAIN})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS})
+  install(TARGETS ${name} RUNTIME DESTINATION bin)
+endfunction()
+
+function(cn_summary)
+  message(STATUS "continuo ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, sanitizers: "
+    "${CN_SANITIZE}, warnings as errors: ${CN_WERROR}, fuzzing: ${CN_FUZZ}")
+endfunction()

@@ -1,0 +1,45 @@
+/* config/model_config.h - one model's settings: defaults, then its YAML, then the register call.
+ *
+ * Keys are TorchServe's where it has one (reference: the model archiver's
+ * --config-file). Every key, its type, range and default stand in model_options.def.
+ */
+#ifndef CN_CONFIG_MODEL_CONFIG_H
+#define CN_CONFIG_MODEL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/yaml.h"
+#include "core/buf.h"
+#include "core/error.h"
+
+enum cn_durability {
+    CN_DURABILITY_NONE = 0,    /* memory of the worker only */
+    CN_DURABILITY_PROCESS = 1, /* survives kill -9 of worker and server, not of the machine */
+    CN_DURABILITY_POWER = 2    /* fsync per batch */
+};
+/* "none" "process" "power"; -1 otherwise. */
+int cn_durability_parse(struct cn_str word);
+const char *cn_durability_word(enum cn_durability durability);
+
+/* One row an option: CN_MODEL_OPTION(field, c_type, kind, yaml_path, default, min, max, help)
+ * kind: UINT, BOOL or DURABILITY. "a.b" is key b in map a. */
+struct cn_model_config {
+#define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
+#include "config/model_options.def"
+#undef CN_MODEL_OPTION
+};
+
+/* Called for each warning: "model-config.yaml:4:1: unknown key minWorker (did you mean minWorkers?)" */
+typedef void (*cn_config_warn_fn)(void *ctx, const char *line);
+
+void cn_model_config_init(struct cn_model_config *config);
+/* Applies a document over `config`. Unknown keys under `handler` and free top-level maps are the
+ * handler's business: only top-level unknown scalars warn. Wrong types and ranges: CN_E_CONFIG with
+ * name:line:column. */
+int cn_model_config_apply(struct cn_model_config *config, const struct cn_yaml_doc *doc,
+                          cn_config_warn_fn warn, void *ctx, struct cn_error *err);
+/* Checks that the fields fit together (maxWorkers >= minWorkers ...). */
+int cn_model_config_check(const struct cn_model_config *config, struct cn_error *err);
+
+#endif

@@ -1,0 +1,55 @@
+/* config/server_config.h - the server's settings: flag, environment, file, default, in that order.
+ *
+ * Every option stands in options.def with its flag, YAML key, environment name
+ * (CONTINUO_ + flag in capitals), default and help; --help, --print-config and
+ * the manual page are made from it.
+ */
+#ifndef CN_CONFIG_SERVER_CONFIG_H
+#define CN_CONFIG_SERVER_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "config/model_config.h"
+#include "core/error.h"
+
+/* "http://127.0.0.1:8080", "http://[::1]:0", "unix:/path". */
+struct cn_address {
+    bool is_unix;
+    bool is_https;
+    char host[256]; /* or the socket's path */
+    uint16_t port;  /* 0: any free one */
+};
+/* CN_E_CONFIG with the text and the allowed forms. default_port is used where none is named. */
+int cn_address_parse(const char *text, uint16_t default_port, struct cn_address *out,
+                     struct cn_error *err);
+
+/* `--models a.mar b=b.mar`: name NULL means "the archive's own". */
+struct cn_model_arg {
+    char *name, *file;
+};
+
+enum cn_config_source { CN_FROM_DEFAULT, CN_FROM_FILE, CN_FROM_ENV, CN_FROM_FLAG };
+
+struct cn_server_config {
+#define CN_OPTION(field, c_type, kind, flag, yaml_key, default_, min, max, arg, help) c_type field;
+#include "config/options.def"
+#undef CN_OPTION
+    struct cn_model_arg *models;
+    uint32_t n_models;
+    enum cn_config_source *sources; /* one per row of options.def, in order */
+    bool print_config, help, version;
+};
+
+/* Reads flags, environment and the file that they name. Strings are the config's own.
+ * Warnings (unknown keys, with nearest known name) go to `warn`. */
+int cn_server_config_load(int argc, char **argv, char **environment, struct cn_server_config *out,
+                          cn_config_warn_fn warn, void *ctx, struct cn_error *err);
+void cn_server_config_fini(struct cn_server_config *config);
+/* --help: fits a screen. */
+void cn_server_config_help(FILE *out);
+/* --print-config: each value and where it came from, as YAML with comments. */
+void cn_server_config_print(const struct cn_server_config *config, FILE *out);
+
+#endif

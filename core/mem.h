@@ -1,0 +1,23 @@
+/* core/mem.h - heap memory.
+ *
+ * cn_alloc is for small structures and never returns NULL: it panics. A size
+ * that comes from outside is first checked against a configured limit, then
+ * uses cn_try_alloc, whose NULL becomes an ordinary error.
+ */
+#ifndef CN_CORE_MEM_H
+#define CN_CORE_MEM_H
+
+#include <stddef.h>
+
+/* Zeroed memory of `bytes`; never NULL. Free with cn_free. */
+void *cn_alloc(size_t bytes) __attribute__((malloc, returns_nonnull));
+/* Memory that isn't zeroed, or NULL. */
+void *cn_try_alloc(size_t bytes) __attribute__((malloc));
+/* As realloc; NULL when there is none, `ptr` then stays valid. */
+void *cn_try_realloc(void *ptr, size_t bytes);
+/* Copies `len` bytes and adds a NUL; never NULL. */
+char *cn_strndup(const char *text, size_t len);
+char *cn_strdup(const char *text);
+void cn_free(void *ptr);
+
+#endif

@@ -1,0 +1,87 @@
+/* handlers/runtime.h - what a worker asks of a handler runtime: Lua, C, later TorchScript.
+ *
+ * One runtime instance per worker process, one thread. A runtime never sees the
+ * store: state comes in as its own decoded object and goes out encoded.
+ */
+#ifndef CN_HANDLERS_RUNTIME_H
+#define CN_HANDLERS_RUNTIME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/buf.h"
+#include "core/error.h"
+#include "proto/frame.h"
+#include "proto/message.h"
+
+/* A further piece of an answer, before its final one. */
+struct cn_chunk {
+    struct cn_buf body;
+};
+
+/* What a handler answered for one item; filled by the runtime, freed by the worker. */
+struct cn_reply {
+    int error_code; /* CN_E_...; then `body` is the message and the state is not saved */
+    uint16_t status; /* 0: 200 */
+    bool end_sequence; /* the handler ends the sequence with this step */
+    struct cn_buf content_type;
+    struct cn_buf headers; /* encoded: u32 count is n_headers; each str16 name, str32 value */
+    uint32_t n_headers;
+    struct cn_buf body;
+    struct cn_chunk *chunks; /* n_chunks pieces that precede body; cn_alloc'ed array */
+    uint32_t n_chunks;
+};
+
+/* One row as a runtime sees it. */
+struct cn_item {
+    const struct cn_row *row;
+    uint64_t deadline_ms; /* cn_now_ms(); CN_NEVER: none */
+    bool cancelled;       /* the client is gone */
+    void *state;          /* the runtime's object. In: NULL when the sequence is new. Out: the
+                           * object to encode and cache; after an error the worker frees it */
+    uint64_t step;        /* steps committed before this one; 0: the first */
+    struct cn_reply reply;
+};
+
+struct cn_runtime; /* each runtime's own struct begins with `const struct cn_runtime_ops *ops` */
+
+struct cn_runtime_ops {
+    const char *name; /* "lua", "c" */
+    /* Loads the model that `load` describes. Errors name file and line. */
+    int (*open)(const struct cn_load *load, struct cn_runtime **out, struct cn_error *err);
+    void (*close)(struct cn_runtime *rt);
+    /* What LOADED says: "Lua 5.4.4". Borrowed. */
+    const char *(*describe)(struct cn_runtime *rt);
+    /* The version of the state's shape that the handler declares; stored with each state. */
+    uint32_t (*state_schema)(struct cn_runtime *rt);
+    /* Runs one batch. Never fails as a whole: every item gets a reply or an error. */
+    void (*run)(struct cn_runtime *rt, struct cn_item **items, uint32_t n);
+    /* State to bytes and back. Encode errors name the key that cannot be stored. `from_schema`
+     * differs from the handler's: it is asked to migrate. */
+    int (*state_encode)(struct cn_runtime *rt, void *state, struct cn_buf *out,
+                        struct cn_error *err);
+    int (*state_decode)(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
+                        void **state, struct cn_error *err);
+    void (*state_free)(struct cn_runtime *rt, void *state);
+    /* The sequence is over; `state` stays the worker's. Errors are logged by the runtime. */
+    void (*on_close)(struct cn_runtime *rt, struct cn_str sequence_id, void *state,
+                     enum cn_close_reason reason);
+};
+
+struct cn_runtime {
+    const struct cn_runtime_ops *ops;
+};
+
+extern const struct cn_runtime_ops cn_lua_runtime_ops;
+extern const struct cn_runtime_ops cn_c_runtime_ops;
+
+/* "lua" or "c" -> its ops; NULL otherwise. */
+const struct cn_runtime_ops *cn_runtime_find(const char *name);
+
+void cn_reply_init(struct cn_reply *reply, size_t answer_max_bytes);
+void cn_reply_fini(struct cn_reply *reply);
+/* Turns the reply into an error, dropping what it held. */
+void cn_reply_fail(struct cn_reply *reply, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

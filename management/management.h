@@ -1,0 +1,64 @@
+/* management/management.h - models, versions and workers, behind a transport-neutral API.
+ *
+ * All state lives on loop 0. Model queues live on all loops in turn; what concerns
+ * one is done by messages. Predictions find their model through a per-loop view
+ * of immutable data, without a lock.
+ */
+#ifndef CN_MANAGEMENT_MANAGEMENT_H
+#define CN_MANAGEMENT_MANAGEMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/server_config.h"
+#include "core/buf.h"
+#include "core/error.h"
+#include "core/loop.h"
+#include "scheduler/model_queue.h"
+
+struct cn_management;
+
+/* On the main thread, before the loops run. `loops`: n_loops of them, borrowed. Opens and locks the
+ * state folder (waits up to 5 s for the workers of a dead server; then CN_E_CONFLICT naming the pid),
+ * checks its format version, checks the model store, finds the worker program. */
+int cn_management_create(const struct cn_server_config *config, struct cn_loop *const *loops,
+                         unsigned n_loops, struct cn_management **out, struct cn_error *err);
+void cn_management_destroy(struct cn_management *management);
+
+/* Loop 0: begins to register the models of the command line; `on_done(ctx, failed)` when each is up
+ * or has failed (each failure is logged; the server still starts). */
+void cn_management_start(struct cn_management *management, void (*on_done)(void *ctx, unsigned failed),
+                         void *ctx);
+
+/* Any loop: the model queue for a request on the calling loop. `version` empty: the default one.
+ * The pointer is good until the end of this turn: submit in it. Unknown: NULL with
+ * CN_E_MODEL_NOT_FOUND / CN_E_VERSION_NOT_FOUND and TorchServe's message. */
+struct cn_model_queue *cn_management_find(struct cn_management *management, struct cn_str name,
+                                          struct cn_str version, struct cn_error *err);
+/* Any loop: for /ping: does every model's default version have its minWorkers? (as last published) */
+bool cn_management_healthy(struct cn_management *management);
+
+/* Loop 0: stop. New jobs are refused (CN_E_DRAINING), running and waiting steps finish within
+ * drain_timeout_ms, workers stop, sequences stay in the store; `on_done(ctx)` when all is over.
+ * A second call hurries: waiting jobs are refused and workers killed after their current call. */
+void cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx), void *ctx);
+
+/* A management request and its answer, whatever it came by. Strings are borrowed until on_reply. */
+struct cn_api_request {
+    struct cn_str method;  /* "GET" ... */
+    struct cn_str path;    /* percent-decoded, "/models/counter/1.0" */
+    uint32_t n_query;
+    struct cn_header *query; /* percent-decoded name and value */
+    struct cn_str content_type, body;
+    /* Once, on loop 0, maybe from inside cn_management_handle. `json`: complete body (also for
+     * errors), borrowed until return. */
+    void (*on_reply)(struct cn_api_request *request, int http_status, struct cn_str json);
+    struct cn_msg msg; /* management's */
+};
+/* Loop 0. The request stays the caller's and valid until on_reply. */
+void cn_management_handle(struct cn_management *management, struct cn_api_request *request);
+
+/* TorchServe's error body: {"code":..,"type":..,"message":..}, two-space indented, final newline. */
+void cn_error_json(int code, const char *message, struct cn_buf *out);
+
+#endif

@@ -1,0 +1,144 @@
+/* proto/frame.h - the frames between server and worker, version 1.
+ *
+ * A stream socket carries frames back to back. Header, 12 bytes, little-endian:
+ *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
+ * `count`: rows of a BATCH, ids of a CLOSE or CANCEL; 0 otherwise.
+ * Both ends validate everything; a bad frame ends the connection. The layout of
+ * each payload stands in frame.c above its encoder.
+ *
+ * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL in any order, STOP last
+ * worker -> server   LOADED once, then ANSWER, CLOSED, STATS
+ */
+#ifndef CN_PROTO_FRAME_H
+#define CN_PROTO_FRAME_H
+
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/buf.h"
+#include "core/error.h"
+#include "proto/message.h"
+#include "proto/wire.h"
+
+#define CN_FRAME_VERSION 1
+#define CN_FRAME_HEADER_BYTES 12
+#define CN_WORKER_FD 3 /* the worker's end of the socket pair */
+
+enum cn_frame_type {
+    CN_FRAME_LOAD = 1,
+    CN_FRAME_BATCH = 2,
+    CN_FRAME_CLOSE = 3,  /* sequences that the server closed: delete, tell the handler */
+    CN_FRAME_CANCEL = 4, /* job ids whose clients are gone */
+    CN_FRAME_STOP = 5,   /* finish what was received, then exit 0 */
+    CN_FRAME_LOADED = 65,
+    CN_FRAME_ANSWER = 66,
+    CN_FRAME_STATS = 67,
+    CN_FRAME_CLOSED = 68 /* answers a CLOSE: all its sequences are deleted and committed */
+};
+
+struct cn_frame {
+    enum cn_frame_type type;
+    uint32_t count;
+    struct cn_str payload; /* borrowed from the bytes given to cn_frame_next */
+};
+
+/* Takes one frame off the front of `len` bytes. Returns its size in bytes, 0 when more bytes are
+ * needed, or CN_E_PROTOCOL (bad version or type, payload over max_payload_bytes). */
+long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn_frame *out,
+                   struct cn_error *err);
+
+/* What a worker needs to know to load its model: LOAD. Strings are NUL-terminated by the decoder. */
+#define CN_LOAD_FIELDS(STR, NUM)                                                                   \
+    STR(model_name)                                                                                \
+    STR(model_version)                                                                             \
+    STR(model_dir)     /* unpacked archive, absolute */                                            \
+    STR(handler)       /* file in model_dir, or "" */                                              \
+    STR(config_file)   /* the model's YAML in model_dir, or "" */                                  \
+    STR(runtime)       /* "lua" or "c" */                                                          \
+    STR(store_dir)     /* absolute; exists; "" with durability none */                             \
+    NUM(worker_index)  /* 1, 2, ... within the model version */                                    \
+    NUM(batch_size)    /* rows a handler call gets at most */                                      \
+    NUM(stateful)      /* 1: rows belong to sequences */                                           \
+    NUM(durability)    /* enum cn_durability of config/model_config.h */                           \
+    NUM(cache_entries) /* LRU: sequences */                                                        \
+    NUM(cache_bytes)   /* LRU: encoded bytes */                                                    \
+    NUM(state_max_bytes)   /* of one sequence, encoded */                                          \
+    NUM(answer_keep_bytes) /* stored answers up to this size can be replayed */                    \
+    NUM(answer_max_bytes)  /* an answer over this is an error */                                   \
+    NUM(store_max_bytes)   /* size limit of the model's store */                                   \
+    NUM(idle_ms)       /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                           \
+    NUM(lifetime_ms)   /* sequenceTimeoutMSec; 0: none */                                          \
+    NUM(tombstone_ms)  /* how long a closed sequence is remembered */                              \
+    NUM(memory_max_bytes)  /* of a Lua VM; 0: none */                                              \
+    NUM(step_time_ms)  /* a Lua call may run so long; 0: until the batch's deadline */
+
+struct cn_load {
+#define CN_LOAD_STR(name) const char *name;
+#define CN_LOAD_NUM(name) uint64_t name;
+    CN_LOAD_FIELDS(CN_LOAD_STR, CN_LOAD_NUM)
+#undef CN_LOAD_STR
+#undef CN_LOAD_NUM
+};
+
+/* LOADED: error_code 0 and the runtime's words, or why the model can't run. */
+struct cn_loaded {
+    int32_t error_code;
+    struct cn_str message; /* "Lua 5.4.4", or the error */
+};
+
+/* STATS: sent after LOADED and then at most once a second, when something changed. */
+struct cn_worker_stats {
+    uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, batches, rows;
+};
+
+/* Why a sequence was closed: CLOSE carries it, tombstones keep it, handlers hear it. */
+enum cn_close_reason {
+    CN_CLOSE_ENDED = 1,
+    CN_CLOSE_IDLE = 2,
+    CN_CLOSE_LIFETIME = 3,
+    CN_CLOSE_EVICTED = 4,
+    CN_CLOSE_CANCELLED = 5,
+    CN_CLOSE_DELETED = 6,
+    CN_CLOSE_UNLOADED = 7
+};
+/* "ended", "idle", ...; "unknown" for other numbers. */
+const char *cn_close_reason_word(enum cn_close_reason reason);
+
+struct cn_close {
+    struct cn_str sequence_id;
+    uint64_t generation; /* 0: whichever lives */
+    enum cn_close_reason reason;
+};
+
+/* Encoders append a whole frame; buf->failed when it did not fit. */
+void cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load);
+void cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded);
+void cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats);
+void cn_frame_put_close(struct cn_buf *buf, const struct cn_close *closes, uint32_t count);
+void cn_frame_put_cancel(struct cn_buf *buf, const uint64_t *job_ids, uint32_t count);
+void cn_frame_put_stop(struct cn_buf *buf);
+void cn_frame_put_closed(struct cn_buf *buf, uint32_t count);
+void cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer);
+/* A batch is begun, gets its rows one by one, and is ended: returns the offset for _end. */
+size_t cn_frame_begin_batch(struct cn_buf *buf);
+void cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row);
+void cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows);
+
+/* Decoders: 0 or CN_E_PROTOCOL. Arrays come from the arena, bytes stay borrowed from the frame
+ * (strings of LOAD are copied to the arena). */
+int cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, struct cn_load *out,
+                      struct cn_error *err);
+int cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct cn_error *err);
+int cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out,
+                       struct cn_error *err);
+/* `out`: frame->count rows / closes / ids. */
+int cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct cn_row **out,
+                       struct cn_error *err);
+int cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena,
+                        struct cn_close **out, struct cn_error *err);
+int cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena, uint64_t **out,
+                         struct cn_error *err);
+int cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena,
+                        struct cn_answer *out, struct cn_error *err);
+
+#endif

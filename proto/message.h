@@ -1,0 +1,66 @@
+/* proto/message.h - what a request and an answer are, whatever protocol they came by.
+ *
+ * Plain structs of borrowed bytes. A row is one request of a batch; an answer
+ * is one piece of what a handler gave back for a row.
+ */
+#ifndef CN_PROTO_MESSAGE_H
+#define CN_PROTO_MESSAGE_H
+
+#include <stdint.h>
+
+#include "core/str.h"
+
+#define CN_SEQUENCE_ID_MAX 256 /* bytes; at least 1 */
+
+struct cn_header {
+    struct cn_str name, value;
+};
+
+/* One parameter of a request. A plain body is one part named "body". */
+struct cn_part {
+    struct cn_str name, content_type, data; /* content_type may be empty */
+};
+
+enum cn_row_flags {
+    CN_ROW_STATEFUL = 1u << 0,  /* belongs to a sequence; sequence_id is set */
+    CN_ROW_START = 1u << 1,     /* opens a new generation, whatever the store holds */
+    CN_ROW_END = 1u << 2,       /* the sequence ends with this step */
+    CN_ROW_RELOAD = 1u << 3,    /* another worker may have run the last step: the cached state is stale */
+    CN_ROW_REDELIVERED = 1u << 4, /* was in flight when a worker died: may be committed already */
+    CN_ROW_EXPLAIN = 1u << 5,
+    CN_ROW_GENERATED_ID = 1u << 6, /* the server made the sequence id (sent with CN_ROW_START) */
+};
+
+struct cn_row {
+    uint64_t job_id;      /* unique over restarts of the server */
+    uint32_t flags;       /* CN_ROW_... */
+    uint32_t deadline_ms; /* time left when sent, ms; 0: none */
+    uint64_t generation;  /* of the sequence as the server knows it; 0: ask the store */
+    struct cn_str sequence_id, request_id;
+    uint32_t n_headers, n_parts;
+    struct cn_header *headers;
+    struct cn_part *parts;
+};
+
+enum cn_answer_flags {
+    CN_ANSWER_FINAL = 1u << 0,       /* the last piece for this job */
+    CN_ANSWER_REPLAYED = 1u << 1,    /* from the store: the step had been committed before */
+    CN_ANSWER_OPENED = 1u << 2,      /* this step opened a new generation */
+    CN_ANSWER_ENDED = 1u << 3,       /* the sequence ended with this step; its state is gone */
+    CN_ANSWER_CLOSED_BEFORE = 1u << 4, /* error answer: the store holds a tombstone for the id */
+};
+
+struct cn_answer {
+    uint64_t job_id;
+    uint32_t flags;        /* CN_ANSWER_... */
+    int32_t error_code;    /* CN_E_..., then body is its message; 0: the handler's own answer */
+    uint16_t status;       /* HTTP status the handler chose; 0: 200 */
+    uint64_t generation;   /* of the sequence after the step; 0 for stateless rows */
+    uint64_t opened_wall_ms; /* when this generation was opened; for the total clock after a restart */
+    struct cn_str content_type; /* may be empty */
+    struct cn_str body;
+    uint32_t n_headers;
+    struct cn_header *headers;
+};
+
+#endif

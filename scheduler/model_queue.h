@@ -1,0 +1,85 @@
+/* scheduler/model_queue.h - one model version's scheduler: sequences, job groups, aggregator.
+ *
+ * Owned by one loop; other loops hand it jobs through that loop's mailbox, so
+ * nothing here locks (docs/decisions says why). Stateless models take the same
+ * path: every request is a group of its own.
+ *
+ * Promises: jobs of one sequence run one by one, in the order of submission by
+ * each connection; every submitted job gets exactly one final answer; a worker
+ * holds at most 2 x batchSize rows; everything is bounded by the model's config.
+ */
+#ifndef CN_SCHEDULER_MODEL_QUEUE_H
+#define CN_SCHEDULER_MODEL_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/model_config.h"
+#include "core/loop.h"
+#include "scheduler/job.h"
+#include "scheduler/worker_link.h"
+
+struct cn_model_queue;
+
+/* `name`, `version`: copied, for messages. The config is copied. */
+struct cn_model_queue *cn_model_queue_create(struct cn_loop *loop, const char *name,
+                                             const char *version,
+                                             const struct cn_model_config *config);
+/* Only when closed and empty (cn_model_queue_close called on_empty), with no link attached. */
+void cn_model_queue_destroy(struct cn_model_queue *queue);
+
+struct cn_loop *cn_model_queue_loop(const struct cn_model_queue *queue);
+const struct cn_model_config *cn_model_queue_config(const struct cn_model_queue *queue);
+const char *cn_model_queue_name(const struct cn_model_queue *queue);
+const char *cn_model_queue_version(const struct cn_model_queue *queue);
+
+/* Any loop (the job's origin). The job is the queue's until its final answer, which may be a
+ * refusal: queue full, too many sequences, no worker, draining, expired ... */
+void cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job);
+/* The job's origin: its client is gone. A waiting job is answered CN_E_CANCELLED soon; a running one
+ * is answered when its worker answers (the step may have been committed). Harmless twice. */
+void cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job);
+
+/* The rest: on the queue's loop. */
+
+/* The worker is ready: it gets jobs. The link stays its owner's. */
+void cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link);
+/* The worker is gone: its jobs in flight are sent again, to it or another, under their job ids, one
+ * at a time; one that was alone with `CN_MAX_ALONE_DEATHS` dying workers is answered with `last_words`.
+ * `overdue`: it was killed for being late; a job that was alone with it is answered
+ * CN_E_HANDLER_DEADLINE at once. */
+#define CN_MAX_ALONE_DEATHS 3
+void cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link, bool overdue,
+                           const char *last_words);
+/* Scale down: no new jobs; `on_retired(ctx)` once nothing is in flight (never from inside this
+ * call); then detach. Its sequences go to other workers. A detach before that cancels it. */
+void cn_model_queue_retire(struct cn_model_queue *queue, struct cn_worker_link *link,
+                           void (*on_retired)(void *ctx), void *ctx);
+
+/* Can a worker come? While `expected` is 0 and none is attached, jobs are refused with CN_E_NO_WORKER
+ * and `reason` (copied); waiting ones are answered so too. Otherwise they wait for their deadline. */
+void cn_model_queue_set_expected(struct cn_model_queue *queue, uint32_t expected,
+                                 const char *reason);
+
+/* No new jobs: they are refused with `code` and `reason` (copied). `drop_waiting`: those that wait are
+ * refused too; else they still run. `on_empty(ctx)` once, on this loop, when no job is left; never
+ * from inside this call. May be called again to hurry (drop_waiting = true), with the same callback. */
+void cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason,
+                          bool drop_waiting, void (*on_empty)(void *ctx), void *ctx);
+/* Tells the workers to close and delete every live sequence (unregister); call before retiring them. */
+void cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reason reason);
+
+struct cn_model_queue_stats {
+    uint64_t live_sequences, opened_sequences, expired_sequences;
+    uint64_t waiting_jobs, in_flight_jobs, jobs, redispatched, replayed;
+    uint32_t attached_workers;
+};
+void cn_model_queue_stats(const struct cn_model_queue *queue, struct cn_model_queue_stats *out);
+
+struct cn_worker_link_stats {
+    uint64_t live_sequences, rows, answers;
+    uint32_t in_flight;
+};
+void cn_worker_link_stats(const struct cn_worker_link *link, struct cn_worker_link_stats *out);
+
+#endif
