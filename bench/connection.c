@@ -1,0 +1,160 @@
+/* bench/connection.c - see connection.h. One thread owns all connections. */
+#include "bench/connection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int
+request_template_init(struct request_template *t, const char *host, const char *path,
+                      const char *prefix)
+{
+    int head, n;
+
+    head = snprintf(t->bytes, sizeof(t->bytes),
+                    "POST %s HTTP/1.1\r\nHost: %s\r\nts_request_sequence_id: %s-", path, host,
+                    prefix);
+    if (head < 0 || (size_t)head >= sizeof(t->bytes))
+        return -1;
+    n = snprintf(t->bytes + head, sizeof(t->bytes) - (size_t)head,
+                 "%0*d-%0*d\r\nContent-Length: 1\r\n\r\n0", SEQUENCE_DIGITS, 0, RETRY_DIGITS, 0);
+    if (n < 0 || (size_t)(head + n) >= sizeof(t->bytes))
+        return -1;
+    t->sequence_at = (size_t)head;
+    t->retry_at = t->sequence_at + SEQUENCE_DIGITS + 1;
+    t->len = (size_t)(head + n);
+    return 0;
+}
+
+int
+connection_open(struct connection *c, const struct sockaddr_in *address)
+{
+    int one = 1;
+
+    c->received = 0;
+    c->waiting = false;
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (c->fd < 0)
+        return -1;
+    if (connect(c->fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ||
+        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0 ||
+        fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0) {
+        connection_close(c);
+        return -1;
+    }
+    return 0;
+}
+
+void
+connection_close(struct connection *c)
+{
+    int keep = errno;
+
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+    c->waiting = false;
+    errno = keep;
+}
+
+static void
+put_digits(char *at, int digits, uint32_t value)
+{
+    while (digits-- > 0) {
+        at[digits] = (char)('0' + value % 10);
+        value /= 10;
+    }
+}
+
+int
+connection_send(struct connection *c, const struct request_template *t, uint32_t sequence,
+                uint32_t retry, char body)
+{
+    put_digits(c->request + t->sequence_at, SEQUENCE_DIGITS, sequence);
+    put_digits(c->request + t->retry_at, RETRY_DIGITS, retry);
+    c->request[t->len - 1] = body;
+    c->received = 0;
+    c->waiting = true;
+    c->sequence = sequence;
+    /* A few hundred bytes on a socket with nothing in flight: it takes all or it is broken. */
+    if (send(c->fd, c->request, t->len, MSG_NOSIGNAL) != (ssize_t)t->len)
+        return -1;
+    return 0;
+}
+
+/* The value of a header in [head, end), or NULL. `name` ends with its colon. */
+static const char *
+find_header(const char *head, const char *end, const char *name, size_t name_len)
+{
+    const char *line = head;
+
+    while ((line = memchr(line, '\n', (size_t)(end - line))) != NULL && ++line < end) {
+        if ((size_t)(end - line) > name_len && strncasecmp(line, name, name_len) == 0) {
+            line += name_len;
+            while (line < end && *line == ' ')
+                line++;
+            return line;
+        }
+    }
+    return NULL;
+}
+
+static int
+parse_answer(struct connection *c, struct answer *out, const char **why)
+{
+    const char *end = memmem(c->answer, c->received, "\r\n\r\n", 4);
+    const char *length, *closes;
+
+    if (end == NULL) {
+        *why = "headers over 4 kB";
+        return c->received < sizeof(c->answer) - 1 ? 0 : -1;
+    }
+    end += 4;
+    if (memcmp(c->answer, "HTTP/1.1 ", 9) != 0) {
+        *why = "answer is not HTTP/1.1";
+        return -1;
+    }
+    length = find_header(c->answer, end, "content-length:", 15);
+    if (length == NULL) {
+        *why = "answer without Content-Length";
+        return -1;
+    }
+    out->body_len = strtoul(length, NULL, 10);
+    if (out->body_len > sizeof(c->answer) - 1 - (size_t)(end - c->answer)) {
+        *why = "answer over 4 kB";
+        return -1;
+    }
+    if ((size_t)(c->answer + c->received - end) < out->body_len)
+        return 0;
+    out->status = atoi(c->answer + 9);
+    out->body = end;
+    closes = find_header(c->answer, end, "connection:", 11);
+    out->closes = closes != NULL && strncasecmp(closes, "close", 5) == 0;
+    return 1;
+}
+
+int
+connection_receive(struct connection *c, struct answer *out, const char **why)
+{
+    ssize_t n = recv(c->fd, c->answer + c->received, sizeof(c->answer) - 1 - c->received, 0);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (n <= 0) {
+        *why = n == 0 ? "connection closed" : strerror(errno);
+        return -1;
+    }
+    c->received += (size_t)n;
+    c->answer[c->received] = '\0';
+    if (!c->waiting) {
+        *why = "bytes that nobody asked for";
+        return -1;
+    }
+    return parse_answer(c, out, why);
+}

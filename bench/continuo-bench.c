@@ -1,0 +1,551 @@
+/* bench/continuo-bench.c - load for a counter model that verifies every answer.
+ *
+ * N sequences over C keep-alive connections, one request in flight on each.
+ * Closed loop: a connection sends its next step when the last is answered.
+ * Fixed rate (--rate): step i is due at i/rate whatever the server does, and
+ * its latency counts from then, so that a stall is not hidden.
+ * Step k of a sequence posts a known digit; the answer must be the sum of all
+ * digits so far, which also proves that no step was lost, doubled or reordered.
+ * One thread. Prints one JSON line; exit 1 when anything was wrong.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/connection.h"
+#include "bench/histogram.h"
+
+#define STALL_US 1000000u
+#define DRAIN_US 10000000u /* for the answers that are still out at the end */
+#define ERRORS_SHOWN 5
+
+struct sequence {
+    uint64_t sum;
+    uint32_t step;
+    uint32_t retry; /* part of its id */
+};
+
+struct options {
+    const char *host, *port, *model, *prefix;
+    uint32_t connections, sequences, open_only;
+    double duration_s, warmup_s, rate;
+    bool echo, end;
+};
+
+struct bench {
+    struct options opt;
+    struct sockaddr_in address;
+    struct request_template request;
+    struct connection *connections;
+    struct sequence *sequences;
+    struct histogram latency;
+    int epoll_fd;
+    bool stopping, ending;
+    uint32_t in_flight;
+    uint64_t started_us, measured_us, stop_us, arrivals, next_stall_check_us;
+    uint64_t steps, errors, mismatches, stalled, opened, ended;
+};
+
+static uint64_t
+now_us(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
+}
+
+static void __attribute__((format(printf, 2, 3)))
+note_error(struct bench *b, const char *fmt, ...)
+{
+    va_list args;
+
+    if (b->errors++ >= ERRORS_SHOWN)
+        return;
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+static unsigned
+digit_of_step(uint32_t sequence, uint32_t step)
+{
+    return 1u + (sequence * 31u + step * 7u) % 9u;
+}
+
+static void
+reconnect(struct bench *b, struct connection *c)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+
+    connection_close(c);
+    if (connection_open(c, &b->address) < 0 ||
+        epoll_ctl(b->epoll_fd, EPOLL_CTL_ADD, c->fd, &event) < 0) {
+        fprintf(stderr, "continuo-bench: cannot connect to %s:%s: %s\n", b->opt.host, b->opt.port,
+                strerror(errno));
+        exit(2);
+    }
+}
+
+/* The step may or may not have been done: the sequence cannot be verified any further, so it starts
+ * anew under another id. */
+static void
+abandon(struct bench *b, struct connection *c)
+{
+    struct sequence *s = &b->sequences[c->sequence];
+
+    s->sum = 0;
+    s->step = 0;
+    s->retry++;
+    b->in_flight--;
+    reconnect(b, c);
+}
+
+/* Sequences belong to connections by turns, so one connection alone orders each of them. Returns
+ * false when the connection has nothing (more) to do. */
+static bool
+pick_sequence(struct bench *b, const struct connection *c, uint32_t *out)
+{
+    uint32_t index = (uint32_t)(c - b->connections);
+    uint32_t own = (b->opt.sequences - index - 1) / b->opt.connections + 1;
+
+    if ((b->opt.open_only > 0 || b->ending) && c->turn >= own)
+        return false;
+    *out = index + (uint32_t)(c->turn % own) * b->opt.connections;
+    return true;
+}
+
+/* False: there is nothing to start. */
+static bool
+start_step(struct bench *b, struct connection *c, uint64_t due_us)
+{
+    uint32_t sequence;
+    struct sequence *s;
+    unsigned digit;
+
+    if (!pick_sequence(b, c, &sequence))
+        return false;
+    c->turn++;
+    s = &b->sequences[sequence];
+    digit = b->ending ? 0 : digit_of_step(sequence, s->step);
+    c->sent_us = now_us();
+    c->due_us = due_us ? due_us : c->sent_us;
+    b->in_flight++;
+    if (connection_send(c, &b->request, sequence, s->retry, (char)('0' + digit)) < 0) {
+        note_error(b, "sequence %u: send: %s", sequence, strerror(errno));
+        abandon(b, c);
+        return true;
+    }
+    s->sum += digit;
+    s->step++;
+    return true;
+}
+
+static uint64_t
+due_of(const struct bench *b, const struct connection *c)
+{
+    uint64_t i = c->arrivals_started * b->opt.connections + (uint64_t)(c - b->connections);
+
+    return b->started_us + (uint64_t)((double)i * 1e6 / b->opt.rate);
+}
+
+static void
+start_next(struct bench *b, struct connection *c)
+{
+    bool started = true;
+
+    while (started && !c->waiting && (!b->stopping || b->ending)) {
+        if (b->opt.rate <= 0 || b->ending) {
+            started = start_step(b, c, 0);
+        } else if (c->backlog > 0) {
+            uint64_t due = due_of(b, c);
+            c->backlog--;
+            c->arrivals_started++;
+            started = start_step(b, c, due);
+        } else {
+            started = false;
+        }
+    }
+}
+
+static bool
+answer_is_right(struct bench *b, const struct connection *c, const struct answer *a)
+{
+    const struct sequence *s = &b->sequences[c->sequence];
+    char expected[24];
+    size_t len;
+
+    if (b->opt.echo)
+        len = (size_t)snprintf(expected, sizeof(expected), "%c", c->request[b->request.len - 1]);
+    else
+        len = (size_t)snprintf(expected, sizeof(expected), "%" PRIu64, s->sum);
+    if (a->body_len == len && memcmp(a->body, expected, len) == 0)
+        return true;
+    b->mismatches++;
+    note_error(b, "sequence %u step %u: expected %s, got %.*s", c->sequence, s->step, expected,
+               (int)(a->body_len < 200 ? a->body_len : 200), a->body);
+    return false;
+}
+
+static void
+on_readable(struct bench *b, struct connection *c)
+{
+    struct answer a;
+    const char *why = "";
+    uint64_t now;
+    int rc = connection_receive(c, &a, &why);
+
+    if (rc == 0)
+        return;
+    if (rc < 0) {
+        if (c->waiting) {
+            note_error(b, "sequence %u: %s", c->sequence, why);
+            abandon(b, c);
+        } else {
+            reconnect(b, c);
+        }
+        start_next(b, c);
+        return;
+    }
+    now = now_us();
+    if (a.status != 200) {
+        note_error(b, "sequence %u: status %d: %.*s", c->sequence, a.status,
+                   (int)(a.body_len < 300 ? a.body_len : 300), a.body);
+        abandon(b, c);
+    } else if (!answer_is_right(b, c, &a)) {
+        abandon(b, c);
+    } else {
+        c->waiting = false;
+        b->in_flight--;
+        if (b->ending) {
+            b->ended++;
+        } else if (now >= b->measured_us && !b->stopping) {
+            histogram_add(&b->latency, now - c->due_us);
+            b->steps++;
+        }
+        if (a.closes)
+            reconnect(b, c);
+    }
+    start_next(b, c);
+}
+
+/* Fixed rate: hands every arrival that is due to its connection. Returns us until the next one. */
+static uint64_t
+run_schedule(struct bench *b, uint64_t now)
+{
+    for (;;) {
+        uint64_t due = b->started_us + (uint64_t)((double)b->arrivals * 1e6 / b->opt.rate);
+        struct connection *c;
+
+        if (due > now)
+            return due - now;
+        c = &b->connections[b->arrivals++ % b->opt.connections];
+        c->backlog++;
+        start_next(b, c);
+    }
+}
+
+static void
+check_stalls(struct bench *b, uint64_t now)
+{
+    if (now < b->next_stall_check_us)
+        return;
+    b->next_stall_check_us = now + STALL_US / 10;
+    for (uint32_t i = 0; i < b->opt.connections; i++) {
+        struct connection *c = &b->connections[i];
+        if (c->waiting && !c->stalled && now - c->sent_us > STALL_US) {
+            c->stalled = true;
+            b->stalled++;
+        }
+    }
+}
+
+/* Turns the loop until `until_us`, or until nothing is in flight when `until_quiet`. */
+static void
+run_loop(struct bench *b, uint64_t until_us, bool until_quiet)
+{
+    struct epoll_event events[256];
+
+    for (;;) {
+        uint64_t now = now_us(), wait_us = 100000;
+        struct timespec timeout;
+        int n;
+
+        check_stalls(b, now);
+        if (now >= until_us || (until_quiet && b->in_flight == 0))
+            return;
+        if (until_us - now < wait_us)
+            wait_us = until_us - now;
+        if (b->opt.rate > 0 && !b->stopping) {
+            uint64_t next_us = run_schedule(b, now);
+            if (next_us < wait_us)
+                wait_us = next_us;
+        }
+        timeout = (struct timespec){.tv_sec = 0, .tv_nsec = (long)wait_us * 1000};
+        n = epoll_pwait2(b->epoll_fd, events, 256, &timeout, NULL);
+        for (int i = 0; i < n; i++)
+            on_readable(b, events[i].data.ptr);
+    }
+}
+
+/* Each sequence gets its last step, 0, which the counter answers with the total and ends it. */
+static void
+end_sequences(struct bench *b)
+{
+    b->ending = true;
+    for (uint32_t i = 0; i < b->opt.connections; i++) {
+        b->connections[i].turn = 0;
+        start_next(b, &b->connections[i]);
+    }
+    run_loop(b, now_us() + 60000000u, true);
+}
+
+static double
+cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+static void
+print_result(const struct bench *b, uint64_t ended_us)
+{
+    double seconds = (double)(ended_us - b->measured_us) / 1e6;
+
+    printf("{\"steps\": %" PRIu64 ", \"seconds\": %.3f, \"steps_per_s\": %.1f, \"p50_ms\": %.3f, "
+           "\"p99_ms\": %.3f, \"p999_ms\": %.3f, \"max_ms\": %.3f, \"errors\": %" PRIu64
+           ", \"mismatches\": %" PRIu64 ", \"stalled\": %" PRIu64
+           ", \"connections\": %u, \"sequences\": %u, \"rate\": %.1f, \"ended\": %" PRIu64
+           ", \"client_cpu_s\": %.3f}\n",
+           b->steps, seconds, seconds > 0 ? (double)b->steps / seconds : 0.0,
+           (double)histogram_quantile_us(&b->latency, 0.50) / 1e3,
+           (double)histogram_quantile_us(&b->latency, 0.99) / 1e3,
+           (double)histogram_quantile_us(&b->latency, 0.999) / 1e3,
+           (double)b->latency.max_us / 1e3, b->errors, b->mismatches, b->stalled,
+           b->opt.connections, b->opt.sequences, b->opt.rate, b->ended, cpu_seconds());
+}
+
+static void
+run(struct bench *b)
+{
+    uint64_t ended_us;
+
+    b->started_us = now_us();
+    b->measured_us = b->started_us + (uint64_t)(b->opt.warmup_s * 1e6);
+    b->stop_us = b->measured_us + (uint64_t)(b->opt.duration_s * 1e6);
+    if (b->opt.open_only > 0) {
+        b->measured_us = b->started_us;
+        b->stop_us = UINT64_MAX;
+    }
+    if (b->opt.rate <= 0)
+        for (uint32_t i = 0; i < b->opt.connections; i++)
+            start_next(b, &b->connections[i]);
+    run_loop(b, b->stop_us, b->opt.open_only > 0);
+    ended_us = now_us();
+    b->stopping = true;
+    run_loop(b, ended_us + DRAIN_US, true);
+    if (b->in_flight > 0)
+        note_error(b, "%u requests were not answered within 10 s of the end", b->in_flight);
+    if (b->opt.end && b->in_flight == 0)
+        end_sequences(b);
+    print_result(b, ended_us);
+}
+
+static void
+usage(FILE *out)
+{
+    fputs("usage: continuo-bench [options]\n"
+          "Drives a counter model with verified sequences and prints one JSON line.\n\n"
+          "  --url URL           server (http://127.0.0.1:8080)\n"
+          "  --model NAME        model, or NAME/VERSION (counter)\n"
+          "  --connections N     keep-alive connections (16)\n"
+          "  --sequences N       sequences, shared out over the connections (one each)\n"
+          "  --duration S        measured seconds (5)\n"
+          "  --warmup S          seconds before that (1)\n"
+          "  --rate R            steps/s at fixed times; 0: closed loop (0)\n"
+          "  --prefix TEXT       of sequence ids (from time and pid)\n"
+          "  --echo              the answer must be the request's body, not a running sum\n"
+          "  --end               afterwards end every sequence (step 0) and check its total\n"
+          "  --open-only N       instead: open N sequences with one step each, then stop\n",
+          out);
+}
+
+static uint32_t
+parse_count(const char *flag, const char *text, uint32_t max)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    if (*text == '\0' || *end != '\0' || value < 1 || value > max) {
+        fprintf(stderr, "continuo-bench: --%s: %s is not a number from 1 to %u\n", flag, text, max);
+        exit(2);
+    }
+    return (uint32_t)value;
+}
+
+static double
+parse_number(const char *flag, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (*text == '\0' || *end != '\0' || !(value >= 0) || value > 1e9) {
+        fprintf(stderr, "continuo-bench: --%s: %s is not a number of 0 or more\n", flag, text);
+        exit(2);
+    }
+    return value;
+}
+
+/* "http://HOST[:PORT][/]" into host and port, in a copy that lives as long as the program. */
+static void
+parse_url(const char *url, struct options *opt)
+{
+    char *copy, *colon;
+
+    if (strncmp(url, "http://", 7) != 0) {
+        fprintf(stderr, "continuo-bench: --url: %s does not begin with http://\n", url);
+        exit(2);
+    }
+    copy = strdup(url + 7);
+    copy[strcspn(copy, "/")] = '\0';
+    colon = strrchr(copy, ':');
+    opt->port = colon ? colon + 1 : "80";
+    if (colon)
+        *colon = '\0';
+    opt->host = copy;
+}
+
+static void
+parse_options(int argc, char **argv, struct options *opt)
+{
+    static const struct option flags[] = {
+        {"url", 1, NULL, 'u'},       {"model", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
+        {"sequences", 1, NULL, 's'}, {"duration", 1, NULL, 'd'}, {"warmup", 1, NULL, 'w'},
+        {"rate", 1, NULL, 'r'},      {"prefix", 1, NULL, 'p'},   {"echo", 0, NULL, 'e'},
+        {"end", 0, NULL, 'z'},       {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    int c;
+
+    parse_url("http://127.0.0.1:8080", opt);
+    while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
+        switch (c) {
+        case 'u': parse_url(optarg, opt); break;
+        case 'm': opt->model = optarg; break;
+        case 'c': opt->connections = parse_count("connections", optarg, 100000); break;
+        case 's': opt->sequences = parse_count("sequences", optarg, 100000000); break;
+        case 'd': opt->duration_s = parse_number("duration", optarg); break;
+        case 'w': opt->warmup_s = parse_number("warmup", optarg); break;
+        case 'r': opt->rate = parse_number("rate", optarg); break;
+        case 'p': opt->prefix = optarg; break;
+        case 'e': opt->echo = true; break;
+        case 'z': opt->end = true; break;
+        case 'o': opt->open_only = parse_count("open-only", optarg, 100000000); break;
+        case 'h': usage(stdout); exit(0);
+        default: usage(stderr); exit(2);
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "continuo-bench: what is %s? (--help lists the options)\n", argv[optind]);
+        exit(2);
+    }
+    if (opt->open_only > 0) {
+        opt->sequences = opt->open_only;
+        opt->rate = 0;
+    }
+    if (opt->sequences == 0)
+        opt->sequences = opt->connections;
+    if (opt->connections > opt->sequences)
+        opt->connections = opt->sequences;
+}
+
+static void
+resolve(struct bench *b)
+{
+    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
+    int rc = getaddrinfo(b->opt.host, b->opt.port, &hints, &found);
+
+    if (rc != 0) {
+        fprintf(stderr, "continuo-bench: %s:%s: %s\n", b->opt.host, b->opt.port, gai_strerror(rc));
+        exit(2);
+    }
+    memcpy(&b->address, found->ai_addr, sizeof(b->address));
+    freeaddrinfo(found);
+}
+
+static void
+raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static void
+connect_all(struct bench *b)
+{
+    char host[300], path[300];
+
+    snprintf(host, sizeof(host), "%s:%s", b->opt.host, b->opt.port);
+    snprintf(path, sizeof(path), "/predictions/%s", b->opt.model);
+    if (request_template_init(&b->request, host, path, b->opt.prefix) < 0) {
+        fputs("continuo-bench: host, model and prefix are too long\n", stderr);
+        exit(2);
+    }
+    for (uint32_t i = 0; i < b->opt.connections; i++) {
+        struct connection *c = &b->connections[i];
+        c->fd = -1;
+        c->request = malloc(b->request.len);
+        memcpy(c->request, b->request.bytes, b->request.len);
+        reconnect(b, c);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct bench b = {
+        .opt = {.model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1}};
+    char prefix[64];
+
+    parse_options(argc, argv, &b.opt);
+    if (b.opt.prefix == NULL) {
+        snprintf(prefix, sizeof(prefix), "b%lx%x", (unsigned long)time(NULL), (unsigned)getpid());
+        b.opt.prefix = prefix;
+    }
+    raise_descriptor_limit();
+    resolve(&b);
+    b.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    b.connections = calloc(b.opt.connections, sizeof(*b.connections));
+    b.sequences = calloc(b.opt.sequences, sizeof(*b.sequences));
+    if (b.epoll_fd < 0 || b.connections == NULL || b.sequences == NULL) {
+        fputs("continuo-bench: no memory for so many connections and sequences\n", stderr);
+        return 2;
+    }
+    connect_all(&b);
+    run(&b);
+    for (uint32_t i = 0; i < b.opt.connections; i++) {
+        connection_close(&b.connections[i]);
+        free(b.connections[i].request);
+    }
+    free(b.connections);
+    free(b.sequences);
+    close(b.epoll_fd);
+    return b.errors || b.stalled ? 1 : 0;
+}

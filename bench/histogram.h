@@ -1,0 +1,19 @@
+/* bench/histogram.h - latencies in log-linear buckets: 0.8 % wide, 1 us to 70 minutes, fixed memory. */
+#ifndef CN_BENCH_HISTOGRAM_H
+#define CN_BENCH_HISTOGRAM_H
+
+#include <stdint.h>
+
+#define HISTOGRAM_SUB 128 /* buckets per power of two */
+#define HISTOGRAM_BUCKETS (HISTOGRAM_SUB * 26)
+
+struct histogram {
+    uint64_t counts[HISTOGRAM_BUCKETS];
+    uint64_t total, max_us;
+};
+
+void histogram_add(struct histogram *h, uint64_t us);
+/* The upper edge of the bucket that holds the given share (0..1) of all values; 0 when empty. */
+uint64_t histogram_quantile_us(const struct histogram *h, double share);
+
+#endif
