@@ -1,0 +1,78 @@
+"""Fixtures of the end-to-end tests. What they are built of lies in tests/support."""
+
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from models import BIN  # noqa: E402
+from server import Server  # noqa: E402
+from transcript import Transcript  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "load: heavy load; shortened under sanitizers")
+
+
+def pytest_sessionstart(session):
+    if not (BIN / "continuo").exists():
+        raise pytest.UsageError(f"no server in {BIN}: run scripts/build.sh, or set CONTINUO_BUILD")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure shows the transcript and where the folder was kept; success shows nothing."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        item.stash_failed = True
+        if transcript := item.funcargs.get("transcript") if hasattr(item, "funcargs") else None:
+            report.sections.append(("transcript", str(transcript)))
+        if folder := item.funcargs.get("folder") if hasattr(item, "funcargs") else None:
+            report.sections.append(("folder", f"kept: {folder}"))
+
+
+@pytest.fixture
+def transcript():
+    return Transcript()
+
+
+@pytest.fixture
+def folder(request):
+    """A folder for this test, kept when it fails."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="continuo-e2e-"))
+    yield path
+    if not getattr(request.node, "stash_failed", False):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def server(folder, transcript, request):
+    """server(model, ..., flags=[...], env={...}, clock=False) starts a server with these models.
+
+    start=False gives one that is set up but not started. At the end of the test each server that
+    still runs must stop cleanly, and none may have left a sanitizer report."""
+    servers = []
+
+    def start_server(*models, flags=(), env=None, clock=False, start=True, name="server", share=None):
+        home = share or folder / f"s{len(servers)}"
+        home.mkdir(exist_ok=True)
+        made = Server(home, transcript, flags, env, clock, models, name)
+        servers.append(made)
+        return made.start() if start else made
+
+    yield start_server
+    try:
+        if not getattr(request.node, "stash_failed", False):
+            for each in servers:
+                if each.process is not None and each.process.poll() is None:
+                    each.stop()
+    finally:
+        for each in servers:
+            each.destroy()
+    reports = [text for each in servers for text in each.sanitizer_reports()]
+    assert not reports, "\n".join(reports)

@@ -1,0 +1,160 @@
+"""Clients: a well-behaved HTTP one, one that writes whatever bytes it is told, and curl."""
+
+import json
+import socket
+import subprocess
+from http.client import HTTPConnection, HTTPResponse
+
+from transcript import shorten
+from waiting import limit
+
+SEQUENCE = "ts_request_sequence_id"
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status = status
+        self.headers = headers  # case-insensitive
+        self.body = body
+
+    @property
+    def text(self):
+        return self.body.decode("utf-8")
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def sequence(self):
+        return self.headers.get(SEQUENCE)
+
+    @property
+    def error(self):
+        """The machine word of a refusal: "queue_full"."""
+        return self.headers.get("Continuo-Error")
+
+    @property
+    def message(self):
+        return self.json["message"]
+
+    def __repr__(self):
+        return f"<{self.status} {shorten(self.body)}>"
+
+
+class Client:
+    """One keep-alive connection, opened at the first request and again when the server closed it."""
+
+    def __init__(self, address, transcript, name, timeout=30):
+        self.host, self.port = address
+        self._transcript = transcript
+        self.name = name
+        self._timeout = limit(timeout)
+        self._connection = None
+
+    def request(self, method, path, body=None, headers=None):
+        self._transcript.log(self.name, f"> {method} {path} {headers or ''} {shorten(body or '')}")
+        if self._connection is None:
+            self._connection = HTTPConnection(self.host, self.port, timeout=self._timeout)
+        try:
+            self._connection.request(method, path, body=body, headers=headers or {})
+            raw = self._connection.getresponse()
+            answer = Answer(raw.status, raw.headers, raw.read())
+            if raw.will_close:
+                self.close()
+        except Exception as e:
+            self._transcript.log(self.name, f"! {type(e).__name__}: {e}")
+            self.close()
+            raise
+        self._transcript.log(self.name, f"< {answer.status} {answer.sequence or ''} {shorten(answer.body)}")
+        return answer
+
+    def get(self, path, **more):
+        return self.request("GET", path, **more)
+
+    def post(self, path, body=b"", **more):
+        return self.request("POST", path, body=body, **more)
+
+    def put(self, path, body=None, **more):
+        return self.request("PUT", path, body=body, **more)
+
+    def delete(self, path, **more):
+        return self.request("DELETE", path, **more)
+
+    def step(self, model, sequence, body, headers=None):
+        """One step of a sequence; None leaves the id to the server."""
+        headers = dict(headers or {})
+        if sequence is not None:
+            headers[SEQUENCE] = sequence
+        return self.post(f"/predictions/{model}", str(body) if isinstance(body, int) else body, headers=headers)
+
+    def close(self):
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+class RawClient:
+    """A TCP connection for bytes that no honest client would send."""
+
+    def __init__(self, address, transcript, name, timeout=20, receive_buffer=None):
+        self._transcript = transcript
+        self.name = name
+        self.socket = socket.socket()
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(limit(timeout))
+        self.socket.connect(address)
+
+    def send(self, data):
+        data = data.encode() if isinstance(data, str) else data
+        self._transcript.log(self.name, f"> {shorten(data)}")
+        self.socket.sendall(data)
+
+    def answer(self):
+        """Reads one answer; None when the server closed without one."""
+        response = HTTPResponse(self.socket)
+        try:
+            response.begin()
+        except (ConnectionError, OSError) as e:
+            if isinstance(e, TimeoutError):
+                raise
+            self._transcript.log(self.name, f"< closed ({type(e).__name__})")
+            return None
+        answer = Answer(response.status, response.headers, response.read())
+        self._transcript.log(self.name, f"< {answer.status} {shorten(answer.body)}")
+        return answer
+
+    def is_closed_by_server(self):
+        """Waits for the end of the connection, skipping what still comes."""
+        try:
+            while self.socket.recv(65536):
+                pass
+            return True
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+
+    def reset(self):
+        """Goes away with a RST, as a killed client does."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.close()
+
+    def close(self):
+        self._transcript.log(self.name, "closes")
+        self.socket.close()
+
+
+def curl(transcript, *args, timeout=30):
+    """Runs the real curl; returns (headers as text, body as text)."""
+    command = ["curl", "-sS", "-i", *args]
+    transcript.log("curl", " ".join(command))
+    run = subprocess.run(command, capture_output=True, timeout=limit(timeout), check=False)
+    assert run.returncode == 0, f"{' '.join(command)}: {run.stderr.decode()}"
+    transcript.log("curl", shorten(run.stdout, 1000))
+    output = run.stdout.decode()
+    while output.startswith("HTTP/1.1 100"):
+        output = output.partition("\r\n\r\n")[2]
+    headers, _, body = output.partition("\r\n\r\n")
+    return headers, body

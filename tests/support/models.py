@@ -1,0 +1,119 @@
+"""Models for tests: a handler's text, its YAML, and the archiver that packs them."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+
+from transcript import shorten
+from waiting import limit
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("CONTINUO_BUILD", ROOT / "build" / "release")).resolve()
+BIN = BUILD / "bin"
+
+# The running sum: what every test of order and state builds on.
+COUNTER_LUA = """
+local M = { api = 1 }
+
+function M.init()
+    return { sum = 0 }
+end
+
+function M.step(state, req)
+    local number = math.tointeger(tonumber(req.body))
+    if not number then
+        return nil, "the body must be a decimal integer"
+    end
+    state.sum = state.sum + number
+    return { text = tostring(state.sum) }
+end
+
+return M
+"""
+
+# Answers with its body; no state.
+ECHO_LUA = """
+local M = { api = 1 }
+
+function M.step(_, req)
+    return { body = req.body }
+end
+
+return M
+"""
+
+
+@dataclasses.dataclass
+class Model:
+    """`yaml` is a dict of top-level keys (merged over the defaults of the kind), or text as is."""
+
+    name: str
+    lua: str = COUNTER_LUA
+    yaml: object = None
+    version: str = "1.0"
+    stateful: bool = True
+    handler_name: str = "handler.lua"
+    extra: dict = dataclasses.field(default_factory=dict)  # file name -> bytes or text
+    archive_format: str = "default"
+
+    def yaml_text(self):
+        if isinstance(self.yaml, str):
+            return self.yaml
+        keys = {"minWorkers": 1, "maxWorkers": 1, "batchSize": 4}
+        if self.stateful:
+            keys["sequenceBatching"] = True
+        keys.update(self.yaml or {})
+        return "".join(_yaml_lines(keys))
+
+
+def _yaml_lines(keys, indent=""):
+    for key, value in keys.items():
+        if isinstance(value, dict):
+            yield f"{indent}{key}:\n"
+            yield from _yaml_lines(value, indent + "  ")
+        else:
+            text = str(value).lower() if isinstance(value, bool) else value
+            yield f"{indent}{key}: {text}\n"
+
+
+def counter(name="counter", version="1.0", **yaml):
+    return Model(name, COUNTER_LUA, yaml, version)
+
+
+def stateless(name="echo", lua=ECHO_LUA, version="1.0", **yaml):
+    return Model(name, lua, yaml, version, stateful=False)
+
+
+def archiver(*args, transcript=None, check=True, cwd=None):
+    """Runs continuo-archiver with the given arguments."""
+    run = subprocess.run([BIN / "continuo-archiver", *map(str, args)], capture_output=True, text=True,
+                         timeout=limit(60), check=False, cwd=cwd)
+    if transcript:
+        transcript.log("archiver", f"{' '.join(map(str, args))} -> {run.returncode} "
+                                   f"{shorten(run.stdout + run.stderr, 500)}")
+    if check and run.returncode != 0:
+        raise AssertionError(f"continuo-archiver {' '.join(map(str, args))}: {run.stderr}")
+    return run
+
+
+def pack(model, store, work, transcript=None, file_name=None):
+    """Writes the model's files below `work` and packs them into the folder `store`; returns the
+    archive's path. A file name of its own keeps two versions of one model side by side."""
+    source = pathlib.Path(work) / f"{model.name}-{model.version}"
+    source.mkdir(parents=True, exist_ok=True)
+    (source / model.handler_name).write_text(model.lua)
+    (source / "model-config.yaml").write_text(model.yaml_text())
+    args = ["--model-name", model.name, "--version", model.version,
+            "--handler", source / model.handler_name, "--config-file", source / "model-config.yaml",
+            "--export-path", store, "--archive-format", model.archive_format, "--force"]
+    for name, content in model.extra.items():
+        (source / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    if model.extra:
+        args += ["--extra-files", ",".join(str(source / name) for name in model.extra)]
+    archiver(*args, transcript=transcript)
+    suffix = {"default": ".mar", "tgz": ".tar.gz", "no-archive": ""}[model.archive_format]
+    made = pathlib.Path(store) / f"{model.name}{suffix}"
+    if file_name:
+        made = made.rename(pathlib.Path(store) / file_name)
+    return made

@@ -1,0 +1,280 @@
+"""The real server as a test sees it: started in a folder of its own, watched, and stopped cleanly."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+import threading
+
+from client import Client, RawClient
+from models import BIN, ROOT, Model, pack
+from transcript import shorten
+from waiting import FACTOR, expect, limit
+
+READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+) pid=(\d+) "
+                   r"loops=(\d+) ready_ms=(\d+)$")
+
+
+def address_of(url):
+    host, port = url.removeprefix("http://").rsplit(":", 1)
+    return host, int(port)
+
+
+class Clock:
+    """Server and workers run ahead of the real time by what this file says."""
+
+    def __init__(self, path, transcript):
+        self.path = path
+        self._transcript = transcript
+        self._ahead_ms = 0
+        path.write_bytes(struct.pack("<q", 0))
+
+    def advance(self, ms):
+        self._ahead_ms += ms
+        self._transcript.log("clock", f"advances by {ms} ms")
+        with open(self.path, "r+b") as file:  # in place: the file is mapped by others
+            file.write(struct.pack("<q", self._ahead_ms))
+
+
+class Server:
+    def __init__(self, folder, transcript, flags=(), env=None, clock=False, models=(), name="server"):
+        self.folder = pathlib.Path(folder)
+        self.transcript = transcript
+        self.name = name
+        self.store = self.folder / "store"
+        self.state_dir = self.folder / "state"
+        self.work = self.folder / "work"
+        for path in (self.store, self.work):
+            path.mkdir(exist_ok=True)
+        self.hold_file = self.folder / "hold"
+        self.clock = Clock(self.folder / "clock", transcript) if clock else None
+        self.flags = list(flags)
+        self.env = dict(env or {})
+        self.models = list(models)
+        self.lines = []  # of stdout and stderr
+        self.process = None
+        self.expected_exit = 0
+        self._clients = 0
+        self._ready = threading.Event()
+        self._readers = []
+        self.inference = self.management = self.metrics = None
+
+    # --- start and stop
+
+    def command(self):
+        flags = ["--state-dir", self.state_dir, "--model-store", self.store]
+        for which in ("inference", "management", "metrics"):
+            if f"--{which}-address" not in self.flags:
+                flags += [f"--{which}-address", "http://127.0.0.1:0"]
+        archives = []
+        for model in self.models:
+            if isinstance(model, Model):
+                archives.append(f"{model.name}={self.pack(model).name}")
+            else:
+                archives.append(model)
+        if archives:
+            flags += ["--models", *archives]
+        return [str(BIN / "continuo"), *map(str, flags), *map(str, self.flags)]
+
+    def environment(self):
+        env = {key: value for key, value in os.environ.items() if not key.startswith("CONTINUO_")}
+        report = self.folder / "sanitizer"
+        env.update({
+            "CONTINUO_TEST_HOLD": str(self.hold_file),
+            "ASAN_OPTIONS": f"log_path={report}.address:detect_leaks=1",
+            "UBSAN_OPTIONS": f"log_path={report}.undefined:print_stacktrace=1",
+            "TSAN_OPTIONS": f"log_path={report}.thread:second_deadlock_stack=1:"
+                            f"suppressions={ROOT / 'tests' / 'support' / 'tsan.supp'}",
+        })
+        if self.clock:
+            env["CONTINUO_TEST_CLOCK"] = str(self.clock.path)
+        env.update({key: str(value) for key, value in self.env.items()})
+        return env
+
+    def launch(self):
+        """Starts the process without waiting for it to be ready."""
+        command = self.command()
+        self.transcript.log(self.name, "$ " + " ".join(command))
+        self._ready.clear()
+        # A session of its own, so that whatever it leaves behind can be found.
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        errors="backslashreplace", env=self.environment(), cwd=self.folder,
+                                        start_new_session=True)
+        self._readers = [threading.Thread(target=self._read, args=(stream,), daemon=True)
+                         for stream in (self.process.stdout, self.process.stderr)]
+        for reader in self._readers:
+            reader.start()
+        return self
+
+    def _read(self, stream):
+        for line in stream:
+            line = line.rstrip("\n")
+            self.lines.append(line)
+            self.transcript.log(self.name, "| " + shorten(line, 2000))
+            if found := READY.match(line):
+                self.inference, self.management, self.metrics = found.group(1, 2, 3)
+                self._ready.set()
+        stream.close()
+
+    def start(self):
+        self.launch()
+        expect(lambda: self._ready.is_set() or self.process.poll() is not None,
+               "the server's ready line", timeout=20)
+        if not self._ready.is_set():
+            self._join_readers()
+            raise AssertionError(f"the server ended with {self.process.poll()}: {self.lines[-5:]}")
+        return self
+
+    def _join_readers(self):
+        for reader in self._readers:
+            reader.join(limit(5))
+
+    def exit_code(self, timeout=20):
+        """Waits for the process to end by itself."""
+        code = self.process.wait(limit(timeout))
+        self._join_readers()
+        self.transcript.log(self.name, f"ended with {code}")
+        return code
+
+    def stop(self, timeout=40):
+        """SIGTERM, and everything a clean end promises."""
+        if self.process.poll() is None:
+            self.transcript.log(self.name, "SIGTERM")
+            self.process.send_signal(signal.SIGTERM)
+        code = self.exit_code(timeout)
+        assert code == self.expected_exit, f"the server ended with {code}"
+        expect(lambda: not self.session_members(), "no process left behind")
+
+    def kill(self):
+        """kill -9, as a crash of the server: its workers must notice."""
+        self.transcript.log(self.name, "SIGKILL")
+        self.process.kill()
+        self.process.wait()
+        self._join_readers()
+        self.expected_exit = -signal.SIGKILL
+
+    def restart(self):
+        self.expected_exit = 0
+        return self.start()
+
+    def session_members(self):
+        """Pids that belong to the session of the last started process, without zombies of others."""
+        members = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rpartition(")")[2].split()
+                if int(fields[3]) == self.process.pid and fields[0] != "Z":
+                    members.append(int(entry))
+        return members
+
+    def destroy(self):
+        """Ends whatever is left, without checks."""
+        if self.process is None:
+            return
+        for pid in self.session_members():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.wait()
+        self._join_readers()
+
+    def sanitizer_reports(self):
+        return [f"{path.name}:\n{path.read_text(errors='replace')[:6000]}"
+                for path in sorted(self.folder.glob("sanitizer.*"))]
+
+    # --- actors
+
+    def client(self, name=None, **more):
+        self._clients += 1
+        return Client(address_of(self.inference), self.transcript, name or f"client{self._clients}", **more)
+
+    def admin(self):
+        return Client(address_of(self.management), self.transcript, "admin", timeout=60)
+
+    def raw(self, name="raw", **more):
+        return RawClient(address_of(self.inference), self.transcript, name, **more)
+
+    def bench(self, *args, timeout=120):
+        """Starts continuo-bench against this server; the caller waits for it."""
+        command = [str(BIN / "continuo-bench"), "--url", self.inference, *map(str, args)]
+        self.transcript.log("bench", "$ " + " ".join(command))
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def pack(self, model, file_name=None):
+        if file_name is None and model.archive_format == "default":
+            file_name = f"{model.name}-{model.version}.mar"
+        return pack(model, self.store, self.work, self.transcript, file_name)
+
+    def register(self, model, **query):
+        """Packs a model and registers it; returns management's answer."""
+        path = self.pack(model)
+        return self.register_url(path.name, **query)
+
+    def register_url(self, url, **query):
+        words = "".join(f"&{key}={value}" for key, value in query.items())
+        return self.admin().post(f"/models?url={url}{words}")
+
+    # --- what can be seen and done from outside
+
+    def describe(self, model, version=None):
+        answer = self.admin().get(f"/models/{model}" + (f"/{version}" if version else ""))
+        assert answer.status == 200, answer
+        return answer.json[0]
+
+    def workers(self, model, version=None):
+        return self.describe(model, version)["workers"]
+
+    def ready_pids(self, model, version=None):
+        return [worker["pid"] for worker in self.workers(model, version) if worker["status"] == "READY"]
+
+    def expect_ready(self, model, count=1, version=None, timeout=20):
+        def pids():
+            found = self.ready_pids(model, version)
+            return found if len(found) == count else None
+        return expect(pids, f"{count} ready workers of {model}", timeout)
+
+    def kill_worker(self, model, index=0, version=None):
+        pid = self.expect_ready_any(model, version)[index]
+        self.transcript.log("test", f"kill -9 worker {pid} of {model}")
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def expect_ready_any(self, model, version=None):
+        return expect(lambda: self.ready_pids(model, version), f"a ready worker of {model}", 20)
+
+    @contextlib.contextmanager
+    def hold(self):
+        """Workers take no batch while this is open."""
+        self.transcript.log("test", "holds the workers")
+        self.hold_file.touch()
+        try:
+            yield
+        finally:
+            self.transcript.log("test", "releases the workers")
+            with contextlib.suppress(FileNotFoundError):
+                self.hold_file.unlink()
+
+    def metric(self, name):
+        """The sum of a metric over its labels, from the metrics listener."""
+        answer = Client(address_of(self.metrics), self.transcript, "metrics").get("/metrics")
+        assert answer.status == 200, answer
+        total = 0.0
+        for line in answer.text.splitlines():
+            if re.match(rf"{re.escape(name)}(\{{| )", line):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def expect_log(self, *words, timeout=10):
+        """Waits for a line of the server's output that has all the words."""
+        return expect(lambda: next((line for line in list(self.lines) if all(w in line for w in words)), None),
+                      f"a line with {' and '.join(words)}", timeout)
+
+
+SLOW_BUILD = FACTOR > 1
