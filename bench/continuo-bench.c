@@ -13,6 +13,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <netdb.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,6 @@
 #include "bench/connection.h"
 #include "bench/histogram.h"
 
-#define STALL_US 1000000u
 #define DRAIN_US 10000000u /* for the answers that are still out at the end */
 #define ERRORS_SHOWN 5
 
@@ -38,7 +38,7 @@ struct sequence {
 struct options {
     const char *host, *port, *model, *prefix;
     uint32_t connections, sequences, open_only;
-    double duration_s, warmup_s, rate;
+    double duration_s, warmup_s, rate, stall_s;
     bool echo, end;
 };
 
@@ -55,6 +55,15 @@ struct bench {
     uint64_t started_us, measured_us, stop_us, arrivals, next_stall_check_us;
     uint64_t steps, errors, mismatches, stalled, opened, ended;
 };
+
+static volatile sig_atomic_t interrupted;
+
+static void
+on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
 
 static uint64_t
 now_us(void)
@@ -261,10 +270,10 @@ check_stalls(struct bench *b, uint64_t now)
 {
     if (now < b->next_stall_check_us)
         return;
-    b->next_stall_check_us = now + STALL_US / 10;
+    b->next_stall_check_us = now + 100000;
     for (uint32_t i = 0; i < b->opt.connections; i++) {
         struct connection *c = &b->connections[i];
-        if (c->waiting && !c->stalled && now - c->sent_us > STALL_US) {
+        if (c->waiting && !c->stalled && (double)(now - c->sent_us) > b->opt.stall_s * 1e6) {
             c->stalled = true;
             b->stalled++;
         }
@@ -283,7 +292,7 @@ run_loop(struct bench *b, uint64_t until_us, bool until_quiet)
         int n;
 
         check_stalls(b, now);
-        if (now >= until_us || (until_quiet && b->in_flight == 0))
+        if (now >= until_us || (until_quiet && b->in_flight == 0) || (interrupted && !b->stopping))
             return;
         if (until_us - now < wait_us)
             wait_us = until_us - now;
@@ -377,10 +386,12 @@ usage(FILE *out)
           "  --duration S        measured seconds (5)\n"
           "  --warmup S          seconds before that (1)\n"
           "  --rate R            steps/s at fixed times; 0: closed loop (0)\n"
+          "  --stall-seconds S   an answer that takes longer counts its connection as stalled (1)\n"
           "  --prefix TEXT       of sequence ids (from time and pid)\n"
           "  --echo              the answer must be the request's body, not a running sum\n"
           "  --end               afterwards end every sequence (step 0) and check its total\n"
-          "  --open-only N       instead: open N sequences with one step each, then stop\n",
+          "  --open-only N       instead: open N sequences with one step each, then stop\n"
+          "SIGINT ends the measured time early.\n",
           out);
 }
 
@@ -437,6 +448,7 @@ parse_options(int argc, char **argv, struct options *opt)
         {"sequences", 1, NULL, 's'}, {"duration", 1, NULL, 'd'}, {"warmup", 1, NULL, 'w'},
         {"rate", 1, NULL, 'r'},      {"prefix", 1, NULL, 'p'},   {"echo", 0, NULL, 'e'},
         {"end", 0, NULL, 'z'},       {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},
+        {"stall-seconds", 1, NULL, 'S'},
         {NULL, 0, NULL, 0}};
     int c;
 
@@ -454,6 +466,7 @@ parse_options(int argc, char **argv, struct options *opt)
         case 'e': opt->echo = true; break;
         case 'z': opt->end = true; break;
         case 'o': opt->open_only = parse_count("open-only", optarg, 100000000); break;
+        case 'S': opt->stall_s = parse_number("stall-seconds", optarg); break;
         case 'h': usage(stdout); exit(0);
         default: usage(stderr); exit(2);
         }
@@ -521,7 +534,8 @@ int
 main(int argc, char **argv)
 {
     static struct bench b = {
-        .opt = {.model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1}};
+        .opt = {.model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1,
+                .stall_s = 1}};
     char prefix[64];
 
     parse_options(argc, argv, &b.opt);
@@ -530,6 +544,7 @@ main(int argc, char **argv)
         b.opt.prefix = prefix;
     }
     raise_descriptor_limit();
+    signal(SIGINT, on_signal);
     resolve(&b);
     b.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     b.connections = calloc(b.opt.connections, sizeof(*b.connections));

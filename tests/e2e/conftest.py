@@ -13,6 +13,8 @@ from models import BIN  # noqa: E402
 from server import Server  # noqa: E402
 from transcript import Transcript  # noqa: E402
 
+FAILED = pytest.StashKey()
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "load: heavy load; shortened under sanitizers")
@@ -29,7 +31,7 @@ def pytest_runtest_makereport(item, call):
     outcome = yield
     report = outcome.get_result()
     if report.failed:
-        item.stash_failed = True
+        item.stash[FAILED] = True
         if transcript := item.funcargs.get("transcript") if hasattr(item, "funcargs") else None:
             report.sections.append(("transcript", str(transcript)))
         if folder := item.funcargs.get("folder") if hasattr(item, "funcargs") else None:
@@ -46,7 +48,7 @@ def folder(request):
     """A folder for this test, kept when it fails."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="continuo-e2e-"))
     yield path
-    if not getattr(request.node, "stash_failed", False):
+    if not request.node.stash.get(FAILED, False):
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -67,12 +69,15 @@ def server(folder, transcript, request):
 
     yield start_server
     try:
-        if not getattr(request.node, "stash_failed", False):
+        if not request.node.stash.get(FAILED, False):
             for each in servers:
                 if each.process is not None and each.process.poll() is None:
                     each.stop()
+        reports = [text for each in servers for text in each.sanitizer_reports()]
+        assert not reports, "\n".join(reports)
+    except BaseException:
+        request.node.stash[FAILED] = True  # keeps the folder
+        raise
     finally:
         for each in servers:
             each.destroy()
-    reports = [text for each in servers for text in each.sanitizer_reports()]
-    assert not reports, "\n".join(reports)

@@ -39,6 +39,25 @@ class Clock:
             file.write(struct.pack("<q", self._ahead_ms))
 
 
+class Hold:
+    def __init__(self, path, transcript):
+        self._path = path
+        self._transcript = transcript
+        transcript.log("test", "holds the workers")
+        path.touch()
+
+    def release(self):
+        if self._path.exists():
+            self._transcript.log("test", "releases the workers")
+            self._path.unlink()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+
 class Server:
     def __init__(self, folder, transcript, flags=(), env=None, clock=False, models=(), name="server"):
         self.folder = pathlib.Path(folder)
@@ -249,17 +268,9 @@ class Server:
     def expect_ready_any(self, model, version=None):
         return expect(lambda: self.ready_pids(model, version), f"a ready worker of {model}", 20)
 
-    @contextlib.contextmanager
     def hold(self):
-        """Workers take no batch while this is open."""
-        self.transcript.log("test", "holds the workers")
-        self.hold_file.touch()
-        try:
-            yield
-        finally:
-            self.transcript.log("test", "releases the workers")
-            with contextlib.suppress(FileNotFoundError):
-                self.hold_file.unlink()
+        """Workers take no batch until release(), or the end of the `with`."""
+        return Hold(self.hold_file, self.transcript)
 
     def metric(self, name):
         """The sum of a metric over its labels, from the metrics listener."""

@@ -1,0 +1,151 @@
+"""Workers die at the worst moments; no step is lost, doubled or reordered."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from models import counter
+from server import SLOW_BUILD
+from waiting import expect, limit
+
+POINTS = ["batch_read", "handler_done", "before_commit", "after_commit", "answers_half_written", "answers_written"]
+
+
+def killing_at(folder, point, nth=1):
+    """The first worker that comes to this point for the nth time dies there; its successors live."""
+    return {"CONTINUO_TEST_KILL_AT": f"{point}:{nth}", "CONTINUO_TEST_KILL_ONCE": folder / "killed"}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_that_dies_at_a_point_loses_no_step(server, folder, point):
+    """The client sees a slower answer and nothing else, wherever inside a batch its worker dies."""
+    s = server(counter(), env=killing_at(folder, point, nth=4))
+    client = s.client()
+    total = 0
+    for number in range(1, 11):
+        total += number
+        answer = client.step("counter", "k", number)
+        assert (answer.status, answer.text) == (200, str(total)), answer
+    assert (folder / "killed").exists(), "the worker came to the point"
+    assert [w["restarts"] for w in s.workers("counter")] == [1]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_that_dies_in_a_batch_of_eight_loses_no_row(server, folder, point):
+    """Rows of one batch share a commit: each is either answered from the store or run again."""
+    s = server(counter(batchSize=8), env=killing_at(folder, point, nth=9))
+    clients = [s.raw(f"c{i}") for i in range(8)]
+
+    def post(i, number):
+        clients[i].send(f"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: s{i}\r\n"
+                        f"Content-Length: 1\r\n\r\n{number}")
+
+    for round_ in range(1, 21):
+        with s.hold():
+            for i in range(8):
+                post(i, 1 + i % 9)
+        for i in range(8):
+            answer = clients[i].answer()
+            assert (answer.status, answer.text) == (200, str(round_ * (1 + i % 9))), answer
+    for each in clients:
+        each.close()
+    assert (folder / "killed").exists(), "the worker came to the point"
+
+
+def test_a_worker_that_dies_while_loading_is_started_again(server, folder):
+    """Also the first start may fail: the model comes up on the next try."""
+    s = server(counter(), env=killing_at(folder, "loaded"))
+    assert s.client().step("counter", "l", 3).text == "3"
+    assert (folder / "killed").exists()
+
+
+def test_describe_tells_of_a_killed_worker(server):
+    """An operator can see that and why a worker ended."""
+    s = server(counter())
+    client = s.client()
+    client.step("counter", "d", 1)
+    old = s.kill_worker("counter")
+    assert client.step("counter", "d", 1).text == "2"
+    new = s.expect_ready("counter", 1)[0]
+    worker = s.workers("counter")[0]
+    assert new != old and worker["restarts"] == 1
+    assert "signal 9" in json.dumps(worker), worker
+
+
+def test_workers_that_die_every_third_batch_lose_nothing(server):
+    """However often workers die: as long as they come back, steps are only slower."""
+    s = server(counter(), env={"CONTINUO_TEST_KILL_AT": "before_commit:3"})
+    client = s.client()
+    for total in range(1, 12):
+        answer = client.step("counter", "a", 1)
+        assert (answer.status, answer.text) == (200, str(total)), answer
+
+
+def test_a_step_that_kills_every_worker_is_answered_with_the_last_words(server):
+    """It is not tried for ever: after three deaths alone with it, the client hears why."""
+    s = server(counter(), env={"CONTINUO_TEST_KILL_AT": "batch_read:1"})
+    answer = s.client().step("counter", "a", 1)
+    assert (answer.status, answer.error) == (500, "worker_died"), answer
+    assert "signal 9" in answer.message, answer
+    assert s.client().get("/ping").status in (200, 500)
+
+
+@pytest.mark.load
+def test_random_kills_under_load_of_64_verified_sequences(server):
+    """The core promise: kill -9 a random worker again and again; the bench checks each running sum.
+
+    20 kills here; CONTINUO_KILLS=100 for the long run."""
+    kills = int(os.environ.get("CONTINUO_KILLS", "8" if SLOW_BUILD else "20"))
+    s = server(counter(minWorkers=3, maxWorkers=3, batchSize=16))
+    s.expect_ready("counter", 3)
+    # Ends by --end when it is told to (SIGINT), not by the clock.
+    bench = s.bench("--connections", 64, "--duration", 100_000, "--warmup", 0, "--end", "--stall-seconds", 30)
+    chance = random.Random(20261121)
+    done = 0
+    started = time.monotonic()
+    while done < kills:
+        pids = expect(lambda: s.ready_pids("counter"), "a worker to kill", 30)
+        victim = chance.choice(pids)
+        s.transcript.log("test", f"kill {done + 1} of {kills}: worker {victim}")
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        done += 1
+        assert bench.poll() is None, bench.communicate()
+        # The next kill comes once the load moves on, so that each one meets work in flight.
+        seen = s.describe("counter")["steps"]
+        expect(lambda: s.describe("counter")["steps"] > seen + 50, "the load goes on", 60)
+    bench.send_signal(signal.SIGINT)
+    out, err = bench.communicate(timeout=limit(90))
+    s.transcript.log("test", f"{done} kills in {time.monotonic() - started:.1f} s; {out}")
+    result = json.loads(out)
+    assert bench.returncode == 0, f"{out} {err}"
+    assert (result["errors"], result["mismatches"], result["ended"]) == (0, 0, 64), f"{out} {err}"
+    assert result["steps"] > 50 * kills
+
+
+def test_durability_none_forgets_with_the_worker_and_says_so(server):
+    """The promise is only made where it is kept: at `none` state lives and dies with the worker."""
+    s = server(counter(), flags=["--durability", "none"])
+    client = s.client()
+    assert client.step("counter", "n", 5).text == "5"
+    assert client.step("counter", "n", 5).text == "10"
+    s.kill_worker("counter")
+    answer = client.step("counter", "n", 1)
+    assert answer.status >= 400 or answer.text == "1", answer
+    assert client.step("counter", "fresh", 1).text == "1"
+
+
+def test_durability_power_survives_too(server):
+    """fsync per batch changes the speed, not the answers."""
+    s = server(counter(), flags=["--durability", "power"])
+    client = s.client()
+    for total in range(1, 6):
+        assert client.step("counter", "p", 1).text == str(total)
+    s.kill_worker("counter")
+    assert client.step("counter", "p", 1).text == "6"

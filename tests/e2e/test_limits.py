@@ -1,0 +1,173 @@
+"""Everything is bounded, and "full" is an ordinary answer."""
+
+import contextlib
+
+import pytest
+
+from models import counter, stateless
+from waiting import expect
+
+
+def post(sequence, body="1", model="counter"):
+    return (f"POST /predictions/{model} HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: {sequence}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}")
+
+
+@contextlib.contextmanager
+def waiting_steps(s, count, sequence, model="counter"):
+    """`count` steps have arrived and hold their place; they are answered when the workers go on."""
+    raws = []
+    for i in range(count):
+        raw = s.raw(f"waiter{i}")
+        raw.send(post(sequence(i), model=model))
+        raws.append(raw)
+
+        def arrived(n=i + 1):
+            queue = s.describe(model)["jobQueueStatus"]
+            return queue["pendingRequests"] + queue.get("inFlightRequests", 0) >= n
+        expect(arrived, f"{i + 1} steps have arrived")
+    yield raws
+    for raw in raws:
+        raw.close()
+
+
+def test_a_full_sequence_queue_refuses_with_429(server):
+    """maxSequenceJobQueueSize steps may wait; the one in flight does not count."""
+    s = server(counter(maxSequenceJobQueueSize=2))
+    with contextlib.ExitStack() as stack:
+        hold = stack.enter_context(s.hold())
+        raws = stack.enter_context(waiting_steps(s, 3, lambda i: "q"))
+        refused = s.client().step("counter", "q", 1)
+        assert (refused.status, refused.error) == (429, "queue_full"), refused
+        assert int(refused.headers["Retry-After"]) >= 1
+        other = s.raw("other")
+        other.send(post("other"))
+        hold.release()
+        assert [raw.answer().text for raw in raws] == ["1", "2", "3"]
+        assert other.answer().text == "1"
+        other.close()
+    assert s.client().step("counter", "q", 1).text == "4"
+
+
+def test_a_full_model_queue_refuses_with_429(server):
+    """jobQueueSize bounds what one model may keep waiting."""
+    s = server(counter(jobQueueSize=4, batchSize=1))
+    with contextlib.ExitStack() as stack:
+        hold = stack.enter_context(s.hold())
+        raws, refusals = [], []
+        # How many are taken by the worker's credit is the scheduler's business; it must end in 429.
+        for i in range(12):
+            raw = s.raw(f"w{i}")
+            raw.send(post(f"s{i}"))
+            raws.append(raw)
+        expect(lambda: s.describe("counter")["jobQueueStatus"]["remainingCapacity"] == 0, "the queue is full")
+        refused = s.client().step("counter", "late", 1)
+        assert (refused.status, refused.error) == (429, "queue_full"), refused
+        hold.release()
+        for raw in raws:
+            answer = raw.answer()
+            if answer.status == 200:
+                assert answer.text == "1"
+            else:
+                refusals.append(answer.error)
+            raw.close()
+    assert set(refusals) == {"queue_full"} and len(refusals) <= 8
+
+
+def test_too_many_sequences_are_refused_until_one_ends(server):
+    """maxNumSequence: the refused client hears why, the open ones go on."""
+    s = server(counter(maxNumSequence=3))
+    client = s.client()
+    for i in range(3):
+        assert client.step("counter", f"s{i}", i).text == str(i)
+    refused = client.step("counter", "s3", 1)
+    assert (refused.status, refused.error) == (429, "too_many_sequences"), refused
+    assert "maxNumSequence" in refused.message and "3" in refused.message
+    assert client.step("counter", "s1", 1, headers={"ts_request_sequence_end": "true"}).text == "2"
+    assert client.step("counter", "s3", 7).text == "7"
+    assert client.step("counter", "s0", 5).text == "5"
+
+
+def test_a_body_over_the_limit_is_refused_by_its_length(server):
+    """413 before the bytes are read; the connection ends, the server does not."""
+    s = server(stateless(), flags=["--max-request-size", "2000"])
+    client = s.client()
+    assert len(client.post("/predictions/echo", b"x" * 2000).body) == 2000
+    raw = s.raw()
+    raw.send("POST /predictions/echo HTTP/1.1\r\nHost: t\r\nContent-Length: 2001\r\n\r\n")
+    refused = raw.answer()
+    assert refused.status == 413
+    assert "2000" in refused.message and "max-request-size" in refused.message
+    raw.close()
+    assert client.post("/predictions/echo", b"still here").body == b"still here"
+
+
+def test_a_chunked_body_over_the_limit_is_refused(server):
+    """Without a length the limit is met while reading."""
+    s = server(stateless(), flags=["--max-request-size", "2000"])
+    raw = s.raw()
+    raw.send("POST /predictions/echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    raw.send(b"bb8\r\n" + b"x" * 3000 + b"\r\n0\r\n\r\n")
+    assert raw.answer().status == 413
+    raw.close()
+    assert s.client().post("/predictions/echo", b"ok").body == b"ok"
+
+
+def test_an_oversized_upload_is_refused_before_it_is_sent(server):
+    """Expect: 100-continue exists for this: the answer is 413, not 100."""
+    s = server(stateless(), flags=["--max-request-size", "2000"])
+    raw = s.raw()
+    raw.send("POST /predictions/echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 9999\r\n\r\n")
+    assert raw.answer().status == 413
+    raw.close()
+
+
+def test_a_chunked_body_within_the_limit_arrives_whole(server):
+    """Chunks are only the transport."""
+    s = server(stateless())
+    raw = s.raw()
+    raw.send("POST /predictions/echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for piece in ("hello ", "wide ", "world"):
+        raw.send(f"{len(piece):x}\r\n{piece}\r\n")
+    raw.send("0\r\n\r\n")
+    assert raw.answer().text == "hello wide world"
+    raw.close()
+
+
+@pytest.mark.parametrize("sequence", ["x" * 256, "a b c", "seq/0?x=%20", "5", "é"], ids=ascii)
+def test_any_id_of_up_to_256_bytes_is_a_sequence(server, sequence):
+    """Ids are the client's business: bytes, not a grammar."""
+    s = server(counter())
+    client = s.client()
+    headers = {"ts_request_sequence_id": sequence.encode()}
+    assert client.post("/predictions/counter", b"2", headers=headers).text == "2"
+    answer = client.post("/predictions/counter", b"3", headers=headers)
+    assert answer.text == "5"
+    assert answer.sequence.encode("latin-1") == sequence.encode()
+
+
+def test_an_id_over_256_bytes_is_refused(server):
+    """400 that names the limit."""
+    s = server(counter())
+    refused = s.client().step("counter", "x" * 257, 1)
+    assert (refused.status, refused.error) == (400, "bad_request"), refused
+    assert "256" in refused.message
+
+
+def test_an_empty_id_is_no_id(server):
+    """As TorchServe: the server opens a new sequence and says its id."""
+    s = server(counter())
+    client = s.client()
+    answer = client.step("counter", "", 3)
+    assert answer.text == "3" and answer.sequence
+    assert client.step("counter", answer.sequence, 4).text == "7"
+
+
+def test_two_different_ids_in_one_request_are_refused(server):
+    """Guessing which one was meant would mix two clients' state."""
+    s = server(counter())
+    raw = s.raw()
+    raw.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: a\r\n"
+             "ts-request-sequence-id: b\r\nContent-Length: 1\r\n\r\n1")
+    assert raw.answer().status == 400
+    raw.close()

@@ -1,0 +1,115 @@
+"""The server goes and comes back; sequences go on where their last answered step left off."""
+
+import threading
+
+from models import counter
+from waiting import expect
+
+COUNT = 20
+
+
+def opened(server, **more):
+    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8), **more)
+    client = s.client()
+    for i in range(COUNT):
+        assert client.step("counter", f"s{i}", i).text == str(i)
+        assert client.step("counter", f"s{i}", 1).text == str(i + 1)
+    return s
+
+
+def goes_on(s):
+    client = s.client()
+    for i in range(COUNT):
+        assert client.step("counter", f"s{i}", 10).text == str(i + 11)
+
+
+def test_sequences_go_on_after_a_clean_restart(server):
+    """SIGTERM, start again, next step."""
+    s = opened(server)
+    s.stop()
+    s.restart()
+    goes_on(s)
+
+
+def test_sequences_go_on_after_kill_9_of_the_server(server):
+    """A crash of the server is no more than a pause: what was answered was committed."""
+    s = opened(server)
+    s.kill()
+    s.restart()
+    goes_on(s)
+
+
+def test_workers_of_a_killed_server_end_by_themselves(server):
+    """Nobody else would end them, and they hold the store."""
+    s = opened(server)
+    assert len(s.session_members()) == 3
+    s.kill()
+    expect(lambda: not s.session_members(), "the workers have ended")
+
+
+def test_no_answered_step_is_lost_when_the_server_is_killed_under_load(server):
+    """A step in flight may or may not be done; an answered one is, exactly once."""
+    s = server(counter(minWorkers=2, maxWorkers=2, batchSize=8))
+    answered = [0] * 16
+    warm = threading.Barrier(17)
+
+    def scenario(i):
+        client = s.client(f"c{i}")
+        try:
+            for step in range(1_000_000):
+                answer = client.step("counter", f"k{i}", 1)
+                assert answer.text == str(step + 1)
+                answered[i] = step + 1
+                if step == 10:
+                    warm.wait()
+        except (OSError, ConnectionError, Exception) as e:
+            if isinstance(e, AssertionError):
+                answered[i] = -1
+        finally:
+            client.close()
+
+    threads = [threading.Thread(target=scenario, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    warm.wait()
+    s.kill()
+    for thread in threads:
+        thread.join()
+    s.restart()
+    client = s.client()
+    for i, steps in enumerate(answered):
+        assert steps > 0
+        total = int(client.step("counter", f"k{i}", 1).text)
+        assert total in (steps + 1, steps + 2), f"sequence {i}: {steps} answered, then {total}"
+
+
+def test_steps_in_flight_finish_before_a_clean_stop(server):
+    """SIGTERM drains: a step that was accepted is answered, a new one is not accepted."""
+    s = server(counter())
+    s.client().step("counter", "d", 1)
+    raw = s.raw()
+    hold = s.hold()
+    raw.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: d\r\n"
+             "Content-Length: 1\r\n\r\n5")
+    queue = lambda: s.describe("counter")["jobQueueStatus"]
+    expect(lambda: queue()["pendingRequests"] + queue().get("inFlightRequests", 0) >= 1, "the step arrived")
+    s.process.terminate()
+    s.expect_log("drain")
+    hold.release()
+    answer = raw.answer()
+    assert (answer.status, answer.text) == (200, "6"), answer
+    assert answer.headers["Connection"] == "close"
+    raw.close()
+    s.stop()
+
+
+def test_idle_connections_do_not_delay_a_stop(server):
+    """Keep-alive connections without a request are closed."""
+    s = server(counter())
+    clients = [s.client(f"c{i}") for i in range(5)]
+    for i, client in enumerate(clients):
+        client.step("counter", f"i{i}", 1)
+    silent = s.raw("silent")
+    s.stop(timeout=5)
+    assert silent.is_closed_by_server()
+    silent.close()
