@@ -22,7 +22,7 @@ struct cn_chunk {
 /* What a handler answered for one item; filled by the runtime, freed by the worker. */
 struct cn_reply {
     int error_code; /* CN_E_...; then `body` is the message and the state is not saved */
-    uint16_t status; /* 0: 200 */
+    uint16_t status; /* the handler's choice, with an error_code too; 0: 200, or the error's own */
     bool end_sequence; /* the handler ends the sequence with this step */
     struct cn_buf content_type;
     struct cn_buf headers; /* encoded: u32 count is n_headers; each str16 name, str32 value */
@@ -47,23 +47,30 @@ struct cn_runtime; /* each runtime's own struct begins with `const struct cn_run
 
 struct cn_runtime_ops {
     const char *name; /* "lua", "c" */
-    /* Loads the model that `load` describes. Errors name file and line. */
-    int (*open)(const struct cn_load *load, struct cn_runtime **out, struct cn_error *err);
+    /* Loads the model that `load` describes. `config_json`: the model's whole YAML as one JSON
+     * object ("" or "{}" without one), made by the worker, since handlers may not include config/;
+     * read during the call only. `load` must outlive the runtime. Errors name file and line. */
+    int (*open)(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
+                struct cn_error *err);
     void (*close)(struct cn_runtime *rt);
     /* What LOADED says: "Lua 5.4.4". Borrowed. */
     const char *(*describe)(struct cn_runtime *rt);
     /* The version of the state's shape that the handler declares; stored with each state. */
     uint32_t (*state_schema)(struct cn_runtime *rt);
-    /* Runs one batch. Never fails as a whole: every item gets a reply or an error. */
+    /* Runs one batch: item->reply is initialised by the caller. Never fails as a whole: every item
+     * gets a reply or an error. CN_E_OUT_OF_MEMORY: the memory that the handler and all cached
+     * states share is used up; dropping cached states helps. */
     void (*run)(struct cn_runtime *rt, struct cn_item **items, uint32_t n);
-    /* State to bytes and back. Encode errors name the key that cannot be stored. `from_schema`
-     * differs from the handler's: it is asked to migrate. */
+    /* State to bytes and back. Encode appends to `out`; errors name the key that cannot be stored;
+     * CN_E_STATE_TOO_LARGE over load->state_max_bytes. `from_schema` differs from the handler's: it
+     * is asked to migrate. */
     int (*state_encode)(struct cn_runtime *rt, void *state, struct cn_buf *out,
                         struct cn_error *err);
     int (*state_decode)(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
                         void **state, struct cn_error *err);
     void (*state_free)(struct cn_runtime *rt, void *state);
-    /* The sequence is over; `state` stays the worker's. Errors are logged by the runtime. */
+    /* The sequence is over; `state` stays the worker's, NULL where it could not be read. Errors are
+     * logged by the runtime. */
     void (*on_close)(struct cn_runtime *rt, struct cn_str sequence_id, void *state,
                      enum cn_close_reason reason);
 };
