@@ -1,0 +1,56 @@
+/* core/mem.c - malloc with the project's manners. Any thread. */
+#include "core/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/panic.h"
+
+void *
+cn_alloc(size_t bytes)
+{
+    void *ptr = calloc(1, bytes ? bytes : 1);
+
+    if (!ptr)
+        cn_panic(__FILE__, __LINE__, "no memory for %zu bytes", bytes);
+    return ptr;
+}
+
+void *
+cn_try_alloc(size_t bytes)
+{
+    return malloc(bytes ? bytes : 1);
+}
+
+void *
+cn_try_realloc(void *ptr, size_t bytes)
+{
+    return realloc(ptr, bytes ? bytes : 1);
+}
+
+char *
+cn_strndup(const char *text, size_t len)
+{
+    char *copy;
+
+    cn_assert(len < SIZE_MAX);
+    copy = cn_try_alloc(len + 1);
+    if (!copy)
+        cn_panic(__FILE__, __LINE__, "no memory for %zu bytes", len + 1);
+    if (len)
+        memcpy(copy, text, len);
+    copy[len] = '\0';
+    return copy;
+}
+
+char *
+cn_strdup(const char *text)
+{
+    return cn_strndup(text, strlen(text));
+}
+
+void
+cn_free(void *ptr)
+{
+    free(ptr);
+}

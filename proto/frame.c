@@ -1,0 +1,473 @@
+/* proto/frame.c - frames between server and worker. Any thread.
+ *
+ * A payload's layout stands above its encoder. str16 and str32 are a length of
+ * 2 or 4 bytes and the bytes; numbers are little-endian.
+ */
+#include "proto/frame.h"
+
+#include <string.h>
+
+#define ROW_BYTES_MIN (8 + 4 + 4 + 8 + 2 + 2 + 4 + 4)
+#define HEADER_BYTES_MIN (2 + 4)
+#define PART_BYTES_MIN (2 + 2 + 4)
+
+static bool
+type_known(unsigned type)
+{
+    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_STOP) ||
+           (type >= CN_FRAME_LOADED && type <= CN_FRAME_CLOSED);
+}
+
+long
+cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn_frame *out,
+              struct cn_error *err)
+{
+    struct cn_reader reader;
+    uint32_t payload, type, version, zero;
+
+    if (len < CN_FRAME_HEADER_BYTES)
+        return 0;
+    cn_reader_init(&reader, bytes, CN_FRAME_HEADER_BYTES);
+    payload = cn_read_u32(&reader);
+    type = cn_read_u8(&reader);
+    version = cn_read_u8(&reader);
+    zero = cn_read_u16(&reader);
+    out->count = cn_read_u32(&reader);
+    if (version != CN_FRAME_VERSION)
+        return cn_fail(err, CN_E_PROTOCOL, "frame of version %u, expected %u", version,
+                       CN_FRAME_VERSION);
+    if (!type_known(type) || zero != 0)
+        return cn_fail(err, CN_E_PROTOCOL, "frame of unknown type %u", type);
+    if (payload > max_payload_bytes)
+        return cn_fail(err, CN_E_PROTOCOL, "frame of %u bytes, the limit is %zu", payload,
+                       max_payload_bytes);
+    if (len - CN_FRAME_HEADER_BYTES < payload)
+        return 0;
+    out->type = (enum cn_frame_type)type;
+    out->payload = (struct cn_str){(const char *)bytes + CN_FRAME_HEADER_BYTES, payload};
+    return (long)CN_FRAME_HEADER_BYTES + (long)payload;
+}
+
+/* Writes a header whose length frame_end fills in; returns its offset. */
+static size_t
+frame_begin(struct cn_buf *buf, enum cn_frame_type type, uint32_t count)
+{
+    size_t begun = buf->len;
+
+    cn_write_u32(buf, 0);
+    cn_write_u8(buf, (uint8_t)type);
+    cn_write_u8(buf, CN_FRAME_VERSION);
+    cn_write_u16(buf, 0);
+    cn_write_u32(buf, count);
+    return begun;
+}
+
+static void
+frame_end(struct cn_buf *buf, size_t begun)
+{
+    size_t payload = buf->len - begun - CN_FRAME_HEADER_BYTES;
+
+    if (buf->failed)
+        return;
+    if (payload > UINT32_MAX) {
+        buf->failed = 1;
+        return;
+    }
+    cn_patch_u32(buf, begun, (uint32_t)payload);
+}
+
+static int
+bad_payload(struct cn_error *err, const char *what)
+{
+    return cn_fail(err, CN_E_PROTOCOL, "malformed %s frame", what);
+}
+
+/* All read, nothing left over. */
+static bool
+reader_done(const struct cn_reader *reader)
+{
+    return !reader->bad && cn_reader_left(reader) == 0;
+}
+
+/* LOAD: the fields of CN_LOAD_FIELDS in order, texts as str32, numbers as u64. */
+void
+cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_LOAD, 0);
+
+#define PUT_STR(name) cn_write_str32(buf, cn_str_from(load->name));
+#define PUT_NUM(name) cn_write_u64(buf, load->name);
+    CN_LOAD_FIELDS(PUT_STR, PUT_NUM)
+#undef PUT_STR
+#undef PUT_NUM
+    frame_end(buf, begun);
+}
+
+/* A text without a NUL inside, copied. */
+static const char *
+read_text(struct cn_reader *reader, struct cn_arena *arena)
+{
+    struct cn_str text = cn_read_str32(reader);
+
+    if (text.len && memchr(text.ptr, '\0', text.len)) {
+        reader->bad = true;
+        text.len = 0;
+    }
+    return cn_arena_strndup(arena, text.ptr, text.len);
+}
+
+int
+cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, struct cn_load *out,
+                  struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+#define GET_STR(name) out->name = read_text(&reader, arena);
+#define GET_NUM(name) out->name = cn_read_u64(&reader);
+    CN_LOAD_FIELDS(GET_STR, GET_NUM)
+#undef GET_STR
+#undef GET_NUM
+    return reader_done(&reader) ? 0 : bad_payload(err, "LOAD");
+}
+
+/* LOADED: u32 error code (two's complement), str32 message. */
+void
+cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_LOADED, 0);
+
+    cn_write_u32(buf, (uint32_t)loaded->error_code);
+    cn_write_str32(buf, loaded->message);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->error_code = (int32_t)cn_read_u32(&reader);
+    out->message = cn_read_str32(&reader);
+    return reader_done(&reader) ? 0 : bad_payload(err, "LOADED");
+}
+
+/* STATS: six u64 in the order of struct cn_worker_stats. */
+void
+cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_STATS, 0);
+
+    cn_write_u64(buf, stats->rss_bytes);
+    cn_write_u64(buf, stats->cached_sequences);
+    cn_write_u64(buf, stats->cached_bytes);
+    cn_write_u64(buf, stats->stored_sequences);
+    cn_write_u64(buf, stats->batches);
+    cn_write_u64(buf, stats->rows);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out,
+                   struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->rss_bytes = cn_read_u64(&reader);
+    out->cached_sequences = cn_read_u64(&reader);
+    out->cached_bytes = cn_read_u64(&reader);
+    out->stored_sequences = cn_read_u64(&reader);
+    out->batches = cn_read_u64(&reader);
+    out->rows = cn_read_u64(&reader);
+    return reader_done(&reader) ? 0 : bad_payload(err, "STATS");
+}
+
+/* CLOSE: per sequence u64 generation, u8 reason, str16 id. */
+void
+cn_frame_put_close(struct cn_buf *buf, const struct cn_close *closes, uint32_t count)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_CLOSE, count);
+    uint32_t i;
+
+    for (i = 0; i < count; i++) {
+        cn_write_u64(buf, closes[i].generation);
+        cn_write_u8(buf, (uint8_t)closes[i].reason);
+        cn_write_str16(buf, closes[i].sequence_id);
+    }
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct cn_close **out,
+                    struct cn_error *err)
+{
+    struct cn_reader reader;
+    struct cn_close *closes;
+    uint32_t i, reason;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    if (frame->count > cn_reader_left(&reader) / (8 + 1 + 2))
+        return bad_payload(err, "CLOSE");
+    closes = cn_arena_try_alloc(arena, frame->count * sizeof *closes);
+    if (!closes)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u closes", frame->count);
+    for (i = 0; i < frame->count; i++) {
+        closes[i].generation = cn_read_u64(&reader);
+        reason = cn_read_u8(&reader);
+        closes[i].sequence_id = cn_read_str16(&reader);
+        if (reason < CN_CLOSE_ENDED || reason > CN_CLOSE_UNLOADED ||
+            closes[i].sequence_id.len == 0 || closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
+            return bad_payload(err, "CLOSE");
+        closes[i].reason = (enum cn_close_reason)reason;
+    }
+    if (!reader_done(&reader))
+        return bad_payload(err, "CLOSE");
+    *out = closes;
+    return 0;
+}
+
+/* CANCEL: u64 job ids. */
+void
+cn_frame_put_cancel(struct cn_buf *buf, const uint64_t *job_ids, uint32_t count)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_CANCEL, count);
+    uint32_t i;
+
+    for (i = 0; i < count; i++)
+        cn_write_u64(buf, job_ids[i]);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena, uint64_t **out,
+                     struct cn_error *err)
+{
+    struct cn_reader reader;
+    uint64_t *ids;
+    uint32_t i;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    if (frame->payload.len != (uint64_t)frame->count * 8)
+        return bad_payload(err, "CANCEL");
+    ids = cn_arena_try_alloc(arena, frame->payload.len);
+    if (!ids)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u job ids", frame->count);
+    for (i = 0; i < frame->count; i++)
+        ids[i] = cn_read_u64(&reader);
+    *out = ids;
+    return 0;
+}
+
+/* STOP: empty. */
+void
+cn_frame_put_stop(struct cn_buf *buf)
+{
+    frame_end(buf, frame_begin(buf, CN_FRAME_STOP, 0));
+}
+
+/* CLOSED: empty; its count is that of the CLOSE. */
+void
+cn_frame_put_closed(struct cn_buf *buf, uint32_t count)
+{
+    frame_end(buf, frame_begin(buf, CN_FRAME_CLOSED, count));
+}
+
+/* u32 count, then per header str16 name, str32 value. */
+static void
+write_headers(struct cn_buf *buf, const struct cn_header *headers, uint32_t count)
+{
+    uint32_t i;
+
+    cn_write_u32(buf, count);
+    for (i = 0; i < count; i++) {
+        cn_write_str16(buf, headers[i].name);
+        cn_write_str32(buf, headers[i].value);
+    }
+}
+
+static int
+read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header **out,
+             uint32_t *count_out, struct cn_error *err)
+{
+    uint32_t count = cn_read_u32(reader), i;
+    struct cn_header *headers = NULL;
+
+    if (reader->bad || count > cn_reader_left(reader) / HEADER_BYTES_MIN)
+        return bad_payload(err, "header list of a");
+    if (count) {
+        headers = cn_arena_try_alloc(arena, count * sizeof *headers);
+        if (!headers)
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u headers", count);
+    }
+    for (i = 0; i < count; i++) {
+        headers[i].name = cn_read_str16(reader);
+        headers[i].value = cn_read_str32(reader);
+    }
+    *out = headers;
+    *count_out = count;
+    return 0;
+}
+
+/* ANSWER: u64 job id, u32 flags, u32 error code, u16 status, u64 generation, u64 opened (wall ms),
+ * str16 content type, headers, str32 body. */
+void
+cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_ANSWER, 0);
+
+    cn_write_u64(buf, answer->job_id);
+    cn_write_u32(buf, answer->flags);
+    cn_write_u32(buf, (uint32_t)answer->error_code);
+    cn_write_u16(buf, answer->status);
+    cn_write_u64(buf, answer->generation);
+    cn_write_u64(buf, answer->opened_wall_ms);
+    cn_write_str16(buf, answer->content_type);
+    write_headers(buf, answer->headers, answer->n_headers);
+    cn_write_str32(buf, answer->body);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct cn_answer *out,
+                    struct cn_error *err)
+{
+    struct cn_reader reader;
+    int rc;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->job_id = cn_read_u64(&reader);
+    out->flags = cn_read_u32(&reader);
+    out->error_code = (int32_t)cn_read_u32(&reader);
+    out->status = cn_read_u16(&reader);
+    out->generation = cn_read_u64(&reader);
+    out->opened_wall_ms = cn_read_u64(&reader);
+    out->content_type = cn_read_str16(&reader);
+    rc = read_headers(&reader, arena, &out->headers, &out->n_headers, err);
+    if (rc)
+        return rc;
+    out->body = cn_read_str32(&reader);
+    if (!reader_done(&reader) || out->error_code > 0 ||
+        (out->status != 0 && (out->status < 100 || out->status > 999)))
+        return bad_payload(err, "ANSWER");
+    return 0;
+}
+
+size_t
+cn_frame_begin_batch(struct cn_buf *buf)
+{
+    return frame_begin(buf, CN_FRAME_BATCH, 0);
+}
+
+/* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence id,
+ * str16 request id, headers, u32 count of parts and per part str16 name, str16 content type,
+ * str32 data. */
+void
+cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
+{
+    uint32_t i;
+
+    cn_write_u64(buf, row->job_id);
+    cn_write_u32(buf, row->flags);
+    cn_write_u32(buf, row->deadline_ms);
+    cn_write_u64(buf, row->generation);
+    cn_write_str16(buf, row->sequence_id);
+    cn_write_str16(buf, row->request_id);
+    write_headers(buf, row->headers, row->n_headers);
+    cn_write_u32(buf, row->n_parts);
+    for (i = 0; i < row->n_parts; i++) {
+        cn_write_str16(buf, row->parts[i].name);
+        cn_write_str16(buf, row->parts[i].content_type);
+        cn_write_str32(buf, row->parts[i].data);
+    }
+}
+
+void
+cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows)
+{
+    frame_end(buf, begun);
+    cn_patch_u32(buf, begun + 8, rows);
+}
+
+static int
+read_parts(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
+           struct cn_error *err)
+{
+    uint32_t i;
+
+    row->n_parts = cn_read_u32(reader);
+    row->parts = NULL;
+    if (reader->bad || row->n_parts > cn_reader_left(reader) / PART_BYTES_MIN)
+        return bad_payload(err, "BATCH");
+    if (row->n_parts) {
+        row->parts = cn_arena_try_alloc(arena, row->n_parts * sizeof *row->parts);
+        if (!row->parts)
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u parts", row->n_parts);
+    }
+    for (i = 0; i < row->n_parts; i++) {
+        row->parts[i].name = cn_read_str16(reader);
+        row->parts[i].content_type = cn_read_str16(reader);
+        row->parts[i].data = cn_read_str32(reader);
+    }
+    return 0;
+}
+
+static int
+read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
+         struct cn_error *err)
+{
+    int rc;
+
+    row->job_id = cn_read_u64(reader);
+    row->flags = cn_read_u32(reader);
+    row->deadline_ms = cn_read_u32(reader);
+    row->generation = cn_read_u64(reader);
+    row->sequence_id = cn_read_str16(reader);
+    row->request_id = cn_read_str16(reader);
+    rc = read_headers(reader, arena, &row->headers, &row->n_headers, err);
+    if (rc)
+        return rc;
+    rc = read_parts(reader, arena, row, err);
+    if (rc)
+        return rc;
+    if (reader->bad || row->sequence_id.len > CN_SEQUENCE_ID_MAX ||
+        (row->sequence_id.len == 0) == ((row->flags & CN_ROW_STATEFUL) != 0))
+        return bad_payload(err, "BATCH");
+    return 0;
+}
+
+int
+cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct cn_row **out,
+                   struct cn_error *err)
+{
+    struct cn_reader reader;
+    struct cn_row *rows;
+    uint32_t i;
+    int rc;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    if (frame->count == 0 || frame->count > cn_reader_left(&reader) / ROW_BYTES_MIN)
+        return bad_payload(err, "BATCH");
+    rows = cn_arena_try_alloc(arena, frame->count * sizeof *rows);
+    if (!rows)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u rows", frame->count);
+    for (i = 0; i < frame->count; i++) {
+        rc = read_row(&reader, arena, &rows[i], err);
+        if (rc)
+            return rc;
+    }
+    if (!reader_done(&reader))
+        return bad_payload(err, "BATCH");
+    *out = rows;
+    return 0;
+}
+
+const char *
+cn_close_reason_word(enum cn_close_reason reason)
+{
+    static const char *const words[] = {"unknown",   "ended",     "idle",    "lifetime",
+                                        "evicted",   "cancelled", "deleted", "unloaded"};
+
+    return (unsigned)reason < sizeof words / sizeof words[0] ? words[reason] : words[0];
+}
