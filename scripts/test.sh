@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Everything that must hold, in one command: set-up, unit tests (debug), end-to-end
+# tests (release), then both again under AddressSanitizer + UBSan and ThreadSanitizer.
+# Ends with one line of counts; exit 0 only when nothing failed.
+#   scripts/test.sh            all of it, under 15 minutes on 2 cores
+#   scripts/test.sh --quick    debug unit tests and release end-to-end tests, without heavy load
+# Logs stay in build/test-logs. CONTINUO_KILLS=100 makes the kill test long.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+quick=
+case ${1:-} in
+--quick) quick=1 ;;
+-h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+'') ;;
+*) echo "scripts/test.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
+esac
+
+logs=build/test-logs
+passed=0 failed=0 skipped=0 began=$SECONDS
+failures=()
+
+say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - began)); }
+
+# A step that is not a test itself: its failure counts as one.
+must() { # name, command...
+    local name=$1
+    shift
+    if ! "$@" >"$logs/$name.log" 2>&1; then
+        failed=$((failed + 1)) failures+=("$name: see $logs/$name.log")
+        tail -n 40 "$logs/$name.log"
+        return 1
+    fi
+}
+
+build() { # preset
+    must "configure-$1" cmake --preset "$1" && must "build-$1" cmake --build --preset "$1"
+}
+
+sum_of() { # pattern with the number in \1, file
+    sed -n "s/$1/\\1/p" "$2" | awk '{n += $1} END {print n + 0}'
+}
+
+unit() { # preset
+    local log=$logs/unit-$1.log detail=build/$1/Testing/Temporary/LastTest.log good bad rc
+    say "unit tests, $1"
+    build "$1" || return
+    ctest --preset "$1" >"$log" 2>&1
+    rc=$?
+    # cmocka's own counts; tests that are not cmocka's count as one each.
+    good=$(sum_of '^\[  PASSED  \] \([0-9]*\) test(s)\..*' "$detail")
+    bad=$(sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (.*)$/\1/p' "$log" | wc -l)
+    good=$((good + $(ctest --preset "$1" -N 2>/dev/null | grep -c 'Test *#[0-9]*: \(lint\|headers\|examples\|fuzz\)\.')))
+    [ $rc = 0 ] || [ "$bad" -gt 0 ] || bad=1
+    passed=$((passed + good)) failed=$((failed + bad))
+    if [ $rc != 0 ]; then
+        failures+=("unit tests, $1: see $log")
+        grep -A200 'The following tests FAILED' "$log" || tail -n 40 "$log"
+    fi
+    echo "$good passed, $bad failed"
+}
+
+end_to_end() { # preset, factor for time limits, further arguments of pytest
+    local preset=$1 factor=$2 log=$logs/e2e-$1.log last good bad skip rc
+    shift 2
+    say "end-to-end tests, $preset"
+    build "$preset" || return
+    CONTINUO_BUILD=build/$preset CONTINUO_TEST_FACTOR=$factor \
+        "$python" -m pytest tests/e2e -q -p no:cacheprovider --durations=5 "$@" >"$log" 2>&1
+    rc=$?
+    last=$(tail -n 1 "$log")
+    good=$(sum_of '.*[^0-9]\([0-9]*\) passed.*' <(echo " $last"))
+    bad=$(sum_of '.*[^0-9]\([0-9]*\) failed.*' <(echo " $last"))
+    bad=$((bad + $(sum_of '.*[^0-9]\([0-9]*\) error.*' <(echo " $last"))))
+    skip=$(sum_of '.*[^0-9]\([0-9]*\) skipped.*' <(echo " $last"))
+    [ $rc = 0 ] || [ "$bad" -gt 0 ] || bad=1
+    passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skip))
+    if [ $rc != 0 ]; then
+        failures+=("end-to-end tests, $preset: see $log")
+        grep '^\(FAILED\|ERROR\)' "$log" || tail -n 40 "$log"
+    fi
+    echo "$good passed, $bad failed, $skip skipped"
+}
+
+mkdir -p "$logs"
+say "set-up"
+must setup scripts/setup.sh || { echo "0 passed, 1 failed"; exit 1; }
+python=${CONTINUO_PYTHON:-.venv/bin/python}
+
+unit debug
+if [ -n "$quick" ]; then
+    end_to_end release 1 -m "not load"
+else
+    end_to_end release 1
+    unit asan
+    end_to_end asan 4
+    unit tsan
+    end_to_end tsan 5
+fi
+
+say "done"
+for line in ${failures[@]+"${failures[@]}"}; do
+    echo "FAILED: $line"
+done
+[ "$skipped" = 0 ] || echo "$skipped skipped (each says why: pytest -rs)"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,97 @@
+"""The store is full: steps that cannot be kept are refused, never half done."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from models import Model
+from waiting import limit
+
+# Keeps what it is given: state grows with each step.
+KEEPER = """
+local M = { api = 1 }
+function M.init() return { n = 0, kept = "" } end
+function M.step(state, req)
+    state.n = state.n + 1
+    state.kept = state.kept .. req.body
+    return { text = tostring(state.n) }
+end
+return M
+"""
+PIECE = b"x" * 50_000
+
+
+def keeper(**yaml):
+    return Model("keeper", KEEPER, yaml)
+
+
+def fill(client, first_sequence=0):
+    """Opens sequences of 50 kB until one is refused; returns (how many were taken, the refusal)."""
+    for i in range(first_sequence, first_sequence + 500):
+        answer = client.step("keeper", f"s{i}", PIECE)
+        if answer.status != 200:
+            return i, answer
+        assert answer.text == "1"
+    raise AssertionError("the store took 25 MB")
+
+
+def check_full_store(s):
+    client = s.client()
+    taken, refused = fill(client)
+    assert taken > 2
+    assert (refused.status, refused.error) == (507, "state_store"), refused
+    # Ending sequences makes room; the refused one then begins at the beginning: it left nothing behind.
+    for i in range(3):
+        assert client.step("keeper", f"s{i}", b"", headers={"ts_request_sequence_end": "true"}).status == 200
+    again = client.step("keeper", f"s{taken}", b"small")
+    assert (again.status, again.text) == (200, "1"), again
+    assert client.step("keeper", "s3", b"").text == "2", "sequences that were open go on"
+
+
+def test_a_full_store_refuses_steps_and_recovers(server):
+    """storeMaxBytes bounds a model's store; ended sequences give their room back."""
+    check_full_store(server(keeper(state={"storeMaxBytes": 4 * 1024 * 1024})))
+
+
+@pytest.fixture
+def small_disk(folder):
+    """A file system of 6 MB; needs the right to mount."""
+    path = folder / "disk"
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", path], capture_output=True,
+                          timeout=limit(10), check=False)
+    if made.returncode != 0:
+        pytest.skip(f"may not mount a tmpfs here: {made.stderr.decode().strip()}")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True, timeout=limit(10))
+
+
+def test_a_full_disk_refuses_steps_and_recovers(server, small_disk):
+    """The same when the disk, not a limit, is full; LMDB must not be torn by a signal or a short write."""
+    s = server(start=False)
+    s.state_dir = pathlib.Path(small_disk) / "state"
+    s.models = [keeper()]
+    s.start()
+    client = s.client()
+    taken, refused = fill(client)
+    assert taken > 2 and (refused.status, refused.error) == (507, "state_store"), refused
+    assert client.step("keeper", f"s{taken - 1}", b"", headers={"ts_request_sequence_end": "true"}).status in (200, 507)
+    # Room on the disk again, by someone else's cleaning.
+    subprocess.run(["mount", "-o", "remount,size=60m", small_disk], check=True, timeout=limit(10))
+    again = client.step("keeper", f"s{taken}", b"small")
+    assert (again.status, again.text) == (200, "1"), again
+    assert client.step("keeper", "s0", b"").text == "2"
+    assert os.path.ismount(small_disk)
+
+
+def test_a_state_over_its_limit_is_refused_and_the_last_one_kept(server):
+    """state.maxBytes bounds one sequence."""
+    s = server(keeper(state={"maxBytes": 60_000}))
+    client = s.client()
+    assert client.step("keeper", "a", PIECE).text == "1"
+    refused = client.step("keeper", "a", PIECE)
+    assert (refused.status, refused.error) == (507, "state_too_large"), refused
+    assert "60000" in refused.message
+    assert client.step("keeper", "a", b"y").text == "2", "the refused step was not kept"

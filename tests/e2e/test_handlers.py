@@ -1,0 +1,305 @@
+"""Handlers misbehave; their clients hear of it, their neighbours do not."""
+
+import subprocess
+import threading
+
+import pytest
+
+from models import ROOT, Model, archiver, counter, stateless
+from waiting import expect, limit
+
+
+def lua(step, head=""):
+    return f"local M = {{ api = 1 }}\n{head}\nfunction M.init() return {{ n = 0 }} end\n" \
+           f"function M.step(state, req)\n{step}\nend\nreturn M\n"
+
+
+# --- errors
+
+def test_a_handler_that_raises_is_answered_with_the_line_and_keeps_the_state(server):
+    """The step failed: nothing of it is saved, the traceback is in the log."""
+    s = server(Model("m", lua("""
+        state.n = state.n + 1
+        if req.body == "boom" then error("that hurt") end
+        return { text = tostring(state.n) }""")))
+    client = s.client()
+    assert client.step("m", "a", b"x").text == "1"
+    failed = client.step("m", "a", b"boom")
+    assert (failed.status, failed.error) == (503, "handler_failed"), failed
+    assert "handler.lua:" in failed.message and "that hurt" in failed.message
+    s.expect_log("that hurt")
+    assert client.step("m", "a", b"x").text == "2"
+
+
+def test_a_handler_can_refuse_a_step_with_a_message(server):
+    """return nil, "why": for clients' mistakes; the state is not saved."""
+    s = server(counter())
+    client = s.client()
+    assert client.step("counter", "a", 5).text == "5"
+    refused = client.step("counter", "a", b"five")
+    assert refused.status == 503 and "the body must be a decimal integer" in refused.message, refused
+    assert client.step("counter", "a", 1).text == "6"
+
+
+def test_one_failing_row_does_not_harm_its_batch(server):
+    """Errors are per row."""
+    s = server(counter(batchSize=8))
+    raws = [s.raw(f"r{i}") for i in range(8)]
+    with s.hold():
+        for i, raw in enumerate(raws):
+            body = "bad" if i == 3 else str(i)
+            raw.send(f"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: s{i}\r\n"
+                     f"Content-Length: {len(body)}\r\n\r\n{body}")
+    for i, raw in enumerate(raws):
+        answer = raw.answer()
+        assert (answer.status == 503) if i == 3 else (answer.text == str(i)), answer
+        raw.close()
+
+
+BATCH = """
+local M = { api = 1 }
+function M.init() return { n = 0 } end
+function M.batch(items)
+    local sum = 0
+    for _, item in ipairs(items) do
+        %s
+    end
+end
+return M
+"""
+
+
+def test_a_batch_handler_sees_all_rows_at_once(server):
+    """batch(items) is for handlers that do better with many rows."""
+    s = server(Model("m", BATCH.replace("%s", """
+        item.state.n = item.state.n + tonumber(item.req.body)
+        item.reply = { text = item.state.n .. " of " .. #items }"""), {"batchSize": 4}))
+    first = s.client().step("m", "s0", 1)
+    assert first.text == "1 of 1"
+    raws = [s.raw(f"r{i}") for i in range(4)]
+    with s.hold():
+        for i, raw in enumerate(raws):
+            raw.send(f"POST /predictions/m HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: s{i}\r\n"
+                     "Content-Length: 1\r\n\r\n1")
+    answers = [raw.answer().text for raw in raws]
+    assert [a.split()[0] for a in answers] == ["2", "1", "1", "1"]
+    assert max(int(a.split()[2]) for a in answers) > 1, "rows came together"
+
+
+def test_rows_without_an_answer_are_errors(server):
+    """Too few: the forgotten rows are told so, the others get their answers."""
+    s = server(Model("m", BATCH.replace("%s", """
+        if item.req.body ~= "0" then item.reply = { text = item.req.body } end"""), {"batchSize": 4}))
+    client = s.client()
+    assert client.step("m", "a", 7).text == "7"
+    forgotten = client.step("m", "b", 0)
+    assert (forgotten.status, forgotten.error) == (503, "handler_failed"), forgotten
+    assert client.step("m", "a", 8).text == "8"
+
+
+def test_a_batch_that_answers_rows_it_was_not_given_is_an_error(server):
+    """Too many: rows that the handler adds to the list belong to nobody."""
+    s = server(Model("m", """
+    local M = { api = 1 }
+    function M.init() return {} end
+    function M.batch(items)
+        for _, item in ipairs(items) do item.reply = { text = item.req.body } end
+        if items[1].req.body == "9" then items[#items + 1] = { reply = { text = "ghost" } } end
+    end
+    return M"""))
+    client = s.client()
+    assert client.step("m", "a", 7).text == "7"
+    answer = client.step("m", "a", 9)
+    assert answer.status == 503 or answer.text == "9", answer
+    assert client.step("m", "a", 8).text == "8"
+
+
+@pytest.mark.parametrize("reply", ["42", "{ text = {} }", "{ nonsense = 1 }", "{ status = 99, text = 'x' }",
+                                   "{ json = function() end }"])
+def test_a_reply_of_the_wrong_shape_is_named(server, reply):
+    """503, and the worker lives."""
+    s = server(Model("m", lua(f"if req.body == '1' then return {reply} end return {{ text = 'fine' }}")))
+    client = s.client()
+    wrong = client.step("m", "a", 1)
+    assert (wrong.status, wrong.error) == (503, "handler_failed"), wrong
+    assert client.step("m", "a", 2).text == "fine"
+    assert s.workers("m")[0]["restarts"] == 0
+
+
+def test_state_that_cannot_be_stored_names_its_key(server):
+    """A function in the state would be lost at the next restart: refused now."""
+    s = server(Model("m", lua("""
+        if req.body == "1" then state.inner = { callback = function() end } end
+        state.n = state.n + 1
+        return { text = tostring(state.n) }""")))
+    client = s.client()
+    assert client.step("m", "a", 2).text == "1"
+    refused = client.step("m", "a", 1)
+    assert refused.status == 503 and "callback" in refused.message, refused
+    assert client.step("m", "a", 2).text == "2"
+
+
+# --- limits
+
+def test_a_handler_that_loops_for_ever_meets_its_deadline_and_others_go_on(server):
+    """responseTimeout is the bound; afterwards the sequence goes on from its last commit."""
+    s = server(Model("m", lua("""
+        if req.body == "loop" then while true do end end
+        state.n = state.n + 1
+        return { text = tostring(state.n) }"""), {"responseTimeout": 1, "batchSize": 1}))
+    client = s.client()
+    assert client.step("m", "a", b"x").text == "1"
+    looping = s.client("looping")
+    result = {}
+    thread = threading.Thread(target=lambda: result.update(answer=looping.step("m", "a", b"loop")))
+    thread.start()
+    other = client.step("m", "b", b"x")
+    thread.join()
+    assert (other.status, other.text) == (200, "1"), other
+    assert (result["answer"].status, result["answer"].error) == (500, "deadline"), result
+    assert client.step("m", "a", b"x").text == "2"
+
+
+def test_a_loop_that_no_hook_can_stop_gets_its_worker_replaced(server):
+    """A pattern match runs in C, out of the instruction limit's reach: kill -9 is the last resort."""
+    s = server(Model("m", lua("""
+        if req.body == "loop" then string.rep("a", 30000):find(string.rep("a?", 30000) .. string.rep("a", 30000)) end
+        if req.body == "back" then return { text = tostring((string.rep("x", 1 << 20)):find(".-.-.-y")) } end
+        state.n = state.n + 1
+        return { text = tostring(state.n) }"""), {"responseTimeout": 1, "batchSize": 1}))
+    client = s.client()
+    assert client.step("m", "a", b"x").text == "1"
+    before = s.ready_pids("m")
+    late = client.step("m", "a", b"back")
+    assert (late.status, late.error) == (500, "deadline"), late
+    assert client.step("m", "a", b"x").text == "2"
+    assert s.expect_ready("m", 1) != before
+
+
+def test_a_handler_that_exhausts_its_memory_is_stopped(server):
+    """limits.memoryBytes: an error for this step, and the VM is usable again."""
+    s = server(Model("m", lua("""
+        if req.body == "eat" then
+            local t = {}
+            for i = 1, 1e9 do t[i] = ("x"):rep(100000) .. i end
+        end
+        state.n = state.n + 1
+        return { text = tostring(state.n) }"""), {"handler": {"limits": {"memoryBytes": 16_000_000}}}))
+    client = s.client()
+    assert client.step("m", "a", b"x").text == "1"
+    hungry = client.step("m", "a", b"eat")
+    assert (hungry.status, hungry.error) == (507, "out_of_memory"), hungry
+    assert client.step("m", "a", b"x").text == "2"
+    assert client.step("m", "b", b"x").text == "1"
+
+
+@pytest.mark.parametrize("code", ["os.execute('true')", "io.popen('true')", "package.loadlib('libc.so.6', '*')",
+                                  "io.open('/etc/passwd')", "load(string.dump(function() end))()",
+                                  "require('socket')", "dofile('/etc/passwd')"])
+def test_the_sandbox_has_no_way_out(server, code):
+    """A handler gets its rows and its state, not the machine."""
+    s = server(Model("m", lua(f"{code} return {{ text = 'out' }}")))
+    refused = s.client().step("m", "a", 1)
+    assert (refused.status, refused.error) == (503, "handler_failed"), refused
+
+
+# --- what a handler can say
+
+def test_a_handler_chooses_status_headers_and_content_type(server):
+    """The whole answer is the handler's."""
+    s = server(Model("m", lua("""
+        return { status = 418, headers = { ["X-Made-By"] = "lua" }, content_type = "text/x-tea", body = "short" }""")))
+    answer = s.client().step("m", "a", 1)
+    assert (answer.status, answer.headers["X-Made-By"], answer.headers["Content-Type"], answer.text) == \
+        (418, "lua", "text/x-tea", "short")
+
+
+def test_json_goes_in_and_out(server):
+    """Integers stay integers, lists stay lists."""
+    s = server(Model("m", lua("""
+        local got = req.json
+        state.n = state.n + #got.list
+        return { json = { total = state.n, big = got.big, text = got.text, list = got.list } }""")))
+    body = '{"list": [1, 2.5, "three"], "big": 9007199254740993, "text": "\\u00e4\\n"}'
+    answer = s.client().step("m", "a", body, headers={"Content-Type": "application/json"})
+    assert answer.status == 200, answer
+    assert answer.json == {"total": 3, "big": 9007199254740993, "text": "\u00e4\n", "list": [1, 2.5, "three"]}
+    assert answer.headers["Content-Type"].startswith("application/json")
+
+
+def test_broken_json_is_the_clients_mistake(server):
+    """The message says where it breaks."""
+    s = server(Model("m", lua("return { text = tostring(req.json.x) }")))
+    assert s.client().step("m", "a", '{"x": 5').status in (400, 503)
+    assert s.client().step("m", "a", '{"x": 5}').text == "5"
+
+
+def test_a_handler_streams_chunks(server):
+    """Pieces leave as chunks, in order, and the whole is one body."""
+    s = server(Model("m", lua("""
+        for i = 1, 5 do coroutine.yield({ text = "piece " .. i .. "\\n" }) end
+        return { text = "end\\n" }""")))
+    answer = s.client().step("m", "a", 1)
+    assert answer.status == 200, answer
+    assert answer.text == "".join(f"piece {i}\n" for i in range(1, 6)) + "end\n"
+    assert answer.headers["Transfer-Encoding"] == "chunked"
+
+
+def test_a_handler_reads_headers_and_ids(server):
+    """Header names in any case; the sequence's id and flags."""
+    s = server(Model("m", lua("""
+        return { text = req.headers["X-Who"] .. "/" .. req.sequence_id .. "/" .. tostring(req.start) }""")))
+    answer = s.client().step("m", "sq", 1, headers={"x-who": "me"})
+    assert answer.text in ("me/sq/true", "me/sq/false"), answer
+
+
+def test_a_handler_can_end_its_sequence(server):
+    """As the counter example does on 0."""
+    s = server(Model("m", lua("""
+        state.n = state.n + 1
+        return { text = tostring(state.n), end_sequence = req.body == "bye" }""")))
+    client = s.client()
+    assert client.step("m", "a", b"x").text == "1"
+    assert client.step("m", "a", b"bye").text == "2"
+    assert client.step("m", "a", b"x").error == "sequence_ended"
+
+
+def test_a_stateless_model_keeps_nothing_and_names_no_sequence(server):
+    """Without sequenceBatching every request stands alone."""
+    s = server(stateless())
+    client = s.client()
+    for i in range(3):
+        answer = client.post("/predictions/echo", f"hello {i}".encode())
+        assert (answer.text, answer.sequence) == (f"hello {i}", None)
+    assert client.get("/predictions/echo").body == b""
+    assert client.put("/predictions/echo", b"put").body == b"put"
+
+
+def test_a_large_body_and_answer_arrive_whole(server):
+    """Megabytes both ways."""
+    s = server(stateless())
+    body = bytes(range(256)) * 16_000
+    assert s.client().post("/predictions/echo", body).body == body
+
+
+# --- C
+
+@pytest.fixture
+def c_model(server, folder, transcript):
+    """Compiles C text into a handler and serves it as model "c"."""
+    def build(source, yaml="sequenceBatching: true\nresponseTimeout: 5\n"):
+        (folder / "handler.c").write_text(source)
+        (folder / "c.yaml").write_text(yaml)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-I", ROOT / "include",
+                        "-o", folder / "handler.so", folder / "handler.c"], check=True, timeout=limit(60))
+        s = server(counter(), start=False)
+        archiver("--model-name", "c", "--version", "1.0", "--handler", folder / "handler.so",
+                 "--config-file", folder / "c.yaml", "--export-path", s.store, transcript=transcript)
+        s.models.append("c=c.mar")
+        return s.start()
+    return build
+
+
+def test_the_speech_example_counts_speech(server, transcript):
+    """The C example on Debian's spoken WAV files, as its README shows it, is tested in test_examples.py."""
+    expect(lambda: (ROOT / "examples" / "speech").is_dir(), "the example is there", 0)

@@ -1,0 +1,141 @@
+"""The management API speaks as TorchServe's does."""
+
+import json
+
+import pytest
+
+from models import counter, stateless
+
+
+def test_register_says_how_many_workers(server):
+    """The text that scripts look for."""
+    s = server()
+    assert s.register(counter(minWorkers=2, maxWorkers=2)).json == {
+        "status": 'Model "counter" Version: 1.0 registered with 2 initial workers'}
+    assert s.client().step("counter", "a", 2).text == "2"
+
+
+def test_register_without_workers_says_what_to_do(server):
+    """minWorkers: 0, or initial_workers=0."""
+    s = server()
+    answer = s.register(counter(minWorkers=0))
+    assert answer.json == {"status": 'Model "counter" Version: 1.0 registered with 0 initial workers. '
+                                     'Use scale workers API to add workers for the model.'}
+    assert s.client().step("counter", "a", 2).status == 503
+    assert s.admin().put("/models/counter?min_worker=1&synchronous=true").json == {
+        "status": "Workers scaled to 1 for model: counter"}
+    assert s.client().step("counter", "a", 2).text == "2"
+
+
+def test_register_by_json_body(server):
+    """The same names as in the query."""
+    s = server()
+    path = s.pack(counter())
+    answer = s.admin().post("/models", json.dumps({"url": path.name, "model_name": "renamed"}),
+                            headers={"Content-Type": "application/json"})
+    assert answer.status == 200, answer
+    assert s.client().step("renamed", "a", 2).text == "2"
+
+
+def test_register_can_return_before_the_workers_are_up(server):
+    """202 and the usual text."""
+    s = server()
+    answer = s.register(counter(), synchronous="false")
+    assert (answer.status, answer.json) == (202, {"status": "Processing worker updates..."})
+    s.expect_ready("counter", 1)
+
+
+def test_the_same_version_twice_is_a_conflict(server):
+    """And the first one serves on."""
+    s = server(counter())
+    answer = s.register(counter())
+    assert answer.status == 409
+    assert answer.json == {"code": 409, "type": "ConflictStatusException",
+                           "message": "Model version 1.0 is already registered for model counter"}
+    assert s.client().step("counter", "a", 2).text == "2"
+
+
+def test_register_without_url_says_so(server):
+    """400."""
+    s = server()
+    answer = s.admin().post("/models")
+    assert (answer.status, answer.message) == (400, "Parameter url is required.")
+
+
+def test_describe_shows_settings_workers_queue_and_sequences(server):
+    """What an operator needs first."""
+    s = server(counter(minWorkers=2, maxWorkers=3, batchSize=5, sequenceMaxIdleMSec=70_000, maxNumSequence=99))
+    client = s.client()
+    for i in range(4):
+        client.step("counter", f"s{i}", 1)
+    s.expect_ready("counter", 2)
+    model = s.describe("counter")
+    expected = {"modelName": "counter", "modelVersion": "1.0", "minWorkers": 2, "maxWorkers": 3, "batchSize": 5,
+                "sequenceMaxIdleMSec": 70_000, "maxNumSequence": 99, "stateful": True, "liveSequences": 4,
+                "loadedAtStartup": True}
+    assert {key: model.get(key) for key in expected} == expected
+    assert model["jobQueueStatus"]["pendingRequests"] == 0
+    for worker in model["workers"]:
+        assert worker["status"] == "READY" and worker["pid"] > 1 and worker["restarts"] == 0
+        assert worker["memoryUsage"] > 100_000
+        assert worker["startTime"].endswith("Z")
+    # TorchServe's order of the first members, for people who read it
+    assert list(model)[:4] == ["modelName", "modelVersion", "modelUrl", "runtime"]
+
+
+def test_list_is_sorted_and_comes_in_pages(server):
+    """limit and next_page_token."""
+    s = server(stateless("c"), stateless("a"), stateless("b"))
+    everything = s.admin().get("/models").json
+    assert [m["modelName"] for m in everything["models"]] == ["a", "b", "c"]
+    page = s.admin().get("/models?limit=2").json
+    assert [m["modelName"] for m in page["models"]] == ["a", "b"]
+    rest = s.admin().get(f"/models?limit=2&next_page_token={page['nextPageToken']}").json
+    assert [m["modelName"] for m in rest["models"]] == ["c"]
+
+
+def test_unknown_models_and_paths(server):
+    """404 with TorchServe's types."""
+    s = server(counter())
+    admin = s.admin()
+    answer = admin.get("/models/nobody")
+    assert (answer.status, answer.message) == (404, "Model not found: nobody")
+    answer = admin.get("/models/counter/9.9")
+    assert (answer.status, answer.message) == (404, "Model version: 9.9 does not exist for model: counter")
+    assert admin.get("/nowhere").status == 404
+    assert admin.put("/models/nobody?min_worker=1").status == 404
+    assert admin.put("/models/counter/9.9/set-default").message == "Model version 9.9 does not exist for model counter"
+
+
+@pytest.mark.parametrize("method, path", [("PATCH", "/models"), ("POST", "/models/counter"), ("DELETE", "/models")])
+def test_a_wrong_method_is_405(server, method, path):
+    """TorchServe's type and words."""
+    s = server(counter())
+    answer = s.admin().request(method, path)
+    assert (answer.status, answer.json["type"]) == (405, "MethodNotAllowedException"), answer
+
+
+def test_ping_tells_health(server):
+    """Healthy once the workers are up; a model without its minimum of workers is unhealthy."""
+    s = server(counter())
+    answer = s.client().get("/ping")
+    assert (answer.status, answer.json) == (200, {"status": "Healthy"})
+
+
+def test_every_answer_names_its_request(server):
+    """x-request-id is there for logs and support."""
+    s = server(counter())
+    client = s.client()
+    ids = {client.step("counter", "a", 1).headers["x-request-id"] for _ in range(3)}
+    assert len(ids) == 3 and all(ids)
+
+
+def test_models_in_two_ways_of_the_command_line(server):
+    """--models NAME=FILE and --models FILE."""
+    s = server(start=False)
+    first, second = s.pack(counter()), s.pack(stateless())
+    s.models = [f"renamed={first.name}", second.name]
+    s.start()
+    client = s.client()
+    assert client.step("renamed", "a", 3).text == "3"
+    assert client.post("/predictions/echo", b"hi").body == b"hi"
