@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "config/yaml.h"
 #include "core/buf.h"
@@ -39,7 +40,12 @@ void cn_model_config_init(struct cn_model_config *config);
  * name:line:column. */
 int cn_model_config_apply(struct cn_model_config *config, const struct cn_yaml_doc *doc,
                           cn_config_warn_fn warn, void *ctx, struct cn_error *err);
+/* cn_yaml_parse_file, apply and check in one; `name` stands in messages in place of the path. */
+int cn_model_config_load(struct cn_model_config *config, const char *path, const char *name,
+                         cn_config_warn_fn warn, void *ctx, struct cn_error *err);
 /* Checks that the fields fit together (maxWorkers >= minWorkers ...). */
 int cn_model_config_check(const struct cn_model_config *config, struct cn_error *err);
+/* The page continuo.yaml(5): keys of a model's YAML and of the server's, as troff. */
+void cn_model_config_man(FILE *out);
 
 #endif

@@ -25,7 +25,8 @@ struct cn_address {
 int cn_address_parse(const char *text, uint16_t default_port, struct cn_address *out,
                      struct cn_error *err);
 
-/* `--models a.mar b=b.mar`: name NULL means "the archive's own". */
+/* `--models a.mar b=b.mar`: name NULL means "the archive's own". `--models all`: one entry, name NULL
+ * and file "all": every archive of the model store. */
 struct cn_model_arg {
     char *name, *file;
 };
@@ -39,17 +40,24 @@ struct cn_server_config {
     struct cn_model_arg *models;
     uint32_t n_models;
     enum cn_config_source *sources; /* one per row of options.def, in order */
+    enum cn_config_source models_source;
     bool print_config, help, version;
+    bool print_man;      /* --print-man: continuo(1) as troff; for the build */
+    bool print_yaml_man; /* --print-yaml-man: continuo.yaml(5) */
 };
 
 /* Reads flags, environment and the file that they name. Strings are the config's own.
- * Warnings (unknown keys, with nearest known name) go to `warn`. */
+ * Warnings (unknown keys, with nearest known name) go to `warn`. With --help, --version or one of
+ * the --print-...man flags only that flag is set and all values are the defaults. On failure `out`
+ * needs no fini. */
 int cn_server_config_load(int argc, char **argv, char **environment, struct cn_server_config *out,
                           cn_config_warn_fn warn, void *ctx, struct cn_error *err);
 void cn_server_config_fini(struct cn_server_config *config);
 /* --help: fits a screen. */
 void cn_server_config_help(FILE *out);
-/* --print-config: each value and where it came from, as YAML with comments. */
+/* --print-config: each value and where it came from, as YAML with comments; may be read back. */
 void cn_server_config_print(const struct cn_server_config *config, FILE *out);
+/* The page continuo(1), as troff. */
+void cn_server_config_man(FILE *out);
 
 #endif

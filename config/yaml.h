@@ -1,7 +1,8 @@
-/* config/yaml.h - a YAML document as a tree with positions, by libyaml.
+/* config/yaml.h - a YAML document as a tree with positions, by libyaml. Any thread.
  *
- * Strict where it helps: duplicate keys, anchors that expand without end, and
- * documents over the limits are errors with line and column.
+ * Strict where it helps: duplicate keys, aliases, foreign tags, a second document,
+ * and documents over the limits (4 MiB, 100,000 values, 64 levels) are errors
+ * with line and column.
  */
 #ifndef CN_CONFIG_YAML_H
 #define CN_CONFIG_YAML_H
@@ -12,7 +13,15 @@
 #include "core/error.h"
 #include "core/str.h"
 
-enum cn_yaml_kind { CN_YAML_NULL, CN_YAML_BOOL, CN_YAML_INT, CN_YAML_FLOAT, CN_YAML_STRING, CN_YAML_LIST, CN_YAML_MAP };
+enum cn_yaml_kind {
+    CN_YAML_NULL,
+    CN_YAML_BOOL,
+    CN_YAML_INT,
+    CN_YAML_FLOAT, /* integers beyond int64 too */
+    CN_YAML_STRING,
+    CN_YAML_LIST,
+    CN_YAML_MAP
+};
 
 /* Read only; lives as long as its document. Scalars are resolved by YAML 1.2's core schema
  * (unquoted true/false/null, integers, floats); quoted ones are strings. */
@@ -35,11 +44,19 @@ struct cn_yaml_doc;
 int cn_yaml_parse(const char *name, struct cn_str bytes, struct cn_yaml_doc **out,
                   struct cn_error *err);
 int cn_yaml_parse_file(const char *path, struct cn_yaml_doc **out, struct cn_error *err);
+/* With another name than the path in messages. */
+int cn_yaml_parse_file_as(const char *path, const char *name, struct cn_yaml_doc **out,
+                          struct cn_error *err);
 void cn_yaml_destroy(struct cn_yaml_doc *doc);
 const struct cn_yaml *cn_yaml_root(const struct cn_yaml_doc *doc);
 const char *cn_yaml_name(const struct cn_yaml_doc *doc);
 /* NULL when the map has no such key (or it isn't a map). */
 const struct cn_yaml *cn_yaml_get(const struct cn_yaml *map, const char *key);
+/* "an integer", "a list" ... */
 const char *cn_yaml_kind_word(enum cn_yaml_kind kind);
+
+/* Text from outside for a message: cut, without control characters; returns `out`. */
+#define CN_YAML_SHOWN_MAX 52
+const char *cn_yaml_shown(struct cn_str text, char out[CN_YAML_SHOWN_MAX]);
 
 #endif

@@ -1,0 +1,123 @@
+/* config/manpage.c - continuo(1) and continuo.yaml(5) as troff, from the option tables. Main thread. */
+#include <inttypes.h>
+
+#include "config/model_config.h"
+#include "config/server_options.h"
+
+/* Text with troff's own characters escaped. */
+static void
+put(FILE *out, const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\\')
+            fputs("\\e", out);
+        else if (*c == '-')
+            fputs("\\-", out);
+        else if ((*c == '.' || *c == '\'') && c == text)
+            fprintf(out, "\\&%c", *c);
+        else
+            fputc(*c, out);
+    }
+}
+
+static void
+put_default(FILE *out, const char *text)
+{
+    if (text == NULL) {
+        fputs(".\n", out);
+        return;
+    }
+    fputs(". Default: ", out);
+    put(out, text);
+    fputs(".\n", out);
+}
+
+void
+cn_server_config_man(FILE *out)
+{
+    char name[64], number[32];
+
+    fprintf(out, ".TH CONTINUO 1 \"\" \"continuo %s\" \"User Commands\"\n", CN_VERSION);
+    fputs(".SH NAME\ncontinuo \\- model server for stateful inference\n"
+          ".SH SYNOPSIS\n.B continuo\n.B \\-\\-model\\-store\n.I DIR\n"
+          "[\\fB\\-\\-models\\fR \\fINAME=FILE\\fR ...] [\\fIoptions\\fR]\n"
+          ".SH DESCRIPTION\nServes the models of a model store over HTTP, in the foreground, until "
+          "SIGTERM. Prints one line when it is ready.\n"
+          ".SH OPTIONS\nEach is also a key of\n.BR continuo.yaml (5)\n"
+          "and an environment variable. Strongest first: flag, variable, file, default.\n"
+          ".TP\n\\fB\\-\\-models\\fR [\\fINAME\\fR=]\\fIFILE\\fR ...\n"
+          "Models to load at start, as file names in the model store or as paths; also with commas "
+          "between them, or\n.B all\nfor every archive of the store. Variable: CONTINUO_MODELS.\n",
+          out);
+    for (size_t i = 0; i < cn_n_server_options; i++) {
+        const struct cn_option *option = &cn_server_options[i];
+
+        fputs(".TP\n\\fB\\-\\-", out);
+        put(out, option->flag);
+        fprintf(out, "\\fR \\fI%s\\fR\n", option->arg);
+        put(out, option->help);
+        put_default(out, cn_option_default_text(option, number));
+        fprintf(out, "Variable: %s.\n", cn_option_env_name(option->flag, name));
+    }
+    fputs(".TP\n.B \\-\\-print\\-config\nShow each value and where it came from, as YAML.\n"
+          ".TP\n.BR \\-h \", \" \\-\\-help\nShow the options.\n"
+          ".TP\n.BR \\-v \", \" \\-\\-version\nShow the version.\n"
+          ".SH SEE ALSO\n.BR continuo.yaml (5),\n.BR continuo\\-archiver (1)\n", out);
+}
+
+static void
+put_model_key(FILE *out, const char *path, const char *kind, const char *default_text,
+              uint64_t min, uint64_t max, const char *help)
+{
+    fprintf(out, ".TP\n.B %s\n", path);
+    put(out, help);
+    if (kind[0] == 'U')
+        fprintf(out, ". An integer from %" PRIu64 " to %" PRIu64 ". Default: %s.\n", min, max,
+                default_text);
+    else if (kind[0] == 'B')
+        fprintf(out, ". Default: %s.\n", default_text[0] == '0' ? "false" : "true");
+    else
+        fputs(".\n", out);
+}
+
+void
+cn_model_config_man(FILE *out)
+{
+    char number[32];
+
+    fprintf(out, ".TH CONTINUO.YAML 5 \"\" \"continuo %s\" \"File Formats\"\n", CN_VERSION);
+    fputs(".SH NAME\ncontinuo.yaml, model\\-config.yaml \\- settings of a server and of a model\n"
+          ".SH DESCRIPTION\nBoth are YAML 1.2 maps. A value of the wrong type stops with line and "
+          "column; an unknown key warns with the nearest known name. Aliases and duplicate keys "
+          "are refused.\n"
+          ".SH SERVER\nThe file of\n.BR \"continuo \\-\\-config\" .\n"
+          "What each key means stands in\n.BR continuo (1).\n"
+          ".TP\n.B models\nA list of FILE or NAME=FILE, or a map NAME: FILE.\n", out);
+    for (size_t i = 0; i < cn_n_server_options; i++) {
+        const struct cn_option *option = &cn_server_options[i];
+
+        if (option->yaml_key[0] == '\0')
+            continue;
+        fputs(".TP\n.B ", out);
+        put(out, option->yaml_key);
+        fputc('\n', out);
+        put(out, option->help);
+        put_default(out, cn_option_default_text(option, number));
+    }
+    fputs(".SH MODEL\nThe file that an archive's manifest names as configFile. A dot means a key "
+          "in a map. Other maps, and other keys under\n.BR handler ,\nare the handler's.\n", out);
+#define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
+    snprintf(number, sizeof(number), "%" PRIu64, (uint64_t)(default_));                            \
+    put_model_key(out, yaml_path, #kind, number, min, max, help);
+#include "config/model_options.def"
+#undef CN_MODEL_OPTION
+    fputs(".SH TORCHSERVE'S KEYS WITHOUT EFFECT\nThese are accepted; the server warns where they "
+          "would have changed something.\n", out);
+#define CN_TORCHSERVE_KEY(key, harmless, note)                                                     \
+    fprintf(out, ".TP\n.B %s\n", key);                                                             \
+    put(out, note);                                                                                \
+    fputs(".\n", out);
+#include "config/torchserve_keys.def"
+#undef CN_TORCHSERVE_KEY
+    fputs(".SH SEE ALSO\n.BR continuo (1),\n.BR continuo\\-archiver (1)\n", out);
+}

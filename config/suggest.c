@@ -1,0 +1,65 @@
+/* config/suggest.c - edit distance, as in "did you mean". Any thread. */
+#include "config/suggest.h"
+
+#include <stdint.h>
+
+#define WORD_MAX 63
+
+static unsigned char
+fold(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return (unsigned char)(c - 'A' + 'a');
+    return (unsigned char)(c == '_' ? '-' : c);
+}
+
+static unsigned
+min2(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
+unsigned
+cn_edit_distance(struct cn_str a, struct cn_str b)
+{
+    /* Three rows of the table are enough: a swap looks two rows back. */
+    uint8_t rows[3][WORD_MAX + 1];
+
+    if (a.len > WORD_MAX || b.len > WORD_MAX)
+        return a.len > b.len ? (unsigned)a.len : (unsigned)b.len;
+    for (size_t j = 0; j <= b.len; j++)
+        rows[0][j] = (uint8_t)j;
+    for (size_t i = 1; i <= a.len; i++) {
+        uint8_t *row = rows[i % 3], *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+
+        row[0] = (uint8_t)i;
+        for (size_t j = 1; j <= b.len; j++) {
+            unsigned char ca = fold(a.ptr[i - 1]), cb = fold(b.ptr[j - 1]);
+            unsigned best = min2(last[j], row[j - 1]) + 1u;
+
+            best = min2(best, last[j - 1] + (ca != cb));
+            if (i > 1 && j > 1 && ca == fold(b.ptr[j - 2]) && cb == fold(a.ptr[i - 2]))
+                best = min2(best, before[j - 2] + 1u);
+            row[j] = (uint8_t)best;
+        }
+    }
+    return rows[a.len % 3][b.len];
+}
+
+const char *
+cn_suggest(struct cn_str word, const char *const *names, size_t n_names)
+{
+    const char *nearest = NULL;
+    unsigned limit = min2(2, (unsigned)((word.len + 2) / 3));
+
+    for (size_t i = 0; i < n_names; i++) {
+        unsigned distance = cn_edit_distance(word, cn_str_from(names[i]));
+
+        /* One that is as near later in the list does not win: the order of the list is stable. */
+        if (distance <= limit && (nearest == NULL || distance < limit)) {
+            nearest = names[i];
+            limit = distance;
+        }
+    }
+    return nearest;
+}
