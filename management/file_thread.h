@@ -1,0 +1,33 @@
+/* management/file_thread.h - one background thread for work that waits for the disk.
+ *
+ * Unpacking, digests, store checks, removal of folders: nothing of that may
+ * stand in a loop's way. Tasks run one by one, in order.
+ */
+#ifndef CN_MANAGEMENT_FILE_THREAD_H
+#define CN_MANAGEMENT_FILE_THREAD_H
+
+#include <stdbool.h>
+
+#include "core/error.h"
+#include "core/loop.h"
+
+struct cn_file_thread;
+
+/* Embedded in what the task works on; it stays valid until `done` was called. */
+struct cn_file_task {
+    struct cn_msg msg;                        /* the thread's own */
+    struct cn_file_task *next;                /* the thread's own */
+    void (*work)(struct cn_file_task *task);  /* on the file thread */
+    void (*done)(struct cn_file_task *task);  /* on the loop that answers go to */
+};
+
+/* `loop` gets the answers. */
+int cn_file_thread_create(struct cn_loop *loop, struct cn_file_thread **out, struct cn_error *err);
+/* Finishes the task at hand and forgets the others. NULL is allowed. */
+void cn_file_thread_destroy(struct cn_file_thread *thread);
+/* Any thread. */
+void cn_file_thread_run(struct cn_file_thread *thread, struct cn_file_task *task);
+/* Has it been told to end? Long tasks look at it between their steps. */
+bool cn_file_thread_stopping(struct cn_file_thread *thread);
+
+#endif

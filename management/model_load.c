@@ -1,0 +1,274 @@
+/* management/model_load.c - from an archive to what a worker needs to know. File thread. */
+#include "management/model_load.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "archiver/archive.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "management/model_store.h"
+
+#define NAME_MAX_BYTES 128
+
+/* Becomes part of paths, messages and URLs. */
+static int
+check_name(const char *what, const char *name, struct cn_error *err)
+{
+    const char *at;
+
+    if (!*name || strlen(name) > NAME_MAX_BYTES)
+        return cn_fail(err, CN_E_INVALID_MODEL, "a model's %s has 1 to %d bytes, not %zu", what,
+                       NAME_MAX_BYTES, strlen(name));
+    for (at = name; *at; at++)
+        if (*at == '/' || (unsigned char)*at < 0x20 || *at == 0x7f || *at == '"')
+            return cn_fail(err, CN_E_INVALID_MODEL,
+                           "the %s of a model has no slashes, quotes or control characters", what);
+    return 0;
+}
+
+/* A file inside the model's folder, from a manifest that we did not write. */
+static int
+check_file(const struct cn_model_about *about, const char *what, const char *file,
+           struct cn_error *err)
+{
+    struct cn_buf path;
+    struct stat st;
+    int rc = 0;
+
+    if (file[0] == '/' || strstr(file, ".."))
+        return cn_fail(err, CN_E_INVALID_MODEL, "the %s %s is not inside the archive", what, file);
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", about->dir, file);
+    cn_buf_append(&path, "", 1);
+    if (stat(path.data, &st) < 0 || !S_ISREG(st.st_mode))
+        rc = cn_fail(err, CN_E_INVALID_MODEL, "model %s: the %s %s is not in the archive",
+                     about->name, what, file);
+    cn_buf_fini(&path);
+    return rc;
+}
+
+static bool
+ends_with(const char *text, const char *ending)
+{
+    size_t len = strlen(text), ending_len = strlen(ending);
+
+    return len >= ending_len && strcmp(text + len - ending_len, ending) == 0;
+}
+
+static bool
+is_runtime(const char *word)
+{
+    return word && (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0);
+}
+
+/* The call's word decides, then the manifest's where it is one of ours, then the handler's ending:
+ * other archivers write "python" whatever the handler is. */
+static int
+choose_runtime(struct cn_model_about *about, const char *wanted, const char *manifest,
+               struct cn_error *err)
+{
+    if (wanted && !is_runtime(wanted))
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "Invalid RuntimeType value: %s (this server runs lua and c)", wanted);
+    if (!*about->handler)
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "Model %s has no handler: its manifest or the register call must name one",
+                       about->name);
+    if (wanted)
+        about->runtime = cn_strdup(wanted);
+    else if (is_runtime(manifest))
+        about->runtime = cn_strdup(manifest);
+    else if (ends_with(about->handler, ".lua"))
+        about->runtime = cn_strdup("lua");
+    else if (ends_with(about->handler, ".so"))
+        about->runtime = cn_strdup("c");
+    else
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "model %s has the handler %s (runtime %s): this server runs handlers in Lua "
+                       "(.lua) and C (.so), and later TorchScript, but not Python", about->name,
+                       about->handler, manifest ? manifest : "unknown");
+    return 0;
+}
+
+static void
+warn_line(void *ctx, const char *line)
+{
+    const struct cn_model_about *about = ctx;
+    char quoted[1024];
+
+    cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
+           cn_log_quote(line, strlen(line), quoted, sizeof quoted));
+}
+
+static int
+apply_yaml(struct cn_model_about *about, struct cn_error *err)
+{
+    struct cn_yaml_doc *doc = NULL;
+    struct cn_buf path;
+    int rc;
+
+    if (!*about->config_file)
+        return 0;
+    rc = check_file(about, "configuration file", about->config_file, err);
+    if (rc)
+        return rc;
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", about->dir, about->config_file);
+    cn_buf_append(&path, "", 1);
+    rc = cn_yaml_parse_file(path.data, &doc, err);
+    if (!rc)
+        rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
+    cn_yaml_destroy(doc);
+    cn_buf_fini(&path);
+    return rc;
+}
+
+static int
+take_number(const char *name, int64_t value, uint32_t min, uint32_t max, uint32_t *out,
+            struct cn_error *err)
+{
+    if (value < 0)
+        return 0;
+    if (value < min || value > max)
+        return cn_fail(err, CN_E_BAD_REQUEST, "%s is %lld; allowed are %u to %u", name,
+                       (long long)value, min, max);
+    *out = (uint32_t)value;
+    return 0;
+}
+
+static int
+apply_request(struct cn_model_config *config, const struct cn_model_request *request,
+              struct cn_error *err)
+{
+    int rc = take_number("batch_size", request->batch_size, 1, 65536, &config->batch_size, err);
+
+    if (!rc)
+        rc = take_number("max_batch_delay", request->max_batch_delay_ms, 0, 3600000,
+                         &config->max_batch_delay_ms, err);
+    if (!rc)
+        rc = take_number("initial_workers", request->initial_workers, 0, 1024, &config->min_workers,
+                         err);
+    if (!rc)
+        rc = take_number("response_timeout", request->response_timeout_s, 1, 2147483,
+                         &config->response_timeout_s, err);
+    if (!rc)
+        rc = take_number("startup_timeout", request->startup_timeout_s, 1, 2147483,
+                         &config->startup_timeout_s, err);
+    if (!rc && request->initial_workers > 0 && config->max_workers < config->min_workers)
+        config->max_workers = config->min_workers;
+    return rc;
+}
+
+static int
+make_config(struct cn_model_about *about, const struct cn_model_request *request,
+            enum cn_durability durability, struct cn_error *err)
+{
+    int rc;
+
+    cn_model_config_init(&about->config);
+    about->config.durability = durability;
+    rc = apply_yaml(about, err);
+    if (!rc)
+        rc = apply_request(&about->config, request, err);
+    if (!rc && about->config.max_workers == 0)
+        about->config.max_workers = about->config.min_workers;
+    if (!rc)
+        rc = cn_model_config_check(&about->config, err);
+    return rc;
+}
+
+static char *
+first_of(const char *a, const char *b, const char *otherwise)
+{
+    return cn_strdup(a && *a ? a : b && *b ? b : otherwise);
+}
+
+int
+cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
+              enum cn_durability durability, struct cn_model_about *out, struct cn_error *err)
+{
+    struct cn_model_about about = {0};
+    struct cn_manifest manifest = {0};
+    char *stem;
+    int rc;
+
+    rc = cn_archive_unpack(path, place, &cn_archive_default_limits, &manifest, &about.dir, err);
+    if (rc)
+        return rc;
+    if (strncmp(about.dir, place, strlen(place)) == 0)
+        about.unpacked = cn_strdup(place);
+    stem = cn_model_store_stem(path);
+    about.url = cn_strdup(request->url);
+    about.name = first_of(request->model_name, manifest.model_name, stem);
+    about.version = first_of(manifest.model_version, NULL, "1.0");
+    about.handler = first_of(request->handler, manifest.handler, "");
+    about.config_file = first_of(manifest.config_file, NULL, "");
+    rc = check_name("name", about.name, err);
+    if (!rc)
+        rc = check_name("version", about.version, err);
+    if (!rc)
+        rc = choose_runtime(&about, request->runtime, manifest.runtime, err);
+    if (!rc)
+        rc = check_file(&about, "handler", about.handler, err);
+    if (!rc)
+        rc = make_config(&about, request, durability, err);
+    cn_free(stem);
+    cn_manifest_fini(&manifest);
+    if (rc) {
+        if (about.unpacked)
+            cn_archive_remove_dir(about.unpacked);
+        cn_model_about_fini(&about);
+        return rc;
+    }
+    *out = about;
+    return 0;
+}
+
+void
+cn_model_about_fini(struct cn_model_about *about)
+{
+    cn_free(about->name);
+    cn_free(about->version);
+    cn_free(about->url);
+    cn_free(about->dir);
+    cn_free(about->unpacked);
+    cn_free(about->handler);
+    cn_free(about->config_file);
+    cn_free(about->runtime);
+    *about = (struct cn_model_about){0};
+}
+
+void
+cn_model_fill_load(const struct cn_model_about *about, const char *store_dir,
+                   uint32_t worker_index, struct cn_load *load)
+{
+    const struct cn_model_config *config = &about->config;
+    bool kept = config->durability != CN_DURABILITY_NONE;
+
+    *load = (struct cn_load){
+        .model_name = about->name,
+        .model_version = about->version,
+        .model_dir = about->dir,
+        .handler = about->handler,
+        .config_file = about->config_file,
+        .runtime = about->runtime,
+        .store_dir = kept ? store_dir : "",
+        .worker_index = worker_index,
+        .batch_size = config->batch_size,
+        .stateful = config->sequence_batching,
+        .durability = config->durability,
+        .cache_entries = config->cache_entries,
+        .cache_bytes = config->cache_bytes,
+        .state_max_bytes = config->state_max_bytes,
+        .answer_keep_bytes = config->answer_keep_bytes,
+        .answer_max_bytes = config->answer_max_bytes,
+        .store_max_bytes = config->store_max_bytes,
+        .idle_ms = config->sequence_max_idle_ms
+                       ? config->sequence_max_idle_ms + config->state_ttl_ms : 0,
+        .lifetime_ms = config->sequence_timeout_ms,
+        .tombstone_ms = config->tombstone_ms,
+        .memory_max_bytes = config->memory_max_bytes,
+        .step_time_ms = config->step_time_ms,
+    };
+}

@@ -1,0 +1,43 @@
+/* management/model_load.h - from an archive to what a worker needs to know. File thread.
+ *
+ * Unpack, manifest, model YAML, settings. Precedence: the register call, the
+ * model's YAML, the server's defaults.
+ */
+#ifndef CN_MANAGEMENT_MODEL_LOAD_H
+#define CN_MANAGEMENT_MODEL_LOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/model_config.h"
+#include "core/error.h"
+#include "proto/frame.h"
+
+/* A register call's own values; -1 and NULL: not given. Strings are borrowed. */
+struct cn_model_request {
+    const char *url, *model_name, *handler, *runtime;
+    int64_t batch_size, max_batch_delay_ms, initial_workers, response_timeout_s, startup_timeout_s;
+};
+
+/* One loaded model version. Strings are its own; immutable once made. */
+struct cn_model_about {
+    char *name, *version, *url;
+    char *dir;      /* where its files are, absolute */
+    char *unpacked; /* the folder to delete when the model goes; NULL: files are used in place */
+    char *handler, *config_file; /* files in dir; "" where there is none */
+    char *runtime;  /* "lua" or "c" */
+    struct cn_model_config config;
+};
+
+/* `path`: what cn_model_store_resolve found. `place`: folder to unpack into. On failure nothing is
+ * left behind. Errors: CN_E_INVALID_MODEL, CN_E_CONFIG, CN_E_BAD_REQUEST. */
+int cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
+                  enum cn_durability durability, struct cn_model_about *out, struct cn_error *err);
+/* Frees the strings; leaves the files. */
+void cn_model_about_fini(struct cn_model_about *about);
+
+/* The LOAD frame's fields for a worker; strings are borrowed from `about` and `store_dir`. */
+void cn_model_fill_load(const struct cn_model_about *about, const char *store_dir,
+                        uint32_t worker_index, struct cn_load *load);
+
+#endif

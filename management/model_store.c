@@ -1,0 +1,197 @@
+/* management/model_store.c - where a model's archive is. No state; the caller's thread. */
+#include "management/model_store.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/buf.h"
+#include "core/mem.h"
+
+/* TorchServe's three, and the two that our archiver writes besides. */
+static const char *const endings[] = {".mar", ".model", ".tar.gz", ".tgz", ".zip"};
+
+int
+cn_model_store_check(const char *store, struct cn_error *err)
+{
+    struct stat st;
+
+    if (!store)
+        return 0;
+    if (stat(store, &st) < 0)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open the model store %s", store);
+    if (!S_ISDIR(st.st_mode))
+        return cn_fail(err, CN_E_CONFIG, "the model store %s is no folder", store);
+    if (access(store, R_OK | X_OK) < 0)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read the model store %s", store);
+    return 0;
+}
+
+static bool
+has_parent_part(const char *path)
+{
+    const char *at = path, *end;
+
+    for (;;) {
+        end = strchrnul(at, '/');
+        if (end - at == 2 && at[0] == '.' && at[1] == '.')
+            return true;
+        if (!*end)
+            return false;
+        at = end + 1;
+    }
+}
+
+static int
+check_path(const char *path, const char *url, struct cn_error *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found at: %s", url);
+        return cn_fail_sys(err, CN_E_MODEL_NOT_FOUND, errno, "Model not found at: %s", url);
+    }
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found at: %s (neither file nor folder)",
+                       url);
+    return 0;
+}
+
+int
+cn_model_store_resolve(const char *store, const char *url, char **path, struct cn_error *err)
+{
+    struct cn_buf buf;
+    const char *at = url;
+    int rc;
+
+    if (!url)
+        return cn_fail(err, CN_E_BAD_REQUEST, "Parameter url is required.");
+    if (!*url)
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND, "empty url");
+    if (has_parent_part(url))
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Relative path is not allowed in url: %s", url);
+    if (strncmp(url, "file://", 7) == 0) {
+        at = url + 7;
+        if (*at != '/')
+            return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                           "Model not found at: %s (file:// needs an absolute path)", url);
+    } else if (strstr(url, "://")) {
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Model not found at: %s (this server loads from its model store, local paths "
+                       "and file://)", url);
+    }
+    cn_buf_init(&buf, 0);
+    if (*at == '/') {
+        cn_buf_puts(&buf, at);
+    } else if (!store) {
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Model not found at: %s (the server was started without --model-store)", url);
+    } else {
+        cn_buf_printf(&buf, "%s/%s", store, at);
+    }
+    *path = cn_buf_take(&buf, NULL);
+    rc = check_path(*path, url, err);
+    if (rc) {
+        cn_free(*path);
+        *path = NULL;
+    }
+    return rc;
+}
+
+static bool
+has_ending(const char *name)
+{
+    size_t len = strlen(name), ending_len, i;
+
+    for (i = 0; i < sizeof endings / sizeof *endings; i++) {
+        ending_len = strlen(endings[i]);
+        if (len > ending_len && strcmp(name + len - ending_len, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool
+is_model(int dir_fd, const char *name)
+{
+    struct stat st;
+
+    if (name[0] == '.' || fstatat(dir_fd, name, &st, 0) < 0)
+        return false;
+    return S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && has_ending(name));
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int
+cn_model_store_list(const char *store, char ***names, uint32_t *count, struct cn_error *err)
+{
+    DIR *dir;
+    struct dirent *entry;
+    char **found = NULL;
+    uint32_t n = 0, room = 0;
+
+    *names = NULL;
+    *count = 0;
+    if (!store)
+        return cn_fail(err, CN_E_CONFIG, "--models all needs --model-store");
+    dir = opendir(store);
+    if (!dir)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read the model store %s", store);
+    while ((entry = readdir(dir))) {
+        if (!is_model(dirfd(dir), entry->d_name))
+            continue;
+        if (n == room) {
+            char **more = cn_try_realloc(found, (room ? room * 2 : 16) * sizeof *found);
+
+            if (!more)
+                break;
+            found = more;
+            room = room ? room * 2 : 16;
+        }
+        found[n++] = cn_strdup(entry->d_name);
+    }
+    closedir(dir);
+    if (n)
+        qsort(found, n, sizeof *found, compare_names);
+    *names = found;
+    *count = n;
+    return 0;
+}
+
+char *
+cn_model_store_stem(const char *path)
+{
+    size_t end = strlen(path), begin, len, i;
+    char *stem;
+
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    len = end - begin;
+    for (i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t ending_len = strlen(endings[i]);
+
+        if (len > ending_len && strncmp(path + end - ending_len, endings[i], ending_len) == 0) {
+            len -= ending_len;
+            break;
+        }
+    }
+    stem = cn_strndup(path + begin, len);
+    for (i = 0; i < len; i++)
+        if (!isalnum((unsigned char)stem[i]) && stem[i] != '_')
+            stem[i] = '_';
+    return stem;
+}

@@ -1,0 +1,328 @@
+/* management/state_dir.c - the state folder: lock, format, boot id. Main thread, at start and end. */
+#include "management/state_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/random.h"
+#include "management/state_dir_priv.h"
+
+#define FORMAT_VERSION 1
+#define LOCK_RETRY_MS 10
+#define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
+
+struct cn_state_dir {
+    char *path;
+    int lock_fd;
+    char boot_id[64];
+};
+
+char *
+cn_state_path(const char *dir, const char *name)
+{
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    cn_buf_printf(&buf, "%s/%s", dir, name);
+    return cn_buf_take(&buf, NULL);
+}
+
+/* The first line of a small file; empty when there is none. Returns 0 or the errno. */
+static int
+read_line(const char *path, char *out, size_t out_bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+    int rc = 0;
+
+    out[0] = '\0';
+    if (fd < 0)
+        return errno;
+    n = read(fd, out, out_bytes - 1);
+    if (n < 0)
+        rc = errno;
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    close(fd);
+    return rc;
+}
+
+/* Replaces a small file as a whole, so that a crash leaves the old or the new one. */
+static int
+write_line(const char *dir, const char *name, const char *line, struct cn_error *err)
+{
+    char *path = cn_state_path(dir, name), *fresh;
+    struct cn_buf text;
+    int fd, rc = 0;
+
+    cn_buf_init(&text, 0);
+    cn_buf_printf(&text, "%s.new", path);
+    fresh = cn_buf_take(&text, NULL);
+    cn_buf_printf(&text, "%s\n", line);
+    fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", fresh);
+    } else {
+        if (write(fd, text.data, text.len) != (ssize_t)text.len || fsync(fd) < 0)
+            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", fresh);
+        if (close(fd) < 0 && !rc)
+            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", fresh);
+        if (!rc && rename(fresh, path) < 0)
+            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", path);
+    }
+    cn_buf_fini(&text);
+    cn_free(fresh);
+    cn_free(path);
+    return rc;
+}
+
+/* Takes the lock, or says who has it. */
+static int
+take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_RETRY_MS * 1000000L};
+    char *path = cn_state_path(state->path, "lock");
+    char holder[32], mine[32];
+    uint32_t waited_ms = 0;
+    int fd, rc = 0;
+
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    /* Far from the numbers 3 and 4, which it must be copied to in a worker. */
+    state->lock_fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
+    if (fd >= 0)
+        close(fd);
+    if (state->lock_fd < 0) {
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open %s", path);
+        goto out;
+    }
+    while (flock(state->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot lock %s", path);
+            goto out;
+        }
+        if (waited_ms >= wait_ms) {
+            read_line(path, holder, sizeof holder);
+            if (kill((pid_t)atol(holder), 0) < 0 && errno == ESRCH)
+                rc = cn_fail(err, CN_E_CONFLICT,
+                             "state folder %s is in use by workers of server %s, which has ended",
+                             state->path, holder);
+            else
+                rc = cn_fail(err, CN_E_CONFLICT,
+                             "state folder %s is in use by pid %s; give this server another "
+                             "--state-dir", state->path, holder);
+            goto out;
+        }
+        nanosleep(&pause, NULL);
+        waited_ms += LOCK_RETRY_MS;
+    }
+    snprintf(mine, sizeof mine, "%ld\n", (long)getpid());
+    if (ftruncate(state->lock_fd, 0) < 0 ||
+        pwrite(state->lock_fd, mine, strlen(mine), 0) != (ssize_t)strlen(mine))
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", path);
+out:
+    cn_free(path);
+    return rc;
+}
+
+/* Before anything else is touched: a newer server may keep things here that we would break. */
+static int
+check_format(struct cn_state_dir *state, struct cn_error *err)
+{
+    char *path = cn_state_path(state->path, "FORMAT");
+    char line[32], number[16];
+    long version;
+    int rc = read_line(path, line, sizeof line);
+
+    cn_free(path);
+    if (rc == ENOENT) {
+        snprintf(number, sizeof number, "%d", FORMAT_VERSION);
+        return write_line(state->path, "FORMAT", number, err);
+    }
+    if (rc)
+        return cn_fail_sys(err, CN_E_CONFIG, rc, "cannot read %s/FORMAT", state->path);
+    version = strtol(line, NULL, 10);
+    if (version > FORMAT_VERSION)
+        return cn_fail(err, CN_E_CONFIG,
+                       "state folder %s has format %ld, made by a newer server; this one knows %d: "
+                       "use the newer server, or another --state-dir", state->path, version,
+                       FORMAT_VERSION);
+    if (version < 1)
+        return cn_fail(err, CN_E_CONFIG,
+                       "%s/FORMAT says \"%s\", not a version number: is this a state folder?",
+                       state->path, line);
+    return 0;
+}
+
+/* Did the machine go down while a server ran here? Then LMDB's unflushed pages may be torn. */
+static int
+check_boot(struct cn_state_dir *state, struct cn_error *err)
+{
+    char *path = cn_state_path(state->path, "boot");
+    char line[128], running[128];
+    char *word;
+    int rc;
+
+    read_line(path, line, sizeof line);
+    cn_free(path);
+    /* Without /proc the id is empty: equal each time, so nothing is checked. */
+    read_line(BOOT_ID_FILE, state->boot_id, sizeof state->boot_id);
+    word = strchr(line, ' ');
+    if (word)
+        *word++ = '\0';
+    if (word && strcmp(word, "clean") != 0 && strcmp(line, state->boot_id) != 0) {
+        cn_log(CN_LOG_WARN, "event=unclean_power_off state_dir=%s note=\"stores are checked before use\"",
+               state->path);
+        rc = cn_state_mark_stores(state->path, err);
+        if (rc)
+            return rc;
+    }
+    snprintf(running, sizeof running, "%s running", state->boot_id);
+    return write_line(state->path, "boot", running, err);
+}
+
+static int
+make_dir(const char *path, struct cn_error *err)
+{
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot make the folder %s", path);
+    return 0;
+}
+
+static int
+make_subdirs(struct cn_state_dir *state, struct cn_error *err)
+{
+    static const char *const names[] = {"models", "unpacked"};
+    size_t i;
+    char *path;
+    int rc = 0;
+
+    for (i = 0; !rc && i < sizeof names / sizeof *names; i++) {
+        path = cn_state_path(state->path, names[i]);
+        if (i == 1) /* what a crashed server left */
+            cn_state_remove_tree(path);
+        rc = make_dir(path, err);
+        cn_free(path);
+    }
+    return rc;
+}
+
+int
+cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
+                  struct cn_error *err)
+{
+    struct cn_state_dir *state;
+    char *absolute;
+    int rc = make_dir(path, err);
+
+    if (rc)
+        return rc;
+    absolute = realpath(path, NULL);
+    if (!absolute)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open the state folder %s", path);
+    state = cn_alloc(sizeof *state);
+    state->path = cn_strdup(absolute);
+    free(absolute);
+    state->lock_fd = -1;
+    if (access(state->path, R_OK | W_OK | X_OK) < 0)
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write to the state folder %s", path);
+    if (!rc)
+        rc = take_lock(state, wait_ms, err);
+    if (!rc)
+        rc = check_format(state, err);
+    if (!rc)
+        rc = check_boot(state, err);
+    if (!rc)
+        rc = make_subdirs(state, err);
+    if (!rc) {
+        *out = state;
+        return 0;
+    }
+    if (state->lock_fd >= 0)
+        close(state->lock_fd);
+    cn_free(state->path);
+    cn_free(state);
+    return rc;
+}
+
+void
+cn_state_dir_close(struct cn_state_dir *state, bool clean)
+{
+    struct cn_error err;
+    char line[128];
+
+    if (!state)
+        return;
+    if (clean) {
+        cn_state_sync_stores(state->path);
+        snprintf(line, sizeof line, "%s clean", state->boot_id);
+        if (write_line(state->path, "boot", line, &err))
+            cn_log(CN_LOG_WARN, "event=state_dir_not_marked_clean reason=\"%s\"", err.message);
+    }
+    close(state->lock_fd);
+    cn_free(state->path);
+    cn_free(state);
+}
+
+const char *
+cn_state_dir_path(const struct cn_state_dir *state)
+{
+    return state->path;
+}
+
+int
+cn_state_dir_lock_fd(const struct cn_state_dir *state)
+{
+    return state->lock_fd;
+}
+
+void
+cn_state_dir_encode(const char *text, struct cn_buf *out)
+{
+    const char *at;
+
+    for (at = text; *at; at++) {
+        unsigned char c = (unsigned char)*at;
+        bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                     c == '_' || c == '-' || (c == '.' && at != text);
+
+        if (plain)
+            cn_buf_append(out, at, 1);
+        else
+            cn_buf_printf(out, "%%%02X", c);
+    }
+}
+
+char *
+cn_state_dir_store(const struct cn_state_dir *state, const char *name, const char *version)
+{
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    cn_buf_printf(&buf, "%s/models/", state->path);
+    cn_state_dir_encode(name, &buf);
+    cn_buf_puts(&buf, "/");
+    cn_state_dir_encode(version, &buf);
+    return cn_buf_take(&buf, NULL);
+}
+
+char *
+cn_state_dir_unpack_place(const struct cn_state_dir *state)
+{
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    cn_buf_printf(&buf, "%s/unpacked/%016llx", state->path, (unsigned long long)cn_random_u64());
+    return cn_buf_take(&buf, NULL);
+}
