@@ -1,8 +1,14 @@
-/* core/loop.c - one thread's epoll set, mailbox, timers, hooks and deferred work. */
+/* core/loop.c - one thread's epoll set, mailbox, timers, hooks and deferred work.
+ *
+ * All is owned by the thread that runs the loop, but for the mailbox (a stack
+ * that any thread pushes to and the loop takes whole) and the wish to stop.
+ */
 #include "core/loop.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -15,21 +21,33 @@
 #define EVENTS_MAX 256
 #define TEST_CLOCK_WAIT_MS 5 /* how soon a moved test clock is seen */
 #define SLOW_TURN_US 1000
+#define MAILBOX_TAG UINT64_MAX /* epoll data of the mailbox's eventfd */
+
+/* What a descriptor's events are for, by its number. An event carries descriptor and generation,
+ * so one that was fetched before an unwatch finds nobody, even if the number is in use again. */
+struct place {
+    struct cn_watch *watch;
+    uint32_t generation;
+};
 
 struct cn_loop {
-    int epoll_fd;
-    int event_fd; /* written when the mailbox was empty */
     unsigned index;
+    int epoll_fd;
+    int event_fd; /* written when something is put into an empty mailbox */
     _Atomic(struct cn_msg *) mailbox; /* newest first */
     atomic_bool stopping;
+    atomic_bool running; /* some thread is in cn_loop_run */
+
     uint64_t now_ms;
     struct cn_timer_wheel *wheel;
     struct cn_list deferred;
     struct cn_list hooks;
-    int n_events; /* events of this turn not yet given out, for unwatch */
-    int at_event;
-    struct epoll_event events[EVENTS_MAX];
+    struct cn_list *next_hook; /* of the walk in progress; NULL outside it */
+    struct place *places;
+    size_t n_places;
+    uint32_t last_generation;
     struct cn_metrics metrics;
+    struct epoll_event events[EVENTS_MAX];
 };
 
 static _Thread_local struct cn_loop *current;
@@ -37,8 +55,9 @@ static _Thread_local struct cn_loop *current;
 int
 cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
 {
-    struct cn_loop *loop = cn_alloc(sizeof *loop);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL}; /* NULL: the mailbox */
+    /* Edge-triggered: each write wakes once, and nobody needs to read the counter. */
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = MAILBOX_TAG};
+    struct cn_loop *loop = cn_alloc(sizeof(*loop));
     int rc;
 
     loop->index = index;
@@ -46,6 +65,7 @@ cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
     cn_list_init(&loop->deferred);
     cn_list_init(&loop->hooks);
     loop->now_ms = cn_now_ms();
+    loop->wheel = cn_timer_wheel_create(loop->now_ms);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd >= 0)
         loop->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -55,7 +75,6 @@ cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
         cn_loop_destroy(loop);
         return rc;
     }
-    loop->wheel = cn_timer_wheel_create(loop->now_ms);
     *out = loop;
     return 0;
 }
@@ -65,6 +84,7 @@ cn_loop_destroy(struct cn_loop *loop)
 {
     if (!loop)
         return;
+    cn_assert(!atomic_load(&loop->running));
     if (current == loop)
         current = NULL;
     if (loop->epoll_fd >= 0)
@@ -72,6 +92,7 @@ cn_loop_destroy(struct cn_loop *loop)
     if (loop->event_fd >= 0)
         close(loop->event_fd);
     cn_timer_wheel_destroy(loop->wheel);
+    cn_free(loop->places);
     cn_free(loop);
 }
 
@@ -93,6 +114,12 @@ cn_loop_is_here(const struct cn_loop *loop)
     return current == loop;
 }
 
+bool
+cn_loop_may_touch(const struct cn_loop *loop)
+{
+    return current == loop || !atomic_load_explicit(&loop->running, memory_order_acquire);
+}
+
 uint64_t
 cn_loop_now_ms(const struct cn_loop *loop)
 {
@@ -112,13 +139,13 @@ cn_loop_metrics(struct cn_loop *loop)
 }
 
 static void
-loop_wake(struct cn_loop *loop)
+wake(struct cn_loop *loop)
 {
     const uint64_t one = 1;
 
-    /* EAGAIN means that the counter is full: the loop is awake anyway. */
-    while (write(loop->event_fd, &one, sizeof one) < 0 && errno == EINTR)
-        continue;
+    /* It fails for good only with a full counter, whose loop is awake. */
+    while (write(loop->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
 }
 
 void
@@ -130,35 +157,78 @@ cn_loop_post(struct cn_loop *loop, struct cn_msg *msg)
         msg->next = head;
     } while (!atomic_compare_exchange_weak_explicit(&loop->mailbox, &head, msg,
                                                     memory_order_release, memory_order_relaxed));
-    if (!head)
-        loop_wake(loop);
+    /* The loop's own thread looks into the mailbox before it waits. */
+    if (!head && current != loop)
+        wake(loop);
 }
 
 void
 cn_loop_stop(struct cn_loop *loop)
 {
     atomic_store(&loop->stopping, true);
-    loop_wake(loop);
+    wake(loop);
+}
+
+static uint64_t
+tag_of(int fd, uint32_t generation)
+{
+    return (uint64_t)generation << 32 | (uint32_t)fd;
+}
+
+static struct place *
+place_of(struct cn_loop *loop, int fd)
+{
+    size_t need = (size_t)fd + 1, n = loop->n_places ? loop->n_places : 64;
+    struct place *places;
+
+    if (need <= loop->n_places)
+        return &loop->places[fd];
+    while (n < need)
+        n *= 2;
+    places = cn_alloc(n * sizeof(*places));
+    if (loop->n_places)
+        memcpy(places, loop->places, loop->n_places * sizeof(*places));
+    cn_free(loop->places);
+    loop->places = places;
+    loop->n_places = n;
+    return &loop->places[fd];
 }
 
 int
 cn_loop_watch(struct cn_loop *loop, struct cn_watch *watch, int fd, uint32_t events,
               struct cn_error *err)
 {
-    struct epoll_event event = {.events = events, .data.ptr = watch};
+    uint32_t generation = loop->last_generation + 1;
+    struct epoll_event event = {.events = events};
 
+    if (generation == UINT32_MAX || generation == 0) /* that one is the mailbox's, 0 is nobody's */
+        generation = 1;
+    event.data.u64 = tag_of(fd, generation);
     if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot watch descriptor %d", fd);
+    loop->last_generation = generation;
+    *place_of(loop, fd) = (struct place){watch, generation};
     watch->fd = fd;
+    watch->generation = generation;
     return 0;
 }
 
-int
-cn_loop_rewatch(struct cn_loop *loop, struct cn_watch *watch, uint32_t events,
-                struct cn_error *err)
+/* Is it `watch` that the loop calls for its descriptor? Not after an unwatch, and not when the
+ * descriptor was closed too early and another watch has its number now. */
+static bool
+holds_place(const struct cn_loop *loop, const struct cn_watch *watch)
 {
-    struct epoll_event event = {.events = events, .data.ptr = watch};
+    return watch->generation != 0 && watch->fd >= 0 && (size_t)watch->fd < loop->n_places &&
+           loop->places[watch->fd].watch == watch &&
+           loop->places[watch->fd].generation == watch->generation;
+}
 
+int
+cn_loop_rewatch(struct cn_loop *loop, struct cn_watch *watch, uint32_t events, struct cn_error *err)
+{
+    struct epoll_event event = {.events = events, .data.u64 = tag_of(watch->fd, watch->generation)};
+
+    cn_assert(holds_place(loop, watch));
     if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, watch->fd, &event) < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot watch descriptor %d", watch->fd);
     return 0;
@@ -167,17 +237,12 @@ cn_loop_rewatch(struct cn_loop *loop, struct cn_watch *watch, uint32_t events,
 void
 cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch)
 {
-    int i;
-
-    if (watch->fd < 0)
-        return;
-    epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
-    watch->fd = -1;
-    /* Events already fetched for it must not reach memory that may be freed now. */
-    for (i = loop->at_event + 1; i < loop->n_events; i++) {
-        if (loop->events[i].data.ptr == watch)
-            loop->events[i].events = 0;
+    if (holds_place(loop, watch)) {
+        loop->places[watch->fd] = (struct place){NULL, 0};
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* may be closed already */
     }
+    watch->generation = 0;
+    watch->fd = -1;
 }
 
 void
@@ -198,87 +263,101 @@ cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook)
 void
 cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook)
 {
-    (void)loop;
+    if (loop->next_hook == &hook->link)
+        loop->next_hook = hook->link.next;
     cn_list_remove(&hook->link);
 }
 
+/* For epoll_wait: -1 waits without limit. */
 static int
-loop_wait_ms(struct cn_loop *loop, int max_wait_ms)
+wait_ms(struct cn_loop *loop, int max_wait_ms)
 {
-    uint64_t next_ms = cn_timer_wheel_next_ms(loop->wheel);
-    uint64_t wait_ms = max_wait_ms < 0 ? CN_NEVER : (uint64_t)max_wait_ms;
+    uint64_t now = cn_now_ms(), next = cn_timer_wheel_next_ms(loop->wheel);
+    uint64_t wait = max_wait_ms < 0 ? CN_NEVER : (uint64_t)max_wait_ms;
     struct cn_list *node;
-    struct cn_hook *hook;
-    uint64_t hook_ms;
 
-    if (!cn_list_empty(&loop->deferred))
+    if (!cn_list_empty(&loop->deferred) || atomic_load(&loop->stopping) ||
+        atomic_load_explicit(&loop->mailbox, memory_order_relaxed))
         return 0;
-    if (next_ms != CN_NEVER) {
-        next_ms = next_ms > loop->now_ms ? next_ms - loop->now_ms : 0;
-        wait_ms = next_ms < wait_ms ? next_ms : wait_ms;
+    if (next != CN_NEVER) {
+        next = next > now ? next - now : 0;
+        wait = next < wait ? next : wait;
     }
     cn_list_for_each(node, &loop->hooks) {
-        hook = cn_container_of(node, struct cn_hook, link);
-        hook_ms = hook->timeout_ms ? hook->timeout_ms(hook) : CN_NEVER;
-        wait_ms = hook_ms < wait_ms ? hook_ms : wait_ms;
+        struct cn_hook *hook = cn_container_of(node, struct cn_hook, link);
+        uint64_t limit = hook->timeout_ms ? hook->timeout_ms(hook) : CN_NEVER;
+
+        wait = limit < wait ? limit : wait;
     }
-    if (cn_clock_is_test() && wait_ms > TEST_CLOCK_WAIT_MS)
+    if (cn_clock_is_test() && wait > TEST_CLOCK_WAIT_MS)
         return TEST_CLOCK_WAIT_MS;
-    if (wait_ms == CN_NEVER)
+    if (wait == CN_NEVER)
         return -1;
-    return wait_ms > 60000 ? 60000 : (int)wait_ms;
+    return wait > INT_MAX ? INT_MAX : (int)wait;
 }
 
 static void
-loop_read_mailbox(struct cn_loop *loop)
+give_events(struct cn_loop *loop, int count)
 {
-    struct cn_msg *msg, *next, *fifo = NULL;
-    uint64_t count;
+    int i;
 
-    while (read(loop->event_fd, &count, sizeof count) < 0 && errno == EINTR)
-        continue;
+    for (i = 0; i < count; i++) {
+        uint64_t tag = loop->events[i].data.u64;
+        size_t fd = (uint32_t)tag;
+        struct cn_watch *watch;
+
+        if (tag == MAILBOX_TAG || fd >= loop->n_places)
+            continue;
+        watch = loop->places[fd].watch;
+        if (watch && loop->places[fd].generation == (uint32_t)(tag >> 32))
+            watch->fn(watch, loop->events[i].events);
+    }
+}
+
+/* The mailbox as it is now; what is posted meanwhile waits for the next turn. */
+static void
+read_mailbox(struct cn_loop *loop)
+{
+    struct cn_msg *msg, *next, *oldest = NULL;
+
+    if (!atomic_load_explicit(&loop->mailbox, memory_order_relaxed))
+        return;
     msg = atomic_exchange_explicit(&loop->mailbox, NULL, memory_order_acquire);
     for (; msg; msg = next) {
         next = msg->next;
-        msg->next = fifo;
-        fifo = msg;
+        msg->next = oldest;
+        oldest = msg;
     }
-    for (; fifo; fifo = next) {
-        next = fifo->next;
-        fifo->fn(fifo);
+    for (msg = oldest; msg; msg = next) {
+        next = msg->next; /* the message may be freed by its function */
+        msg->fn(msg);
     }
 }
 
 static void
-loop_give_events(struct cn_loop *loop)
+run_hooks(struct cn_loop *loop)
 {
-    struct cn_watch *watch;
-    uint32_t events;
-    bool mail = false;
+    struct cn_list *node;
 
-    for (loop->at_event = 0; loop->at_event < loop->n_events; loop->at_event++) {
-        events = loop->events[loop->at_event].events;
-        watch = loop->events[loop->at_event].data.ptr;
-        if (!watch)
-            mail = true;
-        else if (events)
-            watch->fn(watch, events);
+    for (node = loop->hooks.next; node != &loop->hooks; node = loop->next_hook) {
+        struct cn_hook *hook = cn_container_of(node, struct cn_hook, link);
+
+        loop->next_hook = node->next; /* moved on if a hook removes that one */
+        hook->run(hook);
     }
-    loop->n_events = 0;
-    if (mail)
-        loop_read_mailbox(loop);
+    loop->next_hook = NULL;
 }
 
 static void
-loop_run_deferred(struct cn_loop *loop)
+run_deferred(struct cn_loop *loop)
 {
-    struct cn_list now, *node;
-    struct cn_deferred *deferred;
+    struct cn_list *node, now;
 
     cn_list_init(&now);
     cn_list_splice_back(&now, &loop->deferred);
     while ((node = cn_list_pop_front(&now))) {
-        deferred = cn_container_of(node, struct cn_deferred, link);
+        struct cn_deferred *deferred = cn_container_of(node, struct cn_deferred, link);
+
         deferred->fn(deferred);
     }
 }
@@ -286,27 +365,21 @@ loop_run_deferred(struct cn_loop *loop)
 void
 cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
 {
-    struct cn_list *node, *tmp;
-    struct cn_hook *hook;
     uint64_t begin_us, busy_us;
+    int count;
 
     current = loop;
-    loop->now_ms = cn_now_ms();
-    loop->n_events = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX,
-                                loop_wait_ms(loop, max_wait_ms));
-    if (loop->n_events < 0) {
-        cn_assert(errno == EINTR);
-        loop->n_events = 0;
-    }
+    count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, wait_ms(loop, max_wait_ms));
+    cn_assert(count >= 0 || errno == EINTR);
     begin_us = cn_now_us();
-    loop->now_ms = begin_us / 1000u;
-    loop_give_events(loop);
+    loop->now_ms = begin_us / 1000;
+
+    give_events(loop, count);
+    read_mailbox(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);
-    cn_list_for_each_safe(node, tmp, &loop->hooks) {
-        hook = cn_container_of(node, struct cn_hook, link);
-        hook->run(hook);
-    }
-    loop_run_deferred(loop);
+    run_hooks(loop);
+    run_deferred(loop);
+
     busy_us = cn_now_us() - begin_us;
     cn_metrics_add(&loop->metrics, CN_M_LOOP_TURNS, 1);
     cn_metrics_add(&loop->metrics, CN_M_LOOP_BUSY_US, busy_us);
@@ -317,7 +390,10 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
 void
 cn_loop_run(struct cn_loop *loop)
 {
+    atomic_store(&loop->running, true);
+    current = loop;
     while (!atomic_load(&loop->stopping))
         cn_loop_turn(loop, -1);
     current = NULL;
+    atomic_store(&loop->running, false);
 }

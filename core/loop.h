@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/list.h"
+#include "core/panic.h"
 #include "core/timer_wheel.h"
 
 struct cn_loop;
@@ -28,7 +29,7 @@ struct cn_msg {
 struct cn_watch {
     int fd;
     void (*fn)(struct cn_watch *watch, uint32_t events); /* EPOLL... bits */
-    uint32_t generation; /* loop's own */
+    uint32_t generation; /* loop's own; 0: not watched */
 };
 
 /* Something to run once at the end of this turn (or of the next, if called from deferred work). */
@@ -63,9 +64,11 @@ void cn_loop_post(struct cn_loop *loop, struct cn_msg *msg);
 unsigned cn_loop_index(const struct cn_loop *loop);
 /* The loop that the calling thread runs, or NULL. */
 struct cn_loop *cn_loop_current(void);
-/* Does the calling thread run this loop? */
+/* Does the calling thread run this loop? Also true between two cn_loop_turn of a test. */
 bool cn_loop_is_here(const struct cn_loop *loop);
-#define cn_assert_on_loop(loop) cn_assert(cn_loop_is_here(loop))
+/* As that, and while no thread is in cn_loop_run for it: set-up before, clean-up after. */
+bool cn_loop_may_touch(const struct cn_loop *loop);
+#define cn_assert_on_loop(loop) cn_assert(cn_loop_may_touch(loop))
 
 /* The time of this turn, in ms: read once a turn, so cheap. */
 uint64_t cn_loop_now_ms(const struct cn_loop *loop);
@@ -78,10 +81,11 @@ int cn_loop_watch(struct cn_loop *loop, struct cn_watch *watch, int fd, uint32_t
                   struct cn_error *err);
 int cn_loop_rewatch(struct cn_loop *loop, struct cn_watch *watch, uint32_t events,
                     struct cn_error *err);
-/* No callback comes after this, not even for events already fetched. Does not close the fd. */
+/* No callback comes after this, not even for events already fetched. Does not close the fd: do that
+ * after. Harmless on zeroed memory and when called twice. */
 void cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch);
 
-/* Harmless when already deferred. */
+/* Harmless when already deferred. To take it back: cn_list_remove(&deferred->link). */
 void cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred);
 void cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook);
 void cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook);

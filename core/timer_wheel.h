@@ -29,7 +29,8 @@ struct cn_timer_wheel *cn_timer_wheel_create(uint64_t now_ms);
 void cn_timer_wheel_destroy(struct cn_timer_wheel *wheel);
 
 void cn_timer_init(struct cn_timer *timer, cn_timer_fn fn);
-/* Arms or moves; a deadline in the past fires at the next advance. */
+/* Arms or moves; a deadline in the past fires at the next advance, CN_NEVER cancels. Moving later
+ * only stores the deadline; moving before slot_ms takes the timer to another slot. */
 void cn_timer_set(struct cn_timer_wheel *wheel, struct cn_timer *timer, uint64_t deadline_ms);
 /* Harmless when not armed. */
 void cn_timer_cancel(struct cn_timer *timer);
