@@ -1,0 +1,95 @@
+/* cache/lru.c - a hash table for finding, a list for the order of use. Owned by the worker's thread. */
+#include "cache/lru.h"
+
+#include "core/mem.h"
+#include "core/table.h"
+
+struct cn_lru {
+    struct cn_table *table;
+    struct cn_list order; /* oldest first */
+    uint64_t count, bytes, max_entries, max_bytes;
+    cn_lru_evict_fn evict;
+    void *ctx;
+};
+
+static struct cn_str
+entry_key(const void *item)
+{
+    return ((const struct cn_lru_entry *)item)->key;
+}
+
+struct cn_lru *
+cn_lru_create(uint64_t max_entries, uint64_t max_bytes, cn_lru_evict_fn evict, void *ctx)
+{
+    struct cn_lru *lru = cn_alloc(sizeof(*lru));
+
+    lru->table = cn_table_create(entry_key);
+    lru->max_entries = max_entries;
+    lru->max_bytes = max_bytes;
+    lru->evict = evict;
+    lru->ctx = ctx;
+    cn_list_init(&lru->order);
+    return lru;
+}
+
+static void
+lru_unlink(struct cn_lru *lru, struct cn_lru_entry *entry)
+{
+    cn_list_remove(&entry->link);
+    lru->count--;
+    lru->bytes -= entry->bytes;
+}
+
+static void
+lru_evict_oldest(struct cn_lru *lru)
+{
+    struct cn_lru_entry *entry = cn_container_of(lru->order.next, struct cn_lru_entry, link);
+
+    cn_table_remove(lru->table, entry->key);
+    lru_unlink(lru, entry);
+    lru->evict(lru->ctx, entry);
+}
+
+void
+cn_lru_destroy(struct cn_lru *lru)
+{
+    if (!lru)
+        return;
+    while (lru->count)
+        lru_evict_oldest(lru);
+    cn_table_destroy(lru->table);
+    cn_free(lru);
+}
+
+struct cn_lru_entry *
+cn_lru_take(struct cn_lru *lru, struct cn_str key)
+{
+    struct cn_lru_entry *entry = cn_table_remove(lru->table, key);
+
+    if (entry)
+        lru_unlink(lru, entry);
+    return entry;
+}
+
+void
+cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry)
+{
+    cn_table_insert(lru->table, entry);
+    cn_list_push_back(&lru->order, &entry->link);
+    lru->count++;
+    lru->bytes += entry->bytes;
+    while (lru->count && (lru->count > lru->max_entries || lru->bytes > lru->max_bytes))
+        lru_evict_oldest(lru);
+}
+
+uint64_t
+cn_lru_count(const struct cn_lru *lru)
+{
+    return lru->count;
+}
+
+uint64_t
+cn_lru_bytes(const struct cn_lru *lru)
+{
+    return lru->bytes;
+}

@@ -1,0 +1,41 @@
+/* cache/lru.h - the sequences whose decoded state a worker keeps, bounded by number and bytes.
+ *
+ * Intrusive: the entry sits in the owner's object. An object that is being worked on is taken out
+ * and put back afterwards, so eviction never meets one in use. All operations are O(1).
+ * Owned by the worker's thread.
+ */
+#ifndef CN_CACHE_LRU_H
+#define CN_CACHE_LRU_H
+
+#include <stdint.h>
+
+#include "core/list.h"
+#include "core/str.h"
+
+struct cn_lru;
+
+struct cn_lru_entry {
+    struct cn_list link;
+    struct cn_str key; /* borrowed from the owner's object */
+    uint64_t bytes;    /* what the object counts for */
+};
+
+/* Called when an entry must go; it is out of the LRU already and belongs to the callee. */
+typedef void (*cn_lru_evict_fn)(void *ctx, struct cn_lru_entry *entry);
+
+/* `max_entries` 0 keeps nothing: each put evicts at once. */
+struct cn_lru *cn_lru_create(uint64_t max_entries, uint64_t max_bytes, cn_lru_evict_fn evict,
+                             void *ctx);
+/* Evicts all; NULL is allowed. */
+void cn_lru_destroy(struct cn_lru *lru);
+
+/* Takes the entry out: the caller owns it until it puts it back. NULL when it isn't there. */
+struct cn_lru_entry *cn_lru_take(struct cn_lru *lru, struct cn_str key);
+/* Puts in as the newest; key and bytes are set, the key is not in yet. Then evicts the oldest until
+ * the bounds hold, which may be this one. */
+void cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry);
+
+uint64_t cn_lru_count(const struct cn_lru *lru);
+uint64_t cn_lru_bytes(const struct cn_lru *lru);
+
+#endif

@@ -1,0 +1,260 @@
+/* cache/mem_store.c - a store in the worker's memory, for durability none.
+ *
+ * Owned by the worker's thread. A write happens at once and leaves the old entry in an undo list;
+ * commit frees that list, abort puts it back.
+ */
+#include "cache/store.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/list.h"
+#include "core/mem.h"
+#include "core/panic.h"
+#include "core/table.h"
+
+struct mem_entry {
+    struct cn_list link; /* in `entries`, in the order of insertion */
+    size_t value_len;
+    uint16_t key_len;
+    char bytes[]; /* key, value */
+};
+
+/* What one write did: `added` replaced `removed`; either may be NULL. */
+struct mem_undo {
+    struct mem_undo *next;
+    struct mem_entry *added, *removed;
+};
+
+struct mem_store {
+    struct cn_store base;
+    struct cn_table *table;
+    struct cn_list entries;
+    struct mem_undo *undo;
+    uint64_t used_bytes, max_bytes;
+    bool open, writing, reclaiming;
+};
+
+static struct cn_str
+entry_key(const void *item)
+{
+    const struct mem_entry *entry = item;
+
+    return (struct cn_str){entry->bytes, entry->key_len};
+}
+
+static size_t
+entry_bytes(const struct mem_entry *entry)
+{
+    return entry ? sizeof(*entry) + entry->key_len + entry->value_len : 0;
+}
+
+static struct mem_store *
+mem_of(struct cn_store *store)
+{
+    return cn_container_of(store, struct mem_store, base);
+}
+
+static int
+mem_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
+{
+    struct mem_store *mem = mem_of(store);
+
+    (void)err;
+    cn_assert(!mem->open);
+    mem->open = true;
+    mem->writing = kind != CN_STORE_READ;
+    mem->reclaiming = kind == CN_STORE_RECLAIM;
+    return 0;
+}
+
+static int
+mem_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    struct mem_store *mem = mem_of(store);
+    struct mem_entry *entry = cn_table_find(mem->table, key);
+
+    (void)err;
+    cn_assert(mem->open);
+    *out = entry ? (struct cn_str){entry->bytes + entry->key_len, entry->value_len}
+                 : (struct cn_str){NULL, 0};
+    return 0;
+}
+
+static int
+mem_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *value,
+         struct cn_error *err)
+{
+    struct mem_store *mem = mem_of(store);
+    struct mem_entry *entry = after.len ? cn_table_find(mem->table, after) : NULL;
+    struct cn_list *link = entry ? entry->link.next : mem->entries.next;
+
+    (void)err;
+    cn_assert(mem->open);
+    if (link == &mem->entries) {
+        *key = *value = (struct cn_str){NULL, 0};
+        return 0;
+    }
+    entry = cn_container_of(link, struct mem_entry, link);
+    *key = entry_key(entry);
+    *value = (struct cn_str){entry->bytes + entry->key_len, entry->value_len};
+    return 0;
+}
+
+static void
+mem_link(struct mem_store *mem, struct mem_entry *entry)
+{
+    cn_table_insert(mem->table, entry);
+    cn_list_push_back(&mem->entries, &entry->link);
+    mem->used_bytes += entry_bytes(entry);
+}
+
+static void
+mem_unlink(struct mem_store *mem, struct mem_entry *entry)
+{
+    cn_table_remove(mem->table, entry_key(entry));
+    cn_list_remove(&entry->link);
+    mem->used_bytes -= entry_bytes(entry);
+}
+
+/* Takes ownership of `added`. */
+static void
+mem_replace(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
+{
+    struct mem_undo *undo = cn_alloc(sizeof(*undo));
+
+    undo->added = added;
+    undo->removed = removed;
+    undo->next = mem->undo;
+    mem->undo = undo;
+    if (removed)
+        mem_unlink(mem, removed);
+    if (added)
+        mem_link(mem, added);
+}
+
+static int
+mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
+{
+    struct mem_store *mem = mem_of(store);
+    struct mem_entry *old = cn_table_find(mem->table, key), *entry;
+    size_t bytes = sizeof(*entry) + key.len + value.len;
+
+    cn_assert(mem->open && mem->writing);
+    if (!mem->reclaiming && mem->used_bytes - entry_bytes(old) + bytes > mem->max_bytes)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the store in memory is full: %" PRIu64 " of %" PRIu64
+                       " bytes (state.storeMaxBytes); end sequences or raise the limit",
+                       mem->used_bytes, mem->max_bytes);
+    entry = cn_try_alloc(bytes);
+    if (!entry)
+        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", value.len);
+    cn_list_init(&entry->link);
+    entry->key_len = (uint16_t)key.len;
+    entry->value_len = value.len;
+    memcpy(entry->bytes, key.ptr, key.len);
+    if (value.len)
+        memcpy(entry->bytes + key.len, value.ptr, value.len);
+    mem_replace(mem, entry, old);
+    return 0;
+}
+
+static int
+mem_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
+{
+    struct mem_store *mem = mem_of(store);
+    struct mem_entry *old = cn_table_find(mem->table, key);
+
+    (void)err;
+    cn_assert(mem->open && mem->writing);
+    if (old)
+        mem_replace(mem, NULL, old);
+    return 0;
+}
+
+static int
+mem_commit(struct cn_store *store, struct cn_error *err)
+{
+    struct mem_store *mem = mem_of(store);
+    struct mem_undo *undo;
+
+    (void)err;
+    cn_assert(mem->open);
+    while ((undo = mem->undo) != NULL) {
+        mem->undo = undo->next;
+        cn_free(undo->removed);
+        cn_free(undo);
+    }
+    mem->open = mem->writing = mem->reclaiming = false;
+    return 0;
+}
+
+static void
+mem_abort(struct cn_store *store)
+{
+    struct mem_store *mem = mem_of(store);
+    struct mem_undo *undo;
+
+    while ((undo = mem->undo) != NULL) { /* newest first */
+        mem->undo = undo->next;
+        if (undo->added)
+            mem_unlink(mem, undo->added);
+        if (undo->removed)
+            mem_link(mem, undo->removed);
+        cn_free(undo->added);
+        cn_free(undo);
+    }
+    mem->open = mem->writing = mem->reclaiming = false;
+}
+
+static uint64_t
+mem_count(struct cn_store *store)
+{
+    return cn_table_count(mem_of(store)->table);
+}
+
+static unsigned
+mem_maintain(struct cn_store *store)
+{
+    (void)store; /* nobody else reads it */
+    return 0;
+}
+
+static void
+mem_close(struct cn_store *store)
+{
+    struct mem_store *mem = mem_of(store);
+    struct cn_list *link;
+
+    mem_abort(store);
+    cn_table_destroy(mem->table);
+    while ((link = cn_list_pop_front(&mem->entries)) != NULL)
+        cn_free(cn_container_of(link, struct mem_entry, link));
+    cn_free(mem);
+}
+
+static const struct cn_store_ops mem_ops = {
+    .name = "memory",
+    .close = mem_close,
+    .begin = mem_begin,
+    .get = mem_get,
+    .next = mem_next,
+    .put = mem_put,
+    .remove = mem_remove,
+    .commit = mem_commit,
+    .abort = mem_abort,
+    .count = mem_count,
+    .maintain = mem_maintain,
+};
+
+struct cn_store *
+cn_mem_store_open(uint64_t max_bytes)
+{
+    struct mem_store *mem = cn_alloc(sizeof(*mem));
+
+    mem->base.ops = &mem_ops;
+    mem->table = cn_table_create(entry_key);
+    mem->max_bytes = max_bytes;
+    cn_list_init(&mem->entries);
+    return &mem->base;
+}

@@ -1,0 +1,255 @@
+/* cache/record.c - encodes and decodes records; layout in record.h. No state, any thread. */
+#include "cache/record.h"
+
+#include <inttypes.h>
+#include <sodium/crypto_shorthash.h>
+#include <string.h>
+
+#define MAGIC 0x31524e43u /* "CNR1" */
+#define ALL_FLAGS                                                                                  \
+    (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE)
+#define CHECKSUM_BYTES 8
+
+static const unsigned char checksum_key[crypto_shorthash_KEYBYTES] = "continuo-record";
+
+static void
+put16(unsigned char *at, uint16_t v)
+{
+    at[0] = (unsigned char)v;
+    at[1] = (unsigned char)(v >> 8);
+}
+
+static void
+put32(unsigned char *at, uint32_t v)
+{
+    put16(at, (uint16_t)v);
+    put16(at + 2, (uint16_t)(v >> 16));
+}
+
+static void
+put64(unsigned char *at, uint64_t v)
+{
+    put32(at, (uint32_t)v);
+    put32(at + 4, (uint32_t)(v >> 32));
+}
+
+static uint16_t
+get16(const unsigned char *at)
+{
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+
+static uint32_t
+get32(const unsigned char *at)
+{
+    return get16(at) | (uint32_t)get16(at + 2) << 16;
+}
+
+static uint64_t
+get64(const unsigned char *at)
+{
+    return get32(at) | (uint64_t)get32(at + 4) << 32;
+}
+
+static unsigned char *
+put_bytes(unsigned char *at, struct cn_str bytes)
+{
+    if (bytes.len)
+        memcpy(at, bytes.ptr, bytes.len);
+    return at + bytes.len;
+}
+
+int
+cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
+{
+    const struct cn_str *parts[] = {&record->content_type, &record->headers, &record->chunks,
+                                    &record->body, &record->state};
+    size_t bytes = CN_RECORD_HEAD_BYTES + CHECKSUM_BYTES;
+    unsigned char *head, *at;
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        if (parts[i]->len > UINT32_MAX)
+            return cn_fail(err, CN_E_STATE_STORE, "a part of the record has %zu bytes, over 4 GiB",
+                           parts[i]->len);
+        bytes += parts[i]->len;
+    }
+    head = (unsigned char *)cn_buf_reserve(out, bytes);
+    if (!head)
+        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", bytes);
+    put32(head, MAGIC);
+    put16(head + 4, CN_RECORD_FORMAT);
+    put16(head + 6, (uint16_t)record->flags);
+    put64(head + 8, record->generation);
+    put64(head + 16, record->step);
+    put64(head + 24, record->last_job);
+    put64(head + 32, record->opened_wall_ms);
+    put64(head + 40, record->last_wall_ms);
+    put64(head + 48, record->closed_wall_ms);
+    put64(head + 56, record->expires_wall_ms);
+    put32(head + 64, record->schema);
+    head[68] = record->close_reason;
+    head[69] = 0;
+    put16(head + 70, record->status);
+    put64(head + 72, record->answer_bytes);
+    put32(head + 80, record->answer_flags);
+    put32(head + 84, (uint32_t)record->content_type.len);
+    put32(head + 88, record->n_headers);
+    put32(head + 92, (uint32_t)record->headers.len);
+    put32(head + 96, record->n_chunks);
+    put32(head + 100, (uint32_t)record->chunks.len);
+    put32(head + 104, (uint32_t)record->body.len);
+    put32(head + 108, (uint32_t)record->state.len);
+    at = head + CN_RECORD_HEAD_BYTES;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+        at = put_bytes(at, *parts[i]);
+    crypto_shorthash(at, head, (unsigned long long)(at - head), checksum_key);
+    out->len += bytes;
+    return 0;
+}
+
+int
+cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
+{
+    const unsigned char *head = (const unsigned char *)bytes.ptr;
+
+    memset(out, 0, sizeof(*out));
+    if (bytes.len < CN_RECORD_HEAD_BYTES + CHECKSUM_BYTES || get32(head) != MAGIC)
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
+    if (get16(head + 4) != CN_RECORD_FORMAT)
+        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows %d",
+                       get16(head + 4), CN_RECORD_FORMAT);
+    out->flags = get16(head + 6);
+    out->generation = get64(head + 8);
+    out->step = get64(head + 16);
+    out->last_job = get64(head + 24);
+    out->opened_wall_ms = get64(head + 32);
+    out->last_wall_ms = get64(head + 40);
+    out->closed_wall_ms = get64(head + 48);
+    out->expires_wall_ms = get64(head + 56);
+    out->schema = get32(head + 64);
+    out->close_reason = head[68];
+    out->status = get16(head + 70);
+    out->answer_bytes = get64(head + 72);
+    out->answer_flags = get32(head + 80);
+    out->n_headers = get32(head + 88);
+    out->n_chunks = get32(head + 96);
+    return 0;
+}
+
+int
+cn_record_next_chunk(struct cn_str *chunks, struct cn_str *out)
+{
+    uint32_t len;
+
+    if (chunks->len < 4)
+        return 0;
+    len = get32((const unsigned char *)chunks->ptr);
+    if (len > chunks->len - 4)
+        return 0;
+    *out = (struct cn_str){chunks->ptr + 4, len};
+    chunks->ptr += 4 + (size_t)len;
+    chunks->len -= 4 + (size_t)len;
+    return 1;
+}
+
+void
+cn_record_put_chunk(struct cn_buf *out, struct cn_str chunk)
+{
+    unsigned char len[4];
+
+    if (chunk.len > UINT32_MAX) {
+        out->failed = 1;
+        return;
+    }
+    put32(len, (uint32_t)chunk.len);
+    cn_buf_append(out, len, sizeof(len));
+    cn_buf_append_str(out, chunk);
+}
+
+static int
+chunks_fit(struct cn_str chunks, uint32_t count)
+{
+    struct cn_str chunk;
+    uint32_t found = 0;
+
+    while (cn_record_next_chunk(&chunks, &chunk))
+        found++;
+    return chunks.len == 0 && found == count;
+}
+
+/* u16 length, name, u32 length, value; `count` times and nothing else. */
+static int
+headers_fit(struct cn_str headers, uint32_t count)
+{
+    const unsigned char *at = (const unsigned char *)headers.ptr;
+    size_t left = headers.len;
+
+    for (uint32_t i = 0; i < count; i++) {
+        size_t name, value;
+
+        if (left < 2 || (name = get16(at)) > left - 2)
+            return 0;
+        at += 2 + name;
+        left -= 2 + name;
+        if (left < 4 || (value = get32(at)) > left - 4)
+            return 0;
+        at += 4 + value;
+        left -= 4 + value;
+    }
+    return left == 0;
+}
+
+static int
+fields_fit(const struct cn_record *record, const unsigned char *head)
+{
+    uint32_t kept = CN_RECORD_HAS_ANSWER, large = CN_RECORD_ANSWER_TOO_LARGE;
+
+    if ((record->flags & ~(uint32_t)ALL_FLAGS) || head[69] != 0 || record->generation == 0)
+        return 0;
+    if ((record->flags & kept) && (record->flags & large))
+        return 0;
+    if (!(record->flags & kept) &&
+        (record->content_type.len || record->headers.len || record->chunks.len || record->body.len))
+        return 0;
+    if (!(record->flags & CN_RECORD_HAS_STATE) && record->state.len)
+        return 0;
+    if (record->flags & CN_RECORD_TOMBSTONE)
+        return !(record->flags & CN_RECORD_HAS_STATE) && record->close_reason != 0;
+    return record->close_reason == 0 && record->closed_wall_ms == 0;
+}
+
+int
+cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
+{
+    const unsigned char *head = (const unsigned char *)bytes.ptr;
+    struct cn_str *parts[] = {&out->content_type, &out->headers, &out->chunks, &out->body,
+                              &out->state};
+    static const unsigned char length_at[] = {84, 92, 100, 104, 108};
+    unsigned char sum[CHECKSUM_BYTES];
+    const char *at;
+    size_t left;
+    int rc;
+
+    if ((rc = cn_record_peek(bytes, out, err)) != 0)
+        return rc;
+    left = bytes.len - CHECKSUM_BYTES;
+    crypto_shorthash(sum, head, left, checksum_key);
+    if (memcmp(sum, head + left, sizeof(sum)) != 0)
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: its checksum does not fit");
+    at = bytes.ptr + CN_RECORD_HEAD_BYTES;
+    left -= CN_RECORD_HEAD_BYTES;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        uint32_t len = get32(head + length_at[i]);
+
+        if (len > left)
+            return cn_fail(err, CN_E_STATE_STORE, "damaged record: part %zu has %u of %zu bytes", i,
+                           len, left);
+        *parts[i] = (struct cn_str){at, len};
+        at += len;
+        left -= len;
+    }
+    if (left != 0 || !fields_fit(out, head) || !chunks_fit(out->chunks, out->n_chunks) ||
+        !headers_fit(out->headers, out->n_headers))
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: its fields do not fit together");
+    return 0;
+}

@@ -1,0 +1,81 @@
+/* cache/record.h - what the store holds for one sequence: its state, its last answer, its times.
+ *
+ * One value, written in one transaction, is what makes a step happen at most once: a job that is
+ * sent again and finds its own number in `last_job` gets the stored answer and changes nothing.
+ * A closed sequence leaves a tombstone: the same record without state, with the reason.
+ *
+ * Layout, format 1, little-endian:
+ *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags
+ *     8  u64  generation          16  u64  step          24  u64  last_job
+ *    32  u64  opened_wall_ms      40  u64  last_wall_ms  48  u64  closed_wall_ms
+ *    56  u64  expires_wall_ms     64  u32  schema        68  u8   close_reason   69  u8  zero
+ *    70  u16  answer status       72  u64  answer_bytes  80  u32  answer_flags
+ *    84  u32  content type bytes  88  u32  header count  92  u32  header bytes
+ *    96  u32  chunk count        100  u32  chunk bytes (each chunk: u32 length, bytes)
+ *   104  u32  body bytes         108  u32  state bytes
+ *   112  content type, headers (each: u16 length, name, u32 length, value), chunks, body, state
+ *   end  u64  SipHash-2-4 of all before, under a fixed key
+ *
+ * SipHash (libsodium's crypto_shorthash) and not a CRC32: 64 bits, at 1 to 2 bytes a cycle without
+ * special instructions, and no code of our own. It finds damage, it is no protection from forgers.
+ */
+#ifndef CN_CACHE_RECORD_H
+#define CN_CACHE_RECORD_H
+
+#include <stdint.h>
+
+#include "core/buf.h"
+#include "core/error.h"
+#include "core/str.h"
+
+#define CN_RECORD_FORMAT 1
+#define CN_RECORD_HEAD_BYTES 112
+
+enum cn_record_flags {
+    CN_RECORD_TOMBSTONE = 1u << 0,
+    CN_RECORD_HAS_STATE = 1u << 1,
+    CN_RECORD_HAS_ANSWER = 1u << 2,
+    CN_RECORD_ANSWER_TOO_LARGE = 1u << 3, /* to keep; answer_bytes says how large */
+};
+
+/* Byte strings are borrowed, when encoding and when decoded. */
+struct cn_record {
+    uint32_t flags;
+    uint64_t generation;
+    uint64_t step;     /* steps committed in this generation */
+    uint64_t last_job; /* that committed the last of them */
+    uint64_t opened_wall_ms, last_wall_ms;
+    uint64_t closed_wall_ms;  /* tombstone; else 0 */
+    uint64_t expires_wall_ms; /* live: under the limits of its last step, 0: never; tombstone: when it
+                               * is forgotten. For those who look at a store without its model */
+    uint32_t schema;
+    uint8_t close_reason; /* enum cn_close_reason of proto/frame.h; 0 while live */
+
+    /* The last answer. */
+    uint16_t status;
+    uint32_t answer_flags; /* CN_ANSWER_... that it carried */
+    uint64_t answer_bytes; /* chunks and body */
+    uint32_t n_headers, n_chunks;
+    struct cn_str content_type, headers, chunks, body;
+
+    struct cn_str state;
+};
+
+/* Appends to `out`; CN_E_STATE_STORE when a part is over 4 GiB or memory runs out. */
+int cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);
+
+/* Strict: every length, flag and the checksum must fit. CN_E_STATE_STORE says what doesn't.
+ * `out` borrows from `bytes`. */
+int cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *err);
+
+/* As decode, but only the fixed part, without the checksum: for those who need the numbers only.
+ * Byte strings of `out` are empty. */
+int cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err);
+
+/* Takes the next chunk off the front of record.chunks. Returns 1, or 0 at the end. */
+int cn_record_next_chunk(struct cn_str *chunks, struct cn_str *out);
+
+/* Appends one chunk in the form that `chunks` has. */
+void cn_record_put_chunk(struct cn_buf *out, struct cn_str chunk);
+
+#endif

@@ -1,0 +1,77 @@
+/* cache/store.c - the checks that every kind of store shares. Owned by the worker's thread. */
+#include "cache/store.h"
+
+#include "core/panic.h"
+
+void
+cn_store_close(struct cn_store *store)
+{
+    if (store)
+        store->ops->close(store);
+}
+
+int
+cn_store_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
+{
+    return store->ops->begin(store, kind, err);
+}
+
+/* Keys come from clients, but frames and the front end have checked their length before. */
+static void
+key_check(struct cn_str key)
+{
+    cn_assert(key.len >= 1 && key.len <= CN_STORE_KEY_MAX);
+}
+
+int
+cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    key_check(key);
+    return store->ops->get(store, key, out, err);
+}
+
+int
+cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *value,
+              struct cn_error *err)
+{
+    cn_assert(after.len <= CN_STORE_KEY_MAX);
+    return store->ops->next(store, after, key, value, err);
+}
+
+int
+cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
+{
+    key_check(key);
+    return store->ops->put(store, key, value, err);
+}
+
+int
+cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
+{
+    key_check(key);
+    return store->ops->remove(store, key, err);
+}
+
+int
+cn_store_commit(struct cn_store *store, struct cn_error *err)
+{
+    return store->ops->commit(store, err);
+}
+
+void
+cn_store_abort(struct cn_store *store)
+{
+    store->ops->abort(store);
+}
+
+uint64_t
+cn_store_count(struct cn_store *store)
+{
+    return store->ops->count(store);
+}
+
+unsigned
+cn_store_maintain(struct cn_store *store)
+{
+    return store->ops->maintain(store);
+}

@@ -1,0 +1,94 @@
+/* cache/store.h - where records of sequences live: get, put, delete and scan under transactions.
+ *
+ * Two kinds: a table in memory (durability none) and LMDB (process, power). Keys are sequence ids.
+ * One thread per store object; several processes may share one LMDB folder. At most one
+ * transaction is open at a time, and no handler code runs while one is.
+ */
+#ifndef CN_CACHE_STORE_H
+#define CN_CACHE_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/error.h"
+#include "core/str.h"
+
+#define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
+#define CN_STORE_FORMAT 1    /* version of keys and folder; a newer one is refused */
+
+struct cn_store;
+
+enum cn_store_txn {
+    CN_STORE_READ,
+    CN_STORE_WRITE,
+    /* A write that makes the store smaller (tombstones, deletions): it may use a reserve beyond the
+     * size limit, so that a full store can always be emptied. */
+    CN_STORE_RECLAIM,
+};
+
+/* What a kind of store is made of; callers use the functions below. */
+struct cn_store_ops {
+    const char *name;
+    void (*close)(struct cn_store *store);
+    int (*begin)(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err);
+    int (*get)(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err);
+    int (*next)(struct cn_store *store, struct cn_str after, struct cn_str *key,
+                struct cn_str *value, struct cn_error *err);
+    int (*put)(struct cn_store *store, struct cn_str key, struct cn_str value,
+               struct cn_error *err);
+    int (*remove)(struct cn_store *store, struct cn_str key, struct cn_error *err);
+    int (*commit)(struct cn_store *store, struct cn_error *err);
+    void (*abort)(struct cn_store *store);
+    uint64_t (*count)(struct cn_store *store);
+    unsigned (*maintain)(struct cn_store *store);
+};
+
+struct cn_store {
+    const struct cn_store_ops *ops;
+};
+
+/* A store in this process's memory, gone with it. `max_bytes` of keys and values. Never fails. */
+struct cn_store *cn_mem_store_open(uint64_t max_bytes);
+
+struct cn_lmdb_options {
+    const char *dir;    /* exists; one per model version */
+    uint64_t max_bytes; /* of the file on disk; limits writes that grow it */
+    bool sync;          /* fsync on each commit: survives the machine, not only the process */
+    bool read_only;     /* no write transaction; the folder must hold a store already */
+};
+/* CN_E_STATE_STORE: folder not writable, not a store, damaged, or from a newer version.
+ * Removes readers that died. Never open one folder twice in a process, nor fork with it open. */
+int cn_lmdb_store_open(const struct cn_lmdb_options *options, struct cn_store **out,
+                       struct cn_error *err);
+
+/* NULL is allowed; an open transaction is aborted. */
+void cn_store_close(struct cn_store *store);
+
+/* On failure no transaction is open. */
+int cn_store_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err);
+/* In a transaction of any kind: `out` borrows the value until the next put, remove, commit or abort;
+ * out->ptr is NULL when there is no such key. */
+int cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                 struct cn_error *err);
+/* In a transaction: the entry after `after` (empty: the first) in the store's own order; key->ptr is
+ * NULL past the last. Borrowed as with get. Visits what stays in the store exactly once; an `after`
+ * that was removed may start over. */
+int cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
+                  struct cn_str *value, struct cn_error *err);
+/* In a write transaction. After a failure only abort is allowed. CN_E_STATE_STORE: full. */
+int cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value,
+                 struct cn_error *err);
+/* As put; a key that isn't there is fine. */
+int cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
+/* All or nothing; the transaction is over either way. CN_E_STATE_STORE: full or disk error, named. */
+int cn_store_commit(struct cn_store *store, struct cn_error *err);
+/* Ends a read transaction, or drops what was written. Harmless when none is open. */
+void cn_store_abort(struct cn_store *store);
+
+/* Entries, tombstones included. Outside a transaction. */
+uint64_t cn_store_count(struct cn_store *store);
+/* Call at times, and when a commit found the store full: lets go of readers whose process died
+ * (they keep old pages from being used again) and returns how many there were. */
+unsigned cn_store_maintain(struct cn_store *store);
+
+#endif
