@@ -1,7 +1,7 @@
 /* archiver/manifest.h - MAR-INF/MANIFEST.json of a model archive.
  *
  * TorchServe's keys (createdOn, runtime, model{...}, archiverVersion), plus
- * ours: "files": {"handler.lua": "sha256:<64 hex>", ...}, verified at load.
+ * ours: "files": {"handler.lua": "sha256:<64 hex>", ...}, verified at load. Any thread.
  */
 #ifndef CN_ARCHIVER_MANIFEST_H
 #define CN_ARCHIVER_MANIFEST_H
@@ -25,11 +25,19 @@ struct cn_manifest {
     uint32_t n_files;
 };
 
-/* `name` stands in messages. CN_E_INVALID_MODEL with the key and why. */
+/* "MAR-INF/MANIFEST.json" */
+#define CN_MANIFEST_PATH "MAR-INF/MANIFEST.json"
+
+/* `name` stands in messages. CN_E_INVALID_MODEL with the key and why: not JSON, a wrong type, an
+ * unknown runtime, an empty name, a path that leads out of the archive. */
 int cn_manifest_parse(const char *name, struct cn_str json, struct cn_manifest *out,
                       struct cn_error *err);
 /* Two-space indented JSON, keys in TorchServe's order. */
 void cn_manifest_print(const struct cn_manifest *manifest, struct cn_buf *out);
 void cn_manifest_fini(struct cn_manifest *manifest);
+
+/* The runtime that the handler needs: "lua" for *.lua, "c" for *.so (but "LSP" where the manifest
+ * says so); otherwise what the manifest says, or "python". */
+const char *cn_manifest_runtime(const struct cn_manifest *manifest);
 
 #endif

@@ -57,7 +57,7 @@ source_text(enum cn_config_source source, const char *flag, char out[80])
     case CN_FROM_FILE:
         return "file";
     case CN_FROM_ENV:
-        snprintf(out, 80, "variable %s", cn_option_env_name(flag, name));
+        snprintf(out, 80, "env %s", cn_option_env_name(flag, name));
         return out;
     case CN_FROM_FLAG:
         snprintf(out, 80, "flag --%s", flag);
