@@ -85,9 +85,9 @@ const struct cn_error_info *
 cn_error_info(int code)
 {
     const int count = (int)(sizeof(infos) / sizeof(infos[0]));
-    int index = code - (CN_E_FIRST_ + 1);
+    int first = CN_E_FIRST_ + 1;
 
-    if (index < 0 || index >= count)
-        index = CN_E_INTERNAL - (CN_E_FIRST_ + 1);
-    return &infos[index];
+    if (code < first || code >= first + count)
+        code = CN_E_INTERNAL;
+    return &infos[code - first];
 }

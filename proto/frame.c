@@ -18,6 +18,17 @@ type_known(unsigned type)
            (type >= CN_FRAME_LOADED && type <= CN_FRAME_CLOSED);
 }
 
+/* Does the header fit its type? What carries nothing must be empty, and only lists count. */
+static bool
+shape_fits(unsigned type, uint32_t payload, uint32_t count)
+{
+    bool counts = type == CN_FRAME_BATCH || type == CN_FRAME_CLOSE || type == CN_FRAME_CANCEL ||
+                  type == CN_FRAME_CLOSED;
+    bool empty = type == CN_FRAME_STOP || type == CN_FRAME_CLOSED;
+
+    return (counts || count == 0) && (!empty || payload == 0);
+}
+
 long
 cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn_frame *out,
               struct cn_error *err)
@@ -38,6 +49,9 @@ cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn
                        CN_FRAME_VERSION);
     if (!type_known(type) || zero != 0)
         return cn_fail(err, CN_E_PROTOCOL, "frame of unknown type %u", type);
+    if (!shape_fits(type, payload, out->count))
+        return cn_fail(err, CN_E_PROTOCOL, "frame of type %u with %u bytes and count %u", type,
+                       payload, out->count);
     if (payload > max_payload_bytes)
         return cn_fail(err, CN_E_PROTOCOL, "frame of %u bytes, the limit is %zu", payload,
                        max_payload_bytes);
@@ -210,7 +224,7 @@ cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct
     cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
     if (frame->count > cn_reader_left(&reader) / (8 + 1 + 2))
         return bad_payload(err, "CLOSE");
-    closes = cn_arena_try_alloc(arena, frame->count * sizeof *closes);
+    closes = cn_arena_try_alloc(arena, frame->count * sizeof(*closes));
     if (!closes)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u closes", frame->count);
     for (i = 0; i < frame->count; i++) {
@@ -297,7 +311,7 @@ read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header 
     if (reader->bad || count > cn_reader_left(reader) / HEADER_BYTES_MIN)
         return bad_payload(err, "header list of a");
     if (count) {
-        headers = cn_arena_try_alloc(arena, count * sizeof *headers);
+        headers = cn_arena_try_alloc(arena, count * sizeof(*headers));
         if (!headers)
             return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u headers", count);
     }
@@ -401,7 +415,7 @@ read_parts(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
     if (reader->bad || row->n_parts > cn_reader_left(reader) / PART_BYTES_MIN)
         return bad_payload(err, "BATCH");
     if (row->n_parts) {
-        row->parts = cn_arena_try_alloc(arena, row->n_parts * sizeof *row->parts);
+        row->parts = cn_arena_try_alloc(arena, row->n_parts * sizeof(*row->parts));
         if (!row->parts)
             return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u parts", row->n_parts);
     }
@@ -449,7 +463,7 @@ cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct 
     cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
     if (frame->count == 0 || frame->count > cn_reader_left(&reader) / ROW_BYTES_MIN)
         return bad_payload(err, "BATCH");
-    rows = cn_arena_try_alloc(arena, frame->count * sizeof *rows);
+    rows = cn_arena_try_alloc(arena, frame->count * sizeof(*rows));
     if (!rows)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u rows", frame->count);
     for (i = 0; i < frame->count; i++) {
@@ -469,5 +483,5 @@ cn_close_reason_word(enum cn_close_reason reason)
     static const char *const words[] = {"unknown",   "ended",     "idle",    "lifetime",
                                         "evicted",   "cancelled", "deleted", "unloaded"};
 
-    return (unsigned)reason < sizeof words / sizeof words[0] ? words[reason] : words[0];
+    return (unsigned)reason < sizeof(words) / sizeof(words[0]) ? words[reason] : words[0];
 }

@@ -2,7 +2,7 @@
  *
  * A stream socket carries frames back to back. Header, 12 bytes, little-endian:
  *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
- * `count`: rows of a BATCH, ids of a CLOSE or CANCEL; 0 otherwise.
+ * `count`: rows of a BATCH, ids of a CLOSE, CLOSED or CANCEL; 0 otherwise.
  * Both ends validate everything; a bad frame ends the connection. The layout of
  * each payload stands in frame.c above its encoder.
  *

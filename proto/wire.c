@@ -33,6 +33,12 @@ reader_take(struct cn_reader *reader, size_t len)
     return at;
 }
 
+static uint32_t
+u32_at(const unsigned char *at)
+{
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
 uint8_t
 cn_read_u8(struct cn_reader *reader)
 {
@@ -54,15 +60,15 @@ cn_read_u32(struct cn_reader *reader)
 {
     const unsigned char *at = reader_take(reader, 4);
 
-    return at ? at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24 : 0;
+    return at ? u32_at(at) : 0;
 }
 
 uint64_t
 cn_read_u64(struct cn_reader *reader)
 {
-    uint64_t low = cn_read_u32(reader);
+    const unsigned char *at = reader_take(reader, 8);
 
-    return low | (uint64_t)cn_read_u32(reader) << 32;
+    return at ? u32_at(at) | (uint64_t)u32_at(at + 4) << 32 : 0;
 }
 
 struct cn_str
