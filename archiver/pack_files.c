@@ -18,6 +18,7 @@ struct collector {
     cn_config_warn_fn warn;
     void *ctx;
     struct cn_error *err;
+    bool listing; /* of a model's folder: MAR-INF is passed over, nothing else is */
 };
 
 /* Handlers that TorchServe's worker brings along: nothing to copy. */
@@ -120,7 +121,9 @@ add_folder(struct collector *c, const char *path, const char *prefix, unsigned d
             rc = cn_fail_sys(c->err, CN_E_IO, errno, "cannot read %s", source);
         else if (S_ISREG(st.st_mode))
             rc = add_file(c, name, source);
-        else if (S_ISDIR(st.st_mode) && !is_left_out(entry->d_name))
+        else if (S_ISDIR(st.st_mode) && c->listing && strcmp(name, "MAR-INF") == 0)
+            rc = 0;
+        else if (S_ISDIR(st.st_mode) && (c->listing || !is_left_out(entry->d_name)))
             rc = add_folder(c, source, name, depth + 1);
         else if (!S_ISDIR(st.st_mode))
             rc = cn_fail(c->err, CN_E_BAD_REQUEST, "%s is neither a file nor a folder", source);
@@ -259,11 +262,25 @@ sort_files(struct collector *c)
     return 0;
 }
 
+static int
+finish(struct collector *c, int rc)
+{
+    if (rc == 0)
+        rc = sort_files(c);
+    for (uint32_t i = 0; rc == 0 && i < c->files->n_items; i++) {
+        struct cn_pack_file *file = &c->files->items[i];
+        rc = cn_digest_file(file->source, 1, file->sha256, &file->bytes, c->err);
+    }
+    if (rc != 0)
+        cn_pack_files_fini(c->files);
+    return rc;
+}
+
 int
 cn_pack_files_collect(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
                       struct cn_pack_files *out, struct cn_error *err)
 {
-    struct collector c = {out, warn, ctx, err};
+    struct collector c = {.files = out, .warn = warn, .ctx = ctx, .err = err};
     int rc;
 
     memset(out, 0, sizeof(*out));
@@ -278,12 +295,14 @@ cn_pack_files_collect(const struct cn_pack_spec *spec, cn_config_warn_fn warn, v
         rc = add_named(&c, spec->requirements_file);
     if (rc == 0)
         rc = add_named(&c, spec->config_file);
-    if (rc == 0)
-        rc = sort_files(&c);
-    for (uint32_t i = 0; rc == 0 && i < out->n_items; i++)
-        rc = cn_digest_file(out->items[i].source, 1, out->items[i].sha256, &out->items[i].bytes,
-                            err);
-    if (rc != 0)
-        cn_pack_files_fini(out);
-    return rc;
+    return finish(&c, rc);
+}
+
+int
+cn_pack_files_list(const char *dir, struct cn_pack_files *out, struct cn_error *err)
+{
+    struct collector c = {.files = out, .err = err, .listing = true};
+
+    memset(out, 0, sizeof(*out));
+    return finish(&c, add_folder(&c, dir, "", 0));
 }

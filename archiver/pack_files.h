@@ -20,6 +20,8 @@ struct cn_pack_files {
  * files with their wildcards and folders. Each is hashed. On failure `out` needs no fini. */
 int cn_pack_files_collect(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
                           struct cn_pack_files *out, struct cn_error *err);
+/* All files of a model's folder but those in MAR-INF, sorted and hashed. */
+int cn_pack_files_list(const char *dir, struct cn_pack_files *out, struct cn_error *err);
 void cn_pack_files_fini(struct cn_pack_files *files);
 
 #endif
