@@ -1,0 +1,317 @@
+/* handlers/lua_call.c - one batch through the handler: by step, by handle, or whole by batch.
+ *
+ * Each item has a Lua call of its own where it can, so that a failure is its
+ * own too. Nothing here allocates in the VM outside of a protected call.
+ * Worker's thread.
+ */
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "handlers/lua_priv.h"
+
+/* --- steps --- */
+
+/* Gives the request at `request` its sequence's state, a new one from init(req) where it is new. */
+static void
+attach_state(struct lua_rt *rt, int request, struct cn_item *item)
+{
+    lua_State *L = rt->L;
+
+    if (!rt->stateful)
+        return;
+    if (item->state) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
+        lua_rawgeti(L, -1, lua_ref_of_state(item->state));
+        lua_remove(L, -2);
+    } else if (rt->fn_init != LUA_NOREF) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_init);
+        lua_pushvalue(L, request);
+        lua_call(L, 1, 1);
+        if (!lua_istable(L, -1))
+            luaL_error(L, "%s: init(seq) must return the state, a table; got %s", rt->file,
+                       luaL_typename(L, -1));
+    } else {
+        lua_newtable(L);
+    }
+    cn_lua_set_request_state(L, request, -1);
+    lua_pop(L, 1);
+}
+
+/* The step succeeded: what the request carries is the sequence's state now. */
+static void
+keep_state(struct lua_rt *rt, int request, struct cn_item *item)
+{
+    lua_State *L = rt->L;
+
+    if (!rt->stateful)
+        return;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
+    cn_lua_get_request_state(L, request);
+    if (item->state)
+        lua_rawseti(L, -2, lua_ref_of_state(item->state));
+    else
+        item->state = lua_state_of_ref(luaL_ref(L, -2));
+    lua_pop(L, 1);
+}
+
+/* step(state, req) -> reply, or nil, message [, status]; results at request + 1, 2, 3. */
+static void
+take_results(struct lua_rt *rt, int request, struct cn_item *item)
+{
+    lua_State *L = rt->L;
+    int reply = request + 1;
+    const char *name = rt->mode == LUA_MODE_HANDLE ? "handle(req)" : "step(state, req)";
+
+    if (cn_lua_request_answered(L, request)) {
+        if (!lua_isnil(L, reply))
+            luaL_error(L, "%s: %s answered by a method and returned a reply too", rt->file, name);
+    } else if (!lua_isnil(L, reply)) {
+        cn_lua_set_reply(L, reply, &item->reply);
+    } else if (lua_type(L, reply + 1) == LUA_TSTRING) {
+        struct cn_str message;
+
+        message.ptr = lua_tolstring(L, reply + 1, &message.len);
+        cn_lua_refuse(L, &item->reply, message, luaL_optinteger(L, reply + 2, 0));
+    } else {
+        luaL_error(L, "%s: %s returned nothing: return a reply, or nil and a message", rt->file,
+                   name);
+    }
+}
+
+static int
+step_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    struct cn_item *item = lua_touserdata(L, 1);
+    int request = 2;
+
+    cn_lua_push_request(L, item);
+    attach_state(rt, request, item);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_run);
+    if (rt->mode == LUA_MODE_STEP) {
+        cn_lua_get_request_state(L, request);
+        lua_pushvalue(L, request);
+        lua_call(L, 2, 3);
+    } else {
+        lua_pushvalue(L, request);
+        lua_call(L, 1, 3);
+    }
+    take_results(rt, request, item);
+    if (item->reply.error_code == 0 && !rt->expired)
+        keep_state(rt, request, item);
+    return 0;
+}
+
+/* Did the call fail? Then the item has its error. */
+static bool
+settle_failure(struct lua_rt *rt, int rc, struct cn_item *item)
+{
+    if (rc == LUA_OK && !rt->expired)
+        return false;
+    if (rc == LUA_OK) /* the handler caught the error of the time limit and came to its end */
+        lua_pushnil(rt->L);
+    cn_lua_fail_reply(rt->L, rc, &item->reply);
+    return true;
+}
+
+/* When the call must end: the client's deadline or the model's limit. */
+static uint64_t
+call_deadline(const struct lua_rt *rt, uint64_t deadline_ms, uint64_t now_ms)
+{
+    if (rt->step_time_ms && now_ms + rt->step_time_ms < deadline_ms)
+        return now_ms + rt->step_time_ms;
+    return deadline_ms;
+}
+
+static bool
+fail_when_late(struct cn_item *item, uint64_t now_ms)
+{
+    if (item->deadline_ms > now_ms)
+        return false;
+    cn_reply_fail(&item->reply, CN_E_HANDLER_DEADLINE,
+                  "the request's deadline passed before its step began");
+    return true;
+}
+
+static void
+run_step(struct lua_rt *rt, struct cn_item *item)
+{
+    uint64_t now_ms = cn_now_ms();
+
+    if (fail_when_late(item, now_ms))
+        return;
+    rt->current = item;
+    cn_lua_arm(rt, call_deadline(rt, item->deadline_ms, now_ms));
+    settle_failure(rt, cn_lua_protect(rt, step_protected, item), item);
+    rt->current = NULL;
+}
+
+/* --- batches --- */
+
+static int
+begin_batch_protected(lua_State *L)
+{
+    lua_newtable(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &lua_rt_of(L)->slots);
+    return 0;
+}
+
+/* Makes the item's request and puts it behind those of the batch. */
+static int
+add_item_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    struct cn_item *item = lua_touserdata(L, 1);
+
+    cn_lua_push_request(L, item);
+    attach_state(rt, 2, item);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_pushvalue(L, 2);
+    lua_rawseti(L, -2, (lua_Integer)rt->n_slots + 1);
+    return 0;
+}
+
+static int
+batch_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+
+    /* The handler gets a table of its own: what it does with it must not disturb the answers. */
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_run);
+    lua_createtable(L, (int)rt->n_slots, 0);
+    for (uint32_t i = 1; i <= rt->n_slots; i++) {
+        lua_rawgeti(L, 2, i);
+        lua_rawseti(L, -2, i);
+    }
+    lua_call(L, 1, 0);
+    return 0;
+}
+
+/* Is the slot answered? Then its state is kept. */
+static int
+settle_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    struct lua_slot *slot = lua_touserdata(L, 1);
+
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_rawgeti(L, 2, slot - rt->slots + 1);
+    slot->answered = cn_lua_request_answered(L, 3);
+    if (slot->answered && slot->item->reply.error_code == 0)
+        keep_state(rt, 3, slot->item);
+    return 0;
+}
+
+/* The whole batch fails as `rc` says, but for items that the handler refused on their own. */
+static void
+fail_slots(struct lua_rt *rt, int rc)
+{
+    struct cn_reply why;
+
+    if (rc == LUA_OK)
+        lua_pushnil(rt->L);
+    cn_reply_init(&why, 0);
+    cn_lua_fail_reply(rt->L, rc, &why);
+    for (uint32_t i = 0; i < rt->n_slots; i++) {
+        struct cn_reply *reply = &rt->slots[i].item->reply;
+
+        if (reply->error_code != 0)
+            continue;
+        cn_reply_fail(reply, why.error_code, "%.*s", CN_STR_ARG(cn_buf_str(&why.body)));
+        reply->status = why.status;
+    }
+    cn_reply_fini(&why);
+}
+
+static void
+settle_slots(struct lua_rt *rt)
+{
+    uint32_t answered = 0;
+
+    for (uint32_t i = 0; i < rt->n_slots; i++) {
+        struct lua_slot *slot = &rt->slots[i];
+
+        if (settle_failure(rt, cn_lua_protect(rt, settle_protected, slot), slot->item))
+            slot->answered = true; /* no memory for the state: it has its error */
+        answered += slot->answered;
+    }
+    if (answered == rt->n_slots)
+        return;
+    for (uint32_t i = 0; i < rt->n_slots; i++)
+        if (!rt->slots[i].answered)
+            cn_reply_fail(&rt->slots[i].item->reply, CN_E_HANDLER_FAILED,
+                          "Prediction failed: %s: handler answered %u of %u items", rt->file,
+                          answered, rt->n_slots);
+    cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s error=\"batch(items) answered %u "
+           "of %u items\"", rt->model, rt->version, answered, rt->n_slots);
+}
+
+/* Fills the slots; what fails here has its error and is in none. */
+static int
+gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now_ms)
+{
+    uint64_t latest = 0;
+    int rc;
+
+    if (n > rt->cap_slots) {
+        cn_free(rt->slots);
+        rt->slots = cn_alloc(n * sizeof(*rt->slots)); /* n: at most the model's batchSize */
+        rt->cap_slots = n;
+    }
+    rt->n_slots = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i]->deadline_ms > latest)
+            latest = items[i]->deadline_ms;
+    /* One limit for the batch, that of its most patient item. */
+    cn_lua_arm(rt, call_deadline(rt, latest, now_ms));
+    if ((rc = cn_lua_protect(rt, begin_batch_protected, NULL)) != LUA_OK)
+        return rc;
+    for (uint32_t i = 0; i < n; i++) {
+        rt->current = items[i];
+        if (fail_when_late(items[i], now_ms) ||
+            settle_failure(rt, cn_lua_protect(rt, add_item_protected, items[i]), items[i]))
+            continue;
+        rt->slots[rt->n_slots++] = (struct lua_slot){.item = items[i]};
+    }
+    rt->current = NULL;
+    return LUA_OK;
+}
+
+static void
+run_batch(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    int rc = gather_slots(rt, items, n, cn_now_ms());
+
+    if (rc != LUA_OK) { /* no memory for the batch's own table */
+        rt->n_slots = 0;
+        for (uint32_t i = 0; i < n; i++)
+            rt->slots[rt->n_slots++] = (struct lua_slot){.item = items[i]};
+        fail_slots(rt, rc);
+        return;
+    }
+    if (rt->n_slots == 0)
+        return;
+    rc = cn_lua_protect(rt, batch_protected, NULL);
+    if (rc != LUA_OK || rt->expired)
+        fail_slots(rt, rc);
+    else
+        settle_slots(rt);
+    /* The requests are over: nothing keeps them but the handler. */
+    lua_settop(rt->L, 0);
+    cn_lua_protect(rt, begin_batch_protected, NULL);
+    lua_settop(rt->L, 0);
+}
+
+void
+cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    rt->call_serial++;
+    if (rt->mode == LUA_MODE_BATCH)
+        run_batch(rt, items, n);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            run_step(rt, items[i]);
+    rt->call_serial++; /* requests that the handler kept are over */
+    cn_lua_arm(rt, CN_NEVER);
+}

@@ -1,0 +1,142 @@
+/* handlers/lua_priv.h - what the files of the Lua runtime share.
+ *
+ * The Lua headers are included here and nowhere else; everything that knows
+ * Lua is in handlers/lua_*.c. One VM per worker process, one thread.
+ *
+ * Functions marked "raises" leave by a Lua error and run under lua_pcall only:
+ * outside of it nothing may allocate in the VM, since its memory is limited.
+ */
+#ifndef CN_HANDLERS_LUA_PRIV_H
+#define CN_HANDLERS_LUA_PRIV_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+#include "core/buf.h"
+#include "handlers/runtime.h"
+
+#define LUA_RT_MAGIC 0x4c525431u
+#define LUA_STATE_DEPTH_MAX 16 /* tables within tables in a state */
+
+/* How the handler wants its rows. */
+enum lua_mode { LUA_MODE_STEP, LUA_MODE_BATCH, LUA_MODE_HANDLE };
+
+/* An item of a batch that is with the handler. */
+struct lua_slot {
+    struct cn_item *item;
+    bool answered;
+};
+
+struct lua_rt {
+    struct cn_runtime base; /* first: cn_runtime is what the worker holds */
+    uint32_t magic;
+    lua_State *L;
+    char *model, *version, *dir, *file; /* file: the handler's name in messages */
+    uint64_t worker_index;
+    bool stateful;
+    enum lua_mode mode;
+    uint32_t schema;
+    size_t state_max_bytes;
+
+    /* Limits. The hook looks at deadline_ms; once expired, it fires at every instruction. */
+    size_t memory_used, memory_max; /* bytes; max 0: none */
+    uint64_t step_time_ms, deadline_ms, started_ms;
+    bool expired;
+
+    /* Registry references; LUA_NOREF where the handler has no such function. */
+    int fn_run, fn_init, fn_migrate, fn_close;
+    int states; /* table: the live state of each sequence, by reference */
+    const void *array_mt; /* identity of the metatable that marks JSON arrays */
+
+    struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
+    uint32_t n_slots, cap_slots;
+
+    uint64_t call_serial;        /* requests of an earlier call are over */
+    const struct cn_item *current; /* for the log; NULL between items */
+    struct cn_buf scratch; /* continuo.json.encode: one buffer, kept between calls */
+    char describe[64];
+};
+
+/* The runtime that a VM belongs to, from any of its coroutines. */
+static inline struct lua_rt *
+lua_rt_of(lua_State *L)
+{
+    return *(struct lua_rt **)lua_getextraspace(L);
+}
+
+/* A state as the worker holds it: its reference in rt->states, which is at least 1. */
+static inline void *
+lua_state_of_ref(int ref)
+{
+    return (void *)(intptr_t)ref;
+}
+
+static inline int
+lua_ref_of_state(const void *state)
+{
+    return (int)(intptr_t)state;
+}
+
+/* lua_runtime.c: calls fn with `arg` as its light userdata, under protection. On failure the error
+ * value is on the top of the stack. Empties the stack before. */
+int cn_lua_protect(struct lua_rt *rt, lua_CFunction fn, void *arg);
+
+/* lua_call.c: runs one batch; each item gets its reply. */
+void cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n);
+
+/* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
+void cn_lua_open_sandbox(lua_State *L);
+/* Arms the time limit of the calls that follow; CN_NEVER: none. */
+void cn_lua_arm(struct lua_rt *rt, uint64_t deadline_ms);
+/* Reads and compiles DIR/name as text and leaves the chunk on the stack. Raises. */
+void cn_lua_load_file(lua_State *L, const char *name);
+
+/* lua_request.c: makes the request metatable. Raises. */
+void cn_lua_open_request(lua_State *L);
+/* Pushes the request object of an item. Raises. */
+void cn_lua_push_request(lua_State *L, struct cn_item *item);
+/* Sets or pushes (nil when there is none) the state that a request carries. */
+void cn_lua_set_request_state(lua_State *L, int request, int state);
+void cn_lua_get_request_state(lua_State *L, int request);
+bool cn_lua_request_answered(lua_State *L, int request);
+/* Raises a Lua error that the client gets with `status`. */
+_Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* lua_reply.c: fills the reply from the value at `index`. Raises on what is no reply. */
+void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);
+/* Appends a further piece of the answer. Raises. */
+void cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply);
+/* The handler refuses the request: `status` 0 means that it failed, else 400..599. Raises on others. */
+void cn_lua_refuse(lua_State *L, struct cn_reply *reply, struct cn_str message, lua_Integer status);
+/* Turns the error value on the top of the stack (popped) into a failed reply. Never raises. */
+void cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply);
+
+/* lua_json.c: pushes the `json` table; makes the array mark. Raises. */
+void cn_lua_open_json(lua_State *L);
+/* Pushes the value of a JSON text; 0, or -1 with a message pushed instead. JSON's null becomes
+ * continuo.null, or nothing where `null_is_nil`. Raises only when memory is used up. */
+int cn_lua_json_decode(lua_State *L, struct cn_str text, bool null_is_nil);
+/* Appends the value at `index` as JSON; `name` begins paths in messages. Raises. */
+void cn_lua_json_encode(lua_State *L, int index, const char *name, struct cn_buf *out);
+bool cn_lua_is_utf8(const char *text, size_t len);
+/* Is the table at `index` marked as a JSON array? */
+bool cn_lua_is_array(lua_State *L, int index);
+/* Marks the table on the top as a JSON array. */
+void cn_lua_mark_array(lua_State *L);
+
+/* lua_array.c: pushes the function continuo.array and makes its metatable. Raises. */
+void cn_lua_open_array(lua_State *L);
+
+/* lua_state_codec.c: appends the state table at `index` to `out`. Raises, naming the key. */
+void cn_lua_state_encode(lua_State *L, int index, struct cn_buf *out);
+void cn_lua_open_state_codec(lua_State *L); /* once a VM; raises */
+#define CN_LUA_STATE_HOLDER "continuo.state_holder"
+/* Checks and parses; the result is pushed by cn_lua_state_push. 0 or CN_E_STATE_STORE. */
+struct cn_lua_state_bytes;
+int cn_lua_state_parse(struct cn_str bytes, struct cn_lua_state_bytes **out, struct cn_error *err);
+void cn_lua_state_push(lua_State *L, const struct cn_lua_state_bytes *parsed); /* raises */
+void cn_lua_state_bytes_free(struct cn_lua_state_bytes *parsed);
+
+#endif

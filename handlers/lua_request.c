@@ -1,0 +1,399 @@
+/* handlers/lua_request.c - the request as a Lua handler sees it. Worker's thread.
+ *
+ * One userdata an item, whose fields are made when they are asked for, since
+ * most handlers read one or two. It is over with the call it was made for:
+ * the row's bytes belong to the worker.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/panic.h"
+#include "handlers/lua_priv.h"
+
+#define REQUEST_NAME "continuo.request"
+#define REQUEST_MAGIC 0x4c525251u
+
+enum { UV_STATE = 1, UV_JSON, UV_CACHE, UV_COUNT = UV_CACHE };
+
+struct request {
+    uint32_t magic;
+    bool answered, has_json, fresh; /* fresh: the sequence had no state before */
+    uint64_t serial;
+    struct cn_item *item;
+};
+
+enum field {
+    FIELD_BODY = 1, FIELD_TEXT, FIELD_JSON, FIELD_PARTS, FIELD_HEADERS, FIELD_SEQUENCE_ID,
+    FIELD_REQUEST_ID, FIELD_START, FIELD_END, FIELD_STEP, FIELD_DEADLINE, FIELD_CANCELLED,
+    FIELD_EXPLAIN, FIELD_STATE, FIELD_REQ
+};
+
+static struct request *
+check_request(lua_State *L, int index)
+{
+    struct request *req = luaL_checkudata(L, index, REQUEST_NAME);
+
+    cn_assert(req->magic == REQUEST_MAGIC);
+    if (req->serial != lua_rt_of(L)->call_serial)
+        luaL_error(L, "this request is over: keep what you need of it in the state");
+    return req;
+}
+
+void
+cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
+{
+    va_list args;
+
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, status);
+    lua_setfield(L, -2, "status");
+    va_start(args, fmt);
+    lua_pushvfstring(L, fmt, args);
+    va_end(args);
+    lua_setfield(L, -2, "message");
+    lua_error(L);
+    __builtin_unreachable();
+}
+
+/* --- fields --- */
+
+/* The part named body, or data, or else the first. */
+static struct cn_str
+main_part(const struct cn_row *row)
+{
+    static const char *const names[] = {"body", "data"};
+
+    for (size_t n = 0; n < 2; n++)
+        for (uint32_t i = 0; i < row->n_parts; i++)
+            if (cn_str_eq(row->parts[i].name, cn_str_from(names[n])))
+                return row->parts[i].data;
+    return row->n_parts > 0 ? row->parts[0].data : CN_STR("");
+}
+
+static void
+push_str(lua_State *L, struct cn_str text)
+{
+    lua_pushlstring(L, text.ptr ? text.ptr : "", text.len);
+}
+
+static int
+push_text(lua_State *L, const struct cn_row *row)
+{
+    struct cn_str body = main_part(row);
+
+    if (!cn_lua_is_utf8(body.ptr, body.len))
+        cn_lua_client_error(L, 400, "the request's body is not UTF-8 text");
+    push_str(L, body);
+    return 1;
+}
+
+static int
+push_json(lua_State *L, struct request *req)
+{
+    if (req->has_json) {
+        lua_getiuservalue(L, 1, UV_JSON);
+        return 1;
+    }
+    if (cn_lua_json_decode(L, main_part(req->item->row), false) < 0)
+        cn_lua_client_error(L, 400, "the request's body is not valid JSON: %s",
+                            lua_tostring(L, -1));
+    lua_pushvalue(L, -1);
+    lua_setiuservalue(L, 1, UV_JSON);
+    req->has_json = true;
+    return 1;
+}
+
+/* The table cached under `name`, or a new one there: then true. */
+static bool
+open_cached(lua_State *L, const char *name)
+{
+    if (lua_getiuservalue(L, 1, UV_CACHE) != LUA_TTABLE) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_setiuservalue(L, 1, UV_CACHE);
+    }
+    if (lua_getfield(L, -1, name) == LUA_TTABLE) {
+        lua_remove(L, -2);
+        return false;
+    }
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, name);
+    lua_remove(L, -2);
+    return true;
+}
+
+/* parts[i] in the order they came; parts.name: the first of that name. */
+static int
+push_parts(lua_State *L, const struct cn_row *row)
+{
+    if (!open_cached(L, "parts"))
+        return 1;
+    for (uint32_t i = 0; i < row->n_parts; i++) {
+        const struct cn_part *part = &row->parts[i];
+
+        lua_createtable(L, 0, 3);
+        push_str(L, part->name);
+        lua_setfield(L, -2, "name");
+        push_str(L, part->data);
+        lua_setfield(L, -2, "data");
+        if (part->content_type.len > 0) {
+            push_str(L, part->content_type);
+            lua_setfield(L, -2, "content_type");
+        }
+        push_str(L, part->name);
+        if (lua_rawget(L, -3) == LUA_TNIL) {
+            push_str(L, part->name);
+            lua_pushvalue(L, -3);
+            lua_rawset(L, -5);
+        }
+        lua_pop(L, 1);
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    return 1;
+}
+
+/* headers[name] for a name spelled otherwise than it came. */
+static int
+headers_index(lua_State *L)
+{
+    struct cn_str wanted, name;
+
+    if (lua_type(L, 2) != LUA_TSTRING)
+        return 0;
+    wanted.ptr = lua_tolstring(L, 2, &wanted.len);
+    lua_pushnil(L);
+    while (lua_next(L, 1)) {
+        name.ptr = lua_tolstring(L, -2, &name.len);
+        if (cn_str_eq_header(name, wanted))
+            return 1;
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
+static int
+push_headers(lua_State *L, const struct cn_row *row)
+{
+    if (!open_cached(L, "headers"))
+        return 1;
+    for (uint32_t i = row->n_headers; i-- > 0;) { /* backwards: the first of a name stays */
+        push_str(L, row->headers[i].name);
+        push_str(L, row->headers[i].value);
+        lua_rawset(L, -3);
+    }
+    luaL_setmetatable(L, REQUEST_NAME ".headers");
+    return 1;
+}
+
+static int
+push_deadline(lua_State *L, const struct cn_item *item)
+{
+    uint64_t now = cn_now_ms();
+
+    if (item->deadline_ms == CN_NEVER)
+        lua_pushnumber(L, (lua_Number)INFINITY);
+    else
+        lua_pushnumber(L, item->deadline_ms > now ? (lua_Number)(item->deadline_ms - now) / 1000.0
+                                                  : 0.0);
+    return 1;
+}
+
+static int
+push_flag(lua_State *L, bool flag)
+{
+    lua_pushboolean(L, flag);
+    return 1;
+}
+
+/* req.name; upvalue 1: names to numbers of fields, or methods. */
+static int
+request_index(lua_State *L)
+{
+    struct request *req = check_request(L, 1);
+    const struct cn_item *item = req->item;
+    const struct cn_row *row = item->row;
+
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNUMBER)
+        return 1; /* a method, or nil */
+    switch ((enum field)lua_tointeger(L, -1)) {
+    case FIELD_BODY:
+        push_str(L, main_part(row));
+        return 1;
+    case FIELD_TEXT:
+        return push_text(L, row);
+    case FIELD_JSON:
+        return push_json(L, req);
+    case FIELD_PARTS:
+        return push_parts(L, row);
+    case FIELD_HEADERS:
+        return push_headers(L, row);
+    case FIELD_SEQUENCE_ID:
+        if (!(row->flags & CN_ROW_STATEFUL))
+            return 0;
+        push_str(L, row->sequence_id);
+        return 1;
+    case FIELD_REQUEST_ID:
+        push_str(L, row->request_id);
+        return 1;
+    case FIELD_START:
+        return push_flag(L, req->fresh);
+    case FIELD_END:
+        return push_flag(L, row->flags & CN_ROW_END);
+    case FIELD_STEP:
+        lua_pushinteger(L, (lua_Integer)item->step);
+        return 1;
+    case FIELD_DEADLINE:
+        return push_deadline(L, item);
+    case FIELD_CANCELLED:
+        return push_flag(L, item->cancelled);
+    case FIELD_EXPLAIN:
+        return push_flag(L, row->flags & CN_ROW_EXPLAIN);
+    case FIELD_STATE:
+        lua_getiuservalue(L, 1, UV_STATE);
+        return 1;
+    case FIELD_REQ:
+        lua_settop(L, 1);
+        return 1;
+    }
+    return 0;
+}
+
+/* Only the state can be replaced. */
+static int
+request_newindex(lua_State *L)
+{
+    check_request(L, 1);
+    if (lua_type(L, 2) != LUA_TSTRING || strcmp(lua_tostring(L, 2), "state") != 0)
+        return luaL_error(L, "a request has no field '%s' that can be set (state can)",
+                          luaL_tolstring(L, 2, NULL));
+    luaL_checktype(L, 3, LUA_TTABLE);
+    lua_settop(L, 3);
+    lua_setiuservalue(L, 1, UV_STATE);
+    return 0;
+}
+
+/* --- methods --- */
+
+static struct request *
+check_unanswered(lua_State *L)
+{
+    struct request *req = check_request(L, 1);
+
+    if (req->answered)
+        luaL_error(L, "this request is answered already");
+    return req;
+}
+
+/* req:reply(value) */
+static int
+request_reply(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    luaL_checkany(L, 2);
+    cn_lua_set_reply(L, 2, &req->item->reply);
+    req->answered = true;
+    return 0;
+}
+
+/* req:fail(message [, status]) */
+static int
+request_fail(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+    struct cn_str message;
+
+    message.ptr = luaL_checklstring(L, 2, &message.len);
+    cn_lua_refuse(L, &req->item->reply, message, luaL_optinteger(L, 3, 0));
+    req->answered = true;
+    return 0;
+}
+
+/* req:send(chunk) */
+static int
+request_send(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    luaL_checkany(L, 2);
+    cn_lua_add_chunk(L, 2, &req->item->reply);
+    return 0;
+}
+
+void
+cn_lua_push_request(lua_State *L, struct cn_item *item)
+{
+    struct request *req = lua_newuserdatauv(L, sizeof(*req), UV_COUNT);
+
+    *req = (struct request){.magic = REQUEST_MAGIC,
+                            .serial = lua_rt_of(L)->call_serial,
+                            .fresh = item->state == NULL,
+                            .item = item};
+    luaL_setmetatable(L, REQUEST_NAME);
+}
+
+void
+cn_lua_set_request_state(lua_State *L, int request, int state)
+{
+    request = lua_absindex(L, request);
+    lua_pushvalue(L, state);
+    lua_setiuservalue(L, request, UV_STATE);
+}
+
+void
+cn_lua_get_request_state(lua_State *L, int request)
+{
+    lua_getiuservalue(L, request, UV_STATE);
+}
+
+bool
+cn_lua_request_answered(lua_State *L, int request)
+{
+    return check_request(L, request)->answered;
+}
+
+void
+cn_lua_open_request(lua_State *L)
+{
+    static const struct {
+        const char *name;
+        enum field field;
+    } fields[] = {
+        {"body", FIELD_BODY},           {"text", FIELD_TEXT},
+        {"json", FIELD_JSON},           {"parts", FIELD_PARTS},
+        {"headers", FIELD_HEADERS},     {"sequence_id", FIELD_SEQUENCE_ID},
+        {"request_id", FIELD_REQUEST_ID}, {"start", FIELD_START},
+        {"end", FIELD_END},             {"end_", FIELD_END},
+        {"step", FIELD_STEP},           {"deadline", FIELD_DEADLINE},
+        {"cancelled", FIELD_CANCELLED}, {"explain", FIELD_EXPLAIN},
+        {"state", FIELD_STATE},         {"req", FIELD_REQ},
+    };
+    static const luaL_Reg methods[] = {
+        {"reply", request_reply}, {"fail", request_fail}, {"send", request_send}, {NULL, NULL}};
+
+    luaL_newmetatable(L, REQUEST_NAME);
+    luaL_newlib(L, methods);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        lua_pushinteger(L, (lua_Integer)fields[i].field);
+        lua_setfield(L, -2, fields[i].name);
+    }
+    lua_pushcclosure(L, request_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, request_newindex);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+
+    luaL_newmetatable(L, REQUEST_NAME ".headers");
+    lua_pushcfunction(L, headers_index);
+    lua_setfield(L, -2, "__index");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 2);
+}

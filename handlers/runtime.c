@@ -1,0 +1,71 @@
+/* handlers/runtime.c - finds a runtime by its name; replies. Worker's thread. */
+#include "handlers/runtime.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+const struct cn_runtime_ops *
+cn_runtime_find(const char *name)
+{
+    static const struct cn_runtime_ops *const all[] = {&cn_lua_runtime_ops, &cn_c_runtime_ops};
+
+    for (size_t i = 0; name && i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(all[i]->name, name) == 0)
+            return all[i];
+    return NULL;
+}
+
+void
+cn_reply_init(struct cn_reply *reply, size_t answer_max_bytes)
+{
+    memset(reply, 0, sizeof(*reply));
+    cn_buf_init(&reply->content_type, 256);
+    cn_buf_init(&reply->headers, 65536);
+    cn_buf_init(&reply->body, answer_max_bytes);
+}
+
+static void
+free_chunks(struct cn_reply *reply)
+{
+    for (uint32_t i = 0; i < reply->n_chunks; i++)
+        cn_buf_fini(&reply->chunks[i].body);
+    cn_free(reply->chunks);
+    reply->chunks = NULL;
+    reply->n_chunks = 0;
+}
+
+void
+cn_reply_fini(struct cn_reply *reply)
+{
+    free_chunks(reply);
+    cn_buf_fini(&reply->content_type);
+    cn_buf_fini(&reply->headers);
+    cn_buf_fini(&reply->body);
+}
+
+void
+cn_reply_fail(struct cn_reply *reply, int code, const char *fmt, ...)
+{
+    char message[CN_ERROR_MESSAGE_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args); /* before the reset: it may quote the body */
+    va_end(args);
+
+    free_chunks(reply);
+    cn_buf_reset(&reply->content_type);
+    cn_buf_reset(&reply->headers);
+    reply->n_headers = 0;
+    reply->status = 0;
+    reply->end_sequence = false;
+    reply->error_code = code;
+
+    /* A message is no answer: the limit on answers must not cut it. */
+    cn_buf_fini(&reply->body);
+    cn_buf_init(&reply->body, 0);
+    cn_buf_puts(&reply->body, message);
+}
