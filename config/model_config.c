@@ -220,7 +220,8 @@ warn_torchserve(const struct walk *walk, const struct cn_yaml *value)
         if (!cn_str_eq(value->key, cn_str_from(torchserve_keys[i].key)))
             continue;
         if (value->kind != CN_YAML_NULL
-            && !cn_str_eq(value->text, cn_str_from(torchserve_keys[i].harmless)))
+            && (torchserve_keys[i].harmless[0] == '\0'
+                || !cn_str_eq(value->text, cn_str_from(torchserve_keys[i].harmless))))
             warn_at(walk, value->key_line, value->key_column, "%s has no effect here: %s",
                     torchserve_keys[i].key, torchserve_keys[i].note);
         return true;

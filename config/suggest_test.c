@@ -1,0 +1,60 @@
+/* config/suggest_test.c - misspelt names lead to the right one, and to none when nothing is near. */
+#include "config/suggest.h"
+
+#include "config/test_support.h"
+
+static const char *const names[] = {"minWorkers", "maxWorkers", "batchSize", "loops"};
+
+/* One slip of the finger is the usual case. */
+static void
+one_edit_is_found(void **state)
+{
+    (void)state;
+    assert_string_equal(cn_suggest(CN_STR("minWorker"), names, 4), "minWorkers");
+    assert_string_equal(cn_suggest(CN_STR("bathcSize"), names, 4), "batchSize");
+    assert_string_equal(cn_suggest(CN_STR("loop"), names, 4), "loops");
+}
+
+/* Writers of other families use other cases and separators; those are no edits. */
+static void
+case_and_separators_do_not_count(void **state)
+{
+    (void)state;
+    assert_int_equal(cn_edit_distance(CN_STR("MODEL_STORE"), CN_STR("model-store")), 0);
+    assert_int_equal(cn_edit_distance(CN_STR("abc"), CN_STR("")), 3);
+    assert_int_equal(cn_edit_distance(CN_STR("ab"), CN_STR("ba")), 1);
+}
+
+/* A wild guess is worse than none. */
+static void
+nothing_near_is_null(void **state)
+{
+    (void)state;
+    assert_null(cn_suggest(CN_STR("colour"), names, 4));
+    assert_null(cn_suggest(CN_STR("x"), names, 4));
+    assert_null(cn_suggest(CN_STR(""), names, 4));
+}
+
+/* The table on the stack is for short words only. */
+static void
+long_words_are_far_from_everything(void **state)
+{
+    char word[5000];
+
+    (void)state;
+    memset(word, 'a', sizeof(word));
+    assert_int_equal(cn_edit_distance((struct cn_str){word, sizeof(word)}, CN_STR("a")), 5000);
+    assert_null(cn_suggest((struct cn_str){word, sizeof(word)}, names, 4));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_edit_is_found),
+        cmocka_unit_test(case_and_separators_do_not_count),
+        cmocka_unit_test(nothing_near_is_null),
+        cmocka_unit_test(long_words_are_far_from_everything),
+    };
+    return cmocka_run_group_tests_name("config.suggest", tests, NULL, NULL);
+}
