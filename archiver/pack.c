@@ -226,8 +226,9 @@ write_out(const struct cn_pack_spec *spec, const struct cn_pack_files *files,
     int rc;
 
     cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/%s%s", spec->export_path ? spec->export_path : ".", spec->model_name,
-                  suffixes[spec->format]);
+    if (spec->export_path != NULL)
+        cn_buf_printf(&path, "%s/", spec->export_path);
+    cn_buf_printf(&path, "%s%s", spec->model_name, suffixes[spec->format]);
     result->path = cn_buf_take(&path, NULL);
     if (!spec->force && lstat(result->path, &st) == 0)
         rc = cn_fail(err, CN_E_CONFLICT, "%s already exists. Please specify --force/-f option to "
