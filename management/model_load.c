@@ -21,9 +21,9 @@ check_name(const char *what, const char *name, struct cn_error *err)
         return cn_fail(err, CN_E_INVALID_MODEL, "a model's %s has 1 to %d bytes, not %zu", what,
                        NAME_MAX_BYTES, strlen(name));
     for (at = name; *at; at++)
-        if (*at == '/' || (unsigned char)*at < 0x20 || *at == 0x7f || *at == '"')
+        if (*at == '/' || (unsigned char)*at <= 0x20 || *at == 0x7f || *at == '"')
             return cn_fail(err, CN_E_INVALID_MODEL,
-                           "the %s of a model has no slashes, quotes or control characters", what);
+                           "the %s of a model has no slashes, quotes, spaces or control characters", what);
     return 0;
 }
 

@@ -238,6 +238,15 @@ cn_spawn_reap(int pid_fd, struct cn_exit *out)
 }
 
 void
+cn_spawn_wait(int pid_fd)
+{
+    siginfo_t info;
+
+    while (waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED) < 0 && errno == EINTR)
+        continue;
+}
+
+void
 cn_exit_describe(const struct cn_exit *ended, char *out, size_t out_bytes)
 {
     const char *name;

@@ -42,6 +42,8 @@ struct cn_exit {
 };
 /* true when it has ended; it is then reaped. Does not wait. */
 bool cn_spawn_reap(int pid_fd, struct cn_exit *out);
+/* Waits for the end and reaps. Only where the wait is known to be short: after a kill. */
+void cn_spawn_wait(int pid_fd);
 /* "was killed by signal 9 (SIGKILL)", "exited with status 1" */
 void cn_exit_describe(const struct cn_exit *ended, char *out, size_t out_bytes);
 

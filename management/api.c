@@ -1,0 +1,344 @@
+/* management/api.c - the management API: routes, parameters, TorchServe's answers. Loop 0.
+ *
+ *   GET    /models                       list
+ *   POST   /models                       register
+ *   GET    /models/{m}[/{v}|/all]        describe
+ *   PUT    /models/{m}[/{v}]             scale
+ *   PUT    /models/{m}/{v}/set-default
+ *   DELETE /models/{m}[/{v}]             unregister
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/panic.h"
+#include "management/describe.h"
+#include "management/json_text.h"
+#include "management/lifecycle.h"
+#include "management/management_priv.h"
+
+#define PARTS_MAX 4
+#define LIST_LIMIT 100
+#define WORKERS_MAX 1024
+
+/* One request while it is worked on. */
+struct api_call {
+    struct cn_management *management;
+    struct cn_api_request *request;
+    json_t *body;              /* the JSON object, or NULL */
+    struct cn_arena arena;     /* parts and parameters */
+    const char *parts[PARTS_MAX];
+    unsigned n_parts;
+    struct cn_error err; /* of the first parameter that was wrong; code 0: none */
+};
+
+/* --- answers */
+
+static void
+call_reply(struct api_call *call, int http_status, struct cn_buf *json)
+{
+    struct cn_api_request *request = call->request;
+
+    json_decref(call->body);
+    cn_arena_fini(&call->arena);
+    cn_free(call);
+    request->on_reply(request, http_status, cn_buf_str(json));
+    cn_buf_fini(json);
+}
+
+static void
+call_fail(struct api_call *call, int code, const char *message)
+{
+    struct cn_buf json;
+
+    cn_buf_init(&json, 0);
+    cn_error_json(code, message, &json);
+    call_reply(call, cn_error_info(code)->http_status, &json);
+}
+
+static void
+call_answer(struct api_call *call, int http_status, json_t *value)
+{
+    struct cn_buf json;
+
+    cn_buf_init(&json, 0);
+    cn_json_print(value, &json);
+    call_reply(call, http_status, &json);
+}
+
+static void
+on_lifecycle(void *ctx, const struct cn_lifecycle_result *result)
+{
+    struct api_call *call = ctx;
+    json_t *value;
+
+    if (result->code) {
+        call_fail(call, result->code, result->text);
+        return;
+    }
+    value = json_object();
+    json_object_set_new(value, "status", cn_json_text(result->text));
+    call_answer(call, result->http_status, value);
+}
+
+static void
+on_described(void *ctx, json_t *models, const struct cn_error *err)
+{
+    if (models)
+        call_answer(ctx, 200, models);
+    else
+        call_fail(ctx, err->code, err->message);
+}
+
+/* --- parameters: from the query, or from a JSON object in the body */
+
+static const char *
+body_text(struct api_call *call, const char *name)
+{
+    json_t *value = json_object_get(call->body, name);
+
+    if (!value || json_is_null(value))
+        return NULL;
+    if (json_is_string(value))
+        return json_string_value(value);
+    if (json_is_integer(value))
+        return cn_arena_printf(&call->arena, "%lld", (long long)json_integer_value(value));
+    if (json_is_boolean(value))
+        return json_is_true(value) ? "true" : "false";
+    if (!call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST, "%s must be a string, a number or a boolean", name);
+    return NULL;
+}
+
+/* NULL when it isn't given. */
+static const char *
+param(struct api_call *call, const char *name)
+{
+    const struct cn_api_request *request = call->request;
+    uint32_t i;
+
+    for (i = 0; i < request->n_query; i++)
+        if (cn_str_eq(request->query[i].name, cn_str_from(name)))
+            return cn_arena_strndup(&call->arena, request->query[i].value.ptr,
+                                    request->query[i].value.len);
+    return body_text(call, name);
+}
+
+/* -1 when it isn't given. A wrong one is an error: silently taking a default instead, as TorchServe
+ * does, hides typing errors. */
+static int64_t
+param_number(struct api_call *call, const char *name, int64_t max)
+{
+    const char *text = param(call, name);
+    char *end;
+    long long value;
+
+    if (!text)
+        return -1;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < 0 || value > max) {
+        if (!call->err.code)
+            cn_fail(&call->err, CN_E_BAD_REQUEST, "%s is \"%.100s\"; it must be a number from 0 to %lld",
+                    name, text, (long long)max);
+        return -1;
+    }
+    return value;
+}
+
+static bool
+param_bool(struct api_call *call, const char *name, bool otherwise)
+{
+    const char *text = param(call, name);
+
+    return text ? cn_str_eq_nocase(cn_str_from(text), CN_STR("true")) : otherwise;
+}
+
+/* false: answered. */
+static bool
+params_fine(struct api_call *call)
+{
+    if (!call->err.code)
+        return true;
+    call_fail(call, call->err.code, call->err.message);
+    return false;
+}
+
+/* --- endpoints */
+
+static void
+list_models(struct api_call *call)
+{
+    int64_t limit = param_number(call, "limit", INT32_MAX);
+    int64_t from = param_number(call, "next_page_token", INT32_MAX);
+
+    call->err.code = 0; /* here TorchServe's leniency does no harm */
+    if (limit < 0 || limit > LIST_LIMIT)
+        limit = LIST_LIMIT;
+    if (from < 0)
+        from = 0;
+    call_answer(call, 200, cn_describe_list(call->management, (unsigned)limit, (unsigned)from));
+}
+
+static void
+register_model(struct api_call *call)
+{
+    struct cn_register_call reg = {
+        .request = {
+            .url = param(call, "url"),
+            .model_name = param(call, "model_name"),
+            .handler = param(call, "handler"),
+            .runtime = param(call, "runtime"),
+            .batch_size = param_number(call, "batch_size", INT32_MAX),
+            .max_batch_delay_ms = param_number(call, "max_batch_delay", INT32_MAX),
+            .initial_workers = param_number(call, "initial_workers", WORKERS_MAX),
+            .response_timeout_s = param_number(call, "response_timeout", INT32_MAX),
+            .startup_timeout_s = param_number(call, "startup_timeout", INT32_MAX),
+        },
+        .synchronous = param_bool(call, "synchronous", true),
+    };
+
+    if (!params_fine(call))
+        return;
+    if (!reg.request.url) {
+        call_fail(call, CN_E_BAD_REQUEST, "Parameter url is required.");
+        return;
+    }
+    cn_lifecycle_register(call->management, &reg, on_lifecycle, call);
+}
+
+static void
+scale_model(struct api_call *call, const char *version)
+{
+    int64_t min = param_number(call, "min_worker", WORKERS_MAX);
+    int64_t max = param_number(call, "max_worker", WORKERS_MAX);
+    struct cn_scale_call scale = {
+        .name = call->parts[1],
+        .version = version ? version : param(call, "model_version"),
+        .synchronous = param_bool(call, "synchronous", false),
+    };
+
+    if (!params_fine(call))
+        return;
+    scale.min = min < 0 ? 1 : (uint32_t)min;
+    scale.max = max < 0 ? scale.min : (uint32_t)max;
+    if (scale.max < scale.min) {
+        call_fail(call, CN_E_BAD_REQUEST, "max_worker cannot be less than min_worker.");
+        return;
+    }
+    cn_lifecycle_scale(call->management, &scale, on_lifecycle, call);
+}
+
+static void
+not_allowed(struct api_call *call)
+{
+    call_fail(call, CN_E_METHOD_NOT_ALLOWED,
+              "Requested method is not allowed, please refer to API document.");
+}
+
+static void
+route(struct api_call *call)
+{
+    struct cn_str method = call->request->method;
+    const char *name = call->n_parts > 1 ? call->parts[1] : NULL;
+    const char *version = call->n_parts > 2 ? call->parts[2] : NULL;
+    bool is_get = cn_str_eq(method, CN_STR("GET")), is_put = cn_str_eq(method, CN_STR("PUT"));
+
+    if (call->n_parts == 1 && is_get)
+        list_models(call);
+    else if (call->n_parts == 1 && cn_str_eq(method, CN_STR("POST")))
+        register_model(call);
+    else if (call->n_parts == 1)
+        not_allowed(call);
+    else if (call->n_parts == 4 && is_put && strcmp(call->parts[3], "set-default") == 0)
+        cn_lifecycle_set_default(call->management, name, version, on_lifecycle, call);
+    else if (call->n_parts == 4)
+        call_fail(call, CN_E_NOT_FOUND,
+                  "Requested resource is not found, please refer to API document.");
+    else if (is_get)
+        cn_describe(call->management, name, version, on_described, call);
+    else if (is_put)
+        scale_model(call, version);
+    else if (cn_str_eq(method, CN_STR("DELETE")))
+        cn_lifecycle_unregister(call->management, name, version, on_lifecycle, call);
+    else
+        not_allowed(call);
+}
+
+/* --- a request comes */
+
+/* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */
+static bool
+split_path(struct api_call *call)
+{
+    struct cn_str path = call->request->path;
+    size_t at = 0, end;
+
+    while (path.len > 0 && path.ptr[path.len - 1] == '/')
+        path.len--;
+    while (at < path.len) {
+        if (path.ptr[at] == '/') {
+            at++;
+            continue;
+        }
+        for (end = at; end < path.len && path.ptr[end] != '/'; end++)
+            continue;
+        if (call->n_parts == PARTS_MAX)
+            return false;
+        call->parts[call->n_parts++] = cn_arena_strndup(&call->arena, path.ptr + at, end - at);
+        at = end;
+    }
+    return call->n_parts > 0 && strcmp(call->parts[0], "models") == 0;
+}
+
+static bool
+is_json(struct cn_str content_type)
+{
+    struct cn_str word = content_type;
+    size_t i;
+
+    for (i = 0; i < word.len; i++)
+        if (word.ptr[i] == ';' || word.ptr[i] == ' ')
+            word.len = i;
+    return cn_str_eq_nocase(word, CN_STR("application/json"));
+}
+
+/* 0, or what is wrong with the body. */
+static int
+read_body(struct api_call *call)
+{
+    struct cn_str body = call->request->body;
+    json_error_t why;
+
+    if (!is_json(call->request->content_type) || body.len == 0)
+        return 0;
+    call->body = json_loadb(body.ptr, body.len, JSON_REJECT_DUPLICATES, &why);
+    if (!call->body)
+        return cn_fail(&call->err, CN_E_BAD_REQUEST, "the body is no JSON: %s (line %d, column %d)",
+                       why.text, why.line, why.column);
+    if (!json_is_object(call->body))
+        return cn_fail(&call->err, CN_E_BAD_REQUEST, "the body must be a JSON object of parameters");
+    return 0;
+}
+
+void
+cn_management_handle(struct cn_management *management, struct cn_api_request *request)
+{
+    struct api_call *call = cn_alloc(sizeof *call);
+
+    cn_assert_on_loop(management->home);
+    call->management = management;
+    call->request = request;
+    cn_arena_init(&call->arena);
+    if (!split_path(call))
+        call_fail(call, CN_E_NOT_FOUND,
+                  "Requested resource is not found, please refer to API document.");
+    else if (atomic_load(&management->draining))
+        call_fail(call, CN_E_DRAINING, "the server is stopping");
+    else if (read_body(call))
+        call_fail(call, call->err.code, call->err.message);
+    else
+        route(call);
+}

@@ -1,0 +1,222 @@
+/* management/describe.c - what GET /models/... shows. Loop 0; facts come from the queues' loops.
+ *
+ * Members that TorchServe has come in its order and under its names, ours after
+ * them. A version's part is made when its facts arrive: until then the version
+ * can't be freed, since whatever closes it asks the same loop later. */
+#include "management/describe.h"
+
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "management/json_text.h"
+
+struct describing {
+    struct cn_management *management;
+    cn_describe_done_fn done;
+    void *ctx;
+    json_t *models;
+    unsigned left;
+};
+
+struct gathering {
+    struct describing *describing;
+    const struct cn_version *version;
+    json_t *place; /* its object in the array, borrowed */
+    struct cn_pool_facts facts;
+};
+
+static void
+put(json_t *object, const char *key, json_t *value)
+{
+    json_object_set_new(object, key, value);
+}
+
+static json_t *
+number(uint64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static json_t *
+show_worker(const struct cn_worker_facts *worker)
+{
+    json_t *out = json_object();
+    char text[32];
+
+    put(out, "id", json_sprintf("%u", worker->id));
+    cn_wall_format(worker->started_wall_ms, text);
+    put(out, "startTime", json_string(text));
+    put(out, "status", json_string(worker->state == CN_WORKER_READY ? "READY" : "UNLOADING"));
+    put(out, "memoryUsage", number(worker->rss_bytes));
+    put(out, "pid", number((uint64_t)worker->pid));
+    put(out, "gpu", json_false());
+    put(out, "gpuUsage", json_string("N/A"));
+    put(out, "index", number(worker->index));
+    put(out, "state", json_string(cn_worker_state_word(worker->state)));
+    put(out, "restarts", number(worker->restarts));
+    put(out, "liveSequences", number(worker->live_sequences));
+    put(out, "lastExit", worker->last_exit[0] ? cn_json_text(worker->last_exit) : json_null());
+    return out;
+}
+
+static void
+show_settings(json_t *out, const struct cn_version *version)
+{
+    const struct cn_model_about *about = &version->about;
+    const struct cn_model_config *config = &about->config;
+
+    put(out, "modelName", cn_json_text(about->name));
+    put(out, "modelVersion", cn_json_text(about->version));
+    put(out, "modelUrl", cn_json_text(about->url));
+    put(out, "runtime", json_string(about->runtime));
+    put(out, "minWorkers", number(version->min_workers));
+    put(out, "maxWorkers", number(version->max_workers));
+    put(out, "batchSize", number(config->batch_size));
+    put(out, "maxBatchDelay", number(config->max_batch_delay_ms));
+    put(out, "responseTimeout", number(config->response_timeout_s));
+    put(out, "startupTimeout", number(config->startup_timeout_s));
+    put(out, "maxRetryTimeoutInSec", json_integer(0)); /* we never give up */
+    put(out, "clientTimeoutInMills", json_integer(0));
+    put(out, "parallelType", json_string(""));
+    put(out, "parallelLevel", json_integer(0));
+    put(out, "deviceType", json_string("cpu"));
+    put(out, "continuousBatching", json_boolean(config->continuous_batching));
+    put(out, "useJobTicket", json_false());
+    put(out, "useVenv", json_false());
+    put(out, "stateful", json_boolean(config->sequence_batching));
+    put(out, "sequenceMaxIdleMSec", number(config->sequence_max_idle_ms));
+    put(out, "sequenceTimeoutMSec", number(config->sequence_timeout_ms));
+    put(out, "maxNumSequence", number(config->max_num_sequence));
+    put(out, "maxSequenceJobQueueSize", number(config->max_sequence_job_queue_size));
+    put(out, "loadedAtStartup", json_boolean(version->at_startup));
+}
+
+static void
+show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
+{
+    const struct cn_model_config *config = &version->about.config;
+    const struct cn_model_queue_stats *stats = &facts->queue;
+    uint64_t waiting = stats->waiting_jobs;
+    json_t *workers = json_array(), *queue = json_object(), *sequences = json_object();
+    uint32_t i;
+
+    for (i = 0; i < facts->n_workers; i++)
+        json_array_append_new(workers, show_worker(&facts->workers[i]));
+    put(out, "workers", workers);
+    put(queue, "remainingCapacity",
+        number(waiting < config->job_queue_size ? config->job_queue_size - waiting : 0));
+    put(queue, "pendingRequests", number(waiting));
+    put(queue, "inFlight", number(stats->in_flight_jobs));
+    put(out, "jobQueueStatus", queue);
+    put(sequences, "live", number(stats->live_sequences));
+    put(sequences, "opened", number(stats->opened_sequences));
+    put(sequences, "expired", number(stats->expired_sequences));
+    put(out, "sequences", sequences);
+    put(out, "liveSequences", number(stats->live_sequences));
+    put(out, "steps", number(stats->jobs));
+    put(out, "redispatched", number(stats->redispatched));
+    put(out, "replayed", number(stats->replayed));
+    put(out, "durability", json_string(cn_durability_word(config->durability)));
+    put(out, "lastError", facts->last_error[0] ? cn_json_text(facts->last_error) : json_null());
+}
+
+static void
+describing_check(struct describing *describing)
+{
+    struct cn_management *management = describing->management;
+
+    if (--describing->left > 0)
+        return;
+    describing->done(describing->ctx, describing->models, NULL);
+    cn_free(describing);
+    cn_management_op_end(management);
+}
+
+static void
+on_facts(struct cn_pool_facts *facts)
+{
+    struct gathering *gathering = cn_container_of(facts, struct gathering, facts);
+    struct describing *describing = gathering->describing;
+
+    show_settings(gathering->place, gathering->version);
+    show_facts(gathering->place, gathering->version, facts);
+    cn_pool_facts_fini(facts);
+    cn_free(gathering);
+    describing_check(describing);
+}
+
+static void
+gather(struct describing *describing, const struct cn_version *version)
+{
+    struct gathering *gathering = cn_alloc(sizeof *gathering);
+
+    gathering->describing = describing;
+    gathering->version = version;
+    gathering->place = json_object();
+    json_array_append_new(describing->models, gathering->place);
+    gathering->facts.on_done = on_facts;
+    describing->left++;
+    cn_worker_pool_facts(version->pool, &gathering->facts);
+}
+
+void
+cn_describe(struct cn_management *management, const char *name, const char *version,
+            cn_describe_done_fn done, void *ctx)
+{
+    bool all = version && strcmp(version, "all") == 0;
+    struct describing *describing;
+    struct cn_version *found;
+    struct cn_list *node;
+    struct cn_error err;
+
+    found = cn_registry_find(management->registry, name, all ? NULL : version, &err);
+    if (!found) {
+        done(ctx, NULL, &err);
+        return;
+    }
+    cn_management_op_begin(management);
+    describing = cn_alloc(sizeof *describing);
+    describing->management = management;
+    describing->done = done;
+    describing->ctx = ctx;
+    describing->models = json_array();
+    describing->left = 1; /* ours, so that it can't end while we add */
+    if (!all) {
+        gather(describing, found);
+    } else {
+        cn_list_for_each(node, &found->model->versions) {
+            found = cn_container_of(node, struct cn_version, link);
+            if (found->phase == CN_VERSION_UP)
+                gather(describing, found);
+        }
+    }
+    describing_check(describing);
+}
+
+json_t *
+cn_describe_list(struct cn_management *management, unsigned limit, unsigned from)
+{
+    json_t *out = json_object(), *models = json_array(), *entry;
+    const struct cn_version *version;
+    struct cn_list *node;
+    unsigned count = 0;
+
+    cn_list_for_each(node, cn_registry_models(management->registry)) {
+        version = cn_container_of(node, struct cn_model, link)->default_version;
+        if (version->phase != CN_VERSION_UP)
+            continue;
+        if (count >= from && count - from < limit) {
+            entry = json_object();
+            put(entry, "modelName", cn_json_text(version->about.name));
+            put(entry, "modelUrl", cn_json_text(version->about.url));
+            json_array_append_new(models, entry);
+        }
+        count++;
+    }
+    /* Also where a page ends exactly at the end: as TorchServe does. */
+    if ((uint64_t)from + limit <= count)
+        put(out, "nextPageToken", json_sprintf("%u", from + limit));
+    put(out, "models", models);
+    return out;
+}

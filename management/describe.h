@@ -1,0 +1,19 @@
+/* management/describe.h - what GET /models/... shows: gathered from the queues' loops. Loop 0. */
+#ifndef CN_MANAGEMENT_DESCRIBE_H
+#define CN_MANAGEMENT_DESCRIBE_H
+
+#include <jansson.h>
+
+#include "management/management_priv.h"
+
+/* `models` (an array, the callee's), or NULL and what was wrong. */
+typedef void (*cn_describe_done_fn)(void *ctx, json_t *models, const struct cn_error *err);
+
+/* `version`: NULL the default one, "all" every one. */
+void cn_describe(struct cn_management *management, const char *name, const char *version,
+                 cn_describe_done_fn done, void *ctx);
+
+/* One page of the list: default versions by name. */
+json_t *cn_describe_list(struct cn_management *management, unsigned limit, unsigned from);
+
+#endif

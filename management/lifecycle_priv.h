@@ -1,0 +1,23 @@
+/* management/lifecycle_priv.h - shared by register.c and lifecycle.c only. */
+#ifndef CN_MANAGEMENT_LIFECYCLE_PRIV_H
+#define CN_MANAGEMENT_LIFECYCLE_PRIV_H
+
+#include "management/lifecycle.h"
+#include "management/management_priv.h"
+
+struct cn_close_call {
+    int code;           /* jobs are refused with it ... */
+    const char *reason; /* ... and this; copied */
+    bool drop_waiting;    /* or let what waits still run */
+    bool close_sequences; /* handlers hear that they were unloaded */
+    bool delete_store;
+};
+/* Takes a version that is up out of the registry and the views, ends its queue and workers, deletes
+ * what was unpacked, frees the version; then `on_done(ctx)` (may be NULL). An operation. */
+void cn_version_close(struct cn_management *management, struct cn_version *version,
+                      const struct cn_close_call *call, void (*on_done)(void *ctx), void *ctx);
+
+/* In no list, without a pool. */
+void cn_version_free(struct cn_version *version);
+
+#endif

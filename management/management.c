@@ -1,0 +1,324 @@
+/* management/management.c - management begins, answers the other folders, drains and ends.
+ *
+ * Created and destroyed on the main thread, otherwise loop 0; find and healthy
+ * run on any loop. */
+#include "management/management.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/panic.h"
+#include "management/call.h"
+#include "management/lifecycle.h"
+#include "management/lifecycle_priv.h"
+#include "management/management_priv.h"
+#include "management/model_store.h"
+
+#define LOCK_WAIT_MS 5000 /* the workers of a dead server need milliseconds */
+#define FIRST_WORKER_ID 9000 /* TorchServe's first port, which is its worker's id */
+
+/* --- begin */
+
+/* The one that was asked for, or continuo-worker beside this program. Absolute: workers run in the
+ * folder of their model. */
+static int
+find_worker_program(const char *wanted, char **out, struct cn_error *err)
+{
+    char self[PATH_MAX], *slash, *absolute;
+    struct cn_buf path;
+    ssize_t n;
+
+    cn_buf_init(&path, 0);
+    if (wanted) {
+        cn_buf_puts(&path, wanted);
+    } else {
+        n = readlink("/proc/self/exe", self, sizeof self - 1);
+        if (n < 0)
+            return cn_fail_sys(err, CN_E_CONFIG, errno,
+                               "cannot tell where this program is; name the worker with --worker");
+        self[n] = '\0';
+        slash = strrchr(self, '/');
+        cn_buf_append(&path, self, slash ? (size_t)(slash - self) : 0);
+        cn_buf_puts(&path, "/continuo-worker");
+    }
+    cn_buf_append(&path, "", 1);
+    absolute = realpath(path.data, NULL);
+    if (!absolute || access(absolute, X_OK) < 0) {
+        cn_fail_sys(err, CN_E_CONFIG, errno, "cannot run the worker program %s; name it with --worker",
+                    path.data);
+        free(absolute);
+        cn_buf_fini(&path);
+        return CN_E_CONFIG;
+    }
+    *out = cn_strdup(absolute);
+    free(absolute);
+    cn_buf_fini(&path);
+    return 0;
+}
+
+static void on_drain_timer(struct cn_timer *timer);
+
+int
+cn_management_create(const struct cn_server_config *config, struct cn_loop *const *loops,
+                     unsigned n_loops, struct cn_management **out, struct cn_error *err)
+{
+    struct cn_management *management = cn_alloc(sizeof *management);
+    int rc;
+
+    cn_assert(n_loops > 0);
+    management->config = config;
+    management->loops = loops;
+    management->n_loops = n_loops;
+    management->home = loops[0];
+    management->next_worker_id = FIRST_WORKER_ID;
+    cn_timer_init(&management->drain_timer, on_drain_timer);
+    management->registry = cn_registry_create(loops, n_loops);
+    rc = cn_model_store_check(config->model_store, err);
+    if (!rc)
+        rc = find_worker_program(config->worker_program, &management->worker_program, err);
+    if (!rc)
+        rc = cn_state_dir_open(config->state_dir, LOCK_WAIT_MS, &management->state, err);
+    if (!rc)
+        rc = cn_file_thread_create(management->home, &management->files, err);
+    if (rc) {
+        cn_management_destroy(management);
+        return rc;
+    }
+    *out = management;
+    return 0;
+}
+
+/* A server that ends without a drain (it could not start) may have versions: their workers are
+ * killed; what the kernel gives back anyway is left to it. */
+static void
+abandon_versions(struct cn_management *management)
+{
+    struct cn_list *models = cn_registry_models(management->registry), *node;
+    struct cn_version *version;
+
+    while (!cn_list_empty(models)) {
+        node = cn_container_of(models->next, struct cn_model, link)->versions.next;
+        cn_registry_remove(management->registry, cn_container_of(node, struct cn_version, link));
+    }
+    while ((node = cn_list_pop_front(cn_registry_closing(management->registry)))) {
+        version = cn_container_of(node, struct cn_version, link);
+        if (version->pool)
+            cn_worker_pool_destroy_at_exit(version->pool);
+        cn_version_free(version);
+    }
+}
+
+void
+cn_management_destroy(struct cn_management *management)
+{
+    if (!management)
+        return;
+    cn_file_thread_destroy(management->files);
+    abandon_versions(management);
+    cn_registry_destroy(management->registry);
+    cn_state_dir_close(management->state, management->drained);
+    cn_free(management->worker_program);
+    cn_free(management);
+}
+
+/* --- the models of the command line */
+
+struct starting {
+    struct cn_management *management;
+    char *what; /* for the log */
+};
+
+static void
+start_done(struct cn_management *management)
+{
+    void (*on_done)(void *ctx, unsigned failed) = management->on_started;
+
+    if (--management->starting > 0)
+        return;
+    management->on_started = NULL;
+    on_done(management->started_ctx, management->failed);
+}
+
+static void
+on_registered(void *ctx, const struct cn_lifecycle_result *result)
+{
+    struct starting *starting = ctx;
+    struct cn_management *management = starting->management;
+    char model[512], reason[CN_ERROR_MESSAGE_MAX];
+
+    if (result->code) {
+        management->failed++;
+        cn_log(CN_LOG_ERROR, "event=model_failed model=%s reason=%s",
+               cn_log_quote(starting->what, strlen(starting->what), model, sizeof model),
+               cn_log_quote(result->text, strlen(result->text), reason, sizeof reason));
+    }
+    cn_free(starting->what);
+    cn_free(starting);
+    start_done(management);
+}
+
+static void
+start_model(struct cn_management *management, const char *name, const char *file)
+{
+    struct starting *starting = cn_alloc(sizeof *starting);
+    struct cn_register_call call = {
+        .request = {.url = file, .model_name = name, .batch_size = -1, .max_batch_delay_ms = -1,
+                    .initial_workers = -1, .response_timeout_s = -1, .startup_timeout_s = -1},
+        .synchronous = true,
+        .at_startup = true,
+    };
+    struct cn_buf what;
+
+    cn_buf_init(&what, 0);
+    cn_buf_printf(&what, "%s%s%s", name ? name : "", name ? "=" : "", file);
+    starting->management = management;
+    starting->what = cn_buf_take(&what, NULL);
+    management->starting++;
+    cn_lifecycle_register(management, &call, on_registered, starting);
+}
+
+static void
+start_all(struct cn_management *management)
+{
+    struct cn_error err;
+    char **names, reason[CN_ERROR_MESSAGE_MAX];
+    uint32_t count, i;
+
+    if (cn_model_store_list(management->config->model_store, &names, &count, &err)) {
+        management->failed++;
+        cn_log(CN_LOG_ERROR, "event=model_failed model=all reason=%s",
+               cn_log_quote(err.message, strlen(err.message), reason, sizeof reason));
+        return;
+    }
+    for (i = 0; i < count; i++) {
+        start_model(management, NULL, names[i]);
+        cn_free(names[i]);
+    }
+    cn_free(names);
+}
+
+static void
+on_nothing_to_start(void *ctx)
+{
+    start_done(ctx);
+}
+
+void
+cn_management_start(struct cn_management *management, void (*on_done)(void *ctx, unsigned failed),
+                    void *ctx)
+{
+    const struct cn_server_config *config = management->config;
+    uint32_t i;
+
+    cn_assert_on_loop(management->home);
+    management->on_started = on_done;
+    management->started_ctx = ctx;
+    management->starting = 1; /* ours, ended in a later turn */
+    if (config->n_models == 1 && !config->models[0].name &&
+        cn_str_eq_nocase(cn_str_from(config->models[0].file), CN_STR("all"))) {
+        start_all(management);
+    } else {
+        for (i = 0; i < config->n_models; i++)
+            start_model(management, config->models[i].name, config->models[i].file);
+    }
+    cn_call_on(management->home, on_nothing_to_start, management);
+}
+
+/* --- on a request's path */
+
+struct cn_model_queue *
+cn_management_find(struct cn_management *management, struct cn_str name, struct cn_str version,
+                   struct cn_error *err)
+{
+    if (atomic_load_explicit(&management->draining, memory_order_relaxed)) {
+        cn_fail(err, CN_E_DRAINING, "the server is stopping");
+        return NULL;
+    }
+    return cn_registry_lookup(management->registry, name, version, err);
+}
+
+bool
+cn_management_healthy(struct cn_management *management)
+{
+    return cn_registry_is_healthy(management->registry);
+}
+
+/* --- drain */
+
+void
+cn_management_op_begin(struct cn_management *management)
+{
+    management->operations++;
+}
+
+static void
+check_drained(void *ctx)
+{
+    struct cn_management *management = ctx;
+
+    if (!atomic_load(&management->draining) || management->drained || management->operations > 0)
+        return;
+    management->drained = true;
+    cn_timer_cancel(&management->drain_timer);
+    cn_log(CN_LOG_INFO, "event=drained");
+    management->on_drained(management->drained_ctx);
+}
+
+void
+cn_management_op_end(struct cn_management *management)
+{
+    cn_assert(management->operations > 0);
+    management->operations--;
+    /* Later: whoever ended may still use us. */
+    if (management->operations == 0 && atomic_load(&management->draining))
+        cn_call_on(management->home, check_drained, management);
+}
+
+static void
+hurry_all(struct cn_management *management, bool kill)
+{
+    struct cn_list *node;
+    struct cn_version *version;
+
+    management->hurried = true;
+    cn_list_for_each(node, cn_registry_closing(management->registry)) {
+        version = cn_container_of(node, struct cn_version, link);
+        if (version->pool)
+            cn_worker_pool_hurry(version->pool, kill);
+    }
+}
+
+static void
+on_drain_timer(struct cn_timer *timer)
+{
+    struct cn_management *management = cn_container_of(timer, struct cn_management, drain_timer);
+
+    cn_log(CN_LOG_WARN, "event=drain_timeout drain_timeout_ms=%u note=\"workers are killed\"",
+           management->config->drain_timeout_ms);
+    hurry_all(management, true);
+    /* Again, should something have come in between. */
+    cn_timer_set(cn_loop_wheel(management->home), timer, cn_loop_now_ms(management->home) + 1000);
+}
+
+void
+cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx), void *ctx)
+{
+    cn_assert_on_loop(management->home);
+    if (atomic_load(&management->draining)) {
+        hurry_all(management, false);
+        return;
+    }
+    cn_log(CN_LOG_INFO, "event=draining drain_timeout_ms=%u", management->config->drain_timeout_ms);
+    management->on_drained = on_done;
+    management->drained_ctx = ctx;
+    atomic_store(&management->draining, true);
+    cn_timer_set(cn_loop_wheel(management->home), &management->drain_timer,
+                 cn_loop_now_ms(management->home) + management->config->drain_timeout_ms);
+    cn_lifecycle_close_all(management);
+    cn_call_on(management->home, check_drained, management);
+}

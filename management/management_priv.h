@@ -1,0 +1,42 @@
+/* management/management_priv.h - what management's files share. Loop 0 unless a line says else. */
+#ifndef CN_MANAGEMENT_MANAGEMENT_PRIV_H
+#define CN_MANAGEMENT_MANAGEMENT_PRIV_H
+
+#include <stdatomic.h>
+
+#include "management/file_thread.h"
+#include "management/management.h"
+#include "management/registry.h"
+#include "management/state_dir.h"
+
+struct cn_management {
+    const struct cn_server_config *config;
+    struct cn_loop *const *loops;
+    unsigned n_loops;
+    struct cn_loop *home; /* loops[0] */
+    struct cn_file_thread *files;
+    struct cn_state_dir *state;
+    struct cn_registry *registry;
+    char *worker_program;
+    _Atomic uint32_t next_worker_id; /* any loop */
+    atomic_bool draining;            /* any loop reads it */
+    unsigned n_versions_made;        /* gives each version its loop in turn */
+    unsigned operations;             /* that have not answered; a drain waits for them */
+
+    /* Drain. */
+    bool drained, hurried;
+    struct cn_timer drain_timer;
+    void (*on_drained)(void *ctx);
+    void *drained_ctx;
+
+    /* Start. */
+    unsigned starting, failed;
+    void (*on_started)(void *ctx, unsigned failed);
+    void *started_ctx;
+};
+
+/* An operation begins, and ends: the last one to end lets a drain finish. */
+void cn_management_op_begin(struct cn_management *management);
+void cn_management_op_end(struct cn_management *management);
+
+#endif

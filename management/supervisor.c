@@ -1,0 +1,542 @@
+/* management/supervisor.c - a worker's life: started, loaded, watched, mourned, started again.
+ *
+ * Owned by the model queue's loop. A process has ended for us when two things
+ * have happened, in either order: its pidfd said so (we then know how it
+ * ended), and its socket was read to the end (it may hold last answers). */
+#include "management/supervisor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/metrics.h"
+#include "core/panic.h"
+#include "management/spawn.h"
+#include "management/stderr_tail.h"
+
+#define WORKER_MAGIC 0x776f726bu
+#define BACKOFF_MAX_MS 30000
+#define BACKOFF_FIRST_MS 1000
+/* Between the end of its socket and the end of its process, and the other way round. */
+#define END_GRACE_MS 500
+/* What a process may take beyond its last call when it was asked to stop. */
+#define STOP_GRACE_MS 5000
+/* A process that once loaded is thought to come back until it failed so often. */
+#define HOPELESS_FAILURES 3
+
+struct cn_worker {
+    uint32_t magic;
+    uint32_t index, id;
+    const struct cn_worker_spec *spec;
+    const struct cn_worker_ops *ops;
+    void *owner;
+    enum cn_worker_state state;
+
+    /* This process. */
+    pid_t pid; /* 0: none */
+    int pid_fd, stderr_fd;
+    struct cn_watch pid_watch, stderr_watch;
+    struct cn_worker_link *link;
+    bool attached, exited, lost, loaded, overdue;
+    struct cn_exit exit;
+    char killed_for[256];                  /* why we killed it; empty: we did not */
+    char lost_for[256];                    /* what the link said when it ended */
+    char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
+    uint64_t started_wall_ms, started_ms, rss_bytes;
+    struct cn_stderr_tail tail;
+
+    /* The slot. */
+    struct cn_timer timer; /* start, startup timeout, graces: one at a time, by state */
+    struct cn_deferred finish;
+    uint32_t restarts, failures; /* failures: loads in a row */
+    bool ever_loaded, started_before;
+    char last_exit[CN_LAST_WORDS_MAX];
+};
+
+const char *
+cn_worker_state_word(enum cn_worker_state state)
+{
+    static const char *const words[] = {"starting", "loading", "ready", "backoff", "stopping"};
+
+    return words[state];
+}
+
+static void
+arm(struct cn_worker *worker, uint64_t delay_ms)
+{
+    cn_timer_set(cn_loop_wheel(worker->spec->loop), &worker->timer,
+                 cn_loop_now_ms(worker->spec->loop) + delay_ms);
+}
+
+static void
+count(struct cn_worker *worker, enum cn_metric metric, int n)
+{
+    struct cn_metrics *metrics = cn_loop_metrics(worker->spec->loop);
+
+    if (n > 0)
+        cn_metrics_add(metrics, metric, (uint64_t)n);
+    else
+        cn_metrics_sub(metrics, metric, (uint64_t)-n);
+}
+
+/* The two facts that make an end; the rest is done once, at the end of the turn. */
+static void
+check_end(struct cn_worker *worker)
+{
+    if (worker->exited && worker->lost)
+        cn_loop_defer(worker->spec->loop, &worker->finish);
+}
+
+static void
+kill_process(struct cn_worker *worker, const char *why)
+{
+    if (worker->pid && !worker->exited && !worker->killed_for[0])
+        snprintf(worker->killed_for, sizeof worker->killed_for, "%s", why);
+    cn_spawn_kill(worker->exited ? -1 : worker->pid_fd);
+}
+
+/* --- what the process prints */
+
+static void
+on_stderr_line(void *ctx, const char *line)
+{
+    struct cn_worker *worker = ctx;
+    char quoted[2048];
+
+    cn_log(CN_LOG_INFO, "event=worker_stderr model=%s version=%s worker=%u pid=%d line=%s",
+           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
+           cn_log_quote(line, strlen(line), quoted, sizeof quoted));
+}
+
+/* Reads at most `rounds` times; false when there is no more for now. */
+static bool
+read_stderr(struct cn_worker *worker, int rounds)
+{
+    char bytes[4096];
+    ssize_t n;
+
+    while (rounds-- > 0) {
+        n = read(worker->stderr_fd, bytes, sizeof bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            /* Its end is no news: the process or the socket will tell. */
+            if (n == 0)
+                cn_loop_unwatch(worker->spec->loop, &worker->stderr_watch);
+            return false;
+        }
+        cn_stderr_tail_add(&worker->tail, bytes, (size_t)n, on_stderr_line, worker);
+    }
+    return true;
+}
+
+static void
+on_stderr(struct cn_watch *watch, uint32_t events)
+{
+    struct cn_worker *worker = cn_container_of(watch, struct cn_worker, stderr_watch);
+
+    (void)events;
+    read_stderr(worker, 4); /* a chatty handler gets its share of a turn, not all of it */
+}
+
+/* --- what the link tells */
+
+static void
+on_loaded(void *owner, const struct cn_loaded *loaded)
+{
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+    char quoted[256];
+
+    if (worker->state != CN_WORKER_LOADING || worker->exited || worker->killed_for[0])
+        return;
+    cn_timer_cancel(&worker->timer);
+    if (loaded->error_code != 0) {
+        snprintf(worker->load_error, sizeof worker->load_error, "%.*s", CN_STR_ARG(loaded->message));
+        kill_process(worker, "it could not load the model");
+        return;
+    }
+    worker->state = CN_WORKER_READY;
+    worker->loaded = worker->ever_loaded = true;
+    worker->failures = 0;
+    worker->attached = true;
+    count(worker, CN_M_WORKERS_READY, 1);
+    cn_log(CN_LOG_INFO, "event=worker_ready model=%s version=%s worker=%u pid=%d load_ms=%llu runtime=%s",
+           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
+           (unsigned long long)(cn_now_ms() - worker->started_ms),
+           cn_log_quote(loaded->message.ptr, loaded->message.len, quoted, sizeof quoted));
+    cn_model_queue_attach(worker->spec->queue, worker->link);
+    worker->ops->on_change(worker->owner, worker);
+}
+
+static void
+on_stats(void *owner, const struct cn_worker_stats *stats)
+{
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+
+    worker->rss_bytes = stats->rss_bytes;
+}
+
+static void
+on_lost(void *owner, const char *why)
+{
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+
+    worker->lost = true;
+    snprintf(worker->lost_for, sizeof worker->lost_for, "%s", why);
+    /* Most often it is ending by itself, and how it ended is worth a moment's wait. */
+    if (!worker->exited)
+        arm(worker, worker->state == CN_WORKER_STOPPING ? STOP_GRACE_MS : END_GRACE_MS);
+    check_end(worker);
+}
+
+static void
+on_overdue(void *owner, const char *why)
+{
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+
+    worker->overdue = true;
+    worker->lost = true;
+    kill_process(worker, why);
+    check_end(worker);
+}
+
+static const struct cn_worker_link_ops link_ops = {
+    .on_loaded = on_loaded, .on_stats = on_stats, .on_lost = on_lost, .on_overdue = on_overdue};
+
+/* --- the end of a process */
+
+static void
+on_exit_event(struct cn_watch *watch, uint32_t events)
+{
+    struct cn_worker *worker = cn_container_of(watch, struct cn_worker, pid_watch);
+
+    (void)events;
+    if (!cn_spawn_reap(worker->pid_fd, &worker->exit))
+        return;
+    cn_loop_unwatch(worker->spec->loop, watch);
+    worker->exited = true;
+    /* Its last answers are still to be read. Only a child of it that holds the socket could keep us
+     * from seeing the end. */
+    if (!worker->lost)
+        arm(worker, END_GRACE_MS);
+    check_end(worker);
+}
+
+/* "worker 2 (pid 123) of counter/1.0 was killed by signal 11 (SIGSEGV); last stderr: ..." */
+static void
+compose_last_words(struct cn_worker *worker)
+{
+    const char *line = cn_stderr_tail_last(&worker->tail);
+    bool killed = worker->exit.by_signal || worker->killed_for[0];
+    char how[CN_ERROR_MESSAGE_MAX + 64];
+
+    if (worker->load_error[0])
+        snprintf(how, sizeof how, "could not load the model: %s", worker->load_error);
+    else if (worker->killed_for[0])
+        snprintf(how, sizeof how, "was killed by the server: %s", worker->killed_for);
+    else
+        cn_exit_describe(&worker->exit, how, sizeof how);
+    snprintf(worker->last_exit, sizeof worker->last_exit, "worker %u (pid %d) of %.128s/%.128s %.400s%s%.200s",
+             worker->index, (int)worker->pid, worker->spec->about->name,
+             worker->spec->about->version, how, !line[0] ? "" : killed ? "; last stderr: " : ": ", line);
+}
+
+static void
+log_end(struct cn_worker *worker)
+{
+    bool expected = worker->state == CN_WORKER_STOPPING;
+    char quoted[1024], tail[CN_TAIL_BYTES], tail_quoted[CN_TAIL_BYTES / 2];
+
+    cn_log(expected && !worker->exit.by_signal ? CN_LOG_INFO : CN_LOG_WARN,
+           "event=worker_ended model=%s version=%s worker=%u pid=%d expected=%s cause=%s",
+           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
+           expected ? "yes" : "no",
+           cn_log_quote(worker->last_exit, strlen(worker->last_exit), quoted, sizeof quoted));
+    if (expected || !cn_log_enabled(CN_LOG_DEBUG))
+        return;
+    cn_stderr_tail_join(&worker->tail, CN_TAIL_LINES, tail, sizeof tail);
+    cn_log(CN_LOG_DEBUG, "event=worker_last_lines model=%s worker=%u pid=%d lines=%s",
+           worker->spec->about->name, worker->index, (int)worker->pid,
+           cn_log_quote(tail, strlen(tail), tail_quoted, sizeof tail_quoted));
+}
+
+/* Gives back what belonged to the process. */
+static void
+release_process(struct cn_worker *worker)
+{
+    cn_timer_cancel(&worker->timer);
+    cn_loop_unwatch(worker->spec->loop, &worker->pid_watch);
+    cn_loop_unwatch(worker->spec->loop, &worker->stderr_watch);
+    if (worker->pid_fd >= 0)
+        close(worker->pid_fd);
+    if (worker->stderr_fd >= 0)
+        close(worker->stderr_fd);
+    worker->pid_fd = worker->stderr_fd = -1;
+    cn_worker_link_destroy(worker->link);
+    worker->link = NULL;
+    cn_stderr_tail_fini(&worker->tail);
+    worker->pid = 0;
+    worker->rss_bytes = 0;
+}
+
+/* The model could not be loaded, for whatever reason: once more at once, then ever more slowly. */
+static void
+back_off(struct cn_worker *worker)
+{
+    uint64_t delay_ms = 0;
+
+    worker->failures++;
+    if (worker->failures > 1)
+        delay_ms = worker->failures > 7 ? BACKOFF_MAX_MS
+                                        : (uint64_t)BACKOFF_FIRST_MS << (worker->failures - 2);
+    if (delay_ms > BACKOFF_MAX_MS)
+        delay_ms = BACKOFF_MAX_MS;
+    worker->state = delay_ms ? CN_WORKER_BACKOFF : CN_WORKER_STARTING;
+    arm(worker, delay_ms);
+    cn_log(CN_LOG_WARN, "event=worker_backoff model=%s version=%s worker=%u failures=%u backoff_ms=%llu",
+           worker->spec->about->name, worker->spec->about->version, worker->index, worker->failures,
+           (unsigned long long)delay_ms);
+    worker->ops->on_load_failed(worker->owner, worker, worker->last_exit);
+}
+
+static void
+finish_process(struct cn_deferred *deferred)
+{
+    struct cn_worker *worker = cn_container_of(deferred, struct cn_worker, finish);
+
+    while (worker->stderr_watch.fd >= 0 && read_stderr(worker, 16))
+        continue;
+    cn_stderr_tail_end(&worker->tail, on_stderr_line, worker);
+    compose_last_words(worker);
+    log_end(worker);
+    if (worker->state != CN_WORKER_STOPPING)
+        count(worker, CN_M_WORKER_DEATHS, 1);
+    if (worker->attached) {
+        count(worker, CN_M_WORKERS_READY, -1);
+        worker->attached = false;
+        cn_model_queue_detach(worker->spec->queue, worker->link, worker->overdue, worker->last_exit);
+    }
+    release_process(worker);
+    if (worker->state == CN_WORKER_STOPPING) {
+        worker->ops->on_gone(worker->owner, worker);
+    } else if (!worker->loaded) {
+        back_off(worker);
+    } else {
+        worker->state = CN_WORKER_STARTING;
+        arm(worker, 0);
+        worker->ops->on_change(worker->owner, worker);
+    }
+}
+
+/* --- the start of a process */
+
+static int
+begin_process(struct cn_worker *worker, struct cn_error *err)
+{
+    const struct cn_worker_spec *spec = worker->spec;
+    struct cn_spawned process;
+    struct cn_load load;
+    char label[400];
+    int rc;
+
+    snprintf(label, sizeof label, "%s/%s#%u", spec->about->name, spec->about->version, worker->index);
+    rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->program, .label = label,
+                                          .dir = spec->about->dir, .lock_fd = spec->lock_fd},
+                  &process, err);
+    if (rc)
+        return rc;
+    worker->pid = process.pid;
+    worker->pid_fd = process.pid_fd;
+    worker->stderr_fd = process.stderr_fd;
+    rc = cn_worker_link_create(spec->loop, process.socket_fd, worker->index, spec->max_frame_bytes,
+                               &link_ops, worker, &worker->link, err);
+    if (!rc)
+        rc = cn_loop_watch(spec->loop, &worker->pid_watch, worker->pid_fd, EPOLLIN, err);
+    if (!rc)
+        rc = cn_loop_watch(spec->loop, &worker->stderr_watch, worker->stderr_fd, EPOLLIN, err);
+    if (rc) {
+        cn_spawn_kill(worker->pid_fd);
+        cn_spawn_wait(worker->pid_fd);
+        release_process(worker);
+        return rc;
+    }
+    cn_model_fill_load(spec->about, spec->store_dir, worker->index, &load);
+    cn_worker_link_send_load(worker->link, &load);
+    return 0;
+}
+
+static void
+start_process(struct cn_worker *worker)
+{
+    struct cn_error err;
+
+    if (worker->started_before)
+        worker->restarts++;
+    worker->started_before = true;
+    worker->exited = worker->lost = worker->loaded = worker->overdue = false;
+    worker->killed_for[0] = worker->lost_for[0] = worker->load_error[0] = '\0';
+    worker->started_wall_ms = cn_wall_ms();
+    worker->started_ms = cn_now_ms();
+    count(worker, CN_M_WORKER_STARTS, 1);
+    if (begin_process(worker, &err)) {
+        snprintf(worker->last_exit, sizeof worker->last_exit, "worker %u of %.128s/%.128s: %.500s",
+                 worker->index, worker->spec->about->name, worker->spec->about->version, err.message);
+        back_off(worker);
+        return;
+    }
+    worker->state = CN_WORKER_LOADING;
+    arm(worker, (uint64_t)worker->spec->about->config.startup_timeout_s * 1000);
+    cn_log(CN_LOG_INFO, "event=worker_started model=%s version=%s worker=%u pid=%d",
+           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid);
+}
+
+static void
+on_timer(struct cn_timer *timer)
+{
+    struct cn_worker *worker = cn_container_of(timer, struct cn_worker, timer);
+    char why[128];
+
+    if (worker->pid && worker->exited) {
+        worker->lost = true; /* nobody can read what a child of it might still send */
+        check_end(worker);
+    } else if (worker->pid && worker->lost) {
+        kill_process(worker, worker->lost_for);
+    } else if (worker->state == CN_WORKER_STARTING || worker->state == CN_WORKER_BACKOFF) {
+        start_process(worker);
+    } else if (worker->state == CN_WORKER_LOADING) {
+        snprintf(why, sizeof why, "it did not load the model within %u s (startupTimeout)",
+                 worker->spec->about->config.startup_timeout_s);
+        kill_process(worker, why);
+    } else if (worker->state == CN_WORKER_STOPPING && worker->pid) {
+        kill_process(worker, "it did not stop in time");
+    } else if (worker->state == CN_WORKER_STOPPING) {
+        worker->ops->on_gone(worker->owner, worker);
+    }
+}
+
+/* --- the slot */
+
+struct cn_worker *
+cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
+                 const struct cn_worker_ops *ops, void *owner)
+{
+    struct cn_worker *worker = cn_alloc(sizeof *worker);
+
+    cn_assert_on_loop(spec->loop);
+    worker->magic = WORKER_MAGIC;
+    worker->spec = spec;
+    worker->index = index;
+    worker->id = id;
+    worker->ops = ops;
+    worker->owner = owner;
+    worker->pid_fd = worker->stderr_fd = -1;
+    worker->pid_watch = (struct cn_watch){.fd = -1, .fn = on_exit_event};
+    worker->stderr_watch = (struct cn_watch){.fd = -1, .fn = on_stderr};
+    cn_list_init(&worker->finish.link);
+    worker->finish.fn = finish_process;
+    cn_stderr_tail_init(&worker->tail);
+    cn_timer_init(&worker->timer, on_timer);
+    worker->state = CN_WORKER_STARTING;
+    arm(worker, 0);
+    return worker;
+}
+
+void
+cn_worker_destroy(struct cn_worker *worker)
+{
+    if (!worker)
+        return;
+    if (worker->pid && !worker->exited) {
+        cn_spawn_kill(worker->pid_fd);
+        cn_spawn_wait(worker->pid_fd);
+    }
+    /* With a process there still is a link: its queue's, whose loop doesn't run any more. */
+    if (!worker->attached)
+        release_process(worker);
+    cn_timer_cancel(&worker->timer);
+    cn_list_remove(&worker->finish.link);
+    worker->magic = 0;
+    cn_free(worker);
+}
+
+/* Everything that was given to it is answered. */
+static void
+on_retired(void *ctx)
+{
+    struct cn_worker *worker = cn_cast(struct cn_worker, ctx, WORKER_MAGIC);
+
+    if (!worker->lost)
+        cn_worker_link_send_stop(worker->link);
+}
+
+void
+cn_worker_stop(struct cn_worker *worker)
+{
+    enum cn_worker_state before = worker->state;
+
+    if (before == CN_WORKER_STOPPING)
+        return;
+    worker->state = CN_WORKER_STOPPING;
+    if (!worker->pid) {
+        arm(worker, 0); /* gone, but never from inside this call */
+        return;
+    }
+    arm(worker, (uint64_t)worker->spec->about->config.response_timeout_s * 1000 + STOP_GRACE_MS);
+    if (before == CN_WORKER_LOADING)
+        kill_process(worker, "it was stopped while it loaded the model");
+    else if (worker->attached && !worker->lost)
+        cn_model_queue_retire(worker->spec->queue, worker->link, on_retired, worker);
+    check_end(worker);
+}
+
+void
+cn_worker_kill(struct cn_worker *worker)
+{
+    cn_worker_stop(worker);
+    kill_process(worker, "the server's time to stop was over");
+}
+
+enum cn_worker_state
+cn_worker_state(const struct cn_worker *worker)
+{
+    return worker->state;
+}
+
+uint32_t
+cn_worker_index(const struct cn_worker *worker)
+{
+    return worker->index;
+}
+
+bool
+cn_worker_is_coming(const struct cn_worker *worker)
+{
+    if (worker->state == CN_WORKER_BACKOFF)
+        return worker->ever_loaded && worker->failures < HOPELESS_FAILURES;
+    return worker->state != CN_WORKER_STOPPING;
+}
+
+void
+cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out)
+{
+    struct cn_worker_link_stats stats = {0};
+
+    if (worker->link)
+        cn_worker_link_stats(worker->link, &stats);
+    *out = (struct cn_worker_facts){
+        .id = worker->id,
+        .index = worker->index,
+        .restarts = worker->restarts,
+        .state = worker->state,
+        .pid = worker->pid,
+        .started_wall_ms = worker->started_wall_ms,
+        .rss_bytes = worker->rss_bytes,
+        .live_sequences = stats.live_sequences,
+    };
+    snprintf(out->last_exit, sizeof out->last_exit, "%s", worker->last_exit);
+}

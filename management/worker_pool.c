@@ -1,0 +1,459 @@
+/* management/worker_pool.c - the model queue and the workers of one model version.
+ *
+ * Everything here runs on the queue's loop, except the cn_worker_pool_...
+ * functions themselves, which loop 0 calls and which only post. */
+#include "management/worker_pool.h"
+
+#include <stdio.h>
+
+#include "core/mem.h"
+#include "core/panic.h"
+#include "management/call.h"
+
+#define POOL_MAGIC 0x706f6f6cu
+
+struct slot {
+    struct cn_list link;
+    struct cn_worker *worker;
+};
+
+struct cn_worker_pool {
+    uint32_t magic;
+    struct cn_pool_spec spec;
+    struct cn_worker_spec workers_spec;
+    struct cn_model_queue *queue;
+    struct cn_list slots;    /* by age */
+    struct cn_list scalings; /* struct cn_pool_scale: orders that wait for their outcome */
+    uint32_t wanted;         /* workers that should run */
+    bool emptied;            /* closing: no job is left, the workers are stopping */
+    struct cn_pool_close *close; /* the order to close; NULL: none yet */
+    char last_error[CN_LAST_WORDS_MAX];
+    struct cn_deferred check; /* at the end of the turn: numbers changed */
+};
+
+static struct slot *
+slot_of(struct cn_list *node)
+{
+    return cn_container_of(node, struct slot, link);
+}
+
+/* --- the numbers that others go by */
+
+static uint32_t
+count_workers(const struct cn_worker_pool *pool, bool (*counts)(const struct cn_worker *worker))
+{
+    struct cn_list *node;
+    uint32_t n = 0;
+
+    cn_list_for_each(node, &pool->slots)
+        n += counts(slot_of(node)->worker);
+    return n;
+}
+
+static bool
+is_ready(const struct cn_worker *worker)
+{
+    return cn_worker_state(worker) == CN_WORKER_READY;
+}
+
+static bool
+is_staying(const struct cn_worker *worker)
+{
+    return cn_worker_state(worker) != CN_WORKER_STOPPING;
+}
+
+static bool
+is_any(const struct cn_worker *worker)
+{
+    (void)worker;
+    return true;
+}
+
+static void
+answer_scale(void *ctx)
+{
+    struct cn_pool_scale *scale = ctx;
+
+    scale->on_done(scale);
+}
+
+static void
+end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome, const char *why)
+{
+    struct cn_pool_scale *scale;
+    struct cn_list *node;
+
+    while ((node = cn_list_pop_front(&pool->scalings))) {
+        scale = cn_container_of(node, struct cn_pool_scale, link);
+        scale->outcome = outcome;
+        snprintf(scale->why, sizeof scale->why, "%s", why);
+        cn_call_on(pool->spec.home, answer_scale, scale);
+    }
+}
+
+static void
+tell_queue(struct cn_worker_pool *pool)
+{
+    char reason[CN_LAST_WORDS_MAX + 200];
+    uint32_t coming = count_workers(pool, cn_worker_is_coming);
+
+    if (pool->last_error[0])
+        snprintf(reason, sizeof reason, "Model \"%s\" version %s has no worker: %s",
+                 pool->spec.about->name, pool->spec.about->version, pool->last_error);
+    else
+        snprintf(reason, sizeof reason,
+                 "Model \"%s\" has no worker to serve inference request. Please use scale workers API "
+                 "to add workers. (version %s)", pool->spec.about->name, pool->spec.about->version);
+    cn_model_queue_set_expected(pool->queue, coming, reason);
+}
+
+static void
+answer_close(void *ctx)
+{
+    struct cn_pool_close *order = ctx;
+
+    order->on_done(order);
+}
+
+static void
+finish_close(struct cn_worker_pool *pool)
+{
+    struct cn_pool_close *order = pool->close;
+
+    cn_model_queue_destroy(pool->queue);
+    pool->queue = NULL;
+    pool->close = NULL;
+    cn_call_on(pool->spec.home, answer_close, order);
+}
+
+static void
+check_pool(struct cn_deferred *deferred)
+{
+    struct cn_worker_pool *pool = cn_container_of(deferred, struct cn_worker_pool, check);
+    uint32_t ready = count_workers(pool, is_ready);
+
+    if (!pool->queue)
+        return;
+    tell_queue(pool);
+    atomic_store_explicit(&pool->spec.health->ready, ready, memory_order_relaxed);
+    if (ready == pool->wanted && count_workers(pool, is_any) == pool->wanted)
+        end_scalings(pool, CN_SCALE_DONE, "");
+    if (pool->emptied && cn_list_empty(&pool->slots))
+        finish_close(pool);
+}
+
+static void
+check_soon(struct cn_worker_pool *pool)
+{
+    cn_loop_defer(pool->spec.loop, &pool->check);
+}
+
+/* --- the workers */
+
+static void
+on_change(void *owner, struct cn_worker *worker)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, POOL_MAGIC);
+
+    if (is_ready(worker))
+        pool->last_error[0] = '\0';
+    check_soon(pool);
+}
+
+static void
+on_load_failed(void *owner, struct cn_worker *worker, const char *why)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, POOL_MAGIC);
+
+    (void)worker;
+    snprintf(pool->last_error, sizeof pool->last_error, "%s", why);
+    end_scalings(pool, CN_SCALE_FAILED, why);
+    check_soon(pool);
+}
+
+static void
+on_gone(void *owner, struct cn_worker *worker)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, POOL_MAGIC);
+    struct cn_list *node, *tmp;
+
+    cn_list_for_each_safe(node, tmp, &pool->slots) {
+        if (slot_of(node)->worker != worker)
+            continue;
+        cn_list_remove(node);
+        cn_free(slot_of(node));
+    }
+    cn_worker_destroy(worker);
+    check_soon(pool);
+}
+
+static const struct cn_worker_ops worker_ops = {
+    .on_change = on_change, .on_load_failed = on_load_failed, .on_gone = on_gone};
+
+/* The smallest number that no worker has: stores and logs show few, small numbers. */
+static uint32_t
+free_index(const struct cn_worker_pool *pool)
+{
+    uint32_t index = 1;
+    struct cn_list *node = pool->slots.next;
+
+    while (node != &pool->slots) {
+        if (cn_worker_index(slot_of(node)->worker) == index) {
+            index++;
+            node = pool->slots.next;
+        } else {
+            node = node->next;
+        }
+    }
+    return index;
+}
+
+static void
+add_worker(struct cn_worker_pool *pool)
+{
+    struct slot *slot = cn_alloc(sizeof *slot);
+    uint32_t id = atomic_fetch_add_explicit(pool->spec.next_worker_id, 1, memory_order_relaxed);
+
+    slot->worker = cn_worker_create(&pool->workers_spec, free_index(pool), id, &worker_ops, pool);
+    cn_list_push_back(&pool->slots, &slot->link);
+}
+
+static void
+stop_youngest(struct cn_worker_pool *pool, uint32_t count)
+{
+    struct cn_list *node;
+
+    for (node = pool->slots.prev; count > 0 && node != &pool->slots; node = node->prev) {
+        if (!is_staying(slot_of(node)->worker))
+            continue;
+        cn_worker_stop(slot_of(node)->worker);
+        count--;
+    }
+}
+
+static void
+run_workers(struct cn_worker_pool *pool, uint32_t wanted)
+{
+    uint32_t staying = count_workers(pool, is_staying);
+
+    pool->wanted = wanted;
+    atomic_store_explicit(&pool->spec.health->wanted, wanted, memory_order_relaxed);
+    if (wanted == 0)
+        pool->last_error[0] = '\0'; /* an operator's wish, no failure */
+    for (; staying < wanted; staying++)
+        add_worker(pool);
+    if (staying > wanted)
+        stop_youngest(pool, staying - wanted);
+    check_soon(pool);
+}
+
+/* --- orders, as carried out on the queue's loop */
+
+struct cn_worker_pool *
+cn_worker_pool_create(const struct cn_pool_spec *spec)
+{
+    struct cn_worker_pool *pool = cn_alloc(sizeof *pool);
+
+    pool->magic = POOL_MAGIC;
+    pool->spec = *spec;
+    cn_list_init(&pool->slots);
+    cn_list_init(&pool->scalings);
+    cn_list_init(&pool->check.link);
+    pool->check.fn = check_pool;
+    return pool;
+}
+
+static void
+answer_start(void *ctx)
+{
+    struct cn_pool_start *start = ctx;
+
+    start->on_done(start);
+}
+
+static void
+do_start(void *ctx)
+{
+    struct cn_pool_start *start = ctx;
+    struct cn_worker_pool *pool = start->pool;
+
+    pool->queue = cn_model_queue_create(pool->spec.loop, pool->spec.about->name,
+                                        pool->spec.about->version, &pool->spec.about->config);
+    pool->workers_spec = (struct cn_worker_spec){
+        .loop = pool->spec.loop,
+        .queue = pool->queue,
+        .about = pool->spec.about,
+        .store_dir = pool->spec.store_dir,
+        .program = pool->spec.program,
+        .lock_fd = pool->spec.lock_fd,
+        .max_frame_bytes = pool->spec.max_frame_bytes,
+    };
+    check_soon(pool);
+    start->queue = pool->queue;
+    cn_call_on(pool->spec.home, answer_start, start);
+}
+
+void
+cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_pool_start *start)
+{
+    start->pool = pool;
+    cn_call_on(pool->spec.loop, do_start, start);
+}
+
+static void
+do_scale(void *ctx)
+{
+    struct cn_pool_scale *scale = ctx;
+    struct cn_worker_pool *pool = scale->pool;
+    uint32_t wanted = pool->wanted;
+
+    end_scalings(pool, CN_SCALE_SUPERSEDED, "another order to scale came");
+    cn_list_init(&scale->link);
+    cn_list_push_back(&pool->scalings, &scale->link);
+    if (pool->close || !pool->queue) {
+        end_scalings(pool, CN_SCALE_SUPERSEDED, "the model is being unregistered");
+        return;
+    }
+    if (wanted < scale->min)
+        wanted = scale->min;
+    if (wanted > scale->max)
+        wanted = scale->max;
+    run_workers(pool, wanted);
+}
+
+void
+cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale)
+{
+    scale->pool = pool;
+    cn_call_on(pool->spec.loop, do_scale, scale);
+}
+
+static void
+answer_facts(void *ctx)
+{
+    struct cn_pool_facts *facts = ctx;
+
+    facts->on_done(facts);
+}
+
+static void
+do_facts(void *ctx)
+{
+    struct cn_pool_facts *facts = ctx;
+    struct cn_worker_pool *pool = facts->pool;
+    struct cn_list *node;
+    uint32_t i = 0;
+
+    facts->n_workers = count_workers(pool, is_any);
+    facts->workers = cn_alloc((facts->n_workers + 1) * sizeof *facts->workers);
+    cn_list_for_each(node, &pool->slots)
+        cn_worker_facts(slot_of(node)->worker, &facts->workers[i++]);
+    facts->queue = (struct cn_model_queue_stats){0};
+    if (pool->queue)
+        cn_model_queue_stats(pool->queue, &facts->queue);
+    snprintf(facts->last_error, sizeof facts->last_error, "%s", pool->last_error);
+    cn_call_on(pool->spec.home, answer_facts, facts);
+}
+
+void
+cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_pool_facts *facts)
+{
+    facts->pool = pool;
+    cn_call_on(pool->spec.loop, do_facts, facts);
+}
+
+void
+cn_pool_facts_fini(struct cn_pool_facts *facts)
+{
+    cn_free(facts->workers);
+    facts->workers = NULL;
+}
+
+/* --- the end */
+
+static void
+on_empty(void *ctx)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, POOL_MAGIC);
+
+    if (pool->close->close_sequences)
+        cn_model_queue_close_sequences(pool->queue, CN_CLOSE_UNLOADED);
+    pool->emptied = true;
+    run_workers(pool, 0);
+}
+
+static void
+do_close(void *ctx)
+{
+    struct cn_pool_close *order = ctx;
+    struct cn_worker_pool *pool = order->pool;
+
+    cn_assert(!pool->close && pool->queue);
+    end_scalings(pool, CN_SCALE_SUPERSEDED, order->reason);
+    pool->close = order;
+    cn_model_queue_close(pool->queue, order->code, order->reason, order->drop_waiting, on_empty, pool);
+}
+
+void
+cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_pool_close *order)
+{
+    order->pool = pool;
+    cn_call_on(pool->spec.loop, do_close, order);
+}
+
+static void
+do_hurry(void *ctx)
+{
+    struct cn_worker_pool *pool = ctx;
+
+    if (pool->close && !pool->emptied)
+        cn_model_queue_close(pool->queue, pool->close->code, pool->close->reason, true, on_empty, pool);
+}
+
+static void
+do_kill(void *ctx)
+{
+    struct cn_worker_pool *pool = ctx;
+    struct cn_list *node;
+
+    do_hurry(pool);
+    if (!pool->close)
+        return;
+    cn_list_for_each(node, &pool->slots)
+        cn_worker_kill(slot_of(node)->worker);
+    check_soon(pool);
+}
+
+void
+cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill)
+{
+    cn_call_on(pool->spec.loop, kill ? do_kill : do_hurry, pool);
+}
+
+static void
+do_release(void *ctx)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, POOL_MAGIC);
+
+    cn_list_remove(&pool->check.link);
+    pool->magic = 0;
+    cn_free(pool);
+}
+
+void
+cn_worker_pool_release(struct cn_worker_pool *pool)
+{
+    cn_call_on(pool->spec.loop, do_release, pool);
+}
+
+void
+cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
+{
+    struct cn_list *node;
+
+    while ((node = cn_list_pop_front(&pool->slots))) {
+        cn_worker_destroy(slot_of(node)->worker);
+        cn_free(slot_of(node));
+    }
+    do_release(pool);
+}

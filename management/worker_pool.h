@@ -1,0 +1,89 @@
+/* management/worker_pool.h - the model queue and the workers of one model version.
+ *
+ * Lives on the queue's loop; loop 0 orders by messages and hears by messages.
+ * The structures of an order belong to loop 0 and stay valid until their answer.
+ */
+#ifndef CN_MANAGEMENT_WORKER_POOL_H
+#define CN_MANAGEMENT_WORKER_POOL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/error.h"
+#include "core/loop.h"
+#include "management/supervisor.h"
+#include "scheduler/model_queue.h"
+
+struct cn_worker_pool;
+
+/* What the pool tells everybody; written on its loop, read on any. Relaxed: each is a lone number. */
+struct cn_pool_health {
+    _Atomic uint32_t ready, wanted; /* workers */
+};
+
+/* Borrowed until the pool was closed. */
+struct cn_pool_spec {
+    struct cn_loop *loop, *home; /* the queue's, and the one that answers go to (loop 0) */
+    const struct cn_model_about *about;
+    const char *store_dir, *program;
+    int lock_fd;
+    uint64_t max_frame_bytes;
+    _Atomic uint32_t *next_worker_id; /* of the server */
+    struct cn_pool_health *health;
+};
+
+/* --- Orders: from loop 0, answered on it. Each order is embedded in what waits for it. */
+
+struct cn_pool_start {
+    struct cn_worker_pool *pool;
+    struct cn_model_queue *queue; /* the answer: predictions may now find it */
+    void (*on_done)(struct cn_pool_start *start);
+};
+/* Makes a pool; its queue comes with the answer to cn_worker_pool_start. */
+struct cn_worker_pool *cn_worker_pool_create(const struct cn_pool_spec *spec);
+void cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_pool_start *start);
+
+enum cn_scale_outcome {
+    CN_SCALE_DONE,      /* as many workers as wanted are ready, and no more */
+    CN_SCALE_FAILED,    /* a worker could not load the model; it is tried again */
+    CN_SCALE_SUPERSEDED /* another order came, or the pool closed */
+};
+struct cn_pool_scale {
+    struct cn_worker_pool *pool;
+    uint32_t min, max; /* workers: fewer than min are started, more than max stopped */
+    struct cn_list link;
+    enum cn_scale_outcome outcome;       /* the answer */
+    char why[CN_LAST_WORDS_MAX];         /* of a failure */
+    void (*on_done)(struct cn_pool_scale *scale);
+};
+void cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale);
+
+struct cn_pool_facts {
+    struct cn_worker_pool *pool;
+    uint32_t n_workers;
+    struct cn_worker_facts *workers; /* the answer; freed by cn_pool_facts_fini */
+    struct cn_model_queue_stats queue;
+    char last_error[CN_LAST_WORDS_MAX]; /* of loading; empty: the last load succeeded */
+    void (*on_done)(struct cn_pool_facts *facts);
+};
+void cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_pool_facts *facts);
+void cn_pool_facts_fini(struct cn_pool_facts *facts);
+
+struct cn_pool_close {
+    struct cn_worker_pool *pool;
+    int code; /* new jobs are refused with it ... */
+    char reason[400]; /* ... and this */
+    bool drop_waiting, close_sequences;
+    void (*on_done)(struct cn_pool_close *close); /* all workers are gone, the queue is destroyed */
+};
+/* No view may show the queue any more, or its jobs must stop coming by themselves (drain). */
+void cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_pool_close *close);
+/* While it closes: refuse what still waits; `kill`: and kill the workers now. No answer. */
+void cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill);
+/* Gives the memory back; after the close was answered, or when no loop runs any more (then its
+ * workers are killed and the queue is left as it is). */
+void cn_worker_pool_release(struct cn_worker_pool *pool);
+void cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool);
+
+#endif
