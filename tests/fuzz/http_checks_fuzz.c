@@ -1,0 +1,74 @@
+/* tests/fuzz/http_checks_fuzz.c - header lists and URLs of any bytes.
+ *
+ * Input: lines "name:value"; the first line is the URL. Besides memory errors it looks for
+ * what the checks promise: one way to delimit the body, and decoded text without NUL.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "core/panic.h"
+#include "frontend/http_checks.h"
+
+#define HEADERS_MAX 64
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct cn_str
+next_line(struct cn_str *rest)
+{
+    const char *end = rest->len ? memchr(rest->ptr, '\n', rest->len) : NULL;
+    struct cn_str line = {rest->ptr, end ? (size_t)(end - rest->ptr) : rest->len};
+    size_t used = end ? line.len + 1 : line.len;
+
+    if (used) {
+        rest->ptr += used;
+        rest->len -= used;
+    }
+    return line;
+}
+
+static void
+check_url(struct cn_arena *arena, struct cn_str url)
+{
+    struct cn_str decoded;
+    bool accepted = cn_http_check_url(url, NULL) == 0;
+
+    if (cn_http_decode(arena, url, false, &decoded) && accepted) {
+        cn_assert(decoded.len <= url.len);
+        cn_assert(decoded.len == 0 || !memchr(decoded.ptr, '\0', decoded.len));
+    } else {
+        cn_assert(!accepted);
+    }
+    cn_http_is_printable(url);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct cn_str rest = {(const char *)data, size}, line;
+    struct cn_header headers[HEADERS_MAX];
+    struct cn_http_framing framing;
+    struct cn_arena arena;
+    uint32_t n = 0;
+
+    cn_arena_init(&arena);
+    check_url(&arena, next_line(&rest));
+    while (rest.len && n < HEADERS_MAX) {
+        const char *colon;
+
+        line = next_line(&rest);
+        colon = line.len ? memchr(line.ptr, ':', line.len) : NULL;
+        if (!colon)
+            continue;
+        headers[n].name = (struct cn_str){line.ptr, (size_t)(colon - line.ptr)};
+        headers[n].value = (struct cn_str){colon + 1, line.len - headers[n].name.len - 1};
+        cn_http_header_is_ours(headers[n].name);
+        n++;
+    }
+    if (cn_http_check_headers(headers, n, true, &framing, NULL) == 0) {
+        cn_assert(!(framing.chunked && framing.has_length));
+        cn_assert(cn_http_find(headers, n, CN_STR("host")));
+    }
+    cn_arena_fini(&arena);
+    return 0;
+}
