@@ -9,7 +9,7 @@
  *
  * LMDB copies what it changes, so even a deletion needs free pages, and a map that is really full
  * could never be emptied. The map is therefore larger than the limit by a reserve, and the limit is
- * kept here: a write transaction has a budget of pages; one that reclaims has none.
+ * kept here: a write transaction has a budget of pages, charged for values that grow only.
  */
 #include "cache/store.h"
 
@@ -45,7 +45,7 @@ struct lmdb_store {
     MDB_txn *txn;    /* the open transaction: `reader` or a write; NULL */
     MDB_cursor *cursor;
     int64_t budget_pages; /* that a write may still use */
-    enum cn_store_txn kind;
+    bool writing;
 };
 
 static struct lmdb_store *
@@ -290,11 +290,10 @@ lmdb_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
 
     cn_assert(!lmdb->txn);
     cn_assert(kind == CN_STORE_READ || !lmdb->read_only);
-    lmdb->kind = kind;
-    if (kind == CN_STORE_READ)
+    lmdb->writing = kind == CN_STORE_WRITE;
+    if (!lmdb->writing)
         return read_begin(lmdb, err);
-    lmdb->budget_pages = INT64_MAX;
-    if (kind == CN_STORE_WRITE && (rc = budget_set(lmdb, err)) != 0)
+    if ((rc = budget_set(lmdb, err)) != 0)
         return rc;
     rc = txn_begin(lmdb, 0, &lmdb->txn, err);
     if (rc)
@@ -361,19 +360,33 @@ lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, struct
     return 0;
 }
 
+/* A small value costs its leaf at most; a large one has pages of its own besides. */
+static int64_t
+value_pages(const struct lmdb_store *lmdb, size_t bytes)
+{
+    return 1 + (int64_t)(bytes / lmdb->page_bytes);
+}
+
 static int
 lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value, struct cn_error *err)
 {
     struct lmdb_store *lmdb = lmdb_of(store);
     char bytes[CN_STORE_KEY_MAX + 1];
-    MDB_val key = key_of(id, bytes), data = {value.len, (char *)value.ptr};
+    MDB_val key = key_of(id, bytes), data = {value.len, (char *)value.ptr}, old;
+    int64_t growth = value_pages(lmdb, value.len);
     int rc;
 
-    cn_assert(lmdb->txn && lmdb->kind != CN_STORE_READ);
-    /* A small value costs its leaf at most; a large one gets pages of its own besides. */
-    lmdb->budget_pages -= 1 + (int64_t)(value.len / lmdb->page_bytes);
-    if (lmdb->budget_pages < 0)
-        return lmdb_fail(lmdb, MDB_MAP_FULL, "write", err);
+    cn_assert(lmdb->txn && lmdb->writing);
+    rc = mdb_get(lmdb->txn, lmdb->dbi, &key, &old);
+    if (rc == 0)
+        growth -= value_pages(lmdb, old.mv_size);
+    else if (rc != MDB_NOTFOUND)
+        return lmdb_fail(lmdb, rc, "write", err);
+    if (growth > 0 && growth > lmdb->budget_pages) {
+        lmdb_fail(lmdb, MDB_MAP_FULL, "write", err);
+        return 1;
+    }
+    lmdb->budget_pages -= growth > 0 ? growth : 0;
     rc = mdb_put(lmdb->txn, lmdb->dbi, &key, &data, 0);
     return rc ? lmdb_fail(lmdb, rc, "write", err) : 0;
 }
@@ -386,7 +399,7 @@ lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err)
     MDB_val key = key_of(id, bytes);
     int rc;
 
-    cn_assert(lmdb->txn && lmdb->kind != CN_STORE_READ);
+    cn_assert(lmdb->txn && lmdb->writing);
     rc = mdb_del(lmdb->txn, lmdb->dbi, &key, NULL);
     return rc && rc != MDB_NOTFOUND ? lmdb_fail(lmdb, rc, "delete", err) : 0;
 }
@@ -407,7 +420,7 @@ lmdb_abort(struct cn_store *store)
     cursor_close(lmdb);
     if (!lmdb->txn)
         return;
-    if (lmdb->kind == CN_STORE_READ) {
+    if (!lmdb->writing) {
         read_end(lmdb);
         return;
     }
@@ -423,7 +436,7 @@ lmdb_commit(struct cn_store *store, struct cn_error *err)
     int rc;
 
     cn_assert(txn);
-    if (lmdb->kind == CN_STORE_READ) {
+    if (!lmdb->writing) {
         lmdb_abort(store);
         return 0;
     }

@@ -51,12 +51,18 @@ lru_evict_oldest(struct cn_lru *lru)
 }
 
 void
+cn_lru_clear(struct cn_lru *lru)
+{
+    while (lru->count)
+        lru_evict_oldest(lru);
+}
+
+void
 cn_lru_destroy(struct cn_lru *lru)
 {
     if (!lru)
         return;
-    while (lru->count)
-        lru_evict_oldest(lru);
+    cn_lru_clear(lru);
     cn_table_destroy(lru->table);
     cn_free(lru);
 }

@@ -26,7 +26,9 @@ typedef void (*cn_lru_evict_fn)(void *ctx, struct cn_lru_entry *entry);
 /* `max_entries` 0 keeps nothing: each put evicts at once. */
 struct cn_lru *cn_lru_create(uint64_t max_entries, uint64_t max_bytes, cn_lru_evict_fn evict,
                              void *ctx);
-/* Evicts all; NULL is allowed. */
+/* Evicts all. */
+void cn_lru_clear(struct cn_lru *lru);
+/* As clear, and frees it; NULL is allowed. */
 void cn_lru_destroy(struct cn_lru *lru);
 
 /* Takes the entry out: the caller owns it until it puts it back. NULL when it isn't there. */

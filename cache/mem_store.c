@@ -32,7 +32,7 @@ struct mem_store {
     struct cn_list entries;
     struct mem_undo *undo;
     uint64_t used_bytes, max_bytes;
-    bool open, writing, reclaiming;
+    bool open, writing;
 };
 
 static struct cn_str
@@ -64,7 +64,6 @@ mem_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
     cn_assert(!mem->open);
     mem->open = true;
     mem->writing = kind != CN_STORE_READ;
-    mem->reclaiming = kind == CN_STORE_RECLAIM;
     return 0;
 }
 
@@ -141,11 +140,14 @@ mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct c
     size_t bytes = sizeof(*entry) + key.len + value.len;
 
     cn_assert(mem->open && mem->writing);
-    if (!mem->reclaiming && mem->used_bytes - entry_bytes(old) + bytes > mem->max_bytes)
-        return cn_fail(err, CN_E_STATE_STORE,
-                       "the store in memory is full: %" PRIu64 " of %" PRIu64
-                       " bytes (state.storeMaxBytes); end sequences or raise the limit",
-                       mem->used_bytes, mem->max_bytes);
+    if (bytes > entry_bytes(old) &&
+        mem->used_bytes - entry_bytes(old) + bytes > mem->max_bytes) {
+        cn_fail(err, CN_E_STATE_STORE,
+                "the store in memory is full: %" PRIu64 " of %" PRIu64
+                " bytes (state.storeMaxBytes); end sequences or raise the limit",
+                mem->used_bytes, mem->max_bytes);
+        return 1;
+    }
     entry = cn_try_alloc(bytes);
     if (!entry)
         return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", value.len);
@@ -185,7 +187,7 @@ mem_commit(struct cn_store *store, struct cn_error *err)
         cn_free(undo->removed);
         cn_free(undo);
     }
-    mem->open = mem->writing = mem->reclaiming = false;
+    mem->open = mem->writing = false;
     return 0;
 }
 
@@ -204,7 +206,7 @@ mem_abort(struct cn_store *store)
         cn_free(undo->added);
         cn_free(undo);
     }
-    mem->open = mem->writing = mem->reclaiming = false;
+    mem->open = mem->writing = false;
 }
 
 static uint64_t

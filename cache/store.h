@@ -21,9 +21,6 @@ struct cn_store;
 enum cn_store_txn {
     CN_STORE_READ,
     CN_STORE_WRITE,
-    /* A write that makes the store smaller (tombstones, deletions): it may use a reserve beyond the
-     * size limit, so that a full store can always be emptied. */
-    CN_STORE_RECLAIM,
 };
 
 /* What a kind of store is made of; callers use the functions below. */
@@ -75,7 +72,9 @@ int cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
  * that was removed may start over. */
 int cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
                   struct cn_str *value, struct cn_error *err);
-/* In a write transaction. After a failure only abort is allowed. CN_E_STATE_STORE: full. */
+/* In a write transaction. 1 (and `err` names the limit) when the value is larger than the old one and
+ * the store is full: nothing was changed and the transaction may go on without it. After
+ * CN_E_STATE_STORE only abort is allowed. */
 int cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value,
                  struct cn_error *err);
 /* As put; a key that isn't there is fine. */

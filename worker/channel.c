@@ -1,0 +1,252 @@
+/* worker/channel.c - blocks of input and one buffer of output. Owned by the worker's one thread. */
+#include "worker/channel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+#include "core/panic.h"
+#include "worker/kill_point.h"
+
+#define BLOCK_BYTES 65536
+#define SPARE_BLOCKS_MAX 4
+/* A batch of rows at their largest; what the server allows is below it. */
+#define MAX_PAYLOAD_BYTES (2ull << 30)
+/* Output memory that is kept for the next batch. */
+#define OUT_KEEP_BYTES (1u << 20)
+/* With less room than this a new block is taken, so that reads stay large. */
+#define ROOM_MIN_BYTES 4096
+
+void
+cn_channel_init(struct cn_channel *channel, int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    *channel = (struct cn_channel){.fd = fd, .timeout_ms = -1};
+    cn_list_init(&channel->spare);
+    cn_buf_init(&channel->out, 0);
+    if (flags >= 0 && (flags & O_NONBLOCK))
+        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+static void
+block_free(struct cn_block *block)
+{
+    cn_arena_fini(&block->arena);
+    cn_free(block);
+}
+
+void
+cn_channel_fini(struct cn_channel *channel)
+{
+    struct cn_list *link;
+
+    if (channel->current)
+        cn_block_unref(channel, channel->current);
+    while ((link = cn_list_pop_front(&channel->spare)) != NULL)
+        block_free(cn_container_of(link, struct cn_block, link));
+    cn_buf_fini(&channel->out);
+    close(channel->fd);
+}
+
+void
+cn_block_ref(struct cn_block *block)
+{
+    block->refs++;
+}
+
+void
+cn_block_unref(struct cn_channel *channel, struct cn_block *block)
+{
+    cn_assert(block->refs > 0);
+    if (--block->refs)
+        return;
+    if (block->cap > BLOCK_BYTES || channel->n_spare >= SPARE_BLOCKS_MAX) {
+        block_free(block);
+        return;
+    }
+    cn_arena_fini(&block->arena);
+    cn_list_push_front(&channel->spare, &block->link);
+    channel->n_spare++;
+}
+
+static struct cn_block *
+block_take(struct cn_channel *channel, size_t bytes)
+{
+    struct cn_block *block;
+
+    if (bytes <= BLOCK_BYTES && channel->n_spare) {
+        block = cn_container_of(cn_list_pop_front(&channel->spare), struct cn_block, link);
+        channel->n_spare--;
+    } else {
+        if (bytes < BLOCK_BYTES)
+            bytes = BLOCK_BYTES;
+        block = cn_try_alloc(sizeof(*block) + bytes);
+        if (!block)
+            return NULL;
+        block->cap = bytes;
+        cn_list_init(&block->link);
+        cn_arena_init(&block->arena);
+    }
+    block->refs = 1;
+    block->filled = block->parsed = 0;
+    return block;
+}
+
+/* Bytes that the frame at the front of the unparsed ones needs in all; 0 when not known yet. */
+static int
+frame_need(const struct cn_block *block, size_t *out, struct cn_error *err)
+{
+    const unsigned char *at = (const unsigned char *)block->bytes + block->parsed;
+    uint64_t payload;
+
+    *out = 0;
+    if (block->filled - block->parsed < CN_FRAME_HEADER_BYTES)
+        return 0;
+    payload = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+    if (payload > MAX_PAYLOAD_BYTES)
+        return cn_fail(err, CN_E_PROTOCOL, "frame of %llu bytes, the limit is %llu",
+                       (unsigned long long)payload, MAX_PAYLOAD_BYTES);
+    *out = CN_FRAME_HEADER_BYTES + (size_t)payload;
+    return 0;
+}
+
+/* Makes room behind what was read; a frame that began in this block and can't end in it moves. */
+static int
+make_room(struct cn_channel *channel, struct cn_error *err)
+{
+    struct cn_block *block = channel->current, *fresh;
+    size_t rest, need = 0;
+    int rc;
+
+    if (block && block->parsed == block->filled && block->refs == 1) {
+        if (block->cap <= BLOCK_BYTES) { /* nobody looks at it: from the start again */
+            block->filled = block->parsed = 0;
+            cn_arena_fini(&block->arena);
+        } else {
+            channel->current = NULL;
+            cn_block_unref(channel, block);
+            block = NULL;
+        }
+    }
+    if (block && (rc = frame_need(block, &need, err)) != 0)
+        return rc;
+    /* All whole frames were taken before: what is left is the beginning of one. */
+    if (block && need <= block->cap - block->parsed &&
+        (need > 0 || block->cap - block->filled >= ROOM_MIN_BYTES))
+        return 0;
+    rest = block ? block->filled - block->parsed : 0;
+    fresh = block_take(channel, need > rest + ROOM_MIN_BYTES ? need : rest + ROOM_MIN_BYTES);
+    if (!fresh)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a frame of %zu bytes", need);
+    if (rest)
+        memcpy(fresh->bytes, block->bytes + block->parsed, rest);
+    fresh->filled = rest;
+    if (block)
+        cn_block_unref(channel, block);
+    channel->current = fresh;
+    return 0;
+}
+
+static void
+timeout_set(struct cn_channel *channel, int timeout_ms)
+{
+    struct timeval tv = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+
+    if (channel->timeout_ms == timeout_ms)
+        return;
+    setsockopt(channel->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+    channel->timeout_ms = timeout_ms;
+}
+
+int
+cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err)
+{
+    struct cn_block *block;
+    size_t room;
+    ssize_t n;
+    int rc;
+
+    channel->more = false;
+    if (channel->eof)
+        return 0;
+    if ((rc = make_room(channel, err)) != 0)
+        return rc;
+    if (timeout_ms > 0)
+        timeout_set(channel, timeout_ms);
+    block = channel->current;
+    room = block->cap - block->filled;
+    do
+        n = recv(channel->fd, block->bytes + block->filled, room, timeout_ms > 0 ? 0 : MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) {
+        block->filled += (size_t)n;
+        /* A short read means an empty socket: the call that would say so is saved. */
+        channel->more = (size_t)n == room;
+    } else if (n == 0 || errno == ECONNRESET) {
+        channel->eof = true;
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        return cn_fail_sys(err, CN_E_IO, errno, "read from the server");
+    }
+    return 0;
+}
+
+int
+cn_channel_next(struct cn_channel *channel, struct cn_frame *out, struct cn_block **block,
+                struct cn_error *err)
+{
+    struct cn_block *current = channel->current;
+    long used;
+
+    if (!current)
+        return 0;
+    used = cn_frame_next(current->bytes + current->parsed, current->filled - current->parsed,
+                         MAX_PAYLOAD_BYTES, out, err);
+    if (used <= 0)
+        return (int)used;
+    current->parsed += (size_t)used;
+    *block = current;
+    return 1;
+}
+
+static size_t
+send_some(struct cn_channel *channel, const char *bytes, size_t len)
+{
+    size_t sent = 0;
+
+    while (sent < len && !channel->eof) {
+        ssize_t n = send(channel->fd, bytes + sent, len - sent, MSG_NOSIGNAL);
+
+        if (n > 0)
+            sent += (size_t)n;
+        else if (errno != EINTR)
+            channel->eof = true; /* EPIPE, ECONNRESET: nobody is left to tell */
+    }
+    return sent;
+}
+
+int
+cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
+{
+    struct cn_buf *out = &channel->out;
+    size_t sent = 0;
+
+    if (out->failed)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for answers of over %zu bytes", out->len);
+    if (out->len == 0)
+        return 0;
+    if (cn_kill_armed == CN_KILL_ANSWERS_HALF_WRITTEN && cn_kill_due()) {
+        send_some(channel, out->data, out->len / 2);
+        cn_kill_now();
+    }
+    while (sent < out->len && !channel->eof)
+        sent += send_some(channel, out->data + sent, out->len - sent);
+    cn_buf_reset(out);
+    if (out->cap > OUT_KEEP_BYTES)
+        cn_buf_fini(out);
+    return 0;
+}

@@ -1,0 +1,290 @@
+/* worker/commit.c - a batch's steps become records, all in one transaction.
+ *
+ * A row that failed leaves its record as it was, and its cached state goes, since the handler may
+ * have changed it. Owned by the worker's one thread.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "worker/kill_point.h"
+#include "worker/worker_priv.h"
+
+/* Drops what an unsuccessful row had in hand. */
+static void
+slot_drop(struct cn_worker *worker, struct cn_slot *slot)
+{
+    cn_states_free(&worker->states, slot->seq);
+    cn_states_free(&worker->states, slot->closed_seq);
+    slot->seq = slot->closed_seq = NULL;
+    slot->write = CN_WRITE_NOTHING;
+    if (slot->answer_flags & CN_ANSWER_OPENED) { /* it did not come to that */
+        slot->generation = slot->had_record && !slot->had_tombstone ? slot->had_generation : 0;
+        slot->opened_wall_ms = 0;
+    }
+    slot->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
+}
+
+/* Too large an answer is an error of the handler: nothing of the step stands. */
+static uint64_t
+answer_check(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_reply *reply = &slot->item.reply;
+    uint64_t bytes = reply->body.len, limit = worker->load.answer_max_bytes;
+    bool failed = reply->body.failed;
+
+    for (uint32_t i = 0; i < reply->n_chunks; i++) {
+        bytes += reply->chunks[i].body.len;
+        failed = failed || reply->chunks[i].body.failed;
+    }
+    if (failed || bytes > limit)
+        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
+                     "the handler's answer is over the limit of %" PRIu64
+                     " bytes (answerMaxBytes)", limit);
+    else if (reply->content_type.failed || reply->headers.failed)
+        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
+                     "the handler's answer has a content type over %zu or headers over %zu bytes",
+                     reply->content_type.max_bytes, reply->headers.max_bytes);
+    return bytes;
+}
+
+static void
+record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_reply *reply = &slot->item.reply;
+    struct cn_record *record = &slot->record;
+
+    record->answer_bytes = bytes;
+    record->answer_flags = slot->answer_flags;
+    if (bytes > worker->load.answer_keep_bytes) {
+        record->flags |= CN_RECORD_ANSWER_TOO_LARGE;
+        return;
+    }
+    record->flags |= CN_RECORD_HAS_ANSWER;
+    record->status = reply->status;
+    record->content_type = cn_buf_str(&reply->content_type);
+    record->headers = cn_buf_str(&reply->headers);
+    record->n_headers = reply->n_headers;
+    record->body = cn_buf_str(&reply->body);
+    cn_buf_reset(&batch->chunks);
+    for (uint32_t i = 0; i < reply->n_chunks; i++)
+        cn_record_put_chunk(&batch->chunks, cn_buf_str(&reply->chunks[i].body));
+    record->n_chunks = reply->n_chunks;
+    record->chunks = cn_buf_str(&batch->chunks);
+}
+
+static int
+record_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_buf *bytes = &worker->batch.state;
+    int rc;
+
+    slot->state_bytes_len = 0;
+    if (!slot->item.state)
+        return 0;
+    cn_buf_reset(bytes);
+    rc = worker->rt->ops->state_encode(worker->rt, slot->item.state, bytes, err);
+    if (bytes->failed || bytes->len > worker->load.state_max_bytes)
+        return cn_fail(err, CN_E_STATE_TOO_LARGE,
+                       "its state is over the limit of %" PRIu64 " bytes (state.maxBytes)",
+                       worker->load.state_max_bytes);
+    if (rc != 0)
+        return rc;
+    slot->record.flags |= CN_RECORD_HAS_STATE;
+    slot->record.state = cn_buf_str(bytes);
+    slot->state_bytes_len = bytes->len;
+    return 0;
+}
+
+/* The record that the step leaves; encoded behind those of the other rows. */
+static int
+record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_bytes, uint64_t now,
+            struct cn_error *err)
+{
+    struct cn_record *record = &slot->record;
+    const struct cn_sequence *seq = slot->seq;
+    bool end = (slot->row->flags & CN_ROW_END) || slot->item.reply.end_sequence;
+    int rc;
+
+    *record = (struct cn_record){
+        .generation = seq->generation,
+        .step = seq->step + 1,
+        .last_job = slot->row->job_id,
+        .opened_wall_ms = seq->opened_wall_ms,
+        .last_wall_ms = now,
+        .expires_wall_ms = cn_states_expires_at(&worker->states, seq->opened_wall_ms, now),
+        .schema = worker->rt->ops->state_schema(worker->rt),
+    };
+    if (end)
+        slot->answer_flags |= CN_ANSWER_ENDED;
+    else if ((rc = record_state(worker, slot, err)) != 0)
+        return rc;
+    record_answer(worker, slot, answer_bytes);
+    if (end)
+        cn_states_bury(&worker->states, record, CN_CLOSE_ENDED, now, true);
+    return worker->batch.chunks.failed
+               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to keep its answer")
+               : 0;
+}
+
+static void
+slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_error *err = &batch->err;
+    uint64_t answer_bytes = 0;
+    char shown[128];
+    int rc = 0;
+
+    if (slot->run && slot->seq)
+        slot->seq->state = slot->item.state;
+    if (slot->run && slot->item.reply.error_code == 0)
+        answer_bytes = answer_check(worker, slot);
+    if (slot->run && slot->item.reply.error_code == 0) {
+        if (!slot->seq)
+            return;
+        rc = record_step(worker, slot, answer_bytes, now, err);
+        slot->write = CN_WRITE_STEP;
+    } else if (slot->write != CN_WRITE_TOMBSTONE) {
+        slot_drop(worker, slot);
+        return;
+    }
+    slot->record_at = batch->records.len;
+    if (rc == 0)
+        rc = cn_record_encode(&slot->record, &batch->records, err);
+    slot->record_len = batch->records.len - slot->record_at;
+    if (rc != 0) {
+        batch->records.failed = 0;
+        cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
+                     err->message);
+        slot_drop(worker, slot);
+    }
+}
+
+/* Is the record still the one that this step began with? Anything else would be a step lost or done
+ * twice: then nothing is written. 1: unchanged. */
+static int
+slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_record record;
+    struct cn_str bytes;
+    int rc;
+
+    rc = cn_store_get(worker->states.store, slot->row->sequence_id, &bytes, err);
+    if (rc != 0)
+        return rc;
+    if (slot->had_damaged)
+        return 1;
+    if (!bytes.ptr) /* an old tombstone may have been swept away */
+        return !slot->had_record || slot->had_tombstone;
+    if (cn_record_peek(bytes, &record, NULL) != 0)
+        return 0;
+    return slot->had_record && record.generation == slot->had_generation &&
+           record.step == slot->had_step &&
+           !!(record.flags & CN_RECORD_TOMBSTONE) == slot->had_tombstone;
+}
+
+static int
+slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_str value = {worker->batch.records.data + slot->record_at, slot->record_len};
+    char shown[128];
+    int rc;
+
+    if ((rc = slot_unchanged(worker, slot, err)) < 0)
+        return rc;
+    if (rc == 0) {
+        cn_slot_fail(slot, CN_E_CONFLICT,
+                     "sequence %s was changed by another worker during this step, which is not "
+                     "saved; send it again", cn_id_shown(slot->row->sequence_id, shown));
+        slot_drop(worker, slot);
+        return 0;
+    }
+    rc = cn_store_put(worker->states.store, slot->row->sequence_id, value, err);
+    if (rc == 1) {
+        cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
+                     cn_id_shown(slot->row->sequence_id, shown), err->message);
+        slot_drop(worker, slot);
+        rc = 0;
+    }
+    return rc;
+}
+
+static int
+write_all(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_store *store = worker->states.store;
+    int rc;
+
+    if ((rc = cn_store_begin(store, CN_STORE_WRITE, err)) != 0)
+        return rc;
+    for (uint32_t i = 0; rc == 0 && i < batch->n; i++)
+        if (batch->slots[i].write != CN_WRITE_NOTHING)
+            rc = slot_write(worker, &batch->slots[i], err);
+    if (rc != 0) {
+        cn_store_abort(store);
+        return rc;
+    }
+    cn_kill_pass(CN_KILL_BEFORE_COMMIT);
+    if ((rc = cn_store_commit(store, err)) == 0)
+        cn_kill_pass(CN_KILL_AFTER_COMMIT);
+    return rc;
+}
+
+/* Committed: memory follows the store. */
+static void
+slot_settle(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_sequence *seq = slot->seq;
+
+    if (slot->write != CN_WRITE_STEP)
+        return;
+    seq->step = slot->record.step;
+    seq->last_job = slot->record.last_job;
+    seq->last_wall_ms = slot->record.last_wall_ms;
+    if (slot->answer_flags & CN_ANSWER_ENDED) {
+        slot->ended = true; /* the handler hears of it once the answers are out */
+        return;
+    }
+    slot->seq = NULL;
+    cn_states_put(&worker->states, seq, slot->state_bytes_len);
+}
+
+void
+cn_batch_commit(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_error *err = &batch->err;
+    uint64_t now = worker->stateful ? cn_wall_ms() : 0;
+    uint32_t writes = 0;
+    char shown[128];
+    int rc = 0;
+
+    cn_buf_reset(&batch->records);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        slot_prepare(worker, &batch->slots[i], now);
+        writes += batch->slots[i].write != CN_WRITE_NOTHING;
+    }
+    if (writes == 0)
+        return;
+    rc = write_all(worker, err);
+    /* A reader that died may have kept pages from being used: then there is room now. */
+    if (rc != 0 && cn_store_maintain(worker->states.store) > 0)
+        rc = write_all(worker, err);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->write == CN_WRITE_NOTHING)
+            continue;
+        if (rc == 0) {
+            slot_settle(worker, slot);
+            continue;
+        }
+        cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
+                     cn_id_shown(slot->row->sequence_id, shown), err->message);
+        slot->answer_flags &= ~(uint32_t)CN_ANSWER_CLOSED_BEFORE;
+        slot_drop(worker, slot);
+    }
+}

@@ -1,0 +1,274 @@
+/* worker/execute.c - one batch: choose rows, look up, run the handler, commit, answer.
+ *
+ * The order is the promise: no answer of a step leaves before its commit. Owned by the worker's
+ * one thread.
+ */
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "worker/kill_point.h"
+#include "worker/worker_priv.h"
+
+/* What buffers keep from batch to batch. */
+#define REPLY_KEEP_BYTES 4096
+#define BATCH_KEEP_BYTES (1u << 20)
+
+void
+cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
+{
+    uint64_t seen = 16;
+
+    while (seen < 2 * load->batch_size)
+        seen *= 2;
+    memset(batch, 0, sizeof(*batch));
+    batch->slots = cn_alloc(load->batch_size * sizeof(*batch->slots));
+    batch->items = cn_alloc(load->batch_size * sizeof(*batch->items));
+    batch->seen = cn_alloc(seen * sizeof(*batch->seen));
+    batch->seen_mask = (uint32_t)seen - 1;
+    cn_arena_init(&batch->arena);
+    cn_buf_init(&batch->records, 0);
+    cn_buf_init(&batch->chunks, 0);
+    /* One byte over the limit shows that it was passed; the rest need not be made. */
+    cn_buf_init(&batch->state, load->state_max_bytes + 1);
+}
+
+void
+cn_batch_fini(struct cn_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->n_ready; i++)
+        cn_reply_fini(&batch->slots[i].item.reply);
+    cn_free(batch->slots);
+    cn_free(batch->items);
+    cn_free(batch->seen);
+    cn_arena_fini(&batch->arena);
+    cn_buf_fini(&batch->records);
+    cn_buf_fini(&batch->state);
+    cn_buf_fini(&batch->chunks);
+    memset(batch, 0, sizeof(*batch));
+}
+
+/* FNV-1a. Clients choose ids, but a batch is small: collisions cost it little. */
+uint32_t
+cn_id_hash(struct cn_str id)
+{
+    uint32_t hash = 2166136261u;
+
+    for (size_t i = 0; i < id.len; i++)
+        hash = (hash ^ (unsigned char)id.ptr[i]) * 16777619u;
+    return hash;
+}
+
+/* Is a row of this sequence in the batch? If not, notes that the next slot is. */
+static bool
+seen_before(struct cn_batch *batch, const struct cn_pending *pending)
+{
+    uint32_t i = pending->id_hash & batch->seen_mask;
+
+    for (;; i = (i + 1) & batch->seen_mask) {
+        const struct cn_slot *slot;
+
+        if (batch->seen[i].stamp != batch->stamp)
+            break;
+        slot = &batch->slots[batch->seen[i].slot];
+        if (slot->pending->id_hash == pending->id_hash &&
+            cn_str_eq(slot->row->sequence_id, pending->row->sequence_id))
+            return true;
+    }
+    batch->seen[i].stamp = batch->stamp;
+    batch->seen[i].slot = batch->n;
+    return false;
+}
+
+static void
+reply_empty(struct cn_reply *reply, size_t answer_max_bytes)
+{
+    struct cn_buf *bufs[] = {&reply->content_type, &reply->headers, &reply->body};
+
+    for (uint32_t i = 0; i < reply->n_chunks; i++)
+        cn_buf_fini(&reply->chunks[i].body);
+    cn_free(reply->chunks);
+    reply->chunks = NULL;
+    reply->n_chunks = reply->n_headers = 0;
+    reply->error_code = 0;
+    reply->status = 0;
+    reply->end_sequence = false;
+    for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++) {
+        cn_buf_reset(bufs[i]);
+        if (bufs[i]->cap > REPLY_KEEP_BYTES)
+            cn_buf_fini(bufs[i]);
+    }
+    reply->body.max_bytes = answer_max_bytes; /* an error's message may have lifted it */
+}
+
+static void
+slot_fill(struct cn_worker *worker, struct cn_pending *pending)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_slot *slot = &batch->slots[batch->n];
+
+    if (batch->n == batch->n_ready) {
+        cn_reply_init(&slot->item.reply, worker->load.answer_max_bytes);
+        batch->n_ready++;
+    }
+    slot->pending = pending;
+    slot->row = slot->item.row = pending->row;
+    slot->answered = slot->ended = false;
+    slot->item.deadline_ms = pending->deadline_ms;
+    slot->item.cancelled = false;
+    batch->n++;
+}
+
+void
+cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
+{
+    cn_list_remove(&pending->link);
+    cn_block_unref(&worker->channel, pending->block);
+    cn_list_push_front(&worker->spare, &pending->link);
+}
+
+/* In order of arrival, at most one row a sequence. A CLOSE is a fence: what came before it runs
+ * first, what comes after it later. */
+static void
+choose(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_list *link, *next;
+
+    batch->n = 0;
+    if (++batch->stamp == 0) { /* wrapped: old stamps would look new */
+        memset(batch->seen, 0, (batch->seen_mask + 1ull) * sizeof(*batch->seen));
+        batch->stamp = 1;
+    }
+    cn_list_for_each_safe(link, next, &worker->pending) {
+        struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
+
+        if (!pending->row || batch->n == worker->load.batch_size)
+            break;
+        if (pending->cancelled) {
+            cn_worker_refuse(worker, pending->row->job_id, CN_E_CANCELLED,
+                             "the client went away before the step ran");
+            cn_worker_release(worker, pending);
+            continue;
+        }
+        if ((pending->row->flags & CN_ROW_STATEFUL) && seen_before(batch, pending))
+            continue;
+        slot_fill(worker, pending);
+    }
+}
+
+static uint32_t
+collect(struct cn_batch *batch)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->slots[i].run)
+            batch->items[n++] = &batch->slots[i].item;
+    return n;
+}
+
+/* The handler's memory is shared with all cached states. When it was used up, cached states go and
+ * the rows that met that run again from what is stored. */
+static void
+run_again_after_memory(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    uint32_t n = 0;
+
+    if (!worker->stateful || cn_lru_count(worker->states.lru) == 0)
+        return;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (!slot->run || slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
+            continue;
+        cn_lru_clear(worker->states.lru);
+        if (slot->seq)
+            slot->seq->state = slot->item.state;
+        cn_states_free(&worker->states, slot->seq);
+        cn_states_free(&worker->states, slot->closed_seq);
+        reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
+        cn_batch_resolve_again(worker, slot);
+        if (slot->run)
+            batch->items[n++] = &slot->item;
+    }
+    if (n)
+        worker->rt->ops->run(worker->rt, batch->items, n);
+}
+
+/* The handler hears of the sequences that are over: after the commit, so that it never hears of an
+ * end that did not happen, and after the answers, which need not wait for it. */
+static void
+tell_closed(struct cn_worker *worker)
+{
+    const struct cn_runtime_ops *ops = worker->rt->ops;
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->closed_seq) {
+            ops->on_close(worker->rt, slot->row->sequence_id, slot->closed_seq->state,
+                          (enum cn_close_reason)slot->closed_reason);
+            cn_states_free(&worker->states, slot->closed_seq);
+            slot->closed_seq = NULL;
+        }
+        if (slot->ended) {
+            ops->on_close(worker->rt, slot->row->sequence_id, slot->seq->state, CN_CLOSE_ENDED);
+            cn_states_free(&worker->states, slot->seq);
+            slot->seq = NULL;
+        }
+    }
+}
+
+static void
+clean_up(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        cn_worker_release(worker, batch->slots[i].pending);
+        reply_empty(&batch->slots[i].item.reply, worker->load.answer_max_bytes);
+    }
+    cn_arena_fini(&batch->arena);
+    if (batch->records.cap > BATCH_KEEP_BYTES)
+        cn_buf_fini(&batch->records);
+    if (batch->state.cap > BATCH_KEEP_BYTES)
+        cn_buf_fini(&batch->state);
+    if (batch->chunks.cap > BATCH_KEEP_BYTES)
+        cn_buf_fini(&batch->chunks);
+}
+
+int
+cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_batch *batch = &worker->batch;
+    uint32_t n;
+    int rc;
+
+    choose(worker);
+    if (batch->n == 0)
+        return cn_channel_flush(&worker->channel, err);
+    cn_kill_pass(CN_KILL_BATCH_READ);
+    cn_batch_resolve(worker);
+    n = collect(batch);
+    if (n) {
+        worker->rt->ops->run(worker->rt, batch->items, n);
+        run_again_after_memory(worker);
+        cn_kill_pass(CN_KILL_HANDLER_DONE);
+    }
+    cn_batch_commit(worker);
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (!batch->slots[i].answered)
+            cn_slot_answer(worker, &batch->slots[i]);
+    rc = cn_channel_flush(&worker->channel, err);
+    if (rc == 0)
+        cn_kill_pass(CN_KILL_ANSWERS_WRITTEN);
+    tell_closed(worker);
+    worker->batches++;
+    worker->rows += batch->n;
+    worker->stats_due = true;
+    clean_up(worker);
+    return rc;
+}

@@ -1,0 +1,368 @@
+/* worker/resolve.c - what a row meets: a live state, a stored answer, a tombstone, nothing.
+ *
+ * The order of questions is the contract: first whether this very job is committed already, then
+ * whether it starts anew, then whether the sequence lives. Owned by the worker's one thread.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "worker/worker_priv.h"
+
+#define START_HINT "start a new one with ts_request_sequence_start: true or another id"
+
+/* The store is read in one transaction for all rows of the batch, begun by the first that needs it. */
+struct lookup {
+    struct cn_worker *worker;
+    uint64_t now_wall_ms;
+    bool reading;
+};
+
+static void
+slot_reset(struct cn_slot *slot)
+{
+    slot->run = false;
+    slot->write = CN_WRITE_NOTHING;
+    slot->answer_flags = 0;
+    slot->seq = slot->closed_seq = NULL;
+    slot->generation = slot->opened_wall_ms = 0;
+    slot->had_record = slot->had_tombstone = slot->had_damaged = false;
+    slot->had_generation = slot->had_step = 0;
+    slot->decode = slot->close_decode = false;
+    slot->closed_reason = 0;
+    slot->item.state = NULL;
+    slot->item.step = 0;
+}
+
+static void
+slot_run(struct cn_slot *slot, struct cn_sequence *seq)
+{
+    slot->seq = seq;
+    slot->run = true;
+    slot->item.state = seq->state;
+    slot->item.step = seq->step;
+    slot->generation = seq->generation;
+    slot->opened_wall_ms = seq->opened_wall_ms;
+}
+
+static void
+slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation)
+{
+    struct cn_sequence *seq = cn_sequence_create(slot->row->sequence_id);
+
+    seq->generation = generation;
+    seq->opened_wall_ms = seq->last_wall_ms = at->now_wall_ms;
+    slot->answer_flags |= CN_ANSWER_OPENED;
+    slot_run(slot, seq);
+}
+
+/* Never a generation that an id of this name may have had before it was forgotten. */
+static uint64_t
+first_generation(const struct lookup *at)
+{
+    return at->now_wall_ms ? at->now_wall_ms : 1;
+}
+
+/* A sequence object for a stored record; its state is copied for decoding after the transaction. */
+static struct cn_sequence *
+record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record, bool *has_state)
+{
+    struct cn_sequence *seq = cn_sequence_create(slot->row->sequence_id);
+    char *copy;
+
+    seq->generation = record->generation;
+    seq->step = record->step;
+    seq->last_job = record->last_job;
+    seq->opened_wall_ms = record->opened_wall_ms;
+    seq->last_wall_ms = record->last_wall_ms;
+    *has_state = record->flags & CN_RECORD_HAS_STATE;
+    if (!*has_state)
+        return seq;
+    copy = cn_arena_try_alloc(&at->worker->batch.arena, record->state.len ? record->state.len : 1);
+    if (!copy) {
+        cn_states_free(&at->worker->states, seq);
+        return NULL;
+    }
+    if (record->state.len)
+        memcpy(copy, record->state.ptr, record->state.len);
+    slot->state_bytes = (struct cn_str){copy, record->state.len};
+    slot->state_schema = record->schema;
+    return seq;
+}
+
+static bool
+same_as_cached(const struct cn_sequence *seq, const struct cn_record *record)
+{
+    return seq && seq->generation == record->generation && seq->step == record->step;
+}
+
+/* The live sequence ends with this batch: the handler will hear of it. Takes `cached`. */
+static void
+slot_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
+               struct cn_sequence *cached, int reason)
+{
+    slot->closed_reason = reason;
+    if (same_as_cached(cached, record)) {
+        slot->closed_seq = cached;
+        return;
+    }
+    cn_states_free(&at->worker->states, cached);
+    slot->closed_seq = record_take(at, slot, record, &slot->close_decode);
+}
+
+static void
+fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    char shown[128], when[25];
+    uint64_t since;
+
+    cn_id_shown(slot->row->sequence_id, shown);
+    cn_wall_format(record->closed_wall_ms, when);
+    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
+    if (record->close_reason == CN_CLOSE_IDLE) {
+        since = record->closed_wall_ms - record->last_wall_ms;
+        cn_slot_fail(slot, CN_E_SEQUENCE_EXPIRED,
+                     "sequence %s expired at %s after %" PRIu64 " ms idle (limit %" PRIu64
+                     " ms); " START_HINT, shown, when, since, at->worker->load.idle_ms);
+    } else if (record->close_reason == CN_CLOSE_LIFETIME) {
+        since = record->closed_wall_ms - record->opened_wall_ms;
+        cn_slot_fail(slot, CN_E_SEQUENCE_EXPIRED,
+                     "sequence %s expired at %s, %" PRIu64 " ms after its start (limit %" PRIu64
+                     " ms); " START_HINT, shown, when, since, at->worker->load.lifetime_ms);
+    } else {
+        cn_slot_fail(slot, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT,
+                     shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason));
+    }
+}
+
+static void
+fail_unknown(struct cn_slot *slot, uint64_t found)
+{
+    char shown[128];
+
+    cn_id_shown(slot->row->sequence_id, shown);
+    if (found)
+        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
+                     "generation %" PRIu64 " of sequence %s is gone, the store holds generation "
+                     "%" PRIu64 "; " START_HINT, slot->row->generation, shown, found);
+    else
+        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
+                     "the state of sequence %s is not in the store any more; " START_HINT, shown);
+}
+
+/* Ended, cancelled and unloaded sequences may be begun again by a plain step: TorchServe's clients
+ * use an id again after its end. The others must learn that their state is gone. */
+static bool
+reason_refuses(unsigned reason)
+{
+    return reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME || reason == CN_CLOSE_DELETED ||
+           reason == CN_CLOSE_EVICTED;
+}
+
+static void
+meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    uint64_t wanted = slot->row->generation;
+
+    if (wanted && wanted != record->generation)
+        fail_unknown(slot, record->generation);
+    else if (wanted || (reason_refuses(record->close_reason) &&
+                        !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms)))
+        fail_gone(at, slot, record);
+    else
+        slot_open(at, slot, record->generation + 1);
+}
+
+/* Takes `cached`. */
+static void
+meet_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+          struct cn_sequence *cached)
+{
+    uint64_t wanted = slot->row->generation;
+    int reason;
+
+    if (wanted && wanted != record->generation) {
+        cn_states_free(&at->worker->states, cached);
+        fail_unknown(slot, record->generation);
+        return;
+    }
+    /* Where the server knows the sequence, its clocks decide: they have seen when rows arrived. */
+    reason = wanted ? 0
+                    : cn_states_expired(&at->worker->states, record->opened_wall_ms,
+                                        record->last_wall_ms, at->now_wall_ms);
+    if (reason) {
+        slot_close_old(at, slot, record, cached, reason);
+        cn_states_bury(&at->worker->states, record, reason, at->now_wall_ms, false);
+        fail_gone(at, slot, record);
+        slot->record = *record;
+        slot->write = CN_WRITE_TOMBSTONE;
+        return;
+    }
+    if (!same_as_cached(cached, record)) {
+        cn_states_free(&at->worker->states, cached);
+        cached = record_take(at, slot, record, &slot->decode);
+    }
+    if (cached)
+        slot_run(slot, cached);
+    else
+        cn_slot_fail(slot, CN_E_OUT_OF_MEMORY, "no memory for a state of %zu bytes",
+                     record->state.len);
+}
+
+static int
+read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, struct cn_error *err)
+{
+    struct cn_store *store = at->worker->states.store;
+    struct cn_str bytes;
+    int rc;
+
+    if (!at->reading && (rc = cn_store_begin(store, CN_STORE_READ, err)) != 0)
+        return rc;
+    at->reading = true;
+    if ((rc = cn_store_get(store, slot->row->sequence_id, &bytes, err)) != 0 || !bytes.ptr)
+        return rc;
+    if ((rc = cn_record_decode(bytes, record, err)) != 0) {
+        slot->had_damaged = true;
+        return rc;
+    }
+    slot->had_record = true;
+    slot->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
+    slot->had_generation = record->generation;
+    slot->had_step = record->step;
+    return 0;
+}
+
+/* The store decides. Takes `cached`, which may be NULL. */
+static void
+resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *cached)
+{
+    struct cn_states *states = &at->worker->states;
+    bool start = slot->row->flags & CN_ROW_START, live;
+    struct cn_record record;
+    struct cn_error err;
+    char shown[128];
+    int rc;
+
+    rc = read_record(at, slot, &record, &err);
+    if (rc != 0 && !(start && slot->had_damaged)) {
+        cn_states_free(states, cached);
+        cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
+                     err.message);
+        return;
+    }
+    live = slot->had_record && !slot->had_tombstone;
+    if (slot->had_record && record.last_job == slot->row->job_id) {
+        cn_slot_replay(at->worker, slot, &record);
+        if (live && same_as_cached(cached, &record))
+            cn_states_put(states, cached, record.state.len);
+        else
+            cn_states_free(states, cached);
+        return;
+    }
+    if (live && !start) {
+        meet_live(at, slot, &record, cached);
+        return;
+    }
+    if (live)
+        slot_close_old(at, slot, &record, cached, CN_CLOSE_ENDED);
+    else
+        cn_states_free(states, cached);
+    if (start)
+        slot_open(at, slot, slot->had_record ? record.generation + 1 : first_generation(at));
+    else if (slot->had_record)
+        meet_tombstone(at, slot, &record);
+    else if (slot->row->generation)
+        fail_unknown(slot, 0);
+    else
+        slot_open(at, slot, first_generation(at));
+}
+
+static void
+resolve_one(struct lookup *at, struct cn_slot *slot)
+{
+    struct cn_states *states = &at->worker->states;
+    const struct cn_row *row = slot->row;
+    struct cn_sequence *cached;
+
+    slot_reset(slot);
+    if (!(row->flags & CN_ROW_STATEFUL)) {
+        slot->run = true;
+        return;
+    }
+    if (!at->worker->stateful) {
+        cn_slot_fail(slot, CN_E_INTERNAL, "a row with a sequence came to a stateless model");
+        return;
+    }
+    cached = cn_states_take(states, row->sequence_id);
+    if (cached && (row->flags & CN_ROW_RELOAD)) {
+        cn_states_free(states, cached);
+        cached = NULL;
+    }
+    if (cached && !(row->flags & CN_ROW_START) && cached->last_job != row->job_id &&
+        (row->generation
+             ? row->generation == cached->generation
+             : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
+                                  at->now_wall_ms))) {
+        slot->had_record = true;
+        slot->had_generation = cached->generation;
+        slot->had_step = cached->step;
+        slot_run(slot, cached);
+        return;
+    }
+    resolve_by_store(at, slot, cached);
+}
+
+/* After the transaction, since a handler may be asked to migrate the state. */
+static void
+decode_one(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_states *states = &worker->states;
+    char shown[128];
+
+    if (slot->close_decode && slot->closed_seq) {
+        if (cn_states_decode(states, slot->state_bytes, slot->state_schema,
+                             &slot->closed_seq->state, &worker->batch.err) != 0)
+            cn_log(CN_LOG_WARN, "event=state_unreadable model=%s reason=\"%s\"",
+                   worker->load.model_name, worker->batch.err.message);
+        slot->close_decode = false;
+    }
+    if (!slot->decode)
+        return;
+    slot->decode = false;
+    if (cn_states_decode(states, slot->state_bytes, slot->state_schema, &slot->seq->state,
+                         &worker->batch.err) == 0) {
+        slot->item.state = slot->seq->state;
+        return;
+    }
+    cn_slot_fail(slot, worker->batch.err.code, "sequence %s: %s",
+                 cn_id_shown(slot->row->sequence_id, shown), worker->batch.err.message);
+    cn_states_free(states, slot->seq);
+    slot->seq = NULL;
+}
+
+void
+cn_batch_resolve(struct cn_worker *worker)
+{
+    struct lookup at = {worker, worker->stateful ? cn_wall_ms() : 0, false};
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        resolve_one(&at, &batch->slots[i]);
+    if (!at.reading)
+        return;
+    cn_store_abort(worker->states.store);
+    for (uint32_t i = 0; i < batch->n; i++)
+        decode_one(worker, &batch->slots[i]);
+}
+
+void
+cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct lookup at = {worker, cn_wall_ms(), false};
+
+    resolve_one(&at, slot);
+    if (at.reading)
+        cn_store_abort(worker->states.store);
+    decode_one(worker, slot);
+}

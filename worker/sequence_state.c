@@ -1,0 +1,393 @@
+/* worker/sequence_state.c - the LRU and the store together; closing and sweeping.
+ * Owned by the worker's one thread. */
+#include "worker/sequence_state.h"
+
+#include <string.h>
+
+#include "config/model_config.h"
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/panic.h"
+
+/* A sweep: so many records, so often at most. A million records take ten minutes, for 0.05 % of a core. */
+#define SWEEP_RECORDS 16
+#define SWEEP_EVERY_MS 10
+/* The server closes what it knows on time. The sweep is for what nobody knows any more, so it is
+ * late on purpose: a sequence whose steps wait in a queue must not be taken from under them. */
+#define SWEEP_GRACE_MS 60000
+/* What an entry costs besides its state. */
+#define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence) + 64)
+#define SCRATCH_KEEP_BYTES (1u << 20)
+
+static void
+on_evict(void *ctx, struct cn_lru_entry *entry)
+{
+    cn_states_free(ctx, cn_container_of(entry, struct cn_sequence, lru));
+}
+
+int
+cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_runtime *rt,
+               struct cn_error *err)
+{
+    struct cn_lmdb_options options = {
+        .dir = load->store_dir,
+        .max_bytes = load->store_max_bytes,
+        .sync = load->durability == CN_DURABILITY_POWER,
+    };
+    int rc;
+
+    memset(states, 0, sizeof(*states));
+    states->load = load;
+    states->rt = rt;
+    if (load->durability == CN_DURABILITY_NONE)
+        states->store = cn_mem_store_open(load->store_max_bytes);
+    else if ((rc = cn_lmdb_store_open(&options, &states->store, err)) != 0)
+        return rc;
+    states->lru = cn_lru_create(load->cache_entries, load->cache_bytes, on_evict, states);
+    cn_buf_init(&states->scratch, 0);
+    return 0;
+}
+
+void
+cn_states_close(struct cn_states *states)
+{
+    cn_lru_destroy(states->lru);
+    cn_store_close(states->store);
+    cn_buf_fini(&states->scratch);
+    memset(states, 0, sizeof(*states));
+}
+
+struct cn_sequence *
+cn_sequence_create(struct cn_str id)
+{
+    struct cn_sequence *seq = cn_alloc(sizeof(*seq) + id.len);
+
+    cn_list_init(&seq->lru.link);
+    memcpy(seq->id, id.ptr, id.len);
+    seq->lru.key = (struct cn_str){seq->id, id.len};
+    return seq;
+}
+
+struct cn_sequence *
+cn_states_take(struct cn_states *states, struct cn_str id)
+{
+    struct cn_lru_entry *entry = cn_lru_take(states->lru, id);
+
+    return entry ? cn_container_of(entry, struct cn_sequence, lru) : NULL;
+}
+
+void
+cn_states_put(struct cn_states *states, struct cn_sequence *seq, size_t state_bytes)
+{
+    seq->lru.bytes = SEQUENCE_OVERHEAD_BYTES + seq->lru.key.len + state_bytes;
+    cn_lru_put(states->lru, &seq->lru);
+}
+
+void
+cn_states_free(struct cn_states *states, struct cn_sequence *seq)
+{
+    if (!seq)
+        return;
+    if (seq->state)
+        states->rt->ops->state_free(states->rt, seq->state);
+    cn_free(seq);
+}
+
+/* When the clock of `limit_ms`, started at `from`, runs out; CN_NEVER without one. */
+static uint64_t
+runs_out(uint64_t from, uint64_t limit_ms)
+{
+    return limit_ms && from <= UINT64_MAX - limit_ms ? from + limit_ms : CN_NEVER;
+}
+
+int
+cn_states_expired(const struct cn_states *states, uint64_t opened_wall_ms, uint64_t last_wall_ms,
+                  uint64_t now_wall_ms)
+{
+    uint64_t idle = runs_out(last_wall_ms, states->load->idle_ms);
+    uint64_t total = runs_out(opened_wall_ms, states->load->lifetime_ms);
+
+    if (now_wall_ms < idle && now_wall_ms < total)
+        return 0;
+    return idle <= total ? CN_CLOSE_IDLE : CN_CLOSE_LIFETIME;
+}
+
+uint64_t
+cn_states_expires_at(const struct cn_states *states, uint64_t opened_wall_ms, uint64_t last_wall_ms)
+{
+    uint64_t idle = runs_out(last_wall_ms, states->load->idle_ms);
+    uint64_t total = runs_out(opened_wall_ms, states->load->lifetime_ms);
+    uint64_t first = idle < total ? idle : total;
+
+    return first == CN_NEVER ? 0 : first;
+}
+
+bool
+cn_states_forgotten(const struct cn_states *states, const struct cn_record *tombstone,
+                    uint64_t now_wall_ms)
+{
+    return now_wall_ms >= runs_out(tombstone->closed_wall_ms, states->load->tombstone_ms) ||
+           states->load->tombstone_ms == 0;
+}
+
+void
+cn_states_bury(const struct cn_states *states, struct cn_record *record, int reason,
+               uint64_t now_wall_ms, bool keep_answer)
+{
+    record->flags |= CN_RECORD_TOMBSTONE;
+    record->flags &= ~(uint32_t)CN_RECORD_HAS_STATE;
+    record->state = (struct cn_str){NULL, 0};
+    record->close_reason = (uint8_t)reason;
+    record->closed_wall_ms = now_wall_ms;
+    record->expires_wall_ms = now_wall_ms + states->load->tombstone_ms;
+    if (keep_answer)
+        return;
+    record->flags &= ~(uint32_t)(CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE);
+    record->n_headers = record->n_chunks = 0;
+    record->content_type = record->headers = record->chunks = record->body =
+        (struct cn_str){NULL, 0};
+}
+
+int
+cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t schema, void **out,
+                 struct cn_error *err)
+{
+    const struct cn_runtime_ops *ops = states->rt->ops;
+    int rc;
+
+    *out = NULL;
+    rc = ops->state_decode(states->rt, bytes, schema, out, err);
+    if (rc == CN_E_OUT_OF_MEMORY && cn_lru_count(states->lru)) {
+        cn_lru_clear(states->lru);
+        rc = ops->state_decode(states->rt, bytes, schema, out, err);
+    }
+    return rc;
+}
+
+/* A sequence on its way out. */
+struct closing {
+    struct cn_sequence *cached; /* its state, when it was in the LRU */
+    size_t state_at, state_len; /* else its bytes in `scratch` */
+    uint32_t schema;
+    bool has_bytes, live;
+};
+
+/* In the write transaction: turns a live record into a tombstone. Leaves other keys alone. */
+static int
+close_one(struct cn_states *states, const struct cn_close *close, struct closing *out,
+          uint64_t now_wall_ms, struct cn_error *err)
+{
+    struct cn_record record;
+    struct cn_str bytes;
+    size_t at = states->scratch.len;
+    int rc;
+
+    if ((rc = cn_store_get(states->store, close->sequence_id, &bytes, err)) != 0 || !bytes.ptr)
+        return rc;
+    if (cn_record_decode(bytes, &record, NULL) != 0) {
+        out->live = true; /* damaged: what is left is to take it away and to tell the handler */
+        return cn_store_remove(states->store, close->sequence_id, err);
+    }
+    if ((record.flags & CN_RECORD_TOMBSTONE) ||
+        (close->generation && close->generation != record.generation))
+        return 0;
+    out->live = true;
+    if (out->cached && (out->cached->generation != record.generation ||
+                        out->cached->step != record.step)) {
+        cn_states_free(states, out->cached); /* another worker went on with it */
+        out->cached = NULL;
+    }
+    if (!out->cached && (record.flags & CN_RECORD_HAS_STATE)) {
+        if (cn_buf_append_str(&states->scratch, record.state) < 0)
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to close sequences");
+        *out = (struct closing){.state_at = at, .state_len = record.state.len,
+                                .schema = record.schema, .has_bytes = true, .live = true};
+        at = states->scratch.len;
+    }
+    /* No job is in flight when the server closes: nobody will ask for the answer again. */
+    cn_states_bury(states, &record, close->reason, now_wall_ms, false);
+    if ((rc = cn_record_encode(&record, &states->scratch, err)) != 0)
+        return rc;
+    bytes = (struct cn_str){states->scratch.data + at, states->scratch.len - at};
+    rc = cn_store_put(states->store, close->sequence_id, bytes, err);
+    states->scratch.len = at; /* the tombstone is in the store, the states stay */
+    cn_assert(rc <= 0);       /* a tombstone is smaller than its record: it always fits */
+    return rc;
+}
+
+static void
+close_tell(struct cn_states *states, const struct cn_close *close, struct closing *closing)
+{
+    const struct cn_runtime_ops *ops = states->rt->ops;
+    struct cn_error err;
+    void *state = NULL;
+
+    if (closing->cached) {
+        state = closing->cached->state;
+    } else if (closing->has_bytes) {
+        struct cn_str bytes = {states->scratch.data + closing->state_at, closing->state_len};
+
+        if (cn_states_decode(states, bytes, closing->schema, &state, &err) != 0)
+            cn_log(CN_LOG_WARN, "event=state_unreadable model=%s reason=\"%s\"",
+                   states->load->model_name, err.message);
+    }
+    ops->on_close(states->rt, close->sequence_id, state, close->reason);
+    if (!closing->cached && state)
+        ops->state_free(states->rt, state);
+}
+
+static int
+close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n,
+            struct cn_error *err)
+{
+    struct closing closing[CN_CLOSE_BATCH] = {0};
+    uint64_t now = cn_wall_ms();
+    uint32_t i;
+    int rc;
+
+    for (i = 0; i < n; i++) {
+        closing[i].cached = cn_states_take(states, closes[i].sequence_id);
+        if (closing[i].cached && closes[i].generation &&
+            closing[i].cached->generation != closes[i].generation) {
+            cn_states_free(states, closing[i].cached); /* costs one read, is not worth more */
+            closing[i].cached = NULL;
+        }
+    }
+    cn_buf_reset(&states->scratch);
+    rc = cn_store_begin(states->store, CN_STORE_WRITE, err);
+    for (i = 0; rc == 0 && i < n; i++)
+        rc = close_one(states, &closes[i], &closing[i], now, err);
+    if (rc == 0)
+        rc = cn_store_commit(states->store, err);
+    else
+        cn_store_abort(states->store);
+    for (i = 0; i < n; i++) {
+        if (rc == 0 && closing[i].live)
+            close_tell(states, &closes[i], &closing[i]);
+        cn_states_free(states, closing[i].cached);
+    }
+    cn_buf_reset(&states->scratch);
+    if (states->scratch.cap > SCRATCH_KEEP_BYTES)
+        cn_buf_fini(&states->scratch);
+    return rc;
+}
+
+uint32_t
+cn_states_close_some(struct cn_states *states, const struct cn_close *closes, uint32_t n,
+                     struct cn_error *err)
+{
+    uint32_t done = 0, some;
+
+    while (done < n) {
+        some = n - done < CN_CLOSE_BATCH ? n - done : CN_CLOSE_BATCH;
+        if (close_batch(states, closes + done, some, err) != 0)
+            break;
+        done += some;
+    }
+    return done;
+}
+
+/* Takes tombstones that nobody needs any more out of the store. */
+static int
+forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t now_wall_ms,
+       struct cn_error *err)
+{
+    struct cn_record record;
+    struct cn_str bytes;
+    int rc;
+
+    if (n == 0)
+        return 0;
+    if ((rc = cn_store_begin(states->store, CN_STORE_WRITE, err)) != 0)
+        return rc;
+    for (unsigned i = 0; rc == 0 && i < n; i++) {
+        /* It may have been opened again since it was looked at. */
+        if ((rc = cn_store_get(states->store, ids[i], &bytes, err)) == 0 && bytes.ptr &&
+            cn_record_peek(bytes, &record, NULL) == 0 && (record.flags & CN_RECORD_TOMBSTONE) &&
+            cn_states_forgotten(states, &record, now_wall_ms))
+            rc = cn_store_remove(states->store, ids[i], err);
+    }
+    if (rc == 0)
+        return cn_store_commit(states->store, err);
+    cn_store_abort(states->store);
+    return rc;
+}
+
+struct swept {
+    struct cn_close expired[SWEEP_RECORDS];
+    struct cn_str old[SWEEP_RECORDS];
+    unsigned n_expired, n_old;
+    char ids[SWEEP_RECORDS][CN_SEQUENCE_ID_MAX];
+};
+
+/* Notes what a record is due for. */
+static void
+sweep_look(struct cn_states *states, struct swept *swept, unsigned i, struct cn_str id,
+           struct cn_str value, uint64_t now)
+{
+    uint64_t late = now > SWEEP_GRACE_MS ? now - SWEEP_GRACE_MS : 0;
+    struct cn_record record;
+    struct cn_str copy = {swept->ids[i], id.len};
+    int reason;
+
+    memcpy(swept->ids[i], id.ptr, id.len);
+    if (cn_record_peek(value, &record, NULL) != 0)
+        return; /* damaged: its next step says so */
+    if (record.flags & CN_RECORD_TOMBSTONE) {
+        if (cn_states_forgotten(states, &record, now))
+            swept->old[swept->n_old++] = copy;
+        return;
+    }
+    reason = cn_states_expired(states, record.opened_wall_ms, record.last_wall_ms, late);
+    if (reason)
+        swept->expired[swept->n_expired++] =
+            (struct cn_close){copy, record.generation, (enum cn_close_reason)reason};
+}
+
+static int
+sweep_scan(struct cn_states *states, struct swept *swept, uint64_t now, struct cn_error *err)
+{
+    struct cn_str at = {states->sweep_at, states->sweep_at_len}, id, value;
+    int rc;
+
+    if ((rc = cn_store_begin(states->store, CN_STORE_READ, err)) != 0)
+        return rc;
+    for (unsigned i = 0; i < SWEEP_RECORDS; i++) {
+        if ((rc = cn_store_next(states->store, at, &id, &value, err)) != 0)
+            break;
+        if (!id.ptr) { /* from the start, next time */
+            at.len = 0;
+            break;
+        }
+        sweep_look(states, swept, i, id, value, now);
+        at = (struct cn_str){swept->ids[i], id.len};
+    }
+    cn_store_abort(states->store);
+    states->sweep_at_len = at.len;
+    memmove(states->sweep_at, at.ptr, at.len);
+    return rc;
+}
+
+void
+cn_states_sweep(struct cn_states *states)
+{
+    uint64_t now_ms = cn_now_ms(), now = cn_wall_ms();
+    struct cn_error err;
+    struct swept swept;
+    int rc;
+
+    if (states->swept_ms && now_ms - states->swept_ms < SWEEP_EVERY_MS)
+        return;
+    states->swept_ms = now_ms;
+    swept.n_expired = swept.n_old = 0;
+    rc = sweep_scan(states, &swept, now, &err);
+    if (rc == 0)
+        rc = forget(states, swept.old, swept.n_old, now, &err);
+    if (rc == 0 && cn_states_close_some(states, swept.expired, swept.n_expired, &err) <
+                       swept.n_expired)
+        rc = err.code;
+    if (rc != 0)
+        cn_log(CN_LOG_WARN, "event=sweep_failed model=%s reason=\"%s\"", states->load->model_name,
+               err.message);
+}

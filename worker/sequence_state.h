@@ -1,0 +1,80 @@
+/* worker/sequence_state.h - the sequences of a worker: cached ones, stored ones, closed ones.
+ *
+ * A sequence object holds the decoded state and the numbers of its record. It is either in the LRU
+ * or taken out by whoever works on it; memory is never ahead of the store. Owned by the worker's
+ * one thread. No handler code runs inside a transaction.
+ */
+#ifndef CN_WORKER_SEQUENCE_STATE_H
+#define CN_WORKER_SEQUENCE_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/lru.h"
+#include "cache/record.h"
+#include "cache/store.h"
+#include "core/buf.h"
+#include "handlers/runtime.h"
+#include "proto/frame.h"
+
+/* Sequences that one transaction closes at most: bounds what is decoded at once for on_close. */
+#define CN_CLOSE_BATCH 64
+
+struct cn_sequence {
+    struct cn_lru_entry lru; /* key: the id below */
+    uint64_t generation, step, last_job, opened_wall_ms, last_wall_ms;
+    void *state; /* the runtime's; NULL before the first step */
+    char id[];
+};
+
+struct cn_states {
+    const struct cn_load *load;
+    struct cn_runtime *rt;
+    struct cn_store *store;
+    struct cn_lru *lru;
+    struct cn_buf scratch; /* bytes copied out of the store, or a tombstone being made */
+    uint64_t swept_ms;     /* cn_now_ms() of the last sweep */
+    size_t sweep_at_len;   /* where it goes on */
+    char sweep_at[CN_SEQUENCE_ID_MAX];
+};
+
+/* Opens the store that `load` names. `load` and `rt` must outlive `states`. */
+int cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_runtime *rt,
+                   struct cn_error *err);
+void cn_states_close(struct cn_states *states);
+
+struct cn_sequence *cn_sequence_create(struct cn_str id);
+/* Out of the LRU, to be worked on; NULL: not cached. */
+struct cn_sequence *cn_states_take(struct cn_states *states, struct cn_str id);
+/* Into the LRU; `bytes` is what it counts for. */
+void cn_states_put(struct cn_states *states, struct cn_sequence *seq, size_t state_bytes);
+/* Frees the object and its state; NULL is allowed. */
+void cn_states_free(struct cn_states *states, struct cn_sequence *seq);
+
+/* Under the model's limits: CN_CLOSE_IDLE or CN_CLOSE_LIFETIME, whichever came first, or 0. */
+int cn_states_expired(const struct cn_states *states, uint64_t opened_wall_ms,
+                      uint64_t last_wall_ms, uint64_t now_wall_ms);
+/* When a live record expires; 0: never. */
+uint64_t cn_states_expires_at(const struct cn_states *states, uint64_t opened_wall_ms,
+                              uint64_t last_wall_ms);
+bool cn_states_forgotten(const struct cn_states *states, const struct cn_record *tombstone,
+                         uint64_t now_wall_ms);
+/* Makes a tombstone of a record: no state; the answer goes unless `keep_answer`. */
+void cn_states_bury(const struct cn_states *states, struct cn_record *record, int reason,
+                    uint64_t now_wall_ms, bool keep_answer);
+/* Decodes a state that was copied out of the store. With the handler's memory full, drops cached
+ * states and tries again. */
+int cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t schema, void **out,
+                     struct cn_error *err);
+
+/* Closes live sequences (of these generations): tombstones in transactions of CN_CLOSE_BATCH, then the
+ * handler hears of each. Returns how many closes are committed, those of unknown sequences among
+ * them; fewer than `n` after an error, which is in `err`. */
+uint32_t cn_states_close_some(struct cn_states *states, const struct cn_close *closes, uint32_t n,
+                              struct cn_error *err);
+
+/* Looks at a few records, closing those that expired long ago without anybody knowing them and
+ * removing old tombstones. Cheap to call often. */
+void cn_states_sweep(struct cn_states *states);
+
+#endif

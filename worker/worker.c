@@ -1,0 +1,408 @@
+/* worker/worker.c - loads the model, then takes frames and runs batches until it is told to stop.
+ * Owns everything of the process; one thread. */
+#include "worker/worker.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "worker/config_json.h"
+#include "worker/kill_point.h"
+#include "worker/worker_priv.h"
+
+#define STATS_EVERY_MS 1000
+/* Readers of the store that died are let go so often, and an idle worker sweeps. */
+#define MAINTAIN_EVERY_MS 60000
+#define HOLD_POLL_MS 1
+
+/* --- loading --- */
+
+static int
+config_read(const struct cn_load *load, struct cn_buf *json, struct cn_error *err)
+{
+    struct cn_buf path;
+    char *text;
+    int rc;
+
+    if (!load->config_file[0])
+        return 0;
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", load->model_dir, load->config_file);
+    text = cn_buf_take(&path, NULL);
+    rc = cn_config_json(text, json, err);
+    cn_free(text);
+    return rc;
+}
+
+static int
+model_open(struct cn_worker *worker, struct cn_error *err)
+{
+    const struct cn_load *load = &worker->load;
+    const struct cn_runtime_ops *ops = cn_runtime_find(load->runtime);
+    struct cn_buf json;
+    int rc;
+
+    if (!ops)
+        return cn_fail(err, CN_E_LOAD_FAILED, "model %s wants the runtime \"%s\"; there are lua and c",
+                       load->model_name, load->runtime);
+    cn_buf_init(&json, 0);
+    rc = config_read(load, &json, err);
+    if (rc == 0)
+        rc = ops->open(load, cn_buf_str(&json), &worker->rt, err);
+    cn_buf_fini(&json);
+    if (rc != 0)
+        return rc;
+    if (load->stateful) {
+        if ((rc = cn_states_open(&worker->states, load, worker->rt, err)) != 0)
+            return rc;
+        worker->stateful = true;
+    }
+    cn_batch_init(&worker->batch, load);
+    return 0;
+}
+
+/* Waits for LOAD. 0 with `eof` when the server is gone. */
+static int
+load_read(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_frame frame;
+    struct cn_block *block;
+    int rc;
+
+    while ((rc = cn_channel_next(&worker->channel, &frame, &block, err)) == 0) {
+        rc = cn_channel_read(&worker->channel, MAINTAIN_EVERY_MS, err);
+        if (rc != 0 || worker->channel.eof)
+            return rc;
+    }
+    if (rc < 0)
+        return rc;
+    if (frame.type != CN_FRAME_LOAD)
+        return cn_fail(err, CN_E_PROTOCOL, "frame of type %d before LOAD", frame.type);
+    if ((rc = cn_frame_get_load(&frame, &worker->load_arena, &worker->load, err)) != 0)
+        return rc;
+    if (worker->load.batch_size < 1 || worker->load.batch_size > 65536)
+        return cn_fail(err, CN_E_PROTOCOL, "LOAD with batch_size %llu, want 1 to 65536",
+                       (unsigned long long)worker->load.batch_size);
+    return 0;
+}
+
+static int
+loaded_send(struct cn_worker *worker, int code, const char *message, struct cn_error *err)
+{
+    struct cn_loaded loaded = {code, cn_str_from(message)};
+
+    cn_frame_put_loaded(&worker->channel.out, &loaded);
+    return cn_channel_flush(&worker->channel, err);
+}
+
+/* --- frames --- */
+
+static struct cn_pending *
+pending_take(struct cn_worker *worker, struct cn_block *block)
+{
+    struct cn_list *link = cn_list_pop_front(&worker->spare);
+    struct cn_pending *pending =
+        link ? cn_container_of(link, struct cn_pending, link) : cn_alloc(sizeof(*pending));
+
+    memset(pending, 0, sizeof(*pending));
+    cn_list_init(&pending->link);
+    cn_block_ref(block);
+    pending->block = block;
+    cn_list_push_back(&worker->pending, &pending->link);
+    return pending;
+}
+
+static int
+on_batch(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
+         struct cn_error *err)
+{
+    uint64_t now = cn_now_ms();
+    struct cn_row *rows;
+    int rc;
+
+    if ((rc = cn_frame_get_batch(frame, &block->arena, &rows, err)) != 0)
+        return rc;
+    for (uint32_t i = 0; i < frame->count; i++) {
+        struct cn_row *row = &rows[i];
+        struct cn_pending *pending;
+
+        if ((row->flags & CN_ROW_STATEFUL) &&
+            (row->sequence_id.len < 1 || row->sequence_id.len > CN_SEQUENCE_ID_MAX))
+            return cn_fail(err, CN_E_PROTOCOL, "row with a sequence id of %zu bytes",
+                           row->sequence_id.len);
+        pending = pending_take(worker, block);
+        pending->row = row;
+        pending->deadline_ms = row->deadline_ms ? now + row->deadline_ms : CN_NEVER;
+        if (row->flags & CN_ROW_STATEFUL)
+            pending->id_hash = cn_id_hash(row->sequence_id);
+    }
+    return 0;
+}
+
+static int
+on_close(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
+         struct cn_error *err)
+{
+    struct cn_pending *pending;
+    struct cn_close *closes;
+    int rc;
+
+    if ((rc = cn_frame_get_closes(frame, &block->arena, &closes, err)) != 0)
+        return rc;
+    for (uint32_t i = 0; i < frame->count; i++)
+        if (closes[i].sequence_id.len < 1 || closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
+            return cn_fail(err, CN_E_PROTOCOL, "CLOSE of a sequence id of %zu bytes",
+                           closes[i].sequence_id.len);
+    pending = pending_take(worker, block);
+    pending->closes = closes;
+    pending->n_closes = frame->count;
+    return 0;
+}
+
+static int
+on_cancel(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
+          struct cn_error *err)
+{
+    struct cn_list *link;
+    uint64_t *ids;
+    int rc;
+
+    if ((rc = cn_frame_get_cancels(frame, &block->arena, &ids, err)) != 0)
+        return rc;
+    cn_list_for_each(link, &worker->pending) {
+        struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
+
+        for (uint32_t i = 0; pending->row && i < frame->count; i++)
+            if (pending->row->job_id == ids[i])
+                pending->cancelled = true;
+    }
+    return 0;
+}
+
+static int
+on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
+         struct cn_error *err)
+{
+    switch (frame->type) {
+    case CN_FRAME_BATCH:
+        return on_batch(worker, frame, block, err);
+    case CN_FRAME_CLOSE:
+        return on_close(worker, frame, block, err);
+    case CN_FRAME_CANCEL:
+        return on_cancel(worker, frame, block, err);
+    case CN_FRAME_STOP:
+        worker->stopping = true;
+        return 0;
+    case CN_FRAME_LOAD:
+    case CN_FRAME_LOADED:
+    case CN_FRAME_ANSWER:
+    case CN_FRAME_STATS:
+    case CN_FRAME_CLOSED:
+        break;
+    }
+    return cn_fail(err, CN_E_PROTOCOL, "frame of type %d is not for a running worker", frame->type);
+}
+
+/* Takes all that the socket holds; waits for the first byte up to `timeout_ms`. */
+static int
+take_frames(struct cn_worker *worker, int timeout_ms, struct cn_error *err)
+{
+    struct cn_channel *channel = &worker->channel;
+    struct cn_frame frame;
+    struct cn_block *block;
+    int rc;
+
+    do {
+        if ((rc = cn_channel_read(channel, timeout_ms, err)) != 0 || channel->eof)
+            return rc;
+        while (!worker->stopping && (rc = cn_channel_next(channel, &frame, &block, err)) > 0)
+            if ((rc = on_frame(worker, &frame, block, err)) != 0)
+                return rc;
+        if (rc < 0)
+            return rc;
+        timeout_ms = 0;
+    } while (channel->more && !worker->stopping);
+    return 0;
+}
+
+/* --- work --- */
+
+static int
+run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error *err)
+{
+    uint32_t done = pending->n_closes;
+    struct cn_error why;
+
+    if (worker->stateful) {
+        done = cn_states_close_some(&worker->states, pending->closes, pending->n_closes, &why);
+        /* The sequences stay open in the store and expire by their own times. */
+        if (done < pending->n_closes)
+            cn_log(CN_LOG_ERROR, "event=close_failed model=%s open=%u reason=\"%s\"",
+                   worker->load.model_name, pending->n_closes - done, why.message);
+    }
+    cn_frame_put_closed(&worker->channel.out, done);
+    cn_worker_release(worker, pending);
+    worker->stats_due = true;
+    return cn_channel_flush(&worker->channel, err);
+}
+
+static int
+run_next(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_pending *first = cn_container_of(worker->pending.next, struct cn_pending, link);
+
+    return first->row ? cn_worker_run_batch(worker, err) : run_close(worker, first, err);
+}
+
+/* Resident memory, from the second number of /proc/self/statm. */
+static uint64_t
+rss_bytes(void)
+{
+    char text[128];
+    unsigned long total, resident;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0)
+        return 0;
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    if (sscanf(text, "%lu %lu", &total, &resident) != 2)
+        return 0;
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static int
+stats_send(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_worker_stats stats = {
+        .rss_bytes = rss_bytes(),
+        .batches = worker->batches,
+        .rows = worker->rows,
+    };
+
+    if (worker->stateful) {
+        stats.cached_sequences = cn_lru_count(worker->states.lru);
+        stats.cached_bytes = cn_lru_bytes(worker->states.lru);
+        stats.stored_sequences = cn_store_count(worker->states.store);
+    }
+    worker->stats_due = false;
+    worker->stats_sent_ms = cn_now_ms();
+    cn_frame_put_stats(&worker->channel.out, &stats);
+    return cn_channel_flush(&worker->channel, err);
+}
+
+/* What is done between batches, when its time has come. */
+static int
+tick(struct cn_worker *worker, struct cn_error *err)
+{
+    uint64_t now = cn_now_ms();
+
+    if (worker->stateful && now - worker->maintained_ms >= MAINTAIN_EVERY_MS) {
+        worker->maintained_ms = now;
+        cn_store_maintain(worker->states.store);
+        cn_states_sweep(&worker->states);
+    }
+    if (worker->stats_due && now - worker->stats_sent_ms >= STATS_EVERY_MS)
+        return stats_send(worker, err);
+    return 0;
+}
+
+static bool
+held(const struct cn_worker *worker)
+{
+    return worker->hold_file && access(worker->hold_file, F_OK) == 0;
+}
+
+static int
+serve(struct cn_worker *worker, struct cn_error *err)
+{
+    int rc = 0, wait_ms;
+
+    while (rc == 0) {
+        bool work = !cn_list_empty(&worker->pending);
+
+        if (worker->stopping && !work)
+            return 0;
+        wait_ms = !work ? (worker->stats_due ? STATS_EVERY_MS : MAINTAIN_EVERY_MS)
+                  : held(worker) ? HOLD_POLL_MS
+                                 : 0;
+        if (!worker->stopping) {
+            rc = take_frames(worker, wait_ms, err);
+            if (rc != 0 || worker->channel.eof)
+                return rc;
+        }
+        if (!cn_list_empty(&worker->pending) && (worker->stopping || !held(worker))) {
+            rc = run_next(worker, err);
+            if (rc == 0 && worker->stateful)
+                cn_states_sweep(&worker->states);
+        }
+        if (rc == 0)
+            rc = tick(worker, err);
+        if (worker->channel.eof)
+            return 0;
+    }
+    return rc;
+}
+
+static void
+worker_fini(struct cn_worker *worker)
+{
+    struct cn_list *link;
+
+    while (!cn_list_empty(&worker->pending))
+        cn_worker_release(worker,
+                          cn_container_of(worker->pending.next, struct cn_pending, link));
+    while ((link = cn_list_pop_front(&worker->spare)) != NULL)
+        cn_free(cn_container_of(link, struct cn_pending, link));
+    cn_batch_fini(&worker->batch);
+    if (worker->stateful)
+        cn_states_close(&worker->states);
+    if (worker->rt)
+        worker->rt->ops->close(worker->rt);
+    cn_arena_fini(&worker->load_arena);
+    cn_channel_fini(&worker->channel);
+}
+
+int
+cn_worker_run(int fd)
+{
+    struct cn_worker worker = {.hold_file = getenv("CONTINUO_TEST_HOLD")};
+    struct cn_error err = {0};
+    int rc;
+
+    cn_kill_arm();
+    cn_channel_init(&worker.channel, fd);
+    cn_arena_init(&worker.load_arena);
+    cn_list_init(&worker.pending);
+    cn_list_init(&worker.spare);
+    rc = load_read(&worker, &err);
+    if (rc != 0 || worker.channel.eof)
+        goto done;
+    if ((rc = model_open(&worker, &err)) != 0) {
+        loaded_send(&worker, err.code, err.message, NULL);
+        goto done;
+    }
+    worker.maintained_ms = cn_now_ms();
+    rc = loaded_send(&worker, 0, worker.rt->ops->describe(worker.rt), &err);
+    cn_kill_pass(CN_KILL_LOADED);
+    if (rc == 0)
+        rc = stats_send(&worker, &err);
+    if (rc == 0)
+        rc = serve(&worker, &err);
+
+done:
+    if (rc != 0)
+        cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=\"%s\"",
+               worker.load.model_name ? worker.load.model_name : "-", err.message);
+    worker_fini(&worker);
+    return rc ? 1 : 0;
+}

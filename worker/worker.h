@@ -1,0 +1,14 @@
+/* worker/worker.h - a worker process: one model, one socket to the server, one thread. */
+#ifndef CN_WORKER_WORKER_H
+#define CN_WORKER_WORKER_H
+
+#include "core/error.h"
+
+/* Serves the stream socket `fd` until the server says STOP or is gone. Returns the exit status. */
+int cn_worker_run(int fd);
+
+/* Opens the store in `dir`, reads every record and prints what it found. Returns the exit status: 0
+ * all is well (also when there is no store), 1 damaged or unreadable. */
+int cn_worker_check_store(const char *dir);
+
+#endif
