@@ -1,3 +1,12 @@
+# What tests run under: a sanitizer answers NULL for absurd sizes as malloc does (tests ask for
+# them), and shows where undefined behaviour was.
+function(cn_test_environment test)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+    "ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=allocator_may_return_null=1:suppressions=${CMAKE_SOURCE_DIR}/tests/support/tsan.supp")
+endfunction()
+
 # cn_library(folder DEPS other folders LIBS outside libraries)
 # Takes every .c of the folder but main.c and *_test.c; each *_test.c becomes a
 # cmocka test named folder.file.
@@ -23,6 +32,7 @@ function(cn_library folder)
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     add_test(NAME ${folder}.${name} COMMAND test_${folder}_${name})
     set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT 120)
+    cn_test_environment(${folder}.${name})
   endforeach()
 endfunction()
 

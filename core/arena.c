@@ -24,8 +24,7 @@ struct cn_arena_block {
     size_t bytes; /* with this header */
 };
 
-#define HEADER_BYTES                                                                               \
-    ((sizeof(struct cn_arena_block) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1))
+#define HEADER_BYTES ((sizeof(struct cn_arena_block) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1))
 
 #ifndef CN_ARENA_MALLOC
 static _Thread_local struct {

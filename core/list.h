@@ -10,7 +10,7 @@ struct cn_list {
     struct cn_list *prev, *next;
 };
 
-#define cn_container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define cn_container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 static inline void
 cn_list_init(struct cn_list *node)

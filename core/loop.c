@@ -33,7 +33,7 @@ struct place {
 struct cn_loop {
     unsigned index;
     int epoll_fd;
-    int event_fd; /* written when something is put into an empty mailbox */
+    int event_fd;                     /* written when something is put into an empty mailbox */
     _Atomic(struct cn_msg *) mailbox; /* newest first */
     atomic_bool stopping;
     atomic_bool running; /* some thread is in cn_loop_run */

@@ -29,7 +29,7 @@ struct cn_msg {
 struct cn_watch {
     int fd;
     void (*fn)(struct cn_watch *watch, uint32_t events); /* EPOLL... bits */
-    uint32_t generation; /* loop's own; 0: not watched */
+    uint32_t generation;                                 /* loop's own; 0: not watched */
 };
 
 /* Something to run once at the end of this turn (or of the next, if called from deferred work). */

@@ -34,7 +34,8 @@ static void
 header_names_match_in_both_spellings(void **state)
 {
     (void)state;
-    assert_true(cn_str_eq_header(CN_STR("Ts-Request-Sequence-Id"), CN_STR("ts_request_sequence_id")));
+    assert_true(
+        cn_str_eq_header(CN_STR("Ts-Request-Sequence-Id"), CN_STR("ts_request_sequence_id")));
     assert_false(cn_str_eq_header(CN_STR("ts request"), CN_STR("ts-request")));
 }
 

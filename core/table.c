@@ -88,8 +88,7 @@ find_slot(const struct cn_table *table, const struct shard *shard, struct cn_str
     if (shard->cap == 0)
         return NULL;
     for (i = (uint32_t)hash & mask; shard->slots[i].item; i = (i + 1) & mask)
-        if (shard->slots[i].hash == hash &&
-            cn_str_eq(table->key_of(shard->slots[i].item), key))
+        if (shard->slots[i].hash == hash && cn_str_eq(table->key_of(shard->slots[i].item), key))
             return &shard->slots[i];
     return NULL;
 }

@@ -20,8 +20,8 @@
 #define LEVELS 11 /* digits of 64 bits */
 
 struct cn_timer_wheel {
-    uint64_t now_ms;        /* all slots up to here are swept */
-    struct cn_list due;     /* armed for a time not after now_ms */
+    uint64_t now_ms;         /* all slots up to here are swept */
+    struct cn_list due;      /* armed for a time not after now_ms */
     uint64_t in_use[LEVELS]; /* a bit a slot: may hold timers (a cancelled one leaves it set) */
     struct cn_list slots[LEVELS][SLOTS];
 };

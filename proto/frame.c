@@ -183,8 +183,7 @@ cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
 }
 
 int
-cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out,
-                   struct cn_error *err)
+cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out, struct cn_error *err)
 {
     struct cn_reader reader;
 
@@ -428,8 +427,7 @@ read_parts(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
 }
 
 static int
-read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
-         struct cn_error *err)
+read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, struct cn_error *err)
 {
     int rc;
 
@@ -480,8 +478,8 @@ cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct 
 const char *
 cn_close_reason_word(enum cn_close_reason reason)
 {
-    static const char *const words[] = {"unknown",   "ended",     "idle",    "lifetime",
-                                        "evicted",   "cancelled", "deleted", "unloaded"};
+    static const char *const words[] = {"unknown", "ended",     "idle",    "lifetime",
+                                        "evicted", "cancelled", "deleted", "unloaded"};
 
     return (unsigned)reason < sizeof(words) / sizeof(words[0]) ? words[reason] : words[0];
 }

@@ -29,6 +29,7 @@ enum cn_row_flags {
     CN_ROW_REDELIVERED = 1u << 4, /* was in flight when a worker died: may be committed already */
     CN_ROW_EXPLAIN = 1u << 5,
     CN_ROW_GENERATED_ID = 1u << 6, /* the server made the sequence id (sent with CN_ROW_START) */
+    CN_ROW_MUST_EXIST = 1u << 7, /* sequence.strict: an id that the store doesn't know is an error */
 };
 
 struct cn_row {

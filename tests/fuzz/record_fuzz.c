@@ -1,6 +1,5 @@
-/* cn_fuzz: cache core
- *
- * Records come from disk, which may hold anything after a power cut: the decoder must refuse or
+/* cn_fuzz: cache core */
+/* Records come from disk, which may hold anything after a power cut: the decoder must refuse or
  * return fields that can be encoded to the very same bytes. */
 #include <stdint.h>
 #include <stdlib.h>

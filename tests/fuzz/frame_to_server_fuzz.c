@@ -1,0 +1,74 @@
+/* cn_fuzz: proto core
+ *
+ * tests/fuzz/frame_to_server_fuzz.c - bytes as the server gets them from a worker, whose handler
+ * may have written over its memory. As in the other direction: what is accepted is encoded again
+ * as the very same bytes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/panic.h"
+#include "proto/frame.h"
+#include "tests/fuzz/fuzz.h"
+
+static int
+decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct cn_buf *out)
+{
+    struct cn_error err;
+    struct cn_loaded loaded;
+    struct cn_worker_stats stats;
+    struct cn_answer answer;
+
+    switch (frame->type) {
+    case CN_FRAME_LOADED:
+        if (cn_frame_get_loaded(frame, &loaded, &err) < 0)
+            return -1;
+        cn_frame_put_loaded(out, &loaded);
+        return 0;
+    case CN_FRAME_ANSWER:
+        if (cn_frame_get_answer(frame, arena, &answer, &err) < 0)
+            return -1;
+        cn_frame_put_answer(out, &answer);
+        return 0;
+    case CN_FRAME_STATS:
+        if (cn_frame_get_stats(frame, &stats, &err) < 0)
+            return -1;
+        cn_frame_put_stats(out, &stats);
+        return 0;
+    case CN_FRAME_CLOSED:
+        cn_frame_put_closed(out, frame->count);
+        return 0;
+    case CN_FRAME_LOAD:
+    case CN_FRAME_BATCH:
+    case CN_FRAME_CLOSE:
+    case CN_FRAME_CANCEL:
+    case CN_FRAME_STOP:
+        return -1; /* not for the server */
+    }
+    cn_unreachable();
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    struct cn_frame frame;
+    struct cn_error err;
+    struct cn_arena arena;
+    struct cn_buf out;
+    long size;
+
+    cn_arena_init(&arena);
+    cn_buf_init(&out, 0);
+    while ((size = cn_frame_next(bytes, len, 1 << 20, &frame, &err)) > 0) {
+        cn_assert((size_t)size <= len);
+        cn_buf_reset(&out);
+        if (decode_and_encode(&frame, &arena, &out) < 0)
+            break;
+        cn_assert(out.len == (size_t)size && memcmp(out.data, bytes, out.len) == 0);
+        bytes += size;
+        len -= (size_t)size;
+    }
+    cn_buf_fini(&out);
+    cn_arena_fini(&arena);
+    return 0;
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Writes the corpus of the frame targets: one valid stream a file.
+
+It packs the layouts of proto/frame.c by hand, so it is also a second reading of
+them. Run it after a change of a layout: tests/fuzz/make_frames.py
+"""
+import pathlib
+import re
+import struct
+
+HERE = pathlib.Path(__file__).resolve().parent
+LOAD, BATCH, CLOSE, CANCEL, STOP = 1, 2, 3, 4, 5
+LOADED, ANSWER, STATS, CLOSED = 65, 66, 67, 68
+STATEFUL, START, END = 1, 2, 4
+
+
+def frame(kind, payload=b"", count=0):
+    return struct.pack("<IBBHI", len(payload), kind, 1, 0, count) + payload
+
+
+def str16(text):
+    return struct.pack("<H", len(text)) + text
+
+
+def str32(text):
+    return struct.pack("<I", len(text)) + text
+
+
+def headers(pairs):
+    return struct.pack("<I", len(pairs)) + b"".join(str16(n) + str32(v) for n, v in pairs)
+
+
+def row(job, flags, sequence, parts, head=(), generation=0, deadline=0, request=b""):
+    out = struct.pack("<QIIQ", job, flags, deadline, generation) + str16(sequence) + str16(request)
+    out += headers(head) + struct.pack("<I", len(parts))
+    return out + b"".join(str16(n) + str16(t) + str32(d) for n, t, d in parts)
+
+
+def answer(job, flags, body, head=(), error=0, status=0, generation=0, opened=0, kind=b"text/plain"):
+    return (struct.pack("<QIiHQQ", job, flags, error, status, generation, opened)
+            + str16(kind) + headers(head) + str32(body))
+
+
+def load():
+    # The fields stand in proto/frame.h, in their order.
+    text = (HERE / "../../proto/frame.h").read_text()
+    fields = re.search(r"#define CN_LOAD_FIELDS.*?\n\n", text, re.S).group(0)
+    out = b""
+    for kind, name in re.findall(r"\b(STR|NUM)\((\w+)\)", fields):
+        out += str32(name.encode()) if kind == "STR" else struct.pack("<Q", len(name))
+    return out
+
+
+def write(target, name, data):
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def main():
+    body = (b"body", b"text/plain", b"42")
+    first = row(1, STATEFUL | START, b"seq_0", [body], [(b"Accept", b"*/*"), (b"X", b"")], 3, 120000, b"r-1")
+    plain = row(2, 0, b"", [])
+    two = row(3, STATEFUL | END, b"s" * 256, [body, (b"data", b"", b"\0\xff" * 40)], generation=1 << 63)
+    write("frame_to_worker", "load.bin", frame(LOAD, load()))
+    write("frame_to_worker", "batch.bin", frame(BATCH, first + plain + two, 3))
+    close = struct.pack("<QB", 7, 1) + str16(b"seq_0") + struct.pack("<QB", 0, 7) + str16(b"x")
+    write("frame_to_worker", "close.bin", frame(CLOSE, close, 2))
+    write("frame_to_worker", "cancel.bin", frame(CANCEL, struct.pack("<QQ", 1, 1 << 40), 2))
+    write("frame_to_worker", "session.bin", frame(LOAD, load()) + frame(BATCH, plain, 1) + frame(STOP))
+    write("frame_to_server", "loaded.bin", frame(LOADED, struct.pack("<i", 0) + str32(b"Lua 5.4.4")))
+    write("frame_to_server", "answer.bin",
+          frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, opened=1700000000000)))
+    write("frame_to_server", "refused.bin", frame(ANSWER, answer(2, 1, b"too late", error=-990, kind=b"")))
+    write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<6Q", 1, 2, 3, 4, 5, 6)))
+    write("frame_to_server", "session.bin",
+          frame(LOADED, struct.pack("<i", 0) + str32(b"C")) + frame(ANSWER, answer(1, 0, b"a"))
+          + frame(ANSWER, answer(1, 1, b"")) + frame(CLOSED, b"", 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# check.sh [compiler]: compiles each header alone as C17, and those of include/
+# also as strict C99 and, where g++ is installed, as C++. Run from the root.
+set -uo pipefail
+cc=${1:-cc}
+warnings=(-Wall -Wextra -Wshadow -Wpointer-arith -Werror -fsyntax-only -I. -Iinclude)
+failed=0 checked=0
+
+alone() { # what, header, compiler and flags
+    local what=$1 header=$2
+    shift 2
+    checked=$((checked + 1))
+    if ! printf '#include "%s"\n#include "%s"\n' "$header" "$header" |
+        "$@" "${warnings[@]}" - 2>/tmp/continuo-headers.$$; then
+        failed=$((failed + 1))
+        echo "$header does not compile alone as $what:"
+        cat /tmp/continuo-headers.$$
+    fi
+}
+trap 'rm -f /tmp/continuo-headers.$$' EXIT
+
+# Lua's, libyaml's ... headers may lie where only pkg-config knows.
+read -ra outside <<<"$(pkg-config --cflags lua5.4 msgpack libarchive jansson 2>/dev/null)"
+for header in */*.h; do
+    case $header in build/* | tests/*) continue ;; esac
+    alone C17 "$header" "$cc" -x c -std=gnu17 -D_GNU_SOURCE -Wstrict-prototypes \
+        -Wno-unused-function ${outside[@]+"${outside[@]}"}
+done
+for header in include/*/*.h; do
+    [ -e "$header" ] || continue
+    alone C99 "${header#include/}" "$cc" -x c -std=c99 -pedantic -Wstrict-prototypes
+    alone C17 "${header#include/}" "$cc" -x c -std=c17 -pedantic -Wstrict-prototypes
+    if command -v g++ >/dev/null; then
+        alone C++ "${header#include/}" g++ -x c++ -std=c++11 -pedantic
+    fi
+done
+echo "$checked compilations of headers, $failed failed"
+[ $failed = 0 ] && [ $checked != 0 ]
