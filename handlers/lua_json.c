@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "handlers/lua_priv.h"
+#include "handlers/reply.h"
 
 #define JSON_DEPTH_MAX 128
 #define HOLDER_NAME "continuo.json_holder"
@@ -181,39 +182,6 @@ lua_json_decode(lua_State *L)
 
 /* --- writing --- */
 
-bool
-cn_lua_is_utf8(const char *text, size_t len)
-{
-    const unsigned char *at = (const unsigned char *)text, *end = at + len;
-
-    while (at < end) {
-        unsigned char first = *at++;
-        unsigned more, low = 0x80, high = 0xbf;
-
-        if (first < 0x80)
-            continue;
-        if (first < 0xc2 || first > 0xf4)
-            return false;
-        more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-        /* Overlong forms, surrogates and what is past U+10FFFF: the second byte tells. */
-        if (first == 0xe0)
-            low = 0xa0;
-        else if (first == 0xed)
-            high = 0x9f;
-        else if (first == 0xf0)
-            low = 0x90;
-        else if (first == 0xf4)
-            high = 0x8f;
-        if ((size_t)(end - at) < more || at[0] < low || at[0] > high)
-            return false;
-        for (unsigned i = 1; i < more; i++)
-            if ((at[i] & 0xc0) != 0x80)
-                return false;
-        at += more;
-    }
-    return true;
-}
-
 /* Where a value stands, for messages: a chain on the C stack. */
 struct path {
     const struct path *up;
@@ -259,7 +227,7 @@ write_string(lua_State *L, const struct path *path, const char *text, size_t len
     static const char hex[] = "0123456789abcdef";
     size_t from = 0;
 
-    if (!cn_lua_is_utf8(text, len))
+    if (!cn_is_utf8(text, len))
         encode_error(L, path, "the string is not UTF-8, so it cannot stand in JSON");
     cn_buf_append(out, "\"", 1);
     for (size_t i = 0; i < len; i++) {

@@ -120,7 +120,6 @@ void cn_lua_open_json(lua_State *L);
 int cn_lua_json_decode(lua_State *L, struct cn_str text, bool null_is_nil);
 /* Appends the value at `index` as JSON; `name` begins paths in messages. Raises. */
 void cn_lua_json_encode(lua_State *L, int index, const char *name, struct cn_buf *out);
-bool cn_lua_is_utf8(const char *text, size_t len);
 /* Is the table at `index` marked as a JSON array? */
 bool cn_lua_is_array(lua_State *L, int index);
 /* Marks the table on the top as a JSON array. */

@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/panic.h"
 #include "handlers/lua_priv.h"
+#include "handlers/reply.h"
 
 #define REQUEST_NAME "continuo.request"
 #define REQUEST_MAGIC 0x4c525251u
@@ -59,19 +60,6 @@ cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
 
 /* --- fields --- */
 
-/* The part named body, or data, or else the first. */
-static struct cn_str
-main_part(const struct cn_row *row)
-{
-    static const char *const names[] = {"body", "data"};
-
-    for (size_t n = 0; n < 2; n++)
-        for (uint32_t i = 0; i < row->n_parts; i++)
-            if (cn_str_eq(row->parts[i].name, cn_str_from(names[n])))
-                return row->parts[i].data;
-    return row->n_parts > 0 ? row->parts[0].data : CN_STR("");
-}
-
 static void
 push_str(lua_State *L, struct cn_str text)
 {
@@ -81,9 +69,9 @@ push_str(lua_State *L, struct cn_str text)
 static int
 push_text(lua_State *L, const struct cn_row *row)
 {
-    struct cn_str body = main_part(row);
+    struct cn_str body = cn_row_body(row);
 
-    if (!cn_lua_is_utf8(body.ptr, body.len))
+    if (!cn_is_utf8(body.ptr, body.len))
         cn_lua_client_error(L, 400, "the request's body is not UTF-8 text");
     push_str(L, body);
     return 1;
@@ -96,7 +84,7 @@ push_json(lua_State *L, struct request *req)
         lua_getiuservalue(L, 1, UV_JSON);
         return 1;
     }
-    if (cn_lua_json_decode(L, main_part(req->item->row), false) < 0)
+    if (cn_lua_json_decode(L, cn_row_body(req->item->row), false) < 0)
         cn_lua_client_error(L, 400, "the request's body is not valid JSON: %s",
                             lua_tostring(L, -1));
     lua_pushvalue(L, -1);
@@ -223,7 +211,7 @@ request_index(lua_State *L)
         return 1; /* a method, or nil */
     switch ((enum field)lua_tointeger(L, -1)) {
     case FIELD_BODY:
-        push_str(L, main_part(row));
+        push_str(L, cn_row_body(row));
         return 1;
     case FIELD_TEXT:
         return push_text(L, row);

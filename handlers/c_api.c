@@ -1,0 +1,563 @@
+/* handlers/c_api.c - the functions behind include/continuo/handler.h. Worker's thread.
+ *
+ * A handler's mistake fails its item with a message; it never ends the worker
+ * where we can see it. Pointers that come back are checked by their magic.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/panic.h"
+#include "handlers/c_priv.h"
+#include "handlers/reply.h"
+
+static struct c_runtime *
+runtime_of(struct continuo_model *model)
+{
+    return cn_cast(struct c_runtime, ((struct c_model *)model)->rt, C_RUNTIME_MAGIC);
+}
+
+static struct c_item *
+item_of(struct continuo_item *item)
+{
+    return cn_cast(struct c_item, (struct c_item *)item, C_ITEM_MAGIC);
+}
+
+/* --- the model --- */
+
+static const char *
+api_model_name(struct continuo_model *model)
+{
+    return runtime_of(model)->name;
+}
+
+static const char *
+api_model_version(struct continuo_model *model)
+{
+    return runtime_of(model)->version;
+}
+
+static const char *
+api_model_dir(struct continuo_model *model)
+{
+    return runtime_of(model)->dir;
+}
+
+static unsigned
+api_worker(struct continuo_model *model)
+{
+    return runtime_of(model)->worker_index;
+}
+
+static void
+api_set_data(struct continuo_model *model, void *data)
+{
+    runtime_of(model)->data = data;
+}
+
+static void *
+api_data(struct continuo_model *model)
+{
+    return runtime_of(model)->data;
+}
+
+/* printf into `out`, cut to its size; returns out. */
+static const char *
+format(char *out, size_t bytes, const char *fmt, va_list args)
+{
+    if (vsnprintf(out, bytes, fmt, args) < 0)
+        out[0] = '\0';
+    return out;
+}
+
+static void
+api_load_error(struct continuo_model *model, const char *fmt, va_list args)
+{
+    struct c_runtime *rt = runtime_of(model);
+    char text[800];
+
+    cn_buf_reset(&rt->load_error);
+    cn_buf_puts(&rt->load_error, format(text, sizeof(text), fmt, args));
+}
+
+static void
+api_log(struct continuo_model *model, enum continuo_log_level level, const char *fmt, va_list args)
+{
+    struct c_runtime *rt = runtime_of(model);
+    char text[1024], quoted[2048];
+
+    if ((int)level < 0 || level > CONTINUO_LOG_DEBUG || !cn_log_enabled((enum cn_log_level)level))
+        return;
+    format(text, sizeof(text), fmt, args);
+    cn_log((enum cn_log_level)level, "event=handler_log model=%s version=%s text=%s", rt->name,
+           rt->version, cn_log_quote(text, strlen(text), quoted, sizeof(quoted)));
+}
+
+/* The value at "a.b.c" below `root`; "" is the root. NULL when there is none. */
+static json_t *
+json_at(json_t *root, const char *path)
+{
+    char key[128];
+
+    while (root && *path) {
+        size_t len = strcspn(path, ".");
+
+        if (len >= sizeof(key))
+            return NULL;
+        memcpy(key, path, len);
+        key[len] = '\0';
+        root = json_object_get(root, key);
+        path += len + (path[len] == '.');
+    }
+    return root;
+}
+
+static const char *
+api_config_string(struct continuo_model *model, const char *path, const char *fallback)
+{
+    json_t *value = json_at(runtime_of(model)->config, path);
+
+    return json_is_string(value) ? json_string_value(value) : fallback;
+}
+
+static int64_t
+api_config_int(struct continuo_model *model, const char *path, int64_t fallback)
+{
+    json_t *value = json_at(runtime_of(model)->config, path);
+
+    return json_is_integer(value) ? json_integer_value(value) : fallback;
+}
+
+static double
+api_config_double(struct continuo_model *model, const char *path, double fallback)
+{
+    json_t *value = json_at(runtime_of(model)->config, path);
+
+    return json_is_number(value) ? json_number_value(value) : fallback;
+}
+
+static int
+api_config_bool(struct continuo_model *model, const char *path, int fallback)
+{
+    json_t *value = json_at(runtime_of(model)->config, path);
+
+    return json_is_boolean(value) ? json_is_true(value) : fallback;
+}
+
+/* --- failing an item --- */
+
+static void
+fail_item(struct c_item *item, long long status, const char *message)
+{
+    item->answered = true;
+    cn_reply_refuse(&item->item->reply, status, cn_str_from(message));
+}
+
+static bool
+has_failed(const struct c_item *item)
+{
+    return item->item->reply.error_code != 0;
+}
+
+static void
+api_fail(struct continuo_item *handle, int status, const char *fmt, va_list args)
+{
+    char text[800];
+
+    fail_item(item_of(handle), status, format(text, sizeof(text), fmt, args));
+}
+
+/* -1 and the item has failed, where `rc` says so. */
+static int
+settle(struct c_item *item, int rc, const struct cn_error *err)
+{
+    if (rc == 0)
+        return 0;
+    fail_item(item, 0, err->message);
+    return -1;
+}
+
+/* --- the state --- */
+
+static void *
+api_state(struct continuo_item *handle, size_t size)
+{
+    struct c_item *item = item_of(handle);
+    struct c_runtime *rt = item->rt;
+    struct c_state *state = item->item->state;
+    char text[200];
+
+    if (has_failed(item))
+        return NULL;
+    if (!rt->stateful || rt->handler.create || size == 0) {
+        fail_item(item, 0, !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
+                           : size == 0   ? "a state of 0 bytes was asked for"
+                                         : "the handler has create(): use continuo_object()");
+        return NULL;
+    }
+    if (!state)
+        state = item->item->state = cn_c_state_create();
+    if (state->bytes == 0 && (!rt->state_max_bytes || size <= rt->state_max_bytes)) {
+        state->flat = cn_try_alloc(size);
+        if (state->flat) {
+            memset(state->flat, 0, size);
+            state->bytes = size;
+        }
+    }
+    if (state->bytes == size)
+        return state->flat;
+    if (state->bytes == 0)
+        snprintf(text, sizeof(text), "no state of %zu bytes can be kept (state.maxBytes %zu)", size,
+                 rt->state_max_bytes);
+    else
+        snprintf(text, sizeof(text), "the sequence has a state of %zu bytes, the handler asks for "
+                 "%zu: count state_schema up and give migrate()", state->bytes, size);
+    fail_item(item, 0, text);
+    return NULL;
+}
+
+static void *
+api_object(struct continuo_item *handle)
+{
+    struct c_item *item = item_of(handle);
+    struct c_runtime *rt = item->rt;
+    struct c_state *state = item->item->state;
+
+    if (has_failed(item))
+        return NULL;
+    if (!rt->stateful || !rt->handler.create) {
+        fail_item(item, 0, rt->stateful ? "the handler has no create(): use continuo_state()"
+                                        : "the model has no sequences (sequenceBatching: true)");
+        return NULL;
+    }
+    if (!state)
+        state = item->item->state = cn_c_state_create();
+    if (!state->object)
+        state->object = rt->handler.create(&rt->model.handle);
+    if (!state->object)
+        fail_item(item, 0, "create() made no state");
+    return state->object;
+}
+
+static int
+api_write(struct continuo_writer *writer, const void *bytes, size_t len)
+{
+    return cn_buf_append(((struct c_writer *)writer)->out, bytes, len);
+}
+
+/* --- the request --- */
+
+/* NULL would mean "absent". */
+static struct continuo_bytes
+present(struct cn_str text)
+{
+    return (struct continuo_bytes){text.ptr ? text.ptr : "", text.len};
+}
+
+static const struct continuo_bytes absent = {NULL, 0};
+
+static const struct cn_row *
+row_of(struct continuo_item *handle)
+{
+    return item_of(handle)->item->row;
+}
+
+static size_t
+api_part_count(struct continuo_item *handle)
+{
+    return row_of(handle)->n_parts;
+}
+
+static struct continuo_part
+api_part_at(struct continuo_item *handle, size_t index)
+{
+    const struct cn_row *row = row_of(handle);
+    struct continuo_part part = {absent, absent, absent};
+
+    if (index >= row->n_parts)
+        return part;
+    part.name = present(row->parts[index].name);
+    part.data = present(row->parts[index].data);
+    if (row->parts[index].content_type.len > 0)
+        part.content_type = present(row->parts[index].content_type);
+    return part;
+}
+
+static struct continuo_bytes
+api_part(struct continuo_item *handle, const char *name)
+{
+    const struct cn_row *row = row_of(handle);
+
+    for (uint32_t i = 0; i < row->n_parts; i++)
+        if (cn_str_eq(row->parts[i].name, cn_str_from(name)))
+            return present(row->parts[i].data);
+    return absent;
+}
+
+static struct continuo_bytes
+api_body(struct continuo_item *handle)
+{
+    return present(cn_row_body(row_of(handle)));
+}
+
+static struct continuo_bytes
+api_header(struct continuo_item *handle, const char *name)
+{
+    const struct cn_row *row = row_of(handle);
+
+    for (uint32_t i = 0; i < row->n_headers; i++)
+        if (cn_str_eq_header(row->headers[i].name, cn_str_from(name)))
+            return present(row->headers[i].value);
+    return absent;
+}
+
+static struct continuo_bytes
+api_sequence_id(struct continuo_item *handle)
+{
+    const struct cn_row *row = row_of(handle);
+
+    return row->flags & CN_ROW_STATEFUL ? present(row->sequence_id) : absent;
+}
+
+static struct continuo_bytes
+api_request_id(struct continuo_item *handle)
+{
+    return present(row_of(handle)->request_id);
+}
+
+static int
+api_is_start(struct continuo_item *handle)
+{
+    return item_of(handle)->fresh;
+}
+
+static int
+api_is_end(struct continuo_item *handle)
+{
+    return (row_of(handle)->flags & CN_ROW_END) != 0;
+}
+
+static int
+api_is_cancelled(struct continuo_item *handle)
+{
+    return item_of(handle)->item->cancelled;
+}
+
+static uint64_t
+api_step(struct continuo_item *handle)
+{
+    return item_of(handle)->item->step;
+}
+
+static double
+api_seconds_left(struct continuo_item *handle)
+{
+    uint64_t deadline_ms = item_of(handle)->item->deadline_ms, now_ms = cn_now_ms();
+
+    if (deadline_ms == CN_NEVER)
+        return (double)INFINITY;
+    return deadline_ms > now_ms ? (double)(deadline_ms - now_ms) / 1000.0 : 0.0;
+}
+
+static json_t *
+json_of(struct continuo_item *handle, const char *path)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_str body = cn_row_body(item->item->row);
+
+    if (!item->json_tried) {
+        item->json_tried = true;
+        item->json = json_loadb(body.ptr ? body.ptr : "", body.len,
+                                JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    }
+    return json_at(item->json, path);
+}
+
+static int
+api_json_int(struct continuo_item *handle, const char *path, int64_t *out)
+{
+    json_t *value = json_of(handle, path);
+
+    if (!json_is_integer(value))
+        return -1;
+    *out = json_integer_value(value);
+    return 0;
+}
+
+static int
+api_json_double(struct continuo_item *handle, const char *path, double *out)
+{
+    json_t *value = json_of(handle, path);
+
+    if (!json_is_number(value))
+        return -1;
+    *out = json_number_value(value);
+    return 0;
+}
+
+static struct continuo_bytes
+api_json_string(struct continuo_item *handle, const char *path)
+{
+    json_t *value = json_of(handle, path);
+
+    if (!json_is_string(value))
+        return absent;
+    return (struct continuo_bytes){json_string_value(value), json_string_length(value)};
+}
+
+/* --- the answer --- */
+
+/* -1 when the item has failed, or is answered already, which fails it. */
+static int
+open_answer(struct c_item *item)
+{
+    if (has_failed(item))
+        return -1;
+    if (!item->answered)
+        return 0;
+    fail_item(item, 0, "the handler answered an item twice");
+    return -1;
+}
+
+static int
+api_reply(struct continuo_item *handle, const void *bytes, size_t len)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (open_answer(item) < 0)
+        return -1;
+    item->answered = true;
+    cn_buf_append(&item->item->reply.body, bytes, len);
+    return settle(item, cn_reply_check_body(&item->item->reply, &err), &err);
+}
+
+static int
+api_replyf(struct continuo_item *handle, const char *fmt, va_list args)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_buf *body = &item->item->reply.body;
+    struct cn_error err;
+    va_list again;
+    char *at;
+    int len;
+
+    if (open_answer(item) < 0)
+        return -1;
+    item->answered = true;
+    va_copy(again, args);
+    len = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    if (len < 0) {
+        fail_item(item, 0, "continuo_replyf could not format the answer");
+        return -1;
+    }
+    at = cn_buf_reserve(body, (size_t)len + 1);
+    if (at) {
+        vsnprintf(at, (size_t)len + 1, fmt, args);
+        body->len += (size_t)len;
+    }
+    return settle(item, cn_reply_check_body(&item->item->reply, &err), &err);
+}
+
+static int
+api_send(struct continuo_item *handle, const void *bytes, size_t len)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (open_answer(item) < 0)
+        return -1;
+    return settle(item, cn_reply_add_chunk(&item->item->reply, (struct cn_str){bytes, len}, &err),
+                  &err);
+}
+
+static int
+api_set_status(struct continuo_item *handle, int status)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (has_failed(item))
+        return -1;
+    return settle(item, cn_reply_set_status(&item->item->reply, status, &err), &err);
+}
+
+static int
+api_set_header(struct continuo_item *handle, const char *name, const char *value)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (has_failed(item))
+        return -1;
+    return settle(item, cn_reply_put_header(&item->item->reply, cn_str_from(name),
+                                            cn_str_from(value), &err), &err);
+}
+
+static int
+api_set_content_type(struct continuo_item *handle, const char *content_type)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (has_failed(item))
+        return -1;
+    return settle(item, cn_reply_set_content_type(&item->item->reply, cn_str_from(content_type),
+                                                  &err), &err);
+}
+
+static void
+api_end_sequence(struct continuo_item *handle)
+{
+    struct c_item *item = item_of(handle);
+
+    if (!has_failed(item))
+        item->item->reply.end_sequence = true;
+}
+
+const struct continuo_api cn_c_api = {
+    .abi = CONTINUO_HANDLER_ABI,
+    .size = sizeof(struct continuo_api),
+    .model_name = api_model_name,
+    .model_version = api_model_version,
+    .model_dir = api_model_dir,
+    .worker = api_worker,
+    .set_data = api_set_data,
+    .data = api_data,
+    .load_error = api_load_error,
+    .log = api_log,
+    .config_string = api_config_string,
+    .config_int = api_config_int,
+    .config_double = api_config_double,
+    .config_bool = api_config_bool,
+    .state = api_state,
+    .object = api_object,
+    .part_count = api_part_count,
+    .part_at = api_part_at,
+    .part = api_part,
+    .body = api_body,
+    .header = api_header,
+    .sequence_id = api_sequence_id,
+    .request_id = api_request_id,
+    .is_start = api_is_start,
+    .is_end = api_is_end,
+    .is_cancelled = api_is_cancelled,
+    .step = api_step,
+    .seconds_left = api_seconds_left,
+    .json_int = api_json_int,
+    .json_double = api_json_double,
+    .json_string = api_json_string,
+    .reply = api_reply,
+    .replyf = api_replyf,
+    .send = api_send,
+    .set_status = api_set_status,
+    .set_header = api_set_header,
+    .set_content_type = api_set_content_type,
+    .end_sequence = api_end_sequence,
+    .fail = api_fail,
+    .write = api_write,
+};

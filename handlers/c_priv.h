@@ -1,0 +1,67 @@
+/* handlers/c_priv.h - what the two files of the C runtime share. Worker's thread. */
+#ifndef CN_HANDLERS_C_PRIV_H
+#define CN_HANDLERS_C_PRIV_H
+
+#include <continuo/handler.h>
+#include <jansson.h>
+
+#include "core/buf.h"
+#include "handlers/runtime.h"
+
+#define C_RUNTIME_MAGIC 0x43525431u
+#define C_ITEM_MAGIC 0x43495431u
+#define C_STATE_MAGIC 0x43535431u
+
+/* What a handler knows as a model. */
+struct c_model {
+    struct continuo_model handle; /* first */
+    struct c_runtime *rt;
+};
+
+/* A request while it is with the handler. */
+struct c_item {
+    struct continuo_item handle; /* first */
+    uint32_t magic;
+    struct c_runtime *rt;
+    struct cn_item *item;
+    bool answered, fresh, json_tried;
+    json_t *json; /* the parsed body, made when asked for */
+};
+
+/* A sequence's state as the worker holds it. */
+struct c_state {
+    uint32_t magic;
+    size_t bytes; /* of the flat state; 0: none yet */
+    void *flat;   /* cn_alloc'ed */
+    void *object; /* the handler's own, where it has create() */
+};
+
+struct c_writer {
+    struct continuo_writer handle; /* first */
+    struct cn_buf *out;
+};
+
+struct c_runtime {
+    struct cn_runtime base; /* first */
+    uint32_t magic;
+    void *library;
+    struct continuo_handler handler; /* a copy, zeros where the library's is shorter */
+    struct c_model model;
+    char *name, *version, *dir, *file;
+    unsigned worker_index;
+    bool stateful;
+    size_t state_max_bytes;
+    json_t *config;
+    void *data;
+    struct cn_buf load_error;
+    struct c_item *items;
+    struct continuo_item **handles;
+    uint32_t cap_items;
+};
+
+extern const struct continuo_api cn_c_api;
+
+struct c_state *cn_c_state_create(void);
+void cn_c_state_destroy(struct c_runtime *rt, struct c_state *state);
+
+#endif

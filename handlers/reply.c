@@ -1,0 +1,218 @@
+/* handlers/reply.c - what both runtimes check in what a handler gives back. Worker's thread. */
+#include "handlers/reply.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "proto/wire.h"
+
+static bool
+is_token(struct cn_str name)
+{
+    static const char allowed[] = "!#$%&'*+-.^_`|~0123456789"
+                                  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+    if (name.len == 0 || name.len > 256)
+        return false;
+    for (size_t i = 0; i < name.len; i++)
+        if (!memchr(allowed, name.ptr[i], sizeof(allowed) - 1))
+            return false;
+    return true;
+}
+
+/* Framing is the server's: a handler that set these could end an answer early. */
+static bool
+is_reserved(struct cn_str name)
+{
+    static const char *const names[] = {"content-length", "transfer-encoding", "connection",
+                                        "content-type"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (cn_str_eq_header(name, cn_str_from(names[i])))
+            return true;
+    return false;
+}
+
+static bool
+has_control(struct cn_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if ((unsigned char)text.ptr[i] < 0x20 || text.ptr[i] == 0x7f)
+            return true;
+    return false;
+}
+
+int
+cn_reply_put_header(struct cn_reply *reply, struct cn_str name, struct cn_str value,
+                    struct cn_error *err)
+{
+    if (!is_token(name))
+        return cn_fail(err, CN_E_HANDLER_FAILED, "'%.*s' is not the name of a header",
+                       name.len > 100 ? 100 : (int)name.len, name.ptr ? name.ptr : "");
+    if (is_reserved(name))
+        return cn_fail(err, CN_E_HANDLER_FAILED, "header %.*s is set by the server%s",
+                       CN_STR_ARG(name),
+                       cn_str_eq_header(name, CN_STR("content-type")) ? " (use content_type)" : "");
+    if (has_control(value))
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the value of header %.*s has a control character",
+                       CN_STR_ARG(name));
+    cn_write_str16(&reply->headers, name);
+    cn_write_str32(&reply->headers, value);
+    if (reply->headers.failed)
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the answer's headers are over %zu bytes",
+                       reply->headers.max_bytes);
+    reply->n_headers++;
+    return 0;
+}
+
+int
+cn_reply_set_content_type(struct cn_reply *reply, struct cn_str type, struct cn_error *err)
+{
+    if (has_control(type))
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the content type has a control character");
+    cn_buf_reset(&reply->content_type);
+    if (cn_buf_append_str(&reply->content_type, type) < 0)
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the content type is over %zu bytes",
+                       reply->content_type.max_bytes);
+    return 0;
+}
+
+int
+cn_reply_set_status(struct cn_reply *reply, long long status, struct cn_error *err)
+{
+    if (status < 200 || status > 599)
+        return cn_fail(err, CN_E_HANDLER_FAILED, "status %lld is not from 200 to 599", status);
+    reply->status = (uint16_t)status;
+    return 0;
+}
+
+static int
+too_large(const struct cn_buf *buf, struct cn_error *err)
+{
+    return cn_fail(err, CN_E_HANDLER_FAILED,
+                   "the answer is over the limit of %zu bytes (answerMaxBytes)", buf->max_bytes);
+}
+
+int
+cn_reply_check_body(const struct cn_reply *reply, struct cn_error *err)
+{
+    return reply->body.failed ? too_large(&reply->body, err) : 0;
+}
+
+int
+cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_error *err)
+{
+    size_t total = bytes.len;
+    uint32_t n = reply->n_chunks;
+
+    for (uint32_t i = 0; i < n; i++)
+        total += reply->chunks[i].body.len;
+    if (reply->body.max_bytes && total > reply->body.max_bytes)
+        return too_large(&reply->body, err);
+    if ((n & (n + 1)) == 0) { /* 0, 1, 3, 7 ...: full; becomes 1, 3, 7, 15 */
+        struct cn_chunk *more =
+            cn_try_realloc(reply->chunks, (2 * (size_t)n + 1) * sizeof(*more));
+
+        if (!more)
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a piece of the answer");
+        reply->chunks = more;
+    }
+    cn_buf_init(&reply->chunks[n].body, reply->body.max_bytes);
+    reply->n_chunks++;
+    if (cn_buf_append_str(&reply->chunks[n].body, bytes) < 0)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a piece of the answer");
+    return 0;
+}
+
+/* Messages travel in JSON and headers: one line, printable, UTF-8. Cut to `out`. */
+static void
+clean_text(struct cn_str text, char *out, size_t out_bytes)
+{
+    size_t n = 0;
+    bool utf8;
+
+    while (n < text.len && text.ptr[n] != '\n' && n < out_bytes - 1)
+        n++;
+    while (n > 0 && n < text.len && ((unsigned char)text.ptr[n] & 0xc0) == 0x80)
+        n--; /* not in the middle of a character */
+    utf8 = cn_is_utf8(text.ptr, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text.ptr[i];
+
+        out[i] = c < 0x20 || c == 0x7f ? ' ' : c >= 0x80 && !utf8 ? '?' : (char)c;
+    }
+    out[n] = '\0';
+}
+
+static int
+code_of_status(long long status)
+{
+    switch (status) {
+    case 0:
+        return CN_E_HANDLER_FAILED;
+    case 404:
+        return CN_E_NOT_FOUND;
+    case 409:
+        return CN_E_CONFLICT;
+    case 413:
+        return CN_E_TOO_LARGE;
+    }
+    return status < 500 ? CN_E_BAD_REQUEST : CN_E_HANDLER_FAILED;
+}
+
+void
+cn_reply_refuse(struct cn_reply *reply, long long status, struct cn_str message)
+{
+    char text[600];
+
+    if (status < 400 || status > 599)
+        status = 0;
+    clean_text(message, text, sizeof(text));
+    cn_reply_fail(reply, code_of_status(status), "%s%s", status ? "" : "Prediction failed: ", text);
+    reply->status = (uint16_t)status;
+}
+
+struct cn_str
+cn_row_body(const struct cn_row *row)
+{
+    static const char *const names[] = {"body", "data"};
+
+    for (size_t n = 0; n < 2; n++)
+        for (uint32_t i = 0; i < row->n_parts; i++)
+            if (cn_str_eq(row->parts[i].name, cn_str_from(names[n])))
+                return row->parts[i].data;
+    return row->n_parts > 0 ? row->parts[0].data : CN_STR("");
+}
+
+bool
+cn_is_utf8(const char *text, size_t len)
+{
+    const unsigned char *at = (const unsigned char *)text, *end = at + len;
+
+    while (at < end) {
+        unsigned char first = *at++;
+        unsigned more, low = 0x80, high = 0xbf;
+
+        if (first < 0x80)
+            continue;
+        if (first < 0xc2 || first > 0xf4)
+            return false;
+        more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+        /* Overlong forms, surrogates and what is past U+10FFFF: the second byte tells. */
+        if (first == 0xe0)
+            low = 0xa0;
+        else if (first == 0xed)
+            high = 0x9f;
+        else if (first == 0xf0)
+            low = 0x90;
+        else if (first == 0xf4)
+            high = 0x8f;
+        if ((size_t)(end - at) < more || at[0] < low || at[0] > high)
+            return false;
+        for (unsigned i = 1; i < more; i++)
+            if ((at[i] & 0xc0) != 0x80)
+                return false;
+        at += more;
+    }
+    return true;
+}

@@ -1,0 +1,460 @@
+/* continuo/handler.h - write a handler for Continuo in C (or C++). ABI 1.
+ *
+ * A handler is a shared library that exports one symbol, `continuo_handler`,
+ * which describes it. It includes this header and links nothing of Continuo:
+ * the functions below go through a table that the worker passes with each
+ * object. docs/handlers.md has a tutorial.
+ *
+ * A worker process loads one handler and calls it from one thread. Objects and
+ * bytes that it is given are valid until the call returns. Per-sequence data
+ * belongs in the sequence's state and nowhere else: that is what survives a
+ * crash, and what is thrown away when a step fails.
+ *
+ * Changes
+ *   1  first version
+ */
+#ifndef CONTINUO_HANDLER_H
+#define CONTINUO_HANDLER_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CONTINUO_HANDLER_ABI 1
+
+#if defined(__GNUC__)
+#define CONTINUO_EXPORT __attribute__((visibility("default")))
+#define CONTINUO_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
+#else
+#define CONTINUO_EXPORT
+#define CONTINUO_PRINTF(fmt_at, args_at)
+#endif
+
+struct continuo_api;
+
+/* The loaded model, and one request with its sequence. Opaque but for the table. */
+struct continuo_model {
+    const struct continuo_api *api;
+};
+struct continuo_item {
+    const struct continuo_api *api;
+};
+/* Where save() writes. */
+struct continuo_writer {
+    const struct continuo_api *api;
+};
+
+/* Borrowed bytes, not NUL-terminated. data is never NULL where the thing asked for is there, so
+ * that NULL means "absent". */
+struct continuo_bytes {
+    const char *data;
+    size_t len;
+};
+
+/* One part of a request. A plain body is one part named "body". */
+struct continuo_part {
+    struct continuo_bytes name, content_type, data; /* content_type may be absent */
+};
+
+enum continuo_log_level {
+    CONTINUO_LOG_ERROR = 0,
+    CONTINUO_LOG_WARN = 1,
+    CONTINUO_LOG_INFO = 2,
+    CONTINUO_LOG_DEBUG = 3
+};
+
+/* What the library exports:
+ *
+ *   const struct continuo_handler continuo_handler = {
+ *       .abi = CONTINUO_HANDLER_ABI, .size = sizeof(struct continuo_handler), .run = my_run};
+ *
+ * Only abi, size and run are required. */
+struct continuo_handler {
+    uint32_t abi;  /* CONTINUO_HANDLER_ABI */
+    uint32_t size; /* sizeof(struct continuo_handler) */
+
+    /* The version of the state's shape; stored with each state. Count it up when the shape
+     * changes. 0 is read as 1. */
+    uint32_t state_schema;
+    /* Flat state: its size, where `migrate` is given; else what continuo_state() asks for. */
+    uint32_t state_bytes;
+
+    /* Once, before the first request. Nonzero: the model cannot run; say why with
+     * continuo_load_error(). */
+    int (*load)(struct continuo_model *model);
+    void (*unload)(struct continuo_model *model);
+
+    /* A batch of `n` requests, each of another sequence. Answer every item: reply, or fail.
+     * Nonzero: the whole batch failed and nothing of it is kept. */
+    int (*run)(struct continuo_model *model, struct continuo_item *const *items, size_t n);
+
+    /* The sequence is over. `state`: the flat state or the object, NULL when there is none.
+     * `reason`: "ended", "idle", "lifetime", "evicted", "cancelled", "deleted", "unloaded". */
+    void (*close)(struct continuo_model *model, struct continuo_bytes sequence_id, void *state,
+                  const char *reason);
+
+    /* Flat state of an older schema: fill `fresh` (state_bytes, zeroed) from `old`. Nonzero: it
+     * cannot be read. */
+    int (*migrate)(struct continuo_model *model, uint32_t from_schema, const void *old,
+                   size_t old_bytes, void *fresh);
+
+    /* State with pointers: give all four, and use continuo_object() instead of continuo_state().
+     * create and restore return NULL when they cannot; save returns nonzero then. */
+    void *(*create)(struct continuo_model *model);
+    void (*destroy)(struct continuo_model *model, void *object);
+    int (*save)(struct continuo_model *model, const void *object, struct continuo_writer *out);
+    void *(*restore)(struct continuo_model *model, uint32_t from_schema, const void *bytes,
+                     size_t len);
+};
+
+extern CONTINUO_EXPORT const struct continuo_handler continuo_handler;
+
+/* The table behind the functions below; use those. It only grows at its end. */
+struct continuo_api {
+    uint32_t abi, size;
+
+    const char *(*model_name)(struct continuo_model *);
+    const char *(*model_version)(struct continuo_model *);
+    const char *(*model_dir)(struct continuo_model *);
+    unsigned (*worker)(struct continuo_model *);
+    void (*set_data)(struct continuo_model *, void *);
+    void *(*data)(struct continuo_model *);
+    void (*load_error)(struct continuo_model *, const char *, va_list);
+    void (*log)(struct continuo_model *, enum continuo_log_level, const char *, va_list);
+    const char *(*config_string)(struct continuo_model *, const char *, const char *);
+    int64_t (*config_int)(struct continuo_model *, const char *, int64_t);
+    double (*config_double)(struct continuo_model *, const char *, double);
+    int (*config_bool)(struct continuo_model *, const char *, int);
+
+    void *(*state)(struct continuo_item *, size_t);
+    void *(*object)(struct continuo_item *);
+    size_t (*part_count)(struct continuo_item *);
+    struct continuo_part (*part_at)(struct continuo_item *, size_t);
+    struct continuo_bytes (*part)(struct continuo_item *, const char *);
+    struct continuo_bytes (*body)(struct continuo_item *);
+    struct continuo_bytes (*header)(struct continuo_item *, const char *);
+    struct continuo_bytes (*sequence_id)(struct continuo_item *);
+    struct continuo_bytes (*request_id)(struct continuo_item *);
+    int (*is_start)(struct continuo_item *);
+    int (*is_end)(struct continuo_item *);
+    int (*is_cancelled)(struct continuo_item *);
+    uint64_t (*step)(struct continuo_item *);
+    double (*seconds_left)(struct continuo_item *);
+    int (*json_int)(struct continuo_item *, const char *, int64_t *);
+    int (*json_double)(struct continuo_item *, const char *, double *);
+    struct continuo_bytes (*json_string)(struct continuo_item *, const char *);
+
+    int (*reply)(struct continuo_item *, const void *, size_t);
+    int (*replyf)(struct continuo_item *, const char *, va_list);
+    int (*send)(struct continuo_item *, const void *, size_t);
+    int (*set_status)(struct continuo_item *, int);
+    int (*set_header)(struct continuo_item *, const char *, const char *);
+    int (*set_content_type)(struct continuo_item *, const char *);
+    void (*end_sequence)(struct continuo_item *);
+    void (*fail)(struct continuo_item *, int, const char *, va_list);
+
+    int (*write)(struct continuo_writer *, const void *, size_t);
+};
+
+/* --- the model --- */
+
+static inline const char *
+continuo_model_name(struct continuo_model *model)
+{
+    return model->api->model_name(model);
+}
+
+static inline const char *
+continuo_model_version(struct continuo_model *model)
+{
+    return model->api->model_version(model);
+}
+
+/* Where the archive's files are; absolute. */
+static inline const char *
+continuo_model_dir(struct continuo_model *model)
+{
+    return model->api->model_dir(model);
+}
+
+/* 1, 2, ... within the model version. */
+static inline unsigned
+continuo_worker(struct continuo_model *model)
+{
+    return model->api->worker(model);
+}
+
+/* A pointer of the handler's own, for what load() makes: weights, tables. Not for sequences. */
+static inline void
+continuo_set_data(struct continuo_model *model, void *data)
+{
+    model->api->set_data(model, data);
+}
+
+static inline void *
+continuo_data(struct continuo_model *model)
+{
+    return model->api->data(model);
+}
+
+/* In load(): why the model cannot run, for the one who registers it. Returns -1, so that load can
+ * `return continuo_load_error(model, "...")`. */
+CONTINUO_PRINTF(2, 3)
+static inline int
+continuo_load_error(struct continuo_model *model, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    model->api->load_error(model, fmt, args);
+    va_end(args);
+    return -1;
+}
+
+/* A line in the server's log. */
+CONTINUO_PRINTF(3, 4)
+static inline void
+continuo_log(struct continuo_model *model, enum continuo_log_level level, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    model->api->log(model, level, fmt, args);
+    va_end(args);
+}
+
+/* Values of the model's YAML by dotted path ("handler.threshold"); the fallback where there is
+ * none or it is of another kind. */
+static inline const char *
+continuo_config_string(struct continuo_model *model, const char *path, const char *fallback)
+{
+    return model->api->config_string(model, path, fallback);
+}
+
+static inline int64_t
+continuo_config_int(struct continuo_model *model, const char *path, int64_t fallback)
+{
+    return model->api->config_int(model, path, fallback);
+}
+
+static inline double
+continuo_config_double(struct continuo_model *model, const char *path, double fallback)
+{
+    return model->api->config_double(model, path, fallback);
+}
+
+static inline int
+continuo_config_bool(struct continuo_model *model, const char *path, int fallback)
+{
+    return model->api->config_bool(model, path, fallback);
+}
+
+/* --- the state --- */
+
+/* The sequence's flat state: `size` bytes without pointers, zeroed in a new sequence, kept when the
+ * item is answered and dropped when it fails. NULL (and the item has failed, go on to the next)
+ * when the model is not stateful or the stored state has another size. */
+static inline void *
+continuo_state(struct continuo_item *item, size_t size)
+{
+    return item->api->state(item, size);
+}
+
+/* The sequence's object, made by create() or restore(). NULL, and the item has failed, when there
+ * is none. */
+static inline void *
+continuo_object(struct continuo_item *item)
+{
+    return item->api->object(item);
+}
+
+/* In save(): appends bytes. Nonzero when the state is over its limit. */
+static inline int
+continuo_write(struct continuo_writer *out, const void *bytes, size_t len)
+{
+    return out->api->write(out, bytes, len);
+}
+
+/* --- the request --- */
+
+/* The part named "body", or "data", or else the first; empty when there is none. */
+static inline struct continuo_bytes
+continuo_body(struct continuo_item *item)
+{
+    return item->api->body(item);
+}
+
+static inline size_t
+continuo_part_count(struct continuo_item *item)
+{
+    return item->api->part_count(item);
+}
+
+/* `index` from 0; all absent past the end. */
+static inline struct continuo_part
+continuo_part_at(struct continuo_item *item, size_t index)
+{
+    return item->api->part_at(item, index);
+}
+
+/* The data of the first part of that name. */
+static inline struct continuo_bytes
+continuo_part(struct continuo_item *item, const char *name)
+{
+    return item->api->part(item, name);
+}
+
+/* Names are compared without case, and with `-` and `_` as one. */
+static inline struct continuo_bytes
+continuo_header(struct continuo_item *item, const char *name)
+{
+    return item->api->header(item, name);
+}
+
+/* Absent for stateless models. */
+static inline struct continuo_bytes
+continuo_sequence_id(struct continuo_item *item)
+{
+    return item->api->sequence_id(item);
+}
+
+static inline struct continuo_bytes
+continuo_request_id(struct continuo_item *item)
+{
+    return item->api->request_id(item);
+}
+
+/* Is this the first step of the sequence? */
+static inline int
+continuo_is_start(struct continuo_item *item)
+{
+    return item->api->is_start(item);
+}
+
+/* Did the client say that the sequence ends with this step? */
+static inline int
+continuo_is_end(struct continuo_item *item)
+{
+    return item->api->is_end(item);
+}
+
+/* Is the client gone? */
+static inline int
+continuo_is_cancelled(struct continuo_item *item)
+{
+    return item->api->is_cancelled(item);
+}
+
+/* Steps of the sequence that succeeded before this one. */
+static inline uint64_t
+continuo_step(struct continuo_item *item)
+{
+    return item->api->step(item);
+}
+
+/* Until the request's deadline; infinity where there is none. */
+static inline double
+continuo_seconds_left(struct continuo_item *item)
+{
+    return item->api->seconds_left(item);
+}
+
+/* Values of a JSON body by dotted path; "" is the whole body. 0, or -1 when the body is no JSON or
+ * has no such value of that kind. */
+static inline int
+continuo_json_int(struct continuo_item *item, const char *path, int64_t *out)
+{
+    return item->api->json_int(item, path, out);
+}
+
+/* Takes integers too. */
+static inline int
+continuo_json_double(struct continuo_item *item, const char *path, double *out)
+{
+    return item->api->json_double(item, path, out);
+}
+
+static inline struct continuo_bytes
+continuo_json_string(struct continuo_item *item, const char *path)
+{
+    return item->api->json_string(item, path);
+}
+
+/* --- the answer: all return 0, or -1 when the item has failed (over answerMaxBytes, bad value) --- */
+
+/* Answers the item. Once; a second reply fails it. */
+static inline int
+continuo_reply(struct continuo_item *item, const void *bytes, size_t len)
+{
+    return item->api->reply(item, bytes, len);
+}
+
+/* Answers with text as printf makes it. */
+CONTINUO_PRINTF(2, 3)
+static inline int
+continuo_replyf(struct continuo_item *item, const char *fmt, ...)
+{
+    va_list args;
+    int rc;
+
+    va_start(args, fmt);
+    rc = item->api->replyf(item, fmt, args);
+    va_end(args);
+    return rc;
+}
+
+/* A piece of the answer before the reply. */
+static inline int
+continuo_send(struct continuo_item *item, const void *bytes, size_t len)
+{
+    return item->api->send(item, bytes, len);
+}
+
+/* 200 to 599; 200 where it is not set. */
+static inline int
+continuo_set_status(struct continuo_item *item, int status)
+{
+    return item->api->set_status(item, status);
+}
+
+static inline int
+continuo_set_header(struct continuo_item *item, const char *name, const char *value)
+{
+    return item->api->set_header(item, name, value);
+}
+
+static inline int
+continuo_set_content_type(struct continuo_item *item, const char *content_type)
+{
+    return item->api->set_content_type(item, content_type);
+}
+
+/* The sequence ends with this step, whatever the client said. */
+static inline void
+continuo_end_sequence(struct continuo_item *item)
+{
+    item->api->end_sequence(item);
+}
+
+/* Refuses the item with a message: `status` 400 to 599, or 0 for "the handler failed" (503). Its
+ * state stays as it was before the step. */
+CONTINUO_PRINTF(3, 4)
+static inline void
+continuo_fail(struct continuo_item *item, int status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    item->api->fail(item, status, fmt, args);
+    va_end(args);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
