@@ -261,7 +261,8 @@ unpack_all(struct unpacker *u, int fd)
         goto restore_locale;
     }
     archive_read_support_filter_gzip(u->reader);
-    archive_read_support_format_zip(u->reader);
+    /* By its directory only: read as a stream, a zip that was cut off would look whole. */
+    archive_read_support_format_zip_seekable(u->reader);
     archive_read_support_format_tar(u->reader);
     if (archive_read_open_fd(u->reader, fd, BLOCK_BYTES) != ARCHIVE_OK)
         rc = reader_error(u, "cannot read it as a zip or tar.gz");
