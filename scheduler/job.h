@@ -14,14 +14,17 @@
 #include "core/list.h"
 #include "core/loop.h"
 #include "proto/message.h"
+#include "scheduler/job_group.h"
+
+#define CN_GENERATED_ID_BYTES 44 /* "ts-seq-", a UUID, NUL */
 
 struct cn_job;
 struct cn_model_queue;
 struct cn_sequence;
 struct cn_worker_link;
 
-/* One piece of an answer with its own copy of all bytes; one heap block (plus the arena for
- * headers). Owned by whoever holds it; freed with cn_answer_box_free. */
+/* One piece of an answer with its own copy of all bytes, in one heap block. Owned by whoever holds
+ * it; freed with cn_answer_box_free. */
 struct cn_answer_box {
     struct cn_msg msg; /* scheduler's: carries it to the job's loop */
     struct cn_job *job;
@@ -45,18 +48,32 @@ struct cn_job {
     struct cn_row row;    /* job_id is set by submit */
     uint64_t deadline_ms; /* cn_now_ms(); CN_NEVER: none. Past it a waiting job is answered 500/504 */
 
-    /* The scheduler's from here. */
+    /* The scheduler's from here; submit sets them all. What both loops need is written before the
+     * job changes hands. */
+    struct cn_model_queue *queue;
+    struct cn_loop *queue_loop;
     struct cn_msg msg;        /* origin -> queue's loop */
     struct cn_msg cancel_msg; /* origin -> queue's loop -> origin */
-    struct cn_model_queue *queue;
-    struct cn_list link;      /* group's FIFO, or a worker's in-flight list */
-    struct cn_sequence *sequence;
+
+    /* Of the origin alone. */
+    struct cn_answer_box *final_box; /* came while the cancel message was under way; waits for it */
+    bool cancel_sent, cancel_back;
+
+    /* Of the queue's loop alone. */
+    struct cn_list link;       /* incoming, or its group's FIFO, or a worker's list of rows in flight */
+    struct cn_job_group group; /* of a stateless job, which is a group by itself */
+    struct cn_sequence *sequence; /* NULL: stateless */
     struct cn_worker_link *worker;
-    struct cn_timer timer;
+    struct cn_timer timer; /* deadline_ms while it waits */
     uint64_t arrived_ms, sent_ms;
-    uint32_t deaths;   /* workers that died with it in flight */
-    uint8_t state;     /* scheduler/model_queue.c */
-    bool cancel_sent, cancelled;
+    uint64_t forwarded_bytes; /* of body in pieces that were passed on */
+    uint64_t skip_bytes;      /* so much of the next worker's answer was passed on already */
+    uint32_t deaths;          /* workers that died with it in flight */
+    uint32_t alone_deaths;    /* those that had nothing else in flight */
+    uint8_t state;            /* scheduler/model_queue_priv.h */
+    bool cancelled;           /* while in flight: the worker was told */
+    bool piece_lost;          /* no memory for a piece: the final answer must say so */
+    char generated_id[CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made it */
 };
 
 #endif

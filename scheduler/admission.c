@@ -1,0 +1,298 @@
+/* scheduler/admission.c - which jobs may wait, and how they stop waiting other than by being sent.
+ *
+ * On the model queue's loop, at the end of a turn or from a timer.
+ */
+#include <stdio.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/metrics.h"
+#include "core/panic.h"
+#include "core/random.h"
+#include "scheduler/model_queue_priv.h"
+
+#define ROW_TEXT_MAX UINT16_MAX           /* what a frame can carry in a str16 */
+#define ROW_BYTES_MAX (UINT64_C(2) << 30) /* well below what a frame can carry */
+
+static void
+refuse(struct cn_model_queue *queue, struct cn_job *job, int code, const char *message)
+{
+    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS_REFUSED, 1);
+    cn_queue_fail(queue, job, code, "%s", message);
+}
+
+static int
+check_queue(const struct cn_model_queue *queue, struct cn_error *err)
+{
+    if (queue->closed)
+        return cn_fail(err, queue->close_code, "%s", queue->close_reason);
+    if (!cn_queue_has_hope(queue))
+        return cn_fail(err, CN_E_NO_WORKER, "model %s has no worker: %s", queue->name,
+                       cn_queue_no_worker_reason(queue));
+    if (queue->stats.waiting_jobs >= queue->config.job_queue_size)
+        return cn_fail(err, CN_E_QUEUE_FULL,
+                       "model %s has %llu jobs waiting (jobQueueSize %u); try again later",
+                       queue->name, (unsigned long long)queue->stats.waiting_jobs,
+                       queue->config.job_queue_size);
+    return 0;
+}
+
+/* Could a frame carry it? */
+static int
+check_row(const struct cn_row *row, struct cn_error *err)
+{
+    uint64_t bytes = 0;
+    uint32_t i;
+
+    if (row->request_id.len > ROW_TEXT_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "request id of %zu bytes, the limit is %u",
+                       row->request_id.len, ROW_TEXT_MAX);
+    for (i = 0; i < row->n_headers; i++) {
+        if (row->headers[i].name.len > ROW_TEXT_MAX)
+            return cn_fail(err, CN_E_BAD_REQUEST, "header name of %zu bytes, the limit is %u",
+                           row->headers[i].name.len, ROW_TEXT_MAX);
+        bytes += row->headers[i].name.len + row->headers[i].value.len;
+    }
+    for (i = 0; i < row->n_parts; i++) {
+        if (row->parts[i].name.len > ROW_TEXT_MAX || row->parts[i].content_type.len > ROW_TEXT_MAX)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "name or content type of part %u is over %u bytes", i + 1, ROW_TEXT_MAX);
+        bytes += row->parts[i].data.len;
+    }
+    if (bytes > ROW_BYTES_MAX)
+        return cn_fail(err, CN_E_TOO_LARGE, "request of %llu bytes, the limit is %llu",
+                       (unsigned long long)bytes, (unsigned long long)ROW_BYTES_MAX);
+    return 0;
+}
+
+/* A request without an id opens a sequence, if the model lets it. */
+static int
+check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
+{
+    struct cn_row *row = &job->row;
+    char uuid[37];
+    int n;
+
+    row->flags |= CN_ROW_STATEFUL;
+    if (row->sequence_id.len > CN_SEQUENCE_ID_MAX) {
+        size_t len = row->sequence_id.len;
+
+        row->sequence_id.len = 0; /* nobody needs so much of it back */
+        return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes, the limit is %u", len,
+                       CN_SEQUENCE_ID_MAX);
+    }
+    if (row->sequence_id.len > 0)
+        return 0;
+    if (!queue->config.sequence_implicit_start)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "model %s needs a sequence id in each request "
+                       "(sequence.implicitStart is false)",
+                       queue->name);
+    cn_random_uuid(uuid);
+    n = snprintf(job->generated_id, sizeof(job->generated_id), "ts-seq-%s", uuid);
+    row->sequence_id = (struct cn_str){job->generated_id, (size_t)n};
+    row->flags |= CN_ROW_START | CN_ROW_GENERATED_ID;
+    return 0;
+}
+
+static int
+check_slot(const struct cn_model_queue *queue, struct cn_error *err)
+{
+    if (queue->stats.live_sequences < queue->config.max_num_sequence)
+        return 0;
+    return cn_fail(err, CN_E_TOO_MANY_SEQUENCES,
+                   "model %s has %llu sequences open (maxNumSequence %u); end one, or try again "
+                   "later",
+                   queue->name, (unsigned long long)queue->stats.live_sequences,
+                   queue->config.max_num_sequence);
+}
+
+/* Finds or opens the job's sequence and puts it into its group. */
+static int
+join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
+{
+    struct cn_sequence *sequence = cn_table_find(queue->sequences, job->row.sequence_id);
+    int rc;
+
+    if (!sequence || !sequence->counted) {
+        rc = check_slot(queue, err);
+        if (rc < 0)
+            return rc;
+    }
+    if (!sequence)
+        sequence = cn_sequence_open(queue, job->row.sequence_id);
+    cn_sequence_take_slot(sequence);
+    if (!cn_job_group_push(&sequence->group, job, queue->config.max_sequence_job_queue_size))
+        return cn_fail(err, CN_E_QUEUE_FULL,
+                       "sequence %.*s has %u jobs waiting (maxSequenceJobQueueSize %u); send the "
+                       "next step after an answer",
+                       CN_STR_ARG(job->row.sequence_id), sequence->group.waiting,
+                       queue->config.max_sequence_job_queue_size);
+    job->sequence = sequence;
+    return 0;
+}
+
+void
+cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
+{
+    struct cn_error err;
+
+    queue->stats.jobs++;
+    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS, 1);
+    job->row.job_id = queue->next_job_id++;
+    job->arrived_ms = cn_loop_now_ms(queue->loop);
+    cn_job_group_init(&job->group);
+    err.code = 0;
+    if (queue->stateful && check_sequence_id(queue, job, &err) < 0) {
+        refuse(queue, job, err.code, err.message);
+        return;
+    }
+    if (!queue->stateful)
+        job->row.flags &= ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END);
+    if (check_queue(queue, &err) < 0 || check_row(&job->row, &err) < 0 ||
+        (queue->stateful && join_sequence(queue, job, &err) < 0)) {
+        refuse(queue, job, err.code, err.message);
+        return;
+    }
+    if (!queue->stateful)
+        cn_job_group_push(&job->group, job, 1);
+    cn_queue_job_waits(queue, job);
+}
+
+/* The worker that should have come is not there, or all are too busy. */
+static void
+deadline_passed(struct cn_timer *timer)
+{
+    struct cn_job *job = cn_container_of(timer, struct cn_job, timer);
+    struct cn_model_queue *queue = job->queue;
+    struct cn_sequence *sequence = job->sequence;
+    unsigned long long waited = cn_loop_now_ms(queue->loop) - job->arrived_ms;
+
+    if (job->state != CN_JOB_WAITING)
+        return; /* in flight: the worker's time counts */
+    cn_queue_take_waiting(queue, job);
+    if (queue->n_links > 0)
+        cn_queue_fail(queue, job, CN_E_HANDLER_DEADLINE,
+                      "waited %llu ms for a worker; the model is overloaded", waited);
+    else if (queue->expected > 0)
+        cn_queue_fail(queue, job, CN_E_MODEL_LOADING,
+                      "waited %llu ms for a worker of model %s, which is still loading", waited,
+                      queue->name);
+    else
+        cn_queue_fail(queue, job, CN_E_NO_WORKER, "model %s has no worker: %s", queue->name,
+                      cn_queue_no_worker_reason(queue));
+    cn_queue_group_left(sequence);
+}
+
+void
+cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job)
+{
+    job->state = CN_JOB_WAITING;
+    queue->stats.waiting_jobs++;
+    job->timer.fn = deadline_passed;
+    if (job->deadline_ms != CN_NEVER && !cn_timer_armed(&job->timer))
+        cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, job->deadline_ms);
+    cn_aggregator_place(queue, cn_queue_group_of(job));
+}
+
+static void
+tell_worker(struct cn_job *job)
+{
+    if (job->cancelled)
+        return;
+    job->cancelled = true;
+    cn_frame_put_cancel(&job->worker->out, &job->row.job_id, 1);
+    cn_worker_link_flush_later(job->worker);
+}
+
+void
+cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    switch ((enum cn_job_state)job->state) {
+    case CN_JOB_INCOMING:
+        cn_list_remove(&job->link);
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client went away");
+        break;
+    case CN_JOB_WAITING:
+        cn_queue_take_waiting(queue, job);
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client went away");
+        cn_queue_group_left(sequence);
+        break;
+    case CN_JOB_IN_FLIGHT:
+        tell_worker(job);
+        break;
+    case CN_JOB_DONE:
+        break;
+    }
+}
+
+/* Moves the group's waiting jobs to `out`. */
+static void
+empty_group(struct cn_model_queue *queue, struct cn_job_group *group, struct cn_list *out)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &group->jobs) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        cn_queue_take_waiting(queue, job);
+        cn_list_push_back(out, &job->link);
+    }
+}
+
+static void
+empty_groups(struct cn_model_queue *queue, struct cn_list *groups, struct cn_list *out)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, groups)
+        empty_group(queue, cn_container_of(node, struct cn_job_group, ready), out);
+}
+
+/* A group whose jobs wait is in a ready list, or closing, or has a job in flight: no need to look at
+ * a million sequences. */
+static void
+gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
+{
+    struct cn_list *node, *job;
+
+    empty_groups(queue, &queue->aggregator.suspects, out);
+    empty_groups(queue, &queue->aggregator.shared, out);
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        empty_groups(queue, &link->ready, out);
+        empty_groups(queue, &link->to_close, out);
+        empty_groups(queue, &link->closing, out);
+        cn_list_for_each(job, &link->in_flight)
+            empty_group(queue, cn_queue_group_of(cn_container_of(job, struct cn_job, link)), out);
+    }
+}
+
+void
+cn_queue_drop_waiting(struct cn_model_queue *queue)
+{
+    struct cn_list jobs, *node;
+
+    if (queue->stats.waiting_jobs == 0)
+        return;
+    cn_list_init(&jobs);
+    gather_waiting(queue, &jobs);
+    cn_assert(queue->stats.waiting_jobs == 0);
+    while ((node = cn_list_pop_front(&jobs))) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+        struct cn_sequence *sequence = job->sequence;
+        bool last = cn_list_empty(&jobs) ||
+                    cn_container_of(jobs.next, struct cn_job, link)->sequence != sequence;
+
+        if (queue->closed)
+            cn_queue_fail(queue, job, queue->close_code, "%s", queue->close_reason);
+        else
+            cn_queue_fail(queue, job, CN_E_NO_WORKER, "model %s has no worker: %s", queue->name,
+                          cn_queue_no_worker_reason(queue));
+        if (last) /* a sequence's jobs stand together, and it may be freed here */
+            cn_queue_group_left(sequence);
+    }
+}

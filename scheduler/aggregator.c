@@ -1,0 +1,335 @@
+/* scheduler/aggregator.c - ready lists, credit and batches. On the model queue's loop.
+ *
+ * Rows leave as soon as a worker has credit (2 x batchSize rows outstanding);
+ * the worker forms its batch from what has arrived when its handler is free. A
+ * sequence has one job in flight, so a batch has one row of it by construction.
+ */
+#include "scheduler/aggregator.h"
+
+#include "core/clock.h"
+#include "core/metrics.h"
+#include "core/panic.h"
+#include "scheduler/model_queue_priv.h"
+
+#define FRAME_BYTES (16u * 1024 * 1024) /* a frame over this is ended, whatever its rows */
+
+static void
+delay_ended(struct cn_timer *timer)
+{
+    struct cn_aggregator *aggregator = cn_container_of(timer, struct cn_aggregator, delay);
+
+    cn_queue_wake(cn_container_of(aggregator, struct cn_model_queue, aggregator));
+}
+
+void
+cn_aggregator_init(struct cn_model_queue *queue)
+{
+    cn_list_init(&queue->aggregator.shared);
+    cn_list_init(&queue->aggregator.suspects);
+    queue->aggregator.n_shared = 0;
+    cn_timer_init(&queue->aggregator.delay, delay_ended);
+}
+
+static struct cn_sequence *
+sequence_of(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    return queue->stateful ? cn_container_of(group, struct cn_sequence, group) : NULL;
+}
+
+static struct cn_worker_link *
+home_of(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    struct cn_sequence *sequence = sequence_of(queue, group);
+
+    return sequence ? cn_sequence_home(sequence) : NULL;
+}
+
+void
+cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    if (group->place == CN_PLACE_SHARED)
+        queue->aggregator.n_shared--;
+    else if (group->place == CN_PLACE_HOME)
+        home_of(queue, group)->n_ready--;
+    cn_list_remove(&group->ready);
+    group->place = CN_PLACE_NONE;
+}
+
+static enum cn_group_place
+place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    const struct cn_job *next = cn_job_group_next(group);
+
+    if (!next)
+        return CN_PLACE_NONE;
+    if (next->deaths > 0)
+        return CN_PLACE_SUSPECT;
+    return home_of(queue, group) ? CN_PLACE_HOME : CN_PLACE_SHARED;
+}
+
+void
+cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    enum cn_group_place place = place_for(queue, group);
+    struct cn_worker_link *home;
+
+    if (group->place == place || group->place == CN_PLACE_CLOSING)
+        return;
+    cn_aggregator_unplace(queue, group);
+    group->place = (uint8_t)place;
+    if (place == CN_PLACE_SUSPECT) {
+        cn_list_push_back(&queue->aggregator.suspects, &group->ready);
+    } else if (place == CN_PLACE_SHARED) {
+        cn_list_push_back(&queue->aggregator.shared, &group->ready);
+        queue->aggregator.n_shared++;
+    } else if (place == CN_PLACE_HOME) {
+        home = home_of(queue, group);
+        cn_list_push_back(&home->ready, &group->ready);
+        home->n_ready++;
+    }
+}
+
+void
+cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &link->ready)
+        cn_container_of(node, struct cn_job_group, ready)->place = CN_PLACE_SHARED;
+    cn_list_splice_back(&queue->aggregator.shared, &link->ready);
+    queue->aggregator.n_shared += link->n_ready;
+    link->n_ready = 0;
+}
+
+static struct cn_job_group *
+front(struct cn_list *list)
+{
+    return cn_list_empty(list) ? NULL : cn_container_of(list->next, struct cn_job_group, ready);
+}
+
+static uint32_t
+credit(const struct cn_model_queue *queue, const struct cn_worker_link *link)
+{
+    uint32_t limit = 2 * queue->config.batch_size;
+
+    if (link->retiring || link->alone || !cn_worker_link_usable(link))
+        return 0;
+    return link->n_in_flight < limit ? limit - link->n_in_flight : 0;
+}
+
+static void
+end_frame(struct cn_worker_link *link)
+{
+    if (link->frame_rows == 0)
+        return;
+    cn_frame_end_batch(&link->out, link->frame_begun, link->frame_rows);
+    link->frame_rows = 0;
+}
+
+/* As the worker sees it at this moment. */
+static void
+put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct cn_job *job)
+{
+    const struct cn_sequence *sequence = job->sequence;
+    struct cn_row row = job->row;
+    uint64_t now = cn_loop_now_ms(queue->loop), left;
+
+    if (sequence) {
+        row.generation = sequence->generation;
+        if (sequence->reload)
+            row.flags |= CN_ROW_RELOAD;
+        if (queue->config.sequence_strict && !(row.flags & CN_ROW_START))
+            row.flags |= CN_ROW_MUST_EXIST;
+    } else {
+        row.generation = 0;
+        row.sequence_id = (struct cn_str){NULL, 0};
+    }
+    row.deadline_ms = 0;
+    if (job->deadline_ms != CN_NEVER) {
+        left = job->deadline_ms > now ? job->deadline_ms - now : 1;
+        row.deadline_ms = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
+    }
+    if (link->frame_rows == 0)
+        link->frame_begun = cn_frame_begin_batch(&link->out);
+    cn_frame_put_row(&link->out, &row);
+    link->frame_rows++;
+    if (link->frame_rows >= queue->config.batch_size ||
+        link->out.len - link->frame_begun >= FRAME_BYTES)
+        end_frame(link);
+}
+
+static void
+send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+{
+    struct cn_sequence *sequence = sequence_of(queue, group);
+    struct cn_job *job;
+
+    cn_aggregator_unplace(queue, group);
+    job = cn_job_group_take(group);
+    if (sequence && cn_sequence_home(sequence) != link)
+        cn_sequence_set_home(sequence, link);
+    if (job->row.flags & CN_ROW_REDELIVERED) {
+        queue->stats.redispatched++;
+        cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS_REDISPATCHED, 1);
+    }
+    put_row(queue, link, job);
+
+    job->state = CN_JOB_IN_FLIGHT;
+    job->worker = link;
+    job->sent_ms = cn_loop_now_ms(queue->loop);
+    if (link->n_in_flight == 0 && link->n_closing == 0)
+        link->progress_ms = job->sent_ms;
+    cn_list_push_back(&link->in_flight, &job->link);
+    link->n_in_flight++;
+    link->rows++;
+    link->taken++;
+    queue->stats.waiting_jobs--;
+    queue->stats.in_flight_jobs++;
+}
+
+/* Whoever was near when a worker died goes alone, so that one more death shows who did it. While a
+ * suspect waits no worker gets anything else: each of them becomes free for one. */
+static bool
+send_suspects(struct cn_model_queue *queue)
+{
+    struct cn_list *suspects = &queue->aggregator.suspects, *node;
+
+    if (cn_list_empty(suspects))
+        return false;
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (cn_list_empty(suspects))
+            break;
+        if (link->n_in_flight > 0 || credit(queue, link) == 0)
+            continue;
+        send_next(queue, link, front(suspects));
+        link->alone = true;
+        end_frame(link);
+    }
+    return !cn_list_empty(suspects);
+}
+
+/* An idle worker waits for a full batch if the model asks for that. Returns when it ends. */
+static uint64_t
+held_until(const struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    uint32_t ready = link->n_ready + queue->aggregator.n_shared;
+    struct cn_job_group *home = front(&link->ready);
+    struct cn_job_group *shared = front((struct cn_list *)&queue->aggregator.shared);
+    uint64_t oldest = CN_NEVER;
+
+    if (queue->config.max_batch_delay_ms == 0 || link->n_in_flight > 0 || ready == 0 ||
+        ready >= queue->config.batch_size)
+        return 0;
+    if (home)
+        oldest = cn_job_group_next(home)->arrived_ms;
+    if (shared && cn_job_group_next(shared)->arrived_ms < oldest)
+        oldest = cn_job_group_next(shared)->arrived_ms;
+    return oldest + queue->config.max_batch_delay_ms;
+}
+
+/* Marks the links that wait; true if one does. */
+static bool
+hold_links(struct cn_model_queue *queue)
+{
+    uint64_t now = cn_loop_now_ms(queue->loop), wake = CN_NEVER, until;
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        link->taken = 0;
+        link->was_idle = link->n_in_flight == 0;
+        until = credit(queue, link) > 0 ? held_until(queue, link) : 0;
+        link->held = until > now;
+        if (link->held && until < wake)
+            wake = until;
+    }
+    if (wake != CN_NEVER || cn_timer_armed(&queue->aggregator.delay))
+        cn_timer_set(cn_loop_wheel(queue->loop), &queue->aggregator.delay, wake);
+    return wake != CN_NEVER;
+}
+
+/* Is `a` the better place for a group without a home? The one with fewest live sequences, so that
+ * warm states spread evenly; of equals the one with least to do. */
+static bool
+better(const struct cn_worker_link *a, const struct cn_worker_link *b)
+{
+    if (a->live_sequences != b->live_sequences)
+        return a->live_sequences < b->live_sequences;
+    return a->n_in_flight < b->n_in_flight;
+}
+
+/* The worker for a shared group; NULL: none can take it now. */
+static struct cn_worker_link *
+choose(struct cn_model_queue *queue, bool any_held)
+{
+    bool fill = !queue->stateful && queue->config.max_batch_delay_ms > 0;
+    struct cn_worker_link *best = NULL;
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (credit(queue, link) == 0 || link->held || (any_held && !link->was_idle))
+            continue;
+        if (fill && link->taken > 0 && link->taken < queue->config.batch_size)
+            return link; /* it waited for a full batch, so let it be full */
+        if (!best || better(link, best))
+            best = link;
+    }
+    /* Of equals the first in the list is taken: those that were not asked for long stand there. */
+    if (best) {
+        cn_list_remove(&best->attached);
+        cn_list_push_back(&queue->links, &best->attached);
+    }
+    return best;
+}
+
+/* Groups without a home, each against the ones at home where it would go: the older first. */
+static void
+send_shared(struct cn_model_queue *queue, bool any_held)
+{
+    struct cn_job_group *group, *home;
+
+    while ((group = front(&queue->aggregator.shared))) {
+        struct cn_worker_link *link = choose(queue, any_held);
+
+        if (!link)
+            return;
+        home = front(&link->ready);
+        if (home && cn_job_group_next(home)->row.job_id < cn_job_group_next(group)->row.job_id)
+            group = home;
+        send_next(queue, link, group);
+    }
+}
+
+static void
+send_ready(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    struct cn_job_group *group;
+
+    while (!link->held && (group = front(&link->ready)) && credit(queue, link) > 0)
+        send_next(queue, link, group);
+}
+
+void
+cn_aggregator_dispatch(struct cn_model_queue *queue)
+{
+    uint64_t timeout_ms = queue->config.response_timeout_s * UINT64_C(1000);
+    struct cn_list *node;
+
+    if (!send_suspects(queue))
+        send_shared(queue, hold_links(queue));
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (cn_list_empty(&queue->aggregator.suspects))
+            send_ready(queue, link);
+        end_frame(link);
+        if (link->n_in_flight > 0)
+            cn_timer_set(cn_loop_wheel(queue->loop), &link->overdue,
+                         link->progress_ms + timeout_ms);
+    }
+}

@@ -1,0 +1,412 @@
+/* scheduler/model_queue.c - jobs in, jobs out, opening and closing of a model version's queue.
+ *
+ * submit and cancel run on a job's origin; all else on the queue's loop, most of
+ * it at the end of a turn: what comes in a turn is admitted and dispatched once.
+ */
+#include "scheduler/model_queue.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/panic.h"
+#include "core/random.h"
+#include "scheduler/model_queue_priv.h"
+
+#define DRAIN_WINDOW_MS 1000
+#define RETRY_AFTER_MAX_S 300
+
+static void turn_end(struct cn_deferred *deferred);
+
+static struct cn_str
+sequence_key(const void *item)
+{
+    return cn_sequence_id(item);
+}
+
+struct cn_model_queue *
+cn_model_queue_create(struct cn_loop *loop, const char *name, const char *version,
+                      const struct cn_model_config *config)
+{
+    struct cn_model_queue *queue = cn_alloc(sizeof(*queue));
+
+    queue->loop = loop;
+    queue->name = cn_strdup(name);
+    queue->version = cn_strdup(version);
+    queue->config = *config;
+    queue->stateful = config->sequence_batching;
+    queue->turn_end.fn = turn_end;
+    cn_list_init(&queue->turn_end.link);
+    cn_list_init(&queue->incoming);
+    cn_list_init(&queue->links);
+    cn_aggregator_init(queue);
+    if (queue->stateful)
+        queue->sequences = cn_table_create(sequence_key);
+    /* Above all ids of an earlier server: none answers 256 jobs in each microsecond of its life. */
+    queue->next_job_id = (cn_wall_ms() * 1000 + cn_random_u64() % 1000) << 8;
+    queue->drain.begun_ms = cn_loop_now_ms(loop);
+    return queue;
+}
+
+static void
+free_sequences(struct cn_model_queue *queue)
+{
+    struct cn_sequence *sequence;
+    size_t cursor = 0;
+
+    while ((sequence = cn_table_next(queue->sequences, &cursor)))
+        cn_sequence_forget(sequence);
+    cn_table_destroy(queue->sequences);
+}
+
+static void
+free_queue(struct cn_model_queue *queue)
+{
+    if (queue->stateful)
+        free_sequences(queue);
+    cn_list_remove(&queue->turn_end.link);
+    cn_timer_cancel(&queue->aggregator.delay);
+    cn_free(queue->homes);
+    cn_free(queue->no_worker_reason);
+    cn_free(queue->close_reason);
+    cn_free(queue->name);
+    cn_free(queue->version);
+    cn_free(queue);
+}
+
+void
+cn_model_queue_destroy(struct cn_model_queue *queue)
+{
+    if (!queue)
+        return;
+    cn_assert_on_loop(queue->loop);
+    cn_assert(!queue->destroyed && queue->jobs_now == 0 && cn_list_empty(&queue->links));
+    if (queue->in_turn_end)
+        queue->destroyed = true;
+    else
+        free_queue(queue);
+}
+
+struct cn_loop *
+cn_model_queue_loop(const struct cn_model_queue *queue)
+{
+    return queue->loop;
+}
+
+const struct cn_model_config *
+cn_model_queue_config(const struct cn_model_queue *queue)
+{
+    return &queue->config;
+}
+
+const char *
+cn_model_queue_name(const struct cn_model_queue *queue)
+{
+    return queue->name;
+}
+
+const char *
+cn_model_queue_version(const struct cn_model_queue *queue)
+{
+    return queue->version;
+}
+
+void
+cn_queue_wake(struct cn_model_queue *queue)
+{
+    cn_loop_defer(queue->loop, &queue->turn_end);
+}
+
+struct cn_job_group *
+cn_queue_group_of(struct cn_job *job)
+{
+    return job->sequence ? &job->sequence->group : &job->group;
+}
+
+bool
+cn_queue_has_hope(const struct cn_model_queue *queue)
+{
+    return queue->n_links > 0 || queue->expected > 0;
+}
+
+const char *
+cn_queue_no_worker_reason(const struct cn_model_queue *queue)
+{
+    return queue->no_worker_reason ? queue->no_worker_reason : "none is expected";
+}
+
+/* Jobs in */
+
+/* On the queue's loop. */
+static void
+arrive(struct cn_model_queue *queue, struct cn_job *job)
+{
+    queue->jobs_now++;
+    cn_list_push_back(&queue->incoming, &job->link);
+    cn_queue_wake(queue);
+}
+
+static void
+arrive_by_mail(struct cn_msg *msg)
+{
+    struct cn_job *job = cn_container_of(msg, struct cn_job, msg);
+
+    arrive(job->queue, job);
+}
+
+void
+cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
+{
+    cn_assert_on_loop(job->origin);
+    job->queue = queue;
+    job->queue_loop = queue->loop;
+    job->final_box = NULL;
+    job->cancel_sent = job->cancel_back = false;
+    cn_list_init(&job->link);
+    job->sequence = NULL;
+    job->worker = NULL;
+    cn_timer_init(&job->timer, NULL);
+    job->arrived_ms = job->sent_ms = 0;
+    job->forwarded_bytes = job->skip_bytes = 0;
+    job->deaths = job->alone_deaths = 0;
+    job->state = CN_JOB_INCOMING;
+    job->cancelled = job->piece_lost = false;
+    job->cancel_msg.next = NULL;
+    if (job->origin == queue->loop) {
+        arrive(queue, job);
+        return;
+    }
+    job->msg.fn = arrive_by_mail;
+    cn_loop_post(queue->loop, &job->msg);
+}
+
+/* Cancels */
+
+static void
+cancel_came_back(struct cn_msg *msg)
+{
+    cn_answer_box_cancel_back(cn_container_of(msg, struct cn_job, cancel_msg));
+}
+
+/* On the queue's loop, but the queue may be gone if the job is done. The message goes back in any
+ * case: the origin keeps the job until it has it. */
+static void
+cancel_by_mail(struct cn_msg *msg)
+{
+    struct cn_job *job = cn_container_of(msg, struct cn_job, cancel_msg);
+    struct cn_loop *origin = job->origin;
+
+    if (job->state != CN_JOB_DONE)
+        cn_queue_cancel_now(job->queue, job);
+    msg->fn = cancel_came_back;
+    cn_loop_post(origin, msg);
+}
+
+void
+cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job)
+{
+    cn_assert_on_loop(job->origin);
+    if (job->cancel_sent)
+        return;
+    job->cancel_sent = true;
+    if (job->origin == job->queue_loop) {
+        job->cancel_msg.next = queue->cancels;
+        queue->cancels = &job->cancel_msg;
+        cn_queue_wake(queue);
+        return;
+    }
+    job->cancel_msg.fn = cancel_by_mail;
+    cn_loop_post(job->queue_loop, &job->cancel_msg);
+}
+
+/* The job is done before its cancel of this turn was looked at. */
+static void
+forget_cancel(struct cn_model_queue *queue, struct cn_job *job)
+{
+    struct cn_msg **at = &queue->cancels;
+
+    if (job->origin != queue->loop || !job->cancel_sent)
+        return;
+    while (*at && *at != &job->cancel_msg)
+        at = &(*at)->next;
+    if (*at)
+        *at = (*at)->next;
+}
+
+static void
+run_cancels(struct cn_model_queue *queue)
+{
+    struct cn_msg *msg;
+
+    while ((msg = queue->cancels)) {
+        queue->cancels = msg->next;
+        cn_queue_cancel_now(queue, cn_container_of(msg, struct cn_job, cancel_msg));
+    }
+}
+
+/* Jobs out */
+
+static void
+count_answer(struct cn_model_queue *queue)
+{
+    struct cn_drain_rate *drain = &queue->drain;
+    uint64_t now = cn_loop_now_ms(queue->loop), elapsed = now - drain->begun_ms;
+    double per_s;
+
+    drain->answers++;
+    if (elapsed < DRAIN_WINDOW_MS)
+        return;
+    per_s = drain->answers * 1000.0 / (double)elapsed;
+    drain->per_s = drain->per_s > 0 ? (drain->per_s + per_s) / 2 : per_s;
+    drain->answers = 0;
+    drain->begun_ms = now;
+}
+
+uint32_t
+cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs)
+{
+    const struct cn_drain_rate *drain = &queue->drain;
+    uint64_t elapsed = cn_loop_now_ms(queue->loop) - drain->begun_ms;
+    double per_s = drain->per_s, seconds;
+
+    if (per_s <= 0 && elapsed > 0)
+        per_s = drain->answers * 1000.0 / (double)elapsed;
+    if (per_s <= 0)
+        return 1;
+    seconds = (double)jobs / per_s + 1;
+    return seconds < RETRY_AFTER_MAX_S ? (uint32_t)seconds : RETRY_AFTER_MAX_S;
+}
+
+void
+cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
+{
+    cn_timer_cancel(&job->timer);
+    forget_cancel(queue, job);
+    job->state = CN_JOB_DONE;
+    queue->jobs_now--;
+    if (queue->closed)
+        cn_queue_wake(queue);
+    if (box->answer.error_code == 0)
+        count_answer(queue);
+    cn_answer_box_deliver(box);
+}
+
+void
+cn_queue_fail(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
+{
+    int status = cn_error_info(code)->http_status;
+    char message[CN_ERROR_MESSAGE_MAX];
+    uint32_t retry_after_s = 0;
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    if (status == 429 || status == 503)
+        retry_after_s = cn_queue_retry_after(queue, queue->stats.waiting_jobs + 1);
+    cn_queue_finish(queue, job, cn_answer_box_error(job, code, message, retry_after_s));
+}
+
+void
+cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job)
+{
+    struct cn_job_group *group = cn_queue_group_of(job);
+
+    cn_job_group_remove(group, job);
+    queue->stats.waiting_jobs--;
+    if (!job->sequence)
+        cn_aggregator_place(queue, group); /* the group goes with the job */
+}
+
+static void
+admit_incoming(struct cn_model_queue *queue)
+{
+    struct cn_list now, *node;
+
+    /* A callback may submit more; that waits for the next turn. */
+    cn_list_init(&now);
+    cn_list_splice_back(&now, &queue->incoming);
+    while ((node = cn_list_pop_front(&now)))
+        cn_queue_admit(queue, cn_container_of(node, struct cn_job, link));
+}
+
+static void
+flush_links(struct cn_model_queue *queue)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links)
+        cn_worker_link_flush(cn_container_of(node, struct cn_worker_link, attached));
+}
+
+static void
+tell_empty(struct cn_model_queue *queue)
+{
+    if (!queue->closed || queue->empty_told || queue->jobs_now > 0)
+        return;
+    queue->empty_told = true;
+    if (queue->on_empty)
+        queue->on_empty(queue->empty_ctx);
+}
+
+static void
+turn_end(struct cn_deferred *deferred)
+{
+    struct cn_model_queue *queue = cn_container_of(deferred, struct cn_model_queue, turn_end);
+
+    queue->in_turn_end = true;
+    run_cancels(queue);
+    admit_incoming(queue);
+    if ((queue->closed && queue->drop_waiting) || !cn_queue_has_hope(queue))
+        cn_queue_drop_waiting(queue);
+    cn_aggregator_dispatch(queue);
+    cn_queue_send_closes(queue);
+    flush_links(queue);
+    cn_queue_tell_retired(queue);
+    if (!queue->destroyed)
+        tell_empty(queue);
+    queue->in_turn_end = false;
+    if (queue->destroyed)
+        free_queue(queue);
+}
+
+/* Opening and closing */
+
+static void
+replace_text(char **text, const char *with)
+{
+    char *copy = with ? cn_strdup(with) : NULL;
+
+    cn_free(*text);
+    *text = copy;
+}
+
+void
+cn_model_queue_set_expected(struct cn_model_queue *queue, uint32_t expected, const char *reason)
+{
+    cn_assert_on_loop(queue->loop);
+    queue->expected = expected;
+    replace_text(&queue->no_worker_reason, reason);
+    cn_queue_wake(queue);
+}
+
+void
+cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason, bool drop_waiting,
+                     void (*on_empty)(void *ctx), void *ctx)
+{
+    cn_assert_on_loop(queue->loop);
+    queue->closed = true;
+    queue->close_code = code;
+    replace_text(&queue->close_reason, reason ? reason : "the model is being stopped");
+    queue->drop_waiting |= drop_waiting;
+    queue->on_empty = on_empty;
+    queue->empty_ctx = ctx;
+    cn_queue_wake(queue);
+}
+
+void
+cn_model_queue_stats(const struct cn_model_queue *queue, struct cn_model_queue_stats *out)
+{
+    *out = queue->stats;
+}

@@ -1,0 +1,113 @@
+/* scheduler/model_queue_priv.h - the model queue's inside, for the files of this folder. */
+#ifndef CN_SCHEDULER_MODEL_QUEUE_PRIV_H
+#define CN_SCHEDULER_MODEL_QUEUE_PRIV_H
+
+#include "core/table.h"
+#include "scheduler/aggregator.h"
+#include "scheduler/answer_box_priv.h"
+#include "scheduler/model_queue.h"
+#include "scheduler/sequence.h"
+#include "scheduler/worker_link_priv.h"
+
+#define CN_MAX_LINKS 65536 /* what a sequence's home_slot can name */
+
+enum cn_job_state {
+    CN_JOB_INCOMING, /* on its way to the queue, or in `incoming` */
+    CN_JOB_WAITING,  /* in its group */
+    CN_JOB_IN_FLIGHT,
+    CN_JOB_DONE,
+};
+
+/* A place that an attached worker holds. */
+struct cn_home {
+    struct cn_worker_link *link; /* NULL: free */
+    uint32_t serial;
+};
+
+/* How fast jobs are answered, for Retry-After. */
+struct cn_drain_rate {
+    uint64_t begun_ms; /* of the second that is being counted */
+    uint32_t answers;  /* in it */
+    double per_s;      /* smoothed; 0: nothing known yet */
+};
+
+struct cn_model_queue {
+    struct cn_loop *loop;
+    char *name, *version;
+    struct cn_model_config config;
+    bool stateful;
+
+    struct cn_deferred turn_end;
+    bool in_turn_end;
+    bool destroyed; /* from inside a callback of turn_end: freed when that ends */
+
+    struct cn_list incoming; /* jobs of this turn */
+    struct cn_msg *cancels;  /* jobs by cancel_msg: cancels of this turn from this loop */
+    struct cn_table *sequences; /* by id; open and closing ones */
+    struct cn_aggregator aggregator;
+    uint64_t next_job_id;
+
+    struct cn_list links; /* attached, retiring ones included */
+    uint32_t n_links;     /* attached and not retiring */
+    struct cn_home *homes;
+    uint32_t n_homes, last_serial;
+
+    uint32_t expected;
+    char *no_worker_reason;
+
+    bool closed, drop_waiting, empty_told;
+    int close_code;
+    char *close_reason;
+    void (*on_empty)(void *ctx);
+    void *empty_ctx;
+
+    uint64_t jobs_now; /* arrived and not finally answered */
+    struct cn_drain_rate drain;
+    struct cn_model_queue_stats stats; /* counters and gauges, kept as they change */
+};
+
+/* model_queue.c */
+
+/* Has turn_end run at the end of this turn. */
+void cn_queue_wake(struct cn_model_queue *queue);
+/* The final answer. The job must be out of every list; it is gone when this returns. The callbacks
+ * that this runs can only submit and cancel, and both wait for the end of the turn. */
+void cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box);
+void cn_queue_fail(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* A waiting job leaves its group; the caller then finishes it and calls cn_queue_group_left. */
+void cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job);
+/* A job left the group (of NULL: a stateless one) by another way than being sent. May free the
+ * sequence. */
+static inline void
+cn_queue_group_left(struct cn_sequence *sequence)
+{
+    if (sequence)
+        cn_sequence_update(sequence);
+}
+struct cn_job_group *cn_queue_group_of(struct cn_job *job);
+/* In how many seconds `jobs` jobs may be answered; at least 1. */
+uint32_t cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs);
+/* Is there a worker, or may one come? */
+bool cn_queue_has_hope(const struct cn_model_queue *queue);
+const char *cn_queue_no_worker_reason(const struct cn_model_queue *queue);
+
+/* admission.c */
+void cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job);
+void cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job);
+/* Refuses all that waits: the queue is closed, or no worker can come. */
+void cn_queue_drop_waiting(struct cn_model_queue *queue);
+/* In its group and on its clock; also when it comes back from a dead worker. */
+void cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job);
+
+/* sequence_close.c */
+/* Sends CLOSE frames, as many as may be under way. */
+void cn_queue_send_closes(struct cn_model_queue *queue);
+/* The link goes: what it was to close is another worker's business, or nobody's. */
+void cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *link);
+
+/* workers.c */
+/* Tells the owners of retiring links that nothing is in flight any more. */
+void cn_queue_tell_retired(struct cn_model_queue *queue);
+
+#endif

@@ -1,0 +1,219 @@
+/* scheduler/sequence.c - opening, homes, clocks. On the model queue's loop. */
+#include "scheduler/sequence.h"
+
+#include <string.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "core/metrics.h"
+#include "core/panic.h"
+#include "scheduler/model_queue_priv.h"
+
+static void clock_ended(struct cn_timer *timer);
+
+struct cn_sequence *
+cn_sequence_open(struct cn_model_queue *queue, struct cn_str id)
+{
+    struct cn_sequence *sequence = cn_alloc(offsetof(struct cn_sequence, id) + id.len);
+
+    cn_assert(id.len > 0 && id.len <= CN_SEQUENCE_ID_MAX);
+    cn_timer_init(&sequence->timer, clock_ended);
+    cn_job_group_init(&sequence->group);
+    sequence->queue = queue;
+    sequence->lifetime_ms = CN_NEVER;
+    sequence->reload = true;
+    sequence->id_len = (uint16_t)id.len;
+    memcpy(sequence->id, id.ptr, id.len);
+    cn_table_insert(queue->sequences, sequence);
+    cn_sequence_take_slot(sequence);
+    return sequence;
+}
+
+void
+cn_sequence_forget(struct cn_sequence *sequence)
+{
+    cn_assert(cn_job_group_idle(&sequence->group));
+    cn_timer_cancel(&sequence->timer);
+    cn_aggregator_unplace(sequence->queue, &sequence->group);
+    cn_sequence_leave_home(sequence);
+    cn_sequence_give_slot(sequence);
+    cn_table_remove(sequence->queue->sequences, cn_sequence_id(sequence));
+    cn_free(sequence);
+}
+
+struct cn_str
+cn_sequence_id(const struct cn_sequence *sequence)
+{
+    return (struct cn_str){sequence->id, sequence->id_len};
+}
+
+void
+cn_sequence_take_slot(struct cn_sequence *sequence)
+{
+    if (sequence->counted)
+        return;
+    sequence->counted = true;
+    sequence->queue->stats.live_sequences++;
+    cn_metrics_add(cn_loop_metrics(sequence->queue->loop), CN_M_SEQUENCES_LIVE, 1);
+}
+
+void
+cn_sequence_give_slot(struct cn_sequence *sequence)
+{
+    if (!sequence->counted)
+        return;
+    sequence->counted = false;
+    sequence->queue->stats.live_sequences--;
+    cn_metrics_sub(cn_loop_metrics(sequence->queue->loop), CN_M_SEQUENCES_LIVE, 1);
+}
+
+struct cn_worker_link *
+cn_sequence_home(const struct cn_sequence *sequence)
+{
+    const struct cn_home *home;
+
+    if (sequence->home_serial == 0)
+        return NULL;
+    home = &sequence->queue->homes[sequence->home_slot];
+    return home->serial == sequence->home_serial ? home->link : NULL;
+}
+
+void
+cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link)
+{
+    cn_sequence_leave_home(sequence);
+    sequence->home_serial = link->home_serial;
+    sequence->home_slot = link->home_slot;
+    sequence->reload = true;
+    link->live_sequences++;
+}
+
+void
+cn_sequence_leave_home(struct cn_sequence *sequence)
+{
+    struct cn_worker_link *home = cn_sequence_home(sequence);
+
+    if (home)
+        home->live_sequences--;
+    sequence->home_serial = 0;
+}
+
+/* The generation is over; what comes next with this id is decided by the store. */
+static void
+generation_over(struct cn_sequence *sequence)
+{
+    sequence->generation = 0;
+    sequence->known = false;
+    sequence->reload = true;
+    sequence->lifetime_ms = CN_NEVER;
+    sequence->close_after = 0;
+}
+
+static bool
+says_gone(const struct cn_answer *answer, bool asked_end)
+{
+    return (answer->flags & (CN_ANSWER_ENDED | CN_ANSWER_CLOSED_BEFORE)) ||
+           answer->error_code == CN_E_SEQUENCE_UNKNOWN ||
+           answer->error_code == CN_E_SEQUENCE_EXPIRED ||
+           answer->error_code == CN_E_SEQUENCE_ENDED || (asked_end && answer->error_code == 0);
+}
+
+/* The total clock counts from the opening, which may have been long before this server's start. */
+static void
+start_lifetime(struct cn_sequence *sequence, uint64_t opened_wall_ms)
+{
+    uint64_t limit = sequence->queue->config.sequence_timeout_ms;
+    uint64_t now = cn_loop_now_ms(sequence->queue->loop), wall = cn_wall_ms();
+    uint64_t age = opened_wall_ms && opened_wall_ms < wall ? wall - opened_wall_ms : 0;
+
+    sequence->lifetime_ms = now + (age < limit ? limit - age : 0);
+}
+
+void
+cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, bool asked_end)
+{
+    struct cn_model_queue *queue = sequence->queue;
+
+    if ((answer->flags & CN_ANSWER_OPENED) && answer->error_code == 0) {
+        queue->stats.opened_sequences++;
+        cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_OPENED, 1);
+    }
+    if (says_gone(answer, asked_end)) {
+        generation_over(sequence);
+        return;
+    }
+    if (answer->error_code != 0 && answer->generation == 0)
+        return; /* the step failed: nothing new */
+    if (answer->generation != 0 && answer->generation != sequence->generation) {
+        sequence->generation = answer->generation;
+        sequence->lifetime_ms = CN_NEVER;
+        if (sequence->close_after == CN_CLOSE_LIFETIME)
+            sequence->close_after = 0; /* that was the generation before */
+    }
+    sequence->known = true;
+    if (answer->error_code == 0)
+        sequence->reload = false;
+    if (queue->config.sequence_timeout_ms && sequence->lifetime_ms == CN_NEVER)
+        start_lifetime(sequence, answer->opened_wall_ms);
+}
+
+/* Nothing waits, nothing runs: the clocks go. */
+static void
+rest(struct cn_sequence *sequence)
+{
+    struct cn_model_queue *queue = sequence->queue;
+    uint64_t deadline = sequence->lifetime_ms, idle = queue->config.sequence_max_idle_ms;
+
+    if (!sequence->known) {
+        cn_sequence_forget(sequence);
+        return;
+    }
+    if (idle && cn_loop_now_ms(queue->loop) + idle < deadline)
+        deadline = cn_loop_now_ms(queue->loop) + idle;
+    if (deadline != CN_NEVER || cn_timer_armed(&sequence->timer))
+        cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer, deadline);
+}
+
+void
+cn_sequence_update(struct cn_sequence *sequence)
+{
+    struct cn_job_group *group = &sequence->group;
+
+    if (sequence->closing || group->in_flight)
+        return;
+    if (sequence->close_after == CN_CLOSE_LIFETIME) {
+        cn_sequence_outlived(sequence);
+        return;
+    }
+    cn_aggregator_place(sequence->queue, group);
+    if (!cn_job_group_idle(group))
+        return;
+    if (sequence->close_after)
+        cn_sequence_begin_close(sequence, (enum cn_close_reason)sequence->close_after);
+    else
+        rest(sequence);
+}
+
+/* Lazy: jobs that came since the timer was set did not move it. */
+static void
+clock_ended(struct cn_timer *timer)
+{
+    struct cn_sequence *sequence = cn_container_of(timer, struct cn_sequence, timer);
+    struct cn_model_queue *queue = sequence->queue;
+
+    if (cn_loop_now_ms(queue->loop) >= sequence->lifetime_ms) {
+        cn_sequence_outlived(sequence);
+        return;
+    }
+    if (!cn_job_group_idle(&sequence->group)) {
+        cn_timer_set(cn_loop_wheel(queue->loop), timer, sequence->lifetime_ms);
+        return;
+    }
+    if (queue->config.state_ttl_ms) {
+        cn_sequence_forget(sequence); /* the slot is given back, the state stays for a while */
+        return;
+    }
+    queue->stats.expired_sequences++;
+    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_EXPIRED, 1);
+    cn_sequence_begin_close(sequence, CN_CLOSE_IDLE);
+}

@@ -1,0 +1,215 @@
+/* scheduler/sequence_close.c - from the decision to close a sequence to the worker's word that it
+ * is gone. On the model queue's loop.
+ *
+ * A closed sequence waits in its link's `to_close`, then in `closing`: CLOSED
+ * frames come in the order of the CLOSE frames and say how many.
+ */
+#include "core/clock.h"
+#include "core/metrics.h"
+#include "core/panic.h"
+#include "scheduler/model_queue_priv.h"
+
+#define CLOSES_A_FRAME 256
+#define CLOSES_UNDER_WAY 4096 /* of a link: bounds its buffer when a million are closed at once */
+
+static struct cn_sequence *
+sequence_at(struct cn_list *node)
+{
+    return cn_container_of(node, struct cn_sequence, group.ready);
+}
+
+/* Deletion is over, or there is nobody to do it: jobs that came meanwhile meet what the store says. */
+static void
+closed(struct cn_sequence *sequence)
+{
+    struct cn_job_group *group = &sequence->group;
+
+    cn_list_remove(&group->ready);
+    group->place = CN_PLACE_NONE;
+    sequence->closing = 0;
+    sequence->close_after = 0;
+    sequence->generation = 0;
+    sequence->known = false;
+    sequence->reload = true;
+    sequence->lifetime_ms = CN_NEVER;
+    if (!cn_job_group_idle(group))
+        cn_sequence_take_slot(sequence);
+    cn_sequence_update(sequence);
+}
+
+/* Any worker can delete it; one that stays is better than one that retires. */
+static struct cn_worker_link *
+choose_closer(const struct cn_sequence *sequence)
+{
+    struct cn_worker_link *link = cn_sequence_home(sequence), *retiring = NULL;
+    struct cn_list *node;
+
+    if (link && cn_worker_link_usable(link))
+        return link;
+    cn_list_for_each(node, &sequence->queue->links) {
+        link = cn_container_of(node, struct cn_worker_link, attached);
+        if (!cn_worker_link_usable(link))
+            continue;
+        if (!link->retiring)
+            return link;
+        retiring = link;
+    }
+    return retiring;
+}
+
+static void
+hand_over(struct cn_sequence *sequence, struct cn_worker_link *link)
+{
+    cn_list_push_back(&link->to_close, &sequence->group.ready);
+    sequence->group.place = CN_PLACE_CLOSING;
+    cn_queue_wake(sequence->queue);
+}
+
+void
+cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reason)
+{
+    struct cn_worker_link *link = choose_closer(sequence);
+
+    cn_assert(!sequence->closing && !sequence->group.in_flight);
+    cn_timer_cancel(&sequence->timer);
+    cn_aggregator_unplace(sequence->queue, &sequence->group);
+    cn_sequence_leave_home(sequence);
+    if (cn_job_group_idle(&sequence->group))
+        cn_sequence_give_slot(sequence);
+    sequence->closing = (uint8_t)reason;
+    if (link)
+        hand_over(sequence, link);
+    else
+        closed(sequence);
+}
+
+void
+cn_sequence_refuse_waiting(struct cn_sequence *sequence)
+{
+    struct cn_model_queue *queue = sequence->queue;
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &sequence->group.jobs) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        if (job->row.flags & CN_ROW_START)
+            break; /* that one and those behind it are a new generation's */
+        cn_queue_take_waiting(queue, job);
+        cn_queue_fail(queue, job, CN_E_SEQUENCE_EXPIRED,
+                      "sequence %.*s is closed: it was open for %llu ms (sequenceTimeoutMSec); "
+                      "start a new one",
+                      CN_STR_ARG(cn_sequence_id(sequence)),
+                      (unsigned long long)queue->config.sequence_timeout_ms);
+    }
+}
+
+void
+cn_sequence_outlived(struct cn_sequence *sequence)
+{
+    struct cn_model_queue *queue = sequence->queue;
+    struct cn_job *next = cn_job_group_next(&sequence->group);
+
+    sequence->close_after = CN_CLOSE_LIFETIME;
+    if (sequence->closing || sequence->group.in_flight)
+        return;
+    if (next && (next->row.flags & CN_ROW_REDELIVERED)) {
+        cn_aggregator_place(queue, &sequence->group);
+        return; /* may have been done in time: as good as in flight */
+    }
+    queue->stats.expired_sequences++;
+    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_EXPIRED, 1);
+    cn_sequence_refuse_waiting(sequence);
+    cn_sequence_begin_close(sequence, CN_CLOSE_LIFETIME);
+}
+
+static void
+send_closes(struct cn_worker_link *link)
+{
+    struct cn_close closes[CLOSES_A_FRAME];
+
+    while (!cn_list_empty(&link->to_close) && link->n_closing < CLOSES_UNDER_WAY) {
+        uint32_t n = 0;
+
+        if (link->n_in_flight == 0 && link->n_closing == 0) /* see overdue() in workers.c */
+            link->progress_ms = cn_loop_now_ms(link->loop);
+        while (n < CLOSES_A_FRAME && !cn_list_empty(&link->to_close)) {
+            struct cn_list *node = cn_list_pop_front(&link->to_close);
+            struct cn_sequence *sequence = sequence_at(node);
+
+            cn_list_push_back(&link->closing, node);
+            closes[n++] = (struct cn_close){cn_sequence_id(sequence), sequence->generation,
+                                            (enum cn_close_reason)sequence->closing};
+        }
+        cn_frame_put_close(&link->out, closes, n);
+        link->n_closing += n;
+        cn_timer_set(cn_loop_wheel(link->loop), &link->overdue,
+                     link->progress_ms + link->queue->config.response_timeout_s * UINT64_C(1000));
+    }
+}
+
+void
+cn_queue_send_closes(struct cn_model_queue *queue)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (!cn_list_empty(&link->to_close) && cn_worker_link_usable(link))
+            send_closes(link);
+    }
+}
+
+int
+cn_queue_on_closed(struct cn_worker_link *link, uint32_t count, struct cn_error *err)
+{
+    if (count > link->n_closing)
+        return cn_fail(err, CN_E_PROTOCOL, "CLOSED for %u sequences, %u were to be closed", count,
+                       link->n_closing);
+    link->progress_ms = cn_loop_now_ms(link->loop);
+    link->n_closing -= count;
+    for (; count > 0; count--)
+        closed(sequence_at(link->closing.next));
+    cn_queue_wake(link->queue);
+    return 0;
+}
+
+void
+cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    struct cn_list *node, lost;
+
+    /* The link is out of queue->links. Closing what is closed already does no harm. */
+    (void)queue;
+    cn_list_init(&lost);
+    cn_list_splice_back(&lost, &link->closing);
+    cn_list_splice_back(&lost, &link->to_close);
+    link->n_closing = 0;
+    while ((node = cn_list_pop_front(&lost))) {
+        struct cn_sequence *sequence = sequence_at(node);
+        struct cn_worker_link *other = choose_closer(sequence);
+
+        if (other)
+            hand_over(sequence, other);
+        else
+            closed(sequence);
+    }
+}
+
+void
+cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reason reason)
+{
+    struct cn_sequence *sequence;
+    size_t cursor = 0;
+
+    cn_assert_on_loop(queue->loop);
+    if (!queue->stateful)
+        return;
+    while ((sequence = cn_table_next(queue->sequences, &cursor))) {
+        if (sequence->closing)
+            continue;
+        sequence->close_after = (uint8_t)reason;
+        if (cn_job_group_idle(&sequence->group))
+            cn_sequence_begin_close(sequence, reason);
+    }
+}

@@ -1,0 +1,75 @@
+/* scheduler/worker_link_priv.h - what the model queue sees of a link: its lists and its out buffer. */
+#ifndef CN_SCHEDULER_WORKER_LINK_PRIV_H
+#define CN_SCHEDULER_WORKER_LINK_PRIV_H
+
+#include <stdbool.h>
+
+#include "core/buf.h"
+#include "core/list.h"
+#include "scheduler/job.h"
+#include "scheduler/worker_link.h"
+
+struct cn_worker_link {
+    uint32_t magic;
+    uint32_t index;
+    struct cn_loop *loop;
+    const struct cn_worker_link_ops *ops;
+    void *owner;
+
+    /* worker_link.c */
+    struct cn_watch watch;
+    struct cn_deferred turn_end; /* writes, and tells on_lost */
+    int fd;
+    uint64_t max_frame_bytes;
+    struct cn_buf in, out;
+    size_t out_sent;      /* bytes of `out` that the socket took */
+    bool waits_for_space; /* EPOLLOUT is watched */
+    bool loaded;          /* LOADED came */
+    bool used;            /* was attached to a queue at some time */
+    bool write_failed;    /* what the worker had answered is still read, then the link is lost */
+    bool lost, lost_told;
+    bool destroyed;       /* freed when `depth` is 0 again */
+    unsigned depth;       /* calls that still need the memory */
+    char why[256];        /* it was lost */
+
+    /* The model queue's, while attached (queue is not NULL). */
+    struct cn_model_queue *queue;
+    struct cn_list attached;  /* node in queue->links */
+    struct cn_list in_flight; /* jobs in the order they were sent */
+    uint32_t n_in_flight;
+    uint32_t n_ready;
+    struct cn_list ready;     /* groups at home here whose next job can go */
+    struct cn_list to_close;  /* sequences whose CLOSE is still to be sent */
+    struct cn_list closing;   /* sent, CLOSED not here yet; in the order they were sent */
+    uint32_t n_closing;
+    uint32_t home_serial;     /* 0: nobody's home (retiring) */
+    uint16_t home_slot;
+    bool retiring;
+    bool alone;               /* a suspect is in flight: nothing else may be sent */
+    bool held;                /* idle, and waits for a fuller batch (this dispatch only) */
+    bool was_idle;            /* when this dispatch began */
+    uint32_t frame_rows;      /* of the BATCH frame that is being written; 0: none is */
+    uint32_t taken;           /* rows in this dispatch */
+    size_t frame_begun;
+    uint64_t live_sequences, rows, answers;
+    uint64_t progress_ms;     /* last time the worker showed that it gets on */
+    struct cn_timer overdue;
+    bool overdue_told;        /* its owner is about to end it */
+    void (*on_retired)(void *ctx);
+    void *retired_ctx;
+};
+
+/* Frames for the queue that the link is attached to; implemented in answers.c. An error is the
+ * worker's fault: the link is lost. */
+int cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
+                       struct cn_error *err);
+int cn_queue_on_closed(struct cn_worker_link *link, uint32_t count, struct cn_error *err);
+
+/* Can frames still be sent? */
+bool cn_worker_link_usable(const struct cn_worker_link *link);
+/* Writes what `out` holds; errors come out at the end of a turn, never from inside. */
+void cn_worker_link_flush(struct cn_worker_link *link);
+/* The same, once, at the end of the turn. */
+void cn_worker_link_flush_later(struct cn_worker_link *link);
+
+#endif
