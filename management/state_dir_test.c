@@ -1,0 +1,242 @@
+/* Tests of management/state_dir.c and state_store.c. */
+#include "management/state_dir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/mem.h"
+
+static char dir[64];
+static char worker[600]; /* the fake one, beside this test */
+
+static int
+set_up(void **state)
+{
+    ssize_t n = readlink("/proc/self/exe", worker, 500);
+
+    (void)state;
+    assert_true(n > 0);
+    worker[n] = '\0';
+    strcpy(strrchr(worker, '/'), "/fake_worker");
+    strcpy(dir, "/tmp/cn-state-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    strcat(dir, "/state");
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    char command[100];
+
+    (void)state;
+    *strrchr(dir, '/') = '\0';
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+static void
+write_file(const char *name, const char *text)
+{
+    char path[300];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static bool
+exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static struct cn_state_dir *
+open_dir(void)
+{
+    struct cn_state_dir *opened = NULL;
+    struct cn_error err = {0};
+
+    if (cn_state_dir_open(dir, 0, &opened, &err))
+        fail_msg("%s", err.message);
+    return opened;
+}
+
+/* Sequences may hold private data: nobody else may read them. */
+static void
+the_folder_is_made_private(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(stat(dir, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    cn_state_dir_close(opened, true);
+}
+
+/* Two servers writing one store would break both; the second says who has it. */
+static void
+a_second_server_is_refused_and_told_the_pid(void **state)
+{
+    struct cn_state_dir *first = open_dir(), *second = NULL;
+    struct cn_error err;
+    char pid[32];
+
+    (void)state;
+    assert_int_equal(cn_state_dir_open(dir, 30, &second, &err), CN_E_CONFLICT);
+    snprintf(pid, sizeof pid, "in use by pid %d;", (int)getpid());
+    assert_non_null(strstr(err.message, dir));
+    assert_non_null(strstr(err.message, pid));
+    cn_state_dir_close(first, true);
+    cn_state_dir_close(open_dir(), true);
+}
+
+/* A worker of a dead server may still write: the lock lives as long as it does. */
+static void
+the_lock_lives_as_long_as_an_inheritor(void **state)
+{
+    struct cn_state_dir *first = open_dir(), *second = NULL;
+    struct cn_error err;
+    int pipe_fds[2];
+    char byte;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid = fork();
+    if (pid == 0) { /* holds a copy of the descriptor until the pipe closes */
+        close(pipe_fds[1]);
+        _exit(read(pipe_fds[0], &byte, 1) != 0);
+    }
+    cn_state_dir_close(first, false);
+    assert_int_equal(cn_state_dir_open(dir, 30, &second, &err), CN_E_CONFLICT);
+    close(pipe_fds[1]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(pipe_fds[0]);
+    cn_state_dir_close(open_dir(), true);
+}
+
+/* An old server must not touch what it doesn't understand. */
+static void
+a_newer_format_is_refused(void **state)
+{
+    struct cn_state_dir *opened = NULL;
+    struct cn_error err;
+
+    (void)state;
+    cn_state_dir_close(open_dir(), true);
+    write_file("FORMAT", "99\n");
+    assert_int_equal(cn_state_dir_open(dir, 0, &opened, &err), CN_E_CONFIG);
+    assert_non_null(strstr(err.message, "format 99"));
+    write_file("FORMAT", "hello\n");
+    assert_int_equal(cn_state_dir_open(dir, 0, &opened, &err), CN_E_CONFIG);
+    write_file("FORMAT", "1\n");
+    cn_state_dir_close(open_dir(), true);
+}
+
+/* Where the folder can't be made, its name is said. */
+static void
+an_impossible_folder_is_named(void **state)
+{
+    struct cn_state_dir *opened = NULL;
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_state_dir_open("/proc/nothing/here", 0, &opened, &err), CN_E_CONFIG);
+    assert_non_null(strstr(err.message, "/proc/nothing/here"));
+}
+
+/* No name can leave the folder or meet another's. */
+static void
+names_become_safe_file_names(void **state)
+{
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    cn_state_dir_encode("..", &buf);
+    cn_buf_puts(&buf, " ");
+    cn_state_dir_encode("a/b%c", &buf);
+    cn_buf_puts(&buf, " ");
+    cn_state_dir_encode("1.0", &buf);
+    cn_buf_append(&buf, "", 1);
+    assert_string_equal(buf.data, "%2E. a%2Fb%25c 1.0");
+    cn_buf_fini(&buf);
+}
+
+/* After kill -9 of the server the page cache is whole: nothing to check. After a power cut each store
+ * is checked before its first use, and a bad one is kept but not used. */
+static void
+only_a_power_cut_makes_stores_suspect(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char *good = cn_state_dir_store(opened, "counter", "1.0");
+    char *bad = cn_state_dir_store(opened, "counter", "2.0");
+    char path[400], command[500];
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_state_dir_prepare_store(good, worker, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, &err), 0);
+    snprintf(path, sizeof path, "%s/damaged", bad);
+    fclose(fopen(path, "w"));
+    cn_state_dir_close(opened, false); /* killed: same boot id */
+    opened = open_dir();
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, &err), 0);
+    assert_true(exists(path));
+    cn_state_dir_close(opened, false);
+
+    write_file("boot", "11111111-2222-3333-4444-555555555555 running\n");
+    opened = open_dir();
+    snprintf(path, sizeof path, "%s/UNVERIFIED", good);
+    assert_true(exists(path));
+    assert_int_equal(cn_state_dir_prepare_store(good, worker, &err), 0);
+    assert_false(exists(path));
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, &err), 0);
+    snprintf(path, sizeof path, "%s/damaged", bad);
+    assert_false(exists(path));
+    snprintf(command, sizeof command, "ls -d '%s'.bad-* > /dev/null", bad);
+    assert_int_equal(system(command), 0);
+    cn_state_dir_close(opened, true);
+
+    write_file("boot", "11111111-2222-3333-4444-555555555555 clean\n");
+    opened = open_dir();
+    snprintf(path, sizeof path, "%s/UNVERIFIED", good);
+    assert_false(exists(path));
+    cn_state_dir_remove_store(good);
+    assert_false(exists(good));
+    cn_state_dir_close(opened, true);
+    cn_free(good);
+    cn_free(bad);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_folder_is_made_private, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_second_server_is_refused_and_told_the_pid, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_lock_lives_as_long_as_an_inheritor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_newer_format_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_impossible_folder_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(names_become_safe_file_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_a_power_cut_makes_stores_suspect, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests_name("management.state_dir", tests, NULL, NULL);
+}
