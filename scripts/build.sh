@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Set-up, configure, build. scripts/build.sh [preset], one of: release (the default)
+# debug asan tsan coverage fuzz
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+preset=${1:-release}
+case $preset in
+-h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;;
+release | debug | asan | tsan | coverage) scripts/setup.sh --no-python ;;
+fuzz) scripts/setup.sh --no-python --dev ;;
+*) echo "scripts/build.sh: no preset $preset (release debug asan tsan coverage fuzz)" >&2; exit 2 ;;
+esac
+echo "build: cmake --preset $preset"
+cmake --preset "$preset" >/dev/null
+echo "build: cmake --build --preset $preset"
+cmake --build --preset "$preset"
+echo "build: the binaries are in build/$preset/bin"

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Installs what building and testing on Debian 12 needs, and says each step first.
+# Running it again costs nothing: what is there already is left alone.
+#   scripts/setup.sh               packages, and .venv with the tests' Python packages
+#   scripts/setup.sh --no-python   packages only
+#   scripts/setup.sh --dev         also clang, clang-format, clang-tidy and libFuzzer
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  build-essential cmake ninja-build pkg-config ccache git ca-certificates curl procps
+  libarchive-dev libcmocka-dev libjansson-dev liblmdb-dev liblua5.4-dev libmicrohttpd-dev
+  libmsgpack-dev libsodium-dev libyaml-dev
+  alsa-utils # its spoken WAV files are the data of examples/speech
+  python3    # the lint tests; Python packages of the end-to-end tests go to .venv
+)
+dev_packages=(clang clang-format-14 clang-tidy libclang-rt-14-dev)
+python=1
+for arg in "$@"; do
+  case $arg in
+  --no-python) python= ;;
+  --dev) packages+=("${dev_packages[@]}") ;;
+  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
+  esac
+done
+[ -z "$python" ] || packages+=(python3-venv)
+
+say() { echo "setup: $*"; }
+
+install_packages() {
+  local missing=() package as_root=()
+  for package in "${packages[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
+      missing+=("$package")
+  done
+  if [ ${#missing[@]} = 0 ]; then
+    say "all ${#packages[@]} Debian packages are installed"
+    return
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "scripts/setup.sh: install these as root (there is no sudo): ${missing[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo)
+  fi
+  say "apt-get update"
+  ${as_root[@]+"${as_root[@]}"} apt-get update -qq
+  say "apt-get install ${missing[*]}"
+  ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_python() {
+  local want=tests/requirements.txt have=.venv/installed-requirements.txt
+  if .venv/bin/python -c '' 2>/dev/null && cmp -s "$want" "$have"; then
+    say ".venv has what $want lists"
+    return
+  fi
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    say "python3 -m venv .venv"
+    rm -rf .venv
+    python3 -m venv .venv
+  fi
+  say ".venv/bin/python -m pip install -r $want"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$want"
+  cp "$want" "$have"
+}
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "scripts/setup.sh: this is for Debian 12; install the like of: ${packages[*]}" >&2
+  exit 1
+fi
+install_packages
+[ -z "$python" ] || install_python
+say "done"
