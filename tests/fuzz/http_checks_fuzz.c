@@ -1,3 +1,4 @@
+/* cn_fuzz: frontend core */
 /* tests/fuzz/http_checks_fuzz.c - header lists and URLs of any bytes.
  *
  * Input: lines "name:value"; the first line is the URL. Besides memory errors it looks for
