@@ -79,8 +79,10 @@ make_folders(struct unpacker *u, char *path, bool also_last, const char *shown)
             if (why != EEXIST || lstat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
                 *c = kept;
                 if (why == EEXIST || why == ENOTDIR)
-                    return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: entry \"%.200s\" is a file and "
-                                   "a folder at once", u->name, shown);
+                    return cn_fail(u->err, CN_E_INVALID_MODEL,
+                                   "%s: entry \"%.200s\" is a file and "
+                                   "a folder at once",
+                                   u->name, shown);
                 return cn_fail_sys(u->err, CN_E_IO, why, "%s: cannot make a folder for %.200s",
                                    u->name, shown);
             }
@@ -136,8 +138,10 @@ copy_content(struct unpacker *u, int fd, const char *shown)
         file_bytes += (uint64_t)got;
         u->bytes += (uint64_t)got;
         if (file_bytes > u->limits->max_file_bytes)
-            return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: entry \"%.200s\" unpacks to more than "
-                           "%" PRIu64 " bytes", u->name, shown, u->limits->max_file_bytes);
+            return cn_fail(u->err, CN_E_INVALID_MODEL,
+                           "%s: entry \"%.200s\" unpacks to more than "
+                           "%" PRIu64 " bytes",
+                           u->name, shown, u->limits->max_file_bytes);
         if (u->bytes > u->limits->max_bytes)
             return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: unpacks to more than %" PRIu64 " bytes",
                            u->name, u->limits->max_bytes);
@@ -208,15 +212,19 @@ unpack_entry(struct unpacker *u, struct archive_entry *entry)
     if (problem != NULL)
         return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: entry \"%s\" %s", u->name, shown, problem);
     if (archive_entry_hardlink(entry) != NULL)
-        return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: entry \"%s\" is a hard link; only files "
-                       "and folders are allowed", u->name, shown);
+        return cn_fail(u->err, CN_E_INVALID_MODEL,
+                       "%s: entry \"%s\" is a hard link; only files "
+                       "and folders are allowed",
+                       u->name, shown);
     if (type != AE_IFREG && type != AE_IFDIR)
-        return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: entry \"%s\" is %s; only files and folders "
-                       "are allowed", u->name, shown, kind_word(type));
+        return cn_fail(u->err, CN_E_INVALID_MODEL,
+                       "%s: entry \"%s\" is %s; only files and folders "
+                       "are allowed",
+                       u->name, shown, kind_word(type));
     if (clean[0] == '\0') /* "./", which tar writes for the folder itself */
-        return type == AE_IFDIR ? 0
-                                : cn_fail(u->err, CN_E_INVALID_MODEL, "%s: an entry has no name",
-                                          u->name);
+        return type == AE_IFDIR
+                   ? 0
+                   : cn_fail(u->err, CN_E_INVALID_MODEL, "%s: an entry has no name", u->name);
     path = cn_path_join(u->root, clean);
     rc = type == AE_IFDIR ? make_folders(u, path, true, shown) : unpack_file(u, path, shown);
     cn_free(path);
@@ -401,8 +409,9 @@ assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
                                                       : NULL;
 
     if (handler == NULL)
-        return cn_fail(err, CN_E_INVALID_MODEL, "%s: the folder has no " CN_MANIFEST_PATH
-                       ", and no handler.lua or handler.so", name);
+        return cn_fail(
+            err, CN_E_INVALID_MODEL,
+            "%s: the folder has no " CN_MANIFEST_PATH ", and no handler.lua or handler.so", name);
     memset(manifest, 0, sizeof(*manifest));
     manifest->handler = cn_strdup(handler);
     manifest->runtime = cn_strdup(cn_has_suffix(handler, ".lua") ? "lua" : "c");

@@ -31,8 +31,8 @@ refused(const char *archive, const char *message)
     struct cn_error err = {0};
     char *dir = NULL;
     unsigned before = count_entries();
-    int rc = cn_archive_unpack(in_scratch(archive), in_scratch("dest"), &small, &manifest, &dir,
-                               &err);
+    int rc =
+        cn_archive_unpack(in_scratch(archive), in_scratch("dest"), &small, &manifest, &dir, &err);
 
     if (rc == 0)
         fail_msg("%s was unpacked; expected: %s", archive, message);
@@ -49,8 +49,8 @@ unpacks(const char *archive)
     struct cn_error err = {0};
     char *dir = NULL, *handler;
 
-    if (cn_archive_unpack(in_scratch(archive), in_scratch("dest"), &small, &manifest, &dir, &err)
-        != 0)
+    if (cn_archive_unpack(in_scratch(archive), in_scratch("dest"), &small, &manifest, &dir, &err) !=
+        0)
         fail_msg("%s", err.message);
     assert_string_equal(manifest.handler, "handler.lua");
     handler = cn_path_join(dir, "handler.lua");
@@ -265,8 +265,9 @@ incomplete_archives_are_refused(void **state)
     zip_file(&zip, CN_MANIFEST_PATH, MANIFEST_TEXT);
     zip_write(&zip, "bad.mar");
     refused("bad.mar", "model.handler \"handler.lua\" is not in the archive");
-    zip_file(&zip, CN_MANIFEST_PATH, "{\"model\": {\"handler\": \"handler.lua\", "
-                                     "\"configFile\": \"c.yaml\"}}");
+    zip_file(&zip, CN_MANIFEST_PATH,
+             "{\"model\": {\"handler\": \"handler.lua\", "
+             "\"configFile\": \"c.yaml\"}}");
     zip_file(&zip, "handler.lua", "");
     zip_write(&zip, "bad.mar");
     refused("bad.mar", "model.configFile \"c.yaml\" is not in the archive");
@@ -289,8 +290,10 @@ the_list_of_digests_is_kept_to(void **state)
     write_text("handler.lua", "return {}\n");
     assert_int_equal(cn_digest_file(in_scratch("handler.lua"), 0, hex, NULL, NULL), 0);
     unlink(in_scratch("handler.lua"));
-    snprintf(manifest, sizeof(manifest), "{\"model\": {\"handler\": \"handler.lua\"}, \"files\": "
-             "{\"handler.lua\": \"sha256:%s\"}}", hex);
+    snprintf(manifest, sizeof(manifest),
+             "{\"model\": {\"handler\": \"handler.lua\"}, \"files\": "
+             "{\"handler.lua\": \"sha256:%s\"}}",
+             hex);
     zip_file(&zip, CN_MANIFEST_PATH, manifest);
     zip_file(&zip, "handler.lua", "return {}\n");
     zip_write(&zip, "m.mar");
@@ -305,8 +308,10 @@ the_list_of_digests_is_kept_to(void **state)
     zip_file(&zip, "lib/more.lua", "");
     zip_write(&zip, "m.mar");
     refused("m.mar", "lib/more.lua is not listed in the manifest");
-    snprintf(manifest, sizeof(manifest), "{\"model\": {\"handler\": \"handler.lua\"}, \"files\": "
-             "{\"handler.lua\": \"sha256:%s\", \"gone\": \"sha256:%s\"}}", hex, hex);
+    snprintf(manifest, sizeof(manifest),
+             "{\"model\": {\"handler\": \"handler.lua\"}, \"files\": "
+             "{\"handler.lua\": \"sha256:%s\", \"gone\": \"sha256:%s\"}}",
+             hex, hex);
     zip_file(&zip, CN_MANIFEST_PATH, manifest);
     zip_file(&zip, "handler.lua", "return {}\n");
     zip_write(&zip, "m.mar");
@@ -344,8 +349,9 @@ a_folder_is_read_in_place(void **state)
     refused("model", "no handler.lua or handler.so");
     write_text("model/handler.lua", "return {}\n");
     write_text("model/model-config.yaml", "");
-    assert_int_equal(cn_archive_unpack(in_scratch("model/"), in_scratch("dest"), NULL, &manifest,
-                                       &dir, &err), 0);
+    assert_int_equal(
+        cn_archive_unpack(in_scratch("model/"), in_scratch("dest"), NULL, &manifest, &dir, &err),
+        0);
     assert_string_equal(dir, in_scratch("model"));
     assert_string_equal(manifest.model_name, "model");
     assert_string_equal(manifest.model_version, "1.0");
@@ -357,8 +363,8 @@ a_folder_is_read_in_place(void **state)
     dir = NULL;
     assert_int_equal(mkdir(in_scratch("model/MAR-INF"), 0755), 0);
     write_text("model/" CN_MANIFEST_PATH, MANIFEST_TEXT);
-    assert_int_equal(cn_archive_unpack(in_scratch("model"), in_scratch("dest"), NULL, &manifest,
-                                       &dir, &err), 0);
+    assert_int_equal(
+        cn_archive_unpack(in_scratch("model"), in_scratch("dest"), NULL, &manifest, &dir, &err), 0);
     assert_string_equal(manifest.model_name, "m");
     assert_null(manifest.config_file);
     cn_manifest_fini(&manifest);

@@ -8,7 +8,6 @@
 #include "config/suggest.h"
 #include "core/mem.h"
 
-
 static const struct {
     size_t offset;
     const char *flag, *arg, *help;
@@ -37,7 +36,7 @@ struct parse {
 static const char *
 flag_name(size_t flag)
 {
-    return flag == FLAG_FORMAT ? "archive-format"
+    return flag == FLAG_FORMAT  ? "archive-format"
            : flag == FLAG_FORCE ? "force"
            : flag == FLAG_HELP  ? "help"
                                 : options[flag].flag;
@@ -46,8 +45,10 @@ flag_name(size_t flag)
 static int
 usage_error(const struct parse *p, const char *text, const char *detail)
 {
-    fprintf(stderr, "usage: %s --model-name NAME --version VERSION --handler FILE [options]\n"
-            "%s: error: %s%s\n", p->program, p->program, text, detail);
+    fprintf(stderr,
+            "usage: %s --model-name NAME --version VERSION --handler FILE [options]\n"
+            "%s: error: %s%s\n",
+            p->program, p->program, text, detail);
     return CN_EXIT_USAGE;
 }
 
@@ -120,8 +121,8 @@ choose(const struct parse *p, const char *flag, const char *value, const char *c
     used = (size_t)snprintf(text, sizeof(text), "argument --%s: invalid choice: '%s' (choose from",
                             flag, cn_yaml_shown(cn_str_from(value), shown));
     for (size_t i = 0; i < n; i++)
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s '%s'", i ? "," : "",
-                                 words[i]);
+        used +=
+            (size_t)snprintf(text + used, sizeof(text) - used, "%s '%s'", i ? "," : "", words[i]);
     snprintf(text + used, sizeof(text) - used, ")");
     return usage_error(p, text, "");
 }
@@ -244,12 +245,13 @@ put_man(FILE *out, const char *text)
 void
 cn_archiver_help(const char *program, FILE *out)
 {
-    fprintf(out, "usage: %s [create] --model-name NAME --version VERSION --handler FILE [options]\n"
+    fprintf(out,
+            "usage: %s [create] --model-name NAME --version VERSION --handler FILE [options]\n"
             "       %s inspect [--json] ARCHIVE\n"
             "       %s verify ARCHIVE ...\n\n"
             "Packs a model archive, shows what is in one, checks one. Without a command it takes\n"
-            "the flags of torch-model-archiver and is silent on success.\n\n", program, program,
-            program);
+            "the flags of torch-model-archiver and is silent on success.\n\n",
+            program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char flag[64], letter[5] = "";
 
@@ -276,7 +278,8 @@ cn_archiver_man(FILE *out)
           ".SH DESCRIPTION\nWithout a command, or called as torch\\-model\\-archiver, it takes the "
           "flags of that program and is silent on success. The same input gives the same bytes: "
           "times in an archive are 1980, or SOURCE_DATE_EPOCH for the manifest's createdOn.\n"
-          ".SH OPTIONS\n", out);
+          ".SH OPTIONS\n",
+          out);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         fputs(".TP\n", out);
         if (options[i].letter)
@@ -291,5 +294,6 @@ cn_archiver_man(FILE *out)
           "(.tar.gz) or no\\-archive (a folder).\n"
           ".TP\n.BR \\-f \", \" \\-\\-force\nOverwrite what is there.\n"
           ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong command line.\n"
-          ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo.yaml (5)\n", out);
+          ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo.yaml (5)\n",
+          out);
 }

@@ -69,7 +69,8 @@ every_spelling_is_understood(void **state)
     assert_contains(printed, "a.mar: ");
     assert_contains(printed, " bytes, sha256 ");
     assert_int_equal(run(create_quietly, with_paths("--model-name|b|-v|1.0|"
-                                                    "--archive-format=tgz")), 0);
+                                                    "--archive-format=tgz")),
+                     0);
     assert_true(is_there("b.tar.gz"));
     assert_string_equal(printed, "");
     assert_int_equal(run(create, "-h"), 0);

@@ -92,9 +92,10 @@ show_text(const struct opened *opened, const struct cn_pack_files *files)
     const struct cn_manifest *m = &opened->manifest;
 
     printf("name:     %s\nversion:  %s\nhandler:  %s\nruntime:  %s\ncreated:  %s\n"
-           "archiver: %s\nfiles:    %" PRIu32 "%s\n", or_none(m->model_name),
-           or_none(m->model_version), or_none(m->handler), cn_manifest_runtime(m),
-           or_none(m->created_on), or_none(m->archiver_version), files->n_items,
+           "archiver: %s\nfiles:    %" PRIu32 "%s\n",
+           or_none(m->model_name), or_none(m->model_version), or_none(m->handler),
+           cn_manifest_runtime(m), or_none(m->created_on), or_none(m->archiver_version),
+           files->n_items,
            m->n_files ? ", as listed in the manifest" : "; the manifest lists no digests");
     for (uint32_t i = 0; i < files->n_items; i++)
         printf("  %12" PRIu64 "  %s  %s\n", files->items[i].bytes, files->items[i].sha256,
@@ -240,8 +241,10 @@ verify_one(const char *path)
               : 0;
     runtime = cn_manifest_runtime(&opened.manifest);
     if (rc == 0 && strcmp(runtime, "lua") != 0 && strcmp(runtime, "c") != 0)
-        fprintf(stderr, "%s: warning: handler %s needs the runtime %s; continuo runs Lua (.lua) "
-                "and C (.so) handlers\n", path, opened.manifest.handler, runtime);
+        fprintf(stderr,
+                "%s: warning: handler %s needs the runtime %s; continuo runs Lua (.lua) "
+                "and C (.so) handlers\n",
+                path, opened.manifest.handler, runtime);
     if (rc == 0)
         printf("%s: good (%s %s, %s)\n", path, or_none(opened.manifest.model_name),
                or_none(opened.manifest.model_version),

@@ -27,8 +27,10 @@ take_string(const char *name, const json_t *object, const char *prefix, const ch
         return cn_fail(err, CN_E_INVALID_MODEL, "%s: %s%s must be a string that is not empty", name,
                        prefix, key);
     if (is_path && !cn_archive_path_ok(text))
-        return cn_fail(err, CN_E_INVALID_MODEL, "%s: %s%s \"%.200s\" is not a plain path inside the "
-                       "archive", name, prefix, key, text);
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "%s: %s%s \"%.200s\" is not a plain path inside the "
+                       "archive",
+                       name, prefix, key, text);
     *out = cn_strdup(text);
     return 0;
 }
@@ -69,8 +71,8 @@ take_digest(const json_t *value)
     const char *text = json_string_value(value);
     char *digits;
 
-    if (text == NULL || strncmp(text, "sha256:", 7) != 0 || strlen(text) != 7 + 64
-        || text[7 + strspn(text + 7, "0123456789abcdefABCDEF")] != '\0')
+    if (text == NULL || strncmp(text, "sha256:", 7) != 0 || strlen(text) != 7 + 64 ||
+        text[7 + strspn(text + 7, "0123456789abcdefABCDEF")] != '\0')
         return NULL;
     digits = cn_strdup(text + 7);
     for (char *c = digits; *c != '\0'; c++) {
@@ -89,22 +91,29 @@ take_files(const char *name, json_t *files, struct cn_manifest *out, struct cn_e
     if (files == NULL)
         return 0;
     if (!json_is_object(files) || json_object_size(files) == 0)
-        return cn_fail(err, CN_E_INVALID_MODEL, "%s: files must be an object that names each file "
-                       "and its \"sha256:<64 hex digits>\"", name);
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "%s: files must be an object that names each file "
+                       "and its \"sha256:<64 hex digits>\"",
+                       name);
     if (json_object_size(files) > FILES_MAX)
         return cn_fail(err, CN_E_INVALID_MODEL, "%s: files has more than %d entries", name,
                        FILES_MAX);
     out->files = cn_alloc(json_object_size(files) * sizeof(*out->files));
-    json_object_foreach(files, path, value) {
+    json_object_foreach(files, path, value)
+    {
         char *digest = take_digest(value);
 
         if (digest == NULL)
-            return cn_fail(err, CN_E_INVALID_MODEL, "%s: files: \"%.200s\" has no \"sha256:<64 hex "
-                           "digits>\"", name, path);
+            return cn_fail(err, CN_E_INVALID_MODEL,
+                           "%s: files: \"%.200s\" has no \"sha256:<64 hex "
+                           "digits>\"",
+                           name, path);
         if (!cn_archive_path_ok(path) || strcmp(path, CN_MANIFEST_PATH) == 0) {
             cn_free(digest);
-            return cn_fail(err, CN_E_INVALID_MODEL, "%s: files: \"%.200s\" is not a plain path "
-                           "inside the archive", name, path);
+            return cn_fail(err, CN_E_INVALID_MODEL,
+                           "%s: files: \"%.200s\" is not a plain path "
+                           "inside the archive",
+                           name, path);
         }
         out->files[out->n_files++] = (struct cn_manifest_file){cn_strdup(path), digest};
     }
@@ -120,9 +129,10 @@ check_runtime(const char *name, const struct cn_manifest *manifest, struct cn_er
         if (strcmp(manifest->runtime, runtimes[i]) == 0)
             return 0;
     }
-    return cn_fail(err, CN_E_INVALID_MODEL, "%s: unknown runtime \"%.64s\"; known are lua and c "
-                   "(and python, python3, LSP, which this server cannot run)", name,
-                   manifest->runtime);
+    return cn_fail(err, CN_E_INVALID_MODEL,
+                   "%s: unknown runtime \"%.64s\"; known are lua and c "
+                   "(and python, python3, LSP, which this server cannot run)",
+                   name, manifest->runtime);
 }
 
 int
@@ -233,8 +243,8 @@ cn_manifest_runtime(const struct cn_manifest *manifest)
 
     if (manifest->handler != NULL && cn_has_suffix(manifest->handler, ".lua"))
         return "lua";
-    if (manifest->handler != NULL && cn_has_suffix(manifest->handler, ".so")
-        && strcmp(said, "LSP") != 0)
+    if (manifest->handler != NULL && cn_has_suffix(manifest->handler, ".so") &&
+        strcmp(said, "LSP") != 0)
         return "c";
     return said;
 }

@@ -11,7 +11,8 @@ refused(const char *json, const char *message)
     struct cn_manifest manifest;
     struct cn_error err = {0};
 
-    assert_int_equal(cn_manifest_parse("m", cn_str_from(json), &manifest, &err), CN_E_INVALID_MODEL);
+    assert_int_equal(cn_manifest_parse("m", cn_str_from(json), &manifest, &err),
+                     CN_E_INVALID_MODEL);
     assert_contains(err.message, message);
     assert_null(manifest.files);
 }
@@ -62,9 +63,12 @@ missing_and_legacy_keys_are_fine(void **state)
     struct cn_manifest manifest;
 
     (void)state;
-    assert_int_equal(cn_manifest_parse("m", CN_STR("{\"model\": {\"handler\": \"image_classifier\","
-                                                   "\"extensions\": {}, \"envelope\": null}, "
-                                                   "\"description\": 5}"), &manifest, NULL), 0);
+    assert_int_equal(cn_manifest_parse("m",
+                                       CN_STR("{\"model\": {\"handler\": \"image_classifier\","
+                                              "\"extensions\": {}, \"envelope\": null}, "
+                                              "\"description\": 5}"),
+                                       &manifest, NULL),
+                     0);
     assert_null(manifest.model_name);
     assert_string_equal(manifest.handler, "image_classifier");
     assert_string_equal(cn_manifest_runtime(&manifest), "python");
@@ -86,7 +90,8 @@ wrong_manifests_say_why(void **state)
     refused("{\"model\": {\"modelName\": \"\"}}", "model.modelName must be a string that is not");
     refused("{\"model\": {\"modelVersion\": 1}}", "model.modelVersion must be a string");
     refused("{\"runtime\": \"cobol\"}", "unknown runtime \"cobol\"");
-    refused("{\"model\": {\"handler\": \"../../etc/passwd\"}}", "model.handler \"../../etc/passwd\"");
+    refused("{\"model\": {\"handler\": \"../../etc/passwd\"}}",
+            "model.handler \"../../etc/passwd\"");
     refused("{\"model\": {\"configFile\": \"/etc/passwd\"}}", "model.configFile");
     refused("{\"model\": {\"modelName\": \"a\\u0000b\"}}", "m:1:");
     refused("{\"files\": {}}", "files must be an object");
@@ -101,10 +106,10 @@ wrong_manifests_say_why(void **state)
 static void
 the_handlers_suffix_decides_the_runtime(void **state)
 {
-    static const char *const cases[][3] = {{"h.lua", "python", "lua"}, {"h.so", "python", "c"},
-                                           {"h.so", "LSP", "LSP"},     {"h.py", "python3", "python3"},
-                                           {"h.so", NULL, "c"},        {NULL, "c", "c"},
-                                           {"x", NULL, "python"}};
+    static const char *const cases[][3] = {
+        {"h.lua", "python", "lua"},     {"h.so", "python", "c"}, {"h.so", "LSP", "LSP"},
+        {"h.py", "python3", "python3"}, {"h.so", NULL, "c"},     {NULL, "c", "c"},
+        {"x", NULL, "python"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

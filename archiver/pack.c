@@ -29,7 +29,8 @@ check_name(const char *name, struct cn_error *err)
                                 "0123456789_-.";
 
     if (name[0] == '\0' || strchr("_-.", name[0]) != NULL || name[strspn(name, chars)] != '\0')
-        return cn_fail(err, CN_E_BAD_REQUEST, "Model name contains special characters. The allowed "
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "Model name contains special characters. The allowed "
                        "regular expression filter for model name is: "
                        "^[A-Za-z0-9][A-Za-z0-9_\\-.]*$");
     if (strlen(name) > 200)
@@ -42,16 +43,17 @@ check_version(const char *version, struct cn_error *err)
 {
     char clean[CN_ARCHIVE_PATH_MAX];
 
-    if (version[0] == '\0' || strchr(version, '/') != NULL || strlen(version) > 200
-        || cn_archive_path_clean(version, clean) != NULL)
-        return cn_fail(err, CN_E_BAD_REQUEST, "--version: \"%.64s\" must be 1 to 200 characters "
-                       "without / or control characters, as it becomes part of URLs", version);
+    if (version[0] == '\0' || strchr(version, '/') != NULL || strlen(version) > 200 ||
+        cn_archive_path_clean(version, clean) != NULL)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "--version: \"%.64s\" must be 1 to 200 characters "
+                       "without / or control characters, as it becomes part of URLs",
+                       version);
     return 0;
 }
 
 static int
-check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
-           struct cn_error *err)
+check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, struct cn_error *err)
 {
     struct cn_model_config config;
     struct stat st;
@@ -88,8 +90,10 @@ created_on(char out[32], struct cn_error *err)
         errno = 0;
         value = strtoll(epoch, &end, 10);
         if (*end != '\0' || errno != 0 || value < 0 || value > 253402300799) /* year 9999 */
-            return cn_fail(err, CN_E_BAD_REQUEST, "SOURCE_DATE_EPOCH: \"%.64s\" is not a number of "
-                           "seconds since 1970", epoch);
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "SOURCE_DATE_EPOCH: \"%.64s\" is not a number of "
+                           "seconds since 1970",
+                           epoch);
         when = (time_t)value;
     }
     gmtime_r(&when, &parts);
@@ -147,7 +151,8 @@ prepare_export_path(const char *path, cn_config_warn_fn warn, void *ctx, struct 
 
     if (stat(path, &st) == 0)
         return S_ISDIR(st.st_mode) ? 0
-                                   : cn_fail(err, CN_E_BAD_REQUEST, "Given export-path %s is not a "
+                                   : cn_fail(err, CN_E_BAD_REQUEST,
+                                             "Given export-path %s is not a "
                                              "directory. Point to a valid export-path directory.",
                                              path);
     copy = cn_strdup(path);
@@ -231,7 +236,8 @@ write_out(const struct cn_pack_spec *spec, const struct cn_pack_files *files,
     cn_buf_printf(&path, "%s%s", spec->model_name, suffixes[spec->format]);
     result->path = cn_buf_take(&path, NULL);
     if (!spec->force && lstat(result->path, &st) == 0)
-        rc = cn_fail(err, CN_E_CONFLICT, "%s already exists. Please specify --force/-f option to "
+        rc = cn_fail(err, CN_E_CONFLICT,
+                     "%s already exists. Please specify --force/-f option to "
                      "overwrite the model archive output file. See -h/--help for more details.",
                      result->path);
     else if (spec->format == CN_PACK_FOLDER)
@@ -256,12 +262,12 @@ cn_pack(const struct cn_pack_spec *given, cn_config_warn_fn warn, void *ctx,
 
     memset(result, 0, sizeof(*result));
     spec.runtime = runtime_of(given);
-    if ((rc = check_name(spec.model_name, err)) != 0
-        || (rc = check_version(spec.version, err)) != 0
-        || (rc = check_yaml(&spec, warn, ctx, err)) != 0
-        || (rc = prepare_export_path(spec.export_path ? spec.export_path : ".", warn, ctx, err))
-               != 0
-        || (rc = cn_pack_files_collect(&spec, warn, ctx, &files, err)) != 0)
+    if ((rc = check_name(spec.model_name, err)) != 0 ||
+        (rc = check_version(spec.version, err)) != 0 ||
+        (rc = check_yaml(&spec, warn, ctx, err)) != 0 ||
+        (rc = prepare_export_path(spec.export_path ? spec.export_path : ".", warn, ctx, err)) !=
+            0 ||
+        (rc = cn_pack_files_collect(&spec, warn, ctx, &files, err)) != 0)
         return rc;
     cn_buf_init(&manifest, 0);
     rc = make_manifest(&spec, &files, &manifest, err);

@@ -23,7 +23,7 @@ struct collector {
 
 /* Handlers that TorchServe's worker brings along: nothing to copy. */
 static const char *const python_handlers[] = {
-    "base_handler",   "text_classifier",       "image_classifier", "object_detector",
+    "base_handler",    "text_classifier",       "image_classifier", "object_detector",
     "image_segmenter", "dali_image_classifier", "vllm_handler",     "trt_llm_handler"};
 static const char *const lsp_handlers[] = {"BaseHandler", "TorchScriptHandler"};
 
@@ -59,8 +59,10 @@ add_file(struct collector *c, const char *name, const char *source)
     if (problem != NULL)
         return cn_fail(c->err, CN_E_BAD_REQUEST, "%s %s; rename it", source, problem);
     if (strncasecmp(name, "MAR-INF", 7) == 0 && (name[7] == '/' || name[7] == '\0'))
-        return cn_fail(c->err, CN_E_BAD_REQUEST, "%s would land in MAR-INF, which is the archiver's "
-                       "own; leave it out", source);
+        return cn_fail(c->err, CN_E_BAD_REQUEST,
+                       "%s would land in MAR-INF, which is the archiver's "
+                       "own; leave it out",
+                       source);
     if (files->n_items == files->cap) {
         uint32_t cap = files->cap ? files->cap * 2 : 16;
         struct cn_pack_file *items = cn_try_realloc(files->items, cap * sizeof(*items));
@@ -69,8 +71,8 @@ add_file(struct collector *c, const char *name, const char *source)
         files->items = items;
         files->cap = cap;
     }
-    files->items[files->n_items++] = (struct cn_pack_file){.name = cn_strdup(name),
-                                                           .source = cn_strdup(source)};
+    files->items[files->n_items++] =
+        (struct cn_pack_file){.name = cn_strdup(name), .source = cn_strdup(source)};
     return 0;
 }
 
@@ -92,7 +94,8 @@ add_named(struct collector *c, const char *path)
 static bool
 is_left_out(const char *folder)
 {
-    return folder[0] == '.' || strcmp(folder, "__MACOSX") == 0 || strcmp(folder, "__pycache__") == 0;
+    return folder[0] == '.' || strcmp(folder, "__MACOSX") == 0 ||
+           strcmp(folder, "__pycache__") == 0;
 }
 
 /* The content of folder `path` under `prefix` ("" or "a/b"). Links are followed, as people expect
@@ -107,8 +110,10 @@ add_folder(struct collector *c, const char *path, const char *prefix, unsigned d
     if (folder == NULL)
         return cn_fail_sys(c->err, CN_E_IO, errno, "cannot list folder %s", path);
     if (depth > CN_ARCHIVE_DEPTH_MAX)
-        rc = cn_fail(c->err, CN_E_BAD_REQUEST, "%s lies in more than 32 folders; is a link inside "
-                     "it a loop?", path);
+        rc = cn_fail(c->err, CN_E_BAD_REQUEST,
+                     "%s lies in more than 32 folders; is a link inside "
+                     "it a loop?",
+                     path);
     while (rc == 0 && (entry = readdir(folder)) != NULL) {
         char *source, *name;
         struct stat st;
@@ -199,9 +204,8 @@ add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *ru
     int rc;
 
     if ((python && is_in(spec->handler, python_handlers,
-                         sizeof(python_handlers) / sizeof(python_handlers[0])))
-        || (lsp && is_in(spec->handler, lsp_handlers,
-                         sizeof(lsp_handlers) / sizeof(lsp_handlers[0]))))
+                         sizeof(python_handlers) / sizeof(python_handlers[0]))) ||
+        (lsp && is_in(spec->handler, lsp_handlers, sizeof(lsp_handlers) / sizeof(lsp_handlers[0]))))
         return 0;
     if ((python || lsp) && colon != NULL && strchr(colon, '/') == NULL)
         len = (size_t)(colon - spec->handler);
@@ -227,8 +231,8 @@ same_file(const char *a, const char *b)
 {
     struct stat sa, sb;
 
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev
-           && sa.st_ino == sb.st_ino;
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+           sa.st_ino == sb.st_ino;
 }
 
 /* Sorts; a file that was named twice stays once; two files with one name are an error. */
@@ -251,8 +255,10 @@ sort_files(struct collector *c)
             continue;
         }
         if (!same_file(last->source, next->source))
-            return cn_fail(c->err, CN_E_BAD_REQUEST, "%s and %s would both be %s in the archive; "
-                           "rename one", last->source, next->source, last->name);
+            return cn_fail(c->err, CN_E_BAD_REQUEST,
+                           "%s and %s would both be %s in the archive; "
+                           "rename one",
+                           last->source, next->source, last->name);
     }
     for (uint32_t i = kept + 1; i < files->n_items; i++) {
         cn_free(files->items[i].name);

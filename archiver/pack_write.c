@@ -55,7 +55,8 @@ writer_error(struct archive *writer, struct cn_error *err)
 {
     const char *text = archive_error_string(writer);
 
-    return cn_fail(err, CN_E_IO, "cannot write the archive: %.300s", text ? text : "no reason given");
+    return cn_fail(err, CN_E_IO, "cannot write the archive: %.300s",
+                   text ? text : "no reason given");
 }
 
 static int
@@ -92,14 +93,14 @@ configure(struct archive *writer, enum cn_pack_format format, struct cn_error *e
 
     if (format == CN_PACK_TGZ) {
         /* gzip's header would hold the time of packing. */
-        ok = archive_write_set_format_pax_restricted(writer) == ARCHIVE_OK
-             && archive_write_add_filter_gzip(writer) == ARCHIVE_OK
-             && archive_write_set_filter_option(writer, "gzip", "timestamp", NULL) == ARCHIVE_OK;
+        ok = archive_write_set_format_pax_restricted(writer) == ARCHIVE_OK &&
+             archive_write_add_filter_gzip(writer) == ARCHIVE_OK &&
+             archive_write_set_filter_option(writer, "gzip", "timestamp", NULL) == ARCHIVE_OK;
     } else {
-        ok = archive_write_set_format_zip(writer) == ARCHIVE_OK
-             && archive_write_set_format_option(
-                    writer, "zip", "compression", format == CN_PACK_MAR ? "deflate" : "store")
-                    == ARCHIVE_OK;
+        ok = archive_write_set_format_zip(writer) == ARCHIVE_OK &&
+             archive_write_set_format_option(writer, "zip", "compression",
+                                             format == CN_PACK_MAR ? "deflate" : "store") ==
+                 ARCHIVE_OK;
     }
     /* No padding to blocks of 10 kB behind the end. */
     archive_write_set_bytes_in_last_block(writer, 1);
@@ -200,8 +201,8 @@ is_same(const char *dir, const struct cn_pack_file *file)
 {
     char *path = cn_path_join(dir, file->name);
     struct stat a, b;
-    bool same = stat(path, &a) == 0 && stat(file->source, &b) == 0 && a.st_dev == b.st_dev
-                && a.st_ino == b.st_ino;
+    bool same = stat(path, &a) == 0 && stat(file->source, &b) == 0 && a.st_dev == b.st_dev &&
+                a.st_ino == b.st_ino;
 
     cn_free(path);
     return same;

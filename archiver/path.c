@@ -81,8 +81,8 @@ cn_archive_path_ok(const char *path)
 {
     char clean[CN_ARCHIVE_PATH_MAX];
 
-    return cn_archive_path_clean(path, clean) == NULL && clean[0] != '\0'
-           && strcmp(path, clean) == 0;
+    return cn_archive_path_clean(path, clean) == NULL && clean[0] != '\0' &&
+           strcmp(path, clean) == 0;
 }
 
 const char *

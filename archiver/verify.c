@@ -22,14 +22,18 @@ read_whole(const char *name, const char *path, struct cn_buf *out, struct cn_err
     struct stat st;
 
     if (fd < 0 && errno == ENOENT)
-        return cn_fail(err, CN_E_INVALID_MODEL, "%s: has no " CN_MANIFEST_PATH "; pack it with "
-                       "continuo-archiver", name);
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "%s: has no " CN_MANIFEST_PATH "; pack it with "
+                       "continuo-archiver",
+                       name);
     if (fd < 0)
         return cn_fail_sys(err, CN_E_INVALID_MODEL, errno, "%s: cannot read " CN_MANIFEST_PATH,
                            name);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > (off_t)MANIFEST_MAX) {
-        rc = cn_fail(err, CN_E_INVALID_MODEL, "%s: " CN_MANIFEST_PATH " is no file of at most 16 "
-                     "MiB", name);
+        rc = cn_fail(err, CN_E_INVALID_MODEL,
+                     "%s: " CN_MANIFEST_PATH " is no file of at most 16 "
+                     "MiB",
+                     name);
         goto close_file;
     }
     for (;;) {
@@ -115,14 +119,18 @@ check_digests(const char *name, const char *dir, const struct cn_manifest *manif
         int rc = 0;
 
         if (lstat(path, &st) < 0)
-            rc = cn_fail(err, CN_E_INVALID_MODEL, "%s: %.200s is listed in the manifest but is not "
-                         "there", name, file->path);
+            rc = cn_fail(err, CN_E_INVALID_MODEL,
+                         "%s: %.200s is listed in the manifest but is not "
+                         "there",
+                         name, file->path);
         else
             rc = cn_digest_file(path, 0, hex, NULL, err);
         cn_free(path);
         if (rc == 0 && strcmp(hex, file->sha256) != 0)
-            rc = cn_fail(err, CN_E_INVALID_MODEL, "%s: %.200s differs from its sha256 in the "
-                         "manifest; it was changed after packing: pack it again", name, file->path);
+            rc = cn_fail(err, CN_E_INVALID_MODEL,
+                         "%s: %.200s differs from its sha256 in the "
+                         "manifest; it was changed after packing: pack it again",
+                         name, file->path);
         if (rc != 0)
             return rc;
     }
@@ -161,10 +169,12 @@ check_no_more(const char *name, const char *dir, const char *relative, const cha
             rc = cn_fail_sys(err, CN_E_IO, errno, "%s: cannot look at %s", name, inner);
         else if (S_ISDIR(st.st_mode))
             rc = check_no_more(name, dir, inner, known, n_known, err);
-        else if (strcmp(inner, CN_MANIFEST_PATH) != 0
-                 && bsearch(&key, known, n_known, sizeof(known[0]), compare_text) == NULL)
-            rc = cn_fail(err, CN_E_INVALID_MODEL, "%s: %.200s is not listed in the manifest, which "
-                         "lists the other files; pack it again", name, inner);
+        else if (strcmp(inner, CN_MANIFEST_PATH) != 0 &&
+                 bsearch(&key, known, n_known, sizeof(known[0]), compare_text) == NULL)
+            rc = cn_fail(err, CN_E_INVALID_MODEL,
+                         "%s: %.200s is not listed in the manifest, which "
+                         "lists the other files; pack it again",
+                         name, inner);
         cn_free(inner);
     }
     closedir(folder);

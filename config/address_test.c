@@ -30,9 +30,10 @@ static void
 others_are_refused(void **state)
 {
     static const char *const texts[] = {
-        "8080", "127.0.0.1:8080", "ftp://a:1", "http://", "http://:80", "http://a:", "http://a:x",
-        "http://a:65536", "http://a:80/", "http://a/b", "http://[::1", "http://[]:1", "http://[x]:1",
-        "unix:", "unix:relative", "http://a b:1", "http://a:-1", "http://a:000080"};
+        "8080",         "127.0.0.1:8080", "ftp://a:1",      "http://",      "http://:80",
+        "http://a:",    "http://a:x",     "http://a:65536", "http://a:80/", "http://a/b",
+        "http://[::1",  "http://[]:1",    "http://[x]:1",   "unix:",        "unix:relative",
+        "http://a b:1", "http://a:-1",    "http://a:000080"};
     struct cn_address a;
     char text[400];
 

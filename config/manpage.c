@@ -62,12 +62,13 @@ cn_server_config_man(FILE *out)
     fputs(".TP\n.B \\-\\-print\\-config\nShow each value and where it came from, as YAML.\n"
           ".TP\n.BR \\-h \", \" \\-\\-help\nShow the options.\n"
           ".TP\n.BR \\-v \", \" \\-\\-version\nShow the version.\n"
-          ".SH SEE ALSO\n.BR continuo.yaml (5),\n.BR continuo\\-archiver (1)\n", out);
+          ".SH SEE ALSO\n.BR continuo.yaml (5),\n.BR continuo\\-archiver (1)\n",
+          out);
 }
 
 static void
-put_model_key(FILE *out, const char *path, const char *kind, const char *default_text,
-              uint64_t min, uint64_t max, const char *help)
+put_model_key(FILE *out, const char *path, const char *kind, const char *default_text, uint64_t min,
+              uint64_t max, const char *help)
 {
     fprintf(out, ".TP\n.B %s\n", path);
     put(out, help);
@@ -92,7 +93,8 @@ cn_model_config_man(FILE *out)
           "are refused.\n"
           ".SH SERVER\nThe file of\n.BR \"continuo \\-\\-config\" .\n"
           "What each key means stands in\n.BR continuo (1).\n"
-          ".TP\n.B models\nA list of FILE or NAME=FILE, or a map NAME: FILE.\n", out);
+          ".TP\n.B models\nA list of FILE or NAME=FILE, or a map NAME: FILE.\n",
+          out);
     for (size_t i = 0; i < cn_n_server_options; i++) {
         const struct cn_option *option = &cn_server_options[i];
 
@@ -105,14 +107,16 @@ cn_model_config_man(FILE *out)
         put_default(out, cn_option_default_text(option, number));
     }
     fputs(".SH MODEL\nThe file that an archive's manifest names as configFile. A dot means a key "
-          "in a map. Other maps, and other keys under\n.BR handler ,\nare the handler's.\n", out);
+          "in a map. Other maps, and other keys under\n.BR handler ,\nare the handler's.\n",
+          out);
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
     snprintf(number, sizeof(number), "%" PRIu64, (uint64_t)(default_));                            \
     put_model_key(out, yaml_path, #kind, number, min, max, help);
 #include "config/model_options.def"
 #undef CN_MODEL_OPTION
     fputs(".SH TORCHSERVE'S KEYS WITHOUT EFFECT\nThese are accepted; the server warns where they "
-          "would have changed something.\n", out);
+          "would have changed something.\n",
+          out);
 #define CN_TORCHSERVE_KEY(key, harmless, note)                                                     \
     fprintf(out, ".TP\n.B %s\n", key);                                                             \
     put(out, note);                                                                                \

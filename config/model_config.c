@@ -24,8 +24,15 @@ struct row {
 
 static const struct row rows[] = {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
-    {yaml_path, KIND_##kind, offsetof(struct cn_model_config, field), sizeof(c_type), default_,    \
-     min, max, help},
+    {                                                                                              \
+        yaml_path,                                                                                 \
+        KIND_##kind,                                                                               \
+        offsetof(struct cn_model_config, field),                                                   \
+        sizeof(c_type),                                                                            \
+        default_,                                                                                  \
+        min,                                                                                       \
+        max,                                                                                       \
+        help},
 #include "config/model_options.def"
 #undef CN_MODEL_OPTION
 };
@@ -114,8 +121,8 @@ found(const struct cn_yaml *value, char out[CN_YAML_SHOWN_MAX + 32])
 
     if (value->kind == CN_YAML_STRING)
         snprintf(out, CN_YAML_SHOWN_MAX + 32, "the word \"%s\"", cn_yaml_shown(value->text, text));
-    else if (value->kind == CN_YAML_LIST || value->kind == CN_YAML_MAP
-             || value->kind == CN_YAML_NULL)
+    else if (value->kind == CN_YAML_LIST || value->kind == CN_YAML_MAP ||
+             value->kind == CN_YAML_NULL)
         snprintf(out, CN_YAML_SHOWN_MAX + 32, "%s", cn_yaml_kind_word(value->kind));
     else
         snprintf(out, CN_YAML_SHOWN_MAX + 32, "%s", cn_yaml_shown(value->text, text));
@@ -153,8 +160,8 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
     case KIND_UINT:
         snprintf(expected, sizeof(expected), "an integer from %" PRIu64 " to %" PRIu64, row->min,
                  row->max);
-        if (value->kind != CN_YAML_INT || value->integer < 0 || (uint64_t)value->integer < row->min
-            || (uint64_t)value->integer > row->max)
+        if (value->kind != CN_YAML_INT || value->integer < 0 ||
+            (uint64_t)value->integer < row->min || (uint64_t)value->integer > row->max)
             return wrong_value(walk, row->path, value, expected);
         store(walk->config, row, (uint64_t)value->integer);
         return 0;
@@ -219,9 +226,9 @@ warn_torchserve(const struct walk *walk, const struct cn_yaml *value)
     for (size_t i = 0; i < N_TORCHSERVE_KEYS; i++) {
         if (!cn_str_eq(value->key, cn_str_from(torchserve_keys[i].key)))
             continue;
-        if (value->kind != CN_YAML_NULL
-            && (torchserve_keys[i].harmless[0] == '\0'
-                || !cn_str_eq(value->text, cn_str_from(torchserve_keys[i].harmless))))
+        if (value->kind != CN_YAML_NULL &&
+            (torchserve_keys[i].harmless[0] == '\0' ||
+             !cn_str_eq(value->text, cn_str_from(torchserve_keys[i].harmless))))
             warn_at(walk, value->key_line, value->key_column, "%s has no effect here: %s",
                     torchserve_keys[i].key, torchserve_keys[i].note);
         return true;
@@ -242,8 +249,8 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
         int rc = 0;
 
         /* A key with a dot or NUL in it is nobody's name; "a.b" is not b in a. */
-        if (value->key.len < 64 && memchr(value->key.ptr, '.', value->key.len) == NULL
-            && memchr(value->key.ptr, '\0', value->key.len) == NULL)
+        if (value->key.len < 64 && memchr(value->key.ptr, '.', value->key.len) == NULL &&
+            memchr(value->key.ptr, '\0', value->key.len) == NULL)
             snprintf(path, sizeof(path), "%s%.*s", prefix, CN_STR_ARG(value->key));
         else
             path[0] = '\0';
@@ -259,8 +266,8 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
             } else if (value->kind != CN_YAML_NULL && !handlers_own) {
                 rc = wrong_value(walk, path, value, "a map of settings");
             }
-        } else if (!in_handler && !(prefix[0] == '\0' && warn_torchserve(walk, value))
-                   && !(prefix[0] == '\0' && value->kind == CN_YAML_MAP)) {
+        } else if (!in_handler && !(prefix[0] == '\0' && warn_torchserve(walk, value)) &&
+                   !(prefix[0] == '\0' && value->kind == CN_YAML_MAP)) {
             warn_unknown(walk, prefix, value);
         }
         if (rc != 0)
@@ -285,12 +292,15 @@ int
 cn_model_config_check(const struct cn_model_config *config, struct cn_error *err)
 {
     if (config->max_workers != 0 && config->max_workers < config->min_workers)
-        return cn_fail(err, CN_E_CONFIG, "maxWorkers %" PRIu32 " is below minWorkers %" PRIu32
-                       "; raise it or leave it out", config->max_workers, config->min_workers);
+        return cn_fail(err, CN_E_CONFIG,
+                       "maxWorkers %" PRIu32 " is below minWorkers %" PRIu32
+                       "; raise it or leave it out",
+                       config->max_workers, config->min_workers);
     if (config->store_max_bytes < config->state_max_bytes)
-        return cn_fail(err, CN_E_CONFIG, "state.storeMaxBytes %" PRIu64 " cannot hold one state of"
-                       " state.maxBytes %" PRIu64, config->store_max_bytes,
-                       config->state_max_bytes);
+        return cn_fail(err, CN_E_CONFIG,
+                       "state.storeMaxBytes %" PRIu64 " cannot hold one state of"
+                       " state.maxBytes %" PRIu64,
+                       config->store_max_bytes, config->state_max_bytes);
     return 0;
 }
 

@@ -63,7 +63,8 @@ known_keys_are_taken(void **state)
                            "state:\n  durability: power\n  maxBytes: 4096\n"
                            "handler:\n  profile: true\n  cache:\n    capacity: 4\n    x: [1]\n"
                            "  limits:\n    memoryBytes: 1048576\n",
-                           &config, &warnings, &err), 0);
+                           &config, &warnings, &err),
+                     0);
     assert_int_equal(warnings.n, 0);
     assert_int_equal(config.min_workers, 2);
     assert_int_equal(config.max_workers, 4);
@@ -110,7 +111,8 @@ torchserves_other_keys_are_explained(void **state)
 {
     (void)state;
     warns("deviceType: cpu\nuseVenv: false\nparallelLevel: 0\n", NULL);
-    warns("deviceType: gpu\n", "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU");
+    warns("deviceType: gpu\n",
+          "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU");
     warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
     warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
     warns("useJobTicket: true\n", "jobQueueSize");
@@ -121,8 +123,9 @@ static void
 wrong_types_and_ranges_stop(void **state)
 {
     (void)state;
-    stops("a: {}\nminWorkers: many\n", "m.yaml:2:13: minWorkers: expected an integer from 0 to 1024,"
-                                       " found the word \"many\"");
+    stops("a: {}\nminWorkers: many\n",
+          "m.yaml:2:13: minWorkers: expected an integer from 0 to 1024,"
+          " found the word \"many\"");
     stops("minWorkers: \"2\"\n", "m.yaml:1:13: minWorkers: expected an integer");
     stops("minWorkers: 1_0\n", "found the word \"1_0\"");
     stops("minWorkers: 1.0\n", "found 1.0");
@@ -174,8 +177,9 @@ a_file_is_loaded_under_the_name_given(void **state)
     assert_int_equal(write(fd, "minWorkers: 3\nmaxWorkers: 2\n", 28), 28);
     close(fd);
     cn_model_config_init(&config);
-    assert_int_equal(cn_model_config_load(&config, path, "model-config.yaml", keep_warning,
-                                          &warnings, &err), CN_E_CONFIG);
+    assert_int_equal(
+        cn_model_config_load(&config, path, "model-config.yaml", keep_warning, &warnings, &err),
+        CN_E_CONFIG);
     assert_string_equal(err.message, "model-config.yaml: maxWorkers 2 is below minWorkers 3; raise "
                                      "it or leave it out");
     unlink(path);

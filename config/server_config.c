@@ -33,8 +33,17 @@
 
 const struct cn_option cn_server_options[] = {
 #define CN_OPTION(field, c_type, kind, flag, yaml_key, default_, min, max, arg, help)              \
-    {flag, yaml_key, CN_KIND_##kind, offsetof(struct cn_server_config, field), sizeof(c_type),     \
-     kind##_TEXT(default_), kind##_NUMBER(default_), min, max, arg, help},
+    {flag,                                                                                         \
+     yaml_key,                                                                                     \
+     CN_KIND_##kind,                                                                               \
+     offsetof(struct cn_server_config, field),                                                     \
+     sizeof(c_type),                                                                               \
+     kind##_TEXT(default_),                                                                        \
+     kind##_NUMBER(default_),                                                                      \
+     min,                                                                                          \
+     max,                                                                                          \
+     arg,                                                                                          \
+     help},
 #include "config/options.def"
 #undef CN_OPTION
 };
@@ -115,7 +124,7 @@ cn_option_text(const struct cn_option *option, const struct cn_server_config *co
     if (option->kind == CN_KIND_BOOL)
         return number_text(option, *(const bool *)at, out);
     if (option->kind == CN_KIND_DURABILITY)
-        return number_text(option, (uint64_t)*(const enum cn_durability *)at, out);
+        return number_text(option, (uint64_t) * (const enum cn_durability *)at, out);
     if (option->bytes == sizeof(uint64_t))
         return number_text(option, *(const uint64_t *)at, out);
     return number_text(option, *(const uint32_t *)at, out);
@@ -194,8 +203,8 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
     case CN_KIND_UINT:
         errno = 0;
         number = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
-        if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0
-            && number >= option->min && number <= option->max)
+        if (text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 &&
+            number >= option->min && number <= option->max)
             word = 0;
         break;
     }
@@ -369,8 +378,8 @@ apply_environment(struct cn_server_config *config, bool has_models, char **envir
     int rc;
 
     for (size_t i = 0; i < N_OPTIONS; i++) {
-        const char *value = env_value(environment,
-                                      cn_option_env_name(cn_server_options[i].flag, name));
+        const char *value =
+            env_value(environment, cn_option_env_name(cn_server_options[i].flag, name));
         if (value == NULL)
             continue;
         rc = set_from_text(config, &cn_server_options[i], name, value, err);
@@ -430,8 +439,8 @@ apply_yaml_value(struct cn_server_config *config, const struct cn_option *option
         right = value->kind == CN_YAML_BOOL;
     if (!right) {
         char shown[CN_YAML_SHOWN_MAX];
-        bool scalar = value->kind != CN_YAML_LIST && value->kind != CN_YAML_MAP
-                      && value->kind != CN_YAML_NULL;
+        bool scalar = value->kind != CN_YAML_LIST && value->kind != CN_YAML_MAP &&
+                      value->kind != CN_YAML_NULL;
         return cn_fail(err, CN_E_CONFIG, "%s: expected %s, found %s%s%s%s", where,
                        expected_text(option, expected), cn_yaml_kind_word(value->kind),
                        scalar ? " (" : "", scalar ? cn_yaml_shown(value->text, shown) : "",
@@ -456,8 +465,8 @@ warn_yaml_key(const char *doc_name, const struct cn_yaml *value, cn_config_warn_
 {
     char key[CN_YAML_SHOWN_MAX], text[640];
     const char *near = nearest_option(value->key, false);
-    int n = snprintf(text, sizeof(text), "%.400s:%u:%u: unknown key %s", doc_name,
-                     value->key_line, value->key_column, cn_yaml_shown(value->key, key));
+    int n = snprintf(text, sizeof(text), "%.400s:%u:%u: unknown key %s", doc_name, value->key_line,
+                     value->key_column, cn_yaml_shown(value->key, key));
 
     if (near != NULL)
         snprintf(text + n, sizeof(text) - (size_t)n, " (did you mean %s?)", near);

@@ -22,7 +22,7 @@ static int
 load(const char *flags, const char *environment, struct cn_server_config *config,
      struct warnings *warnings, struct cn_error *err)
 {
-    char *argv[32] = {(char *)(uintptr_t)"continuo"}, *envp[32] = {NULL};
+    char *argv[32] = {(char *)(uintptr_t) "continuo"}, *envp[32] = {NULL};
     char flag_text[1024], env_text[1024], *rest = flag_text;
     int argc = 1, n = 0;
 
@@ -164,7 +164,8 @@ the_strongest_source_wins(void **state)
     (void)state;
     write_file("loops: 1\nheader-timeout: 11\nbody-timeout: 22\nmodels: [f.mar]\n");
     snprintf(flags, sizeof(flags), "--config=%s|--loops|3", file_path);
-    good(flags, "CONTINUO_LOOPS=2|CONTINUO_HEADER_TIMEOUT=33|CONTINUO_MODELS=x=e.mar,g.mar", &config);
+    good(flags, "CONTINUO_LOOPS=2|CONTINUO_HEADER_TIMEOUT=33|CONTINUO_MODELS=x=e.mar,g.mar",
+         &config);
     assert_int_equal(config.loops, 3);
     assert_int_equal(config.header_timeout_ms, 33);
     assert_int_equal(config.body_timeout_ms, 22);
@@ -204,8 +205,9 @@ unknown_names_lead_to_the_nearest(void **state)
     stops("--colour", "", "unknown flag --colour; --help lists them");
     stops("server", "", "unexpected argument \"server\"");
     stops("-x", "", "unexpected argument \"-x\"");
-    warns("", "CONTINUO_MODELSTORE=x", "unknown variable CONTINUO_MODELSTORE (did you mean "
-                                       "CONTINUO_MODEL_STORE?)");
+    warns("", "CONTINUO_MODELSTORE=x",
+          "unknown variable CONTINUO_MODELSTORE (did you mean "
+          "CONTINUO_MODEL_STORE?)");
     warns("", "CONTINUO_TEST_CLOCK=x|OTHER=y|CONTINUO_SOMETHING_ELSE=1", NULL);
     write_file("\nloop: 1\n");
     snprintf(flags, sizeof(flags), "--config|%s", file_path);

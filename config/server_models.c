@@ -36,17 +36,17 @@ add_one(struct cn_server_config *config, const char *where, struct cn_str name, 
     if (config->n_models == MODELS_MAX)
         return cn_fail(err, CN_E_CONFIG, "%s: more than %d models", where, MODELS_MAX);
     for (uint32_t i = 0; name.len && i < config->n_models; i++) {
-        if (config->models[i].name && cn_str_eq(cn_str_from(config->models[i].name), name)
-            && cn_str_eq(cn_str_from(config->models[i].file), file))
+        if (config->models[i].name && cn_str_eq(cn_str_from(config->models[i].name), name) &&
+            cn_str_eq(cn_str_from(config->models[i].file), file))
             return 0; /* said twice */
     }
     grown = cn_try_realloc(config->models, (config->n_models + 1) * sizeof(*grown));
     if (grown == NULL)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", where);
     config->models = grown;
-    grown[config->n_models++] = (struct cn_model_arg){
-        .name = name.ptr ? cn_strndup(name.ptr, name.len) : NULL,
-        .file = cn_strndup(file.ptr, file.len)};
+    grown[config->n_models++] =
+        (struct cn_model_arg){.name = name.ptr ? cn_strndup(name.ptr, name.len) : NULL,
+                              .file = cn_strndup(file.ptr, file.len)};
     return 0;
 }
 
@@ -63,8 +63,10 @@ add_piece(struct cn_server_config *config, const char *where, struct cn_str piec
         name = (struct cn_str){piece.ptr, (size_t)(equals - piece.ptr)};
         file = (struct cn_str){equals + 1, piece.len - name.len - 1};
         if (name.len == 0)
-            return cn_fail(err, CN_E_CONFIG, "%s: a model has no name before \"=\"; write "
-                           "NAME=FILE or FILE", where);
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s: a model has no name before \"=\"; write "
+                           "NAME=FILE or FILE",
+                           where);
     } else if (piece.len == 3 && strncasecmp(piece.ptr, "all", 3) == 0) {
         file = CN_STR("all");
     }

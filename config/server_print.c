@@ -7,7 +7,8 @@ void
 cn_server_config_help(FILE *out)
 {
     fputs("usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n\n"
-          "Serves stateful models over HTTP until SIGTERM. Options, with their defaults:\n\n", out);
+          "Serves stateful models over HTTP until SIGTERM. Options, with their defaults:\n\n",
+          out);
     fprintf(out, "  %-29s %s\n", "--models [NAME=]FILE ...",
             "models to load at start, from the store; or: all");
     for (size_t i = 0; i < cn_n_server_options; i++) {
@@ -25,7 +26,8 @@ cn_server_config_help(FILE *out)
     fprintf(out, "  %-29s %s\n", "-h, --help", "this text");
     fprintf(out, "  %-29s %s\n", "-v, --version", "the version");
     fputs("\nEach option is also a key of the YAML file (model-store: DIR) and a variable\n"
-          "(CONTINUO_MODEL_STORE=DIR). Strongest first: flag, variable, file, default.\n", out);
+          "(CONTINUO_MODEL_STORE=DIR). Strongest first: flag, variable, file, default.\n",
+          out);
 }
 
 /* As a YAML double-quoted string. */

@@ -171,8 +171,8 @@ node_new(struct builder *b, enum cn_yaml_kind kind, yaml_mark_t mark)
 {
     struct cn_yaml *node = cn_arena_alloc(&b->doc->arena, sizeof(*node));
 
-    *node = (struct cn_yaml){.kind = kind, .line = (unsigned)mark.line + 1,
-                             .column = (unsigned)mark.column + 1};
+    *node = (struct cn_yaml){
+        .kind = kind, .line = (unsigned)mark.line + 1, .column = (unsigned)mark.column + 1};
     return node;
 }
 
@@ -210,8 +210,8 @@ place(struct builder *b, struct cn_yaml *node, yaml_mark_t mark)
 static bool
 awaits_key(const struct builder *b)
 {
-    return b->depth > 0 && b->stack[b->depth - 1].node->kind == CN_YAML_MAP
-           && !b->stack[b->depth - 1].has_key;
+    return b->depth > 0 && b->stack[b->depth - 1].node->kind == CN_YAML_MAP &&
+           !b->stack[b->depth - 1].has_key;
 }
 
 static int
@@ -297,8 +297,8 @@ on_close(struct builder *b, yaml_mark_t mark)
 
     b->stack[b->depth].items = NULL;
     if (open.n_items > 0) {
-        struct cn_yaml **items = cn_arena_try_alloc(&b->doc->arena,
-                                                    open.n_items * sizeof(struct cn_yaml *));
+        struct cn_yaml **items =
+            cn_arena_try_alloc(&b->doc->arena, open.n_items * sizeof(struct cn_yaml *));
         if (items == NULL) {
             rc = cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", b->doc->name);
         } else {
@@ -318,12 +318,14 @@ on_event(struct builder *b, const yaml_event_t *event)
 {
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
-        return b->done ? fail_at(b, event->start_mark, "a second document; only one is allowed") : 0;
+        return b->done ? fail_at(b, event->start_mark, "a second document; only one is allowed")
+                       : 0;
     case YAML_DOCUMENT_END_EVENT:
         b->done = true;
         return 0;
     case YAML_ALIAS_EVENT:
-        return fail_at(b, event->start_mark, "aliases (*name) are not allowed; write the value out");
+        return fail_at(b, event->start_mark,
+                       "aliases (*name) are not allowed; write the value out");
     case YAML_SCALAR_EVENT:
         return on_scalar(b, event);
     case YAML_SEQUENCE_START_EVENT:

@@ -27,14 +27,14 @@ enum cn_yaml_kind {
  * (unquoted true/false/null, integers, floats); quoted ones are strings. */
 struct cn_yaml {
     enum cn_yaml_kind kind;
-    unsigned line, column;     /* of the value, from 1 */
-    struct cn_str text;        /* scalar as written */
+    unsigned line, column; /* of the value, from 1 */
+    struct cn_str text;    /* scalar as written */
     bool boolean;
     int64_t integer;
-    double number;             /* FLOAT, and INT too */
-    struct cn_str key;         /* in a map: its key */
+    double number;     /* FLOAT, and INT too */
+    struct cn_str key; /* in a map: its key */
     unsigned key_line, key_column;
-    uint32_t n_items;          /* LIST, MAP */
+    uint32_t n_items; /* LIST, MAP */
     struct cn_yaml *const *items;
 };
 

@@ -1,0 +1,45 @@
+/* cn_fuzz: config core */
+/* A model's settings: whatever the YAML says, each value taken is within the table's range, and the
+ * warnings are single lines. */
+#include <string.h>
+
+#include "config/model_config.h"
+#include "core/panic.h"
+#include "tests/fuzz/fuzz.h"
+
+static void
+on_warning(void *ctx, const char *line)
+{
+    (void)ctx;
+    cn_assert(strchr(line, '\n') == NULL && strlen(line) < 640);
+}
+
+/* `min` may be 0, which no unsigned value is below. */
+static void
+in_range(uint64_t value, uint64_t min, uint64_t max)
+{
+    cn_assert(value >= min && value <= max);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    struct cn_str text = {(const char *)bytes, len};
+    struct cn_model_config config;
+    struct cn_yaml_doc *doc = NULL;
+    struct cn_error err = {0};
+
+    if (cn_yaml_parse("fuzz.yaml", text, &doc, NULL) != 0)
+        return 0;
+    cn_model_config_init(&config);
+    if (cn_model_config_apply(&config, doc, on_warning, NULL, &err) == 0)
+        cn_model_config_check(&config, NULL);
+    else
+        cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
+#define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
+    in_range((uint64_t)config.field, min, max);
+#include "config/model_options.def"
+#undef CN_MODEL_OPTION
+    cn_yaml_destroy(doc);
+    return 0;
+}
