@@ -51,26 +51,26 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
 #define CN_LOAD_FIELDS(STR, NUM)                                                                   \
     STR(model_name)                                                                                \
     STR(model_version)                                                                             \
-    STR(model_dir)     /* unpacked archive, absolute */                                            \
-    STR(handler)       /* file in model_dir, or "" */                                              \
-    STR(config_file)   /* the model's YAML in model_dir, or "" */                                  \
-    STR(runtime)       /* "lua" or "c" */                                                          \
-    STR(store_dir)     /* absolute; exists; "" with durability none */                             \
-    NUM(worker_index)  /* 1, 2, ... within the model version */                                    \
-    NUM(batch_size)    /* rows a handler call gets at most */                                      \
-    NUM(stateful)      /* 1: rows belong to sequences */                                           \
-    NUM(durability)    /* enum cn_durability of config/model_config.h */                           \
-    NUM(cache_entries) /* LRU: sequences */                                                        \
-    NUM(cache_bytes)   /* LRU: encoded bytes */                                                    \
+    STR(model_dir)         /* unpacked archive, absolute */                                        \
+    STR(handler)           /* file in model_dir, or "" */                                          \
+    STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
+    STR(runtime)           /* "lua" or "c" */                                                      \
+    STR(store_dir)         /* absolute; exists; "" with durability none */                         \
+    NUM(worker_index)      /* 1, 2, ... within the model version */                                \
+    NUM(batch_size)        /* rows a handler call gets at most */                                  \
+    NUM(stateful)          /* 1: rows belong to sequences */                                       \
+    NUM(durability)        /* enum cn_durability of config/model_config.h */                       \
+    NUM(cache_entries)     /* LRU: sequences */                                                    \
+    NUM(cache_bytes)       /* LRU: encoded bytes */                                                \
     NUM(state_max_bytes)   /* of one sequence, encoded */                                          \
     NUM(answer_keep_bytes) /* stored answers up to this size can be replayed */                    \
     NUM(answer_max_bytes)  /* an answer over this is an error */                                   \
     NUM(store_max_bytes)   /* size limit of the model's store */                                   \
-    NUM(idle_ms)       /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                           \
-    NUM(lifetime_ms)   /* sequenceTimeoutMSec; 0: none */                                          \
-    NUM(tombstone_ms)  /* how long a closed sequence is remembered */                              \
+    NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                       \
+    NUM(lifetime_ms)       /* sequenceTimeoutMSec; 0: none */                                      \
+    NUM(tombstone_ms)      /* how long a closed sequence is remembered */                          \
     NUM(memory_max_bytes)  /* of a Lua VM; 0: none */                                              \
-    NUM(step_time_ms)  /* a Lua call may run so long; 0: until the batch's deadline */
+    NUM(step_time_ms)      /* a Lua call may run so long; 0: until the batch's deadline */
 
 struct cn_load {
 #define CN_LOAD_STR(name) const char *name;
@@ -134,11 +134,11 @@ int cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out
 /* `out`: frame->count rows / closes / ids. */
 int cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct cn_row **out,
                        struct cn_error *err);
-int cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena,
-                        struct cn_close **out, struct cn_error *err);
+int cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct cn_close **out,
+                        struct cn_error *err);
 int cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena, uint64_t **out,
                          struct cn_error *err);
-int cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena,
-                        struct cn_answer *out, struct cn_error *err);
+int cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct cn_answer *out,
+                        struct cn_error *err);
 
 #endif

@@ -22,14 +22,16 @@ struct cn_part {
 };
 
 enum cn_row_flags {
-    CN_ROW_STATEFUL = 1u << 0,  /* belongs to a sequence; sequence_id is set */
-    CN_ROW_START = 1u << 1,     /* opens a new generation, whatever the store holds */
-    CN_ROW_END = 1u << 2,       /* the sequence ends with this step */
-    CN_ROW_RELOAD = 1u << 3,    /* another worker may have run the last step: the cached state is stale */
+    CN_ROW_STATEFUL = 1u << 0, /* belongs to a sequence; sequence_id is set */
+    CN_ROW_START = 1u << 1,    /* opens a new generation, whatever the store holds */
+    CN_ROW_END = 1u << 2,      /* the sequence ends with this step */
+    CN_ROW_RELOAD =
+        1u << 3, /* another worker may have run the last step: the cached state is stale */
     CN_ROW_REDELIVERED = 1u << 4, /* was in flight when a worker died: may be committed already */
     CN_ROW_EXPLAIN = 1u << 5,
     CN_ROW_GENERATED_ID = 1u << 6, /* the server made the sequence id (sent with CN_ROW_START) */
-    CN_ROW_MUST_EXIST = 1u << 7, /* sequence.strict: an id that the store doesn't know is an error */
+    CN_ROW_MUST_EXIST =
+        1u << 7, /* sequence.strict: an id that the store doesn't know is an error */
 };
 
 struct cn_row {
@@ -44,20 +46,21 @@ struct cn_row {
 };
 
 enum cn_answer_flags {
-    CN_ANSWER_FINAL = 1u << 0,       /* the last piece for this job */
-    CN_ANSWER_REPLAYED = 1u << 1,    /* from the store: the step had been committed before */
-    CN_ANSWER_OPENED = 1u << 2,      /* this step opened a new generation */
-    CN_ANSWER_ENDED = 1u << 3,       /* the sequence ended with this step; its state is gone */
+    CN_ANSWER_FINAL = 1u << 0,         /* the last piece for this job */
+    CN_ANSWER_REPLAYED = 1u << 1,      /* from the store: the step had been committed before */
+    CN_ANSWER_OPENED = 1u << 2,        /* this step opened a new generation */
+    CN_ANSWER_ENDED = 1u << 3,         /* the sequence ended with this step; its state is gone */
     CN_ANSWER_CLOSED_BEFORE = 1u << 4, /* error answer: the store holds a tombstone for the id */
 };
 
 struct cn_answer {
     uint64_t job_id;
-    uint32_t flags;        /* CN_ANSWER_... */
-    int32_t error_code;    /* CN_E_..., then body is its message; 0: the handler's own answer */
-    uint16_t status;       /* HTTP status the handler chose; 0: 200 */
-    uint64_t generation;   /* of the sequence after the step; 0 for stateless rows */
-    uint64_t opened_wall_ms; /* when this generation was opened; for the total clock after a restart */
+    uint32_t flags;      /* CN_ANSWER_... */
+    int32_t error_code;  /* CN_E_..., then body is its message; 0: the handler's own answer */
+    uint16_t status;     /* HTTP status the handler chose; 0: 200 */
+    uint64_t generation; /* of the sequence after the step; 0 for stateless rows */
+    uint64_t
+        opened_wall_ms; /* when this generation was opened; for the total clock after a restart */
     struct cn_str content_type; /* may be empty */
     struct cn_str body;
     uint32_t n_headers;
