@@ -91,8 +91,7 @@ def test_waiting_does_not_expire_a_sequence_with_work(server):
     with s.hold():
         raw.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: a\r\n"
                  "Content-Length: 1\r\n\r\n5")
-        queue = lambda: s.describe("counter")["jobQueueStatus"]
-        expect(lambda: queue()["pendingRequests"] + queue().get("inFlightRequests", 0) >= 1, "the step arrived")
+        s.expect_outstanding("counter", 1)
         s.clock.advance(70_000)
     answer = raw.answer()
     assert (answer.status, answer.text) == (200, "6"), answer

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from models import ROOT, Model, archiver, counter, stateless
-from waiting import expect, limit
+from waiting import limit
 
 
 def lua(step, head=""):
@@ -295,22 +295,121 @@ def test_a_large_body_and_answer_arrive_whole(server):
 
 # --- C
 
+C_HANDLER = """
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <continuo/handler.h>
+
+struct state { long steps; };
+
+static int
+run(struct continuo_model *model, struct continuo_item *const *items, size_t n)
+{
+    (void)model;
+    for (size_t i = 0; i < n; i++) {
+        struct continuo_bytes body = continuo_body(items[i]);
+        struct state *state = continuo_state(items[i], sizeof(*state));
+
+        if (!state)
+            continue;
+        if (body.len == 3 && memcmp(body.data, "die", 3) == 0) {
+            fputs("handler: this is the end\\n", stderr);
+            abort();
+        }
+        if (body.len == 4 && memcmp(body.data, "loop", 4) == 0)
+            for (volatile int forever = 1; forever;)
+                ;
+        if (body.len == 4 && memcmp(body.data, "none", 4) == 0)
+            continue;
+        if (body.len == 4 && memcmp(body.data, "fail", 4) == 0) {
+            continuo_fail(items[i], 422, "not %s again", "that");
+            continue;
+        }
+        continuo_set_header(items[i], "X-Made-By", "C");
+        continuo_replyf(items[i], "%ld", ++state->steps);
+    }
+    return 0;
+}
+
+CONTINUO_EXPORT const struct continuo_handler continuo_handler = {
+    .abi = CONTINUO_HANDLER_ABI, .size = sizeof(struct continuo_handler), .run = run};
+"""
+
+
 @pytest.fixture
-def c_model(server, folder, transcript):
-    """Compiles C text into a handler and serves it as model "c"."""
-    def build(source, yaml="sequenceBatching: true\nresponseTimeout: 5\n"):
-        (folder / "handler.c").write_text(source)
-        (folder / "c.yaml").write_text(yaml)
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-I", ROOT / "include",
-                        "-o", folder / "handler.so", folder / "handler.c"], check=True, timeout=limit(60))
-        s = server(counter(), start=False)
-        archiver("--model-name", "c", "--version", "1.0", "--handler", folder / "handler.so",
-                 "--config-file", folder / "c.yaml", "--export-path", s.store, transcript=transcript)
-        s.models.append("c=c.mar")
-        return s.start()
-    return build
+def c_server(server, folder, transcript):
+    """A server with the C handler above as model "c", batchSize 1, and the counter."""
+    (folder / "handler.c").write_text(C_HANDLER)
+    (folder / "c.yaml").write_text("sequenceBatching: true\nbatchSize: 1\nresponseTimeout: 1\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-I", ROOT / "include",
+                    "-o", folder / "handler.so", folder / "handler.c"], check=True, timeout=limit(60))
+    s = server(counter(), start=False)
+    archiver("--model-name", "c", "--version", "1.0", "--handler", folder / "handler.so",
+             "--config-file", folder / "c.yaml", "--export-path", s.store, transcript=transcript)
+    s.models.append("c=c.mar")
+    return s.start()
 
 
-def test_the_speech_example_counts_speech(server, transcript):
-    """The C example on Debian's spoken WAV files, as its README shows it, is tested in test_examples.py."""
-    expect(lambda: (ROOT / "examples" / "speech").is_dir(), "the example is there", 0)
+def test_a_c_handler_keeps_state_and_survives_a_kill(c_server):
+    """The same promises as for Lua."""
+    client = c_server.client()
+    for steps in range(1, 4):
+        answer = client.step("c", "a", b"x")
+        assert (answer.status, answer.text, answer.headers["X-Made-By"]) == (200, str(steps), "C")
+    c_server.kill_worker("c")
+    assert client.step("c", "a", b"x").text == "4"
+
+
+def test_a_c_handler_can_refuse_a_step(c_server):
+    """With a status and a message; the state stays as it was."""
+    client = c_server.client()
+    client.step("c", "a", b"x")
+    refused = client.step("c", "a", b"fail")
+    assert (refused.status, refused.message) == (422, "not that again")
+    assert client.step("c", "a", b"x").text == "2"
+
+
+def test_a_c_handler_that_forgets_a_row_is_told_on(c_server):
+    """Neither a hang nor an empty 200."""
+    client = c_server.client()
+    forgotten = client.step("c", "a", b"none")
+    assert (forgotten.status, forgotten.error) == (503, "handler_failed"), forgotten
+    assert client.step("c", "a", b"x").text == "1"
+
+
+def test_a_step_that_crashes_c_code_gets_the_last_words_and_others_go_on(c_server):
+    """Poison: tried again alone, then answered with signal and last line; no other step pays."""
+    client = c_server.client()
+    client.step("c", "good", b"x")
+    client.step("c", "bad", b"x")
+    raws = [c_server.raw(f"r{i}") for i in range(6)]
+    with c_server.hold():
+        for i, raw in enumerate(raws):
+            body = "die" if i == 2 else "x"
+            raw.send(f"POST /predictions/c HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: {'bad' if i == 2 else i}\r\n"
+                     f"Content-Length: {len(body)}\r\n\r\n{body}")
+        c_server.expect_outstanding("c", 6)
+    for i, raw in enumerate(raws):
+        answer = raw.answer()
+        if i == 2:
+            assert (answer.status, answer.error) == (500, "worker_died"), answer
+            assert "signal 6" in answer.message and "this is the end" in answer.message, answer
+        else:
+            assert (answer.status, answer.text) == (200, "1"), answer
+        raw.close()
+    assert client.step("c", "bad", b"x").text == "2", "its state stayed at its last commit"
+    assert client.step("c", "good", b"x").text == "2"
+
+
+def test_c_code_that_loops_for_ever_is_killed_at_its_deadline(c_server):
+    """Nothing inside the process could stop it."""
+    client = c_server.client()
+    client.step("c", "a", b"x")
+    before = c_server.expect_ready("c", 1)
+    late = client.step("c", "a", b"loop")
+    assert (late.status, late.error) == (500, "deadline"), late
+    assert client.step("c", "a", b"x").text == "2"
+    assert client.step("c", "b", b"x").text == "1"
+    assert c_server.expect_ready("c", 1) != before
+    assert c_server.client().step("counter", "a", 3).text == "3"

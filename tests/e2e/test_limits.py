@@ -21,11 +21,7 @@ def waiting_steps(s, count, sequence, model="counter"):
         raw = s.raw(f"waiter{i}")
         raw.send(post(sequence(i), model=model))
         raws.append(raw)
-
-        def arrived(n=i + 1):
-            queue = s.describe(model)["jobQueueStatus"]
-            return queue["pendingRequests"] + queue.get("inFlightRequests", 0) >= n
-        expect(arrived, f"{i + 1} steps have arrived")
+        s.expect_outstanding(model, i + 1)
     yield raws
     for raw in raws:
         raw.close()

@@ -156,13 +156,12 @@ def test_a_client_that_goes_away_in_mid_request_harms_nobody(server):
             raw.send(HEAD + f"ts_request_sequence_id: gone{i}\r\nContent-Length: 1\r\n\r\n1")
         one = s.raw("gone")
         one.send(HEAD + "ts_request_sequence_id: g\r\nContent-Length: 2\r\n\r\n10")
-        queue = lambda: s.describe("counter")["jobQueueStatus"]
-        expect(lambda: queue()["pendingRequests"] + queue().get("inFlightRequests", 0) >= 1, "steps arrived")
+        s.expect_outstanding("counter", 11)
         for raw in [*raws, one]:
             raw.reset()
     answer = client.step("counter", "g", 1)
     assert answer.text in ("2", "12"), answer
-    expect(lambda: queue()["pendingRequests"] + queue().get("inFlightRequests", 0) == 0, "nothing is left over")
+    expect(lambda: s.outstanding("counter") == 0, "nothing is left over")
 
 
 def test_a_client_that_goes_away_in_mid_body_harms_nobody(quick):

@@ -91,8 +91,7 @@ def test_steps_in_flight_finish_before_a_clean_stop(server):
     hold = s.hold()
     raw.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: d\r\n"
              "Content-Length: 1\r\n\r\n5")
-    queue = lambda: s.describe("counter")["jobQueueStatus"]
-    expect(lambda: queue()["pendingRequests"] + queue().get("inFlightRequests", 0) >= 1, "the step arrived")
+    s.expect_outstanding("counter", 1)
     s.process.terminate()
     s.expect_log("drain")
     hold.release()

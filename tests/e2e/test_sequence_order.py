@@ -3,7 +3,6 @@
 import threading
 
 from models import counter
-from waiting import expect
 
 
 def in_threads(count, work):
@@ -76,15 +75,10 @@ def test_steps_that_wait_run_in_the_order_of_their_arrival(server):
             threads.append(threading.Thread(target=send, args=(i, s.client(f"c{i}"))))
             threads[-1].start()
             # The next one leaves only when this one has arrived.
-            expect(lambda n=i: outstanding(s) >= n, f"{i} steps have arrived")
+            s.expect_outstanding("counter", i)
     for thread in threads:
         thread.join()
     assert answers == {1: "11", 2: "111", 3: "1111", 4: "11111", 5: "111111"}
-
-
-def outstanding(s):
-    queue = s.describe("counter")["jobQueueStatus"]
-    return queue["pendingRequests"] + queue.get("inFlightRequests", 0)
 
 
 def test_pipelined_steps_are_answered_in_order(server):

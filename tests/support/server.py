@@ -250,6 +250,14 @@ class Server:
     def workers(self, model, version=None):
         return self.describe(model, version)["workers"]
 
+    def outstanding(self, model):
+        """Steps that have arrived and are not answered yet."""
+        queue = self.describe(model)["jobQueueStatus"]
+        return queue["pendingRequests"] + queue["inFlight"]
+
+    def expect_outstanding(self, model, count):
+        expect(lambda: self.outstanding(model) >= count, f"{count} steps have arrived at {model}")
+
     def ready_pids(self, model, version=None):
         return [worker["pid"] for worker in self.workers(model, version) if worker["status"] == "READY"]
 
