@@ -1,0 +1,278 @@
+/* frontend/answer.c - responses: TorchServe's headers and error bodies, jobs' answers, streams.
+ *
+ * One of the two files that know libmicrohttpd. The bytes of an answer are not copied: the
+ * response points into the box, which the request owns until libmicrohttpd is done with both.
+ * Owned by the loop thread.
+ *
+ * TorchServe closes the connection after every status from 400 on. We do so only where the
+ * connection can't be trusted or used any further (bad HTTP, a body that was not read) and while
+ * draining: a client that is told "queue full, try again" should not pay a new connection.
+ */
+#include "frontend/answer.h"
+
+#include <microhttpd.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "core/buf.h"
+#include "core/log.h"
+#include "core/metrics.h"
+#include "core/panic.h"
+#include "frontend/http_request.h"
+#include "management/management.h"
+#include "scheduler/job.h"
+
+#define STREAM_BLOCK_BYTES 4096 /* only for HTTP/1.0 clients, which get no chunks */
+
+static void
+add(struct MHD_Response *response, const char *name, const char *value)
+{
+    MHD_add_response_header(response, name, value);
+}
+
+static void
+add_common(struct MHD_Response *response, const struct cn_http_request *request)
+{
+    add(response, "x-request-id", request->id);
+    add(response, "Pragma", "no-cache");
+    add(response, "Cache-Control", "no-cache; no-store, must-revalidate, private");
+    add(response, "Expires", "Thu, 01 Jan 1970 00:00:00 UTC");
+    if (request->echo_value.len)
+        add(response, request->echo_name.ptr, request->echo_value.ptr);
+    if (request->allow)
+        add(response, "Allow", request->allow);
+    if (request->close || request->listener->draining)
+        add(response, "Connection", "close");
+}
+
+static void
+count(const struct cn_http_request *request, unsigned status)
+{
+    struct cn_metrics *metrics = cn_loop_metrics(request->listener->loop);
+
+    cn_metrics_add(metrics, CN_M_HTTP_REQUESTS, 1);
+    if (status >= 500)
+        cn_metrics_add(metrics, CN_M_HTTP_5XX, 1);
+    else if (status >= 400)
+        cn_metrics_add(metrics, CN_M_HTTP_4XX, 1);
+}
+
+/* Hands the response over; `next` is the request's state from here on. */
+static void
+queue(struct cn_http_request *request, unsigned status, struct MHD_Response *response,
+      enum cn_http_state next)
+{
+    bool parked = request->state == CN_REQUEST_PARKED;
+
+    add_common(response, request);
+    request->state = (uint8_t)next;
+    if (MHD_queue_response(request->mhd, status, response) != MHD_YES) {
+        cn_log(CN_LOG_ERROR, "event=response_not_queued status=%u", status);
+        request->state = CN_REQUEST_BROKEN;
+    }
+    MHD_destroy_response(response); /* libmicrohttpd has its own reference */
+    cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+    count(request, status);
+    if (parked)
+        cn_http_listener_resume(request);
+}
+
+static struct MHD_Response *
+response_of(struct cn_str body, enum MHD_ResponseMemoryMode mode)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(body.len, (void *)(uintptr_t)body.ptr, mode);
+
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "no memory for a response");
+    return response;
+}
+
+static bool
+is_answerable(const struct cn_http_request *request)
+{
+    return !request->mhd_done && request->state <= CN_REQUEST_PARKED;
+}
+
+void
+cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const char *content_type,
+                     struct cn_str body)
+{
+    struct MHD_Response *response;
+
+    if (!is_answerable(request))
+        return;
+    response = response_of(body, MHD_RESPMEM_MUST_COPY);
+    add(response, "Content-Type", content_type);
+    queue(request, status, response, CN_REQUEST_ANSWERED);
+}
+
+void
+cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
+                     uint32_t retry_after_s)
+{
+    const struct cn_error_info *info = cn_error_info(code);
+    struct MHD_Response *response;
+    struct cn_buf body;
+    char seconds[16];
+
+    if (!is_answerable(request))
+        return;
+    cn_buf_init(&body, 0);
+    cn_error_json(code, message, &body);
+    response = response_of(cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
+    cn_buf_fini(&body);
+    add(response, "Content-Type", "application/json");
+    add(response, "Continuo-Error", info->word);
+    if (info->http_status == 429 || info->http_status == 503) {
+        snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
+        add(response, "Retry-After", seconds);
+    }
+    queue(request, (unsigned)info->http_status, response, CN_REQUEST_ANSWERED);
+}
+
+static void
+log_dropped_header(const struct cn_answer_box *box, struct cn_str name)
+{
+    char shown[128];
+
+    cn_log(CN_LOG_WARN, "event=handler_header_dropped job=%llu header=%s",
+           (unsigned long long)box->answer.job_id,
+           cn_log_quote(name.ptr, name.len, shown, sizeof(shown)));
+}
+
+/* The handler's headers, but for those that would break the response or speak for the server. */
+static void
+add_handler_headers(struct cn_http_request *request, struct MHD_Response *response,
+                    const struct cn_answer_box *box)
+{
+    const struct cn_answer *answer = &box->answer;
+    bool has_type = answer->content_type.len > 0;
+    uint32_t i;
+
+    if (has_type && cn_http_header_is_valid(CN_STR("content-type"), answer->content_type))
+        add(response, "Content-Type",
+            cn_arena_strndup(&request->arena, answer->content_type.ptr, answer->content_type.len));
+    else if (has_type)
+        log_dropped_header(box, CN_STR("content-type"));
+    for (i = 0; i < answer->n_headers; i++) {
+        struct cn_str name = answer->headers[i].name, value = answer->headers[i].value;
+
+        if (has_type && cn_str_eq_nocase(name, CN_STR("content-type")))
+            continue;
+        if (!cn_http_header_is_valid(name, value) || cn_http_header_is_ours(name)) {
+            log_dropped_header(box, name);
+            continue;
+        }
+        add(response, cn_arena_strndup(&request->arena, name.ptr, name.len),
+            cn_arena_strndup(&request->arena, value.ptr, value.len));
+    }
+    if (answer->flags & CN_ANSWER_REPLAYED)
+        add(response, "Continuo-Replayed", "true");
+}
+
+/* libmicrohttpd wants bytes of a stream: at most one piece a call, so that a piece is a chunk. */
+static ssize_t
+read_stream(void *ctx, uint64_t position, char *out, size_t room)
+{
+    struct cn_http_request *request = cn_http_request_cast(ctx);
+    struct cn_answer_box *box;
+    size_t len;
+
+    (void)position;
+    while ((box = request->boxes)) {
+        if (box->answer.error_code) {
+            cn_log(CN_LOG_DEBUG, "event=stream_ended_early job=%llu error=%s",
+                   (unsigned long long)box->answer.job_id,
+                   cn_error_info(box->answer.error_code)->word);
+            request->state = CN_REQUEST_ANSWERED;
+            return MHD_CONTENT_READER_END_WITH_ERROR; /* the head is out: all we can do is close */
+        }
+        len = box->answer.body.len - request->piece_sent;
+        len = len < room ? len : room;
+        if (len)
+            memcpy(out, box->answer.body.ptr + request->piece_sent, len);
+        request->piece_sent += len;
+        if (request->piece_sent == box->answer.body.len) {
+            request->boxes = (struct cn_answer_box *)box->msg.next;
+            if (!request->boxes)
+                request->boxes_end = &request->boxes;
+            request->piece_sent = 0;
+            cn_answer_box_free(box);
+        }
+        if (len) {
+            cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+            return (ssize_t)len;
+        }
+    }
+    if (request->last_piece_came) {
+        request->state = CN_REQUEST_ANSWERED;
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    }
+    request->state = CN_REQUEST_STARVED;
+    cn_http_conn_enter(request->conn, CN_PHASE_PARKED);
+    MHD_suspend_connection(request->mhd);
+    return 0;
+}
+
+static void
+begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
+{
+    unsigned status = box->answer.status ? box->answer.status : 200;
+    struct MHD_Response *response;
+
+    if (box->answer.error_code) {
+        cn_http_answer_error(request, box->answer.error_code,
+                             cn_arena_strndup(&request->arena, box->answer.body.ptr,
+                                              box->answer.body.len),
+                             box->retry_after_s);
+        return;
+    }
+    if (status < 200 || status > 599) {
+        cn_http_answer_error(request, CN_E_HANDLER_FAILED,
+                             cn_arena_printf(&request->arena,
+                                             "the handler chose status %u; 200 to 599 can be sent",
+                                             status), 0);
+        return;
+    }
+    if (request->last_piece_came) {
+        response = response_of(box->answer.body, MHD_RESPMEM_PERSISTENT);
+        add_handler_headers(request, response, box);
+        queue(request, status, response, CN_REQUEST_ANSWERED);
+        return;
+    }
+    response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream,
+                                                 request, NULL);
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "no memory for a response");
+    add_handler_headers(request, response, box);
+    queue(request, status, response, CN_REQUEST_STREAMING);
+}
+
+void
+cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
+{
+    if (request->mhd_done || request->state == CN_REQUEST_ANSWERED ||
+        request->state == CN_REQUEST_BROKEN) {
+        cn_answer_box_free(box);
+        return;
+    }
+    _Static_assert(offsetof(struct cn_answer_box, msg.next) == 0, "a box is its link");
+    box->msg.next = NULL; /* the scheduler is done with it: it links the pieces from here on */
+    *request->boxes_end = box;
+    request->boxes_end = (struct cn_answer_box **)&box->msg.next;
+    request->last_piece_came = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    if (request->state == CN_REQUEST_STREAMING)
+        return; /* it will ask */
+    if (request->state == CN_REQUEST_STARVED) {
+        request->state = CN_REQUEST_STREAMING;
+        cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+        cn_http_listener_resume(request);
+        return;
+    }
+    if (request->echo_name.len && box->sequence_id.len) {
+        request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */
+        request->echo_value = cn_arena_str(&request->arena, box->sequence_id);
+    }
+    begin_answer(request, box);
+}

@@ -1,0 +1,28 @@
+/* frontend/answer.h - answers on their way to libmicrohttpd.
+ *
+ * One of these per request, on its loop; harmless when libmicrohttpd is done with the request
+ * (the client is gone). A suspended connection is resumed.
+ */
+#ifndef CN_FRONTEND_ANSWER_H
+#define CN_FRONTEND_ANSWER_H
+
+#include <stdint.h>
+
+#include "core/str.h"
+
+struct cn_answer_box;
+struct cn_error;
+struct cn_http_request;
+
+/* TorchServe's error body with the status that errors.def has for `code`. `retry_after_s`: for 429
+ * and 503; 0: one second. */
+void cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
+                          uint32_t retry_after_s);
+/* `body` is copied. */
+void cn_http_answer_bytes(struct cn_http_request *request, unsigned status,
+                          const char *content_type, struct cn_str body);
+/* A piece of a job's answer; takes the box. The first one decides: final, then it is an ordinary
+ * response; else a chunked one begins, a chunk a piece. */
+void cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box);
+
+#endif

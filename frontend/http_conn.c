@@ -1,0 +1,169 @@
+/* frontend/http_conn.c - deadlines and disconnects of one connection. Owned by the loop thread.
+ *
+ * A phase change only stores phase and time. The timer looks at them each "tick", a part of the
+ * shortest deadline, so a request costs no timer operation and a deadline is at most one tick late.
+ */
+#include "frontend/http_conn.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/metrics.h"
+#include "core/panic.h"
+#include "frontend/http_listener.h"
+#include "frontend/http_request.h"
+
+#define CONN_MAGIC 0x434e4343u /* "CNCC" */
+#define SLACK_MS 50            /* the kernel counts in ticks of a few ms */
+
+struct cn_http_conn *
+cn_http_conn_cast(void *conn)
+{
+    return cn_cast(struct cn_http_conn, conn, CONN_MAGIC);
+}
+
+void
+cn_http_conn_cut(struct cn_http_conn *conn, const char *why)
+{
+    cn_log(CN_LOG_DEBUG, "event=connection_cut fd=%d why=%s", conn->fd, why);
+    shutdown(conn->fd, SHUT_RDWR);
+}
+
+static uint64_t
+tick_ms(const struct cn_server_config *config)
+{
+    uint64_t least = config->header_timeout_ms;
+
+    if (config->body_timeout_ms < least)
+        least = config->body_timeout_ms;
+    if (config->write_timeout_ms < least)
+        least = config->write_timeout_ms;
+    return least / 2 + 1;
+}
+
+static uint64_t
+limit_ms(const struct cn_http_conn *conn)
+{
+    const struct cn_server_config *config = conn->listener->shared->config;
+
+    switch ((enum cn_http_phase)conn->phase) {
+    case CN_PHASE_HEADERS:
+        return config->header_timeout_ms;
+    case CN_PHASE_BODY:
+        return config->body_timeout_ms;
+    case CN_PHASE_PARKED:
+        return CN_NEVER;
+    case CN_PHASE_WRITE:
+        return config->write_timeout_ms;
+    case CN_PHASE_IDLE:
+        return config->keepalive_timeout_ms;
+    }
+    cn_unreachable();
+}
+
+static const char *
+phase_word(const struct cn_http_conn *conn)
+{
+    static const char *const words[] = {"header-timeout", "body-timeout", "parked", "write-timeout",
+                                        "keepalive-timeout"};
+
+    return words[conn->phase];
+}
+
+/* Did bytes arrive since the last request ended? Then a next request has begun, of which
+ * libmicrohttpd tells nothing before its headers are complete. */
+static bool
+has_begun_request(const struct cn_http_conn *conn, uint64_t now_ms)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof(info);
+
+    /* The kernel's clock is not the test's. */
+    if (cn_clock_is_test() || getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+        return false; /* a unix socket */
+    return now_ms - info.tcpi_last_data_recv > conn->phase_ms + SLACK_MS;
+}
+
+static void
+on_timer(struct cn_timer *timer)
+{
+    struct cn_http_conn *conn = cn_container_of(timer, struct cn_http_conn, timer);
+    uint64_t now_ms = cn_loop_now_ms(conn->listener->loop);
+    uint64_t limit, next_ms = now_ms + tick_ms(conn->listener->shared->config);
+
+    if (conn->phase == CN_PHASE_IDLE && has_begun_request(conn, now_ms))
+        cn_http_conn_enter(conn, CN_PHASE_HEADERS);
+    limit = limit_ms(conn);
+    if (limit != CN_NEVER && now_ms >= conn->phase_ms + limit) {
+        cn_http_conn_cut(conn, phase_word(conn));
+        return;
+    }
+    if (limit != CN_NEVER && conn->phase_ms + limit < next_ms)
+        next_ms = conn->phase_ms + limit;
+    cn_timer_set(cn_loop_wheel(conn->listener->loop), timer, next_ms);
+}
+
+static void
+on_closed(struct cn_watch *watch, uint32_t events)
+{
+    struct cn_http_conn *conn = cn_container_of(watch, struct cn_http_conn, watch);
+
+    (void)events;
+    conn->peer_closed = true;
+    if (conn->request)
+        cn_http_request_peer_closed(conn->request);
+}
+
+struct cn_http_conn *
+cn_http_conn_open(struct cn_http_listener *listener, int fd)
+{
+    const struct cn_server_config *config = listener->shared->config;
+    struct cn_http_conn *conn = cn_alloc(sizeof(*conn));
+    struct cn_error err;
+
+    conn->magic = CONN_MAGIC;
+    conn->fd = fd;
+    conn->listener = listener;
+    cn_list_push_back(&listener->conns, &conn->link);
+    listener->n_conns++;
+    conn->surplus = listener->n_conns > config->max_connections;
+    if (listener->counted)
+        cn_metrics_add(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
+
+    cn_http_conn_enter(conn, CN_PHASE_HEADERS);
+    cn_timer_init(&conn->timer, on_timer);
+    cn_timer_set(cn_loop_wheel(listener->loop), &conn->timer, conn->phase_ms + tick_ms(config));
+    conn->watch.fn = on_closed;
+    /* Without the watch a client that goes away is noticed later, when it is written to. */
+    if (cn_loop_watch(listener->loop, &conn->watch, fd, EPOLLRDHUP | EPOLLET, &err))
+        cn_log(CN_LOG_WARN, "event=connection_unwatched why=\"%s\"", err.message);
+    return conn;
+}
+
+void
+cn_http_conn_close(struct cn_http_conn *conn)
+{
+    struct cn_http_listener *listener = conn->listener;
+
+    cn_assert(!conn->request);
+    cn_loop_unwatch(listener->loop, &conn->watch);
+    cn_timer_cancel(&conn->timer);
+    cn_list_remove(&conn->link);
+    listener->n_conns--;
+    if (listener->counted)
+        cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
+    conn->magic = 0;
+    cn_free(conn);
+}
+
+void
+cn_http_conn_enter(struct cn_http_conn *conn, enum cn_http_phase phase)
+{
+    conn->phase = (uint8_t)phase;
+    conn->phase_ms = cn_loop_now_ms(conn->listener->loop);
+}

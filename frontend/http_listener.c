@@ -1,0 +1,330 @@
+/* frontend/http_listener.c - libmicrohttpd in a loop: sockets, turns, and its callbacks.
+ *
+ * One of the two files that know libmicrohttpd (answer.c is the other). What its version 0.9.75
+ * does in silence, and what is done about it here:
+ * - in external mode it has no wake-up of its own: a resume counts from the next MHD_run, so one
+ *   after the hook makes the next turn not wait (`resumed`);
+ * - a resumed connection is only prepared by the first MHD_run and sent by the second;
+ * - it reads from a connection right after its answer, finds nothing, and only then watches it. That
+ *   is left to the next turn, when a busy client's next request is there already;
+ * - it stops with abort() while a connection is suspended: drain comes first.
+ */
+#include "frontend/http_listener.h"
+
+#include <microhttpd.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "core/panic.h"
+#include "frontend/http_request.h"
+
+#define LISTENER_MAGIC 0x434e484cu
+
+/* Connections above --max-connections are taken to tell them so; above this they wait outside. */
+#define SURPLUS_MAX 32
+
+struct gather {
+    struct cn_http_request *request;
+    uint32_t room;
+    bool bad;
+};
+
+/* Folded lines (obsolete, RFC 9112, 5.2) may turn into another header than other readers see: this
+ * library appends the folded text to the header's name. The name and value of an honest header
+ * are neighbours in the buffer, with only the colon and blanks between. */
+static bool
+is_folded(const char *name, size_t name_len, const char *value)
+{
+    const char *at = name + name_len + 1;
+
+    if ((uintptr_t)value < (uintptr_t)at)
+        return true;
+    while ((uintptr_t)at < (uintptr_t)value && (*at == ' ' || *at == '\t'))
+        at++;
+    return at != value;
+}
+
+static enum MHD_Result
+gather_value(void *ctx, enum MHD_ValueKind kind, const char *name, size_t name_len,
+             const char *value, size_t value_len)
+{
+    struct gather *gather = ctx;
+    struct cn_http_request *request = gather->request;
+    struct cn_header *header;
+
+    if (request->n_headers + request->n_query == gather->room)
+        return MHD_NO;
+    if (kind == MHD_HEADER_KIND) {
+        gather->bad |= value && is_folded(name, name_len, value);
+        header = &request->headers[request->n_headers++];
+    } else {
+        header = &request->query[-1 - (int)request->n_query++];
+    }
+    header->name = (struct cn_str){name, name_len};
+    header->value = cn_http_trim((struct cn_str){value, value ? value_len : 0});
+    return MHD_YES;
+}
+
+/* Headers from the front of one array, query parameters from its end; then those are turned round. */
+static bool
+gather_values(struct cn_http_request *request, struct MHD_Connection *mhd)
+{
+    const enum MHD_ValueKind kinds = MHD_HEADER_KIND | MHD_GET_ARGUMENT_KIND;
+    int count = MHD_get_connection_values_n(mhd, kinds, NULL, NULL);
+    struct gather gather = {.request = request, .room = count > 0 ? (uint32_t)count : 0};
+    uint32_t i;
+
+    request->headers = cn_arena_alloc(&request->arena, sizeof(struct cn_header) * gather.room);
+    request->query = request->headers + gather.room;
+    MHD_get_connection_values_n(mhd, kinds, gather_value, &gather);
+    request->query -= request->n_query;
+    for (i = 0; i < request->n_query / 2; i++) {
+        struct cn_header other = request->query[i];
+
+        request->query[i] = request->query[request->n_query - 1 - i];
+        request->query[request->n_query - 1 - i] = other;
+    }
+    return !gather.bad;
+}
+
+static struct cn_http_conn *
+conn_of(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    cn_assert(info);
+    return cn_http_conn_cast(info->socket_context);
+}
+
+static struct cn_http_request *
+first_call(struct MHD_Connection *mhd, const char *url, const char *method, const char *version)
+{
+    struct cn_http_request *request = cn_http_request_create(conn_of(mhd), mhd);
+
+    request->method_word = cn_str_from(method);
+    request->method = cn_http_method_of(request->method_word);
+    request->path = cn_str_from(url);
+    if (!gather_values(request, mhd)) /* an empty name is refused with the other bad names */
+        request->headers[0].name.len = 0;
+    cn_http_request_begin(request, strcmp(version, MHD_HTTP_VERSION_1_1) == 0);
+    return request;
+}
+
+static enum MHD_Result
+on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
+           const char *version, const char *bytes, size_t *len, void **slot)
+{
+    struct cn_http_request *request;
+
+    (void)ctx;
+    if (!*slot) {
+        *slot = request = first_call(mhd, url, method, version);
+        return request->state == CN_REQUEST_BROKEN ? MHD_NO : MHD_YES;
+    }
+    request = cn_http_request_cast(*slot);
+    if (request->state == CN_REQUEST_BROKEN)
+        return MHD_NO;
+    if (*len > 0) {
+        bool taken = cn_http_request_body(request, bytes, *len);
+
+        *len = 0;
+        return taken ? MHD_YES : MHD_NO;
+    }
+    cn_http_request_end(request);
+    if (request->state == CN_REQUEST_HANDLING) {
+        request->state = CN_REQUEST_PARKED;
+        cn_http_conn_enter(request->conn, CN_PHASE_PARKED);
+        MHD_suspend_connection(mhd);
+    }
+    return request->state == CN_REQUEST_BROKEN ? MHD_NO : MHD_YES;
+}
+
+static void
+on_completed(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode why)
+{
+    (void)ctx, (void)mhd, (void)why;
+    if (!*slot)
+        return;
+    cn_http_conn_enter(cn_http_request_cast(*slot)->conn, CN_PHASE_IDLE);
+    cn_http_request_completed(*slot);
+    *slot = NULL;
+}
+
+static void
+on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
+              enum MHD_ConnectionNotificationCode what)
+{
+    const union MHD_ConnectionInfo *info;
+
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        cn_http_conn_close(cn_http_conn_cast(*slot));
+        return;
+    }
+    info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    cn_assert(info);
+    *slot = cn_http_conn_open(ctx, info->connect_fd);
+}
+
+/* Paths and queries are kept as sent: we decode them after checking them. */
+static size_t
+keep_escapes(void *ctx, struct MHD_Connection *mhd, char *text)
+{
+    (void)ctx, (void)mhd;
+    return strlen(text);
+}
+
+static void
+on_ready(struct cn_watch *watch, uint32_t events)
+{
+    (void)events;
+    cn_container_of(watch, struct cn_http_listener, watch)->ready = true;
+}
+
+static void
+run(struct cn_hook *hook)
+{
+    struct cn_http_listener *listener = cn_container_of(hook, struct cn_http_listener, hook);
+    MHD_UNSIGNED_LONG_LONG timeout_ms;
+    bool resumed = listener->resumed;
+
+    if (!listener->ready && !resumed && !listener->again)
+        return;
+    listener->ready = listener->resumed = false;
+    MHD_run(listener->daemon);
+    if (resumed)
+        MHD_run(listener->daemon);
+    listener->again =
+        MHD_get_timeout(listener->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
+}
+
+static uint64_t
+run_again_ms(struct cn_hook *hook)
+{
+    const struct cn_http_listener *listener = cn_container_of(hook, struct cn_http_listener, hook);
+
+    return listener->again || listener->resumed ? 0 : CN_NEVER;
+}
+
+void
+cn_http_listener_resume(struct cn_http_request *request)
+{
+    MHD_resume_connection(request->mhd);
+    request->listener->resumed = true;
+}
+
+static void
+on_panic(void *ctx, const char *file, unsigned line, const char *why)
+{
+    (void)ctx;
+    cn_panic(file, (int)line, "libmicrohttpd: %s", why ? why : "?");
+}
+
+static struct MHD_Daemon *
+start_daemon(struct cn_http_listener *listener, int listen_fd)
+{
+    const struct cn_server_config *config = listener->shared->config;
+
+    MHD_set_panic_func(on_panic, NULL);
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, NULL,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd,
+        MHD_OPTION_CONNECTION_LIMIT, config->max_connections + SURPLUS_MAX,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->connection_memory_bytes,
+        MHD_OPTION_CONNECTION_TIMEOUT, 0u, /* idle time only: we have deadlines of our own */
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
+        MHD_OPTION_END);
+}
+
+int
+cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_route *routes,
+                        struct cn_loop *loop, int listen_fd, bool counted,
+                        struct cn_http_listener **out, struct cn_error *err)
+{
+    struct cn_http_listener *listener = cn_alloc(sizeof(*listener));
+    const union MHD_DaemonInfo *info;
+    int rc;
+
+    listener->shared = shared;
+    listener->routes = routes;
+    listener->loop = loop;
+    listener->counted = counted;
+    cn_list_init(&listener->conns);
+    listener->daemon = start_daemon(listener, listen_fd);
+    if (!listener->daemon) {
+        close(listen_fd);
+        cn_free(listener);
+        return cn_fail(err, CN_E_UNAVAILABLE, "libmicrohttpd %s does not start a listener",
+                       MHD_get_version());
+    }
+    info = MHD_get_daemon_info(listener->daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    cn_assert(info);
+    listener->watch.fn = on_ready;
+    rc = cn_loop_watch(loop, &listener->watch, info->epoll_fd, EPOLLIN, err);
+    if (rc) {
+        MHD_stop_daemon(listener->daemon);
+        cn_free(listener);
+        return rc;
+    }
+    listener->hook.run = run;
+    listener->hook.timeout_ms = run_again_ms;
+    cn_loop_add_hook(loop, &listener->hook);
+    listener->again = true; /* the listening socket enters its epoll set with the first run */
+    *out = listener;
+    return 0;
+}
+
+void
+cn_http_listener_drain(struct cn_http_listener *listener)
+{
+    struct cn_list *node;
+    int fd;
+
+    if (listener->draining)
+        return;
+    listener->draining = true;
+    MHD_run(listener->daemon); /* what arrived before is still taken */
+    fd = MHD_quiesce_daemon(listener->daemon); /* ours to close */
+    if (fd >= 0)
+        close(fd);
+    cn_list_for_each(node, &listener->conns) {
+        struct cn_http_conn *conn = cn_container_of(node, struct cn_http_conn, link);
+
+        if (conn->phase == CN_PHASE_IDLE || conn->phase == CN_PHASE_HEADERS)
+            cn_http_conn_cut(conn, "drain");
+    }
+    listener->again = true;
+}
+
+void
+cn_http_listener_cut(struct cn_http_listener *listener)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &listener->conns)
+        cn_http_conn_cut(cn_container_of(node, struct cn_http_conn, link), "stop");
+}
+
+bool
+cn_http_listener_is_empty(const struct cn_http_listener *listener)
+{
+    return listener->n_conns == 0 && listener->n_requests == 0;
+}
+
+void
+cn_http_listener_destroy(struct cn_http_listener *listener)
+{
+    if (!listener)
+        return;
+    cn_loop_remove_hook(listener->loop, &listener->hook);
+    cn_loop_unwatch(listener->loop, &listener->watch);
+    MHD_stop_daemon(listener->daemon);
+    cn_assert(cn_http_listener_is_empty(listener));
+    cn_free(listener);
+}

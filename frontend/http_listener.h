@@ -1,0 +1,64 @@
+/* frontend/http_listener.h - one libmicrohttpd daemon: an address on a loop.
+ *
+ * Always in external epoll mode: its epoll set is watched by the loop, and it runs in the loop's
+ * hook, after what was answered in this turn and before the turn's new work is dispatched.
+ * Owned by the loop thread; created before the loop runs, destroyed after.
+ */
+#ifndef CN_FRONTEND_HTTP_LISTENER_H
+#define CN_FRONTEND_HTTP_LISTENER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/server_config.h"
+#include "core/error.h"
+#include "core/list.h"
+#include "core/loop.h"
+#include "frontend/route.h"
+
+struct MHD_Daemon;
+struct cn_http_request;
+struct cn_management;
+
+/* What all listeners and requests may see; does not change while loops run. */
+struct cn_http_shared {
+    const struct cn_server_config *config;
+    struct cn_management *management;
+    struct cn_loop *const *loops;
+    unsigned n_loops;
+};
+
+struct cn_http_listener {
+    const struct cn_http_shared *shared;
+    const struct cn_route *routes;
+    struct cn_loop *loop;
+    struct MHD_Daemon *daemon;
+    struct cn_watch watch; /* the daemon's epoll set */
+    struct cn_hook hook;
+    struct cn_list conns;
+    uint32_t n_conns;
+    uint32_t n_requests; /* records not freed yet, also those whose connection is gone */
+    bool counted;        /* its connections and requests are in the metrics */
+    bool draining;       /* every answer closes its connection */
+    bool ready;          /* its epoll set has something */
+    bool resumed;        /* connections were resumed since it ran last */
+    bool again;          /* it wants to run without waiting */
+};
+
+/* `listen_fd`: non-blocking and listening; the listener's from here on, also on failure. */
+int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_route *routes,
+                            struct cn_loop *loop, int listen_fd, bool counted,
+                            struct cn_http_listener **out, struct cn_error *err);
+/* Takes no new connections, closes idle ones, and lets each answer close its own. */
+void cn_http_listener_drain(struct cn_http_listener *listener);
+/* Shuts down the connections that are still open. */
+void cn_http_listener_cut(struct cn_http_listener *listener);
+/* Is nothing left: no connection, no request? */
+bool cn_http_listener_is_empty(const struct cn_http_listener *listener);
+/* Must be empty. NULL is allowed. */
+void cn_http_listener_destroy(struct cn_http_listener *listener);
+
+/* The request's connection goes on in this turn, or in the next one when the hook is over. */
+void cn_http_listener_resume(struct cn_http_request *request);
+
+#endif

@@ -1,0 +1,238 @@
+/* frontend/http_request.c - a request from its headers to its last owner. Owned by the loop thread. */
+#include "frontend/http_request.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/panic.h"
+#include "core/random.h"
+#include "frontend/answer.h"
+#include "scheduler/job.h"
+
+#define REQUEST_MAGIC 0x434e5251u /* "CNRQ" */
+
+/* A chunked body over the limit is read so much further before its connection is cut: a client
+ * that has sent all can read why it was refused (findings: a response queued during the upload is
+ * not taken by libmicrohttpd). */
+#define SWALLOW_MAX_BYTES (1u << 20)
+
+#define FIRST_CHUNK_BYTES 4096
+
+struct cn_http_request *
+cn_http_request_cast(void *request)
+{
+    return cn_cast(struct cn_http_request, request, REQUEST_MAGIC);
+}
+
+struct cn_http_request *
+cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
+{
+    struct cn_http_request *request;
+    struct cn_arena arena;
+
+    cn_arena_init(&arena);
+    request = cn_arena_alloc(&arena, sizeof(*request));
+    memset(request, 0, sizeof(*request));
+    request->magic = REQUEST_MAGIC;
+    request->arena = arena;
+    request->listener = conn->listener;
+    request->conn = conn;
+    request->mhd = mhd;
+    request->boxes_end = &request->boxes;
+    cn_random_uuid(request->id);
+    cn_assert(!conn->request);
+    conn->request = request;
+    conn->listener->n_requests++;
+    return request;
+}
+
+static void
+destroy(struct cn_http_request *request)
+{
+    struct cn_arena arena = request->arena;
+    struct cn_answer_box *box, *next;
+
+    for (box = request->boxes; box; box = next) {
+        next = (struct cn_answer_box *)box->msg.next;
+        cn_answer_box_free(box);
+    }
+    if (request->body_on_heap)
+        cn_free(request->body);
+    request->listener->n_requests--;
+    request->magic = 0;
+    cn_arena_fini(&arena);
+}
+
+void
+cn_http_request_hold(struct cn_http_request *request, void *call,
+                     void (*on_gone)(struct cn_http_request *request))
+{
+    cn_assert(!request->held);
+    request->held = true;
+    request->call = call;
+    request->on_gone = on_gone;
+}
+
+void
+cn_http_request_release(struct cn_http_request *request)
+{
+    cn_assert(request->held);
+    request->held = false;
+    if (request->mhd_done)
+        destroy(request);
+}
+
+/* Tells the holder once that nobody waits for the answer. */
+static void
+tell_gone(struct cn_http_request *request)
+{
+    void (*on_gone)(struct cn_http_request *) = request->on_gone;
+
+    request->on_gone = NULL;
+    if (request->held && on_gone)
+        on_gone(request);
+}
+
+void
+cn_http_request_completed(struct cn_http_request *request)
+{
+    request->conn->request = NULL;
+    request->conn = NULL;
+    request->mhd = NULL;
+    request->mhd_done = true;
+    if (request->held)
+        tell_gone(request);
+    else
+        destroy(request);
+}
+
+void
+cn_http_request_peer_closed(struct cn_http_request *request)
+{
+    /* A client may close its sending side and still read; so what is not begun yet is cancelled,
+     * but the answer is still written. In the other states libmicrohttpd watches the socket. */
+    if (request->state == CN_REQUEST_PARKED || request->state == CN_REQUEST_STARVED)
+        tell_gone(request);
+}
+
+/* Refuses before the body: the connection can't be used any further. */
+static void
+refuse(struct cn_http_request *request, int code, const char *message)
+{
+    request->close = true;
+    cn_http_answer_error(request, code, message, 0);
+}
+
+static void
+refuse_too_large(struct cn_http_request *request, uint64_t len)
+{
+    uint64_t limit = request->listener->shared->config->max_request_bytes;
+    const char *message =
+        len ? cn_arena_printf(&request->arena, "a body of %llu bytes is over the limit of %llu (max-request-size)",
+                              (unsigned long long)len, (unsigned long long)limit)
+            : cn_arena_printf(&request->arena, "the body is over the limit of %llu bytes (max-request-size)",
+                              (unsigned long long)limit);
+
+    refuse(request, CN_E_TOO_LARGE, message);
+}
+
+void
+cn_http_request_begin(struct cn_http_request *request, bool is_http_1_1)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+    struct cn_http_framing *framing = &request->framing;
+    struct cn_error err;
+
+    request->state = CN_REQUEST_BODY;
+    if (request->conn->surplus) {
+        refuse(request, CN_E_UNAVAILABLE,
+               cn_arena_printf(&request->arena, "more than %u connections (max-connections)",
+                               config->max_connections));
+        return;
+    }
+    if (cn_http_check_url(request->path, &err) ||
+        cn_http_check_headers(request->headers, request->n_headers, is_http_1_1, framing, &err)) {
+        refuse(request, err.code, err.message);
+        return;
+    }
+    if (!framing->has_length && !framing->chunked)
+        return;
+    if (framing->length > config->max_request_bytes) {
+        refuse_too_large(request, framing->length);
+        return;
+    }
+    if (framing->length > 0) {
+        request->body = cn_arena_try_alloc(&request->arena, framing->length);
+        if (!request->body) {
+            refuse(request, CN_E_OUT_OF_MEMORY, "no memory for the body of this request");
+            return;
+        }
+        request->body_cap = framing->length;
+    }
+    cn_http_conn_enter(request->conn, CN_PHASE_BODY);
+}
+
+/* Room for `len` more of a body whose length was not announced. */
+static bool
+grow_body(struct cn_http_request *request, size_t len)
+{
+    size_t cap = request->body_cap ? request->body_cap : FIRST_CHUNK_BYTES;
+    char *body;
+
+    while (cap - request->body_len < len)
+        cap *= 2; /* far from overflow: the sum is below max_request_bytes */
+    if (cap == request->body_cap)
+        return true;
+    body = cn_try_realloc(request->body, cap);
+    if (!body)
+        return false;
+    request->body = body;
+    request->body_cap = cap;
+    request->body_on_heap = true;
+    return true;
+}
+
+bool
+cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len)
+{
+    uint64_t limit = request->listener->shared->config->max_request_bytes;
+
+    if (request->state == CN_REQUEST_BODY && request->framing.chunked) {
+        if (len > limit - request->body_len)
+            request->state = CN_REQUEST_SWALLOW;
+        else if (!grow_body(request, len))
+            return false;
+    }
+    if (request->state == CN_REQUEST_SWALLOW) {
+        request->swallowed += len;
+        return request->swallowed <= SWALLOW_MAX_BYTES;
+    }
+    if (request->state != CN_REQUEST_BODY || len > request->body_cap - request->body_len)
+        return false;
+    memcpy(request->body + request->body_len, bytes, len);
+    request->body_len += len;
+    return true;
+}
+
+void
+cn_http_request_end(struct cn_http_request *request)
+{
+    struct cn_error err;
+
+    if (request->state == CN_REQUEST_SWALLOW) {
+        refuse_too_large(request, 0);
+        return;
+    }
+    if (request->state != CN_REQUEST_BODY)
+        return;
+    request->state = CN_REQUEST_HANDLING;
+    if (cn_route_find(request->listener->routes, request->method, request->path, &request->arena,
+                      &request->match, &err)) {
+        if (err.code == CN_E_METHOD_NOT_ALLOWED)
+            request->allow = cn_http_methods_text(&request->arena, request->match.allowed);
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
+    request->match.route->handle(request);
+    cn_assert(request->held || request->state == CN_REQUEST_ANSWERED);
+}

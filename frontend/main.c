@@ -1,0 +1,52 @@
+/* frontend/main.c - continuo, the server: reads its options, then runs or shows what was asked. */
+#include <stdio.h>
+
+#include "config/server_config.h"
+#include "frontend/server.h"
+
+extern char **environ;
+
+static void
+warn(void *ctx, const char *line)
+{
+    (void)ctx;
+    fprintf(stderr, "continuo: %s\n", line);
+}
+
+/* Flags that ask for text. True when there was one. */
+static bool
+show(const struct cn_server_config *config)
+{
+    if (config->help)
+        cn_server_config_help(stdout);
+    else if (config->version)
+        puts("continuo " CN_VERSION);
+    else if (config->print_man)
+        cn_server_config_man(stdout);
+    else if (config->print_yaml_man)
+        cn_model_config_man(stdout);
+    else if (config->print_config)
+        cn_server_config_print(config, stdout);
+    else
+        return false;
+    return true;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct cn_server_config config;
+    struct cn_error err;
+    int rc = 0;
+
+    if (cn_server_config_load(argc, argv, environ, &config, warn, NULL, &err)) {
+        fprintf(stderr, "continuo: %s\n", err.message);
+        return 2;
+    }
+    if (!show(&config))
+        rc = cn_server_run(&config);
+    else if (fflush(stdout) != 0 || ferror(stdout))
+        rc = 1;
+    cn_server_config_fini(&config);
+    return rc;
+}

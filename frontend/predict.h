@@ -1,0 +1,33 @@
+/* frontend/predict.h - /predictions/{model}[/{version}]: from request to job and back. */
+#ifndef CN_FRONTEND_PREDICT_H
+#define CN_FRONTEND_PREDICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/error.h"
+#include "proto/message.h"
+
+struct cn_http_request;
+
+/* The name under which a generated id is told. */
+#define CN_SEQUENCE_HEADER "ts_request_sequence_id"
+
+struct cn_sequence_headers {
+    struct cn_str id;      /* empty: none was sent */
+    struct cn_str id_name; /* as the client spelt it; CN_SEQUENCE_HEADER when none was sent */
+    bool start, end;
+};
+
+/* Reads ts_request_sequence_id, _start and _end, in any case and with - for _. CN_E_BAD_REQUEST:
+ * an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two different ids, or a flag that is
+ * neither true nor false. An empty id is no id. */
+int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
+                             struct cn_sequence_headers *out, struct cn_error *err);
+
+/* "text/plain; charset=utf-8" -> "text/plain" */
+struct cn_str cn_predict_mime_type(struct cn_str content_type);
+
+void cn_predict_handle(struct cn_http_request *request);
+
+#endif

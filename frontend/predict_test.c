@@ -1,0 +1,151 @@
+/* frontend/predict_test.c - what the sequence headers say. */
+#include "frontend/predict.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define HEADER(n, v) {CN_STR(n), CN_STR(v)}
+#define READ(list, out, err)                                                                       \
+    cn_predict_read_sequence(list, sizeof(list) / sizeof(list[0]), out, err)
+
+/* Proxies rewrite names; the client gets back its own spelling. */
+static void
+any_spelling_is_read_and_kept(void **state)
+{
+    static const char *const spellings[] = {"ts_request_sequence_id", "TS-Request-Sequence-Id",
+                                            "Ts_Request-sequence_ID"};
+    struct cn_sequence_headers got;
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < 3; i++) {
+        const struct cn_header list[] = {HEADER("Host", "a"),
+                                         {cn_str_from(spellings[i]), CN_STR("seq_0")}};
+
+        assert_int_equal(READ(list, &got, NULL), 0);
+        assert_true(cn_str_eq(got.id, CN_STR("seq_0")));
+        assert_true(cn_str_eq(got.id_name, cn_str_from(spellings[i])));
+        assert_false(got.start || got.end);
+    }
+}
+
+/* No id and an empty id are the same; the server's own spelling is used then. */
+static void
+empty_id_is_no_id(void **state)
+{
+    const struct cn_header list[] = {HEADER("TS-REQUEST-SEQUENCE-ID", ""), HEADER("Accept", "*/*")};
+    struct cn_sequence_headers got;
+
+    (void)state;
+    assert_int_equal(READ(list, &got, NULL), 0);
+    assert_int_equal(got.id.len, 0);
+    assert_true(cn_str_eq(got.id_name, CN_STR(CN_SEQUENCE_HEADER)));
+    assert_int_equal(cn_predict_read_sequence(list, 0, &got, NULL), 0);
+    assert_int_equal(got.id.len, 0);
+}
+
+/* Start and end are said with true; a typing error must not be taken for no. */
+static void
+flags_are_true_or_false(void **state)
+{
+    const struct cn_header good[] = {HEADER("ts_request_sequence_start", "true"),
+                                     HEADER("ts-request-sequence-end", "TRUE")};
+    const struct cn_header no[] = {HEADER("ts_request_sequence_start", "false"),
+                                   HEADER("ts_request_sequence_end", "")};
+    const struct cn_header bad[] = {HEADER("ts_request_sequence_end", "yes")};
+    struct cn_sequence_headers got;
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(READ(good, &got, NULL), 0);
+    assert_true(got.start && got.end);
+    assert_int_equal(READ(no, &got, NULL), 0);
+    assert_false(got.start || got.end);
+    assert_int_equal(READ(bad, &got, &err), CN_E_BAD_REQUEST);
+    assert_non_null(strstr(err.message, "ts_request_sequence_end"));
+}
+
+/* Guessing which of two ids was meant would mix two clients' state; the same one twice is harmless. */
+static void
+two_ids_are_refused(void **state)
+{
+    const struct cn_header two[] = {HEADER("ts_request_sequence_id", "a"),
+                                    HEADER("ts-request-sequence-id", "b")};
+    const struct cn_header same[] = {HEADER("ts_request_sequence_id", "a"),
+                                     HEADER("ts-request-sequence-id", "a")};
+    struct cn_sequence_headers got;
+
+    (void)state;
+    assert_int_equal(READ(two, &got, NULL), CN_E_BAD_REQUEST);
+    assert_int_equal(READ(same, &got, NULL), 0);
+    assert_true(cn_str_eq(got.id_name, CN_STR("ts_request_sequence_id")));
+}
+
+/* 256 bytes are an id, 257 are not; nor is what can't be shown. */
+static void
+ids_are_bounded_and_printable(void **state)
+{
+    char text[CN_SEQUENCE_ID_MAX + 1];
+    struct cn_header list[] = {HEADER("ts_request_sequence_id", "")};
+    struct cn_sequence_headers got;
+    struct cn_error err;
+
+    (void)state;
+    memset(text, 'x', sizeof(text));
+    list[0].value = (struct cn_str){text, CN_SEQUENCE_ID_MAX};
+    assert_int_equal(READ(list, &got, NULL), 0);
+    list[0].value.len++;
+    assert_int_equal(READ(list, &got, &err), CN_E_BAD_REQUEST);
+    assert_non_null(strstr(err.message, "256"));
+    list[0].value = CN_STR("caf\xc3\xa9 ?/%20");
+    assert_int_equal(READ(list, &got, NULL), 0);
+    list[0].value = CN_STR("caf\xe9");
+    assert_int_equal(READ(list, &got, NULL), CN_E_BAD_REQUEST);
+    list[0].value = CN_STR("a\tb");
+    assert_int_equal(READ(list, &got, NULL), CN_E_BAD_REQUEST);
+}
+
+/* Other headers of the family, and names that only begin alike, say nothing. */
+static void
+other_headers_are_left_alone(void **state)
+{
+    const struct cn_header list[] = {HEADER("ts_request_sequence_", "x"),
+                                     HEADER("ts_request_sequence_idx", "x"),
+                                     HEADER("x_ts_request_sequence_id", "x"), HEADER("ts", "x")};
+    struct cn_sequence_headers got;
+
+    (void)state;
+    assert_int_equal(READ(list, &got, NULL), 0);
+    assert_int_equal(got.id.len, 0);
+}
+
+/* The handler sees the type without its parameters, as TorchServe's does. */
+static void
+mime_type_loses_its_parameters(void **state)
+{
+    (void)state;
+    assert_true(cn_str_eq(cn_predict_mime_type(CN_STR("text/plain ; charset=utf-8")),
+                          CN_STR("text/plain")));
+    assert_true(cn_str_eq(cn_predict_mime_type(CN_STR("application/json")),
+                          CN_STR("application/json")));
+    assert_int_equal(cn_predict_mime_type(CN_STR("")).len, 0);
+    assert_int_equal(cn_predict_mime_type(CN_STR(";")).len, 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_spelling_is_read_and_kept), cmocka_unit_test(empty_id_is_no_id),
+        cmocka_unit_test(flags_are_true_or_false),       cmocka_unit_test(two_ids_are_refused),
+        cmocka_unit_test(ids_are_bounded_and_printable), cmocka_unit_test(other_headers_are_left_alone),
+        cmocka_unit_test(mime_type_loses_its_parameters),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

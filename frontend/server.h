@@ -1,0 +1,11 @@
+/* frontend/server.h - the whole server, from its sockets to its end. */
+#ifndef CN_FRONTEND_SERVER_H
+#define CN_FRONTEND_SERVER_H
+
+#include "config/server_config.h"
+
+/* Runs until SIGTERM or SIGINT, in the calling thread. Returns the exit code: 0 after a clean stop;
+ * 1 when it could not start, with one line on stderr that says why. */
+int cn_server_run(const struct cn_server_config *config);
+
+#endif
