@@ -87,7 +87,8 @@ lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_err
             return cn_fail(err, CN_E_STATE_STORE,
                            "%s: cannot write to the file system of %s: %s (%" PRIu64
                            " bytes free); make room and try again",
-                           what, lmdb->dir, strerror(rc), (uint64_t)fs.f_bavail * fs.f_frsize);
+                           what, lmdb->dir, strerror(fs.f_bavail == 0 ? ENOSPC : rc),
+                           (uint64_t)fs.f_bavail * fs.f_frsize);
         break;
     default:
         break;

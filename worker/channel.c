@@ -239,12 +239,13 @@ cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for answers of over %zu bytes", out->len);
     if (out->len == 0)
         return 0;
-    if (cn_kill_armed == CN_KILL_ANSWERS_HALF_WRITTEN && cn_kill_due()) {
+    if (cn_kill_armed == CN_KILL_ANSWERS_HALF_WRITTEN && channel->out_answers && cn_kill_due()) {
         send_some(channel, out->data, out->len / 2);
         cn_kill_now();
     }
     while (sent < out->len && !channel->eof)
         sent += send_some(channel, out->data + sent, out->len - sent);
+    channel->out_answers = false;
     cn_buf_reset(out);
     if (out->cap > OUT_KEEP_BYTES)
         cn_buf_fini(out);

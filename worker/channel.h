@@ -34,6 +34,7 @@ struct cn_channel {
     struct cn_list spare;
     unsigned n_spare;
     struct cn_buf out; /* frames that leave with the next flush */
+    bool out_answers;  /* a batch's answers are among them: a kill point counts those */
 };
 
 /* Takes `fd`, a connected stream socket, and makes it blocking. */

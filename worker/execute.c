@@ -262,6 +262,7 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     for (uint32_t i = 0; i < batch->n; i++)
         if (!batch->slots[i].answered)
             cn_slot_answer(worker, &batch->slots[i]);
+    worker->channel.out_answers = true;
     rc = cn_channel_flush(&worker->channel, err);
     if (rc == 0)
         cn_kill_pass(CN_KILL_ANSWERS_WRITTEN);

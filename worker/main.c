@@ -69,5 +69,5 @@ main(int argc, char **argv)
         return usage(stderr);
     if (confine() != 0)
         return 1;
-    return cn_worker_run(CN_WORKER_FD);
+    return cn_worker_run(CN_WORKER_FD, cn_runtime_find);
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "worker/worker_priv.h"
 
 #define START_HINT "start a new one with ts_request_sequence_start: true or another id"
@@ -323,8 +322,7 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
     if (slot->close_decode && slot->closed_seq) {
         if (cn_states_decode(states, slot->state_bytes, slot->state_schema,
                              &slot->closed_seq->state, &worker->batch.err) != 0)
-            cn_log(CN_LOG_WARN, "event=state_unreadable model=%s reason=\"%s\"",
-                   worker->load.model_name, worker->batch.err.message);
+            cn_states_warn(states, "state_unreadable", &worker->batch.err);
         slot->close_decode = false;
     }
     if (!slot->decode)

@@ -20,6 +20,15 @@
 #define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence) + 64)
 #define SCRATCH_KEEP_BYTES (1u << 20)
 
+void
+cn_states_warn(const struct cn_states *states, const char *event, const struct cn_error *err)
+{
+    char quoted[CN_ERROR_MESSAGE_MAX + 64];
+
+    cn_log(CN_LOG_WARN, "event=%s model=%s reason=%s", event, states->load->model_name,
+           cn_log_quote(err->message, strlen(err->message), quoted, sizeof(quoted)));
+}
+
 static void
 on_evict(void *ctx, struct cn_lru_entry *entry)
 {
@@ -229,8 +238,7 @@ close_tell(struct cn_states *states, const struct cn_close *close, struct closin
         struct cn_str bytes = {states->scratch.data + closing->state_at, closing->state_len};
 
         if (cn_states_decode(states, bytes, closing->schema, &state, &err) != 0)
-            cn_log(CN_LOG_WARN, "event=state_unreadable model=%s reason=\"%s\"",
-                   states->load->model_name, err.message);
+            cn_states_warn(states, "state_unreadable", &err);
     }
     ops->on_close(states->rt, close->sequence_id, state, close->reason);
     if (!closing->cached && state)
@@ -388,6 +396,5 @@ cn_states_sweep(struct cn_states *states)
                        swept.n_expired)
         rc = err.code;
     if (rc != 0)
-        cn_log(CN_LOG_WARN, "event=sweep_failed model=%s reason=\"%s\"", states->load->model_name,
-               err.message);
+        cn_states_warn(states, "sweep_failed", &err);
 }

@@ -43,6 +43,9 @@ int cn_states_open(struct cn_states *states, const struct cn_load *load, struct 
                    struct cn_error *err);
 void cn_states_close(struct cn_states *states);
 
+/* Logs an error that we cope with. */
+void cn_states_warn(const struct cn_states *states, const char *event, const struct cn_error *err);
+
 struct cn_sequence *cn_sequence_create(struct cn_str id);
 /* Out of the LRU, to be worked on; NULL: not cached. */
 struct cn_sequence *cn_states_take(struct cn_states *states, struct cn_str id);

@@ -40,10 +40,10 @@ config_read(const struct cn_load *load, struct cn_buf *json, struct cn_error *er
 }
 
 static int
-model_open(struct cn_worker *worker, struct cn_error *err)
+model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *err)
 {
     const struct cn_load *load = &worker->load;
-    const struct cn_runtime_ops *ops = cn_runtime_find(load->runtime);
+    const struct cn_runtime_ops *ops = find(load->runtime);
     struct cn_buf json;
     int rc;
 
@@ -236,14 +236,16 @@ static int
 run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error *err)
 {
     uint32_t done = pending->n_closes;
+    char quoted[CN_ERROR_MESSAGE_MAX + 64];
     struct cn_error why;
 
     if (worker->stateful) {
         done = cn_states_close_some(&worker->states, pending->closes, pending->n_closes, &why);
         /* The sequences stay open in the store and expire by their own times. */
         if (done < pending->n_closes)
-            cn_log(CN_LOG_ERROR, "event=close_failed model=%s open=%u reason=\"%s\"",
-                   worker->load.model_name, pending->n_closes - done, why.message);
+            cn_log(CN_LOG_ERROR, "event=close_failed model=%s open=%u reason=%s",
+                   worker->load.model_name, pending->n_closes - done,
+                   cn_log_quote(why.message, strlen(why.message), quoted, sizeof(quoted)));
     }
     cn_frame_put_closed(&worker->channel.out, done);
     cn_worker_release(worker, pending);
@@ -373,10 +375,11 @@ worker_fini(struct cn_worker *worker)
 }
 
 int
-cn_worker_run(int fd)
+cn_worker_run(int fd, cn_runtime_find_fn find)
 {
     struct cn_worker worker = {.hold_file = getenv("CONTINUO_TEST_HOLD")};
     struct cn_error err = {0};
+    char quoted[CN_ERROR_MESSAGE_MAX + 64];
     int rc;
 
     cn_kill_arm();
@@ -387,7 +390,7 @@ cn_worker_run(int fd)
     rc = load_read(&worker, &err);
     if (rc != 0 || worker.channel.eof)
         goto done;
-    if ((rc = model_open(&worker, &err)) != 0) {
+    if ((rc = model_open(&worker, find, &err)) != 0) {
         loaded_send(&worker, err.code, err.message, NULL);
         goto done;
     }
@@ -401,8 +404,9 @@ cn_worker_run(int fd)
 
 done:
     if (rc != 0)
-        cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=\"%s\"",
-               worker.load.model_name ? worker.load.model_name : "-", err.message);
+        cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=%s",
+               worker.load.model_name ? worker.load.model_name : "-",
+               cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
     worker_fini(&worker);
     return rc ? 1 : 0;
 }

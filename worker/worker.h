@@ -2,10 +2,13 @@
 #ifndef CN_WORKER_WORKER_H
 #define CN_WORKER_WORKER_H
 
-#include "core/error.h"
+#include "handlers/runtime.h"
+
+/* cn_runtime_find, or a test's own. */
+typedef const struct cn_runtime_ops *(*cn_runtime_find_fn)(const char *name);
 
 /* Serves the stream socket `fd` until the server says STOP or is gone. Returns the exit status. */
-int cn_worker_run(int fd);
+int cn_worker_run(int fd, cn_runtime_find_fn find);
 
 /* Opens the store in `dir`, reads every record and prints what it found. Returns the exit status: 0
  * all is well (also when there is no store), 1 damaged or unreadable. */

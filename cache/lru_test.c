@@ -1,0 +1,137 @@
+/* cache/lru_test.c - the LRU keeps the newest within its bounds. */
+#include "cache/lru.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+struct object {
+    struct cn_lru_entry lru;
+    char name[24];
+};
+
+static unsigned evicted;
+static char last_evicted[24];
+
+static void
+on_evict(void *ctx, struct cn_lru_entry *entry)
+{
+    struct object *object = cn_container_of(entry, struct object, lru);
+
+    (void)ctx;
+    evicted++;
+    snprintf(last_evicted, sizeof(last_evicted), "%s", object->name);
+    free(object);
+}
+
+static void
+put(struct cn_lru *lru, const char *name, uint64_t bytes)
+{
+    struct object *object = calloc(1, sizeof(*object));
+
+    cn_list_init(&object->lru.link);
+    snprintf(object->name, sizeof(object->name), "%s", name);
+    object->lru.key = cn_str_from(object->name);
+    object->lru.bytes = bytes;
+    cn_lru_put(lru, &object->lru);
+}
+
+/* Memory is bounded by numbers of sequences: the one used longest ago goes. */
+static void
+oldest_goes_when_too_many(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(2, 1000, on_evict, NULL);
+    struct cn_lru_entry *a;
+
+    (void)state;
+    evicted = 0;
+    put(lru, "a", 1);
+    put(lru, "b", 1);
+    a = cn_lru_take(lru, CN_STR("a"));
+    assert_non_null(a);
+    cn_lru_put(lru, a); /* used: now b is the oldest */
+    put(lru, "c", 1);
+    assert_int_equal(evicted, 1);
+    assert_string_equal(last_evicted, "b");
+    assert_int_equal(cn_lru_count(lru), 2);
+    assert_null(cn_lru_take(lru, CN_STR("b")));
+    cn_lru_destroy(lru);
+    assert_int_equal(evicted, 3);
+}
+
+/* And by bytes: a large state pushes out as many as it needs. */
+static void
+oldest_go_when_too_large(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(100, 100, on_evict, NULL);
+
+    (void)state;
+    evicted = 0;
+    for (int i = 0; i < 10; i++) {
+        char name[8];
+
+        snprintf(name, sizeof(name), "s%d", i);
+        put(lru, name, 10);
+    }
+    assert_int_equal(evicted, 0);
+    put(lru, "large", 45);
+    assert_int_equal(evicted, 5);
+    assert_int_equal(cn_lru_bytes(lru), 95);
+    put(lru, "larger than all", 101); /* fits nowhere: it is not kept either */
+    assert_int_equal(cn_lru_count(lru), 0);
+    assert_int_equal(cn_lru_bytes(lru), 0);
+    cn_lru_destroy(lru);
+}
+
+/* A sequence that is being worked on is out of reach for eviction. */
+static void
+taken_is_never_evicted(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(1, 1000, on_evict, NULL);
+    struct cn_lru_entry *a;
+
+    (void)state;
+    evicted = 0;
+    put(lru, "a", 1);
+    a = cn_lru_take(lru, CN_STR("a"));
+    put(lru, "b", 1);
+    put(lru, "c", 1);
+    assert_int_equal(evicted, 1);
+    assert_true(cn_str_eq(a->key, CN_STR("a")));
+    cn_lru_put(lru, a);
+    assert_string_equal(last_evicted, "c");
+    cn_lru_clear(lru);
+    assert_int_equal(evicted, 3);
+    cn_lru_destroy(lru);
+}
+
+/* cacheEntries 0 turns the cache off, it does not break it. */
+static void
+capacity_zero_keeps_nothing(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(0, 1000, on_evict, NULL);
+
+    (void)state;
+    evicted = 0;
+    put(lru, "a", 1);
+    assert_int_equal(evicted, 1);
+    assert_int_equal(cn_lru_count(lru), 0);
+    cn_lru_destroy(lru);
+    cn_lru_destroy(NULL);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(oldest_goes_when_too_many),
+        cmocka_unit_test(oldest_go_when_too_large),
+        cmocka_unit_test(taken_is_never_evicted),
+        cmocka_unit_test(capacity_zero_keeps_nothing),
+    };
+
+    return cmocka_run_group_tests_name("cache.lru", tests, NULL, NULL);
+}

@@ -1,0 +1,237 @@
+/* cache/store_test.c - what every kind of store promises: run over memory and LMDB alike. */
+#include "cache/store.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct fixture {
+    char dir[64];
+    struct cn_store *store;
+};
+
+static int
+open_memory(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+
+    f->store = cn_mem_store_open(1 << 20);
+    *state = f;
+    return 0;
+}
+
+static int
+open_lmdb(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct cn_lmdb_options options = {.dir = f->dir, .max_bytes = 1 << 20};
+
+    strcpy(f->dir, "/tmp/continuo-store-XXXXXX");
+    if (!mkdtemp(f->dir) || cn_lmdb_store_open(&options, &f->store, NULL) != 0)
+        return -1;
+    *state = f;
+    return 0;
+}
+
+static int
+close_any(void **state)
+{
+    struct fixture *f = *state;
+    char path[128];
+
+    cn_store_close(f->store);
+    if (f->dir[0]) {
+        snprintf(path, sizeof(path), "%s/data.mdb", f->dir);
+        unlink(path);
+        snprintf(path, sizeof(path), "%s/lock.mdb", f->dir);
+        unlink(path);
+        rmdir(f->dir);
+    }
+    free(f);
+    return 0;
+}
+
+static void
+begin(struct cn_store *store, enum cn_store_txn kind)
+{
+    assert_int_equal(cn_store_begin(store, kind, NULL), 0);
+}
+
+static void
+put(struct cn_store *store, const char *key, const char *value)
+{
+    assert_int_equal(cn_store_put(store, cn_str_from(key), cn_str_from(value), NULL), 0);
+}
+
+static void
+expect(struct cn_store *store, const char *key, const char *value)
+{
+    struct cn_str got;
+
+    begin(store, CN_STORE_READ);
+    assert_int_equal(cn_store_get(store, cn_str_from(key), &got, NULL), 0);
+    if (value) {
+        assert_non_null(got.ptr);
+        assert_true(cn_str_eq(got, cn_str_from(value)));
+    } else {
+        assert_null(got.ptr);
+    }
+    cn_store_abort(store);
+}
+
+/* A commit is all or nothing, and what it wrote is found. */
+static void
+commit_keeps_and_abort_undoes(void **state)
+{
+    struct cn_store *store = ((struct fixture *)*state)->store;
+
+    begin(store, CN_STORE_WRITE);
+    put(store, "a", "1");
+    put(store, "b", "2");
+    put(store, "a", "3");
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    expect(store, "a", "3");
+    assert_int_equal(cn_store_count(store), 2);
+
+    begin(store, CN_STORE_WRITE);
+    put(store, "a", "4");
+    put(store, "a", "5");
+    put(store, "c", "6");
+    assert_int_equal(cn_store_remove(store, CN_STR("b"), NULL), 0);
+    assert_int_equal(cn_store_remove(store, CN_STR("never there"), NULL), 0);
+    cn_store_abort(store);
+    expect(store, "a", "3");
+    expect(store, "b", "2");
+    expect(store, "c", NULL);
+    assert_int_equal(cn_store_count(store), 2);
+    cn_store_abort(store); /* harmless */
+
+    begin(store, CN_STORE_WRITE);
+    assert_int_equal(cn_store_remove(store, CN_STR("b"), NULL), 0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    expect(store, "b", NULL);
+    assert_int_equal(cn_store_count(store), 1);
+}
+
+/* Ids are bytes: NULs, prefixes of each other, the longest, none confuses another. */
+static void
+keys_are_bytes(void **state)
+{
+    struct cn_store *store = ((struct fixture *)*state)->store;
+    char longest[CN_STORE_KEY_MAX];
+    struct cn_str keys[] = {CN_STR("a"), CN_STR("a\0"), CN_STR("\0"), CN_STR("\1"), CN_STR("format"),
+                            {longest, sizeof(longest)}, {longest, sizeof(longest) - 1}};
+    struct cn_str got;
+
+    memset(longest, 0xff, sizeof(longest));
+    begin(store, CN_STORE_WRITE);
+    for (size_t i = 0; i < 7; i++)
+        assert_int_equal(cn_store_put(store, keys[i], (struct cn_str){(char *)&i, sizeof(i)}, NULL),
+                         0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    begin(store, CN_STORE_READ);
+    for (size_t i = 0; i < 7; i++) {
+        assert_int_equal(cn_store_get(store, keys[i], &got, NULL), 0);
+        assert_memory_equal(got.ptr, &i, sizeof(i));
+    }
+    cn_store_abort(store);
+    assert_int_equal(cn_store_count(store), 7);
+}
+
+/* A sweep sees everything once, in bounded steps, whatever is removed meanwhile. */
+static void
+scan_sees_each_once(void **state)
+{
+    struct cn_store *store = ((struct fixture *)*state)->store;
+    char key[16], at[CN_STORE_KEY_MAX];
+    struct cn_str after = {at, 0}, id, value;
+    unsigned seen[100] = {0}, n = 0;
+
+    begin(store, CN_STORE_WRITE);
+    for (int i = 0; i < 100; i++) {
+        snprintf(key, sizeof(key), "%d", i);
+        put(store, key, "v");
+    }
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    for (;;) {
+        begin(store, CN_STORE_READ);
+        for (int i = 0; i < 7; i++) {
+            assert_int_equal(cn_store_next(store, after, &id, &value, NULL), 0);
+            if (!id.ptr)
+                break;
+            memcpy(at, id.ptr, id.len);
+            after.len = id.len;
+            snprintf(key, sizeof(key), "%.*s", CN_STR_ARG(id));
+            seen[atoi(key)]++;
+            n++;
+        }
+        cn_store_abort(store);
+        if (!id.ptr)
+            break;
+    }
+    assert_int_equal(n, 100);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(seen[i], 1);
+}
+
+/* Full is an ordinary answer that names the limit; what is there can be read, changed in place,
+ * removed, and then there is room again. */
+static void
+full_refuses_growth_only(void **state)
+{
+    struct cn_store *store = ((struct fixture *)*state)->store;
+    static char large[20000];
+    struct cn_str value = {large, sizeof(large)};
+    struct cn_error err;
+    char key[16];
+    int n = 0, rc;
+
+    for (rc = 0; rc == 0; n++) {
+        snprintf(key, sizeof(key), "%d", n);
+        begin(store, CN_STORE_WRITE);
+        rc = cn_store_put(store, cn_str_from(key), value, &err);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+        assert_in_range(n, 0, 60);
+    }
+    assert_int_equal(rc, 1);
+    assert_int_equal(err.code, CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "state.storeMaxBytes"));
+    assert_in_range(n, 30, 60); /* 1 MiB less what the store itself needs */
+    expect(store, key, NULL);
+    for (int i = 0; i < 200; i++) {
+        begin(store, CN_STORE_WRITE);
+        large[0] = (char)i;
+        assert_int_equal(cn_store_put(store, CN_STR("3"), value, NULL), 0);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+    }
+    begin(store, CN_STORE_WRITE);
+    for (int i = 0; i < 3; i++) {
+        snprintf(key, sizeof(key), "%d", i);
+        put(store, key, "tombstone");
+    }
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    begin(store, CN_STORE_WRITE);
+    assert_int_equal(cn_store_put(store, CN_STR("new"), value, NULL), 0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+}
+
+int
+main(void)
+{
+#define BOTH(test)                                                                                 \
+    {"memory: " #test, test, open_memory, close_any, NULL},                                        \
+        {"lmdb: " #test, test, open_lmdb, close_any, NULL}
+    const struct CMUnitTest tests[] = {
+        BOTH(commit_keeps_and_abort_undoes),
+        BOTH(keys_are_bytes),
+        BOTH(scan_sees_each_once),
+        BOTH(full_refuses_growth_only),
+    };
+
+    return cmocka_run_group_tests_name("cache.store", tests, NULL, NULL);
+}

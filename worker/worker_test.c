@@ -1,0 +1,705 @@
+/* worker/worker_test.c - what a worker promises about sequences, with a handler made of C.
+ *
+ * The worker runs in a thread, so that the test moves its clock. */
+#include "tests/support/worker_client.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+
+static bool
+has(unsigned flags, unsigned flag)
+{
+    return flags & flag;
+}
+
+#define expect_body(c, job, id, cmd, flags, wanted)                                                \
+    do {                                                                                           \
+        struct got expect_got = client_step(c, job, id, cmd, flags, 0);                            \
+        assert_string_equal(expect_got.body, wanted);                                              \
+        assert_int_equal(expect_got.code, 0);                                                      \
+    } while (0)
+
+/* A model that can't run says why before it ends: the operator sees it in describe. */
+static void
+load_errors_are_told(void **state)
+{
+    struct client *c = *state;
+
+    c->load.runtime = "cobol";
+    assert_int_equal(client_start(c, false), CN_E_LOAD_FAILED);
+    assert_int_equal(client_stop(c), 1);
+    c->load.runtime = "fake";
+    c->load.handler = "broken";
+    assert_int_equal(client_start(c, false), CN_E_LOAD_FAILED);
+    assert_int_equal(client_stop(c), 1);
+    c->load.handler = "h";
+    c->load.store_dir = "/nonexistent/store";
+    assert_int_equal(client_start(c, false), CN_E_STATE_STORE);
+    assert_int_equal(client_stop(c), 1);
+    c->load.store_dir = c->dir;
+    c->load.config_file = "no-such.yaml";
+    assert_true(client_start(c, false) < 0);
+    assert_int_equal(client_stop(c), 1);
+}
+
+/* The point of it all: state advances step by step, per sequence. */
+static void
+state_advances_per_sequence(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    got = client_step(c, 1, "a", "5", 0, 0);
+    assert_string_equal(got.body, "5");
+    assert_true(has(got.flags, CN_ANSWER_OPENED));
+    assert_true(got.generation > 0 && got.opened_wall_ms == cn_wall_ms());
+    got = client_step(c, 2, "a", "6", 0, got.generation);
+    assert_string_equal(got.body, "11");
+    assert_false(has(got.flags, CN_ANSWER_OPENED));
+    expect_body(c, 3, "b", "1", 0, "1");
+    expect_body(c, 4, "a", "1", 0, "12");
+    assert_int_equal(fake.decoded, 0); /* all from memory */
+    expect_body(c, 5, "a", "1", CN_ROW_RELOAD, "13");
+    assert_int_equal(fake.decoded, 1);
+    assert_int_equal(client_stop(c), 0);
+    assert_int_equal(client_start(c, false), 0); /* a new worker goes on */
+    expect_body(c, 6, "a", "1", 0, "14");
+    assert_int_equal(client_stop(c), 0);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* At most one commit per step: a job that comes again gets the same answer and changes nothing. */
+static void
+same_job_again_is_replayed(void **state)
+{
+    struct client *c = *state;
+    struct got first, again;
+    unsigned rows;
+
+    assert_int_equal(client_start(c, false), 0);
+    first = client_step(c, 7, "a", "chunks", 0, 0);
+    assert_string_equal(first.body, "a|b|c");
+    assert_int_equal(first.status, 201);
+    assert_int_equal(first.n_headers, 1);
+    rows = fake.rows;
+    for (int i = 0; i < 2; i++) {
+        again = client_step(c, 7, "a", "chunks", CN_ROW_REDELIVERED, i ? first.generation : 0);
+        assert_string_equal(again.body, "a|b|c");
+        assert_int_equal(again.pieces, 3);
+        assert_int_equal(again.status, 201);
+        assert_int_equal(again.n_headers, 1);
+        assert_int_equal(again.generation, first.generation);
+        assert_true(has(again.flags, CN_ANSWER_REPLAYED));
+        assert_true(has(again.flags, CN_ANSWER_OPENED));
+        client_stop(c);
+        assert_int_equal(client_start(c, false), 0);
+    }
+    /* Also a START, and also long after it expired. */
+    again = client_step(c, 8, "a", "3", CN_ROW_START, 0);
+    assert_string_equal(again.body, "3");
+    cn_clock_advance(5000);
+    again = client_step(c, 8, "a", "3", CN_ROW_START | CN_ROW_REDELIVERED, 0);
+    assert_string_equal(again.body, "3");
+    assert_true(has(again.flags, CN_ANSWER_REPLAYED));
+    assert_int_equal(fake.rows, rows + 1);
+    client_stop(c);
+}
+
+/* An answer that wasn't kept is not made up: the client learns that the step stands. */
+static void
+answer_too_large_to_keep_is_said(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    got = client_step(c, 1, "a", "answer 1000", 0, 0);
+    assert_int_equal(strlen(got.body), 1000);
+    got = client_step(c, 1, "a", "answer 1000", CN_ROW_REDELIVERED, 0);
+    assert_int_equal(got.code, CN_E_ANSWER_NOT_KEPT);
+    assert_true(has(got.flags, CN_ANSWER_REPLAYED));
+    assert_non_null(strstr(got.body, "1000 bytes"));
+    client_stop(c);
+}
+
+/* A failed step is not saved, in memory neither. */
+static void
+failed_step_changes_nothing(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    got = client_step(c, 1, "a", "fail", 0, 0);
+    assert_int_equal(got.code, CN_E_HANDLER_FAILED);
+    assert_int_equal(got.generation, 0);
+    assert_false(has(got.flags, CN_ANSWER_OPENED));
+    expect_body(c, 2, "a", "5", 0, "5");
+    got = client_step(c, 3, "a", "fail", 0, 0);
+    assert_int_equal(got.code, CN_E_HANDLER_FAILED);
+    assert_true(got.generation > 0);
+    expect_body(c, 3, "a", "1", 0, "6"); /* the same job may be tried again */
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* Limits are errors of the step, which leave the state as it was. */
+static void
+limits_hold(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 1, "a", "5", 0, "5");
+    got = client_step(c, 2, "a", "grow 100001", 0, 0);
+    assert_int_equal(got.code, CN_E_STATE_TOO_LARGE);
+    assert_non_null(strstr(got.body, "100000 bytes (state.maxBytes)"));
+    got = client_step(c, 3, "a", "answer 5001", 0, 0);
+    assert_int_equal(got.code, CN_E_HANDLER_FAILED);
+    assert_non_null(strstr(got.body, "5000 bytes (answerMaxBytes)"));
+    expect_body(c, 4, "a", "1", 0, "6");
+    client_stop(c);
+}
+
+/* START begins anew whatever is there; the old sequence's handler hears of its end, once. */
+static void
+start_opens_a_new_generation(void **state)
+{
+    struct client *c = *state;
+    struct got first, second, got;
+
+    assert_int_equal(client_start(c, false), 0);
+    first = client_step(c, 1, "a", "5", CN_ROW_START, 0);
+    got = client_step(c, 2, "a", "fail", CN_ROW_START, 0); /* does not come to be */
+    assert_int_equal(got.generation, first.generation);
+    expect_body(c, 3, "a", "1", 0, "6");
+    second = client_step(c, 4, "a", "1", CN_ROW_START, 0);
+    assert_string_equal(second.body, "1");
+    assert_int_equal(second.generation, first.generation + 1);
+    second = client_step(c, 5, "a", "2", CN_ROW_START | CN_ROW_RELOAD, 0);
+    assert_int_equal(second.generation, first.generation + 2);
+    got = client_step(c, 6, "a", "1", 0, first.generation);
+    assert_int_equal(got.code, CN_E_SEQUENCE_UNKNOWN);
+    got = client_step(c, 7, "b", "1", 0, 3);
+    assert_int_equal(got.code, CN_E_SEQUENCE_UNKNOWN);
+    got = client_step(c, 8, "a", "1", 0, second.generation);
+    assert_string_equal(got.body, "3");
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:ended:6 a:ended:1 ");
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* After its idle time a sequence is gone, and a late client learns the true reason. */
+static void
+idle_sequence_expires_with_its_reason(void **state)
+{
+    struct client *c = *state;
+    struct got got, first;
+
+    assert_int_equal(client_start(c, false), 0);
+    first = client_step(c, 1, "a", "5", 0, 0);
+    cn_clock_advance(999);
+    expect_body(c, 2, "a", "1", 0, "6");
+    cn_clock_advance(1200);
+    got = client_step(c, 3, "a", "1", 0, 0);
+    assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
+    assert_int_equal(got.flags, CN_ANSWER_CLOSED_BEFORE);
+    assert_non_null(strstr(got.body, "sequence a expired at 20"));
+    assert_non_null(strstr(got.body, "after 1200 ms idle (limit 1000 ms); start a new one with "
+                                     "ts_request_sequence_start: true or another id"));
+    got = client_step(c, 4, "a", "1", 0, 0); /* the tombstone says the same */
+    assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
+    assert_non_null(strstr(got.body, "1200 ms idle"));
+    assert_string_equal(fake.closed, "a:idle:6 ");
+    got = client_step(c, 5, "a", "1", CN_ROW_START, 0);
+    assert_string_equal(got.body, "1");
+    assert_int_equal(got.generation, first.generation + 1);
+    cn_clock_advance(1200);
+    got = client_step(c, 6, "a", "1", 0, 0);
+    assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
+    cn_clock_advance(60000); /* forgotten: the id is free */
+    got = client_step(c, 7, "a", "1", 0, 0);
+    assert_string_equal(got.body, "1");
+    assert_true(got.generation > first.generation + 1);
+    client_stop(c);
+}
+
+/* The server that knows a sequence has its own clocks: its rows are not refused by ours. */
+static void
+server_knows_better_than_our_clock(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    got = client_step(c, 1, "a", "5", 0, 0);
+    cn_clock_advance(1500);
+    got = client_step(c, 2, "a", "1", 0, got.generation);
+    assert_string_equal(got.body, "6");
+    client_stop(c);
+}
+
+/* The total clock runs from START, however busy a sequence is. */
+static void
+lifetime_ends_a_busy_sequence(void **state)
+{
+    struct client *c = *state;
+    struct got got = {0};
+
+    assert_int_equal(client_start(c, false), 0);
+    for (uint64_t job = 1; job < 30 && got.code == 0; job++) {
+        got = client_step(c, job, "a", "1", 0, 0);
+        cn_clock_advance(500);
+    }
+    assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
+    assert_non_null(strstr(got.body, "10000 ms after its start (limit 10000 ms)"));
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:lifetime:20 ");
+}
+
+/* TorchServe's clients use an id again after its end. */
+static void
+ended_id_may_be_used_again(void **state)
+{
+    struct client *c = *state;
+    struct got end, got;
+
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 1, "a", "5", 0, "5");
+    end = client_step(c, 2, "a", "1", CN_ROW_END, 0);
+    assert_string_equal(end.body, "6");
+    assert_true(has(end.flags, CN_ANSWER_ENDED));
+    got = client_step(c, 2, "a", "1", CN_ROW_END | CN_ROW_REDELIVERED, end.generation);
+    assert_string_equal(got.body, "6");
+    assert_int_equal(got.flags, CN_ANSWER_ENDED | CN_ANSWER_REPLAYED);
+    got = client_step(c, 3, "a", "1", 0, end.generation); /* meant for the one that is over */
+    assert_int_equal(got.code, CN_E_SEQUENCE_ENDED);
+    got = client_step(c, 4, "a", "2", 0, 0);
+    assert_string_equal(got.body, "2");
+    assert_int_equal(got.generation, end.generation + 1);
+    got = client_step(c, 5, "a", "end", 0, 0); /* by the handler */
+    assert_true(has(got.flags, CN_ANSWER_ENDED));
+    got = client_step(c, 6, "b", "3", CN_ROW_START | CN_ROW_END, 0);
+    assert_int_equal(got.flags, CN_ANSWER_OPENED | CN_ANSWER_ENDED);
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:ended:6 a:ended:2 b:ended:3 ");
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* CLOSE deletes, tells the handler once, and leaves the reason behind. */
+static void
+close_deletes_and_tells(void **state)
+{
+    struct client *c = *state;
+    struct got a, got;
+
+    assert_int_equal(client_start(c, false), 0);
+    a = client_step(c, 1, "a", "5", 0, 0);
+    expect_body(c, 2, "b", "6", 0, "6");
+    expect_body(c, 3, "c", "7", 0, "7");
+    client_stop(c);
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 4, "c", "1", 0, "8"); /* c is cached, a and b are only stored */
+    client_put_close(c, "a", a.generation, CN_CLOSE_DELETED);
+    client_put_close(c, "a", 0, CN_CLOSE_DELETED);    /* again: heard of once */
+    client_put_close(c, "b", 12345, CN_CLOSE_IDLE);   /* another generation lives: left alone */
+    client_put_close(c, "c", 0, CN_CLOSE_CANCELLED);
+    client_put_close(c, "never", 0, CN_CLOSE_IDLE);
+    client_send(c);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(client_get_closed(c), 1);
+    assert_string_equal(fake.closed, "a:deleted:5 c:cancelled:8 ");
+    got = client_step(c, 5, "a", "1", 0, 0);
+    assert_int_equal(got.code, CN_E_SEQUENCE_ENDED);
+    assert_non_null(strstr(got.body, "(deleted)"));
+    assert_true(has(got.flags, CN_ANSWER_CLOSED_BEFORE));
+    expect_body(c, 6, "b", "1", 0, "7");
+    expect_body(c, 7, "c", "1", 0, "1");
+    client_stop(c);
+}
+
+/* Steps of one sequence keep their order, and a batch never holds two of them. */
+static void
+one_row_a_sequence_in_order(void **state)
+{
+    struct client *c = *state;
+    char wanted[16];
+    struct got got;
+    uint64_t job = 1;
+    int sums[3] = {0};
+
+    assert_int_equal(client_start(c, false), 0);
+    for (int i = 0; i < 12; i++)
+        client_put(c, job++, i % 3 == 0 ? "a" : i % 3 == 1 ? "b" : "c", "1", 0, 0);
+    client_send(c);
+    for (int i = 0; i < 12; i++) {
+        assert_true(client_get(c, &got));
+        snprintf(wanted, sizeof(wanted), "%d", ++sums[(got.job - 1) % 3]);
+        assert_string_equal(got.body, wanted);
+        assert_int_equal(got.job, (uint64_t)((sums[(got.job - 1) % 3] - 1) * 3) + (got.job - 1) % 3 + 1);
+    }
+    assert_int_equal(fake.largest_batch, 3);
+    client_stop(c);
+}
+
+/* The batch size is the model's: no handler call gets more. */
+static void
+batches_stay_in_their_size(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+    char id[16];
+
+    assert_int_equal(client_start(c, false), 0);
+    for (int i = 0; i < 20; i++) {
+        snprintf(id, sizeof(id), "s%d", i);
+        client_put(c, (uint64_t)i + 1, id, "1", 0, 0);
+    }
+    client_send(c);
+    for (int i = 0; i < 20; i++) {
+        assert_true(client_get(c, &got));
+        assert_string_equal(got.body, "1");
+    }
+    assert_int_equal(fake.largest_batch, 8);
+    assert_int_equal(fake.batches, 3);
+    client_stop(c);
+}
+
+/* A client that went away costs no step, if its row still waits. */
+static void
+cancelled_row_does_not_run(void **state)
+{
+    struct client *c = *state;
+    uint64_t cancelled = 2;
+    struct got got;
+    int seen = 0;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "5", 0, 0);
+    client_put(c, 2, "a", "6", 0, 0);
+    client_put(c, 3, "a", "7", 0, 0);
+    cn_frame_put_cancel(&c->out, &cancelled, 1);
+    client_send(c);
+    for (int i = 0; i < 3; i++) {
+        assert_true(client_get(c, &got));
+        if (got.job == 2) {
+            assert_int_equal(got.code, CN_E_CANCELLED);
+            seen++;
+        }
+    }
+    assert_int_equal(seen, 1);
+    expect_body(c, 4, "a", "0", 0, "12");
+    client_stop(c);
+}
+
+/* A CLOSE between two steps stays between them. */
+static void
+close_keeps_its_place(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "5", 0, 0);
+    client_put(c, 2, "a", "6", 0, 0);
+    client_put_close(c, "a", 0, CN_CLOSE_CANCELLED);
+    client_put(c, 3, "a", "7", 0, 0);
+    client_send(c);
+    assert_true(client_get(c, &got));
+    assert_string_equal(got.body, "5");
+    assert_true(client_get(c, &got));
+    assert_string_equal(got.body, "11");
+    assert_int_equal(client_get_closed(c), 1);
+    assert_true(client_get(c, &got));
+    assert_string_equal(got.body, "7");
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:cancelled:11 ");
+}
+
+/* Stateless models take the same way without any store. */
+static void
+stateless_rows_need_no_store(void **state)
+{
+    struct client *c = *state;
+
+    c->load.stateful = 0;
+    c->load.store_dir = "/nonexistent";
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 1, NULL, "hello", 0, "echo hello");
+    assert_int_equal(client_step(c, 2, "a", "1", 0, 0).code, CN_E_INTERNAL);
+    client_put_close(c, "a", 0, CN_CLOSE_IDLE);
+    client_send(c);
+    assert_int_equal(client_get_closed(c), 1);
+    client_stop(c);
+}
+
+/* A full store refuses what would grow it; the step is not half done, others in its batch are. */
+static void
+full_store_refuses_only_growth(void **state)
+{
+    struct client *c = *state;
+    struct got got = {0};
+    uint64_t job = 1;
+    int opened = 0;
+    char id[16];
+
+    c->load.store_max_bytes = 1 << 20;
+    for (; got.code == 0 && opened < 100; opened++) {
+        if (opened == 0)
+            assert_int_equal(client_start(c, false), 0);
+        snprintf(id, sizeof(id), "s%d", opened);
+        got = client_step(c, job++, id, "grow 40000", 0, 0);
+    }
+    assert_int_equal(got.code, CN_E_STATE_STORE);
+    assert_non_null(strstr(got.body, "is not saved"));
+    assert_non_null(strstr(got.body, "state.storeMaxBytes"));
+    assert_in_range(opened, 10, 30);
+    got = client_step(c, job++, id, "grow 40000", 0, 0);
+    assert_int_equal(got.code, CN_E_STATE_STORE);
+    client_put(c, job, "s0", "1", 0, 0);
+    client_put(c, job + 1, id, "grow 40000", 0, 0);
+    client_put(c, job + 2, "s1", "2", CN_ROW_END, 0);
+    client_send(c);
+    for (int i = 0; i < 3; i++) {
+        assert_true(client_get(c, &got));
+        assert_int_equal(got.code, got.job == job + 1 ? CN_E_STATE_STORE : 0);
+    }
+    got = client_step(c, job + 3, id, "grow 30000", 0, 0); /* s1 made room */
+    assert_int_equal(got.code, 0);
+    assert_true(has(got.flags, CN_ANSWER_OPENED));
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* Without durability all works the same while the worker lives. */
+static void
+memory_store_behaves_alike(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    c->load.durability = CN_DURABILITY_NONE;
+    c->load.store_dir = "";
+    c->load.cache_entries = 0; /* so that every step goes through the store */
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 1, "a", "5", 0, "5");
+    expect_body(c, 2, "a", "5", 0, "10");
+    got = client_step(c, 2, "a", "5", CN_ROW_REDELIVERED, 0);
+    assert_string_equal(got.body, "10");
+    assert_true(has(got.flags, CN_ANSWER_REPLAYED));
+    client_put_close(c, "a", 0, CN_CLOSE_IDLE);
+    client_send(c);
+    assert_int_equal(client_get_closed(c), 1);
+    assert_int_equal(client_step(c, 3, "a", "5", 0, 0).code, CN_E_SEQUENCE_EXPIRED);
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:idle:10 ");
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* Cached states share the handler's memory: when that is used up they make room, the step runs. */
+static void
+cached_states_make_room_for_a_step(void **state)
+{
+    struct client *c = *state;
+    char id[16];
+
+    fake.out_of_memory_over = 5;
+    assert_int_equal(client_start(c, false), 0);
+    for (int i = 0; i < 20; i++) {
+        snprintf(id, sizeof(id), "s%d", i);
+        expect_body(c, (uint64_t)i + 1, id, "1", 0, "1");
+    }
+    expect_body(c, 100, "s0", "1", 0, "2");
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* Expired sequences that no server knows any more go without anybody asking. */
+static void
+sweep_closes_what_nobody_knows(void **state)
+{
+    struct client *c = *state;
+    uint64_t job = 1;
+    struct got got;
+    char id[16];
+
+    c->load.tombstone_ms = 1000;
+    assert_int_equal(client_start(c, false), 0);
+    for (int i = 0; i < 50; i++) {
+        snprintf(id, sizeof(id), "s%d", i);
+        expect_body(c, job++, id, "1", 0, "1");
+    }
+    cn_clock_advance(1000 + 60000);
+    for (int i = 0; i < 20; i++) { /* each a sweep of a few */
+        expect_body(c, job++, "other", "0", i ? 0 : CN_ROW_START, "0");
+        cn_clock_advance(100);
+    }
+    cn_clock_advance(900);
+    got = client_step(c, job++, "s7", "1", 0, 0);
+    assert_string_equal(got.body, "1"); /* its tombstone is old by now */
+    client_stop(c);
+    for (int i = 0; i < 50; i++) {
+        snprintf(id, sizeof(id), "s%d:idle:1", i);
+        assert_non_null(strstr(fake.closed, id));
+    }
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* Any worker takes over any sequence, and one whose memory is stale does no harm. */
+static void
+second_worker_takes_over(void **state)
+{
+    struct client *a = *state, b = {0};
+    struct got got;
+
+    cn_buf_init(&b.out, 0);
+    cn_buf_init(&b.in, 0);
+    cn_arena_init(&b.arena);
+    b.load = a->load;
+    assert_int_equal(client_start(a, false), 0);
+    /* A process of its own: LMDB may not be opened twice in one. It shares no clock: no limits. */
+    b.load.idle_ms = b.load.lifetime_ms = 0;
+    assert_int_equal(client_start(&b, true), 0);
+    got = client_step(a, 1, "s", "5", 0, 0);
+    got = client_step(&b, 2, "s", "1", CN_ROW_RELOAD, got.generation);
+    assert_string_equal(got.body, "6");
+    got = client_step(a, 3, "s", "1", 0, got.generation); /* without RELOAD: a server's mistake */
+    assert_int_equal(got.code, CN_E_CONFLICT);
+    got = client_step(a, 4, "s", "1", 0, 0); /* nothing was lost by it */
+    assert_string_equal(got.body, "7");
+    assert_int_equal(client_stop(&b), 0);
+    assert_int_equal(client_stop(a), 0);
+    cn_buf_fini(&b.out);
+    cn_buf_fini(&b.in);
+}
+
+/* Rows may be larger than any buffer, and come in any pieces. */
+static void
+large_and_torn_frames_arrive(void **state)
+{
+    struct client *c = *state;
+    char *large = malloc(3000001);
+    struct cn_buf whole;
+    struct got got;
+
+    memset(large, ' ', 3000000);
+    large[0] = '7';
+    large[3000000] = '\0';
+    c->load.stateful = 1;
+    assert_int_equal(client_start(c, false), 0);
+    for (int i = 0; i < 3; i++) {
+        client_put(c, (uint64_t)i * 2 + 1, "a", "1", 0, 0);
+        client_put(c, (uint64_t)i * 2 + 2, "a", large, 0, 0);
+    }
+    whole = c->out;
+    for (size_t at = 0; at < whole.len;) {
+        size_t piece = at < 200 ? 1 : at % 60013 + 1;
+
+        if (piece > whole.len - at)
+            piece = whole.len - at;
+        assert_int_equal(send(c->fd, whole.data + at, piece, 0), piece);
+        at += piece;
+    }
+    cn_buf_reset(&c->out);
+    for (int i = 0; i < 6; i++)
+        assert_true(client_get(c, &got));
+    assert_string_equal(got.body, "24");
+    client_stop(c);
+    free(large);
+}
+
+/* What is no frame ends the worker with an error, not with a crash; a lost server quietly. */
+static void
+bad_frames_end_the_worker(void **state)
+{
+    struct client *c = *state;
+    static const char *const bad[] = {
+        "\0\0\0\0\2\7\0\0\0\0\0\0",     /* version */
+        "\0\0\0\0\x63\1\0\0\0\0\0\0",   /* type */
+        "\0\0\0\0\2\1\0\0\5\0\0\0",     /* five rows in nothing */
+        "\xff\xff\xff\xff\2\1\0\0\1\0\0\0", /* 4 GiB */
+        "\0\0\0\0\x42\1\0\0\0\0\0\0",   /* the worker's own */
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        assert_int_equal(client_start(c, false), 0);
+        cn_buf_append(&c->out, bad[i], 12);
+        client_send(c);
+        assert_int_equal(client_stop(c), 1);
+    }
+    assert_int_equal(client_start(c, false), 0);
+    shutdown(c->fd, SHUT_RDWR);
+    assert_int_equal(client_stop(c), 0);
+}
+
+/* STOP finishes what was received. */
+static void
+stop_finishes_what_was_received(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    for (uint64_t job = 1; job <= 5; job++)
+        client_put(c, job, "a", "1", 0, 0);
+    cn_frame_put_stop(&c->out);
+    client_send(c);
+    for (uint64_t job = 1; job <= 5; job++)
+        assert_true(client_get(c, &got));
+    assert_string_equal(got.body, "5");
+    assert_false(client_get(c, &got));
+    assert_int_equal(client_stop(c), 0);
+}
+
+/* Ids that are not text do not spoil messages or logs. */
+static void
+strange_ids_are_shown_quoted(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    got = client_step(c, 1, "a \n\"b", "1", 0, 9);
+    assert_int_equal(got.code, CN_E_SEQUENCE_UNKNOWN);
+    assert_null(strchr(got.body, '\n'));
+    client_stop(c);
+}
+
+int
+main(void)
+{
+#define WORKER(test) cmocka_unit_test_setup_teardown(test, client_setup, client_teardown)
+    const struct CMUnitTest tests[] = {
+        WORKER(load_errors_are_told),
+        WORKER(state_advances_per_sequence),
+        WORKER(same_job_again_is_replayed),
+        WORKER(answer_too_large_to_keep_is_said),
+        WORKER(failed_step_changes_nothing),
+        WORKER(limits_hold),
+        WORKER(start_opens_a_new_generation),
+        WORKER(idle_sequence_expires_with_its_reason),
+        WORKER(server_knows_better_than_our_clock),
+        WORKER(lifetime_ends_a_busy_sequence),
+        WORKER(ended_id_may_be_used_again),
+        WORKER(close_deletes_and_tells),
+        WORKER(one_row_a_sequence_in_order),
+        WORKER(batches_stay_in_their_size),
+        WORKER(cancelled_row_does_not_run),
+        WORKER(close_keeps_its_place),
+        WORKER(stateless_rows_need_no_store),
+        WORKER(full_store_refuses_only_growth),
+        WORKER(memory_store_behaves_alike),
+        WORKER(cached_states_make_room_for_a_step),
+        WORKER(sweep_closes_what_nobody_knows),
+        WORKER(second_worker_takes_over),
+        WORKER(large_and_torn_frames_arrive),
+        WORKER(bad_frames_end_the_worker),
+        WORKER(stop_finishes_what_was_received),
+        WORKER(strange_ids_are_shown_quoted),
+    };
+
+    cn_clock_freeze();
+    return cmocka_run_group_tests_name("worker.worker", tests, NULL, NULL);
+}
