@@ -94,16 +94,15 @@ end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome, const c
 static void
 tell_queue(struct cn_worker_pool *pool)
 {
-    char reason[CN_LAST_WORDS_MAX + 200];
+    char reason[CN_LAST_WORDS_MAX];
     uint32_t coming = count_workers(pool, cn_worker_is_coming);
 
     if (pool->last_error[0])
-        snprintf(reason, sizeof reason, "Model \"%s\" version %s has no worker: %s",
-                 pool->spec.about->name, pool->spec.about->version, pool->last_error);
-    else
+        snprintf(reason, sizeof reason, "%s", pool->last_error);
+    else /* TorchServe's words */
         snprintf(reason, sizeof reason,
                  "Model \"%s\" has no worker to serve inference request. Please use scale workers API "
-                 "to add workers. (version %s)", pool->spec.about->name, pool->spec.about->version);
+                 "to add workers.", pool->spec.about->name);
     cn_model_queue_set_expected(pool->queue, coming, reason);
 }
 
