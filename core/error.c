@@ -27,7 +27,7 @@ make_one_line(char *text, size_t len, int was_cut)
 }
 
 /* By way of a buffer of our own: an argument may well be the old err->message. */
-static void
+__attribute__((format(printf, 4, 0))) static void
 fill(struct cn_error *err, int code, const char *tail, const char *fmt, va_list args)
 {
     char text[CN_ERROR_MESSAGE_MAX];
