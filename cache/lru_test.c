@@ -71,7 +71,7 @@ oldest_go_when_too_large(void **state)
     (void)state;
     evicted = 0;
     for (int i = 0; i < 10; i++) {
-        char name[8];
+        char name[16];
 
         snprintf(name, sizeof(name), "s%d", i);
         put(lru, name, 10);

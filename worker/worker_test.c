@@ -350,7 +350,7 @@ batches_stay_in_their_size(void **state)
 {
     struct client *c = *state;
     struct got got;
-    char id[16];
+    char id[32];
 
     assert_int_equal(client_start(c, false), 0);
     for (int i = 0; i < 20; i++) {
@@ -443,7 +443,7 @@ full_store_refuses_only_growth(void **state)
     struct got got = {0};
     uint64_t job = 1;
     int opened = 0;
-    char id[16];
+    char id[32];
 
     c->load.store_max_bytes = 1 << 20;
     for (; got.code == 0 && opened < 100; opened++) {
@@ -503,7 +503,7 @@ static void
 cached_states_make_room_for_a_step(void **state)
 {
     struct client *c = *state;
-    char id[16];
+    char id[32];
 
     fake.out_of_memory_over = 5;
     assert_int_equal(client_start(c, false), 0);
@@ -523,7 +523,7 @@ sweep_closes_what_nobody_knows(void **state)
     struct client *c = *state;
     uint64_t job = 1;
     struct got got;
-    char id[16];
+    char id[32];
 
     c->load.tombstone_ms = 1000;
     assert_int_equal(client_start(c, false), 0);
