@@ -39,14 +39,16 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     static const struct cn_archive_limits limits = {
-        .max_bytes = 1 << 20, .max_file_bytes = 1 << 19, .max_files = 50};
+        .max_bytes = 1 << 17, .max_file_bytes = 1 << 16, .max_files = 50};
     struct cn_manifest manifest = {0};
     struct cn_error err = {0};
     char path[64], dest[128], *dir = NULL;
     int fd = memfd_create("archive", MFD_CLOEXEC), rc;
 
     if (scratch[0] == '\0') {
-        strcpy(scratch, "/tmp/cn-fuzz-archive-XXXXXX");
+        /* In memory where that is possible: thousands of small folders come and go. */
+        strcpy(scratch, access("/dev/shm", W_OK) == 0 ? "/dev/shm/cn-fuzz-archive-XXXXXX"
+                                                      : "/tmp/cn-fuzz-archive-XXXXXX");
         cn_assert(mkdtemp(scratch) != NULL);
         atexit(remove_scratch);
     }

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Writes the manual pages from the option tables, by the programs themselves:
+#   scripts/manpages.sh [folder of the binaries] [target folder]
+# Defaults: build/release/bin and build/man. View one: man -l build/man/continuo.1
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=${1:-build/release/bin}
+out=${2:-build/man}
+mkdir -p "$out"
+
+page() { # file, program, flag
+    "$bin/$2" "$3" >"$out/$1"
+    echo "$out/$1"
+}
+
+page continuo.1 continuo --print-man
+page continuo.yaml.5 continuo --print-yaml-man
+page continuo-archiver.1 continuo-archiver --print-man
