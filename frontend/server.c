@@ -368,7 +368,6 @@ on_drained(void *ctx)
     struct server *server = ctx;
     unsigned i;
 
-    cn_log(CN_LOG_INFO, "event=drained");
     server->n_unfinished = server->n_loops;
     for (i = 0; i < server->n_loops; i++)
         cn_loop_post(server->loops[i], &server->sites[i].finish);
@@ -384,7 +383,7 @@ on_signal(struct cn_watch *watch, uint32_t events)
     (void)events;
     if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
         return;
-    cn_log(CN_LOG_INFO, "event=%s signal=%s", server->draining ? "drain_hurried" : "drain",
+    cn_log(CN_LOG_INFO, "event=%s signal=%s", server->draining ? "stop_hurried" : "stopping",
            info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
     if (!server->draining) {
         for (i = 0; i < server->n_loops; i++)
@@ -529,7 +528,8 @@ cn_server_run(const struct cn_server_config *config)
         if (steps[done].stop)
             steps[done].stop(server);
     }
-    cn_log(CN_LOG_INFO, "event=stopped");
+    if (err.code == 0)
+        cn_log(CN_LOG_INFO, "event=stopped");
     cn_free(server);
     return err.code ? 1 : 0;
 }
