@@ -70,8 +70,11 @@ on_pool_closed(struct cn_pool_close *order)
 {
     struct closing *closing = cn_container_of(order, struct closing, order);
 
-    cn_worker_pool_release(closing->version->pool);
     closing->version->pool = NULL;
+    if (order->pool) {
+        cn_worker_pool_release(order);
+        return;
+    }
     closing->task.work = work_remove;
     closing->task.done = done_remove;
     cn_file_thread_run(closing->management->files, &closing->task);

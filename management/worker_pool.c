@@ -243,6 +243,7 @@ run_workers(struct cn_worker_pool *pool, uint32_t wanted)
         add_worker(pool);
     if (staying > wanted)
         stop_youngest(pool, staying - wanted);
+    tell_queue(pool); /* now: a job may be right behind the order in the mailbox */
     check_soon(pool);
 }
 
@@ -430,19 +431,28 @@ cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill)
 }
 
 static void
-do_release(void *ctx)
+pool_free(struct cn_worker_pool *pool)
 {
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, POOL_MAGIC);
-
     cn_list_remove(&pool->check.link);
     pool->magic = 0;
     cn_free(pool);
 }
 
-void
-cn_worker_pool_release(struct cn_worker_pool *pool)
+static void
+do_release(void *ctx)
 {
-    cn_call_on(pool->spec.loop, do_release, pool);
+    struct cn_pool_close *order = ctx;
+
+    pool_free(cn_cast(struct cn_worker_pool, order->pool, POOL_MAGIC));
+    order->pool = NULL;
+    cn_call_on(order->home, answer_close, order);
+}
+
+void
+cn_worker_pool_release(struct cn_pool_close *order)
+{
+    order->home = order->pool->spec.home;
+    cn_call_on(order->pool->spec.loop, do_release, order);
 }
 
 void
@@ -454,5 +464,5 @@ cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
         cn_worker_destroy(slot_of(node)->worker);
         cn_free(slot_of(node));
     }
-    do_release(pool);
+    pool_free(pool);
 }

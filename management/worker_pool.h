@@ -72,6 +72,7 @@ void cn_pool_facts_fini(struct cn_pool_facts *facts);
 
 struct cn_pool_close {
     struct cn_worker_pool *pool;
+    struct cn_loop *home; /* the pool's own */
     int code; /* new jobs are refused with it ... */
     char reason[400]; /* ... and this */
     bool drop_waiting, close_sequences;
@@ -81,9 +82,10 @@ struct cn_pool_close {
 void cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_pool_close *close);
 /* While it closes: refuse what still waits; `kill`: and kill the workers now. No answer. */
 void cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill);
-/* Gives the memory back; after the close was answered, or when no loop runs any more (then its
- * workers are killed and the queue is left as it is). */
-void cn_worker_pool_release(struct cn_worker_pool *pool);
+/* Gives the memory back, after the close was answered; on_done is called once more, with pool NULL.
+ * By way of the pool's loop, where earlier orders may still be under way. */
+void cn_worker_pool_release(struct cn_pool_close *close);
+/* When no loop runs any more: its workers are killed, the queue is left as it is. */
 void cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool);
 
 #endif
