@@ -134,8 +134,8 @@ format_check(struct lmdb_store *lmdb, struct cn_error *err)
         goto abort;
     }
     memcpy(found, value.mv_data, sizeof(found));
-    format = found[0] | (uint32_t)found[1] << 8 | (uint32_t)found[2] << 16 |
-             (uint32_t)found[3] << 24;
+    format =
+        found[0] | (uint32_t)found[1] << 8 | (uint32_t)found[2] << 16 | (uint32_t)found[3] << 24;
     if (format != CN_STORE_FORMAT) {
         rc = cn_fail(err, CN_E_STATE_STORE,
                      "store %s has format %u, written by a newer Continuo; this one knows format "

@@ -222,8 +222,8 @@ dead_reader_is_let_go(void **state)
     waitpid(reader, NULL, 0);
     for (int i = 0; i < 1000 && rc == 0; i++) {
         rc = cn_store_begin(store, CN_STORE_WRITE, &err);
-        if (rc == 0 && (rc = cn_store_put(store, CN_STR("s"),
-                                          (struct cn_str){value, sizeof(value)}, &err)) == 0)
+        if (rc == 0 && (rc = cn_store_put(store, CN_STR("s"), (struct cn_str){value, sizeof(value)},
+                                          &err)) == 0)
             rc = cn_store_commit(store, &err);
         cn_store_abort(store);
     }
@@ -232,8 +232,8 @@ dead_reader_is_let_go(void **state)
     assert_int_equal(cn_store_maintain(store), 1);
     for (int i = 0; i < 100; i++) {
         assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
-        assert_int_equal(cn_store_put(store, CN_STR("s"), (struct cn_str){value, sizeof(value)},
-                                      NULL), 0);
+        assert_int_equal(
+            cn_store_put(store, CN_STR("s"), (struct cn_str){value, sizeof(value)}, NULL), 0);
         assert_int_equal(cn_store_commit(store, NULL), 0);
     }
     cn_store_close(store);
@@ -251,6 +251,48 @@ dead_reader_is_let_go_at_open(void **state)
     cn_store_close(store);
     store = open_store(*state, 2u << 20);
     assert_int_equal(cn_store_maintain(store), 0);
+    cn_store_close(store);
+}
+
+/* A worker killed in the middle of a transaction holds up nobody: the others write on at once. */
+static void
+dead_writer_blocks_nobody(void **state)
+{
+    struct cn_store *store = open_store(*state, 2u << 20);
+    struct cn_str got;
+
+    for (int i = 0; i < 10; i++) {
+        int fds[2];
+        char byte;
+        pid_t pid;
+
+        assert_int_equal(pipe(fds), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) { /* does not touch the parent's store */
+            struct cn_lmdb_options options = {.dir = *state, .max_bytes = 2u << 20};
+            struct cn_store *own;
+
+            if (cn_lmdb_store_open(&options, &own, NULL) != 0 ||
+                cn_store_begin(own, CN_STORE_WRITE, NULL) != 0 ||
+                cn_store_put(own, CN_STR("torn"), CN_STR("1"), NULL) != 0 ||
+                write(fds[1], "w", 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        close(fds[1]);
+        assert_int_equal(read(fds[0], &byte, 1), 1);
+        close(fds[0]);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+        assert_int_equal(cn_store_get(store, CN_STR("torn"), &got, NULL), 0);
+        assert_null(got.ptr);
+        assert_int_equal(cn_store_put(store, CN_STR("whole"), CN_STR("1"), NULL), 0);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+    }
+    assert_int_equal(cn_store_count(store), 1);
     cn_store_close(store);
 }
 
@@ -334,8 +376,7 @@ synced_store_and_a_second_reader(void **state)
 
         _exit(!(cn_lmdb_store_open(&look, &reader, NULL) == 0 && cn_store_count(reader) == 1 &&
                 cn_store_begin(reader, CN_STORE_READ, NULL) == 0 &&
-                cn_store_get(reader, CN_STR("a"), &got, NULL) == 0 &&
-                cn_str_eq(got, CN_STR("1"))));
+                cn_store_get(reader, CN_STR("a"), &got, NULL) == 0 && cn_str_eq(got, CN_STR("1"))));
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
@@ -383,7 +424,7 @@ full_disk_fails_the_commit_only(void **state)
 
     if (mount("tmpfs", *state, "tmpfs", 0, "size=2m") != 0) {
         print_message("skipped: cannot mount a tmpfs: %s\n", strerror(errno));
-        skip();
+        skip(); /* only root may mount */
     }
     store = open_store(*state, 1u << 30);
     while (rc == 0 && n < 100) {
@@ -413,8 +454,8 @@ full_disk_fails_the_commit_only(void **state)
         assert_int_equal(cn_store_commit(store, &err), 0);
     }
     assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
-    assert_int_equal(cn_store_put(store, CN_STR("new"), (struct cn_str){value, sizeof(value)}, &err),
-                     0);
+    assert_int_equal(
+        cn_store_put(store, CN_STR("new"), (struct cn_str){value, sizeof(value)}, &err), 0);
     assert_int_equal(cn_store_commit(store, &err), 0);
     cn_store_close(store);
     assert_int_equal(umount(*state), 0);
@@ -425,10 +466,15 @@ main(void)
 {
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        WITH_DIR(kill_9_loses_nothing_committed),   WITH_DIR(dead_reader_is_let_go),
-        WITH_DIR(dead_reader_is_let_go_at_open),    WITH_DIR(newer_store_is_refused),
-        WITH_DIR(other_files_are_refused),          WITH_DIR(synced_store_and_a_second_reader),
-        WITH_DIR(over_the_limit_leaves_the_store_readable), WITH_DIR(full_disk_fails_the_commit_only),
+        WITH_DIR(kill_9_loses_nothing_committed),
+        WITH_DIR(dead_reader_is_let_go),
+        WITH_DIR(dead_reader_is_let_go_at_open),
+        WITH_DIR(dead_writer_blocks_nobody),
+        WITH_DIR(newer_store_is_refused),
+        WITH_DIR(other_files_are_refused),
+        WITH_DIR(synced_store_and_a_second_reader),
+        WITH_DIR(over_the_limit_leaves_the_store_readable),
+        WITH_DIR(full_disk_fails_the_commit_only),
     };
 
     return cmocka_run_group_tests_name("cache.lmdb_store", tests, NULL, NULL);

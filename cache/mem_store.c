@@ -140,8 +140,7 @@ mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct c
     size_t bytes = sizeof(*entry) + key.len + value.len;
 
     cn_assert(mem->open && mem->writing);
-    if (bytes > entry_bytes(old) &&
-        mem->used_bytes - entry_bytes(old) + bytes > mem->max_bytes) {
+    if (bytes > entry_bytes(old) && mem->used_bytes - entry_bytes(old) + bytes > mem->max_bytes) {
         cn_fail(err, CN_E_STATE_STORE,
                 "the store in memory is full: %" PRIu64 " of %" PRIu64
                 " bytes (state.storeMaxBytes); end sequences or raise the limit",

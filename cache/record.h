@@ -45,8 +45,9 @@ struct cn_record {
     uint64_t step;     /* steps committed in this generation */
     uint64_t last_job; /* that committed the last of them */
     uint64_t opened_wall_ms, last_wall_ms;
-    uint64_t closed_wall_ms;  /* tombstone; else 0 */
-    uint64_t expires_wall_ms; /* live: under the limits of its last step, 0: never; tombstone: when it
+    uint64_t closed_wall_ms; /* tombstone; else 0 */
+    uint64_t
+        expires_wall_ms; /* live: under the limits of its last step, 0: never; tombstone: when it
                                * is forgotten. For those who look at a store without its model */
     uint32_t schema;
     uint8_t close_reason; /* enum cn_close_reason of proto/frame.h; 0 while live */

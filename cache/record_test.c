@@ -84,8 +84,8 @@ layout_is_as_documented(void **state)
     assert_memory_equal(buf.data, "CNR1\1\0\6\0\7\0\0\0\0\0\0\0\x29\0\0\0\0\0\0\0", 24);
     assert_memory_equal(buf.data + 24, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
     assert_memory_equal(buf.data + 64, "\3\0\0\0\0\0\xc9\0\x09\0\0\0\0\0\0\0\4\0\0\0", 20);
-    assert_memory_equal(buf.data + 84, "\x0a\0\0\0\1\0\0\0\x0b\0\0\0\2\0\0\0\x0a\0\0\0\6\0\0\0\6\0\0\0",
-                        28);
+    assert_memory_equal(buf.data + 84,
+                        "\x0a\0\0\0\1\0\0\0\x0b\0\0\0\2\0\0\0\x0a\0\0\0\6\0\0\0\6\0\0\0", 28);
     assert_memory_equal(buf.data + 112, "text/plain", 10);
     cn_buf_fini(&buf);
 }
@@ -186,9 +186,9 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_field_survives),   cmocka_unit_test(layout_is_as_documented),
-        cmocka_unit_test(any_damage_is_found),    cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(newer_format_is_named),  cmocka_unit_test(tombstone_survives),
+        cmocka_unit_test(every_field_survives),  cmocka_unit_test(layout_is_as_documented),
+        cmocka_unit_test(any_damage_is_found),   cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(newer_format_is_named), cmocka_unit_test(tombstone_survives),
     };
 
     return cmocka_run_group_tests_name("cache.record", tests, NULL, NULL);

@@ -124,8 +124,13 @@ keys_are_bytes(void **state)
 {
     struct cn_store *store = ((struct fixture *)*state)->store;
     char longest[CN_STORE_KEY_MAX];
-    struct cn_str keys[] = {CN_STR("a"), CN_STR("a\0"), CN_STR("\0"), CN_STR("\1"), CN_STR("format"),
-                            {longest, sizeof(longest)}, {longest, sizeof(longest) - 1}};
+    struct cn_str keys[] = {CN_STR("a"),
+                            CN_STR("a\0"),
+                            CN_STR("\0"),
+                            CN_STR("\1"),
+                            CN_STR("format"),
+                            {longest, sizeof(longest)},
+                            {longest, sizeof(longest) - 1}};
     struct cn_str got;
 
     memset(longest, 0xff, sizeof(longest));
@@ -225,7 +230,9 @@ main(void)
 {
 #define BOTH(test)                                                                                 \
     {"memory: " #test, test, open_memory, close_any, NULL},                                        \
-        {"lmdb: " #test, test, open_lmdb, close_any, NULL}
+    {                                                                                              \
+        "lmdb: " #test, test, open_lmdb, close_any, NULL                                           \
+    }
     const struct CMUnitTest tests[] = {
         BOTH(commit_keeps_and_abort_undoes),
         BOTH(keys_are_bytes),

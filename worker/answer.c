@@ -130,7 +130,8 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
                      record->step, shown, record->answer_bytes, worker->load.answer_keep_bytes);
         else
             snprintf(message, sizeof(message),
-                     "step %" PRIu64 " of sequence %s is committed, but its answer was dropped when "
+                     "step %" PRIu64
+                     " of sequence %s is committed, but its answer was dropped when "
                      "the sequence was closed",
                      record->step, shown);
         answer.body = cn_str_from(message);

@@ -181,7 +181,8 @@ cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err
     block = channel->current;
     room = block->cap - block->filled;
     do
-        n = recv(channel->fd, block->bytes + block->filled, room, timeout_ms > 0 ? 0 : MSG_DONTWAIT);
+        n = recv(channel->fd, block->bytes + block->filled, room,
+                 timeout_ms > 0 ? 0 : MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
         block->filled += (size_t)n;
@@ -236,7 +237,8 @@ cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
     size_t sent = 0;
 
     if (out->failed)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for answers of over %zu bytes", out->len);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for answers of over %zu bytes",
+                       out->len);
     if (out->len == 0)
         return 0;
     if (cn_kill_armed == CN_KILL_ANSWERS_HALF_WRITTEN && channel->out_answers && cn_kill_due()) {

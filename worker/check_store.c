@@ -12,8 +12,8 @@
 #include "cache/store.h"
 #include "core/buf.h"
 #include "core/mem.h"
-#include "worker/worker_priv.h"
 #include "worker/worker.h"
+#include "worker/worker_priv.h"
 
 #define DAMAGED_SHOWN_MAX 10
 

@@ -39,8 +39,8 @@ answer_check(struct cn_worker *worker, struct cn_slot *slot)
     }
     if (failed || bytes > limit)
         cn_slot_fail(slot, CN_E_HANDLER_FAILED,
-                     "the handler's answer is over the limit of %" PRIu64
-                     " bytes (answerMaxBytes)", limit);
+                     "the handler's answer is over the limit of %" PRIu64 " bytes (answerMaxBytes)",
+                     limit);
     else if (reply->content_type.failed || reply->headers.failed)
         cn_slot_fail(slot, CN_E_HANDLER_FAILED,
                      "the handler's answer has a content type over %zu or headers over %zu bytes",
@@ -197,7 +197,8 @@ slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
     if (rc == 0) {
         cn_slot_fail(slot, CN_E_CONFLICT,
                      "sequence %s was changed by another worker during this step, which is not "
-                     "saved; send it again", cn_id_shown(slot->row->sequence_id, shown));
+                     "saved; send it again",
+                     cn_id_shown(slot->row->sequence_id, shown));
         slot_drop(worker, slot);
         return 0;
     }

@@ -41,7 +41,7 @@ put_node(const struct cn_yaml *node, struct cn_buf *out)
         if (isfinite(node->number))
             cn_buf_printf(out, "%.17g%s", node->number,
                           node->number == trunc(node->number) && fabs(node->number) < 1e15 ? ".0"
-                                                                                            : "");
+                                                                                           : "");
         else
             put_string(node->text, out); /* JSON has no such number */
         return;

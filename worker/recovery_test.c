@@ -1,7 +1,7 @@
 /* worker/recovery_test.c - workers die by kill -9; no step is lost, doubled or reordered.
  *
  * The test plays the server: it sends jobs without answer again, under their ids, to a new worker. */
-#include "tests/support/worker_client.h"
+#include "worker/test_client.h"
 
 #include <signal.h>
 
@@ -42,8 +42,8 @@ round_of_all(struct client *c, uint64_t round)
             if (answered[i])
                 continue;
             snprintf(id, sizeof(id), "s%u", i);
-            row = row_of(round * SEQUENCES + i + 1, id, "1",
-                         deaths ? CN_ROW_REDELIVERED : 0, &part);
+            row =
+                row_of(round * SEQUENCES + i + 1, id, "1", deaths ? CN_ROW_REDELIVERED : 0, &part);
             cn_frame_put_row(&c->out, &row);
         }
         cn_frame_end_batch(&c->out, begun, left);
@@ -218,8 +218,10 @@ main(void)
 {
 #define WORKER(test) cmocka_unit_test_setup_teardown(test, client_setup, client_teardown)
     const struct CMUnitTest tests[] = {
-        WORKER(death_at_any_point_loses_nothing),   WORKER(random_kills_lose_nothing),
-        WORKER(unknown_kill_point_stops_the_worker), WORKER(hold_file_gathers_a_batch),
+        WORKER(death_at_any_point_loses_nothing),
+        WORKER(random_kills_lose_nothing),
+        WORKER(unknown_kill_point_stops_the_worker),
+        WORKER(hold_file_gathers_a_batch),
         WORKER(check_store_finds_damage),
     };
 

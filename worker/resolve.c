@@ -65,7 +65,8 @@ first_generation(const struct lookup *at)
 
 /* A sequence object for a stored record; its state is copied for decoding after the transaction. */
 static struct cn_sequence *
-record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record, bool *has_state)
+record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
+            bool *has_state)
 {
     struct cn_sequence *seq = cn_sequence_create(slot->row->sequence_id);
     char *copy;
@@ -123,12 +124,14 @@ fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *recor
         since = record->closed_wall_ms - record->last_wall_ms;
         cn_slot_fail(slot, CN_E_SEQUENCE_EXPIRED,
                      "sequence %s expired at %s after %" PRIu64 " ms idle (limit %" PRIu64
-                     " ms); " START_HINT, shown, when, since, at->worker->load.idle_ms);
+                     " ms); " START_HINT,
+                     shown, when, since, at->worker->load.idle_ms);
     } else if (record->close_reason == CN_CLOSE_LIFETIME) {
         since = record->closed_wall_ms - record->opened_wall_ms;
         cn_slot_fail(slot, CN_E_SEQUENCE_EXPIRED,
                      "sequence %s expired at %s, %" PRIu64 " ms after its start (limit %" PRIu64
-                     " ms); " START_HINT, shown, when, since, at->worker->load.lifetime_ms);
+                     " ms); " START_HINT,
+                     shown, when, since, at->worker->load.lifetime_ms);
     } else {
         cn_slot_fail(slot, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT,
                      shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason));
@@ -144,7 +147,8 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
     if (found)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
                      "generation %" PRIu64 " of sequence %s is gone, the store holds generation "
-                     "%" PRIu64 "; " START_HINT, slot->row->generation, shown, found);
+                     "%" PRIu64 "; " START_HINT,
+                     slot->row->generation, shown, found);
     else
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
                      "the state of sequence %s is not in the store any more; " START_HINT, shown);
@@ -299,10 +303,9 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
         cached = NULL;
     }
     if (cached && !(row->flags & CN_ROW_START) && cached->last_job != row->job_id &&
-        (row->generation
-             ? row->generation == cached->generation
-             : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
-                                  at->now_wall_ms))) {
+        (row->generation ? row->generation == cached->generation
+                         : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
+                                              at->now_wall_ms))) {
         slot->had_record = true;
         slot->had_generation = cached->generation;
         slot->had_step = cached->step;

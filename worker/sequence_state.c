@@ -13,6 +13,7 @@
 /* A sweep: so many records, so often at most. A million records take ten minutes, for 0.05 % of a core. */
 #define SWEEP_RECORDS 16
 #define SWEEP_EVERY_MS 10
+#define SWEEP_PAUSE_MS 60000
 /* The server closes what it knows on time. The sweep is for what nobody knows any more, so it is
  * late on purpose: a sequence whose steps wait in a queue must not be taken from under them. */
 #define SWEEP_GRACE_MS 60000
@@ -202,16 +203,19 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
         (close->generation && close->generation != record.generation))
         return 0;
     out->live = true;
-    if (out->cached && (out->cached->generation != record.generation ||
-                        out->cached->step != record.step)) {
+    if (out->cached &&
+        (out->cached->generation != record.generation || out->cached->step != record.step)) {
         cn_states_free(states, out->cached); /* another worker went on with it */
         out->cached = NULL;
     }
     if (!out->cached && (record.flags & CN_RECORD_HAS_STATE)) {
         if (cn_buf_append_str(&states->scratch, record.state) < 0)
             return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to close sequences");
-        *out = (struct closing){.state_at = at, .state_len = record.state.len,
-                                .schema = record.schema, .has_bytes = true, .live = true};
+        *out = (struct closing){.state_at = at,
+                                .state_len = record.state.len,
+                                .schema = record.schema,
+                                .has_bytes = true,
+                                .live = true};
         at = states->scratch.len;
     }
     /* No job is in flight when the server closes: nobody will ask for the answer again. */
@@ -385,16 +389,18 @@ cn_states_sweep(struct cn_states *states)
     struct swept swept;
     int rc;
 
-    if (states->swept_ms && now_ms - states->swept_ms < SWEEP_EVERY_MS)
+    if (now_ms < states->next_sweep_ms)
         return;
-    states->swept_ms = now_ms;
+    states->next_sweep_ms = now_ms + SWEEP_EVERY_MS;
     swept.n_expired = swept.n_old = 0;
     rc = sweep_scan(states, &swept, now, &err);
     if (rc == 0)
         rc = forget(states, swept.old, swept.n_old, now, &err);
-    if (rc == 0 && cn_states_close_some(states, swept.expired, swept.n_expired, &err) <
-                       swept.n_expired)
+    if (rc == 0 &&
+        cn_states_close_some(states, swept.expired, swept.n_expired, &err) < swept.n_expired)
         rc = err.code;
-    if (rc != 0)
-        cn_states_warn(states, "sweep_failed", &err);
+    if (rc == 0)
+        return;
+    cn_states_warn(states, "sweep_failed", &err);
+    states->next_sweep_ms = now_ms + SWEEP_PAUSE_MS; /* a full disk should not fill the log too */
 }

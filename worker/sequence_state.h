@@ -32,9 +32,9 @@ struct cn_states {
     struct cn_runtime *rt;
     struct cn_store *store;
     struct cn_lru *lru;
-    struct cn_buf scratch; /* bytes copied out of the store, or a tombstone being made */
-    uint64_t swept_ms;     /* cn_now_ms() of the last sweep */
-    size_t sweep_at_len;   /* where it goes on */
+    struct cn_buf scratch;  /* bytes copied out of the store, or a tombstone being made */
+    uint64_t next_sweep_ms; /* cn_now_ms(), not before it */
+    size_t sweep_at_len;    /* where it goes on */
     char sweep_at[CN_SEQUENCE_ID_MAX];
 };
 

@@ -48,8 +48,9 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     int rc;
 
     if (!ops)
-        return cn_fail(err, CN_E_LOAD_FAILED, "model %s wants the runtime \"%s\"; there are lua and c",
-                       load->model_name, load->runtime);
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "model %s wants the runtime \"%s\"; there are lua and c", load->model_name,
+                       load->runtime);
     cn_buf_init(&json, 0);
     rc = config_read(load, &json, err);
     if (rc == 0)
@@ -235,19 +236,20 @@ take_frames(struct cn_worker *worker, int timeout_ms, struct cn_error *err)
 static int
 run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error *err)
 {
-    uint32_t done = pending->n_closes;
+    uint32_t done;
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
     struct cn_error why;
 
     if (worker->stateful) {
         done = cn_states_close_some(&worker->states, pending->closes, pending->n_closes, &why);
-        /* The sequences stay open in the store and expire by their own times. */
+        /* Those stay in the store and expire by their own times. */
         if (done < pending->n_closes)
             cn_log(CN_LOG_ERROR, "event=close_failed model=%s open=%u reason=%s",
                    worker->load.model_name, pending->n_closes - done,
                    cn_log_quote(why.message, strlen(why.message), quoted, sizeof(quoted)));
     }
-    cn_frame_put_closed(&worker->channel.out, done);
+    /* The server counts CLOSED against its CLOSE; steps that come next meet what the store holds. */
+    cn_frame_put_closed(&worker->channel.out, pending->n_closes);
     cn_worker_release(worker, pending);
     worker->stats_due = true;
     return cn_channel_flush(&worker->channel, err);
@@ -334,7 +336,7 @@ serve(struct cn_worker *worker, struct cn_error *err)
 
         if (worker->stopping && !work)
             return 0;
-        wait_ms = !work ? (worker->stats_due ? STATS_EVERY_MS : MAINTAIN_EVERY_MS)
+        wait_ms = !work          ? (worker->stats_due ? STATS_EVERY_MS : MAINTAIN_EVERY_MS)
                   : held(worker) ? HOLD_POLL_MS
                                  : 0;
         if (!worker->stopping) {
@@ -361,8 +363,7 @@ worker_fini(struct cn_worker *worker)
     struct cn_list *link;
 
     while (!cn_list_empty(&worker->pending))
-        cn_worker_release(worker,
-                          cn_container_of(worker->pending.next, struct cn_pending, link));
+        cn_worker_release(worker, cn_container_of(worker->pending.next, struct cn_pending, link));
     while ((link = cn_list_pop_front(&worker->spare)) != NULL)
         cn_free(cn_container_of(link, struct cn_pending, link));
     cn_batch_fini(&worker->batch);

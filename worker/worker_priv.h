@@ -13,7 +13,7 @@
 /* A row, or a CLOSE, that was read and waits its turn, in order of arrival. */
 struct cn_pending {
     struct cn_list link;
-    struct cn_block *block; /* holds what follows; referenced */
+    struct cn_block *block;   /* holds what follows; referenced */
     const struct cn_row *row; /* NULL: this is a CLOSE */
     const struct cn_close *closes;
     uint32_t n_closes;
@@ -58,7 +58,7 @@ struct cn_slot {
     bool close_decode; /* closed_seq's state is still in state_bytes */
     int closed_reason;
 
-    struct cn_record record; /* to be written */
+    struct cn_record record;      /* to be written */
     size_t record_at, record_len; /* encoded, in the batch's `records` */
     size_t state_bytes_len;
 };
@@ -67,7 +67,7 @@ struct cn_batch {
     struct cn_slot *slots; /* load->batch_size of them */
     struct cn_item **items;
     uint32_t n;
-    uint32_t n_ready; /* slots whose reply was initialised */
+    uint32_t n_ready;      /* slots whose reply was initialised */
     struct cn_arena arena; /* of one batch */
     struct cn_buf records; /* encoded, one after the other */
     struct cn_buf state;   /* one encoded state */
@@ -76,7 +76,7 @@ struct cn_batch {
     /* Sequences in the batch: open addressing, entries of older batches count as free. */
     struct {
         uint32_t stamp, slot;
-    } *seen;
+    } * seen;
     uint32_t seen_mask, stamp;
 };
 

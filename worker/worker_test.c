@@ -1,7 +1,7 @@
 /* worker/worker_test.c - what a worker promises about sequences, with a handler made of C.
  *
  * The worker runs in a thread, so that the test moves its clock. */
-#include "tests/support/worker_client.h"
+#include "worker/test_client.h"
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -303,8 +303,8 @@ close_deletes_and_tells(void **state)
     assert_int_equal(client_start(c, false), 0);
     expect_body(c, 4, "c", "1", 0, "8"); /* c is cached, a and b are only stored */
     client_put_close(c, "a", a.generation, CN_CLOSE_DELETED);
-    client_put_close(c, "a", 0, CN_CLOSE_DELETED);    /* again: heard of once */
-    client_put_close(c, "b", 12345, CN_CLOSE_IDLE);   /* another generation lives: left alone */
+    client_put_close(c, "a", 0, CN_CLOSE_DELETED);  /* again: heard of once */
+    client_put_close(c, "b", 12345, CN_CLOSE_IDLE); /* another generation lives: left alone */
     client_put_close(c, "c", 0, CN_CLOSE_CANCELLED);
     client_put_close(c, "never", 0, CN_CLOSE_IDLE);
     client_send(c);
@@ -338,7 +338,8 @@ one_row_a_sequence_in_order(void **state)
         assert_true(client_get(c, &got));
         snprintf(wanted, sizeof(wanted), "%d", ++sums[(got.job - 1) % 3]);
         assert_string_equal(got.body, wanted);
-        assert_int_equal(got.job, (uint64_t)((sums[(got.job - 1) % 3] - 1) * 3) + (got.job - 1) % 3 + 1);
+        assert_int_equal(got.job,
+                         (uint64_t)((sums[(got.job - 1) % 3] - 1) * 3) + (got.job - 1) % 3 + 1);
     }
     assert_int_equal(fake.largest_batch, 3);
     client_stop(c);
@@ -616,11 +617,11 @@ bad_frames_end_the_worker(void **state)
 {
     struct client *c = *state;
     static const char *const bad[] = {
-        "\0\0\0\0\2\7\0\0\0\0\0\0",     /* version */
-        "\0\0\0\0\x63\1\0\0\0\0\0\0",   /* type */
-        "\0\0\0\0\2\1\0\0\5\0\0\0",     /* five rows in nothing */
+        "\0\0\0\0\2\7\0\0\0\0\0\0",         /* version */
+        "\0\0\0\0\x63\1\0\0\0\0\0\0",       /* type */
+        "\0\0\0\0\2\1\0\0\5\0\0\0",         /* five rows in nothing */
         "\xff\xff\xff\xff\2\1\0\0\1\0\0\0", /* 4 GiB */
-        "\0\0\0\0\x42\1\0\0\0\0\0\0",   /* the worker's own */
+        "\0\0\0\0\x42\1\0\0\0\0\0\0",       /* the worker's own */
     };
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {

@@ -1,4 +1,4 @@
-/* tests/support/worker_client.h - a worker with a handler made of C, and the server's end of its socket.
+/* worker/test_client.h - a worker with a handler made of C, and the server's end of its socket.
  *
  * The worker runs in a thread (the test then moves its clock) or in a process of its own (the test
  * then lets it die). The handler's commands, as a row's body:
@@ -9,8 +9,8 @@
  *   grow N     the state takes N bytes more
  *   answer N   answers N bytes
  */
-#ifndef CN_TESTS_SUPPORT_WORKER_CLIENT_H
-#define CN_TESTS_SUPPORT_WORKER_CLIENT_H
+#ifndef CN_WORKER_TEST_CLIENT_H
+#define CN_WORKER_TEST_CLIENT_H
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -182,12 +182,13 @@ fake_on_close(struct cn_runtime *rt, struct cn_str id, void *state, enum cn_clos
 
     (void)rt;
     snprintf(fake.closed + at, sizeof(fake.closed) - at, "%.*s:%s:%lld ", CN_STR_ARG(id),
-             cn_close_reason_word(reason), state ? (long long)((struct fake_state *)state)->sum : -1);
+             cn_close_reason_word(reason),
+             state ? (long long)((struct fake_state *)state)->sum : -1);
 }
 
 const struct cn_runtime_ops fake_ops = {
-    "fake",     fake_open,   fake_close, fake_describe, fake_schema,
-    fake_run,   fake_encode, fake_decode, fake_free,    fake_on_close,
+    "fake",   fake_open,   fake_close,  fake_describe, fake_schema,
+    fake_run, fake_encode, fake_decode, fake_free,     fake_on_close,
 };
 
 static inline const struct cn_runtime_ops *
@@ -242,8 +243,8 @@ client_next(struct client *c, struct cn_frame *frame)
     long used;
 
     for (;;) {
-        while ((used = cn_frame_next(c->in.data ? c->in.data : "", c->in.len, 1 << 30, frame, &err)) ==
-               0) {
+        while ((used = cn_frame_next(c->in.data ? c->in.data : "", c->in.len, 1 << 30, frame,
+                                     &err)) == 0) {
             char *room = cn_buf_reserve(&c->in, 65536);
             ssize_t n = recv(c->fd, room, 65536, 0);
 
@@ -264,12 +265,26 @@ static inline void
 client_defaults(struct client *c)
 {
     c->load = (struct cn_load){
-        .model_name = "m", .model_version = "1", .model_dir = "/tmp", .handler = "h",
-        .config_file = "", .runtime = "fake", .store_dir = c->dir, .worker_index = 1,
-        .batch_size = 8, .stateful = 1, .durability = CN_DURABILITY_PROCESS,
-        .cache_entries = 100, .cache_bytes = 1 << 20, .state_max_bytes = 100000,
-        .answer_keep_bytes = 100, .answer_max_bytes = 5000, .store_max_bytes = 64 << 20,
-        .idle_ms = 1000, .lifetime_ms = 10000, .tombstone_ms = 60000,
+        .model_name = "m",
+        .model_version = "1",
+        .model_dir = "/tmp",
+        .handler = "h",
+        .config_file = "",
+        .runtime = "fake",
+        .store_dir = c->dir,
+        .worker_index = 1,
+        .batch_size = 8,
+        .stateful = 1,
+        .durability = CN_DURABILITY_PROCESS,
+        .cache_entries = 100,
+        .cache_bytes = 1 << 20,
+        .state_max_bytes = 100000,
+        .answer_keep_bytes = 100,
+        .answer_max_bytes = 5000,
+        .store_max_bytes = 64 << 20,
+        .idle_ms = 1000,
+        .lifetime_ms = 10000,
+        .tombstone_ms = 60000,
     };
 }
 
