@@ -54,14 +54,19 @@ def test_hyphens_and_capitals_in_the_header_name_are_the_same_header(counter_ser
 
 
 def test_zero_ends_the_counter(counter_server):
-    """The example's rule: 0 answers the total and ends the sequence; a late step learns that."""
+    """The example's rule: 0 answers the total and ends the sequence; its id then begins a new one."""
     client = counter_server.client()
     assert client.step("counter", "e", 8).text.strip() == "8"
     assert client.step("counter", "e", 0).text.strip() == "8"
-    late = client.step("counter", "e", 1)
-    assert (late.status, late.error) == (410, "sequence_ended"), late
-    assert "e" in late.message
-    again = client.step("counter", "e", 3, headers={"ts_request_sequence_start": "true"})
+    assert counter_server.describe("counter")["liveSequences"] == 0
+    assert client.step("counter", "e", 3).text.strip() == "3"
+
+
+def test_a_start_flag_begins_anew(counter_server):
+    """A client that was restarted need not end what it does not remember."""
+    client = counter_server.client()
+    assert client.step("counter", "s", 8).text.strip() == "8"
+    again = client.step("counter", "s", 3, headers={"ts_request_sequence_start": "true"})
     assert (again.status, again.text.strip()) == (200, "3")
 
 

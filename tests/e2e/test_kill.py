@@ -17,7 +17,7 @@ POINTS = ["batch_read", "handler_done", "before_commit", "after_commit", "answer
 
 def killing_at(folder, point, nth=1):
     """The first worker that comes to this point for the nth time dies there; its successors live."""
-    return {"CONTINUO_TEST_KILL_AT": f"{point}:{nth}:{folder / 'killed'}"}
+    return {"CONTINUO_TEST_KILL_AT": f"{point}:{nth}", "CONTINUO_TEST_KILL_ONCE": folder / "killed"}
 
 
 @pytest.mark.parametrize("point", POINTS)

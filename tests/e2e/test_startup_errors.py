@@ -10,6 +10,7 @@ from models import counter
 
 def refuses(s, *words, code=None):
     """Starts `s` and expects it to end, with a line that has all the words."""
+    s.lines.clear()
     s.launch()
     ended = s.exit_code()
     assert ended not in (0, -6, -11) and (code is None or ended == code), f"ended with {ended}: {s.lines}"

@@ -94,6 +94,22 @@ class Client:
         self._connection = None
 
 
+class KeptFile:
+    """What HTTPResponse reads from: one buffer for all answers of a connection, which it may not close."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def makefile(self, *_):
+        return self
+
+    def close(self):
+        pass
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
 class RawClient:
     """A TCP connection for bytes that no honest client would send."""
 
@@ -105,6 +121,7 @@ class RawClient:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(limit(timeout))
         self.socket.connect(address)
+        self._answers = KeptFile(self.socket.makefile("rb"))
 
     def send(self, data):
         data = data.encode() if isinstance(data, str) else data
@@ -113,7 +130,7 @@ class RawClient:
 
     def answer(self):
         """Reads one answer; None when the server closed without one."""
-        response = HTTPResponse(self.socket)
+        response = HTTPResponse(self._answers)
         try:
             response.begin()
         except (ConnectionError, OSError) as e:
