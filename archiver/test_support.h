@@ -107,6 +107,8 @@ crc32_of(const char *bytes, size_t len)
 struct zip {
     struct cn_buf body, directory;
     unsigned n;
+    uint32_t
+        claimed; /* not 0: of the next entries, deflated in one plain block (RFC 1951, 3.2.4) */
 };
 
 static inline void
@@ -123,11 +125,11 @@ zip_add(struct zip *zip, struct cn_str name, const char *content, unsigned mode)
             put_u16(out, 3 << 8 | 20); /* made by Unix: the mode counts */
         put_u16(out, 20);
         put_u16(out, 0x800); /* names are UTF-8 */
-        put_u16(out, 0);
+        put_u16(out, zip->claimed ? 8 : 0);
         put_u32(out, 0x00210000);
         put_u32(out, crc);
-        put_u32(out, len);
-        put_u32(out, len);
+        put_u32(out, zip->claimed ? len + 5 : len);
+        put_u32(out, zip->claimed ? zip->claimed : len);
         put_u16(out, (unsigned)name.len);
         put_u16(out, 0);
         if (central) {
@@ -138,6 +140,11 @@ zip_add(struct zip *zip, struct cn_str name, const char *content, unsigned mode)
             put_u32(out, at);
         }
         cn_buf_append_str(out, name);
+        if (!central && zip->claimed) {
+            cn_buf_append(out, "\1", 1);
+            put_u16(out, len);
+            put_u16(out, ~len & 0xffff);
+        }
         if (!central)
             cn_buf_append(out, content, len);
     }

@@ -49,7 +49,7 @@ cn_server_config_man(FILE *out)
           "Models to load at start, as file names in the model store or as paths; also with commas "
           "between them, or\n.B all\nfor every archive of the store. Variable: CONTINUO_MODELS.\n",
           out);
-    for (size_t i = 0; i < cn_n_server_options; i++) {
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
 
         fputs(".TP\n\\fB\\-\\-", out);
@@ -95,7 +95,7 @@ cn_model_config_man(FILE *out)
           "What each key means stands in\n.BR continuo (1).\n"
           ".TP\n.B models\nA list of FILE or NAME=FILE, or a map NAME: FILE.\n",
           out);
-    for (size_t i = 0; i < cn_n_server_options; i++) {
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
 
         if (option->yaml_key[0] == '\0')

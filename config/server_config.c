@@ -31,7 +31,7 @@
 #define BOOL_TEXT(d) NULL
 #define BOOL_NUMBER(d) (d)
 
-const struct cn_option cn_server_options[] = {
+const struct cn_option cn_server_options[CN_N_OPTIONS] = {
 #define CN_OPTION(field, c_type, kind, flag, yaml_key, default_, min, max, arg, help)              \
     {flag,                                                                                         \
      yaml_key,                                                                                     \
@@ -46,21 +46,6 @@ const struct cn_option cn_server_options[] = {
      help},
 #include "config/options.def"
 #undef CN_OPTION
-};
-const size_t cn_n_server_options = sizeof(cn_server_options) / sizeof(cn_server_options[0]);
-#define N_OPTIONS (sizeof(cn_server_options) / sizeof(cn_server_options[0]))
-
-/* Flags that are no settings; all but the last two are shown by --help. */
-static const char *const plain_flags[] = {"print-config", "help", "version", "print-man",
-                                          "print-yaml-man"};
-#define N_PLAIN (sizeof(plain_flags) / sizeof(plain_flags[0]))
-
-/* What the command line said, before it is applied. */
-struct command_line {
-    const char *values[N_OPTIONS]; /* the last one given, or NULL */
-    bool has_models;
-    int n_args;
-    char **args;
 };
 
 static void *
@@ -217,129 +202,11 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
 
 /* --- flags --- */
 
-static const struct cn_option *
-find_flag(struct cn_str name)
-{
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        if (cn_str_eq(name, cn_str_from(cn_server_options[i].flag)))
-            return &cn_server_options[i];
-    }
-    return NULL;
-}
-
-static const char *
-nearest_option(struct cn_str name, bool flags)
-{
-    const char *names[N_OPTIONS + N_PLAIN + 1];
-    size_t n = 0;
-
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        if (flags || cn_server_options[i].yaml_key[0] != '\0')
-            names[n++] = cn_server_options[i].flag;
-    }
-    names[n++] = "models";
-    for (size_t i = 0; flags && i < 3; i++)
-        names[n++] = plain_flags[i];
-    return cn_suggest(name, names, n);
-}
-
 static int
-unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
+apply_flags(struct cn_server_config *config, const struct cn_command_line *line,
+            struct cn_error *err)
 {
-    char shown[CN_YAML_SHOWN_MAX];
-    const char *near = nearest_option(name, true);
-
-    cn_yaml_shown(cn_str_from(arg), shown);
-    if (near != NULL)
-        return cn_fail(err, CN_E_CONFIG, "unknown flag %s (did you mean --%s?)", shown, near);
-    return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help lists them", shown);
-}
-
-/* Flags without a value. True when `name` is one. */
-static bool
-take_plain_flag(struct cn_server_config *config, struct cn_str name)
-{
-    bool *const flags[N_PLAIN] = {&config->print_config, &config->help, &config->version,
-                                  &config->print_man, &config->print_yaml_man};
-
-    for (size_t i = 0; i < N_PLAIN; i++) {
-        if (cn_str_eq(name, cn_str_from(plain_flags[i]))) {
-            *flags[i] = true;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool
-only_informs(const struct cn_server_config *config)
-{
-    return config->help || config->version || config->print_man || config->print_yaml_man;
-}
-
-static bool
-is_flag(const char *arg)
-{
-    return arg[0] == '-' && arg[1] != '\0';
-}
-
-/* `--models`: its values, up to the next flag. They are added at once: flags are the strongest, so
- * nothing overwrites them. */
-static int
-take_models(struct cn_server_config *config, struct command_line *line, const char *attached,
-            int *at, struct cn_error *err)
-{
-    int rc = 0;
-
-    line->has_models = true;
-    if (attached != NULL)
-        return cn_server_models_add(config, "--models", cn_str_from(attached), err);
-    if (*at + 1 >= line->n_args || is_flag(line->args[*at + 1]))
-        return cn_fail(err, CN_E_CONFIG, "--models needs NAME=FILE, FILE or all");
-    while (rc == 0 && *at + 1 < line->n_args && !is_flag(line->args[*at + 1]))
-        rc = cn_server_models_add(config, "--models", cn_str_from(line->args[++*at]), err);
-    return rc;
-}
-
-static int
-take_arg(struct cn_server_config *config, struct command_line *line, int *at, struct cn_error *err)
-{
-    const char *arg = line->args[*at], *equals = strchr(arg, '='), *value;
-    const struct cn_option *option;
-    struct cn_str name;
-    char shown[CN_YAML_SHOWN_MAX];
-
-    if (strcmp(arg, "-h") == 0 || strcmp(arg, "-v") == 0) {
-        *(arg[1] == 'h' ? &config->help : &config->version) = true;
-        return 0;
-    }
-    if (strncmp(arg, "--", 2) != 0)
-        return cn_fail(err, CN_E_CONFIG, "unexpected argument \"%s\"; options begin with --",
-                       cn_yaml_shown(cn_str_from(arg), shown));
-    name = (struct cn_str){arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2)};
-    if (cn_str_eq(name, CN_STR("models")))
-        return take_models(config, line, equals ? equals + 1 : NULL, at, err);
-    if (equals == NULL && take_plain_flag(config, name))
-        return 0;
-    option = find_flag(name);
-    if (option == NULL)
-        return unknown_flag(arg, name, err);
-    if (equals != NULL)
-        value = equals + 1;
-    else if (option->kind == CN_KIND_BOOL)
-        value = "true";
-    else if (*at + 1 < line->n_args && !is_flag(line->args[*at + 1]))
-        value = line->args[++*at];
-    else
-        return cn_fail(err, CN_E_CONFIG, "--%s needs %s", option->flag, option->arg);
-    line->values[option - cn_server_options] = value;
-    return 0;
-}
-
-static int
-apply_flags(struct cn_server_config *config, const struct command_line *line, struct cn_error *err)
-{
-    for (size_t i = 0; i < N_OPTIONS; i++) {
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         char where[64];
         int rc;
 
@@ -377,7 +244,7 @@ apply_environment(struct cn_server_config *config, bool has_models, char **envir
     char name[64];
     int rc;
 
-    for (size_t i = 0; i < N_OPTIONS; i++) {
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const char *value =
             env_value(environment, cn_option_env_name(cn_server_options[i].flag, name));
         if (value == NULL)
@@ -411,7 +278,7 @@ warn_environment(char **environment, cn_config_warn_fn warn, void *ctx)
         if (equals == NULL || strncmp(*entry, ENV_PREFIX, prefix) != 0)
             continue;
         word = (struct cn_str){*entry + prefix, (size_t)(equals - *entry) - prefix};
-        near = nearest_option(word, false);
+        near = cn_option_nearest(word, false);
         if (near == NULL && cn_edit_distance(word, CN_STR("config")) <= 1)
             near = "config";
         if (near == NULL || cn_edit_distance(word, cn_str_from(near)) == 0)
@@ -464,7 +331,7 @@ static void
 warn_yaml_key(const char *doc_name, const struct cn_yaml *value, cn_config_warn_fn warn, void *ctx)
 {
     char key[CN_YAML_SHOWN_MAX], text[640];
-    const char *near = nearest_option(value->key, false);
+    const char *near = cn_option_nearest(value->key, false);
     int n = snprintf(text, sizeof(text), "%.400s:%u:%u: unknown key %s", doc_name, value->key_line,
                      value->key_column, cn_yaml_shown(value->key, key));
 
@@ -486,7 +353,7 @@ apply_document(struct cn_server_config *config, bool has_models, const struct cn
                        root->line, root->column, cn_yaml_kind_word(root->kind));
     for (uint32_t i = 0; i < root->n_items; i++) {
         const struct cn_yaml *value = root->items[i];
-        const struct cn_option *option = find_flag(value->key);
+        const struct cn_option *option = cn_option_find(value->key);
         int rc = 0;
 
         if (cn_str_eq(value->key, CN_STR("models"))) {
@@ -526,8 +393,8 @@ static void
 set_defaults(struct cn_server_config *config)
 {
     memset(config, 0, sizeof(*config));
-    config->sources = cn_alloc(N_OPTIONS * sizeof(*config->sources));
-    for (size_t i = 0; i < N_OPTIONS; i++) {
+    config->sources = cn_alloc(CN_N_OPTIONS * sizeof(*config->sources));
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
 
         if (is_text(option))
@@ -538,20 +405,20 @@ set_defaults(struct cn_server_config *config)
 }
 
 static int
-load(struct cn_server_config *config, struct command_line *line, char **environment,
+load(struct cn_server_config *config, struct cn_command_line *line, char **environment,
      cn_config_warn_fn warn, void *ctx, struct cn_error *err)
 {
     const char *path;
     int rc = 0;
 
     for (int at = 1; at < line->n_args; at++) {
-        rc = take_arg(config, line, &at, err);
-        if (rc != 0 || only_informs(config))
+        rc = cn_command_line_take(config, line, &at, err);
+        if (rc != 0 || cn_config_only_informs(config))
             return rc;
     }
     if (line->has_models)
         config->models_source = CN_FROM_FLAG;
-    path = line->values[find_flag(CN_STR("config")) - cn_server_options];
+    path = line->values[cn_option_find(CN_STR("config")) - cn_server_options];
     if (path == NULL)
         path = env_value(environment, ENV_PREFIX "CONFIG");
     if (path != NULL)
@@ -569,7 +436,7 @@ int
 cn_server_config_load(int argc, char **argv, char **environment, struct cn_server_config *out,
                       cn_config_warn_fn warn, void *ctx, struct cn_error *err)
 {
-    struct command_line line = {.n_args = argc, .args = argv};
+    struct cn_command_line line = {.n_args = argc, .args = argv};
     int rc;
 
     set_defaults(out);
@@ -582,7 +449,7 @@ cn_server_config_load(int argc, char **argv, char **environment, struct cn_serve
 void
 cn_server_config_fini(struct cn_server_config *config)
 {
-    for (size_t i = 0; i < N_OPTIONS; i++) {
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         if (is_text(&cn_server_options[i]))
             set_text(config, &cn_server_options[i], NULL);
     }

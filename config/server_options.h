@@ -24,8 +24,15 @@ struct cn_option {
     const char *arg, *help;
 };
 
-extern const struct cn_option cn_server_options[];
-extern const size_t cn_n_server_options;
+/* How many rows options.def has. */
+enum {
+#define CN_OPTION(field, c_type, kind, flag, yaml_key, default_, min, max, arg, help)              \
+    CN_OPTION_##field,
+#include "config/options.def"
+#undef CN_OPTION
+    CN_N_OPTIONS
+};
+extern const struct cn_option cn_server_options[CN_N_OPTIONS];
 
 /* Values as text: `out` of 32 bytes is used for numbers. NULL: not set. */
 const char *cn_option_text(const struct cn_option *option, const struct cn_server_config *config,
@@ -34,6 +41,25 @@ const char *cn_option_text(const struct cn_option *option, const struct cn_serve
 const char *cn_option_default_text(const struct cn_option *option, char out[32]);
 /* "CONTINUO_MODEL_STORE" */
 const char *cn_option_env_name(const char *flag, char out[64]);
+
+/* NULL: unknown. */
+const struct cn_option *cn_option_find(struct cn_str flag);
+/* The nearest name, "models" among them, or NULL. `flags`: also those that aren't in the file. */
+const char *cn_option_nearest(struct cn_str name, bool flags);
+
+/* config/server_flags.c: what the command line said, before it is applied. */
+struct cn_command_line {
+    const char *values[CN_N_OPTIONS]; /* the last one given, or NULL */
+    bool has_models;
+    int n_args;
+    char **args;
+};
+/* Takes args[*at] and its values; *at is then the last one taken. --models and flags without a value
+ * go to `config` at once: nothing stronger can come. */
+int cn_command_line_take(struct cn_server_config *config, struct cn_command_line *line, int *at,
+                         struct cn_error *err);
+/* Was there a flag that only asks for text, --help or its like? */
+bool cn_config_only_informs(const struct cn_server_config *config);
 
 /* config/server_models.c: appends what one word of --models says: FILE, NAME=FILE, or several with
  * commas. `where` stands in messages. */

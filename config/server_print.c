@@ -11,7 +11,7 @@ cn_server_config_help(FILE *out)
           out);
     fprintf(out, "  %-29s %s\n", "--models [NAME=]FILE ...",
             "models to load at start, from the store; or: all");
-    for (size_t i = 0; i < cn_n_server_options; i++) {
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
         char flag[64], number[32];
         const char *text = cn_option_default_text(option, number);
@@ -94,7 +94,7 @@ cn_server_config_print(const struct cn_server_config *config, FILE *out)
     char from[80];
 
     fprintf(out, "# continuo %s\n", CN_VERSION);
-    for (size_t i = 0; i < cn_n_server_options; i++)
+    for (size_t i = 0; i < CN_N_OPTIONS; i++)
         print_option(&cn_server_options[i], config, config->sources[i], out);
     fprintf(out, "models: %s# %s\n", config->n_models ? "" : "[] ",
             source_text(config->models_source, "models", from));
