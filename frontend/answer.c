@@ -107,9 +107,10 @@ cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const cha
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 
-void
-cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
-                     uint32_t retry_after_s)
+/* `status`: a handler's own choice; 0: the code's. */
+static void
+answer_error(struct cn_http_request *request, int code, unsigned status, const char *message,
+             uint32_t retry_after_s)
 {
     const struct cn_error_info *info = cn_error_info(code);
     struct MHD_Response *response;
@@ -118,17 +119,26 @@ cn_http_answer_error(struct cn_http_request *request, int code, const char *mess
 
     if (!is_answerable(request))
         return;
+    if (status < 400 || status > 599)
+        status = (unsigned)info->http_status;
     cn_buf_init(&body, 0);
-    cn_error_json(code, message, &body);
+    cn_error_json(code, status, message, &body);
     response = response_of(cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
     cn_buf_fini(&body);
     add(response, "Content-Type", "application/json");
     add(response, "Continuo-Error", info->word);
-    if (info->http_status == 429 || info->http_status == 503) {
+    if (status == 429 || status == 503) {
         snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
         add(response, "Retry-After", seconds);
     }
-    queue(request, (unsigned)info->http_status, response, CN_REQUEST_ANSWERED);
+    queue(request, status, response, CN_REQUEST_ANSWERED);
+}
+
+void
+cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
+                     uint32_t retry_after_s)
+{
+    answer_error(request, code, 0, message, retry_after_s);
 }
 
 static void
@@ -222,10 +232,10 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
     struct MHD_Response *response;
 
     if (box->answer.error_code) {
-        cn_http_answer_error(request, box->answer.error_code,
-                             cn_arena_strndup(&request->arena, box->answer.body.ptr,
-                                              box->answer.body.len),
-                             box->retry_after_s);
+        answer_error(request, box->answer.error_code, box->answer.status,
+                     cn_arena_strndup(&request->arena, box->answer.body.ptr,
+                                      box->answer.body.len),
+                     box->retry_after_s);
         return;
     }
     if (status < 200 || status > 599) {

@@ -54,7 +54,7 @@ call_fail(struct api_call *call, int code, const char *message)
     struct cn_buf json;
 
     cn_buf_init(&json, 0);
-    cn_error_json(code, message, &json);
+    cn_error_json(code, 0, message, &json);
     call_reply(call, cn_error_info(code)->http_status, &json);
 }
 

@@ -58,7 +58,8 @@ struct cn_api_request {
 /* Loop 0. The request stays the caller's and valid until on_reply. */
 void cn_management_handle(struct cn_management *management, struct cn_api_request *request);
 
-/* TorchServe's error body: {"code":..,"type":..,"message":..}, two-space indented, final newline. */
-void cn_error_json(int code, const char *message, struct cn_buf *out);
+/* TorchServe's error body: {"code":..,"type":..,"message":..}, two-space indented, final newline.
+ * `http_status`: a handler's own choice for its refusal; 0: the code's. */
+void cn_error_json(int code, unsigned http_status, const char *message, struct cn_buf *out);
 
 #endif
