@@ -17,12 +17,13 @@
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/metrics.h"
+#include "scheduler/answer_box_priv.h"
 #include "scheduler/model_queue.h"
 #include "scheduler/worker_link_priv.h"
 
 #define UNUSED_OK __attribute__((unused))
 #define SEEN_MAX 512
-#define FAKES_MAX 4
+#define FAKES_MAX 6
 
 /* A row as the worker saw it. */
 struct seen_row {

@@ -161,7 +161,7 @@ read_frames(struct cn_worker_link *link, size_t budget)
             lose(link, "no memory for a frame of %zu bytes from worker %u", room, link->index);
             return;
         }
-        n = recv(link->fd, to, room, 0);
+        n = recv(link->fd, to, room, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
