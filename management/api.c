@@ -27,8 +27,8 @@
 struct api_call {
     struct cn_management *management;
     struct cn_api_request *request;
-    json_t *body;              /* the JSON object, or NULL */
-    struct cn_arena arena;     /* parts and parameters */
+    json_t *body;          /* the JSON object, or NULL */
+    struct cn_arena arena; /* parts and parameters */
     const char *parts[PARTS_MAX];
     unsigned n_parts;
     struct cn_error err; /* of the first parameter that was wrong; code 0: none */
@@ -141,8 +141,9 @@ param_number(struct api_call *call, const char *name, int64_t max)
     value = strtoll(text, &end, 10);
     if (errno || end == text || *end || value < 0 || value > max) {
         if (!call->err.code)
-            cn_fail(&call->err, CN_E_BAD_REQUEST, "%s is \"%.100s\"; it must be a number from 0 to %lld",
-                    name, text, (long long)max);
+            cn_fail(&call->err, CN_E_BAD_REQUEST,
+                    "%s is \"%.100s\"; it must be a number from 0 to %lld", name, text,
+                    (long long)max);
         return -1;
     }
     return value;
@@ -186,17 +187,18 @@ static void
 register_model(struct api_call *call)
 {
     struct cn_register_call reg = {
-        .request = {
-            .url = param(call, "url"),
-            .model_name = param(call, "model_name"),
-            .handler = param(call, "handler"),
-            .runtime = param(call, "runtime"),
-            .batch_size = param_number(call, "batch_size", INT32_MAX),
-            .max_batch_delay_ms = param_number(call, "max_batch_delay", INT32_MAX),
-            .initial_workers = param_number(call, "initial_workers", WORKERS_MAX),
-            .response_timeout_s = param_number(call, "response_timeout", INT32_MAX),
-            .startup_timeout_s = param_number(call, "startup_timeout", INT32_MAX),
-        },
+        .request =
+            {
+                .url = param(call, "url"),
+                .model_name = param(call, "model_name"),
+                .handler = param(call, "handler"),
+                .runtime = param(call, "runtime"),
+                .batch_size = param_number(call, "batch_size", INT32_MAX),
+                .max_batch_delay_ms = param_number(call, "max_batch_delay", INT32_MAX),
+                .initial_workers = param_number(call, "initial_workers", WORKERS_MAX),
+                .response_timeout_s = param_number(call, "response_timeout", INT32_MAX),
+                .startup_timeout_s = param_number(call, "startup_timeout", INT32_MAX),
+            },
         .synchronous = param_bool(call, "synchronous", true),
     };
 
@@ -319,7 +321,8 @@ read_body(struct api_call *call)
         return cn_fail(&call->err, CN_E_BAD_REQUEST, "the body is no JSON: %s (line %d, column %d)",
                        why.text, why.line, why.column);
     if (!json_is_object(call->body))
-        return cn_fail(&call->err, CN_E_BAD_REQUEST, "the body must be a JSON object of parameters");
+        return cn_fail(&call->err, CN_E_BAD_REQUEST,
+                       "the body must be a JSON object of parameters");
     return 0;
 }
 

@@ -43,7 +43,8 @@ cn_error_json(int code, unsigned http_status, const char *message, struct cn_buf
     const struct cn_error_info *info = cn_error_info(code);
     json_t *body = json_object();
 
-    json_object_set_new(body, "code", json_integer(http_status ? (int)http_status : info->http_status));
+    json_object_set_new(body, "code",
+                        json_integer(http_status ? (int)http_status : info->http_status));
     json_object_set_new(body, "type", json_string(info->type));
     json_object_set_new(body, "message", cn_json_text(message));
     cn_json_print(body, out);

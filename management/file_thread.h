@@ -15,10 +15,10 @@ struct cn_file_thread;
 
 /* Embedded in what the task works on; it stays valid until `done` was called. */
 struct cn_file_task {
-    struct cn_msg msg;                        /* the thread's own */
-    struct cn_file_task *next;                /* the thread's own */
-    void (*work)(struct cn_file_task *task);  /* on the file thread */
-    void (*done)(struct cn_file_task *task);  /* on the loop that answers go to */
+    struct cn_msg msg;                       /* the thread's own */
+    struct cn_file_task *next;               /* the thread's own */
+    void (*work)(struct cn_file_task *task); /* on the file thread */
+    void (*done)(struct cn_file_task *task); /* on the loop that answers go to */
 };
 
 /* `loop` gets the answers. */

@@ -131,10 +131,10 @@ cn_lifecycle_close_all(struct cn_management *management)
             }
         }
         if (found)
-            cn_version_close(management, found,
-                             &(struct cn_close_call){.code = CN_E_DRAINING,
-                                                     .reason = "the server is stopping"},
-                             NULL, NULL);
+            cn_version_close(
+                management, found,
+                &(struct cn_close_call){.code = CN_E_DRAINING, .reason = "the server is stopping"},
+                NULL, NULL);
     } while (found);
 }
 
@@ -158,8 +158,8 @@ on_unregistered(void *ctx)
 }
 
 void
-cn_lifecycle_unregister(struct cn_management *management, const char *name, const char *version_name,
-                        cn_lifecycle_done_fn done, void *ctx)
+cn_lifecycle_unregister(struct cn_management *management, const char *name,
+                        const char *version_name, cn_lifecycle_done_fn done, void *ctx)
 {
     struct unregistering *op;
     struct cn_version *version;
@@ -211,8 +211,9 @@ answer_scaled(struct scaling *op)
     char text[600];
 
     if (op->order.outcome == CN_SCALE_DONE) {
-        snprintf(text, sizeof text, "Workers scaled to %u for model: %s%s%s", op->order.min, op->name,
-                 op->with_version ? ", version: " : "", op->with_version ? op->version : "");
+        snprintf(text, sizeof text, "Workers scaled to %u for model: %s%s%s", op->order.min,
+                 op->name, op->with_version ? ", version: " : "",
+                 op->with_version ? op->version : "");
         answer(op->done, op->ctx, 0, 200, text);
     } else if (op->order.outcome == CN_SCALE_SUPERSEDED) {
         answer(op->done, op->ctx, 0, 206, "Workers scaling in progress...");

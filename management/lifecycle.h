@@ -23,8 +23,9 @@ typedef void (*cn_lifecycle_done_fn)(void *ctx, const struct cn_lifecycle_result
 
 struct cn_register_call {
     struct cn_model_request request; /* strings are copied */
-    bool synchronous; /* answer when the workers are ready; a failure then undoes the registration */
-    bool at_startup;  /* synchronous, but a model whose workers fail stays and is tried again */
+    bool
+        synchronous; /* answer when the workers are ready; a failure then undoes the registration */
+    bool at_startup; /* synchronous, but a model whose workers fail stays and is tried again */
 };
 void cn_lifecycle_register(struct cn_management *management, const struct cn_register_call *call,
                            cn_lifecycle_done_fn done, void *ctx);

@@ -6,8 +6,8 @@
 #include "management/management_priv.h"
 
 struct cn_close_call {
-    int code;           /* jobs are refused with it ... */
-    const char *reason; /* ... and this; copied */
+    int code;             /* jobs are refused with it ... */
+    const char *reason;   /* ... and this; copied */
     bool drop_waiting;    /* or let what waits still run */
     bool close_sequences; /* handlers hear that they were unloaded */
     bool delete_store;

@@ -62,7 +62,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     else if (box->answer.error_code == CN_E_MODEL_NOT_FOUND)
         client->load->unknown++;
     else if (client->load->bad++ == 0)
-        fprintf(stderr, "bad answer: %d %.*s\n", box->answer.error_code, CN_STR_ARG(box->answer.body));
+        fprintf(stderr, "bad answer: %d %.*s\n", box->answer.error_code,
+                CN_STR_ARG(box->answer.body));
     client->busy = false;
     client->load->busy--;
     cn_answer_box_free(box);
@@ -214,10 +215,13 @@ static void
 register_model(uint32_t workers)
 {
     bool done = false;
-    struct cn_register_call call = {
-        .request = {.url = "m", .batch_size = 4, .max_batch_delay_ms = -1, .initial_workers = workers,
-                    .response_timeout_s = -1, .startup_timeout_s = -1},
-        .synchronous = true};
+    struct cn_register_call call = {.request = {.url = "m",
+                                                .batch_size = 4,
+                                                .max_batch_delay_ms = -1,
+                                                .initial_workers = workers,
+                                                .response_timeout_s = -1,
+                                                .startup_timeout_s = -1},
+                                    .synchronous = true};
 
     cn_lifecycle_register(management, &call, on_done, &done);
     turn_until(&done);
@@ -371,7 +375,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(scaling_under_load_fails_no_request, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(unregistering_under_load_answers_everybody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unregistering_under_load_answers_everybody, set_up,
+                                        tear_down),
     };
 
     if (!getenv("CN_TEST_LOG"))

@@ -19,7 +19,7 @@
 #include "management/management_priv.h"
 #include "management/model_store.h"
 
-#define LOCK_WAIT_MS 5000 /* the workers of a dead server need milliseconds */
+#define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
 #define FIRST_WORKER_ID 9000 /* TorchServe's first port, which is its worker's id */
 
 /* --- begin */
@@ -49,8 +49,8 @@ find_worker_program(const char *wanted, char **out, struct cn_error *err)
     cn_buf_append(&path, "", 1);
     absolute = realpath(path.data, NULL);
     if (!absolute || access(absolute, X_OK) < 0) {
-        cn_fail_sys(err, CN_E_CONFIG, errno, "cannot run the worker program %s; name it with --worker",
-                    path.data);
+        cn_fail_sys(err, CN_E_CONFIG, errno,
+                    "cannot run the worker program %s; name it with --worker", path.data);
         free(absolute);
         cn_buf_fini(&path);
         return CN_E_CONFIG;
@@ -167,8 +167,13 @@ start_model(struct cn_management *management, const char *name, const char *file
 {
     struct starting *starting = cn_alloc(sizeof *starting);
     struct cn_register_call call = {
-        .request = {.url = file, .model_name = name, .batch_size = -1, .max_batch_delay_ms = -1,
-                    .initial_workers = -1, .response_timeout_s = -1, .startup_timeout_s = -1},
+        .request = {.url = file,
+                    .model_name = name,
+                    .batch_size = -1,
+                    .max_batch_delay_ms = -1,
+                    .initial_workers = -1,
+                    .response_timeout_s = -1,
+                    .startup_timeout_s = -1},
         .synchronous = true,
         .at_startup = true,
     };

@@ -27,8 +27,8 @@ void cn_management_destroy(struct cn_management *management);
 
 /* Loop 0: begins to register the models of the command line; `on_done(ctx, failed)` when each is up
  * or has failed (each failure is logged; the server still starts). */
-void cn_management_start(struct cn_management *management, void (*on_done)(void *ctx, unsigned failed),
-                         void *ctx);
+void cn_management_start(struct cn_management *management,
+                         void (*on_done)(void *ctx, unsigned failed), void *ctx);
 
 /* Any loop: the model queue for a request on the calling loop. `version` empty: the default one.
  * The pointer is good until the end of this turn: submit in it. Unknown: NULL with
@@ -45,8 +45,8 @@ void cn_management_drain(struct cn_management *management, void (*on_done)(void 
 
 /* A management request and its answer, whatever it came by. Strings are borrowed until on_reply. */
 struct cn_api_request {
-    struct cn_str method;  /* "GET" ... */
-    struct cn_str path;    /* percent-decoded, "/models/counter/1.0" */
+    struct cn_str method; /* "GET" ... */
+    struct cn_str path;   /* percent-decoded, "/models/counter/1.0" */
     uint32_t n_query;
     struct cn_header *query; /* percent-decoded name and value */
     struct cn_str content_type, body;

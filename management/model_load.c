@@ -23,7 +23,8 @@ check_name(const char *what, const char *name, struct cn_error *err)
     for (at = name; *at; at++)
         if (*at == '/' || (unsigned char)*at <= 0x20 || *at == 0x7f || *at == '"')
             return cn_fail(err, CN_E_INVALID_MODEL,
-                           "the %s of a model has no slashes, quotes, spaces or control characters", what);
+                           "the %s of a model has no slashes, quotes, spaces or control characters",
+                           what);
     return 0;
 }
 
@@ -86,8 +87,8 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
     else
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "model %s has the handler %s (runtime %s): this server runs handlers in Lua "
-                       "(.lua) and C (.so), and later TorchScript, but not Python", about->name,
-                       about->handler, manifest ? manifest : "unknown");
+                       "(.lua) and C (.so), and later TorchScript, but not Python",
+                       about->name, about->handler, manifest ? manifest : "unknown");
     return 0;
 }
 
@@ -240,8 +241,8 @@ cn_model_about_fini(struct cn_model_about *about)
 }
 
 void
-cn_model_fill_load(const struct cn_model_about *about, const char *store_dir,
-                   uint32_t worker_index, struct cn_load *load)
+cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, uint32_t worker_index,
+                   struct cn_load *load)
 {
     const struct cn_model_config *config = &about->config;
     bool kept = config->durability != CN_DURABILITY_NONE;
@@ -264,8 +265,8 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir,
         .answer_keep_bytes = config->answer_keep_bytes,
         .answer_max_bytes = config->answer_max_bytes,
         .store_max_bytes = config->store_max_bytes,
-        .idle_ms = config->sequence_max_idle_ms
-                       ? config->sequence_max_idle_ms + config->state_ttl_ms : 0,
+        .idle_ms =
+            config->sequence_max_idle_ms ? config->sequence_max_idle_ms + config->state_ttl_ms : 0,
         .lifetime_ms = config->sequence_timeout_ms,
         .tombstone_ms = config->tombstone_ms,
         .memory_max_bytes = config->memory_max_bytes,

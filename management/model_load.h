@@ -25,7 +25,7 @@ struct cn_model_about {
     char *dir;      /* where its files are, absolute */
     char *unpacked; /* the folder to delete when the model goes; NULL: files are used in place */
     char *handler, *config_file; /* files in dir; "" where there is none */
-    char *runtime;  /* "lua" or "c" */
+    char *runtime;               /* "lua" or "c" */
     struct cn_model_config config;
 };
 

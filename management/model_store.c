@@ -58,8 +58,8 @@ check_path(const char *path, const char *url, struct cn_error *err)
         return cn_fail_sys(err, CN_E_MODEL_NOT_FOUND, errno, "Model not found at: %s", url);
     }
     if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-        return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found at: %s (neither file nor folder)",
-                       url);
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Model not found at: %s (neither file nor folder)", url);
     return 0;
 }
 
@@ -82,16 +82,19 @@ cn_model_store_resolve(const char *store, const char *url, char **path, struct c
             return cn_fail(err, CN_E_MODEL_NOT_FOUND,
                            "Model not found at: %s (file:// needs an absolute path)", url);
     } else if (strstr(url, "://")) {
-        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
-                       "Model not found at: %s (this server loads from its model store, local paths "
-                       "and file://)", url);
+        return cn_fail(
+            err, CN_E_MODEL_NOT_FOUND,
+            "Model not found at: %s (this server loads from its model store, local paths "
+            "and file://)",
+            url);
     }
     cn_buf_init(&buf, 0);
     if (*at == '/') {
         cn_buf_puts(&buf, at);
     } else if (!store) {
         return cn_fail(err, CN_E_MODEL_NOT_FOUND,
-                       "Model not found at: %s (the server was started without --model-store)", url);
+                       "Model not found at: %s (the server was started without --model-store)",
+                       url);
     } else {
         cn_buf_printf(&buf, "%s/%s", store, at);
     }

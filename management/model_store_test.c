@@ -98,7 +98,8 @@ static void
 paths_that_climb_are_refused(void **state)
 {
     (void)state;
-    expect_refused("../b.mar", CN_E_MODEL_NOT_FOUND, "Relative path is not allowed in url: ../b.mar");
+    expect_refused("../b.mar", CN_E_MODEL_NOT_FOUND,
+                   "Relative path is not allowed in url: ../b.mar");
     expect_refused("folder/../b.mar", CN_E_MODEL_NOT_FOUND,
                    "Relative path is not allowed in url: folder/../b.mar");
     expect_refused("..", CN_E_MODEL_NOT_FOUND, "Relative path is not allowed in url: ..");
@@ -153,7 +154,8 @@ an_unusable_store_is_named(void **state)
     assert_int_equal(cn_model_store_check(path, &err), CN_E_CONFIG);
     assert_non_null(strstr(err.message, path));
     assert_int_equal(cn_model_store_check("/nowhere", &err), CN_E_CONFIG);
-    assert_string_equal(err.message, "cannot open the model store /nowhere: No such file or directory");
+    assert_string_equal(err.message,
+                        "cannot open the model store /nowhere: No such file or directory");
 }
 
 /* A model without any name is called as its file. */

@@ -133,9 +133,9 @@ answer_failure(struct registration *reg)
 {
     const struct cn_model_about *about = &reg->version->about;
 
-    reg->rc = cn_fail(&reg->err, CN_E_LOAD_FAILED,
-                      "Failed to start workers for model %s version: %s: %s", about->name,
-                      about->version, reg->scale.why);
+    reg->rc =
+        cn_fail(&reg->err, CN_E_LOAD_FAILED, "Failed to start workers for model %s version: %s: %s",
+                about->name, about->version, reg->scale.why);
     if (reg->call.synchronous && !reg->call.at_startup && reg->version->phase == CN_VERSION_UP) {
         /* What is stored stays: a broken handler must not cost the sequences of its model. */
         cn_version_close(reg->management, reg->version,
@@ -156,9 +156,11 @@ answer_success(struct registration *reg)
     char text[600];
 
     if (reg->scale.min == 0)
-        snprintf(text, sizeof text,
-                 "Model \"%s\" Version: %s registered with 0 initial workers. Use scale workers API "
-                 "to add workers for the model.", about->name, about->version);
+        snprintf(
+            text, sizeof text,
+            "Model \"%s\" Version: %s registered with 0 initial workers. Use scale workers API "
+            "to add workers for the model.",
+            about->name, about->version);
     else
         snprintf(text, sizeof text, "Model \"%s\" Version: %s registered with %u initial workers",
                  about->name, about->version, reg->scale.min);
@@ -222,15 +224,16 @@ on_pool_started(struct cn_pool_start *start)
 
     version->queue = start->queue;
     version->phase = CN_VERSION_UP;
-    cn_log(CN_LOG_INFO, "event=model_registered model=%s version=%s runtime=%s durability=%s workers=%u",
+    cn_log(CN_LOG_INFO,
+           "event=model_registered model=%s version=%s runtime=%s durability=%s workers=%u",
            version->about.name, version->about.version, version->about.runtime,
            cn_durability_word(version->about.config.durability), version->min_workers);
     if (atomic_load(&reg->management->draining)) {
         /* Its drain began while the queue was made: it closes like the others. */
-        cn_version_close(reg->management, version,
-                         &(struct cn_close_call){.code = CN_E_DRAINING,
-                                                 .reason = "the server is stopping"},
-                         NULL, NULL);
+        cn_version_close(
+            reg->management, version,
+            &(struct cn_close_call){.code = CN_E_DRAINING, .reason = "the server is stopping"},
+            NULL, NULL);
         reg->published = true;
         return;
     }
@@ -340,8 +343,8 @@ work_unpack(struct cn_file_task *task)
     if (reg->rc)
         return;
     place = cn_state_dir_unpack_place(reg->management->state);
-    reg->rc = cn_model_load(path, place, &reg->call.request, config->durability, &reg->about,
-                            &reg->err);
+    reg->rc =
+        cn_model_load(path, place, &reg->call.request, config->durability, &reg->about, &reg->err);
     cn_free(place);
     cn_free(path);
 }

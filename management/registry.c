@@ -20,7 +20,7 @@ struct view_version {
 };
 
 struct view_model {
-    struct cn_str name; /* borrowed likewise */
+    struct cn_str name;                         /* borrowed likewise */
     const struct view_version *default_version; /* NULL: it is just being registered */
     struct view_version *versions;
     unsigned n_versions;

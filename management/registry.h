@@ -26,8 +26,8 @@ enum cn_version_phase {
 
 /* One model version. Loop 0's; `about`, `store_dir` and `queue` never change once in a view. */
 struct cn_version {
-    struct cn_list link;     /* of its model, by age; or of those that are closing */
-    struct cn_model *model;  /* NULL while closing */
+    struct cn_list link;    /* of its model, by age; or of those that are closing */
+    struct cn_model *model; /* NULL while closing */
     enum cn_version_phase phase;
     struct cn_model_about about;
     char *store_dir; /* NULL with durability none */

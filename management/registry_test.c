@@ -214,7 +214,7 @@ a_publication_waits_for_every_loop(void **state)
     }
     assert_false(done);
     assert_null(lookup("m", "", NULL)); /* on loop 1 */
-    cn_loop_turn(loops[2], 0); /* takes the view */
+    cn_loop_turn(loops[2], 0);          /* takes the view */
     cn_loop_turn(loops[0], 0);
     assert_false(done);
     cn_loop_turn(loops[2], 0); /* a turn later */
@@ -278,8 +278,8 @@ running_loops_never_find_what_is_gone(void **state)
     (void)state;
     for (i = 1; i < LOOPS; i++) {
         readers[i - 1] = (struct reader){.loop = loops[i]};
-        assert_int_equal(pthread_create(&readers[i - 1].thread, NULL, read_for_ever, &readers[i - 1]),
-                         0);
+        assert_int_equal(
+            pthread_create(&readers[i - 1].thread, NULL, read_for_ever, &readers[i - 1]), 0);
     }
     for (i = 0; i < 200; i++) {
         version = make("m", "1.0");

@@ -24,10 +24,28 @@
 /* Names that a worker may see; a '*' stands for any ending. Secrets of the server's
  * environment are not the handlers' business. */
 static const char *const allowed[] = {
-    "PATH", "HOME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH",
-    "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "MALLOC_*", "GLIBC_TUNABLES",
-    "OMP_*", "CUDA_VISIBLE_DEVICES", "CONTINUO_LOG_LEVEL", "CONTINUO_TEST_*", "CONTINUO_WORKER_*",
-    "GCOV_*", "LLVM_PROFILE_FILE",
+    "PATH",
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TMPDIR",
+    "USER",
+    "LD_LIBRARY_PATH",
+    "ASAN_OPTIONS",
+    "LSAN_OPTIONS",
+    "UBSAN_OPTIONS",
+    "TSAN_OPTIONS",
+    "MALLOC_*",
+    "GLIBC_TUNABLES",
+    "OMP_*",
+    "CUDA_VISIBLE_DEVICES",
+    "CONTINUO_LOG_LEVEL",
+    "CONTINUO_TEST_*",
+    "CONTINUO_WORKER_*",
+    "GCOV_*",
+    "LLVM_PROFILE_FILE",
 };
 
 static bool
@@ -89,8 +107,8 @@ move_up(int *fd)
 static int
 open_pair(bool is_pipe, int fds[2], struct cn_error *err)
 {
-    int rc = is_pipe ? pipe2(fds, O_CLOEXEC)
-                     : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds);
+    int rc =
+        is_pipe ? pipe2(fds, O_CLOEXEC) : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds);
 
     if (rc < 0) {
         fds[0] = fds[1] = -1;
@@ -192,7 +210,8 @@ cn_spawn(const struct cn_spawn_spec *spec, struct cn_spawned *out, struct cn_err
         goto close_all;
     sys = start(spec, pair[1], print[1], &out->pid);
     if (sys) {
-        rc = cn_fail_sys(err, CN_E_UNAVAILABLE, sys, "cannot start %s in %s", spec->program, spec->dir);
+        rc = cn_fail_sys(err, CN_E_UNAVAILABLE, sys, "cannot start %s in %s", spec->program,
+                         spec->dir);
         goto close_all;
     }
     /* Nobody else reaps our children, so the pid is still this process's, dead or alive. */

@@ -121,7 +121,8 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
             else
                 rc = cn_fail(err, CN_E_CONFLICT,
                              "state folder %s is in use by pid %s; give this server another "
-                             "--state-dir", state->path, holder);
+                             "--state-dir",
+                             state->path, holder);
             goto out;
         }
         nanosleep(&pause, NULL);
@@ -156,8 +157,8 @@ check_format(struct cn_state_dir *state, struct cn_error *err)
     if (version > FORMAT_VERSION)
         return cn_fail(err, CN_E_CONFIG,
                        "state folder %s has format %ld, made by a newer server; this one knows %d: "
-                       "use the newer server, or another --state-dir", state->path, version,
-                       FORMAT_VERSION);
+                       "use the newer server, or another --state-dir",
+                       state->path, version, FORMAT_VERSION);
     if (version < 1)
         return cn_fail(err, CN_E_CONFIG,
                        "%s/FORMAT says \"%s\", not a version number: is this a state folder?",
@@ -182,7 +183,8 @@ check_boot(struct cn_state_dir *state, struct cn_error *err)
     if (word)
         *word++ = '\0';
     if (word && strcmp(word, "clean") != 0 && strcmp(line, state->boot_id) != 0) {
-        cn_log(CN_LOG_WARN, "event=unclean_power_off state_dir=%s note=\"stores are checked before use\"",
+        cn_log(CN_LOG_WARN,
+               "event=unclean_power_off state_dir=%s note=\"stores are checked before use\"",
                state->path);
         rc = cn_state_mark_stores(state->path, err);
         if (rc)

@@ -158,10 +158,13 @@ set_aside(const char *store, struct cn_error *err)
     cn_buf_init(&bad, 0);
     cn_buf_printf(&bad, "%s.bad-%llu", store, (unsigned long long)cn_wall_ms());
     path = cn_buf_take(&bad, NULL);
-    cn_log(CN_LOG_ERROR, "event=store_damaged store=%s set_aside=%s "
-           "note=\"after a power cut; its sequences start anew\"", store, path);
+    cn_log(CN_LOG_ERROR,
+           "event=store_damaged store=%s set_aside=%s "
+           "note=\"after a power cut; its sequences start anew\"",
+           store, path);
     if (rename(store, path) < 0)
-        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot set the damaged store %s aside", store);
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot set the damaged store %s aside",
+                         store);
     cn_free(path);
     return rc;
 }

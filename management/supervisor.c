@@ -156,7 +156,8 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
         return;
     cn_timer_cancel(&worker->timer);
     if (loaded->error_code != 0) {
-        snprintf(worker->load_error, sizeof worker->load_error, "%.*s", CN_STR_ARG(loaded->message));
+        snprintf(worker->load_error, sizeof worker->load_error, "%.*s",
+                 CN_STR_ARG(loaded->message));
         kill_process(worker, "it could not load the model");
         return;
     }
@@ -165,7 +166,8 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
     worker->failures = 0;
     worker->attached = true;
     count(worker, CN_M_WORKERS_READY, 1);
-    cn_log(CN_LOG_INFO, "event=worker_ready model=%s version=%s worker=%u pid=%d load_ms=%llu runtime=%s",
+    cn_log(CN_LOG_INFO,
+           "event=worker_ready model=%s version=%s worker=%u pid=%d load_ms=%llu runtime=%s",
            worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
            (unsigned long long)(cn_now_ms() - worker->started_ms),
            cn_log_quote(loaded->message.ptr, loaded->message.len, quoted, sizeof quoted));
@@ -241,9 +243,13 @@ compose_last_words(struct cn_worker *worker)
         snprintf(how, sizeof how, "was killed by the server: %s", worker->killed_for);
     else
         cn_exit_describe(&worker->exit, how, sizeof how);
-    snprintf(worker->last_exit, sizeof worker->last_exit, "worker %u (pid %d) of %.128s/%.128s %.400s%s%.200s",
-             worker->index, (int)worker->pid, worker->spec->about->name,
-             worker->spec->about->version, how, !line[0] ? "" : killed ? "; last stderr: " : ": ", line);
+    snprintf(worker->last_exit, sizeof worker->last_exit,
+             "worker %u (pid %d) of %.128s/%.128s %.400s%s%.200s", worker->index, (int)worker->pid,
+             worker->spec->about->name, worker->spec->about->version, how,
+             !line[0] ? ""
+             : killed ? "; last stderr: "
+                      : ": ",
+             line);
 }
 
 static void
@@ -298,7 +304,8 @@ back_off(struct cn_worker *worker)
         delay_ms = BACKOFF_MAX_MS;
     worker->state = delay_ms ? CN_WORKER_BACKOFF : CN_WORKER_STARTING;
     arm(worker, delay_ms);
-    cn_log(CN_LOG_WARN, "event=worker_backoff model=%s version=%s worker=%u failures=%u backoff_ms=%llu",
+    cn_log(CN_LOG_WARN,
+           "event=worker_backoff model=%s version=%s worker=%u failures=%u backoff_ms=%llu",
            worker->spec->about->name, worker->spec->about->version, worker->index, worker->failures,
            (unsigned long long)delay_ms);
     worker->ops->on_load_failed(worker->owner, worker, worker->last_exit);
@@ -319,7 +326,8 @@ finish_process(struct cn_deferred *deferred)
     if (worker->attached) {
         count(worker, CN_M_WORKERS_READY, -1);
         worker->attached = false;
-        cn_model_queue_detach(worker->spec->queue, worker->link, worker->overdue, worker->last_exit);
+        cn_model_queue_detach(worker->spec->queue, worker->link, worker->overdue,
+                              worker->last_exit);
     }
     release_process(worker);
     if (worker->state == CN_WORKER_STOPPING) {
@@ -344,9 +352,12 @@ begin_process(struct cn_worker *worker, struct cn_error *err)
     char label[400];
     int rc;
 
-    snprintf(label, sizeof label, "%s/%s#%u", spec->about->name, spec->about->version, worker->index);
-    rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->program, .label = label,
-                                          .dir = spec->about->dir, .lock_fd = spec->lock_fd},
+    snprintf(label, sizeof label, "%s/%s#%u", spec->about->name, spec->about->version,
+             worker->index);
+    rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->program,
+                                          .label = label,
+                                          .dir = spec->about->dir,
+                                          .lock_fd = spec->lock_fd},
                   &process, err);
     if (rc)
         return rc;
@@ -385,14 +396,16 @@ start_process(struct cn_worker *worker)
     count(worker, CN_M_WORKER_STARTS, 1);
     if (begin_process(worker, &err)) {
         snprintf(worker->last_exit, sizeof worker->last_exit, "worker %u of %.128s/%.128s: %.500s",
-                 worker->index, worker->spec->about->name, worker->spec->about->version, err.message);
+                 worker->index, worker->spec->about->name, worker->spec->about->version,
+                 err.message);
         back_off(worker);
         return;
     }
     worker->state = CN_WORKER_LOADING;
     arm(worker, (uint64_t)worker->spec->about->config.startup_timeout_s * 1000);
     cn_log(CN_LOG_INFO, "event=worker_started model=%s version=%s worker=%u pid=%d",
-           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid);
+           worker->spec->about->name, worker->spec->about->version, worker->index,
+           (int)worker->pid);
 }
 
 static void

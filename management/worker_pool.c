@@ -22,10 +22,10 @@ struct cn_worker_pool {
     struct cn_pool_spec spec;
     struct cn_worker_spec workers_spec;
     struct cn_model_queue *queue;
-    struct cn_list slots;    /* by age */
-    struct cn_list scalings; /* struct cn_pool_scale: orders that wait for their outcome */
-    uint32_t wanted;         /* workers that should run */
-    bool emptied;            /* closing: no job is left, the workers are stopping */
+    struct cn_list slots;        /* by age */
+    struct cn_list scalings;     /* struct cn_pool_scale: orders that wait for their outcome */
+    uint32_t wanted;             /* workers that should run */
+    bool emptied;                /* closing: no job is left, the workers are stopping */
     struct cn_pool_close *close; /* the order to close; NULL: none yet */
     char last_error[CN_LAST_WORDS_MAX];
     struct cn_deferred check; /* at the end of the turn: numbers changed */
@@ -100,9 +100,11 @@ tell_queue(struct cn_worker_pool *pool)
     if (pool->last_error[0])
         snprintf(reason, sizeof reason, "%s", pool->last_error);
     else /* TorchServe's words */
-        snprintf(reason, sizeof reason,
-                 "Model \"%s\" has no worker to serve inference request. Please use scale workers API "
-                 "to add workers.", pool->spec.about->name);
+        snprintf(
+            reason, sizeof reason,
+            "Model \"%s\" has no worker to serve inference request. Please use scale workers API "
+            "to add workers.",
+            pool->spec.about->name);
     cn_model_queue_set_expected(pool->queue, coming, reason);
 }
 
@@ -391,7 +393,8 @@ do_close(void *ctx)
     cn_assert(!pool->close && pool->queue);
     end_scalings(pool, CN_SCALE_SUPERSEDED, order->reason);
     pool->close = order;
-    cn_model_queue_close(pool->queue, order->code, order->reason, order->drop_waiting, on_empty, pool);
+    cn_model_queue_close(pool->queue, order->code, order->reason, order->drop_waiting, on_empty,
+                         pool);
 }
 
 void
@@ -407,7 +410,8 @@ do_hurry(void *ctx)
     struct cn_worker_pool *pool = ctx;
 
     if (pool->close && !pool->emptied)
-        cn_model_queue_close(pool->queue, pool->close->code, pool->close->reason, true, on_empty, pool);
+        cn_model_queue_close(pool->queue, pool->close->code, pool->close->reason, true, on_empty,
+                             pool);
 }
 
 static void

@@ -53,8 +53,8 @@ struct cn_pool_scale {
     struct cn_worker_pool *pool;
     uint32_t min, max; /* workers: fewer than min are started, more than max stopped */
     struct cn_list link;
-    enum cn_scale_outcome outcome;       /* the answer */
-    char why[CN_LAST_WORDS_MAX];         /* of a failure */
+    enum cn_scale_outcome outcome; /* the answer */
+    char why[CN_LAST_WORDS_MAX];   /* of a failure */
     void (*on_done)(struct cn_pool_scale *scale);
 };
 void cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale);
@@ -73,8 +73,8 @@ void cn_pool_facts_fini(struct cn_pool_facts *facts);
 struct cn_pool_close {
     struct cn_worker_pool *pool;
     struct cn_loop *home; /* the pool's own */
-    int code; /* new jobs are refused with it ... */
-    char reason[400]; /* ... and this */
+    int code;             /* new jobs are refused with it ... */
+    char reason[400];     /* ... and this */
     bool drop_waiting, close_sequences;
     void (*on_done)(struct cn_pool_close *close); /* all workers are gone, the queue is destroyed */
 };
