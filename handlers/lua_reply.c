@@ -208,6 +208,13 @@ refuse_by_table(lua_State *L)
     return 0;
 }
 
+/* The string library's buffers raise this as an ordinary error. */
+static bool
+is_no_memory(lua_State *L)
+{
+    return lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "not enough memory") == 0;
+}
+
 void
 cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply)
 {
@@ -217,7 +224,7 @@ cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply)
         cn_reply_fail(reply, CN_E_HANDLER_DEADLINE,
                       "Prediction failed: %s reached its time limit of %llu ms", rt->file,
                       (unsigned long long)(rt->deadline_ms - rt->started_ms));
-    } else if (pcall_rc == LUA_ERRMEM) {
+    } else if (pcall_rc == LUA_ERRMEM || is_no_memory(L)) {
         cn_reply_fail(reply, CN_E_OUT_OF_MEMORY,
                       "Prediction failed: %s and its states reached the memory limit of %zu bytes "
                       "(handler.limits.memoryBytes)", rt->file, rt->memory_max);
