@@ -41,7 +41,9 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
         add(response, request->echo_name.ptr, request->echo_value.ptr);
     if (request->allow)
         add(response, "Allow", request->allow);
-    if (request->close || request->listener->draining)
+    /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end
+     * came together with the request. */
+    if (request->close || request->listener->draining || request->conn->peer_closed)
         add(response, "Connection", "close");
 }
 

@@ -96,6 +96,10 @@ on_timer(struct cn_timer *timer)
     uint64_t now_ms = cn_loop_now_ms(conn->listener->loop);
     uint64_t limit, next_ms = now_ms + tick_ms(conn->listener->shared->config);
 
+    if (conn->peer_closed && !conn->request) { /* libmicrohttpd may have missed it, see answer.c */
+        cn_http_conn_cut(conn, "peer-closed");
+        return;
+    }
     if (conn->phase == CN_PHASE_IDLE && has_begun_request(conn, now_ms))
         cn_http_conn_enter(conn, CN_PHASE_HEADERS);
     limit = limit_ms(conn);

@@ -30,7 +30,7 @@
 struct gather {
     struct cn_http_request *request;
     uint32_t room;
-    bool bad;
+    bool has_folded;
 };
 
 /* Folded lines (obsolete, RFC 9112, 5.2) may turn into another header than other readers see: this
@@ -59,17 +59,18 @@ gather_value(void *ctx, enum MHD_ValueKind kind, const char *name, size_t name_l
     if (request->n_headers + request->n_query == gather->room)
         return MHD_NO;
     if (kind == MHD_HEADER_KIND) {
-        gather->bad |= value && is_folded(name, name_len, value);
+        gather->has_folded |= value && is_folded(name, name_len, value);
         header = &request->headers[request->n_headers++];
     } else {
-        header = &request->query[-1 - (int)request->n_query++];
+        header = &*(request->query - ++request->n_query);
     }
     header->name = (struct cn_str){name, name_len};
     header->value = cn_http_trim((struct cn_str){value, value ? value_len : 0});
     return MHD_YES;
 }
 
-/* Headers from the front of one array, query parameters from its end; then those are turned round. */
+/* Headers from the front of one array, query parameters from its end; then those are turned round.
+ * True when there is a folded header. */
 static bool
 gather_values(struct cn_http_request *request, struct MHD_Connection *mhd)
 {
@@ -88,7 +89,7 @@ gather_values(struct cn_http_request *request, struct MHD_Connection *mhd)
         request->query[i] = request->query[request->n_query - 1 - i];
         request->query[request->n_query - 1 - i] = other;
     }
-    return !gather.bad;
+    return gather.has_folded;
 }
 
 static struct cn_http_conn *
@@ -109,9 +110,9 @@ first_call(struct MHD_Connection *mhd, const char *url, const char *method, cons
     request->method_word = cn_str_from(method);
     request->method = cn_http_method_of(request->method_word);
     request->path = cn_str_from(url);
-    if (!gather_values(request, mhd)) /* an empty name is refused with the other bad names */
-        request->headers[0].name.len = 0;
-    cn_http_request_begin(request, strcmp(version, MHD_HTTP_VERSION_1_1) == 0);
+    request->is_http_1_1 = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
+    request->has_folded = gather_values(request, mhd);
+    cn_http_request_begin(request);
     return request;
 }
 

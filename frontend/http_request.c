@@ -137,7 +137,7 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
 }
 
 void
-cn_http_request_begin(struct cn_http_request *request, bool is_http_1_1)
+cn_http_request_begin(struct cn_http_request *request)
 {
     const struct cn_server_config *config = request->listener->shared->config;
     struct cn_http_framing *framing = &request->framing;
@@ -150,8 +150,13 @@ cn_http_request_begin(struct cn_http_request *request, bool is_http_1_1)
                                config->max_connections));
         return;
     }
+    if (request->has_folded) {
+        refuse(request, CN_E_BAD_REQUEST, "a header goes on in a second line");
+        return;
+    }
     if (cn_http_check_url(request->path, &err) ||
-        cn_http_check_headers(request->headers, request->n_headers, is_http_1_1, framing, &err)) {
+        cn_http_check_headers(request->headers, request->n_headers, request->is_http_1_1, framing,
+                              &err)) {
         refuse(request, err.code, err.message);
         return;
     }

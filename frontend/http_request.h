@@ -46,6 +46,7 @@ struct cn_http_request {
     struct cn_http_conn *conn;
     struct MHD_Connection *mhd;
 
+    bool is_http_1_1, has_folded;
     unsigned method; /* CN_HTTP_... bit */
     struct cn_str method_word, path; /* path as sent; libmicrohttpd's until it is done */
     uint32_t n_headers, n_query;
@@ -71,11 +72,11 @@ struct cn_http_request {
     bool last_piece_came;
 };
 
-/* The headers of a request are there. `method` ... `query` are set by the caller afterwards. */
+/* The headers of a request are there; the caller then fills `is_http_1_1` ... `query`. */
 struct cn_http_request *cn_http_request_create(struct cn_http_conn *conn,
                                                struct MHD_Connection *mhd);
 /* Checks headers and announced length. It may answer already. */
-void cn_http_request_begin(struct cn_http_request *request, bool is_http_1_1);
+void cn_http_request_begin(struct cn_http_request *request);
 /* A part of the body. False: the connection must end now. */
 bool cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len);
 /* The request is there in full: finds and calls its function. Not answered afterwards means: its

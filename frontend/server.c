@@ -112,7 +112,7 @@ start_limits(struct server *server, struct cn_error *err)
         return 0;
     fits = limit.rlim_cur > 2 * SPARE_FDS ? limit.rlim_cur - SPARE_FDS : limit.rlim_cur / 2;
     server->config.max_connections = (uint32_t)(fits / server->n_loops);
-    cn_log(CN_LOG_WARN, "event=connections_limited max_connections=%u open_files=%llu",
+    cn_log(CN_LOG_INFO, "event=connections_limited max_connections=%u open_files=%llu",
            server->config.max_connections, (unsigned long long)limit.rlim_cur);
     return 0;
 }
