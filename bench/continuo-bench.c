@@ -36,6 +36,7 @@ struct sequence {
 };
 
 struct options {
+    char *url; /* a copy that host and port point into */
     const char *host, *port, *model, *prefix;
     uint32_t connections, sequences, open_only;
     double duration_s, warmup_s, rate, stall_s;
@@ -421,23 +422,23 @@ parse_number(const char *flag, const char *text)
     return value;
 }
 
-/* "http://HOST[:PORT][/]" into host and port, in a copy that lives as long as the program. */
+/* "http://HOST[:PORT][/]" into host and port. */
 static void
 parse_url(const char *url, struct options *opt)
 {
-    char *copy, *colon;
+    char *colon;
 
     if (strncmp(url, "http://", 7) != 0) {
         fprintf(stderr, "continuo-bench: --url: %s does not begin with http://\n", url);
         exit(2);
     }
-    copy = strdup(url + 7);
-    copy[strcspn(copy, "/")] = '\0';
-    colon = strrchr(copy, ':');
+    opt->url = strdup(url + 7);
+    opt->url[strcspn(opt->url, "/")] = '\0';
+    colon = strrchr(opt->url, ':');
     opt->port = colon ? colon + 1 : "80";
     if (colon)
         *colon = '\0';
-    opt->host = copy;
+    opt->host = opt->url;
 }
 
 static void
@@ -450,12 +451,12 @@ parse_options(int argc, char **argv, struct options *opt)
         {"end", 0, NULL, 'z'},       {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},
         {"stall-seconds", 1, NULL, 'S'},
         {NULL, 0, NULL, 0}};
+    const char *url = "http://127.0.0.1:8080";
     int c;
 
-    parse_url("http://127.0.0.1:8080", opt);
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         switch (c) {
-        case 'u': parse_url(optarg, opt); break;
+        case 'u': url = optarg; break;
         case 'm': opt->model = optarg; break;
         case 'c': opt->connections = parse_count("connections", optarg, 100000); break;
         case 's': opt->sequences = parse_count("sequences", optarg, 100000000); break;
@@ -475,6 +476,7 @@ parse_options(int argc, char **argv, struct options *opt)
         fprintf(stderr, "continuo-bench: what is %s? (--help lists the options)\n", argv[optind]);
         exit(2);
     }
+    parse_url(url, opt);
     if (opt->open_only > 0) {
         opt->sequences = opt->open_only;
         opt->rate = 0;
@@ -561,6 +563,7 @@ main(int argc, char **argv)
     }
     free(b.connections);
     free(b.sequences);
+    free(b.opt.url);
     close(b.epoll_fd);
     return b.errors || b.stalled ? 1 : 0;
 }

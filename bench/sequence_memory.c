@@ -111,8 +111,8 @@ work(void)
     if (n <= 0)
         return;
     bench.in.len += (size_t)n;
-    while ((size = cn_frame_next(bench.in.data + at, bench.in.len - at, READ_BYTES, &frame,
-                                 NULL)) > 0) {
+    while ((size = cn_frame_next(bench.in.data + at, bench.in.len - at, READ_BYTES, &frame, NULL)) >
+           0) {
         answer_batch(&frame);
         at += (size_t)size;
     }
@@ -131,16 +131,15 @@ step_sequences(unsigned from, unsigned to)
         bench.answered = 0;
         for (i = 0; i < n; i++) {
             struct client *client = &bench.clients[i];
-            int len = snprintf(client->id, sizeof(client->id),
-                               "3f2504e0-4f89-41d3-9a0c-%012u", from + i); /* as long as a UUID */
+            int len = snprintf(client->id, sizeof(client->id), "3f2504e0-4f89-41d3-9a0c-%012u",
+                               from + i); /* as long as a UUID */
 
             client->part = (struct cn_part){.name = CN_STR("body"), .data = CN_STR("1")};
             client->job.ops = &job_ops;
             client->job.origin = bench.loop;
             client->job.deadline_ms = cn_now_ms() + 60000;
-            client->job.row = (struct cn_row){.sequence_id = {client->id, (size_t)len},
-                                              .n_parts = 1,
-                                              .parts = &client->part};
+            client->job.row = (struct cn_row){
+                .sequence_id = {client->id, (size_t)len}, .n_parts = 1, .parts = &client->part};
             cn_model_queue_submit(bench.queue, &client->job);
         }
         while (bench.answered < n) {
