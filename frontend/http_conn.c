@@ -169,5 +169,6 @@ void
 cn_http_conn_enter(struct cn_http_conn *conn, enum cn_http_phase phase)
 {
     conn->phase = (uint8_t)phase;
+    conn->listener->went_on = true;
     conn->phase_ms = cn_loop_now_ms(conn->listener->loop);
 }

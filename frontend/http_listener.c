@@ -7,7 +7,13 @@
  * - a resumed connection is only prepared by the first MHD_run and sent by the second;
  * - it reads from a connection right after its answer, finds nothing, and only then watches it. That
  *   is left to the next turn, when a busy client's next request is there already;
- * - it stops with abort() while a connection is suspended: drain comes first.
+ * - it stops with abort() while a connection is suspended: drain comes first;
+ * - a suspended connection leaves its epoll set and comes back into it, with a read that finds
+ *   nothing: three system calls a request. So one that waits for an answer first lingers: it stays
+ *   in the daemon's list of ready ones, whose handler is called in each run and has nothing to say.
+ *   After LINGER_MS, or when many linger, it is suspended. While some linger the daemon always
+ *   claims to have work; it is believed only when something went on since it ran last, and it is run
+ *   each LINGER_TICK_MS for the rest.
  */
 #include "frontend/http_listener.h"
 
@@ -26,6 +32,11 @@
 
 /* Connections above --max-connections are taken to tell them so; above this they wait outside. */
 #define SURPLUS_MAX 32
+
+/* Measured with the counter example at 16 connections: 5 us less CPU a request than suspending. */
+#define LINGER_MS 5
+#define LINGER_TICK_MS 2
+#define LINGER_MAX 256 /* each run of the daemon looks at all of them */
 
 struct gather {
     struct cn_http_request *request;
@@ -116,6 +127,40 @@ first_call(struct MHD_Connection *mhd, const char *url, const char *method, cons
     return request;
 }
 
+static void
+stop_lingering(struct cn_http_request *request)
+{
+    request->lingering = false;
+    request->listener->n_lingering--;
+}
+
+/* The request waits for an answer: at first within the daemon's reach, later out of it. */
+static void
+park(struct cn_http_request *request)
+{
+    struct cn_http_listener *listener = request->listener;
+
+    request->state = CN_REQUEST_PARKED;
+    cn_http_conn_enter(request->conn, CN_PHASE_PARKED);
+    if (listener->n_lingering == LINGER_MAX) {
+        MHD_suspend_connection(request->mhd);
+        return;
+    }
+    request->lingering = true;
+    listener->n_lingering++;
+}
+
+static void
+park_longer(struct cn_http_request *request)
+{
+    uint64_t now_ms = cn_loop_now_ms(request->listener->loop);
+
+    if (!request->lingering || now_ms - request->conn->phase_ms < LINGER_MS)
+        return;
+    stop_lingering(request);
+    MHD_suspend_connection(request->mhd);
+}
+
 static enum MHD_Result
 on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
            const char *version, const char *bytes, size_t *len, void **slot)
@@ -128,6 +173,11 @@ on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *m
         return request->state == CN_REQUEST_BROKEN ? MHD_NO : MHD_YES;
     }
     request = cn_http_request_cast(*slot);
+    if (request->state == CN_REQUEST_PARKED) {
+        park_longer(request);
+        return MHD_YES;
+    }
+    request->listener->went_on = true;
     if (request->state == CN_REQUEST_BROKEN)
         return MHD_NO;
     if (*len > 0) {
@@ -137,22 +187,24 @@ on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *m
         return taken ? MHD_YES : MHD_NO;
     }
     cn_http_request_end(request);
-    if (request->state == CN_REQUEST_HANDLING) {
-        request->state = CN_REQUEST_PARKED;
-        cn_http_conn_enter(request->conn, CN_PHASE_PARKED);
-        MHD_suspend_connection(mhd);
-    }
+    if (request->state == CN_REQUEST_HANDLING)
+        park(request);
     return request->state == CN_REQUEST_BROKEN ? MHD_NO : MHD_YES;
 }
 
 static void
 on_completed(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode why)
 {
+    struct cn_http_request *request;
+
     (void)ctx, (void)mhd, (void)why;
     if (!*slot)
         return;
-    cn_http_conn_enter(cn_http_request_cast(*slot)->conn, CN_PHASE_IDLE);
-    cn_http_request_completed(*slot);
+    request = cn_http_request_cast(*slot);
+    if (request->lingering)
+        stop_lingering(request);
+    cn_http_conn_enter(request->conn, CN_PHASE_IDLE);
+    cn_http_request_completed(request);
     *slot = NULL;
 }
 
@@ -186,35 +238,53 @@ on_ready(struct cn_watch *watch, uint32_t events)
     cn_container_of(watch, struct cn_http_listener, watch)->ready = true;
 }
 
+static bool
+wants_to_run(struct cn_http_listener *listener)
+{
+    MHD_UNSIGNED_LONG_LONG timeout_ms;
+
+    return MHD_get_timeout(listener->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
+}
+
 static void
 run(struct cn_hook *hook)
 {
     struct cn_http_listener *listener = cn_container_of(hook, struct cn_http_listener, hook);
-    MHD_UNSIGNED_LONG_LONG timeout_ms;
+    uint64_t now_ms = cn_loop_now_ms(listener->loop);
     bool resumed = listener->resumed;
 
-    if (!listener->ready && !resumed && !listener->again)
+    if (!listener->ready && !resumed && !listener->again &&
+        !(listener->n_lingering > 0 && now_ms >= listener->linger_run_ms))
         return;
-    listener->ready = listener->resumed = false;
+    listener->ready = listener->resumed = listener->went_on = false;
     MHD_run(listener->daemon);
     if (resumed)
         MHD_run(listener->daemon);
+    listener->linger_run_ms = now_ms + LINGER_TICK_MS;
     listener->again =
-        MHD_get_timeout(listener->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
+        (listener->n_lingering == 0 || listener->went_on) && wants_to_run(listener);
 }
 
 static uint64_t
 run_again_ms(struct cn_hook *hook)
 {
     const struct cn_http_listener *listener = cn_container_of(hook, struct cn_http_listener, hook);
+    uint64_t now_ms = cn_loop_now_ms(listener->loop);
 
-    return listener->again || listener->resumed ? 0 : CN_NEVER;
+    if (listener->again || listener->resumed)
+        return 0;
+    if (listener->n_lingering == 0)
+        return CN_NEVER;
+    return listener->linger_run_ms > now_ms ? listener->linger_run_ms - now_ms : 0;
 }
 
 void
 cn_http_listener_resume(struct cn_http_request *request)
 {
-    MHD_resume_connection(request->mhd);
+    if (request->lingering)
+        stop_lingering(request);
+    else
+        MHD_resume_connection(request->mhd);
     request->listener->resumed = true;
 }
 

@@ -27,7 +27,7 @@ enum cn_http_state {
     CN_REQUEST_BODY,     /* headers are checked; the body is coming */
     CN_REQUEST_SWALLOW,  /* body over the limit: read and dropped, then refused */
     CN_REQUEST_HANDLING, /* its function runs in this very call */
-    CN_REQUEST_PARKED,   /* connection suspended until an answer comes */
+    CN_REQUEST_PARKED,   /* waits for an answer, its connection lingering or suspended */
     CN_REQUEST_STREAMING, /* the head is out, pieces are sent as they come */
     CN_REQUEST_STARVED,  /* streaming, suspended until the next piece comes */
     CN_REQUEST_ANSWERED, /* the whole answer is libmicrohttpd's */
@@ -41,6 +41,7 @@ struct cn_http_request {
     bool held;      /* somebody will answer it */
     bool close;     /* the connection ends with the answer */
     bool body_on_heap;
+    bool lingering; /* parked, but not suspended: see http_listener.c */
     struct cn_arena arena;
     struct cn_http_listener *listener;
     struct cn_http_conn *conn;
