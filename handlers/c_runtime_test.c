@@ -1,0 +1,259 @@
+/* The C runtime through its ops, with small handlers built from handlers/testdata. */
+#include "handlers/runtime.h"
+
+#include <libgen.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/log.h"
+#include "handlers/testdata/fake_row.h"
+
+static char dir[4096];
+static struct cn_load load;
+
+/* The handlers lie in handlers/ beside this program. */
+static int
+setup(void **state)
+{
+    char self[4000];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    (void)state;
+    assert_true(n > 0);
+    self[n] = '\0';
+    snprintf(dir, sizeof(dir), "%s/handlers", dirname(self));
+    cn_log_set_level(CN_LOG_ERROR);
+    load = (struct cn_load){.model_name = "m", .model_version = "1.0", .model_dir = dir,
+                            .handler = "test_flat.so", .worker_index = 2, .stateful = 1,
+                            .state_max_bytes = 10000};
+    return 0;
+}
+
+static struct cn_runtime *
+must_open(const char *file)
+{
+    struct cn_runtime *rt = NULL;
+    struct cn_error err = {0};
+
+    load.handler = file;
+    if (cn_c_runtime_ops.open(&load, CN_STR("{\"handler\":{\"name\":\"n\",\"rate\":2}}"), &rt, &err))
+        fail_msg("%s", err.message);
+    return rt;
+}
+
+/* State goes on from step to step and over a move to another worker; what fails is not kept. */
+static void
+flat_state_goes_on(void **state)
+{
+    struct cn_runtime *rt = must_open("test_flat.so");
+    struct fake fake = {0};
+    struct cn_error err;
+
+    (void)state;
+    assert_string_equal(fake_step(rt, &fake, "5"), "5/1");
+    assert_string_equal(fake_step(rt, &fake, "{\"input\":{\"n\":-3}}"), "2/2");
+    assert_int_equal(fake_move(rt, &fake, &err), 0);
+    assert_string_equal(fake_step(rt, &fake, "1"), "3/3");
+    assert_string_equal(fake_step(rt, &fake, "x"), "bad_request/400 x is no integer");
+    assert_null(fake.item.state);
+    assert_string_equal(rt->ops->describe(rt), "C, ABI 1");
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
+/* All that the header offers to read and to set arrives. */
+static void
+api_shows_request_and_model(void **state)
+{
+    struct cn_runtime *rt = must_open("test_flat.so");
+    struct fake fake = {0};
+    struct cn_item *items[1] = {&fake.item};
+
+    (void)state;
+    fake_body(&fake, "info", 4);
+    fake.parts[1] = (struct cn_part){CN_STR("extra"), CN_STR(""), CN_STR("more")};
+    fake.headers[0] = (struct cn_header){CN_STR("X-Probe"), CN_STR("yes")};
+    fake.row.n_parts = 2;
+    fake.row.n_headers = 1;
+    fake.row.flags |= CN_ROW_END;
+    fake.item.step = 4;
+    rt->ops->run(rt, items, 1);
+    assert_string_equal(fake_text(&fake), "piece |m 1.0 2 seq-1 yes more 1101 4 n 7 2 1");
+    assert_int_equal(fake.item.reply.status, 201);
+    assert_true(fake.item.reply.end_sequence);
+    assert_int_equal(fake.item.reply.n_headers, 1);
+    assert_memory_equal(fake.item.reply.content_type.data, "text/x-info", 11);
+    fake_end(rt, &fake);
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
+static void
+run_three(struct cn_runtime *rt, struct fake *fakes, const char *const bodies[3])
+{
+    struct cn_item *items[3];
+
+    for (int i = 0; i < 3; i++) {
+        fake_body(&fakes[i], bodies[i], strlen(bodies[i]));
+        items[i] = &fakes[i].item;
+    }
+    rt->ops->run(rt, items, 3);
+    for (int i = 0; i < 3; i++) {
+        fake_text(&fakes[i]);
+        fake_end(rt, &fakes[i]);
+    }
+}
+
+/* What the handler leaves open fails; a nonzero return fails all but what was refused. */
+static void
+batch_failures_are_the_items_own(void **state)
+{
+    static struct fake fakes[3];
+    struct cn_runtime *rt = must_open("test_flat.so");
+
+    (void)state;
+    run_three(rt, fakes, (const char *const[]){"1", "skip", "x"});
+    assert_string_equal(fakes[0].text, "1/1");
+    assert_string_equal(fakes[1].text, "handler_failed/0 Prediction failed: test_flat.so: handler "
+                                       "answered 2 of 3 items");
+    assert_string_equal(fakes[2].text, "bad_request/400 x is no integer");
+    run_three(rt, fakes, (const char *const[]){"1", "x", "fail"});
+    assert_string_equal(fakes[0].text,
+                        "handler_failed/0 Prediction failed: test_flat.so: run returned 7");
+    assert_string_equal(fakes[1].text, "bad_request/400 x is no integer");
+    assert_null(fakes[0].item.state);
+    run_three(rt, fakes, (const char *const[]){"2", "big", "twice"});
+    assert_string_equal(fakes[0].text, "2/1");
+    assert_non_null(strstr(fakes[1].text, "answerMaxBytes"));
+    assert_non_null(strstr(fakes[2].text, "answered an item twice"));
+    for (int i = 0; i < 3; i++)
+        rt->ops->state_free(rt, fakes[i].item.state);
+    memset(fakes, 0, sizeof(fakes));
+    rt->ops->close(rt);
+}
+
+/* An older flat state goes through migrate; one of another size is refused with the fix. */
+static void
+older_states_are_migrated(void **state)
+{
+    struct cn_runtime *rt = must_open("test_flat.so");
+    struct fake fake = {0};
+    struct cn_error err;
+    int64_t old = 40;
+
+    (void)state;
+    assert_int_equal(rt->ops->state_decode(rt, (struct cn_str){(char *)&old, sizeof(old)}, 1,
+                                           &fake.item.state, &err), 0);
+    assert_string_equal(fake_step(rt, &fake, "2"), "42/1001");
+    fake_drop(rt, &fake);
+    assert_int_equal(rt->ops->state_decode(rt, CN_STR("abc"), 1, &fake.item.state, &err),
+                     CN_E_HANDLER_FAILED);
+    assert_string_equal(err.message, "test_flat.so: migrate cannot read a state of schema 1");
+    assert_int_equal(rt->ops->state_decode(rt, CN_STR("abc"), 2, &fake.item.state, &err), 0);
+    assert_non_null(strstr(fake_step(rt, &fake, "2"), "has a state of 3 bytes, the handler asks for "
+                                                      "16: count state_schema up"));
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
+/* A state with pointers is saved and restored, and close sees it. */
+static void
+objects_are_saved_and_restored(void **state)
+{
+    struct cn_runtime *rt = must_open("test_pointers.so");
+    struct fake fake = {0};
+    struct cn_error err;
+
+    (void)state;
+    assert_string_equal(fake_step(rt, &fake, "one"), "one,");
+    assert_int_equal(fake_move(rt, &fake, &err), 0);
+    assert_string_equal(fake_step(rt, &fake, "two"), "one,two,");
+    rt->ops->on_close(rt, CN_STR("s7"), fake.item.state, CN_CLOSE_LIFETIME);
+    assert_string_equal(getenv("CN_TEST_CLOSED"), "s7 lifetime one");
+    rt->ops->on_close(rt, CN_STR("s8"), NULL, CN_CLOSE_IDLE);
+    assert_string_equal(getenv("CN_TEST_CLOSED"), "s8 idle -");
+    fake_drop(rt, &fake);
+    assert_int_equal(rt->ops->state_decode(rt, CN_STR("\x09" "abc"), 1, &fake.item.state, &err),
+                     CN_E_HANDLER_FAILED);
+    assert_string_equal(err.message,
+                        "test_pointers.so: restore cannot read a state of 4 bytes and schema 1");
+    rt->ops->close(rt);
+}
+
+/* A state over its limit fails the step, whichever kind it is. */
+static void
+size_is_bounded(void **state)
+{
+    struct cn_runtime *rt;
+    struct fake fake = {0};
+    struct cn_error err;
+
+    (void)state;
+    load.state_max_bytes = 8;
+    rt = must_open("test_flat.so");
+    assert_non_null(strstr(fake_step(rt, &fake, "1"), "no state of 16 bytes can be kept"));
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+    rt = must_open("test_pointers.so");
+    fake_step(rt, &fake, "123456789");
+    assert_int_equal(fake_move(rt, &fake, &err), CN_E_STATE_TOO_LARGE);
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+    load.state_max_bytes = 10000;
+}
+
+/* What cannot run says so at registration. */
+static void
+load_errors_name_the_fix(void **state)
+{
+    struct cn_runtime *rt;
+    struct cn_error err;
+
+    (void)state;
+    load.handler = "test_broken.so";
+    assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR(""), &rt, &err), CN_E_LOAD_FAILED);
+    assert_string_equal(err.message,
+                        "test_broken.so is built for handler ABI 99, this server has 1");
+    load.handler = "none.so";
+    assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR(""), &rt, &err), CN_E_LOAD_FAILED);
+    assert_string_equal(err.message, "the model has no file none.so");
+    load.handler = "../handlers/test_flat.so";
+    assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR(""), &rt, &err), CN_E_LOAD_FAILED);
+    load.handler = "test_flat.so";
+    assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR("{\"handler\":{\"refuse\":true}}"), &rt,
+                                           &err), CN_E_LOAD_FAILED);
+    assert_string_equal(err.message, "test_flat.so: refused by handler.refuse");
+}
+
+/* Names are what archives and configurations say. */
+static void
+runtimes_are_found_by_name(void **state)
+{
+    (void)state;
+    assert_ptr_equal(cn_runtime_find("c"), &cn_c_runtime_ops);
+    assert_ptr_equal(cn_runtime_find("lua"), &cn_lua_runtime_ops);
+    assert_null(cn_runtime_find("python"));
+    assert_null(cn_runtime_find(NULL));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flat_state_goes_on),
+        cmocka_unit_test(api_shows_request_and_model),
+        cmocka_unit_test(batch_failures_are_the_items_own),
+        cmocka_unit_test(older_states_are_migrated),
+        cmocka_unit_test(objects_are_saved_and_restored),
+        cmocka_unit_test(size_is_bounded),
+        cmocka_unit_test(load_errors_name_the_fix),
+        cmocka_unit_test(runtimes_are_found_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
