@@ -130,7 +130,7 @@ choose(const struct parse *p, const char *flag, const char *value, const char *c
 static int
 take(struct parse *p, size_t flag, const char *value)
 {
-    size_t chosen;
+    size_t chosen = 0;
     int rc = 0;
 
     if (flag == FLAG_FORCE) {
