@@ -27,8 +27,7 @@ check_queue(const struct cn_model_queue *queue, struct cn_error *err)
     if (queue->closed)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);
     if (!cn_queue_has_hope(queue))
-        return cn_fail(err, CN_E_NO_WORKER, "model %s has no worker: %s", queue->name,
-                       cn_queue_no_worker_reason(queue));
+        return cn_fail(err, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
     if (queue->stats.waiting_jobs >= queue->config.job_queue_size)
         return cn_fail(err, CN_E_QUEUE_FULL,
                        "model %s has %llu jobs waiting (jobQueueSize %u); try again later",
@@ -179,8 +178,7 @@ deadline_passed(struct cn_timer *timer)
                       "waited %llu ms for a worker of model %s, which is still loading", waited,
                       queue->name);
     else
-        cn_queue_fail(queue, job, CN_E_NO_WORKER, "model %s has no worker: %s", queue->name,
-                      cn_queue_no_worker_reason(queue));
+        cn_queue_fail(queue, job, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
     cn_queue_group_left(sequence);
 }
 
@@ -290,8 +288,7 @@ cn_queue_drop_waiting(struct cn_model_queue *queue)
         if (queue->closed)
             cn_queue_fail(queue, job, queue->close_code, "%s", queue->close_reason);
         else
-            cn_queue_fail(queue, job, CN_E_NO_WORKER, "model %s has no worker: %s", queue->name,
-                          cn_queue_no_worker_reason(queue));
+            cn_queue_fail(queue, job, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
         if (last) /* a sequence's jobs stand together, and it may be freed here */
             cn_queue_group_left(sequence);
     }

@@ -213,7 +213,8 @@ send_one(struct far *far)
     client->job.row = (struct cn_row){
         .sequence_id = cn_str_from(client->id), .n_parts = 1, .parts = &client->part};
     cn_model_queue_submit(far->queue, &client->job);
-    victim = far->live[cn_random_u64() % AT_ONCE]; /* waiting, running, or with its answer on the way */
+    victim =
+        far->live[cn_random_u64() % AT_ONCE]; /* waiting, running, or with its answer on the way */
     if (victim && cn_random_u64() % 2) {
         victim->cancelled = true;
         cn_model_queue_cancel(far->queue, &victim->job);
@@ -311,9 +312,8 @@ cancels_and_answers_cross_between_loops(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     assert_int_equal(cn_loop_create(0, &far.here, NULL), 0);
     assert_int_equal(cn_loop_create(1, &far.there, NULL), 0);
-    assert_int_equal(cn_worker_link_create(far.there, fds[0], 1, 1 << 20, &fake_ops, NULL,
-                                           &far.link, NULL),
-                     0);
+    assert_int_equal(
+        cn_worker_link_create(far.there, fds[0], 1, 1 << 20, &fake_ops, NULL, &far.link, NULL), 0);
     far.fd = fds[1];
     far.queue = cn_model_queue_create(far.there, "m", "1.0", &config);
     cn_model_queue_attach(far.queue, far.link);

@@ -28,9 +28,9 @@ struct cn_worker_link;
 struct cn_answer_box {
     struct cn_msg msg; /* scheduler's: carries it to the job's loop */
     struct cn_job *job;
-    struct cn_answer answer; /* final pieces have CN_ANSWER_FINAL */
+    struct cn_answer answer;   /* final pieces have CN_ANSWER_FINAL */
     struct cn_str sequence_id; /* of the job; empty for stateless ones. Valid as long as the box */
-    uint32_t retry_after_s;  /* for 429 and 503; 0: unknown */
+    uint32_t retry_after_s;    /* for 429 and 503; 0: unknown */
     char bytes[];
 };
 void cn_answer_box_free(struct cn_answer_box *box);
@@ -45,8 +45,9 @@ struct cn_job {
     /* The front end fills these before submit. */
     const struct cn_job_ops *ops;
     struct cn_loop *origin;
-    struct cn_row row;    /* job_id is set by submit */
-    uint64_t deadline_ms; /* cn_now_ms(); CN_NEVER: none. Past it a waiting job is answered 500/504 */
+    struct cn_row row; /* job_id is set by submit */
+    uint64_t
+        deadline_ms; /* cn_now_ms(); CN_NEVER: none. Past it a waiting job is answered 500/504 */
 
     /* The scheduler's from here; submit sets them all. What both loops need is written before the
      * job changes hands. */
@@ -60,8 +61,8 @@ struct cn_job {
     bool cancel_sent, cancel_back;
 
     /* Of the queue's loop alone. */
-    struct cn_list link;       /* incoming, or its group's FIFO, or a worker's list of rows in flight */
-    struct cn_job_group group; /* of a stateless job, which is a group by itself */
+    struct cn_list link; /* incoming, or its group's FIFO, or a worker's list of rows in flight */
+    struct cn_job_group group;    /* of a stateless job, which is a group by itself */
     struct cn_sequence *sequence; /* NULL: stateless */
     struct cn_worker_link *worker;
     struct cn_timer timer; /* deadline_ms while it waits */

@@ -41,8 +41,8 @@ struct cn_model_queue {
     bool in_turn_end;
     bool destroyed; /* from inside a callback of turn_end: freed when that ends */
 
-    struct cn_list incoming; /* jobs of this turn */
-    struct cn_msg *cancels;  /* jobs by cancel_msg: cancels of this turn from this loop */
+    struct cn_list incoming;    /* jobs of this turn */
+    struct cn_msg *cancels;     /* jobs by cancel_msg: cancels of this turn from this loop */
     struct cn_table *sequences; /* by id; open and closing ones */
     struct cn_aggregator aggregator;
     uint64_t next_job_id;

@@ -570,8 +570,7 @@ no_worker_expected_refuses_at_once(void **state)
     settle(rig);
     assert_int_equal(waits[0].error, CN_E_NO_WORKER);
     assert_int_equal(waits[1].error, CN_E_NO_WORKER);
-    assert_string_equal(waits[0].text,
-                        "model m has no worker: worker 1 can't load the model: no such file");
+    assert_string_equal(waits[0].text, "worker 1 can't load the model: no such file");
     client_send(rig, &late, "s", "1", 0);
     settle(rig);
     assert_int_equal(late.error, CN_E_NO_WORKER);
@@ -626,7 +625,8 @@ close_lets_waiting_jobs_run(void **state)
     client_send(rig, &a, "s", "1", 0);
     client_send(rig, &b, "s", "2", 0);
     settle(rig);
-    cn_model_queue_close(rig->queue, CN_E_DRAINING, "the server is stopping", false, rig_empty, rig);
+    cn_model_queue_close(rig->queue, CN_E_DRAINING, "the server is stopping", false, rig_empty,
+                         rig);
     assert_int_equal(rig->empty, 0);
     client_send(rig, &late, "s", "3", 0);
     settle(rig);

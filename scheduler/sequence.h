@@ -54,7 +54,8 @@ void cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *l
 void cn_sequence_leave_home(struct cn_sequence *sequence);
 
 /* What a final answer says of the sequence, and whether its row asked for the end. */
-void cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, bool asked_end);
+void cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer,
+                       bool asked_end);
 /* A job arrived, was answered or went away: puts the group where it belongs, closes what waited for
  * that, sets the clocks or forgets the sequence, which is then freed. */
 void cn_sequence_update(struct cn_sequence *sequence);

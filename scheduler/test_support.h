@@ -191,8 +191,8 @@ fake_add(struct rig *rig)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
     fake->fd = fds[1];
     fake->queue = rig->queue;
-    assert_int_equal(cn_worker_link_create(rig->loop, fds[0], rig->n_fakes, 1 << 20, &fake_ops, fake,
-                                           &fake->link, NULL),
+    assert_int_equal(cn_worker_link_create(rig->loop, fds[0], rig->n_fakes, 1 << 20, &fake_ops,
+                                           fake, &fake->link, NULL),
                      0);
     return fake;
 }
@@ -310,8 +310,8 @@ fake_read(struct fake *fake)
         n = recv(fake->fd, to, 65536, MSG_DONTWAIT);
         if (n > 0)
             fake->in.len += (size_t)n;
-        while (fake->in.len && (size = cn_frame_next(fake->in.data, fake->in.len, 1 << 24, &frame,
-                                                     NULL)) != 0) {
+        while (fake->in.len &&
+               (size = cn_frame_next(fake->in.data, fake->in.len, 1 << 24, &frame, NULL)) != 0) {
             assert_true(size > 0);
             fake_note(fake, &frame);
             cn_buf_consume(&fake->in, (size_t)size);
@@ -402,7 +402,8 @@ client_prepare(struct client *client, struct cn_loop *origin, const char *id, co
 
 /* Submits; the end of the turn is the caller's. */
 static UNUSED_OK void
-client_send(struct rig *rig, struct client *client, const char *id, const char *body, uint32_t flags)
+client_send(struct rig *rig, struct client *client, const char *id, const char *body,
+            uint32_t flags)
 {
     client_prepare(client, rig->loop, id, body, flags);
     cn_model_queue_submit(rig->queue, &client->job);

@@ -24,8 +24,8 @@
 #define READ_TURN_BYTES (4u * 1024 * 1024) /* then other descriptors get their turn */
 #define KEEP_BYTES (1024u * 1024)          /* a buffer that was larger is given back when empty */
 
-static void
-lose(struct cn_worker_link *link, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void lose(struct cn_worker_link *link, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* The first reason counts. The owner hears of it at the end of the turn. */
 static void

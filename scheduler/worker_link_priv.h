@@ -28,9 +28,9 @@ struct cn_worker_link {
     bool used;            /* was attached to a queue at some time */
     bool write_failed;    /* what the worker had answered is still read, then the link is lost */
     bool lost, lost_told;
-    bool destroyed;       /* freed when `depth` is 0 again */
-    unsigned depth;       /* calls that still need the memory */
-    char why[256];        /* it was lost */
+    bool destroyed; /* freed when `depth` is 0 again */
+    unsigned depth; /* calls that still need the memory */
+    char why[256];  /* it was lost */
 
     /* The model queue's, while attached (queue is not NULL). */
     struct cn_model_queue *queue;
@@ -38,23 +38,23 @@ struct cn_worker_link {
     struct cn_list in_flight; /* jobs in the order they were sent */
     uint32_t n_in_flight;
     uint32_t n_ready;
-    struct cn_list ready;     /* groups at home here whose next job can go */
-    struct cn_list to_close;  /* sequences whose CLOSE is still to be sent */
-    struct cn_list closing;   /* sent, CLOSED not here yet; in the order they were sent */
+    struct cn_list ready;    /* groups at home here whose next job can go */
+    struct cn_list to_close; /* sequences whose CLOSE is still to be sent */
+    struct cn_list closing;  /* sent, CLOSED not here yet; in the order they were sent */
     uint32_t n_closing;
-    uint32_t home_serial;     /* 0: nobody's home (retiring) */
+    uint32_t home_serial; /* 0: nobody's home (retiring) */
     uint16_t home_slot;
     bool retiring;
-    bool alone;               /* a suspect is in flight: nothing else may be sent */
-    bool held;                /* idle, and waits for a fuller batch (this dispatch only) */
-    bool was_idle;            /* when this dispatch began */
-    uint32_t frame_rows;      /* of the BATCH frame that is being written; 0: none is */
-    uint32_t taken;           /* rows in this dispatch */
+    bool alone;          /* a suspect is in flight: nothing else may be sent */
+    bool held;           /* idle, and waits for a fuller batch (this dispatch only) */
+    bool was_idle;       /* when this dispatch began */
+    uint32_t frame_rows; /* of the BATCH frame that is being written; 0: none is */
+    uint32_t taken;      /* rows in this dispatch */
     size_t frame_begun;
     uint64_t live_sequences, rows, answers;
-    uint64_t progress_ms;     /* last time the worker showed that it gets on */
+    uint64_t progress_ms; /* last time the worker showed that it gets on */
     struct cn_timer overdue;
-    bool overdue_told;        /* its owner is about to end it */
+    bool overdue_told; /* its owner is about to end it */
     void (*on_retired)(void *ctx);
     void *retired_ctx;
 };

@@ -23,8 +23,14 @@ frames_may_come_in_pieces(void **state)
 {
     struct rig *rig = rig_create(config_stateless);
     struct fake *fake = fake_add(rig);
-    struct cn_load load = {.model_name = "m", .model_version = "1", .model_dir = "/", .handler = "",
-                           .config_file = "", .runtime = "lua", .store_dir = "", .worker_index = 1};
+    struct cn_load load = {.model_name = "m",
+                           .model_version = "1",
+                           .model_dir = "/",
+                           .handler = "",
+                           .config_file = "",
+                           .runtime = "lua",
+                           .store_dir = "",
+                           .worker_index = 1};
     const struct cn_loaded loaded = {0, CN_STR("Lua 5.4")};
     const struct cn_worker_stats stats = {.rows = 3};
     struct cn_buf buf;

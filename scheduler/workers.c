@@ -21,8 +21,9 @@ overdue(struct cn_timer *timer)
         cn_timer_set(cn_loop_wheel(link->loop), timer, deadline_ms);
         return;
     }
-    snprintf(why, sizeof(why), "worker %u did not answer for %u s (responseTimeout), %u rows in flight",
-             link->index, limit_s, link->n_in_flight);
+    snprintf(why, sizeof(why),
+             "worker %u did not answer for %u s (responseTimeout), %u rows in flight", link->index,
+             limit_s, link->n_in_flight);
     link->overdue_told = true;
     link->ops->on_overdue(link->owner, why);
 }
