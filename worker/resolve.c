@@ -144,7 +144,11 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
     char shown[128];
 
     cn_id_shown(slot->row->sequence_id, shown);
-    if (found)
+    if (!slot->row->generation)
+        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
+                     "there is no sequence %s, and the model opens none without a start flag "
+                     "(sequence.strict); " START_HINT, shown);
+    else if (found)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
                      "generation %" PRIu64 " of sequence %s is gone, the store holds generation "
                      "%" PRIu64 "; " START_HINT,
@@ -173,6 +177,8 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
     else if (wanted || (reason_refuses(record->close_reason) &&
                         !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms)))
         fail_gone(at, slot, record);
+    else if (slot->row->flags & CN_ROW_MUST_EXIST)
+        fail_unknown(slot, 0);
     else
         slot_open(at, slot, record->generation + 1);
 }
@@ -275,7 +281,7 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
         slot_open(at, slot, slot->had_record ? record.generation + 1 : first_generation(at));
     else if (slot->had_record)
         meet_tombstone(at, slot, &record);
-    else if (slot->row->generation)
+    else if (slot->row->generation || (slot->row->flags & CN_ROW_MUST_EXIST))
         fail_unknown(slot, 0);
     else
         slot_open(at, slot, first_generation(at));
