@@ -235,8 +235,7 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
 
     if (box->answer.error_code) {
         answer_error(request, box->answer.error_code, box->answer.status,
-                     cn_arena_strndup(&request->arena, box->answer.body.ptr,
-                                      box->answer.body.len),
+                     cn_arena_strndup(&request->arena, box->answer.body.ptr, box->answer.body.len),
                      box->retry_after_s);
         return;
     }
@@ -244,7 +243,8 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
         cn_http_answer_error(request, CN_E_HANDLER_FAILED,
                              cn_arena_printf(&request->arena,
                                              "the handler chose status %u; 200 to 599 can be sent",
-                                             status), 0);
+                                             status),
+                             0);
         return;
     }
     if (request->last_piece_came) {

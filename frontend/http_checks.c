@@ -130,7 +130,8 @@ cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_
             return rc;
     }
     if (out->chunked && out->has_length)
-        return cn_fail(err, CN_E_BAD_REQUEST, "Content-Length and Transfer-Encoding exclude each other");
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "Content-Length and Transfer-Encoding exclude each other");
     if (out->chunked && !is_http_1_1)
         return cn_fail(err, CN_E_BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding");
     if (is_http_1_1 && counts.host == 0)

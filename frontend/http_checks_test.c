@@ -7,7 +7,10 @@
 
 #include <cmocka.h>
 
-#define HEADER(n, v) {CN_STR(n), CN_STR(v)}
+#define HEADER(n, v)                                                                               \
+    {                                                                                              \
+        CN_STR(n), CN_STR(v)                                                                       \
+    }
 #define CHECK(list, is_1_1, framing, err)                                                          \
     cn_http_check_headers(list, sizeof(list) / sizeof(list[0]), is_1_1, framing, err)
 
@@ -17,7 +20,8 @@ plain_request_passes(void **state)
 {
     const struct cn_header list[] = {HEADER("Host", "a"), HEADER("Content-Length", "12"),
                                      HEADER("ts_request_sequence_id", "seq_0"),
-                                     HEADER("Accept", "*/*\t;q=1"), HEADER("X-Name", "caf\xc3\xa9")};
+                                     HEADER("Accept", "*/*\t;q=1"),
+                                     HEADER("X-Name", "caf\xc3\xa9")};
     struct cn_http_framing framing;
 
     (void)state;
@@ -57,7 +61,8 @@ static void
 smuggling_shapes_are_refused(void **state)
 {
     static const struct cn_header shapes[][3] = {
-        {HEADER("Host", "a"), HEADER("Content-Length", "1"), HEADER("Transfer-Encoding", "chunked")},
+        {HEADER("Host", "a"), HEADER("Content-Length", "1"),
+         HEADER("Transfer-Encoding", "chunked")},
         {HEADER("Host", "a"), HEADER("Content-Length", "1"), HEADER("Content-Length", "1")},
         {HEADER("Host", "a"), HEADER("Content-Length", "1"), HEADER("content-length", "2")},
         {HEADER("Host", "a"), HEADER("Host", "b"), HEADER("Accept", "x")},

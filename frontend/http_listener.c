@@ -193,7 +193,8 @@ on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *m
 }
 
 static void
-on_completed(void *ctx, struct MHD_Connection *mhd, void **slot, enum MHD_RequestTerminationCode why)
+on_completed(void *ctx, struct MHD_Connection *mhd, void **slot,
+             enum MHD_RequestTerminationCode why)
 {
     struct cn_http_request *request;
 
@@ -261,8 +262,7 @@ run(struct cn_hook *hook)
     if (resumed)
         MHD_run(listener->daemon);
     listener->linger_run_ms = now_ms + LINGER_TICK_MS;
-    listener->again =
-        (listener->n_lingering == 0 || listener->went_on) && wants_to_run(listener);
+    listener->again = (listener->n_lingering == 0 || listener->went_on) && wants_to_run(listener);
 }
 
 static uint64_t
@@ -303,14 +303,12 @@ start_daemon(struct cn_http_listener *listener, int listen_fd)
     MHD_set_panic_func(on_panic, NULL);
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, NULL,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd,
-        MHD_OPTION_CONNECTION_LIMIT, config->max_connections + SURPLUS_MAX,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)config->connection_memory_bytes,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0u, /* idle time only: we have deadlines of our own */
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, listener,
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,
-        MHD_OPTION_END);
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        config->max_connections + SURPLUS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
+        0u, /* idle time only: we have deadlines of our own */
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, listener, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
 }
 
 int
@@ -360,7 +358,7 @@ cn_http_listener_drain(struct cn_http_listener *listener)
     if (listener->draining)
         return;
     listener->draining = true;
-    MHD_run(listener->daemon); /* what arrived before is still taken */
+    MHD_run(listener->daemon);                 /* what arrived before is still taken */
     fd = MHD_quiesce_daemon(listener->daemon); /* ours to close */
     if (fd >= 0)
         close(fd);

@@ -37,14 +37,14 @@ struct cn_http_listener {
     struct cn_hook hook;
     struct cn_list conns;
     uint32_t n_conns;
-    uint32_t n_requests; /* records not freed yet, also those whose connection is gone */
-    bool counted;        /* its connections and requests are in the metrics */
-    bool draining;       /* every answer closes its connection */
-    bool ready;          /* its epoll set has something */
-    bool resumed;        /* connections were resumed since it ran last */
-    bool again;          /* it wants to run without waiting */
-    bool went_on;        /* some connection came a step further in this run */
-    uint32_t n_lingering; /* requests that wait without being suspended */
+    uint32_t n_requests;    /* records not freed yet, also those whose connection is gone */
+    bool counted;           /* its connections and requests are in the metrics */
+    bool draining;          /* every answer closes its connection */
+    bool ready;             /* its epoll set has something */
+    bool resumed;           /* connections were resumed since it ran last */
+    bool again;             /* it wants to run without waiting */
+    bool went_on;           /* some connection came a step further in this run */
+    uint32_t n_lingering;   /* requests that wait without being suspended */
     uint64_t linger_run_ms; /* when it must run for them at the latest */
 };
 

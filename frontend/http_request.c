@@ -128,9 +128,11 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
 {
     uint64_t limit = request->listener->shared->config->max_request_bytes;
     const char *message =
-        len ? cn_arena_printf(&request->arena, "a body of %llu bytes is over the limit of %llu (max-request-size)",
+        len ? cn_arena_printf(&request->arena,
+                              "a body of %llu bytes is over the limit of %llu (max-request-size)",
                               (unsigned long long)len, (unsigned long long)limit)
-            : cn_arena_printf(&request->arena, "the body is over the limit of %llu bytes (max-request-size)",
+            : cn_arena_printf(&request->arena,
+                              "the body is over the limit of %llu bytes (max-request-size)",
                               (unsigned long long)limit);
 
     refuse(request, CN_E_TOO_LARGE, message);

@@ -24,22 +24,22 @@ struct cn_answer_box;
 
 /* Never inferred from "no more bytes": libmicrohttpd calls with size 0 for several reasons. */
 enum cn_http_state {
-    CN_REQUEST_BODY,     /* headers are checked; the body is coming */
-    CN_REQUEST_SWALLOW,  /* body over the limit: read and dropped, then refused */
-    CN_REQUEST_HANDLING, /* its function runs in this very call */
-    CN_REQUEST_PARKED,   /* waits for an answer, its connection lingering or suspended */
+    CN_REQUEST_BODY,      /* headers are checked; the body is coming */
+    CN_REQUEST_SWALLOW,   /* body over the limit: read and dropped, then refused */
+    CN_REQUEST_HANDLING,  /* its function runs in this very call */
+    CN_REQUEST_PARKED,    /* waits for an answer, its connection lingering or suspended */
     CN_REQUEST_STREAMING, /* the head is out, pieces are sent as they come */
-    CN_REQUEST_STARVED,  /* streaming, suspended until the next piece comes */
-    CN_REQUEST_ANSWERED, /* the whole answer is libmicrohttpd's */
-    CN_REQUEST_BROKEN,   /* no answer can be sent: the connection must end */
+    CN_REQUEST_STARVED,   /* streaming, suspended until the next piece comes */
+    CN_REQUEST_ANSWERED,  /* the whole answer is libmicrohttpd's */
+    CN_REQUEST_BROKEN,    /* no answer can be sent: the connection must end */
 };
 
 struct cn_http_request {
     uint32_t magic;
-    uint8_t state;  /* enum cn_http_state */
-    bool mhd_done;  /* libmicrohttpd does not know it any more; `mhd` and `conn` are gone */
-    bool held;      /* somebody will answer it */
-    bool close;     /* the connection ends with the answer */
+    uint8_t state; /* enum cn_http_state */
+    bool mhd_done; /* libmicrohttpd does not know it any more; `mhd` and `conn` are gone */
+    bool held;     /* somebody will answer it */
+    bool close;    /* the connection ends with the answer */
     bool body_on_heap;
     bool lingering; /* parked, but not suspended: see http_listener.c */
     struct cn_arena arena;
@@ -48,7 +48,7 @@ struct cn_http_request {
     struct MHD_Connection *mhd;
 
     bool is_http_1_1, has_folded;
-    unsigned method; /* CN_HTTP_... bit */
+    unsigned method;                 /* CN_HTTP_... bit */
     struct cn_str method_word, path; /* path as sent; libmicrohttpd's until it is done */
     uint32_t n_headers, n_query;
     struct cn_header *headers; /* bytes are libmicrohttpd's until it is done */
@@ -59,17 +59,17 @@ struct cn_http_request {
     size_t body_len, body_cap;
     uint64_t swallowed;
 
-    char id[37];                /* x-request-id */
-    struct cn_str echo_name;    /* sequence header as the client spelt it */
-    struct cn_str echo_value;   /* the id, once the answer says it; empty: no such header */
-    const char *allow;          /* Allow header of a 405 */
+    char id[37];              /* x-request-id */
+    struct cn_str echo_name;  /* sequence header as the client spelt it */
+    struct cn_str echo_value; /* the id, once the answer says it; empty: no such header */
+    const char *allow;        /* Allow header of a 405 */
     /* Called when the client is gone while the request is held, at most once. */
     void (*on_gone)(struct cn_http_request *request);
     void *call; /* of whoever holds it */
 
     /* Pieces of the answer, freed with the request or once sent; linked by msg.next. */
     struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is hung in */
-    size_t piece_sent; /* bytes of the first piece that are sent */
+    size_t piece_sent;                        /* bytes of the first piece that are sent */
     bool last_piece_came;
 };
 

@@ -20,8 +20,9 @@ cn_http_address_format(const struct cn_address *address, char out[CN_HTTP_ADDRES
     if (address->is_unix)
         snprintf(out, CN_HTTP_ADDRESS_MAX, "unix:%s", address->host);
     else
-        snprintf(out, CN_HTTP_ADDRESS_MAX, strchr(address->host, ':') ? "http://[%s]:%u" : "http://%s:%u",
-                 address->host, address->port);
+        snprintf(out, CN_HTTP_ADDRESS_MAX,
+                 strchr(address->host, ':') ? "http://[%s]:%u" : "http://%s:%u", address->host,
+                 address->port);
 }
 
 void
@@ -32,19 +33,20 @@ cn_http_socket_forget(const struct cn_address *address)
 }
 
 static int
-cannot_listen(const struct cn_address *address, const char *flag, int sys_errno, struct cn_error *err)
+cannot_listen(const struct cn_address *address, const char *flag, int sys_errno,
+              struct cn_error *err)
 {
     char shown[CN_HTTP_ADDRESS_MAX];
 
     cn_http_address_format(address, shown);
     if (sys_errno == EADDRINUSE)
         return cn_fail(err, CN_E_UNAVAILABLE,
-                       "%s %s is in use by another program; stop it, or choose another address", flag,
-                       shown);
+                       "%s %s is in use by another program; stop it, or choose another address",
+                       flag, shown);
     if (sys_errno == EADDRNOTAVAIL)
         return cn_fail(err, CN_E_UNAVAILABLE,
-                       "%s %s is no address of this machine; choose one of its own, or 0.0.0.0", flag,
-                       shown);
+                       "%s %s is no address of this machine; choose one of its own, or 0.0.0.0",
+                       flag, shown);
     if (sys_errno == EACCES)
         return cn_fail(err, CN_E_UNAVAILABLE,
                        "%s %s: no permission; choose a port from 1024 on, or another folder", flag,
@@ -56,7 +58,8 @@ static int
 resolve(const struct cn_address *address, const char *flag, struct sockaddr_storage *out,
         socklen_t *out_len, struct cn_error *err)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     char port[8];
     int rc;
@@ -127,7 +130,8 @@ bind_tcp(const struct sockaddr_storage *name, socklen_t len, bool shared, bool l
         return -errno;
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
         (shared && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0) ||
-        bind(fd, (const struct sockaddr *)name, len) < 0 || (listening && listen(fd, BACKLOG) < 0)) {
+        bind(fd, (const struct sockaddr *)name, len) < 0 ||
+        (listening && listen(fd, BACKLOG) < 0)) {
         saved = errno;
         close(fd);
         return -saved;

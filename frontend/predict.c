@@ -39,7 +39,8 @@ read_id(const struct cn_header *header, struct cn_sequence_headers *out, struct 
         return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes, the limit is %d",
                        header->value.len, CN_SEQUENCE_ID_MAX);
     if (!cn_http_is_printable(header->value))
-        return cn_fail(err, CN_E_BAD_REQUEST, "a sequence id must be UTF-8 without control characters");
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "a sequence id must be UTF-8 without control characters");
     if (out->id.len > 0 && !cn_str_eq(out->id, header->value))
         return cn_fail(err, CN_E_BAD_REQUEST, "two different sequence ids in one request");
     if (out->id.len == 0)

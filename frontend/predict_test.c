@@ -9,7 +9,10 @@
 
 #include <cmocka.h>
 
-#define HEADER(n, v) {CN_STR(n), CN_STR(v)}
+#define HEADER(n, v)                                                                               \
+    {                                                                                              \
+        CN_STR(n), CN_STR(v)                                                                       \
+    }
 #define READ(list, out, err)                                                                       \
     cn_predict_read_sequence(list, sizeof(list) / sizeof(list[0]), out, err)
 
@@ -131,8 +134,8 @@ mime_type_loses_its_parameters(void **state)
     (void)state;
     assert_true(cn_str_eq(cn_predict_mime_type(CN_STR("text/plain ; charset=utf-8")),
                           CN_STR("text/plain")));
-    assert_true(cn_str_eq(cn_predict_mime_type(CN_STR("application/json")),
-                          CN_STR("application/json")));
+    assert_true(
+        cn_str_eq(cn_predict_mime_type(CN_STR("application/json")), CN_STR("application/json")));
     assert_int_equal(cn_predict_mime_type(CN_STR("")).len, 0);
     assert_int_equal(cn_predict_mime_type(CN_STR(";")).len, 0);
 }
@@ -141,9 +144,12 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_spelling_is_read_and_kept), cmocka_unit_test(empty_id_is_no_id),
-        cmocka_unit_test(flags_are_true_or_false),       cmocka_unit_test(two_ids_are_refused),
-        cmocka_unit_test(ids_are_bounded_and_printable), cmocka_unit_test(other_headers_are_left_alone),
+        cmocka_unit_test(any_spelling_is_read_and_kept),
+        cmocka_unit_test(empty_id_is_no_id),
+        cmocka_unit_test(flags_are_true_or_false),
+        cmocka_unit_test(two_ids_are_refused),
+        cmocka_unit_test(ids_are_bounded_and_printable),
+        cmocka_unit_test(other_headers_are_left_alone),
         cmocka_unit_test(mime_type_loses_its_parameters),
     };
 

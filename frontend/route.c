@@ -7,9 +7,9 @@ static const struct {
     unsigned bit;
     struct cn_str word;
 } methods_known[] = {
-    {CN_HTTP_GET, CN_STR("GET")},       {CN_HTTP_HEAD, CN_STR("HEAD")},
-    {CN_HTTP_POST, CN_STR("POST")},     {CN_HTTP_PUT, CN_STR("PUT")},
-    {CN_HTTP_DELETE, CN_STR("DELETE")}, {CN_HTTP_PATCH, CN_STR("PATCH")},
+    {CN_HTTP_GET, CN_STR("GET")},         {CN_HTTP_HEAD, CN_STR("HEAD")},
+    {CN_HTTP_POST, CN_STR("POST")},       {CN_HTTP_PUT, CN_STR("PUT")},
+    {CN_HTTP_DELETE, CN_STR("DELETE")},   {CN_HTTP_PATCH, CN_STR("PATCH")},
     {CN_HTTP_OPTIONS, CN_STR("OPTIONS")},
 };
 #define N_METHODS (sizeof(methods_known) / sizeof(methods_known[0]))
@@ -91,8 +91,7 @@ cn_route_find(const struct cn_route *table, unsigned method, struct cn_str path,
         path.len--;
     for (route = table; route->handle; route++) {
         out->n_args = 0;
-        if (route->pattern &&
-            !matches(cn_str_from(route->pattern), path, raw, &out->n_args))
+        if (route->pattern && !matches(cn_str_from(route->pattern), path, raw, &out->n_args))
             continue;
         out->allowed |= route->methods;
         if (!(route->methods & method))

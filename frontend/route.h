@@ -40,7 +40,7 @@ struct cn_route_match {
     const struct cn_route *route;
     unsigned n_args;
     struct cn_str args[CN_ROUTE_ARGS_MAX]; /* in the arena */
-    unsigned allowed; /* methods of that path; with CN_E_METHOD_NOT_ALLOWED */
+    unsigned allowed;                      /* methods of that path; with CN_E_METHOD_NOT_ALLOWED */
 };
 
 /* Methods are case-sensitive. */

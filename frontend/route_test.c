@@ -99,8 +99,16 @@ slashes_at_the_end_do_not_count(void **state)
 static void
 unknown_paths_are_not_found(void **state)
 {
-    static const char *const paths[] = {"/", "", "*", "ping", "/pong", "/predictions", "/predictions/",
-                                        "/predictions//1", "/predictions/a/1/2", "//ping"};
+    static const char *const paths[] = {"/",
+                                        "",
+                                        "*",
+                                        "ping",
+                                        "/pong",
+                                        "/predictions",
+                                        "/predictions/",
+                                        "/predictions//1",
+                                        "/predictions/a/1/2",
+                                        "//ping"};
     struct fixture *f = *state;
     size_t i;
 

@@ -29,9 +29,9 @@
 #include "management/management.h"
 
 #define LOOPS_MAX 64
-#define SPARE_FDS 1024    /* workers, their pipes and archives, besides connections */
-#define FLUSH_MS 2000     /* at the end: time for clients to take the last answers */
-#define GIVE_UP_MS 5000   /* at the end: time for cut connections to be gone */
+#define SPARE_FDS 1024  /* workers, their pipes and archives, besides connections */
+#define FLUSH_MS 2000   /* at the end: time for clients to take the last answers */
+#define GIVE_UP_MS 5000 /* at the end: time for cut connections to be gone */
 #define FINISH_TICK_MS 10
 
 enum api { INFERENCE, MANAGEMENT, METRICS, N_APIS };

@@ -9,10 +9,9 @@
 
 #include "core/panic.h"
 #include "frontend/http_checks.h"
+#include "tests/fuzz/fuzz.h"
 
 #define HEADERS_MAX 64
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct cn_str
 next_line(struct cn_str *rest)
