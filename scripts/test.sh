@@ -60,12 +60,13 @@ unit() { # preset
     echo "$good passed, $bad failed"
 }
 
-end_to_end() { # preset, factor for time limits, further arguments of pytest
-    local preset=$1 factor=$2 log=$logs/e2e-$1.log last good bad skip rc
-    shift 2
+# More loops than a small machine would have by default bring the crossings between them to light.
+end_to_end() { # preset, factor for time limits, loops (0: as many as by default), arguments of pytest
+    local preset=$1 factor=$2 loops=$3 log=$logs/e2e-$1.log last good bad skip rc
+    shift 3
     say "end-to-end tests, $preset"
     build "$preset" || return
-    CONTINUO_BUILD=build/$preset CONTINUO_TEST_FACTOR=$factor \
+    CONTINUO_BUILD=build/$preset CONTINUO_TEST_FACTOR=$factor CONTINUO_TEST_LOOPS=$loops \
         "$python" -m pytest tests/e2e -q -p no:cacheprovider --durations=5 "$@" >"$log" 2>&1
     rc=$?
     last=$(tail -n 1 "$log")
@@ -89,13 +90,13 @@ python=${CONTINUO_PYTHON:-.venv/bin/python}
 
 unit debug
 if [ -n "$quick" ]; then
-    end_to_end release 1 -m "not load"
+    end_to_end release 1 0 -m "not load"
 else
-    end_to_end release 1
+    end_to_end release 1 0
     unit asan
-    end_to_end asan 4
+    end_to_end asan 4 2
     unit tsan
-    end_to_end tsan 5
+    end_to_end tsan 5 3
 fi
 
 say "done"

@@ -88,6 +88,8 @@ class Server:
         for which in ("inference", "management", "metrics"):
             if f"--{which}-address" not in self.flags:
                 flags += [f"--{which}-address", "http://127.0.0.1:0"]
+        if "CONTINUO_TEST_LOOPS" in os.environ and "--loops" not in self.flags:
+            flags += ["--loops", os.environ["CONTINUO_TEST_LOOPS"]]
         archives = []
         for model in self.models:
             if isinstance(model, Model):
