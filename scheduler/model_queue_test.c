@@ -411,28 +411,82 @@ explicit_and_strict_models_say_so(void **state)
     rig_destroy(rig);
 }
 
+static void
+name_70000(struct cn_job *job, const char *text)
+{
+    job->row.parts[0].name = (struct cn_str){text, 70000};
+}
+
+static void
+type_70000(struct cn_job *job, const char *text)
+{
+    job->row.parts[0].content_type = (struct cn_str){text, 70000};
+}
+
+static void
+request_id_70000(struct cn_job *job, const char *text)
+{
+    job->row.request_id = (struct cn_str){text, 70000};
+}
+
+static void
+header_70000(struct cn_job *job, const char *text)
+{
+    static struct cn_header header;
+
+    header = (struct cn_header){{text, 70000}, {text, 1}};
+    job->row.n_headers = 1;
+    job->row.headers = &header;
+}
+
+static void
+sequence_id_257(struct cn_job *job, const char *text)
+{
+    job->row.sequence_id = (struct cn_str){text, 257};
+}
+
+static void
+body_3_gib(struct cn_job *job, const char *text)
+{
+    job->row.parts[0].data = (struct cn_str){text, (size_t)3 << 30};
+}
+
 /* What no frame can carry is refused before it can harm the worker's connection. */
 static void
 impossible_requests_are_refused(void **state)
 {
+    static const struct {
+        void (*change)(struct cn_job *job, const char *text);
+        int code;
+        const char *text;
+    } cases[] = {
+        {name_70000, CN_E_BAD_REQUEST, "name or content type of part 1 is over 65535 bytes"},
+        {type_70000, CN_E_BAD_REQUEST, "name or content type of part 1 is over 65535 bytes"},
+        {request_id_70000, CN_E_BAD_REQUEST, "request id of 70000 bytes, the limit is 65535"},
+        {header_70000, CN_E_BAD_REQUEST, "header name of 70000 bytes, the limit is 65535"},
+        {sequence_id_257, CN_E_BAD_REQUEST, "sequence id of 257 bytes, the limit is 256"},
+        {body_3_gib, CN_E_TOO_LARGE, "request of 3221225472 bytes, the limit is 2147483648"},
+    };
     struct rig *rig = rig_create(NULL);
     struct fake *fake = fake_attach(rig);
-    struct client long_id, long_name;
-    char *text = cn_alloc(70000);
+    char *text = cn_alloc(70001);
+    size_t i;
 
     (void)state;
-    memset(text, 'x', 69999);
-    client_prepare(&long_id, rig->loop, "s", "1", 0);
-    long_id.job.row.sequence_id = (struct cn_str){text, 257};
-    cn_model_queue_submit(rig->queue, &long_id.job);
-    client_prepare(&long_name, rig->loop, "s", "1", 0);
-    long_name.part.name = (struct cn_str){text, 69999};
-    cn_model_queue_submit(rig->queue, &long_name.job);
-    settle(rig);
-    assert_int_equal(long_id.error, CN_E_BAD_REQUEST);
-    assert_string_equal(long_id.text, "sequence id of 257 bytes, the limit is 256");
-    assert_int_equal(long_name.error, CN_E_BAD_REQUEST);
-    assert_int_equal(fake->lost, 0);
+    memset(text, 'x', 70000);
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct client client;
+
+        client_prepare(&client, rig->loop, "s", "1", 0);
+        cases[i].change(&client.job, text);
+        cn_model_queue_submit(rig->queue, &client.job);
+        settle(rig);
+        assert_int_equal(client.error, cases[i].code);
+        assert_string_equal(client.text, cases[i].text);
+    }
+    fake_read(fake);
+    assert_int_equal(fake->n_rows + fake->lost, 0);
+    assert_int_equal(rig_stats(rig).live_sequences, 0);
     cn_free(text);
     rig_destroy(rig);
 }

@@ -93,8 +93,6 @@ give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     case CN_FRAME_ANSWER:
         return give_answer(link, frame, err);
     case CN_FRAME_CLOSED:
-        if (frame->payload.len != 0)
-            return cn_fail(err, CN_E_PROTOCOL, "malformed CLOSED frame");
         return link->queue ? cn_queue_on_closed(link, frame->count, err) : 0;
     case CN_FRAME_LOADED:
         return give_loaded(link, frame, err);
