@@ -81,6 +81,7 @@ def test_a_batch_handler_sees_all_rows_at_once(server):
         for i, raw in enumerate(raws):
             raw.send(f"POST /predictions/m HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: s{i}\r\n"
                      "Content-Length: 1\r\n\r\n1")
+        s.expect_outstanding("m", 4)
     answers = [raw.answer().text for raw in raws]
     assert [a.split()[0] for a in answers] == ["2", "1", "1", "1"]
     assert max(int(a.split()[2]) for a in answers) > 1, "rows came together"

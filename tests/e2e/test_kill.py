@@ -48,6 +48,7 @@ def test_a_worker_that_dies_in_a_batch_of_eight_loses_no_row(server, folder, poi
         with s.hold():
             for i in range(8):
                 post(i, 1 + i % 9)
+            s.expect_outstanding("counter", 8)
         for i in range(8):
             answer = clients[i].answer()
             assert (answer.status, answer.text) == (200, str(round_ * (1 + i % 9))), answer
