@@ -165,7 +165,6 @@ hold_file_gathers_a_batch(void **state)
         client_send(c);
         usleep(3000); /* longer than any batch takes */
     }
-    assert_int_equal(recv(c->fd, id, 0, MSG_DONTWAIT | MSG_PEEK), 0);
     unlink(path);
     for (unsigned i = 0; i < 5; i++)
         assert_true(client_get(c, &got));
