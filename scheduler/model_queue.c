@@ -133,7 +133,8 @@ cn_queue_has_hope(const struct cn_model_queue *queue)
 const char *
 cn_queue_no_worker_reason(const struct cn_model_queue *queue)
 {
-    return queue->no_worker_reason ? queue->no_worker_reason : "the model has no worker, and none is expected";
+    return queue->no_worker_reason ? queue->no_worker_reason
+                                   : "the model has no worker, and none is expected";
 }
 
 /* Jobs in */
