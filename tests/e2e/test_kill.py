@@ -128,6 +128,7 @@ def test_random_kills_under_load_of_64_verified_sequences(server):
     assert bench.returncode == 0, f"{out} {err}"
     assert (result["errors"], result["mismatches"], result["ended"]) == (0, 0, 64), f"{out} {err}"
     assert result["steps"] > 50 * kills
+    assert s.describe("counter")["redispatched"] > 0, "kills met steps in flight"
 
 
 def test_durability_none_forgets_with_the_worker_and_says_so(server):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from client import curl
 from models import counter, stateless
 
 
@@ -139,3 +140,11 @@ def test_models_in_two_ways_of_the_command_line(server):
     client = s.client()
     assert client.step("renamed", "a", 3).text == "3"
     assert client.post("/predictions/echo", b"hi").body == b"hi"
+
+
+def test_a_unix_socket_serves_too(server, transcript, folder):
+    """For clients on the same machine: no port, and the file's permissions guard it."""
+    path = folder / "inference.sock"
+    server(counter(), flags=["--inference-address", f"unix:{path}"])
+    headers, body = curl(transcript, "--unix-socket", str(path), "http://localhost/predictions/counter", "-d", "5")
+    assert headers.startswith("HTTP/1.1 200") and body == "5"
