@@ -270,6 +270,9 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .lifetime_ms = config->sequence_timeout_ms,
         .tombstone_ms = config->tombstone_ms,
         .memory_max_bytes = config->memory_max_bytes,
-        .step_time_ms = config->step_time_ms,
+        /* A Lua call ends itself a little before the server would replace its worker: that costs one
+         * row its answer instead of every row of the batch a restart. */
+        .step_time_ms = config->step_time_ms ? config->step_time_ms
+                                             : (uint64_t)config->response_timeout_s * 900,
     };
 }
