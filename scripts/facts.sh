@@ -28,9 +28,9 @@ trap cleanup EXIT
 wrong=0
 fact() { # what, value, unit, limit
     if [ "$2" -lt "$4" ]; then
-        printf 'PASS  %-58s %8d %-5s (limit %d)\n' "$1" "$2" "$3" "$4"
+        printf 'PASS  %-66s %8d %-5s (limit %d)\n' "$1" "$2" "$3" "$4"
     else
-        printf 'FAIL  %-58s %8d %-5s (limit %d)\n' "$1" "$2" "$3" "$4"
+        printf 'FAIL  %-66s %8d %-5s (limit %d)\n' "$1" "$2" "$3" "$4"
         wrong=1
     fi
 }
@@ -98,9 +98,8 @@ fact "from registering a Lua model to its first answer (best of 5)" "$best" ms 2
 
 if [ -x "$bin/sequence_memory" ]; then
     "$bin/sequence_memory" >"$work/slope"
-    cat "$work/slope"
-    bytes=$(sed -n 's/.*bytes_per_sequence=\([0-9]*\).*/\1/p' "$work/slope" | tail -n 1)
-    [ -z "$bytes" ] || fact "one idle sequence, by the scheduler alone" "$bytes" bytes 300
+    bytes=$(sed 's/.*"resident_bytes_per_sequence":\([0-9]*\).*/\1/' "$work/slope")
+    fact "one idle sequence, RSS of the scheduler alone, 10,000 to a million" "$bytes" bytes 300
 fi
 
 if [ -n "$http" ]; then
@@ -108,7 +107,7 @@ if [ -n "$http" ]; then
     before=$(rss_kb "$server_pid")
     "$bin/continuo-bench" --url "$inference" --connections 64 --open-only 990000 --prefix many | tee "$work/many"
     after=$(rss_kb "$server_pid")
-    fact "one idle sequence, server RSS from 10,000 to 1,000,000" $(((after - before) * 1024 / 990000)) bytes 300
+    fact "one idle sequence, RSS of the server, 10,000 to a million by HTTP" $(((after - before) * 1024 / 990000)) bytes 300
 fi
 stop_server
 exit "$wrong"
