@@ -193,9 +193,10 @@ api_state(struct continuo_item *handle, size_t size)
     if (has_failed(item))
         return NULL;
     if (!rt->stateful || rt->handler.create || size == 0) {
-        fail_item(item, 0, !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
-                           : size == 0   ? "a state of 0 bytes was asked for"
-                                         : "the handler has create(): use continuo_object()");
+        fail_item(item, 0,
+                  !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
+                  : size == 0   ? "a state of 0 bytes was asked for"
+                                : "the handler has create(): use continuo_object()");
         return NULL;
     }
     if (!state)
@@ -213,8 +214,10 @@ api_state(struct continuo_item *handle, size_t size)
         snprintf(text, sizeof(text), "no state of %zu bytes can be kept (state.maxBytes %zu)", size,
                  rt->state_max_bytes);
     else
-        snprintf(text, sizeof(text), "the sequence has a state of %zu bytes, the handler asks for "
-                 "%zu: count state_schema up and give migrate()", state->bytes, size);
+        snprintf(text, sizeof(text),
+                 "the sequence has a state of %zu bytes, the handler asks for "
+                 "%zu: count state_schema up and give migrate()",
+                 state->bytes, size);
     fail_item(item, 0, text);
     return NULL;
 }
@@ -229,8 +232,9 @@ api_object(struct continuo_item *handle)
     if (has_failed(item))
         return NULL;
     if (!rt->stateful || !rt->handler.create) {
-        fail_item(item, 0, rt->stateful ? "the handler has no create(): use continuo_state()"
-                                        : "the model has no sequences (sequenceBatching: true)");
+        fail_item(item, 0,
+                  rt->stateful ? "the handler has no create(): use continuo_state()"
+                               : "the model has no sequences (sequenceBatching: true)");
         return NULL;
     }
     if (!state)
@@ -370,8 +374,8 @@ json_of(struct continuo_item *handle, const char *path)
 
     if (!item->json_tried) {
         item->json_tried = true;
-        item->json = json_loadb(body.ptr ? body.ptr : "", body.len,
-                                JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        item->json =
+            json_loadb(body.ptr ? body.ptr : "", body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     }
     return json_at(item->json, path);
 }
@@ -494,8 +498,9 @@ api_set_header(struct continuo_item *handle, const char *name, const char *value
 
     if (has_failed(item))
         return -1;
-    return settle(item, cn_reply_put_header(&item->item->reply, cn_str_from(name),
-                                            cn_str_from(value), &err), &err);
+    return settle(
+        item, cn_reply_put_header(&item->item->reply, cn_str_from(name), cn_str_from(value), &err),
+        &err);
 }
 
 static int
@@ -506,8 +511,8 @@ api_set_content_type(struct continuo_item *handle, const char *content_type)
 
     if (has_failed(item))
         return -1;
-    return settle(item, cn_reply_set_content_type(&item->item->reply, cn_str_from(content_type),
-                                                  &err), &err);
+    return settle(
+        item, cn_reply_set_content_type(&item->item->reply, cn_str_from(content_type), &err), &err);
 }
 
 static void

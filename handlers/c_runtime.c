@@ -152,8 +152,8 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->stateful = load->stateful != 0;
     rt->state_max_bytes = load->state_max_bytes;
     cn_buf_init(&rt->load_error, 0);
-    rt->config = config_json.len > 0 ? json_loadb(config_json.ptr, config_json.len, 0, &why)
-                                     : json_object();
+    rt->config =
+        config_json.len > 0 ? json_loadb(config_json.ptr, config_json.len, 0, &why) : json_object();
     if (!rt->config)
         rc = cn_fail(err, CN_E_LOAD_FAILED, "the model's configuration: %s", why.text);
     else if ((rc = open_library(rt, err)) == 0)
@@ -240,8 +240,10 @@ end_items(struct c_runtime *rt, uint32_t n, int rc)
         item->magic = 0; /* a handle that the handler kept is found out */
     }
     if (rc != 0 || answered < n)
-        cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s returned=%d answered=%u "
-               "items=%u", rt->name, rt->version, rc, answered, n);
+        cn_log(CN_LOG_WARN,
+               "event=handler_error model=%s version=%s returned=%d answered=%u "
+               "items=%u",
+               rt->name, rt->version, rc, answered, n);
 }
 
 static void
@@ -291,12 +293,12 @@ decode_flat(struct c_runtime *rt, struct cn_str bytes, uint32_t from_schema, str
     if (migrates && !rt->handler.migrate)
         return cn_fail(err, CN_E_HANDLER_FAILED,
                        "%s: a stored state has schema %u, the handler declares %u and has no "
-                       "migrate()", rt->file, from_schema, rt->handler.state_schema);
+                       "migrate()",
+                       rt->file, from_schema, rt->handler.state_schema);
     state->bytes = migrates ? rt->handler.state_bytes : bytes.len;
     state->flat = cn_try_alloc(state->bytes);
     if (!state->flat)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a state of %zu bytes",
-                       state->bytes);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a state of %zu bytes", state->bytes);
     if (!migrates) {
         memcpy(state->flat, bytes.ptr, bytes.len);
         return 0;
@@ -309,8 +311,8 @@ decode_flat(struct c_runtime *rt, struct cn_str bytes, uint32_t from_schema, str
 }
 
 static int
-runtime_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from_schema,
-                     void **out, struct cn_error *err)
+runtime_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from_schema, void **out,
+                     struct cn_error *err)
 {
     struct c_runtime *rt = c_rt(base);
     struct c_state *state = cn_c_state_create();
@@ -348,11 +350,13 @@ runtime_on_close(struct cn_runtime *base, struct cn_str sequence_id, void *state
 
     if (!rt->handler.close)
         return;
-    rt->handler.close(&rt->model.handle,
-                      (struct continuo_bytes){sequence_id.ptr ? sequence_id.ptr : "",
-                                              sequence_id.len},
-                      !state ? NULL : state->object ? state->object : state->flat,
-                      cn_close_reason_word(reason));
+    rt->handler.close(
+        &rt->model.handle,
+        (struct continuo_bytes){sequence_id.ptr ? sequence_id.ptr : "", sequence_id.len},
+        !state          ? NULL
+        : state->object ? state->object
+                        : state->flat,
+        cn_close_reason_word(reason));
 }
 
 const struct cn_runtime_ops cn_c_runtime_ops = {

@@ -28,8 +28,12 @@ setup(void **state)
     self[n] = '\0';
     snprintf(dir, sizeof(dir), "%s/handlers", dirname(self));
     cn_log_set_level(CN_LOG_ERROR);
-    load = (struct cn_load){.model_name = "m", .model_version = "1.0", .model_dir = dir,
-                            .handler = "test_flat.so", .worker_index = 2, .stateful = 1,
+    load = (struct cn_load){.model_name = "m",
+                            .model_version = "1.0",
+                            .model_dir = dir,
+                            .handler = "test_flat.so",
+                            .worker_index = 2,
+                            .stateful = 1,
                             .state_max_bytes = 10000};
     return 0;
 }
@@ -41,7 +45,8 @@ must_open(const char *file)
     struct cn_error err = {0};
 
     load.handler = file;
-    if (cn_c_runtime_ops.open(&load, CN_STR("{\"handler\":{\"name\":\"n\",\"rate\":2}}"), &rt, &err))
+    if (cn_c_runtime_ops.open(&load, CN_STR("{\"handler\":{\"name\":\"n\",\"rate\":2}}"), &rt,
+                              &err))
         fail_msg("%s", err.message);
     return rt;
 }
@@ -148,15 +153,17 @@ older_states_are_migrated(void **state)
 
     (void)state;
     assert_int_equal(rt->ops->state_decode(rt, (struct cn_str){(char *)&old, sizeof(old)}, 1,
-                                           &fake.item.state, &err), 0);
+                                           &fake.item.state, &err),
+                     0);
     assert_string_equal(fake_step(rt, &fake, "2"), "42/1001");
     fake_drop(rt, &fake);
     assert_int_equal(rt->ops->state_decode(rt, CN_STR("abc"), 1, &fake.item.state, &err),
                      CN_E_HANDLER_FAILED);
     assert_string_equal(err.message, "test_flat.so: migrate cannot read a state of schema 1");
     assert_int_equal(rt->ops->state_decode(rt, CN_STR("abc"), 2, &fake.item.state, &err), 0);
-    assert_non_null(strstr(fake_step(rt, &fake, "2"), "has a state of 3 bytes, the handler asks for "
-                                                      "16: count state_schema up"));
+    assert_non_null(strstr(fake_step(rt, &fake, "2"),
+                           "has a state of 3 bytes, the handler asks for "
+                           "16: count state_schema up"));
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
@@ -178,7 +185,10 @@ objects_are_saved_and_restored(void **state)
     rt->ops->on_close(rt, CN_STR("s8"), NULL, CN_CLOSE_IDLE);
     assert_string_equal(getenv("CN_TEST_CLOSED"), "s8 idle -");
     fake_drop(rt, &fake);
-    assert_int_equal(rt->ops->state_decode(rt, CN_STR("\x09" "abc"), 1, &fake.item.state, &err),
+    assert_int_equal(rt->ops->state_decode(rt,
+                                           CN_STR("\x09"
+                                                  "abc"),
+                                           1, &fake.item.state, &err),
                      CN_E_HANDLER_FAILED);
     assert_string_equal(err.message,
                         "test_pointers.so: restore cannot read a state of 4 bytes and schema 1");
@@ -225,8 +235,9 @@ load_errors_name_the_fix(void **state)
     load.handler = "../handlers/test_flat.so";
     assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR(""), &rt, &err), CN_E_LOAD_FAILED);
     load.handler = "test_flat.so";
-    assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR("{\"handler\":{\"refuse\":true}}"), &rt,
-                                           &err), CN_E_LOAD_FAILED);
+    assert_int_equal(
+        cn_c_runtime_ops.open(&load, CN_STR("{\"handler\":{\"refuse\":true}}"), &rt, &err),
+        CN_E_LOAD_FAILED);
     assert_string_equal(err.message, "test_flat.so: refused by handler.refuse");
 }
 

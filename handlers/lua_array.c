@@ -309,11 +309,17 @@ array_new(lua_State *L)
 void
 cn_lua_open_array(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"get", array_get},       {"sum", array_sum},     {"mean", array_mean},
-        {"energy", array_energy}, {"rms", array_rms},     {"min", array_min},
-        {"max", array_max},       {"slice", array_slice}, {"bytes", array_bytes},
-        {"table", array_table},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"get", array_get},
+                                       {"sum", array_sum},
+                                       {"mean", array_mean},
+                                       {"energy", array_energy},
+                                       {"rms", array_rms},
+                                       {"min", array_min},
+                                       {"max", array_max},
+                                       {"slice", array_slice},
+                                       {"bytes", array_bytes},
+                                       {"table", array_table},
+                                       {NULL, NULL}};
 
     luaL_newmetatable(L, ARRAY_NAME);
     luaL_newlib(L, methods);

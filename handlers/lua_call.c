@@ -243,8 +243,10 @@ settle_slots(struct lua_rt *rt)
             cn_reply_fail(&rt->slots[i].item->reply, CN_E_HANDLER_FAILED,
                           "Prediction failed: %s: handler answered %u of %u items", rt->file,
                           answered, rt->n_slots);
-    cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s error=\"batch(items) answered %u "
-           "of %u items\"", rt->model, rt->version, answered, rt->n_slots);
+    cn_log(CN_LOG_WARN,
+           "event=handler_error model=%s version=%s error=\"batch(items) answered %u "
+           "of %u items\"",
+           rt->model, rt->version, answered, rt->n_slots);
 }
 
 /* Fills the slots; what fails here has its error and is in none. */

@@ -99,14 +99,16 @@ push_value(lua_State *L, json_t *value, bool null_is_nil)
     case JSON_ARRAY:
         lua_createtable(L, (int)json_array_size(value), 0);
         cn_lua_mark_array(L);
-        json_array_foreach(value, i, item) {
+        json_array_foreach(value, i, item)
+        {
             push_value(L, item, false); /* a hole would end the list */
             lua_rawseti(L, -2, (lua_Integer)i + 1);
         }
         return true;
     case JSON_OBJECT:
         lua_createtable(L, 0, (int)json_object_size(value));
-        json_object_foreach(value, key, item) {
+        json_object_foreach(value, key, item)
+        {
             lua_pushstring(L, key);
             if (push_value(L, item, null_is_nil))
                 lua_rawset(L, -3);
@@ -129,13 +131,9 @@ is_too_deep(json_t *value, int depth)
     if (depth > JSON_DEPTH_MAX)
         return true;
     if (json_is_array(value)) {
-        json_array_foreach(value, i, item)
-            if (is_too_deep(item, depth + 1))
-                return true;
+        json_array_foreach(value, i, item) if (is_too_deep(item, depth + 1)) return true;
     } else if (json_is_object(value)) {
-        json_object_foreach(value, key, item)
-            if (is_too_deep(item, depth + 1))
-                return true;
+        json_object_foreach(value, key, item) if (is_too_deep(item, depth + 1)) return true;
     }
     return false;
 }
@@ -148,8 +146,8 @@ cn_lua_json_decode(lua_State *L, struct cn_str text, bool null_is_nil)
 
     *holder = NULL;
     luaL_setmetatable(L, HOLDER_NAME);
-    *holder = json_loadb(text.ptr ? text.ptr : "", text.len, JSON_DECODE_ANY | JSON_ALLOW_NUL,
-                         &why);
+    *holder =
+        json_loadb(text.ptr ? text.ptr : "", text.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
     if (!*holder || is_too_deep(*holder, 1)) {
         if (*holder)
             lua_pushfstring(L, "nested deeper than %d", JSON_DEPTH_MAX);
@@ -233,8 +231,12 @@ write_string(lua_State *L, const struct path *path, const char *text, size_t len
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
         char escape[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
-        const char *brief = c == '"' ? "\\\"" : c == '\\' ? "\\\\" : c == '\n' ? "\\n"
-                            : c == '\r' ? "\\r" : c == '\t' ? "\\t" : NULL;
+        const char *brief = c == '"'    ? "\\\""
+                            : c == '\\' ? "\\\\"
+                            : c == '\n' ? "\\n"
+                            : c == '\r' ? "\\r"
+                            : c == '\t' ? "\\t"
+                                        : NULL;
 
         if (c >= 0x20 && !brief)
             continue;
@@ -252,7 +254,8 @@ write_float(lua_State *L, const struct path *path, double value, struct cn_buf *
     char text[40];
 
     if (!isfinite(value))
-        encode_error(L, path, isnan(value) ? "nan is not a JSON number" : "inf is not a JSON number");
+        encode_error(L, path,
+                     isnan(value) ? "nan is not a JSON number" : "inf is not a JSON number");
     snprintf(text, sizeof(text), "%.14g", value);
     if (strtod(text, NULL) != value)
         snprintf(text, sizeof(text), "%.17g", value);
@@ -412,8 +415,7 @@ lua_json_encode(lua_State *L)
 void
 cn_lua_open_json(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"array", lua_json_array},
+    static const luaL_Reg functions[] = {{"array", lua_json_array},
                                          {"decode", lua_json_decode},
                                          {"encode", lua_json_encode},
                                          {NULL, NULL}};

@@ -46,15 +46,15 @@ struct lua_rt {
 
     /* Registry references; LUA_NOREF where the handler has no such function. */
     int fn_run, fn_init, fn_migrate, fn_close;
-    int states; /* table: the live state of each sequence, by reference */
+    int states;           /* table: the live state of each sequence, by reference */
     const void *array_mt; /* identity of the metatable that marks JSON arrays */
 
     struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
     uint32_t n_slots, cap_slots;
 
-    uint64_t call_serial;        /* requests of an earlier call are over */
+    uint64_t call_serial;          /* requests of an earlier call are over */
     const struct cn_item *current; /* for the log; NULL between items */
-    struct cn_buf scratch; /* continuo.json.encode: one buffer, kept between calls */
+    struct cn_buf scratch;         /* continuo.json.encode: one buffer, kept between calls */
     char describe[64];
 };
 

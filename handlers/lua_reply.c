@@ -143,9 +143,11 @@ set_table(lua_State *L, int index, struct cn_reply *reply)
         } else if (strcmp(key, "end_sequence") == 0) {
             reply->end_sequence = lua_toboolean(L, value);
         } else {
-            luaL_error(L, "unknown key '%s' in a reply: it may have json, text, body, status, "
-                          "headers, content_type and end_sequence (to answer with a table as "
-                          "JSON: return { json = ... })", key);
+            luaL_error(L,
+                       "unknown key '%s' in a reply: it may have json, text, body, status, "
+                       "headers, content_type and end_sequence (to answer with a table as "
+                       "JSON: return { json = ... })",
+                       key);
         }
         lua_pop(L, 1);
     }
@@ -227,7 +229,8 @@ cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply)
     } else if (pcall_rc == LUA_ERRMEM || is_no_memory(L)) {
         cn_reply_fail(reply, CN_E_OUT_OF_MEMORY,
                       "Prediction failed: %s and its states reached the memory limit of %zu bytes "
-                      "(handler.limits.memoryBytes)", rt->file, rt->memory_max);
+                      "(handler.limits.memoryBytes)",
+                      rt->file, rt->memory_max);
     } else if (lua_type(L, -1) == LUA_TTABLE) {
         lua_pushcfunction(L, refuse_by_table);
         lua_pushvalue(L, -2);

@@ -26,9 +26,21 @@ struct request {
 };
 
 enum field {
-    FIELD_BODY = 1, FIELD_TEXT, FIELD_JSON, FIELD_PARTS, FIELD_HEADERS, FIELD_SEQUENCE_ID,
-    FIELD_REQUEST_ID, FIELD_START, FIELD_END, FIELD_STEP, FIELD_DEADLINE, FIELD_CANCELLED,
-    FIELD_EXPLAIN, FIELD_STATE, FIELD_REQ
+    FIELD_BODY = 1,
+    FIELD_TEXT,
+    FIELD_JSON,
+    FIELD_PARTS,
+    FIELD_HEADERS,
+    FIELD_SEQUENCE_ID,
+    FIELD_REQUEST_ID,
+    FIELD_START,
+    FIELD_END,
+    FIELD_STEP,
+    FIELD_DEADLINE,
+    FIELD_CANCELLED,
+    FIELD_EXPLAIN,
+    FIELD_STATE,
+    FIELD_REQ
 };
 
 static struct request *
@@ -353,14 +365,22 @@ cn_lua_open_request(lua_State *L)
         const char *name;
         enum field field;
     } fields[] = {
-        {"body", FIELD_BODY},           {"text", FIELD_TEXT},
-        {"json", FIELD_JSON},           {"parts", FIELD_PARTS},
-        {"headers", FIELD_HEADERS},     {"sequence_id", FIELD_SEQUENCE_ID},
-        {"request_id", FIELD_REQUEST_ID}, {"start", FIELD_START},
-        {"end", FIELD_END},             {"end_", FIELD_END},
-        {"step", FIELD_STEP},           {"deadline", FIELD_DEADLINE},
-        {"cancelled", FIELD_CANCELLED}, {"explain", FIELD_EXPLAIN},
-        {"state", FIELD_STATE},         {"req", FIELD_REQ},
+        {"body", FIELD_BODY},
+        {"text", FIELD_TEXT},
+        {"json", FIELD_JSON},
+        {"parts", FIELD_PARTS},
+        {"headers", FIELD_HEADERS},
+        {"sequence_id", FIELD_SEQUENCE_ID},
+        {"request_id", FIELD_REQUEST_ID},
+        {"start", FIELD_START},
+        {"end", FIELD_END},
+        {"end_", FIELD_END},
+        {"step", FIELD_STEP},
+        {"deadline", FIELD_DEADLINE},
+        {"cancelled", FIELD_CANCELLED},
+        {"explain", FIELD_EXPLAIN},
+        {"state", FIELD_STATE},
+        {"req", FIELD_REQ},
     };
     static const luaL_Reg methods[] = {
         {"reply", request_reply}, {"fail", request_fail}, {"send", request_send}, {NULL, NULL}};

@@ -155,11 +155,15 @@ take_entry_point(struct lua_rt *rt, int module)
     } else if ((rt->fn_run = take_function(L, module, "handle")) != LUA_NOREF) {
         rt->mode = LUA_MODE_HANDLE;
         if (rt->stateful)
-            luaL_error(L, "%s: handle(req) gets no state, but the model has sequenceBatching: "
-                          "write step(state, req)", rt->file);
+            luaL_error(L,
+                       "%s: handle(req) gets no state, but the model has sequenceBatching: "
+                       "write step(state, req)",
+                       rt->file);
     } else {
-        luaL_error(L, "%s: the handler has neither step(state, req) nor batch(items) nor "
-                      "handle(req)", rt->file);
+        luaL_error(L,
+                   "%s: the handler has neither step(state, req) nor batch(items) nor "
+                   "handle(req)",
+                   rt->file);
     }
 }
 
@@ -231,8 +235,10 @@ open_protected(lua_State *L)
     lua_call(L, 0, 1);
     module = lua_gettop(L);
     if (!lua_istable(L, module))
-        return luaL_error(L, "%s must return a table of functions, got %s (end the file with "
-                             "'return M')", rt->file, luaL_typename(L, module));
+        return luaL_error(L,
+                          "%s must return a table of functions, got %s (end the file with "
+                          "'return M')",
+                          rt->file, luaL_typename(L, module));
     api = take_number(L, module, "api", 1);
     if (api != 1)
         return luaL_error(L, "%s: api = %I, this server knows api 1", rt->file, api);
@@ -373,9 +379,10 @@ migrate(struct lua_rt *rt, uint32_t from_schema)
     lua_State *L = rt->L;
 
     if (rt->fn_migrate == LUA_NOREF)
-        luaL_error(L, "%s: a stored state has schema %I, the handler declares %I and has no "
-                      "migrate(state, from)", rt->file, (lua_Integer)from_schema,
-                   (lua_Integer)rt->schema);
+        luaL_error(L,
+                   "%s: a stored state has schema %I, the handler declares %I and has no "
+                   "migrate(state, from)",
+                   rt->file, (lua_Integer)from_schema, (lua_Integer)rt->schema);
     lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_migrate);
     lua_pushvalue(L, -2);
     lua_pushinteger(L, (lua_Integer)from_schema);

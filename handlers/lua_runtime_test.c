@@ -81,10 +81,17 @@ setup(void **state)
     (void)state;
     cn_log_set_level(CN_LOG_ERROR);
     strcpy(dir, "/tmp/cn-lua-XXXXXX");
-    load = (struct cn_load){.model_name = "m", .model_version = "1.0", .model_dir = mkdtemp(dir),
-                            .handler = "handler.lua", .config_file = "", .runtime = "lua",
-                            .store_dir = "", .worker_index = 3, .stateful = 1,
-                            .state_max_bytes = 100000, .memory_max_bytes = 4 << 20};
+    load = (struct cn_load){.model_name = "m",
+                            .model_version = "1.0",
+                            .model_dir = mkdtemp(dir),
+                            .handler = "handler.lua",
+                            .config_file = "",
+                            .runtime = "lua",
+                            .store_dir = "",
+                            .worker_index = 3,
+                            .stateful = 1,
+                            .state_max_bytes = 100000,
+                            .memory_max_bytes = 4 << 20};
     return 0;
 }
 
@@ -163,9 +170,10 @@ errors_name_file_and_line(void **state)
                         "message");
     assert_string_equal(reply_of("error('a\\xff\\n b')", ""),
                         "handler_failed/0 Prediction failed: handler.lua:2: a?");
-    assert_string_equal(reply_of("return nil", ""),
-                        "handler_failed/0 Prediction failed: handler.lua: step(state, req) returned "
-                        "nothing: return a reply, or nil and a message");
+    assert_string_equal(
+        reply_of("return nil", ""),
+        "handler_failed/0 Prediction failed: handler.lua: step(state, req) returned "
+        "nothing: return a reply, or nil and a message");
     assert_string_equal(reply_of("return function() end", ""),
                         "handler_failed/0 Prediction failed: a reply is a string, a number or a "
                         "table such as { json = ... }, got function");
@@ -187,12 +195,14 @@ load_errors_name_the_fix(void **state)
     (void)state;
     assert_string_equal(load_error("return {\n  step = \n}"),
                         "handler.lua:3: unexpected symbol near '}'");
-    assert_string_equal(load_error("x = 1"), "handler.lua must return a table of functions, got nil "
-                                             "(end the file with 'return M')");
+    assert_string_equal(load_error("x = 1"),
+                        "handler.lua must return a table of functions, got nil "
+                        "(end the file with 'return M')");
     assert_non_null(strstr(load_error("return {}"), "neither step(state, req)"));
     assert_non_null(strstr(load_error("return { handle = print }"), "write step(state, req)"));
     assert_non_null(strstr(load_error("return { api = 2, step = print }"), "knows api 1"));
-    assert_non_null(strstr(load_error("return { step = 3 }"), "step must be a function, got number"));
+    assert_non_null(
+        strstr(load_error("return { step = 3 }"), "step must be a function, got number"));
     assert_non_null(strstr(load_error("return { step = print, load = function(ctx)\n"
                                       "  return nil, 'no weights in ' .. ctx.dir end }"),
                            "load(ctx) failed: no weights in /tmp"));
@@ -252,11 +262,13 @@ request_shows_what_was_sent(void **state)
     rt->ops->run(rt, items, 1);
     assert_int_equal(fake.item.reply.body.data[1], 0);
     fake.item.reply.body.data[1] = '-';
-    assert_string_equal(fake_text(&fake), "a-b more x/y 2 body yes nil seq-1 req-1 true true true 4 "
-                                          "true inf nil");
+    assert_string_equal(fake_text(&fake),
+                        "a-b more x/y 2 body yes nil seq-1 req-1 true true true 4 "
+                        "true inf nil");
     fake_end(rt, &fake);
-    assert_string_equal(fake_step(rt, &fake, ""),
-                        "handler.lua:4: this request is over: keep what you need of it in the state");
+    assert_string_equal(
+        fake_step(rt, &fake, ""),
+        "handler.lua:4: this request is over: keep what you need of it in the state");
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
@@ -266,13 +278,15 @@ static void
 json_keeps_types(void **state)
 {
     (void)state;
-    assert_string_equal(reply_of("return { json = req.json }",
-                                 "{\"b\":[1,2.0,9007199254740993,null,[],{}],\"a\":\"\\u0000\xc3\xa4\"}"),
-                        "{\"a\":\"\\u0000\xc3\xa4\",\"b\":[1,2.0,9007199254740993,null,[],{}]}");
-    assert_string_equal(reply_of("return { json = { x = req.json.x == continuo.null, "
-                                 "t = math.type(req.json.y), l = {1, 2}, e = continuo.json.array() } }",
-                                 "{\"x\":null,\"y\":7}"),
-                        "{\"e\":[],\"l\":[1,2],\"t\":\"integer\",\"x\":true}");
+    assert_string_equal(
+        reply_of("return { json = req.json }",
+                 "{\"b\":[1,2.0,9007199254740993,null,[],{}],\"a\":\"\\u0000\xc3\xa4\"}"),
+        "{\"a\":\"\\u0000\xc3\xa4\",\"b\":[1,2.0,9007199254740993,null,[],{}]}");
+    assert_string_equal(
+        reply_of("return { json = { x = req.json.x == continuo.null, "
+                 "t = math.type(req.json.y), l = {1, 2}, e = continuo.json.array() } }",
+                 "{\"x\":null,\"y\":7}"),
+        "{\"e\":[],\"l\":[1,2],\"t\":\"integer\",\"x\":true}");
     assert_non_null(strstr(reply_of("return req.json.x", "{\"x\":"),
                            "bad_request/400 the request's body is not valid JSON: line 1"));
     assert_non_null(strstr(reply_of("return req.text", "\xff"), "bad_request/400"));
@@ -284,8 +298,9 @@ json_keeps_types(void **state)
     assert_non_null(strstr(reply_of("local t = {} t.t = t return { json = t }", ""), "nested too"));
     assert_string_equal(reply_of("return tostring(select(2, continuo.json.decode('[')))", ""),
                         "line 1, column 1: ']' expected near end of file");
-    assert_string_equal(reply_of("return continuo.json.encode({ a = 0.1, b = 1e300, c = 1e15 })", ""),
-                        "{\"a\":0.1,\"b\":1e+300,\"c\":1e+15}");
+    assert_string_equal(
+        reply_of("return continuo.json.encode({ a = 0.1, b = 1e300, c = 1e15 })", ""),
+        "{\"a\":0.1,\"b\":1e+300,\"c\":1e+15}");
 }
 
 /* A reply table sets status, headers, type and end; a misspelled key is told. */
@@ -350,8 +365,9 @@ time_limit_stops_any_loop(void **state)
     for (size_t i = 0; i < sizeof(loops) / sizeof(loops[0]); i++) {
         uint64_t began_ms = cn_now_ms();
 
-        assert_string_equal(reply_of(loops[i], ""),
-                            "deadline/0 Prediction failed: handler.lua reached its time limit of 30 ms");
+        assert_string_equal(
+            reply_of(loops[i], ""),
+            "deadline/0 Prediction failed: handler.lua reached its time limit of 30 ms");
         assert_true(cn_now_ms() - began_ms < 2000);
     }
     load.step_time_ms = 0;
@@ -395,7 +411,8 @@ memory_limit_fails_one_step(void **state)
 {
     struct cn_runtime *rt = must_open(
         "return { step = function(state, req)\n"
-        "  if req.body == 'big' then local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t end end\n"
+        "  if req.body == 'big' then local t = {} while true do t[#t + 1] = ('x'):rep(1000) .. #t "
+        "end end\n"
         "  if req.body == 'rep' then return #('x'):rep(1 << 30) end\n"
         "  if req.body == 'caught' then return tostring(pcall(string.rep, 'x', 1 << 30)) end\n"
         "  return 'fine' end }");
@@ -421,25 +438,33 @@ static void
 sandbox_holds(void **state)
 {
     (void)state;
-    assert_string_equal(reply_of("local n = {} for k in pairs(_G) do n[#n + 1] = k end table.sort(n) "
-                                 "return table.concat(n, ' ')", ""),
-                        "_G _VERSION assert collectgarbage continuo coroutine error getmetatable "
-                        "ipairs load math next os pairs pcall print rawequal rawget rawlen rawset "
-                        "require select setmetatable string table tonumber tostring type utf8 warn "
-                        "xpcall");
-    assert_string_equal(reply_of("local n = {} for k in pairs(os) do n[#n + 1] = k end table.sort(n) "
-                                 "return table.concat(n, ' ')", ""),
-                        "clock date difftime time");
+    assert_string_equal(
+        reply_of("local n = {} for k in pairs(_G) do n[#n + 1] = k end table.sort(n) "
+                 "return table.concat(n, ' ')",
+                 ""),
+        "_G _VERSION assert collectgarbage continuo coroutine error getmetatable "
+        "ipairs load math next os pairs pcall print rawequal rawget rawlen rawset "
+        "require select setmetatable string table tonumber tostring type utf8 warn "
+        "xpcall");
+    assert_string_equal(
+        reply_of("local n = {} for k in pairs(os) do n[#n + 1] = k end table.sort(n) "
+                 "return table.concat(n, ' ')",
+                 ""),
+        "clock date difftime time");
     assert_string_equal(reply_of("return tostring(load('\\27Lua')) .. load('return 1 + 1')() .. "
-                                 "load('return x', 'n', 'b', { x = 5 })()", ""),
+                                 "load('return x', 'n', 'b', { x = 5 })()",
+                                 ""),
                         "nil25");
     assert_string_equal(reply_of("return tostring(string.dump)", ""), "nil");
     assert_non_null(strstr(reply_of("setmetatable({}, { __gc = print })", ""), "__gc is not"));
-    assert_string_equal(reply_of("return setmetatable({}, { __index = { x = 'ok' } }).x", ""), "ok");
+    assert_string_equal(reply_of("return setmetatable({}, { __index = { x = 'ok' } }).x", ""),
+                        "ok");
     assert_non_null(strstr(reply_of("return getmetatable(req).__index", ""), "index a boolean"));
     assert_non_null(strstr(reply_of("collectgarbage('stop')", ""), "invalid option"));
     assert_string_equal(reply_of("print('a', nil, 1) continuo.log('info', {}) return "
-                                 "math.type(collectgarbage('count'))", ""), "float");
+                                 "math.type(collectgarbage('count'))",
+                                 ""),
+                        "float");
 }
 
 /* require finds the model's own modules, once each, and nothing outside. */
@@ -451,8 +476,8 @@ require_stays_in_the_model(void **state)
     write_file("a.lua", "return require 'b'");
     write_file("b.lua", "return require 'a'");
     write_file("bad.lua", "x = = 1");
-    assert_string_equal(reply_of("require 'one' return require 'one'.name .. require('one').loads", ""),
-                        "one1");
+    assert_string_equal(
+        reply_of("require 'one' return require 'one'.name .. require('one').loads", ""), "one1");
     assert_non_null(strstr(reply_of("require 'a'", ""), "require each other in a circle"));
     assert_non_null(strstr(reply_of("require '../x'", ""), "only .lua files of the model"));
     assert_non_null(strstr(reply_of("require '/etc/passwd'", ""), "only .lua files of the model"));
@@ -465,22 +490,27 @@ static void
 arrays_read_bytes(void **state)
 {
     (void)state;
-    assert_string_equal(reply_of("local a = continuo.array('\\1\\0\\xff\\xff\\3\\0', 'i16')\n"
-                                 "return table.concat({ #a, a[1], a[2], a:sum(), a:mean(), a:max(), "
-                                 "a:min(), a:energy(), #a:slice(2), a:slice(-1)[1], "
-                                 "tostring(a[4]), #a:slice(3, 2), a:table()[3] }, ' ')", ""),
-                        "3 1 -1 3 1.0 3 -1 11.0 2 3 nil 0 3");
+    assert_string_equal(
+        reply_of("local a = continuo.array('\\1\\0\\xff\\xff\\3\\0', 'i16')\n"
+                 "return table.concat({ #a, a[1], a[2], a:sum(), a:mean(), a:max(), "
+                 "a:min(), a:energy(), #a:slice(2), a:slice(-1)[1], "
+                 "tostring(a[4]), #a:slice(3, 2), a:table()[3] }, ' ')",
+                 ""),
+        "3 1 -1 3 1.0 3 -1 11.0 2 3 nil 0 3");
     assert_string_equal(reply_of("local a = continuo.array({ 1.5, -2 }, 'f32')\n"
-                                 "return a:sum() .. ' ' .. #a:bytes() .. ' ' .. a:rms()", ""),
+                                 "return a:sum() .. ' ' .. #a:bytes() .. ' ' .. a:rms()",
+                                 ""),
                         "-0.5 8 1.7677669529664");
     assert_non_null(strstr(reply_of("continuo.array('abc', 'f32')", ""),
                            "bad_request/400 3 bytes are no whole number of f32"));
     assert_non_null(strstr(reply_of("continuo.array({ 70000 }, 'i16')", ""),
                            "element 1 is 70000, which no i16 can hold"));
-    assert_string_equal(reply_of("return continuo.unpack('<i4', continuo.pack('<i4', -7))", ""), "-7");
+    assert_string_equal(reply_of("return continuo.unpack('<i4', continuo.pack('<i4', -7))", ""),
+                        "-7");
 }
 
-#define BATCH(body) "return { init = function(s) return { n = 0 } end, batch = function(items)\n" body "\nend }"
+#define BATCH(body)                                                                                \
+    "return { init = function(s) return { n = 0 } end, batch = function(items)\n" body "\nend }"
 
 static void
 run_three(struct cn_runtime *rt, struct fake fakes[3], const char *const bodies[3])
@@ -502,13 +532,13 @@ run_three(struct cn_runtime *rt, struct fake fakes[3], const char *const bodies[
 static void
 batch_answers_each_item(void **state)
 {
-    struct cn_runtime *rt = must_open(BATCH(
-        "for _, it in ipairs(items) do\n"
-        "  it.state.n = it.state.n + 1\n"
-        "  if it.req.body == 'fail' then it:fail('bad', 400)\n"
-        "  elseif it.req.body == 'boom' then error('boom')\n"
-        "  elseif it.req.body ~= 'skip' then it:reply(it.state.n .. '/' .. #items) end\n"
-        "end"));
+    struct cn_runtime *rt = must_open(
+        BATCH("for _, it in ipairs(items) do\n"
+              "  it.state.n = it.state.n + 1\n"
+              "  if it.req.body == 'fail' then it:fail('bad', 400)\n"
+              "  elseif it.req.body == 'boom' then error('boom')\n"
+              "  elseif it.req.body ~= 'skip' then it:reply(it.state.n .. '/' .. #items) end\n"
+              "end"));
     struct fake fakes[3] = {0};
 
     (void)state;

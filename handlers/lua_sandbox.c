@@ -129,7 +129,8 @@ sandbox_setmetatable(lua_State *L)
     if (lua_istable(L, 2)) {
         lua_pushliteral(L, "__gc");
         if (lua_rawget(L, 2) != LUA_TNIL)
-            return luaL_error(L, "__gc is not available in handlers: use close(seq, state, reason)");
+            return luaL_error(L,
+                              "__gc is not available in handlers: use close(seq, state, reason)");
         lua_pop(L, 1);
     }
     lua_settop(L, 2);
@@ -222,8 +223,8 @@ is_module_name(const char *name)
 {
     if (*name == '\0' || *name == '/' || strstr(name, "..") || strlen(name) > 200)
         return false;
-    return name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] ==
-           '\0';
+    return name[strspn(
+               name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0';
 }
 
 /* Compiles the file at `path` under the chunk name `name`: the chunk is on the stack then. False
@@ -347,9 +348,9 @@ static void
 open_libraries(lua_State *L)
 {
     static const luaL_Reg libraries[] = {
-        {LUA_GNAME, luaopen_base},           {LUA_COLIBNAME, luaopen_coroutine},
-        {LUA_TABLIBNAME, luaopen_table},     {LUA_STRLIBNAME, luaopen_string},
-        {LUA_MATHLIBNAME, luaopen_math},     {LUA_UTF8LIBNAME, luaopen_utf8},
+        {LUA_GNAME, luaopen_base},       {LUA_COLIBNAME, luaopen_coroutine},
+        {LUA_TABLIBNAME, luaopen_table}, {LUA_STRLIBNAME, luaopen_string},
+        {LUA_MATHLIBNAME, luaopen_math}, {LUA_UTF8LIBNAME, luaopen_utf8},
     };
     static const char *const os_kept[] = {"time", "clock", "date", "difftime"};
 

@@ -22,9 +22,9 @@ struct encoder {
     lua_State *L;
     struct cn_buf *out;
     msgpack_packer packer;
-    int root;  /* stack index of the state */
-    int seen;  /* stack index of the set of tables met: nil until one nests */
-    int depth; /* tables open */
+    int root;                      /* stack index of the state */
+    int seen;                      /* stack index of the set of tables met: nil until one nests */
+    int depth;                     /* tables open */
     int keys[LUA_STATE_DEPTH_MAX]; /* stack index of the key in each, for messages */
 };
 
@@ -397,8 +397,8 @@ cn_lua_state_parse(struct cn_str bytes, struct cn_lua_state_bytes **out, struct 
     size_t offset = 0;
 
     if (bytes.len == 0 || !walk_value(&walk, 0) || walk.at != walk.end)
-        return cn_fail(err, CN_E_STATE_STORE, "%zu bytes of state are not what a Lua handler stored",
-                       bytes.len);
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "%zu bytes of state are not what a Lua handler stored", bytes.len);
     parsed = cn_alloc(sizeof(*parsed));
     msgpack_unpacked_init(&parsed->root);
     if (msgpack_unpack_next(&parsed->root, bytes.ptr, bytes.len, &offset) !=
@@ -456,7 +456,8 @@ push_map(lua_State *L, const msgpack_object_map *map)
 static void
 push_json_list(lua_State *L, const msgpack_object_ext *ext)
 {
-    struct cn_lua_state_bytes **holder = lua_newuserdatauv(L, sizeof(struct cn_lua_state_bytes *), 0);
+    struct cn_lua_state_bytes **holder =
+        lua_newuserdatauv(L, sizeof(struct cn_lua_state_bytes *), 0);
     struct cn_str bytes = {ext->ptr, ext->size};
     struct cn_error err;
 

@@ -38,8 +38,12 @@ setup(void **state)
     (void)state;
     cn_log_set_level(CN_LOG_ERROR);
     strcpy(dir, "/tmp/cn-codec-XXXXXX");
-    load = (struct cn_load){.model_name = "m", .model_version = "1", .model_dir = mkdtemp(dir),
-                            .handler = "handler.lua", .stateful = 1, .state_max_bytes = 1 << 20,
+    load = (struct cn_load){.model_name = "m",
+                            .model_version = "1",
+                            .model_dir = mkdtemp(dir),
+                            .handler = "handler.lua",
+                            .stateful = 1,
+                            .state_max_bytes = 1 << 20,
                             .memory_max_bytes = 64 << 20};
     return 0;
 }
@@ -70,7 +74,8 @@ moved(const char *make, const char *look)
     snprintf(source, sizeof(source),
              "return { step = function(state, req)\n"
              "if req.start then state.v = %s return 'made' end\n"
-             "local v = state.v return tostring(%s) end }", make, look);
+             "local v = state.v return tostring(%s) end }",
+             make, look);
     rt = open_handler(source);
     assert_string_equal(fake_step(rt, &fake, ""), "made");
     strcpy(live, fake_step(rt, &fake, ""));
@@ -87,8 +92,21 @@ static void
 numbers_come_back_exactly(void **state)
 {
     static const char *const numbers[] = {
-        "0", "-1", "127", "128", "-32", "-33", "255", "256", "65536", "-129", "-32769",
-        "9007199254740993", "math.maxinteger", "math.mininteger", "4294967296",
+        "0",
+        "-1",
+        "127",
+        "128",
+        "-32",
+        "-33",
+        "255",
+        "256",
+        "65536",
+        "-129",
+        "-32769",
+        "9007199254740993",
+        "math.maxinteger",
+        "math.mininteger",
+        "4294967296",
     };
 
     (void)state;
@@ -127,17 +145,19 @@ tables_keep_their_shape(void **state)
 {
     (void)state;
     assert_string_equal(moved("{ 1, 2, 3 }", "#v .. continuo.json.encode(v)"), "3[1,2,3]");
-    assert_string_equal(moved("{ 1, nil, 3 }", "tostring(v[1]) .. tostring(v[2]) .. tostring(v[3])"),
-                        "1nil3");
+    assert_string_equal(
+        moved("{ 1, nil, 3 }", "tostring(v[1]) .. tostring(v[2]) .. tostring(v[3])"), "1nil3");
     assert_string_equal(moved("{ [1000000] = 1 }", "v[1000000] .. tostring(v[1])"), "1nil");
     assert_string_equal(moved("{ [3] = 3, [1] = 1, [2] = 2 }", "#v"), "3");
     assert_string_equal(moved("{}", "continuo.json.encode(v)"), "{}");
     assert_string_equal(moved("continuo.json.array()", "continuo.json.encode(v)"), "[]");
-    assert_string_equal(moved("continuo.json.decode('[[],{},[1,[2,[]]]]')",
-                              "continuo.json.encode(v)"), "[[],{},[1,[2,[]]]]");
+    assert_string_equal(
+        moved("continuo.json.decode('[[],{},[1,[2,[]]]]')", "continuo.json.encode(v)"),
+        "[[],{},[1,[2,[]]]]");
     /* A list from JSON that is emptied later is a list still. */
     assert_string_equal(moved("continuo.json.decode('[1]')",
-                              "(function() v[1] = nil return continuo.json.encode(v) end)()"), "[]");
+                              "(function() v[1] = nil return continuo.json.encode(v) end)()"),
+                        "[]");
 }
 
 /* What cannot come back is refused at once, by the path to it. */
@@ -149,7 +169,8 @@ refusals_name_the_key(void **state)
                         "state.v.users[3].callback: a function cannot be stored");
     assert_string_equal(moved("{ ['a b'] = req }", "1"),
                         "state.v[\"a b\"]: a userdata cannot be stored");
-    assert_string_equal(moved("coroutine.create(print)", "1"), "state.v: a thread cannot be stored");
+    assert_string_equal(moved("coroutine.create(print)", "1"),
+                        "state.v: a thread cannot be stored");
     assert_string_equal(moved("setmetatable({}, {})", "1"),
                         "state.v: a table with a metatable cannot be stored");
     assert_string_equal(moved("(function() local t = {} t.x = { t } return t end)()", "1"),
@@ -158,8 +179,8 @@ refusals_name_the_key(void **state)
                         "state.v.a[2]: this table stands in the state a second time; store a copy");
     assert_string_equal(moved("(function() state.me = { state } return 1 end)()", "1"),
                         "state.me[1]: this table stands in the state a second time; store a copy");
-    assert_non_null(strstr(moved("{ [{}] = 1 }", "1"),
-                           "only strings, numbers and booleans can be keys"));
+    assert_non_null(
+        strstr(moved("{ [{}] = 1 }", "1"), "only strings, numbers and booleans can be keys"));
 }
 
 /* 16 levels with the state itself; more are refused, not cut. */
@@ -197,19 +218,22 @@ foreign_bytes_are_refused(void **state)
 {
     static const struct cn_str bytes[] = {
         {NULL, 0},
-        CN_STR("\x01"),                         /* no table */
-        CN_STR("\x81\xa1" "a"),                 /* cut */
-        CN_STR("\x80\x80"),                     /* more behind */
-        CN_STR("\xdd\xff\xff\xff\xff"),         /* 4 G elements */
-        CN_STR("\xdf\xff\xff\xff\xff\x01"),     /* 4 G pairs */
-        CN_STR("\x81\xa1" "a\xdb\xff\xff\xff\xff"), /* a string of 4 GiB */
-        CN_STR("\x81\xc0\x01"),                 /* nil as a key */
-        CN_STR("\x81\x80\x01"),                 /* a table as a key */
+        CN_STR("\x01"), /* no table */
+        CN_STR("\x81\xa1"
+               "a"),                        /* cut */
+        CN_STR("\x80\x80"),                 /* more behind */
+        CN_STR("\xdd\xff\xff\xff\xff"),     /* 4 G elements */
+        CN_STR("\xdf\xff\xff\xff\xff\x01"), /* 4 G pairs */
+        CN_STR("\x81\xa1"
+               "a\xdb\xff\xff\xff\xff"),                    /* a string of 4 GiB */
+        CN_STR("\x81\xc0\x01"),                             /* nil as a key */
+        CN_STR("\x81\x80\x01"),                             /* a table as a key */
         CN_STR("\x91\xcf\xff\xff\xff\xff\xff\xff\xff\xff"), /* over int64 */
-        CN_STR("\x91\xc1"),                     /* no type */
-        CN_STR("\x91\xc7\x01\x02\x90"),         /* an extension that is not ours */
-        CN_STR("\x91\xc7\x01\x01\x80"),         /* ours, with no array in it */
-        CN_STR("\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x90"), /* 17 deep */
+        CN_STR("\x91\xc1"),                                 /* no type */
+        CN_STR("\x91\xc7\x01\x02\x90"),                     /* an extension that is not ours */
+        CN_STR("\x91\xc7\x01\x01\x80"),                     /* ours, with no array in it */
+        CN_STR(
+            "\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x90"), /* 17 deep */
     };
     struct cn_runtime *rt = open_handler("return { step = function(state, req) return 1 end }");
     struct cn_error err;
@@ -226,7 +250,8 @@ foreign_bytes_are_refused(void **state)
 static void
 older_states_are_migrated(void **state)
 {
-    struct cn_runtime *rt = open_handler("return { step = function(state, req) state.n = 5 return 1 end }");
+    struct cn_runtime *rt =
+        open_handler("return { step = function(state, req) state.n = 5 return 1 end }");
     struct fake fake = {0};
     struct cn_buf bytes;
     struct cn_error err;
@@ -241,12 +266,14 @@ older_states_are_migrated(void **state)
     rt = open_handler("return { state_schema = 3, step = function(state, req) return 1 end }");
     assert_int_equal(rt->ops->state_decode(rt, cn_buf_str(&bytes), 1, &fake.item.state, &err),
                      CN_E_HANDLER_FAILED);
-    assert_string_equal(err.message, "handler.lua: a stored state has schema 1, the handler declares 3 "
-                                     "and has no migrate(state, from)");
+    assert_string_equal(err.message,
+                        "handler.lua: a stored state has schema 1, the handler declares 3 "
+                        "and has no migrate(state, from)");
     rt->ops->close(rt);
 
-    rt = open_handler("return { state_schema = 3, step = function(state, req) return state.total end,\n"
-                      "migrate = function(state, from) return { total = state.n + from } end }");
+    rt = open_handler(
+        "return { state_schema = 3, step = function(state, req) return state.total end,\n"
+        "migrate = function(state, from) return { total = state.n + from } end }");
     assert_int_equal(rt->ops->state_decode(rt, cn_buf_str(&bytes), 1, &fake.item.state, &err), 0);
     assert_string_equal(fake_step(rt, &fake, ""), "6");
     fake_drop(rt, &fake);
@@ -274,9 +301,10 @@ decode_survives_no_memory(void **state)
 
     (void)state;
     cn_buf_init(&bytes, 0);
-    rt = open_handler("return { step = function(state, req)\n"
-                      "state.v = continuo.json.array() for i = 1, 40000 do state.v[i] = 'x' .. i end\n"
-                      "return 1 end }");
+    rt = open_handler(
+        "return { step = function(state, req)\n"
+        "state.v = continuo.json.array() for i = 1, 40000 do state.v[i] = 'x' .. i end\n"
+        "return 1 end }");
     fake_step(rt, &fake, "");
     assert_int_equal(rt->ops->state_encode(rt, fake.item.state, &bytes, &err), 0);
     fake_drop(rt, &fake);
@@ -296,14 +324,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_come_back_exactly),
-        cmocka_unit_test(values_come_back),
-        cmocka_unit_test(tables_keep_their_shape),
-        cmocka_unit_test(refusals_name_the_key),
-        cmocka_unit_test(depth_is_bounded),
-        cmocka_unit_test(size_is_bounded),
-        cmocka_unit_test(foreign_bytes_are_refused),
-        cmocka_unit_test(older_states_are_migrated),
+        cmocka_unit_test(numbers_come_back_exactly), cmocka_unit_test(values_come_back),
+        cmocka_unit_test(tables_keep_their_shape),   cmocka_unit_test(refusals_name_the_key),
+        cmocka_unit_test(depth_is_bounded),          cmocka_unit_test(size_is_bounded),
+        cmocka_unit_test(foreign_bytes_are_refused), cmocka_unit_test(older_states_are_migrated),
         cmocka_unit_test(decode_survives_no_memory),
     };
 

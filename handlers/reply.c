@@ -110,8 +110,7 @@ cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_error 
     if (reply->body.max_bytes && total > reply->body.max_bytes)
         return too_large(&reply->body, err);
     if ((n & (n + 1)) == 0) { /* 0, 1, 3, 7 ...: full; becomes 1, 3, 7, 15 */
-        struct cn_chunk *more =
-            cn_try_realloc(reply->chunks, (2 * (size_t)n + 1) * sizeof(*more));
+        struct cn_chunk *more = cn_try_realloc(reply->chunks, (2 * (size_t)n + 1) * sizeof(*more));
 
         if (!more)
             return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a piece of the answer");

@@ -21,7 +21,7 @@ struct cn_chunk {
 
 /* What a handler answered for one item; filled by the runtime, freed by the worker. */
 struct cn_reply {
-    int error_code; /* CN_E_...; then `body` is the message and the state is not saved */
+    int error_code;  /* CN_E_...; then `body` is the message and the state is not saved */
     uint16_t status; /* the handler's choice, with an error_code too; 0: 200, or the error's own */
     bool end_sequence; /* the handler ends the sequence with this step */
     struct cn_buf content_type;

@@ -14,9 +14,10 @@
 
 /* From the model's YAML, for all sequences. */
 struct settings {
-    double threshold_db;   /* above the noise floor: speech */
-    double floor_rise_db;  /* the floor rises so much a chunk: it follows a noise that grows */
-    int64_t hangover;      /* chunks that still count as speech after the last loud one */
+    double threshold_db;  /* above the noise floor: speech ... */
+    double min_level_db;  /* ... if it is as loud as this too */
+    double floor_rise_db; /* the floor rises so much a chunk: it follows a noise that grows */
+    int64_t hangover;     /* chunks that still count as speech after the last loud one */
     int64_t max_chunk_bytes;
 };
 
@@ -36,8 +37,9 @@ load(struct continuo_model *model)
     if (!settings)
         return continuo_load_error(model, "no memory");
     settings->threshold_db = continuo_config_double(model, "handler.thresholdDb", 9.0);
+    settings->min_level_db = continuo_config_double(model, "handler.minLevelDb", -45.0);
     settings->floor_rise_db = continuo_config_double(model, "handler.floorRiseDb", 0.05);
-    settings->hangover = continuo_config_int(model, "handler.hangoverChunks", 10);
+    settings->hangover = continuo_config_int(model, "handler.hangoverChunks", 5);
     settings->max_chunk_bytes = continuo_config_int(model, "handler.maxChunkBytes", 65536);
     if (settings->threshold_db <= 0 || settings->hangover < 0) {
         free(settings);
@@ -85,7 +87,7 @@ hear(const struct settings *settings, struct state *state, double level)
     else
         state->floor_db += settings->floor_rise_db;
 
-    if (level > state->floor_db + settings->threshold_db) {
+    if (level > state->floor_db + settings->threshold_db && level > settings->min_level_db) {
         state->speaking = 1;
         state->hangover_left = settings->hangover;
     } else if (state->hangover_left > 0) {

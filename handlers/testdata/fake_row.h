@@ -50,8 +50,8 @@ fake_text(struct fake *fake)
 
     fake->text[0] = '\0';
     if (reply->error_code != 0)
-        len = snprintf(fake->text, sizeof(fake->text), "%s/%u ", cn_error_info(reply->error_code)->word,
-                       reply->status);
+        len = snprintf(fake->text, sizeof(fake->text), "%s/%u ",
+                       cn_error_info(reply->error_code)->word, reply->status);
     for (uint32_t i = 0; i < reply->n_chunks; i++)
         len += snprintf(fake->text + len, sizeof(fake->text) - (size_t)len, "%.*s|",
                         CN_STR_ARG(cn_buf_str(&reply->chunks[i].body)));

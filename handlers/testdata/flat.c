@@ -57,15 +57,14 @@ info(struct continuo_model *model, struct continuo_item *item)
     continuo_set_header(item, "x-answer", "yes");
     continuo_set_content_type(item, "text/x-info");
     continuo_end_sequence(item);
-    continuo_replyf(item, "%s %s %u %.*s %.*s %.*s %d%d%d%d %" PRIu64 " %s %" PRId64 " %g %d",
-                    continuo_model_name(model), continuo_model_version(model),
-                    continuo_worker(model), (int)id.len, id.data, (int)header.len, header.data,
-                    (int)extra.len, extra.data, continuo_is_start(item), continuo_is_end(item),
-                    continuo_is_cancelled(item), none.data == NULL, continuo_step(item),
-                    continuo_config_string(model, "handler.name", "?"),
-                    continuo_config_int(model, "handler.depth", 7),
-                    continuo_config_double(model, "handler.rate", 0.5),
-                    continuo_data(model) != NULL);
+    continuo_replyf(
+        item, "%s %s %u %.*s %.*s %.*s %d%d%d%d %" PRIu64 " %s %" PRId64 " %g %d",
+        continuo_model_name(model), continuo_model_version(model), continuo_worker(model),
+        (int)id.len, id.data, (int)header.len, header.data, (int)extra.len, extra.data,
+        continuo_is_start(item), continuo_is_end(item), continuo_is_cancelled(item),
+        none.data == NULL, continuo_step(item), continuo_config_string(model, "handler.name", "?"),
+        continuo_config_int(model, "handler.depth", 7),
+        continuo_config_double(model, "handler.rate", 0.5), continuo_data(model) != NULL);
 }
 
 static void

@@ -16,8 +16,11 @@ static struct cn_runtime *
 open_runtime(void)
 {
     static char dir[] = "/tmp/cn-fuzz-XXXXXX";
-    struct cn_load load = {.model_name = "m", .model_version = "1", .handler = "handler.lua",
-                           .stateful = 1, .memory_max_bytes = 64 << 20};
+    struct cn_load load = {.model_name = "m",
+                           .model_version = "1",
+                           .handler = "handler.lua",
+                           .stateful = 1,
+                           .memory_max_bytes = 64 << 20};
     struct cn_runtime *rt;
     struct cn_error err;
     char path[100];
