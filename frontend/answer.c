@@ -73,6 +73,8 @@ queue(struct cn_http_request *request, unsigned status, struct MHD_Response *res
         request->state = CN_REQUEST_BROKEN;
     }
     MHD_destroy_response(response); /* libmicrohttpd has its own reference */
+    if (request->mhd_done)
+        return; /* its headers did not fit the connection's memory: closed, and completed already */
     cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
     count(request, status);
     if (parked)
@@ -227,11 +229,33 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
     return 0;
 }
 
+/* NULL, or why the handler's answer can't be sent. */
+static const char *
+why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsigned status)
+{
+    size_t room = request->listener->shared->config->connection_memory_bytes - request->head_bytes -
+                  CN_HTTP_ANSWER_ROOM;
+    size_t bytes = box->answer.content_type.len;
+    uint32_t i;
+
+    for (i = 0; i < box->answer.n_headers; i++)
+        bytes += box->answer.headers[i].name.len + box->answer.headers[i].value.len + 4;
+    if (bytes > room)
+        return cn_arena_printf(
+            &request->arena,
+            "the handler's headers take %zu bytes; %zu are left (connection-memory)", bytes, room);
+    if (status < 200 || status > 599)
+        return cn_arena_printf(&request->arena,
+                               "the handler chose status %u; 200 to 599 can be sent", status);
+    return NULL;
+}
+
 static void
 begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
 {
     unsigned status = box->answer.status ? box->answer.status : 200;
     struct MHD_Response *response;
+    const char *why;
 
     if (box->answer.error_code) {
         answer_error(request, box->answer.error_code, box->answer.status,
@@ -239,12 +263,9 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
                      box->retry_after_s);
         return;
     }
-    if (status < 200 || status > 599) {
-        cn_http_answer_error(request, CN_E_HANDLER_FAILED,
-                             cn_arena_printf(&request->arena,
-                                             "the handler chose status %u; 200 to 599 can be sent",
-                                             status),
-                             0);
+    why = why_not(request, box, status);
+    if (why) {
+        cn_http_answer_error(request, CN_E_HANDLER_FAILED, why, 0);
         return;
     }
     if (request->last_piece_came) {

@@ -15,6 +15,7 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "core/panic.h"
+#include "frontend/http_discard.h"
 #include "frontend/http_listener.h"
 #include "frontend/http_request.h"
 
@@ -155,6 +156,8 @@ cn_http_conn_close(struct cn_http_conn *conn)
     struct cn_http_listener *listener = conn->listener;
 
     cn_assert(!conn->request);
+    if (conn->discards && !conn->peer_closed)
+        cn_http_discard_begin(listener, conn->fd);
     cn_loop_unwatch(listener->loop, &conn->watch);
     cn_timer_cancel(&conn->timer);
     cn_list_remove(&conn->link);

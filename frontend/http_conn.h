@@ -35,6 +35,7 @@ struct cn_http_conn {
     uint64_t phase_ms; /* when the phase began */
     uint8_t phase;     /* enum cn_http_phase */
     bool peer_closed;  /* at least its sending side */
+    bool discards;     /* refused while the client may still send */
     bool surplus;      /* over --max-connections: its first request is refused */
 };
 

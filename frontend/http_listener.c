@@ -26,6 +26,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "frontend/http_discard.h"
 #include "frontend/http_request.h"
 
 #define LISTENER_MAGIC 0x434e484cu
@@ -37,6 +38,8 @@
 #define LINGER_MS 5
 #define LINGER_TICK_MS 2
 #define LINGER_MAX 256 /* each run of the daemon looks at all of them */
+
+#define VALUE_BYTES 64 /* libmicrohttpd's record of one header or parameter, besides its text */
 
 struct gather {
     struct cn_http_request *request;
@@ -117,12 +120,17 @@ static struct cn_http_request *
 first_call(struct MHD_Connection *mhd, const char *url, const char *method, const char *version)
 {
     struct cn_http_request *request = cn_http_request_create(conn_of(mhd), mhd);
+    const union MHD_ConnectionInfo *info;
 
     request->method_word = cn_str_from(method);
     request->method = cn_http_method_of(request->method_word);
     request->path = cn_str_from(url);
     request->is_http_1_1 = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
     request->has_folded = gather_values(request, mhd);
+    info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    cn_assert(info);
+    request->head_bytes =
+        info->header_size + (size_t)VALUE_BYTES * (request->n_headers + request->n_query);
     cn_http_request_begin(request);
     return request;
 }
@@ -325,6 +333,7 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_rou
     listener->loop = loop;
     listener->counted = counted;
     cn_list_init(&listener->conns);
+    cn_list_init(&listener->discards);
     listener->daemon = start_daemon(listener, listen_fd);
     if (!listener->daemon) {
         close(listen_fd);
@@ -391,6 +400,7 @@ cn_http_listener_destroy(struct cn_http_listener *listener)
 {
     if (!listener)
         return;
+    cn_http_discard_end_all(listener);
     cn_loop_remove_hook(listener->loop, &listener->hook);
     cn_loop_unwatch(listener->loop, &listener->watch);
     MHD_stop_daemon(listener->daemon);

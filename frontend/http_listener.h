@@ -36,7 +36,8 @@ struct cn_http_listener {
     struct cn_watch watch; /* the daemon's epoll set */
     struct cn_hook hook;
     struct cn_list conns;
-    uint32_t n_conns;
+    struct cn_list discards; /* refused clients that still send */
+    uint32_t n_conns, n_discards;
     uint32_t n_requests;    /* records not freed yet, also those whose connection is gone */
     bool counted;           /* its connections and requests are in the metrics */
     bool draining;          /* every answer closes its connection */

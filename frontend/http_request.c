@@ -14,7 +14,7 @@
 /* A chunked body over the limit is read so much further before its connection is cut: a client
  * that has sent all can read why it was refused (findings: a response queued during the upload is
  * not taken by libmicrohttpd). */
-#define SWALLOW_MAX_BYTES (1u << 20)
+#define SWALLOW_MAX_BYTES (64u << 20)
 
 #define FIRST_CHUNK_BYTES 4096
 
@@ -120,6 +120,7 @@ static void
 refuse(struct cn_http_request *request, int code, const char *message)
 {
     request->close = true;
+    request->conn->discards = true;
     cn_http_answer_error(request, code, message, 0);
 }
 
@@ -150,6 +151,10 @@ cn_http_request_begin(struct cn_http_request *request)
         refuse(request, CN_E_UNAVAILABLE,
                cn_arena_printf(&request->arena, "more than %u connections (max-connections)",
                                config->max_connections));
+        return;
+    }
+    if (request->head_bytes + CN_HTTP_ANSWER_ROOM > config->connection_memory_bytes) {
+        refuse(request, CN_E_HEADERS_TOO_LARGE, "URL and headers are too long (connection-memory)");
         return;
     }
     if (request->has_folded) {

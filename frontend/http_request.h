@@ -22,6 +22,10 @@
 struct MHD_Connection;
 struct cn_answer_box;
 
+/* The head of an answer is built in what the head of its request leaves of connection-memory. So
+ * much is kept for it: our own headers, with the longest sequence id. */
+#define CN_HTTP_ANSWER_ROOM 1024
+
 /* Never inferred from "no more bytes": libmicrohttpd calls with size 0 for several reasons. */
 enum cn_http_state {
     CN_REQUEST_BODY,      /* headers are checked; the body is coming */
@@ -54,6 +58,7 @@ struct cn_http_request {
     struct cn_header *headers; /* bytes are libmicrohttpd's until it is done */
     struct cn_header *query;   /* raw names and values, likewise */
     struct cn_route_match match;
+    size_t head_bytes; /* what its line and headers take of the connection's memory */
     struct cn_http_framing framing;
     char *body;
     size_t body_len, body_cap;
@@ -73,7 +78,7 @@ struct cn_http_request {
     bool last_piece_came;
 };
 
-/* The headers of a request are there; the caller then fills `is_http_1_1` ... `query`. */
+/* The headers of a request are there; the caller then fills `is_http_1_1` ... `head_bytes`. */
 struct cn_http_request *cn_http_request_create(struct cn_http_conn *conn,
                                                struct MHD_Connection *mhd);
 /* Checks headers and announced length. It may answer already. */

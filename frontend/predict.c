@@ -95,6 +95,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_http_request *request = call->request;
     bool final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
 
+    if (final)
+        request->on_gone = NULL; /* nothing is left to cancel */
     cn_http_answer_piece(request, box);
     if (final)
         cn_http_request_release(request);

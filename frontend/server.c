@@ -1,7 +1,7 @@
-/* frontend/server.c - a start list, the ready line, and a drain.
+/* frontend/server.c - a start list and the ready line; the end is server_stop.c's.
  *
- * Loop 0 runs in the main thread and owns what is here; the other loops' threads see their own
- * site only. The start list is undone backwards, at the end as after a failure.
+ * Loop 0 runs in the main thread and owns what is here. The start list is undone backwards, at the
+ * end as after a failure.
  */
 #include "frontend/server.h"
 
@@ -26,15 +26,10 @@
 #include "frontend/management_http.h"
 #include "frontend/metrics_http.h"
 #include "frontend/predict.h"
+#include "frontend/server_priv.h"
 #include "management/management.h"
 
-#define LOOPS_MAX 64
-#define SPARE_FDS 1024  /* workers, their pipes and archives, besides connections */
-#define FLUSH_MS 2000   /* at the end: time for clients to take the last answers */
-#define GIVE_UP_MS 5000 /* at the end: time for cut connections to be gone */
-#define FINISH_TICK_MS 10
-
-enum api { INFERENCE, MANAGEMENT, METRICS, N_APIS };
+#define SPARE_FDS 1024 /* workers, their pipes and archives, besides connections */
 
 static const struct cn_route inference_routes[] = {
     {CN_HTTP_GET | CN_HTTP_HEAD, "/ping", cn_health_ping},
@@ -56,48 +51,16 @@ static const struct {
     const struct cn_route *routes;
     uint16_t default_port;
     bool on_all_loops;
-} apis[N_APIS] = {
-    [INFERENCE] = {"--inference-address", inference_routes, 8080, true},
-    [MANAGEMENT] = {"--management-address", management_routes, 8081, false},
-    [METRICS] = {"--metrics-address", metrics_routes, 8082, false},
-};
-
-struct server;
-
-/* What belongs to one loop. */
-struct site {
-    struct server *server;
-    struct cn_loop *loop;
-    pthread_t thread;
-    bool has_thread;
-    int fds[N_APIS]; /* listening, until their listener takes them; -1: none */
-    struct cn_http_listener *listeners[N_APIS];
-    struct cn_msg drain, finish;
-    struct cn_msg finished; /* to loop 0 */
-    struct cn_timer timer;
-    uint64_t finish_since_ms;
-    bool was_cut, is_stuck;
-};
-
-struct server {
-    struct cn_server_config config; /* with what the machine does not allow corrected */
-    struct cn_http_shared shared;
-    struct cn_management *management;
-    struct cn_address addresses[N_APIS];
-    unsigned n_loops, n_unfinished;
-    struct cn_loop *loops[LOOPS_MAX];
-    struct site sites[LOOPS_MAX];
-    sigset_t signals;
-    struct cn_watch signal_watch;
-    struct cn_msg start;
-    uint64_t began_us;
-    bool draining, is_stuck;
+} apis[CN_N_APIS] = {
+    [CN_INFERENCE] = {"--inference-address", inference_routes, 8080, true},
+    [CN_MANAGEMENT] = {"--management-address", management_routes, 8081, false},
+    [CN_METRICS] = {"--metrics-address", metrics_routes, 8082, false},
 };
 
 /* --- the start list */
 
 static int
-start_limits(struct server *server, struct cn_error *err)
+start_limits(struct cn_server *server, struct cn_error *err)
 {
     uint64_t need = (uint64_t)server->n_loops * server->config.max_connections + SPARE_FDS;
     uint64_t fits;
@@ -119,7 +82,7 @@ start_limits(struct server *server, struct cn_error *err)
 
 /* Before the first thread, so that all have them blocked. */
 static int
-start_signals(struct server *server, struct cn_error *err)
+start_signals(struct cn_server *server, struct cn_error *err)
 {
     (void)err;
     signal(SIGPIPE, SIG_IGN);
@@ -131,7 +94,7 @@ start_signals(struct server *server, struct cn_error *err)
 }
 
 static int
-start_loops(struct server *server, struct cn_error *err)
+start_loops(struct cn_server *server, struct cn_error *err)
 {
     unsigned i;
     int rc;
@@ -146,7 +109,7 @@ start_loops(struct server *server, struct cn_error *err)
 }
 
 static void
-stop_loops(struct server *server)
+stop_loops(struct cn_server *server)
 {
     unsigned i;
 
@@ -156,7 +119,8 @@ stop_loops(struct server *server)
 
 /* The first loop's socket finds the port; the others join it. */
 static int
-open_sockets(struct server *server, enum api api, const char *text, struct cn_error *err)
+open_sockets(struct cn_server *server, enum cn_server_api api, const char *text,
+             struct cn_error *err)
 {
     struct cn_address *address = &server->addresses[api];
     unsigned i, n = apis[api].on_all_loops ? server->n_loops : 1;
@@ -180,23 +144,23 @@ open_sockets(struct server *server, enum api api, const char *text, struct cn_er
 }
 
 static int
-start_sockets(struct server *server, struct cn_error *err)
+start_sockets(struct cn_server *server, struct cn_error *err)
 {
-    int rc = open_sockets(server, INFERENCE, server->config.inference_address, err);
+    int rc = open_sockets(server, CN_INFERENCE, server->config.inference_address, err);
 
     if (!rc)
-        rc = open_sockets(server, MANAGEMENT, server->config.management_address, err);
+        rc = open_sockets(server, CN_MANAGEMENT, server->config.management_address, err);
     if (!rc)
-        rc = open_sockets(server, METRICS, server->config.metrics_address, err);
+        rc = open_sockets(server, CN_METRICS, server->config.metrics_address, err);
     return rc;
 }
 
 static void
-stop_sockets(struct server *server)
+stop_sockets(struct cn_server *server)
 {
     unsigned i, api;
 
-    for (api = 0; api < N_APIS; api++) {
+    for (api = 0; api < CN_N_APIS; api++) {
         for (i = 0; i < server->n_loops; i++) {
             if (server->sites[i].fds[api] >= 0)
                 close(server->sites[i].fds[api]);
@@ -207,7 +171,7 @@ stop_sockets(struct server *server)
 }
 
 static int
-start_management(struct server *server, struct cn_error *err)
+start_management(struct cn_server *server, struct cn_error *err)
 {
     int rc = cn_management_create(&server->config, server->loops, server->n_loops,
                                   &server->management, err);
@@ -218,28 +182,28 @@ start_management(struct server *server, struct cn_error *err)
 }
 
 static void
-stop_management(struct server *server)
+stop_management(struct cn_server *server)
 {
     if (server->management)
         cn_management_destroy(server->management);
 }
 
 static int
-start_listeners(struct server *server, struct cn_error *err)
+start_listeners(struct cn_server *server, struct cn_error *err)
 {
     unsigned i, api;
 
     for (i = 0; i < server->n_loops; i++) {
-        struct site *site = &server->sites[i];
+        struct cn_server_site *site = &server->sites[i];
 
-        for (api = 0; api < N_APIS; api++) {
+        for (api = 0; api < CN_N_APIS; api++) {
             int fd = site->fds[api], rc;
 
             if (fd < 0)
                 continue;
             site->fds[api] = -1;
             rc = cn_http_listener_create(&server->shared, apis[api].routes, site->loop, fd,
-                                         api == INFERENCE, &site->listeners[api], err);
+                                         api == CN_INFERENCE, &site->listeners[api], err);
             if (rc)
                 return rc;
         }
@@ -248,12 +212,12 @@ start_listeners(struct server *server, struct cn_error *err)
 }
 
 static void
-stop_listeners(struct server *server)
+stop_listeners(struct cn_server *server)
 {
     unsigned i, api;
 
     for (i = 0; i < server->n_loops; i++) {
-        for (api = 0; api < N_APIS; api++)
+        for (api = 0; api < CN_N_APIS; api++)
             cn_http_listener_destroy(server->sites[i].listeners[api]);
     }
 }
@@ -261,7 +225,7 @@ stop_listeners(struct server *server)
 static void *
 thread_main(void *ctx)
 {
-    struct site *site = ctx;
+    struct cn_server_site *site = ctx;
     char name[16];
 
     snprintf(name, sizeof(name), "loop-%u", cn_loop_index(site->loop));
@@ -271,7 +235,7 @@ thread_main(void *ctx)
 }
 
 static int
-start_threads(struct server *server, struct cn_error *err)
+start_threads(struct cn_server *server, struct cn_error *err)
 {
     unsigned i;
     int rc;
@@ -286,7 +250,7 @@ start_threads(struct server *server, struct cn_error *err)
 }
 
 static void
-stop_threads(struct server *server)
+stop_threads(struct cn_server *server)
 {
     unsigned i;
 
@@ -298,103 +262,19 @@ stop_threads(struct server *server)
     }
 }
 
-/* --- the end: drain inference, then management, then let all connections go */
-
-static void
-on_finished(struct cn_msg *msg)
-{
-    struct site *site = cn_container_of(msg, struct site, finished);
-    struct server *server = site->server;
-
-    if (site->is_stuck)
-        server->is_stuck = true;
-    if (--server->n_unfinished == 0)
-        cn_loop_stop(server->loops[0]);
-}
-
-static void
-check_finished(struct cn_timer *timer)
-{
-    struct site *site = cn_container_of(timer, struct site, timer);
-    uint64_t now_ms = cn_loop_now_ms(site->loop), waited_ms = now_ms - site->finish_since_ms;
-    bool is_empty = true;
-    unsigned api;
-
-    for (api = 0; api < N_APIS; api++) {
-        struct cn_http_listener *listener = site->listeners[api];
-
-        if (!listener || cn_http_listener_is_empty(listener))
-            continue;
-        is_empty = false;
-        if (waited_ms >= FLUSH_MS && !site->was_cut)
-            cn_http_listener_cut(listener);
-    }
-    site->was_cut = waited_ms >= FLUSH_MS;
-    if (!is_empty && waited_ms < GIVE_UP_MS) {
-        cn_timer_set(cn_loop_wheel(site->loop), timer, now_ms + FINISH_TICK_MS);
-        return;
-    }
-    site->is_stuck = !is_empty;
-    cn_loop_post(site->server->loops[0], &site->finished);
-}
-
-static void
-finish_site(struct cn_msg *msg)
-{
-    struct site *site = cn_container_of(msg, struct site, finish);
-    unsigned api;
-
-    for (api = 0; api < N_APIS; api++) {
-        if (site->listeners[api])
-            cn_http_listener_drain(site->listeners[api]);
-    }
-    site->finish_since_ms = cn_loop_now_ms(site->loop);
-    check_finished(&site->timer);
-}
-
-/* Management and metrics stay, so that one can watch. */
-static void
-drain_site(struct cn_msg *msg)
-{
-    struct site *site = cn_container_of(msg, struct site, drain);
-
-    if (site->listeners[INFERENCE])
-        cn_http_listener_drain(site->listeners[INFERENCE]);
-}
-
-static void
-on_drained(void *ctx)
-{
-    struct server *server = ctx;
-    unsigned i;
-
-    server->n_unfinished = server->n_loops;
-    for (i = 0; i < server->n_loops; i++)
-        cn_loop_post(server->loops[i], &server->sites[i].finish);
-}
-
 static void
 on_signal(struct cn_watch *watch, uint32_t events)
 {
-    struct server *server = cn_container_of(watch, struct server, signal_watch);
+    struct cn_server *server = cn_container_of(watch, struct cn_server, signal_watch);
     struct signalfd_siginfo info;
-    unsigned i;
 
     (void)events;
-    if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
-        return;
-    cn_log(CN_LOG_INFO, "event=%s signal=%s", server->draining ? "stop_hurried" : "stopping",
-           info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
-    if (!server->draining) {
-        for (i = 0; i < server->n_loops; i++)
-            cn_loop_post(server->loops[i], &server->sites[i].drain);
-    }
-    server->draining = true;
-    cn_management_drain(server->management, on_drained, server);
+    if (read(watch->fd, &info, sizeof(info)) == sizeof(info))
+        cn_server_stop_begin(server, (int)info.ssi_signo);
 }
 
 static int
-start_signal_watch(struct server *server, struct cn_error *err)
+start_signal_watch(struct cn_server *server, struct cn_error *err)
 {
     int fd = signalfd(-1, &server->signals, SFD_CLOEXEC | SFD_NONBLOCK), rc;
 
@@ -408,7 +288,7 @@ start_signal_watch(struct server *server, struct cn_error *err)
 }
 
 static void
-stop_signal_watch(struct server *server)
+stop_signal_watch(struct cn_server *server)
 {
     int fd = server->signal_watch.fd;
 
@@ -421,8 +301,8 @@ stop_signal_watch(struct server *server)
 /* --- all together */
 
 static const struct {
-    int (*start)(struct server *server, struct cn_error *err);
-    void (*stop)(struct server *server); /* also after a start that failed halfway */
+    int (*start)(struct cn_server *server, struct cn_error *err);
+    void (*stop)(struct cn_server *server); /* also after a start that failed halfway */
 } steps[] = {
     {start_limits, NULL},
     {start_signals, NULL},
@@ -438,27 +318,27 @@ static const struct {
 static void
 on_models_up(void *ctx, unsigned failed)
 {
-    struct server *server = ctx;
-    char shown[N_APIS][CN_HTTP_ADDRESS_MAX];
+    struct cn_server *server = ctx;
+    char shown[CN_N_APIS][CN_HTTP_ADDRESS_MAX];
     unsigned api;
 
     if (server->draining)
         return;
-    for (api = 0; api < N_APIS; api++)
+    for (api = 0; api < CN_N_APIS; api++)
         cn_http_address_format(&server->addresses[api], shown[api]);
     if (failed)
         cn_log(CN_LOG_WARN, "event=models_failed count=%u", failed);
     printf("Model server started. inference=%s management=%s metrics=%s pid=%d loops=%u "
            "ready_ms=%llu\n",
-           shown[INFERENCE], shown[MANAGEMENT], shown[METRICS], (int)getpid(), server->n_loops,
-           (unsigned long long)(cn_now_us() - server->began_us) / 1000);
+           shown[CN_INFERENCE], shown[CN_MANAGEMENT], shown[CN_METRICS], (int)getpid(),
+           server->n_loops, (unsigned long long)(cn_now_us() - server->began_us) / 1000);
     fflush(stdout);
 }
 
 static void
 start_models(struct cn_msg *msg)
 {
-    struct server *server = cn_container_of(msg, struct server, start);
+    struct cn_server *server = cn_container_of(msg, struct cn_server, start);
 
     cn_management_start(server->management, on_models_up, server);
 }
@@ -475,35 +355,32 @@ default_loops(void)
     return n < 1 ? 1 : n > 4 ? 4 : n;
 }
 
-static struct server *
+static struct cn_server *
 server_create(const struct cn_server_config *config)
 {
-    struct server *server = cn_alloc(sizeof(*server));
+    struct cn_server *server = cn_alloc(sizeof(*server));
     unsigned i, api;
 
     server->began_us = cn_now_us();
     server->config = *config; /* its strings stay the caller's */
     server->n_loops = config->loops ? config->loops : default_loops();
-    cn_assert(server->n_loops <= LOOPS_MAX);
+    cn_assert(server->n_loops <= CN_LOOPS_MAX);
     server->start.fn = start_models;
     for (i = 0; i < server->n_loops; i++) {
-        struct site *site = &server->sites[i];
+        struct cn_server_site *site = &server->sites[i];
 
         site->server = server;
-        site->drain.fn = drain_site;
-        site->finish.fn = finish_site;
-        site->finished.fn = on_finished;
-        cn_timer_init(&site->timer, check_finished);
-        for (api = 0; api < N_APIS; api++)
+        for (api = 0; api < CN_N_APIS; api++)
             site->fds[api] = -1;
     }
+    cn_server_stop_init(server);
     return server;
 }
 
 int
 cn_server_run(const struct cn_server_config *config)
 {
-    struct server *server = server_create(config);
+    struct cn_server *server = server_create(config);
     struct cn_error err = {0};
     size_t done = 0;
 

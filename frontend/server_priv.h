@@ -1,0 +1,58 @@
+/* frontend/server_priv.h - what server.c starts and server_stop.c ends; for those two only.
+ *
+ * Loop 0 owns it all; the other loops' threads see their own site only.
+ */
+#ifndef CN_FRONTEND_SERVER_PRIV_H
+#define CN_FRONTEND_SERVER_PRIV_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/server_config.h"
+#include "core/loop.h"
+#include "frontend/http_listener.h"
+
+#define CN_LOOPS_MAX 64
+
+enum cn_server_api { CN_INFERENCE, CN_MANAGEMENT, CN_METRICS, CN_N_APIS };
+
+struct cn_server;
+
+/* What belongs to one loop. */
+struct cn_server_site {
+    struct cn_server *server;
+    struct cn_loop *loop;
+    pthread_t thread;
+    bool has_thread;
+    int fds[CN_N_APIS]; /* listening, until their listener takes them; -1: none */
+    struct cn_http_listener *listeners[CN_N_APIS];
+    struct cn_msg drain, finish;
+    struct cn_msg finished; /* to loop 0 */
+    struct cn_timer timer;
+    uint64_t finish_since_ms;
+    bool was_cut, is_stuck;
+};
+
+struct cn_server {
+    struct cn_server_config config; /* with what the machine does not allow corrected */
+    struct cn_http_shared shared;
+    struct cn_management *management;
+    struct cn_address addresses[CN_N_APIS];
+    unsigned n_loops, n_unfinished;
+    struct cn_loop *loops[CN_LOOPS_MAX];
+    struct cn_server_site sites[CN_LOOPS_MAX];
+    sigset_t signals;
+    struct cn_watch signal_watch;
+    struct cn_msg start;
+    uint64_t began_us;
+    bool draining, is_stuck;
+};
+
+/* Prepares what the end needs, before any loop runs. */
+void cn_server_stop_init(struct cn_server *server);
+/* SIGTERM or SIGINT came; on loop 0. The second one hurries. */
+void cn_server_stop_begin(struct cn_server *server, int signal_number);
+
+#endif
