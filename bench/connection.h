@@ -15,9 +15,9 @@
 #define RETRY_DIGITS 3    /* after an error the sequence starts anew under the next id */
 
 struct connection {
-    int fd;        /* -1: not connected */
-    bool waiting;  /* a request is in flight */
-    bool stalled;  /* its answer took over a second: counted once a connection */
+    int fd;       /* -1: not connected */
+    bool waiting; /* a request is in flight */
+    bool stalled; /* its answer took over a second: counted once a connection */
     uint64_t sent_us, due_us;
     uint32_t sequence;         /* of the request in flight */
     uint64_t turn;             /* requests started: chooses the sequence */

@@ -75,7 +75,9 @@ now_us(void)
     return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
 }
 
-static void __attribute__((format(printf, 2, 3)))
+static void note_error(struct bench *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void
 note_error(struct bench *b, const char *fmt, ...)
 {
     va_list args;
@@ -344,9 +346,9 @@ print_result(const struct bench *b, uint64_t ended_us)
            b->steps, seconds, seconds > 0 ? (double)b->steps / seconds : 0.0,
            (double)histogram_quantile_us(&b->latency, 0.50) / 1e3,
            (double)histogram_quantile_us(&b->latency, 0.99) / 1e3,
-           (double)histogram_quantile_us(&b->latency, 0.999) / 1e3,
-           (double)b->latency.max_us / 1e3, b->errors, b->mismatches, b->stalled,
-           b->opt.connections, b->opt.sequences, b->opt.rate, b->ended, cpu_seconds());
+           (double)histogram_quantile_us(&b->latency, 0.999) / 1e3, (double)b->latency.max_us / 1e3,
+           b->errors, b->mismatches, b->stalled, b->opt.connections, b->opt.sequences, b->opt.rate,
+           b->ended, cpu_seconds());
 }
 
 static void
@@ -445,31 +447,58 @@ static void
 parse_options(int argc, char **argv, struct options *opt)
 {
     static const struct option flags[] = {
-        {"url", 1, NULL, 'u'},       {"model", 1, NULL, 'm'},    {"connections", 1, NULL, 'c'},
-        {"sequences", 1, NULL, 's'}, {"duration", 1, NULL, 'd'}, {"warmup", 1, NULL, 'w'},
-        {"rate", 1, NULL, 'r'},      {"prefix", 1, NULL, 'p'},   {"echo", 0, NULL, 'e'},
-        {"end", 0, NULL, 'z'},       {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},
-        {"stall-seconds", 1, NULL, 'S'},
-        {NULL, 0, NULL, 0}};
+        {"url", 1, NULL, 'u'},           {"model", 1, NULL, 'm'},     {"connections", 1, NULL, 'c'},
+        {"sequences", 1, NULL, 's'},     {"duration", 1, NULL, 'd'},  {"warmup", 1, NULL, 'w'},
+        {"rate", 1, NULL, 'r'},          {"prefix", 1, NULL, 'p'},    {"echo", 0, NULL, 'e'},
+        {"end", 0, NULL, 'z'},           {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},
+        {"stall-seconds", 1, NULL, 'S'}, {NULL, 0, NULL, 0}};
     const char *url = "http://127.0.0.1:8080";
     int c;
 
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         switch (c) {
-        case 'u': url = optarg; break;
-        case 'm': opt->model = optarg; break;
-        case 'c': opt->connections = parse_count("connections", optarg, 100000); break;
-        case 's': opt->sequences = parse_count("sequences", optarg, 100000000); break;
-        case 'd': opt->duration_s = parse_number("duration", optarg); break;
-        case 'w': opt->warmup_s = parse_number("warmup", optarg); break;
-        case 'r': opt->rate = parse_number("rate", optarg); break;
-        case 'p': opt->prefix = optarg; break;
-        case 'e': opt->echo = true; break;
-        case 'z': opt->end = true; break;
-        case 'o': opt->open_only = parse_count("open-only", optarg, 100000000); break;
-        case 'S': opt->stall_s = parse_number("stall-seconds", optarg); break;
-        case 'h': usage(stdout); exit(0);
-        default: usage(stderr); exit(2);
+        case 'u':
+            url = optarg;
+            break;
+        case 'm':
+            opt->model = optarg;
+            break;
+        case 'c':
+            opt->connections = parse_count("connections", optarg, 100000);
+            break;
+        case 's':
+            opt->sequences = parse_count("sequences", optarg, 100000000);
+            break;
+        case 'd':
+            opt->duration_s = parse_number("duration", optarg);
+            break;
+        case 'w':
+            opt->warmup_s = parse_number("warmup", optarg);
+            break;
+        case 'r':
+            opt->rate = parse_number("rate", optarg);
+            break;
+        case 'p':
+            opt->prefix = optarg;
+            break;
+        case 'e':
+            opt->echo = true;
+            break;
+        case 'z':
+            opt->end = true;
+            break;
+        case 'o':
+            opt->open_only = parse_count("open-only", optarg, 100000000);
+            break;
+        case 'S':
+            opt->stall_s = parse_number("stall-seconds", optarg);
+            break;
+        case 'h':
+            usage(stdout);
+            exit(0);
+        default:
+            usage(stderr);
+            exit(2);
         }
     }
     if (optind < argc) {
@@ -536,8 +565,8 @@ int
 main(int argc, char **argv)
 {
     static struct bench b = {
-        .opt = {.model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1,
-                .stall_s = 1}};
+        .opt = {
+            .model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1, .stall_s = 1}};
     char prefix[64];
 
     parse_options(argc, argv, &b.opt);

@@ -93,10 +93,9 @@ loop_main(void *arg)
     struct epoll_event event = {.events = EPOLLIN}, events[16];
     int outer = epoll_create1(EPOLL_CLOEXEC);
     struct MHD_Daemon *daemon = MHD_start_daemon(
-        MHD_USE_EPOLL, 0, NULL, NULL, answer, NULL,
-        MHD_OPTION_LISTEN_SOCKET, loop->listen_fd, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT, 10000u, MHD_OPTION_NOTIFY_COMPLETED,
-        completed, NULL, MHD_OPTION_END);
+        MHD_USE_EPOLL, 0, NULL, NULL, answer, NULL, MHD_OPTION_LISTEN_SOCKET, loop->listen_fd,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES, MHD_OPTION_CONNECTION_LIMIT, 10000u,
+        MHD_OPTION_NOTIFY_COMPLETED, completed, NULL, MHD_OPTION_END);
     const union MHD_DaemonInfo *info;
 
     if (daemon == NULL || outer < 0) {
@@ -143,8 +142,10 @@ listen_on(uint16_t *port)
 int
 main(int argc, char **argv)
 {
-    static const struct option flags[] = {
-        {"port", 1, NULL, 'p'}, {"loops", 1, NULL, 'l'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {{"port", 1, NULL, 'p'},
+                                          {"loops", 1, NULL, 'l'},
+                                          {"help", 0, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
     uint16_t port = 0;
     int n_loops = 1, c;
     struct echo_loop *loops;
