@@ -21,14 +21,22 @@ refuse(struct cn_model_queue *queue, struct cn_job *job, int code, const char *m
     cn_queue_fail(queue, job, code, "%s", message);
 }
 
+static bool
+is_full(const struct cn_model_queue *queue)
+{
+    return queue->stats.waiting_jobs >= queue->config.job_queue_size;
+}
+
 static int
-check_queue(const struct cn_model_queue *queue, struct cn_error *err)
+check_queue(struct cn_model_queue *queue, struct cn_error *err)
 {
     if (queue->closed)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);
     if (!cn_queue_has_hope(queue))
         return cn_fail(err, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
-    if (queue->stats.waiting_jobs >= queue->config.job_queue_size)
+    if (is_full(queue))
+        cn_aggregator_dispatch(queue); /* a burst in one turn: workers may have room for some of it */
+    if (is_full(queue))
         return cn_fail(err, CN_E_QUEUE_FULL,
                        "model %s has %llu jobs waiting (jobQueueSize %u); try again later",
                        queue->name, (unsigned long long)queue->stats.waiting_jobs,
