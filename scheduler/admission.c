@@ -35,7 +35,8 @@ check_queue(struct cn_model_queue *queue, struct cn_error *err)
     if (!cn_queue_has_hope(queue))
         return cn_fail(err, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
     if (is_full(queue))
-        cn_aggregator_dispatch(queue); /* a burst in one turn: workers may have room for some of it */
+        cn_aggregator_dispatch(
+            queue); /* a burst in one turn: workers may have room for some of it */
     if (is_full(queue))
         return cn_fail(err, CN_E_QUEUE_FULL,
                        "model %s has %llu jobs waiting (jobQueueSize %u); try again later",

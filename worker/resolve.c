@@ -147,7 +147,8 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
     if (!slot->row->generation)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
                      "there is no sequence %s, and the model opens none without a start flag "
-                     "(sequence.strict); " START_HINT, shown);
+                     "(sequence.strict); " START_HINT,
+                     shown);
     else if (found)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
                      "generation %" PRIu64 " of sequence %s is gone, the store holds generation "
