@@ -117,7 +117,7 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/%s", about->dir, about->config_file);
     cn_buf_append(&path, "", 1);
-    rc = cn_yaml_parse_file(path.data, &doc, err);
+    rc = cn_yaml_parse_file_as(path.data, about->config_file, &doc, err);
     if (!rc)
         rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
     cn_yaml_destroy(doc);
