@@ -9,6 +9,7 @@
 #define ALL_FLAGS                                                                                  \
     (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE)
 #define CHECKSUM_BYTES 8
+#define KEY_BYTES (CN_KEY_HASH_BYTES + 8) /* what format 2 has more than format 1 */
 
 static const unsigned char checksum_key[crypto_shorthash_KEYBYTES] = "continuo-record";
 
@@ -59,12 +60,28 @@ put_bytes(unsigned char *at, struct cn_str bytes)
     return at + bytes.len;
 }
 
+bool
+cn_record_has_key(const struct cn_record *record)
+{
+    static const unsigned char none[CN_KEY_HASH_BYTES];
+
+    return memcmp(record->key_hash, none, sizeof(none)) != 0;
+}
+
+/* Of the fixed part. */
+static size_t
+head_bytes(uint16_t format)
+{
+    return CN_RECORD_HEAD_BYTES + (format > 1 ? KEY_BYTES : 0);
+}
+
 int
 cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
 {
     const struct cn_str *parts[] = {&record->content_type, &record->headers, &record->chunks,
                                     &record->body, &record->state};
-    size_t bytes = CN_RECORD_HEAD_BYTES + CHECKSUM_BYTES;
+    uint16_t format = cn_record_has_key(record) ? 2 : 1;
+    size_t bytes = head_bytes(format) + CHECKSUM_BYTES;
     unsigned char *head, *at;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
@@ -77,7 +94,7 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
     if (!head)
         return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", bytes);
     put32(head, MAGIC);
-    put16(head + 4, CN_RECORD_FORMAT);
+    put16(head + 4, format);
     put16(head + 6, (uint16_t)record->flags);
     put64(head + 8, record->generation);
     put64(head + 16, record->step);
@@ -99,7 +116,11 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
     put32(head + 100, (uint32_t)record->chunks.len);
     put32(head + 104, (uint32_t)record->body.len);
     put32(head + 108, (uint32_t)record->state.len);
-    at = head + CN_RECORD_HEAD_BYTES;
+    if (format > 1) {
+        memcpy(head + CN_RECORD_HEAD_BYTES, record->key_hash, CN_KEY_HASH_BYTES);
+        put64(head + CN_RECORD_HEAD_BYTES + CN_KEY_HASH_BYTES, record->request_hash);
+    }
+    at = head + head_bytes(format);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         at = put_bytes(at, *parts[i]);
     crypto_shorthash(at, head, (unsigned long long)(at - head), checksum_key);
@@ -111,13 +132,17 @@ int
 cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
 {
     const unsigned char *head = (const unsigned char *)bytes.ptr;
+    uint16_t format;
 
     memset(out, 0, sizeof(*out));
     if (bytes.len < CN_RECORD_HEAD_BYTES + CHECKSUM_BYTES || get32(head) != MAGIC)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
-    if (get16(head + 4) != CN_RECORD_FORMAT)
-        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows %d",
-                       get16(head + 4), CN_RECORD_FORMAT);
+    format = get16(head + 4);
+    if (format < 1 || format > CN_RECORD_FORMAT)
+        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows 1 to %d",
+                       format, CN_RECORD_FORMAT);
+    if (bytes.len < head_bytes(format) + CHECKSUM_BYTES)
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
     out->flags = get16(head + 6);
     out->generation = get64(head + 8);
     out->step = get64(head + 16);
@@ -133,6 +158,10 @@ cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
     out->answer_flags = get32(head + 80);
     out->n_headers = get32(head + 88);
     out->n_chunks = get32(head + 96);
+    if (format > 1) {
+        memcpy(out->key_hash, head + CN_RECORD_HEAD_BYTES, CN_KEY_HASH_BYTES);
+        out->request_hash = get64(head + CN_RECORD_HEAD_BYTES + CN_KEY_HASH_BYTES);
+    }
     return 0;
 }
 
@@ -206,6 +235,8 @@ fields_fit(const struct cn_record *record, const unsigned char *head)
 
     if ((record->flags & ~(uint32_t)ALL_FLAGS) || head[69] != 0 || record->generation == 0)
         return 0;
+    if (get16(head + 4) > 1 && !cn_record_has_key(record))
+        return 0;
     if ((record->flags & kept) && (record->flags & large))
         return 0;
     if (!(record->flags & kept) &&
@@ -236,8 +267,8 @@ cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *er
     crypto_shorthash(sum, head, left, checksum_key);
     if (memcmp(sum, head + left, sizeof(sum)) != 0)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: its checksum does not fit");
-    at = bytes.ptr + CN_RECORD_HEAD_BYTES;
-    left -= CN_RECORD_HEAD_BYTES;
+    at = bytes.ptr + head_bytes(get16(head + 4));
+    left -= head_bytes(get16(head + 4));
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         uint32_t len = get32(head + length_at[i]);
 

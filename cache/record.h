@@ -4,7 +4,7 @@
  * sent again and finds its own number in `last_job` gets the stored answer and changes nothing.
  * A closed sequence leaves a tombstone: the same record without state, with the reason.
  *
- * Layout, format 1, little-endian:
+ * Layout, little-endian. Format 1 is a step without idempotency key, format 2 one with:
  *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags
  *     8  u64  generation          16  u64  step          24  u64  last_job
  *    32  u64  opened_wall_ms      40  u64  last_wall_ms  48  u64  closed_wall_ms
@@ -13,7 +13,8 @@
  *    84  u32  content type bytes  88  u32  header count  92  u32  header bytes
  *    96  u32  chunk count        100  u32  chunk bytes (each chunk: u32 length, bytes)
  *   104  u32  body bytes         108  u32  state bytes
- *   112  content type, headers (each: u16 length, name, u32 length, value), chunks, body, state
+ *   112  format 2 only: 16 bytes key_hash (not all zero), u64 request_hash
+ *        content type, headers (each: u16 length, name, u32 length, value), chunks, body, state
  *   end  u64  SipHash-2-4 of all before, under a fixed key
  *
  * SipHash (libsodium's crypto_shorthash) and not a CRC32: 64 bits, at 1 to 2 bytes a cycle without
@@ -22,14 +23,16 @@
 #ifndef CN_CACHE_RECORD_H
 #define CN_CACHE_RECORD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/buf.h"
 #include "core/error.h"
 #include "core/str.h"
 
-#define CN_RECORD_FORMAT 1
+#define CN_RECORD_FORMAT 2 /* the highest that is known; encoded is the lowest that will do */
 #define CN_RECORD_HEAD_BYTES 112
+#define CN_KEY_HASH_BYTES 16
 
 enum cn_record_flags {
     CN_RECORD_TOMBSTONE = 1u << 0,
@@ -59,8 +62,15 @@ struct cn_record {
     uint32_t n_headers, n_chunks;
     struct cn_str content_type, headers, chunks, body;
 
+    /* The last step's idempotency key and what was asked under it; all zero: it had none. */
+    unsigned char key_hash[CN_KEY_HASH_BYTES];
+    uint64_t request_hash;
+
     struct cn_str state;
 };
+
+/* Was the last step sent with an idempotency key? */
+bool cn_record_has_key(const struct cn_record *record);
 
 /* Appends to `out`; CN_E_STATE_STORE when a part is over 4 GiB or memory runs out. */
 int cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);

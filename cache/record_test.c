@@ -90,6 +90,37 @@ layout_is_as_documented(void **state)
     cn_buf_fini(&buf);
 }
 
+/* Only a step with an idempotency key pays for it, and the layout is a promise as well. */
+static void
+key_of_the_last_step_survives(void **state)
+{
+    struct cn_record record = full, got;
+    struct cn_buf plain, keyed;
+
+    (void)state;
+    memcpy(record.key_hash, "0123456789abcdef", CN_KEY_HASH_BYTES);
+    record.request_hash = 0x1122334455667788;
+    encode(&full, &plain);
+    encode(&record, &keyed);
+    assert_int_equal(keyed.len, plain.len + CN_KEY_HASH_BYTES + 8);
+    assert_memory_equal(keyed.data, "CNR1\2\0", 6);
+    assert_memory_equal(keyed.data + 6, plain.data + 6, CN_RECORD_HEAD_BYTES - 6);
+    assert_memory_equal(keyed.data + 112, "0123456789abcdef\x88\x77\x66\x55\x44\x33\x22\x11", 24);
+    assert_memory_equal(keyed.data + 136, "text/plain", 10);
+    assert_int_equal(cn_record_decode(cn_buf_str(&keyed), &got, NULL), 0);
+    assert_true(cn_record_has_key(&got));
+    assert_memory_equal(got.key_hash, record.key_hash, CN_KEY_HASH_BYTES);
+    assert_true(got.request_hash == record.request_hash);
+    assert_true(cn_str_eq(got.state, full.state));
+    assert_int_equal(cn_record_decode(cn_buf_str(&plain), &got, NULL), 0);
+    assert_false(cn_record_has_key(&got));
+    for (size_t len = 0; len < keyed.len; len++)
+        assert_int_equal(cn_record_decode((struct cn_str){keyed.data, len}, &got, NULL),
+                         CN_E_STATE_STORE);
+    cn_buf_fini(&plain);
+    cn_buf_fini(&keyed);
+}
+
 /* A torn or flipped byte anywhere is found: state that is silently wrong is worse than none. */
 static void
 any_damage_is_found(void **state)
@@ -153,9 +184,9 @@ newer_format_is_named(void **state)
 
     (void)state;
     encode(&full, &buf);
-    buf.data[4] = 2;
+    buf.data[4] = 3;
     assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, &err), CN_E_STATE_STORE);
-    assert_string_equal(err.message, "record of format 2, this program knows 1");
+    assert_string_equal(err.message, "record of format 3, this program knows 1 to 2");
     cn_buf_fini(&buf);
 }
 
@@ -186,9 +217,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_field_survives),  cmocka_unit_test(layout_is_as_documented),
-        cmocka_unit_test(any_damage_is_found),   cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(newer_format_is_named), cmocka_unit_test(tombstone_survives),
+        cmocka_unit_test(every_field_survives),
+        cmocka_unit_test(layout_is_as_documented),
+        cmocka_unit_test(any_damage_is_found),
+        cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(newer_format_is_named),
+        cmocka_unit_test(tombstone_survives),
+        cmocka_unit_test(key_of_the_last_step_survives),
     };
 
     return cmocka_run_group_tests_name("cache.record", tests, NULL, NULL);

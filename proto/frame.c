@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define ROW_BYTES_MIN (8 + 4 + 4 + 8 + 2 + 2 + 4 + 4)
+#define ROW_BYTES_MIN (8 + 4 + 4 + 8 + 2 + 2 + 2 + 4 + 4)
 #define HEADER_BYTES_MIN (2 + 4)
 #define PART_BYTES_MIN (2 + 2 + 4)
 
@@ -374,8 +374,8 @@ cn_frame_begin_batch(struct cn_buf *buf)
 }
 
 /* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence id,
- * str16 request id, headers, u32 count of parts and per part str16 name, str16 content type,
- * str32 data. */
+ * str16 request id, str16 idempotency key, headers, u32 count of parts and per part str16 name,
+ * str16 content type, str32 data. */
 void
 cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
 {
@@ -387,6 +387,7 @@ cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
     cn_write_u64(buf, row->generation);
     cn_write_str16(buf, row->sequence_id);
     cn_write_str16(buf, row->request_id);
+    cn_write_str16(buf, row->idempotency_key);
     write_headers(buf, row->headers, row->n_headers);
     cn_write_u32(buf, row->n_parts);
     for (i = 0; i < row->n_parts; i++) {
@@ -437,6 +438,7 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     row->generation = cn_read_u64(reader);
     row->sequence_id = cn_read_str16(reader);
     row->request_id = cn_read_str16(reader);
+    row->idempotency_key = cn_read_str16(reader);
     rc = read_headers(reader, arena, &row->headers, &row->n_headers, err);
     if (rc)
         return rc;
@@ -444,6 +446,7 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     if (rc)
         return rc;
     if (reader->bad || row->sequence_id.len > CN_SEQUENCE_ID_MAX ||
+        row->idempotency_key.len > CN_IDEMPOTENCY_KEY_MAX ||
         (row->sequence_id.len == 0) == ((row->flags & CN_ROW_STATEFUL) != 0))
         return bad_payload(err, "BATCH");
     return 0;

@@ -59,6 +59,7 @@ put_rows(void)
                            .generation = 7,
                            .sequence_id = CN_STR("seq_0"),
                            .request_id = CN_STR("r-1"),
+                           .idempotency_key = CN_STR("key 1"),
                            .n_headers = 2,
                            .headers = headers,
                            .n_parts = 2,
@@ -88,6 +89,8 @@ a_batch_arrives_whole(void **state)
     assert_int_equal(rows[0].generation, 7);
     assert_true(cn_str_eq(rows[0].sequence_id, CN_STR("seq_0")));
     assert_true(cn_str_eq(rows[0].request_id, CN_STR("r-1")));
+    assert_true(cn_str_eq(rows[0].idempotency_key, CN_STR("key 1")));
+    assert_int_equal(rows[1].idempotency_key.len, 0);
     assert_int_equal(rows[0].n_headers, 2);
     assert_true(cn_str_eq(rows[0].headers[0].value, CN_STR("*/*")));
     assert_true(cn_str_eq(rows[0].headers[1].name, CN_STR("X")));
@@ -371,7 +374,7 @@ static void
 inner_counts_that_lie_are_refused_before_allocating(void **state)
 {
     static const uint32_t counts[] = {1, 2, 0x10000000, 0x20000001, UINT32_MAX};
-    const size_t row_bytes = 8 + 4 + 4 + 8 + 2 + 2; /* in front of a plain row's counts */
+    const size_t row_bytes = 8 + 4 + 4 + 8 + 2 + 2 + 2; /* in front of a plain row's counts */
     struct cn_row row = {.job_id = 1}, *rows;
     struct cn_frame frame;
     struct cn_error err;
@@ -423,6 +426,30 @@ bad_headers_end_the_stream(void **state)
     cn_buf_reset(&buf);
     put_answer();
     expect_bad_header(1, 4, "frame of 1097 bytes, the limit is 1000");
+}
+
+/* Its length is the server's promise. */
+static void
+a_long_idempotency_key_is_refused(void **state)
+{
+    char key[CN_IDEMPOTENCY_KEY_MAX + 1];
+    struct cn_row row = {.job_id = 1}, *rows;
+    struct cn_error err;
+
+    (void)state;
+    memset(key, 'k', sizeof(key));
+    for (size_t over = 0; over < 2; over++) {
+        struct cn_frame frame;
+        size_t begun;
+
+        cn_buf_reset(&buf);
+        row.idempotency_key = (struct cn_str){key, CN_IDEMPOTENCY_KEY_MAX + over};
+        begun = cn_frame_begin_batch(&buf);
+        cn_frame_put_row(&buf, &row);
+        cn_frame_end_batch(&buf, begun, 1);
+        frame = the_frame(CN_FRAME_BATCH);
+        assert_int_equal(cn_frame_get_batch(&frame, &arena, &rows, &err), over ? CN_E_PROTOCOL : 0);
+    }
 }
 
 /* Sequence ids go into store keys and tables of a fixed size. */
@@ -512,6 +539,7 @@ main(void)
         FRAME_TEST(counts_that_lie_are_refused_before_allocating),
         FRAME_TEST(inner_counts_that_lie_are_refused_before_allocating),
         FRAME_TEST(bad_headers_end_the_stream),
+        FRAME_TEST(a_long_idempotency_key_is_refused),
         FRAME_TEST(a_row_and_its_sequence_id_must_agree),
         FRAME_TEST(a_close_needs_an_id_and_a_known_reason),
         FRAME_TEST(an_encoder_without_room_fails),

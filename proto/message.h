@@ -10,7 +10,8 @@
 
 #include "core/str.h"
 
-#define CN_SEQUENCE_ID_MAX 256 /* bytes; at least 1 */
+#define CN_SEQUENCE_ID_MAX 256     /* bytes; at least 1 */
+#define CN_IDEMPOTENCY_KEY_MAX 256 /* bytes */
 
 struct cn_header {
     struct cn_str name, value;
@@ -40,6 +41,7 @@ struct cn_row {
     uint32_t deadline_ms; /* time left when sent, ms; 0: none */
     uint64_t generation;  /* of the sequence as the server knows it; 0: ask the store */
     struct cn_str sequence_id, request_id;
+    struct cn_str idempotency_key; /* a step with that of the last step is its retry; or empty */
     uint32_t n_headers, n_parts;
     struct cn_header *headers;
     struct cn_part *parts;
@@ -50,7 +52,7 @@ enum cn_answer_flags {
     CN_ANSWER_REPLAYED = 1u << 1,      /* from the store: the step had been committed before */
     CN_ANSWER_OPENED = 1u << 2,        /* this step opened a new generation */
     CN_ANSWER_ENDED = 1u << 3,         /* the sequence ended with this step; its state is gone */
-    CN_ANSWER_CLOSED_BEFORE = 1u << 4, /* error answer: the store holds a tombstone for the id */
+    CN_ANSWER_CLOSED_BEFORE = 1u << 4, /* error or replayed: the store holds a tombstone */
 };
 
 struct cn_answer {

@@ -30,9 +30,9 @@ def headers(pairs):
     return struct.pack("<I", len(pairs)) + b"".join(str16(n) + str32(v) for n, v in pairs)
 
 
-def row(job, flags, sequence, parts, head=(), generation=0, deadline=0, request=b""):
-    out = struct.pack("<QIIQ", job, flags, deadline, generation) + str16(sequence) + str16(request)
-    out += headers(head) + struct.pack("<I", len(parts))
+def row(job, flags, sequence, parts, head=(), generation=0, deadline=0, request=b"", key=b""):
+    out = struct.pack("<QIIQ", job, flags, deadline, generation) + str16(sequence)
+    out += str16(request) + str16(key) + headers(head) + struct.pack("<I", len(parts))
     return out + b"".join(str16(n) + str16(t) + str32(d) for n, t, d in parts)
 
 
@@ -61,7 +61,8 @@ def main():
     body = (b"body", b"text/plain", b"42")
     first = row(1, STATEFUL | START, b"seq_0", [body], [(b"Accept", b"*/*"), (b"X", b"")], 3, 120000, b"r-1")
     plain = row(2, 0, b"", [])
-    two = row(3, STATEFUL | END, b"s" * 256, [body, (b"data", b"", b"\0\xff" * 40)], generation=1 << 63)
+    two = row(3, STATEFUL | END, b"s" * 256, [body, (b"data", b"", b"\0\xff" * 40)], generation=1 << 63,
+              key=b"k" * 256)
     write("frame_to_worker", "load.bin", frame(LOAD, load()))
     write("frame_to_worker", "batch.bin", frame(BATCH, first + plain + two, 3))
     close = struct.pack("<QB", 7, 1) + str16(b"seq_0") + struct.pack("<QB", 0, 7) + str16(b"x")

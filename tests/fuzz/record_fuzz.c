@@ -48,6 +48,7 @@ check_fields(const uint8_t *data, size_t size)
     record.n_headers = data[2];
     record.n_chunks = data[3];
     record.closed_wall_ms = data[4];
+    record.key_hash[0] = data[10];
     for (size_t i = 0; i < 5; i++) {
         size_t len = data[5 + i];
 
