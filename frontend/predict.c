@@ -78,6 +78,38 @@ cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
     return 0;
 }
 
+static bool
+is_printable_ascii(struct cn_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
+            return false;
+    return true;
+}
+
+int
+cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *out,
+                    struct cn_error *err)
+{
+    *out = (struct cn_str){NULL, 0};
+    for (uint32_t i = 0; i < n; i++) {
+        struct cn_str value = headers[i].value;
+
+        if (!cn_str_eq_header(headers[i].name, CN_STR("idempotency-key")))
+            continue;
+        if (value.len == 0 || value.len > CN_IDEMPOTENCY_KEY_MAX)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "Idempotency-Key of %zu bytes, it must have 1 to %d", value.len,
+                           CN_IDEMPOTENCY_KEY_MAX);
+        if (!is_printable_ascii(value))
+            return cn_fail(err, CN_E_BAD_REQUEST, "Idempotency-Key must be printable ASCII");
+        if (out->len > 0 && !cn_str_eq(*out, value))
+            return cn_fail(err, CN_E_BAD_REQUEST, "two different Idempotency-Keys in one request");
+        *out = value;
+    }
+    return 0;
+}
+
 struct cn_str
 cn_predict_mime_type(struct cn_str content_type)
 {
@@ -165,6 +197,7 @@ cn_predict_handle(struct cn_http_request *request)
     const struct cn_http_shared *shared = request->listener->shared;
     const struct cn_model_config *config;
     struct cn_sequence_headers sequence;
+    struct cn_str key = {NULL, 0};
     struct cn_model_queue *queue;
     struct predict_call *call;
     struct cn_error err;
@@ -180,13 +213,20 @@ cn_predict_handle(struct cn_http_request *request)
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }
+    config = cn_model_queue_config(queue);
+    /* Without state a step may run twice: there the header means nothing. */
+    if (config->sequence_batching &&
+        cn_predict_read_key(request->headers, request->n_headers, &key, &err)) {
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
     call = cn_arena_alloc(&request->arena, sizeof(*call));
     memset(call, 0, sizeof(*call));
     call->request = request;
     call->job.ops = &ops;
     call->job.origin = request->listener->loop;
     fill_row(call, &sequence);
-    config = cn_model_queue_config(queue);
+    call->job.row.idempotency_key = key;
     /* A worker that has to be started first, and then one whole call: nobody waits longer. */
     call->job.deadline_ms =
         cn_loop_now_ms(request->listener->loop) +

@@ -25,6 +25,11 @@ struct cn_sequence_headers {
 int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
                              struct cn_sequence_headers *out, struct cn_error *err);
 
+/* Reads Idempotency-Key; `out` is empty without one. CN_E_BAD_REQUEST: no printable ASCII, not 1 to
+ * CN_IDEMPOTENCY_KEY_MAX bytes, or two different ones. */
+int cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *out,
+                        struct cn_error *err);
+
 /* "text/plain; charset=utf-8" -> "text/plain" */
 struct cn_str cn_predict_mime_type(struct cn_str content_type);
 

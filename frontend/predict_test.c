@@ -73,6 +73,37 @@ flags_are_true_or_false(void **state)
     assert_non_null(strstr(err.message, "ts_request_sequence_end"));
 }
 
+/* A key that was cut or mangled on the way would make two steps of one, or one of two. */
+static void
+idempotency_key_is_read_strictly(void **state)
+{
+    static char longest[CN_IDEMPOTENCY_KEY_MAX + 2];
+    const struct cn_header one[] = {HEADER("Host", "a"), HEADER("idempotency-KEY", "k 1~")};
+    const struct cn_header same[] = {HEADER("Idempotency-Key", "k"),
+                                     HEADER("Idempotency-Key", "k")};
+    const struct cn_header two[] = {HEADER("Idempotency-Key", "k"), HEADER("Idempotency-Key", "l")};
+    const struct cn_header empty[] = {HEADER("Idempotency-Key", "")};
+    const struct cn_header bytes[] = {HEADER("Idempotency-Key", "k\xc3\xa4")};
+    struct cn_header is_long = {CN_STR("Idempotency-Key"), {longest, CN_IDEMPOTENCY_KEY_MAX}};
+    struct cn_error err;
+    struct cn_str key;
+
+    (void)state;
+    assert_int_equal(cn_predict_read_key(one, 1, &key, NULL), 0);
+    assert_int_equal(key.len, 0);
+    assert_int_equal(cn_predict_read_key(one, 2, &key, NULL), 0);
+    assert_true(cn_str_eq(key, CN_STR("k 1~")));
+    assert_int_equal(cn_predict_read_key(same, 2, &key, NULL), 0);
+    assert_int_equal(cn_predict_read_key(two, 2, &key, NULL), CN_E_BAD_REQUEST);
+    assert_int_equal(cn_predict_read_key(empty, 1, &key, NULL), CN_E_BAD_REQUEST);
+    assert_int_equal(cn_predict_read_key(bytes, 1, &key, NULL), CN_E_BAD_REQUEST);
+    memset(longest, 'k', sizeof(longest) - 1);
+    assert_int_equal(cn_predict_read_key(&is_long, 1, &key, NULL), 0);
+    is_long.value.len++;
+    assert_int_equal(cn_predict_read_key(&is_long, 1, &key, &err), CN_E_BAD_REQUEST);
+    assert_string_equal(err.message, "Idempotency-Key of 257 bytes, it must have 1 to 256");
+}
+
 /* Guessing which of two ids was meant would mix two clients' state; the same one twice is harmless. */
 static void
 two_ids_are_refused(void **state)
@@ -148,6 +179,7 @@ main(void)
         cmocka_unit_test(empty_id_is_no_id),
         cmocka_unit_test(flags_are_true_or_false),
         cmocka_unit_test(two_ids_are_refused),
+        cmocka_unit_test(idempotency_key_is_read_strictly),
         cmocka_unit_test(ids_are_bounded_and_printable),
         cmocka_unit_test(other_headers_are_left_alone),
         cmocka_unit_test(mime_type_loses_its_parameters),

@@ -55,6 +55,9 @@ check_row(const struct cn_row *row, struct cn_error *err)
     if (row->request_id.len > ROW_TEXT_MAX)
         return cn_fail(err, CN_E_BAD_REQUEST, "request id of %zu bytes, the limit is %u",
                        row->request_id.len, ROW_TEXT_MAX);
+    if (row->idempotency_key.len > CN_IDEMPOTENCY_KEY_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "idempotency key of %zu bytes, the limit is %u",
+                       row->idempotency_key.len, CN_IDEMPOTENCY_KEY_MAX);
     for (i = 0; i < row->n_headers; i++) {
         if (row->headers[i].name.len > ROW_TEXT_MAX)
             return cn_fail(err, CN_E_BAD_REQUEST, "header name of %zu bytes, the limit is %u",

@@ -134,7 +134,9 @@ cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, 
 {
     struct cn_model_queue *queue = sequence->queue;
 
-    if ((answer->flags & CN_ANSWER_OPENED) && answer->error_code == 0) {
+    /* A client that sends its first step again, with its key, opens nothing. */
+    if ((answer->flags & CN_ANSWER_OPENED) && answer->error_code == 0 &&
+        answer->generation != sequence->generation) {
         queue->stats.opened_sequences++;
         cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_OPENED, 1);
     }

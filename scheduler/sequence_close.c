@@ -94,6 +94,8 @@ cn_sequence_refuse_waiting(struct cn_sequence *sequence)
 
         if (job->row.flags & CN_ROW_START)
             break; /* that one and those behind it are a new generation's */
+        if (job->row.idempotency_key.len)
+            continue; /* may be a retry of a step that was done in time: the store knows */
         cn_queue_take_waiting(queue, job);
         cn_queue_fail(queue, job, CN_E_SEQUENCE_EXPIRED,
                       "sequence %.*s is closed: it was open for %llu ms (sequenceTimeoutMSec); "

@@ -111,6 +111,9 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
         .opened_wall_ms = record->opened_wall_ms,
     };
 
+    /* A client may ask for it long after the sequence was closed. */
+    if ((record->flags & CN_RECORD_TOMBSTONE) && !(answer.flags & CN_ANSWER_ENDED))
+        answer.flags |= CN_ANSWER_CLOSED_BEFORE;
     if (record->flags & CN_RECORD_HAS_ANSWER) {
         answer.status = record->status;
         answer.content_type = record->content_type;

@@ -116,6 +116,8 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
         .expires_wall_ms = cn_states_expires_at(&worker->states, seq->opened_wall_ms, now),
         .schema = worker->rt->ops->state_schema(worker->rt),
     };
+    memcpy(record->key_hash, slot->key_hash, sizeof(record->key_hash));
+    record->request_hash = slot->request_hash;
     if (end)
         slot->answer_flags |= CN_ANSWER_ENDED;
     else if ((rc = record_state(worker, slot, err)) != 0)
@@ -245,6 +247,7 @@ slot_settle(struct cn_worker *worker, struct cn_slot *slot)
     seq->step = slot->record.step;
     seq->last_job = slot->record.last_job;
     seq->last_wall_ms = slot->record.last_wall_ms;
+    memcpy(seq->key_hash, slot->record.key_hash, sizeof(seq->key_hash));
     if (slot->answer_flags & CN_ANSWER_ENDED) {
         slot->ended = true; /* the handler hears of it once the answers are out */
         return;

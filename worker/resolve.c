@@ -1,7 +1,8 @@
 /* worker/resolve.c - what a row meets: a live state, a stored answer, a tombstone, nothing.
  *
- * The order of questions is the contract: first whether this very job is committed already, then
- * whether it starts anew, then whether the sequence lives. Owned by the worker's one thread.
+ * The order of questions is the contract: first whether this very job, or a step with its key, is
+ * committed already, then whether it starts anew, then whether the sequence lives. Owned by the
+ * worker's one thread.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -32,6 +33,13 @@ slot_reset(struct cn_slot *slot)
     slot->closed_reason = 0;
     slot->item.state = NULL;
     slot->item.step = 0;
+    cn_slot_hash(slot);
+}
+
+static bool
+has_key(const struct cn_slot *slot)
+{
+    return slot->row->idempotency_key.len != 0;
 }
 
 static void
@@ -76,6 +84,7 @@ record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
     seq->last_job = record->last_job;
     seq->opened_wall_ms = record->opened_wall_ms;
     seq->last_wall_ms = record->last_wall_ms;
+    memcpy(seq->key_hash, record->key_hash, sizeof(seq->key_hash));
     *has_state = record->flags & CN_RECORD_HAS_STATE;
     if (!*has_state)
         return seq;
@@ -220,6 +229,36 @@ meet_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
                      record->state.len);
 }
 
+static void
+fail_key_reused(struct cn_slot *slot, const struct cn_record *record)
+{
+    char shown[128], key[128];
+
+    cn_slot_fail(slot, CN_E_KEY_REUSED,
+                 "Idempotency-Key %s was used for another request, step %" PRIu64
+                 " of sequence %s; send that one again as it was, or this one with a new key",
+                 cn_id_shown(slot->row->idempotency_key, key), record->step,
+                 cn_id_shown(slot->row->sequence_id, shown));
+}
+
+/* Was this committed already, as this job or as an earlier one of a client that tries again? Then
+ * the slot has its answer. */
+static bool
+meet_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    if (record->last_job == slot->row->job_id) {
+        cn_slot_replay(at->worker, slot, record);
+        return true;
+    }
+    if (!has_key(slot) || memcmp(record->key_hash, slot->key_hash, sizeof(slot->key_hash)) != 0)
+        return false;
+    if (record->request_hash == slot->request_hash)
+        cn_slot_replay(at->worker, slot, record);
+    else
+        fail_key_reused(slot, record);
+    return true;
+}
+
 static int
 read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, struct cn_error *err)
 {
@@ -262,8 +301,7 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
         return;
     }
     live = slot->had_record && !slot->had_tombstone;
-    if (slot->had_record && record.last_job == slot->row->job_id) {
-        cn_slot_replay(at->worker, slot, &record);
+    if (slot->had_record && meet_committed(at, slot, &record)) {
         if (live && same_as_cached(cached, &record))
             cn_states_put(states, cached, record.state.len);
         else
@@ -310,6 +348,7 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
         cached = NULL;
     }
     if (cached && !(row->flags & CN_ROW_START) && cached->last_job != row->job_id &&
+        !(has_key(slot) && memcmp(cached->key_hash, slot->key_hash, sizeof(slot->key_hash)) == 0) &&
         (row->generation ? row->generation == cached->generation
                          : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
                                               at->now_wall_ms))) {

@@ -218,8 +218,9 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
                                 .live = true};
         at = states->scratch.len;
     }
-    /* No job is in flight when the server closes: nobody will ask for the answer again. */
-    cn_states_bury(states, &record, close->reason, now_wall_ms, false);
+    /* No job is in flight when the server closes: only a client with a key will ask again. */
+    cn_states_bury(states, &record, close->reason, now_wall_ms,
+                   cn_record_has_key(&record) && close->reason != CN_CLOSE_DELETED);
     if ((rc = cn_record_encode(&record, &states->scratch, err)) != 0)
         return rc;
     bytes = (struct cn_str){states->scratch.data + at, states->scratch.len - at};

@@ -23,7 +23,8 @@
 struct cn_sequence {
     struct cn_lru_entry lru; /* key: the id below */
     uint64_t generation, step, last_job, opened_wall_ms, last_wall_ms;
-    void *state; /* the runtime's; NULL before the first step */
+    unsigned char key_hash[CN_KEY_HASH_BYTES]; /* of the last step; all zero: none */
+    void *state;                               /* the runtime's; NULL before the first step */
     char id[];
 };
 

@@ -208,6 +208,7 @@ struct client {
     struct cn_buf out, in;
     struct cn_arena arena;
     struct cn_load load;
+    const char *key; /* idempotency key of the rows that client_put makes; NULL: none */
     char dir[64];
 };
 
@@ -367,6 +368,7 @@ client_put(struct client *c, uint64_t job, const char *id, const char *body, uin
     struct cn_row row = row_of(job, id, body, flags, &part);
 
     row.generation = generation;
+    row.idempotency_key = cn_str_from(c->key);
     cn_frame_put_row(&c->out, &row);
     cn_frame_end_batch(&c->out, begun, 1);
 }

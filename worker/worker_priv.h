@@ -41,6 +41,8 @@ struct cn_slot {
     struct cn_sequence *seq; /* taken; what the handler works on */
     uint64_t generation;     /* of the answer */
     uint64_t opened_wall_ms;
+    unsigned char key_hash[CN_KEY_HASH_BYTES]; /* of the idempotency key; all zero: none */
+    uint64_t request_hash;                     /* set with it */
 
     /* What the store held when the row was looked up; it must still do so at the commit. */
     bool had_record, had_tombstone;
@@ -112,6 +114,10 @@ void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 void cn_batch_resolve(struct cn_worker *worker);
 /* The same for one slot, again: what was done before failed and nothing of it is kept. */
 void cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot);
+
+/* idempotency.c */
+/* Sets key_hash and request_hash from the row: its parts, whether it starts or ends its sequence. */
+void cn_slot_hash(struct cn_slot *slot);
 
 /* commit.c */
 /* Encodes the records of what succeeded and writes them in one transaction. Slots that could not be
