@@ -1,0 +1,164 @@
+/* bench/options.c - see options.h. */
+#include "bench/options.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void
+usage(FILE *out)
+{
+    fputs("usage: continuo-bench [options]\n"
+          "Drives a counter model with verified sequences and prints one JSON line.\n\n"
+          "  --url URL           server (http://127.0.0.1:8080)\n"
+          "  --model NAME        model, or NAME/VERSION (counter)\n"
+          "  --connections N     keep-alive connections (16)\n"
+          "  --sequences N       sequences, shared out over the connections (one each)\n"
+          "  --duration S        measured seconds (5)\n"
+          "  --warmup S          seconds before that (1)\n"
+          "  --rate R            steps/s at fixed times; 0: closed loop (0)\n"
+          "  --stall-seconds S   an answer that takes longer counts its connection as stalled (1)\n"
+          "  --prefix TEXT       of sequence ids (from time and pid)\n"
+          "  --echo              the answer must be the request's body, not a running sum\n"
+          "  --end               afterwards end every sequence (step 0) and check its total\n"
+          "  --open-only N       instead: open N sequences with one step each, then stop\n"
+          "SIGINT ends the measured time early.\n",
+          out);
+}
+
+static uint32_t
+parse_count(const char *flag, const char *text, uint32_t max)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    if (*text == '\0' || *end != '\0' || value < 1 || value > max) {
+        fprintf(stderr, "continuo-bench: --%s: %s is not a number from 1 to %u\n", flag, text, max);
+        exit(2);
+    }
+    return (uint32_t)value;
+}
+
+static double
+parse_number(const char *flag, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (*text == '\0' || *end != '\0' || !(value >= 0) || value > 1e9) {
+        fprintf(stderr, "continuo-bench: --%s: %s is not a number of 0 or more\n", flag, text);
+        exit(2);
+    }
+    return value;
+}
+
+/* "http://HOST[:PORT][/]" into host and port. */
+static void
+parse_url(const char *url, struct options *opt)
+{
+    char *colon;
+
+    if (strncmp(url, "http://", 7) != 0) {
+        fprintf(stderr, "continuo-bench: --url: %s does not begin with http://\n", url);
+        exit(2);
+    }
+    opt->url = strdup(url + 7);
+    opt->url[strcspn(opt->url, "/")] = '\0';
+    colon = strrchr(opt->url, ':');
+    opt->port = colon ? colon + 1 : "80";
+    if (colon)
+        *colon = '\0';
+    opt->host = opt->url;
+}
+
+void
+options_parse(struct options *opt, int argc, char **argv)
+{
+    static const struct option flags[] = {
+        {"url", 1, NULL, 'u'},           {"model", 1, NULL, 'm'},     {"connections", 1, NULL, 'c'},
+        {"sequences", 1, NULL, 's'},     {"duration", 1, NULL, 'd'},  {"warmup", 1, NULL, 'w'},
+        {"rate", 1, NULL, 'r'},          {"prefix", 1, NULL, 'p'},    {"echo", 0, NULL, 'e'},
+        {"end", 0, NULL, 'z'},           {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},
+        {"stall-seconds", 1, NULL, 'S'}, {NULL, 0, NULL, 0}};
+    const char *url = "http://127.0.0.1:8080";
+    int c;
+
+    *opt = (struct options){
+        .model = "counter", .connections = 16, .duration_s = 5, .warmup_s = 1, .stall_s = 1};
+    /* Runs on one server must not meet each other's sequences. */
+    snprintf(opt->prefix, sizeof(opt->prefix), "b%lx%x", (unsigned long)time(NULL),
+             (unsigned)getpid());
+    while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
+        switch (c) {
+        case 'u':
+            url = optarg;
+            break;
+        case 'm':
+            opt->model = optarg;
+            break;
+        case 'c':
+            opt->connections = parse_count("connections", optarg, 100000);
+            break;
+        case 's':
+            opt->sequences = parse_count("sequences", optarg, 100000000);
+            break;
+        case 'd':
+            opt->duration_s = parse_number("duration", optarg);
+            break;
+        case 'w':
+            opt->warmup_s = parse_number("warmup", optarg);
+            break;
+        case 'r':
+            opt->rate = parse_number("rate", optarg);
+            break;
+        case 'p':
+            if (strlen(optarg) >= sizeof(opt->prefix)) {
+                fputs("continuo-bench: --prefix: at most 63 bytes\n", stderr);
+                exit(2);
+            }
+            strcpy(opt->prefix, optarg);
+            break;
+        case 'e':
+            opt->echo = true;
+            break;
+        case 'z':
+            opt->end = true;
+            break;
+        case 'o':
+            opt->open_only = parse_count("open-only", optarg, 100000000);
+            break;
+        case 'S':
+            opt->stall_s = parse_number("stall-seconds", optarg);
+            break;
+        case 'h':
+            usage(stdout);
+            exit(0);
+        default:
+            usage(stderr);
+            exit(2);
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "continuo-bench: what is %s? (--help lists the options)\n", argv[optind]);
+        exit(2);
+    }
+    parse_url(url, opt);
+    if (opt->open_only > 0) {
+        opt->sequences = opt->open_only;
+        opt->rate = 0;
+    }
+    if (opt->sequences == 0)
+        opt->sequences = opt->connections;
+    if (opt->connections > opt->sequences)
+        opt->connections = opt->sequences;
+}
+
+void
+options_fini(struct options *opt)
+{
+    free(opt->url);
+    opt->url = NULL;
+}

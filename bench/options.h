@@ -1,0 +1,21 @@
+/* bench/options.h - continuo-bench's command line. */
+#ifndef CN_BENCH_OPTIONS_H
+#define CN_BENCH_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct options {
+    char *url; /* a copy that host and port point into */
+    const char *host, *port, *model;
+    char prefix[64]; /* of sequence ids */
+    uint32_t connections, sequences, open_only;
+    double duration_s, warmup_s, rate, stall_s;
+    bool echo, end;
+};
+
+/* Fills defaults, then what the flags say. A wrong flag ends the program with 2, --help with 0. */
+void options_parse(struct options *opt, int argc, char **argv);
+void options_fini(struct options *opt);
+
+#endif
