@@ -22,7 +22,7 @@ keyed(struct client *c, const char *key, uint64_t job, const char *id, const cha
     return got;
 }
 
-#define expect_got(answer, wanted_code, wanted_body, wanted_flags)                                    \
+#define expect_got(answer, wanted_code, wanted_body, wanted_flags)                                 \
     do {                                                                                           \
         struct got expect_got = answer;                                                            \
         assert_int_equal(expect_got.code, wanted_code);                                            \
