@@ -16,3 +16,4 @@ page() { # file, program, flag
 page continuo.1 continuo --print-man
 page continuo.yaml.5 continuo --print-yaml-man
 page continuo-archiver.1 continuo-archiver --print-man
+page continuo-ctl.1 continuo-ctl --print-man

@@ -1,0 +1,139 @@
+/* ctl/cli.c - what each command does. */
+#include "ctl/cli.h"
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "ctl/doctor.h"
+#include "ctl/fetch.h"
+#include "ctl/show.h"
+#include "ctl/top.h"
+
+static void
+put_out(struct cn_buf *text)
+{
+    fwrite(text->data, 1, text->len, stdout);
+    cn_buf_fini(text);
+}
+
+static int
+fail(const struct cn_ctl_options *options, const struct cn_error *err)
+{
+    struct cn_buf text;
+
+    fprintf(stderr, "continuo-ctl: error: %s\n", err->message);
+    if (err->code == CN_E_UNAVAILABLE)
+        fputs("Is the server running, and is this its management address? continuo-ctl doctor says "
+              "what to do.\n",
+              stderr);
+    if (options->json) {
+        cn_buf_init(&text, 0);
+        cn_ctl_json_error(err->message, false, &text);
+        put_out(&text);
+    }
+    return CN_CTL_WRONG;
+}
+
+static int
+run_show(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
+{
+    const char *from = options->management;
+    struct cn_ctl_view view;
+    struct cn_error err;
+    struct cn_buf text;
+    int status = CN_CTL_FINE;
+
+    cn_ctl_view_init(&view);
+    if (cn_ctl_fetch(server, &view, &err)) {
+        cn_ctl_view_fini(&view);
+        return fail(options, &err);
+    }
+    cn_buf_init(&text, 0);
+    if (options->command == CN_CTL_STATUS) {
+        (options->json ? cn_ctl_json_status : cn_ctl_show_status)(&view, from, &text);
+        status = cn_ctl_view_totals(&view).healthy ? CN_CTL_FINE : CN_CTL_WRONG;
+    } else if (options->command == CN_CTL_MODELS) {
+        (options->json ? cn_ctl_json_models : cn_ctl_show_models)(&view, &text);
+    } else {
+        (options->json ? cn_ctl_json_workers : cn_ctl_show_workers)(&view, &text);
+    }
+    put_out(&text);
+    cn_ctl_view_fini(&view);
+    return status;
+}
+
+static int
+run_doctor(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
+{
+    struct cn_ctl_diagnosis *diagnosis = cn_alloc(sizeof *diagnosis);
+    struct cn_ctl_view view;
+    struct cn_error err;
+    struct cn_buf text;
+    bool silent;
+    int status;
+
+    cn_ctl_diagnosis_init(diagnosis);
+    cn_ctl_view_init(&view);
+    silent = cn_ctl_fetch(server, &view, &err) != 0;
+    if (silent) {
+        cn_ctl_diagnose_silence(diagnosis, options->management, &err);
+    } else {
+        if (cn_ctl_fetch_metrics(server, &view, &err))
+            cn_ctl_diagnose_no_metrics(diagnosis, &err);
+        cn_ctl_diagnose(diagnosis, &view, options->management, cn_wall_ms());
+    }
+    cn_buf_init(&text, 0);
+    if (options->json)
+        cn_ctl_diagnosis_json(diagnosis, options->management, &text);
+    else
+        cn_ctl_diagnosis_show(diagnosis, silent ? NULL : &view, options->management, &text);
+    put_out(&text);
+    status = diagnosis->n_problems ? CN_CTL_WRONG : CN_CTL_FINE;
+    cn_ctl_view_fini(&view);
+    cn_ctl_diagnosis_fini(diagnosis);
+    cn_free(diagnosis);
+    return status;
+}
+
+static int
+run_server_command(const struct cn_ctl_options *options)
+{
+    struct cn_ctl_server server = {.http = cn_ctl_http_create(),
+                                   .management = options->management,
+                                   .metrics = options->metrics};
+    struct cn_error err;
+    int status = CN_CTL_FINE;
+
+    if (options->command == CN_CTL_DOCTOR)
+        status = run_doctor(options, &server);
+    else if (options->command != CN_CTL_TOP)
+        status = run_show(options, &server);
+    else if (cn_ctl_top(&server, options->once, options->json, &err))
+        status = fail(options, &err);
+    cn_ctl_http_destroy(server.http);
+    return status;
+}
+
+int
+cn_ctl_run(int argc, char **argv)
+{
+    struct cn_ctl_options options;
+    struct cn_error err;
+
+    if (cn_ctl_options_parse(argc, argv, &options, &err)) {
+        fprintf(stderr, "continuo-ctl: error: %s\n", err.message);
+        return CN_CTL_USAGE;
+    }
+    switch (options.command) {
+    case CN_CTL_HELP:
+        cn_ctl_help(stdout);
+        return CN_CTL_FINE;
+    case CN_CTL_VERSION:
+        printf("continuo-ctl %s\n", CN_VERSION);
+        return CN_CTL_FINE;
+    case CN_CTL_MAN:
+        cn_ctl_man(stdout);
+        return CN_CTL_FINE;
+    default:
+        return run_server_command(&options);
+    }
+}

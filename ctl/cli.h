@@ -1,0 +1,44 @@
+/* ctl/cli.h - the command line of continuo-ctl. */
+#ifndef CN_CTL_CLI_H
+#define CN_CTL_CLI_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "core/error.h"
+
+#define CN_CTL_DEFAULT_MANAGEMENT "http://127.0.0.1:8081"
+#define CN_CTL_DEFAULT_METRICS "http://127.0.0.1:8082"
+
+/* Exit statuses. */
+#define CN_CTL_FINE 0
+#define CN_CTL_WRONG 1
+#define CN_CTL_USAGE 2
+
+enum cn_ctl_command {
+    CN_CTL_STATUS,
+    CN_CTL_MODELS,
+    CN_CTL_WORKERS,
+    CN_CTL_TOP,
+    CN_CTL_DOCTOR,
+    CN_CTL_HELP,
+    CN_CTL_VERSION,
+    CN_CTL_MAN
+};
+
+struct cn_ctl_options {
+    enum cn_ctl_command command;
+    const char *management, *metrics; /* of argv or the environment */
+    bool json, once;
+};
+
+/* 0, or CN_E_CONFIG with what is wrong. Reads CONTINUO_MANAGEMENT and CONTINUO_METRICS. */
+int cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct cn_error *err);
+/* The program; returns its exit status. */
+int cn_ctl_run(int argc, char **argv);
+
+void cn_ctl_help(FILE *out);
+/* The page continuo-ctl(1), as troff. */
+void cn_ctl_man(FILE *out);
+
+#endif

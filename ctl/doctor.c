@@ -1,0 +1,302 @@
+/* ctl/doctor.c - rules, each from facts that the server shows to a finding. */
+#include "ctl/doctor.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A worker that was restarted this often, the last time this short ago, will be again. */
+#define OFTEN_RESTARTS 3
+#define RECENT_MS (10 * 60 * 1000)
+/* Shares from which a figure is worth a word. */
+#define NEARLY_FULL_PERCENT 80
+#define REFUSED_PERCENT 1
+#define FAILED_PERCENT 1
+#define SLOW_TURNS_PERCENT 10
+#define SLOW_TURNS_MIN 100 /* starting up has some */
+
+void
+cn_ctl_diagnosis_init(struct cn_ctl_diagnosis *diagnosis)
+{
+    diagnosis->n_findings = diagnosis->n_problems = 0;
+    cn_arena_init(&diagnosis->arena);
+}
+
+void
+cn_ctl_diagnosis_fini(struct cn_ctl_diagnosis *diagnosis)
+{
+    cn_arena_fini(&diagnosis->arena);
+    diagnosis->n_findings = diagnosis->n_problems = 0;
+}
+
+static struct cn_ctl_finding *
+find(struct cn_ctl_diagnosis *diagnosis, bool is_note, const char *what)
+{
+    static struct cn_ctl_finding over; /* what is beyond the limit goes here, unseen */
+    struct cn_ctl_finding *finding = &over;
+
+    diagnosis->n_problems += !is_note;
+    if (diagnosis->n_findings < CN_CTL_FINDINGS_MAX)
+        finding = &diagnosis->findings[diagnosis->n_findings++];
+    *finding = (struct cn_ctl_finding){.is_note = is_note, .what = what};
+    return finding;
+}
+
+#define SAY(diagnosis, ...) cn_arena_printf(&(diagnosis)->arena, __VA_ARGS__)
+
+static uint64_t
+percent(uint64_t part, uint64_t whole)
+{
+    return whole ? (uint64_t)((double)part * 100 / (double)whole) : 0;
+}
+
+/* --- the server */
+
+void
+cn_ctl_diagnose_silence(struct cn_ctl_diagnosis *diagnosis, const char *server,
+                        const struct cn_error *why)
+{
+    struct cn_ctl_finding *finding;
+
+    if (why->code == CN_E_UNAVAILABLE) {
+        finding = find(diagnosis, false, SAY(diagnosis, "no server answers at %s", server));
+        finding->advice =
+            "is it running? `pgrep -a continuo` shows. If it is, its line \"Model server started. "
+            "... management=URL\" has the address to give with --server URL; if not, start it: "
+            "continuo --model-store DIR --models NAME=FILE.mar";
+    } else {
+        finding = find(diagnosis, false,
+                       SAY(diagnosis,
+                           "what answers at %s does not speak as the management API of a "
+                           "running server",
+                           server));
+        finding->advice = "the inference address (8080) and the metrics address (8082) are others: "
+                          "give the management address, by default http://127.0.0.1:8081, with "
+                          "--server URL. A server that is stopping answers with status 503";
+    }
+    finding->why = SAY(diagnosis, "%s", why->message);
+}
+
+void
+cn_ctl_diagnose_no_metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_error *why)
+{
+    struct cn_ctl_finding *finding = find(
+        diagnosis, true, "the metrics were not looked at: refused steps, failures, slow turns");
+
+    finding->why = SAY(diagnosis, "%s", why->message);
+    finding->advice = "give the metrics address of the server's line \"Model server started\" with "
+                      "--metrics URL";
+}
+
+/* --- a model's workers */
+
+/* Why the model has no workers, in the server's own words, the worker's last line of stderr
+ * included. NULL: nothing went wrong so far. */
+static const char *
+reason_of(const struct cn_ctl_model *model)
+{
+    uint32_t i;
+
+    if (model->last_error)
+        return model->last_error;
+    for (i = 0; i < model->n_workers; i++)
+        if (!model->workers[i].ready && model->workers[i].last_exit)
+            return model->workers[i].last_exit;
+    return NULL;
+}
+
+/* What to do about a worker that ended so. */
+static const char *
+advice_for(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model, const char *reason,
+           const char *server)
+{
+    if (strstr(reason, " store "))
+        return "look at the disk of --state-dir (df, dmesg) and at the folder's owner; the server "
+               "goes on trying by itself";
+    if (strstr(reason, "SIGKILL") || strstr(reason, "signal 9"))
+        return "somebody or the kernel killed it: `dmesg | grep -i oom` shows whether memory ran "
+               "out; then lower maxWorkers or give the machine more memory";
+    if (strstr(reason, "by signal"))
+        return SAY(diagnosis,
+                   "the handler's native code crashed: the server's log lines "
+                   "event=worker_stderr model=%s show what it printed before. Repair it, pack it "
+                   "as a new version and register that",
+                   model->name);
+    if (strstr(reason, "killed by the server"))
+        return "a step took over the model's responseTimeout, or loading over its startupTimeout: "
+               "make the handler faster, or raise them in model-config.yaml and register again";
+    return SAY(diagnosis,
+               "repair the handler or its model-config.yaml, pack it again (continuo-archiver "
+               "verify FILE checks it), then: curl -X DELETE %s/models/%s/%s; "
+               "curl -X POST '%s/models?url=FILE.mar'",
+               server, model->name, model->version, server);
+}
+
+static void
+no_worker(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model, const char *server)
+{
+    const char *reason = reason_of(model);
+    struct cn_ctl_finding *finding;
+
+    if (model->n_workers == 0 && model->min_workers == 0) {
+        finding = find(diagnosis, false,
+                       SAY(diagnosis, "model %s %s has no worker: its steps are answered with 503",
+                           model->name, model->version));
+        finding->why = "it was registered or scaled with 0 workers";
+        finding->advice = SAY(diagnosis, "curl -X PUT '%s/models/%s/%s?min_worker=1'", server,
+                              model->name, model->version);
+        return;
+    }
+    if (!reason) {
+        finding = find(diagnosis, true,
+                       SAY(diagnosis, "model %s %s has no ready worker yet: it is loading",
+                           model->name, model->version));
+        finding->advice = "ask again in a moment";
+        return;
+    }
+    finding = find(diagnosis, false,
+                   SAY(diagnosis, "model %s %s has no ready worker: its steps wait or fail",
+                       model->name, model->version));
+    finding->why = SAY(diagnosis, "%s", reason);
+    finding->advice = advice_for(diagnosis, model, reason, server);
+}
+
+static void
+few_workers(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
+            const char *server)
+{
+    const char *reason = reason_of(model);
+    struct cn_ctl_finding *finding;
+
+    finding = find(diagnosis, reason == NULL,
+                   SAY(diagnosis, "model %s %s has %" PRIu32 " of %" PRIu32 " workers ready%s",
+                       model->name, model->version, model->n_ready, model->min_workers,
+                       reason ? "" : ": others are loading"));
+    if (reason) {
+        finding->why = SAY(diagnosis, "%s", reason);
+        finding->advice = advice_for(diagnosis, model, reason, server);
+    }
+}
+
+static void
+restarts(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
+         const struct cn_ctl_worker *worker, const char *server, uint64_t wall_ms)
+{
+    uint64_t age_ms = wall_ms > worker->started_wall_ms ? wall_ms - worker->started_wall_ms : 0;
+    bool often = worker->restarts >= OFTEN_RESTARTS && age_ms < RECENT_MS;
+    struct cn_ctl_finding *finding;
+
+    if (worker->restarts == 0 || !worker->last_exit)
+        return;
+    finding = find(diagnosis, !often,
+                   SAY(diagnosis,
+                       "model %s %s: worker %" PRIu32 " was restarted %" PRIu32
+                       " time%s, the last time %" PRIu64 " s ago",
+                       model->name, model->version, worker->index, worker->restarts,
+                       worker->restarts == 1 ? "" : "s", age_ms / 1000));
+    finding->why = SAY(diagnosis, "%s", worker->last_exit);
+    if (often)
+        finding->advice = advice_for(diagnosis, model, worker->last_exit, server);
+}
+
+/* --- a model's bounds */
+
+static void
+bounds(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
+{
+    struct cn_ctl_finding *finding;
+
+    if (model->queue_size && percent(model->waiting, model->queue_size) >= NEARLY_FULL_PERCENT) {
+        finding = find(diagnosis, false,
+                       SAY(diagnosis,
+                           "model %s %s: the queue is %s, %" PRIu64 " of %" PRIu64 " jobs wait",
+                           model->name, model->version,
+                           model->waiting >= model->queue_size ? "full" : "nearly full",
+                           model->waiting, model->queue_size));
+        finding->why = "steps come faster than the workers take them; over the bound they are "
+                       "refused with 429";
+        finding->advice = SAY(diagnosis,
+                              "raise maxWorkers (now %" PRIu32 ") or batchSize, make the handler "
+                              "faster, or let clients send less; jobQueueSize is the bound",
+                              model->max_workers);
+    }
+    if (model->max_sequences &&
+        percent(model->live_sequences, model->max_sequences) >= NEARLY_FULL_PERCENT) {
+        finding =
+            find(diagnosis, false,
+                 SAY(diagnosis, "model %s %s: %" PRIu64 " of %" PRIu64 " sequences are open",
+                     model->name, model->version, model->live_sequences, model->max_sequences));
+        finding->why = "over the bound new sequences are refused with 429";
+        finding->advice =
+            "let clients end their sequences, lower sequenceMaxIdleMSec so that silent "
+            "ones close sooner, or raise maxNumSequence";
+    }
+}
+
+/* --- the whole server, from its metrics */
+
+static void
+metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view)
+{
+    const uint64_t *m = view->metrics;
+    struct cn_ctl_finding *finding;
+
+    if (m[CN_M_JOBS_REFUSED] &&
+        percent(m[CN_M_JOBS_REFUSED], m[CN_M_JOBS] + m[CN_M_JOBS_REFUSED]) >= REFUSED_PERCENT) {
+        finding = find(diagnosis, false,
+                       SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " steps were refused",
+                           m[CN_M_JOBS_REFUSED], m[CN_M_JOBS] + m[CN_M_JOBS_REFUSED]));
+        finding->why =
+            "a bound was met, a sequence was not known, or there was no worker, since the "
+            "server started";
+        finding->advice = "the refused clients read why; continuo-ctl top shows which queue grows";
+    }
+    if (m[CN_M_HTTP_5XX] && percent(m[CN_M_HTTP_5XX], m[CN_M_HTTP_REQUESTS]) >= FAILED_PERCENT) {
+        finding =
+            find(diagnosis, false,
+                 SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " requests failed with a 5xx status",
+                     m[CN_M_HTTP_5XX], m[CN_M_HTTP_REQUESTS]));
+        finding->why = "handlers that fail, workers that die, or a state store that takes no more "
+                       "(status 507), since the server started";
+        finding->advice = "the answers' bodies say which; for 507 look at the disk of --state-dir "
+                          "with df";
+    }
+    if (m[CN_M_LOOP_SLOW_TURNS] >= SLOW_TURNS_MIN &&
+        percent(m[CN_M_LOOP_SLOW_TURNS], m[CN_M_LOOP_TURNS]) >= SLOW_TURNS_PERCENT) {
+        finding =
+            find(diagnosis, false,
+                 SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " turns of the loops took over 1 ms",
+                     m[CN_M_LOOP_SLOW_TURNS], m[CN_M_LOOP_TURNS]));
+        finding->why = "the server's threads have more to do than they manage, or lack processors";
+        finding->advice =
+            "raise --loops, send smaller requests, or give the machine less other work";
+    }
+}
+
+void
+cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view,
+                const char *server, uint64_t wall_ms)
+{
+    const struct cn_ctl_model *model;
+    struct cn_ctl_finding *finding;
+    uint32_t i;
+
+    for (model = view->models; model; model = model->next) {
+        if (model->n_ready == 0)
+            no_worker(diagnosis, model, server);
+        else if (model->n_ready < model->min_workers)
+            few_workers(diagnosis, model, server);
+        for (i = 0; i < model->n_workers; i++)
+            if (model->workers[i].ready || !model->last_error) /* else it was told above */
+                restarts(diagnosis, model, &model->workers[i], server, wall_ms);
+        bounds(diagnosis, model);
+    }
+    if (!view->models) {
+        finding = find(diagnosis, true, "no model is registered");
+        finding->advice = SAY(
+            diagnosis, "curl -X POST '%s/models?url=FILE.mar', FILE.mar in --model-store", server);
+    }
+    if (view->has_metrics)
+        metrics(diagnosis, view);
+}

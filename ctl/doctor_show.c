@@ -1,0 +1,85 @@
+/* ctl/doctor_show.c - findings for people and for programs. */
+#include <inttypes.h>
+#include <jansson.h>
+
+#include "ctl/doctor.h"
+#include "ctl/json_out.h"
+#include "ctl/table.h"
+
+static void
+put_line(struct cn_buf *out, const char *head, const char *text)
+{
+    if (!text)
+        return;
+    cn_buf_printf(out, "%-9s", head);
+    cn_ctl_put_plain(out, text);
+    cn_buf_puts(out, "\n");
+}
+
+void
+cn_ctl_diagnosis_show(const struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view,
+                      const char *server, struct cn_buf *out)
+{
+    const struct cn_ctl_finding *finding;
+    struct cn_ctl_totals totals;
+    unsigned i, pass;
+
+    for (pass = 0; pass < 2; pass++) { /* problems first */
+        for (i = 0; i < diagnosis->n_findings; i++) {
+            finding = &diagnosis->findings[i];
+            if (finding->is_note != (pass == 1))
+                continue;
+            put_line(out, finding->is_note ? "note" : "PROBLEM", finding->what);
+            put_line(out, "  why", finding->why);
+            put_line(out, "  do", finding->advice);
+            cn_buf_puts(out, "\n");
+        }
+    }
+    if (diagnosis->n_problems)
+        cn_buf_printf(out, "%u problem%s", diagnosis->n_problems,
+                      diagnosis->n_problems == 1 ? "" : "s");
+    else
+        cn_buf_puts(out, "nothing wrong");
+    if (!view) {
+        cn_buf_puts(out, "\n");
+        return;
+    }
+    totals = cn_ctl_view_totals(view);
+    cn_buf_printf(out,
+                  " at %s: %u model%s, %" PRIu32 " of %" PRIu32 " workers ready, %" PRIu64
+                  " live sequences\n",
+                  server, totals.n_models, totals.n_models == 1 ? "" : "s", totals.ready,
+                  totals.want, totals.live_sequences);
+}
+
+static void
+put_text(json_t *object, const char *key, const char *text)
+{
+    json_t *value = text ? json_string(text) : NULL;
+
+    json_object_set_new(object, key, value ? value : json_null());
+}
+
+void
+cn_ctl_diagnosis_json(const struct cn_ctl_diagnosis *diagnosis, const char *server,
+                      struct cn_buf *out)
+{
+    json_t *value = json_object(), *findings = json_array(), *entry;
+    const struct cn_ctl_finding *finding;
+    unsigned i;
+
+    for (i = 0; i < diagnosis->n_findings; i++) {
+        finding = &diagnosis->findings[i];
+        entry = json_object();
+        put_text(entry, "severity", finding->is_note ? "note" : "problem");
+        put_text(entry, "what", finding->what);
+        put_text(entry, "why", finding->why);
+        put_text(entry, "do", finding->advice);
+        json_array_append_new(findings, entry);
+    }
+    put_text(value, "server", server);
+    json_object_set_new(value, "ok", json_boolean(diagnosis->n_problems == 0));
+    json_object_set_new(value, "problems", json_integer(diagnosis->n_problems));
+    json_object_set_new(value, "findings", findings);
+    cn_ctl_json_print(value, false, out);
+}

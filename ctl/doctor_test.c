@@ -1,0 +1,217 @@
+/* ctl/doctor_test.c - from what a server shows to what is wrong with it. */
+#include "ctl/doctor.h"
+
+#include "core/mem.h"
+#include "ctl/test_support.h"
+
+#define STARTED_MS 1795235792123u /* of READY_WORKER */
+
+static struct cn_ctl_diagnosis diagnosis;
+static char *shown;
+
+static int
+end_case(void **state)
+{
+    (void)state;
+    cn_free(shown);
+    shown = NULL;
+    cn_ctl_diagnosis_fini(&diagnosis);
+    return 0;
+}
+
+/* Leaves the diagnosis, and in `shown` its text. */
+static void
+diagnose(const char *models, const char *metrics, uint64_t age_ms)
+{
+    struct cn_ctl_view view;
+    struct cn_buf out;
+
+    end_case(NULL);
+    view_of(&view, models);
+    if (metrics)
+        cn_ctl_view_add_metrics(&view, cn_str_from(metrics));
+    cn_ctl_diagnosis_init(&diagnosis);
+    cn_ctl_diagnose(&diagnosis, &view, "http://h:1", STARTED_MS + age_ms);
+    cn_buf_init(&out, 0);
+    cn_ctl_diagnosis_show(&diagnosis, &view, "http://h:1", &out);
+    shown = cn_buf_take(&out, NULL);
+    cn_ctl_view_fini(&view);
+}
+
+static void
+nothing_wrong_is_said_in_a_line(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, ", \"liveSequences\": 4") "]",
+             "continuo_jobs_total 100\n", 0);
+    assert_string_equal(
+        shown, "nothing wrong at http://h:1: 1 model, 1 of 1 workers ready, 4 live sequences\n");
+}
+
+/* Why, in the server's words, and the commands to type; escape sequences stay words. */
+static void
+a_model_that_cannot_load_is_explained(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0", WORKER("1", "backoff", "UNLOADING", ", \"restarts\": 5"),
+                       ", \"lastError\": \"handler.lua:3: oh \\u001b[2J no\"") "]",
+             NULL, 0);
+    assert_int_equal(diagnosis.n_problems, 1);
+    assert_contains(shown, "PROBLEM  model m 1.0 has no ready worker");
+    assert_contains(shown, "why    handler.lua:3: oh ?[2J no\n");
+    assert_contains(shown, "curl -X DELETE http://h:1/models/m/1.0");
+}
+
+static void
+loading_and_scaled_to_nothing_are_told_apart(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0", WORKER("1", "loading", "UNLOADING", ""), "") "]", NULL, 0);
+    assert_int_equal(diagnosis.n_problems, 0);
+    assert_contains(shown, "it is loading");
+    diagnose("[{\"modelName\": \"m\", \"modelVersion\": \"2\", \"workers\": []}]", NULL, 0);
+    assert_int_equal(diagnosis.n_problems, 1);
+    assert_contains(shown, "curl -X PUT 'http://h:1/models/m/2?min_worker=1'");
+}
+
+/* One crash is news; several, the last one fresh, are a problem; long ago they are news again. */
+static void
+frequent_restarts_are_a_problem(void **state)
+{
+    static const char words[] = "\"worker 1 (pid 7) of m/1.0 was killed by signal 6 (SIGABRT); "
+                                "last stderr: the end\"";
+    char json[1024];
+    unsigned times;
+
+    (void)state;
+    for (times = 1; times <= 3; times += 2) {
+        snprintf(json, sizeof json,
+                 "[" MODEL("m", "1.0",
+                           WORKER("1", "ready", "READY", ", \"restarts\": %u, \"lastExit\": %s"),
+                           "") "]",
+                 times, words);
+        diagnose(json, NULL, 5000);
+        assert_int_equal(diagnosis.n_problems, times == 3);
+        assert_contains(shown, "5 s ago");
+        assert_contains(shown, "last stderr: the end");
+    }
+    assert_contains(shown, "restarted 3 times");
+    assert_contains(shown, "native code crashed");
+    diagnose(json, NULL, 3600 * 1000);
+    assert_int_equal(diagnosis.n_problems, 0);
+}
+
+/* Each end of a worker has its own advice. */
+static void
+advice_fits_the_reason(void **state)
+{
+    static const char *const cases[][2] = {
+        {"opening the store s: No space left on device", "--state-dir"},
+        {"worker 1 was killed by signal 9 (SIGKILL)", "oom"},
+        {"worker 1 was killed by the server: a batch took over 1 s", "responseTimeout"},
+    };
+    char json[1024];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(json, sizeof json, "[" MODEL("m", "1.0", "", ", \"lastError\": \"%s\"") "]",
+                 cases[i][0]);
+        diagnose(json, NULL, 0);
+        assert_contains(shown, cases[i][1]);
+    }
+}
+
+static void
+full_queues_and_many_sequences_are_found(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0", READY_WORKER,
+                       ", \"jobQueueStatus\": {\"remainingCapacity\": 0, \"pendingRequests\": 10}, "
+                       "\"liveSequences\": 95, \"maxNumSequence\": 100") "]",
+             NULL, 0);
+    assert_contains(shown, "the queue is full, 10 of 10 jobs wait");
+    assert_contains(shown, "95 of 100 sequences are open");
+    diagnose(
+        "[" MODEL("m", "1.0", READY_WORKER,
+                  ", \"jobQueueStatus\": {\"remainingCapacity\": 2, \"pendingRequests\": 8}") "]",
+        NULL, 0);
+    assert_contains(shown, "nearly full, 8 of 10");
+}
+
+/* Shares, not counts: a busy server may fail once. */
+static void
+metrics_tell_of_refusals_failures_and_slow_loops(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
+             "continuo_jobs_total 90\ncontinuo_jobs_refused_total 10\n"
+             "continuo_http_requests_total 100\ncontinuo_http_5xx_total 3\n"
+             "continuo_loop_turns_total 1000\ncontinuo_loop_slow_turns_total 200\n",
+             0);
+    assert_int_equal(diagnosis.n_problems, 3);
+    assert_contains(shown, "10 of 100 steps were refused");
+    assert_contains(shown, "3 of 100 requests failed");
+    assert_contains(shown, "200 of 1000 turns");
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
+             "continuo_jobs_total 9000\ncontinuo_jobs_refused_total 1\n"
+             "continuo_http_requests_total 9000\ncontinuo_http_5xx_total 1\n"
+             "continuo_loop_turns_total 90\ncontinuo_loop_slow_turns_total 50\n",
+             0);
+    assert_int_equal(diagnosis.n_problems, 0);
+}
+
+/* Not running and wrong address are different mistakes. */
+static void
+a_silent_server_and_a_wrong_address_are_told_apart(void **state)
+{
+    struct cn_error err = {.code = CN_E_UNAVAILABLE, .message = "refused"};
+    struct cn_buf out;
+
+    (void)state;
+    cn_ctl_diagnosis_init(&diagnosis);
+    cn_ctl_diagnose_silence(&diagnosis, "http://h:1", &err);
+    assert_contains(diagnosis.findings[0].advice, "is it running?");
+    err.code = CN_E_NOT_FOUND;
+    cn_ctl_diagnose_silence(&diagnosis, "http://h:1", &err);
+    assert_contains(diagnosis.findings[1].advice, "--server URL");
+    cn_buf_init(&out, 0);
+    cn_ctl_diagnosis_json(&diagnosis, "http://h:1", &out);
+    shown = cn_buf_take(&out, NULL);
+    assert_contains(shown, "\"ok\": false");
+    assert_contains(shown, "\"problems\": 2");
+}
+
+/* A thousand broken models: the list ends, the count goes on. */
+static void
+findings_are_bounded(void **state)
+{
+    struct cn_error err = {.code = CN_E_UNAVAILABLE};
+    unsigned i;
+
+    (void)state;
+    cn_ctl_diagnosis_init(&diagnosis);
+    for (i = 0; i < CN_CTL_FINDINGS_MAX + 5; i++)
+        cn_ctl_diagnose_silence(&diagnosis, "x", &err);
+    assert_int_equal(diagnosis.n_findings, CN_CTL_FINDINGS_MAX);
+    assert_int_equal(diagnosis.n_problems, CN_CTL_FINDINGS_MAX + 5);
+}
+
+#define CASE(test) cmocka_unit_test_teardown(test, end_case)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(nothing_wrong_is_said_in_a_line),
+        CASE(a_model_that_cannot_load_is_explained),
+        CASE(loading_and_scaled_to_nothing_are_told_apart),
+        CASE(frequent_restarts_are_a_problem),
+        CASE(advice_fits_the_reason),
+        CASE(full_queues_and_many_sequences_are_found),
+        CASE(metrics_tell_of_refusals_failures_and_slow_loops),
+        CASE(a_silent_server_and_a_wrong_address_are_told_apart),
+        CASE(findings_are_bounded),
+    };
+    return cmocka_run_group_tests_name("ctl.doctor", tests, NULL, NULL);
+}

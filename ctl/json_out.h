@@ -1,0 +1,13 @@
+/* ctl/json_out.h - how JSON is printed. */
+#ifndef CN_CTL_JSON_OUT_H
+#define CN_CTL_JSON_OUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "core/buf.h"
+
+/* Appends the value and a newline, and gives the value back. */
+void cn_ctl_json_print(json_t *value, bool one_line, struct cn_buf *out);
+
+#endif

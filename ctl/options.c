@@ -1,0 +1,170 @@
+/* ctl/options.c - flags, help and manual page, from one table of commands. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/cli.h"
+#include "ctl/http.h"
+
+static const struct {
+    const char *name;
+    enum cn_ctl_command command;
+    const char *help;
+} commands[] = {
+    {"status", CN_CTL_STATUS, "is the server healthy; workers, live sequences, steps"},
+    {"models", CN_CTL_MODELS, "each version of each model, with its workers and queue"},
+    {"workers", CN_CTL_WORKERS, "each worker process: pid, state, sequences, memory, restarts"},
+    {"top", CN_CTL_TOP, "models and workers, live, each second; q or Ctrl-C quits"},
+    {"doctor", CN_CTL_DOCTOR, "what is wrong, why, and what to do about it"},
+};
+static const struct {
+    const char *flag, *help;
+} flags[] = {
+    {"--server URL", "management API; environment CONTINUO_MANAGEMENT; " CN_CTL_DEFAULT_MANAGEMENT},
+    {"--metrics URL", "metrics; environment CONTINUO_METRICS; " CN_CTL_DEFAULT_METRICS},
+    {"--json", "JSON for programs; top gives an object a line"},
+    {"--once", "of top: one frame after one second"},
+    {"--help", "this text; --version, --print-man"},
+};
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+#define N_FLAGS (sizeof flags / sizeof flags[0])
+
+void
+cn_ctl_help(FILE *out)
+{
+    fputs("usage: continuo-ctl [options] COMMAND\n\nLooks at a running Continuo server.\n\n", out);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
+    fputs("\n", out);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
+    fputs("\nURL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server's line\n"
+          "\"Model server started\" has it. Exit status: 0 fine, 1 something is wrong or the\n"
+          "server is silent, 2 wrong command line.\n",
+          out);
+}
+
+/* troff takes a bare '-' for a hyphen. */
+static void
+put_man(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '-')
+            fputc('\\', out);
+        fputc(*text, out);
+    }
+}
+
+static void
+put_man_entry(FILE *out, const char *name, const char *help)
+{
+    fputs(".TP\n.B ", out);
+    put_man(out, name);
+    fputs("\n", out);
+    put_man(out, help);
+    fputs(".\n", out);
+}
+
+void
+cn_ctl_man(FILE *out)
+{
+    fprintf(out, ".TH CONTINUO\\-CTL 1 \"\" \"continuo %s\" \"User Commands\"\n", CN_VERSION);
+    fputs(".SH NAME\ncontinuo\\-ctl \\- look at a running Continuo server\n"
+          ".SH SYNOPSIS\n.B continuo\\-ctl\n[\\fIoptions\\fR] \\fICOMMAND\\fR\n"
+          ".SH COMMANDS\n",
+          out);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        put_man_entry(out, commands[i].name, commands[i].help);
+    fputs(".SH OPTIONS\n", out);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        put_man_entry(out, flags[i].flag, flags[i].help);
+    fputs(".SH EXIT STATUS\n0 fine, 1 something is wrong or the server is silent, 2 wrong command "
+          "line.\n.SH SEE ALSO\n.BR continuo (1),\n.BR continuo\\-archiver (1)\n",
+          out);
+}
+
+/* An empty variable counts as none, as the server has it. */
+static const char *
+from_environment(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+
+    return value && *value ? value : otherwise;
+}
+
+/* Is argv[*i] this flag with a value, in either of its two spellings? */
+static bool
+takes_value(int argc, char **argv, int *i, const char *flag, const char **value)
+{
+    size_t len = strlen(flag);
+
+    if (strncmp(argv[*i], flag, len) != 0)
+        return false;
+    if (argv[*i][len] == '=') {
+        *value = argv[*i] + len + 1;
+        return true;
+    }
+    if (argv[*i][len])
+        return false;
+    *value = *i + 1 < argc ? argv[++*i] : "";
+    return true;
+}
+
+static bool
+find_command(const char *word, enum cn_ctl_command *out)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, word) == 0) {
+            *out = commands[i].command;
+            return true;
+        }
+    }
+    return false;
+}
+
+int
+cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct cn_error *err)
+{
+    bool has_command = false;
+    int rc;
+
+    *out = (struct cn_ctl_options){
+        .management = from_environment("CONTINUO_MANAGEMENT", CN_CTL_DEFAULT_MANAGEMENT),
+        .metrics = from_environment("CONTINUO_METRICS", CN_CTL_DEFAULT_METRICS),
+    };
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+
+        if (takes_value(argc, argv, &i, "--server", &out->management) ||
+            takes_value(argc, argv, &i, "--metrics", &out->metrics))
+            continue;
+        if (strcmp(word, "--json") == 0) {
+            out->json = true;
+        } else if (strcmp(word, "--once") == 0) {
+            out->once = true;
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            out->command = CN_CTL_HELP;
+            return 0;
+        } else if (strcmp(word, "--version") == 0) {
+            out->command = CN_CTL_VERSION;
+            return 0;
+        } else if (strcmp(word, "--print-man") == 0) {
+            out->command = CN_CTL_MAN;
+            return 0;
+        } else if (word[0] == '-') {
+            return cn_fail(err, CN_E_CONFIG, "there is no option %.100s; --help lists them", word);
+        } else if (has_command) {
+            return cn_fail(err, CN_E_CONFIG, "one command at a time; what is %.100s?", word);
+        } else if (!find_command(word, &out->command)) {
+            return cn_fail(err, CN_E_CONFIG, "there is no command %.100s; --help lists them", word);
+        } else {
+            has_command = true;
+        }
+    }
+    if (!has_command)
+        return cn_fail(err, CN_E_CONFIG,
+                       "give a command: status, models, workers, top or doctor (--help explains)");
+    if (out->once && out->command != CN_CTL_TOP)
+        return cn_fail(err, CN_E_CONFIG, "--once is for top; the others show one frame anyway");
+    rc = cn_ctl_url_check(out->management, err);
+    return rc ? rc : cn_ctl_url_check(out->metrics, err);
+}

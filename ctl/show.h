@@ -1,0 +1,28 @@
+/* ctl/show.h - views as tables and as JSON. All append to `out`. */
+#ifndef CN_CTL_SHOW_H
+#define CN_CTL_SHOW_H
+
+#include "core/buf.h"
+#include "ctl/view.h"
+
+void cn_ctl_show_status(const struct cn_ctl_view *view, const char *server, struct cn_buf *out);
+void cn_ctl_show_models(const struct cn_ctl_view *view, struct cn_buf *out);
+void cn_ctl_show_workers(const struct cn_ctl_view *view, struct cn_buf *out);
+/* What changed between two views. */
+void cn_ctl_show_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now,
+                     const char *server, struct cn_buf *out);
+
+/* The same as one JSON value and a newline. */
+void cn_ctl_json_status(const struct cn_ctl_view *view, const char *server, struct cn_buf *out);
+void cn_ctl_json_models(const struct cn_ctl_view *view, struct cn_buf *out);
+void cn_ctl_json_workers(const struct cn_ctl_view *view, struct cn_buf *out);
+/* In one line, so that a reader of a stream can take lines. */
+void cn_ctl_json_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now,
+                     const char *server, struct cn_buf *out);
+/* {"error": "..."} */
+void cn_ctl_json_error(const char *message, bool one_line, struct cn_buf *out);
+
+/* Steps a second between two views; 0 where they hold no such time, or the server began anew. */
+double cn_ctl_rate(uint64_t before, uint64_t now, uint64_t us);
+
+#endif

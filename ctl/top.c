@@ -1,0 +1,185 @@
+/* ctl/top.c - frames to a terminal, by plain ANSI sequences, or one after the other to a file. */
+#include "ctl/top.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/mem.h"
+#include "ctl/show.h"
+#include "ctl/table.h"
+
+#define INTERVAL_MS 1000
+
+/* Another screen without a cursor, where long lines are cut; and back. */
+#define SCREEN_BEGIN "\x1b[?1049h\x1b[?25l\x1b[?7l"
+#define SCREEN_END "\x1b[?7h\x1b[?25h\x1b[?1049l"
+#define SCREEN_HOME "\x1b[H\x1b[J"
+
+static volatile sig_atomic_t ended;
+
+static void
+on_end(int number)
+{
+    (void)number;
+    ended = 1;
+}
+
+struct top {
+    const struct cn_ctl_server *server;
+    bool json, screen, keys;
+    struct termios before;
+    struct cn_ctl_view *old; /* NULL: the server was silent */
+};
+
+static void
+terminal_begin(struct top *top)
+{
+    struct sigaction action = {.sa_handler = on_end};
+    struct termios raw;
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    top->screen = !top->json && isatty(STDOUT_FILENO);
+    top->keys = top->screen && isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &top->before) == 0;
+    if (top->keys) {
+        raw = top->before;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    if (top->screen)
+        fputs(SCREEN_BEGIN, stdout);
+}
+
+static void
+terminal_end(struct top *top)
+{
+    if (top->screen)
+        fputs(SCREEN_END, stdout);
+    fflush(stdout);
+    if (top->keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &top->before);
+}
+
+/* Waits for the next frame's time, and for q. */
+static void
+pause_until(struct top *top, uint64_t deadline_ms)
+{
+    struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+    uint64_t now_ms;
+    char key;
+
+    while (!ended && (now_ms = cn_now_ms()) < deadline_ms) {
+        if (poll(&keys, top->keys ? 1 : 0, (int)(deadline_ms - now_ms)) <= 0)
+            continue;
+        if (read(STDIN_FILENO, &key, 1) != 1)
+            top->keys = false; /* the terminal is gone */
+        else if (key == 'q' || key == 'Q')
+            ended = 1;
+    }
+}
+
+static void
+view_drop(struct cn_ctl_view *view)
+{
+    if (!view)
+        return;
+    cn_ctl_view_fini(view);
+    cn_free(view);
+}
+
+static int
+view_fetch(struct top *top, struct cn_ctl_view **out, struct cn_error *err)
+{
+    struct cn_ctl_view *view = cn_alloc(sizeof *view);
+    int rc;
+
+    cn_ctl_view_init(view);
+    rc = cn_ctl_fetch(top->server, view, err);
+    if (rc) {
+        view_drop(view);
+        view = NULL;
+    }
+    *out = view;
+    return rc;
+}
+
+/* The frame, as many lines of it as the screen has. */
+static void
+put_frame(const struct top *top, const struct cn_buf *frame)
+{
+    struct winsize size = {0};
+    size_t len = 0, lines = 0;
+
+    if (top->screen) {
+        fputs(SCREEN_HOME, stdout);
+        if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || size.ws_row == 0)
+            size.ws_row = 24;
+        while (len < frame->len && lines + 1 < size.ws_row)
+            lines += frame->data[len++] == '\n';
+    } else {
+        len = frame->len;
+    }
+    fwrite(frame->data, 1, len, stdout);
+    if (top->screen)
+        fputs("q quits", stdout);
+    fflush(stdout);
+    if (ferror(stdout))
+        ended = 1; /* nobody reads any more */
+}
+
+/* What happened from the last view to `now`; NULL: `err` says why there is none. */
+static void
+show(struct top *top, const struct cn_ctl_view *now, const struct cn_error *err)
+{
+    const struct cn_ctl_view *old = top->old ? top->old : now;
+    const char *server = top->server->management;
+    struct cn_buf text;
+
+    cn_buf_init(&text, 0);
+    if (now && top->json)
+        cn_ctl_json_top(old, now, server, &text);
+    else if (now)
+        cn_ctl_show_top(old, now, server, &text);
+    else if (top->json)
+        cn_ctl_json_error(err->message, true, &text);
+    else
+        cn_ctl_put_plain(&text, err->message);
+    put_frame(top, &text);
+    cn_buf_fini(&text);
+}
+
+int
+cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_error *err)
+{
+    struct top top = {.server = server, .json = json};
+    struct cn_ctl_view *now;
+    int rc;
+
+    rc = view_fetch(&top, &top.old, err);
+    if (rc)
+        return rc;
+    if (!once)
+        terminal_begin(&top);
+    for (;;) {
+        pause_until(&top, cn_now_ms() + INTERVAL_MS);
+        if (ended)
+            break;
+        rc = view_fetch(&top, &now, err);
+        if (rc && once)
+            break;
+        show(&top, now, err);
+        view_drop(top.old);
+        top.old = now; /* a silent server may come back */
+        if (once)
+            break;
+    }
+    if (!once)
+        terminal_end(&top);
+    view_drop(top.old);
+    return once ? rc : 0;
+}

@@ -1,0 +1,211 @@
+/* ctl/view.c - reads the server's answers. They come over a network: a member that is missing or of
+ * another type counts as 0 or empty, so that an older or newer server can be looked at too. */
+#include "ctl/view.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_WORKERS 65536
+
+void
+cn_ctl_view_init(struct cn_ctl_view *view)
+{
+    *view = (struct cn_ctl_view){0};
+    cn_arena_init(&view->arena);
+    view->end = &view->models;
+}
+
+void
+cn_ctl_view_fini(struct cn_ctl_view *view)
+{
+    cn_arena_fini(&view->arena);
+    view->models = NULL;
+    view->end = &view->models;
+}
+
+static uint64_t
+number(const json_t *object, const char *key)
+{
+    json_int_t value = json_integer_value(json_object_get(object, key));
+
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static uint32_t
+small(const json_t *object, const char *key)
+{
+    uint64_t value = number(object, key);
+
+    return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
+}
+
+/* A copy in the view's arena; `otherwise` where there is no text. */
+static const char *
+text_of(struct cn_ctl_view *view, const json_t *object, const char *key, const char *otherwise)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? cn_arena_strndup(&view->arena, text, strlen(text)) : otherwise;
+}
+
+uint64_t
+cn_ctl_parse_time(const char *text)
+{
+    struct tm when = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &when);
+    time_t seconds = rest ? timegm(&when) : -1;
+
+    if (seconds < 0)
+        return 0;
+    return (uint64_t)seconds * 1000 + (*rest == '.' ? strtoul(rest + 1, NULL, 10) % 1000 : 0);
+}
+
+static void
+read_worker(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_worker *worker)
+{
+    const char *id = json_string_value(json_object_get(from, "id"));
+    const char *started = json_string_value(json_object_get(from, "startTime"));
+    const char *status = json_string_value(json_object_get(from, "status"));
+
+    worker->id = id ? (uint32_t)strtoul(id, NULL, 10) : 0;
+    worker->index = small(from, "index");
+    worker->restarts = small(from, "restarts");
+    worker->pid = (int64_t)number(from, "pid");
+    worker->ready = status && strcmp(status, "READY") == 0;
+    worker->state = text_of(view, from, "state", worker->ready ? "ready" : "-");
+    worker->last_exit = text_of(view, from, "lastExit", NULL);
+    worker->started_wall_ms = started ? cn_ctl_parse_time(started) : 0;
+    worker->rss_bytes = number(from, "memoryUsage");
+    worker->live_sequences = number(from, "liveSequences");
+}
+
+static void
+read_model(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_model *model)
+{
+    const json_t *queue = json_object_get(from, "jobQueueStatus");
+    const json_t *workers = json_object_get(from, "workers"), *worker;
+    size_t i;
+
+    model->name = text_of(view, from, "modelName", "");
+    model->version = text_of(view, from, "modelVersion", "");
+    model->url = text_of(view, from, "modelUrl", "");
+    model->last_error = text_of(view, from, "lastError", NULL);
+    model->min_workers = small(from, "minWorkers");
+    model->max_workers = small(from, "maxWorkers");
+    model->waiting = number(queue, "pendingRequests");
+    model->queue_size = model->waiting + number(queue, "remainingCapacity");
+    model->in_flight = number(queue, "inFlight");
+    model->live_sequences = number(from, "liveSequences");
+    model->max_sequences = number(from, "maxNumSequence");
+    model->steps = number(from, "steps");
+    model->n_workers = (uint32_t)json_array_size(workers);
+    model->workers = cn_arena_alloc(&view->arena, sizeof(*model->workers) * (model->n_workers + 1));
+    json_array_foreach(workers, i, worker)
+    {
+        read_worker(view, worker, &model->workers[i]);
+        model->n_ready += model->workers[i].ready;
+    }
+}
+
+int
+cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *default_version,
+                struct cn_error *err)
+{
+    json_t *versions, *version;
+    struct cn_ctl_model *model;
+    json_error_t why;
+    int rc = 0;
+    size_t i;
+
+    versions = json_loadb(json.ptr ? json.ptr : "", json.len, 0, &why);
+    if (!versions)
+        return cn_fail(err, CN_E_PROTOCOL, "the description of a model is no JSON: %s", why.text);
+    if (!json_is_array(versions))
+        rc = cn_fail(err, CN_E_PROTOCOL,
+                     "the description of a model is no array; is it a Continuo server?");
+    for (i = 0; rc == 0 && i < json_array_size(versions); i++) {
+        version = json_array_get(versions, i);
+        if (!json_is_object(version) ||
+            json_array_size(json_object_get(version, "workers")) > MAX_WORKERS) {
+            rc = cn_fail(err, CN_E_PROTOCOL, "entry %zu of a model's description is no model", i);
+            break;
+        }
+        model = cn_arena_alloc(&view->arena, sizeof *model);
+        *model = (struct cn_ctl_model){0};
+        read_model(view, version, model);
+        model->is_default = default_version ? strcmp(default_version, model->version) == 0
+                                            : json_array_size(versions) == 1;
+        *view->end = model;
+        view->end = &model->next;
+    }
+    json_decref(versions);
+    return rc;
+}
+
+void
+cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
+{
+    static const char *const names[] = {
+#define CN_METRIC(id, name, type, help) name,
+#include "core/metrics.def"
+#undef CN_METRIC
+    };
+    const char *at = text.ptr, *end = text.ptr + text.len, *stop, *space;
+    char value[32];
+    size_t m, len;
+
+    for (; at < end; at = stop + 1) {
+        stop = memchr(at, '\n', (size_t)(end - at));
+        if (!stop)
+            return; /* a line without its end is not all there */
+        space = memrchr(at, ' ', (size_t)(stop - at));
+        if (*at == '#' || !space || (size_t)(stop - space) > sizeof value)
+            continue;
+        memcpy(value, space + 1, (size_t)(stop - space - 1));
+        value[stop - space - 1] = '\0';
+        for (m = 0; m < CN_METRIC_COUNT; m++) {
+            len = strlen(names[m]);
+            if ((size_t)(space - at) >= len && memcmp(at, names[m], len) == 0 &&
+                (at[len] == ' ' || at[len] == '{')) {
+                view->metrics[m] += strtoull(value, NULL, 10);
+                view->has_metrics = true;
+            }
+        }
+    }
+}
+
+struct cn_ctl_totals
+cn_ctl_view_totals(const struct cn_ctl_view *view)
+{
+    struct cn_ctl_totals totals = {.healthy = true};
+    const struct cn_ctl_model *model;
+    uint32_t i;
+
+    for (model = view->models; model; model = model->next) {
+        totals.n_models++;
+        totals.ready += model->n_ready;
+        totals.want += model->min_workers;
+        totals.live_sequences += model->live_sequences;
+        totals.waiting += model->waiting;
+        totals.in_flight += model->in_flight;
+        totals.steps += model->steps;
+        for (i = 0; i < model->n_workers; i++)
+            totals.restarts += model->workers[i].restarts;
+        if (model->is_default && model->n_ready < model->min_workers)
+            totals.healthy = false;
+    }
+    return totals;
+}
+
+const struct cn_ctl_model *
+cn_ctl_view_find(const struct cn_ctl_view *view, const char *name, const char *version)
+{
+    const struct cn_ctl_model *model;
+
+    for (model = view->models; model; model = model->next)
+        if (strcmp(model->name, name) == 0 && strcmp(model->version, version) == 0)
+            return model;
+    return NULL;
+}

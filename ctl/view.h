@@ -1,0 +1,67 @@
+/* ctl/view.h - what a server showed of itself at one moment, out of its JSON and its metrics. */
+#ifndef CN_CTL_VIEW_H
+#define CN_CTL_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/error.h"
+#include "core/metrics.h"
+
+struct cn_ctl_worker {
+    uint32_t id, index, restarts;
+    int64_t pid; /* 0: no process now */
+    bool ready;
+    const char *state;        /* "loading", ... */
+    const char *last_exit;    /* how its last process ended; NULL: none has */
+    uint64_t started_wall_ms; /* 0: not known */
+    uint64_t rss_bytes, live_sequences;
+};
+
+/* One version of a model. Text is the arena's. */
+struct cn_ctl_model {
+    struct cn_ctl_model *next;
+    const char *name, *version;
+    const char *url;        /* its archive */
+    const char *last_error; /* of loading; NULL: the last load succeeded */
+    bool is_default;
+    uint32_t min_workers, max_workers, n_workers, n_ready;
+    struct cn_ctl_worker *workers;
+    uint64_t waiting, queue_size, in_flight; /* jobs */
+    uint64_t live_sequences, max_sequences, steps;
+};
+
+struct cn_ctl_view {
+    struct cn_arena arena;
+    struct cn_ctl_model *models, **end; /* as the server lists them */
+    uint64_t at_us;                     /* of cn_now_us() */
+    bool has_metrics;
+    uint64_t metrics[CN_METRIC_COUNT];
+};
+
+void cn_ctl_view_init(struct cn_ctl_view *view);
+void cn_ctl_view_fini(struct cn_ctl_view *view);
+
+/* The answer to GET /models/{m}/all; the version `default_version` is marked as the default (NULL:
+ * a single one is). CN_E_PROTOCOL where it is no such answer. */
+int cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *default_version,
+                    struct cn_error *err);
+/* The answer to GET /metrics; sums over labels. */
+void cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text);
+
+struct cn_ctl_totals {
+    unsigned n_models;    /* versions */
+    uint32_t ready, want; /* workers */
+    uint64_t restarts, live_sequences, waiting, in_flight, steps;
+    bool healthy; /* as /ping: the default versions have the workers they want */
+};
+struct cn_ctl_totals cn_ctl_view_totals(const struct cn_ctl_view *view);
+/* NULL where there is none. */
+const struct cn_ctl_model *cn_ctl_view_find(const struct cn_ctl_view *view, const char *name,
+                                            const char *version);
+
+/* "2026-11-21T04:36:32.123Z" as milliseconds since 1970; 0 where it is no time. */
+uint64_t cn_ctl_parse_time(const char *text);
+
+#endif

@@ -1,0 +1,187 @@
+"""continuo-ctl against a running server, as an operator calls it."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+
+import pytest
+
+from models import BIN, ROOT, archiver, counter, stateless
+from waiting import expect, limit
+
+CRASH_C = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <continuo/handler.h>
+
+static int
+run(struct continuo_model *model, struct continuo_item *const *items, size_t n)
+{
+    (void)model; (void)items; (void)n;
+    fputs("handler: this is the end\\n", stderr);
+    abort();
+}
+
+CONTINUO_EXPORT const struct continuo_handler continuo_handler = {
+    .abi = CONTINUO_HANDLER_ABI, .size = sizeof(struct continuo_handler), .run = run};
+"""
+
+
+@pytest.fixture
+def ctl(transcript):
+    """ctl(server, word, ...) runs continuo-ctl; the server may also be an address."""
+    def run(s, *words, metrics=None):
+        address = s if isinstance(s, str) else s.management
+        metrics = metrics or ("http://127.0.0.1:1" if isinstance(s, str) else s.metrics)
+        done = subprocess.run([BIN / "continuo-ctl", "--server", address, "--metrics", metrics, *words],
+                              capture_output=True, text=True, timeout=limit(30), check=False)
+        transcript.log("ctl", f"{' '.join(words)} -> {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+    return run
+
+
+def test_a_healthy_server(server, ctl):
+    """Each command's words for people, and the same facts for programs."""
+    s = server(counter(minWorkers=2, maxWorkers=2), stateless())
+    client = s.client()
+    for i in range(3):
+        client.step("counter", f"s{i}", 1)
+    s.expect_ready("counter", 2)
+    s.expect_ready("echo", 1)
+
+    status = ctl(s, "status")
+    assert status.returncode == 0 and "health          healthy" in status.stdout
+    facts = json.loads(ctl(s, "status", "--json").stdout)
+    assert (facts["workersReady"], facts["workersExpected"], facts["liveSequences"], facts["steps"]) == (3, 3, 3, 3)
+
+    models = ctl(s, "models").stdout.splitlines()
+    assert models[0].split()[:4] == ["MODEL", "VERSION", "DEFAULT", "READY/MIN"]
+    assert models[1].split() == ["counter", "1.0", "yes", "2/2", "3", "0", "0", "3", "0"]
+    assert [m["model"] for m in json.loads(ctl(s, "models", "--json").stdout)] == ["counter", "echo"]
+
+    workers = json.loads(ctl(s, "workers", "--json").stdout)
+    assert [w["state"] for w in workers] == ["ready"] * 3
+    assert {w["pid"] for w in workers if w["model"] == "counter"} == set(s.ready_pids("counter"))
+    assert len(ctl(s, "workers").stdout.splitlines()) == 4
+
+    doctor = ctl(s, "doctor")
+    assert (doctor.returncode, doctor.stdout) == (
+        0, f"nothing wrong at {s.management}: 2 models, 3 of 3 workers ready, 3 live sequences\n")
+    assert json.loads(ctl(s, "doctor", "--json").stdout)["ok"] is True
+
+
+def test_versions_are_listed_and_the_default_is_marked(server, ctl):
+    """GET /models shows default versions only; models shows all."""
+    s = server(counter())
+    assert s.register(counter(version="2.0")).status == 200
+    listed = json.loads(ctl(s, "models", "--json").stdout)
+    assert {m["version"]: m["default"] for m in listed} == {"1.0": True, "2.0": False}
+
+
+def test_top_once(server, ctl):
+    """One frame after one interval, without a terminal's sequences."""
+    s = server(counter())
+    s.expect_ready("counter", 1)
+    frame = ctl(s, "top", "--once")
+    assert frame.returncode == 0 and "\x1b" not in frame.stdout
+    assert "STEPS/S" in frame.stdout and "counter/1.0 1" in frame.stdout
+    facts = json.loads(ctl(s, "top", "--once", "--json").stdout)
+    assert facts["seconds"] >= 1 and facts["models"][0]["stepsPerSecond"] == 0
+
+
+@pytest.mark.parametrize("how", ["q", "ctrl-c"])
+def test_top_on_a_terminal_quits_and_leaves_it_as_it_was(server, how):
+    """q or Ctrl-C; the cursor and the old screen come back."""
+    s = server(counter())
+    main, other = pty.openpty()
+    top = subprocess.Popen([BIN / "continuo-ctl", "--server", s.management, "top"], stdin=other, stdout=other,
+                           stderr=other, start_new_session=True)
+    os.close(other)
+    seen = b""
+    while b"q quits" not in seen:
+        seen += os.read(main, 4096)
+    assert b"STEPS/S" in seen
+    if how == "q":
+        os.write(main, b"q")
+    else:
+        top.send_signal(signal.SIGINT)
+    assert top.wait(limit(10)) == 0
+    rest = b""
+    while b"\x1b[?1049l" not in rest:
+        rest += os.read(main, 4096)
+    os.close(main)
+
+
+def test_doctor_tells_of_a_handler_that_raises_at_load(server, ctl):
+    """With the handler's own words."""
+    s = server(counter(), stateless("broken", lua='error("my weights are gone")'))
+    expect(lambda: s.describe("broken")["lastError"], "the load has failed")
+    doctor = ctl(s, "doctor")
+    assert doctor.returncode == 1
+    assert "PROBLEM  model broken 1.0 has no ready worker" in doctor.stdout
+    assert "my weights are gone" in doctor.stdout and "curl -X DELETE" in doctor.stdout
+    assert "counter" not in doctor.stdout
+    status = ctl(s, "status", "--json")
+    assert status.returncode == 1 and json.loads(status.stdout)["healthy"] is False
+
+
+def test_doctor_tells_of_a_handler_that_crashes(server, ctl, folder, transcript):
+    """The signal, the last line on stderr, how often, and what to do."""
+    (folder / "handler.c").write_text(CRASH_C)
+    (folder / "crash.yaml").write_text("minWorkers: 1\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-I", ROOT / "include",
+                    "-o", folder / "handler.so", folder / "handler.c"], check=True, timeout=limit(60))
+    s = server(start=False)
+    archiver("--model-name", "crash", "--version", "1.0", "--handler", folder / "handler.so",
+             "--config-file", folder / "crash.yaml", "--export-path", s.store, transcript=transcript)
+    s.models.append("crash=crash.mar")
+    s.start()
+    for _ in range(3):
+        s.expect_ready("crash", 1)
+        assert s.client().post("/predictions/crash", b"x").status == 500
+    s.expect_ready("crash", 1)
+    assert s.workers("crash")[0]["restarts"] >= 3
+    doctor = ctl(s, "doctor")
+    assert doctor.returncode == 1
+    for words in ("PROBLEM  model crash 1.0: worker 1 was restarted", "signal 6", "this is the end", "native code"):
+        assert words in doctor.stdout, words
+    found = json.loads(ctl(s, "doctor", "--json").stdout)
+    assert found["ok"] is False and found["problems"] >= 1
+    assert all(set(f) == {"severity", "what", "why", "do"} for f in found["findings"])
+
+
+def test_a_server_that_is_not_there(ctl):
+    """What to look for, and exit status 1; --json stays JSON."""
+    doctor = ctl("http://127.0.0.1:1", "doctor")
+    assert doctor.returncode == 1 and "is it running?" in doctor.stdout and "http://127.0.0.1:1" in doctor.stdout
+    status = ctl("http://127.0.0.1:1", "status", "--json")
+    assert status.returncode == 1 and "no answer from" in json.loads(status.stdout)["error"]
+    assert "Is the server running" in status.stderr
+
+
+def test_the_wrong_address_of_the_right_server(server, ctl):
+    """Each of the three APIs has its own address; mixing them up is the usual mistake."""
+    s = server(counter())
+    s.expect_ready("counter", 1)
+    doctor = ctl(s.inference, "doctor", metrics=s.metrics)
+    assert doctor.returncode == 1 and "management address" in doctor.stdout
+    doctor = ctl(s, "doctor", metrics=s.inference)
+    assert doctor.returncode == 0 and "--metrics URL" in doctor.stdout
+
+
+def test_a_unix_socket(server, ctl, folder):
+    """A management API that only this machine's users with the file's permission reach."""
+    path = folder / "management.sock"
+    server(counter(), flags=["--management-address", f"unix:{path}"])
+    assert json.loads(ctl(f"unix:{path}", "models", "--json").stdout)[0]["model"] == "counter"
+
+
+def test_usage(ctl):
+    """Exit status 2 and the reason; the help fits a screen."""
+    wrong = ctl("http://127.0.0.1:1", "statsu")
+    assert wrong.returncode == 2 and "no command statsu" in wrong.stderr
+    shown = ctl("http://127.0.0.1:1", "--help").stdout.splitlines()
+    assert len(shown) <= 24 and max(map(len, shown)) <= 100
+    assert ctl("http://127.0.0.1:1", "--print-man").stdout.startswith(".TH CONTINUO")
