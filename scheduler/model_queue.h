@@ -15,6 +15,8 @@
 #include <stdint.h>
 
 #include "config/model_config.h"
+#include "core/error.h"
+#include "core/list.h"
 #include "core/loop.h"
 #include "scheduler/job.h"
 #include "scheduler/worker_link.h"
@@ -68,6 +70,22 @@ void cn_model_queue_close(struct cn_model_queue *queue, int code, const char *re
                           bool drop_waiting, void (*on_empty)(void *ctx), void *ctx);
 /* Tells the workers to close and delete every live sequence (unregister); call before retiring them. */
 void cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reason reason);
+
+/* Deletes one sequence, live or only in the store. A step in flight ends first; steps that wait meet
+ * the deletion and learn of it, but for those behind a START. */
+struct cn_sequence_delete {
+    struct cn_str sequence_id; /* 1 to CN_SEQUENCE_ID_MAX bytes; borrowed until on_done */
+    /* Once, on the queue's loop, maybe from inside the call: a worker has said that it is done, or
+     * `err` tells why that is not known. It must leave the queue alone. */
+    void (*on_done)(struct cn_sequence_delete *order);
+    bool was_live; /* the queue knew it as open */
+    struct cn_error err;
+    struct cn_list link; /* the queue's */
+};
+/* The order stays the caller's and in place until on_done. Harmless for ids that nobody knows.
+ * CN_E_BAD_REQUEST: the model is stateless, or no such id can be. CN_E_NO_WORKER: none is there to do
+ * it, or the last one died over it. The queue's own code when it is closed. */
+void cn_model_queue_delete_sequence(struct cn_model_queue *queue, struct cn_sequence_delete *order);
 
 struct cn_model_queue_stats {
     uint64_t live_sequences, opened_sequences, expired_sequences;

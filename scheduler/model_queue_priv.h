@@ -44,6 +44,7 @@ struct cn_model_queue {
     struct cn_list incoming;    /* jobs of this turn */
     struct cn_msg *cancels;     /* jobs by cancel_msg: cancels of this turn from this loop */
     struct cn_table *sequences; /* by id; open and closing ones */
+    struct cn_list deletes;     /* struct cn_sequence_delete, not done yet */
     struct cn_aggregator aggregator;
     uint64_t next_job_id;
 
@@ -103,6 +104,8 @@ void cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job);
 /* sequence_close.c */
 /* Sends CLOSE frames, as many as may be under way. */
 void cn_queue_send_closes(struct cn_model_queue *queue);
+/* Answers those who wait for the sequence's deletion: done, or not known to be (code not 0). */
+void cn_queue_tell_deleted(struct cn_sequence *sequence, int code, const char *why);
 /* The link goes: what it was to close is another worker's business, or nobody's. */
 void cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *link);
 

@@ -33,6 +33,7 @@ void
 cn_sequence_forget(struct cn_sequence *sequence)
 {
     cn_assert(cn_job_group_idle(&sequence->group));
+    cn_queue_tell_deleted(sequence, CN_E_UNAVAILABLE, "was given up before it could be deleted");
     cn_timer_cancel(&sequence->timer);
     cn_aggregator_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
@@ -106,7 +107,8 @@ generation_over(struct cn_sequence *sequence)
     sequence->known = false;
     sequence->reload = true;
     sequence->lifetime_ms = CN_NEVER;
-    sequence->close_after = 0;
+    if (sequence->close_after != CN_CLOSE_DELETED) /* somebody waits for that */
+        sequence->close_after = 0;
 }
 
 static bool
@@ -185,6 +187,10 @@ cn_sequence_update(struct cn_sequence *sequence)
         return;
     if (sequence->close_after == CN_CLOSE_LIFETIME) {
         cn_sequence_outlived(sequence);
+        return;
+    }
+    if (sequence->close_after == CN_CLOSE_DELETED) {
+        cn_sequence_delete_soon(sequence);
         return;
     }
     cn_aggregator_place(sequence->queue, group);

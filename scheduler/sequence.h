@@ -65,6 +65,8 @@ void cn_sequence_update(struct cn_sequence *sequence);
 void cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reason);
 /* The total clock has ended: closes now, or after the job in flight. May free the sequence. */
 void cn_sequence_outlived(struct cn_sequence *sequence);
+/* It is to be deleted: now, or after the job in flight. May free the sequence. */
+void cn_sequence_delete_soon(struct cn_sequence *sequence);
 /* Refuses those waiting jobs that belong to the generation that has outlived its time. */
 void cn_sequence_refuse_waiting(struct cn_sequence *sequence);
 

@@ -18,12 +18,33 @@ sequence_at(struct cn_list *node)
     return cn_container_of(node, struct cn_sequence, group.ready);
 }
 
-/* Deletion is over, or there is nobody to do it: jobs that came meanwhile meet what the store says. */
+void
+cn_queue_tell_deleted(struct cn_sequence *sequence, int code, const char *why)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &sequence->queue->deletes) {
+        struct cn_sequence_delete *order = cn_container_of(node, struct cn_sequence_delete, link);
+
+        if (!cn_str_eq(order->sequence_id, cn_sequence_id(sequence)))
+            continue;
+        cn_list_remove(node);
+        if (code)
+            cn_fail(&order->err, code, "sequence %.*s %s; try again",
+                    CN_STR_ARG(order->sequence_id), why);
+        order->on_done(order);
+    }
+}
+
+/* Deletion is over, or there is nobody to do it (`done` is false): jobs that came meanwhile meet what
+ * the store says. */
 static void
-closed(struct cn_sequence *sequence)
+closed(struct cn_sequence *sequence, bool done)
 {
     struct cn_job_group *group = &sequence->group;
 
+    cn_queue_tell_deleted(sequence, done ? 0 : CN_E_NO_WORKER,
+                          "may not be deleted: no worker is left to do it");
     cn_list_remove(&group->ready);
     group->place = CN_PLACE_NONE;
     sequence->closing = 0;
@@ -80,7 +101,7 @@ cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reaso
     if (link)
         hand_over(sequence, link);
     else
-        closed(sequence);
+        closed(sequence, false);
 }
 
 void
@@ -111,7 +132,8 @@ cn_sequence_outlived(struct cn_sequence *sequence)
     struct cn_model_queue *queue = sequence->queue;
     struct cn_job *next = cn_job_group_next(&sequence->group);
 
-    sequence->close_after = CN_CLOSE_LIFETIME;
+    if (sequence->close_after != CN_CLOSE_DELETED)
+        sequence->close_after = CN_CLOSE_LIFETIME;
     if (sequence->closing || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED)) {
@@ -122,6 +144,20 @@ cn_sequence_outlived(struct cn_sequence *sequence)
     cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_EXPIRED, 1);
     cn_sequence_refuse_waiting(sequence);
     cn_sequence_begin_close(sequence, CN_CLOSE_LIFETIME);
+}
+
+void
+cn_sequence_delete_soon(struct cn_sequence *sequence)
+{
+    struct cn_job *next = cn_job_group_next(&sequence->group);
+
+    sequence->close_after = CN_CLOSE_DELETED;
+    if (sequence->closing || sequence->group.in_flight)
+        return;
+    if (next && (next->row.flags & CN_ROW_REDELIVERED))
+        cn_aggregator_place(sequence->queue, &sequence->group); /* as good as in flight */
+    else
+        cn_sequence_begin_close(sequence, CN_CLOSE_DELETED);
 }
 
 static void
@@ -171,7 +207,7 @@ cn_queue_on_closed(struct cn_worker_link *link, uint32_t count, struct cn_error 
     link->progress_ms = cn_loop_now_ms(link->loop);
     link->n_closing -= count;
     for (; count > 0; count--)
-        closed(sequence_at(link->closing.next));
+        closed(sequence_at(link->closing.next), true);
     cn_queue_wake(link->queue);
     return 0;
 }
@@ -194,7 +230,7 @@ cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *lin
         if (other)
             hand_over(sequence, other);
         else
-            closed(sequence);
+            closed(sequence, false);
     }
 }
 
@@ -208,10 +244,62 @@ cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reaso
     if (!queue->stateful)
         return;
     while ((sequence = cn_table_next(queue->sequences, &cursor))) {
-        if (sequence->closing)
+        if (sequence->closing || sequence->close_after == CN_CLOSE_DELETED)
             continue;
         sequence->close_after = (uint8_t)reason;
         if (cn_job_group_idle(&sequence->group))
             cn_sequence_begin_close(sequence, reason);
     }
+}
+
+static bool
+has_usable_link(const struct cn_model_queue *queue)
+{
+    const struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        if (cn_worker_link_usable(cn_container_of(node, struct cn_worker_link, attached)))
+            return true;
+    }
+    return false;
+}
+
+static int
+check_delete(const struct cn_model_queue *queue, struct cn_str id, struct cn_error *err)
+{
+    if (!queue->stateful)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "model %s has no sequences (sequenceBatching is false)", queue->name);
+    if (id.len == 0 || id.len > CN_SEQUENCE_ID_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes; it must have 1 to %d",
+                       id.len, CN_SEQUENCE_ID_MAX);
+    if (queue->closed)
+        return cn_fail(err, queue->close_code, "%s", queue->close_reason);
+    if (!has_usable_link(queue))
+        return cn_fail(err, CN_E_NO_WORKER,
+                       "model %s has no worker that could delete sequence %.*s; try again later",
+                       queue->name, CN_STR_ARG(id));
+    return 0;
+}
+
+void
+cn_model_queue_delete_sequence(struct cn_model_queue *queue, struct cn_sequence_delete *order)
+{
+    struct cn_sequence *sequence;
+
+    cn_assert_on_loop(queue->loop);
+    order->was_live = false;
+    order->err.code = 0;
+    cn_list_init(&order->link);
+    if (check_delete(queue, order->sequence_id, &order->err)) {
+        order->on_done(order);
+        return;
+    }
+    sequence = cn_table_find(queue->sequences, order->sequence_id);
+    if (!sequence) /* only to be closed: it gives its slot back at once */
+        sequence = cn_sequence_open(queue, order->sequence_id);
+    order->was_live = sequence->known && !sequence->closing;
+    cn_list_push_back(&queue->deletes, &order->link);
+    if (!sequence->closing)
+        cn_sequence_delete_soon(sequence);
 }
