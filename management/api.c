@@ -6,6 +6,7 @@
  *   PUT    /models/{m}[/{v}]             scale
  *   PUT    /models/{m}/{v}/set-default
  *   DELETE /models/{m}[/{v}]             unregister
+ *   DELETE /models/{m}[/{v}]/sequences/{id}   the id is the rest of the path, with its slashes
  */
 #include <errno.h>
 #include <jansson.h>
@@ -18,6 +19,7 @@
 #include "management/json_text.h"
 #include "management/lifecycle.h"
 #include "management/management_priv.h"
+#include "management/sequences.h"
 
 #define PARTS_MAX 4
 #define LIST_LIMIT 100
@@ -31,7 +33,8 @@ struct api_call {
     struct cn_arena arena; /* parts and parameters */
     const char *parts[PARTS_MAX];
     unsigned n_parts;
-    struct cn_error err; /* of the first parameter that was wrong; code 0: none */
+    const char *sequence_id; /* behind /sequences/, which is the last part then; else NULL */
+    struct cn_error err;     /* of the first parameter that was wrong; code 0: none */
 };
 
 /* --- answers */
@@ -84,10 +87,10 @@ on_lifecycle(void *ctx, const struct cn_lifecycle_result *result)
 }
 
 static void
-on_described(void *ctx, json_t *models, const struct cn_error *err)
+on_described(void *ctx, json_t *value, const struct cn_error *err)
 {
-    if (models)
-        call_answer(ctx, 200, models);
+    if (value)
+        call_answer(ctx, 200, value);
     else
         call_fail(ctx, err->code, err->message);
 }
@@ -241,6 +244,18 @@ not_allowed(struct api_call *call)
 }
 
 static void
+route_sequence(struct api_call *call)
+{
+    const char *version = call->n_parts > 3 ? call->parts[2] : NULL;
+
+    if (cn_str_eq(call->request->method, CN_STR("DELETE")))
+        cn_sequence_delete(call->management, call->parts[1], version, call->sequence_id,
+                           on_described, call);
+    else
+        not_allowed(call);
+}
+
+static void
 route(struct api_call *call)
 {
     struct cn_str method = call->request->method;
@@ -248,7 +263,9 @@ route(struct api_call *call)
     const char *version = call->n_parts > 2 ? call->parts[2] : NULL;
     bool is_get = cn_str_eq(method, CN_STR("GET")), is_put = cn_str_eq(method, CN_STR("PUT"));
 
-    if (call->n_parts == 1 && is_get)
+    if (call->sequence_id)
+        route_sequence(call);
+    else if (call->n_parts == 1 && is_get)
         list_models(call);
     else if (call->n_parts == 1 && cn_str_eq(method, CN_STR("POST")))
         register_model(call);
@@ -271,6 +288,16 @@ route(struct api_call *call)
 
 /* --- a request comes */
 
+/* Is the last part the word before a sequence's id? "set-default" is the one other word that may
+ * follow a version, and a version may be called "sequences". */
+static bool
+is_before_id(const struct api_call *call, struct cn_str rest)
+{
+    return (call->n_parts == 3 || call->n_parts == 4) && rest.len > 1 && rest.ptr[0] == '/' &&
+           strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
+           !cn_str_eq(call->request->method, CN_STR("PUT"));
+}
+
 /* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */
 static bool
 split_path(struct api_call *call)
@@ -291,6 +318,11 @@ split_path(struct api_call *call)
             return false;
         call->parts[call->n_parts++] = cn_arena_strndup(&call->arena, path.ptr + at, end - at);
         at = end;
+        if (is_before_id(call, (struct cn_str){path.ptr + at, path.len - at})) {
+            call->sequence_id =
+                cn_arena_strndup(&call->arena, path.ptr + at + 1, path.len - at - 1);
+            break;
+        }
     }
     return call->n_parts > 0 && strcmp(call->parts[0], "models") == 0;
 }

@@ -247,6 +247,16 @@ cn_management_find(struct cn_management *management, struct cn_str name, struct 
     return cn_registry_lookup(management->registry, name, version, err);
 }
 
+struct cn_model_queue *
+cn_management_find_startup(struct cn_management *management, struct cn_error *err)
+{
+    if (atomic_load_explicit(&management->draining, memory_order_relaxed)) {
+        cn_fail(err, CN_E_DRAINING, "the server is stopping");
+        return NULL;
+    }
+    return cn_registry_lookup_startup(management->registry, err);
+}
+
 bool
 cn_management_healthy(struct cn_management *management)
 {

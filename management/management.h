@@ -35,6 +35,10 @@ void cn_management_start(struct cn_management *management,
  * CN_E_MODEL_NOT_FOUND / CN_E_VERSION_NOT_FOUND and TorchServe's message. */
 struct cn_model_queue *cn_management_find(struct cn_management *management, struct cn_str name,
                                           struct cn_str version, struct cn_error *err);
+/* Any loop: the default version of the one model that was loaded at start-up, as above. With none or
+ * several of them: NULL with CN_E_BAD_REQUEST and TorchServe's message. */
+struct cn_model_queue *cn_management_find_startup(struct cn_management *management,
+                                                  struct cn_error *err);
 /* Any loop: for /ping: does every model's default version have its minWorkers? (as last published) */
 bool cn_management_healthy(struct cn_management *management);
 

@@ -24,11 +24,13 @@ struct view_model {
     const struct view_version *default_version; /* NULL: it is just being registered */
     struct view_version *versions;
     unsigned n_versions;
+    bool at_startup; /* one of them was loaded then */
 };
 
 struct view {
     unsigned n_models;
-    struct view_model *models; /* by name */
+    struct view_model *models;        /* by name */
+    const struct view_model *startup; /* NULL: none or several were loaded at start-up */
 };
 
 /* A loop's pointer, on a cache line of its own: read with each request. */
@@ -101,10 +103,26 @@ fill_model(struct view_model *to, const struct cn_model *model)
             .queue = version->queue,
             .health = &version->health,
         };
+        to->at_startup |= version->at_startup;
         if (version == model->default_version)
             to->default_version = &to->versions[to->n_versions];
         to->n_versions++;
     }
+}
+
+static void
+find_startup(struct view *view)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < view->n_models; i++) {
+        if (!view->models[i].at_startup)
+            continue;
+        view->startup = &view->models[i];
+        n++;
+    }
+    if (n != 1)
+        view->startup = NULL;
 }
 
 static struct view *
@@ -125,6 +143,7 @@ view_make(const struct cn_registry *registry)
             *to = (struct view_model){0};
         }
     }
+    find_startup(view);
     return view;
 }
 
@@ -183,6 +202,17 @@ cn_registry_lookup(struct cn_registry *registry, struct cn_str name, struct cn_s
             return model->versions[i].queue;
     cn_fail(err, CN_E_VERSION_NOT_FOUND, "Model version: %.*s does not exist for model: %.*s",
             CN_STR_ARG(version), CN_STR_ARG(name));
+    return NULL;
+}
+
+struct cn_model_queue *
+cn_registry_lookup_startup(struct cn_registry *registry, struct cn_error *err)
+{
+    const struct view_model *model = view_here(registry)->startup;
+
+    if (model && model->default_version)
+        return model->default_version->queue;
+    cn_fail(err, CN_E_BAD_REQUEST, "Parameter model_name is required.");
     return NULL;
 }
 

@@ -74,6 +74,9 @@ void cn_registry_publish(struct cn_registry *registry, void (*on_done)(void *ctx
 /* Good until the end of this turn. Names as in TorchServe's messages. */
 struct cn_model_queue *cn_registry_lookup(struct cn_registry *registry, struct cn_str name,
                                           struct cn_str version, struct cn_error *err);
+/* The default version of the one model with a version that was loaded at start-up. */
+struct cn_model_queue *cn_registry_lookup_startup(struct cn_registry *registry,
+                                                  struct cn_error *err);
 bool cn_registry_is_healthy(struct cn_registry *registry);
 
 #endif

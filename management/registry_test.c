@@ -155,6 +155,33 @@ the_same_version_twice_is_a_conflict(void **state)
     assert_int_equal(cn_registry_add(registry, again, &err), 0);
 }
 
+/* Without a name there is one model that can be meant: the only one of the command line. */
+static void
+the_single_startup_model_needs_no_name(void **state)
+{
+    struct cn_version *first, *newer, *other;
+    struct cn_error err;
+
+    (void)state;
+    add("a", "1.0", 0);
+    publish();
+    assert_null(cn_registry_lookup_startup(registry, &err));
+    assert_int_equal(err.code, CN_E_BAD_REQUEST);
+    assert_string_equal(err.message, "Parameter model_name is required.");
+    first = add("m", "1.0", 1);
+    first->at_startup = true;
+    newer = add("m", "2.0", 2);
+    publish();
+    assert_ptr_equal(cn_registry_lookup_startup(registry, &err), &queues[1]);
+    cn_registry_set_default(newer);
+    publish();
+    assert_ptr_equal(cn_registry_lookup_startup(registry, &err), &queues[2]);
+    other = add("z", "1.0", 3);
+    other->at_startup = true;
+    publish();
+    assert_null(cn_registry_lookup_startup(registry, &err));
+}
+
 /* Views are searched by halves: every one of many must be found, whatever the order of coming. */
 static void
 all_of_many_models_are_found(void **state)
@@ -313,6 +340,7 @@ main(void)
         cmocka_unit_test_setup_teardown(the_first_version_is_the_default, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_names_get_torchserves_words, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_same_version_twice_is_a_conflict, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_single_startup_model_needs_no_name, set_up, tear_down),
         cmocka_unit_test_setup_teardown(all_of_many_models_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_version_without_queue_is_not_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_publication_waits_for_every_loop, set_up, tear_down),
