@@ -39,6 +39,10 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
     add(response, "Expires", "Thu, 01 Jan 1970 00:00:00 UTC");
     if (request->echo_value.len)
         add(response, request->echo_name.ptr, request->echo_value.ptr);
+    if (request->new_session)
+        add(response, "X-Amzn-SageMaker-New-Session-Id", request->new_session);
+    if (request->closed_session)
+        add(response, "X-Amzn-SageMaker-Closed-Session-Id", request->closed_session);
     if (request->allow)
         add(response, "Allow", request->allow);
     /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end

@@ -5,8 +5,10 @@
  */
 #include "frontend/predict.h"
 
+#include "core/clock.h"
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
+#include "frontend/session.h"
 #include "management/management.h"
 #include "scheduler/job.h"
 #include "scheduler/model_queue.h"
@@ -15,6 +17,7 @@ struct predict_call {
     struct cn_job job;
     struct cn_part part;
     struct cn_http_request *request;
+    struct cn_session session;
 };
 
 static int
@@ -30,8 +33,9 @@ read_flag(const struct cn_header *header, bool *out, struct cn_error *err)
                    CN_STR_ARG(header->name));
 }
 
-static int
-read_id(const struct cn_header *header, struct cn_sequence_headers *out, struct cn_error *err)
+int
+cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *out,
+                   struct cn_error *err)
 {
     if (header->value.len == 0)
         return 0;
@@ -61,13 +65,16 @@ cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
     for (i = 0; i < n; i++) {
         struct cn_str name = headers[i].name, rest;
 
+        if (cn_str_eq_header(name, CN_STR("inference-session-id")) &&
+            (rc = cn_predict_read_id(&headers[i], out, err)))
+            return rc;
         if (name.len <= prefix.len ||
             !cn_str_eq_header((struct cn_str){name.ptr, prefix.len}, prefix))
             continue;
         rest = (struct cn_str){name.ptr + prefix.len, name.len - prefix.len};
         rc = 0;
         if (cn_str_eq_header(rest, CN_STR("id")))
-            rc = read_id(&headers[i], out, err);
+            rc = cn_predict_read_id(&headers[i], out, err);
         else if (cn_str_eq_header(rest, CN_STR("start")))
             rc = read_flag(&headers[i], &out->start, err);
         else if (cn_str_eq_header(rest, CN_STR("end")))
@@ -120,6 +127,18 @@ cn_predict_mime_type(struct cn_str content_type)
     return cn_http_trim((struct cn_str){content_type.ptr, len});
 }
 
+/* Before the head of the answer is made. */
+static void
+tell_session(struct predict_call *call, const struct cn_answer_box *box)
+{
+    struct cn_http_request *request = call->request;
+
+    if (call->session.is_new && box->answer.error_code == 0 && !request->new_session)
+        request->new_session = cn_session_value(&request->arena, &call->session, cn_wall_ms());
+    if (cn_session_is_closed(&box->answer) && box->sequence_id.len)
+        request->closed_session = cn_arena_str(&request->arena, box->sequence_id).ptr;
+}
+
 static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
@@ -129,6 +148,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 
     if (final)
         request->on_gone = NULL; /* nothing is left to cancel */
+    if (call->session.used)
+        tell_session(call, box);
     cn_http_answer_piece(request, box);
     if (final)
         cn_http_request_release(request);
@@ -177,7 +198,11 @@ fill_row(struct predict_call *call, const struct cn_sequence_headers *sequence)
     const struct cn_header *type;
 
     row->flags = (sequence->start ? CN_ROW_START : 0u) | (sequence->end ? CN_ROW_END : 0u);
-    row->sequence_id = sequence->id; /* points into the copied headers */
+    if (call->session.is_new)
+        row->flags |= CN_ROW_GENERATED_ID;
+    else if (call->session.used && !sequence->start)
+        row->flags |= CN_ROW_MUST_EXIST;
+    row->sequence_id = sequence->id; /* points into the copied headers, or into the session */
     row->request_id = (struct cn_str){request->id, sizeof(request->id) - 1};
     row->n_headers = request->n_headers;
     row->headers = request->headers;
@@ -190,43 +215,82 @@ fill_row(struct predict_call *call, const struct cn_sequence_headers *sequence)
     row->parts = &call->part;
 }
 
-void
-cn_predict_handle(struct cn_http_request *request)
+/* The query of /invocations may name the model; NULL: it has a broken escape. */
+static const struct cn_str *
+model_name(struct cn_http_request *request)
+{
+    struct cn_str *value = cn_arena_alloc(&request->arena, sizeof(*value)), name;
+    uint32_t i;
+
+    *value = (struct cn_str){NULL, 0};
+    for (i = 0; i < request->n_query; i++) {
+        if (!cn_http_decode(&request->arena, request->query[i].name, true, &name))
+            return NULL;
+        if (!cn_str_eq(name, CN_STR("model_name")))
+            continue;
+        return cn_http_decode(&request->arena, request->query[i].value, true, value) ? value : NULL;
+    }
+    return value;
+}
+
+static int
+find_queue(struct cn_http_request *request, bool is_sagemaker, struct cn_model_queue **out,
+           struct cn_error *err)
+{
+    struct cn_management *management = request->listener->shared->management;
+    struct cn_str name = request->match.args[0];
+    const struct cn_str *named;
+
+    if (is_sagemaker && request->match.n_args == 0) {
+        named = model_name(request);
+        if (!named)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the query has %%00 or an escape that isn't %% and two hex digits");
+        name = *named;
+    }
+    *out = name.len ? cn_management_find(management, name, request->match.args[1], err)
+                    : cn_management_find_startup(management, err);
+    return *out ? 0 : err->code;
+}
+
+/* Everything that may be wrong before there is a job. */
+static int
+prepare(struct predict_call *call, bool is_sagemaker, struct cn_sequence_headers *sequence,
+        struct cn_model_queue **queue, struct cn_error *err)
+{
+    struct cn_http_request *request = call->request;
+    int rc = cn_predict_read_sequence(request->headers, request->n_headers, sequence, err);
+
+    if (!rc && is_sagemaker)
+        rc = cn_session_read(request->headers, request->n_headers, sequence, &call->session, err);
+    if (!rc)
+        rc = find_queue(request, is_sagemaker, queue, err);
+    if (!rc)
+        rc = cn_session_check(&call->session, cn_model_queue_config(*queue),
+                              cn_model_queue_name(*queue), err);
+    return rc;
+}
+
+static void
+predict(struct cn_http_request *request, bool is_sagemaker)
 {
     static const struct cn_job_ops ops = {on_answer};
-    const struct cn_http_shared *shared = request->listener->shared;
+    struct predict_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
     const struct cn_model_config *config;
     struct cn_sequence_headers sequence;
-    struct cn_str key = {NULL, 0};
     struct cn_model_queue *queue;
-    struct predict_call *call;
     struct cn_error err;
 
-    request->headers = copy_headers(request);
-    if (cn_predict_read_sequence(request->headers, request->n_headers, &sequence, &err)) {
-        cn_http_answer_error(request, err.code, err.message, 0);
-        return;
-    }
-    queue = cn_management_find(shared->management, request->match.args[0], request->match.args[1],
-                               &err);
-    if (!queue) {
-        cn_http_answer_error(request, err.code, err.message, 0);
-        return;
-    }
-    config = cn_model_queue_config(queue);
-    /* Without state a step may run twice: there the header means nothing. */
-    if (config->sequence_batching &&
-        cn_predict_read_key(request->headers, request->n_headers, &key, &err)) {
-        cn_http_answer_error(request, err.code, err.message, 0);
-        return;
-    }
-    call = cn_arena_alloc(&request->arena, sizeof(*call));
     memset(call, 0, sizeof(*call));
     call->request = request;
+    request->headers = copy_headers(request);
+    if (prepare(call, is_sagemaker, &sequence, &queue, &err)) {
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
     call->job.ops = &ops;
     call->job.origin = request->listener->loop;
     fill_row(call, &sequence);
-    call->job.row.idempotency_key = key;
     /* A worker that has to be started first, and then one whole call: nobody waits longer. */
     call->job.deadline_ms =
         cn_loop_now_ms(request->listener->loop) +
@@ -234,4 +298,16 @@ cn_predict_handle(struct cn_http_request *request)
     request->echo_name = sequence.id_name;
     cn_http_request_hold(request, call, on_gone);
     cn_model_queue_submit(queue, &call->job);
+}
+
+void
+cn_predict_handle(struct cn_http_request *request)
+{
+    predict(request, false);
+}
+
+void
+cn_invocations_handle(struct cn_http_request *request)
+{
+    predict(request, true);
 }

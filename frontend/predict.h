@@ -1,4 +1,6 @@
-/* frontend/predict.h - /predictions/{model}[/{version}]: from request to job and back. */
+/* frontend/predict.h - from request to job and back: /predictions/{model}[/{version}], and SageMaker's
+ * /invocations[?model_name={model}] and /models/{model}/invoke.
+ */
 #ifndef CN_FRONTEND_PREDICT_H
 #define CN_FRONTEND_PREDICT_H
 
@@ -19,8 +21,8 @@ struct cn_sequence_headers {
     bool start, end;
 };
 
-/* Reads ts_request_sequence_id, _start and _end, in any case and with - for _. CN_E_BAD_REQUEST:
- * an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two different ids, or a flag that is
+/* Reads ts_request_sequence_id, _start and _end, in any case and with - for _, and
+ * Inference-Session-Id, which means the same as the first. CN_E_BAD_REQUEST: an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two different ids, or a flag that is
  * neither true nor false. An empty id is no id. */
 int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
                              struct cn_sequence_headers *out, struct cn_error *err);
@@ -30,9 +32,15 @@ int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
 int cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *out,
                         struct cn_error *err);
 
+/* One more header with an id, by the same rules. */
+int cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *out,
+                       struct cn_error *err);
+
 /* "text/plain; charset=utf-8" -> "text/plain" */
 struct cn_str cn_predict_mime_type(struct cn_str content_type);
 
 void cn_predict_handle(struct cn_http_request *request);
+/* Without a model's name: the one model that was loaded at start-up. */
+void cn_invocations_handle(struct cn_http_request *request);
 
 #endif

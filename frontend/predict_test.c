@@ -120,6 +120,29 @@ two_ids_are_refused(void **state)
     assert_true(cn_str_eq(got.id_name, CN_STR("ts_request_sequence_id")));
 }
 
+/* The name that articles teach means the same id, and is echoed as it was sent. */
+static void
+inference_session_id_is_the_sequence_id(void **state)
+{
+    const struct cn_header one[] = {HEADER("inference-session-id", "a")};
+    const struct cn_header two[] = {HEADER("Inference-Session-Id", "a"),
+                                    HEADER("ts_request_sequence_id", "b")};
+    const struct cn_header same[] = {HEADER("Inference-Session-Id", "a"),
+                                     HEADER("ts_request_sequence_id", "a"),
+                                     HEADER("ts_request_sequence_end", "true")};
+    struct cn_sequence_headers got;
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(READ(one, &got, NULL), 0);
+    assert_true(cn_str_eq(got.id, CN_STR("a")));
+    assert_true(cn_str_eq(got.id_name, CN_STR("inference-session-id")));
+    assert_int_equal(READ(two, &got, &err), CN_E_BAD_REQUEST);
+    assert_string_equal(err.message, "two different sequence ids in one request");
+    assert_int_equal(READ(same, &got, NULL), 0);
+    assert_true(got.end);
+}
+
 /* 256 bytes are an id, 257 are not; nor is what can't be shown. */
 static void
 ids_are_bounded_and_printable(void **state)
@@ -180,6 +203,7 @@ main(void)
         cmocka_unit_test(flags_are_true_or_false),
         cmocka_unit_test(two_ids_are_refused),
         cmocka_unit_test(idempotency_key_is_read_strictly),
+        cmocka_unit_test(inference_session_id_is_the_sequence_id),
         cmocka_unit_test(ids_are_bounded_and_printable),
         cmocka_unit_test(other_headers_are_left_alone),
         cmocka_unit_test(mime_type_loses_its_parameters),

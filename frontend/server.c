@@ -35,6 +35,8 @@ static const struct cn_route inference_routes[] = {
     {CN_HTTP_GET | CN_HTTP_HEAD, "/ping", cn_health_ping},
     {CN_HTTP_GET | CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}", cn_predict_handle},
     {CN_HTTP_GET | CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}/{}", cn_predict_handle},
+    {CN_HTTP_POST, "/invocations", cn_invocations_handle},
+    {CN_HTTP_POST, "/models/{}/invoke", cn_invocations_handle},
     {0, NULL, NULL},
 };
 static const struct cn_route management_routes[] = {

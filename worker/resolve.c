@@ -155,8 +155,8 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
     cn_id_shown(slot->row->sequence_id, shown);
     if (!slot->row->generation)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
-                     "there is no sequence %s, and the model opens none without a start flag "
-                     "(sequence.strict); " START_HINT,
+                     "there is no sequence %s, and none is opened without a start flag "
+                     "(sequence.strict, or the id of a session); " START_HINT,
                      shown);
     else if (found)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
