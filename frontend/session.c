@@ -40,8 +40,8 @@ cn_session_read(const struct cn_header *headers, uint32_t n, struct cn_sequence_
     if (!out->is_new)
         return 0;
     cn_random_uuid(uuid);
-    sequence->id = (struct cn_str){
-        out->id, (size_t)snprintf(out->id, sizeof(out->id), "ts-seq-%s", uuid)};
+    sequence->id =
+        (struct cn_str){out->id, (size_t)snprintf(out->id, sizeof(out->id), "ts-seq-%s", uuid)};
     sequence->start = true;
     return 0;
 }

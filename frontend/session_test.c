@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
-#define HEADER(name, value) {CN_STR(name), CN_STR(value)}
+#define HEADER(name, value)                                                                        \
+    {                                                                                              \
+        CN_STR(name), CN_STR(value)                                                                \
+    }
 #define SESSION "X-Amzn-SageMaker-Session-Id"
 
 struct got {

@@ -14,8 +14,7 @@ note_deleted(struct cn_sequence_delete *order)
     cn_container_of(order, struct wish, order)->told++;
 }
 
-static void
-delete(struct rig *rig, struct wish *wish, const char *id)
+static void delete (struct rig *rig, struct wish *wish, const char *id)
 {
     *wish = (struct wish){{.sequence_id = cn_str_from(id), .on_done = note_deleted}, 0};
     cn_model_queue_delete_sequence(rig->queue, &wish->order);
@@ -54,7 +53,7 @@ idle_sequence_is_deleted(void **state)
     (void)state;
     step(rig, fake, &client, "s");
     step(rig, fake, &client, "t");
-    delete(rig, &wish, "s");
+    delete (rig, &wish, "s");
     fake_read(fake);
     assert_int_equal(fake->n_closes, 1);
     assert_string_equal(fake->closes[0].id, "s");
@@ -79,8 +78,8 @@ unknown_id_is_deleted_in_the_store(void **state)
     struct wish wish, again;
 
     (void)state;
-    delete(rig, &wish, "s");
-    delete(rig, &again, "s"); /* while the first is under way: one CLOSE serves both */
+    delete (rig, &wish, "s");
+    delete (rig, &again, "s"); /* while the first is under way: one CLOSE serves both */
     fake_read(fake);
     assert_int_equal(fake->n_closes, 1);
     assert_int_equal(fake->closes[0].generation, 0);
@@ -108,7 +107,7 @@ running_step_ends_first_and_waiting_ones_meet_the_deletion(void **state)
     client_send(rig, &running, "s", "1", 0);
     client_send(rig, &waiting, "s", "2", 0);
     settle(rig);
-    delete(rig, &wish, "s");
+    delete (rig, &wish, "s");
     fake_read(fake);
     assert_int_equal(fake->n_closes, 0);
     answer_next(rig, fake);
@@ -137,7 +136,7 @@ sequence_that_ends_by_itself_meanwhile_is_deleted(void **state)
     (void)state;
     client_send(rig, &client, "s", "x", CN_ROW_END);
     settle(rig);
-    delete(rig, &ended, "s");
+    delete (rig, &ended, "s");
     answer_next(rig, fake);
     fake_closed(fake, fake->n_closes);
     settle(rig);
@@ -145,7 +144,7 @@ sequence_that_ends_by_itself_meanwhile_is_deleted(void **state)
     step(rig, fake, &client, "t");
     client_send(rig, &client, "t", "x", 0);
     settle(rig);
-    delete(rig, &outlived, "t");
+    delete (rig, &outlived, "t");
     pass(rig, 6000);
     assert_int_equal(outlived.told, 0);
     answer_next(rig, fake);
@@ -167,7 +166,7 @@ death_of_the_worker_is_not_a_deletion(void **state)
 
     (void)state;
     step(rig, first, &client, "s");
-    delete(rig, &wish, "s");
+    delete (rig, &wish, "s");
     second = fake_attach(rig);
     fake_die(first, false, "killed");
     settle(rig);
@@ -177,7 +176,7 @@ death_of_the_worker_is_not_a_deletion(void **state)
     settle(rig);
     assert_int_equal(wish.told, 1);
     assert_int_equal(wish.order.err.code, 0);
-    delete(rig, &lost, "s");
+    delete (rig, &lost, "s");
     fake_die(second, false, "killed");
     settle(rig);
     assert_int_equal(lost.told, 1);
@@ -197,7 +196,7 @@ redelivered_step_goes_before_the_deletion(void **state)
     (void)state;
     client_send(rig, &client, "s", "x", 0);
     settle(rig);
-    delete(rig, &wish, "s");
+    delete (rig, &wish, "s");
     second = fake_attach(rig);
     fake_die(first, false, "killed");
     settle(rig);
@@ -222,14 +221,14 @@ impossible_deletions_are_refused(void **state)
     struct wish wish;
 
     (void)state;
-    delete(rig, &wish, "s");
+    delete (rig, &wish, "s");
     assert_int_equal(wish.told, 1);
     assert_int_equal(wish.order.err.code, CN_E_NO_WORKER);
     memset(text, 'x', sizeof(text));
     text[sizeof(text) - 1] = '\0';
-    delete(rig, &wish, text);
+    delete (rig, &wish, text);
     assert_int_equal(wish.order.err.code, CN_E_BAD_REQUEST);
-    delete(stateless, &wish, "s");
+    delete (stateless, &wish, "s");
     assert_int_equal(wish.order.err.code, CN_E_BAD_REQUEST);
     rig_destroy(stateless);
     rig_destroy(rig);
