@@ -268,6 +268,10 @@ prepare(struct predict_call *call, bool is_sagemaker, struct cn_sequence_headers
     if (!rc)
         rc = cn_session_check(&call->session, cn_model_queue_config(*queue),
                               cn_model_queue_name(*queue), err);
+    /* Without state a step may run twice: there the header means nothing. */
+    if (!rc && cn_model_queue_config(*queue)->sequence_batching)
+        rc = cn_predict_read_key(request->headers, request->n_headers,
+                                 &call->job.row.idempotency_key, err);
     return rc;
 }
 
@@ -291,6 +295,7 @@ predict(struct cn_http_request *request, bool is_sagemaker)
     call->job.ops = &ops;
     call->job.origin = request->listener->loop;
     fill_row(call, &sequence);
+    config = cn_model_queue_config(queue);
     /* A worker that has to be started first, and then one whole call: nobody waits longer. */
     call->job.deadline_ms =
         cn_loop_now_ms(request->listener->loop) +
