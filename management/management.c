@@ -141,6 +141,7 @@ start_done(struct cn_management *management)
     if (--management->starting > 0)
         return;
     management->on_started = NULL;
+    atomic_store_explicit(&management->started, true, memory_order_relaxed);
     on_done(management->started_ctx, management->failed);
 }
 
@@ -240,11 +241,23 @@ struct cn_model_queue *
 cn_management_find(struct cn_management *management, struct cn_str name, struct cn_str version,
                    struct cn_error *err)
 {
+    struct cn_model_queue *queue;
+    bool started;
+
     if (atomic_load_explicit(&management->draining, memory_order_relaxed)) {
         cn_fail(err, CN_E_DRAINING, "the server is stopping");
         return NULL;
     }
-    return cn_registry_lookup(management->registry, name, version, err);
+    started = atomic_load_explicit(&management->started, memory_order_relaxed);
+    queue = cn_registry_lookup(management->registry, name, version, err);
+    /* A client of a server that was just restarted must not hear that its model is gone. */
+    if (!queue && !started)
+        cn_fail(
+            err, CN_E_MODEL_LOADING,
+            "Model \"%.*s\" is not known yet: the server is starting and still loads its models; "
+            "try again",
+            CN_STR_ARG(name));
+    return queue;
 }
 
 struct cn_model_queue *

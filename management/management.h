@@ -32,7 +32,8 @@ void cn_management_start(struct cn_management *management,
 
 /* Any loop: the model queue for a request on the calling loop. `version` empty: the default one.
  * The pointer is good until the end of this turn: submit in it. Unknown: NULL with
- * CN_E_MODEL_NOT_FOUND / CN_E_VERSION_NOT_FOUND and TorchServe's message. */
+ * CN_E_MODEL_NOT_FOUND / CN_E_VERSION_NOT_FOUND and TorchServe's message; before the models of the
+ * command line are up, CN_E_MODEL_LOADING. */
 struct cn_model_queue *cn_management_find(struct cn_management *management, struct cn_str name,
                                           struct cn_str version, struct cn_error *err);
 /* Any loop: the default version of the one model that was loaded at start-up, as above. With none or

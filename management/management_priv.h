@@ -30,6 +30,7 @@ struct cn_management {
     void *drained_ctx;
 
     /* Start. */
+    atomic_bool started; /* any loop reads it: what isn't there now was never asked for */
     unsigned starting, failed;
     void (*on_started)(void *ctx, unsigned failed);
     void *started_ctx;

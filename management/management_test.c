@@ -135,6 +135,34 @@ models_of_the_command_line_start_and_failures_are_counted(void **state)
     config.n_models = 0;
 }
 
+/* Listeners are open before the models are up: a client of a server that was restarted is told to try
+ * again, not that its model does not exist. */
+static void
+a_model_that_is_not_up_yet_is_loading_not_unknown(void **state)
+{
+    struct cn_error err = {0};
+    bool done = false;
+
+    (void)state;
+    make_model("m", "1.0", "echo", NULL);
+    model_args[0] = (struct cn_model_arg){NULL, (char *)"m-1.0"};
+    config.n_models = 1;
+    if (cn_management_create(&config, &loop, 1, &management, &err))
+        fail_msg("%s", err.message);
+    cn_loop_turn(loop, 0);
+    run("m", "x");
+    assert_int_equal(step.error, CN_E_MODEL_LOADING);
+    cn_management_start(management, on_started, &done);
+    run("m", "x");
+    assert_int_equal(step.error, CN_E_MODEL_LOADING);
+    assert_non_null(strstr(step.text, "Model \"m\" is not known yet"));
+    turn_until(&done, "the start");
+    assert_string_equal(run("m", "x"), "x");
+    run("other", "x");
+    assert_int_equal(step.error, CN_E_MODEL_NOT_FOUND);
+    config.n_models = 0;
+}
+
 /* `--models all` takes what the store has. */
 static void
 all_means_all_of_the_store(void **state)
@@ -177,6 +205,7 @@ main(int argc, char **argv)
         CASE(a_drain_ends_all_workers_and_keeps_the_stores),
         CASE(a_drain_is_bounded),
         CASE(models_of_the_command_line_start_and_failures_are_counted),
+        CASE(a_model_that_is_not_up_yet_is_loading_not_unknown),
         CASE(all_means_all_of_the_store),
         CASE(wrong_settings_are_told_at_the_start),
     };
