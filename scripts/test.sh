@@ -62,12 +62,13 @@ unit() { # preset
 
 # More loops than a small machine would have by default bring the crossings between them to light.
 end_to_end() { # preset, factor for time limits, loops (0: as many as by default), arguments of pytest
-    local preset=$1 factor=$2 loops=$3 log=$logs/e2e-$1.log last good bad skip rc
+    local preset=$1 factor=$2 loops=$3 log=$logs/e2e-$1.log folders=(tests/e2e) last good bad skip rc
     shift 3
+    [ "$preset" != release ] || folders+=(tests/chaos)
     say "end-to-end tests, $preset"
     build "$preset" || return
     CONTINUO_BUILD=build/$preset CONTINUO_TEST_FACTOR=$factor CONTINUO_TEST_LOOPS=$loops \
-        "$python" -m pytest tests/e2e -q -p no:cacheprovider --durations=5 "$@" >"$log" 2>&1
+        "$python" -m pytest "${folders[@]}" -q -p no:cacheprovider --durations=5 "$@" >"$log" 2>&1
     rc=$?
     last=$(tail -n 1 "$log")
     good=$(sum_of '.*[^0-9]\([0-9]*\) passed.*' <(echo " $last"))

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""Chaos: clients step verified sequences while workers and servers are killed, stopped, restarted,
+scaled and starved of disk, in an order that the seed gives. tests/chaos/run.sh starts it; what it
+checks and what runs of it gave stands in docs/reliability.md.
+
+Says the seed first, a line a second, and one line of JSON at the end. Exit 0 only when nothing was
+lost, doubled, reordered or hung, no error came that the documentation does not name, and every
+operation on the server did what it should."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import pathlib
+import random
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+
+from faults import Faults  # noqa: E402
+from models import Model  # noqa: E402
+from sequence import Sequence  # noqa: E402
+from server import Server, address_of  # noqa: E402
+from transcript import Transcript  # noqa: E402
+from waiting import limit  # noqa: E402
+
+DISK_MB = 48
+STORE_MAX_BYTES = 24 << 20  # where no small disk can be mounted
+SETTLE_S = limit(90)  # for the last steps, once the faults are over
+ACCUSATIONS_SHOWN = 20
+
+
+class Tally:
+    """What the clients saw. Promises are kept while lost, doubled, reordered and hung stay 0."""
+
+    def __init__(self):
+        self.steps = self.ended = self.done_unanswered = self.not_done = self.unreachable = 0
+        self.lost = self.doubled = self.reordered = self.hung = self.unexpected = self.operations = 0
+        self.slowest_ms = 0.0
+        self.errors = Counter()
+
+    def heard(self, ms):
+        self.slowest_ms = max(self.slowest_ms, ms)
+
+    def broken_promises(self):
+        return self.lost + self.doubled + self.reordered + self.hung + self.unexpected + self.operations
+
+
+class Run:
+    def __init__(self, args, folder, disk):
+        self.idempotency = args.idempotency
+        self.tally = Tally()
+        self.over = False
+        self.lua = (HERE / "handler.lua").read_text()
+        self.yaml = {"minWorkers": 2, "maxWorkers": 2, "batchSize": 16}
+        if disk is None:
+            self.yaml["state"] = {"storeMaxBytes": STORE_MAX_BYTES}
+        self.transcript = Transcript()
+        self._began = time.monotonic()
+        self._accusations = 0
+        flags = ["--max-connections", max(1000, 4 * args.sequences)]
+        for which in ("inference", "management", "metrics"):
+            flags += [f"--{which}-address", f"http://127.0.0.1:{free_port()}"]
+        self.server = Server(folder, self.transcript, flags, models=[Model("sum", self.lua, self.yaml)])
+        if disk is not None:
+            self.server.state_dir = disk / "state"
+        self.server.start()
+        self.address = address_of(self.server.inference)
+        chance = random.Random(args.seed)
+        self.faults = Faults(self, self.server, random.Random(chance.random()), disk)
+        self.sequences = [Sequence(i, self, random.Random(chance.random())) for i in range(args.sequences)]
+
+    def note(self, text):
+        self.transcript.log("chaos", text)
+
+    def accuse(self, what, text):
+        """A broken promise, said at once: later ones may only be its consequence."""
+        self.transcript.log("VIOLATION", f"{what}: {text}")
+        self._accusations += 1
+        if self._accusations <= ACCUSATIONS_SHOWN:
+            print(f"{time.monotonic() - self._began:8.3f} {what}: {text}", flush=True)
+
+    async def _progress(self):
+        before = 0
+        while True:
+            await asyncio.sleep(1)
+            t = self.tally
+            print(f"{time.monotonic() - self._began:6.0f} s  {t.steps - before:6} steps/s  faults "
+                  f"{sum(self.faults.counts.values())}  errors {sum(t.errors.values())}  lost {t.lost} "
+                  f"doubled {t.doubled} reordered {t.reordered} hung {t.hung}", flush=True)
+            before = t.steps
+
+    async def play(self, seconds):
+        progress = asyncio.create_task(self._progress())
+        clients = [asyncio.create_task(sequence.live()) for sequence in self.sequences]
+        self.faults.start()
+        await asyncio.wait(clients, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.to_thread(self.faults.finish)
+        self.over = True
+        done, late = await asyncio.wait(clients, timeout=SETTLE_S)
+        for each in done:
+            each.result()
+        for each in late:
+            each.cancel()
+            self.tally.hung += 1
+            self.accuse("hung", f"a client did not end within {SETTLE_S:g} s after the last fault")
+        # The last word is the store's: a fresh server must tell each client what it knows.
+        await asyncio.to_thread(self.faults.deal, "kill_server")
+        await asyncio.gather(*(sequence.check() for sequence in self.sequences))
+        progress.cancel()
+        await asyncio.to_thread(self.server.stop)
+
+    def result(self, args, seconds):
+        t = self.tally
+        down = sorted(self.faults.down_ms)
+        return {"seed": args.seed, "seconds": round(seconds, 1), "sequences": args.sequences,
+                "idempotency": args.idempotency, "steps": t.steps, "sequences_ended": t.ended,
+                "faults": dict(sorted(self.faults.counts.items())),
+                "clients_dropped": self.faults.clients_dropped, "errors": dict(sorted(t.errors.items())),
+                "unreachable": t.unreachable, "done_unanswered": t.done_unanswered, "not_done": t.not_done,
+                "lost": t.lost, "doubled": t.doubled, "reordered": t.reordered, "hung": t.hung,
+                "unexpected_errors": t.unexpected, "failed_operations": t.operations,
+                "server_back_ms_median": round(down[len(down) // 2]) if down else None,
+                "slowest_answer_ms": round(t.slowest_ms)}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def small_disk(folder, wanted):
+    """A file system that can be filled without harm; None where mounting is not allowed."""
+    path = folder / "disk"
+    path.mkdir()
+    made = wanted and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", path],
+                                     capture_output=True, check=False).returncode == 0
+    try:
+        yield path if made else None
+    finally:
+        if made:
+            subprocess.run(["umount", "-l", path], check=True)
+
+
+def allow_files(sequences):
+    """Client and server hold a descriptor for each sequence, and the server inherits the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * sequences + 1000
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(prog="tests/chaos/run.sh", description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--seconds", type=float, default=60, help="how long faults are dealt (60)")
+    parser.add_argument("--sequences", type=int, default=64, help="clients with a sequence each (64)")
+    parser.add_argument("--seed", type=int, help="of the order of faults; as printed by an earlier run")
+    parser.add_argument("--idempotency", action="store_true",
+                        help="send Idempotency-Key and retry with it instead of asking what became of a step")
+    parser.add_argument("--no-mount", action="store_true", help="fill a small store instead of a small disk")
+    args = parser.parse_args(argv)
+    if args.seed is None:
+        args.seed = random.SystemRandom().randrange(1 << 31)
+    return args
+
+
+def main(argv=None):
+    args = parse(argv)
+    print(f"seed {args.seed}", flush=True)
+    allow_files(args.sequences)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-chaos-"))
+    run, good = None, False
+    try:
+        with small_disk(folder, not args.no_mount) as disk:
+            began = time.monotonic()
+            try:
+                run = Run(args, folder, disk)
+                asyncio.run(run.play(args.seconds))
+                reports = run.server.sanitizer_reports()
+                for report in reports:
+                    run.accuse("sanitizer", report)
+                good = run.tally.broken_promises() == 0 and not reports
+            finally:
+                if run:
+                    run.server.destroy()
+                    if not good:
+                        (folder / "transcript.txt").write_text(str(run.transcript))
+                        print(f"transcript: {folder}/transcript.txt", flush=True)
+                    print(json.dumps(run.result(args, time.monotonic() - began)), flush=True)
+    finally:
+        if good:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""What goes wrong: one thread that deals faults from a shuffled deck, one after the other. Stopped
+workers are continued by timers, so that other faults meet them stopped."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+from models import Model
+from waiting import expect
+
+FILL_BYTES = 500_000  # of one sequence that fills the store
+FILL_SEQUENCES = 400  # at most; more than any store of this test can take
+
+# Each fault as often as it stands in a deck; a new deck is shuffled when the last one is dealt.
+DECK = {"kill_worker": 5, "kill_all_workers": 1, "kill_server": 2, "restart_server": 1, "stop_worker": 4,
+        "drop_clients": 4, "scale": 3, "versions": 2, "fill_store": 1}
+
+
+class Faults:
+    def __init__(self, run, server, chance, disk):
+        self._run = run
+        self._server = server
+        self._chance = chance
+        self._disk = disk  # the mounted file system that holds the state, or None
+        self._deck = []
+        self._timers = []
+        self._stopped = set()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="faults")
+        self._fills = 0
+        self.counts = Counter()
+        self.clients_dropped = 0
+        self.down_ms = []  # from kill -9 of the server until it was ready again
+
+    def start(self):
+        self._thread.start()
+
+    def finish(self):
+        """Ends the faults and mends what is still broken."""
+        self._stop.set()
+        self._thread.join()
+        for timer in self._timers:
+            timer.cancel()
+        for pid in list(self._stopped):
+            self._continue(pid)
+
+    def _work(self):
+        while not self._stop.wait(self._chance.uniform(0.05, 0.6)):
+            if not self._deck:
+                self._deck = [name for name, times in DECK.items() for _ in range(times)]
+                self._chance.shuffle(self._deck)
+            self.deal(self._deck.pop())
+
+    def deal(self, name):
+        self._run.note(name)
+        try:
+            getattr(self, "_" + name)()
+            self.counts[name] += 1
+        except Exception as e:  # a server that cannot be managed is a finding; the clients go on
+            self._run.accuse("operation", f"{name}: {type(e).__name__}: {e}")
+            self._run.tally.operations += 1
+            self._mend()
+
+    def _mend(self):
+        """After a fault that went wrong in itself: whatever state the server is in, it runs afterwards."""
+        if self._server.process.poll() is not None:
+            self._server.destroy()
+            with contextlib.suppress(AssertionError):
+                self._server.restart()
+
+    def _admin(self, method, path, statuses):
+        client = self._server.admin()
+        try:
+            answer = client.request(method, path)
+        finally:
+            client.close()
+        if answer.status not in statuses:
+            raise AssertionError(f"{method} {path}: {answer.status} {answer.text}")
+        return answer
+
+    def _worker_pids(self):
+        """Also those that are starting; in an order that doesn't depend on when they came up."""
+        answer = self._admin("GET", "/models/sum/1.0", (200,))
+        return sorted(worker["pid"] for worker in answer.json[0]["workers"] if worker["pid"] > 0)
+
+    def _pick(self):
+        share = self._chance.random()
+        pids = self._worker_pids()
+        return [pids[int(share * len(pids))]] if pids else []
+
+    def _signal(self, pid, which):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, which)
+
+    # --- workers
+
+    def _kill_worker(self):
+        for pid in self._pick():
+            self._signal(pid, signal.SIGKILL)
+
+    def _kill_all_workers(self):
+        for pid in self._worker_pids():
+            self._signal(pid, signal.SIGKILL)
+
+    def _stop_worker(self):
+        seconds = self._chance.uniform(0.05, 1.5)
+        for pid in self._pick():
+            self._signal(pid, signal.SIGSTOP)
+            self._stopped.add(pid)
+            timer = threading.Timer(seconds, self._continue, (pid,))
+            self._timers.append(timer)
+            timer.start()
+
+    def _continue(self, pid):
+        self._stopped.discard(pid)
+        # The number may have passed to another process: only one of the server's is continued.
+        if pid in self._server.session_members():
+            self._signal(pid, signal.SIGCONT)
+
+    def _scale(self):
+        count = self._chance.randint(1, 4)
+        self._admin("PUT", f"/models/sum/1.0?min_worker={count}&max_worker={count}", (200, 202))
+
+    # --- the server
+
+    def _kill_server(self):
+        began = time.monotonic()
+        self._server.kill()
+        self._server.restart()
+        self.down_ms.append((time.monotonic() - began) * 1000)
+
+    def _restart_server(self):
+        self._server.stop()
+        self._server.restart()
+
+    # --- clients
+
+    def _drop_clients(self):
+        """Some clients go away in the middle of their next request, or before its answer."""
+        count = max(1, len(self._run.sequences) // 8)
+        for sequence in self._chance.sample(self._run.sequences, count):
+            sequence.drop_next = self._chance.choice(("part", "whole"))
+            self.clients_dropped += 1
+
+    # --- versions
+
+    def _versions(self):
+        """A second version comes, is the default for a while, and goes when it has no sequences."""
+        model = Model("sum", self._run.lua, self._run.yaml, version="2.0")
+        registered = self._server.register(model, initial_workers=1, synchronous="true")
+        assert registered.status == 200, f"register 2.0: {registered}"
+        self._admin("PUT", "/models/sum/2.0/set-default", (200,))
+        client = self._server.client("probe")
+        try:
+            probe = f"probe-{self.counts['versions']}-{self._chance.randrange(1 << 30)}"
+            for body, told in (("+5", "5 1 5"), ("+6", "11 2 161")):
+                answer = client.step("sum", probe, body)
+                assert (answer.status, answer.text) == (200, told), f"default 2.0, {body}: {answer}"
+            answer = client.step("sum", probe, "?", headers={"ts_request_sequence_end": "true"})
+            assert answer.status == 200, f"end on 2.0: {answer}"
+        finally:
+            client.close()
+        self._admin("DELETE", "/models/sum/2.0", (403,))  # the default stays while others do
+        self._admin("PUT", "/models/sum/1.0/set-default", (200,))
+        self._admin("DELETE", "/models/sum/2.0", (200,))
+
+    # --- the store
+
+    def _fill_store(self):
+        """Until a step is refused for want of room; held for a moment, in which a worker may die."""
+        self._fills += 1
+        names = [f"fill-{self._fills}-{i}" for i in range(FILL_SEQUENCES)]
+        hold_s, kill = self._chance.uniform(0.2, 1.0), self._chance.random() < 0.5
+        ballast = self._disk / "ballast" if self._disk else None
+        client = self._server.client("filler")
+        opened = []
+        try:
+            if ballast:
+                self._write_ballast(ballast)
+            for name in names:
+                opened.append(name)
+                answer = client.step("sum", name, f"={FILL_BYTES}")
+                if answer.status != 200:
+                    break
+            assert answer.error == "state_store", f"a full store must refuse with state_store: {answer}"
+            if kill:
+                self._kill_worker()
+            self._stop.wait(hold_s)
+        finally:
+            if ballast:
+                ballast.unlink(missing_ok=True)
+            for name in opened:
+                expect(lambda: self._end(client, name), f"{name} ends and gives its room back", 30)
+            client.close()
+
+    def _write_ballast(self, path):
+        """Leaves a little, for sequences to fill."""
+        disk = os.statvfs(self._disk)
+        room = disk.f_bavail * disk.f_frsize - 3 * FILL_BYTES
+        with open(path, "wb") as file:
+            for _ in range(max(0, room) >> 16):
+                file.write(b"\0" * 65536)
+
+    @staticmethod
+    def _end(client, name):
+        answer = client.step("sum", name, "?", headers={"ts_request_sequence_end": "true"})
+        return answer.status in (200, 410)

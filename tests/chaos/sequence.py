@@ -1,0 +1,218 @@
+"""One closed-loop client with its sequence: it takes steps for ever and believes nothing.
+
+It knows what each answer must be. When a step stayed without an answer or was refused, it finds out
+what became of that one step, and then goes on; every other surprise is counted as a broken promise."""
+
+import asyncio
+import time
+from collections import deque
+
+from link import Broken, Hung, Link, Unsent
+from waiting import limit
+
+STALL_S = limit(60)  # for one step with all its retries, through every fault
+# Refusals that the documentation names; each says that the client may try again.
+DOCUMENTED = {"queue_full", "too_many_sequences", "no_worker", "model_loading", "draining", "unavailable",
+              "timeout", "deadline", "worker_died", "state_store", "out_of_memory"}
+# After these the step may have been done: its worker died after the commit, or was late.
+MAYBE_DONE = {"deadline", "worker_died", "broken", "hung", "dropped whole"}
+NEVER_DONE = {"dropped part"}  # a request that was never complete must not run
+END_CHANCE = 1 / 400
+STEPS_BEFORE_END = 50
+NOTHING = (0, 0, 0)
+ENDED = "ended"
+
+
+def after(state, number):
+    total, steps, order = state
+    return total + number, steps + 1, (order * 31 + number) % 2147483647
+
+
+class Stalled(Exception):
+    pass
+
+
+class Sequence:
+    def __init__(self, index, run, chance):
+        self._run = run
+        self._tally = run.tally
+        self._chance = chance
+        self._index = index
+        self._generation = 0
+        self._link = Link(run.address)
+        self._recent = deque(maxlen=12)  # what it sent and heard, for a report
+        self.state = NOTHING
+        self.drop_next = None  # set by a fault: "part" or "whole"
+        self._new()
+
+    def _new(self):
+        self._generation += 1
+        self.id = f"c{self._index}-{self._generation}"
+        self.state = NOTHING
+
+    # --- one request
+
+    def _request(self, body, end=False, key=None):
+        lines = [f"POST /predictions/sum/1.0 HTTP/1.1\r\nHost: chaos\r\nts_request_sequence_id: {self.id}\r\n"]
+        if end:
+            lines.append("ts_request_sequence_end: true\r\n")
+        if key:
+            lines.append(f"Idempotency-Key: {key}\r\n")
+        lines.append(f"Content-Length: {len(body)}\r\n\r\n{body}")
+        return "".join(lines).encode()
+
+    async def _ask(self, body, end=False, key=None):
+        """(the state that the server tells, None), or (None, why there is none)."""
+        request = self._request(body, end, key)
+        began = time.monotonic()
+        try:
+            reply = await self._link.ask(request)
+        except Unsent:
+            self._tally.unreachable += 1
+            return None, "unsent"
+        except Broken as e:
+            return None, self._error("broken", body + " end" * end, e)
+        except Hung as e:
+            self._tally.hung += 1
+            self._accuse("hung", f"{body} {e}")
+            return None, self._error("hung", body, e)
+        self._tally.heard((time.monotonic() - began) * 1000)
+        if reply.status == 200:
+            self._recent.append(f"{body}{' end' if end else ''} -> {reply.text}")
+            return tuple(map(int, reply.text.split())), None
+        return None, self._error(reply.reason, body + " end" * end, " ".join(reply.text.split()))
+
+    def _error(self, reason, body, text):
+        self._recent.append(f"{body} -> {reason}: {text}")
+        self._tally.errors[reason] += 1
+        if reason == "sequence_ended":
+            return ENDED
+        if reason not in DOCUMENTED | MAYBE_DONE | NEVER_DONE:
+            self._tally.unexpected += 1
+            self._accuse("unexpected", f"{body} -> {reason}: {text}")
+        return reason
+
+    def _accuse(self, what, text):
+        self._run.accuse(what, f"{self.id}, at {self.state}: {text}; before: {' | '.join(self._recent)}")
+
+    async def _pause(self, deadline):
+        if time.monotonic() > deadline:
+            raise Stalled
+        await asyncio.sleep(self._chance.uniform(0.02, 0.1))
+
+    async def _told(self, deadline):
+        """The server's own word on the sequence, however long it takes to get one."""
+        while True:
+            state, reason = await self._ask("?")
+            if reason is None or reason == ENDED:
+                return state or ENDED
+            await self._pause(deadline)
+
+    # --- one step, until it is known to be done
+
+    async def step(self):
+        number = self._chance.randint(1, 999)
+        end = self.state[1] >= STEPS_BEFORE_END and self._chance.random() < END_CHANCE
+        deadline = time.monotonic() + STALL_S
+        key = f"{self.id}-{self.state[1] + 1}" if self._run.idempotency else None
+        maybe_done = False
+        while True:
+            body, done = f"+{number}", after(self.state, number)
+            if self.drop_next:
+                state, reason = None, await self._drop(body, end, key)
+            else:
+                state, reason = await self._ask(body, end, key)
+            if reason is None:
+                self._judge(state, done, number)
+                break
+            if reason == ENDED and end and maybe_done:
+                break  # the answer to the END was lost, not the END
+            if reason != "unsent":
+                if reason in MAYBE_DONE:
+                    maybe_done = True
+                if not key or reason == ENDED:
+                    state = await self._told(deadline)
+                    if self._settle(state, done, end, reason):
+                        break
+                    # What was asked and denied can no longer happen.
+                    maybe_done = False
+            await self._pause(deadline)
+        self._tally.steps += 1
+        if end:
+            self._tally.ended += 1
+            self._new()
+
+    def _judge(self, state, done, number):
+        """An answer to a step: it must be the one after the last."""
+        if state != done:
+            missing = done[1] - state[1]
+            if missing > 0:
+                self._tally.lost += missing
+            elif missing < 0:
+                self._tally.doubled -= missing
+            else:
+                self._tally.reordered += 1
+            self._accuse("wrong answer", f"+{number} must give {done}, gave {state}")
+        self.state = state
+
+    def _settle(self, state, done, end, reason):
+        """What became of one step that had no answer: was it done? Wrong words are counted."""
+        # An id may be used again after its END: asking about an ended sequence opened it anew.
+        was_done = state in (ENDED, NOTHING) if end else state == done
+        if was_done and reason in MAYBE_DONE:
+            self._tally.done_unanswered += 1
+            self.state = done
+            return True
+        if was_done:
+            self._tally.doubled += 1  # the client was told that it may send the step again
+            self._accuse("done though refused", f"the step was refused with {reason}")
+            self.state = done
+            return True
+        if state == ENDED:
+            self._tally.lost += 1
+            self._accuse("ended by nobody", f"after {reason}")
+            self._new()
+        elif state != self.state:
+            self._judge(state, self.state, 0)
+        else:
+            self._tally.not_done += 1
+        return False
+
+    async def _drop(self, body, end, key):
+        mode, self.drop_next = self.drop_next, None
+        request = self._request(body, end, key)
+        whole = mode == "whole"
+        try:
+            await self._link.drop(request, len(request) if whole else self._chance.randrange(1, len(request)),
+                                  self._chance.choice((0, 0.001, 0.02)))
+        except Unsent:
+            return "unsent"
+        # What was sent on the lost connection is in the server by now, before anything sent on a new one.
+        await asyncio.sleep(0.1)
+        return self._error("dropped whole" if whole else "dropped part", body + " end" * end, "by the test")
+
+    # --- all of them
+
+    async def live(self):
+        while not self._run.over:
+            try:
+                await self.step()
+            except Stalled:
+                self._tally.hung += 1
+                self._accuse("stalled", f"no step within {STALL_S:g} s")
+                return
+
+    async def check(self):
+        """At the end: the server's word on the whole sequence must be the client's."""
+        try:
+            state = await self._told(time.monotonic() + STALL_S)
+        except Stalled:
+            self._tally.hung += 1
+            self._accuse("stalled", "at the last look")
+            return
+        if state == ENDED:
+            self._tally.lost += self.state[1]
+            self._accuse("ended by nobody", "at the last look")
+        elif state != self.state:
+            self._judge(state, self.state, 0)
+        self._link.close()
