@@ -168,10 +168,20 @@ cn_http_conn_close(struct cn_http_conn *conn)
     cn_free(conn);
 }
 
+/* Is libmicrohttpd in the middle of something that may go on without news from the socket? */
+static bool
+is_active(uint8_t phase)
+{
+    return phase == CN_PHASE_BODY || phase == CN_PHASE_WRITE;
+}
+
 void
 cn_http_conn_enter(struct cn_http_conn *conn, enum cn_http_phase phase)
 {
+    struct cn_http_listener *listener = conn->listener;
+
+    listener->n_active += (uint32_t)is_active((uint8_t)phase) - (uint32_t)is_active(conn->phase);
+    listener->went_on = true;
     conn->phase = (uint8_t)phase;
-    conn->listener->went_on = true;
-    conn->phase_ms = cn_loop_now_ms(conn->listener->loop);
+    conn->phase_ms = cn_loop_now_ms(listener->loop);
 }

@@ -12,8 +12,8 @@
  *   nothing: three system calls a request. So one that waits for an answer first lingers: it stays
  *   in the daemon's list of ready ones, whose handler is called in each run and has nothing to say.
  *   After LINGER_MS, or when many linger, it is suspended. While some linger the daemon always
- *   claims to have work; it is believed only when something went on since it ran last, and it is run
- *   each LINGER_TICK_MS for the rest.
+ *   claims to have work; it is believed only when a body or an answer went on and is not finished,
+ *   and it is run each LINGER_TICK_MS for the rest (a pipelined request waits so long at most).
  */
 #include "frontend/http_listener.h"
 
@@ -270,7 +270,9 @@ run(struct cn_hook *hook)
     if (resumed)
         MHD_run(listener->daemon);
     listener->linger_run_ms = now_ms + LINGER_TICK_MS;
-    listener->again = (listener->n_lingering == 0 || listener->went_on) && wants_to_run(listener);
+    listener->again =
+        (listener->n_lingering == 0 || (listener->went_on && listener->n_active > 0)) &&
+        wants_to_run(listener);
 }
 
 static uint64_t
