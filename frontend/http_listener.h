@@ -44,7 +44,7 @@ struct cn_http_listener {
     bool ready;             /* its epoll set has something */
     bool resumed;           /* connections were resumed since it ran last */
     bool again;             /* it wants to run without waiting */
-    uint32_t n_active;   /* connections in the middle of a body or an answer */
+    uint32_t n_active;      /* connections in the middle of a body or an answer */
     bool went_on;           /* some connection came a step further in this run */
     uint32_t n_lingering;   /* requests that wait without being suspended */
     uint64_t linger_run_ms; /* when it must run for them at the latest */
