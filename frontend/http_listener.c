@@ -29,8 +29,6 @@
 #include "frontend/http_discard.h"
 #include "frontend/http_request.h"
 
-#define LISTENER_MAGIC 0x434e484cu
-
 /* Connections above --max-connections are taken to tell them so; above this they wait outside. */
 #define SURPLUS_MAX 32
 
@@ -76,7 +74,7 @@ gather_value(void *ctx, enum MHD_ValueKind kind, const char *name, size_t name_l
         gather->has_folded |= value && is_folded(name, name_len, value);
         header = &request->headers[request->n_headers++];
     } else {
-        header = &*(request->query - ++request->n_query);
+        header = request->query - ++request->n_query;
     }
     header->name = (struct cn_str){name, name_len};
     header->value = cn_http_trim((struct cn_str){value, value ? value_len : 0});

@@ -109,14 +109,3 @@ cn_file_thread_run(struct cn_file_thread *thread, struct cn_file_task *task)
     pthread_cond_signal(&thread->wake);
     pthread_mutex_unlock(&thread->lock);
 }
-
-bool
-cn_file_thread_stopping(struct cn_file_thread *thread)
-{
-    bool stopping;
-
-    pthread_mutex_lock(&thread->lock);
-    stopping = thread->stopping;
-    pthread_mutex_unlock(&thread->lock);
-    return stopping;
-}

@@ -27,7 +27,5 @@ int cn_file_thread_create(struct cn_loop *loop, struct cn_file_thread **out, str
 void cn_file_thread_destroy(struct cn_file_thread *thread);
 /* Any thread. */
 void cn_file_thread_run(struct cn_file_thread *thread, struct cn_file_task *task);
-/* Has it been told to end? Long tasks look at it between their steps. */
-bool cn_file_thread_stopping(struct cn_file_thread *thread);
 
 #endif

@@ -277,12 +277,6 @@ cn_state_dir_close(struct cn_state_dir *state, bool clean)
     cn_free(state);
 }
 
-const char *
-cn_state_dir_path(const struct cn_state_dir *state)
-{
-    return state->path;
-}
-
 int
 cn_state_dir_lock_fd(const struct cn_state_dir *state)
 {

@@ -30,7 +30,6 @@ int cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **
  * need not check it. NULL is allowed. */
 void cn_state_dir_close(struct cn_state_dir *state, bool clean);
 
-const char *cn_state_dir_path(const struct cn_state_dir *state); /* absolute */
 /* Of the lock, for the workers to inherit; stays the state folder's. */
 int cn_state_dir_lock_fd(const struct cn_state_dir *state);
 

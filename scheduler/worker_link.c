@@ -366,12 +366,6 @@ cn_worker_link_send_stop(struct cn_worker_link *link)
 }
 
 uint32_t
-cn_worker_link_index(const struct cn_worker_link *link)
-{
-    return link->index;
-}
-
-uint32_t
 cn_worker_link_in_flight(const struct cn_worker_link *link)
 {
     return link->n_in_flight;

@@ -39,7 +39,6 @@ void cn_worker_link_send_load(struct cn_worker_link *link, const struct cn_load 
 /* The worker finishes what it has and exits 0. */
 void cn_worker_link_send_stop(struct cn_worker_link *link);
 
-uint32_t cn_worker_link_index(const struct cn_worker_link *link);
 /* Rows sent and not finally answered. */
 uint32_t cn_worker_link_in_flight(const struct cn_worker_link *link);
 
