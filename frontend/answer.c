@@ -115,15 +115,41 @@ cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const cha
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 
+/* What an error has besides its body. */
+static void
+add_error_headers(struct MHD_Response *response, int code, unsigned status, uint32_t retry_after_s)
+{
+    char seconds[16];
+
+    add(response, "Continuo-Error", cn_error_info(code)->word);
+    if (status == 429 || status == 503) {
+        snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
+        add(response, "Retry-After", seconds);
+    }
+}
+
+void
+cn_http_answer_json(struct cn_http_request *request, unsigned status, int code, struct cn_str body)
+{
+    struct MHD_Response *response;
+
+    if (!is_answerable(request))
+        return;
+    response = response_of(body, MHD_RESPMEM_MUST_COPY);
+    add(response, "Content-Type", "application/json");
+    if (code)
+        add_error_headers(response, code, status, 0);
+    queue(request, status, response, CN_REQUEST_ANSWERED);
+}
+
 /* `status`: a handler's own choice; 0: the code's. */
 static void
 answer_error(struct cn_http_request *request, int code, unsigned status, const char *message,
              uint32_t retry_after_s)
 {
     const struct cn_error_info *info = cn_error_info(code);
-    struct MHD_Response *response;
     struct cn_buf body;
-    char seconds[16];
+    struct MHD_Response *response;
 
     if (!is_answerable(request))
         return;
@@ -134,11 +160,7 @@ answer_error(struct cn_http_request *request, int code, unsigned status, const c
     response = response_of(cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
     cn_buf_fini(&body);
     add(response, "Content-Type", "application/json");
-    add(response, "Continuo-Error", info->word);
-    if (status == 429 || status == 503) {
-        snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
-        add(response, "Retry-After", seconds);
-    }
+    add_error_headers(response, code, status, retry_after_s);
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 

@@ -18,6 +18,9 @@ struct cn_http_request;
  * and 503; 0: one second. */
 void cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
                           uint32_t retry_after_s);
+/* A JSON body that is complete; `code`: CN_E_... that it tells of, 0: none. It is copied. */
+void cn_http_answer_json(struct cn_http_request *request, unsigned status, int code,
+                         struct cn_str body);
 /* `body` is copied. */
 void cn_http_answer_bytes(struct cn_http_request *request, unsigned status,
                           const char *content_type, struct cn_str body);

@@ -257,6 +257,30 @@ runtime_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
     end_items(rt, n, rc);
 }
 
+static void
+runtime_metadata(struct cn_runtime *base, struct cn_item *item)
+{
+    struct c_runtime *rt = c_rt(base);
+    struct c_item *mine;
+    int rc;
+
+    if (!rt->handler.describe) {
+        cn_buf_puts(&item->reply.body, "{}");
+        return;
+    }
+    begin_items(rt, &item, 1);
+    mine = &rt->items[0];
+    rc = rt->handler.describe(&rt->model.handle, &mine->handle);
+    if (rc != 0 && item->reply.error_code == 0)
+        cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe returned %d", rt->file, rc);
+    else if (!mine->answered)
+        cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe gave no reply", rt->file);
+    json_decref(mine->json);
+    mine->magic = 0;
+    cn_c_state_destroy(rt, item->state); /* it has no sequence, whatever the handler asked for */
+    item->state = NULL;
+}
+
 /* --- state to bytes and back --- */
 
 static int
@@ -366,6 +390,7 @@ const struct cn_runtime_ops cn_c_runtime_ops = {
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
     .run = runtime_run,
+    .metadata = runtime_metadata,
     .state_encode = runtime_state_encode,
     .state_decode = runtime_state_decode,
     .state_free = runtime_state_free,

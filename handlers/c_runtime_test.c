@@ -241,6 +241,22 @@ load_errors_name_the_fix(void **state)
     assert_string_equal(err.message, "test_flat.so: refused by handler.refuse");
 }
 
+/* It touches no sequence, even where the handler asks for a state; without describe there is {}. */
+static void
+a_handler_describes_itself(void **state)
+{
+    struct cn_runtime *rt = must_open("test_flat.so");
+    struct fake fake = {0};
+
+    (void)state;
+    assert_string_equal(fake_metadata(rt, &fake), "{\"rate\": 2}");
+    assert_null(fake.item.state);
+    rt->ops->close(rt);
+    rt = must_open("test_pointers.so");
+    assert_string_equal(fake_metadata(rt, &fake), "{}");
+    rt->ops->close(rt);
+}
+
 /* Names are what archives and configurations say. */
 static void
 runtimes_are_found_by_name(void **state)
@@ -263,6 +279,7 @@ main(void)
         cmocka_unit_test(objects_are_saved_and_restored),
         cmocka_unit_test(size_is_bounded),
         cmocka_unit_test(load_errors_name_the_fix),
+        cmocka_unit_test(a_handler_describes_itself),
         cmocka_unit_test(runtimes_are_found_by_name),
     };
 

@@ -317,3 +317,34 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     rt->call_serial++; /* requests that the handler kept are over */
     cn_lua_arm(rt, CN_NEVER);
 }
+
+/* --- the handler about itself --- */
+
+static int
+describe_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    struct cn_item *item = lua_touserdata(L, 1);
+
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_describe);
+    lua_call(L, 0, 1);
+    if (!lua_istable(L, -1))
+        return luaL_error(L, "%s: describe() must return a table, got %s", rt->file,
+                          luaL_typename(L, -1));
+    cn_lua_json_encode(L, lua_gettop(L), "describe()", &item->reply.body);
+    return 0;
+}
+
+void
+cn_lua_metadata(struct lua_rt *rt, struct cn_item *item)
+{
+    uint64_t now_ms = cn_now_ms();
+
+    if (rt->fn_describe == LUA_NOREF) {
+        cn_buf_puts(&item->reply.body, "{}");
+        return;
+    }
+    cn_lua_arm(rt, call_deadline(rt, item->deadline_ms, now_ms));
+    settle_failure(rt, cn_lua_protect(rt, describe_protected, item), item);
+    cn_lua_arm(rt, CN_NEVER);
+}

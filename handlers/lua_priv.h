@@ -45,7 +45,7 @@ struct lua_rt {
     bool expired;
 
     /* Registry references; LUA_NOREF where the handler has no such function. */
-    int fn_run, fn_init, fn_migrate, fn_close;
+    int fn_run, fn_init, fn_migrate, fn_close, fn_describe;
     int states;           /* table: the live state of each sequence, by reference */
     const void *array_mt; /* identity of the metatable that marks JSON arrays */
 
@@ -84,6 +84,8 @@ int cn_lua_protect(struct lua_rt *rt, lua_CFunction fn, void *arg);
 
 /* lua_call.c: runs one batch; each item gets its reply. */
 void cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n);
+/* describe() as JSON. */
+void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
 /* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
 void cn_lua_open_sandbox(lua_State *L);

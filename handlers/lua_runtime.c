@@ -247,6 +247,7 @@ open_protected(lua_State *L)
     rt->fn_init = take_function(L, module, "init");
     rt->fn_migrate = take_function(L, module, "migrate");
     rt->fn_close = take_function(L, module, "close");
+    rt->fn_describe = take_function(L, module, "describe");
     call_load(rt, module, args->config_json);
     return 0;
 }
@@ -291,7 +292,8 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->step_time_ms = load->step_time_ms;
     rt->state_max_bytes = load->state_max_bytes;
     rt->deadline_ms = CN_NEVER;
-    rt->fn_run = rt->fn_init = rt->fn_migrate = rt->fn_close = rt->states = LUA_NOREF;
+    rt->fn_run = rt->fn_init = rt->fn_migrate = rt->fn_close = rt->fn_describe = LUA_NOREF;
+    rt->states = LUA_NOREF;
     cn_buf_init(&rt->scratch, rt->memory_max);
     snprintf(rt->describe, sizeof(rt->describe), "%s", LUA_RELEASE);
 
@@ -328,6 +330,12 @@ static void
 runtime_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
 {
     cn_lua_run(lua_rt(rt), items, n);
+}
+
+static void
+runtime_metadata(struct cn_runtime *rt, struct cn_item *item)
+{
+    cn_lua_metadata(lua_rt(rt), item);
 }
 
 /* --- states --- */
@@ -506,6 +514,7 @@ const struct cn_runtime_ops cn_lua_runtime_ops = {
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
     .run = runtime_run,
+    .metadata = runtime_metadata,
     .state_encode = runtime_state_encode,
     .state_decode = runtime_state_decode,
     .state_free = runtime_state_free,

@@ -646,6 +646,32 @@ close_hears_the_reason(void **state)
     rt->ops->close(rt);
 }
 
+/* describe() is shown as JSON; what it does wrong is said, and the VM goes on. */
+static void
+a_handler_describes_itself(void **state)
+{
+    static const char head[] = "local M = { step = function() return 'x' end }\n";
+    struct cn_runtime *rt = must_open("local M = { step = function() return 'x' end }\n"
+                                      "function M.describe() return { labels = {'a', 'b'} } end\n"
+                                      "return M");
+    struct fake fake = {0};
+    char text[300];
+
+    (void)state;
+    assert_string_equal(fake_metadata(rt, &fake), "{\"labels\":[\"a\",\"b\"]}");
+    rt->ops->close(rt);
+    snprintf(text, sizeof(text), "%sreturn M", head);
+    rt = must_open(text);
+    assert_string_equal(fake_metadata(rt, &fake), "{}");
+    rt->ops->close(rt);
+    snprintf(text, sizeof(text), "%sM.describe = function() return 7 end return M", head);
+    rt = must_open(text);
+    assert_non_null(strstr(fake_metadata(rt, &fake), "describe() must return a table, got number"));
+    assert_string_equal(fake_step(rt, &fake, ""), "x");
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
 int
 main(void)
 {
@@ -669,6 +695,7 @@ main(void)
         cmocka_unit_test(batch_survives_a_failed_init),
         cmocka_unit_test(stateless_models_get_no_state),
         cmocka_unit_test(close_hears_the_reason),
+        cmocka_unit_test(a_handler_describes_itself),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -69,6 +69,9 @@ struct cn_runtime_ops {
     int (*state_decode)(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
                         void **state, struct cn_error *err);
     void (*state_free)(struct cn_runtime *rt, void *state);
+    /* The handler tells of itself: item->reply gets a JSON object, {} where it has nothing to tell.
+     * No state, no sequence. */
+    void (*metadata)(struct cn_runtime *rt, struct cn_item *item);
     /* The sequence is over; `state` stays the worker's, NULL where it could not be read. Errors are
      * logged by the runtime. */
     void (*on_close)(struct cn_runtime *rt, struct cn_str sequence_id, void *state,

@@ -7,6 +7,8 @@
  *   PUT    /models/{m}/{v}/set-default
  *   DELETE /models/{m}[/{v}]             unregister
  *   DELETE /models/{m}[/{v}]/sequences/{id}   the id is the rest of the path, with its slashes
+ *   GET    /v1/models/{m}                KServe: is it ready?
+ *   /workflows[/{w}]                     there are none: as TorchServe's last version says it
  */
 #include <errno.h>
 #include <jansson.h>
@@ -24,6 +26,9 @@
 #define PARTS_MAX 4
 #define LIST_LIMIT 100
 #define WORKERS_MAX 1024
+
+#define NO_SUCH_METHOD "Requested method is not allowed, please refer to API document."
+#define NO_SUCH_PATH "Requested resource is not found, please refer to API document."
 
 /* One request while it is worked on. */
 struct api_call {
@@ -58,6 +63,7 @@ call_fail(struct api_call *call, int code, const char *message)
 
     cn_buf_init(&json, 0);
     cn_error_json(code, 0, message, &json);
+    call->request->error_code = code;
     call_reply(call, cn_error_info(code)->http_status, &json);
 }
 
@@ -239,8 +245,51 @@ scale_model(struct api_call *call, const char *version)
 static void
 not_allowed(struct api_call *call)
 {
-    call_fail(call, CN_E_METHOD_NOT_ALLOWED,
-              "Requested method is not allowed, please refer to API document.");
+    call_fail(call, CN_E_METHOD_NOT_ALLOWED, NO_SUCH_METHOD);
+}
+
+/* GET /v1/models/{m} */
+static void
+route_kserve(struct api_call *call)
+{
+    struct cn_error err;
+    json_t *value;
+
+    if (call->n_parts != 3 || strcmp(call->parts[1], "models") != 0) {
+        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+        return;
+    }
+    if (!cn_str_eq(call->request->method, CN_STR("GET"))) {
+        not_allowed(call);
+        return;
+    }
+    value = cn_describe_ready(call->management, call->parts[2], &err);
+    if (value)
+        call_answer(call, 200, value);
+    else
+        call_fail(call, err.code, err.message);
+}
+
+static void
+route_workflows(struct api_call *call)
+{
+    struct cn_str method = call->request->method;
+    bool is_get = cn_str_eq(method, CN_STR("GET"));
+    char text[300];
+    json_t *value;
+
+    if (call->n_parts == 1 && is_get) {
+        value = json_object();
+        json_object_set_new(value, "workflows", json_array());
+        call_answer(call, 200, value);
+    } else if (call->n_parts == 1 && cn_str_eq(method, CN_STR("POST"))) {
+        call_fail(call, CN_E_BAD_REQUEST, "Registering new workflows is disabled.");
+    } else if (call->n_parts == 2 && (is_get || cn_str_eq(method, CN_STR("DELETE")))) {
+        snprintf(text, sizeof text, "Workflow not found: %.200s", call->parts[1]);
+        call_fail(call, CN_E_WORKFLOW_NOT_FOUND, text);
+    } else {
+        not_allowed(call);
+    }
 }
 
 static void
@@ -262,25 +311,30 @@ route(struct api_call *call)
     const char *name = call->n_parts > 1 ? call->parts[1] : NULL;
     const char *version = call->n_parts > 2 ? call->parts[2] : NULL;
     bool is_get = cn_str_eq(method, CN_STR("GET")), is_put = cn_str_eq(method, CN_STR("PUT"));
+    bool may_change = call->management->config->model_api;
 
-    if (call->sequence_id)
+    if (strcmp(call->parts[0], "v1") == 0)
+        route_kserve(call);
+    else if (strcmp(call->parts[0], "workflows") == 0)
+        route_workflows(call);
+    else if (call->sequence_id)
         route_sequence(call);
     else if (call->n_parts == 1 && is_get)
         list_models(call);
-    else if (call->n_parts == 1 && cn_str_eq(method, CN_STR("POST")))
+    else if (call->n_parts == 1 && may_change && cn_str_eq(method, CN_STR("POST")))
         register_model(call);
     else if (call->n_parts == 1)
         not_allowed(call);
     else if (call->n_parts == 4 && is_put && strcmp(call->parts[3], "set-default") == 0)
         cn_lifecycle_set_default(call->management, name, version, on_lifecycle, call);
     else if (call->n_parts == 4)
-        call_fail(call, CN_E_NOT_FOUND,
-                  "Requested resource is not found, please refer to API document.");
+        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (is_get)
-        cn_describe(call->management, name, version, on_described, call);
+        cn_describe(call->management, name, version, param_bool(call, "customized", false),
+                    on_described, call);
     else if (is_put)
         scale_model(call, version);
-    else if (cn_str_eq(method, CN_STR("DELETE")))
+    else if (may_change && cn_str_eq(method, CN_STR("DELETE")))
         cn_lifecycle_unregister(call->management, name, version, on_lifecycle, call);
     else
         not_allowed(call);
@@ -296,6 +350,13 @@ is_before_id(const struct api_call *call, struct cn_str rest)
     return (call->n_parts == 3 || call->n_parts == 4) && rest.len > 1 && rest.ptr[0] == '/' &&
            strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
            !cn_str_eq(call->request->method, CN_STR("PUT"));
+}
+
+static bool
+is_known(const char *first)
+{
+    return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
+           strcmp(first, "workflows") == 0;
 }
 
 /* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */
@@ -324,7 +385,7 @@ split_path(struct api_call *call)
             break;
         }
     }
-    return call->n_parts > 0 && strcmp(call->parts[0], "models") == 0;
+    return call->n_parts > 0 && is_known(call->parts[0]);
 }
 
 static bool
@@ -368,8 +429,7 @@ cn_management_handle(struct cn_management *management, struct cn_api_request *re
     call->request = request;
     cn_arena_init(&call->arena);
     if (!split_path(call))
-        call_fail(call, CN_E_NOT_FOUND,
-                  "Requested resource is not found, please refer to API document.");
+        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (atomic_load(&management->draining))
         call_fail(call, CN_E_DRAINING, "the server is stopping");
     else if (read_body(call))

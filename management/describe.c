@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "core/mem.h"
+#include "management/customized.h"
 #include "management/json_text.h"
 
 struct describing {
@@ -16,6 +17,8 @@ struct describing {
     cn_describe_done_fn done;
     void *ctx;
     json_t *models;
+    json_t *metadata; /* of the handler, for the one version; or NULL */
+    struct cn_error err;
     unsigned left;
 };
 
@@ -128,7 +131,14 @@ describing_check(struct describing *describing)
 
     if (--describing->left > 0)
         return;
-    describing->done(describing->ctx, describing->models, NULL);
+    if (describing->metadata)
+        put(json_array_get(describing->models, 0), "customizedMetadata", describing->metadata);
+    if (describing->err.code) {
+        json_decref(describing->models);
+        describing->done(describing->ctx, NULL, &describing->err);
+    } else {
+        describing->done(describing->ctx, describing->models, NULL);
+    }
     cn_free(describing);
     cn_management_op_end(management);
 }
@@ -160,9 +170,20 @@ gather(struct describing *describing, const struct cn_version *version)
     cn_worker_pool_facts(version->pool, &gathering->facts);
 }
 
+static void
+on_customized(void *ctx, json_t *metadata, const struct cn_error *err)
+{
+    struct describing *describing = ctx;
+
+    describing->metadata = metadata;
+    if (err)
+        describing->err = *err;
+    describing_check(describing);
+}
+
 void
 cn_describe(struct cn_management *management, const char *name, const char *version,
-            cn_describe_done_fn done, void *ctx)
+            bool customized, cn_describe_done_fn done, void *ctx)
 {
     bool all = version && strcmp(version, "all") == 0;
     struct describing *describing;
@@ -184,6 +205,10 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     describing->left = 1; /* ours, so that it can't end while we add */
     if (!all) {
         gather(describing, found);
+        if (customized) {
+            describing->left++;
+            cn_customized_ask(management, found, on_customized, describing);
+        }
     } else {
         cn_list_for_each(node, &found->model->versions) {
             found = cn_container_of(node, struct cn_version, link);
@@ -192,6 +217,21 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
         }
     }
     describing_check(describing);
+}
+
+json_t *
+cn_describe_ready(struct cn_management *management, const char *name, struct cn_error *err)
+{
+    const struct cn_version *version = cn_registry_find(management->registry, name, NULL, err);
+    json_t *out;
+
+    if (!version)
+        return NULL;
+    out = json_object();
+    put(out, "name", cn_json_text(version->about.name));
+    put(out, "ready",
+        json_boolean(atomic_load_explicit(&version->health.ready, memory_order_relaxed) > 0));
+    return out;
 }
 
 json_t *

@@ -173,8 +173,7 @@ cn_lifecycle_unregister(struct cn_management *management, const char *name,
     }
     if (version == version->model->default_version &&
         version->model->versions.next != version->model->versions.prev) {
-        cn_fail(&err, CN_E_VERSION_IN_USE,
-                "Cannot remove default version for model %s; set another default first", name);
+        cn_fail(&err, CN_E_VERSION_IN_USE, "Cannot remove default version for model %s", name);
         answer(done, ctx, err.code, 0, err.message);
         return;
     }

@@ -58,6 +58,7 @@ struct cn_api_request {
     /* Once, on loop 0, maybe from inside cn_management_handle. `json`: complete body (also for
      * errors), borrowed until return. */
     void (*on_reply)(struct cn_api_request *request, int http_status, struct cn_str json);
+    int error_code;    /* set before on_reply: CN_E_... that `json` tells of, 0 with a success */
     struct cn_msg msg; /* management's */
 };
 /* Loop 0. The request stays the caller's and valid until on_reply. */

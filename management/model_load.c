@@ -63,12 +63,21 @@ is_runtime(const char *word)
     return word && (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0);
 }
 
+/* TorchServe's own runtimes, which scripts of its users name: they say nothing about our handlers. */
+static bool
+is_torchserve_runtime(const char *word)
+{
+    return strcmp(word, "python") == 0 || strcmp(word, "python3") == 0 || strcmp(word, "LSP") == 0;
+}
+
 /* The call's word decides, then the manifest's where it is one of ours, then the handler's ending:
  * other archivers write "python" whatever the handler is. */
 static int
 choose_runtime(struct cn_model_about *about, const char *wanted, const char *manifest,
                struct cn_error *err)
 {
+    if (wanted && is_torchserve_runtime(wanted))
+        wanted = NULL;
     if (wanted && !is_runtime(wanted))
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "Invalid RuntimeType value: %s (this server runs lua and c)", wanted);

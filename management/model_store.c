@@ -81,12 +81,16 @@ cn_model_store_resolve(const char *store, const char *url, char **path, struct c
         if (*at != '/')
             return cn_fail(err, CN_E_MODEL_NOT_FOUND,
                            "Model not found at: %s (file:// needs an absolute path)", url);
+    } else if (strncmp(url, "s3:", 3) == 0) {
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Model not found at: %s (this server has no S3 client; register a signed "
+                       "https URL of the object, such as \"aws s3 presign %s\" prints)",
+                       url, url);
     } else if (strstr(url, "://")) {
-        return cn_fail(
-            err, CN_E_MODEL_NOT_FOUND,
-            "Model not found at: %s (this server loads from its model store, local paths "
-            "and file://)",
-            url);
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Model not found at: %s (this server loads from its model store, local "
+                       "paths, file://, http:// and https://)",
+                       url);
     }
     cn_buf_init(&buf, 0);
     if (*at == '/') {
@@ -100,6 +104,14 @@ cn_model_store_resolve(const char *store, const char *url, char **path, struct c
     }
     *path = cn_buf_take(&buf, NULL);
     rc = check_path(*path, url, err);
+    if (rc && store && at == url && *at == '/' && access(*path, F_OK) < 0) {
+        /* TorchServe looks for the last part of any path in its store. */
+        cn_free(*path);
+        cn_buf_init(&buf, 0);
+        cn_buf_printf(&buf, "%s%s", store, strrchr(at, '/'));
+        *path = cn_buf_take(&buf, NULL);
+        rc = at[strlen(at) - 1] == '/' ? rc : check_path(*path, url, err);
+    }
     if (rc) {
         cn_free(*path);
         *path = NULL;

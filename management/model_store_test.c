@@ -91,6 +91,8 @@ archives_are_found_by_name_and_path(void **state)
     expect_found("b.mar", path);
     expect_found(path, path);
     expect_found(url, path);
+    /* As TorchServe: a path that isn't there may name an archive of the store. */
+    expect_found("/elsewhere/b.mar", path);
 }
 
 /* Who may register models must not be able to read other files through them. */
@@ -118,7 +120,11 @@ missing_archives_are_named(void **state)
     expect_refused("b.mar/x", CN_E_MODEL_NOT_FOUND, "Model not found at: b.mar/x");
     expect_refused("ftp://host/c.mar", CN_E_MODEL_NOT_FOUND,
                    "Model not found at: ftp://host/c.mar (this server loads from its model store, "
-                   "local paths and file://)");
+                   "local paths, file://, http:// and https://)");
+    expect_refused("s3://bucket/c.mar", CN_E_MODEL_NOT_FOUND,
+                   "Model not found at: s3://bucket/c.mar (this server has no S3 client; register "
+                   "a signed https URL of the object, such as \"aws s3 presign s3://bucket/c.mar\" "
+                   "prints)");
 }
 
 /* `--models all` takes folders and archives, nothing hidden, in a stable order. */

@@ -148,6 +148,7 @@ set_up(void **state)
                                        .max_request_bytes = 1 << 20,
                                        .drain_timeout_ms = 30000,
                                        .worker_program = worker,
+                                       .model_api = true,
                                        .models = model_args};
     assert_int_equal(cn_loop_create(0, &loop, NULL), 0);
     return 0;

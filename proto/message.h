@@ -32,7 +32,8 @@ enum cn_row_flags {
     CN_ROW_EXPLAIN = 1u << 5,
     CN_ROW_GENERATED_ID = 1u << 6, /* the server made the sequence id (sent with CN_ROW_START) */
     CN_ROW_MUST_EXIST =
-        1u << 7, /* sequence.strict: an id that the store doesn't know is an error */
+        1u << 7,               /* sequence.strict: an id that the store doesn't know is an error */
+    CN_ROW_DESCRIBE = 1u << 8, /* no request: the handler tells of itself; belongs to no sequence */
 };
 
 struct cn_row {

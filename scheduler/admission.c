@@ -146,6 +146,7 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
 void
 cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
 {
+    bool stateful = queue->stateful && !(job->row.flags & CN_ROW_DESCRIBE);
     struct cn_error err;
 
     queue->stats.jobs++;
@@ -153,19 +154,20 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     job->row.job_id = queue->next_job_id++;
     job->arrived_ms = cn_loop_now_ms(queue->loop);
     cn_job_group_init(&job->group);
+    job->group.of_job = true;
     err.code = 0;
-    if (queue->stateful && check_sequence_id(queue, job, &err) < 0) {
+    if (stateful && check_sequence_id(queue, job, &err) < 0) {
         refuse(queue, job, err.code, err.message);
         return;
     }
-    if (!queue->stateful)
+    if (!stateful)
         job->row.flags &= ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END);
     if (check_queue(queue, &err) < 0 || check_row(&job->row, &err) < 0 ||
-        (queue->stateful && join_sequence(queue, job, &err) < 0)) {
+        (stateful && join_sequence(queue, job, &err) < 0)) {
         refuse(queue, job, err.code, err.message);
         return;
     }
-    if (!queue->stateful)
+    if (!stateful)
         cn_job_group_push(&job->group, job, 1);
     cn_queue_job_waits(queue, job);
 }

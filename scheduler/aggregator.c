@@ -31,15 +31,15 @@ cn_aggregator_init(struct cn_model_queue *queue)
 }
 
 static struct cn_sequence *
-sequence_of(const struct cn_model_queue *queue, struct cn_job_group *group)
+sequence_of(struct cn_job_group *group)
 {
-    return queue->stateful ? cn_container_of(group, struct cn_sequence, group) : NULL;
+    return group->of_job ? NULL : cn_container_of(group, struct cn_sequence, group);
 }
 
 static struct cn_worker_link *
-home_of(const struct cn_model_queue *queue, struct cn_job_group *group)
+home_of(struct cn_job_group *group)
 {
-    struct cn_sequence *sequence = sequence_of(queue, group);
+    struct cn_sequence *sequence = sequence_of(group);
 
     return sequence ? cn_sequence_home(sequence) : NULL;
 }
@@ -50,13 +50,13 @@ cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *group)
     if (group->place == CN_PLACE_SHARED)
         queue->aggregator.n_shared--;
     else if (group->place == CN_PLACE_HOME)
-        home_of(queue, group)->n_ready--;
+        home_of(group)->n_ready--;
     cn_list_remove(&group->ready);
     group->place = CN_PLACE_NONE;
 }
 
 static enum cn_group_place
-place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
+place_for(struct cn_job_group *group)
 {
     const struct cn_job *next = cn_job_group_next(group);
 
@@ -64,13 +64,13 @@ place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
         return CN_PLACE_NONE;
     if (next->deaths > 0)
         return CN_PLACE_SUSPECT;
-    return home_of(queue, group) ? CN_PLACE_HOME : CN_PLACE_SHARED;
+    return home_of(group) ? CN_PLACE_HOME : CN_PLACE_SHARED;
 }
 
 void
 cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
 {
-    enum cn_group_place place = place_for(queue, group);
+    enum cn_group_place place = place_for(group);
     struct cn_worker_link *home;
 
     if (group->place == place || group->place == CN_PLACE_CLOSING)
@@ -83,7 +83,7 @@ cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
         cn_list_push_back(&queue->aggregator.shared, &group->ready);
         queue->aggregator.n_shared++;
     } else if (place == CN_PLACE_HOME) {
-        home = home_of(queue, group);
+        home = home_of(group);
         cn_list_push_back(&home->ready, &group->ready);
         home->n_ready++;
     }
@@ -161,7 +161,7 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct 
 static void
 send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
 {
-    struct cn_sequence *sequence = sequence_of(queue, group);
+    struct cn_sequence *sequence = sequence_of(group);
     struct cn_job *job;
 
     cn_aggregator_unplace(queue, group);

@@ -19,6 +19,7 @@ struct cn_job_group {
     struct cn_job *in_flight; /* sent and not finally answered */
     uint32_t waiting;
     uint8_t place; /* enum cn_group_place of scheduler/aggregator.h */
+    bool of_job;   /* embedded in a stateless job, not in a sequence */
 };
 
 void cn_job_group_init(struct cn_job_group *group);

@@ -157,13 +157,24 @@ choose(struct cn_worker *worker)
     }
 }
 
-static uint32_t
-collect(struct cn_batch *batch)
+static bool
+is_describe(const struct cn_slot *slot)
 {
+    return (slot->row->flags & CN_ROW_DESCRIBE) != 0;
+}
+
+/* What the handler's run gets. Rows that ask for a description are answered here: one at a time,
+ * since they are rare. */
+static uint32_t
+collect(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        if (batch->slots[i].run)
+        if (is_describe(&batch->slots[i]))
+            worker->rt->ops->metadata(worker->rt, &batch->slots[i].item);
+        else if (batch->slots[i].run)
             batch->items[n++] = &batch->slots[i].item;
     return n;
 }
@@ -181,7 +192,7 @@ run_again_after_memory(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
-        if (!slot->run || slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
+        if (!slot->run || is_describe(slot) || slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
             continue;
         cn_lru_clear(worker->states.lru);
         if (slot->seq)
@@ -252,7 +263,7 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         return cn_channel_flush(&worker->channel, err);
     cn_kill_pass(CN_KILL_BATCH_READ);
     cn_batch_resolve(worker);
-    n = collect(batch);
+    n = collect(worker);
     if (n) {
         worker->rt->ops->run(worker->rt, batch->items, n);
         run_again_after_memory(worker);

@@ -187,9 +187,16 @@ fake_on_close(struct cn_runtime *rt, struct cn_str id, void *state, enum cn_clos
              state ? (long long)((struct fake_state *)state)->sum : -1);
 }
 
+static inline void
+fake_metadata(struct cn_runtime *rt, struct cn_item *item)
+{
+    (void)rt;
+    cn_buf_puts(&item->reply.body, item->state ? "state" : "{\"fake\":1}");
+}
+
 const struct cn_runtime_ops fake_ops = {
-    "fake",   fake_open,   fake_close,  fake_describe, fake_schema,
-    fake_run, fake_encode, fake_decode, fake_free,     fake_on_close,
+    "fake",      fake_open,   fake_close, fake_describe, fake_schema,   fake_run,
+    fake_encode, fake_decode, fake_free,  fake_metadata, fake_on_close,
 };
 
 static inline const struct cn_runtime_ops *

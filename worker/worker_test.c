@@ -436,6 +436,29 @@ stateless_rows_need_no_store(void **state)
     client_stop(c);
 }
 
+/* A description is asked for like a step, but belongs to no sequence, runs no step, leaves no record:
+ * the steps beside it in the batch are as ever. */
+static void
+description_touches_no_sequence(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 1, "a", "1", 0, "1");
+    client_put(c, 2, "a", "1", 0, 0);
+    client_put(c, 3, NULL, "", CN_ROW_DESCRIBE, 0);
+    client_put(c, 4, "b", "1", 0, 0);
+    client_send(c);
+    for (int i = 0; i < 3; i++) {
+        assert_true(client_get(c, &got));
+        assert_string_equal(got.body, got.job == 2 ? "2" : got.job == 3 ? "{\"fake\":1}" : "1");
+        assert_int_equal(got.generation != 0, got.job != 3);
+    }
+    assert_int_equal(fake.rows, 3);
+    client_stop(c);
+}
+
 /* A full store refuses what would grow it; the step is not half done, others in its batch are. */
 static void
 full_store_refuses_only_growth(void **state)
@@ -690,6 +713,7 @@ main(void)
         WORKER(cancelled_row_does_not_run),
         WORKER(close_keeps_its_place),
         WORKER(stateless_rows_need_no_store),
+        WORKER(description_touches_no_sequence),
         WORKER(full_store_refuses_only_growth),
         WORKER(memory_store_behaves_alike),
         WORKER(cached_states_make_room_for_a_step),

@@ -86,6 +86,20 @@ fake_step(struct cn_runtime *rt, struct fake *fake, const char *body)
     return fake->text;
 }
 
+/* What the handler tells of itself. */
+static inline const char *
+fake_metadata(struct cn_runtime *rt, struct fake *fake)
+{
+    fake_body(fake, "", 0);
+    fake->row.flags = CN_ROW_DESCRIBE;
+    fake->row.sequence_id.len = 0;
+    fake->row.n_parts = 0;
+    rt->ops->metadata(rt, &fake->item);
+    fake_text(fake);
+    cn_reply_fini(&fake->item.reply);
+    return fake->text;
+}
+
 /* State to bytes and back, as if another worker went on. 0, or the error's code. */
 static inline int
 fake_move(struct cn_runtime *rt, struct fake *fake, struct cn_error *err)

@@ -112,6 +112,15 @@ run(struct continuo_model *model, struct continuo_item *const *items, size_t n)
     return rc;
 }
 
+static int
+describe(struct continuo_model *model, struct continuo_item *item)
+{
+    if (continuo_state(item, sizeof(struct total)) == NULL || continuo_sequence_id(item).data)
+        return 9;
+    continuo_replyf(item, "{\"rate\": %g}", continuo_config_double(model, "handler.rate", 0.5));
+    return 0;
+}
+
 const struct continuo_handler continuo_handler = {
     .abi = CONTINUO_HANDLER_ABI,
     .size = sizeof(struct continuo_handler),
@@ -120,4 +129,5 @@ const struct continuo_handler continuo_handler = {
     .load = load,
     .run = run,
     .migrate = migrate,
+    .describe = describe,
 };

@@ -12,6 +12,7 @@
  *
  * Changes
  *   1  first version
+ *   1  describe, at the end of struct continuo_handler: `size` tells who has it
  */
 #ifndef CONTINUO_HANDLER_H
 #define CONTINUO_HANDLER_H
@@ -109,6 +110,10 @@ struct continuo_handler {
     int (*save)(struct continuo_model *model, const void *object, struct continuo_writer *out);
     void *(*restore)(struct continuo_model *model, uint32_t from_schema, const void *bytes,
                      size_t len);
+
+    /* GET /models/NAME?customized=true: reply with a JSON object about the model, which is shown as
+     * customizedMetadata. The item is no request: it has no body, no sequence and no state. */
+    int (*describe)(struct continuo_model *model, struct continuo_item *item);
 };
 
 extern CONTINUO_EXPORT const struct continuo_handler continuo_handler;

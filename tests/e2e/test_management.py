@@ -5,7 +5,7 @@ import json
 import pytest
 
 from client import curl
-from models import counter, stateless
+from models import Model, counter, stateless
 
 
 def test_register_says_how_many_workers(server):
@@ -148,3 +148,69 @@ def test_a_unix_socket_serves_too(server, transcript, folder):
     server(counter(), flags=["--inference-address", f"unix:{path}"])
     headers, body = curl(transcript, "--unix-socket", str(path), "http://localhost/predictions/counter", "-d", "5")
     assert headers.startswith("HTTP/1.1 200") and body == "5"
+
+
+DESCRIBING_LUA = """
+local M = { api = 1 }
+
+function M.step(state, req)
+    return "answer"
+end
+
+function M.describe()
+    return { labels = { "cat", "dog" }, input = { size = 224 } }
+end
+
+return M
+"""
+
+
+def test_describe_asks_the_handler_when_told_to(server):
+    """customized=true: what describe() of the handler returns, of a stateful model too, at no sequence's cost."""
+    s = server(Model("animals", DESCRIBING_LUA), counter())
+    answer = s.admin().get("/models/animals?customized=true")
+    assert answer.status == 200, answer
+    assert answer.json[0]["customizedMetadata"] == {"labels": ["cat", "dog"], "input": {"size": 224}}
+    assert answer.json[0]["sequences"]["opened"] == 0
+    assert "customizedMetadata" not in s.describe("animals")
+    assert s.admin().get("/models/counter?customized=true").json[0]["customizedMetadata"] == {}
+    s.admin().put("/models/counter?min_worker=0&synchronous=true")
+    answer = s.admin().get("/models/counter?customized=true")
+    assert (answer.status, answer.error, answer.message) == (
+        503, "no_worker", 'Model "counter" has no worker to serve describe request. '
+                          'Please use scale workers API to add workers.')
+
+
+def test_management_errors_carry_their_word(server):
+    """Programs tell errors apart by Continuo-Error, as for inference; 503 says when to try again."""
+    s = server(counter(minWorkers=0))
+    admin = s.admin()
+    answer = admin.get("/models/nobody")
+    assert (answer.status, answer.error, answer.json["type"]) == (404, "model_not_found", "ModelNotFoundException")
+    assert admin.post("/models").error == "bad_request"
+    assert admin.get("/models").error is None
+    answer = admin.get("/models/counter?customized=true")
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+
+
+def test_the_model_api_can_be_switched_off(server):
+    """--model-api=false: 405 for what registers and unregisters, and no harm to the rest."""
+    s = server(counter(), flags=["--model-api=false"])
+    for answer in (s.register_url("counter.mar"), s.admin().delete("/models/counter")):
+        assert (answer.status, answer.json["type"], answer.message) == (
+            405, "MethodNotAllowedException", "Requested method is not allowed, please refer to API document.")
+    assert s.admin().put("/models/counter?min_worker=2&synchronous=true").status == 200
+    assert s.client().step("counter", "a", 2).text == "2"
+
+
+def test_kserve_asks_for_readiness_and_workflows_are_none(server):
+    """GET /v1/models/{m} of the management port, and the answers of a server without workflows."""
+    s = server(counter())
+    s.expect_ready("counter")
+    assert s.admin().get("/v1/models/counter").json == {"name": "counter", "ready": True}
+    assert s.admin().get("/v1/models/nobody").status == 404
+    assert s.admin().get("/workflows").json == {"workflows": []}
+    answer = s.admin().post("/workflows?url=a.war")
+    assert (answer.status, answer.message) == (400, "Registering new workflows is disabled.")
+    answer = s.admin().delete("/workflows/w")
+    assert (answer.status, answer.json["type"]) == (404, "WorkflowNotFoundException")
