@@ -241,6 +241,8 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
             cn_answer_box_free(box);
         }
         if (len) {
+            if (request->on_taken)
+                request->on_taken(request, len);
             cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
             return (ssize_t)len;
         }

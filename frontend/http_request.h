@@ -71,6 +71,8 @@ struct cn_http_request {
     const char *new_session, *closed_session; /* values of SageMaker's headers; NULL: none */
     /* Called when the client is gone while the request is held, at most once. */
     void (*on_gone)(struct cn_http_request *request);
+    /* The client took so many bytes of a streamed answer; NULL: nobody wants to know. */
+    void (*on_taken)(struct cn_http_request *request, size_t bytes);
     void *call; /* of whoever holds it */
 
     /* Pieces of the answer, freed with the request or once sent; linked by msg.next. */

@@ -146,8 +146,10 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_http_request *request = call->request;
     bool final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
 
-    if (final)
-        request->on_gone = NULL; /* nothing is left to cancel */
+    if (final) { /* nothing is left to cancel or to hold up */
+        request->on_gone = NULL;
+        request->on_taken = NULL;
+    }
     if (call->session.used)
         tell_session(call, box);
     cn_http_answer_piece(request, box);
@@ -161,6 +163,14 @@ on_gone(struct cn_http_request *request)
     struct predict_call *call = request->call;
 
     cn_model_queue_cancel(call->job.queue, &call->job);
+}
+
+static void
+on_taken(struct cn_http_request *request, size_t bytes)
+{
+    struct predict_call *call = request->call;
+
+    cn_model_queue_consumed(&call->job, bytes);
 }
 
 /* All headers with their bytes in one block. */
@@ -302,6 +312,7 @@ predict(struct cn_http_request *request, bool is_sagemaker)
         1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);
     request->echo_name = sequence.id_name;
     cn_http_request_hold(request, call, on_gone);
+    request->on_taken = on_taken;
     cn_model_queue_submit(queue, &call->job);
 }
 

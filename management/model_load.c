@@ -283,5 +283,8 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
          * row its answer instead of every row of the batch a restart. */
         .step_time_ms = config->step_time_ms ? config->step_time_ms
                                              : (uint64_t)config->response_timeout_s * 900,
+        .continuous = config->sequence_batching && config->continuous_batching,
+        .stream_bytes = config->stream_bytes,
+        .stream_ms = config->stream_ms,
     };
 }

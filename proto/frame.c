@@ -14,7 +14,7 @@
 static bool
 type_known(unsigned type)
 {
-    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_STOP) ||
+    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_CREDIT) ||
            (type >= CN_FRAME_LOADED && type <= CN_FRAME_CLOSED);
 }
 
@@ -23,7 +23,7 @@ static bool
 shape_fits(unsigned type, uint32_t payload, uint32_t count)
 {
     bool counts = type == CN_FRAME_BATCH || type == CN_FRAME_CLOSE || type == CN_FRAME_CANCEL ||
-                  type == CN_FRAME_CLOSED;
+                  type == CN_FRAME_CREDIT || type == CN_FRAME_CLOSED;
     bool empty = type == CN_FRAME_STOP || type == CN_FRAME_CLOSED;
 
     return (counts || count == 0) && (!empty || payload == 0);
@@ -167,7 +167,7 @@ cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct 
     return reader_done(&reader) ? 0 : bad_payload(err, "LOADED");
 }
 
-/* STATS: six u64 in the order of struct cn_worker_stats. */
+/* STATS: seven u64 in the order of struct cn_worker_stats. */
 void
 cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
 {
@@ -179,6 +179,7 @@ cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
     cn_write_u64(buf, stats->stored_sequences);
     cn_write_u64(buf, stats->batches);
     cn_write_u64(buf, stats->rows);
+    cn_write_u64(buf, stats->streams);
     frame_end(buf, begun);
 }
 
@@ -194,6 +195,7 @@ cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out, st
     out->stored_sequences = cn_read_u64(&reader);
     out->batches = cn_read_u64(&reader);
     out->rows = cn_read_u64(&reader);
+    out->streams = cn_read_u64(&reader);
     return reader_done(&reader) ? 0 : bad_payload(err, "STATS");
 }
 
@@ -241,35 +243,78 @@ cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct
     return 0;
 }
 
-/* CANCEL: u64 job ids. */
+/* CANCEL: per job u64 id, u8 reason. */
 void
-cn_frame_put_cancel(struct cn_buf *buf, const uint64_t *job_ids, uint32_t count)
+cn_frame_put_cancel(struct cn_buf *buf, const struct cn_cancel *cancels, uint32_t count)
 {
     size_t begun = frame_begin(buf, CN_FRAME_CANCEL, count);
     uint32_t i;
 
-    for (i = 0; i < count; i++)
-        cn_write_u64(buf, job_ids[i]);
+    for (i = 0; i < count; i++) {
+        cn_write_u64(buf, cancels[i].job_id);
+        cn_write_u8(buf, (uint8_t)cancels[i].reason);
+    }
     frame_end(buf, begun);
 }
 
 int
-cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena, uint64_t **out,
+cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena, struct cn_cancel **out,
                      struct cn_error *err)
 {
     struct cn_reader reader;
-    uint64_t *ids;
+    struct cn_cancel *cancels;
+    uint32_t i, reason;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    if (frame->payload.len != (uint64_t)frame->count * 9)
+        return bad_payload(err, "CANCEL");
+    cancels = cn_arena_try_alloc(arena, frame->count * sizeof(*cancels));
+    if (!cancels)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u cancels", frame->count);
+    for (i = 0; i < frame->count; i++) {
+        cancels[i].job_id = cn_read_u64(&reader);
+        reason = cn_read_u8(&reader);
+        if (reason < CN_STOP_GONE || reason > CN_STOP_CANCELLED)
+            return bad_payload(err, "CANCEL");
+        cancels[i].reason = (enum cn_stop_reason)reason;
+    }
+    *out = cancels;
+    return 0;
+}
+
+/* CREDIT: per job u64 id, u64 bytes. */
+void
+cn_frame_put_credit(struct cn_buf *buf, const struct cn_credit *credits, uint32_t count)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_CREDIT, count);
+    uint32_t i;
+
+    for (i = 0; i < count; i++) {
+        cn_write_u64(buf, credits[i].job_id);
+        cn_write_u64(buf, credits[i].bytes);
+    }
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_credits(const struct cn_frame *frame, struct cn_arena *arena, struct cn_credit **out,
+                     struct cn_error *err)
+{
+    struct cn_reader reader;
+    struct cn_credit *credits;
     uint32_t i;
 
     cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
-    if (frame->payload.len != (uint64_t)frame->count * 8)
-        return bad_payload(err, "CANCEL");
-    ids = cn_arena_try_alloc(arena, frame->payload.len);
-    if (!ids)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u job ids", frame->count);
-    for (i = 0; i < frame->count; i++)
-        ids[i] = cn_read_u64(&reader);
-    *out = ids;
+    if (frame->payload.len != (uint64_t)frame->count * 16)
+        return bad_payload(err, "CREDIT");
+    credits = cn_arena_try_alloc(arena, frame->count * sizeof(*credits));
+    if (!credits)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u credits", frame->count);
+    for (i = 0; i < frame->count; i++) {
+        credits[i].job_id = cn_read_u64(&reader);
+        credits[i].bytes = cn_read_u64(&reader);
+    }
+    *out = credits;
     return 0;
 }
 
@@ -483,6 +528,14 @@ cn_close_reason_word(enum cn_close_reason reason)
 {
     static const char *const words[] = {"unknown", "ended",     "idle",    "lifetime",
                                         "evicted", "cancelled", "deleted", "unloaded"};
+
+    return (unsigned)reason < sizeof(words) / sizeof(words[0]) ? words[reason] : words[0];
+}
+
+const char *
+cn_stop_reason_word(enum cn_stop_reason reason)
+{
+    static const char *const words[] = {"unknown", "gone", "deadline", "ended", "cancelled"};
 
     return (unsigned)reason < sizeof(words) / sizeof(words[0]) ? words[reason] : words[0];
 }

@@ -2,11 +2,11 @@
  *
  * A stream socket carries frames back to back. Header, 12 bytes, little-endian:
  *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
- * `count`: rows of a BATCH, ids of a CLOSE, CLOSED or CANCEL; 0 otherwise.
+ * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT; 0 otherwise.
  * Both ends validate everything; a bad frame ends the connection. The layout of
  * each payload stands in frame.c above its encoder.
  *
- * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL in any order, STOP last
+ * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT in any order, STOP last
  * worker -> server   LOADED once, then ANSWER, CLOSED, STATS
  */
 #ifndef CN_PROTO_FRAME_H
@@ -28,8 +28,9 @@ enum cn_frame_type {
     CN_FRAME_LOAD = 1,
     CN_FRAME_BATCH = 2,
     CN_FRAME_CLOSE = 3,  /* sequences that the server closed: delete, tell the handler */
-    CN_FRAME_CANCEL = 4, /* job ids whose clients are gone */
+    CN_FRAME_CANCEL = 4, /* jobs that are to end, and why */
     CN_FRAME_STOP = 5,   /* finish what was received, then exit 0 */
+    CN_FRAME_CREDIT = 6, /* bytes of streamed answers that their clients took */
     CN_FRAME_LOADED = 65,
     CN_FRAME_ANSWER = 66,
     CN_FRAME_STATS = 67,
@@ -70,7 +71,10 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
     NUM(lifetime_ms)       /* sequenceTimeoutMSec; 0: none */                                      \
     NUM(tombstone_ms)      /* how long a closed sequence is remembered */                          \
     NUM(memory_max_bytes)  /* of a Lua VM; 0: none */                                              \
-    NUM(step_time_ms)      /* a Lua call may run so long; 0: until the batch's deadline */
+    NUM(step_time_ms)      /* a Lua call may run so long; 0: until the batch's deadline */         \
+    NUM(continuous)        /* 1: a step is committed at its first yield */                         \
+    NUM(stream_bytes)      /* of one streamed answer that wait for CREDIT at most, and a piece */  \
+    NUM(stream_ms)         /* a row may stream so long; 0: no limit */
 
 struct cn_load {
 #define CN_LOAD_STR(name) const char *name;
@@ -89,6 +93,8 @@ struct cn_loaded {
 /* STATS: sent after LOADED and then at most once a second, when something changed. */
 struct cn_worker_stats {
     uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, batches, rows;
+    uint64_t streams; /* rows that stream. Sent each second while there are some: they may have
+                       * nothing to say for long, and the worker gets on all the same */
 };
 
 /* Why a sequence was closed: CLOSE carries it, tombstones keep it, handlers hear it. */
@@ -110,12 +116,26 @@ struct cn_close {
     enum cn_close_reason reason;
 };
 
+/* CN_STOP_GONE also refuses a row that has not begun; the others only tell one that streams. */
+struct cn_cancel {
+    uint64_t job_id;
+    enum cn_stop_reason reason;
+};
+/* "gone", "deadline", ...; "unknown" for other numbers. */
+const char *cn_stop_reason_word(enum cn_stop_reason reason);
+
+/* So many bytes of the job's streamed pieces were taken since the last CREDIT. */
+struct cn_credit {
+    uint64_t job_id, bytes;
+};
+
 /* Encoders append a whole frame; buf->failed when it did not fit. */
 void cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load);
 void cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded);
 void cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats);
 void cn_frame_put_close(struct cn_buf *buf, const struct cn_close *closes, uint32_t count);
-void cn_frame_put_cancel(struct cn_buf *buf, const uint64_t *job_ids, uint32_t count);
+void cn_frame_put_cancel(struct cn_buf *buf, const struct cn_cancel *cancels, uint32_t count);
+void cn_frame_put_credit(struct cn_buf *buf, const struct cn_credit *credits, uint32_t count);
 void cn_frame_put_stop(struct cn_buf *buf);
 void cn_frame_put_closed(struct cn_buf *buf, uint32_t count);
 void cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer);
@@ -131,13 +151,15 @@ int cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, stru
 int cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct cn_error *err);
 int cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out,
                        struct cn_error *err);
-/* `out`: frame->count rows / closes / ids. */
+/* `out`: frame->count rows / closes / cancels / credits. */
 int cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct cn_row **out,
                        struct cn_error *err);
 int cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct cn_close **out,
                         struct cn_error *err);
-int cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena, uint64_t **out,
-                         struct cn_error *err);
+int cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena,
+                         struct cn_cancel **out, struct cn_error *err);
+int cn_frame_get_credits(const struct cn_frame *frame, struct cn_arena *arena,
+                         struct cn_credit **out, struct cn_error *err);
 int cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct cn_answer *out,
                         struct cn_error *err);
 

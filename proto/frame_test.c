@@ -193,15 +193,17 @@ static void
 put_small(void)
 {
     struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no handler")};
-    struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6};
+    struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6, 7};
     struct cn_close closes[] = {{CN_STR("a"), 5, CN_CLOSE_IDLE},
                                 {CN_STR("b"), 0, CN_CLOSE_DELETED}};
-    uint64_t ids[] = {1, UINT64_MAX};
+    struct cn_cancel cancels[] = {{1, CN_STOP_GONE}, {UINT64_MAX, CN_STOP_CANCELLED}};
+    struct cn_credit credits[] = {{3, 4096}, {UINT64_MAX, 1}};
 
     cn_frame_put_loaded(&buf, &loaded);
     cn_frame_put_stats(&buf, &stats);
     cn_frame_put_close(&buf, closes, 2);
-    cn_frame_put_cancel(&buf, ids, 2);
+    cn_frame_put_cancel(&buf, cancels, 2);
+    cn_frame_put_credit(&buf, credits, 2);
     cn_frame_put_closed(&buf, 2);
     cn_frame_put_stop(&buf);
 }
@@ -213,9 +215,10 @@ frames_follow_each_other_in_a_stream(void **state)
     struct cn_worker_stats stats;
     struct cn_loaded loaded;
     struct cn_close *closes;
+    struct cn_cancel *cancels;
+    struct cn_credit *credits;
     struct cn_frame frame;
     size_t at = 0;
-    uint64_t *ids;
 
     (void)state;
 #define NEXT(wanted)                                                                               \
@@ -234,14 +237,21 @@ frames_follow_each_other_in_a_stream(void **state)
     assert_int_equal(cn_frame_get_stats(&frame, &stats, NULL), 0);
     assert_int_equal(stats.rss_bytes, 1);
     assert_int_equal(stats.rows, 6);
+    assert_int_equal(stats.streams, 7);
     NEXT(CN_FRAME_CLOSE);
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), 0);
     assert_int_equal(closes[0].generation, 5);
     assert_int_equal(closes[1].reason, CN_CLOSE_DELETED);
     assert_true(cn_str_eq(closes[1].sequence_id, CN_STR("b")));
     NEXT(CN_FRAME_CANCEL);
-    assert_int_equal(cn_frame_get_cancels(&frame, &arena, &ids, NULL), 0);
-    assert_true(ids[0] == 1 && ids[1] == UINT64_MAX);
+    assert_int_equal(cn_frame_get_cancels(&frame, &arena, &cancels, NULL), 0);
+    assert_true(cancels[0].job_id == 1 && cancels[1].job_id == UINT64_MAX);
+    assert_int_equal(cancels[0].reason, CN_STOP_GONE);
+    assert_string_equal(cn_stop_reason_word(cancels[1].reason), "cancelled");
+    NEXT(CN_FRAME_CREDIT);
+    assert_int_equal(cn_frame_get_credits(&frame, &arena, &credits, NULL), 0);
+    assert_true(credits[0].job_id == 3 && credits[0].bytes == 4096);
+    assert_true(credits[1].job_id == UINT64_MAX && credits[1].bytes == 1);
     NEXT(CN_FRAME_CLOSED);
     assert_int_equal(frame.count, 2);
     NEXT(CN_FRAME_STOP);
@@ -253,12 +263,12 @@ frames_follow_each_other_in_a_stream(void **state)
 static void
 the_header_is_twelve_little_endian_bytes(void **state)
 {
-    uint64_t id = 0x0102;
+    struct cn_cancel cancel = {0x0102, CN_STOP_ENDED};
 
     (void)state;
-    cn_frame_put_cancel(&buf, &id, 1);
-    assert_int_equal(buf.len, 20);
-    assert_memory_equal(buf.data, "\x08\0\0\0\x04\x01\0\0\x01\0\0\0\x02\x01\0\0\0\0\0\0", 20);
+    cn_frame_put_cancel(&buf, &cancel, 1);
+    assert_int_equal(buf.len, 21);
+    assert_memory_equal(buf.data, "\x09\0\0\0\x04\x01\0\0\x01\0\0\0\x02\x01\0\0\0\0\0\0\x03", 21);
 }
 
 static int
@@ -269,8 +279,9 @@ decode(const struct cn_frame *frame, struct cn_error *err)
     struct cn_loaded loaded;
     struct cn_close *closes;
     struct cn_load load;
+    struct cn_cancel *cancels;
+    struct cn_credit *credits;
     struct cn_row *rows;
-    uint64_t *ids;
 
     switch (frame->type) {
     case CN_FRAME_LOAD:
@@ -280,7 +291,9 @@ decode(const struct cn_frame *frame, struct cn_error *err)
     case CN_FRAME_CLOSE:
         return cn_frame_get_closes(frame, &arena, &closes, err);
     case CN_FRAME_CANCEL:
-        return cn_frame_get_cancels(frame, &arena, &ids, err);
+        return cn_frame_get_cancels(frame, &arena, &cancels, err);
+    case CN_FRAME_CREDIT:
+        return cn_frame_get_credits(frame, &arena, &credits, err);
     case CN_FRAME_LOADED:
         return cn_frame_get_loaded(frame, &loaded, err);
     case CN_FRAME_ANSWER:
@@ -416,7 +429,7 @@ bad_headers_end_the_stream(void **state)
     (void)state;
     cn_frame_put_stop(&buf);
     expect_bad_header(4, 0, "frame of unknown type 0");
-    expect_bad_header(4, 6, "frame of unknown type 6");
+    expect_bad_header(4, 7, "frame of unknown type 7");
     expect_bad_header(4, 64, "frame of unknown type 64");
     expect_bad_header(4, 69, "frame of unknown type 69");
     expect_bad_header(5, 2, "frame of version 2, expected 1");

@@ -48,12 +48,25 @@ struct cn_row {
     struct cn_part *parts;
 };
 
+/* Why a row that streams is to come to its end; handlers hear the word. */
+enum cn_stop_reason {
+    CN_STOP_NONE = 0,
+    CN_STOP_GONE = 1,      /* "gone": its client */
+    CN_STOP_DEADLINE = 2,  /* "deadline": it has streamed for stream.timeoutMSec */
+    CN_STOP_ENDED = 3,     /* "ended": its sequence ends, is deleted or starts anew */
+    CN_STOP_CANCELLED = 4, /* "cancelled": by another step of its sequence */
+};
+
 enum cn_answer_flags {
     CN_ANSWER_FINAL = 1u << 0,         /* the last piece for this job */
     CN_ANSWER_REPLAYED = 1u << 1,      /* from the store: the step had been committed before */
     CN_ANSWER_OPENED = 1u << 2,        /* this step opened a new generation */
     CN_ANSWER_ENDED = 1u << 3,         /* the sequence ended with this step; its state is gone */
     CN_ANSWER_CLOSED_BEFORE = 1u << 4, /* error or replayed: the store holds a tombstone */
+    CN_ANSWER_LIVE = 1u << 5,      /* of a handler that yielded: it can't be made again. Of such a
+                                        * row all pieces have it, the first one at its first yield,
+                                        * even if that has nothing for the client */
+    CN_ANSWER_COMMITTED = 1u << 6, /* with LIVE: the step stands already (continuousBatching) */
 };
 
 struct cn_answer {

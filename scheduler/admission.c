@@ -140,6 +140,8 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
                        CN_STR_ARG(job->row.sequence_id), sequence->group.waiting,
                        queue->config.max_sequence_job_queue_size);
     job->sequence = sequence;
+    if (job->row.flags & (CN_ROW_START | CN_ROW_END)) /* need not wait for a stream's last word */
+        cn_sequence_stop_stream(sequence);
     return 0;
 }
 
@@ -208,13 +210,19 @@ cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job)
 }
 
 static void
-tell_worker(struct cn_job *job)
+tell_worker(struct cn_job *job, enum cn_stop_reason reason)
 {
-    if (job->cancelled)
-        return;
-    job->cancelled = true;
-    cn_frame_put_cancel(&job->worker->out, &job->row.job_id, 1);
+    cn_frame_put_cancel(&job->worker->out, &(struct cn_cancel){job->row.job_id, reason}, 1);
     cn_worker_link_flush_later(job->worker);
+}
+
+void
+cn_queue_stop_stream(struct cn_job *job)
+{
+    if (job->stopped)
+        return;
+    job->stopped = true;
+    tell_worker(job, CN_STOP_ENDED);
 }
 
 void
@@ -233,7 +241,9 @@ cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job)
         cn_queue_group_left(sequence);
         break;
     case CN_JOB_IN_FLIGHT:
-        tell_worker(job);
+        if (!job->cancelled)
+            tell_worker(job, CN_STOP_GONE);
+        job->cancelled = true;
         break;
     case CN_JOB_DONE:
         break;
@@ -279,6 +289,8 @@ gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
         empty_groups(queue, &link->to_close, out);
         empty_groups(queue, &link->closing, out);
         cn_list_for_each(job, &link->in_flight)
+            empty_group(queue, cn_queue_group_of(cn_container_of(job, struct cn_job, link)), out);
+        cn_list_for_each(job, &link->live)
             empty_group(queue, cn_queue_group_of(cn_container_of(job, struct cn_job, link)), out);
     }
 }

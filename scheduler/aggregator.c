@@ -1,6 +1,7 @@
 /* scheduler/aggregator.c - ready lists, credit and batches. On the model queue's loop.
  *
- * Rows leave as soon as a worker has credit (2 x batchSize rows outstanding);
+ * Rows leave as soon as a worker has credit (2 x batchSize rows outstanding, besides those that
+ * stream, which are bounded by stream.max);
  * the worker forms its batch from what has arrived when its handler is free. A
  * sequence has one job in flight, so a batch has one row of it by construction.
  */
@@ -114,7 +115,9 @@ credit(const struct cn_model_queue *queue, const struct cn_worker_link *link)
 
     if (link->retiring || link->alone || !cn_worker_link_usable(link))
         return 0;
-    return link->n_in_flight < limit ? limit - link->n_in_flight : 0;
+    if (link->n_live >= queue->config.stream_max || cn_worker_link_rows(link) >= limit)
+        return 0;
+    return limit - cn_worker_link_rows(link);
 }
 
 static void
@@ -188,7 +191,8 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
 }
 
 /* Whoever was near when a worker died goes alone, so that one more death shows who did it. While a
- * suspect waits no worker gets anything else: each of them becomes free for one. */
+ * suspect waits no worker gets anything else: each of them becomes free for one. Streams do not count:
+ * they are never sent again, so only one death can be theirs. */
 static bool
 send_suspects(struct cn_model_queue *queue)
 {
@@ -201,7 +205,7 @@ send_suspects(struct cn_model_queue *queue)
 
         if (cn_list_empty(suspects))
             break;
-        if (link->n_in_flight > 0 || credit(queue, link) == 0)
+        if (cn_worker_link_rows(link) > 0 || credit(queue, link) == 0)
             continue;
         send_next(queue, link, front(suspects));
         link->alone = true;

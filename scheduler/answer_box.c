@@ -111,25 +111,30 @@ cn_answer_box_error(struct cn_job *job, int code, const char *message, uint32_t 
     return box;
 }
 
-/* On the origin. The job's memory is the front end's after a final piece, so that one waits for a
- * cancel message that still travels. */
+static bool
+has_message_out(const struct cn_job *job)
+{
+    return (job->cancel_sent && !job->cancel_back) || job->credit_sent;
+}
+
+/* On the origin. The job's memory is the front end's after a final piece, so that one waits for
+ * messages that still travel. */
 static void
 arrived(struct cn_msg *msg)
 {
     struct cn_answer_box *box = cn_container_of(msg, struct cn_answer_box, msg);
     struct cn_job *job = box->job;
 
-    if ((box->answer.flags & CN_ANSWER_FINAL) && job->cancel_sent && !job->cancel_back)
+    if ((box->answer.flags & CN_ANSWER_FINAL) && has_message_out(job))
         job->final_box = box;
     else
         job->ops->on_answer(job, box);
 }
 
 void
-cn_answer_box_cancel_back(struct cn_job *job)
+cn_answer_box_message_back(struct cn_job *job)
 {
-    job->cancel_back = true;
-    if (job->final_box)
+    if (job->final_box && !has_message_out(job))
         job->ops->on_answer(job, job->final_box);
 }
 

@@ -16,7 +16,7 @@ struct cn_answer_box *cn_answer_box_error(struct cn_job *job, int code, const ch
  * After a final piece neither job nor box may be touched. */
 void cn_answer_box_deliver(struct cn_answer_box *box);
 
-/* On the origin: the cancel message is back, so a final answer may go out. */
-void cn_answer_box_cancel_back(struct cn_job *job);
+/* On the origin: a message of the job is back. A final answer that waited for it goes out. */
+void cn_answer_box_message_back(struct cn_job *job);
 
 #endif

@@ -3,19 +3,30 @@
 #include "core/panic.h"
 #include "scheduler/model_queue_priv.h"
 
-/* Workers answer mostly in the order of sending, so the first one is usually it. */
 static struct cn_job *
-find_job(struct cn_worker_link *link, uint64_t job_id)
+find_in(struct cn_list *jobs, uint64_t job_id)
 {
     struct cn_list *node;
 
-    cn_list_for_each(node, &link->in_flight) {
+    cn_list_for_each(node, jobs) {
         struct cn_job *job = cn_container_of(node, struct cn_job, link);
 
         if (job->row.job_id == job_id)
             return job;
     }
     return NULL;
+}
+
+/* Workers answer mostly in the order of sending, and streams in turn, so the first one of its list
+ * is usually it. */
+static struct cn_job *
+find_job(struct cn_worker_link *link, const struct cn_answer *answer)
+{
+    struct cn_job *job = NULL;
+
+    if (answer->flags & CN_ANSWER_LIVE)
+        job = find_in(&link->live, answer->job_id);
+    return job ? job : find_in(&link->in_flight, answer->job_id);
 }
 
 /* After a death the answer comes from its beginning again; what the client has is not sent twice. */
@@ -42,7 +53,41 @@ forward_piece(struct cn_job *job, const struct cn_answer *answer)
     if (!box)
         return;
     job->forwarded_bytes += answer->body.len - skip;
+    job->passed_on = true;
     cn_answer_box_deliver(box);
+}
+
+/* The handler yielded: from here the row counts as a stream. If its step is committed, which it is
+ * at most once, the sequence goes on to its next one. */
+static void
+on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
+        const struct cn_answer *answer)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    cn_list_remove(&job->link);
+    cn_list_push_back(&link->live, &job->link);
+    if (!job->live) {
+        job->live = true;
+        link->n_live++;
+        link->alone = false;
+        cn_queue_wake(queue); /* it leaves its place among the rows to another one */
+    }
+    if (!sequence || job->loose || !(answer->flags & CN_ANSWER_COMMITTED) ||
+        sequence->streams == UINT16_MAX)
+        return;
+    job->loose = true;
+    sequence->streams++;
+    cn_job_group_settle(&sequence->group);
+    cn_sequence_learn(sequence, answer, job->row.flags & CN_ROW_END);
+    cn_sequence_update(sequence);
+}
+
+/* Is there anything in it for a client? A first yield may have had nothing to say. */
+static bool
+says_something(const struct cn_answer *answer)
+{
+    return answer->body.len || answer->status || answer->n_headers || answer->content_type.len;
 }
 
 static void
@@ -51,23 +96,29 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
 {
     struct cn_answer_box *box = cn_answer_box_copy(job, answer, skip_of(job, answer));
     struct cn_sequence *sequence = job->sequence;
-    bool asked_end = job->row.flags & CN_ROW_END;
+    bool asked_end = job->row.flags & CN_ROW_END, loose = job->loose;
 
     cn_list_remove(&job->link);
     link->n_in_flight--;
+    if (job->live)
+        link->n_live--;
+    else
+        link->alone = false;
     link->answers++;
-    link->alone = false;
     queue->stats.in_flight_jobs--;
     if (answer->flags & CN_ANSWER_REPLAYED) {
         queue->stats.replayed++;
         cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS_REPLAYED, 1);
     }
-    cn_job_group_settle(cn_queue_group_of(job));
+    if (loose)
+        sequence->streams--;
+    else
+        cn_job_group_settle(cn_queue_group_of(job));
     cn_queue_finish(queue, job, box);
-    if (sequence) {
+    if (sequence && !loose)
         cn_sequence_learn(sequence, answer, asked_end);
+    if (sequence)
         cn_sequence_update(sequence);
-    }
     cn_queue_wake(queue);
 }
 
@@ -75,15 +126,20 @@ int
 cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
                    struct cn_error *err)
 {
-    struct cn_job *job = find_job(link, answer->job_id);
+    struct cn_job *job = find_job(link, answer);
 
     if (!job)
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which is not in flight there",
                        (unsigned long long)answer->job_id);
     link->progress_ms = cn_loop_now_ms(link->loop);
-    if (answer->flags & CN_ANSWER_FINAL)
+    if (answer->flags & CN_ANSWER_FINAL) {
         finish(link->queue, link, job, answer);
-    else
+        return 0;
+    }
+    /* Passed on first: what follows may free the sequence, whose END this was. */
+    if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer))
         forward_piece(job, answer);
+    if (answer->flags & CN_ANSWER_LIVE)
+        on_live(link->queue, link, job, answer);
     return 0;
 }

@@ -37,7 +37,13 @@ void cn_answer_box_free(struct cn_answer_box *box);
 
 struct cn_job_ops {
     /* A piece of the answer, in order; the box is the callee's. When it is final the job is the
-     * front end's again, and no callback follows. Never called from inside submit. */
+     * front end's again, and no callback follows. Never called from inside submit.
+     *
+     * The first piece has the answer's head (status, content type, headers), further ones only a
+     * body, which may be empty. A job may have any number of pieces before the final one; a final
+     * one with an error_code after others means that the answer broke off. Whoever passes pieces on
+     * tells what his client took, by cn_model_queue_consumed(): a handler that streams is held up
+     * once stream.bufferBytes were not told of. */
     void (*on_answer)(struct cn_job *job, struct cn_answer_box *box);
 };
 
@@ -55,10 +61,14 @@ struct cn_job {
     struct cn_loop *queue_loop;
     struct cn_msg msg;        /* origin -> queue's loop */
     struct cn_msg cancel_msg; /* origin -> queue's loop -> origin */
+    struct cn_msg credit_msg; /* the same */
+    uint64_t credit_bytes;    /* what it carries */
 
     /* Of the origin alone. */
-    struct cn_answer_box *final_box; /* came while the cancel message was under way; waits for it */
-    bool cancel_sent, cancel_back;
+    struct cn_answer_box *final_box; /* came while a message was under way; waits for it */
+    bool cancel_sent, cancel_back, credit_sent;
+    uint64_t consumed;     /* bytes of pieces that were taken and not told of yet */
+    uint64_t credit_least; /* so many are worth a message */
 
     /* Of the queue's loop alone. */
     struct cn_list link; /* incoming, or its group's FIFO, or a worker's list of rows in flight */
@@ -72,7 +82,11 @@ struct cn_job {
     uint32_t deaths;          /* workers that died with it in flight */
     uint32_t alone_deaths;    /* those that had nothing else in flight */
     uint8_t state;            /* scheduler/model_queue_priv.h */
-    bool cancelled;           /* while in flight: the worker was told */
+    bool cancelled;           /* while in flight: the worker was told that its client is gone */
+    bool stopped;             /* the same: that it is to end its stream */
+    bool live;                /* its handler streams: what was passed on can't be made again */
+    bool loose;               /* live, and its step is committed: its sequence went on without it */
+    bool passed_on;           /* a piece of it, live or not */
     bool piece_lost;          /* no memory for a piece: the final answer must say so */
     char generated_id[CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made it */
 };

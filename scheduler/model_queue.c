@@ -164,7 +164,10 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->queue = queue;
     job->queue_loop = queue->loop;
     job->final_box = NULL;
-    job->cancel_sent = job->cancel_back = false;
+    job->cancel_sent = job->cancel_back = job->credit_sent = false;
+    job->consumed = job->credit_bytes = 0;
+    /* A quarter of what may be under way: the worker never runs dry, and few frames are sent. */
+    job->credit_least = queue->config.stream_bytes / 4;
     cn_list_init(&job->link);
     job->sequence = NULL;
     job->worker = NULL;
@@ -173,7 +176,8 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->forwarded_bytes = job->skip_bytes = 0;
     job->deaths = job->alone_deaths = 0;
     job->state = CN_JOB_INCOMING;
-    job->cancelled = job->piece_lost = false;
+    job->cancelled = job->stopped = job->live = job->loose = job->passed_on = false;
+    job->piece_lost = false;
     job->cancel_msg.next = NULL;
     if (job->origin == queue->loop) {
         arrive(queue, job);
@@ -188,7 +192,10 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
 static void
 cancel_came_back(struct cn_msg *msg)
 {
-    cn_answer_box_cancel_back(cn_container_of(msg, struct cn_job, cancel_msg));
+    struct cn_job *job = cn_container_of(msg, struct cn_job, cancel_msg);
+
+    job->cancel_back = true;
+    cn_answer_box_message_back(job);
 }
 
 /* On the queue's loop, but the queue may be gone if the job is done. The message goes back in any
@@ -220,6 +227,69 @@ cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job)
     }
     job->cancel_msg.fn = cancel_by_mail;
     cn_loop_post(job->queue_loop, &job->cancel_msg);
+}
+
+/* Credit */
+
+/* On the queue's loop. */
+static void
+give_credit(struct cn_job *job, uint64_t bytes)
+{
+    if (job->state != CN_JOB_IN_FLIGHT || !job->live)
+        return;
+    cn_frame_put_credit(&job->worker->out, &(struct cn_credit){job->row.job_id, bytes}, 1);
+    cn_worker_link_flush_later(job->worker);
+}
+
+static void send_credit(struct cn_job *job);
+
+static void
+credit_came_back(struct cn_msg *msg)
+{
+    struct cn_job *job = cn_container_of(msg, struct cn_job, credit_msg);
+
+    job->credit_sent = false;
+    if (job->final_box)
+        cn_answer_box_message_back(job);
+    else
+        send_credit(job);
+}
+
+/* On the queue's loop; the queue itself may be gone if the job is done. */
+static void
+credit_by_mail(struct cn_msg *msg)
+{
+    struct cn_job *job = cn_container_of(msg, struct cn_job, credit_msg);
+    struct cn_loop *origin = job->origin;
+
+    give_credit(job, job->credit_bytes);
+    msg->fn = credit_came_back;
+    cn_loop_post(origin, msg);
+}
+
+/* The queue may be gone: the final answer may be under way. */
+static void
+send_credit(struct cn_job *job)
+{
+    if (job->credit_sent || job->consumed == 0 || job->consumed < job->credit_least)
+        return;
+    job->credit_bytes = job->consumed;
+    job->consumed = 0;
+    if (job->origin == job->queue_loop) {
+        give_credit(job, job->credit_bytes);
+        return;
+    }
+    job->credit_sent = true;
+    job->credit_msg.fn = credit_by_mail;
+    cn_loop_post(job->queue_loop, &job->credit_msg);
+}
+
+void
+cn_model_queue_consumed(struct cn_job *job, size_t bytes)
+{
+    cn_assert_on_loop(job->origin);
+    job->consumed += bytes;
+    send_credit(job);
 }
 
 /* The job is done before its cancel of this turn was looked at. */

@@ -5,8 +5,9 @@
  * path: every request is a group of its own.
  *
  * Promises: jobs of one sequence run one by one, in the order of submission by
- * each connection; every submitted job gets exactly one final answer; a worker
- * holds at most 2 x batchSize rows; everything is bounded by the model's config.
+ * each connection (with continuousBatching the next one runs once the one before
+ * is committed, which may still stream its answer); every submitted job gets exactly one final answer; a worker
+ * holds at most 2 x batchSize rows, and stream.max that stream; everything is bounded by the model's config.
  */
 #ifndef CN_SCHEDULER_MODEL_QUEUE_H
 #define CN_SCHEDULER_MODEL_QUEUE_H
@@ -41,6 +42,10 @@ void cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job);
 /* The job's origin: its client is gone. A waiting job is answered CN_E_CANCELLED soon; a running one
  * is answered when its worker answers (the step may have been committed). Harmless twice. */
 void cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job);
+
+/* The job's origin, until the final piece came: its client took so many bytes of pieces. Cheap to
+ * call often: what is worth a message goes as one. */
+void cn_model_queue_consumed(struct cn_job *job, size_t bytes);
 
 /* The rest: on the queue's loop. */
 

@@ -96,6 +96,8 @@ const char *cn_queue_no_worker_reason(const struct cn_model_queue *queue);
 /* admission.c */
 void cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job);
 void cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job);
+/* The job is in flight: should its handler stream, it is told to end that. */
+void cn_queue_stop_stream(struct cn_job *job);
 /* Refuses all that waits: the queue is closed, or no worker can come. */
 void cn_queue_drop_waiting(struct cn_model_queue *queue);
 /* In its group and on its clock; also when it comes back from a dead worker. */

@@ -32,7 +32,7 @@ cn_sequence_open(struct cn_model_queue *queue, struct cn_str id)
 void
 cn_sequence_forget(struct cn_sequence *sequence)
 {
-    cn_assert(cn_job_group_idle(&sequence->group));
+    cn_assert(cn_job_group_idle(&sequence->group) && sequence->streams == 0);
     cn_queue_tell_deleted(sequence, CN_E_UNAVAILABLE, "was given up before it could be deleted");
     cn_timer_cancel(&sequence->timer);
     cn_aggregator_unplace(sequence->queue, &sequence->group);
@@ -161,6 +161,13 @@ cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, 
         start_lifetime(sequence, answer->opened_wall_ms);
 }
 
+void
+cn_sequence_stop_stream(struct cn_sequence *sequence)
+{
+    if (sequence->group.in_flight)
+        cn_queue_stop_stream(sequence->group.in_flight);
+}
+
 /* Nothing waits, nothing runs: the clocks go. */
 static void
 rest(struct cn_sequence *sequence)
@@ -169,9 +176,14 @@ rest(struct cn_sequence *sequence)
     uint64_t deadline = sequence->lifetime_ms, idle = queue->config.sequence_max_idle_ms;
 
     if (!sequence->known) {
-        cn_sequence_forget(sequence);
+        if (sequence->streams) /* those hold it in place */
+            cn_sequence_give_slot(sequence);
+        else
+            cn_sequence_forget(sequence);
         return;
     }
+    if (sequence->streams)
+        idle = 0; /* it is not */
     if (idle && cn_loop_now_ms(queue->loop) + idle < deadline)
         deadline = cn_loop_now_ms(queue->loop) + idle;
     if (deadline != CN_NEVER || cn_timer_armed(&sequence->timer))
@@ -213,7 +225,7 @@ clock_ended(struct cn_timer *timer)
         cn_sequence_outlived(sequence);
         return;
     }
-    if (!cn_job_group_idle(&sequence->group)) {
+    if (!cn_job_group_idle(&sequence->group) || sequence->streams) {
         cn_timer_set(cn_loop_wheel(queue->loop), timer, sequence->lifetime_ms);
         return;
     }

@@ -32,6 +32,7 @@ struct cn_sequence {
     uint32_t home_serial; /* 0: none */
     uint16_t home_slot;
     uint16_t id_len;
+    uint16_t streams;    /* steps that are committed and still stream their answers */
     uint8_t closing;     /* enum cn_close_reason; 0: open */
     uint8_t close_after; /* the same: to be closed when its job was answered */
     bool known : 1;      /* a worker said that it lives, or did a step of it */
@@ -59,6 +60,9 @@ void cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *ans
 /* A job arrived, was answered or went away: puts the group where it belongs, closes what waited for
  * that, sets the clocks or forgets the sequence, which is then freed. */
 void cn_sequence_update(struct cn_sequence *sequence);
+
+/* What comes next can't or won't wait for the step in flight to end its stream by itself. */
+void cn_sequence_stop_stream(struct cn_sequence *sequence);
 
 /* sequence_close.c: takes the slot away and has a worker delete the state. With no worker there is
  * nobody to tell: the store's own times will say the same. May free an idle sequence. */

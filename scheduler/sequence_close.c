@@ -134,6 +134,7 @@ cn_sequence_outlived(struct cn_sequence *sequence)
 
     if (sequence->close_after != CN_CLOSE_DELETED)
         sequence->close_after = CN_CLOSE_LIFETIME;
+    cn_sequence_stop_stream(sequence);
     if (sequence->closing || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED)) {
@@ -152,6 +153,7 @@ cn_sequence_delete_soon(struct cn_sequence *sequence)
     struct cn_job *next = cn_job_group_next(&sequence->group);
 
     sequence->close_after = CN_CLOSE_DELETED;
+    cn_sequence_stop_stream(sequence);
     if (sequence->closing || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED))
@@ -247,6 +249,7 @@ cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reaso
         if (sequence->closing || sequence->close_after == CN_CLOSE_DELETED)
             continue;
         sequence->close_after = (uint8_t)reason;
+        cn_sequence_stop_stream(sequence);
         if (cn_job_group_idle(&sequence->group))
             cn_sequence_begin_close(sequence, reason);
     }

@@ -46,7 +46,8 @@ struct fake {
     struct cn_buf in;
     struct seen_row rows[SEEN_MAX];
     struct seen_close closes[SEEN_MAX];
-    uint64_t cancels[SEEN_MAX];
+    uint64_t cancels[SEEN_MAX], credit;
+    enum cn_stop_reason why_cancelled[SEEN_MAX];
     unsigned n_rows, n_frames, n_closes, n_cancels, n_stops;
     unsigned next; /* row that `answer_next` answers */
     unsigned loaded, lost, overdue, stats;
@@ -270,7 +271,8 @@ fake_note(struct fake *fake, const struct cn_frame *frame)
     struct cn_arena arena;
     struct cn_row *rows;
     struct cn_close *closes;
-    uint64_t *ids;
+    struct cn_cancel *cancels;
+    struct cn_credit *credits;
     uint32_t i;
 
     cn_arena_init(&arena);
@@ -287,9 +289,15 @@ fake_note(struct fake *fake, const struct cn_frame *frame)
             seen->reason = closes[i].reason;
         }
     } else if (frame->type == CN_FRAME_CANCEL) {
-        assert_int_equal(cn_frame_get_cancels(frame, &arena, &ids, NULL), 0);
+        assert_int_equal(cn_frame_get_cancels(frame, &arena, &cancels, NULL), 0);
+        for (i = 0; i < frame->count; i++) {
+            fake->why_cancelled[fake->n_cancels] = cancels[i].reason;
+            fake->cancels[fake->n_cancels++] = cancels[i].job_id;
+        }
+    } else if (frame->type == CN_FRAME_CREDIT) {
+        assert_int_equal(cn_frame_get_credits(frame, &arena, &credits, NULL), 0);
         for (i = 0; i < frame->count; i++)
-            fake->cancels[fake->n_cancels++] = ids[i];
+            fake->credit += credits[i].bytes;
     } else if (frame->type == CN_FRAME_STOP) {
         fake->n_stops++;
     }

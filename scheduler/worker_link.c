@@ -81,6 +81,9 @@ give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     struct cn_worker_stats stats;
     int rc = cn_frame_get_stats(frame, &stats, err);
 
+    /* A worker that only streams to slow clients may have no answer to give for long. */
+    if (rc == 0 && stats.streams > 0)
+        link->progress_ms = cn_loop_now_ms(link->loop);
     if (rc == 0 && link->ops->on_stats)
         link->ops->on_stats(link->owner, &stats);
     return rc;
@@ -321,6 +324,7 @@ cn_worker_link_create(struct cn_loop *loop, int fd, uint32_t index, uint64_t max
     cn_buf_init(&link->out, 0); /* bounded by credit: rows in flight, closes under way */
     cn_list_init(&link->attached);
     cn_list_init(&link->in_flight);
+    cn_list_init(&link->live);
     cn_list_init(&link->ready);
     cn_list_init(&link->to_close);
     cn_list_init(&link->closing);

@@ -35,8 +35,10 @@ struct cn_worker_link {
     /* The model queue's, while attached (queue is not NULL). */
     struct cn_model_queue *queue;
     struct cn_list attached;  /* node in queue->links */
-    struct cn_list in_flight; /* jobs in the order they were sent */
-    uint32_t n_in_flight;
+    struct cn_list in_flight; /* jobs in the order they were sent, but for those in `live` */
+    struct cn_list live;      /* jobs that stream; the one that was heard of last at the back */
+    uint32_t n_in_flight;     /* both */
+    uint32_t n_live;
     uint32_t n_ready;
     struct cn_list ready;    /* groups at home here whose next job can go */
     struct cn_list to_close; /* sequences whose CLOSE is still to be sent */
@@ -58,6 +60,13 @@ struct cn_worker_link {
     void (*on_retired)(void *ctx);
     void *retired_ctx;
 };
+
+/* Rows that have not begun to stream. */
+static inline uint32_t
+cn_worker_link_rows(const struct cn_worker_link *link)
+{
+    return link->n_in_flight - link->n_live;
+}
 
 /* Frames for the queue that the link is attached to; implemented in answers.c. An error is the
  * worker's fault: the link is lost. */

@@ -114,19 +114,65 @@ fail_dead(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, bool
         cn_sequence_update(sequence);
 }
 
+/* Its handler streamed: what the client has can't be made again, and nobody but the store knows
+ * whether its step is committed. A client that asks with the same key is told. */
+static void
+fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, const char *last_words)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    if (job->loose)
+        sequence->streams--;
+    else
+        cn_job_group_settle(cn_queue_group_of(job));
+    if (job->cancelled)
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client went away");
+    else
+        cn_queue_fail(queue, job, CN_E_WORKER_DIED,
+                      "worker %u died while it streamed this answer: %s", index, last_words);
+    if (sequence)
+        cn_sequence_update(sequence);
+}
+
+/* A stream of which nothing has left is a job as any other. */
+static void
+rescue_live(struct cn_model_queue *queue, struct cn_worker_link *link, const char *last_words)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &link->live) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        cn_list_remove(node);
+        link->n_live--;
+        if (!job->loose && !job->passed_on) {
+            job->live = false;
+            cn_list_push_front(&link->in_flight, node);
+            continue;
+        }
+        link->n_in_flight--;
+        queue->stats.in_flight_jobs--;
+        job->worker = NULL;
+        fail_live(queue, job, link->index, last_words);
+    }
+}
+
 static void
 rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_overdue,
             const char *last_words)
 {
-    bool alone = link->n_in_flight == 1;
+    bool alone;
     struct cn_list *node;
 
+    rescue_live(queue, link, last_words);
+    alone = link->n_in_flight == 1;
     while ((node = cn_list_pop_front(&link->in_flight))) {
         struct cn_job *job = cn_container_of(node, struct cn_job, link);
 
         link->n_in_flight--;
         queue->stats.in_flight_jobs--;
         job->worker = NULL;
+        job->stopped = false;
         job->deaths++;
         job->alone_deaths += alone;
         if (job->cancelled || (alone && was_overdue) || job->alone_deaths >= CN_MAX_ALONE_DEATHS)

@@ -170,16 +170,16 @@ on_cancel(struct cn_worker *worker, const struct cn_frame *frame, struct cn_bloc
           struct cn_error *err)
 {
     struct cn_list *link;
-    uint64_t *ids;
+    struct cn_cancel *cancels;
     int rc;
 
-    if ((rc = cn_frame_get_cancels(frame, &block->arena, &ids, err)) != 0)
+    if ((rc = cn_frame_get_cancels(frame, &block->arena, &cancels, err)) != 0)
         return rc;
     cn_list_for_each(link, &worker->pending) {
         struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
 
         for (uint32_t i = 0; pending->row && i < frame->count; i++)
-            if (pending->row->job_id == ids[i])
+            if (pending->row->job_id == cancels[i].job_id && cancels[i].reason == CN_STOP_GONE)
                 pending->cancelled = true;
     }
     return 0;
@@ -198,6 +198,8 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
         return on_cancel(worker, frame, block, err);
     case CN_FRAME_STOP:
         worker->stopping = true;
+        return 0;
+    case CN_FRAME_CREDIT:
         return 0;
     case CN_FRAME_LOAD:
     case CN_FRAME_LOADED:

@@ -373,7 +373,7 @@ static void
 cancelled_row_does_not_run(void **state)
 {
     struct client *c = *state;
-    uint64_t cancelled = 2;
+    struct cn_cancel cancelled = {2, CN_STOP_GONE};
     struct got got;
     int seen = 0;
 

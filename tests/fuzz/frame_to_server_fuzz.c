@@ -43,6 +43,7 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     case CN_FRAME_CLOSE:
     case CN_FRAME_CANCEL:
     case CN_FRAME_STOP:
+    case CN_FRAME_CREDIT:
         return -1; /* not for the server */
     }
     cn_unreachable();

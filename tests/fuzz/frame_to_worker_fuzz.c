@@ -18,7 +18,8 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     struct cn_load load;
     struct cn_close *closes;
     struct cn_row *rows;
-    uint64_t *ids;
+    struct cn_cancel *cancels;
+    struct cn_credit *credits;
     size_t begun;
     uint32_t i;
 
@@ -42,9 +43,14 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
         cn_frame_put_close(out, closes, frame->count);
         return 0;
     case CN_FRAME_CANCEL:
-        if (cn_frame_get_cancels(frame, arena, &ids, &err) < 0)
+        if (cn_frame_get_cancels(frame, arena, &cancels, &err) < 0)
             return -1;
-        cn_frame_put_cancel(out, ids, frame->count);
+        cn_frame_put_cancel(out, cancels, frame->count);
+        return 0;
+    case CN_FRAME_CREDIT:
+        if (cn_frame_get_credits(frame, arena, &credits, &err) < 0)
+            return -1;
+        cn_frame_put_credit(out, credits, frame->count);
         return 0;
     case CN_FRAME_STOP:
         cn_frame_put_stop(out);

@@ -9,7 +9,7 @@ import re
 import struct
 
 HERE = pathlib.Path(__file__).resolve().parent
-LOAD, BATCH, CLOSE, CANCEL, STOP = 1, 2, 3, 4, 5
+LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT = 1, 2, 3, 4, 5, 6
 LOADED, ANSWER, STATS, CLOSED = 65, 66, 67, 68
 STATEFUL, START, END = 1, 2, 4
 
@@ -67,13 +67,14 @@ def main():
     write("frame_to_worker", "batch.bin", frame(BATCH, first + plain + two, 3))
     close = struct.pack("<QB", 7, 1) + str16(b"seq_0") + struct.pack("<QB", 0, 7) + str16(b"x")
     write("frame_to_worker", "close.bin", frame(CLOSE, close, 2))
-    write("frame_to_worker", "cancel.bin", frame(CANCEL, struct.pack("<QQ", 1, 1 << 40), 2))
+    write("frame_to_worker", "cancel.bin", frame(CANCEL, struct.pack("<QBQB", 1, 1, 1 << 40, 4), 2))
+    write("frame_to_worker", "credit.bin", frame(CREDIT, struct.pack("<4Q", 1, 4096, 1 << 40, 1), 2))
     write("frame_to_worker", "session.bin", frame(LOAD, load()) + frame(BATCH, plain, 1) + frame(STOP))
     write("frame_to_server", "loaded.bin", frame(LOADED, struct.pack("<i", 0) + str32(b"Lua 5.4.4")))
     write("frame_to_server", "answer.bin",
           frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, opened=1700000000000)))
     write("frame_to_server", "refused.bin", frame(ANSWER, answer(2, 1, b"too late", error=-990, kind=b"")))
-    write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<6Q", 1, 2, 3, 4, 5, 6)))
+    write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<7Q", 1, 2, 3, 4, 5, 6, 7)))
     write("frame_to_server", "session.bin",
           frame(LOADED, struct.pack("<i", 0) + str32(b"C")) + frame(ANSWER, answer(1, 0, b"a"))
           + frame(ANSWER, answer(1, 1, b"")) + frame(CLOSED, b"", 2))
