@@ -3,7 +3,7 @@
 
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
-#include "frontend/predict.h"
+#include "frontend/input.h"
 #include "management/management.h"
 
 struct api_call {
@@ -54,7 +54,7 @@ cn_management_http_handle(struct cn_http_request *request)
     call->api.method = cn_arena_str(&request->arena, request->method_word);
     type = cn_http_find(request->headers, request->n_headers, CN_STR("content-type"));
     if (type)
-        call->api.content_type = cn_arena_str(&request->arena, cn_predict_mime_type(type->value));
+        call->api.content_type = cn_arena_str(&request->arena, cn_input_mime_type(type->value));
     call->api.body = cn_http_request_body_str(request);
     call->api.on_reply = on_reply;
     cn_http_request_hold(request, call, NULL);

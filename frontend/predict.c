@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
+#include "frontend/input.h"
 #include "frontend/session.h"
 #include "management/management.h"
 #include "scheduler/job.h"
@@ -15,7 +16,6 @@
 
 struct predict_call {
     struct cn_job job;
-    struct cn_part part;
     struct cn_http_request *request;
     struct cn_session session;
 };
@@ -117,16 +117,6 @@ cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *
     return 0;
 }
 
-struct cn_str
-cn_predict_mime_type(struct cn_str content_type)
-{
-    size_t len = 0;
-
-    while (len < content_type.len && content_type.ptr[len] != ';')
-        len++;
-    return cn_http_trim((struct cn_str){content_type.ptr, len});
-}
-
 /* Before the head of the answer is made. */
 static void
 tell_session(struct predict_call *call, const struct cn_answer_box *box)
@@ -173,108 +163,50 @@ on_taken(struct cn_http_request *request, size_t bytes)
     cn_model_queue_consumed(&call->job, bytes);
 }
 
-/* All headers with their bytes in one block. */
-static struct cn_header *
-copy_headers(struct cn_http_request *request)
-{
-    uint32_t n = request->n_headers, i;
-    size_t bytes = sizeof(struct cn_header) * n;
-    struct cn_header *copies;
-    char *at;
-
-    for (i = 0; i < n; i++)
-        bytes += request->headers[i].name.len + request->headers[i].value.len;
-    copies = cn_arena_alloc(&request->arena, bytes);
-    at = (char *)(copies + n);
-    for (i = 0; i < n; i++) {
-        const struct cn_header *from = &request->headers[i];
-
-        memcpy(at, from->name.ptr, from->name.len);
-        copies[i].name = (struct cn_str){at, from->name.len};
-        at += from->name.len;
-        if (from->value.len)
-            memcpy(at, from->value.ptr, from->value.len);
-        copies[i].value = (struct cn_str){at, from->value.len};
-        at += from->value.len;
-    }
-    return copies;
-}
-
 static void
 fill_row(struct predict_call *call, const struct cn_sequence_headers *sequence)
 {
     struct cn_http_request *request = call->request;
     struct cn_row *row = &call->job.row;
-    const struct cn_header *type;
 
-    row->flags = (sequence->start ? CN_ROW_START : 0u) | (sequence->end ? CN_ROW_END : 0u);
+    row->flags |= (sequence->start ? CN_ROW_START : 0u) | (sequence->end ? CN_ROW_END : 0u);
     if (call->session.is_new)
         row->flags |= CN_ROW_GENERATED_ID;
     else if (call->session.used && !sequence->start)
         row->flags |= CN_ROW_MUST_EXIST;
     row->sequence_id = sequence->id; /* points into the copied headers, or into the session */
     row->request_id = (struct cn_str){request->id, sizeof(request->id) - 1};
-    row->n_headers = request->n_headers;
-    row->headers = request->headers;
-    call->part.name = CN_STR("body");
-    type = cn_http_find(row->headers, row->n_headers, CN_STR("content-type"));
-    if (type)
-        call->part.content_type = cn_predict_mime_type(type->value);
-    call->part.data = cn_http_request_body_str(request);
-    row->n_parts = 1;
-    row->parts = &call->part;
 }
 
-/* The query of /invocations may name the model; NULL: it has a broken escape. */
-static const struct cn_str *
-model_name(struct cn_http_request *request)
-{
-    struct cn_str *value = cn_arena_alloc(&request->arena, sizeof(*value)), name;
-    uint32_t i;
-
-    *value = (struct cn_str){NULL, 0};
-    for (i = 0; i < request->n_query; i++) {
-        if (!cn_http_decode(&request->arena, request->query[i].name, true, &name))
-            return NULL;
-        if (!cn_str_eq(name, CN_STR("model_name")))
-            continue;
-        return cn_http_decode(&request->arena, request->query[i].value, true, value) ? value : NULL;
-    }
-    return value;
-}
-
+/* The path names the model, or a parameter of /invocations does. */
 static int
-find_queue(struct cn_http_request *request, bool is_sagemaker, struct cn_model_queue **out,
-           struct cn_error *err)
+find_queue(const struct predict_call *call, struct cn_model_queue **out, struct cn_error *err)
 {
-    struct cn_management *management = request->listener->shared->management;
-    struct cn_str name = request->match.args[0];
-    const struct cn_str *named;
+    const struct cn_route_match *match = &call->request->match;
+    struct cn_management *management = call->request->listener->shared->management;
+    struct cn_str name = match->args[0];
 
-    if (is_sagemaker && request->match.n_args == 0) {
-        named = model_name(request);
-        if (!named)
-            return cn_fail(err, CN_E_BAD_REQUEST,
-                           "the query has %%00 or an escape that isn't %% and two hex digits");
-        name = *named;
-    }
-    *out = name.len ? cn_management_find(management, name, request->match.args[1], err)
+    if (match->n_args == 0)
+        name = cn_input_find(&call->job.row, CN_STR("model_name"));
+    *out = name.len ? cn_management_find(management, name, match->args[1], err)
                     : cn_management_find_startup(management, err);
     return *out ? 0 : err->code;
 }
 
 /* Everything that may be wrong before there is a job. */
 static int
-prepare(struct predict_call *call, bool is_sagemaker, struct cn_sequence_headers *sequence,
+prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
         struct cn_model_queue **queue, struct cn_error *err)
 {
     struct cn_http_request *request = call->request;
     int rc = cn_predict_read_sequence(request->headers, request->n_headers, sequence, err);
 
-    if (!rc && is_sagemaker)
+    if (!rc && (request->match.route->flags & CN_ROUTE_SAGEMAKER))
         rc = cn_session_read(request->headers, request->n_headers, sequence, &call->session, err);
     if (!rc)
-        rc = find_queue(request, is_sagemaker, queue, err);
+        rc = cn_input_parts(request, &call->job.row, err);
+    if (!rc)
+        rc = find_queue(call, queue, err);
     if (!rc)
         rc = cn_session_check(&call->session, cn_model_queue_config(*queue),
                               cn_model_queue_name(*queue), err);
@@ -285,8 +217,8 @@ prepare(struct predict_call *call, bool is_sagemaker, struct cn_sequence_headers
     return rc;
 }
 
-static void
-predict(struct cn_http_request *request, bool is_sagemaker)
+void
+cn_predict_handle(struct cn_http_request *request)
 {
     static const struct cn_job_ops ops = {on_answer};
     struct predict_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
@@ -297,8 +229,8 @@ predict(struct cn_http_request *request, bool is_sagemaker)
 
     memset(call, 0, sizeof(*call));
     call->request = request;
-    request->headers = copy_headers(request);
-    if (prepare(call, is_sagemaker, &sequence, &queue, &err)) {
+    cn_input_headers(request, &call->job.row);
+    if (prepare(call, &sequence, &queue, &err)) {
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }
@@ -314,16 +246,4 @@ predict(struct cn_http_request *request, bool is_sagemaker)
     cn_http_request_hold(request, call, on_gone);
     request->on_taken = on_taken;
     cn_model_queue_submit(queue, &call->job);
-}
-
-void
-cn_predict_handle(struct cn_http_request *request)
-{
-    predict(request, false);
-}
-
-void
-cn_invocations_handle(struct cn_http_request *request)
-{
-    predict(request, true);
 }

@@ -1,6 +1,4 @@
-/* frontend/predict.h - from request to job and back: /predictions/{model}[/{version}], and SageMaker's
- * /invocations[?model_name={model}] and /models/{model}/invoke.
- */
+/* frontend/predict.h - from request to job and back, whichever path it came by (routes.c). */
 #ifndef CN_FRONTEND_PREDICT_H
 #define CN_FRONTEND_PREDICT_H
 
@@ -36,11 +34,8 @@ int cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_s
 int cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *out,
                        struct cn_error *err);
 
-/* "text/plain; charset=utf-8" -> "text/plain" */
-struct cn_str cn_predict_mime_type(struct cn_str content_type);
-
+/* A route's function: the path's first two arguments are model and version. Without a model: the
+ * one that the parameter model_name says, or the one that was loaded at start-up. */
 void cn_predict_handle(struct cn_http_request *request);
-/* Without a model's name: the one model that was loaded at start-up. */
-void cn_invocations_handle(struct cn_http_request *request);
 
 #endif

@@ -56,6 +56,20 @@ next_segment(struct cn_str *rest, struct cn_str *out)
     return true;
 }
 
+/* Does `got` have the shape of `want`: a word, or {} and what must follow it? */
+static bool
+segment_matches(struct cn_str want, struct cn_str got, struct cn_str *args, unsigned *n_args)
+{
+    size_t tail = want.len - 2;
+
+    if (want.len < 2 || want.ptr[0] != '{')
+        return cn_str_eq(want, got);
+    if (got.len <= tail || memcmp(got.ptr + got.len - tail, want.ptr + 2, tail) != 0)
+        return false;
+    args[(*n_args)++] = (struct cn_str){got.ptr, got.len - tail};
+    return true;
+}
+
 /* Does `path` have the shape of `pattern`? The raw arguments go to `args`. */
 static bool
 matches(struct cn_str pattern, struct cn_str path, struct cn_str *args, unsigned *n_args)
@@ -64,16 +78,14 @@ matches(struct cn_str pattern, struct cn_str path, struct cn_str *args, unsigned
 
     *n_args = 0;
     while (next_segment(&pattern, &want)) {
-        if (!next_segment(&path, &got))
-            return false;
-        if (!cn_str_eq(want, CN_STR("{}"))) {
-            if (!cn_str_eq(want, got))
+        if (cn_str_eq(want, CN_STR("{*}"))) {
+            if (path.len < 2)
                 return false;
-            continue;
+            args[(*n_args)++] = (struct cn_str){path.ptr + 1, path.len - 1};
+            return true;
         }
-        if (got.len == 0)
+        if (!next_segment(&path, &got) || !segment_matches(want, got, args, n_args))
             return false;
-        args[(*n_args)++] = got;
     }
     return path.len == 0;
 }

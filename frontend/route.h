@@ -1,7 +1,8 @@
 /* frontend/route.h - which function answers a method and a path.
  *
- * One table per interface. A pattern's {} takes one path segment, decoded after the path was
- * split, so that %2F does not split it. Slashes at the end of a path do not count.
+ * One table per interface (routes.c). A pattern's {} takes one path segment, decoded after the path
+ * was split, so that %2F does not split it; {}:word takes one that ends so, and {*} at the end all
+ * the rest, at least a character. Slashes at the end of a path do not count.
  */
 #ifndef CN_FRONTEND_ROUTE_H
 #define CN_FRONTEND_ROUTE_H
@@ -26,7 +27,14 @@ enum cn_http_method {
     CN_HTTP_ANY_METHOD = 0xff,
 };
 
-#define CN_ROUTE_ARGS_MAX 2
+#define CN_ROUTE_ARGS_MAX 3
+
+/* What is special about a prediction that came this way; also in the API description. */
+enum cn_route_flags {
+    CN_ROUTE_SAGEMAKER = 1u << 0, /* stateful sessions' headers count */
+    CN_ROUTE_QUERY = 1u << 1,     /* query parameters are parts */
+    CN_ROUTE_EXPLAIN = 1u << 2,   /* the handler is to explain */
+};
 
 struct cn_route {
     unsigned methods;    /* CN_HTTP_... bits */
@@ -34,6 +42,7 @@ struct cn_route {
     /* Called once the request is there in full. It answers at once, or holds the request
      * (cn_http_request_hold) and answers later. */
     void (*handle)(struct cn_http_request *request);
+    unsigned flags; /* enum cn_route_flags */
 };
 
 struct cn_route_match {

@@ -21,10 +21,12 @@ ping(struct cn_http_request *request)
 }
 
 static const struct cn_route table[] = {
-    {CN_HTTP_GET | CN_HTTP_HEAD, "/ping", ping},
-    {CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}", predict},
-    {CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}/{}", predict},
-    {0, NULL, NULL},
+    {CN_HTTP_GET | CN_HTTP_HEAD, "/ping", ping, 0},
+    {CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}", predict, 0},
+    {CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}/{}", predict, 0},
+    {CN_HTTP_POST, "/deep/{}/{}/{*}", predict, 0},
+    {CN_HTTP_POST, "/v1/models/{}:predict", predict, 0},
+    {0, NULL, NULL, 0},
 };
 
 struct fixture {
@@ -95,6 +97,24 @@ slashes_at_the_end_do_not_count(void **state)
     assert_int_equal(f->match.n_args, 1);
 }
 
+/* {*} takes the rest with its slashes; {}:word a segment that ends so. */
+static void
+rest_and_suffix_become_arguments(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(find(f, CN_HTTP_POST, "/deep/m/1/a/b%2Fc/"), 0);
+    assert_int_equal(f->match.n_args, 3);
+    assert_true(cn_str_eq(f->match.args[2], CN_STR("a/b/c")));
+    assert_int_equal(find(f, CN_HTTP_POST, "/deep/m/1"), CN_E_NOT_FOUND);
+    assert_int_equal(find(f, CN_HTTP_POST, "/deep/m/1//"), CN_E_NOT_FOUND);
+    assert_int_equal(find(f, CN_HTTP_POST, "/v1/models/a:b:predict"), 0);
+    assert_int_equal(f->match.n_args, 1);
+    assert_true(cn_str_eq(f->match.args[0], CN_STR("a:b")));
+    assert_int_equal(find(f, CN_HTTP_POST, "/v1/models/:predict"), CN_E_NOT_FOUND);
+    assert_int_equal(find(f, CN_HTTP_POST, "/v1/models/predict"), CN_E_NOT_FOUND);
+}
+
 /* Unknown paths are 404 whatever the method; empty segments name no model. */
 static void
 unknown_paths_are_not_found(void **state)
@@ -146,6 +166,7 @@ main(void)
         cmocka_unit_test_setup_teardown(segments_become_arguments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(escaped_slash_does_not_split, set_up, tear_down),
         cmocka_unit_test_setup_teardown(slashes_at_the_end_do_not_count, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(rest_and_suffix_become_arguments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(unknown_paths_are_not_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(wrong_method_names_the_right_ones, set_up, tear_down),
         cmocka_unit_test_setup_teardown(broken_escape_is_refused, set_up, tear_down),

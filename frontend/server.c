@@ -20,33 +20,13 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
-#include "frontend/health.h"
 #include "frontend/http_listener.h"
 #include "frontend/http_socket.h"
-#include "frontend/management_http.h"
-#include "frontend/metrics_http.h"
-#include "frontend/predict.h"
+#include "frontend/routes.h"
 #include "frontend/server_priv.h"
 #include "management/management.h"
 
 #define SPARE_FDS 1024 /* workers, their pipes and archives, besides connections */
-
-static const struct cn_route inference_routes[] = {
-    {CN_HTTP_GET | CN_HTTP_HEAD, "/ping", cn_health_ping},
-    {CN_HTTP_GET | CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}", cn_predict_handle},
-    {CN_HTTP_GET | CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}/{}", cn_predict_handle},
-    {CN_HTTP_POST, "/invocations", cn_invocations_handle},
-    {CN_HTTP_POST, "/models/{}/invoke", cn_invocations_handle},
-    {0, NULL, NULL},
-};
-static const struct cn_route management_routes[] = {
-    {CN_HTTP_ANY_METHOD, NULL, cn_management_http_handle},
-    {0, NULL, NULL},
-};
-static const struct cn_route metrics_routes[] = {
-    {CN_HTTP_GET | CN_HTTP_HEAD, "/metrics", cn_metrics_http_handle},
-    {0, NULL, NULL},
-};
 
 static const struct {
     const char *flag;
@@ -54,9 +34,9 @@ static const struct {
     uint16_t default_port;
     bool on_all_loops;
 } apis[CN_N_APIS] = {
-    [CN_INFERENCE] = {"--inference-address", inference_routes, 8080, true},
-    [CN_MANAGEMENT] = {"--management-address", management_routes, 8081, false},
-    [CN_METRICS] = {"--metrics-address", metrics_routes, 8082, false},
+    [CN_INFERENCE] = {"--inference-address", cn_inference_routes, 8080, true},
+    [CN_MANAGEMENT] = {"--management-address", cn_management_routes, 8081, false},
+    [CN_METRICS] = {"--metrics-address", cn_metrics_routes, 8082, false},
 };
 
 /* --- the start list */

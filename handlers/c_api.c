@@ -295,7 +295,7 @@ api_part(struct continuo_item *handle, const char *name)
 {
     const struct cn_row *row = row_of(handle);
 
-    for (uint32_t i = 0; i < row->n_parts; i++)
+    for (uint32_t i = row->n_parts; i-- > 0;)
         if (cn_str_eq(row->parts[i].name, cn_str_from(name)))
             return present(row->parts[i].data);
     return absent;

@@ -127,7 +127,7 @@ open_cached(lua_State *L, const char *name)
     return true;
 }
 
-/* parts[i] in the order they came; parts.name: the first of that name. */
+/* parts[i] in the order they came; parts.name: the last of that name, as in TorchServe. */
 static int
 push_parts(lua_State *L, const struct cn_row *row)
 {
@@ -146,12 +146,8 @@ push_parts(lua_State *L, const struct cn_row *row)
             lua_setfield(L, -2, "content_type");
         }
         push_str(L, part->name);
-        if (lua_rawget(L, -3) == LUA_TNIL) {
-            push_str(L, part->name);
-            lua_pushvalue(L, -3);
-            lua_rawset(L, -5);
-        }
-        lua_pop(L, 1);
+        lua_pushvalue(L, -2);
+        lua_rawset(L, -4);
         lua_rawseti(L, -2, (lua_Integer)i + 1);
     }
     return 1;

@@ -177,7 +177,7 @@ cn_row_body(const struct cn_row *row)
     static const char *const names[] = {"body", "data"};
 
     for (size_t n = 0; n < 2; n++)
-        for (uint32_t i = 0; i < row->n_parts; i++)
+        for (uint32_t i = row->n_parts; i-- > 0;) /* the last of a name counts, as in TorchServe */
             if (cn_str_eq(row->parts[i].name, cn_str_from(names[n])))
                 return row->parts[i].data;
     return row->n_parts > 0 ? row->parts[0].data : CN_STR("");

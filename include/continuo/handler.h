@@ -306,7 +306,7 @@ continuo_part_at(struct continuo_item *item, size_t index)
     return item->api->part_at(item, index);
 }
 
-/* The data of the first part of that name. */
+/* The data of the last part of that name. */
 static inline struct continuo_bytes
 continuo_part(struct continuo_item *item, const char *name)
 {
