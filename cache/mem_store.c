@@ -14,7 +14,7 @@
 #include "core/table.h"
 
 struct mem_entry {
-    struct cn_list link; /* in `entries`, in the order of insertion */
+    struct cn_list link; /* in `entries`, in the order of their keys' first insertion */
     size_t value_len;
     uint16_t key_len;
     char bytes[]; /* key, value */
@@ -101,19 +101,27 @@ mem_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct
 }
 
 static void
-mem_link(struct mem_store *mem, struct mem_entry *entry)
-{
-    cn_table_insert(mem->table, entry);
-    cn_list_push_back(&mem->entries, &entry->link);
-    mem->used_bytes += entry_bytes(entry);
-}
-
-static void
 mem_unlink(struct mem_store *mem, struct mem_entry *entry)
 {
     cn_table_remove(mem->table, entry_key(entry));
     cn_list_remove(&entry->link);
     mem->used_bytes -= entry_bytes(entry);
+}
+
+/* `added` takes the place of `removed`, either of which may be NULL: a scan that goes on meets an
+ * entry that was changed meanwhile once, not again and again at the end. */
+static void
+mem_swap(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
+{
+    struct cn_list *before = removed ? removed->link.next : &mem->entries;
+
+    if (removed)
+        mem_unlink(mem, removed);
+    if (!added)
+        return;
+    cn_table_insert(mem->table, added);
+    cn_list_push_back(before, &added->link);
+    mem->used_bytes += entry_bytes(added);
 }
 
 /* Takes ownership of `added`. */
@@ -126,10 +134,7 @@ mem_replace(struct mem_store *mem, struct mem_entry *added, struct mem_entry *re
     undo->removed = removed;
     undo->next = mem->undo;
     mem->undo = undo;
-    if (removed)
-        mem_unlink(mem, removed);
-    if (added)
-        mem_link(mem, added);
+    mem_swap(mem, added, removed);
 }
 
 static int
@@ -198,10 +203,7 @@ mem_abort(struct cn_store *store)
 
     while ((undo = mem->undo) != NULL) { /* newest first */
         mem->undo = undo->next;
-        if (undo->added)
-            mem_unlink(mem, undo->added);
-        if (undo->removed)
-            mem_link(mem, undo->removed);
+        mem_swap(mem, undo->removed, undo->added);
         cn_free(undo->added);
         cn_free(undo);
     }

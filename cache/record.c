@@ -165,6 +165,12 @@ cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
     return 0;
 }
 
+uint32_t
+cn_record_state_bytes(struct cn_str bytes)
+{
+    return get32((const unsigned char *)bytes.ptr + 108);
+}
+
 int
 cn_record_next_chunk(struct cn_str *chunks, struct cn_str *out)
 {

@@ -82,6 +82,8 @@ int cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error
 /* As decode, but only the fixed part, without the checksum: for those who need the numbers only.
  * Byte strings of `out` are empty. */
 int cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err);
+/* How long the state is in bytes that cn_record_peek accepted. */
+uint32_t cn_record_state_bytes(struct cn_str bytes);
 
 /* Takes the next chunk off the front of record.chunks. Returns 1, or 0 at the end. */
 int cn_record_next_chunk(struct cn_str *chunks, struct cn_str *out);
