@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "proto/frame_priv.h"
+
 #define ROW_BYTES_MIN (8 + 4 + 4 + 8 + 2 + 2 + 2 + 4 + 4)
 #define HEADER_BYTES_MIN (2 + 4)
 #define PART_BYTES_MIN (2 + 2 + 4)
@@ -14,8 +16,8 @@
 static bool
 type_known(unsigned type)
 {
-    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_CREDIT) ||
-           (type >= CN_FRAME_LOADED && type <= CN_FRAME_CLOSED);
+    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_QUERY) ||
+           (type >= CN_FRAME_LOADED && type <= CN_FRAME_RESULT);
 }
 
 /* Does the header fit its type? What carries nothing must be empty, and only lists count. */
@@ -23,10 +25,9 @@ static bool
 shape_fits(unsigned type, uint32_t payload, uint32_t count)
 {
     bool counts = type == CN_FRAME_BATCH || type == CN_FRAME_CLOSE || type == CN_FRAME_CANCEL ||
-                  type == CN_FRAME_CREDIT || type == CN_FRAME_CLOSED;
-    bool empty = type == CN_FRAME_STOP || type == CN_FRAME_CLOSED;
+                  type == CN_FRAME_CREDIT || type == CN_FRAME_CLOSED || type == CN_FRAME_RESULT;
 
-    return (counts || count == 0) && (!empty || payload == 0);
+    return (counts || count == 0) && (type != CN_FRAME_STOP || payload == 0);
 }
 
 long
@@ -60,47 +61,6 @@ cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn
     out->type = (enum cn_frame_type)type;
     out->payload = (struct cn_str){(const char *)bytes + CN_FRAME_HEADER_BYTES, payload};
     return (long)CN_FRAME_HEADER_BYTES + (long)payload;
-}
-
-/* Writes a header whose length frame_end fills in; returns its offset. */
-static size_t
-frame_begin(struct cn_buf *buf, enum cn_frame_type type, uint32_t count)
-{
-    size_t begun = buf->len;
-
-    cn_write_u32(buf, 0);
-    cn_write_u8(buf, (uint8_t)type);
-    cn_write_u8(buf, CN_FRAME_VERSION);
-    cn_write_u16(buf, 0);
-    cn_write_u32(buf, count);
-    return begun;
-}
-
-static void
-frame_end(struct cn_buf *buf, size_t begun)
-{
-    size_t payload = buf->len - begun - CN_FRAME_HEADER_BYTES;
-
-    if (buf->failed)
-        return;
-    if (payload > UINT32_MAX) {
-        buf->failed = 1;
-        return;
-    }
-    cn_patch_u32(buf, begun, (uint32_t)payload);
-}
-
-static int
-bad_payload(struct cn_error *err, const char *what)
-{
-    return cn_fail(err, CN_E_PROTOCOL, "malformed %s frame", what);
-}
-
-/* All read, nothing left over. */
-static bool
-reader_done(const struct cn_reader *reader)
-{
-    return !reader->bad && cn_reader_left(reader) == 0;
 }
 
 /* LOAD: the fields of CN_LOAD_FIELDS in order, texts as str32, numbers as u64. */
@@ -325,11 +285,36 @@ cn_frame_put_stop(struct cn_buf *buf)
     frame_end(buf, frame_begin(buf, CN_FRAME_STOP, 0));
 }
 
-/* CLOSED: empty; its count is that of the CLOSE. */
+/* CLOSED: its count is that of the CLOSE. Empty when all are closed; else u32 done, u32 error code,
+ * str32 message. */
 void
-cn_frame_put_closed(struct cn_buf *buf, uint32_t count)
+cn_frame_put_closed(struct cn_buf *buf, const struct cn_closed *closed)
 {
-    frame_end(buf, frame_begin(buf, CN_FRAME_CLOSED, count));
+    size_t begun = frame_begin(buf, CN_FRAME_CLOSED, closed->count);
+
+    if (closed->done < closed->count) {
+        cn_write_u32(buf, closed->done);
+        cn_write_u32(buf, (uint32_t)closed->error_code);
+        cn_write_str32(buf, closed->message);
+    }
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_closed(const struct cn_frame *frame, struct cn_closed *out, struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    *out = (struct cn_closed){.count = frame->count, .done = frame->count};
+    if (frame->payload.len == 0)
+        return 0;
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->done = cn_read_u32(&reader);
+    out->error_code = (int32_t)cn_read_u32(&reader);
+    out->message = cn_read_str32(&reader);
+    return reader_done(&reader) && out->done < out->count && out->error_code < 0
+               ? 0
+               : bad_payload(err, "CLOSED");
 }
 
 /* u32 count, then per header str16 name, str32 value. */

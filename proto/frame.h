@@ -2,12 +2,14 @@
  *
  * A stream socket carries frames back to back. Header, 12 bytes, little-endian:
  *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
- * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT; 0 otherwise.
- * Both ends validate everything; a bad frame ends the connection. The layout of
+ * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT, sequences of a RESULT; 0
+ * otherwise. Both ends validate everything; a bad frame ends the connection. The layout of
  * each payload stands in frame.c above its encoder.
  *
- * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT in any order, STOP last
- * worker -> server   LOADED once, then ANSWER, CLOSED, STATS
+ * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order, STOP last
+ * worker -> server   LOADED once, then ANSWER, CLOSED, STATS, RESULT
+ * BATCH, CLOSE and QUERY are worked on in the order of sending. QUERY and RESULT stand in
+ * proto/query.h.
  */
 #ifndef CN_PROTO_FRAME_H
 #define CN_PROTO_FRAME_H
@@ -31,10 +33,12 @@ enum cn_frame_type {
     CN_FRAME_CANCEL = 4, /* jobs that are to end, and why */
     CN_FRAME_STOP = 5,   /* finish what was received, then exit 0 */
     CN_FRAME_CREDIT = 6, /* bytes of streamed answers that their clients took */
+    CN_FRAME_QUERY = 7,  /* look at stored sequences, or write one; answered by one RESULT */
     CN_FRAME_LOADED = 65,
     CN_FRAME_ANSWER = 66,
     CN_FRAME_STATS = 67,
-    CN_FRAME_CLOSED = 68 /* answers a CLOSE: all its sequences are deleted and committed */
+    CN_FRAME_CLOSED = 68, /* answers a CLOSE: how many of its sequences are closed and committed */
+    CN_FRAME_RESULT = 69  /* answers a QUERY */
 };
 
 struct cn_frame {
@@ -129,6 +133,14 @@ struct cn_credit {
     uint64_t job_id, bytes;
 };
 
+/* CLOSED: the first `done` of the CLOSE's `count` sequences are closed; why not the others. Those stay
+ * in the store. */
+struct cn_closed {
+    uint32_t count, done;
+    int32_t error_code; /* 0: done is count */
+    struct cn_str message;
+};
+
 /* Encoders append a whole frame; buf->failed when it did not fit. */
 void cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load);
 void cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded);
@@ -137,7 +149,7 @@ void cn_frame_put_close(struct cn_buf *buf, const struct cn_close *closes, uint3
 void cn_frame_put_cancel(struct cn_buf *buf, const struct cn_cancel *cancels, uint32_t count);
 void cn_frame_put_credit(struct cn_buf *buf, const struct cn_credit *credits, uint32_t count);
 void cn_frame_put_stop(struct cn_buf *buf);
-void cn_frame_put_closed(struct cn_buf *buf, uint32_t count);
+void cn_frame_put_closed(struct cn_buf *buf, const struct cn_closed *closed);
 void cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer);
 /* A batch is begun, gets its rows one by one, and is ended: returns the offset for _end. */
 size_t cn_frame_begin_batch(struct cn_buf *buf);
@@ -160,6 +172,7 @@ int cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena,
                          struct cn_cancel **out, struct cn_error *err);
 int cn_frame_get_credits(const struct cn_frame *frame, struct cn_arena *arena,
                          struct cn_credit **out, struct cn_error *err);
+int cn_frame_get_closed(const struct cn_frame *frame, struct cn_closed *out, struct cn_error *err);
 int cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct cn_answer *out,
                         struct cn_error *err);
 

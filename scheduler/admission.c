@@ -106,8 +106,8 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
     return 0;
 }
 
-static int
-check_slot(const struct cn_model_queue *queue, struct cn_error *err)
+int
+cn_queue_check_slot(const struct cn_model_queue *queue, struct cn_error *err)
 {
     if (queue->stats.live_sequences < queue->config.max_num_sequence)
         return 0;
@@ -126,7 +126,7 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
     int rc;
 
     if (!sequence || !sequence->counted) {
-        rc = check_slot(queue, err);
+        rc = cn_queue_check_slot(queue, err);
         if (rc < 0)
             return rc;
     }
@@ -273,8 +273,8 @@ empty_groups(struct cn_model_queue *queue, struct cn_list *groups, struct cn_lis
         empty_group(queue, cn_container_of(node, struct cn_job_group, ready), out);
 }
 
-/* A group whose jobs wait is in a ready list, or closing, or has a job in flight: no need to look at
- * a million sequences. */
+/* A group whose jobs wait is in a ready list, or closing, or held, or has a job in flight: no need to
+ * look at a million sequences. */
 static void
 gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
 {
@@ -282,6 +282,7 @@ gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
 
     empty_groups(queue, &queue->aggregator.suspects, out);
     empty_groups(queue, &queue->aggregator.shared, out);
+    empty_groups(queue, &queue->held, out);
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 

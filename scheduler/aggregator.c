@@ -74,7 +74,7 @@ cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
     enum cn_group_place place = place_for(group);
     struct cn_worker_link *home;
 
-    if (group->place == place || group->place == CN_PLACE_CLOSING)
+    if (group->place == place || group->place == CN_PLACE_CLOSING || group->place == CN_PLACE_HELD)
         return;
     cn_aggregator_unplace(queue, group);
     group->place = (uint8_t)place;
@@ -180,7 +180,7 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
     job->state = CN_JOB_IN_FLIGHT;
     job->worker = link;
     job->sent_ms = cn_loop_now_ms(queue->loop);
-    if (link->n_in_flight == 0 && link->n_closing == 0)
+    if (cn_worker_link_quiet(link))
         link->progress_ms = job->sent_ms;
     cn_list_push_back(&link->in_flight, &job->link);
     link->n_in_flight++;

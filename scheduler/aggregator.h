@@ -22,6 +22,7 @@ enum cn_group_place {
     CN_PLACE_HOME,
     CN_PLACE_SUSPECT,
     CN_PLACE_CLOSING, /* the sequence is in a link's to_close or closing list */
+    CN_PLACE_HELD,    /* in queue->held: a worker writes its record */
 };
 
 struct cn_aggregator {

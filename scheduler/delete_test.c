@@ -184,6 +184,36 @@ death_of_the_worker_is_not_a_deletion(void **state)
     rig_destroy(rig);
 }
 
+/* A disk that is full: the state is still there, and whoever asked must know that. */
+static void
+failed_deletion_is_told(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    struct wish first, second;
+    struct cn_buf buf;
+
+    (void)state;
+    step(rig, fake, &client, "s");
+    step(rig, fake, &client, "t");
+    delete (rig, &first, "s");
+    delete (rig, &second, "t");
+    cn_buf_init(&buf, 0);
+    cn_frame_put_closed(&buf, &(struct cn_closed){2, 1, CN_E_STATE_STORE, CN_STR("disk full")});
+    fake_write(fake, &buf);
+    settle(rig);
+    assert_true(first.told == 1 && first.order.err.code == 0);
+    assert_true(second.told == 1 && second.order.err.code == CN_E_STATE_STORE);
+    assert_string_equal(second.order.err.message,
+                        "sequence t is not deleted: disk full; try again");
+    client_send(rig, &client, "t", "x", 0); /* goes on with what the store holds */
+    settle(rig);
+    answer_next(rig, fake);
+    assert_int_equal(client.finals, 1);
+    rig_destroy(rig);
+}
+
 /* A step that a dead worker may have committed is told its answer before the state goes. */
 static void
 redelivered_step_goes_before_the_deletion(void **state)
@@ -243,6 +273,7 @@ main(void)
         cmocka_unit_test(running_step_ends_first_and_waiting_ones_meet_the_deletion),
         cmocka_unit_test(sequence_that_ends_by_itself_meanwhile_is_deleted),
         cmocka_unit_test(death_of_the_worker_is_not_a_deletion),
+        cmocka_unit_test(failed_deletion_is_told),
         cmocka_unit_test(redelivered_step_goes_before_the_deletion),
         cmocka_unit_test(impossible_deletions_are_refused),
     };

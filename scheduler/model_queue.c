@@ -41,6 +41,8 @@ cn_model_queue_create(struct cn_loop *loop, const char *name, const char *versio
     cn_list_init(&queue->incoming);
     cn_list_init(&queue->links);
     cn_list_init(&queue->deletes);
+    cn_list_init(&queue->queries);
+    cn_list_init(&queue->held);
     cn_aggregator_init(queue);
     if (queue->stateful)
         queue->sequences = cn_table_create(sequence_key);

@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/list.h"
 #include "core/loop.h"
+#include "proto/query.h"
 #include "scheduler/job.h"
 #include "scheduler/worker_link.h"
 
@@ -91,6 +92,39 @@ struct cn_sequence_delete {
  * CN_E_BAD_REQUEST: the model is stateless, or no such id can be. CN_E_NO_WORKER: none is there to do
  * it, or the last one died over it. The queue's own code when it is closed. */
 void cn_model_queue_delete_sequence(struct cn_model_queue *queue, struct cn_sequence_delete *order);
+
+/* Lists, reads or writes stored sequences: see proto/query.h. A worker does it between two batches, in
+ * the order of sending with steps; a write waits for the step in flight and holds up those behind it.
+ * So nobody ever sees or changes half a step. */
+#define CN_QUERIES_MAX 256 /* under way in one queue; more are refused */
+struct cn_sequence_query {
+    struct cn_query query; /* bytes are borrowed until on_done; query_id is the queue's */
+    /* LIST with durability none, where each worker has its own store. In: the worker to ask, or the one
+     * after it; 0: the first. Out: where to go on when this one's list is over (`next` is empty); 0:
+     * that was the last one. With other durabilities always 0. */
+    uint32_t worker;
+    /* Once, on the queue's loop, maybe from inside the call: `result` (borrowed until return) or NULL
+     * and `err`; a worker's error is in `err` too. It must leave the queue alone. */
+    void (*on_done)(struct cn_sequence_query *order, const struct cn_query_result *result);
+    struct cn_error err;
+    struct cn_list link;          /* the queue's, as what follows */
+    struct cn_sequence *sequence; /* of a write that was sent */
+};
+/* The order stays the caller's and in place until on_done. CN_E_BAD_REQUEST: the model is stateless, or
+ * no such id can be; CN_E_NO_WORKER; CN_E_QUEUE_FULL; CN_E_TOO_MANY_SEQUENCES; CN_E_UNAVAILABLE: the
+ * worker died over it, and whether it wrote is not known; the queue's own code when it is closed. */
+void cn_model_queue_query(struct cn_model_queue *queue, struct cn_sequence_query *order);
+
+/* What the queue knows of a sequence and the store doesn't. */
+struct cn_sequence_live {
+    uint32_t waiting; /* jobs */
+    bool in_flight;
+    uint32_t worker;           /* index of the home worker; 0: none */
+    uint64_t lifetime_left_ms; /* CN_NEVER: no total clock, or not known */
+};
+/* False: the queue doesn't know it as open, though the store may. */
+bool cn_model_queue_look(const struct cn_model_queue *queue, struct cn_str id,
+                         struct cn_sequence_live *out);
 
 struct cn_model_queue_stats {
     uint64_t live_sequences, opened_sequences, expired_sequences;

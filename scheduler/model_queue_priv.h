@@ -45,6 +45,10 @@ struct cn_model_queue {
     struct cn_msg *cancels;     /* jobs by cancel_msg: cancels of this turn from this loop */
     struct cn_table *sequences; /* by id; open and closing ones */
     struct cn_list deletes;     /* struct cn_sequence_delete, not done yet */
+    struct cn_list queries;     /* struct cn_sequence_query: writes that wait for a job in flight */
+    struct cn_list held;        /* groups of sequences whose record is being written */
+    uint32_t n_queries;         /* waiting and sent */
+    uint64_t last_query_id;
     struct cn_aggregator aggregator;
     uint64_t next_job_id;
 
@@ -94,6 +98,8 @@ bool cn_queue_has_hope(const struct cn_model_queue *queue);
 const char *cn_queue_no_worker_reason(const struct cn_model_queue *queue);
 
 /* admission.c */
+/* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */
+int cn_queue_check_slot(const struct cn_model_queue *queue, struct cn_error *err);
 void cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job);
 void cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job);
 /* The job is in flight: should its handler stream, it is told to end that. */
@@ -110,6 +116,17 @@ void cn_queue_send_closes(struct cn_model_queue *queue);
 void cn_queue_tell_deleted(struct cn_sequence *sequence, int code, const char *why);
 /* The link goes: what it was to close is another worker's business, or nobody's. */
 void cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *link);
+
+/* Who can do something about a sequence (NULL: one that the queue doesn't know): its home, or any
+ * worker that stays, or one that retires; NULL: nobody. */
+struct cn_worker_link *cn_queue_choose_worker(const struct cn_model_queue *queue,
+                                              const struct cn_sequence *sequence);
+
+/* query.c */
+/* No job of the sequence is in flight: sends a write that waited for that. False: none could be. */
+bool cn_queue_begin_write(struct cn_sequence *sequence);
+/* The link goes: what it was asked is not answered any more. */
+void cn_queue_fail_queries(struct cn_model_queue *queue, struct cn_worker_link *link);
 
 /* workers.c */
 /* Tells the owners of retiring links that nothing is in flight any more. */

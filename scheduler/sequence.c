@@ -33,6 +33,7 @@ void
 cn_sequence_forget(struct cn_sequence *sequence)
 {
     cn_assert(cn_job_group_idle(&sequence->group) && sequence->streams == 0);
+    cn_assert(!sequence->held && !sequence->wants_write);
     cn_queue_tell_deleted(sequence, CN_E_UNAVAILABLE, "was given up before it could be deleted");
     cn_timer_cancel(&sequence->timer);
     cn_aggregator_unplace(sequence->queue, &sequence->group);
@@ -131,6 +132,28 @@ start_lifetime(struct cn_sequence *sequence, uint64_t opened_wall_ms)
     sequence->lifetime_ms = now + (age < limit ? limit - age : 0);
 }
 
+static void
+count_opened(struct cn_model_queue *queue)
+{
+    queue->stats.opened_sequences++;
+    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_OPENED, 1);
+}
+
+void
+cn_sequence_begin_generation(struct cn_sequence *sequence, uint64_t generation,
+                             uint64_t opened_wall_ms)
+{
+    count_opened(sequence->queue);
+    sequence->generation = generation;
+    sequence->known = true;
+    sequence->reload = true;
+    sequence->lifetime_ms = CN_NEVER;
+    if (sequence->close_after == CN_CLOSE_LIFETIME)
+        sequence->close_after = 0; /* that was the generation before */
+    if (sequence->queue->config.sequence_timeout_ms)
+        start_lifetime(sequence, opened_wall_ms);
+}
+
 void
 cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, bool asked_end)
 {
@@ -138,10 +161,8 @@ cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, 
 
     /* A client that sends its first step again, with its key, opens nothing. */
     if ((answer->flags & CN_ANSWER_OPENED) && answer->error_code == 0 &&
-        answer->generation != sequence->generation) {
-        queue->stats.opened_sequences++;
-        cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_OPENED, 1);
-    }
+        answer->generation != sequence->generation)
+        count_opened(queue);
     if (says_gone(answer, asked_end)) {
         generation_over(sequence);
         return;
@@ -195,7 +216,7 @@ cn_sequence_update(struct cn_sequence *sequence)
 {
     struct cn_job_group *group = &sequence->group;
 
-    if (sequence->closing || group->in_flight)
+    if (sequence->closing || sequence->held || group->in_flight)
         return;
     if (sequence->close_after == CN_CLOSE_LIFETIME) {
         cn_sequence_outlived(sequence);
@@ -205,6 +226,8 @@ cn_sequence_update(struct cn_sequence *sequence)
         cn_sequence_delete_soon(sequence);
         return;
     }
+    if (sequence->wants_write && cn_queue_begin_write(sequence))
+        return;
     cn_aggregator_place(sequence->queue, group);
     if (!cn_job_group_idle(group))
         return;

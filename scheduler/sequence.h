@@ -32,12 +32,14 @@ struct cn_sequence {
     uint32_t home_serial; /* 0: none */
     uint16_t home_slot;
     uint16_t id_len;
-    uint16_t streams;    /* steps that are committed and still stream their answers */
-    uint8_t closing;     /* enum cn_close_reason; 0: open */
-    uint8_t close_after; /* the same: to be closed when its job was answered */
-    bool known : 1;      /* a worker said that it lives, or did a step of it */
-    bool reload : 1;     /* the home worker's cached state may be stale */
-    bool counted : 1;    /* has one of the maxNumSequence slots */
+    uint16_t streams;     /* steps that are committed and still stream their answers */
+    uint8_t closing;      /* enum cn_close_reason; 0: open */
+    uint8_t close_after;  /* the same: to be closed when its job was answered */
+    bool known : 1;       /* a worker said that it lives, or did a step of it */
+    bool reload : 1;      /* the home worker's cached state may be stale */
+    bool counted : 1;     /* has one of the maxNumSequence slots */
+    bool held : 1;        /* a worker writes its record: no job is sent until that is done */
+    bool wants_write : 1; /* an order waits for the job in flight, see query.c */
     char id[];
 };
 
@@ -48,6 +50,10 @@ void cn_sequence_forget(struct cn_sequence *sequence);
 struct cn_str cn_sequence_id(const struct cn_sequence *sequence);
 void cn_sequence_take_slot(struct cn_sequence *sequence);
 void cn_sequence_give_slot(struct cn_sequence *sequence);
+
+/* A worker has written a record that opened this generation. */
+void cn_sequence_begin_generation(struct cn_sequence *sequence, uint64_t generation,
+                                  uint64_t opened_wall_ms);
 
 /* NULL when it has none, or it is gone or retiring. */
 struct cn_worker_link *cn_sequence_home(const struct cn_sequence *sequence);

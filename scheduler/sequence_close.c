@@ -4,6 +4,8 @@
  * A closed sequence waits in its link's `to_close`, then in `closing`: CLOSED
  * frames come in the order of the CLOSE frames and say how many.
  */
+#include <stdio.h>
+
 #include "core/clock.h"
 #include "core/metrics.h"
 #include "core/panic.h"
@@ -36,15 +38,13 @@ cn_queue_tell_deleted(struct cn_sequence *sequence, int code, const char *why)
     }
 }
 
-/* Deletion is over, or there is nobody to do it (`done` is false): jobs that came meanwhile meet what
- * the store says. */
+/* Deletion is over, or it failed with `code`: jobs that came meanwhile meet what the store says. */
 static void
-closed(struct cn_sequence *sequence, bool done)
+closed(struct cn_sequence *sequence, int code, const char *why)
 {
     struct cn_job_group *group = &sequence->group;
 
-    cn_queue_tell_deleted(sequence, done ? 0 : CN_E_NO_WORKER,
-                          "may not be deleted: no worker is left to do it");
+    cn_queue_tell_deleted(sequence, code, why);
     cn_list_remove(&group->ready);
     group->place = CN_PLACE_NONE;
     sequence->closing = 0;
@@ -58,16 +58,22 @@ closed(struct cn_sequence *sequence, bool done)
     cn_sequence_update(sequence);
 }
 
-/* Any worker can delete it; one that stays is better than one that retires. */
-static struct cn_worker_link *
-choose_closer(const struct cn_sequence *sequence)
+static void
+nobody_closes(struct cn_sequence *sequence)
 {
-    struct cn_worker_link *link = cn_sequence_home(sequence), *retiring = NULL;
+    closed(sequence, CN_E_NO_WORKER, "may not be deleted: no worker is left to do it");
+}
+
+/* Any worker can reach the store; one that stays is better than one that retires. */
+struct cn_worker_link *
+cn_queue_choose_worker(const struct cn_model_queue *queue, const struct cn_sequence *sequence)
+{
+    struct cn_worker_link *link = sequence ? cn_sequence_home(sequence) : NULL, *retiring = NULL;
     struct cn_list *node;
 
     if (link && cn_worker_link_usable(link))
         return link;
-    cn_list_for_each(node, &sequence->queue->links) {
+    cn_list_for_each(node, &queue->links) {
         link = cn_container_of(node, struct cn_worker_link, attached);
         if (!cn_worker_link_usable(link))
             continue;
@@ -89,9 +95,9 @@ hand_over(struct cn_sequence *sequence, struct cn_worker_link *link)
 void
 cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reason)
 {
-    struct cn_worker_link *link = choose_closer(sequence);
+    struct cn_worker_link *link = cn_queue_choose_worker(sequence->queue, sequence);
 
-    cn_assert(!sequence->closing && !sequence->group.in_flight);
+    cn_assert(!sequence->closing && !sequence->held && !sequence->group.in_flight);
     cn_timer_cancel(&sequence->timer);
     cn_aggregator_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
@@ -101,7 +107,7 @@ cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reaso
     if (link)
         hand_over(sequence, link);
     else
-        closed(sequence, false);
+        nobody_closes(sequence);
 }
 
 void
@@ -154,7 +160,7 @@ cn_sequence_delete_soon(struct cn_sequence *sequence)
 
     sequence->close_after = CN_CLOSE_DELETED;
     cn_sequence_stop_stream(sequence);
-    if (sequence->closing || sequence->group.in_flight)
+    if (sequence->closing || sequence->held || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED))
         cn_aggregator_place(sequence->queue, &sequence->group); /* as good as in flight */
@@ -170,7 +176,7 @@ send_closes(struct cn_worker_link *link)
     while (!cn_list_empty(&link->to_close) && link->n_closing < CLOSES_UNDER_WAY) {
         uint32_t n = 0;
 
-        if (link->n_in_flight == 0 && link->n_closing == 0) /* see overdue() in workers.c */
+        if (cn_worker_link_quiet(link)) /* see overdue() in workers.c */
             link->progress_ms = cn_loop_now_ms(link->loop);
         while (n < CLOSES_A_FRAME && !cn_list_empty(&link->to_close)) {
             struct cn_list *node = cn_list_pop_front(&link->to_close);
@@ -201,15 +207,18 @@ cn_queue_send_closes(struct cn_model_queue *queue)
 }
 
 int
-cn_queue_on_closed(struct cn_worker_link *link, uint32_t count, struct cn_error *err)
+cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *said, struct cn_error *err)
 {
-    if (count > link->n_closing)
-        return cn_fail(err, CN_E_PROTOCOL, "CLOSED for %u sequences, %u were to be closed", count,
-                       link->n_closing);
+    char why[CN_ERROR_MESSAGE_MAX];
+
+    if (said->count > link->n_closing)
+        return cn_fail(err, CN_E_PROTOCOL, "CLOSED for %u sequences, %u were to be closed",
+                       said->count, link->n_closing);
     link->progress_ms = cn_loop_now_ms(link->loop);
-    link->n_closing -= count;
-    for (; count > 0; count--)
-        closed(sequence_at(link->closing.next), true);
+    link->n_closing -= said->count;
+    snprintf(why, sizeof(why), "is not deleted: %.*s", CN_STR_ARG(said->message));
+    for (uint32_t i = 0; i < said->count; i++)
+        closed(sequence_at(link->closing.next), i < said->done ? 0 : said->error_code, why);
     cn_queue_wake(link->queue);
     return 0;
 }
@@ -220,19 +229,18 @@ cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *lin
     struct cn_list *node, lost;
 
     /* The link is out of queue->links. Closing what is closed already does no harm. */
-    (void)queue;
     cn_list_init(&lost);
     cn_list_splice_back(&lost, &link->closing);
     cn_list_splice_back(&lost, &link->to_close);
     link->n_closing = 0;
     while ((node = cn_list_pop_front(&lost))) {
         struct cn_sequence *sequence = sequence_at(node);
-        struct cn_worker_link *other = choose_closer(sequence);
+        struct cn_worker_link *other = cn_queue_choose_worker(queue, sequence);
 
         if (other)
             hand_over(sequence, other);
         else
-            closed(sequence, false);
+            nobody_closes(sequence);
     }
 }
 
@@ -250,7 +258,7 @@ cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reaso
             continue;
         sequence->close_after = (uint8_t)reason;
         cn_sequence_stop_stream(sequence);
-        if (cn_job_group_idle(&sequence->group))
+        if (cn_job_group_idle(&sequence->group) && !sequence->held)
             cn_sequence_begin_close(sequence, reason);
     }
 }

@@ -32,6 +32,12 @@ struct seen_row {
     char id[300], body[32];
 };
 
+struct seen_query {
+    uint64_t id;
+    enum cn_query_op op;
+    unsigned after_rows; /* rows that came before it */
+};
+
 struct seen_close {
     char id[300];
     uint64_t generation;
@@ -46,10 +52,12 @@ struct fake {
     struct cn_buf in;
     struct seen_row rows[SEEN_MAX];
     struct seen_close closes[SEEN_MAX];
+    struct seen_query queries[SEEN_MAX];
     uint64_t cancels[SEEN_MAX], credit;
     enum cn_stop_reason why_cancelled[SEEN_MAX];
     unsigned n_rows, n_frames, n_closes, n_cancels, n_stops;
     unsigned next; /* row that `answer_next` answers */
+    unsigned n_queries, next_query;
     unsigned loaded, lost, overdue, stats;
     char why[256];
 };
@@ -273,6 +281,7 @@ fake_note(struct fake *fake, const struct cn_frame *frame)
     struct cn_close *closes;
     struct cn_cancel *cancels;
     struct cn_credit *credits;
+    struct cn_query query;
     uint32_t i;
 
     cn_arena_init(&arena);
@@ -298,6 +307,10 @@ fake_note(struct fake *fake, const struct cn_frame *frame)
         assert_int_equal(cn_frame_get_credits(frame, &arena, &credits, NULL), 0);
         for (i = 0; i < frame->count; i++)
             fake->credit += credits[i].bytes;
+    } else if (frame->type == CN_FRAME_QUERY) {
+        assert_int_equal(cn_frame_get_query(frame, &query, NULL), 0);
+        fake->queries[fake->n_queries++] =
+            (struct seen_query){query.query_id, query.op, fake->n_rows};
     } else if (frame->type == CN_FRAME_STOP) {
         fake->n_stops++;
     }
@@ -351,7 +364,7 @@ fake_closed(struct fake *fake, uint32_t count)
     struct cn_buf buf;
 
     cn_buf_init(&buf, 0);
-    cn_frame_put_closed(&buf, count);
+    cn_frame_put_closed(&buf, &(struct cn_closed){.count = count, .done = count});
     fake_write(fake, &buf);
 }
 

@@ -61,6 +61,30 @@ give_answer(struct cn_worker_link *link, const struct cn_frame *frame, struct cn
 }
 
 static int
+give_closed(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_closed closed;
+    int rc = cn_frame_get_closed(frame, &closed, err);
+
+    return rc == 0 && link->queue ? cn_queue_on_closed(link, &closed, err) : rc;
+}
+
+static int
+give_result(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_query_result result;
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = cn_frame_get_result(frame, &arena, &result, err);
+    if (rc == 0 && link->queue)
+        rc = cn_queue_on_result(link, &result, err);
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+static int
 give_loaded(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
 {
     struct cn_loaded loaded;
@@ -96,7 +120,9 @@ give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     case CN_FRAME_ANSWER:
         return give_answer(link, frame, err);
     case CN_FRAME_CLOSED:
-        return link->queue ? cn_queue_on_closed(link, frame->count, err) : 0;
+        return give_closed(link, frame, err);
+    case CN_FRAME_RESULT:
+        return give_result(link, frame, err);
     case CN_FRAME_LOADED:
         return give_loaded(link, frame, err);
     case CN_FRAME_STATS:
@@ -328,6 +354,7 @@ cn_worker_link_create(struct cn_loop *loop, int fd, uint32_t index, uint64_t max
     cn_list_init(&link->ready);
     cn_list_init(&link->to_close);
     cn_list_init(&link->closing);
+    cn_list_init(&link->queries);
     cn_timer_init(&link->overdue, NULL);
     rc = cn_loop_watch(loop, &link->watch, fd, EPOLLIN, err);
     if (rc < 0) {

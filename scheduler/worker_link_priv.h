@@ -6,6 +6,7 @@
 
 #include "core/buf.h"
 #include "core/list.h"
+#include "proto/query.h"
 #include "scheduler/job.h"
 #include "scheduler/worker_link.h"
 
@@ -44,6 +45,8 @@ struct cn_worker_link {
     struct cn_list to_close; /* sequences whose CLOSE is still to be sent */
     struct cn_list closing;  /* sent, CLOSED not here yet; in the order they were sent */
     uint32_t n_closing;
+    struct cn_list queries; /* struct cn_sequence_query, sent, in the order they were sent */
+    uint32_t n_queries;
     uint32_t home_serial; /* 0: nobody's home (retiring) */
     uint16_t home_slot;
     bool retiring;
@@ -68,11 +71,21 @@ cn_worker_link_rows(const struct cn_worker_link *link)
     return link->n_in_flight - link->n_live;
 }
 
-/* Frames for the queue that the link is attached to; implemented in answers.c. An error is the
+/* Frames for the queue that the link is attached to. An error is the
  * worker's fault: the link is lost. */
 int cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
                        struct cn_error *err);
-int cn_queue_on_closed(struct cn_worker_link *link, uint32_t count, struct cn_error *err);
+int cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *closed,
+                       struct cn_error *err);
+int cn_queue_on_result(struct cn_worker_link *link, const struct cn_query_result *result,
+                       struct cn_error *err);
+
+/* Has it answered all that it was sent? */
+static inline bool
+cn_worker_link_quiet(const struct cn_worker_link *link)
+{
+    return link->n_in_flight == 0 && link->n_closing == 0 && link->n_queries == 0;
+}
 
 /* Can frames still be sent? */
 bool cn_worker_link_usable(const struct cn_worker_link *link);

@@ -255,7 +255,7 @@ broken_rules_lose_the_link(void **state)
         {sends_too_much, "the limit is 1048576"},
         {sends_other_version, "frame of version 2, expected 1"},
         {sends_cut_answer, "malformed"},
-        {sends_closed_with_payload, "frame of type 68 with 2 bytes"},
+        {sends_closed_with_payload, "malformed CLOSED frame"},
         {closes_what_lives, "CLOSED for 1 sequences, 0 were to be closed"},
         {ends, "closed its end of the socket"},
         {stops_reading, "closed its end of the socket"},

@@ -15,7 +15,7 @@ overdue(struct cn_timer *timer)
     uint64_t deadline_ms = link->progress_ms + limit_s * UINT64_C(1000);
     char why[160];
 
-    if (link->overdue_told || (link->n_in_flight == 0 && link->n_closing == 0))
+    if (link->overdue_told || cn_worker_link_quiet(link))
         return;
     if (cn_loop_now_ms(link->loop) < deadline_ms) {
         cn_timer_set(cn_loop_wheel(link->loop), timer, deadline_ms);
@@ -194,6 +194,7 @@ cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link,
     cn_timer_cancel(&link->overdue);
     rescue_jobs(queue, link, was_overdue, last_words ? last_words : "no last words");
     cn_queue_reroute_closes(queue, link);
+    cn_queue_fail_queries(queue, link);
     link->queue = NULL;
     link->on_retired = NULL;
     cn_queue_wake(queue);
@@ -220,8 +221,7 @@ find_retired(struct cn_model_queue *queue)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        if (link->on_retired && link->n_in_flight == 0 && link->n_closing == 0 &&
-            cn_list_empty(&link->to_close))
+        if (link->on_retired && cn_worker_link_quiet(link) && cn_list_empty(&link->to_close))
             return link;
     }
     return NULL;

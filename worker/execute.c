@@ -127,7 +127,7 @@ cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
     cn_list_push_front(&worker->spare, &pending->link);
 }
 
-/* In order of arrival, at most one row a sequence. A CLOSE is a fence: what came before it runs
+/* In order of arrival, at most one row a sequence. A CLOSE or a QUERY is a fence: what came before it runs
  * first, what comes after it later. */
 static void
 choose(struct cn_worker *worker)

@@ -64,11 +64,10 @@ slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation)
     slot_run(slot, seq);
 }
 
-/* Never a generation that an id of this name may have had before it was forgotten. */
-static uint64_t
-first_generation(const struct lookup *at)
+uint64_t
+cn_first_generation(uint64_t now_wall_ms)
 {
-    return at->now_wall_ms ? at->now_wall_ms : 1;
+    return now_wall_ms ? now_wall_ms : 1;
 }
 
 /* A sequence object for a stored record; its state is copied for decoding after the transaction. */
@@ -120,31 +119,41 @@ slot_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *
     slot->closed_seq = record_take(at, slot, record, &slot->close_decode);
 }
 
-static void
-fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+int
+cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
+             struct cn_error *err)
 {
     char shown[128], when[25];
     uint64_t since;
 
-    cn_id_shown(slot->row->sequence_id, shown);
+    cn_id_shown(id, shown);
     cn_wall_format(record->closed_wall_ms, when);
-    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
     if (record->close_reason == CN_CLOSE_IDLE) {
         since = record->closed_wall_ms - record->last_wall_ms;
-        cn_slot_fail(slot, CN_E_SEQUENCE_EXPIRED,
-                     "sequence %s expired at %s after %" PRIu64 " ms idle (limit %" PRIu64
-                     " ms); " START_HINT,
-                     shown, when, since, at->worker->load.idle_ms);
-    } else if (record->close_reason == CN_CLOSE_LIFETIME) {
-        since = record->closed_wall_ms - record->opened_wall_ms;
-        cn_slot_fail(slot, CN_E_SEQUENCE_EXPIRED,
-                     "sequence %s expired at %s, %" PRIu64 " ms after its start (limit %" PRIu64
-                     " ms); " START_HINT,
-                     shown, when, since, at->worker->load.lifetime_ms);
-    } else {
-        cn_slot_fail(slot, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT,
-                     shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason));
+        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
+                       "sequence %s expired at %s after %" PRIu64 " ms idle (limit %" PRIu64
+                       " ms); " START_HINT,
+                       shown, when, since, states->load->idle_ms);
     }
+    if (record->close_reason == CN_CLOSE_LIFETIME) {
+        since = record->closed_wall_ms - record->opened_wall_ms;
+        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
+                       "sequence %s expired at %s, %" PRIu64 " ms after its start (limit %" PRIu64
+                       " ms); " START_HINT,
+                       shown, when, since, states->load->lifetime_ms);
+    }
+    return cn_fail(err, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT,
+                   shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason));
+}
+
+static void
+fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    struct cn_error err;
+    int code = cn_fail_gone(&at->worker->states, slot->row->sequence_id, record, &err);
+
+    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
+    cn_slot_fail(slot, code, "%s", err.message);
 }
 
 static void
@@ -317,13 +326,14 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
     else
         cn_states_free(states, cached);
     if (start)
-        slot_open(at, slot, slot->had_record ? record.generation + 1 : first_generation(at));
+        slot_open(at, slot,
+                  slot->had_record ? record.generation + 1 : cn_first_generation(at->now_wall_ms));
     else if (slot->had_record)
         meet_tombstone(at, slot, &record);
     else if (slot->row->generation || (slot->row->flags & CN_ROW_MUST_EXIST))
         fail_unknown(slot, 0);
     else
-        slot_open(at, slot, first_generation(at));
+        slot_open(at, slot, cn_first_generation(at->now_wall_ms));
 }
 
 static void

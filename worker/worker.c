@@ -166,6 +166,19 @@ on_close(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
 }
 
 static int
+on_query(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
+         struct cn_error *err)
+{
+    struct cn_query *query = cn_arena_alloc(&block->arena, sizeof(*query));
+    int rc;
+
+    if ((rc = cn_frame_get_query(frame, query, err)) != 0)
+        return rc;
+    pending_take(worker, block)->query = query;
+    return 0;
+}
+
+static int
 on_cancel(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
           struct cn_error *err)
 {
@@ -196,6 +209,8 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
         return on_close(worker, frame, block, err);
     case CN_FRAME_CANCEL:
         return on_cancel(worker, frame, block, err);
+    case CN_FRAME_QUERY:
+        return on_query(worker, frame, block, err);
     case CN_FRAME_STOP:
         worker->stopping = true;
         return 0;
@@ -206,6 +221,7 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
     case CN_FRAME_ANSWER:
     case CN_FRAME_STATS:
     case CN_FRAME_CLOSED:
+    case CN_FRAME_RESULT:
         break;
     }
     return cn_fail(err, CN_E_PROTOCOL, "frame of type %d is not for a running worker", frame->type);
@@ -238,20 +254,31 @@ take_frames(struct cn_worker *worker, int timeout_ms, struct cn_error *err)
 static int
 run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error *err)
 {
-    uint32_t done;
+    struct cn_closed closed = {.count = pending->n_closes, .done = pending->n_closes};
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
     struct cn_error why;
 
-    if (worker->stateful) {
-        done = cn_states_close_some(&worker->states, pending->closes, pending->n_closes, &why);
-        /* Those stay in the store and expire by their own times. */
-        if (done < pending->n_closes)
-            cn_log(CN_LOG_ERROR, "event=close_failed model=%s open=%u reason=%s",
-                   worker->load.model_name, pending->n_closes - done,
-                   cn_log_quote(why.message, strlen(why.message), quoted, sizeof(quoted)));
+    if (worker->stateful)
+        closed.done = cn_states_close_some(&worker->states, pending->closes, closed.count, &why);
+    /* The others stay in the store and expire by their own times. */
+    if (closed.done < closed.count) {
+        closed.error_code = why.code;
+        closed.message = cn_str_from(why.message);
+        cn_log(CN_LOG_ERROR, "event=close_failed model=%s open=%u reason=%s",
+               worker->load.model_name, closed.count - closed.done,
+               cn_log_quote(why.message, strlen(why.message), quoted, sizeof(quoted)));
     }
     /* The server counts CLOSED against its CLOSE; steps that come next meet what the store holds. */
-    cn_frame_put_closed(&worker->channel.out, pending->n_closes);
+    cn_frame_put_closed(&worker->channel.out, &closed);
+    cn_worker_release(worker, pending);
+    worker->stats_due = true;
+    return cn_channel_flush(&worker->channel, err);
+}
+
+static int
+run_query(struct cn_worker *worker, struct cn_pending *pending, struct cn_error *err)
+{
+    cn_worker_answer_query(worker, pending->query);
     cn_worker_release(worker, pending);
     worker->stats_due = true;
     return cn_channel_flush(&worker->channel, err);
@@ -262,7 +289,9 @@ run_next(struct cn_worker *worker, struct cn_error *err)
 {
     struct cn_pending *first = cn_container_of(worker->pending.next, struct cn_pending, link);
 
-    return first->row ? cn_worker_run_batch(worker, err) : run_close(worker, first, err);
+    if (first->row)
+        return cn_worker_run_batch(worker, err);
+    return first->query ? run_query(worker, first, err) : run_close(worker, first, err);
 }
 
 /* Resident memory, from the second number of /proc/self/statm. */

@@ -7,14 +7,16 @@
 
 #include "core/arena.h"
 #include "core/list.h"
+#include "proto/query.h"
 #include "worker/channel.h"
 #include "worker/sequence_state.h"
 
-/* A row, or a CLOSE, that was read and waits its turn, in order of arrival. */
+/* A row, a CLOSE or a QUERY that was read and waits its turn, in order of arrival. */
 struct cn_pending {
     struct cn_list link;
-    struct cn_block *block;   /* holds what follows; referenced */
-    const struct cn_row *row; /* NULL: this is a CLOSE */
+    struct cn_block *block;       /* holds what follows; referenced */
+    const struct cn_row *row;     /* NULL: this is a CLOSE or a QUERY */
+    const struct cn_query *query; /* NULL: no QUERY */
     const struct cn_close *closes;
     uint32_t n_closes;
     uint32_t id_hash;
@@ -102,7 +104,7 @@ struct cn_worker {
 void cn_batch_init(struct cn_batch *batch, const struct cn_load *load);
 void cn_batch_fini(struct cn_batch *batch);
 uint32_t cn_id_hash(struct cn_str id);
-/* Runs one batch of what waits (nothing but rows before the first CLOSE) and answers it. Returns 0, or
+/* Runs one batch of what waits (nothing but rows before the first CLOSE or QUERY) and answers it. Returns 0, or
  * the reason to stop. */
 int cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err);
 /* Gives the entry back. */
@@ -114,6 +116,12 @@ void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 void cn_batch_resolve(struct cn_worker *worker);
 /* The same for one slot, again: what was done before failed and nothing of it is kept. */
 void cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot);
+/* Why nothing can be done with the closed sequence of `record`; returns the code. */
+int cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
+                 struct cn_error *err);
+/* Of a sequence whose id the store doesn't know: never one that it may have had before it was
+ * forgotten. */
+uint64_t cn_first_generation(uint64_t now_wall_ms);
 
 /* idempotency.c */
 /* Sets key_hash and request_hash from the row: its parts, whether it starts or ends its sequence. */
@@ -123,6 +131,10 @@ void cn_slot_hash(struct cn_slot *slot);
 /* Encodes the records of what succeeded and writes them in one transaction. Slots that could not be
  * written have an error then. */
 void cn_batch_commit(struct cn_worker *worker);
+
+/* query.c */
+/* Answers a QUERY: lists, reads or writes stored sequences. */
+void cn_worker_answer_query(struct cn_worker *worker, const struct cn_query *query);
 
 /* answer.c */
 /* The row gets an error instead of what the handler said. */

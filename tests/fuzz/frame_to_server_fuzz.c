@@ -9,6 +9,7 @@
 
 #include "core/panic.h"
 #include "proto/frame.h"
+#include "proto/query.h"
 #include "tests/fuzz/fuzz.h"
 
 static int
@@ -17,7 +18,9 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     struct cn_error err;
     struct cn_loaded loaded;
     struct cn_worker_stats stats;
+    struct cn_query_result result;
     struct cn_answer answer;
+    struct cn_closed closed;
 
     switch (frame->type) {
     case CN_FRAME_LOADED:
@@ -36,7 +39,14 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
         cn_frame_put_stats(out, &stats);
         return 0;
     case CN_FRAME_CLOSED:
-        cn_frame_put_closed(out, frame->count);
+        if (cn_frame_get_closed(frame, &closed, &err) < 0)
+            return -1;
+        cn_frame_put_closed(out, &closed);
+        return 0;
+    case CN_FRAME_RESULT:
+        if (cn_frame_get_result(frame, arena, &result, &err) < 0)
+            return -1;
+        cn_frame_put_result(out, &result);
         return 0;
     case CN_FRAME_LOAD:
     case CN_FRAME_BATCH:
@@ -44,6 +54,7 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     case CN_FRAME_CANCEL:
     case CN_FRAME_STOP:
     case CN_FRAME_CREDIT:
+    case CN_FRAME_QUERY:
         return -1; /* not for the server */
     }
     cn_unreachable();

@@ -9,6 +9,7 @@
 
 #include "core/panic.h"
 #include "proto/frame.h"
+#include "proto/query.h"
 #include "tests/fuzz/fuzz.h"
 
 static int
@@ -17,6 +18,7 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     struct cn_error err;
     struct cn_load load;
     struct cn_close *closes;
+    struct cn_query query;
     struct cn_row *rows;
     struct cn_cancel *cancels;
     struct cn_credit *credits;
@@ -55,10 +57,16 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     case CN_FRAME_STOP:
         cn_frame_put_stop(out);
         return 0;
+    case CN_FRAME_QUERY:
+        if (cn_frame_get_query(frame, &query, &err) < 0)
+            return -1;
+        cn_frame_put_query(out, &query);
+        return 0;
     case CN_FRAME_LOADED:
     case CN_FRAME_ANSWER:
     case CN_FRAME_STATS:
     case CN_FRAME_CLOSED:
+    case CN_FRAME_RESULT:
         return -1; /* not for a worker */
     }
     cn_unreachable();

@@ -9,8 +9,8 @@ import re
 import struct
 
 HERE = pathlib.Path(__file__).resolve().parent
-LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT = 1, 2, 3, 4, 5, 6
-LOADED, ANSWER, STATS, CLOSED = 65, 66, 67, 68
+LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY = 1, 2, 3, 4, 5, 6, 7
+LOADED, ANSWER, STATS, CLOSED, RESULT = 65, 66, 67, 68, 69
 STATEFUL, START, END = 1, 2, 4
 
 
@@ -41,6 +41,15 @@ def answer(job, flags, body, head=(), error=0, status=0, generation=0, opened=0,
             + str16(kind) + headers(head) + str32(body))
 
 
+def query(op, flags=0, limit=0, idle=0, most=0, sequence=b"", prefix=b"", record=b""):
+    return (struct.pack("<QBIIQQ", 9, op, flags, limit, idle, most) + str16(sequence) + str16(prefix)
+            + str32(record))
+
+
+def info(sequence, flags, reason=0):
+    return str16(sequence) + struct.pack("<II8QB", flags, 1, 7, 3, 10, 20, 30, 40, 50, 60, reason)
+
+
 def load():
     # The fields stand in proto/frame.h, in their order.
     text = (HERE / "../../proto/frame.h").read_text()
@@ -69,6 +78,14 @@ def main():
     write("frame_to_worker", "close.bin", frame(CLOSE, close, 2))
     write("frame_to_worker", "cancel.bin", frame(CANCEL, struct.pack("<QBQB", 1, 1, 1 << 40, 4), 2))
     write("frame_to_worker", "credit.bin", frame(CREDIT, struct.pack("<4Q", 1, 4096, 1 << 40, 1), 2))
+    write("frame_to_worker", "query.bin",
+          frame(QUERY, query(1, 3, 100, 5000, 1 << 20, b"s1", b"s")) + frame(QUERY, query(2, 4, sequence=b"s1"))
+          + frame(QUERY, query(3, 8, sequence=b"s2", record=b"\0\1")))
+    write("frame_to_server", "result.bin",
+          frame(RESULT, struct.pack("<Qi", 9, 0) + str32(b"") + str16(b"s2") + str32(b"")
+                + info(b"s1", 4) + info(b"s2", 1, 2), 2)
+          + frame(RESULT, struct.pack("<Qi", 9, -980) + str32(b"no such sequence") + str16(b"") + str32(b"")))
+    write("frame_to_server", "closed.bin", frame(CLOSED, struct.pack("<Ii", 1, -974) + str32(b"disk full"), 2))
     write("frame_to_worker", "session.bin", frame(LOAD, load()) + frame(BATCH, plain, 1) + frame(STOP))
     write("frame_to_server", "loaded.bin", frame(LOADED, struct.pack("<i", 0) + str32(b"Lua 5.4.4")))
     write("frame_to_server", "answer.bin",

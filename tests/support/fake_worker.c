@@ -155,7 +155,7 @@ on_frame(const struct cn_frame *frame)
     } else if (frame->type == CN_FRAME_BATCH) {
         on_batch(frame, &arena);
     } else if (frame->type == CN_FRAME_CLOSE) {
-        cn_frame_put_closed(&out, frame->count);
+        cn_frame_put_closed(&out, &(struct cn_closed){.count = frame->count, .done = frame->count});
         send_all();
     } else if (frame->type == CN_FRAME_STOP) {
         exit(0);
