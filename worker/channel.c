@@ -3,9 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "core/mem.h"
@@ -26,7 +26,7 @@ cn_channel_init(struct cn_channel *channel, int fd)
 {
     int flags = fcntl(fd, F_GETFL);
 
-    *channel = (struct cn_channel){.fd = fd, .timeout_ms = -1};
+    *channel = (struct cn_channel){.fd = fd};
     cn_list_init(&channel->spare);
     cn_buf_init(&channel->out, 0);
     if (flags >= 0 && (flags & O_NONBLOCK))
@@ -152,15 +152,26 @@ make_room(struct cn_channel *channel, struct cn_error *err)
     return 0;
 }
 
+/* Waits by poll, not in recv: a thread asleep in recv on a local socket is also woken each time the
+ * other side reads what it was sent (the socket can be written to again), to find nothing. Between a
+ * busy server and its worker that was one needless switch a batch on either side. */
 static void
-timeout_set(struct cn_channel *channel, int timeout_ms)
+wait_readable(const struct cn_channel *channel, int timeout_ms)
 {
-    struct timeval tv = {timeout_ms / 1000, timeout_ms % 1000 * 1000};
+    struct pollfd watched = {.fd = channel->fd, .events = POLLIN};
 
-    if (channel->timeout_ms == timeout_ms)
-        return;
-    setsockopt(channel->fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-    channel->timeout_ms = timeout_ms;
+    poll(&watched, 1, timeout_ms); /* whatever it says, the recv after it says it better */
+}
+
+static ssize_t
+receive(const struct cn_channel *channel, char *at, size_t room)
+{
+    ssize_t n;
+
+    do
+        n = recv(channel->fd, at, room, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    return n;
 }
 
 int
@@ -176,14 +187,13 @@ cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err
         return 0;
     if ((rc = make_room(channel, err)) != 0)
         return rc;
-    if (timeout_ms > 0)
-        timeout_set(channel, timeout_ms);
     block = channel->current;
     room = block->cap - block->filled;
-    do
-        n = recv(channel->fd, block->bytes + block->filled, room,
-                 timeout_ms > 0 ? 0 : MSG_DONTWAIT);
-    while (n < 0 && errno == EINTR);
+    n = receive(channel, block->bytes + block->filled, room);
+    if (n < 0 && errno == EAGAIN && timeout_ms > 0) {
+        wait_readable(channel, timeout_ms);
+        n = receive(channel, block->bytes + block->filled, room);
+    }
     if (n > 0) {
         block->filled += (size_t)n;
         /* A short read means an empty socket: the call that would say so is saved. */

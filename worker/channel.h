@@ -29,7 +29,6 @@ struct cn_channel {
     int fd;
     bool eof;       /* the server is gone */
     bool more;      /* the last read filled its block: there may be more */
-    int timeout_ms; /* what the socket was told */
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;
