@@ -203,6 +203,8 @@ read_frames(struct cn_worker_link *link, size_t budget)
         link->in.len += (size_t)n;
         got += (size_t)n;
         parse(link);
+        if ((size_t)n < room)
+            break; /* an empty socket: the call that would say so is saved; epoll tells of more */
     }
     if (!link->destroyed && link->in.len == 0 && link->in.cap > KEEP_BYTES)
         cn_buf_fini(&link->in);
