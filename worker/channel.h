@@ -27,8 +27,8 @@ void cn_block_ref(struct cn_block *block);
 
 struct cn_channel {
     int fd;
-    bool eof;       /* the server is gone */
-    bool more;      /* the last read filled its block: there may be more */
+    bool eof;  /* the server is gone */
+    bool more; /* the last read filled its block: there may be more */
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;
