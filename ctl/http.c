@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <curl/curl.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -74,6 +75,20 @@ fail_status(long status, const char *base, const struct cn_buf *body, struct cn_
     return code;
 }
 
+/* What the environment has for a server with token-auth or https. */
+static void
+set_credentials(struct cn_ctl_http *http, bool with_token)
+{
+    const char *token = getenv("CONTINUO_TOKEN"), *ca = getenv("CONTINUO_CA");
+
+    if (with_token && token && *token) {
+        curl_easy_setopt(http->curl, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
+        curl_easy_setopt(http->curl, CURLOPT_XOAUTH2_BEARER, token);
+    }
+    if (ca && *ca)
+        curl_easy_setopt(http->curl, CURLOPT_CAINFO, ca);
+}
+
 int
 cn_ctl_http_get(struct cn_ctl_http *http, const char *base, const char *path, struct cn_buf *body,
                 struct cn_error *err)
@@ -105,6 +120,7 @@ cn_ctl_http_get(struct cn_ctl_http *http, const char *base, const char *path, st
     curl_easy_setopt(http->curl, CURLOPT_USERAGENT, "continuo-ctl/" CN_VERSION);
     curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, on_bytes);
     curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, body);
+    set_credentials(http, strcmp(path, "/metrics") != 0);
     if (is_unix)
         curl_easy_setopt(http->curl, CURLOPT_UNIX_SOCKET_PATH, base + 5);
     rc = curl_easy_perform(http->curl);

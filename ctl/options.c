@@ -37,6 +37,10 @@ cn_ctl_help(FILE *out)
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
+    fputs(
+        "\nWith --token-auth CONTINUO_TOKEN is the management key; CONTINUO_CA is a file with the\n"
+        "authority of an https server.\n",
+        out);
     fputs("\nURL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server's line\n"
           "\"Model server started\" has it. Exit status: 0 fine, 1 something is wrong or the\n"
           "server is silent, 2 wrong command line.\n",

@@ -137,7 +137,7 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd)
     cn_list_push_back(&listener->conns, &conn->link);
     listener->n_conns++;
     conn->surplus = listener->n_conns > config->max_connections;
-    if (listener->counted)
+    if (listener->api->counted)
         cn_metrics_add(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
 
     cn_http_conn_enter(conn, CN_PHASE_HEADERS);
@@ -162,7 +162,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
     cn_timer_cancel(&conn->timer);
     cn_list_remove(&conn->link);
     listener->n_conns--;
-    if (listener->counted)
+    if (listener->api->counted)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
     conn->magic = 0;
     cn_free(conn);

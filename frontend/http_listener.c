@@ -320,18 +320,17 @@ start_daemon(struct cn_http_listener *listener, int listen_fd)
 }
 
 int
-cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_route *routes,
-                        struct cn_loop *loop, int listen_fd, bool counted,
-                        struct cn_http_listener **out, struct cn_error *err)
+cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
+                        struct cn_loop *loop, int listen_fd, struct cn_http_listener **out,
+                        struct cn_error *err)
 {
     struct cn_http_listener *listener = cn_alloc(sizeof(*listener));
     const union MHD_DaemonInfo *info;
     int rc;
 
     listener->shared = shared;
-    listener->routes = routes;
+    listener->api = api;
     listener->loop = loop;
-    listener->counted = counted;
     cn_list_init(&listener->conns);
     cn_list_init(&listener->discards);
     listener->daemon = start_daemon(listener, listen_fd);

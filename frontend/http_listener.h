@@ -15,6 +15,7 @@
 #include "core/list.h"
 #include "core/loop.h"
 #include "frontend/route.h"
+#include "management/tokens.h"
 
 struct MHD_Daemon;
 struct cn_http_request;
@@ -28,9 +29,17 @@ struct cn_http_shared {
     unsigned n_loops;
 };
 
+/* What is served, on each listener of an interface. */
+struct cn_http_api {
+    const struct cn_route *routes;
+    bool counted;  /* its connections and requests are in the metrics */
+    bool has_keys; /* with token-auth requests must show a key of `token` */
+    enum cn_token_kind token;
+};
+
 struct cn_http_listener {
     const struct cn_http_shared *shared;
-    const struct cn_route *routes;
+    const struct cn_http_api *api;
     struct cn_loop *loop;
     struct MHD_Daemon *daemon;
     struct cn_watch watch; /* the daemon's epoll set */
@@ -39,7 +48,6 @@ struct cn_http_listener {
     struct cn_list discards; /* refused clients that still send */
     uint32_t n_conns, n_discards;
     uint32_t n_requests;    /* records not freed yet, also those whose connection is gone */
-    bool counted;           /* its connections and requests are in the metrics */
     bool draining;          /* every answer closes its connection */
     bool ready;             /* its epoll set has something */
     bool resumed;           /* connections were resumed since it ran last */
@@ -51,9 +59,9 @@ struct cn_http_listener {
 };
 
 /* `listen_fd`: non-blocking and listening; the listener's from here on, also on failure. */
-int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_route *routes,
-                            struct cn_loop *loop, int listen_fd, bool counted,
-                            struct cn_http_listener **out, struct cn_error *err);
+int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
+                            struct cn_loop *loop, int listen_fd, struct cn_http_listener **out,
+                            struct cn_error *err);
 /* Takes no new connections, closes idle ones, and lets each answer close its own. */
 void cn_http_listener_drain(struct cn_http_listener *listener);
 /* Shuts down the connections that are still open. */

@@ -7,6 +7,7 @@
 #include "core/panic.h"
 #include "core/random.h"
 #include "frontend/answer.h"
+#include "management/management.h"
 #include "scheduler/job.h"
 
 #define REQUEST_MAGIC 0x434e5251u /* "CNRQ" */
@@ -139,6 +140,31 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
     refuse(request, CN_E_TOO_LARGE, message);
 }
 
+/* What everybody may read, and /token, which asks for another key and does so itself. */
+static bool
+is_open(const struct cn_http_request *request)
+{
+    const struct cn_str path = request->path;
+
+    return (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
+           cn_str_eq(path, CN_STR("/api-description")) ||
+           (request->listener->api->token == CN_TOKEN_MANAGEMENT &&
+            cn_str_eq(path, CN_STR("/token")));
+}
+
+static int
+check_token(const struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_http_listener *listener = request->listener;
+    const struct cn_header *header;
+
+    if (!listener->api->has_keys || !listener->shared->config->token_auth || is_open(request))
+        return 0;
+    header = cn_http_find(request->headers, request->n_headers, CN_STR("authorization"));
+    return cn_management_authorize(listener->shared->management, listener->api->token,
+                                   header ? header->value : (struct cn_str){NULL, 0}, err);
+}
+
 void
 cn_http_request_begin(struct cn_http_request *request)
 {
@@ -164,6 +190,10 @@ cn_http_request_begin(struct cn_http_request *request)
     if (cn_http_check_url(request->path, &err) ||
         cn_http_check_headers(request->headers, request->n_headers, request->is_http_1_1, framing,
                               &err)) {
+        refuse(request, err.code, err.message);
+        return;
+    }
+    if (check_token(request, &err)) { /* before its body is taken */
         refuse(request, err.code, err.message);
         return;
     }
@@ -238,8 +268,8 @@ cn_http_request_end(struct cn_http_request *request)
     if (request->state != CN_REQUEST_BODY)
         return;
     request->state = CN_REQUEST_HANDLING;
-    if (cn_route_find(request->listener->routes, request->method, request->path, &request->arena,
-                      &request->match, &err)) {
+    if (cn_route_find(request->listener->api->routes, request->method, request->path,
+                      &request->arena, &request->match, &err)) {
         if (err.code == CN_E_METHOD_NOT_ALLOWED)
             request->allow = cn_http_methods_text(&request->arena, request->match.allowed);
         cn_http_answer_error(request, err.code, err.message, 0);

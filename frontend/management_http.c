@@ -41,7 +41,7 @@ void
 cn_management_http_handle(struct cn_http_request *request)
 {
     struct api_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
-    const struct cn_header *type;
+    const struct cn_header *type, *token;
 
     memset(call, 0, sizeof(*call));
     call->request = request;
@@ -55,6 +55,9 @@ cn_management_http_handle(struct cn_http_request *request)
     type = cn_http_find(request->headers, request->n_headers, CN_STR("content-type"));
     if (type)
         call->api.content_type = cn_arena_str(&request->arena, cn_input_mime_type(type->value));
+    token = cn_http_find(request->headers, request->n_headers, CN_STR("authorization"));
+    if (token)
+        call->api.authorization = cn_arena_str(&request->arena, token->value);
     call->api.body = cn_http_request_body_str(request);
     call->api.on_reply = on_reply;
     cn_http_request_hold(request, call, NULL);

@@ -30,13 +30,19 @@
 
 static const struct {
     const char *flag;
-    const struct cn_route *routes;
     uint16_t default_port;
     bool on_all_loops;
+    struct cn_http_api http;
 } apis[CN_N_APIS] = {
-    [CN_INFERENCE] = {"--inference-address", cn_inference_routes, 8080, true},
-    [CN_MANAGEMENT] = {"--management-address", cn_management_routes, 8081, false},
-    [CN_METRICS] = {"--metrics-address", cn_metrics_routes, 8082, false},
+    [CN_INFERENCE] = {"--inference-address",
+                      8080,
+                      true,
+                      {cn_inference_routes, true, true, CN_TOKEN_INFERENCE}},
+    [CN_MANAGEMENT] = {"--management-address",
+                       8081,
+                       false,
+                       {cn_management_routes, false, true, CN_TOKEN_MANAGEMENT}},
+    [CN_METRICS] = {"--metrics-address", 8082, false, {.routes = cn_metrics_routes}},
 };
 
 /* --- the start list */
@@ -184,8 +190,8 @@ start_listeners(struct cn_server *server, struct cn_error *err)
             if (fd < 0)
                 continue;
             site->fds[api] = -1;
-            rc = cn_http_listener_create(&server->shared, apis[api].routes, site->loop, fd,
-                                         api == CN_INFERENCE, &site->listeners[api], err);
+            rc = cn_http_listener_create(&server->shared, &apis[api].http, site->loop, fd,
+                                         &site->listeners[api], err);
             if (rc)
                 return rc;
         }

@@ -8,6 +8,7 @@
  *   DELETE /models/{m}[/{v}]             unregister
  *   DELETE /models/{m}[/{v}]/sequences/{id}   the id is the rest of the path, with its slashes
  *   GET    /v1/models/{m}                KServe: is it ready?
+ *   GET    /token?type=inference|management   a new key; with the API key, where keys are asked for
  *   /workflows[/{w}]                     there are none: as TorchServe's last version says it
  */
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/describe.h"
@@ -40,6 +42,7 @@ struct api_call {
     unsigned n_parts;
     const char *sequence_id; /* behind /sequences/, which is the last part then; else NULL */
     struct cn_error err;     /* of the first parameter that was wrong; code 0: none */
+    struct cn_token_renewal renewal;
 };
 
 /* --- answers */
@@ -304,6 +307,53 @@ route_sequence(struct api_call *call)
         not_allowed(call);
 }
 
+/* --- /token */
+
+static void
+on_renewed(struct cn_token_renewal *renewal)
+{
+    struct api_call *call = cn_container_of(renewal, struct api_call, renewal);
+    struct cn_management *management = call->management;
+    struct cn_buf empty;
+
+    if (renewal->err.code) {
+        call_fail(call, renewal->err.code, renewal->err.message);
+    } else {
+        cn_log(CN_LOG_INFO, "event=token_renewed type=%s",
+               renewal->kind == CN_TOKEN_INFERENCE ? "inference" : "management");
+        cn_buf_init(&empty, 0);
+        cn_buf_puts(&empty, "\n"); /* the key stands in the file and goes over no wire */
+        call_reply(call, 200, &empty);
+    }
+    cn_management_op_end(management);
+}
+
+/* A wrong key and a wrong type get the same words. */
+static void
+renew_token(struct api_call *call)
+{
+    struct cn_management *management = call->management;
+    const char *type = param(call, "type");
+    struct cn_error err;
+
+    call->renewal.kind = type && strcmp(type, "inference") == 0    ? CN_TOKEN_INFERENCE
+                         : type && strcmp(type, "management") == 0 ? CN_TOKEN_MANAGEMENT
+                                                                   : CN_TOKEN_API;
+    call->renewal.on_done = on_renewed;
+    if (call->renewal.kind == CN_TOKEN_API ||
+        cn_tokens_check(management->tokens, CN_TOKEN_API, call->request->authorization, NULL)) {
+        call_fail(call, CN_E_TOKEN,
+                  "Token Authentication failed. Token either incorrect, expired, or not provided "
+                  "correctly");
+        return;
+    }
+    cn_management_op_begin(management);
+    if (cn_tokens_renew(management->tokens, management->files, &call->renewal, &err)) {
+        call_fail(call, err.code, err.message);
+        cn_management_op_end(management);
+    }
+}
+
 static void
 route(struct api_call *call)
 {
@@ -313,7 +363,13 @@ route(struct api_call *call)
     bool is_get = cn_str_eq(method, CN_STR("GET")), is_put = cn_str_eq(method, CN_STR("PUT"));
     bool may_change = call->management->config->model_api;
 
-    if (strcmp(call->parts[0], "v1") == 0)
+    if (strcmp(call->parts[0], "token") == 0 && !call->management->tokens)
+        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (strcmp(call->parts[0], "token") == 0 && is_get)
+        renew_token(call);
+    else if (strcmp(call->parts[0], "token") == 0)
+        not_allowed(call);
+    else if (strcmp(call->parts[0], "v1") == 0)
         route_kserve(call);
     else if (strcmp(call->parts[0], "workflows") == 0)
         route_workflows(call);
@@ -356,7 +412,7 @@ static bool
 is_known(const char *first)
 {
     return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
-           strcmp(first, "workflows") == 0;
+           strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0;
 }
 
 /* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */

@@ -85,6 +85,9 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         rc = cn_state_dir_open(config->state_dir, LOCK_WAIT_MS, &management->state, err);
     if (!rc)
         rc = cn_file_thread_create(management->home, &management->files, err);
+    if (!rc && config->token_auth)
+        rc = cn_tokens_create(config->token_file, config->token_lifetime_ms, &management->tokens,
+                              err);
     if (rc) {
         cn_management_destroy(management);
         return rc;
@@ -121,6 +124,7 @@ cn_management_destroy(struct cn_management *management)
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
     cn_registry_destroy(management->registry);
+    cn_tokens_destroy(management->tokens);
     cn_state_dir_close(management->state, management->drained);
     cn_free(management->worker_program);
     cn_free(management);
@@ -274,6 +278,13 @@ bool
 cn_management_healthy(struct cn_management *management)
 {
     return cn_registry_is_healthy(management->registry);
+}
+
+int
+cn_management_authorize(struct cn_management *management, enum cn_token_kind kind,
+                        struct cn_str authorization, struct cn_error *err)
+{
+    return management->tokens ? cn_tokens_check(management->tokens, kind, authorization, err) : 0;
 }
 
 /* --- drain */

@@ -14,6 +14,7 @@
 #include "core/buf.h"
 #include "core/error.h"
 #include "core/loop.h"
+#include "management/tokens.h"
 #include "scheduler/model_queue.h"
 
 struct cn_management;
@@ -43,6 +44,12 @@ struct cn_model_queue *cn_management_find_startup(struct cn_management *manageme
 /* Any loop: for /ping: does every model's default version have its minWorkers? (as last published) */
 bool cn_management_healthy(struct cn_management *management);
 
+/* Any thread: may this caller use the interface? `authorization`: the value of its Authorization
+ * header or metadata, empty without one. 0 also where no keys are asked for (token-auth); else
+ * CN_E_TOKEN with TorchServe's words. */
+int cn_management_authorize(struct cn_management *management, enum cn_token_kind kind,
+                            struct cn_str authorization, struct cn_error *err);
+
 /* Loop 0: stop. New jobs are refused (CN_E_DRAINING), running and waiting steps finish within
  * drain_timeout_ms, workers stop, sequences stay in the store; `on_done(ctx)` when all is over.
  * A second call hurries: waiting jobs are refused and workers killed after their current call. */
@@ -55,6 +62,7 @@ struct cn_api_request {
     uint32_t n_query;
     struct cn_header *query; /* percent-decoded name and value */
     struct cn_str content_type, body;
+    struct cn_str authorization; /* of its header; management asks for it at /token only */
     /* Once, on loop 0, maybe from inside cn_management_handle. `json`: complete body (also for
      * errors), borrowed until return. */
     void (*on_reply)(struct cn_api_request *request, int http_status, struct cn_str json);

@@ -16,6 +16,7 @@ struct cn_management {
     struct cn_loop *home; /* loops[0] */
     struct cn_file_thread *files;
     struct cn_state_dir *state;
+    struct cn_tokens *tokens; /* NULL: nobody must show one */
     struct cn_registry *registry;
     char *worker_program;
     _Atomic uint32_t next_worker_id; /* any loop */
