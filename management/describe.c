@@ -10,7 +10,9 @@
 #include "core/clock.h"
 #include "core/mem.h"
 #include "management/customized.h"
+#include "management/download.h"
 #include "management/json_text.h"
+#include "management/model_store.h"
 
 struct describing {
     struct cn_management *management;
@@ -181,6 +183,54 @@ on_customized(void *ctx, json_t *metadata, const struct cn_error *err)
     describing_check(describing);
 }
 
+/* Is this the name that the model will have, as far as anybody knows? */
+static bool
+is_called(const struct cn_download *download, const char *name)
+{
+    char *file, *stem;
+    bool same;
+
+    if (download->name)
+        return strcmp(download->name, name) == 0;
+    file = cn_download_file_name(download->url, NULL);
+    if (!file)
+        return false;
+    stem = cn_model_store_stem(file);
+    same = strcmp(stem, name) == 0;
+    cn_free(stem);
+    cn_free(file);
+    return same;
+}
+
+/* An array with a download's progress, or NULL. */
+static json_t *
+show_download(struct cn_management *management, const char *name)
+{
+    json_t *out, *progress, *all;
+    struct cn_list *node;
+
+    cn_list_for_each(node, &management->downloads) {
+        const struct cn_download *download = cn_container_of(node, struct cn_download, link);
+
+        if (!is_called(download, name))
+            continue;
+        out = json_object();
+        put(out, "modelName", cn_json_text(name));
+        put(out, "modelUrl", cn_json_text(download->url));
+        put(out, "workers", json_array());
+        progress = json_object();
+        put(progress, "bytes",
+            number(atomic_load_explicit(&download->bytes, memory_order_relaxed)));
+        put(progress, "totalBytes",
+            number(atomic_load_explicit(&download->total_bytes, memory_order_relaxed)));
+        put(out, "download", progress);
+        all = json_array();
+        json_array_append_new(all, out);
+        return all;
+    }
+    return NULL;
+}
+
 void
 cn_describe(struct cn_management *management, const char *name, const char *version,
             bool customized, cn_describe_done_fn done, void *ctx)
@@ -190,10 +240,12 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     struct cn_version *found;
     struct cn_list *node;
     struct cn_error err;
+    json_t *downloading;
 
     found = cn_registry_find(management->registry, name, all ? NULL : version, &err);
     if (!found) {
-        done(ctx, NULL, &err);
+        downloading = err.code == CN_E_MODEL_NOT_FOUND ? show_download(management, name) : NULL;
+        done(ctx, downloading, downloading ? NULL : &err);
         return;
     }
     cn_management_op_begin(management);

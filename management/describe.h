@@ -9,7 +9,8 @@
 /* `models` (an array, the callee's), or NULL and what was wrong. */
 typedef void (*cn_describe_done_fn)(void *ctx, json_t *models, const struct cn_error *err);
 
-/* `version`: NULL the default one, "all" every one. `customized`: with what the handler says of
+/* A model that is being downloaded under that name, and not known otherwise, is shown as that.
+ * `version`: NULL the default one, "all" every one. `customized`: with what the handler says of
  * itself; not with "all". */
 void cn_describe(struct cn_management *management, const char *name, const char *version,
                  bool customized, cn_describe_done_fn done, void *ctx);

@@ -1,4 +1,4 @@
-/* management/file_thread.c - one background thread for work that waits for the disk.
+/* management/file_thread.c - background threads for work that waits for the disk, or for a download.
  *
  * The mutex guards the queue and `stopping`; it is held for a few instructions. */
 #include "management/file_thread.h"
@@ -7,10 +7,12 @@
 #include <signal.h>
 
 #include "core/mem.h"
+#include "core/panic.h"
 
 struct cn_file_thread {
     struct cn_loop *loop;
-    pthread_t thread;
+    pthread_t threads[CN_FILE_THREADS_MAX];
+    unsigned n_threads;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct cn_file_task *first, **last;
@@ -59,12 +61,14 @@ thread_main(void *arg)
 }
 
 int
-cn_file_thread_create(struct cn_loop *loop, struct cn_file_thread **out, struct cn_error *err)
+cn_file_thread_create(struct cn_loop *loop, unsigned n_threads, struct cn_file_thread **out,
+                      struct cn_error *err)
 {
     struct cn_file_thread *thread = cn_alloc(sizeof *thread);
     sigset_t all, before;
-    int rc;
+    int rc = 0;
 
+    cn_assert(n_threads > 0 && n_threads <= CN_FILE_THREADS_MAX);
     thread->loop = loop;
     thread->last = &thread->first;
     pthread_mutex_init(&thread->lock, NULL);
@@ -72,12 +76,13 @@ cn_file_thread_create(struct cn_loop *loop, struct cn_file_thread **out, struct 
     /* Signals are the main thread's. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&thread->thread, NULL, thread_main, thread);
+    while (!rc && thread->n_threads < n_threads) {
+        rc = pthread_create(&thread->threads[thread->n_threads], NULL, thread_main, thread);
+        thread->n_threads += rc == 0;
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) {
-        pthread_cond_destroy(&thread->wake);
-        pthread_mutex_destroy(&thread->lock);
-        cn_free(thread);
+        cn_file_thread_destroy(thread);
         return cn_fail_sys(err, CN_E_UNAVAILABLE, rc, "cannot start the file thread");
     }
     *out = thread;
@@ -87,13 +92,16 @@ cn_file_thread_create(struct cn_loop *loop, struct cn_file_thread **out, struct 
 void
 cn_file_thread_destroy(struct cn_file_thread *thread)
 {
+    unsigned i;
+
     if (!thread)
         return;
     pthread_mutex_lock(&thread->lock);
     thread->stopping = true;
-    pthread_cond_signal(&thread->wake);
+    pthread_cond_broadcast(&thread->wake);
     pthread_mutex_unlock(&thread->lock);
-    pthread_join(thread->thread, NULL);
+    for (i = 0; i < thread->n_threads; i++)
+        pthread_join(thread->threads[i], NULL);
     pthread_cond_destroy(&thread->wake);
     pthread_mutex_destroy(&thread->lock);
     cn_free(thread);

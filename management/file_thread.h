@@ -1,7 +1,7 @@
-/* management/file_thread.h - one background thread for work that waits for the disk.
+/* management/file_thread.h - background threads for work that waits for the disk, or for a download.
  *
  * Unpacking, digests, store checks, removal of folders: nothing of that may
- * stand in a loop's way. Tasks run one by one, in order.
+ * stand in a loop's way. With one thread tasks run one by one, in order.
  */
 #ifndef CN_MANAGEMENT_FILE_THREAD_H
 #define CN_MANAGEMENT_FILE_THREAD_H
@@ -21,9 +21,12 @@ struct cn_file_task {
     void (*done)(struct cn_file_task *task); /* on the loop that answers go to */
 };
 
-/* `loop` gets the answers. */
-int cn_file_thread_create(struct cn_loop *loop, struct cn_file_thread **out, struct cn_error *err);
-/* Finishes the task at hand and forgets the others. NULL is allowed. */
+#define CN_FILE_THREADS_MAX 8
+
+/* `loop` gets the answers. `n_threads`: 1 to CN_FILE_THREADS_MAX. */
+int cn_file_thread_create(struct cn_loop *loop, unsigned n_threads, struct cn_file_thread **out,
+                          struct cn_error *err);
+/* Finishes the tasks at hand and forgets the others. NULL is allowed. */
 void cn_file_thread_destroy(struct cn_file_thread *thread);
 /* Any thread. */
 void cn_file_thread_run(struct cn_file_thread *thread, struct cn_file_task *task);

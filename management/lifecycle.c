@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "archiver/archive.h"
 #include "core/log.h"
@@ -23,7 +24,7 @@ struct closing {
     struct cn_version *version;
     struct cn_pool_close order;
     struct cn_file_task task;
-    bool delete_store;
+    bool delete_store, delete_archive;
     void (*on_done)(void *ctx);
     void *ctx;
 };
@@ -44,6 +45,8 @@ work_remove(struct cn_file_task *task)
 
     if (version->about.unpacked)
         cn_archive_remove_dir(version->about.unpacked);
+    if (closing->delete_archive && version->about.archive)
+        unlink(version->about.archive);
     if (closing->delete_store && version->store_dir)
         cn_state_dir_remove_store(version->store_dir);
 }
@@ -101,6 +104,7 @@ cn_version_close(struct cn_management *management, struct cn_version *version,
     closing->management = management;
     closing->version = version;
     closing->delete_store = call->delete_store;
+    closing->delete_archive = call->delete_archive;
     closing->on_done = on_done;
     closing->ctx = ctx;
     closing->order.code = call->code;
@@ -188,7 +192,8 @@ cn_lifecycle_unregister(struct cn_management *management, const char *name,
                                              .reason = reason,
                                              .drop_waiting = true,
                                              .close_sequences = true,
-                                             .delete_store = true},
+                                             .delete_store = true,
+                                             .delete_archive = true},
                      on_unregistered, op);
 }
 

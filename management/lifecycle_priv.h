@@ -11,6 +11,7 @@ struct cn_close_call {
     bool drop_waiting;    /* or let what waits still run */
     bool close_sequences; /* handlers hear that they were unloaded */
     bool delete_store;
+    bool delete_archive; /* one that was downloaded */
 };
 /* Takes a version that is up out of the registry and the views, ends its queue and workers, deletes
  * what was unpacked, frees the version; then `on_done(ctx)` (may be NULL). An operation. */

@@ -14,12 +14,14 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/call.h"
+#include "management/download.h"
 #include "management/lifecycle.h"
 #include "management/lifecycle_priv.h"
 #include "management/management_priv.h"
 #include "management/model_store.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
+#define DOWNLOADERS 4        /* one slow source must not hold up the others */
 #define FIRST_WORKER_ID 9000 /* TorchServe's first port, which is its worker's id */
 
 /* --- begin */
@@ -78,13 +80,19 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     management->next_worker_id = FIRST_WORKER_ID;
     cn_timer_init(&management->drain_timer, on_drain_timer);
     management->registry = cn_registry_create(loops, n_loops);
+    cn_list_init(&management->downloads);
+    cn_download_begin(config->model_store);
     rc = cn_model_store_check(config->model_store, err);
     if (!rc)
         rc = find_worker_program(config->worker_program, &management->worker_program, err);
     if (!rc)
         rc = cn_state_dir_open(config->state_dir, LOCK_WAIT_MS, &management->state, err);
     if (!rc)
-        rc = cn_file_thread_create(management->home, &management->files, err);
+        rc = cn_file_thread_create(management->home, 1, &management->files, err);
+    if (!rc)
+        rc = cn_file_thread_create(management->home, DOWNLOADERS, &management->downloaders, err);
+    if (!rc)
+        rc = cn_url_rules_create(config->allowed_urls, &management->url_rules, err);
     if (!rc && config->token_auth)
         rc = cn_tokens_create(config->token_file, config->token_lifetime_ms, &management->tokens,
                               err);
@@ -121,10 +129,13 @@ cn_management_destroy(struct cn_management *management)
 {
     if (!management)
         return;
+    atomic_store(&management->draining, true); /* downloads give up */
+    cn_file_thread_destroy(management->downloaders);
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
     cn_registry_destroy(management->registry);
     cn_tokens_destroy(management->tokens);
+    cn_url_rules_destroy(management->url_rules);
     cn_state_dir_close(management->state, management->drained);
     cn_free(management->worker_program);
     cn_free(management);

@@ -8,13 +8,17 @@
 #include "management/management.h"
 #include "management/registry.h"
 #include "management/state_dir.h"
+#include "management/url_rules.h"
 
 struct cn_management {
     const struct cn_server_config *config;
     struct cn_loop *const *loops;
     unsigned n_loops;
     struct cn_loop *home; /* loops[0] */
-    struct cn_file_thread *files;
+    struct cn_file_thread *files, *downloaders;
+    struct cn_url_rules *url_rules;
+    struct cn_list downloads; /* struct cn_download, under way */
+    unsigned n_downloads;
     struct cn_state_dir *state;
     struct cn_tokens *tokens; /* NULL: nobody must show one */
     struct cn_registry *registry;

@@ -242,6 +242,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->version);
     cn_free(about->url);
     cn_free(about->dir);
+    cn_free(about->archive);
     cn_free(about->unpacked);
     cn_free(about->handler);
     cn_free(about->config_file);

@@ -22,7 +22,9 @@ struct cn_model_request {
 /* One loaded model version. Strings are its own; immutable once made. */
 struct cn_model_about {
     char *name, *version, *url;
-    char *dir;      /* where its files are, absolute */
+    char *dir; /* where its files are, absolute */
+    char *
+        archive; /* downloaded into the store, to be deleted when the model is unregistered; or NULL */
     char *unpacked; /* the folder to delete when the model goes; NULL: files are used in place */
     char *handler, *config_file; /* files in dir; "" where there is none */
     char *runtime;               /* "lua" or "c" */

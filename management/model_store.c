@@ -64,18 +64,27 @@ check_path(const char *path, const char *url, struct cn_error *err)
 }
 
 int
-cn_model_store_resolve(const char *store, const char *url, char **path, struct cn_error *err)
+cn_model_store_check_url(const char *url, struct cn_error *err)
 {
-    struct cn_buf buf;
-    const char *at = url;
-    int rc;
-
     if (!url)
         return cn_fail(err, CN_E_BAD_REQUEST, "Parameter url is required.");
     if (!*url)
         return cn_fail(err, CN_E_MODEL_NOT_FOUND, "empty url");
     if (has_parent_part(url))
         return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Relative path is not allowed in url: %s", url);
+    return 0;
+}
+
+int
+cn_model_store_resolve(const char *store, const char *url, char **path, struct cn_error *err)
+{
+    struct cn_buf buf;
+    const char *at = url;
+    int rc;
+
+    rc = cn_model_store_check_url(url, err);
+    if (rc)
+        return rc;
     if (strncmp(url, "file://", 7) == 0) {
         at = url + 7;
         if (*at != '/')
@@ -119,8 +128,8 @@ cn_model_store_resolve(const char *store, const char *url, char **path, struct c
     return rc;
 }
 
-static bool
-has_ending(const char *name)
+bool
+cn_model_store_is_archive(const char *name)
 {
     size_t len = strlen(name), ending_len, i;
 
@@ -139,7 +148,7 @@ is_model(int dir_fd, const char *name)
 
     if (name[0] == '.' || fstatat(dir_fd, name, &st, 0) < 0)
         return false;
-    return S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && has_ending(name));
+    return S_ISDIR(st.st_mode) || (S_ISREG(st.st_mode) && cn_model_store_is_archive(name));
 }
 
 static int

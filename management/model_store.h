@@ -2,6 +2,7 @@
 #ifndef CN_MANAGEMENT_MODEL_STORE_H
 #define CN_MANAGEMENT_MODEL_STORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/error.h"
@@ -13,6 +14,12 @@ int cn_model_store_check(const char *store, struct cn_error *err);
  * file:// and an absolute path. `path` is cn_free()d by the caller. CN_E_BAD_REQUEST without a url,
  * CN_E_MODEL_NOT_FOUND otherwise, with TorchServe's words. Looks at the disk: file thread. */
 int cn_model_store_resolve(const char *store, const char *url, char **path, struct cn_error *err);
+
+/* The part of it that looks at no disk: CN_E_BAD_REQUEST without a url, CN_E_MODEL_NOT_FOUND for an
+ * empty one or one that climbs. */
+int cn_model_store_check_url(const char *url, struct cn_error *err);
+/* Does the name end as an archive's? */
+bool cn_model_store_is_archive(const char *name);
 
 /* Names in the store that may be models, sorted: folders and archives that aren't hidden. `names`:
  * *count strings, all cn_free()d by the caller with the array. For `--models all`. */

@@ -1,14 +1,17 @@
 /* management/register.c - a model comes: unpack, reserve, store, queue and workers, publish.
  *
- * Loop 0, with two visits to the file thread. Nothing is visible to predictions
+ * Loop 0, with two visits to the file thread, and one before to a downloading one where the archive
+ * comes from a URL. Nothing is visible to predictions
  * before the queue exists and its workers are on their way. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "archiver/archive.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "management/download.h"
 #include "management/lifecycle.h"
 #include "management/lifecycle_priv.h"
 #include "management/model_store.h"
@@ -16,10 +19,14 @@
 /* Frames carry an answer and its headers; what is over the model's own limit is refused by the worker. */
 #define FRAME_SLACK_BYTES (1u << 20)
 
+#define DOWNLOADS_MAX 64 /* running and waiting for a thread */
+
 struct registration {
     struct cn_management *management;
     struct cn_register_call call;
     char *url, *model_name, *handler, *runtime; /* copies of the call's */
+    struct cn_download download;
+    char *archive; /* downloaded; until the version has it */
     cn_lifecycle_done_fn done;
     void *ctx;
     struct cn_file_task task;
@@ -43,6 +50,7 @@ registration_free(struct registration *reg)
 {
     struct cn_management *management = reg->management;
 
+    cn_free(reg->archive);
     cn_free(reg->url);
     cn_free(reg->model_name);
     cn_free(reg->handler);
@@ -69,6 +77,8 @@ work_discard(struct cn_file_task *task)
 
     if (reg->about.unpacked)
         cn_archive_remove_dir(reg->about.unpacked);
+    if (reg->archive)
+        unlink(reg->archive);
 }
 
 static void
@@ -97,6 +107,8 @@ discard(struct registration *reg)
         cn_registry_remove(reg->management->registry, reg->version);
         cn_registry_forget(reg->version);
         reg->about = reg->version->about;
+        reg->archive = reg->about.archive;
+        reg->about.archive = NULL;
         reg->version->about = (struct cn_model_about){0};
         cn_version_free(reg->version);
         reg->version = NULL;
@@ -141,7 +153,8 @@ answer_failure(struct registration *reg)
         cn_version_close(reg->management, reg->version,
                          &(struct cn_close_call){.code = CN_E_LOAD_FAILED,
                                                  .reason = reg->err.message,
-                                                 .drop_waiting = true},
+                                                 .drop_waiting = true,
+                                                 .delete_archive = true},
                          on_undone, reg);
         return;
     }
@@ -302,8 +315,7 @@ done_unpack(struct cn_file_task *task)
     struct cn_version *version;
 
     if (reg->rc) {
-        answer(reg, reg->rc, 0, reg->err.message);
-        registration_free(reg);
+        discard(reg);
         return;
     }
     if (stop_if_draining(reg))
@@ -320,6 +332,8 @@ done_unpack(struct cn_file_task *task)
         return;
     }
     reg->about = (struct cn_model_about){0};
+    version->about.archive = reg->archive;
+    reg->archive = NULL;
     reg->version = version;
     if (version->about.config.durability == CN_DURABILITY_NONE) {
         make_pool(reg);
@@ -339,7 +353,10 @@ work_unpack(struct cn_file_task *task)
     const struct cn_server_config *config = reg->management->config;
     char *path = NULL, *place;
 
-    reg->rc = cn_model_store_resolve(config->model_store, reg->url, &path, &reg->err);
+    if (reg->archive)
+        path = cn_strdup(reg->archive);
+    else
+        reg->rc = cn_model_store_resolve(config->model_store, reg->url, &path, &reg->err);
     if (reg->rc)
         return;
     place = cn_state_dir_unpack_place(reg->management->state);
@@ -349,11 +366,85 @@ work_unpack(struct cn_file_task *task)
     cn_free(path);
 }
 
+static void
+begin_unpack(struct registration *reg)
+{
+    reg->task.work = work_unpack;
+    reg->task.done = done_unpack;
+    cn_file_thread_run(reg->management->files, &reg->task);
+}
+
+/* --- before that: a download */
+
+static void
+work_download(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    reg->rc = cn_download_run(&reg->download, &reg->archive, &reg->err);
+}
+
+static void
+done_download(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    cn_list_remove(&reg->download.link);
+    reg->management->n_downloads--;
+    cn_log(CN_LOG_INFO, "event=download_%s bytes=%llu", reg->rc ? "failed" : "done",
+           (unsigned long long)reg->download.bytes);
+    if (reg->rc)
+        discard(reg);
+    else if (!stop_if_draining(reg))
+        begin_unpack(reg);
+}
+
+/* What can be said against the URL at once; for a remote one: the download is on its way then. */
+static int
+begin_download(struct registration *reg)
+{
+    struct cn_management *management = reg->management;
+    const struct cn_server_config *config = management->config;
+    struct cn_error *err = &reg->err;
+    int rc = cn_model_store_check_url(reg->url, err);
+
+    if (rc)
+        return rc;
+    if (!config->model_store)
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Model not found at: %.600s (the server was started without --model-store)",
+                       reg->url);
+    if (management->n_downloads >= DOWNLOADS_MAX)
+        return cn_fail(err, CN_E_UNAVAILABLE, "%d downloads are under way; try again later",
+                       DOWNLOADS_MAX);
+    management->n_downloads++;
+    reg->download.rules = management->url_rules;
+    reg->download.url = reg->url;
+    reg->download.name = reg->model_name;
+    reg->download.store = config->model_store;
+    reg->download.max_bytes = config->max_download_bytes;
+    reg->download.timeout_ms = config->download_timeout_ms;
+    reg->download.stopping = &management->draining;
+    cn_list_push_back(&management->downloads, &reg->download.link);
+    reg->task.work = work_download;
+    reg->task.done = done_download;
+    cn_file_thread_run(management->downloaders, &reg->task);
+    return 0;
+}
+
+static bool
+is_forbidden_file(const struct registration *reg)
+{
+    return reg->url && strncmp(reg->url, "file://", 7) == 0 &&
+           !cn_url_rules_allow(reg->management->url_rules, reg->url);
+}
+
 void
 cn_lifecycle_register(struct cn_management *management, const struct cn_register_call *call,
                       cn_lifecycle_done_fn done, void *ctx)
 {
     struct registration *reg = cn_alloc(sizeof *reg);
+    int rc = 0;
 
     cn_assert_on_loop(management->home);
     cn_management_op_begin(management);
@@ -365,7 +456,15 @@ cn_lifecycle_register(struct cn_management *management, const struct cn_register
     reg->call.request.runtime = reg->runtime = copy(call->request.runtime);
     reg->done = done;
     reg->ctx = ctx;
-    reg->task.work = work_unpack;
-    reg->task.done = done_unpack;
-    cn_file_thread_run(management->files, &reg->task);
+    if (reg->url && cn_download_is_url(reg->url))
+        rc = begin_download(reg); /* from here on reg->rc is the other thread's */
+    else if (is_forbidden_file(reg))
+        rc = cn_fail(&reg->err, CN_E_MODEL_NOT_FOUND,
+                     "Given URL %.600s does not match any allowed URL(s)", reg->url);
+    else
+        begin_unpack(reg);
+    if (rc) {
+        reg->rc = rc;
+        discard(reg);
+    }
 }

@@ -34,7 +34,7 @@ set_up(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/key_file.json", dir);
     assert_int_equal(cn_loop_create(0, &loop, &err), 0);
-    assert_int_equal(cn_file_thread_create(loop, &files, &err), 0);
+    assert_int_equal(cn_file_thread_create(loop, 1, &files, &err), 0);
     assert_int_equal(cn_tokens_create(path, LIFETIME_MS, &tokens, &err), 0);
     return 0;
 }

@@ -1,0 +1,234 @@
+"""Models from http(s) URLs: whence they may come, how far they are, and what is left when they do not."""
+
+import http.server
+import pathlib
+import threading
+
+import pytest
+
+from models import counter
+from waiting import expect
+
+
+class Source(http.server.ThreadingHTTPServer):
+    """A web server whose paths a test makes up."""
+
+    daemon_threads = True
+
+    def __init__(self, folder):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.folder = folder
+        self.base = f"http://127.0.0.1:{self.server_port}"
+        self.redirects = {}  # path -> target
+        self.go_on = threading.Event()  # what /slow/ waits for in the middle
+        self.requests = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_):
+        pass  # clients that go away are part of the tests
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):  # the name is the library's
+        source = self.server
+        source.requests.append(self.path)
+        path = self.path.partition("?")[0]
+        if path in source.redirects:
+            self.send_response(302)
+            self.send_header("Location", source.redirects[path])
+            self.end_headers()
+            return
+        file = source.folder / pathlib.Path(path).name
+        if not file.exists():
+            self.send_error(404)
+            return
+        data = file.read_bytes()
+        self.send_response(200)
+        if not path.startswith("/unsized/"):
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if path.startswith("/slow/"):
+            self.wfile.write(data[:100])
+            self.wfile.flush()
+            source.go_on.wait(60)
+            data = data[100:]
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def source(folder):
+    (folder / "source").mkdir()
+    made = Source(folder / "source")
+    yield made
+    made.go_on.set()
+    made.shutdown()
+    made.server_close()
+
+
+def trusting(server, source, *flags, **more):
+    """A server that may load from the source, with a model there that it does not have."""
+    s = server(flags=["--allowed-urls", f"{source.base}/.*", *flags], **more)
+    s.pack(counter(), file_name="remote.mar").rename(source.folder / "remote.mar")
+    return s
+
+
+def refused(answer, source, path, why):
+    assert (answer.status, answer.json["type"], answer.error) == (400, "DownloadArchiveException", "download_failed")
+    assert answer.message.startswith(f"Failed to download archive from: {source.base}{path}: "), answer
+    assert why in answer.message, answer
+    return True
+
+
+def left_in_store(s):
+    return sorted(path.name for path in s.store.iterdir())
+
+
+def test_a_model_comes_from_a_url_and_its_file_goes_with_it(server, source):
+    """The archive lies in the model store as long as the model is registered."""
+    s = trusting(server, source)
+    url = f"{source.base}/models/remote.mar?signature=abc"
+    answer = s.register_url(url.replace("?", "%3F").replace("=", "%3D"))
+    assert answer.json == {"status": 'Model "counter" Version: 1.0 registered with 1 initial workers'}
+    assert source.requests == ["/models/remote.mar?signature=abc"]
+    assert s.client().step("counter", "a", 2).text == "2"
+    assert s.describe("counter")["modelUrl"] == url
+    assert left_in_store(s) == ["remote.mar"]
+    answer = s.register_url(f"{source.base}/remote.mar", model_name="other")
+    assert (answer.status, answer.json["type"], answer.message) == (
+        500, "InternalServerException", f"Model file already exists {s.store}/remote.mar")
+    assert s.admin().delete("/models/counter").status == 200
+    assert left_in_store(s) == []
+    assert s.register_url(f"{source.base}/unsized/remote.mar", synchronous="false").status == 202
+
+
+def test_a_stop_keeps_the_downloaded_archive(server, source):
+    """So that the server that starts next finds it."""
+    s = trusting(server, source)
+    assert s.register_url(f"{source.base}/remote.mar").status == 200
+    s.stop()
+    assert left_in_store(s) == ["remote.mar"]
+    s.models = ["remote.mar"]
+    s.restart()
+    assert s.client().step("counter", "a", 2).text == "2"
+
+
+def test_models_of_the_command_line_may_be_urls(server, source):
+    """--models NAME=URL."""
+    s = trusting(server, source, start=False)
+    s.models = [f"mine={source.base}/remote.mar"]
+    s.start()
+    assert s.client().step("mine", "a", 2).text == "2"
+
+
+def test_what_cannot_be_downloaded_is_said_and_leaves_nothing(server, source):
+    """Status, size, name, silence; TorchServe's type and first words, then the reason."""
+    s = trusting(server, source, "--max-download-size", "2000", "--download-timeout", "1500")
+    (source.folder / "bad.mar").write_bytes(b"this is no archive")
+    (source.folder / "large.mar").write_bytes(bytes(2001))
+    (source.folder / "drop.mar").write_bytes(bytes(1500))
+    for path, why in (("/none.mar", "the server answers with status 404"),
+                      ("/large.mar", "it is over 2000 bytes (max-download-size)"),
+                      ("/unsized/large.mar", "it is over 2000 bytes (max-download-size)"),
+                      ("/models/", "its path must end in the name of an archive"),
+                      ("/passwd", "its path must end in the name of an archive"),
+                      ("/.mar", "its path must end in the name of an archive"),
+                      ("/a%252Fb.mar", "its path must end in the name of an archive"),
+                      ("/slow/drop.mar", "imed out")):
+        assert refused(s.register_url(source.base + path), source, path.replace("%25", "%"), why)
+        assert left_in_store(s) == [], path
+    answer = s.register_url(f"{source.base}/bad.mar")
+    assert (answer.status, answer.error) == (400, "invalid_model"), answer
+    assert left_in_store(s) == []
+    # and what was registered is not disturbed by a second one of its name
+    assert s.register_url(f"{source.base}/remote.mar").status == 200
+    (source.folder / "again.mar").write_bytes((source.folder / "remote.mar").read_bytes())
+    assert s.register_url(f"{source.base}/again.mar").status == 409
+    assert left_in_store(s) == ["remote.mar"]
+    assert s.client().step("counter", "a", 2).text == "2"
+
+
+def test_only_allowed_urls_are_asked(server, source):
+    """allowed-urls is a list of whole patterns, for file:// too; others are not even connected to."""
+    s = trusting(server, source)
+    for url in ("http://localhost:1/remote.mar", f"{source.base}@evil/remote.mar", "file:///etc/remote.mar",
+                "https://127.0.0.1/remote.mar"):
+        answer = s.register_url(url)
+        assert (answer.status, answer.json["type"], answer.message) == (
+            404, "ModelNotFoundException", f"Given URL {url} does not match any allowed URL(s)")
+    assert source.requests == []
+    answer = s.register_url("s3://bucket/remote.mar")
+    assert answer.status == 404 and "register a signed https URL" in answer.message
+    answer = s.register_url(f"{source.base}/../remote.mar")
+    assert answer.message == f"Relative path is not allowed in url: {source.base}/../remote.mar"
+
+
+def test_private_addresses_and_redirects_need_a_rule(server, source):
+    """Without allowed-urls nobody reaches this machine's own services by registering, in no spelling."""
+    s = server()
+    for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "169.254.169.254"):
+        answer = s.register_url(f"http://{host}:{source.server_port}/remote.mar")
+        assert answer.status == 400 and "it leads to a private address" in answer.message, answer
+    assert source.requests == []
+
+
+def test_redirects_go_only_where_urls_may(server, source):
+    """Each target is held against the rules; a circle ends."""
+    s = trusting(server, source)
+    source.redirects = {"/moved.mar": "/remote.mar", "/out.mar": "http://localhost:1/remote.mar",
+                        "/file.mar": "file:///etc/passwd", "/circle.mar": "/circle.mar"}
+    assert refused(s.register_url(f"{source.base}/out.mar"), source, "/out.mar", "does not match any allowed URL(s)")
+    assert refused(s.register_url(f"{source.base}/file.mar"), source, "/file.mar", "does not match any allowed URL(s)")
+    assert refused(s.register_url(f"{source.base}/circle.mar"), source, "/circle.mar", "it redirects too often")
+    assert s.register_url(f"{source.base}/moved.mar").status == 200
+    assert left_in_store(s) == ["moved.mar"]
+
+
+def test_progress_shows_while_a_model_is_downloaded(server, source):
+    """In its description; other models are registered and served meanwhile, and slow sources hold up no other."""
+    s = trusting(server, source)
+    size = (source.folder / "remote.mar").stat().st_size
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(
+        s.register_url(f"{source.base}/slow/remote.mar", model_name="big")))
+    waiting.start()
+
+    def progress():
+        answer = s.admin().get("/models/big")
+        return answer.json[0].get("download") if answer.status == 200 else None
+    expect(lambda: progress() == {"bytes": 100, "totalBytes": size}, "the first 100 bytes to show")
+    model = s.admin().get("/models/big").json[0]
+    assert (model["modelName"], model["modelUrl"], model["workers"]) == (
+        "big", f"{source.base}/slow/remote.mar", [])
+    assert s.client().step("big", "a", 1).status == 404
+    (source.folder / "second.mar").write_bytes((source.folder / "remote.mar").read_bytes())
+    assert s.register_url(f"{source.base}/second.mar").status == 200
+    assert s.client().step("counter", "a", 3).text == "3"
+    assert not answers
+    source.go_on.set()
+    waiting.join(30)
+    assert answers[0].status == 200
+    assert s.client().step("big", "a", 1).text == "1"
+
+
+def test_a_stopping_server_gives_up_a_download(server, source):
+    """SIGTERM need not wait for a slow source; nothing half is left."""
+    s = trusting(server, source)
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(
+        s.register_url(f"{source.base}/slow/remote.mar", model_name="big")))
+    waiting.start()
+    expect(lambda: s.admin().get("/models/big").status == 200, "the download to begin")
+    s.stop(timeout=15)
+    waiting.join(10)
+    assert (answers[0].status, answers[0].error) == (503, "draining")
+    assert left_in_store(s) == []
+
+
+def test_a_bad_pattern_stops_the_start(server):
+    """Better than a rule that does not hold."""
+    s = server(flags=["--allowed-urls", "http://(a"], start=False).launch()
+    assert s.exit_code() == 1
+    assert any('"http://(a" is no regular expression' in line for line in s.lines)

@@ -1,0 +1,40 @@
+/* cn_fuzz: management core */
+/* tests/fuzz/url_fuzz.c - URLs to register from, and the operator's patterns, of any bytes.
+ *
+ * Input: a line of patterns, then the URL. Besides memory errors: what a download would be called
+ * stays one plain file in the model store.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/panic.h"
+#include "management/download.h"
+#include "management/model_store.h"
+#include "management/url_rules.h"
+#include "tests/fuzz/fuzz.h"
+
+#define PATTERN_BYTES 60 /* regcomp's memory grows with what a pattern says */
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = cn_strndup((const char *)data, size), *url = strchr(text, '\n'), *name;
+    struct cn_url_rules *rules;
+
+    if (url) {
+        *url++ = '\0';
+        if (strlen(text) <= PATTERN_BYTES && !strpbrk(text, "{*+") &&
+            cn_url_rules_create(text, &rules, NULL) == 0) {
+            cn_url_rules_allow(rules, url);
+            cn_url_rules_destroy(rules);
+        }
+        cn_model_store_check_url(url, NULL);
+        if (cn_download_is_url(url) && (name = cn_download_file_name(url, NULL))) {
+            cn_assert(*name && *name != '.' && !strchr(name, '/'));
+            cn_free(name);
+        }
+    }
+    cn_free(text);
+    return 0;
+}
