@@ -459,6 +459,19 @@ lmdb_count(struct cn_store *store)
     return stat.ms_entries - 1; /* the format */
 }
 
+static uint64_t
+lmdb_bytes(struct cn_store *store)
+{
+    struct lmdb_store *lmdb = lmdb_of(store);
+    MDB_stat stat;
+
+    cn_assert(!lmdb->txn);
+    if (!lmdb->env || mdb_env_stat(lmdb->env, &stat) != 0)
+        return 0;
+    return (stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages) *
+           (uint64_t)stat.ms_psize;
+}
+
 static unsigned
 lmdb_maintain(struct cn_store *store)
 {
@@ -492,6 +505,7 @@ static const struct cn_store_ops lmdb_ops = {
     .commit = lmdb_commit,
     .abort = lmdb_abort,
     .count = lmdb_count,
+    .bytes = lmdb_bytes,
     .maintain = lmdb_maintain,
 };
 

@@ -216,6 +216,12 @@ mem_count(struct cn_store *store)
     return cn_table_count(mem_of(store)->table);
 }
 
+static uint64_t
+mem_bytes(struct cn_store *store)
+{
+    return mem_of(store)->used_bytes;
+}
+
 static unsigned
 mem_maintain(struct cn_store *store)
 {
@@ -247,6 +253,7 @@ static const struct cn_store_ops mem_ops = {
     .commit = mem_commit,
     .abort = mem_abort,
     .count = mem_count,
+    .bytes = mem_bytes,
     .maintain = mem_maintain,
 };
 

@@ -70,6 +70,12 @@ cn_store_count(struct cn_store *store)
     return store->ops->count(store);
 }
 
+uint64_t
+cn_store_bytes(struct cn_store *store)
+{
+    return store->ops->bytes(store);
+}
+
 unsigned
 cn_store_maintain(struct cn_store *store)
 {

@@ -37,6 +37,7 @@ struct cn_store_ops {
     int (*commit)(struct cn_store *store, struct cn_error *err);
     void (*abort)(struct cn_store *store);
     uint64_t (*count)(struct cn_store *store);
+    uint64_t (*bytes)(struct cn_store *store);
     unsigned (*maintain)(struct cn_store *store);
 };
 
@@ -86,6 +87,8 @@ void cn_store_abort(struct cn_store *store);
 
 /* Entries, tombstones included. Outside a transaction. */
 uint64_t cn_store_count(struct cn_store *store);
+/* What they take: on disk the pages that hold them, without those that are free again. */
+uint64_t cn_store_bytes(struct cn_store *store);
 /* Call at times, and when a commit found the store full: lets go of readers whose process died
  * (they keep old pages from being used again) and returns how many there were. */
 unsigned cn_store_maintain(struct cn_store *store);

@@ -97,6 +97,7 @@ commit_keeps_and_abort_undoes(void **state)
     assert_int_equal(cn_store_commit(store, NULL), 0);
     expect(store, "a", "3");
     assert_int_equal(cn_store_count(store), 2);
+    assert_true(cn_store_bytes(store) > 0);
 
     begin(store, CN_STORE_WRITE);
     put(store, "a", "4");

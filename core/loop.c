@@ -38,7 +38,7 @@ struct cn_loop {
     atomic_bool stopping;
     atomic_bool running; /* some thread is in cn_loop_run */
 
-    uint64_t now_ms;
+    uint64_t now_us, now_ms;
     struct cn_timer_wheel *wheel;
     struct cn_list deferred;
     struct cn_list hooks;
@@ -64,7 +64,8 @@ cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
     loop->event_fd = -1;
     cn_list_init(&loop->deferred);
     cn_list_init(&loop->hooks);
-    loop->now_ms = cn_now_ms();
+    loop->now_us = cn_now_us();
+    loop->now_ms = loop->now_us / 1000;
     loop->wheel = cn_timer_wheel_create(loop->now_ms);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (loop->epoll_fd >= 0)
@@ -124,6 +125,12 @@ uint64_t
 cn_loop_now_ms(const struct cn_loop *loop)
 {
     return loop->now_ms;
+}
+
+uint64_t
+cn_loop_now_us(const struct cn_loop *loop)
+{
+    return loop->now_us;
 }
 
 struct cn_timer_wheel *
@@ -372,6 +379,7 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, wait_ms(loop, max_wait_ms));
     cn_assert(count >= 0 || errno == EINTR);
     begin_us = cn_now_us();
+    loop->now_us = begin_us;
     loop->now_ms = begin_us / 1000;
 
     give_events(loop, count);
@@ -382,7 +390,7 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
 
     busy_us = cn_now_us() - begin_us;
     cn_metrics_add(&loop->metrics, CN_M_LOOP_TURNS, 1);
-    cn_metrics_add(&loop->metrics, CN_M_LOOP_BUSY_US, busy_us);
+    cn_metrics_add(&loop->metrics, CN_M_LOOP_BUSY, busy_us);
     if (busy_us > SLOW_TURN_US)
         cn_metrics_add(&loop->metrics, CN_M_LOOP_SLOW_TURNS, 1);
 }

@@ -72,6 +72,8 @@ bool cn_loop_may_touch(const struct cn_loop *loop);
 
 /* The time of this turn, in ms: read once a turn, so cheap. */
 uint64_t cn_loop_now_ms(const struct cn_loop *loop);
+/* The same in microseconds of cn_now_us(). */
+uint64_t cn_loop_now_us(const struct cn_loop *loop);
 struct cn_timer_wheel *cn_loop_wheel(struct cn_loop *loop);
 /* Counters and gauges of this loop (busy time among them). */
 struct cn_metrics *cn_loop_metrics(struct cn_loop *loop);

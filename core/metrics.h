@@ -1,29 +1,85 @@
-/* core/metrics.h - counters and gauges, one set a loop, summed when somebody looks.
+/* core/metrics.h - what the server counts: a set each loop, and one each model version.
  *
- * Written by its loop only (relaxed atomics, no lock), read by any thread.
+ * Written by its loop only (relaxed atomics, no lock), read by any thread and
+ * put together when somebody looks. What there is stands in metrics.def.
  */
 #ifndef CN_CORE_METRICS_H
 #define CN_CORE_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/buf.h"
+#include "core/error.h"
+
+/* Histograms have a value per bucket, one for what is above all, and the sum. */
+#define CN_DURATION_BUCKETS 17
+#define CN_ROWS_BUCKETS 11
+
+/* How many values each shape has. REASONS: by enum cn_close_reason of proto/frame.h. */
+enum {
+    CN_VALUES_COUNTER = 1,
+    CN_VALUES_GAUGE = 1,
+    CN_VALUES_SECONDS = 1,
+    CN_VALUES_ERRORS = CN_E_END_ - CN_E_FIRST_ - 1,
+    CN_VALUES_REASONS = 8,
+    CN_VALUES_DURATION = CN_DURATION_BUCKETS + 2,
+    CN_VALUES_ROWS = CN_ROWS_BUCKETS + 2,
+};
 
 enum cn_metric {
-#define CN_METRIC(id, name, type, help) id,
+#define CN_METRIC(id, scope, shape, name, help) id,
 #include "core/metrics.def"
 #undef CN_METRIC
     CN_METRIC_COUNT
 };
 
-struct cn_metrics {
-    _Atomic uint64_t values[CN_METRIC_COUNT];
+/* Where each metric's values begin; all of them. */
+enum {
+#define CN_METRIC(id, scope, shape, name, help)                                                    \
+    id##_AT_, id##_LAST_ = id##_AT_ + CN_VALUES_##shape - 1,
+#include "core/metrics.def"
+#undef CN_METRIC
+    CN_METRIC_VALUES
 };
 
+struct cn_metrics {
+    _Atomic uint64_t values[CN_METRIC_VALUES];
+};
+
+/* On the set's loop. */
 void cn_metrics_add(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
 void cn_metrics_sub(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
+void cn_metrics_set(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
+/* One more of a metric by ERRORS; `code` is a CN_E_... */
+void cn_metrics_count_error(struct cn_metrics *metrics, enum cn_metric metric, int code);
+/* One more of a metric by REASONS. */
+void cn_metrics_count_reason(struct cn_metrics *metrics, enum cn_metric metric, unsigned reason);
+/* Into a histogram: microseconds for DURATION, a count for ROWS. */
+void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value);
+
+/* Any thread. The value; of a metric with several, their sum (of a histogram, how many were put in). */
 uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
-/* Prometheus text format 0.0.4 of the sum of `count` sets. */
-void cn_metrics_print(const struct cn_metrics *const *sets, unsigned count, struct cn_buf *out);
+/* A relaxed copy of all values. */
+void cn_metrics_copy(struct cn_metrics *to, const struct cn_metrics *from);
+
+/* Which families a reader asked for by name; none: all. */
+struct cn_metric_filter {
+    uint32_t n;
+    const struct cn_str *names; /* of families, or of their samples (_bucket, _sum, _count) */
+};
+bool cn_metric_wanted(const struct cn_metric_filter *filter, const char *family);
+
+/* A set and what stands in the braces of its samples: model="m",version="1.0". */
+struct cn_metrics_of {
+    const struct cn_metrics *metrics;
+    const char *labels;
+};
+/* Prometheus text format 0.0.4: the sum of the loops' sets, then each model's. */
+void cn_metrics_print(const struct cn_metrics *const *loops, unsigned n_loops,
+                      const struct cn_metrics_of *models, unsigned n_models,
+                      const struct cn_metric_filter *filter, struct cn_buf *out);
+/* `text` as a label's value, without the quotes: \ " and line ends are escaped. */
+void cn_metrics_put_label(struct cn_buf *out, struct cn_str text);
 
 #endif

@@ -148,7 +148,7 @@ void
 cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
 {
     static const char *const names[] = {
-#define CN_METRIC(id, name, type, help) name,
+#define CN_METRIC(id, scope, shape, name, help) name,
 #include "core/metrics.def"
 #undef CN_METRIC
     };

@@ -1,13 +1,44 @@
-/* frontend/metrics_http.c - counters of all loops, on loop 0; others write them while we read. */
+/* frontend/metrics_http.c - what the server counts, as text. On loop 0; the loops' own sets are
+ * read while others write them, those of the models are asked for. */
 #include "frontend/metrics_http.h"
+
+#include <string.h>
 
 #include "core/metrics.h"
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
+#include "management/management.h"
 
-void
-cn_metrics_http_handle(struct cn_http_request *request)
+struct metrics_call {
+    struct cn_metrics_order order;
+    struct cn_http_request *request;
+    struct cn_metric_filter filter;
+};
+
+/* name[]=FAMILY, as often as wanted. False: a broken escape. */
+static bool
+read_filter(struct cn_http_request *request, struct cn_metric_filter *filter)
 {
+    struct cn_str *names = cn_arena_alloc(&request->arena, sizeof(*names) * (request->n_query + 1));
+    struct cn_str name;
+    uint32_t i;
+
+    for (i = 0; i < request->n_query; i++) {
+        if (!cn_http_decode(&request->arena, request->query[i].name, true, &name) ||
+            !cn_http_decode(&request->arena, request->query[i].value, true, &names[filter->n]))
+            return false;
+        if (cn_str_eq(name, CN_STR("name[]")))
+            filter->n++;
+    }
+    filter->names = names;
+    return true;
+}
+
+static void
+on_gathered(struct cn_metrics_order *order, const struct cn_metrics_of *models, unsigned n)
+{
+    struct metrics_call *call = cn_container_of(order, struct metrics_call, order);
+    struct cn_http_request *request = call->request;
     const struct cn_http_shared *shared = request->listener->shared;
     const struct cn_metrics **sets;
     struct cn_buf text;
@@ -17,8 +48,26 @@ cn_metrics_http_handle(struct cn_http_request *request)
     for (i = 0; i < shared->n_loops; i++)
         sets[i] = cn_loop_metrics(shared->loops[i]);
     cn_buf_init(&text, 0);
-    cn_metrics_print(sets, shared->n_loops, &text);
+    cn_metrics_print(sets, shared->n_loops, models, n, &call->filter, &text);
     cn_http_answer_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8",
                          cn_buf_str(&text));
     cn_buf_fini(&text);
+    cn_http_request_release(request);
+}
+
+void
+cn_metrics_http_handle(struct cn_http_request *request)
+{
+    struct metrics_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
+
+    memset(call, 0, sizeof(*call));
+    call->request = request;
+    call->order.on_done = on_gathered;
+    if (!read_filter(request, &call->filter)) {
+        cn_http_answer_error(request, CN_E_BAD_REQUEST,
+                             "the query has %00 or an escape that isn't % and two hex digits", 0);
+        return;
+    }
+    cn_http_request_hold(request, call, NULL);
+    cn_management_metrics(request->listener->shared->management, &call->order);
 }

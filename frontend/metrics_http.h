@@ -4,7 +4,8 @@
 
 struct cn_http_request;
 
-/* The sums over all loops, text format 0.0.4. */
+/* Text format 0.0.4: the sums over all loops, and each model version's own. ?name[]=FAMILY, which
+ * may be repeated, asks for some of them. */
 void cn_metrics_http_handle(struct cn_http_request *request);
 
 #endif

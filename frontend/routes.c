@@ -36,6 +36,6 @@ const struct cn_route cn_management_routes[] = {
 };
 
 const struct cn_route cn_metrics_routes[] = {
-    {GET | HEAD, "/metrics", cn_metrics_http_handle, 0},
+    {CN_HTTP_ANY_METHOD, "/metrics", cn_metrics_http_handle, 0},
     {0, NULL, NULL, 0},
 };

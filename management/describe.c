@@ -53,7 +53,7 @@ show_worker(const struct cn_worker_facts *worker)
     cn_wall_format(worker->started_wall_ms, text);
     put(out, "startTime", json_string(text));
     put(out, "status", json_string(worker->state == CN_WORKER_READY ? "READY" : "UNLOADING"));
-    put(out, "memoryUsage", number(worker->rss_bytes));
+    put(out, "memoryUsage", number(worker->stats.rss_bytes));
     put(out, "pid", number((uint64_t)worker->pid));
     put(out, "gpu", json_false());
     put(out, "gpuUsage", json_string("N/A"));

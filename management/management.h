@@ -14,6 +14,7 @@
 #include "core/buf.h"
 #include "core/error.h"
 #include "core/loop.h"
+#include "core/metrics.h"
 #include "management/tokens.h"
 #include "scheduler/model_queue.h"
 
@@ -54,6 +55,13 @@ int cn_management_authorize(struct cn_management *management, enum cn_token_kind
  * drain_timeout_ms, workers stop, sequences stay in the store; `on_done(ctx)` when all is over.
  * A second call hurries: waiting jobs are refused and workers killed after their current call. */
 void cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx), void *ctx);
+
+/* Loop 0: what every model version counts, for /metrics. The order stays the caller's and valid until
+ * on_done, once, maybe from inside the call; the array is borrowed until that returns. */
+struct cn_metrics_order {
+    void (*on_done)(struct cn_metrics_order *order, const struct cn_metrics_of *models, unsigned n);
+};
+void cn_management_metrics(struct cn_management *management, struct cn_metrics_order *order);
 
 /* A management request and its answer, whatever it came by. Strings are borrowed until on_reply. */
 struct cn_api_request {

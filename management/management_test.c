@@ -95,7 +95,7 @@ a_drain_is_bounded(void **state)
     start();
     json_decref(ask("POST /models?url=m-1.0", 200));
     step_begin(&hanging, "m", "hang");
-    while (cn_metrics_get(cn_loop_metrics(loop), CN_M_JOBS) == 0)
+    while (count_of("m", CN_M_JOBS) == 0)
         cn_loop_turn(loop, 5);
     cn_management_drain(management, on_drained, &done);
     run("m", "x");

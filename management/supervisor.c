@@ -47,7 +47,8 @@ struct cn_worker {
     char killed_for[256];                  /* why we killed it; empty: we did not */
     char lost_for[256];                    /* what the link said when it ended */
     char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
-    uint64_t started_wall_ms, started_ms, rss_bytes;
+    uint64_t started_wall_ms, started_ms;
+    struct cn_worker_stats stats; /* as told last; zero without a process */
     struct cn_stderr_tail tail;
 
     /* The slot. */
@@ -76,7 +77,7 @@ arm(struct cn_worker *worker, uint64_t delay_ms)
 static void
 count(struct cn_worker *worker, enum cn_metric metric, int n)
 {
-    struct cn_metrics *metrics = cn_loop_metrics(worker->spec->loop);
+    struct cn_metrics *metrics = cn_model_queue_metrics(worker->spec->queue);
 
     if (n > 0)
         cn_metrics_add(metrics, metric, (uint64_t)n);
@@ -180,7 +181,7 @@ on_stats(void *owner, const struct cn_worker_stats *stats)
 {
     struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
 
-    worker->rss_bytes = stats->rss_bytes;
+    worker->stats = *stats;
 }
 
 static void
@@ -287,7 +288,7 @@ release_process(struct cn_worker *worker)
     worker->link = NULL;
     cn_stderr_tail_fini(&worker->tail);
     worker->pid = 0;
-    worker->rss_bytes = 0;
+    worker->stats = (struct cn_worker_stats){0};
 }
 
 /* The model could not be loaded, for whatever reason: once more at once, then ever more slowly. */
@@ -548,7 +549,7 @@ cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out)
         .state = worker->state,
         .pid = worker->pid,
         .started_wall_ms = worker->started_wall_ms,
-        .rss_bytes = worker->rss_bytes,
+        .stats = worker->stats,
         .live_sequences = stats.live_sequences,
     };
     snprintf(out->last_exit, sizeof out->last_exit, "%s", worker->last_exit);

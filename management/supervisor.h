@@ -74,7 +74,8 @@ struct cn_worker_facts {
     uint32_t id, index, restarts;
     enum cn_worker_state state;
     pid_t pid; /* 0: no process now */
-    uint64_t started_wall_ms, rss_bytes, live_sequences;
+    uint64_t started_wall_ms, live_sequences;
+    struct cn_worker_stats stats;      /* as it told last */
     char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };
 void cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out);

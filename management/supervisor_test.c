@@ -81,7 +81,7 @@ a_load_that_hangs_meets_its_timeout(void **state)
     make_model("m", "1.0", "hang-on-load", "startupTimeout: 3\n");
     start();
     api_begin(&api, "POST /models?url=m-1.0", NULL);
-    while (cn_metrics_get(cn_loop_metrics(loop), CN_M_WORKER_STARTS) == 0)
+    while (count_of("m", CN_M_WORKER_STARTS) == 0)
         cn_loop_turn(loop, 5);
     cn_clock_advance(3001);
     api_end(&api);
@@ -135,8 +135,8 @@ a_killed_worker_comes_back_by_itself(void **state)
     assert_non_null(
         strstr(json_string_value(json_object_get(one, "lastExit")), "signal 9 (SIGKILL)"));
     json_decref(whole);
-    assert_int_equal(cn_metrics_get(cn_loop_metrics(loop), CN_M_WORKERS_READY), 1);
-    assert_int_equal(cn_metrics_get(cn_loop_metrics(loop), CN_M_WORKER_DEATHS), 1);
+    assert_int_equal(count_of("m", CN_M_WORKERS_READY), 1);
+    assert_int_equal(count_of("m", CN_M_WORKER_DEATHS), 1);
 }
 
 /* A handler that never returns is ended after responseTimeout, whatever it does. */
@@ -148,7 +148,7 @@ a_hanging_call_costs_its_worker(void **state)
     start();
     json_decref(ask("POST /models?url=m-1.0", 200));
     step_begin(&step, "m", "hang");
-    while (cn_metrics_get(cn_loop_metrics(loop), CN_M_JOBS) == 0)
+    while (count_of("m", CN_M_JOBS) == 0)
         cn_loop_turn(loop, 5);
     cn_loop_turn(loop, 5);
     cn_clock_advance(2001);
@@ -174,7 +174,7 @@ a_worker_that_sends_garbage_is_replaced(void **state)
     for (i = 0; i < 4000 && !seen; i++) {
         cn_loop_turn(loop, 2);
         cn_clock_advance(5); /* the grace between the end of the socket and kill -9 */
-        seen = cn_metrics_get(cn_loop_metrics(loop), CN_M_WORKER_DEATHS) > 0;
+        seen = count_of("m", CN_M_WORKER_DEATHS) > 0;
     }
     assert_true(seen);
 }

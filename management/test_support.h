@@ -369,4 +369,14 @@ run(const char *model, const char *body)
      (argc) > 1 ? cmocka_set_test_filter((argv)[1]) : (void)0,                                     \
      cmocka_run_group_tests_name(group, tests, NULL, NULL))
 
+/* A metric of the model's default version; 0 while there is none. */
+static inline uint64_t
+count_of(const char *model, enum cn_metric metric)
+{
+    struct cn_model_queue *queue =
+        cn_management_find(management, cn_str_from(model), CN_STR(""), NULL);
+
+    return queue ? cn_metrics_get(cn_model_queue_metrics(queue), metric) : 0;
+}
+
 #endif

@@ -5,6 +5,7 @@
 #include "management/worker_pool.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/mem.h"
 #include "core/panic.h"
@@ -338,6 +339,44 @@ answer_facts(void *ctx)
     facts->on_done(facts);
 }
 
+/* The workers of one store all tell its size; without a store each has its own. */
+static void
+add_worker_gauges(struct cn_pool_facts *facts, bool one_store)
+{
+    struct cn_worker_stats sum = {0};
+    uint32_t i;
+
+    for (i = 0; i < facts->n_workers; i++) {
+        const struct cn_worker_stats *stats = &facts->workers[i].stats;
+
+        sum.rss_bytes += stats->rss_bytes;
+        sum.cached_sequences += stats->cached_sequences;
+        sum.cached_bytes += stats->cached_bytes;
+        if (!one_store || stats->stored_sequences > sum.stored_sequences)
+            sum.stored_sequences = stats->stored_sequences + (one_store ? 0 : sum.stored_sequences);
+        if (!one_store || stats->stored_bytes > sum.stored_bytes)
+            sum.stored_bytes = stats->stored_bytes + (one_store ? 0 : sum.stored_bytes);
+    }
+    cn_metrics_set(&facts->metrics, CN_M_WORKER_BYTES, sum.rss_bytes);
+    cn_metrics_set(&facts->metrics, CN_M_STATES_CACHED, sum.cached_sequences);
+    cn_metrics_set(&facts->metrics, CN_M_STATE_CACHED_BYTES, sum.cached_bytes);
+    cn_metrics_set(&facts->metrics, CN_M_STATES_STORED, sum.stored_sequences);
+    cn_metrics_set(&facts->metrics, CN_M_STATE_STORED_BYTES, sum.stored_bytes);
+}
+
+static void
+take_metrics(struct cn_worker_pool *pool, struct cn_pool_facts *facts)
+{
+    memset(&facts->metrics, 0, sizeof facts->metrics);
+    if (!pool->queue)
+        return;
+    cn_metrics_copy(&facts->metrics, cn_model_queue_metrics(pool->queue));
+    cn_metrics_set(&facts->metrics, CN_M_SEQUENCES_LIVE, facts->queue.live_sequences);
+    cn_metrics_set(&facts->metrics, CN_M_JOBS_WAITING, facts->queue.waiting_jobs);
+    cn_metrics_set(&facts->metrics, CN_M_JOBS_IN_FLIGHT, facts->queue.in_flight_jobs);
+    add_worker_gauges(facts, pool->spec.store_dir != NULL);
+}
+
 static void
 do_facts(void *ctx)
 {
@@ -353,6 +392,7 @@ do_facts(void *ctx)
     facts->queue = (struct cn_model_queue_stats){0};
     if (pool->queue)
         cn_model_queue_stats(pool->queue, &facts->queue);
+    take_metrics(pool, facts);
     snprintf(facts->last_error, sizeof facts->last_error, "%s", pool->last_error);
     cn_call_on(pool->spec.home, answer_facts, facts);
 }

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/loop.h"
+#include "core/metrics.h"
 #include "management/supervisor.h"
 #include "scheduler/model_queue.h"
 
@@ -64,6 +65,7 @@ struct cn_pool_facts {
     uint32_t n_workers;
     struct cn_worker_facts *workers; /* the answer; freed by cn_pool_facts_fini */
     struct cn_model_queue_stats queue;
+    struct cn_metrics metrics;
     char last_error[CN_LAST_WORDS_MAX]; /* of loading; empty: the last load succeeded */
     void (*on_done)(struct cn_pool_facts *facts);
 };

@@ -5,10 +5,12 @@
  */
 #include "proto/frame.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "proto/frame_priv.h"
 
+#define SAMPLE_BYTES_MIN 17 /* type, two lengths, value, count of dimensions */
 #define ROW_BYTES_MIN (8 + 4 + 4 + 8 + 2 + 2 + 2 + 4 + 4)
 #define HEADER_BYTES_MIN (2 + 4)
 #define PART_BYTES_MIN (2 + 2 + 4)
@@ -17,7 +19,7 @@ static bool
 type_known(unsigned type)
 {
     return (type >= CN_FRAME_LOAD && type <= CN_FRAME_QUERY) ||
-           (type >= CN_FRAME_LOADED && type <= CN_FRAME_RESULT);
+           (type >= CN_FRAME_LOADED && type <= CN_FRAME_REPORT);
 }
 
 /* Does the header fit its type? What carries nothing must be empty, and only lists count. */
@@ -25,7 +27,8 @@ static bool
 shape_fits(unsigned type, uint32_t payload, uint32_t count)
 {
     bool counts = type == CN_FRAME_BATCH || type == CN_FRAME_CLOSE || type == CN_FRAME_CANCEL ||
-                  type == CN_FRAME_CREDIT || type == CN_FRAME_CLOSED || type == CN_FRAME_RESULT;
+                  type == CN_FRAME_CREDIT || type == CN_FRAME_CLOSED || type == CN_FRAME_RESULT ||
+                  type == CN_FRAME_REPORT;
 
     return (counts || count == 0) && (type != CN_FRAME_STOP || payload == 0);
 }
@@ -127,7 +130,7 @@ cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct 
     return reader_done(&reader) ? 0 : bad_payload(err, "LOADED");
 }
 
-/* STATS: seven u64 in the order of struct cn_worker_stats. */
+/* STATS: eight u64 in the order of struct cn_worker_stats. */
 void
 cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
 {
@@ -137,6 +140,7 @@ cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
     cn_write_u64(buf, stats->cached_sequences);
     cn_write_u64(buf, stats->cached_bytes);
     cn_write_u64(buf, stats->stored_sequences);
+    cn_write_u64(buf, stats->stored_bytes);
     cn_write_u64(buf, stats->batches);
     cn_write_u64(buf, stats->rows);
     cn_write_u64(buf, stats->streams);
@@ -153,6 +157,7 @@ cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out, st
     out->cached_sequences = cn_read_u64(&reader);
     out->cached_bytes = cn_read_u64(&reader);
     out->stored_sequences = cn_read_u64(&reader);
+    out->stored_bytes = cn_read_u64(&reader);
     out->batches = cn_read_u64(&reader);
     out->rows = cn_read_u64(&reader);
     out->streams = cn_read_u64(&reader);
@@ -353,8 +358,8 @@ read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header 
     return 0;
 }
 
-/* ANSWER: u64 job id, u32 flags, u32 error code, u16 status, u64 generation, u64 opened (wall ms),
- * str16 content type, headers, str32 body. */
+/* ANSWER: u64 job id, u32 flags, u32 error code, u16 status, u64 generation, u64 step,
+ * u64 opened (wall ms), str16 content type, headers, str32 body. */
 void
 cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer)
 {
@@ -365,6 +370,7 @@ cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer)
     cn_write_u32(buf, (uint32_t)answer->error_code);
     cn_write_u16(buf, answer->status);
     cn_write_u64(buf, answer->generation);
+    cn_write_u64(buf, answer->step);
     cn_write_u64(buf, answer->opened_wall_ms);
     cn_write_str16(buf, answer->content_type);
     write_headers(buf, answer->headers, answer->n_headers);
@@ -385,6 +391,7 @@ cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct
     out->error_code = (int32_t)cn_read_u32(&reader);
     out->status = cn_read_u16(&reader);
     out->generation = cn_read_u64(&reader);
+    out->step = cn_read_u64(&reader);
     out->opened_wall_ms = cn_read_u64(&reader);
     out->content_type = cn_read_str16(&reader);
     rc = read_headers(&reader, arena, &out->headers, &out->n_headers, err);
@@ -395,6 +402,80 @@ cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct
         (out->status != 0 && (out->status < 100 || out->status > 999)))
         return bad_payload(err, "ANSWER");
     return 0;
+}
+
+/* REPORT: u32 rows, u64 handler us, u32 count of jobs and their u64 ids, then per sample u8 type, str16
+ * name, str16 unit, u64 the value's bits (IEEE 754), dimensions as headers. */
+void
+cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_REPORT, report->n_samples);
+    uint64_t bits;
+    uint32_t i;
+
+    cn_write_u32(buf, report->rows);
+    cn_write_u64(buf, report->handler_us);
+    cn_write_u32(buf, report->n_jobs);
+    for (i = 0; i < report->n_jobs; i++)
+        cn_write_u64(buf, report->job_ids[i]);
+    for (i = 0; i < report->n_samples; i++) {
+        const struct cn_sample *sample = &report->samples[i];
+
+        memcpy(&bits, &sample->value, sizeof(bits));
+        cn_write_u8(buf, (uint8_t)sample->type);
+        cn_write_str16(buf, sample->name);
+        cn_write_str16(buf, sample->unit);
+        cn_write_u64(buf, bits);
+        write_headers(buf, sample->dims, sample->n_dims);
+    }
+    frame_end(buf, begun);
+}
+
+static int
+read_sample(struct cn_reader *reader, struct cn_arena *arena, struct cn_sample *out,
+            struct cn_error *err)
+{
+    unsigned type = cn_read_u8(reader);
+    uint64_t bits;
+
+    out->type = (enum cn_sample_type)type;
+    out->name = cn_read_str16(reader);
+    out->unit = cn_read_str16(reader);
+    bits = cn_read_u64(reader);
+    memcpy(&out->value, &bits, sizeof(bits));
+    if (reader->bad || type > CN_SAMPLE_HISTOGRAM || !isfinite(out->value))
+        return bad_payload(err, "REPORT");
+    return read_headers(reader, arena, &out->dims, &out->n_dims, err);
+}
+
+int
+cn_frame_get_report(const struct cn_frame *frame, struct cn_arena *arena, struct cn_report *out,
+                    struct cn_error *err)
+{
+    struct cn_reader reader;
+    uint32_t i;
+    int rc = 0;
+
+    *out = (struct cn_report){.n_samples = frame->count};
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->rows = cn_read_u32(&reader);
+    out->handler_us = cn_read_u64(&reader);
+    out->n_jobs = cn_read_u32(&reader);
+    if (reader.bad || out->n_jobs > cn_reader_left(&reader) / sizeof(uint64_t) ||
+        out->n_samples > cn_reader_left(&reader) / SAMPLE_BYTES_MIN)
+        return bad_payload(err, "REPORT");
+    out->job_ids = cn_arena_try_alloc(arena, (out->n_jobs + 1) * sizeof(*out->job_ids));
+    out->samples = cn_arena_try_alloc(arena, (out->n_samples + 1) * sizeof(*out->samples));
+    if (!out->job_ids || !out->samples)
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a report of %u jobs and %u samples",
+                       out->n_jobs, out->n_samples);
+    for (i = 0; i < out->n_jobs; i++)
+        out->job_ids[i] = cn_read_u64(&reader);
+    for (i = 0; rc == 0 && i < out->n_samples; i++)
+        rc = read_sample(&reader, arena, &out->samples[i], err);
+    if (rc)
+        return rc;
+    return reader_done(&reader) ? 0 : bad_payload(err, "REPORT");
 }
 
 size_t

@@ -2,12 +2,12 @@
  *
  * A stream socket carries frames back to back. Header, 12 bytes, little-endian:
  *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
- * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT, sequences of a RESULT; 0
- * otherwise. Both ends validate everything; a bad frame ends the connection. The layout of
+ * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT, sequences of a RESULT, samples
+ * of a REPORT; 0 otherwise. Both ends validate everything; a bad frame ends the connection. The layout of
  * each payload stands in frame.c above its encoder.
  *
  * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order, STOP last
- * worker -> server   LOADED once, then ANSWER, CLOSED, STATS, RESULT
+ * worker -> server   LOADED once, then ANSWER, CLOSED, STATS, RESULT, REPORT
  * BATCH, CLOSE and QUERY are worked on in the order of sending. QUERY and RESULT stand in
  * proto/query.h.
  */
@@ -38,7 +38,8 @@ enum cn_frame_type {
     CN_FRAME_ANSWER = 66,
     CN_FRAME_STATS = 67,
     CN_FRAME_CLOSED = 68, /* answers a CLOSE: how many of its sequences are closed and committed */
-    CN_FRAME_RESULT = 69  /* answers a QUERY */
+    CN_FRAME_RESULT = 69, /* answers a QUERY */
+    CN_FRAME_REPORT = 70  /* a call of the handler and what it measured; before its rows' answers */
 };
 
 struct cn_frame {
@@ -78,7 +79,9 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
     NUM(step_time_ms)      /* a Lua call may run so long; 0: until the batch's deadline */         \
     NUM(continuous)        /* 1: a step is committed at its first yield */                         \
     NUM(stream_bytes)      /* of one streamed answer that wait for CREDIT at most, and a piece */  \
-    NUM(stream_ms)         /* a row may stream so long; 0: no limit */
+    NUM(stream_ms)         /* a row may stream so long; 0: no limit */                             \
+    NUM(report_jobs)       /* 1: a REPORT names the jobs of its call */                            \
+    NUM(samples_max)       /* a REPORT has at most so many samples */
 
 struct cn_load {
 #define CN_LOAD_STR(name) const char *name;
@@ -96,9 +99,29 @@ struct cn_loaded {
 
 /* STATS: sent after LOADED and then at most once a second, when something changed. */
 struct cn_worker_stats {
-    uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, batches, rows;
+    uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, stored_bytes, batches,
+        rows;
     uint64_t streams; /* rows that stream. Sent each second while there are some: they may have
                        * nothing to say for long, and the worker gets on all the same */
+};
+
+/* A number that a handler measured under a name of its own. */
+enum cn_sample_type { CN_SAMPLE_COUNTER, CN_SAMPLE_GAUGE, CN_SAMPLE_HISTOGRAM };
+struct cn_sample {
+    enum cn_sample_type type;
+    struct cn_str name, unit; /* "tokens", "Count" */
+    double value;             /* finite */
+    uint32_t n_dims;
+    struct cn_header *dims; /* label names and values */
+};
+
+struct cn_report {
+    uint32_t rows;       /* that the handler got in the call; 0: no call, only samples */
+    uint64_t handler_us; /* what the call took */
+    uint32_t n_jobs;     /* the call's jobs, if LOAD asked for them */
+    uint64_t *job_ids;
+    uint32_t n_samples;
+    struct cn_sample *samples;
 };
 
 /* Why a sequence was closed: CLOSE carries it, tombstones keep it, handlers hear it. */
@@ -150,6 +173,7 @@ void cn_frame_put_cancel(struct cn_buf *buf, const struct cn_cancel *cancels, ui
 void cn_frame_put_credit(struct cn_buf *buf, const struct cn_credit *credits, uint32_t count);
 void cn_frame_put_stop(struct cn_buf *buf);
 void cn_frame_put_closed(struct cn_buf *buf, const struct cn_closed *closed);
+void cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report);
 void cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer);
 /* A batch is begun, gets its rows one by one, and is ended: returns the offset for _end. */
 size_t cn_frame_begin_batch(struct cn_buf *buf);
@@ -174,6 +198,8 @@ int cn_frame_get_credits(const struct cn_frame *frame, struct cn_arena *arena,
                          struct cn_credit **out, struct cn_error *err);
 int cn_frame_get_closed(const struct cn_frame *frame, struct cn_closed *out, struct cn_error *err);
 int cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct cn_answer *out,
+                        struct cn_error *err);
+int cn_frame_get_report(const struct cn_frame *frame, struct cn_arena *arena, struct cn_report *out,
                         struct cn_error *err);
 
 #endif

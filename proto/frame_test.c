@@ -1,6 +1,7 @@
 /* proto/frame_test.c - frames there and back, and frames that lie. */
 #include "proto/frame.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,6 +160,7 @@ put_answer(void)
                                .error_code = CN_E_HANDLER_FAILED,
                                .status = 418,
                                .generation = 3,
+                               .step = 12,
                                .opened_wall_ms = UINT64_C(1700000000000),
                                .content_type = CN_STR("text/plain"),
                                .body = CN_STR("raised"),
@@ -183,6 +185,7 @@ an_answer_arrives_whole(void **state)
     assert_int_equal(got.error_code, CN_E_HANDLER_FAILED);
     assert_int_equal(got.status, 418);
     assert_int_equal(got.generation, 3);
+    assert_int_equal(got.step, 12);
     assert_true(got.opened_wall_ms == UINT64_C(1700000000000));
     assert_true(cn_str_eq(got.content_type, CN_STR("text/plain")));
     assert_true(cn_str_eq(got.body, CN_STR("raised")));
@@ -193,7 +196,7 @@ static void
 put_small(void)
 {
     struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no handler")};
-    struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6, 7};
+    struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6, 7, 8};
     struct cn_close closes[] = {{CN_STR("a"), 5, CN_CLOSE_IDLE},
                                 {CN_STR("b"), 0, CN_CLOSE_DELETED}};
     struct cn_cancel cancels[] = {{1, CN_STOP_GONE}, {UINT64_MAX, CN_STOP_CANCELLED}};
@@ -206,6 +209,54 @@ put_small(void)
     cn_frame_put_credit(&buf, credits, 2);
     cn_frame_put_closed(&buf, &(struct cn_closed){.count = 2, .done = 2});
     cn_frame_put_stop(&buf);
+}
+
+static void
+put_report(void)
+{
+    struct cn_header dims[] = {{CN_STR("Kind"), CN_STR("prompt")}};
+    struct cn_sample samples[] = {
+        {CN_SAMPLE_HISTOGRAM, CN_STR("tokens"), CN_STR("Count"), 2.5, 1, dims},
+        {CN_SAMPLE_COUNTER, CN_STR("hits"), CN_STR("Count"), 1, 0, NULL}};
+    uint64_t jobs[] = {7, UINT64_MAX};
+    struct cn_report report = {16, 1234, 2, jobs, 2, samples};
+
+    cn_frame_put_report(&buf, &report);
+}
+
+static void
+a_report_arrives_whole(void **state)
+{
+    struct cn_frame frame;
+    struct cn_report got;
+
+    (void)state;
+    put_report();
+    frame = the_frame(CN_FRAME_REPORT);
+    assert_int_equal(cn_frame_get_report(&frame, &arena, &got, NULL), 0);
+    assert_int_equal(got.rows, 16);
+    assert_int_equal(got.handler_us, 1234);
+    assert_int_equal(got.n_jobs, 2);
+    assert_true(got.job_ids[1] == UINT64_MAX);
+    assert_int_equal(got.n_samples, 2);
+    assert_int_equal(got.samples[0].type, CN_SAMPLE_HISTOGRAM);
+    assert_true(got.samples[0].value == 2.5);
+    assert_true(cn_str_eq(got.samples[0].dims[0].value, CN_STR("prompt")));
+    assert_true(cn_str_eq(got.samples[1].name, CN_STR("hits")));
+}
+
+/* A handler's memory error must not become a number that no reader of metrics takes. */
+static void
+a_report_with_a_value_that_is_no_number_is_refused(void **state)
+{
+    struct cn_sample sample = {CN_SAMPLE_GAUGE, CN_STR("x"), CN_STR("y"), NAN, 0, NULL};
+    struct cn_report report = {.n_samples = 1, .samples = &sample}, got;
+    struct cn_frame frame;
+
+    (void)state;
+    cn_frame_put_report(&buf, &report);
+    frame = the_frame(CN_FRAME_REPORT);
+    assert_int_equal(cn_frame_get_report(&frame, &arena, &got, NULL), CN_E_PROTOCOL);
 }
 
 /* A read may bring many frames: they are taken one by one, in order. */
@@ -236,8 +287,8 @@ frames_follow_each_other_in_a_stream(void **state)
     NEXT(CN_FRAME_STATS);
     assert_int_equal(cn_frame_get_stats(&frame, &stats, NULL), 0);
     assert_int_equal(stats.rss_bytes, 1);
-    assert_int_equal(stats.rows, 6);
-    assert_int_equal(stats.streams, 7);
+    assert_int_equal(stats.rows, 7);
+    assert_int_equal(stats.streams, 8);
     NEXT(CN_FRAME_CLOSE);
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), 0);
     assert_int_equal(closes[0].generation, 5);
@@ -275,6 +326,7 @@ static int
 decode(const struct cn_frame *frame, struct cn_error *err)
 {
     struct cn_worker_stats stats;
+    struct cn_report report;
     struct cn_answer answer;
     struct cn_loaded loaded;
     struct cn_close *closes;
@@ -301,6 +353,8 @@ decode(const struct cn_frame *frame, struct cn_error *err)
         return cn_frame_get_answer(frame, &arena, &answer, err);
     case CN_FRAME_STATS:
         return cn_frame_get_stats(frame, &stats, err);
+    case CN_FRAME_REPORT:
+        return cn_frame_get_report(frame, &arena, &report, err);
     case CN_FRAME_CLOSED:
         return cn_frame_get_closed(frame, &closed, err);
     case CN_FRAME_STOP:
@@ -326,6 +380,7 @@ every_other_length_is_refused(void **state)
     put_answer();
     cn_frame_put_load(&buf, &load);
     put_small();
+    put_report();
     while (at < buf.len) {
         size_t len, full;
 
@@ -367,7 +422,8 @@ static void
 counts_that_lie_are_refused_before_allocating(void **state)
 {
     static const uint32_t counts[] = {0, 1, 3, 4, 1000, 0x20000001, 0x80000000, UINT32_MAX};
-    static const enum cn_frame_type types[] = {CN_FRAME_BATCH, CN_FRAME_CLOSE, CN_FRAME_CANCEL};
+    static const enum cn_frame_type types[] = {CN_FRAME_BATCH, CN_FRAME_CLOSE, CN_FRAME_CANCEL,
+                                               CN_FRAME_REPORT};
     struct cn_frame frame;
     struct cn_error err;
     size_t at = 0, i, j;
@@ -375,9 +431,10 @@ counts_that_lie_are_refused_before_allocating(void **state)
     (void)state;
     put_rows();
     put_small();
+    put_report();
     while (at < buf.len) {
         at += (size_t)cn_frame_next(buf.data + at, buf.len - at, LIMIT, &frame, NULL);
-        for (j = 0; j < 3; j++)
+        for (j = 0; j < 4; j++)
             for (i = 0; frame.type == types[j] && i < sizeof(counts) / sizeof(counts[0]); i++) {
                 frame.count = counts[i];
                 assert_int_equal(decode(&frame, &err), CN_E_PROTOCOL);
@@ -435,14 +492,14 @@ bad_headers_end_the_stream(void **state)
     expect_bad_header(4, 0, "frame of unknown type 0");
     expect_bad_header(4, 8, "frame of unknown type 8");
     expect_bad_header(4, 64, "frame of unknown type 64");
-    expect_bad_header(4, 70, "frame of unknown type 70");
+    expect_bad_header(4, 71, "frame of unknown type 71");
     expect_bad_header(5, 2, "frame of version 2, expected 1");
     expect_bad_header(6, 1, "frame of unknown type 5");
     expect_bad_header(0, 1, "frame of type 5 with 1 bytes and count 0");
     expect_bad_header(8, 1, "frame of type 5 with 0 bytes and count 1");
     cn_buf_reset(&buf);
     put_answer();
-    expect_bad_header(1, 4, "frame of 1097 bytes, the limit is 1000");
+    expect_bad_header(1, 4, "frame of 1105 bytes, the limit is 1000");
 }
 
 /* Its length is the server's promise. */
@@ -549,6 +606,8 @@ main(void)
         FRAME_TEST(a_load_arrives_field_by_field),
         FRAME_TEST(a_load_with_a_nul_in_a_text_is_refused),
         FRAME_TEST(an_answer_arrives_whole),
+        FRAME_TEST(a_report_arrives_whole),
+        FRAME_TEST(a_report_with_a_value_that_is_no_number_is_refused),
         FRAME_TEST(frames_follow_each_other_in_a_stream),
         FRAME_TEST(the_header_is_twelve_little_endian_bytes),
         FRAME_TEST(every_other_length_is_refused),

@@ -75,6 +75,7 @@ struct cn_answer {
     int32_t error_code;  /* CN_E_..., then body is its message; 0: the handler's own answer */
     uint16_t status;     /* HTTP status the handler chose; 0: 200 */
     uint64_t generation; /* of the sequence after the step; 0 for stateless rows */
+    uint64_t step;       /* which one of its generation it was; 0: none was made, or stateless */
     uint64_t
         opened_wall_ms; /* when this generation was opened; for the total clock after a restart */
     struct cn_str content_type; /* may be empty */

@@ -17,7 +17,7 @@
 static void
 refuse(struct cn_model_queue *queue, struct cn_job *job, int code, const char *message)
 {
-    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS_REFUSED, 1);
+    cn_metrics_add(&queue->metrics, CN_M_JOBS_REFUSED, 1);
     cn_queue_fail(queue, job, code, "%s", message);
 }
 
@@ -152,9 +152,10 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     queue->stats.jobs++;
-    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS, 1);
+    cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
     job->row.job_id = queue->next_job_id++;
     job->arrived_ms = cn_loop_now_ms(queue->loop);
+    job->arrived_us = cn_loop_now_us(queue->loop);
     cn_job_group_init(&job->group);
     job->group.of_job = true;
     err.code = 0;

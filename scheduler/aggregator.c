@@ -173,7 +173,10 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
         cn_sequence_set_home(sequence, link);
     if (job->row.flags & CN_ROW_REDELIVERED) {
         queue->stats.redispatched++;
-        cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS_REDISPATCHED, 1);
+        cn_metrics_add(&queue->metrics, CN_M_JOBS_REDISPATCHED, 1);
+    } else {
+        cn_metrics_observe(&queue->metrics, CN_M_QUEUE_TIME,
+                           cn_loop_now_us(queue->loop) - job->arrived_us);
     }
     put_row(queue, link, job);
 

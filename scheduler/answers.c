@@ -108,7 +108,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     queue->stats.in_flight_jobs--;
     if (answer->flags & CN_ANSWER_REPLAYED) {
         queue->stats.replayed++;
-        cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_JOBS_REPLAYED, 1);
+        cn_metrics_add(&queue->metrics, CN_M_JOBS_REPLAYED, 1);
     }
     if (loose)
         sequence->streams--;
@@ -142,4 +142,15 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
     if (answer->flags & CN_ANSWER_LIVE)
         on_live(link->queue, link, job, answer);
     return 0;
+}
+
+void
+cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
+{
+    struct cn_metrics *metrics = &link->queue->metrics;
+
+    if (report->rows == 0)
+        return;
+    cn_metrics_observe(metrics, CN_M_BATCH_ROWS, report->rows);
+    cn_metrics_observe(metrics, CN_M_HANDLER_TIME, report->handler_us);
 }

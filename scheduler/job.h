@@ -77,6 +77,7 @@ struct cn_job {
     struct cn_worker_link *worker;
     struct cn_timer timer; /* deadline_ms while it waits */
     uint64_t arrived_ms, sent_ms;
+    uint64_t arrived_us;      /* for the metrics: of the turn, as arrived_ms */
     uint64_t forwarded_bytes; /* of body in pieces that were passed on */
     uint64_t skip_bytes;      /* so much of the next worker's answer was passed on already */
     uint32_t deaths;          /* workers that died with it in flight */

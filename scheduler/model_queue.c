@@ -174,7 +174,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->sequence = NULL;
     job->worker = NULL;
     cn_timer_init(&job->timer, NULL);
-    job->arrived_ms = job->sent_ms = 0;
+    job->arrived_ms = job->sent_ms = job->arrived_us = 0;
     job->forwarded_bytes = job->skip_bytes = 0;
     job->deaths = job->alone_deaths = 0;
     job->state = CN_JOB_INCOMING;
@@ -337,6 +337,19 @@ count_answer(struct cn_model_queue *queue)
     drain->begun_ms = now;
 }
 
+/* `code`: of its final answer. */
+static void
+count_job(struct cn_model_queue *queue, const struct cn_job *job, int code)
+{
+    if (code)
+        cn_metrics_count_error(&queue->metrics, CN_M_JOB_ERRORS, code);
+    else
+        count_answer(queue);
+    if (job->worker)
+        cn_metrics_observe(&queue->metrics, CN_M_STEP_TIME,
+                           cn_loop_now_us(queue->loop) - job->arrived_us);
+}
+
 uint32_t
 cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs)
 {
@@ -361,8 +374,7 @@ cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answ
     queue->jobs_now--;
     if (queue->closed)
         cn_queue_wake(queue);
-    if (box->answer.error_code == 0)
-        count_answer(queue);
+    count_job(queue, job, box->answer.error_code);
     cn_answer_box_deliver(box);
 }
 
@@ -477,6 +489,12 @@ cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason,
     queue->on_empty = on_empty;
     queue->empty_ctx = ctx;
     cn_queue_wake(queue);
+}
+
+struct cn_metrics *
+cn_model_queue_metrics(struct cn_model_queue *queue)
+{
+    return &queue->metrics;
 }
 
 void

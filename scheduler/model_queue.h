@@ -23,6 +23,7 @@
 #include "scheduler/job.h"
 #include "scheduler/worker_link.h"
 
+struct cn_metrics;
 struct cn_model_queue;
 
 /* `name`, `version`: copied, for messages. The config is copied. */
@@ -132,6 +133,8 @@ struct cn_model_queue_stats {
     uint32_t attached_workers;
 };
 void cn_model_queue_stats(const struct cn_model_queue *queue, struct cn_model_queue_stats *out);
+/* What the queue counts, and its owner (workers); gauges that `stats` has are not kept there. */
+struct cn_metrics *cn_model_queue_metrics(struct cn_model_queue *queue);
 
 struct cn_worker_link_stats {
     uint64_t live_sequences, rows, answers;

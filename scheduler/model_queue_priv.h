@@ -2,6 +2,7 @@
 #ifndef CN_SCHEDULER_MODEL_QUEUE_PRIV_H
 #define CN_SCHEDULER_MODEL_QUEUE_PRIV_H
 
+#include "core/metrics.h"
 #include "core/table.h"
 #include "scheduler/aggregator.h"
 #include "scheduler/answer_box_priv.h"
@@ -69,6 +70,7 @@ struct cn_model_queue {
     uint64_t jobs_now; /* arrived and not finally answered */
     struct cn_drain_rate drain;
     struct cn_model_queue_stats stats; /* counters and gauges, kept as they change */
+    struct cn_metrics metrics;         /* what is counted only to be shown */
 };
 
 /* model_queue.c */

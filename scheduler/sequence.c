@@ -56,7 +56,6 @@ cn_sequence_take_slot(struct cn_sequence *sequence)
         return;
     sequence->counted = true;
     sequence->queue->stats.live_sequences++;
-    cn_metrics_add(cn_loop_metrics(sequence->queue->loop), CN_M_SEQUENCES_LIVE, 1);
 }
 
 void
@@ -66,7 +65,6 @@ cn_sequence_give_slot(struct cn_sequence *sequence)
         return;
     sequence->counted = false;
     sequence->queue->stats.live_sequences--;
-    cn_metrics_sub(cn_loop_metrics(sequence->queue->loop), CN_M_SEQUENCES_LIVE, 1);
 }
 
 struct cn_worker_link *
@@ -121,6 +119,17 @@ says_gone(const struct cn_answer *answer, bool asked_end)
            answer->error_code == CN_E_SEQUENCE_ENDED || (asked_end && answer->error_code == 0);
 }
 
+/* Once an end: one that is told again, to a client that asks again, finds nothing open. */
+static void
+count_ended(struct cn_sequence *sequence, const struct cn_answer *answer, bool asked_end)
+{
+    bool ended = (answer->flags & CN_ANSWER_ENDED) || (asked_end && answer->error_code == 0);
+
+    if (ended && (sequence->known || (answer->flags & CN_ANSWER_OPENED)) &&
+        !(answer->flags & CN_ANSWER_CLOSED_BEFORE))
+        cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED, CN_CLOSE_ENDED);
+}
+
 /* The total clock counts from the opening, which may have been long before this server's start. */
 static void
 start_lifetime(struct cn_sequence *sequence, uint64_t opened_wall_ms)
@@ -136,7 +145,7 @@ static void
 count_opened(struct cn_model_queue *queue)
 {
     queue->stats.opened_sequences++;
-    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_OPENED, 1);
+    cn_metrics_add(&queue->metrics, CN_M_SEQUENCES_OPENED, 1);
 }
 
 void
@@ -164,6 +173,7 @@ cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, 
         answer->generation != sequence->generation)
         count_opened(queue);
     if (says_gone(answer, asked_end)) {
+        count_ended(sequence, answer, asked_end);
         generation_over(sequence);
         return;
     }
@@ -257,6 +267,5 @@ clock_ended(struct cn_timer *timer)
         return;
     }
     queue->stats.expired_sequences++;
-    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_EXPIRED, 1);
     cn_sequence_begin_close(sequence, CN_CLOSE_IDLE);
 }

@@ -103,6 +103,8 @@ cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reaso
     cn_sequence_leave_home(sequence);
     if (cn_job_group_idle(&sequence->group))
         cn_sequence_give_slot(sequence);
+    if (sequence->known)
+        cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED, reason);
     sequence->closing = (uint8_t)reason;
     if (link)
         hand_over(sequence, link);
@@ -148,7 +150,6 @@ cn_sequence_outlived(struct cn_sequence *sequence)
         return; /* may have been done in time: as good as in flight */
     }
     queue->stats.expired_sequences++;
-    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_SEQUENCES_EXPIRED, 1);
     cn_sequence_refuse_waiting(sequence);
     cn_sequence_begin_close(sequence, CN_CLOSE_LIFETIME);
 }

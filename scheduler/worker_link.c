@@ -114,6 +114,21 @@ give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
 }
 
 static int
+give_report(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_report report;
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = cn_frame_get_report(frame, &arena, &report, err);
+    if (rc == 0 && link->queue)
+        cn_queue_on_report(link, &report);
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+static int
 give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
 {
     switch (frame->type) {
@@ -127,6 +142,8 @@ give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
         return give_loaded(link, frame, err);
     case CN_FRAME_STATS:
         return give_stats(link, frame, err);
+    case CN_FRAME_REPORT:
+        return give_report(link, frame, err);
     default:
         return cn_fail(err, CN_E_PROTOCOL, "frame of type %d, which only the server sends",
                        (int)frame->type);

@@ -75,6 +75,7 @@ cn_worker_link_rows(const struct cn_worker_link *link)
  * worker's fault: the link is lost. */
 int cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
                        struct cn_error *err);
+void cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report);
 int cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *closed,
                        struct cn_error *err);
 int cn_queue_on_result(struct cn_worker_link *link, const struct cn_query_result *result,

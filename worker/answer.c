@@ -84,6 +84,7 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
         .error_code = reply->error_code,
         .status = reply->status,
         .generation = slot->generation,
+        .step = slot->write == CN_WRITE_STEP && !reply->error_code ? slot->record.step : 0,
         .opened_wall_ms = slot->opened_wall_ms,
         .content_type = cn_buf_str(&reply->content_type),
     };
@@ -108,6 +109,7 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
         .job_id = slot->row->job_id,
         .flags = (record->answer_flags & ~(uint32_t)CN_ANSWER_FINAL) | CN_ANSWER_REPLAYED,
         .generation = record->generation,
+        .step = record->step,
         .opened_wall_ms = record->opened_wall_ms,
     };
 

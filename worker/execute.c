@@ -255,6 +255,7 @@ int
 cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
 {
     struct cn_batch *batch = &worker->batch;
+    uint64_t begun_us, handler_us = 0;
     uint32_t n;
     int rc;
 
@@ -265,11 +266,16 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     cn_batch_resolve(worker);
     n = collect(worker);
     if (n) {
+        begun_us = cn_now_us();
         worker->rt->ops->run(worker->rt, batch->items, n);
         run_again_after_memory(worker);
+        handler_us = cn_now_us() - begun_us;
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }
     cn_batch_commit(worker);
+    if (n)
+        cn_frame_put_report(&worker->channel.out,
+                            &(struct cn_report){.rows = n, .handler_us = handler_us});
     for (uint32_t i = 0; i < batch->n; i++)
         if (!batch->slots[i].answered)
             cn_slot_answer(worker, &batch->slots[i]);

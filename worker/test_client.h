@@ -270,7 +270,7 @@ client_next(struct client *c, struct cn_frame *frame)
         memcpy(taken, c->in.data, (size_t)used); /* the frame stays valid until the next call */
         frame->payload.ptr = taken + CN_FRAME_HEADER_BYTES;
         cn_buf_consume(&c->in, (size_t)used);
-        if (frame->type != CN_FRAME_STATS)
+        if (frame->type != CN_FRAME_STATS && frame->type != CN_FRAME_REPORT)
             return 1;
     }
 }

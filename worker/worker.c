@@ -222,6 +222,7 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
     case CN_FRAME_STATS:
     case CN_FRAME_CLOSED:
     case CN_FRAME_RESULT:
+    case CN_FRAME_REPORT:
         break;
     }
     return cn_fail(err, CN_E_PROTOCOL, "frame of type %d is not for a running worker", frame->type);
@@ -328,6 +329,7 @@ stats_send(struct cn_worker *worker, struct cn_error *err)
         stats.cached_sequences = cn_lru_count(worker->states.lru);
         stats.cached_bytes = cn_lru_bytes(worker->states.lru);
         stats.stored_sequences = cn_store_count(worker->states.store);
+        stats.stored_bytes = cn_store_bytes(worker->states.store);
     }
     worker->stats_due = false;
     worker->stats_sent_ms = cn_now_ms();

@@ -21,6 +21,7 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     struct cn_query_result result;
     struct cn_answer answer;
     struct cn_closed closed;
+    struct cn_report report;
 
     switch (frame->type) {
     case CN_FRAME_LOADED:
@@ -37,6 +38,11 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
         if (cn_frame_get_stats(frame, &stats, &err) < 0)
             return -1;
         cn_frame_put_stats(out, &stats);
+        return 0;
+    case CN_FRAME_REPORT:
+        if (cn_frame_get_report(frame, arena, &report, &err) < 0)
+            return -1;
+        cn_frame_put_report(out, &report);
         return 0;
     case CN_FRAME_CLOSED:
         if (cn_frame_get_closed(frame, &closed, &err) < 0)

@@ -67,6 +67,7 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     case CN_FRAME_STATS:
     case CN_FRAME_CLOSED:
     case CN_FRAME_RESULT:
+    case CN_FRAME_REPORT:
         return -1; /* not for a worker */
     }
     cn_unreachable();

@@ -10,7 +10,7 @@ import struct
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY = 1, 2, 3, 4, 5, 6, 7
-LOADED, ANSWER, STATS, CLOSED, RESULT = 65, 66, 67, 68, 69
+LOADED, ANSWER, STATS, CLOSED, RESULT, REPORT = 65, 66, 67, 68, 69, 70
 STATEFUL, START, END = 1, 2, 4
 
 
@@ -36,8 +36,8 @@ def row(job, flags, sequence, parts, head=(), generation=0, deadline=0, request=
     return out + b"".join(str16(n) + str16(t) + str32(d) for n, t, d in parts)
 
 
-def answer(job, flags, body, head=(), error=0, status=0, generation=0, opened=0, kind=b"text/plain"):
-    return (struct.pack("<QIiHQQ", job, flags, error, status, generation, opened)
+def answer(job, flags, body, head=(), error=0, status=0, generation=0, step=0, opened=0, kind=b"text/plain"):
+    return (struct.pack("<QIiHQQQ", job, flags, error, status, generation, step, opened)
             + str16(kind) + headers(head) + str32(body))
 
 
@@ -48,6 +48,15 @@ def query(op, flags=0, limit=0, idle=0, most=0, sequence=b"", prefix=b"", record
 
 def info(sequence, flags, reason=0):
     return str16(sequence) + struct.pack("<II8QB", flags, 1, 7, 3, 10, 20, 30, 40, 50, 60, reason)
+
+
+def sample(kind, name, unit, value, dims=()):
+    return struct.pack("<B", kind) + str16(name) + str16(unit) + struct.pack("<d", value) + headers(dims)
+
+
+def report(rows, us, jobs, samples):
+    body = struct.pack("<IQI", rows, us, len(jobs)) + b"".join(struct.pack("<Q", j) for j in jobs)
+    return frame(REPORT, body + b"".join(samples), len(samples))
 
 
 def load():
@@ -89,9 +98,12 @@ def main():
     write("frame_to_worker", "session.bin", frame(LOAD, load()) + frame(BATCH, plain, 1) + frame(STOP))
     write("frame_to_server", "loaded.bin", frame(LOADED, struct.pack("<i", 0) + str32(b"Lua 5.4.4")))
     write("frame_to_server", "answer.bin",
-          frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, opened=1700000000000)))
+          frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, step=2, opened=1700000000000)))
     write("frame_to_server", "refused.bin", frame(ANSWER, answer(2, 1, b"too late", error=-990, kind=b"")))
-    write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<7Q", 1, 2, 3, 4, 5, 6, 7)))
+    write("frame_to_server", "stats.bin", frame(STATS, struct.pack("<8Q", 1, 2, 3, 4, 5, 6, 7, 8)))
+    write("frame_to_server", "report.bin",
+          report(2, 1500, [1, 2], [sample(0, b"tokens", b"Count", 2.5, [(b"Kind", b"prompt")]),
+                                   sample(2, b"size", b"Bytes", 1e300)]))
     write("frame_to_server", "session.bin",
           frame(LOADED, struct.pack("<i", 0) + str32(b"C")) + frame(ANSWER, answer(1, 0, b"a"))
           + frame(ANSWER, answer(1, 1, b"")) + frame(CLOSED, b"", 2))

@@ -1,0 +1,140 @@
+"""What /metrics tells: of sequences, of batches, of errors; and that readers of metrics can read it."""
+
+import shutil
+import subprocess
+from threading import Thread
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from client import Client
+from models import counter, stateless
+from server import address_of
+from waiting import expect
+
+START = {"ts_request_sequence_start": "true"}
+END = {"ts_request_sequence_end": "true"}
+
+
+def reader(s):
+    return Client(address_of(s.metrics), s.transcript, "metrics")
+
+
+def page(s, query="", method="GET"):
+    answer = reader(s).request(method, "/metrics" + query)
+    assert answer.status == 200, answer
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return answer.text
+
+
+def families(text):
+    """By name, as a reader of metrics sees them. Each sample stands under its family."""
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def sample(s, name, **labels):
+    for family in families(page(s)).values():
+        for one in family.samples:
+            if one.name == name and labels.items() <= one.labels.items():
+                return one.value
+    return None
+
+
+def test_sequences_are_counted_by_what_became_of_them(server):
+    """Opened, live, ended, expired and deleted ones, by model and version, and never by id."""
+    s = server(counter(sequenceMaxIdleMSec=2000), clock=True)
+    client = s.client()
+    for name in ("a", "b", "c"):
+        assert client.step("counter", name, 1, headers=START).status == 200
+    assert sample(s, "continuo_sequences_live", model="counter", version="1.0") == 3
+    assert client.step("counter", "a", 1, headers=END).status == 200
+    assert s.admin().delete("/models/counter/sequences/b").status == 200
+    s.clock.advance(3000)
+    expect(lambda: sample(s, "continuo_sequences_closed_total", model="counter", reason="idle") == 1, "c expired")
+    assert sample(s, "continuo_sequences_closed_total", model="counter", reason="ended") == 1
+    assert sample(s, "continuo_sequences_closed_total", model="counter", reason="deleted") == 1
+    assert sample(s, "continuo_sequences_opened_total", model="counter") == 3
+    assert sample(s, "continuo_sequences_live", model="counter") == 0
+    assert "seq" not in {label for f in families(page(s)).values() for one in f.samples for label in one.labels}
+
+
+def test_steps_batches_and_times_are_counted_once_each(server):
+    """A step is in each histogram once; the batch has the rows that waited together."""
+    s = server(counter(batchSize=8))
+    with s.hold():
+        steps = [Thread(target=lambda i=i: s.client(f"c{i}").step("counter", f"s{i}", 1)) for i in range(4)]
+        for step in steps:
+            step.start()
+        s.expect_outstanding("counter", 4)
+    for step in steps:
+        step.join()
+    for name in ("continuo_step_duration_seconds", "continuo_queue_duration_seconds"):
+        assert sample(s, name + "_count", model="counter") == 4
+        assert 0 <= sample(s, name + "_sum", model="counter") < 60
+    assert sample(s, "continuo_batch_rows_sum", model="counter") == 4
+    assert sample(s, "continuo_batch_rows_count", model="counter") == 1
+    assert sample(s, "continuo_handler_duration_seconds_count", model="counter") == 1
+    assert sample(s, "continuo_jobs_total", model="counter") == 4
+    assert sample(s, "continuo_jobs_waiting", model="counter") == 0
+
+
+def test_refusals_are_counted_by_error(server):
+    """Each 429 under its own word."""
+    s = server(counter(maxNumSequence=1))
+    client = s.client()
+    assert client.step("counter", "a", 1).status == 200
+    for _ in range(3):
+        assert client.step("counter", "b", 1).status == 429
+    assert sample(s, "continuo_job_errors_total", model="counter", error="too_many_sequences") == 3
+    assert sample(s, "continuo_jobs_refused_total", model="counter") == 3
+
+
+def test_a_dead_worker_and_its_rescued_step_are_counted(server):
+    s = server(counter())
+    client = s.client()
+    assert client.step("counter", "a", 1).status == 200
+    s.kill_worker("counter")
+    assert client.step("counter", "a", 1).status == 200
+    assert sample(s, "continuo_worker_deaths_total", model="counter") == 1
+    assert sample(s, "continuo_worker_starts_total", model="counter") == 2
+    assert sample(s, "continuo_workers_ready", model="counter") == 1
+
+
+def test_workers_tell_what_they_hold(server):
+    """State in bytes, cached and stored; told once a second."""
+    s = server(counter())
+    client = s.client()
+    for i in range(10):
+        assert client.step("counter", f"s{i}", 1).status == 200
+    expect(lambda: sample(s, "continuo_states_stored", model="counter") == 10, "ten records are told of")
+    assert sample(s, "continuo_state_stored_bytes", model="counter") >= 4096
+    assert sample(s, "continuo_states_cached", model="counter") == 10
+    assert sample(s, "continuo_state_cached_bytes", model="counter") > 0
+    assert sample(s, "continuo_worker_resident_bytes", model="counter") > 1 << 20
+
+
+def test_a_reader_may_ask_for_some_families_only(server):
+    s = server(counter(), stateless())
+    text = page(s, "?name[]=continuo_jobs_total&name%5B%5D=continuo_batch_rows_count")
+    assert set(families(text)) == {"continuo_jobs", "continuo_batch_rows"}
+    assert {one.labels["model"] for one in families(text)["continuo_jobs"].samples} == {"counter", "echo"}
+    assert page(s, "?name[]=nothing") == ""
+    assert page(s, method="POST") != ""
+    assert reader(s).get("/metrics?name[]=%zz").status == 400
+
+
+def test_a_label_keeps_what_the_model_is_called(server):
+    """And a model that is gone leaves no line behind."""
+    s = server()
+    s.register(stateless(name="odd-name_1"))
+    assert sample(s, "continuo_workers_ready", model="odd-name_1", version="1.0") == 1
+    assert s.admin().delete("/models/odd-name_1").status == 200
+    assert "odd-name_1" not in page(s)
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed (Debian package prometheus)")
+def test_promtool_finds_nothing_to_complain_about(server):
+    s = server(counter())
+    s.client().step("counter", "a", 1)
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page(s), capture_output=True, text=True, timeout=30)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
