@@ -11,6 +11,7 @@
 
 #include "config/server_options.h"
 #include "config/suggest.h"
+#include "config/torchserve_models.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -200,6 +201,18 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
     return 0;
 }
 
+int
+cn_option_set(struct cn_server_config *config, const struct cn_option *option,
+              enum cn_config_source source, const char *where, const char *text,
+              struct cn_error *err)
+{
+    int rc = set_from_text(config, option, where, text, err);
+
+    if (rc == 0)
+        config->sources[option - cn_server_options] = source;
+    return rc;
+}
+
 /* --- flags --- */
 
 static int
@@ -223,9 +236,9 @@ apply_flags(struct cn_server_config *config, const struct cn_command_line *line,
 
 /* --- environment --- */
 
-/* An empty variable counts as none: compose files pass what they don't have as empty. */
-static const char *
-env_value(char **environment, const char *name)
+/* Compose files pass what they don't have as empty. */
+const char *
+cn_environment_value(char **environment, const char *name)
 {
     size_t len = strlen(name);
 
@@ -240,13 +253,13 @@ static int
 apply_environment(struct cn_server_config *config, bool has_models, char **environment,
                   struct cn_error *err)
 {
-    const char *models = env_value(environment, ENV_PREFIX "MODELS");
+    const char *models = cn_environment_value(environment, ENV_PREFIX "MODELS");
     char name[64];
     int rc;
 
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const char *value =
-            env_value(environment, cn_option_env_name(cn_server_options[i].flag, name));
+            cn_environment_value(environment, cn_option_env_name(cn_server_options[i].flag, name));
         if (value == NULL)
             continue;
         rc = set_from_text(config, &cn_server_options[i], name, value, err);
@@ -262,6 +275,13 @@ apply_environment(struct cn_server_config *config, bool has_models, char **envir
         config->models_source = CN_FROM_ENV;
     }
     return 0;
+}
+
+int
+cn_server_config_apply_environment(struct cn_server_config *config, char **environment,
+                                   struct cn_error *err)
+{
+    return apply_environment(config, false, environment, err);
 }
 
 /* A variable that looks like a misspelt one of ours. Others with our prefix may be anyone's. */
@@ -389,8 +409,8 @@ apply_file(struct cn_server_config *config, const char *path, bool has_models,
 
 /* --- all together --- */
 
-static void
-set_defaults(struct cn_server_config *config)
+void
+cn_server_config_set_defaults(struct cn_server_config *config)
 {
     memset(config, 0, sizeof(*config));
     config->sources = cn_alloc(CN_N_OPTIONS * sizeof(*config->sources));
@@ -420,7 +440,7 @@ load(struct cn_server_config *config, struct cn_command_line *line, char **envir
         config->models_source = CN_FROM_FLAG;
     path = line->values[cn_option_find(CN_STR("config")) - cn_server_options];
     if (path == NULL)
-        path = env_value(environment, ENV_PREFIX "CONFIG");
+        path = cn_environment_value(environment, ENV_PREFIX "CONFIG");
     if (path != NULL)
         rc = apply_file(config, path, line->has_models, warn, ctx, err);
     if (rc == 0)
@@ -439,7 +459,7 @@ cn_server_config_load(int argc, char **argv, char **environment, struct cn_serve
     struct cn_command_line line = {.n_args = argc, .args = argv};
     int rc;
 
-    set_defaults(out);
+    cn_server_config_set_defaults(out);
     rc = load(out, &line, environment, warn, ctx, err);
     if (rc != 0)
         cn_server_config_fini(out);
@@ -454,6 +474,10 @@ cn_server_config_fini(struct cn_server_config *config)
             set_text(config, &cn_server_options[i], NULL);
     }
     cn_server_models_clear(config);
+    cn_torchserve_models_free(config->settings, config->n_settings);
+    cn_torchserve_models_free(config->restored, config->n_restored);
+    cn_free(config->snapshot_dir);
+    cn_free(config->snapshot_text);
     cn_free(config->sources);
     config->sources = NULL;
 }

@@ -31,6 +31,15 @@ struct cn_model_arg {
     char *name, *file;
 };
 
+/* What a file says about one model version, besides its own YAML. -1: nothing. */
+struct cn_model_settings {
+    char *name, *version;
+    char *mar_name; /* of a snapshot: file in the model store, or path; else NULL */
+    bool is_default;
+    int64_t min_workers, max_workers, batch_size, max_batch_delay_ms;
+    int64_t response_timeout_s, startup_timeout_s;
+};
+
 enum cn_config_source { CN_FROM_DEFAULT, CN_FROM_FILE, CN_FROM_ENV, CN_FROM_FLAG };
 
 struct cn_server_config {
@@ -41,6 +50,16 @@ struct cn_server_config {
     uint32_t n_models;
     enum cn_config_source *sources; /* one per row of options.def, in order */
     enum cn_config_source models_source;
+
+    /* Of `torchserve` only (config/torchserve.h). */
+    struct cn_model_settings *settings; /* below the model's YAML */
+    uint32_t n_settings;
+    struct cn_model_settings
+        *restored; /* from a snapshot: the models to load, and over their YAML */
+    uint32_t n_restored;
+    char *snapshot_dir;  /* NULL: no snapshots are written */
+    char *snapshot_text; /* what each begins with */
+
     bool print_config, help, version;
     bool print_man;      /* --print-man: continuo(1) as troff; for the build */
     bool print_yaml_man; /* --print-yaml-man: continuo.yaml(5) */
@@ -53,7 +72,7 @@ struct cn_server_config {
 int cn_server_config_load(int argc, char **argv, char **environment, struct cn_server_config *out,
                           cn_config_warn_fn warn, void *ctx, struct cn_error *err);
 void cn_server_config_fini(struct cn_server_config *config);
-/* --help: fits a screen. */
+/* --help: a line an option. */
 void cn_server_config_help(FILE *out);
 /* --print-config: each value and where it came from, as YAML with comments; may be read back. */
 void cn_server_config_print(const struct cn_server_config *config, FILE *out);

@@ -73,18 +73,32 @@ add_piece(struct cn_server_config *config, const char *where, struct cn_str piec
     return add_one(config, where, name, file, err);
 }
 
+static struct cn_str
+trimmed(struct cn_str word)
+{
+    while (word.len > 0 && word.ptr[0] == ' ') {
+        word.ptr++;
+        word.len--;
+    }
+    while (word.len > 0 && word.ptr[word.len - 1] == ' ')
+        word.len--;
+    return word;
+}
+
 int
 cn_server_models_add(struct cn_server_config *config, const char *where, struct cn_str word,
                      struct cn_error *err)
 {
+    struct cn_str piece;
     size_t start = 0;
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i <= word.len; i++) {
         if (i < word.len && word.ptr[i] != ',')
             continue;
-        if (i > start) /* "a,,b" and a comma at the end are forgiven */
-            rc = add_piece(config, where, (struct cn_str){word.ptr + start, i - start}, err);
+        piece = trimmed((struct cn_str){word.ptr + start, i - start});
+        if (piece.len > 0) /* "a,,b" and a comma at the end are forgiven */
+            rc = add_piece(config, where, piece, err);
         start = i + 1;
     }
     return rc;

@@ -42,6 +42,19 @@ const char *cn_option_default_text(const struct cn_option *option, char out[32])
 /* "CONTINUO_MODEL_STORE" */
 const char *cn_option_env_name(const char *flag, char out[64]);
 
+/* An empty variable counts as none: NULL. */
+const char *cn_environment_value(char **environment, const char *name);
+
+/* config/server_config.c, for the other ways to fill a config. */
+void cn_server_config_set_defaults(struct cn_server_config *config);
+/* A value as text. `where` stands in messages. CN_E_CONFIG. */
+int cn_option_set(struct cn_server_config *config, const struct cn_option *option,
+                  enum cn_config_source source, const char *where, const char *text,
+                  struct cn_error *err);
+/* CONTINUO_... variables over what is there, CONTINUO_MODELS too. */
+int cn_server_config_apply_environment(struct cn_server_config *config, char **environment,
+                                       struct cn_error *err);
+
 /* NULL: unknown. */
 const struct cn_option *cn_option_find(struct cn_str flag);
 /* The nearest name, "models" among them, or NULL. `flags`: also those that aren't in the file. */

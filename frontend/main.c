@@ -44,7 +44,7 @@ main(int argc, char **argv)
         return 2;
     }
     if (!show(&config))
-        rc = cn_server_run(&config);
+        rc = cn_server_run(&config, NULL, NULL);
     else if (fflush(stdout) != 0 || ferror(stdout))
         rc = 1;
     cn_server_config_fini(&config);

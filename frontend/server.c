@@ -321,6 +321,8 @@ on_models_up(void *ctx, unsigned failed)
            shown[CN_INFERENCE], shown[CN_MANAGEMENT], shown[CN_METRICS], (int)getpid(),
            server->n_loops, (unsigned long long)(cn_now_us() - server->began_us) / 1000);
     fflush(stdout);
+    if (server->on_ready)
+        server->on_ready(server->ready_ctx);
 }
 
 static void
@@ -366,12 +368,14 @@ server_create(const struct cn_server_config *config)
 }
 
 int
-cn_server_run(const struct cn_server_config *config)
+cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx), void *ctx)
 {
     struct cn_server *server = server_create(config);
     struct cn_error err = {0};
     size_t done = 0;
 
+    server->on_ready = on_ready;
+    server->ready_ctx = ctx;
     cn_log_set_program("continuo");
     cn_log_set_level((enum cn_log_level)config->log_level);
     while (done < N_STEPS && err.code == 0) {

@@ -48,6 +48,8 @@ struct cn_server {
     struct cn_msg start;
     uint64_t began_us;
     bool draining, is_stuck;
+    void (*on_ready)(void *ctx); /* of whoever runs the server; may be NULL */
+    void *ready_ctx;
 };
 
 /* Prepares what the end needs, before any loop runs. */

@@ -210,6 +210,7 @@ register_model(struct api_call *call)
                 .initial_workers = param_number(call, "initial_workers", WORKERS_MAX),
                 .response_timeout_s = param_number(call, "response_timeout", INT32_MAX),
                 .startup_timeout_s = param_number(call, "startup_timeout", INT32_MAX),
+                .max_workers = -1,
             },
         .synchronous = param_bool(call, "synchronous", true),
     };

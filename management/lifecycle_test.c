@@ -183,6 +183,11 @@ set_up(void **state)
     config = (struct cn_server_config){.model_store = store,
                                        .state_dir = state_dir,
                                        .durability = CN_DURABILITY_PROCESS,
+                                       .default_workers = 1,
+                                       .job_queue_size = 10000,
+                                       .response_timeout_s = 120,
+                                       .startup_timeout_s = 120,
+                                       .max_response_bytes = 64 << 20,
                                        .max_request_bytes = 1 << 20,
                                        .drain_timeout_ms = 30000,
                                        .worker_program = worker};

@@ -189,7 +189,8 @@ start_model(struct cn_management *management, const char *name, const char *file
                     .max_batch_delay_ms = -1,
                     .initial_workers = -1,
                     .response_timeout_s = -1,
-                    .startup_timeout_s = -1},
+                    .startup_timeout_s = -1,
+                    .max_workers = -1},
         .synchronous = true,
         .at_startup = true,
     };

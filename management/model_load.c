@@ -165,20 +165,72 @@ apply_request(struct cn_model_config *config, const struct cn_model_request *req
     if (!rc)
         rc = take_number("startup_timeout", request->startup_timeout_s, 1, 2147483,
                          &config->startup_timeout_s, err);
+    if (!rc)
+        rc = take_number("max_workers", request->max_workers, 0, 1024, &config->max_workers, err);
     if (!rc && request->initial_workers > 0 && config->max_workers < config->min_workers)
         config->max_workers = config->min_workers;
     return rc;
 }
 
+static void
+apply_server(struct cn_model_config *config, const struct cn_server_config *server, bool at_startup)
+{
+    cn_model_config_init(config);
+    config->durability = server->durability;
+    config->min_workers =
+        at_startup && server->startup_workers ? server->startup_workers : server->default_workers;
+    config->job_queue_size = server->job_queue_size;
+    config->response_timeout_s = server->response_timeout_s;
+    config->startup_timeout_s = server->startup_timeout_s;
+    config->answer_max_bytes = server->max_response_bytes;
+}
+
+static void
+take_setting(int64_t value, uint32_t *out)
+{
+    if (value >= 0)
+        *out = (uint32_t)value;
+}
+
+/* The server's own word on this model version. TorchServe takes workers as a pair. */
+static void
+apply_settings(struct cn_model_about *about, const struct cn_server_config *server)
+{
+    struct cn_model_config *config = &about->config;
+
+    for (uint32_t i = 0; i < server->n_settings; i++) {
+        const struct cn_model_settings *settings = &server->settings[i];
+
+        if (strcmp(settings->name, about->name) != 0 ||
+            strcmp(settings->version, about->version) != 0)
+            continue;
+        if (settings->max_workers >= settings->min_workers) {
+            take_setting(settings->min_workers, &config->min_workers);
+            take_setting(settings->max_workers, &config->max_workers);
+        }
+        take_setting(settings->batch_size, &config->batch_size);
+        take_setting(settings->max_batch_delay_ms, &config->max_batch_delay_ms);
+        take_setting(settings->response_timeout_s, &config->response_timeout_s);
+        take_setting(settings->startup_timeout_s, &config->startup_timeout_s);
+    }
+}
+
 static int
 make_config(struct cn_model_about *about, const struct cn_model_request *request,
-            enum cn_durability durability, struct cn_error *err)
+            const struct cn_server_config *server, bool at_startup, struct cn_error *err)
 {
+    struct cn_model_config *config = &about->config;
+    uint32_t by_default;
     int rc;
 
-    cn_model_config_init(&about->config);
-    about->config.durability = durability;
+    apply_server(config, server, at_startup);
+    apply_settings(about, server);
+    by_default = config->min_workers;
     rc = apply_yaml(about, err);
+    /* A YAML with maxWorkers alone bounds what it did not say. */
+    if (!rc && config->min_workers == by_default && config->max_workers > 0 &&
+        config->max_workers < by_default)
+        config->min_workers = config->max_workers;
     if (!rc)
         rc = apply_request(&about->config, request, err);
     if (!rc && about->config.max_workers == 0)
@@ -196,7 +248,8 @@ first_of(const char *a, const char *b, const char *otherwise)
 
 int
 cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
-              enum cn_durability durability, struct cn_model_about *out, struct cn_error *err)
+              const struct cn_server_config *server, bool at_startup, struct cn_model_about *out,
+              struct cn_error *err)
 {
     struct cn_model_about about = {0};
     struct cn_manifest manifest = {0};
@@ -212,7 +265,8 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     about.url = cn_strdup(request->url);
     about.name = first_of(request->model_name, manifest.model_name, stem);
     about.version = first_of(manifest.model_version, NULL, "1.0");
-    about.handler = first_of(request->handler, manifest.handler, "");
+    about.handler = first_of(request->handler, manifest.handler,
+                             server->default_handler ? server->default_handler : "");
     about.config_file = first_of(manifest.config_file, NULL, "");
     rc = check_name("name", about.name, err);
     if (!rc)
@@ -222,7 +276,7 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     if (!rc)
         rc = check_file(&about, "handler", about.handler, err);
     if (!rc)
-        rc = make_config(&about, request, durability, err);
+        rc = make_config(&about, request, server, at_startup, err);
     cn_free(stem);
     cn_manifest_fini(&manifest);
     if (rc) {

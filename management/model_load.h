@@ -1,7 +1,7 @@
 /* management/model_load.h - from an archive to what a worker needs to know. File thread.
  *
  * Unpack, manifest, model YAML, settings. Precedence: the register call, the
- * model's YAML, the server's defaults.
+ * model's YAML, the server's settings for this model, its defaults for all.
  */
 #ifndef CN_MANAGEMENT_MODEL_LOAD_H
 #define CN_MANAGEMENT_MODEL_LOAD_H
@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "config/model_config.h"
+#include "config/server_config.h"
 #include "core/error.h"
 #include "proto/frame.h"
 
@@ -17,6 +18,7 @@
 struct cn_model_request {
     const char *url, *model_name, *handler, *runtime;
     int64_t batch_size, max_batch_delay_ms, initial_workers, response_timeout_s, startup_timeout_s;
+    int64_t max_workers; /* a restored model's */
 };
 
 /* One loaded model version. Strings are its own; immutable once made. */
@@ -31,10 +33,12 @@ struct cn_model_about {
     struct cn_model_config config;
 };
 
-/* `path`: what cn_model_store_resolve found. `place`: folder to unpack into. On failure nothing is
- * left behind. Errors: CN_E_INVALID_MODEL, CN_E_CONFIG, CN_E_BAD_REQUEST. */
+/* `path`: what cn_model_store_resolve found. `place`: folder to unpack into. `server`: its defaults;
+ * those for workers differ `at_startup`. On failure nothing is left behind. Errors:
+ * CN_E_INVALID_MODEL, CN_E_CONFIG, CN_E_BAD_REQUEST. */
 int cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
-                  enum cn_durability durability, struct cn_model_about *out, struct cn_error *err);
+                  const struct cn_server_config *server, bool at_startup,
+                  struct cn_model_about *out, struct cn_error *err);
 /* Frees the strings; leaves the files. */
 void cn_model_about_fini(struct cn_model_about *about);
 

@@ -360,8 +360,8 @@ work_unpack(struct cn_file_task *task)
     if (reg->rc)
         return;
     place = cn_state_dir_unpack_place(reg->management->state);
-    reg->rc =
-        cn_model_load(path, place, &reg->call.request, config->durability, &reg->about, &reg->err);
+    reg->rc = cn_model_load(path, place, &reg->call.request, config, reg->call.at_startup,
+                            &reg->about, &reg->err);
     cn_free(place);
     cn_free(path);
 }

@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
 from models import BIN  # noqa: E402
 from server import Server  # noqa: E402
+from torchserve import TorchServe  # noqa: E402
 from transcript import Transcript  # noqa: E402
 
 FAILED = pytest.StashKey()
@@ -80,4 +81,34 @@ def server(folder, transcript, request):
         raise
     finally:
         for each in servers:
+            each.destroy()
+
+
+@pytest.fixture
+def torchserve(folder, transcript, request):
+    """torchserve(env={...}) gives an operator's folder for the command of that name.
+
+    What still runs at the end of the test is killed; none may have left a sanitizer report."""
+    made = []
+
+    def make(env=None):
+        home = folder / f"t{len(made)}"
+        home.mkdir()
+        made.append(TorchServe(home, transcript, env))
+        return made[-1]
+
+    yield make
+    try:
+        for each in made:
+            if each.pid_file.exists() and not request.node.stash.get(FAILED, False):
+                each.run("--stop")
+        reports = [text for each in made for text in each.sanitizer_reports()]
+        assert not reports, "\n".join(reports)
+    except BaseException:
+        request.node.stash[FAILED] = True  # keeps the folder
+        raise
+    finally:
+        for each in made:
+            for line in each.text.splitlines()[-200:]:
+                transcript.log("output", "| " + line)
             each.destroy()
