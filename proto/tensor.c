@@ -1,0 +1,257 @@
+/* proto/tensor.c - tensors as parts of a row and as the packed body of an answer. Any thread. */
+#include "proto/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define PART_PREFIX "tensor/"
+/* "tensor/UINT64[" and 16 dimensions of 19 digits with their commas. */
+#define TYPE_TEXT_MAX (16 + CN_TENSOR_RANK_MAX * 20)
+
+static const struct datatype {
+    enum cn_datatype type;
+    const char *word, *config_word;
+    unsigned bytes;
+} datatypes[] = {
+    {CN_DATATYPE_NONE, NULL, NULL, 0},
+#define CN_DATATYPE(name, number, word, config_word, bytes)                                        \
+    {CN_DATATYPE_##name, word, config_word, bytes},
+#include "proto/datatypes.def"
+#undef CN_DATATYPE
+};
+#define N_DATATYPES (sizeof(datatypes) / sizeof(datatypes[0]))
+
+static const struct datatype *
+datatype_of(enum cn_datatype type)
+{
+    return &datatypes[(unsigned)type < N_DATATYPES ? (unsigned)type : 0];
+}
+
+const char *
+cn_datatype_word(enum cn_datatype type)
+{
+    return datatype_of(type)->word;
+}
+
+const char *
+cn_datatype_config_word(enum cn_datatype type)
+{
+    return datatype_of(type)->config_word;
+}
+
+enum cn_datatype
+cn_datatype_parse(struct cn_str word)
+{
+    for (size_t i = 1; i < N_DATATYPES; i++) {
+        if (cn_str_eq(word, cn_str_from(datatypes[i].word)) ||
+            cn_str_eq(word, cn_str_from(datatypes[i].config_word)))
+            return datatypes[i].type;
+    }
+    return CN_DATATYPE_NONE;
+}
+
+unsigned
+cn_datatype_bytes(enum cn_datatype type)
+{
+    return datatype_of(type)->bytes;
+}
+
+bool
+cn_shape_elements(const int64_t *shape, uint32_t rank, uint64_t *out)
+{
+    uint64_t elements = 1;
+    bool fits = true, empty = false;
+
+    for (uint32_t i = 0; i < rank; i++) {
+        if (shape[i] < 0)
+            return false;
+        empty |= shape[i] == 0;
+        if (fits && __builtin_mul_overflow(elements, (uint64_t)shape[i], &elements))
+            fits = false;
+    }
+    *out = empty ? 0 : elements;
+    return empty || (fits && elements <= INT64_MAX);
+}
+
+const char *
+cn_shape_text(struct cn_arena *arena, const int64_t *shape, uint32_t rank)
+{
+    const char *text = "[";
+
+    for (uint32_t i = 0; i < rank; i++)
+        text = cn_arena_printf(arena, "%s%s%" PRId64, text, i ? "," : "", shape[i]);
+    return cn_arena_printf(arena, "%s]", text);
+}
+
+bool
+cn_tensor_next(struct cn_reader *reader, struct cn_str *out)
+{
+    if (cn_reader_left(reader) == 0)
+        return false;
+    *out = cn_read_str32(reader);
+    return !reader->bad;
+}
+
+static int
+check_strings(const struct cn_tensor *tensor, uint64_t elements, struct cn_error *err)
+{
+    struct cn_reader reader;
+    struct cn_str element;
+    uint64_t n = 0;
+
+    cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
+    while (cn_tensor_next(&reader, &element))
+        n++;
+    if (reader.bad)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "tensor %.*s: element %" PRIu64 " of BYTES is cut off",
+                       CN_STR_ARG(tensor->name), n);
+    if (n != elements)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "tensor %.*s: %" PRIu64 " elements of BYTES, its shape has %" PRIu64,
+                       CN_STR_ARG(tensor->name), n, elements);
+    return 0;
+}
+
+int
+cn_tensor_check(const struct cn_tensor *tensor, struct cn_error *err)
+{
+    unsigned bytes = cn_datatype_bytes(tensor->type);
+    uint64_t elements, want;
+
+    if (!cn_datatype_word(tensor->type) || tensor->rank > CN_TENSOR_RANK_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "tensor %.*s: datatype %u of rank %u is none",
+                       CN_STR_ARG(tensor->name), (unsigned)tensor->type, tensor->rank);
+    if (!cn_shape_elements(tensor->shape, tensor->rank, &elements))
+        return cn_fail(err, CN_E_BAD_REQUEST, "tensor %.*s: its shape has too many elements",
+                       CN_STR_ARG(tensor->name));
+    if (tensor->type == CN_DATATYPE_BYTES)
+        return check_strings(tensor, elements, err);
+    if (__builtin_mul_overflow(elements, bytes, &want) || want != tensor->data.len)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "tensor %.*s: %zu bytes, %" PRIu64 " elements of %s need %u each",
+                       CN_STR_ARG(tensor->name), tensor->data.len, elements,
+                       cn_datatype_word(tensor->type), bytes);
+    return 0;
+}
+
+struct cn_part
+cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *arena)
+{
+    struct cn_part part = {.name = tensor->name, .data = tensor->data};
+    char *text = cn_arena_alloc(arena, TYPE_TEXT_MAX);
+    int len = snprintf(text, TYPE_TEXT_MAX, PART_PREFIX "%s[", cn_datatype_word(tensor->type));
+
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        len += snprintf(text + len, TYPE_TEXT_MAX - (size_t)len, "%s%" PRId64, i ? "," : "",
+                        tensor->shape[i]);
+    text[len++] = ']';
+    part.content_type = (struct cn_str){text, (size_t)len};
+    return part;
+}
+
+/* Digits up to `stop`; the text behind it goes on in *at. */
+static bool
+read_dimension(const char **at, const char *end, int64_t *out)
+{
+    const char *from = *at;
+    int64_t value = 0;
+
+    while (*at < end && **at >= '0' && **at <= '9') {
+        if (__builtin_mul_overflow(value, 10, &value) ||
+            __builtin_add_overflow(value, **at - '0', &value))
+            return false;
+        ++*at;
+    }
+    *out = value;
+    return *at > from;
+}
+
+bool
+cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out)
+{
+    const size_t prefix = sizeof(PART_PREFIX) - 1;
+    const char *at = part->content_type.ptr, *end, *open;
+
+    if (part->content_type.len <= prefix || memcmp(at, PART_PREFIX, prefix) != 0)
+        return false;
+    end = at + part->content_type.len;
+    at += prefix;
+    open = memchr(at, '[', (size_t)(end - at));
+    if (!open)
+        return false;
+    *out = (struct cn_tensor){.name = part->name, .data = part->data};
+    out->type = cn_datatype_parse((struct cn_str){at, (size_t)(open - at)});
+    if (out->type == CN_DATATYPE_NONE)
+        return false;
+    at = open + 1;
+    if (at + 1 == end && *at == ']')
+        return true;
+    while (out->rank < CN_TENSOR_RANK_MAX) {
+        if (!read_dimension(&at, end, &out->shape[out->rank++]) || at == end)
+            return false;
+        if (*at == ']')
+            return at + 1 == end;
+        if (*at++ != ',')
+            return false;
+    }
+    return false;
+}
+
+/* u32 number of tensors; each: u16 + name, u8 type, u8 rank, u64 dimensions, u32 + data. */
+void
+cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_t n)
+{
+    cn_write_u32(buf, n);
+    for (uint32_t i = 0; i < n; i++) {
+        cn_write_str16(buf, tensors[i].name);
+        cn_write_u8(buf, (uint8_t)tensors[i].type);
+        cn_write_u8(buf, (uint8_t)tensors[i].rank);
+        for (uint32_t d = 0; d < tensors[i].rank; d++)
+            cn_write_u64(buf, (uint64_t)tensors[i].shape[d]);
+        cn_write_str32(buf, tensors[i].data);
+    }
+}
+
+static int
+read_tensor(struct cn_reader *reader, struct cn_tensor *out, struct cn_error *err)
+{
+    struct cn_error why;
+
+    *out = (struct cn_tensor){.name = cn_read_str16(reader)};
+    out->type = (enum cn_datatype)cn_read_u8(reader);
+    out->rank = cn_read_u8(reader);
+    if (out->rank > CN_TENSOR_RANK_MAX)
+        return cn_fail(err, CN_E_PROTOCOL, "a tensor of rank %u, the limit is %d", out->rank,
+                       CN_TENSOR_RANK_MAX);
+    for (uint32_t d = 0; d < out->rank; d++)
+        out->shape[d] = (int64_t)cn_read_u64(reader);
+    out->data = cn_read_str32(reader);
+    if (reader->bad)
+        return cn_fail(err, CN_E_PROTOCOL, "a set of tensors is cut off");
+    if (cn_tensor_check(out, &why))
+        return cn_fail(err, CN_E_PROTOCOL, "%s", why.message);
+    return 0;
+}
+
+int
+cn_tensors_get(struct cn_str bytes, struct cn_arena *arena, struct cn_tensor **out, uint32_t *n,
+               struct cn_error *err)
+{
+    struct cn_reader reader;
+    int rc;
+
+    cn_reader_init(&reader, bytes.ptr, bytes.len);
+    *n = cn_read_u32(&reader);
+    if (reader.bad || *n > CN_TENSORS_MAX)
+        return cn_fail(err, CN_E_PROTOCOL, "a set of %u tensors, the limit is %d", *n,
+                       CN_TENSORS_MAX);
+    *out = cn_arena_alloc(arena, sizeof(**out) * *n);
+    for (uint32_t i = 0; i < *n; i++)
+        if ((rc = read_tensor(&reader, &(*out)[i], err)))
+            return rc;
+    if (cn_reader_left(&reader))
+        return cn_fail(err, CN_E_PROTOCOL, "%zu bytes behind a set of tensors",
+                       cn_reader_left(&reader));
+    return 0;
+}
