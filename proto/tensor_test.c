@@ -7,10 +7,16 @@
 
 #include <cmocka.h>
 
-static const struct cn_tensor floats = {
-    .name = CN_STR("A"), .type = CN_DATATYPE_FP32, .rank = 2, .shape = {1, 2}, .data = CN_STR("\0\0\200?\0\0\0@")};
-static const struct cn_tensor words = {
-    .name = CN_STR("S"), .type = CN_DATATYPE_BYTES, .rank = 1, .shape = {2}, .data = CN_STR("\2\0\0\0hi\3\0\0\0bye")};
+static const struct cn_tensor floats = {.name = CN_STR("A"),
+                                        .type = CN_DATATYPE_FP32,
+                                        .rank = 2,
+                                        .shape = {1, 2},
+                                        .data = CN_STR("\0\0\200?\0\0\0@")};
+static const struct cn_tensor words = {.name = CN_STR("S"),
+                                       .type = CN_DATATYPE_BYTES,
+                                       .rank = 1,
+                                       .shape = {2},
+                                       .data = CN_STR("\2\0\0\0hi\3\0\0\0bye")};
 
 /* Both spellings of a datatype lead to it: clients write FP32, configurations TYPE_FP32. */
 static void
@@ -78,7 +84,8 @@ a_part_is_a_tensor_and_back(void **state)
                                          "tensor/FP32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
                                          "application/json"};
     struct cn_arena arena;
-    struct cn_tensor out, scalar = {.name = CN_STR("x"), .type = CN_DATATYPE_INT8, .data = CN_STR("a")};
+    struct cn_tensor out,
+        scalar = {.name = CN_STR("x"), .type = CN_DATATYPE_INT8, .data = CN_STR("a")};
     struct cn_part part;
 
     (void)state;
@@ -132,8 +139,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(datatypes_have_two_spellings), cmocka_unit_test(elements_never_overflow),
-        cmocka_unit_test(data_must_fit_its_shape),      cmocka_unit_test(a_part_is_a_tensor_and_back),
+        cmocka_unit_test(datatypes_have_two_spellings),
+        cmocka_unit_test(elements_never_overflow),
+        cmocka_unit_test(data_must_fit_its_shape),
+        cmocka_unit_test(a_part_is_a_tensor_and_back),
         cmocka_unit_test(a_set_is_whole_or_refused),
     };
 

@@ -1,0 +1,231 @@
+/* config/model_io.c - a typed model's inputs and outputs, out of its YAML. Any thread. */
+#include "config/model_io.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "core/mem.h"
+
+#define NAME_MAX_BYTES 256
+#define BATCH_MAX 65536
+
+struct parse {
+    struct cn_model_io *io;
+    const char *name; /* of the document */
+    struct cn_error *err;
+};
+
+/* The value under the first of these keys; the last one is NULL. */
+static const struct cn_yaml *
+get_any(const struct cn_yaml *map, const char *const *keys)
+{
+    const struct cn_yaml *value = NULL;
+
+    for (; *keys && !value; keys++)
+        value = cn_yaml_get(map, *keys);
+    return value;
+}
+
+static int
+refuse(const struct parse *parse, const struct cn_yaml *at, const char *what, const char *expected)
+{
+    char shown[CN_YAML_SHOWN_MAX];
+
+    return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: %s: expected %s, found %s %s", parse->name,
+                   at->line, at->column, what, expected, cn_yaml_kind_word(at->kind),
+                   cn_yaml_shown(at->text, shown));
+}
+
+static int
+read_name(const struct parse *parse, const struct cn_yaml *item, const char *list,
+          struct cn_tensor_spec *spec)
+{
+    const struct cn_yaml *name = cn_yaml_get(item, "name");
+
+    if (!name || name->text.len == 0 || name->text.len > NAME_MAX_BYTES ||
+        name->kind == CN_YAML_LIST || name->kind == CN_YAML_MAP || name->kind == CN_YAML_NULL)
+        return refuse(parse, name ? name : item, list, "a name of 1 to 256 bytes for each tensor");
+    spec->name = (struct cn_str){
+        cn_arena_strndup(&parse->io->arena, name->text.ptr, name->text.len), name->text.len};
+    return 0;
+}
+
+static int
+read_type(const struct parse *parse, const struct cn_yaml *item, struct cn_tensor_spec *spec)
+{
+    static const char *const keys[] = {"dataType", "data_type", "datatype", NULL};
+    const struct cn_yaml *type = get_any(item, keys);
+
+    if (type && type->kind == CN_YAML_STRING)
+        spec->type = cn_datatype_parse(type->text);
+    if (spec->type == CN_DATATYPE_NONE)
+        return refuse(parse, type ? type : item, "dataType",
+                      "BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, FP64 or BYTES");
+    return 0;
+}
+
+static int
+read_dims(const struct parse *parse, const struct cn_yaml *item, struct cn_tensor_spec *spec)
+{
+    static const char *const keys[] = {"dims", "shape", NULL};
+    const struct cn_yaml *dims = get_any(item, keys);
+
+    /* One is left for the batch dimension. */
+    if (!dims || dims->kind != CN_YAML_LIST || dims->n_items > CN_TENSOR_RANK_MAX - 1)
+        return refuse(parse, dims ? dims : item, "dims", "a list of up to 15 sizes");
+    for (uint32_t i = 0; i < dims->n_items; i++) {
+        const struct cn_yaml *dim = dims->items[i];
+
+        if (dim->kind != CN_YAML_INT || dim->integer < -1 || dim->integer == 0)
+            return refuse(parse, dim, "dims", "sizes from 1, or -1 for any");
+        spec->dims[i] = dim->integer;
+    }
+    spec->rank = dims->n_items;
+    return 0;
+}
+
+static int
+read_flag(const struct parse *parse, const struct cn_yaml *item, const char *const *keys, bool *out)
+{
+    const struct cn_yaml *flag = get_any(item, keys);
+
+    if (!flag)
+        return 0;
+    if (flag->kind != CN_YAML_BOOL)
+        return refuse(parse, flag, keys[0], "true or false");
+    *out = flag->boolean;
+    return 0;
+}
+
+static int
+read_tensor(const struct parse *parse, const struct cn_yaml *item, const char *list,
+            struct cn_tensor_spec *spec)
+{
+    static const char *const optional[] = {"optional", NULL};
+    static const char *const ragged[] = {"ragged", "allowRaggedBatch", "allow_ragged_batch", NULL};
+    int rc;
+
+    *spec = (struct cn_tensor_spec){0};
+    if (item->kind != CN_YAML_MAP)
+        return refuse(parse, item, list, "a map with name, dataType and dims for each tensor");
+    rc = read_name(parse, item, list, spec);
+    if (!rc)
+        rc = read_type(parse, item, spec);
+    if (!rc)
+        rc = read_dims(parse, item, spec);
+    if (!rc)
+        rc = read_flag(parse, item, optional, &spec->optional);
+    if (!rc)
+        rc = read_flag(parse, item, ragged, &spec->ragged);
+    return rc;
+}
+
+static const struct cn_tensor_spec *
+find(const struct cn_tensor_spec *specs, uint32_t n, struct cn_str name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (cn_str_eq(specs[i].name, name))
+            return &specs[i];
+    return NULL;
+}
+
+static int
+read_tensors(const struct parse *parse, const struct cn_yaml *list, struct cn_tensor_spec **out,
+             uint32_t *n)
+{
+    char key[CN_YAML_SHOWN_MAX], twice[CN_YAML_SHOWN_MAX];
+    int rc;
+
+    cn_yaml_shown(list->key, key);
+    if (list->kind != CN_YAML_LIST || list->n_items == 0 || list->n_items > CN_MODEL_TENSORS_MAX)
+        return refuse(parse, list, key, "a list of 1 to 256 tensors");
+    *out = cn_arena_alloc(&parse->io->arena, sizeof(**out) * list->n_items);
+    for (uint32_t i = 0; i < list->n_items; i++) {
+        if ((rc = read_tensor(parse, list->items[i], key, &(*out)[i])))
+            return rc;
+        if (find(*out, i, (*out)[i].name))
+            return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: %s: two tensors are named %s",
+                           parse->name, list->items[i]->line, list->items[i]->column, key,
+                           cn_yaml_shown((*out)[i].name, twice));
+        *n = i + 1;
+    }
+    return 0;
+}
+
+static int
+read_batch_size(const struct parse *parse, const struct cn_yaml *root)
+{
+    static const char *const keys[] = {"maxBatchSize", "max_batch_size", NULL};
+    const struct cn_yaml *size = get_any(root, keys);
+
+    if (!size)
+        return 0;
+    if (size->kind != CN_YAML_INT || size->integer < 0 || size->integer > BATCH_MAX)
+        return refuse(parse, size, keys[0], "an integer from 0 to 65536");
+    parse->io->max_batch_size = (uint32_t)size->integer;
+    return 0;
+}
+
+static int
+read_all(const struct parse *parse, const struct cn_yaml *root, const struct cn_yaml *inputs)
+{
+    static const char *const keys[] = {"outputs", "output", NULL};
+    const struct cn_yaml *outputs = get_any(root, keys);
+    struct cn_model_io *io = parse->io;
+    int rc = read_tensors(parse, inputs, &io->inputs, &io->n_inputs);
+
+    if (!rc && !outputs)
+        rc = cn_fail(parse->err, CN_E_CONFIG,
+                     "%s:%u:%u: a model with inputs needs outputs: a list of tensors", parse->name,
+                     inputs->line, inputs->column);
+    if (!rc)
+        rc = read_tensors(parse, outputs, &io->outputs, &io->n_outputs);
+    if (!rc)
+        rc = read_batch_size(parse, root);
+    for (uint32_t i = 0; !rc && i < io->n_inputs; i++)
+        io->n_required += !io->inputs[i].optional;
+    return rc;
+}
+
+int
+cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struct cn_error *err)
+{
+    static const char *const keys[] = {"inputs", "input", NULL};
+    const struct cn_yaml *root = cn_yaml_root(doc), *inputs = get_any(root, keys);
+    struct parse parse = {.name = cn_yaml_name(doc), .err = err};
+    int rc;
+
+    *out = NULL;
+    if (!inputs)
+        return 0;
+    parse.io = cn_alloc(sizeof(*parse.io));
+    cn_arena_init(&parse.io->arena);
+    rc = read_all(&parse, root, inputs);
+    if (rc) {
+        cn_model_io_destroy(parse.io);
+        return rc;
+    }
+    *out = parse.io;
+    return 0;
+}
+
+void
+cn_model_io_destroy(struct cn_model_io *io)
+{
+    if (!io)
+        return;
+    cn_arena_fini(&io->arena);
+    cn_free(io);
+}
+
+const struct cn_tensor_spec *
+cn_model_io_input(const struct cn_model_io *io, struct cn_str name)
+{
+    return find(io->inputs, io->n_inputs, name);
+}
+
+const struct cn_tensor_spec *
+cn_model_io_output(const struct cn_model_io *io, struct cn_str name)
+{
+    return find(io->outputs, io->n_outputs, name);
+}

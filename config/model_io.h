@@ -1,0 +1,53 @@
+/* config/model_io.h - what a typed model takes and gives: its tensors, from the model's YAML.
+ *
+ *   maxBatchSize: 8            # 0 (default): tensors have no batch dimension
+ *   inputs:
+ *     - {name: INPUT, dataType: FP32, dims: [16]}
+ *     - {name: BIAS, dataType: FP32, dims: [-1], optional: true}
+ *   outputs:
+ *     - {name: OUTPUT, dataType: FP32, dims: [16]}
+ *
+ * dims are without the batch dimension; -1 is any size. The spellings of Triton's configuration are
+ * taken too: input, output, data_type: TYPE_FP32, max_batch_size, allow_ragged_batch.
+ * A model is typed when its YAML has inputs. Read only once parsed; any thread.
+ */
+#ifndef CN_CONFIG_MODEL_IO_H
+#define CN_CONFIG_MODEL_IO_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/yaml.h"
+#include "core/arena.h"
+#include "core/error.h"
+#include "proto/tensor.h"
+
+#define CN_MODEL_TENSORS_MAX 256 /* inputs, and outputs, of one model */
+
+/* One input or output. */
+struct cn_tensor_spec {
+    struct cn_str name; /* NUL-terminated too */
+    enum cn_datatype type;
+    uint32_t rank;
+    int64_t dims[CN_TENSOR_RANK_MAX]; /* -1: any size; without the batch dimension */
+    bool optional;                    /* inputs: a request may leave it out */
+    bool ragged;                      /* inputs: rows of one batch may differ in shape */
+};
+
+struct cn_model_io {
+    uint32_t max_batch_size; /* 0: no batch dimension; else the first one, from 1 to this */
+    uint32_t n_inputs, n_outputs, n_required;
+    struct cn_tensor_spec *inputs, *outputs;
+    struct cn_arena arena; /* holds the above */
+};
+
+/* `*out` is NULL when the document declares no inputs. CN_E_CONFIG with name:line:column. */
+int cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out,
+                      struct cn_error *err);
+void cn_model_io_destroy(struct cn_model_io *io);
+
+/* NULL when there is none of that name. */
+const struct cn_tensor_spec *cn_model_io_input(const struct cn_model_io *io, struct cn_str name);
+const struct cn_tensor_spec *cn_model_io_output(const struct cn_model_io *io, struct cn_str name);
+
+#endif
