@@ -33,7 +33,8 @@ both_spellings_are_read(void **state)
         "max_batch_size: 8\n"
         "input:\n"
         "  - {name: A, data_type: TYPE_FP32, dims: [-1, 4]}\n"
-        "  - {name: B, data_type: TYPE_STRING, dims: [1], optional: true, allow_ragged_batch: true}\n"
+        "  - {name: B, data_type: TYPE_STRING, dims: [1], optional: true, allow_ragged_batch: "
+        "true}\n"
         "output:\n"
         "  - {name: C, data_type: TYPE_INT64, dims: [4]}\n"};
     struct cn_model_io *io;
