@@ -16,18 +16,33 @@
 
 #include "core/buf.h"
 #include "core/log.h"
+#include "core/mem.h"
 #include "core/metrics.h"
 #include "core/panic.h"
+#include "frontend/compress.h"
 #include "frontend/http_request.h"
+#include "frontend/torchserve_error.h"
 #include "management/management.h"
 #include "scheduler/job.h"
 
+#define COMPRESSED_BLOCK_BYTES 16384
 #define STREAM_BLOCK_BYTES 4096 /* only for HTTP/1.0 clients, which get no chunks */
 
 static void
 add(struct MHD_Response *response, const char *name, const char *value)
 {
     MHD_add_response_header(response, name, value);
+}
+
+/* On every answer, as TorchServe does. */
+static void
+add_cors(struct MHD_Response *response, const struct cn_server_config *config)
+{
+    add(response, "Access-Control-Allow-Origin", config->cors_allowed_origin);
+    if (config->cors_allowed_methods)
+        add(response, "Access-Control-Allow-Methods", config->cors_allowed_methods);
+    if (config->cors_allowed_headers)
+        add(response, "Access-Control-Allow-Headers", config->cors_allowed_headers);
 }
 
 static void
@@ -45,6 +60,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
         add(response, "X-Amzn-SageMaker-Closed-Session-Id", request->closed_session);
     if (request->allow)
         add(response, "Allow", request->allow);
+    if (request->listener->shared->config->cors_allowed_origin)
+        add_cors(response, request->listener->shared->config);
     /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end
      * came together with the request. */
     if (request->close || request->listener->draining || request->conn->peer_closed)
@@ -111,7 +128,8 @@ cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const cha
     if (!is_answerable(request))
         return;
     response = response_of(body, MHD_RESPMEM_MUST_COPY);
-    add(response, "Content-Type", content_type);
+    if (content_type)
+        add(response, "Content-Type", content_type);
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 
@@ -147,21 +165,28 @@ static void
 answer_error(struct cn_http_request *request, int code, unsigned status, const char *message,
              uint32_t retry_after_s)
 {
+    const struct cn_server_config *config = request->listener->shared->config;
     const struct cn_error_info *info = cn_error_info(code);
-    struct cn_buf body;
+    bool refused = status >= 400 && status <= 599;
+    struct cn_error_words words = {refused ? status : (unsigned)info->http_status, info->type,
+                                   message};
     struct MHD_Response *response;
+    struct cn_buf body;
 
     if (!is_answerable(request))
         return;
-    if (status < 400 || status > 599)
-        status = (unsigned)info->http_status;
+    if (config->torchserve_errors)
+        cn_torchserve_error(code, refused, request->match.args[0], request->match.args[1],
+                            &request->arena, &words);
     cn_buf_init(&body, 0);
-    cn_error_json(code, status, message, &body);
+    if (!config->torchserve_errors || code != CN_E_TOO_LARGE || refused)
+        cn_error_json_as(words.status, words.type, words.message, &body);
     response = response_of(cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
+    if (body.len)
+        add(response, "Content-Type", "application/json");
     cn_buf_fini(&body);
-    add(response, "Content-Type", "application/json");
-    add_error_headers(response, code, status, retry_after_s);
-    queue(request, status, response, CN_REQUEST_ANSWERED);
+    add_error_headers(response, code, words.status, retry_after_s);
+    queue(request, words.status, response, CN_REQUEST_ANSWERED);
 }
 
 void
@@ -262,7 +287,7 @@ static const char *
 why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsigned status)
 {
     size_t room = request->listener->shared->config->connection_memory_bytes - request->head_bytes -
-                  CN_HTTP_ANSWER_ROOM;
+                  request->listener->shared->answer_room;
     size_t bytes = box->answer.content_type.len;
     uint32_t i;
 
@@ -276,6 +301,70 @@ why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsign
         return cn_arena_printf(&request->arena,
                                "the handler chose status %u; 200 to 599 can be sent", status);
     return NULL;
+}
+
+/* What reads a compressed answer. It may outlive the request by a moment, but not the listener. */
+struct compressed {
+    struct cn_compressor *compressor;
+    struct cn_http_listener *listener;
+};
+
+static ssize_t
+read_compressed(void *ctx, uint64_t position, char *out, size_t room)
+{
+    struct compressed *compressed = ctx;
+    size_t len = cn_compressor_read(compressed->compressor, out, room);
+
+    (void)position;
+    compressed->listener->went_on = true;
+    return len ? (ssize_t)len : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void
+free_compressed(void *ctx)
+{
+    struct compressed *compressed = ctx;
+
+    cn_compressor_destroy(compressed->compressor);
+    cn_free(compressed);
+}
+
+/* The coding for an answer of that size; identity also when the handler has coded it already. */
+static enum cn_coding
+coding_for(const struct cn_http_request *request, const struct cn_answer *answer)
+{
+    uint64_t least = request->listener->shared->config->compress_bytes;
+
+    if (!least || answer->body.len < least ||
+        cn_http_find(answer->headers, answer->n_headers, CN_STR("content-encoding")))
+        return CN_CODING_IDENTITY;
+    return cn_coding_choose(request->headers, request->n_headers);
+}
+
+/* An answer that is there in full, compressed where the client wants it so. */
+static struct MHD_Response *
+whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
+{
+    enum cn_coding coding = coding_for(request, answer);
+    struct compressed *compressed;
+    struct MHD_Response *response;
+
+    if (coding == CN_CODING_IDENTITY)
+        return response_of(answer->body, MHD_RESPMEM_PERSISTENT);
+    compressed = cn_alloc(sizeof(*compressed));
+    compressed->listener = request->listener;
+    compressed->compressor = cn_compressor_create(coding, answer->body);
+    if (!compressed->compressor) {
+        cn_free(compressed);
+        return response_of(answer->body, MHD_RESPMEM_PERSISTENT);
+    }
+    response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, COMPRESSED_BLOCK_BYTES,
+                                                 read_compressed, compressed, free_compressed);
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "no memory for a response");
+    add(response, "Content-Encoding", cn_coding_name(coding));
+    add(response, "Vary", "Accept-Encoding");
+    return response;
 }
 
 static void
@@ -297,7 +386,7 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
         return;
     }
     if (request->last_piece_came) {
-        response = response_of(box->answer.body, MHD_RESPMEM_PERSISTENT);
+        response = whole_answer(request, &box->answer);
         add_handler_headers(request, response, box);
         queue(request, status, response, CN_REQUEST_ANSWERED);
         return;
@@ -308,6 +397,15 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
         cn_panic(__FILE__, __LINE__, "no memory for a response");
     add_handler_headers(request, response, box);
     queue(request, status, response, CN_REQUEST_STREAMING);
+}
+
+void
+cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box)
+{
+    if (!request->echo_name.len || !box->sequence_id.len)
+        return;
+    request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */
+    request->echo_value = cn_arena_str(&request->arena, box->sequence_id);
 }
 
 void
@@ -331,9 +429,6 @@ cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
         cn_http_listener_resume(request);
         return;
     }
-    if (request->echo_name.len && box->sequence_id.len) {
-        request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */
-        request->echo_value = cn_arena_str(&request->arena, box->sequence_id);
-    }
+    cn_http_answer_echo(request, box);
     begin_answer(request, box);
 }

@@ -21,9 +21,11 @@ void cn_http_answer_error(struct cn_http_request *request, int code, const char 
 /* A JSON body that is complete; `code`: CN_E_... that it tells of, 0: none. It is copied. */
 void cn_http_answer_json(struct cn_http_request *request, unsigned status, int code,
                          struct cn_str body);
-/* `body` is copied. */
+/* `body` is copied. `content_type` NULL: none is said. */
 void cn_http_answer_bytes(struct cn_http_request *request, unsigned status,
                           const char *content_type, struct cn_str body);
+/* The sequence's id under the header by which it came; before the answer. */
+void cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box);
 /* A piece of a job's answer; takes the box. The first one decides: final, then it is an ordinary
  * response; else a chunked one begins, a chunk a piece. */
 void cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box);

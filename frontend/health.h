@@ -1,4 +1,4 @@
-/* frontend/health.h - /ping. */
+/* frontend/health.h - /ping, and KServe's question whether a model is ready. */
 #ifndef CN_FRONTEND_HEALTH_H
 #define CN_FRONTEND_HEALTH_H
 
@@ -6,5 +6,8 @@ struct cn_http_request;
 
 /* 200, or 500 while a model's default version has fewer workers than its minWorkers. */
 void cn_health_ping(struct cn_http_request *request);
+
+/* GET /v1/models/{model}: has its default version a ready worker? */
+void cn_health_model(struct cn_http_request *request);
 
 #endif

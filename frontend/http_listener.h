@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/list.h"
 #include "core/loop.h"
+#include "frontend/envelope.h"
 #include "frontend/route.h"
 #include "management/tokens.h"
 
@@ -27,6 +28,8 @@ struct cn_http_shared {
     struct cn_management *management;
     struct cn_loop *const *loops;
     unsigned n_loops;
+    enum cn_envelope envelope;
+    size_t answer_room; /* CN_HTTP_ANSWER_ROOM and the headers for other sites' scripts */
 };
 
 /* What is served, on each listener of an interface. */

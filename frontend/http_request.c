@@ -140,13 +140,25 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
     refuse(request, CN_E_TOO_LARGE, message);
 }
 
+/* A browser asks whether a script may send a request of another method or with headers. */
+static bool
+is_preflight(const struct cn_http_request *request)
+{
+    return request->method == CN_HTTP_OPTIONS &&
+           request->listener->shared->config->cors_allowed_origin &&
+           cn_http_find(request->headers, request->n_headers, CN_STR("origin")) &&
+           cn_http_find(request->headers, request->n_headers,
+                        CN_STR("access-control-request-method"));
+}
+
 /* What everybody may read, and /token, which asks for another key and does so itself. */
 static bool
 is_open(const struct cn_http_request *request)
 {
     const struct cn_str path = request->path;
 
-    return (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
+    return is_preflight(request) || /* a browser sends no key with it */
+           (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
            cn_str_eq(path, CN_STR("/api-description")) ||
            (request->listener->api->token == CN_TOKEN_MANAGEMENT &&
             cn_str_eq(path, CN_STR("/token")));
@@ -179,7 +191,8 @@ cn_http_request_begin(struct cn_http_request *request)
                                config->max_connections));
         return;
     }
-    if (request->head_bytes + CN_HTTP_ANSWER_ROOM > config->connection_memory_bytes) {
+    if (request->head_bytes + request->listener->shared->answer_room >
+        config->connection_memory_bytes) {
         refuse(request, CN_E_HEADERS_TOO_LARGE, "URL and headers are too long (connection-memory)");
         return;
     }
@@ -268,6 +281,10 @@ cn_http_request_end(struct cn_http_request *request)
     if (request->state != CN_REQUEST_BODY)
         return;
     request->state = CN_REQUEST_HANDLING;
+    if (is_preflight(request)) {
+        cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
+        return;
+    }
     if (cn_route_find(request->listener->api->routes, request->method, request->path,
                       &request->arena, &request->match, &err)) {
         if (err.code == CN_E_METHOD_NOT_ALLOWED)

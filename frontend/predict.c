@@ -190,6 +190,9 @@ find_queue(const struct predict_call *call, struct cn_model_queue **out, struct 
         name = cn_input_find(&call->job.row, CN_STR("model_name"));
     *out = name.len ? cn_management_find(management, name, match->args[1], err)
                     : cn_management_find_startup(management, err);
+    if (*out && match->n_args == 0) /* errors name the model */
+        call->request->match.args[0] =
+            cn_arena_str(&call->request->arena, cn_str_from(cn_model_queue_name(*out)));
     return *out ? 0 : err->code;
 }
 
@@ -210,6 +213,9 @@ prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
     if (!rc)
         rc = cn_session_check(&call->session, cn_model_queue_config(*queue),
                               cn_model_queue_name(*queue), err);
+    if (!rc && call->session.used && request->listener->shared->envelope != CN_ENVELOPE_NONE)
+        rc = cn_fail(err, CN_E_BAD_REQUEST,
+                     "sessions don't go together with a service envelope (service-envelope)");
     /* Without state a step may run twice: there the header means nothing. */
     if (!rc && cn_model_queue_config(*queue)->sequence_batching)
         rc = cn_predict_read_key(request->headers, request->n_headers,
@@ -243,7 +249,22 @@ cn_predict_handle(struct cn_http_request *request)
         cn_loop_now_ms(request->listener->loop) +
         1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);
     request->echo_name = sequence.id_name;
+    if (request->listener->shared->envelope != CN_ENVELOPE_NONE) {
+        if (cn_envelope_submit(request, queue, &call->job, &err))
+            cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
     cn_http_request_hold(request, call, on_gone);
     request->on_taken = on_taken;
     cn_model_queue_submit(queue, &call->job);
+}
+
+void
+cn_predict_handle_workflow(struct cn_http_request *request)
+{
+    struct cn_str name = request->match.args[0];
+
+    cn_http_answer_error(
+        request, CN_E_WORKFLOW_NOT_FOUND,
+        cn_arena_printf(&request->arena, "Workflow not found: %.*s", CN_STR_ARG(name)), 0);
 }

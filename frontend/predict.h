@@ -38,4 +38,7 @@ int cn_predict_read_id(const struct cn_header *header, struct cn_sequence_header
  * one that the parameter model_name says, or the one that was loaded at start-up. */
 void cn_predict_handle(struct cn_http_request *request);
 
+/* /wfpredict/{workflow}: there are none. */
+void cn_predict_handle_workflow(struct cn_http_request *request);
+
 #endif

@@ -25,6 +25,8 @@ const struct cn_route cn_inference_routes[] = {
     {ANY, "/models/{}/invoke", cn_predict_handle, CN_ROUTE_SAGEMAKER | CN_ROUTE_QUERY},
     {ANY, "/v1/models/{}:predict", cn_predict_handle, 0},
     {ANY, "/v1/models/{}:explain", cn_predict_handle, CN_ROUTE_EXPLAIN},
+    {GET | HEAD, "/v1/models/{}", cn_health_model, 0},
+    {ANY, "/wfpredict/{}", cn_predict_handle_workflow, 0},
     {ANY, "/{}/predict", cn_predict_handle, CN_ROUTE_QUERY},
     {ANY, "/{}/{}/predict", cn_predict_handle, CN_ROUTE_QUERY},
     {0, NULL, NULL, 0},

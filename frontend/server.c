@@ -20,12 +20,15 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "frontend/http_checks.h"
 #include "frontend/http_listener.h"
+#include "frontend/http_request.h"
 #include "frontend/http_socket.h"
 #include "frontend/routes.h"
 #include "frontend/server_priv.h"
 #include "management/management.h"
 
+#define CORS_VALUE_MAX 256
 #define SPARE_FDS 1024 /* workers, their pipes and archives, besides connections */
 
 static const struct {
@@ -164,9 +167,37 @@ start_management(struct cn_server *server, struct cn_error *err)
     int rc = cn_management_create(&server->config, server->loops, server->n_loops,
                                   &server->management, err);
 
-    server->shared = (struct cn_http_shared){&server->config, server->management, server->loops,
-                                             server->n_loops};
+    server->shared = (struct cn_http_shared){.config = &server->config,
+                                             .management = server->management,
+                                             .loops = server->loops,
+                                             .n_loops = server->n_loops};
     return rc;
+}
+
+/* What answers are to look like. A value that is sent as a header must be one. */
+static int
+start_answers(struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_server_config *config = &server->config;
+    const struct {
+        const char *flag, *value;
+    } headers[] = {{"--cors-allowed-origin", config->cors_allowed_origin},
+                   {"--cors-allowed-methods", config->cors_allowed_methods},
+                   {"--cors-allowed-headers", config->cors_allowed_headers}};
+
+    server->shared.answer_room = CN_HTTP_ANSWER_ROOM;
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
+        struct cn_str value = cn_str_from(headers[i].value);
+
+        if (value.len > CORS_VALUE_MAX || !cn_http_header_is_valid(CN_STR("x"), value))
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s: a header's value of at most %d bytes is needed, without control "
+                           "characters",
+                           headers[i].flag, CORS_VALUE_MAX);
+        if (value.len)
+            server->shared.answer_room += value.len + sizeof("Access-Control-Allow-Methods: \r\n");
+    }
+    return cn_envelope_parse(config->service_envelope, &server->shared.envelope, err);
 }
 
 static void
@@ -297,6 +328,7 @@ static const struct {
     {start_loops, stop_loops},
     {start_sockets, stop_sockets},
     {start_management, stop_management},
+    {start_answers, NULL},
     {start_listeners, stop_listeners},
     {start_signal_watch, stop_signal_watch},
     {start_threads, stop_threads},

@@ -38,14 +38,21 @@ cn_json_print(json_t *value, struct cn_buf *out)
 }
 
 void
+cn_error_json_as(unsigned http_status, const char *type, const char *message, struct cn_buf *out)
+{
+    json_t *body = json_object();
+
+    json_object_set_new(body, "code", json_integer((int)http_status));
+    json_object_set_new(body, "type", json_string(type));
+    json_object_set_new(body, "message", cn_json_text(message));
+    cn_json_print(body, out);
+}
+
+void
 cn_error_json(int code, unsigned http_status, const char *message, struct cn_buf *out)
 {
     const struct cn_error_info *info = cn_error_info(code);
-    json_t *body = json_object();
 
-    json_object_set_new(body, "code",
-                        json_integer(http_status ? (int)http_status : info->http_status));
-    json_object_set_new(body, "type", json_string(info->type));
-    json_object_set_new(body, "message", cn_json_text(message));
-    cn_json_print(body, out);
+    cn_error_json_as(http_status ? http_status : (unsigned)info->http_status, info->type, message,
+                     out);
 }

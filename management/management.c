@@ -286,6 +286,13 @@ cn_management_find_startup(struct cn_management *management, struct cn_error *er
     return cn_registry_lookup_startup(management->registry, err);
 }
 
+int
+cn_management_is_ready(struct cn_management *management, struct cn_str name, bool *out,
+                       struct cn_error *err)
+{
+    return cn_registry_is_ready(management->registry, name, out, err);
+}
+
 bool
 cn_management_healthy(struct cn_management *management)
 {

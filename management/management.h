@@ -42,6 +42,9 @@ struct cn_model_queue *cn_management_find(struct cn_management *management, stru
  * several of them: NULL with CN_E_BAD_REQUEST and TorchServe's message. */
 struct cn_model_queue *cn_management_find_startup(struct cn_management *management,
                                                   struct cn_error *err);
+/* Any loop: has the model's default version a worker that is ready? Unknown: an error, as above. */
+int cn_management_is_ready(struct cn_management *management, struct cn_str name, bool *out,
+                           struct cn_error *err);
 /* Any loop: for /ping: does every model's default version have its minWorkers? (as last published) */
 bool cn_management_healthy(struct cn_management *management);
 
@@ -83,5 +86,8 @@ void cn_management_handle(struct cn_management *management, struct cn_api_reques
 /* TorchServe's error body: {"code":..,"type":..,"message":..}, two-space indented, final newline.
  * `http_status`: a handler's own choice for its refusal; 0: the code's. */
 void cn_error_json(int code, unsigned http_status, const char *message, struct cn_buf *out);
+/* The same in other words than the code's. */
+void cn_error_json_as(unsigned http_status, const char *type, const char *message,
+                      struct cn_buf *out);
 
 #endif

@@ -216,6 +216,18 @@ cn_registry_lookup_startup(struct cn_registry *registry, struct cn_error *err)
     return NULL;
 }
 
+int
+cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out,
+                     struct cn_error *err)
+{
+    const struct view_model *model = view_find(view_here(registry), name);
+
+    if (!model || !model->default_version)
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found: %.*s", CN_STR_ARG(name));
+    *out = atomic_load_explicit(&model->default_version->health->ready, memory_order_relaxed) > 0;
+    return 0;
+}
+
 bool
 cn_registry_is_healthy(struct cn_registry *registry)
 {

@@ -77,6 +77,9 @@ struct cn_model_queue *cn_registry_lookup(struct cn_registry *registry, struct c
 /* The default version of the one model with a version that was loaded at start-up. */
 struct cn_model_queue *cn_registry_lookup_startup(struct cn_registry *registry,
                                                   struct cn_error *err);
+/* Has the default version a ready worker? CN_E_MODEL_NOT_FOUND. */
+int cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out,
+                         struct cn_error *err);
 bool cn_registry_is_healthy(struct cn_registry *registry);
 
 #endif

@@ -1,0 +1,248 @@
+"""Answers: KServe's envelope and readiness, headers for other sites' scripts, compression."""
+
+import gzip
+import json
+import zlib
+
+import pytest
+import requests
+
+from client import curl
+from models import Model, counter, stateless
+
+SQUARE_LUA = """
+return { api = 1, handle = function(req)
+    local x = req.json
+    if x == "bad" then return nil, "no number", 422 end
+    if x == "text" then return { text = 'say "hi"' } end
+    if x == "broken" then return { body = "{", content_type = "application/json" } end
+    if x == "bytes" then return { body = "\\255" } end
+    if x == "late" then return { json = 1, status = 202 } end
+    if x == "stream" then req:send('"a') return { body = 'b"', content_type = "application/json" } end
+    return { json = { x = x, explain = req.explain, type = req.parts.body.content_type } }
+end }
+"""
+
+BIG_LUA = """
+return { api = 1, handle = function(req)
+    local n = tonumber(req.body)
+    return { body = ("0123456789abcdef"):rep(n // 16), content_type = "text/x-big" }
+end }
+"""
+
+
+def square(**yaml):
+    return Model("square", SQUARE_LUA, yaml, stateful=False)
+
+
+def predict(client, *instances, path="/v1/models/square:predict"):
+    return client.post(path, json.dumps({"instances": instances}), headers={"Content-Type": "application/json"})
+
+
+# --- KServe
+
+
+def test_instances_are_rows_and_come_back_in_order(server, transcript, folder):
+    """service_envelope=kserve: each instance is a row for the handler, on every path of a prediction."""
+    s = server(square(batchSize=8), flags=["--service-envelope", "kserve"])
+    client = s.client()
+    answer = predict(client, 1, [2, 3], {"a": None})
+    assert answer.status == 200 and answer.headers["Content-Type"] == "application/json"
+    assert [each["x"] for each in answer.json["predictions"][:2]] == [1, [2, 3]]
+    assert answer.json["predictions"][0]["type"] == "application/json"
+    assert predict(client, path="/predictions/square").json == {"predictions": []}
+    many = predict(client, *range(500), path="/predictions/square/1.0")
+    assert [each["x"] for each in many.json["predictions"]] == list(range(500))
+    explained = predict(client, 7, path="/v1/models/square:explain")
+    assert explained.json["explanations"][0]["explain"] is True
+    (folder / "input.json").write_text('{"instances": [5]}')
+    head, body = curl(transcript, "-X", "POST", "-H", "Content-Type: application/json", "-d", f"@{folder}/input.json",
+                      s.inference + "/v1/models/square:predict")
+    assert head.startswith("HTTP/1.1 200") and json.loads(body)["predictions"][0]["x"] == 5
+
+
+def test_answers_that_are_no_json_are_strings(server):
+    """Text is a JSON string, pieces of a streamed answer are put together, the highest status counts."""
+    client = server(square(), flags=["--service-envelope", "json"]).client()
+    assert predict(client, "text", "stream").json == {"predictions": ['say "hi"', "ab"]}
+    late = predict(client, 1, "late")
+    assert late.status == 202 and late.json["predictions"][1] == 1
+    for word in ("broken", "bytes"):
+        refused = predict(client, word)
+        assert refused.status == 503 and "Prediction failed" in refused.message, refused
+    assert "predictions" in predict(client, 1, path="/explanations/square").json
+
+
+def test_one_bad_instance_fails_the_request(server):
+    """With the handler's own status and words; nothing is left over."""
+    s = server(square(), flags=["--service-envelope", "kserve"])
+    refused = predict(s.client(), *range(20), "bad", *range(20))
+    assert (refused.status, refused.message) == (422, "no number")
+    assert predict(s.client(), 1).status == 200
+
+
+@pytest.mark.parametrize("body, why", [
+    (b"", "no JSON"), (b"{", "no JSON"), (b"[1]", "instances"), (b'{"instances": 1}', "instances"),
+    (b'{"inputs": [1]}', "instances"), (b'{"instances": [1, 2, 3, 4]}', "max-request-parts"),
+    (b'{"instances": [1], "instances": [2]}', "no JSON"),
+])
+def test_bad_envelopes_are_refused(server, body, why):
+    """400 with the reason."""
+    client = server(square(), flags=["--service-envelope", "kserve", "--max-request-parts", "3"]).client()
+    refused = client.post("/predictions/square", body)
+    assert refused.status == 400 and why in refused.message, refused
+
+
+def test_a_step_of_a_sequence_is_one_instance(server):
+    """The id is echoed as ever; several steps in one request are refused."""
+    client = server(counter(), flags=["--service-envelope", "kserve"]).client()
+    headers = {"ts_request_sequence_id": "s"}
+    for number, total in ((4, "4"), (5, "9")):
+        answer = client.post("/predictions/counter", json.dumps({"instances": [number]}), headers=headers)
+        assert answer.json == {"predictions": [total]} and answer.sequence == "s"
+    refused = client.post("/predictions/counter", b'{"instances": [1, 2]}', headers=headers)
+    assert refused.status == 400 and "one a request" in refused.message
+    refused = client.post("/invocations", b'{"instances": [1]}', headers={
+        "X-Amzn-SageMaker-Session-Id": "NEW_SESSION"})
+    assert refused.status == 400 and "service-envelope" in refused.message
+
+
+def test_a_client_that_leaves_cancels_its_instances(server):
+    """What waits is dropped; the model goes on."""
+    s = server(square(batchSize=1), flags=["--service-envelope", "kserve"])
+    with s.hold():
+        raw = s.raw()
+        body = json.dumps({"instances": list(range(100))})
+        raw.send(f"POST /predictions/square HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n{body}")
+        s.expect_outstanding("square", 100)
+        raw.reset()
+    answer = predict(s.client(), 1)
+    assert answer.status == 200 and answer.json["predictions"][0]["x"] == 1
+
+
+def test_without_envelope_the_body_is_the_handlers(server):
+    """KServe's paths alone change nothing."""
+    answer = predict(server(square()).client(), 1)
+    assert answer.json["x"] == {"instances": [1]}
+
+
+def test_an_unknown_envelope_stops_the_start(server):
+    """With the words that may stand there."""
+    s = server(square(), flags=["--service-envelope", "letter"], start=False)
+    s.expected_exit = 1
+    assert s.launch().exit_code() == 1
+    s.expect_log("--service-envelope", "none, body, json or kserve", "letter")
+
+
+def test_readiness_of_a_model(server):
+    """GET /v1/models/{m}: on the inference port too, where KServe's clients ask."""
+    s = server(square())
+    client = s.client()
+    assert client.get("/v1/models/square").text == '{\n  "name": "square",\n  "ready": true\n}\n'
+    s.admin().put("/models/square?min_worker=0&synchronous=true")
+    assert client.get("/v1/models/square").json == {"name": "square", "ready": False}
+    assert client.get("/v1/models/nobody").json["type"] == "ModelNotFoundException"
+    refused = client.post("/v1/models/square", b"")
+    assert refused.status == 405 and refused.headers["Allow"] == "GET, HEAD"
+
+
+# --- other sites' scripts
+
+CORS = ["--cors-allowed-origin", "https://app.example", "--cors-allowed-methods", "GET, POST",
+        "--cors-allowed-headers", "content-type, ts_request_sequence_id"]
+
+
+def test_every_answer_allows_the_other_site(server):
+    """As TorchServe: on success and on errors, whatever the request's Origin."""
+    s = server(stateless(), flags=CORS)
+    for answer in (s.client().post("/predictions/echo", b"x"), s.client().get("/nowhere"), s.client().get("/ping"),
+                   s.admin().get("/models")):
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://app.example"
+        assert answer.headers["Access-Control-Allow-Methods"] == "GET, POST"
+        assert answer.headers["Access-Control-Allow-Headers"] == "content-type, ts_request_sequence_id"
+
+
+def test_preflights_are_answered(server):
+    """A browser asks before it sends; no handler runs, whatever the path."""
+    client = server(stateless(), flags=CORS).client()
+    asked = client.request("OPTIONS", "/predictions/echo", headers={
+        "Origin": "https://app.example", "Access-Control-Request-Method": "POST"})
+    assert (asked.status, asked.body) == (204, b"")
+    assert asked.headers["Access-Control-Allow-Methods"] == "GET, POST"
+    assert client.post("/predictions/echo", b"x").body == b"x"
+
+
+def test_without_the_option_no_site_is_allowed(server):
+    """No header, and a preflight gets no permission."""
+    client = server(stateless()).client()
+    assert "Access-Control-Allow-Origin" not in client.post("/predictions/echo", b"x").headers
+    asked = client.request("OPTIONS", "/predictions/echo", headers={
+        "Origin": "https://app.example", "Access-Control-Request-Method": "POST"})
+    assert asked.status != 204 and "Access-Control-Allow-Origin" not in asked.headers
+
+
+def test_a_header_value_that_is_none_stops_the_start(server):
+    """A line end in it would forge headers."""
+    s = server(stateless(), flags=["--cors-allowed-origin", "*\r\nX: y"], start=False)
+    s.expected_exit = 1
+    assert s.launch().exit_code() == 1
+    s.expect_log("--cors-allowed-origin", "without control characters")
+
+
+# --- compression
+
+
+@pytest.fixture
+def big(server):
+    return server(Model("big", BIG_LUA, {}, stateful=False), flags=["--compress-above", "1000"])
+
+
+@pytest.mark.parametrize("accepts, coding", [
+    ("gzip", "gzip"), ("deflate", "deflate"), ("deflate;q=0.3, gzip;q=0.4", "gzip"), ("br", None), ("gzip;q=0", None),
+])
+def test_large_answers_are_compressed_as_the_client_asks(big, accepts, coding):
+    """The body is the same; its type stays; caches are told."""
+    client = big.client()
+    for size in (1008, 5_000_000):
+        answer = client.post("/predictions/big", str(size), headers={"Accept-Encoding": accepts})
+        assert answer.headers["Content-Encoding"] == coding and answer.headers["Content-Type"] == "text/x-big"
+        plain = answer.body
+        if coding:
+            assert answer.headers["Vary"] == "Accept-Encoding" and len(answer.body) < size / 4
+            plain = (gzip.decompress if coding == "gzip" else zlib.decompress)(answer.body)
+        assert plain == b"0123456789abcdef" * (size // 16)
+
+
+def test_small_answers_and_others_stay_as_they_are(big, server):
+    """Below the size, without the header, and by default."""
+    asks = {"Accept-Encoding": "gzip"}
+    assert "Content-Encoding" not in big.client().post("/predictions/big", b"992", headers=asks).headers
+    assert "Content-Encoding" not in big.client().post("/predictions/big", b"5000", headers={}).headers
+    s = server(Model("big", BIG_LUA, {}, stateful=False))
+    assert "Content-Encoding" not in s.client().post("/predictions/big", b"5000", headers=asks).headers
+
+
+def test_real_clients_see_through_it(big, transcript):
+    """requests asks by itself, curl with --compressed."""
+    url = big.inference + "/predictions/big"
+    answer = requests.post(url, data=b"160000", timeout=30)
+    assert answer.headers["Content-Encoding"] == "gzip" and answer.text == "0123456789abcdef" * 10000
+    head, body = curl(transcript, "--compressed", "-d", "16000", url)
+    assert "Content-Encoding" in head and body == "0123456789abcdef" * 1000
+
+
+def test_many_compressed_answers_at_once(big):
+    """Each is made in small steps between those of the others, while other requests wait for workers."""
+    with requests.Session() as session:
+        for _ in range(20):
+            assert len(session.post(big.inference + "/predictions/big", data=b"1600000", timeout=30).content) == 1600000
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_compressed_answer(big):
+    """Nobody else notices."""
+    for _ in range(5):
+        raw = big.raw(receive_buffer=4096)
+        raw.send("POST /predictions/big HTTP/1.1\r\nHost: t\r\nAccept-Encoding: gzip\r\nContent-Length: 8\r\n\r\n60000000")
+        raw.socket.recv(100)
+        raw.reset()
+    assert big.client().post("/predictions/big", b"16").body == b"0123456789abcdef"
