@@ -115,7 +115,7 @@ torchserves_other_keys_are_explained(void **state)
           "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU");
     warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
     warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
-    warns("useJobTicket: true\n", "jobQueueSize");
+    warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);
 }
 
 /* The line and column of the value, what was expected, and what stands there. */

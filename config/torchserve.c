@@ -186,6 +186,15 @@ add_flags(struct loading *loading, struct cn_error *err)
     return rc;
 }
 
+/* TorchServe guards this one twice: whoever sets variables could widen it. */
+static bool
+may_come_from_environment(const struct loading *loading, const char *key)
+{
+    const char *allowed = value_of(loading, "use_env_allowed_urls");
+
+    return strcmp(key, "allowed_urls") != 0 || (allowed != NULL && java_true(allowed));
+}
+
 static int
 add_environment(struct loading *loading, struct cn_error *err)
 {
@@ -198,7 +207,7 @@ add_environment(struct loading *loading, struct cn_error *err)
         const char *value =
             rows[i].env[0] ? cn_environment_value(loading->environment, rows[i].env) : NULL;
 
-        if (value != NULL)
+        if (value != NULL && may_come_from_environment(loading, rows[i].key))
             rc = cn_properties_set(&loading->properties, cn_str_from(rows[i].key),
                                    cn_str_from(value), rows[i].env, err);
     }

@@ -315,6 +315,23 @@ ts_variables_count_only_where_the_file_allows_them(void **state)
 }
 
 static void
+allowed_urls_from_the_environment_need_their_own_word(void **state)
+{
+    struct cn_server_config config;
+
+    (void)state;
+    write_file("c", "model_store=store\nenable_envvars_config=true\nallowed_urls=a\n");
+    good("--ts-config|c", "TS_ALLOWED_URLS=b", &config);
+    assert_string_equal(config.allowed_urls, "a");
+    cn_server_config_fini(&config);
+    write_file("c", "model_store=store\nenable_envvars_config=true\nallowed_urls=a\n"
+                    "use_env_allowed_urls=true\n");
+    good("--ts-config|c", "TS_ALLOWED_URLS=b", &config);
+    assert_string_equal(config.allowed_urls, "b");
+    cn_server_config_fini(&config);
+}
+
+static void
 ts_config_file_beats_the_flag(void **state)
 {
     struct cn_server_config config;
@@ -457,6 +474,7 @@ main(void)
         cmocka_unit_test(variables_between_dollars_are_replaced),
         cmocka_unit_test(the_environment_beats_flags_and_flags_beat_the_file),
         cmocka_unit_test(ts_variables_count_only_where_the_file_allows_them),
+        cmocka_unit_test(allowed_urls_from_the_environment_need_their_own_word),
         cmocka_unit_test(ts_config_file_beats_the_flag),
         cmocka_unit_test(models_json_tunes_single_versions),
         cmocka_unit_test(the_newest_snapshot_is_the_default_file),

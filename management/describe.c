@@ -82,12 +82,12 @@ show_settings(json_t *out, const struct cn_version *version)
     put(out, "responseTimeout", number(config->response_timeout_s));
     put(out, "startupTimeout", number(config->startup_timeout_s));
     put(out, "maxRetryTimeoutInSec", json_integer(0)); /* we never give up */
-    put(out, "clientTimeoutInMills", json_integer(0));
+    put(out, "clientTimeoutInMills", number(config->client_timeout_ms));
     put(out, "parallelType", json_string(""));
     put(out, "parallelLevel", json_integer(0));
     put(out, "deviceType", json_string("cpu"));
     put(out, "continuousBatching", json_boolean(config->continuous_batching));
-    put(out, "useJobTicket", json_false());
+    put(out, "useJobTicket", json_boolean(config->use_job_ticket));
     put(out, "useVenv", json_false());
     put(out, "stateful", json_boolean(config->sequence_batching));
     put(out, "sequenceMaxIdleMSec", number(config->sequence_max_idle_ms));

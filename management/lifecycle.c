@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/lifecycle_priv.h"
+#include "management/snapshot.h"
 
 static void
 answer(cn_lifecycle_done_fn done, void *ctx, int code, int http_status, const char *text)
@@ -195,6 +196,7 @@ cn_lifecycle_unregister(struct cn_management *management, const char *name,
                                              .delete_store = true,
                                              .delete_archive = true},
                      on_unregistered, op);
+    cn_snapshot_changed(management);
 }
 
 /* --- scale */
@@ -271,6 +273,7 @@ cn_lifecycle_scale(struct cn_management *management, const struct cn_scale_call 
     op->order.max = call->max;
     op->order.on_done = on_scaled;
     op->answered = !call->synchronous;
+    cn_snapshot_changed(management);
     cn_worker_pool_scale(version->pool, &op->order);
     if (!call->synchronous)
         answer(done, ctx, 0, 202, "Processing worker updates...");
@@ -320,5 +323,6 @@ cn_lifecycle_set_default(struct cn_management *management, const char *name,
     snprintf(op->text, sizeof op->text,
              "Default version successfully updated for model \"%s\" to \"%s\"", name, version_name);
     cn_registry_set_default(version);
+    cn_snapshot_changed(management);
     cn_registry_publish(management->registry, on_default_published, op);
 }

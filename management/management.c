@@ -19,6 +19,7 @@
 #include "management/lifecycle_priv.h"
 #include "management/management_priv.h"
 #include "management/model_store.h"
+#include "management/snapshot.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */
@@ -83,6 +84,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     cn_list_init(&management->downloads);
     cn_download_begin(config->model_store);
     rc = cn_model_store_check(config->model_store, err);
+    if (!rc)
+        rc = cn_snapshot_check(config, err);
     if (!rc)
         rc = find_worker_program(config->worker_program, &management->worker_program, err);
     if (!rc)
@@ -157,6 +160,7 @@ start_done(struct cn_management *management)
         return;
     management->on_started = NULL;
     atomic_store_explicit(&management->started, true, memory_order_relaxed);
+    cn_snapshot_started(management);
     on_done(management->started_ctx, management->failed);
 }
 
@@ -178,19 +182,28 @@ on_registered(void *ctx, const struct cn_lifecycle_result *result)
     start_done(management);
 }
 
+/* A model that says nothing but where it is. */
+static const struct cn_model_settings nothing_said = {.min_workers = -1,
+                                                      .max_workers = -1,
+                                                      .batch_size = -1,
+                                                      .max_batch_delay_ms = -1,
+                                                      .response_timeout_s = -1,
+                                                      .startup_timeout_s = -1};
+
 static void
-start_model(struct cn_management *management, const char *name, const char *file)
+start_model(struct cn_management *management, const char *name, const char *file,
+            const struct cn_model_settings *settings)
 {
     struct starting *starting = cn_alloc(sizeof *starting);
     struct cn_register_call call = {
         .request = {.url = file,
                     .model_name = name,
-                    .batch_size = -1,
-                    .max_batch_delay_ms = -1,
-                    .initial_workers = -1,
-                    .response_timeout_s = -1,
-                    .startup_timeout_s = -1,
-                    .max_workers = -1},
+                    .batch_size = settings->batch_size,
+                    .max_batch_delay_ms = settings->max_batch_delay_ms,
+                    .initial_workers = settings->min_workers,
+                    .response_timeout_s = settings->response_timeout_s,
+                    .startup_timeout_s = settings->startup_timeout_s,
+                    .max_workers = settings->max_workers},
         .synchronous = true,
         .at_startup = true,
     };
@@ -218,10 +231,26 @@ start_all(struct cn_management *management)
         return;
     }
     for (i = 0; i < count; i++) {
-        start_model(management, NULL, names[i]);
+        start_model(management, NULL, names[i], &nothing_said);
         cn_free(names[i]);
     }
     cn_free(names);
+}
+
+/* The models of a snapshot. The first version of a name becomes its default, and registrations keep
+ * their order. */
+static void
+start_restored(struct cn_management *management, bool defaults)
+{
+    const struct cn_server_config *config = management->config;
+    uint32_t i;
+
+    for (i = 0; i < config->n_restored; i++) {
+        const struct cn_model_settings *model = &config->restored[i];
+
+        if (model->is_default == defaults)
+            start_model(management, model->name, model->mar_name, model);
+    }
 }
 
 static void
@@ -246,8 +275,10 @@ cn_management_start(struct cn_management *management, void (*on_done)(void *ctx,
         start_all(management);
     } else {
         for (i = 0; i < config->n_models; i++)
-            start_model(management, config->models[i].name, config->models[i].file);
+            start_model(management, config->models[i].name, config->models[i].file, &nothing_said);
     }
+    start_restored(management, true);
+    start_restored(management, false);
     cn_call_on(management->home, on_nothing_to_start, management);
 }
 
@@ -374,6 +405,7 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     cn_log(CN_LOG_INFO, "event=draining drain_timeout_ms=%u", management->config->drain_timeout_ms);
     management->on_drained = on_done;
     management->drained_ctx = ctx;
+    cn_snapshot_stopping(management);
     atomic_store(&management->draining, true);
     cn_timer_set(cn_loop_wheel(management->home), &management->drain_timer,
                  cn_loop_now_ms(management->home) + management->config->drain_timeout_ms);

@@ -34,6 +34,9 @@ struct cn_management {
     void (*on_drained)(void *ctx);
     void *drained_ctx;
 
+    /* Snapshots: one of a change is being written; another change came meanwhile. */
+    bool snapshot_busy, snapshot_again;
+
     /* Start. */
     atomic_bool started; /* any loop reads it: what isn't there now was never asked for */
     unsigned starting, failed;

@@ -15,6 +15,7 @@
 #include "management/lifecycle.h"
 #include "management/lifecycle_priv.h"
 #include "management/model_store.h"
+#include "management/snapshot.h"
 
 /* Frames carry an answer and its headers; what is over the model's own limit is refused by the worker. */
 #define FRAME_SLACK_BYTES (1u << 20)
@@ -65,6 +66,8 @@ answer(struct registration *reg, int code, int http_status, const char *text)
     if (reg->answered)
         return;
     reg->answered = true;
+    if (!code && !reg->call.at_startup)
+        cn_snapshot_changed(reg->management);
     reg->done(reg->ctx, &(struct cn_lifecycle_result){code, http_status, text});
 }
 

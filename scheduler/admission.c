@@ -27,6 +27,16 @@ is_full(const struct cn_model_queue *queue)
     return queue->stats.waiting_jobs >= queue->config.job_queue_size;
 }
 
+/* Each worker has as many tickets as rows in its batch; a job holds one until it is answered. */
+static bool
+has_ticket(const struct cn_model_queue *queue)
+{
+    uint64_t tickets = (uint64_t)queue->n_links * queue->config.batch_size;
+
+    return !queue->config.use_job_ticket ||
+           queue->stats.waiting_jobs + queue->stats.in_flight_jobs < tickets;
+}
+
 static int
 check_queue(struct cn_model_queue *queue, struct cn_error *err)
 {
@@ -34,6 +44,11 @@ check_queue(struct cn_model_queue *queue, struct cn_error *err)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);
     if (!cn_queue_has_hope(queue))
         return cn_fail(err, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
+    if (!has_ticket(queue))
+        return cn_fail(err, CN_E_UNAVAILABLE,
+                       "none of the %u workers of model %s has room in its batch (useJobTicket); "
+                       "try again later",
+                       queue->n_links, queue->name);
     if (is_full(queue))
         cn_aggregator_dispatch(
             queue); /* a burst in one turn: workers may have room for some of it */
@@ -156,6 +171,9 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     job->row.job_id = queue->next_job_id++;
     job->arrived_ms = cn_loop_now_ms(queue->loop);
     job->arrived_us = cn_loop_now_us(queue->loop);
+    if (queue->config.client_timeout_ms &&
+        job->arrived_ms + queue->config.client_timeout_ms < job->deadline_ms)
+        job->deadline_ms = job->arrived_ms + queue->config.client_timeout_ms;
     cn_job_group_init(&job->group);
     job->group.of_job = true;
     err.code = 0;
@@ -187,7 +205,11 @@ deadline_passed(struct cn_timer *timer)
     if (job->state != CN_JOB_WAITING)
         return; /* in flight: the worker's time counts */
     cn_queue_take_waiting(queue, job);
-    if (queue->n_links > 0)
+    if (queue->config.client_timeout_ms && waited >= queue->config.client_timeout_ms)
+        cn_queue_fail(queue, job, CN_E_TIMEOUT,
+                      "waited %llu ms for a worker of model %s (clientTimeoutInMills %u)", waited,
+                      queue->name, queue->config.client_timeout_ms);
+    else if (queue->n_links > 0)
         cn_queue_fail(queue, job, CN_E_HANDLER_DEADLINE,
                       "waited %llu ms for a worker; the model is overloaded", waited);
     else if (queue->expected > 0)

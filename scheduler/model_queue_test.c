@@ -37,6 +37,20 @@ config_small(struct cn_model_config *config)
 }
 
 static void
+config_tickets(struct cn_model_config *config)
+{
+    config->sequence_batching = false;
+    config->batch_size = 2;
+    config->use_job_ticket = true;
+}
+
+static void
+config_client_timeout(struct cn_model_config *config)
+{
+    config->client_timeout_ms = 50;
+}
+
+static void
 config_explicit(struct cn_model_config *config)
 {
     config->sequence_implicit_start = false;
@@ -94,6 +108,60 @@ answer_and_next_step_share_a_turn(void **state)
     assert_int_equal(a.finals, 1);
     assert_int_equal(fake->n_rows, 2);
     answer_all(rig, fake);
+    rig_destroy(rig);
+}
+
+/* With tickets nobody waits: what no worker can take into its batch now is refused at once. */
+static void
+with_tickets_a_job_is_taken_or_refused(void **state)
+{
+    struct rig *rig = rig_create(config_tickets);
+    struct client clients[4];
+    struct fake *fake;
+
+    (void)state;
+    cn_model_queue_set_expected(rig->queue, 1, "");
+    client_send(rig, &clients[3], "", "x", 0);
+    settle(rig);
+    assert_int_equal(clients[3].error, CN_E_UNAVAILABLE); /* no worker is up */
+    fake = fake_attach(rig);
+    for (unsigned i = 0; i < 3; i++)
+        client_send(rig, &clients[i], "", "x", 0);
+    settle(rig);
+    assert_int_equal(clients[2].finals, 1);
+    assert_int_equal(clients[2].error, CN_E_UNAVAILABLE);
+    assert_non_null(strstr(clients[2].text, "useJobTicket"));
+    answer_next(rig, fake);
+    client_send(rig, &clients[2], "", "x", 0);
+    settle(rig);
+    answer_all(rig, fake);
+    assert_int_equal(clients[2].error, 0);
+    rig_destroy(rig);
+}
+
+/* Told, where TorchServe leaves the client waiting; what runs already goes on. */
+static void
+the_client_timeout_ends_waiting_only(void **state)
+{
+    struct rig *rig = rig_create(config_client_timeout);
+    struct fake *fake = fake_attach(rig);
+    struct client runs, waits;
+
+    (void)state;
+    client_send(rig, &runs, "s", "1", 0);
+    client_send(rig, &waits, "s", "2", 0);
+    settle(rig);
+    cn_clock_advance(49);
+    settle(rig);
+    assert_int_equal(waits.finals, 0);
+    cn_clock_advance(20);
+    settle(rig);
+    assert_int_equal(waits.finals, 1);
+    assert_int_equal(waits.error, CN_E_TIMEOUT);
+    assert_non_null(strstr(waits.text, "clientTimeoutInMills 50"));
+    assert_int_equal(runs.finals, 0);
+    answer_all(rig, fake);
+    assert_int_equal(runs.error, 0);
     rig_destroy(rig);
 }
 
@@ -754,6 +822,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_of_a_sequence_run_in_order_one_by_one),
         cmocka_unit_test(answer_and_next_step_share_a_turn),
+        cmocka_unit_test(with_tickets_a_job_is_taken_or_refused),
+        cmocka_unit_test(the_client_timeout_ends_waiting_only),
         cmocka_unit_test(rows_carry_what_the_server_knows),
         cmocka_unit_test(credit_and_frames_are_bounded),
         cmocka_unit_test(jobs_of_one_turn_share_a_frame),
