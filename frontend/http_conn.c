@@ -18,6 +18,7 @@
 #include "frontend/http_discard.h"
 #include "frontend/http_listener.h"
 #include "frontend/http_request.h"
+#include "management/management.h"
 
 #define CONN_MAGIC 0x434e4343u /* "CNCC" */
 #define SLACK_MS 50            /* the kernel counts in ticks of a few ms */
@@ -113,12 +114,62 @@ on_timer(struct cn_timer *timer)
     cn_timer_set(cn_loop_wheel(conn->listener->loop), timer, next_ms);
 }
 
+/* Who speaks HTTP to a TLS port is told so in HTTP: a handshake's alert would say nothing to him. */
+static void
+refuse_plain(struct cn_http_conn *conn)
+{
+    const struct cn_error_info *info = cn_error_info(CN_E_TLS_REQUIRED);
+    struct cn_buf body, answer;
+    char dropped[4096];
+
+    while (recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
+        continue; /* what is left unread would turn the answer into a reset */
+    cn_buf_init(&body, 0);
+    cn_buf_init(&answer, 0);
+    cn_error_json(CN_E_TLS_REQUIRED, 0, "this port speaks TLS: begin the URL with https://", &body);
+    cn_buf_printf(&answer,
+                  "HTTP/1.1 %d Bad Request\r\nContent-Type: application/json\r\n"
+                  "Continuo-Error: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                  info->http_status, info->word, body.len);
+    cn_buf_append_str(&answer, cn_buf_str(&body));
+    if (send(conn->fd, answer.data, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        cn_log(CN_LOG_DEBUG, "event=plain_refusal_not_sent fd=%d", conn->fd);
+    cn_buf_fini(&body);
+    cn_buf_fini(&answer);
+    cn_http_conn_cut(conn, "plain-http");
+}
+
+/* The first byte of a TLS connection is that of a handshake; HTTP's is a letter. */
+static void
+look_at_first_byte(struct cn_http_conn *conn)
+{
+    char first;
+
+    if (recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first >= 'A' && first <= 'z')
+        refuse_plain(conn);
+}
+
+void
+cn_http_conn_proven(struct cn_http_conn *conn)
+{
+    if (!conn->unproven)
+        return;
+    conn->unproven = false;
+    conn->listener->n_unproven--;
+    cn_loop_rewatch(conn->listener->loop, &conn->watch, EPOLLRDHUP | EPOLLET, NULL);
+}
+
 static void
 on_closed(struct cn_watch *watch, uint32_t events)
 {
     struct cn_http_conn *conn = cn_container_of(watch, struct cn_http_conn, watch);
 
-    (void)events;
+    if (conn->unproven && !conn->looked_at) {
+        conn->looked_at = true;
+        look_at_first_byte(conn);
+    }
+    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
+        return;
     conn->peer_closed = true;
     if (conn->request)
         cn_http_request_peer_closed(conn->request);
@@ -145,7 +196,10 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd)
     cn_timer_set(cn_loop_wheel(listener->loop), &conn->timer, conn->phase_ms + tick_ms(config));
     conn->watch.fn = on_closed;
     /* Without the watch a client that goes away is noticed later, when it is written to. */
-    if (cn_loop_watch(listener->loop, &conn->watch, fd, EPOLLRDHUP | EPOLLET, &err))
+    conn->unproven = listener->is_tls;
+    listener->n_unproven += conn->unproven;
+    if (cn_loop_watch(listener->loop, &conn->watch, fd,
+                      EPOLLRDHUP | EPOLLET | (conn->unproven ? EPOLLIN : 0), &err))
         cn_log(CN_LOG_WARN, "event=connection_unwatched why=\"%s\"", err.message);
     return conn;
 }
@@ -162,6 +216,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
     cn_timer_cancel(&conn->timer);
     cn_list_remove(&conn->link);
     listener->n_conns--;
+    listener->n_unproven -= conn->unproven;
     if (listener->api->counted)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
     conn->magic = 0;

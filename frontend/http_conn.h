@@ -37,6 +37,8 @@ struct cn_http_conn {
     bool peer_closed;  /* at least its sending side */
     bool discards;     /* refused while the client may still send */
     bool surplus;      /* over --max-connections: its first request is refused */
+    bool looked_at;    /* TLS: its first byte was */
+    bool unproven;     /* TLS: no request came yet, maybe not even a handshake */
 };
 
 /* A connection was accepted. Never NULL. */
@@ -45,6 +47,8 @@ struct cn_http_conn *cn_http_conn_open(struct cn_http_listener *listener, int fd
 void cn_http_conn_close(struct cn_http_conn *conn);
 struct cn_http_conn *cn_http_conn_cast(void *conn);
 
+/* Its first request is there: it speaks TLS if it must. Harmless afterwards. */
+void cn_http_conn_proven(struct cn_http_conn *conn);
 /* Begins a phase, or the same one again. Costs two stores. */
 void cn_http_conn_enter(struct cn_http_conn *conn, enum cn_http_phase phase);
 /* Shuts the socket down; libmicrohttpd then sees its end. */

@@ -13,7 +13,9 @@
  *   in the daemon's list of ready ones, whose handler is called in each run and has nothing to say.
  *   After LINGER_MS, or when many linger, it is suspended. While some linger the daemon always
  *   claims to have work; it is believed only when a body or an answer went on and is not finished,
- *   and it is run each LINGER_TICK_MS for the rest (a pipelined request waits so long at most).
+ *   and it is run each LINGER_TICK_MS for the rest (a pipelined request waits so long at most);
+ * - a TLS handshake that waits for the client is for it a ready connection, too. So from its
+ *   beginning to its first request a TLS connection is treated as those that linger.
  */
 #include "frontend/http_listener.h"
 
@@ -28,6 +30,7 @@
 #include "core/panic.h"
 #include "frontend/http_discard.h"
 #include "frontend/http_request.h"
+#include "frontend/tls.h"
 
 /* Connections above --max-connections are taken to tell them so; above this they wait outside. */
 #define SURPLUS_MAX 32
@@ -253,6 +256,13 @@ wants_to_run(struct cn_http_listener *listener)
     return MHD_get_timeout(listener->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
 }
 
+/* Does the daemon say that it has work whether it has or not? */
+static bool
+claims_work(const struct cn_http_listener *listener)
+{
+    return listener->n_lingering > 0 || listener->n_unproven > 0;
+}
+
 static void
 run(struct cn_hook *hook)
 {
@@ -261,16 +271,15 @@ run(struct cn_hook *hook)
     bool resumed = listener->resumed;
 
     if (!listener->ready && !resumed && !listener->again &&
-        !(listener->n_lingering > 0 && now_ms >= listener->linger_run_ms))
+        !(claims_work(listener) && now_ms >= listener->linger_run_ms))
         return;
     listener->ready = listener->resumed = listener->went_on = false;
     MHD_run(listener->daemon);
     if (resumed)
         MHD_run(listener->daemon);
     listener->linger_run_ms = now_ms + LINGER_TICK_MS;
-    listener->again =
-        (listener->n_lingering == 0 || (listener->went_on && listener->n_active > 0)) &&
-        wants_to_run(listener);
+    listener->again = (!claims_work(listener) || (listener->went_on && listener->n_active > 0)) &&
+                      wants_to_run(listener);
 }
 
 static uint64_t
@@ -281,7 +290,7 @@ run_again_ms(struct cn_hook *hook)
 
     if (listener->again || listener->resumed)
         return 0;
-    if (listener->n_lingering == 0)
+    if (!claims_work(listener))
         return CN_NEVER;
     return listener->linger_run_ms > now_ms ? listener->linger_run_ms - now_ms : 0;
 }
@@ -307,22 +316,30 @@ static struct MHD_Daemon *
 start_daemon(struct cn_http_listener *listener, int listen_fd)
 {
     const struct cn_server_config *config = listener->shared->config;
+    /* libmicrohttpd takes a function by a data pointer, as POSIX lets it. */
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)cn_tls_retrieve},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)CN_TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
 
     MHD_set_panic_func(on_panic, NULL);
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, NULL,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (listener->is_tls ? MHD_USE_TLS : 0), 0, NULL,
+        NULL, on_request, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         config->max_connections + SURPLUS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
         0u, /* idle time only: we have deadlines of our own */
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, listener, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
+        on_connection, listener, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_ARRAY,
+        listener->is_tls ? tls : none, MHD_OPTION_END);
 }
 
 int
 cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
-                        struct cn_loop *loop, int listen_fd, struct cn_http_listener **out,
-                        struct cn_error *err)
+                        struct cn_loop *loop, int listen_fd, bool is_tls,
+                        struct cn_http_listener **out, struct cn_error *err)
 {
     struct cn_http_listener *listener = cn_alloc(sizeof(*listener));
     const union MHD_DaemonInfo *info;
@@ -331,6 +348,7 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->shared = shared;
     listener->api = api;
     listener->loop = loop;
+    listener->is_tls = is_tls;
     cn_list_init(&listener->conns);
     cn_list_init(&listener->discards);
     listener->daemon = start_daemon(listener, listen_fd);

@@ -43,6 +43,7 @@ struct cn_http_api {
 struct cn_http_listener {
     const struct cn_http_shared *shared;
     const struct cn_http_api *api;
+    bool is_tls;
     struct cn_loop *loop;
     struct MHD_Daemon *daemon;
     struct cn_watch watch; /* the daemon's epoll set */
@@ -58,13 +59,15 @@ struct cn_http_listener {
     uint32_t n_active;      /* connections in the middle of a body or an answer */
     bool went_on;           /* some connection came a step further in this run */
     uint32_t n_lingering;   /* requests that wait without being suspended */
-    uint64_t linger_run_ms; /* when it must run for them at the latest */
+    uint32_t n_unproven;    /* TLS: connections that have sent no request yet */
+    uint64_t linger_run_ms; /* when it must run for those two at the latest */
 };
 
-/* `listen_fd`: non-blocking and listening; the listener's from here on, also on failure. */
+/* `listen_fd`: non-blocking and listening; the listener's from here on, also on failure.
+ * `is_tls`: with the identity of frontend/tls.h. */
 int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
-                            struct cn_loop *loop, int listen_fd, struct cn_http_listener **out,
-                            struct cn_error *err);
+                            struct cn_loop *loop, int listen_fd, bool is_tls,
+                            struct cn_http_listener **out, struct cn_error *err);
 /* Takes no new connections, closes idle ones, and lets each answer close its own. */
 void cn_http_listener_drain(struct cn_http_listener *listener);
 /* Shuts down the connections that are still open. */

@@ -44,6 +44,7 @@ cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
     cn_assert(!conn->request);
     conn->request = request;
     conn->listener->n_requests++;
+    cn_http_conn_proven(conn);
     return request;
 }
 

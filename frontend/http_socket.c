@@ -21,8 +21,8 @@ cn_http_address_format(const struct cn_address *address, char out[CN_HTTP_ADDRES
         snprintf(out, CN_HTTP_ADDRESS_MAX, "unix:%s", address->host);
     else
         snprintf(out, CN_HTTP_ADDRESS_MAX,
-                 strchr(address->host, ':') ? "http://[%s]:%u" : "http://%s:%u", address->host,
-                 address->port);
+                 strchr(address->host, ':') ? "%s://[%s]:%u" : "%s://%s:%u",
+                 address->is_https ? "https" : "http", address->host, address->port);
 }
 
 void

@@ -26,6 +26,7 @@
 #include "frontend/http_socket.h"
 #include "frontend/routes.h"
 #include "frontend/server_priv.h"
+#include "frontend/tls.h"
 #include "management/management.h"
 
 #define CORS_VALUE_MAX 256
@@ -33,19 +34,21 @@
 
 static const struct {
     const char *flag;
-    uint16_t default_port;
+    uint16_t default_port, default_tls_port;
     bool on_all_loops;
     struct cn_http_api http;
 } apis[CN_N_APIS] = {
     [CN_INFERENCE] = {"--inference-address",
                       8080,
+                      443,
                       true,
                       {cn_inference_routes, true, true, CN_TOKEN_INFERENCE}},
     [CN_MANAGEMENT] = {"--management-address",
                        8081,
+                       8444,
                        false,
                        {cn_management_routes, false, true, CN_TOKEN_MANAGEMENT}},
-    [CN_METRICS] = {"--metrics-address", 8082, false, {.routes = cn_metrics_routes}},
+    [CN_METRICS] = {"--metrics-address", 8082, 8445, false, {.routes = cn_metrics_routes}},
 };
 
 /* --- the start list */
@@ -80,6 +83,7 @@ start_signals(struct cn_server *server, struct cn_error *err)
     sigemptyset(&server->signals);
     sigaddset(&server->signals, SIGTERM);
     sigaddset(&server->signals, SIGINT);
+    sigaddset(&server->signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &server->signals, NULL);
     return 0;
 }
@@ -115,13 +119,16 @@ open_sockets(struct cn_server *server, enum cn_server_api api, const char *text,
 {
     struct cn_address *address = &server->addresses[api];
     unsigned i, n = apis[api].on_all_loops ? server->n_loops : 1;
-    int rc = cn_address_parse(text, apis[api].default_port, address, err);
+    bool is_https = strncmp(text, "https://", 8) == 0;
+    int rc = cn_address_parse(text, is_https ? apis[api].default_tls_port : apis[api].default_port,
+                              address, err);
 
     if (rc)
         return rc;
-    if (address->is_https)
-        return cn_fail(err, CN_E_CONFIG, "%s %s: https is not available; use http", apis[api].flag,
-                       text);
+    if (server->config.require_tls && !address->is_https && !address->is_unix)
+        return cn_fail(err, CN_E_CONFIG,
+                       "%s %s is plain http, and require-tls is set; write https://, or unix:/PATH",
+                       apis[api].flag, text);
     if (address->is_unix)
         n = 1;
     if (n > 1 && (rc = cn_http_socket_probe(address, apis[api].flag, err)))
@@ -159,6 +166,44 @@ stop_sockets(struct cn_server *server)
         if (server->sites[0].listeners[api] || server->sites[0].fds[api] >= 0)
             cn_http_socket_forget(&server->addresses[api]);
     }
+}
+
+static bool
+has_tls(const struct cn_server *server)
+{
+    unsigned api;
+
+    for (api = 0; api < CN_N_APIS; api++)
+        if (server->addresses[api].is_https)
+            return true;
+    return false;
+}
+
+static int
+start_tls(struct cn_server *server, struct cn_error *err)
+{
+    return has_tls(server) ? cn_tls_start(&server->config, err) : 0;
+}
+
+static void
+stop_tls(struct cn_server *server)
+{
+    (void)server;
+    cn_tls_stop();
+}
+
+/* SIGHUP. Files are read on loop 0: small ones, and seldom. */
+static void
+reload(struct cn_server *server)
+{
+    char quoted[CN_ERROR_MESSAGE_MAX];
+    struct cn_error err;
+
+    if (!has_tls(server))
+        cn_log(CN_LOG_INFO, "event=reloaded note=\"nothing is read again without https\"");
+    else if (cn_tls_reload(&server->config, &err))
+        cn_log(CN_LOG_ERROR, "event=reload_failed reason=%s note=\"the old certificate stays\"",
+               cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
 }
 
 static int
@@ -222,7 +267,8 @@ start_listeners(struct cn_server *server, struct cn_error *err)
                 continue;
             site->fds[api] = -1;
             rc = cn_http_listener_create(&server->shared, &apis[api].http, site->loop, fd,
-                                         &site->listeners[api], err);
+                                         server->addresses[api].is_https, &site->listeners[api],
+                                         err);
             if (rc)
                 return rc;
         }
@@ -288,7 +334,11 @@ on_signal(struct cn_watch *watch, uint32_t events)
     struct signalfd_siginfo info;
 
     (void)events;
-    if (read(watch->fd, &info, sizeof(info)) == sizeof(info))
+    if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
+        return;
+    if (info.ssi_signo == SIGHUP)
+        reload(server);
+    else
         cn_server_stop_begin(server, (int)info.ssi_signo);
 }
 
@@ -327,6 +377,7 @@ static const struct {
     {start_signals, NULL},
     {start_loops, stop_loops},
     {start_sockets, stop_sockets},
+    {start_tls, stop_tls},
     {start_management, stop_management},
     {start_answers, NULL},
     {start_listeners, stop_listeners},

@@ -3,7 +3,7 @@
 import json
 import socket
 import subprocess
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 
 from transcript import shorten
 from waiting import limit
@@ -45,8 +45,9 @@ class Answer:
 class Client:
     """One keep-alive connection, opened at the first request and again when the server closed it."""
 
-    def __init__(self, address, transcript, name, timeout=30):
+    def __init__(self, address, transcript, name, timeout=30, tls=None):
         self.host, self.port = address
+        self._tls = tls  # an ssl.SSLContext
         self._transcript = transcript
         self.name = name
         self._timeout = limit(timeout)
@@ -55,7 +56,7 @@ class Client:
     def request(self, method, path, body=None, headers=None):
         self._transcript.log(self.name, f"> {method} {path} {headers or ''} {shorten(body or '')}")
         if self._connection is None:
-            self._connection = HTTPConnection(self.host, self.port, timeout=self._timeout)
+            self._connection = self._connect()
         try:
             self._connection.request(method, path, body=body, headers=headers or {})
             raw = self._connection.getresponse()
@@ -68,6 +69,11 @@ class Client:
             raise
         self._transcript.log(self.name, f"< {answer.status} {answer.sequence or ''} {shorten(answer.body)}")
         return answer
+
+    def _connect(self):
+        if self._tls:
+            return HTTPSConnection(self.host, self.port, timeout=self._timeout, context=self._tls)
+        return HTTPConnection(self.host, self.port, timeout=self._timeout)
 
     def get(self, path, **more):
         return self.request("GET", path, **more)

@@ -19,7 +19,7 @@ READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) me
 
 
 def address_of(url):
-    host, port = url.removeprefix("http://").rsplit(":", 1)
+    host, port = url.partition("://")[2].rsplit(":", 1)
     return host, int(port)
 
 
@@ -80,6 +80,7 @@ class Server:
         self._ready = threading.Event()
         self._readers = []
         self.inference = self.management = self.metrics = None
+        self.tls = None
 
     # --- start and stop
 
@@ -214,10 +215,16 @@ class Server:
 
     def client(self, name=None, **more):
         self._clients += 1
-        return Client(address_of(self.inference), self.transcript, name or f"client{self._clients}", **more)
+        return Client(address_of(self.inference), self.transcript, name or f"client{self._clients}",
+                      tls=self.tls_of(self.inference), **more)
 
     def admin(self):
-        return Client(address_of(self.management), self.transcript, "admin", timeout=60)
+        return Client(address_of(self.management), self.transcript, "admin", timeout=60,
+                      tls=self.tls_of(self.management))
+
+    def tls_of(self, url):
+        """The context for an https listener: a test sets self.tls to one that trusts its certificate."""
+        return self.tls if url.startswith("https://") else None
 
     def raw(self, name="raw", **more):
         return RawClient(address_of(self.inference), self.transcript, name, **more)
@@ -284,7 +291,8 @@ class Server:
 
     def metric(self, name):
         """The sum of a metric over its labels, from the metrics listener."""
-        answer = Client(address_of(self.metrics), self.transcript, "metrics").get("/metrics")
+        answer = Client(address_of(self.metrics), self.transcript, "metrics",
+                        tls=self.tls_of(self.metrics)).get("/metrics")
         assert answer.status == 200, answer
         total = 0.0
         for line in answer.text.splitlines():

@@ -1,0 +1,278 @@
+"""TLS on the listeners: certificates in their forms, their renewal, and who speaks plainly where he must not."""
+
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+
+from client import SEQUENCE, RawClient, curl
+from models import BIN, counter, stateless
+from server import address_of
+from waiting import expect, limit
+
+
+def openssl(*args):
+    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, timeout=60)
+
+
+class Identity:
+    """A self-signed certificate for 127.0.0.1 and its key, as files."""
+
+    def __init__(self, folder, name, kind=("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
+        self.cert, self.key = folder / f"{name}-cert.pem", folder / f"{name}-key.pem"
+        openssl("req", "-x509", *kind, "-nodes", "-days", "2", "-keyout", self.key, "-out", self.cert,
+                "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1")
+
+    def trusting(self):
+        return ssl.create_default_context(cafile=self.cert)
+
+    def flags(self):
+        return ["--certificate-file", self.cert, "--private-key-file", self.key]
+
+
+@pytest.fixture
+def identity(folder):
+    return Identity(folder, "first")
+
+
+HTTPS = ["--inference-address", "https://127.0.0.1:0", "--management-address", "https://127.0.0.1:0",
+         "--metrics-address", "https://127.0.0.1:0"]
+
+
+def secure(server, identity, *models, flags=(), **more):
+    s = server(*models, flags=[*HTTPS, *identity.flags(), *flags], start=False, **more)
+    s.tls = identity.trusting()
+    return s.start()
+
+
+def subject_of(address):
+    """The name in the certificate that a new connection is shown."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(address, limit(10)) as plain, context.wrap_socket(plain) as tls:
+        der = tls.getpeercert(binary_form=True)
+    out = subprocess.run(["openssl", "x509", "-inform", "der", "-noout", "-subject"], input=der, check=True,
+                         capture_output=True)
+    return out.stdout.decode().strip().rpartition("=")[2].strip()
+
+
+def test_all_three_listeners_speak_tls(server, identity):
+    """With a certificate that a careful client accepts; sequences, keep-alive and large bodies as ever."""
+    s = secure(server, identity, counter(), stateless())
+    assert all(url.startswith("https://") for url in (s.inference, s.management, s.metrics))
+    client = s.client()
+    for i in range(1, 20):
+        assert client.step("counter", "a", 1).text == str(i)
+    body = bytes(range(256)) * 8000
+    assert client.post("/predictions/echo", body).body == body
+    assert s.admin().get("/models").status == 200
+    assert s.metric("continuo_workers_ready") == 2
+    headers, text = curl(s.transcript, "--cacert", str(identity.cert), s.inference + "/ping")
+    assert headers.startswith("HTTP/1.1 200") and json.loads(text) == {"status": "Healthy"}
+
+
+def test_versions_from_tls_1_2_on(server, identity):
+    """Older ones are not spoken."""
+    s = secure(server, identity, stateless())
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        s.tls = identity.trusting()
+        s.tls.minimum_version = s.tls.maximum_version = version
+        assert s.client().get("/ping").status == 200
+    old = subprocess.run(["openssl", "s_client", "-connect", s.inference.removeprefix("https://"), "-tls1_1"],
+                         stdin=subprocess.DEVNULL, capture_output=True, timeout=limit(20), check=False)
+    assert old.returncode != 0
+
+
+def test_each_address_decides_for_itself(server, identity):
+    """https:// here, http:// there."""
+    s = server(stateless(), flags=["--management-address", "https://127.0.0.1:0", *identity.flags()], start=False)
+    s.tls = identity.trusting()
+    s.start()
+    assert s.inference.startswith("http://") and s.management.startswith("https://")
+    assert s.client().get("/ping").status == 200
+    assert s.admin().get("/models/echo").status == 200
+
+
+def test_plain_http_on_a_tls_port_is_told_so(server, identity):
+    """In HTTP, with what to do; a handshake's alert would not be understood. Also when it comes in pieces."""
+    s = secure(server, identity, stateless())
+    for pieces in (["POST /predictions/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3000\r\n\r\n" + "x" * 3000],
+                   ["G", "ET /ping HTTP/1.1\r\n", "Host: x\r\n\r\n"]):
+        raw = RawClient(address_of(s.inference), s.transcript, "plain")
+        for piece in pieces:
+            try:
+                raw.send(piece)
+            except OSError:
+                break  # refused after the first one
+        answer = raw.answer()
+        assert (answer.status, answer.error) == (400, "tls_required")
+        assert answer.message == "this port speaks TLS: begin the URL with https://"
+        assert raw.is_closed_by_server()
+    assert s.client().get("/ping").status == 200
+
+
+def test_a_handshake_that_stops_costs_nothing_and_ends(server, identity):
+    """Neither silence nor half a greeting may keep the loop busy; the header timeout ends both."""
+    s = secure(server, identity, counter(), flags=["--header-timeout", "3000", "--loops", "1"])
+    silent = [socket.create_connection(address_of(s.inference)) for _ in range(20)]
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32)
+    for each in silent[:10]:
+        each.sendall(hello)
+    client = s.client()
+    assert client.step("counter", "a", 1).text == "1"
+
+    def busy_us():
+        return s.metric("continuo_loop_busy_microseconds_total")
+    before, began = busy_us(), time.monotonic()
+    time.sleep(1)  # what is measured is time
+    share = (busy_us() - before) / 1e6 / (time.monotonic() - began)
+    assert share < 0.5, f"the loop is busy for {share:.0%} of the time"
+    assert client.step("counter", "a", 1).text == "2"
+    for each in silent:
+        each.settimeout(limit(10))
+        try:
+            while each.recv(1000):
+                pass
+        except ConnectionError:
+            pass
+        each.close()
+    assert client.step("counter", "a", 1).text == "3"
+
+
+def test_sighup_takes_a_new_certificate_and_drops_nobody(server, folder, identity):
+    """Connections and the steps on them go on; new connections see the new one. A bad file changes nothing."""
+    files = Identity(folder, "served")
+    s = secure(server, files, counter())
+    old = s.client()
+    assert old.step("counter", "a", 1).text == "1"
+    assert subject_of(address_of(s.inference)) == "served"
+    with s.hold():
+        answers = []
+        waiting = threading.Thread(target=lambda: answers.append(s.client().step("counter", "b", 1)))
+        waiting.start()
+        s.expect_outstanding("counter", 1)
+        files.cert.write_bytes(identity.cert.read_bytes())
+        files.key.write_bytes(identity.key.read_bytes())
+        s.process.send_signal(signal.SIGHUP)
+        expect(lambda: subject_of(address_of(s.inference)) == "first", "the new certificate")
+    waiting.join(limit(10))
+    assert answers[0].text == "1"
+    assert old.step("counter", "a", 1).text == "2"
+    s.tls = identity.trusting()
+    assert s.client().step("counter", "a", 1).text == "3"
+    files.key.write_text("nonsense")
+    s.process.send_signal(signal.SIGHUP)
+    s.expect_log("event=reload_failed", "the old certificate stays")
+    assert s.client().step("counter", "a", 1).text == "4"
+
+
+def test_sighup_without_tls_does_no_harm(server):
+    """A closed terminal must not end a server."""
+    s = server(counter())
+    s.process.send_signal(signal.SIGHUP)
+    s.expect_log("event=reloaded")
+    assert s.client().step("counter", "a", 1).text == "1"
+
+
+def test_clients_that_reload_and_vanish_under_load(server, folder, identity):
+    """Handshakes on all loops beside reloads and resets: no answer is lost or mixed up."""
+    s = secure(server, identity, counter(), flags=["--loops", "2"])
+    failures, stop = [], threading.Event()
+
+    def predict(number):
+        try:
+            for i in range(1, 31):
+                client = s.client()  # a handshake for each
+                answer = client.step("counter", f"c{number}", 1)
+                client.close()
+                if answer.text != str(i):
+                    failures.append(answer)
+        except Exception as e:  # a test's thread must tell
+            failures.append(e)
+
+    def vanish():
+        while not stop.is_set():
+            with socket.create_connection(address_of(s.inference)) as plain:
+                plain.sendall(b"\x16\x03\x01\x02\x00\x01")
+            s.process.send_signal(signal.SIGHUP)
+            time.sleep(0.01)
+    clients = [threading.Thread(target=predict, args=(n,)) for n in range(8)]
+    other = threading.Thread(target=vanish)
+    for each in [*clients, other]:
+        each.start()
+    for each in clients:
+        each.join(limit(60))
+    stop.set()
+    other.join(limit(10))
+    assert not failures, failures[:3]
+
+
+def test_a_pkcs12_keystore_serves_too(server, folder, identity):
+    """TorchServe's keystore; RSA keys in PKCS#1 and PKCS#8 as well."""
+    store = folder / "keystore.p12"
+    openssl("pkcs12", "-export", "-in", identity.cert, "-inkey", identity.key, "-out", store, "-passout", "pass:changeit")
+    s = server(stateless(), flags=[*HTTPS, "--keystore", store], start=False)
+    s.tls = identity.trusting()
+    s.start()
+    assert s.client().get("/ping").status == 200
+    rsa = Identity(folder, "rsa", ("-newkey", "rsa:2048"))
+    for form in ("-traditional", "-out"):
+        extra = [form] if form == "-traditional" else []
+        openssl("rsa", "-in", rsa.key, *extra, "-out", rsa.key)
+        s = secure(server, rsa, stateless())
+        assert s.client().get("/ping").status == 200
+
+
+def test_what_is_wrong_with_the_files_is_said_at_the_start(server, folder, identity):
+    """Each with the file and what to do."""
+    other = Identity(folder, "other")
+    locked, store, jks = folder / "locked.pem", folder / "store.p12", folder / "store.jks"
+    openssl("pkey", "-in", identity.key, "-aes256", "-passout", "pass:x", "-out", locked)
+    openssl("pkcs12", "-export", "-in", identity.cert, "-inkey", identity.key, "-out", store, "-passout", "pass:else")
+    jks.write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
+    for flags, words in (
+            ([], "needs certificate-file and private-key-file (PEM), or keystore (PKCS12)"),
+            (["--certificate-file", identity.cert], "private-key-file is not set"),
+            (["--certificate-file", "/no/cert", "--private-key-file", identity.key], "cannot read the certificate-file /no/cert"),
+            (["--certificate-file", identity.key, "--private-key-file", identity.key], "has no PEM certificates"),
+            (["--certificate-file", identity.cert, "--private-key-file", identity.cert], "has no PEM key"),
+            (["--certificate-file", identity.cert, "--private-key-file", locked], "takes its password away"),
+            (["--certificate-file", identity.cert, "--private-key-file", other.key], "the private key is not that of the certificate"),
+            (["--keystore", store], "is no PKCS12 store with a key that keystore-password opens"),
+            (["--keystore", jks], "keytool -importkeystore")):
+        s = server(flags=["--inference-address", "https://127.0.0.1:0", *flags], start=False).launch()
+        assert s.exit_code() == 1, flags
+        assert any(words in line for line in s.lines), (words, s.lines)
+
+
+def test_plain_listeners_can_be_forbidden(server, identity, folder):
+    """--require-tls: an http:// address is a mistake then; a unix socket is none."""
+    s = server(flags=["--require-tls", *identity.flags()], start=False).launch()
+    assert s.exit_code() == 1
+    assert any("is plain http, and require-tls is set; write https://, or unix:/PATH" in line for line in s.lines)
+    s = secure(server, identity, stateless(), flags=["--require-tls"])
+    assert s.client().get("/ping").status == 200
+
+
+def test_continuo_ctl_trusts_what_it_is_told_to(server, identity):
+    """CONTINUO_CA."""
+    s = secure(server, identity, counter())
+    command = [BIN / "continuo-ctl", "models", "--server", s.management, "--metrics", s.metrics]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 1 and "certificate" in run.stdout + run.stderr, run
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env={"CONTINUO_CA": str(identity.cert)})
+    assert run.returncode == 0 and "counter" in run.stdout, run
+
+
+def test_keys_and_tls_together(server, identity):
+    """The way a server should face a network."""
+    s = secure(server, identity, counter(), flags=["--token-auth", "--require-tls"])
+    key = json.loads((s.folder / "key_file.json").read_text())["inference"]["key"]
+    assert s.client().post("/predictions/counter", "1").status == 400
+    answer = s.client().post("/predictions/counter", "1", headers={"Authorization": f"Bearer {key}", SEQUENCE: "a"})
+    assert answer.text == "1"
