@@ -7,7 +7,8 @@
 
 #define MAGIC 0x31524e43u /* "CNR1" */
 #define ALL_FLAGS                                                                                  \
-    (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE)
+    (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER |                            \
+     CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED)
 #define CHECKSUM_BYTES 8
 #define KEY_BYTES (CN_KEY_HASH_BYTES + 8) /* what format 2 has more than format 1 */
 
@@ -243,7 +244,7 @@ fields_fit(const struct cn_record *record, const unsigned char *head)
         return 0;
     if (get16(head + 4) > 1 && !cn_record_has_key(record))
         return 0;
-    if ((record->flags & kept) && (record->flags & large))
+    if ((record->flags & kept) && (record->flags & (large | CN_RECORD_ANSWER_STREAMED)))
         return 0;
     if (!(record->flags & kept) &&
         (record->content_type.len || record->headers.len || record->chunks.len || record->body.len))

@@ -39,6 +39,7 @@ enum cn_record_flags {
     CN_RECORD_HAS_STATE = 1u << 1,
     CN_RECORD_HAS_ANSWER = 1u << 2,
     CN_RECORD_ANSWER_TOO_LARGE = 1u << 3, /* to keep; answer_bytes says how large */
+    CN_RECORD_ANSWER_STREAMED = 1u << 4,  /* it was still to be made when the step was committed */
 };
 
 /* Byte strings are borrowed, when encoding and when decoded. */

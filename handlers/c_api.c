@@ -14,6 +14,8 @@
 #include "handlers/c_priv.h"
 #include "handlers/reply.h"
 
+#define MORE_AFTER_MAX_S 86400.0
+
 static struct c_runtime *
 runtime_of(struct continuo_model *model)
 {
@@ -347,7 +349,7 @@ api_is_end(struct continuo_item *handle)
 static int
 api_is_cancelled(struct continuo_item *handle)
 {
-    return item_of(handle)->item->cancelled;
+    return item_of(handle)->item->stop != CN_STOP_NONE;
 }
 
 static uint64_t
@@ -524,6 +526,69 @@ api_end_sequence(struct continuo_item *handle)
         item->item->reply.end_sequence = true;
 }
 
+/* --- an answer in pieces --- */
+
+static int
+api_more(struct continuo_item *handle, double seconds)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_reply *reply = &item->item->reply;
+
+    if (open_answer(item) < 0)
+        return -1;
+    if (!(seconds >= 0 && seconds <= MORE_AFTER_MAX_S)) {
+        fail_item(item, 0, "continuo_more: seconds must be from 0 to 86400");
+        return -1;
+    }
+    item->answered = true;
+    reply->more = true;
+    reply->rest_ms = (uint64_t)ceil(seconds * 1000);
+    return 0;
+}
+
+static void *
+api_stream(struct continuo_item *handle, size_t size)
+{
+    struct c_item *item = item_of(handle);
+    struct c_stream *stream = item->stream;
+    char text[160];
+
+    if (has_failed(item))
+        return NULL;
+    if (!stream)
+        stream = item->stream = cn_c_stream_create();
+    if (!stream->data && size > 0 && (stream->data = cn_try_alloc(size)) != NULL) {
+        memset(stream->data, 0, size);
+        stream->bytes = size;
+    }
+    if (stream->data && stream->bytes == size)
+        return stream->data;
+    if (stream->data)
+        snprintf(text, sizeof(text), "continuo_stream: the item has %zu bytes, not %zu",
+                 stream->bytes, size);
+    else
+        snprintf(text, sizeof(text), "continuo_stream: no memory for %zu bytes", size);
+    fail_item(item, 0, text);
+    return NULL;
+}
+
+static const char *
+api_stop_reason(struct continuo_item *handle)
+{
+    enum cn_stop_reason reason = item_of(handle)->item->stop;
+
+    return reason == CN_STOP_NONE ? NULL : cn_stop_reason_word(reason);
+}
+
+static void
+api_stop_streams(struct continuo_item *handle)
+{
+    struct c_item *item = item_of(handle);
+
+    if (!has_failed(item))
+        item->item->reply.stop_streams = true;
+}
+
 const struct continuo_api cn_c_api = {
     .abi = CONTINUO_HANDLER_ABI,
     .size = sizeof(struct continuo_api),
@@ -565,4 +630,8 @@ const struct continuo_api cn_c_api = {
     .end_sequence = api_end_sequence,
     .fail = api_fail,
     .write = api_write,
+    .more = api_more,
+    .stream = api_stream,
+    .stop_reason = api_stop_reason,
+    .stop_streams = api_stop_streams,
 };

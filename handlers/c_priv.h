@@ -11,6 +11,7 @@
 #define C_RUNTIME_MAGIC 0x43525431u
 #define C_ITEM_MAGIC 0x43495431u
 #define C_STATE_MAGIC 0x43535431u
+#define C_STREAM_MAGIC 0x43534d31u
 
 /* What a handler knows as a model. */
 struct c_model {
@@ -25,7 +26,15 @@ struct c_item {
     struct c_runtime *rt;
     struct cn_item *item;
     bool answered, fresh, json_tried;
-    json_t *json; /* the parsed body, made when asked for */
+    struct c_stream *stream; /* NULL: nothing was asked for yet */
+    json_t *json;            /* the parsed body, made when asked for */
+};
+
+/* What an item keeps between two calls. */
+struct c_stream {
+    uint32_t magic;
+    size_t bytes;
+    void *data; /* cn_alloc'ed; NULL: the handler needs none */
 };
 
 /* A sequence's state as the worker holds it. */
@@ -63,5 +72,7 @@ extern const struct continuo_api cn_c_api;
 
 struct c_state *cn_c_state_create(void);
 void cn_c_state_destroy(struct c_runtime *rt, struct c_state *state);
+struct c_stream *cn_c_stream_create(void);
+void cn_c_stream_destroy(struct c_stream *stream);
 
 #endif

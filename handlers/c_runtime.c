@@ -45,6 +45,26 @@ cn_c_state_destroy(struct c_runtime *rt, struct c_state *state)
     cn_free(state);
 }
 
+struct c_stream *
+cn_c_stream_create(void)
+{
+    struct c_stream *stream = cn_alloc(sizeof(*stream));
+
+    stream->magic = C_STREAM_MAGIC;
+    return stream;
+}
+
+void
+cn_c_stream_destroy(struct c_stream *stream)
+{
+    if (!stream)
+        return;
+    cn_assert(stream->magic == C_STREAM_MAGIC);
+    cn_free(stream->data);
+    stream->magic = 0;
+    cn_free(stream);
+}
+
 /* --- loading --- */
 
 /* The library's description, as far as it goes: a shorter one is of an older minor form. */
@@ -209,6 +229,7 @@ begin_items(struct c_runtime *rt, struct cn_item **items, uint32_t n)
                                        .magic = C_ITEM_MAGIC,
                                        .rt = rt,
                                        .item = items[i],
+                                       .stream = items[i]->resume,
                                        .fresh = items[i]->state == NULL};
         rt->handles[i] = &rt->items[i].handle;
     }
@@ -234,6 +255,13 @@ end_items(struct c_runtime *rt, uint32_t n, int rc)
             cn_reply_fail(reply, CN_E_HANDLER_FAILED,
                           "Prediction failed: %s: handler answered %u of %u items", rt->file,
                           answered, n);
+        if (reply->more && !item->stream)
+            item->stream = cn_c_stream_create();
+        if (!reply->more) {
+            cn_c_stream_destroy(item->stream);
+            item->stream = NULL;
+        }
+        item->item->resume = item->stream;
         if (reply->error_code == 0 && rt->stateful && !item->item->state)
             item->item->state = cn_c_state_create();
         json_decref(item->json);
@@ -273,12 +301,20 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     rc = rt->handler.describe(&rt->model.handle, &mine->handle);
     if (rc != 0 && item->reply.error_code == 0)
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe returned %d", rt->file, rc);
-    else if (!mine->answered)
+    else if (item->reply.more || !mine->answered)
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe gave no reply", rt->file);
     json_decref(mine->json);
+    cn_c_stream_destroy(mine->stream);
     mine->magic = 0;
     cn_c_state_destroy(rt, item->state); /* it has no sequence, whatever the handler asked for */
     item->state = NULL;
+}
+
+static void
+runtime_drop(struct cn_runtime *rt, void *resume)
+{
+    (void)rt;
+    cn_c_stream_destroy(resume);
 }
 
 /* --- state to bytes and back --- */
@@ -390,6 +426,7 @@ const struct cn_runtime_ops cn_c_runtime_ops = {
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
     .run = runtime_run,
+    .drop = runtime_drop,
     .metadata = runtime_metadata,
     .state_encode = runtime_state_encode,
     .state_decode = runtime_state_decode,

@@ -1,7 +1,5 @@
-/* handlers/lua_call.c - one batch through the handler: by step, by handle, or whole by batch.
- *
- * Each item has a Lua call of its own where it can, so that a failure is its
- * own too. Nothing here allocates in the VM outside of a protected call.
+/* handlers/lua_call.c - one batch through the handler: row by row (lua_step.c), or whole by batch.
+ * Nothing here allocates in the VM outside of a protected call.
  * Worker's thread.
  */
 #include "core/clock.h"
@@ -9,13 +7,12 @@
 #include "core/mem.h"
 #include "handlers/lua_priv.h"
 
-/* --- steps --- */
+/* --- what steps and batches share --- */
 
-/* Gives the request at `request` its sequence's state, a new one from init(req) where it is new. */
-static void
-attach_state(struct lua_rt *rt, int request, struct cn_item *item)
+void
+cn_lua_attach_state(lua_State *L, int request, struct cn_item *item)
 {
-    lua_State *L = rt->L;
+    struct lua_rt *rt = lua_rt_of(L);
 
     if (!rt->stateful)
         return;
@@ -37,14 +34,14 @@ attach_state(struct lua_rt *rt, int request, struct cn_item *item)
     lua_pop(L, 1);
 }
 
-/* The step succeeded: what the request carries is the sequence's state now. */
-static void
-keep_state(struct lua_rt *rt, int request, struct cn_item *item)
+void
+cn_lua_keep_state(lua_State *L, int request, struct cn_item *item)
 {
-    lua_State *L = rt->L;
+    struct lua_rt *rt = lua_rt_of(L);
 
     if (!rt->stateful)
         return;
+    request = lua_absindex(L, request);
     lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
     cn_lua_get_request_state(L, request);
     if (item->state)
@@ -54,57 +51,8 @@ keep_state(struct lua_rt *rt, int request, struct cn_item *item)
     lua_pop(L, 1);
 }
 
-/* step(state, req) -> reply, or nil, message [, status]; results at request + 1, 2, 3. */
-static void
-take_results(struct lua_rt *rt, int request, struct cn_item *item)
-{
-    lua_State *L = rt->L;
-    int reply = request + 1;
-    const char *name = rt->mode == LUA_MODE_HANDLE ? "handle(req)" : "step(state, req)";
-
-    if (cn_lua_request_answered(L, request)) {
-        if (!lua_isnil(L, reply))
-            luaL_error(L, "%s: %s answered by a method and returned a reply too", rt->file, name);
-    } else if (!lua_isnil(L, reply)) {
-        cn_lua_set_reply(L, reply, &item->reply);
-    } else if (lua_type(L, reply + 1) == LUA_TSTRING) {
-        struct cn_str message;
-
-        message.ptr = lua_tolstring(L, reply + 1, &message.len);
-        cn_lua_refuse(L, &item->reply, message, luaL_optinteger(L, reply + 2, 0));
-    } else {
-        luaL_error(L, "%s: %s returned nothing: return a reply, or nil and a message", rt->file,
-                   name);
-    }
-}
-
-static int
-step_protected(lua_State *L)
-{
-    struct lua_rt *rt = lua_rt_of(L);
-    struct cn_item *item = lua_touserdata(L, 1);
-    int request = 2;
-
-    cn_lua_push_request(L, item);
-    attach_state(rt, request, item);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_run);
-    if (rt->mode == LUA_MODE_STEP) {
-        cn_lua_get_request_state(L, request);
-        lua_pushvalue(L, request);
-        lua_call(L, 2, 3);
-    } else {
-        lua_pushvalue(L, request);
-        lua_call(L, 1, 3);
-    }
-    take_results(rt, request, item);
-    if (item->reply.error_code == 0 && !rt->expired)
-        keep_state(rt, request, item);
-    return 0;
-}
-
-/* Did the call fail? Then the item has its error. */
-static bool
-settle_failure(struct lua_rt *rt, int rc, struct cn_item *item)
+bool
+cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item)
 {
     if (rc == LUA_OK && !rt->expired)
         return false;
@@ -114,36 +62,22 @@ settle_failure(struct lua_rt *rt, int rc, struct cn_item *item)
     return true;
 }
 
-/* When the call must end: the client's deadline or the model's limit. */
-static uint64_t
-call_deadline(const struct lua_rt *rt, uint64_t deadline_ms, uint64_t now_ms)
+uint64_t
+cn_lua_call_deadline(const struct lua_rt *rt, uint64_t deadline_ms, uint64_t now_ms)
 {
     if (rt->step_time_ms && now_ms + rt->step_time_ms < deadline_ms)
         return now_ms + rt->step_time_ms;
     return deadline_ms;
 }
 
-static bool
-fail_when_late(struct cn_item *item, uint64_t now_ms)
+bool
+cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms)
 {
     if (item->deadline_ms > now_ms)
         return false;
     cn_reply_fail(&item->reply, CN_E_HANDLER_DEADLINE,
                   "the request's deadline passed before its step began");
     return true;
-}
-
-static void
-run_step(struct lua_rt *rt, struct cn_item *item)
-{
-    uint64_t now_ms = cn_now_ms();
-
-    if (fail_when_late(item, now_ms))
-        return;
-    rt->current = item;
-    cn_lua_arm(rt, call_deadline(rt, item->deadline_ms, now_ms));
-    settle_failure(rt, cn_lua_protect(rt, step_protected, item), item);
-    rt->current = NULL;
 }
 
 /* --- batches --- */
@@ -164,7 +98,7 @@ add_item_protected(lua_State *L)
     struct cn_item *item = lua_touserdata(L, 1);
 
     cn_lua_push_request(L, item);
-    attach_state(rt, 2, item);
+    cn_lua_attach_state(L, 2, item);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
     lua_pushvalue(L, 2);
     lua_rawseti(L, -2, (lua_Integer)rt->n_slots + 1);
@@ -199,7 +133,7 @@ settle_protected(lua_State *L)
     lua_rawgeti(L, 2, slot - rt->slots + 1);
     slot->answered = cn_lua_request_answered(L, 3);
     if (slot->answered && slot->item->reply.error_code == 0)
-        keep_state(rt, 3, slot->item);
+        cn_lua_keep_state(L, 3, slot->item);
     return 0;
 }
 
@@ -232,7 +166,7 @@ settle_slots(struct lua_rt *rt)
     for (uint32_t i = 0; i < rt->n_slots; i++) {
         struct lua_slot *slot = &rt->slots[i];
 
-        if (settle_failure(rt, cn_lua_protect(rt, settle_protected, slot), slot->item))
+        if (cn_lua_settle_failure(rt, cn_lua_protect(rt, settle_protected, slot), slot->item))
             slot->answered = true; /* no memory for the state: it has its error */
         answered += slot->answered;
     }
@@ -266,13 +200,13 @@ gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now
         if (items[i]->deadline_ms > latest)
             latest = items[i]->deadline_ms;
     /* One limit for the batch, that of its most patient item. */
-    cn_lua_arm(rt, call_deadline(rt, latest, now_ms));
+    cn_lua_arm(rt, cn_lua_call_deadline(rt, latest, now_ms));
     if ((rc = cn_lua_protect(rt, begin_batch_protected, NULL)) != LUA_OK)
         return rc;
     for (uint32_t i = 0; i < n; i++) {
         rt->current = items[i];
-        if (fail_when_late(items[i], now_ms) ||
-            settle_failure(rt, cn_lua_protect(rt, add_item_protected, items[i]), items[i]))
+        if (cn_lua_fail_when_late(items[i], now_ms) ||
+            cn_lua_settle_failure(rt, cn_lua_protect(rt, add_item_protected, items[i]), items[i]))
             continue;
         rt->slots[rt->n_slots++] = (struct lua_slot){.item = items[i]};
     }
@@ -313,7 +247,7 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
         run_batch(rt, items, n);
     else
         for (uint32_t i = 0; i < n; i++)
-            run_step(rt, items[i]);
+            cn_lua_run_step(rt, items[i]);
     rt->call_serial++; /* requests that the handler kept are over */
     cn_lua_arm(rt, CN_NEVER);
 }
@@ -344,7 +278,7 @@ cn_lua_metadata(struct lua_rt *rt, struct cn_item *item)
         cn_buf_puts(&item->reply.body, "{}");
         return;
     }
-    cn_lua_arm(rt, call_deadline(rt, item->deadline_ms, now_ms));
-    settle_failure(rt, cn_lua_protect(rt, describe_protected, item), item);
+    cn_lua_arm(rt, cn_lua_call_deadline(rt, item->deadline_ms, now_ms));
+    cn_lua_settle_failure(rt, cn_lua_protect(rt, describe_protected, item), item);
     cn_lua_arm(rt, CN_NEVER);
 }

@@ -47,10 +47,16 @@ struct lua_rt {
     /* Registry references; LUA_NOREF where the handler has no such function. */
     int fn_run, fn_init, fn_migrate, fn_close, fn_describe;
     int states;           /* table: the live state of each sequence, by reference */
+    int stop_words;       /* table: why a stream is to end, by enum cn_stop_reason */
     const void *array_mt; /* identity of the metatable that marks JSON arrays */
 
     struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
     uint32_t n_slots, cap_slots;
+
+    /* A coroutine that runs steps as long as none yields; then it is the stream's, and the next
+     * step gets another one. NULL: none yet. */
+    lua_State *idle;
+    int idle_ref;
 
     uint64_t call_serial;          /* requests of an earlier call are over */
     const struct cn_item *current; /* for the log; NULL between items */
@@ -82,8 +88,25 @@ lua_ref_of_state(const void *state)
  * value is on the top of the stack. Empties the stack before. */
 int cn_lua_protect(struct lua_rt *rt, lua_CFunction fn, void *arg);
 
+/* Logs the error at index 1 of L with the traceback of `of`, and makes it a string or table. */
+void cn_lua_log_error(lua_State *L, lua_State *of);
+
 /* lua_call.c: runs one batch; each item gets its reply. */
 void cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n);
+/* Did the call fail? Then the item has its error. */
+bool cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item);
+/* When a call that begins now must end: by `deadline_ms` or the model's limit. */
+uint64_t cn_lua_call_deadline(const struct lua_rt *rt, uint64_t deadline_ms, uint64_t now_ms);
+/* Is the deadline over before the call began? Then the item has its error. */
+bool cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms);
+/* Gives the request at `request` its sequence's state, a new one from init(req). Raises. */
+void cn_lua_attach_state(lua_State *L, int request, struct cn_item *item);
+/* What the request carries is the sequence's state now. Raises. */
+void cn_lua_keep_state(lua_State *L, int request, struct cn_item *item);
+
+/* lua_step.c: runs one step or goes on with it; the item has its reply, which may be `more`. */
+void cn_lua_run_step(struct lua_rt *rt, struct cn_item *item);
+void cn_lua_drop_step(struct lua_rt *rt, void *resume);
 /* describe() as JSON. */
 void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
@@ -102,6 +125,10 @@ void cn_lua_push_request(lua_State *L, struct cn_item *item);
 void cn_lua_set_request_state(lua_State *L, int request, int state);
 void cn_lua_get_request_state(lua_State *L, int request);
 bool cn_lua_request_answered(lua_State *L, int request);
+/* The item is run again: the request on the top is valid again, for this call. */
+void cn_lua_renew_request(lua_State *L, struct cn_item *item);
+/* The item of a valid request. Raises. */
+struct cn_item *cn_lua_request_item(lua_State *L, int request);
 /* Raises a Lua error that the client gets with `status`. */
 _Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -110,6 +137,8 @@ _Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ..
 void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);
 /* Appends a further piece of the answer. Raises. */
 void cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply);
+/* The same for what a step yields, which may be all that a reply may be. Raises. */
+void cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply);
 /* The handler refuses the request: `status` 0 means that it failed, else 400..599. Raises on others. */
 void cn_lua_refuse(lua_State *L, struct cn_reply *reply, struct cn_str message, lua_Integer status);
 /* Turns the error value on the top of the stack (popped) into a failed reply. Never raises. */

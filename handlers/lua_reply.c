@@ -114,7 +114,7 @@ set_content(lua_State *L, const char *key, int index, struct cn_reply *reply)
             type = "text/plain; charset=utf-8";
     }
     check_size(L, reply);
-    if (reply->content_type.len == 0)
+    if (reply->content_type.len == 0 && !reply->head_out)
         cn_buf_puts(&reply->content_type, type);
 }
 
@@ -142,12 +142,15 @@ set_table(lua_State *L, int index, struct cn_reply *reply)
             set_content_type(L, value, reply);
         } else if (strcmp(key, "end_sequence") == 0) {
             reply->end_sequence = lua_toboolean(L, value);
+        } else if (strcmp(key, "stop_streams") == 0) {
+            reply->stop_streams = lua_toboolean(L, value);
         } else {
-            luaL_error(L,
-                       "unknown key '%s' in a reply: it may have json, text, body, status, "
-                       "headers, content_type and end_sequence (to answer with a table as "
-                       "JSON: return { json = ... })",
-                       key);
+            luaL_error(
+                L,
+                "unknown key '%s' in a reply: it may have json, text, body, status, "
+                "headers, content_type, end_sequence and stop_streams (to answer with a table as "
+                "JSON: return { json = ... })",
+                key);
         }
         lua_pop(L, 1);
     }
@@ -178,6 +181,17 @@ cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply)
                    luaL_typename(L, index));
     bytes.ptr = lua_tolstring(L, index, &bytes.len); /* the argument's own slot: no harm */
     check(L, cn_reply_add_chunk(reply, bytes, &err), &err);
+}
+
+void
+cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply)
+{
+    struct cn_error err;
+
+    cn_lua_set_reply(L, index, reply);
+    if (reply->end_sequence || reply->stop_streams)
+        luaL_error(L, "end_sequence and stop_streams belong to the answer, not to a piece of it");
+    check(L, cn_reply_body_to_chunk(reply, &err), &err);
 }
 
 /* --- failures --- */

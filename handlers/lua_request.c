@@ -247,7 +247,7 @@ request_index(lua_State *L)
     case FIELD_DEADLINE:
         return push_deadline(L, item);
     case FIELD_CANCELLED:
-        return push_flag(L, item->cancelled);
+        return push_flag(L, item->stop != CN_STOP_NONE);
     case FIELD_EXPLAIN:
         return push_flag(L, row->flags & CN_ROW_EXPLAIN);
     case FIELD_STATE:
@@ -332,6 +332,22 @@ cn_lua_push_request(lua_State *L, struct cn_item *item)
                             .fresh = item->state == NULL,
                             .item = item};
     luaL_setmetatable(L, REQUEST_NAME);
+}
+
+void
+cn_lua_renew_request(lua_State *L, struct cn_item *item)
+{
+    struct request *req = lua_touserdata(L, -1);
+
+    cn_assert(req && req->magic == REQUEST_MAGIC);
+    req->serial = lua_rt_of(L)->call_serial;
+    req->item = item;
+}
+
+struct cn_item *
+cn_lua_request_item(lua_State *L, int request)
+{
+    return check_request(L, request)->item;
 }
 
 void

@@ -56,10 +56,9 @@ on_panic(lua_State *L)
              lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
 }
 
-/* The message handler of every call: the traceback goes to the log, the error on to the reply.
- * Tables are refusals by the handler, which are nothing to log. */
-static int
-on_error(lua_State *L)
+/* Tables are refusals by the handler, which are nothing to log. */
+void
+cn_lua_log_error(lua_State *L, lua_State *of)
 {
     struct lua_rt *rt = lua_rt_of(L);
     char quoted[3000], sequence[300] = "\"\"";
@@ -67,12 +66,12 @@ on_error(lua_State *L)
     size_t len;
 
     if (lua_type(L, 1) == LUA_TTABLE)
-        return 1;
+        return;
     if (lua_type(L, 1) != LUA_TSTRING) {
         luaL_tolstring(L, 1, NULL);
         lua_replace(L, 1);
     }
-    luaL_traceback(L, L, lua_tostring(L, 1), 1);
+    luaL_traceback(L, of, lua_tostring(L, 1), L == of); /* 1: without the message handler itself */
     text = lua_tolstring(L, -1, &len);
     if (rt->current)
         cn_log_quote(rt->current->row->sequence_id.ptr, rt->current->row->sequence_id.len, sequence,
@@ -80,6 +79,13 @@ on_error(lua_State *L)
     cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s sequence=%s error=%s", rt->model,
            rt->version, sequence, cn_log_quote(text, len, quoted, sizeof(quoted)));
     lua_settop(L, 1);
+}
+
+/* The message handler of every call: the traceback goes to the log, the error on to the reply. */
+static int
+on_error(lua_State *L)
+{
+    cn_lua_log_error(L, L);
     return 1;
 }
 
@@ -230,6 +236,12 @@ open_protected(lua_State *L)
     cn_lua_open_sandbox(L);
     lua_newtable(L);
     rt->states = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_createtable(L, CN_STOP_CANCELLED, 0);
+    for (int reason = CN_STOP_GONE; reason <= CN_STOP_CANCELLED; reason++) {
+        lua_pushstring(L, cn_stop_reason_word((enum cn_stop_reason)reason));
+        lua_rawseti(L, -2, reason);
+    }
+    rt->stop_words = luaL_ref(L, LUA_REGISTRYINDEX);
 
     cn_lua_load_file(L, rt->file);
     lua_call(L, 0, 1);
@@ -293,7 +305,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->state_max_bytes = load->state_max_bytes;
     rt->deadline_ms = CN_NEVER;
     rt->fn_run = rt->fn_init = rt->fn_migrate = rt->fn_close = rt->fn_describe = LUA_NOREF;
-    rt->states = LUA_NOREF;
+    rt->states = rt->stop_words = rt->idle_ref = LUA_NOREF;
     cn_buf_init(&rt->scratch, rt->memory_max);
     snprintf(rt->describe, sizeof(rt->describe), "%s", LUA_RELEASE);
 
@@ -336,6 +348,12 @@ static void
 runtime_metadata(struct cn_runtime *rt, struct cn_item *item)
 {
     cn_lua_metadata(lua_rt(rt), item);
+}
+
+static void
+runtime_drop(struct cn_runtime *rt, void *resume)
+{
+    cn_lua_drop_step(lua_rt(rt), resume);
 }
 
 /* --- states --- */
@@ -514,6 +532,7 @@ const struct cn_runtime_ops cn_lua_runtime_ops = {
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
     .run = runtime_run,
+    .drop = runtime_drop,
     .metadata = runtime_metadata,
     .state_encode = runtime_state_encode,
     .state_decode = runtime_state_decode,

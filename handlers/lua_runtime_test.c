@@ -258,7 +258,7 @@ request_shows_what_was_sent(void **state)
     fake.row.n_headers = 1;
     fake.row.flags |= CN_ROW_END;
     fake.item.step = 4;
-    fake.item.cancelled = true;
+    fake.item.stop = CN_STOP_GONE;
     rt->ops->run(rt, items, 1);
     assert_int_equal(fake.item.reply.body.data[1], 0);
     fake.item.reply.body.data[1] = '-';

@@ -42,10 +42,19 @@ has_control(struct cn_str text)
     return false;
 }
 
+static int
+head_is_out(const char *what, struct cn_error *err)
+{
+    return cn_fail(err, CN_E_HANDLER_FAILED,
+                   "the %s of the answer went out with its first piece: set it there", what);
+}
+
 int
 cn_reply_put_header(struct cn_reply *reply, struct cn_str name, struct cn_str value,
                     struct cn_error *err)
 {
+    if (reply->head_out)
+        return head_is_out("headers", err);
     if (!is_token(name))
         return cn_fail(err, CN_E_HANDLER_FAILED, "'%.*s' is not the name of a header",
                        name.len > 100 ? 100 : (int)name.len, name.ptr ? name.ptr : "");
@@ -68,6 +77,8 @@ cn_reply_put_header(struct cn_reply *reply, struct cn_str name, struct cn_str va
 int
 cn_reply_set_content_type(struct cn_reply *reply, struct cn_str type, struct cn_error *err)
 {
+    if (reply->head_out)
+        return head_is_out("content type", err);
     if (has_control(type))
         return cn_fail(err, CN_E_HANDLER_FAILED, "the content type has a control character");
     cn_buf_reset(&reply->content_type);
@@ -80,6 +91,8 @@ cn_reply_set_content_type(struct cn_reply *reply, struct cn_str type, struct cn_
 int
 cn_reply_set_status(struct cn_reply *reply, long long status, struct cn_error *err)
 {
+    if (reply->head_out)
+        return head_is_out("status", err);
     if (status < 200 || status > 599)
         return cn_fail(err, CN_E_HANDLER_FAILED, "status %lld is not from 200 to 599", status);
     reply->status = (uint16_t)status;
@@ -121,6 +134,17 @@ cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_error 
     if (cn_buf_append_str(&reply->chunks[n].body, bytes) < 0)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a piece of the answer");
     return 0;
+}
+
+int
+cn_reply_body_to_chunk(struct cn_reply *reply, struct cn_error *err)
+{
+    int rc = cn_reply_check_body(reply, err);
+
+    if (rc == 0)
+        rc = cn_reply_add_chunk(reply, cn_buf_str(&reply->body), err);
+    cn_buf_reset(&reply->body);
+    return rc;
 }
 
 /* Messages travel in JSON and headers: one line, printable, UTF-8. Cut to `out`. */

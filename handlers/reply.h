@@ -6,12 +6,15 @@
 
 #include "handlers/runtime.h"
 
-/* All return 0 or CN_E_HANDLER_FAILED with the value and what is allowed. */
+/* All return 0 or CN_E_HANDLER_FAILED with the value and what is allowed. The first three also when
+ * the head of the answer has left already. */
 int cn_reply_put_header(struct cn_reply *reply, struct cn_str name, struct cn_str value,
                         struct cn_error *err);
 int cn_reply_set_content_type(struct cn_reply *reply, struct cn_str type, struct cn_error *err);
 int cn_reply_set_status(struct cn_reply *reply, long long status, struct cn_error *err);
 int cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_error *err);
+/* What the body holds becomes a piece. */
+int cn_reply_body_to_chunk(struct cn_reply *reply, struct cn_error *err);
 /* After writing to the body: did it fit? */
 int cn_reply_check_body(const struct cn_reply *reply, struct cn_error *err);
 /* The handler refuses the request: `status` 400 to 599, or 0 when it failed (503). The message is

@@ -38,6 +38,15 @@ free_chunks(struct cn_reply *reply)
 }
 
 void
+cn_reply_next(struct cn_reply *reply)
+{
+    free_chunks(reply);
+    cn_buf_reset(&reply->body);
+    reply->more = false;
+    reply->rest_ms = 0;
+}
+
+void
 cn_reply_fini(struct cn_reply *reply)
 {
     free_chunks(reply);
@@ -61,7 +70,7 @@ cn_reply_fail(struct cn_reply *reply, int code, const char *fmt, ...)
     cn_buf_reset(&reply->headers);
     reply->n_headers = 0;
     reply->status = 0;
-    reply->end_sequence = false;
+    reply->end_sequence = reply->stop_streams = reply->more = false;
     reply->error_code = code;
 
     /* A message is no answer: the limit on answers must not cut it. */

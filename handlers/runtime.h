@@ -14,7 +14,7 @@
 #include "proto/frame.h"
 #include "proto/message.h"
 
-/* A further piece of an answer, before its final one. */
+/* A piece of an answer, before its final one. */
 struct cn_chunk {
     struct cn_buf body;
 };
@@ -24,6 +24,12 @@ struct cn_reply {
     int error_code;  /* CN_E_...; then `body` is the message and the state is not saved */
     uint16_t status; /* the handler's choice, with an error_code too; 0: 200, or the error's own */
     bool end_sequence; /* the handler ends the sequence with this step */
+    bool stop_streams; /* streams of the sequence's earlier steps are to end */
+    /* The handler is not done: what `chunks` holds leaves now, `body` is empty, and run() gets the
+     * item again, not before rest_ms have passed. */
+    bool more;
+    uint64_t rest_ms;
+    bool head_out; /* the worker's: status, content type and headers have left with a piece */
     struct cn_buf content_type;
     struct cn_buf headers; /* encoded: u32 count is n_headers; each str16 name, str32 value */
     uint32_t n_headers;
@@ -36,10 +42,14 @@ struct cn_reply {
 struct cn_item {
     const struct cn_row *row;
     uint64_t deadline_ms; /* cn_now_ms(); CN_NEVER: none */
-    bool cancelled;       /* the client is gone */
     void *state;          /* the runtime's object. In: NULL when the sequence is new. Out: the
                            * object to encode and cache; after an error the worker frees it */
     uint64_t step;        /* steps committed before this one; 0: the first */
+    /* Not CN_STOP_NONE: the row is to end its stream with this call; another `more` is an error. */
+    enum cn_stop_reason stop;
+    /* The runtime's, while reply.more: where the handler goes on. NULL before the first call and
+     * after the last. `state` is what the handler has made of it so far then. */
+    void *resume;
     struct cn_reply reply;
 };
 
@@ -59,8 +69,11 @@ struct cn_runtime_ops {
     uint32_t (*state_schema)(struct cn_runtime *rt);
     /* Runs one batch: item->reply is initialised by the caller. Never fails as a whole: every item
      * gets a reply or an error. CN_E_OUT_OF_MEMORY: the memory that the handler and all cached
-     * states share is used up; dropping cached states helps. */
+     * states share is used up; dropping cached states helps. An item that said `more` is in a later
+     * batch again, at another address, with what it had in `state`, `resume` and its reply's head. */
     void (*run)(struct cn_runtime *rt, struct cn_item **items, uint32_t n);
+    /* An item that said `more` will not be run again. */
+    void (*drop)(struct cn_runtime *rt, void *resume);
     /* State to bytes and back. Encode appends to `out`; errors name the key that cannot be stored;
      * CN_E_STATE_TOO_LARGE over load->state_max_bytes. `from_schema` differs from the handler's: it
      * is asked to migrate. */
@@ -90,6 +103,8 @@ const struct cn_runtime_ops *cn_runtime_find(const char *name);
 
 void cn_reply_init(struct cn_reply *reply, size_t answer_max_bytes);
 void cn_reply_fini(struct cn_reply *reply);
+/* The pieces have left, or count for nothing: the reply is as before the call, but for its head. */
+void cn_reply_next(struct cn_reply *reply);
 /* Turns the reply into an error, dropping what it held. */
 void cn_reply_fail(struct cn_reply *reply, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -74,6 +74,27 @@ cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char
                 });
 }
 
+/* What a stream has so far. Its head goes with the first piece that says something; the first yield is
+ * told to the server even when it does not, since the row leaves its place by it. */
+static void
+put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *answer, bool first)
+{
+    struct cn_reply *reply = &slot->item.reply;
+
+    for (uint32_t i = 0; i < reply->n_chunks || (first && i == 0); i++) {
+        if (reply->head_out) {
+            answer->status = 0;
+            answer->content_type.len = answer->n_headers = 0;
+        }
+        answer->body = i < reply->n_chunks ? cn_buf_str(&reply->chunks[i].body) : CN_STR("");
+        put(worker, answer);
+        if (i < reply->n_chunks)
+            cn_stream_sent(slot, answer->body);
+        reply->head_out = reply->head_out || answer->body.len || answer->status ||
+                          answer->content_type.len || answer->n_headers;
+    }
+}
+
 void
 cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -90,6 +111,17 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
     };
 
     headers_decode(worker, cn_buf_str(&reply->headers), reply->n_headers, &answer);
+    if (slot->stream)
+        answer.flags |= CN_ANSWER_LIVE | (slot->committed ? CN_ANSWER_COMMITTED : 0u);
+    if (slot->yields) {
+        put_pieces(worker, slot, &answer, !slot->stream->told);
+        slot->stream->told = true;
+        return;
+    }
+    if (reply->head_out && reply->error_code == 0) {
+        answer.status = 0;
+        answer.content_type.len = answer.n_headers = 0;
+    }
     for (uint32_t i = 0; i < reply->n_chunks; i++) {
         answer.body = cn_buf_str(&reply->chunks[i].body);
         put(worker, &answer);
@@ -128,7 +160,13 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
     } else {
         answer.error_code = CN_E_ANSWER_NOT_KEPT;
         cn_id_shown(slot->row->sequence_id, shown);
-        if (record->flags & CN_RECORD_ANSWER_TOO_LARGE)
+        if (record->flags & CN_RECORD_ANSWER_STREAMED)
+            snprintf(message, sizeof(message),
+                     "step %" PRIu64
+                     " of sequence %s is committed, but its answer was streamed after that and "
+                     "is not kept (continuousBatching)",
+                     record->step, shown);
+        else if (record->flags & CN_RECORD_ANSWER_TOO_LARGE)
             snprintf(message, sizeof(message),
                      "step %" PRIu64 " of sequence %s is committed, but its answer of %" PRIu64
                      " bytes was too large to keep (state.answerKeepBytes: %" PRIu64 ")",

@@ -25,6 +25,21 @@ slot_drop(struct cn_worker *worker, struct cn_slot *slot)
     slot->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
 }
 
+/* Committed at an earlier yield: what a handler does later changes nothing of the step. */
+static void
+check_committed(struct cn_slot *slot)
+{
+    struct cn_reply *reply = &slot->item.reply;
+
+    slot->write = CN_WRITE_NOTHING;
+    if (slot->seq)
+        slot->seq->state = slot->item.state; /* to be freed, whatever the handler made of it */
+    if (reply->error_code == 0 && reply->end_sequence && !slot->ended)
+        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
+                     "end_sequence came after the first yield, when the step was committed "
+                     "(continuousBatching)");
+}
+
 /* Too large an answer is an error of the handler: nothing of the step stands. */
 static uint64_t
 answer_check(struct cn_worker *worker, struct cn_slot *slot)
@@ -55,8 +70,16 @@ record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
     struct cn_reply *reply = &slot->item.reply;
     struct cn_record *record = &slot->record;
 
-    record->answer_bytes = bytes;
+    const struct cn_stream *stream = slot->stream;
+
     record->answer_flags = slot->answer_flags;
+    if (slot->yields) {
+        record->flags |= CN_RECORD_ANSWER_STREAMED;
+        return;
+    }
+    if (stream)
+        bytes += stream->bytes;
+    record->answer_bytes = bytes;
     if (bytes > worker->load.answer_keep_bytes) {
         record->flags |= CN_RECORD_ANSWER_TOO_LARGE;
         return;
@@ -68,9 +91,11 @@ record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
     record->n_headers = reply->n_headers;
     record->body = cn_buf_str(&reply->body);
     cn_buf_reset(&batch->chunks);
+    if (stream)
+        cn_buf_append_str(&batch->chunks, cn_buf_str(&stream->kept));
     for (uint32_t i = 0; i < reply->n_chunks; i++)
         cn_record_put_chunk(&batch->chunks, cn_buf_str(&reply->chunks[i].body));
-    record->n_chunks = reply->n_chunks;
+    record->n_chunks = reply->n_chunks + (stream ? stream->n_pieces : 0);
     record->chunks = cn_buf_str(&batch->chunks);
 }
 
@@ -139,13 +164,19 @@ slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
     char shown[128];
     int rc = 0;
 
+    if (slot->committed) {
+        check_committed(slot);
+        return;
+    }
     if (slot->run && slot->seq)
         slot->seq->state = slot->item.state;
     if (slot->run && slot->item.reply.error_code == 0)
         answer_bytes = answer_check(worker, slot);
     if (slot->run && slot->item.reply.error_code == 0) {
-        if (!slot->seq)
+        if (!slot->seq || (slot->yields && !worker->load.continuous)) {
+            slot->write = CN_WRITE_NOTHING;
             return;
+        }
         rc = record_step(worker, slot, answer_bytes, now, err);
         slot->write = CN_WRITE_STEP;
     } else if (slot->write != CN_WRITE_TOMBSTONE) {
@@ -248,10 +279,13 @@ slot_settle(struct cn_worker *worker, struct cn_slot *slot)
     seq->last_job = slot->record.last_job;
     seq->last_wall_ms = slot->record.last_wall_ms;
     memcpy(seq->key_hash, slot->record.key_hash, sizeof(seq->key_hash));
+    slot->committed = slot->yields;
     if (slot->answer_flags & CN_ANSWER_ENDED) {
         slot->ended = true; /* the handler hears of it once the answers are out */
         return;
     }
+    if (slot->yields)
+        return; /* the handler still has the state, and may spoil it: others read the stored one */
     slot->seq = NULL;
     cn_states_put(&worker->states, seq, slot->state_bytes_len);
 }

@@ -1,7 +1,8 @@
 /* worker/execute.c - one batch: choose rows, look up, run the handler, commit, answer.
  *
- * The order is the promise: no answer of a step leaves before its commit. Owned by the worker's
- * one thread.
+ * The order is the promise: no final answer of a step leaves before its commit. Rows that yield take
+ * turns with those that come: a batch is one iteration, and waits for nobody's end. Owned by the
+ * worker's one thread.
  */
 #include <string.h>
 
@@ -11,7 +12,6 @@
 #include "worker/worker_priv.h"
 
 /* What buffers keep from batch to batch. */
-#define REPLY_KEEP_BYTES 4096
 #define BATCH_KEEP_BYTES (1u << 20)
 
 void
@@ -85,17 +85,14 @@ reply_empty(struct cn_reply *reply, size_t answer_max_bytes)
 {
     struct cn_buf *bufs[] = {&reply->content_type, &reply->headers, &reply->body};
 
-    for (uint32_t i = 0; i < reply->n_chunks; i++)
-        cn_buf_fini(&reply->chunks[i].body);
-    cn_free(reply->chunks);
-    reply->chunks = NULL;
-    reply->n_chunks = reply->n_headers = 0;
+    cn_reply_next(reply);
+    reply->n_headers = 0;
     reply->error_code = 0;
     reply->status = 0;
-    reply->end_sequence = false;
+    reply->end_sequence = reply->stop_streams = reply->head_out = false;
     for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++) {
         cn_buf_reset(bufs[i]);
-        if (bufs[i]->cap > REPLY_KEEP_BYTES)
+        if (bufs[i]->cap > CN_REPLY_KEEP_BYTES)
             cn_buf_fini(bufs[i]);
     }
     reply->body.max_bytes = answer_max_bytes; /* an error's message may have lifted it */
@@ -111,12 +108,18 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
         cn_reply_init(&slot->item.reply, worker->load.answer_max_bytes);
         batch->n_ready++;
     }
+    batch->n++;
+    if (pending->stream) {
+        cn_stream_join(pending->stream, slot);
+        return;
+    }
     slot->pending = pending;
     slot->row = slot->item.row = pending->row;
-    slot->answered = slot->ended = false;
+    slot->answered = slot->ended = slot->yields = slot->committed = false;
+    slot->stream = NULL;
     slot->item.deadline_ms = pending->deadline_ms;
-    slot->item.cancelled = false;
-    batch->n++;
+    slot->item.stop = CN_STOP_NONE;
+    slot->item.resume = NULL;
 }
 
 void
@@ -145,13 +148,14 @@ choose(struct cn_worker *worker)
 
         if (!pending->row || batch->n == worker->load.batch_size)
             break;
-        if (pending->cancelled) {
+        if (pending->stop == CN_STOP_GONE && !pending->stream) {
             cn_worker_refuse(worker, pending->row->job_id, CN_E_CANCELLED,
                              "the client went away before the step ran");
             cn_worker_release(worker, pending);
             continue;
         }
-        if ((pending->row->flags & CN_ROW_STATEFUL) && seen_before(batch, pending))
+        if ((pending->row->flags & CN_ROW_STATEFUL) && !pending->stream &&
+            seen_before(batch, pending))
             continue;
         slot_fill(worker, pending);
     }
@@ -192,7 +196,8 @@ run_again_after_memory(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
-        if (!slot->run || is_describe(slot) || slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
+        if (!slot->run || is_describe(slot) || slot->stream ||
+            slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
             continue;
         cn_lru_clear(worker->states.lru);
         if (slot->seq)
@@ -219,13 +224,15 @@ tell_closed(struct cn_worker *worker)
     for (uint32_t i = 0; i < batch->n; i++) {
         struct cn_slot *slot = &batch->slots[i];
 
+        if (slot->yields && !slot->committed)
+            continue;
         if (slot->closed_seq) {
             ops->on_close(worker->rt, slot->row->sequence_id, slot->closed_seq->state,
                           (enum cn_close_reason)slot->closed_reason);
             cn_states_free(&worker->states, slot->closed_seq);
             slot->closed_seq = NULL;
         }
-        if (slot->ended) {
+        if (slot->ended && !slot->yields) {
             ops->on_close(worker->rt, slot->row->sequence_id, slot->seq->state, CN_CLOSE_ENDED);
             cn_states_free(&worker->states, slot->seq);
             slot->seq = NULL;
@@ -239,8 +246,17 @@ clean_up(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++) {
-        cn_worker_release(worker, batch->slots[i].pending);
-        reply_empty(&batch->slots[i].item.reply, worker->load.answer_max_bytes);
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->yields) {
+            cn_stream_park(worker, slot);
+            continue;
+        }
+        if (slot->stream)
+            cn_stream_end(worker, slot);
+        worker->rows++;
+        cn_worker_release(worker, slot->pending);
+        reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
     }
     cn_arena_fini(&batch->arena);
     if (batch->records.cap > BATCH_KEEP_BYTES)
@@ -249,6 +265,27 @@ clean_up(struct cn_worker *worker)
         cn_buf_fini(&batch->state);
     if (batch->chunks.cap > BATCH_KEEP_BYTES)
         cn_buf_fini(&batch->chunks);
+}
+
+/* What was committed may be the end of streams: of a generation that is over, or by the handler's
+ * word. */
+static void
+stop_streams(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    if (cn_streams_count(&worker->streams) == 0)
+        return;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->write != CN_WRITE_STEP)
+            continue;
+        if (slot->answer_flags & (CN_ANSWER_ENDED | CN_ANSWER_OPENED))
+            cn_streams_stop(worker, slot->row->sequence_id, slot->pending, CN_STOP_ENDED);
+        else if (slot->item.reply.stop_streams)
+            cn_streams_stop(worker, slot->row->sequence_id, slot->pending, CN_STOP_CANCELLED);
+    }
 }
 
 int
@@ -270,9 +307,12 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         worker->rt->ops->run(worker->rt, batch->items, n);
         run_again_after_memory(worker);
         handler_us = cn_now_us() - begun_us;
+        cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }
     cn_batch_commit(worker);
+    cn_batch_drop_failed(worker);
+    stop_streams(worker);
     if (n)
         cn_frame_put_report(&worker->channel.out,
                             &(struct cn_report){.rows = n, .handler_us = handler_us});
@@ -285,7 +325,6 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         cn_kill_pass(CN_KILL_ANSWERS_WRITTEN);
     tell_closed(worker);
     worker->batches++;
-    worker->rows += batch->n;
     worker->stats_due = true;
     clean_up(worker);
     return rc;

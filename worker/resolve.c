@@ -33,6 +33,7 @@ slot_reset(struct cn_slot *slot)
     slot->closed_reason = 0;
     slot->item.state = NULL;
     slot->item.step = 0;
+    slot->item.resume = NULL;
     cn_slot_hash(slot);
 }
 
@@ -405,7 +406,8 @@ cn_batch_resolve(struct cn_worker *worker)
     struct cn_batch *batch = &worker->batch;
 
     for (uint32_t i = 0; i < batch->n; i++)
-        resolve_one(&at, &batch->slots[i]);
+        if (!batch->slots[i].stream)
+            resolve_one(&at, &batch->slots[i]);
     if (!at.reading)
         return;
     cn_store_abort(worker->states.store);

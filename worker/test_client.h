@@ -8,6 +8,11 @@
  *   chunks     answers in three pieces "a" "b" "c" with a header
  *   grow N     the state takes N bytes more
  *   answer N   answers N bytes
+ *   stream N   adds 1 and yields a piece, N times, then answers the sum; told to stop, answers why
+ *   forever N  yields pieces of N bytes for ever, whatever it is told
+ *   rest MS    yields nothing and rests, then answers
+ *   late end   yields once, then answers and ends the sequence
+ *   stop       ends the streams of its sequence
  */
 #ifndef CN_WORKER_TEST_CLIENT_H
 #define CN_WORKER_TEST_CLIENT_H
@@ -38,9 +43,15 @@ struct fake_state {
     uint32_t extra;
 };
 
+/* Where a stream stands. */
+struct fake_stream {
+    int calls;
+};
+
 /* What the test may look at after an answer: the worker's thread writes before it answers. */
 static struct {
     unsigned rows, batches, largest_batch, decoded, live_states;
+    unsigned live_streams, dropped;
     unsigned out_of_memory_over; /* live states; 0: never */
     char closed[4096];           /* "id:reason:sum " each */
 } fake;
@@ -80,6 +91,81 @@ fake_schema(struct cn_runtime *rt)
     return 1;
 }
 
+/* By hand, so that the worker gets what the runtimes would refuse. */
+static inline void
+fake_piece(struct cn_item *item, const char *text, size_t fill)
+{
+    item->reply.chunks = cn_alloc(sizeof(struct cn_chunk));
+    item->reply.n_chunks = 1;
+    cn_buf_puts(&item->reply.chunks[0].body, text);
+    for (size_t i = 0; i < fill; i++)
+        cn_buf_puts(&item->reply.chunks[0].body, "x");
+}
+
+/* Is it one of the commands that stream? */
+static inline bool
+fake_streams(struct cn_item *item, const char *text)
+{
+    static const char *const words[] = {"stream ", "forever ", "rest ", "late "};
+    struct fake_stream *stream = item->resume;
+    struct fake_state *state = item->state;
+    int which = 0, n;
+
+    while (which < 4 && strncmp(text, words[which], strlen(words[which])) != 0)
+        which++;
+    if (which == 4)
+        return false;
+    n = atoi(text + strlen(words[which]));
+    if (!stream) {
+        stream = item->resume = calloc(1, sizeof(*stream));
+        fake.live_streams++;
+    }
+    stream->calls++;
+    item->reply.more = true;
+    if (which == 0 && item->stop == CN_STOP_NONE && stream->calls <= n) {
+        char number[16];
+
+        snprintf(number, sizeof(number), "%d", stream->calls);
+        if (stream->calls == 1) {
+            item->reply.status = 202;
+            cn_buf_puts(&item->reply.content_type, "text/x-stream");
+        }
+        if (state)
+            state->sum++;
+        fake_piece(item, number, 0);
+        return true;
+    }
+    if (which == 1) {
+        fake_piece(item, "", (size_t)n);
+        return true;
+    }
+    if (which == 2 && stream->calls == 1) {
+        item->reply.rest_ms = (uint64_t)n;
+        return true;
+    }
+    if (which == 3 && stream->calls == 1)
+        return true;
+    item->reply.more = false;
+    item->reply.end_sequence = which == 3;
+    free(stream);
+    item->resume = NULL;
+    fake.live_streams--;
+    if (item->stop != CN_STOP_NONE)
+        cn_buf_printf(&item->reply.body, "stopped %s", cn_stop_reason_word(item->stop));
+    else
+        cn_buf_printf(&item->reply.body, "sum %lld", state ? (long long)state->sum : -1);
+    return true;
+}
+
+static inline void
+fake_drop(struct cn_runtime *rt, void *resume)
+{
+    (void)rt;
+    free(resume);
+    fake.live_streams--;
+    fake.dropped++;
+}
+
 static inline void
 fake_step(struct cn_item *item)
 {
@@ -89,7 +175,8 @@ fake_step(struct cn_item *item)
 
     memcpy(text, body.ptr, body.len < 63 ? body.len : 63);
     if (!(item->row->flags & CN_ROW_STATEFUL)) {
-        cn_buf_printf(&item->reply.body, "echo %s", text);
+        if (!fake_streams(item, text))
+            cn_buf_printf(&item->reply.body, "echo %s", text);
         return;
     }
     if (!state) {
@@ -100,7 +187,12 @@ fake_step(struct cn_item *item)
         state = item->state = calloc(1, sizeof(*state));
         fake.live_states++;
     }
-    if (strcmp(text, "fail") == 0) {
+    if (fake_streams(item, text))
+        return;
+    if (strcmp(text, "stop") == 0) {
+        item->reply.stop_streams = true;
+        cn_buf_puts(&item->reply.body, "-1");
+    } else if (strcmp(text, "fail") == 0) {
         state->sum += 1000;
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "asked to");
     } else if (strncmp(text, "grow ", 5) == 0) {
@@ -195,8 +287,8 @@ fake_metadata(struct cn_runtime *rt, struct cn_item *item)
 }
 
 const struct cn_runtime_ops fake_ops = {
-    "fake",      fake_open,   fake_close, fake_describe, fake_schema,   fake_run,
-    fake_encode, fake_decode, fake_free,  fake_metadata, fake_on_close,
+    "fake",    fake_open,   fake_close,  fake_describe, fake_schema,   fake_run,
+    fake_drop, fake_encode, fake_decode, fake_free,     fake_metadata, fake_on_close,
 };
 
 static inline const struct cn_runtime_ops *
@@ -299,6 +391,7 @@ client_defaults(struct client *c)
         .idle_ms = 1000,
         .lifetime_ms = 10000,
         .tombstone_ms = 60000,
+        .stream_bytes = 65536,
     };
 }
 

@@ -165,6 +165,23 @@ on_close(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
     return 0;
 }
 
+/* The row waits still, or was answered. */
+static void
+cancel_waiting(struct cn_worker *worker, const struct cn_cancel *cancel)
+{
+    struct cn_list *link;
+
+    cn_list_for_each(link, &worker->pending) {
+        struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
+
+        if (!pending->row || pending->row->job_id != cancel->job_id)
+            continue;
+        if (pending->stop != CN_STOP_GONE) /* which does more than the others */
+            pending->stop = cancel->reason;
+        return;
+    }
+}
+
 static int
 on_query(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
          struct cn_error *err)
@@ -182,19 +199,28 @@ static int
 on_cancel(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
           struct cn_error *err)
 {
-    struct cn_list *link;
     struct cn_cancel *cancels;
     int rc;
 
     if ((rc = cn_frame_get_cancels(frame, &block->arena, &cancels, err)) != 0)
         return rc;
-    cn_list_for_each(link, &worker->pending) {
-        struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
+    for (uint32_t i = 0; i < frame->count; i++)
+        if (!cn_stream_cancel(worker, &cancels[i]))
+            cancel_waiting(worker, &cancels[i]);
+    return 0;
+}
 
-        for (uint32_t i = 0; pending->row && i < frame->count; i++)
-            if (pending->row->job_id == cancels[i].job_id && cancels[i].reason == CN_STOP_GONE)
-                pending->cancelled = true;
-    }
+static int
+on_credit(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block *block,
+          struct cn_error *err)
+{
+    struct cn_credit *credits;
+    int rc;
+
+    if ((rc = cn_frame_get_credits(frame, &block->arena, &credits, err)) != 0)
+        return rc;
+    for (uint32_t i = 0; i < frame->count; i++)
+        cn_stream_credit(worker, &credits[i]);
     return 0;
 }
 
@@ -213,9 +239,10 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
         return on_query(worker, frame, block, err);
     case CN_FRAME_STOP:
         worker->stopping = true;
+        cn_streams_stop_all(worker);
         return 0;
     case CN_FRAME_CREDIT:
-        return 0;
+        return on_credit(worker, frame, block, err);
     case CN_FRAME_LOAD:
     case CN_FRAME_LOADED:
     case CN_FRAME_ANSWER:
@@ -259,6 +286,8 @@ run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error 
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
     struct cn_error why;
 
+    for (uint32_t i = 0; i < pending->n_closes && cn_streams_count(&worker->streams); i++)
+        cn_streams_stop(worker, pending->closes[i].sequence_id, NULL, CN_STOP_ENDED);
     if (worker->stateful)
         closed.done = cn_states_close_some(&worker->states, pending->closes, closed.count, &why);
     /* The others stay in the store and expire by their own times. */
@@ -323,6 +352,7 @@ stats_send(struct cn_worker *worker, struct cn_error *err)
         .rss_bytes = rss_bytes(),
         .batches = worker->batches,
         .rows = worker->rows,
+        .streams = cn_streams_count(&worker->streams),
     };
 
     if (worker->stateful) {
@@ -348,6 +378,10 @@ tick(struct cn_worker *worker, struct cn_error *err)
         cn_store_maintain(worker->states.store);
         cn_states_sweep(&worker->states);
     }
+    if (cn_streams_count(&worker->streams) > 0) {
+        cn_timer_wheel_advance(worker->streams.wheel, now);
+        worker->stats_due = true;
+    }
     if (worker->stats_due && now - worker->stats_sent_ms >= STATS_EVERY_MS)
         return stats_send(worker, err);
     return 0;
@@ -357,6 +391,18 @@ static bool
 held(const struct cn_worker *worker)
 {
     return worker->hold_file && access(worker->hold_file, F_OK) == 0;
+}
+
+/* How long to wait for frames when nothing else is to be done. */
+static int
+idle_wait_ms(const struct cn_worker *worker)
+{
+    int wait_ms = worker->stats_due ? STATS_EVERY_MS : MAINTAIN_EVERY_MS;
+    uint64_t now = cn_now_ms(), next = cn_timer_wheel_next_ms(worker->streams.wheel);
+
+    if (next == CN_NEVER || next >= now + (uint64_t)wait_ms)
+        return wait_ms;
+    return next > now ? (int)(next - now) : 1;
 }
 
 static int
@@ -369,9 +415,7 @@ serve(struct cn_worker *worker, struct cn_error *err)
 
         if (worker->stopping && !work)
             return 0;
-        wait_ms = !work          ? (worker->stats_due ? STATS_EVERY_MS : MAINTAIN_EVERY_MS)
-                  : held(worker) ? HOLD_POLL_MS
-                                 : 0;
+        wait_ms = !work ? idle_wait_ms(worker) : held(worker) ? HOLD_POLL_MS : 0;
         if (!worker->stopping) {
             rc = take_frames(worker, wait_ms, err);
             if (rc != 0 || worker->channel.eof)
@@ -395,6 +439,8 @@ worker_fini(struct cn_worker *worker)
 {
     struct cn_list *link;
 
+    if (worker->streams.by_job)
+        cn_streams_fini(worker);
     while (!cn_list_empty(&worker->pending))
         cn_worker_release(worker, cn_container_of(worker->pending.next, struct cn_pending, link));
     while ((link = cn_list_pop_front(&worker->spare)) != NULL)
@@ -429,6 +475,7 @@ cn_worker_run(int fd, cn_runtime_find_fn find)
         goto done;
     }
     worker.maintained_ms = cn_now_ms();
+    cn_streams_init(&worker.streams, worker.maintained_ms);
     rc = loaded_send(&worker, 0, worker.rt->ops->describe(worker.rt), &err);
     cn_kill_pass(CN_KILL_LOADED);
     if (rc == 0)

@@ -7,6 +7,8 @@
 
 #include "core/arena.h"
 #include "core/list.h"
+#include "core/table.h"
+#include "core/timer_wheel.h"
 #include "proto/query.h"
 #include "worker/channel.h"
 #include "worker/sequence_state.h"
@@ -21,7 +23,8 @@ struct cn_pending {
     uint32_t n_closes;
     uint32_t id_hash;
     uint64_t deadline_ms;
-    bool cancelled;
+    enum cn_stop_reason stop;
+    struct cn_stream *stream; /* NULL: it has not begun, or does not stream */
 };
 
 /* What a slot will write with the batch's commit. */
@@ -33,9 +36,12 @@ struct cn_slot {
     struct cn_pending *pending;
     const struct cn_row *row;
     struct cn_item item;
-    bool run;      /* the handler gets it */
-    bool answered; /* its answer is in the output already */
-    bool ended;    /* the sequence ended with this step, and that is committed */
+    bool run;       /* the handler gets it */
+    bool answered;  /* its answer is in the output already */
+    bool ended;     /* the sequence ended with this step, and that is committed */
+    bool yields;    /* the handler goes on in a later batch */
+    bool committed; /* by an earlier yield (load->continuous): nothing more is written */
+    struct cn_stream *stream;
     uint32_t answer_flags;
     enum cn_slot_write write;
 
@@ -67,6 +73,32 @@ struct cn_slot {
     size_t state_bytes_len;
 };
 
+/* What reply buffers keep from batch to batch. */
+#define CN_REPLY_KEEP_BYTES 4096
+
+/* A row whose handler yielded, until it comes to its end. */
+struct cn_stream {
+    struct cn_worker *worker;
+    struct cn_pending *pending;
+    struct cn_list all;    /* worker->streams.all */
+    struct cn_timer timer; /* its rest or its time is over */
+    struct cn_slot slot;   /* while it is in no batch: as it left the last one */
+    bool joined;           /* it is in the batch, in a slot whose own reply is below */
+    struct cn_reply batch_reply;
+    bool told; /* the server knows that it streams */
+    uint64_t deadline_ms, rest_until_ms;
+    uint64_t untaken;  /* bytes that left and that no CREDIT told of */
+    uint64_t bytes;    /* of all its pieces, and the pieces as records have them; empty */
+    uint32_t n_pieces; /* once they are more than is kept */
+    struct cn_buf kept;
+};
+
+struct cn_streams {
+    struct cn_list all; /* struct cn_stream */
+    struct cn_table *by_job;
+    struct cn_timer_wheel *wheel;
+};
+
 struct cn_batch {
     struct cn_slot *slots; /* load->batch_size of them */
     struct cn_item **items;
@@ -92,7 +124,8 @@ struct cn_worker {
     bool stateful; /* `states` is open */
     struct cn_states states;
     struct cn_batch batch;
-    struct cn_list pending, spare; /* struct cn_pending */
+    struct cn_list pending, spare; /* struct cn_pending; streams that can go on among the first */
+    struct cn_streams streams;
     bool stopping;
     uint64_t batches, rows;
     bool stats_due;
@@ -109,6 +142,31 @@ uint32_t cn_id_hash(struct cn_str id);
 int cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err);
 /* Gives the entry back. */
 void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
+
+/* stream.c */
+void cn_streams_init(struct cn_streams *streams, uint64_t now_ms);
+/* Gives up all that stream; before the runtime is closed. */
+void cn_streams_fini(struct cn_worker *worker);
+uint32_t cn_streams_count(const struct cn_streams *streams);
+void cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit);
+/* False: no such row streams. */
+bool cn_stream_cancel(struct cn_worker *worker, const struct cn_cancel *cancel);
+/* Tells the streams of this sequence, but for one. O(streams), and rare. */
+void cn_streams_stop(struct cn_worker *worker, struct cn_str id, const struct cn_pending *except,
+                     enum cn_stop_reason reason);
+void cn_streams_stop_all(struct cn_worker *worker);
+/* The stream takes its turn in this batch. */
+void cn_stream_join(struct cn_stream *stream, struct cn_slot *slot);
+/* After the run: which slots yield. */
+void cn_batch_note_yields(struct cn_worker *worker);
+/* After the commit: streams whose step could not be saved, or whose piece is too large, have failed. */
+void cn_batch_drop_failed(struct cn_worker *worker);
+/* A piece has left. */
+void cn_stream_sent(struct cn_slot *slot, struct cn_str piece);
+/* A slot that yields leaves the batch: its row waits for its next turn. */
+void cn_stream_park(struct cn_worker *worker, struct cn_slot *slot);
+/* The row is answered: the slot is as any other. */
+void cn_stream_end(struct cn_worker *worker, struct cn_slot *slot);
 
 /* resolve.c */
 /* Finds out what each row of the batch meets: a state, a stored answer, a tombstone. Afterwards a slot
@@ -140,7 +198,7 @@ void cn_worker_answer_query(struct cn_worker *worker, const struct cn_query *que
 /* The row gets an error instead of what the handler said. */
 void cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Appends the frames of a slot's answer to the output. */
+/* Appends the frames of a slot's answer to the output: all of it, or what a stream has so far. */
 void cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot);
 /* The same for an answer that the store holds. */
 void cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_record *record);

@@ -6,13 +6,15 @@
  * object. docs/handlers.md has a tutorial.
  *
  * A worker process loads one handler and calls it from one thread. Objects and
- * bytes that it is given are valid until the call returns. Per-sequence data
+ * bytes that it is given are valid until the call returns (an item that is to go
+ * on comes again as another object). Per-sequence data
  * belongs in the sequence's state and nowhere else: that is what survives a
  * crash, and what is thrown away when a step fails.
  *
  * Changes
  *   1  first version
  *   1  describe, at the end of struct continuo_handler: `size` tells who has it
+ *   1  answers in pieces: more, stream, stop_reason, stop_streams at the end of the table
  */
 #ifndef CONTINUO_HANDLER_H
 #define CONTINUO_HANDLER_H
@@ -89,7 +91,8 @@ struct continuo_handler {
     int (*load)(struct continuo_model *model);
     void (*unload)(struct continuo_model *model);
 
-    /* A batch of `n` requests, each of another sequence. Answer every item: reply, or fail.
+    /* A batch of `n` requests, each of another sequence. Answer every item: reply, fail, or `more`.
+     * Items that said `more` come again, together with new ones; a batch waits for none of them.
      * Nonzero: the whole batch failed and nothing of it is kept. */
     int (*run)(struct continuo_model *model, struct continuo_item *const *items, size_t n);
 
@@ -163,6 +166,11 @@ struct continuo_api {
     void (*fail)(struct continuo_item *, int, const char *, va_list);
 
     int (*write)(struct continuo_writer *, const void *, size_t);
+
+    int (*more)(struct continuo_item *, double);
+    void *(*stream)(struct continuo_item *, size_t);
+    const char *(*stop_reason)(struct continuo_item *);
+    void (*stop_streams)(struct continuo_item *);
 };
 
 /* --- the model --- */
@@ -456,6 +464,44 @@ continuo_fail(struct continuo_item *item, int status, const char *fmt, ...)
     va_start(args, fmt);
     item->api->fail(item, status, fmt, args);
     va_end(args);
+}
+
+/* --- an answer in pieces --- */
+
+/* The item is not done: what was sent by continuo_send() leaves now, with status, headers and content
+ * type if it is the first of it, and run() gets the item again, not before `seconds` have passed. Not
+ * for items that are answered. Nonzero, and the item has failed, when it can't be.
+ *
+ * The step's state is stored with the answer that ends it; with continuousBatching: true it is stored
+ * when the item says `more` for the first time, and what comes later changes nothing of it. */
+static inline int
+continuo_more(struct continuo_item *item, double seconds)
+{
+    return item->api->more(item, seconds);
+}
+
+/* `size` bytes that the item keeps from call to call until it is done: where its stream stands. Zeroed
+ * at first; the same size each time. NULL, and the item has failed, when there is no memory. */
+static inline void *
+continuo_stream(struct continuo_item *item, size_t size)
+{
+    return item->api->stream(item, size);
+}
+
+/* NULL, or why the item must be done with this call: "gone" (its client), "deadline"
+ * (stream.timeoutMSec), "ended" (its sequence ends), "cancelled" (continuo_stop_streams). Reply, and
+ * the step stands; fail, or ask for more, and it does not. */
+static inline const char *
+continuo_stop_reason(struct continuo_item *item)
+{
+    return item->api->stop_reason(item);
+}
+
+/* With this step the streams of the sequence's earlier steps end: they hear "cancelled". */
+static inline void
+continuo_stop_streams(struct continuo_item *item)
+{
+    item->api->stop_streams(item);
 }
 
 #ifdef __cplusplus
