@@ -268,10 +268,72 @@ runtimes_are_found_by_name(void **state)
     assert_null(cn_runtime_find(NULL));
 }
 
+/* An item that says more comes again, elsewhere, with what it kept; its head is in the first piece. */
+static void
+item_goes_on(void **state)
+{
+    struct cn_runtime *rt = must_open("test_flat.so");
+    struct fake fake = {0};
+    struct cn_item moved, *items[1] = {&moved};
+
+    (void)state;
+    fake_body(&fake, "stream", 6);
+    moved = fake.item;
+    for (int i = 1; i <= 3; i++) {
+        rt->ops->run(rt, items, 1);
+        assert_true(moved.reply.more);
+        assert_int_equal(moved.reply.n_chunks, 1);
+        assert_int_equal(moved.reply.chunks[0].body.data[0], '0' + i);
+        assert_int_equal(moved.reply.rest_ms, i == 2 ? 500 : 0);
+        assert_non_null(moved.resume);
+        moved.reply.head_out = true;
+        cn_reply_next(&moved.reply);
+        fake.item = moved;
+    }
+    rt->ops->run(rt, items, 1);
+    assert_null(moved.resume);
+    fake.item = moved;
+    assert_string_equal(fake_text(&fake), "done");
+    fake_end(rt, &fake);
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
+static void
+item_hears_why_to_stop(void **state)
+{
+    struct cn_runtime *rt = must_open("test_flat.so");
+    struct fake fake = {0};
+    struct cn_item *items[1] = {&fake.item};
+
+    (void)state;
+    fake_body(&fake, "stream", 6);
+    rt->ops->run(rt, items, 1);
+    cn_reply_next(&fake.item.reply);
+    fake.item.stop = CN_STOP_ENDED;
+    rt->ops->run(rt, items, 1);
+    assert_string_equal(fake_text(&fake), "ended");
+    fake_end(rt, &fake);
+    fake_body(&fake, "stream", 6);
+    rt->ops->run(rt, items, 1);
+    rt->ops->drop(rt, fake.item.resume);
+    cn_reply_fini(&fake.item.reply);
+    assert_string_equal(fake_step(rt, &fake, "more"),
+                        "handler_failed/0 Prediction failed: the handler answered an item twice");
+    fake_body(&fake, "stop", 4);
+    rt->ops->run(rt, items, 1);
+    assert_true(fake.item.reply.stop_streams);
+    fake_end(rt, &fake);
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(item_goes_on),
+        cmocka_unit_test(item_hears_why_to_stop),
         cmocka_unit_test(flat_state_goes_on),
         cmocka_unit_test(api_shows_request_and_model),
         cmocka_unit_test(batch_failures_are_the_items_own),

@@ -173,7 +173,8 @@ yielded_protected(lua_State *L)
     if (!lua_isnil(L, 2)) {
         seconds = lua_isnumber(L, 2) ? lua_tonumber(L, 2) : -1;
         if (!(seconds >= 0 && seconds <= REST_MAX_S))
-            luaL_error(L, "%s: coroutine.yield(piece, seconds): seconds must be from 0 to %d, got %s",
+            luaL_error(L,
+                       "%s: coroutine.yield(piece, seconds): seconds must be from 0 to %d, got %s",
                        lua_rt_of(L)->file, (int)REST_MAX_S, luaL_tolstring(L, 2, NULL));
         item->reply.rest_ms = (uint64_t)ceil(seconds * 1000);
     }
@@ -294,8 +295,7 @@ cn_lua_run_step(struct lua_rt *rt, struct cn_item *item)
     cn_lua_arm(rt, cn_lua_call_deadline(rt, step ? CN_NEVER : item->deadline_ms, now_ms));
     if (step)
         call(rt, item, step->co, step->ref, push_go_on(rt, step->co, item));
-    else if (rt->idle ||
-             !cn_lua_settle_failure(rt, cn_lua_protect(rt, make_coroutine, NULL), item))
+    else if (rt->idle || !cn_lua_settle_failure(rt, cn_lua_protect(rt, make_coroutine, NULL), item))
         call(rt, item, rt->idle, rt->idle_ref, push_start(rt->idle, item));
     rt->current = NULL;
 }

@@ -173,8 +173,10 @@ give_up(struct cn_worker *worker, struct cn_slot *slot)
                      " ms (stream.timeoutMSec), and the handler did not end it",
                      worker->load.stream_ms);
     else
-        cn_slot_fail(slot, CN_E_CANCELLED, "the stream was stopped (%s), and the handler did not "
-                     "end it", cn_stop_reason_word(slot->item.stop));
+        cn_slot_fail(slot, CN_E_CANCELLED,
+                     "the stream was stopped (%s), and the handler did not "
+                     "end it",
+                     cn_stop_reason_word(slot->item.stop));
 }
 
 static void

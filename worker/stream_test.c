@@ -222,7 +222,8 @@ one_that_never_ends_is_given_up(void **state)
     piece = next_piece(c);
     assert_true(piece.final);
     assert_int_equal(piece.code, CN_E_CANCELLED);
-    assert_string_equal(piece.body, "the stream was stopped (gone), and the handler did not end it");
+    assert_string_equal(piece.body,
+                        "the stream was stopped (gone), and the handler did not end it");
     assert_string_equal(client_step(c, 3, "a", "1", 0, 0).body, "6");
     client_stop(c);
     assert_int_equal(fake.dropped, 1);
@@ -241,9 +242,9 @@ stop_before_the_first_yield(void **state)
     client_put(c, 1, "a", "stream 9", 0, 0);
     client_put(c, 2, "b", "stream 9", 0, 0);
     client_put(c, 3, "c", "7", 0, 0);
-    cn_frame_put_cancel(&c->out,
-                        (struct cn_cancel[]){{1, CN_STOP_GONE}, {2, CN_STOP_ENDED}, {3, CN_STOP_ENDED}},
-                        3);
+    cn_frame_put_cancel(
+        &c->out, (struct cn_cancel[]){{1, CN_STOP_GONE}, {2, CN_STOP_ENDED}, {3, CN_STOP_ENDED}},
+        3);
     client_send(c);
     piece = next_piece(c);
     assert_int_equal(piece.job, 1);

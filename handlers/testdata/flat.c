@@ -1,7 +1,7 @@
 /* A handler with a flat state: sums integers. For handlers/c_runtime_test.c.
  *
  * Bodies: an integer; "skip" leaves the item unanswered, "fail" fails the batch, "twice" answers
- * twice, "big" answers 1,000,000 bytes, "info" shows what the request and the model hold. */
+ * twice, "stream" counts to 3 in pieces, "more" goes on after its answer, "big" answers 1,000,000 bytes, "info" shows what the request and the model hold. */
 #include <continuo/handler.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -68,6 +68,26 @@ info(struct continuo_model *model, struct continuo_item *item)
 }
 
 static void
+stream(struct continuo_item *item)
+{
+    int *at = continuo_stream(item, sizeof(*at));
+    const char *why = continuo_stop_reason(item);
+    char digit;
+
+    if (!at)
+        return;
+    if (why || *at == 3) {
+        continuo_replyf(item, "%s", why ? why : "done");
+        return;
+    }
+    if (*at == 0)
+        continuo_set_content_type(item, "text/x-count");
+    digit = (char)('1' + (*at)++);
+    continuo_send(item, &digit, 1);
+    continuo_more(item, *at == 2 ? 0.5 : 0);
+}
+
+static void
 answer(struct continuo_model *model, struct continuo_item *item)
 {
     struct total *total = continuo_state(item, sizeof(*total));
@@ -82,6 +102,14 @@ answer(struct continuo_model *model, struct continuo_item *item)
     } else if (is(body, "twice")) {
         continuo_reply(item, "1", 1);
         continuo_reply(item, "2", 1);
+    } else if (is(body, "stream")) {
+        stream(item);
+    } else if (is(body, "more")) {
+        continuo_reply(item, "1", 1);
+        continuo_more(item, 0);
+    } else if (is(body, "stop")) {
+        continuo_stop_streams(item);
+        continuo_reply(item, "-1", 2);
     } else if (is(body, "big")) {
         char *big = calloc(1, 1000000);
 
