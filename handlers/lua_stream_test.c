@@ -159,7 +159,8 @@ pieces_are_what_replies_are(void **state)
 static void
 sent_pieces_leave_with_the_next_yield(void **state)
 {
-    struct cn_runtime *rt = must_open("req:send('a')\ncoroutine.yield('b')\nreq:send('c')\nreturn 'd'");
+    struct cn_runtime *rt =
+        must_open("req:send('a')\ncoroutine.yield('b')\nreq:send('c')\nreturn 'd'");
     struct fake fake = {0};
 
     (void)state;
@@ -293,8 +294,9 @@ time_limit_is_one_of_calls(void **state)
 
     (void)state;
     load.step_time_ms = 30;
-    rt = must_open("coroutine.yield('p')\ncoroutine.yield('q')\nwhile true do pcall(function() while "
-                   "true do end end) end");
+    rt = must_open(
+        "coroutine.yield('p')\ncoroutine.yield('q')\nwhile true do pcall(function() while "
+        "true do end end) end");
     begin(rt, &fake, "");
     usleep(40000);
     assert_string_equal(go_on(rt, &fake, CN_STOP_NONE), "q| ...");
@@ -316,14 +318,14 @@ time_limit_is_one_of_calls(void **state)
 static void
 dropped_streams_close_their_variables(void **state)
 {
-    struct cn_runtime *rt = must_open(
-        "if req.text == 'count' then return closed or 0 end\n"
-        "local guard <close> = setmetatable({}, { __close = function()\n"
-        "  closed = (closed or 0) + 1\n"
-        "  if req_text == 'hang' then while true do end end\n"
-        "end })\n"
-        "req_text = req.text\n"
-        "while true do pcall(coroutine.yield, 'p') end");
+    struct cn_runtime *rt =
+        must_open("if req.text == 'count' then return closed or 0 end\n"
+                  "local guard <close> = setmetatable({}, { __close = function()\n"
+                  "  closed = (closed or 0) + 1\n"
+                  "  if req_text == 'hang' then while true do end end\n"
+                  "end })\n"
+                  "req_text = req.text\n"
+                  "while true do pcall(coroutine.yield, 'p') end");
     struct fake fake = {0};
 
     (void)state;

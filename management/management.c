@@ -64,6 +64,9 @@ find_worker_program(const char *wanted, char **out, struct cn_error *err)
     return 0;
 }
 
+/* Handlers that stream have the last quarter of the time to stop to come to an end. */
+#define STREAMS_END_PART 4
+
 static void on_drain_timer(struct cn_timer *timer);
 
 int
@@ -383,10 +386,31 @@ hurry_all(struct cn_management *management, bool kill)
 }
 
 static void
+stop_streams(struct cn_management *management)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, cn_registry_closing(management->registry)) {
+        struct cn_version *version = cn_container_of(node, struct cn_version, link);
+
+        if (version->pool)
+            cn_worker_pool_stop_streams(version->pool);
+    }
+}
+
+static void
 on_drain_timer(struct cn_timer *timer)
 {
     struct cn_management *management = cn_container_of(timer, struct cn_management, drain_timer);
+    uint32_t left_ms = management->config->drain_timeout_ms / STREAMS_END_PART;
 
+    if (!management->streams_told) {
+        management->streams_told = true;
+        stop_streams(management);
+        cn_timer_set(cn_loop_wheel(management->home), timer,
+                     cn_loop_now_ms(management->home) + left_ms);
+        return;
+    }
     cn_log(CN_LOG_WARN, "event=drain_timeout drain_timeout_ms=%u note=\"workers are killed\"",
            management->config->drain_timeout_ms);
     hurry_all(management, true);
@@ -408,7 +432,8 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     cn_snapshot_stopping(management);
     atomic_store(&management->draining, true);
     cn_timer_set(cn_loop_wheel(management->home), &management->drain_timer,
-                 cn_loop_now_ms(management->home) + management->config->drain_timeout_ms);
+                 cn_loop_now_ms(management->home) + management->config->drain_timeout_ms -
+                     management->config->drain_timeout_ms / STREAMS_END_PART);
     cn_lifecycle_close_all(management);
     cn_call_on(management->home, check_drained, management);
 }

@@ -31,6 +31,7 @@ struct cn_management {
     /* Drain. */
     bool drained, hurried;
     struct cn_timer drain_timer;
+    bool streams_told; /* handlers that stream were told to end that */
     void (*on_drained)(void *ctx);
     void *drained_ctx;
 

@@ -455,6 +455,21 @@ do_hurry(void *ctx)
 }
 
 static void
+do_stop_streams(void *ctx)
+{
+    struct cn_worker_pool *pool = ctx;
+
+    if (pool->close && !pool->emptied)
+        cn_model_queue_stop_streams(pool->queue);
+}
+
+void
+cn_worker_pool_stop_streams(struct cn_worker_pool *pool)
+{
+    cn_call_on(pool->spec.loop, do_stop_streams, pool);
+}
+
+static void
 do_kill(void *ctx)
 {
     struct cn_worker_pool *pool = ctx;

@@ -82,6 +82,8 @@ struct cn_pool_close {
 };
 /* No view may show the queue any more, or its jobs must stop coming by themselves (drain). */
 void cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_pool_close *close);
+/* While it closes: handlers that stream are told to come to their end. */
+void cn_worker_pool_stop_streams(struct cn_worker_pool *pool);
 /* While it closes: refuse what still waits; `kill`: and kill the workers now. No answer. */
 void cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill);
 /* Gives the memory back, after the close was answered; on_done is called once more, with pool NULL.

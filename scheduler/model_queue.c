@@ -478,6 +478,22 @@ cn_model_queue_set_expected(struct cn_model_queue *queue, uint32_t expected, con
 }
 
 void
+cn_model_queue_stop_streams(struct cn_model_queue *queue)
+{
+    struct cn_list *node, *job;
+
+    cn_assert_on_loop(queue->loop);
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        cn_list_for_each(job, &link->live)
+            cn_queue_stop_stream(cn_container_of(job, struct cn_job, link));
+        cn_list_for_each(job, &link->in_flight)
+            cn_queue_stop_stream(cn_container_of(job, struct cn_job, link));
+    }
+}
+
+void
 cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason, bool drop_waiting,
                      void (*on_empty)(void *ctx), void *ctx)
 {
@@ -486,6 +502,8 @@ cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason,
     queue->close_code = code;
     replace_text(&queue->close_reason, reason ? reason : "the model is being stopped");
     queue->drop_waiting |= drop_waiting;
+    if (drop_waiting)
+        cn_model_queue_stop_streams(queue); /* they may have hours to go */
     queue->on_empty = on_empty;
     queue->empty_ctx = ctx;
     cn_queue_wake(queue);

@@ -71,10 +71,12 @@ void cn_model_queue_set_expected(struct cn_model_queue *queue, uint32_t expected
                                  const char *reason);
 
 /* No new jobs: they are refused with `code` and `reason` (copied). `drop_waiting`: those that wait are
- * refused too; else they still run. `on_empty(ctx)` once, on this loop, when no job is left; never
+ * refused too, and handlers that stream are told to end that; else they still run. `on_empty(ctx)` once, on this loop, when no job is left; never
  * from inside this call. May be called again to hurry (drop_waiting = true), with the same callback. */
 void cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason,
                           bool drop_waiting, void (*on_empty)(void *ctx), void *ctx);
+/* Handlers that stream, now or before they are answered, are told to come to their end. */
+void cn_model_queue_stop_streams(struct cn_model_queue *queue);
 /* Tells the workers to close and delete every live sequence (unregister); call before retiring them. */
 void cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reason reason);
 

@@ -409,6 +409,9 @@ waiting_behind_a_stream_is_refused_at_the_end(void **state)
     settle(rig);
     assert_int_equal(second.error, CN_E_DRAINING);
     assert_int_equal(first.finals, 0);
+    fake_read(fake);
+    assert_int_equal(fake->n_cancels, 1); /* it should come to its end */
+    assert_int_equal(fake->why_cancelled[0], CN_STOP_ENDED);
     stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
     assert_int_equal(first.error, 0);
     rig_destroy(rig);

@@ -100,6 +100,48 @@ class Client:
         self._connection = None
 
 
+class Stream:
+    """A request whose answer is read piece by piece, on a connection of its own."""
+
+    def __init__(self, address, transcript, path, body, headers=None, timeout=30):
+        self._transcript = transcript
+        self.name = f"stream {path}"
+        self._connection = HTTPConnection(*address, timeout=limit(timeout))
+        transcript.log(self.name, f"> {headers or ''} {shorten(str(body))}")
+        self._connection.request("POST", path, body=str(body), headers=headers or {})
+        self._response = None
+
+    @property
+    def head(self):
+        """Status line and headers, waited for."""
+        if self._response is None:
+            self._response = self._connection.getresponse()
+            self._transcript.log(self.name, f"< {self._response.status}")
+        return self._response
+
+    def piece(self):
+        """What there is of the next chunk; b"" at the end."""
+        got = self.head.read1(1 << 20)
+        self._transcript.log(self.name, f"< {shorten(got)}")
+        return got
+
+    def rest(self):
+        """All that still comes. http.client.IncompleteRead when the answer broke off."""
+        try:
+            got = self.head.read()
+        except Exception as e:
+            self._transcript.log(self.name, f"! {type(e).__name__}: {e}")
+            raise
+        self._transcript.log(self.name, f"< {shorten(got)}")
+        return got
+
+    def close(self):
+        # shutdown first: the response still holds the socket.
+        self._transcript.log(self.name, "closes")
+        self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+
 class KeptFile:
     """What HTTPResponse reads from: one buffer for all answers of a connection, which it may not close."""
 
@@ -111,6 +153,9 @@ class KeptFile:
 
     def close(self):
         pass
+
+    def really_close(self):
+        self._file.close()
 
     def __getattr__(self, name):
         return getattr(self._file, name)
@@ -166,6 +211,7 @@ class RawClient:
 
     def close(self):
         self._transcript.log(self.name, "closes")
+        self._answers.really_close()
         self.socket.close()
 
 

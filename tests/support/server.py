@@ -9,7 +9,7 @@ import struct
 import subprocess
 import threading
 
-from client import Client, RawClient
+from client import Client, RawClient, Stream
 from models import BIN, ROOT, Model, pack
 from transcript import shorten
 from waiting import FACTOR, expect, limit
@@ -225,6 +225,12 @@ class Server:
     def tls_of(self, url):
         """The context for an https listener: a test sets self.tls to one that trusts its certificate."""
         return self.tls if url.startswith("https://") else None
+
+    def stream(self, model, sequence, body, headers=None, **more):
+        headers = dict(headers or {})
+        if sequence is not None:
+            headers["ts_request_sequence_id"] = sequence
+        return Stream(address_of(self.inference), self.transcript, f"/predictions/{model}", body, headers, **more)
 
     def raw(self, name="raw", **more):
         return RawClient(address_of(self.inference), self.transcript, name, **more)

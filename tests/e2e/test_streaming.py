@@ -1,0 +1,372 @@
+"""Answers that are streamed: chunk by chunk, beside the steps of others, ended from outside, broken off."""
+
+import concurrent.futures
+import http.client
+import os
+import re
+import signal
+
+import pytest
+
+from client import curl
+from models import ROOT, Model
+from waiting import expect
+
+COUNTER = ROOT / "examples" / "counter"
+
+# A body "n seconds": that many pieces "1 " "2 " ..., with a rest after each; each counts in the state.
+TALKER_LUA = """
+local M = { api = 1 }
+
+function M.init()
+    return { said = 0 }
+end
+
+function M.step(state, req)
+    local n, seconds = req.text:match("^(%d+) ([%d.]+)$")
+    if not n then
+        return { text = state.said }
+    end
+    for i = 1, tonumber(n) do
+        state.said = state.said + 1
+        local ok, why = coroutine.yield({ text = i .. " ", status = i == 1 and 202 or nil,
+                                          headers = i == 1 and { ["x-voice"] = "low" } or nil },
+                                        tonumber(seconds))
+        if not ok then
+            continuo.log("info", "talker stops: " .. why)
+            return { text = why }
+        end
+    end
+    return { text = "end" }
+end
+
+return M
+"""
+
+# Pieces of 1 MB, 1024 of them, or without an end; it says how far it came when it is told to stop.
+FLOOD_LUA = """
+local M = { api = 1 }
+local megabyte = ("x"):rep(1 << 20)
+
+function M.handle(req)
+    if req.text == "ping" then
+        return "pong"
+    end
+    local i = 0
+    while req.text == "deaf" or req.text == "forever" or i < 1024 do
+        i = i + 1
+        local ok, why = coroutine.yield(req.text == "forever" and "x" or megabyte)
+        if not ok and req.text ~= "deaf" then
+            continuo.log("info", "flood stops: " .. why .. " after " .. i)
+            return ""
+        end
+    end
+    return "end"
+end
+
+return M
+"""
+
+
+def talker(**yaml):
+    return Model("talker", TALKER_LUA, yaml)
+
+
+def flood(**yaml):
+    return Model("flood", FLOOD_LUA, yaml, stateful=False)
+
+
+def streaming_counter(pieces=4, seconds=0.1, **more):
+    """The example with its own YAML, only faster."""
+    yaml = (COUNTER / "streaming-config.yaml").read_text()
+    yaml = re.sub(r"pieces: \d+, seconds: [\d.]+", f"pieces: {pieces}, seconds: {seconds}", yaml)
+    for key, value in more.items():
+        yaml = re.sub(rf"^{key}:.*\n", "", yaml, flags=re.M) + f"{key}: {value}\n"
+    return Model("counter", (COUNTER / "handler.lua").read_text(), yaml)
+
+
+# --- what a client gets
+
+def test_curl_gets_chunks_under_the_first_pieces_head(server, transcript):
+    """The status and headers of the first piece are those of the answer; each piece is a chunk."""
+    s = server(talker())
+    headers, body = curl(transcript, "--raw", s.inference + "/predictions/talker", "-d", "3 0")
+    assert headers.startswith("HTTP/1.1 202"), headers
+    assert re.search(r"^transfer-encoding: chunked\r?$", headers, re.M | re.I), headers
+    assert re.search(r"^x-voice: low\r?$", headers, re.M | re.I), headers
+    assert body == "2\r\n1 \r\n2\r\n2 \r\n2\r\n3 \r\n3\r\nend\r\n0\r\n\r\n"
+
+
+def test_pieces_come_as_they_are_made(server):
+    """A stream that arrives at its end is none."""
+    s = server(talker())
+    stream = s.stream("talker", "a", "3 600")  # ten minutes between two pieces
+    assert stream.head.status == 202
+    assert stream.piece() == b"1 "
+    s.client().step("talker", "b", b"")  # the worker is free all that time
+    stream.close()
+
+
+def test_old_clients_get_the_same_without_chunks(server):
+    """HTTP/1.0 knows no chunks: the end of the connection is the end of the answer."""
+    s = server(talker())
+    raw = s.raw()
+    raw.send("POST /predictions/talker HTTP/1.0\r\nContent-Length: 3\r\n\r\n2 0")
+    answer = raw.answer()
+    assert (answer.status, answer.text) == (202, "1 2 end")
+    assert answer.headers["Transfer-Encoding"] is None
+
+
+def test_error_before_the_first_piece_is_an_ordinary_answer(server):
+    s = server(Model("m", "return { step = function() coroutine.yield(print) end }"))
+    answer = s.client().step("m", "a", b"")
+    assert (answer.status, answer.error) == (503, "handler_failed")
+
+
+def test_error_after_the_first_piece_breaks_the_answer_off(server):
+    """The head has said 200: all that is left is to not end the body, which clients notice."""
+    s = server(Model("m", "return { step = function(state) coroutine.yield('p') error('broke') end }"))
+    stream = s.stream("m", "a", "")
+    with pytest.raises(http.client.IncompleteRead) as broken:
+        stream.rest()
+    assert broken.value.partial == b"p"
+    s.expect_log("handler_error", "broke")
+
+
+# --- one step
+
+def test_stream_is_one_step_and_its_retry_gets_it_whole(server):
+    """The state is stored with the last piece, the answer with it."""
+    s = server(talker())
+    client, key = s.client(), {"Idempotency-Key": "k1"}
+    first = client.step("talker", "a", b"3 0", headers=key)
+    again = client.step("talker", "a", b"3 0", headers=key)
+    assert first.text == again.text == "1 2 3 end"
+    assert (again.status, again.headers["x-voice"]) == (202, "low")
+    assert again.headers["Continuo-Replayed"] == "true"
+    assert client.step("talker", "a", b"").text == "3"
+
+
+def test_next_step_waits_for_the_stream(server):
+    """Without continuousBatching a sequence's steps run one by one, streams too."""
+    s = server(talker())
+    stream = s.stream("talker", "a", "3 0.2")
+    assert stream.piece() == b"1 "
+    assert s.client().step("talker", "a", b"").text == "3"
+    assert stream.rest() == b"2 3 end"
+
+
+def test_killed_worker_breaks_the_stream_off_and_the_step_is_not_done(server):
+    """What a client has can't be made again: it is told by a body without an end, and nothing is kept."""
+    s = server(talker())
+    client = s.client()
+    stream = s.stream("talker", "a", "3 600")
+    assert stream.piece() == b"1 "
+    s.kill_worker("talker")
+    with pytest.raises(http.client.IncompleteRead):
+        stream.rest()
+    assert client.step("talker", "a", b"").text == "0"
+
+
+def test_killed_worker_with_a_committed_stream(server):
+    """With continuousBatching the step stood at its first yield: its retry learns that, and no more."""
+    s = server(talker(continuousBatching=True))
+    client, key = s.client(), {"Idempotency-Key": "k1"}
+    stream = s.stream("talker", "a", "3 600", headers=key)
+    assert stream.piece() == b"1 "
+    s.kill_worker("talker")
+    with pytest.raises(http.client.IncompleteRead):
+        stream.rest()
+    again = client.step("talker", "a", b"3 600", headers=key)
+    assert (again.status, again.error) == (409, "answer_not_kept")
+    assert "its answer was streamed" in again.message
+    assert client.step("talker", "a", b"").text == "1"
+
+
+# --- ends from outside
+
+def test_handler_hears_that_its_client_is_gone(server):
+    """It ends as it likes: what it did until then is kept."""
+    s = server(talker())
+    stream = s.stream("talker", "a", "9 600")
+    assert stream.piece() == b"1 "
+    stream.close()
+    s.expect_log("talker stops: gone")
+    assert s.client().step("talker", "a", b"").text == "1"
+
+
+@pytest.mark.parametrize("how", ["end", "start"])
+def test_end_and_start_need_not_wait_for_a_stream(server, how):
+    """A client that ends its sequence wants no more of it."""
+    s = server(talker())
+    stream = s.stream("talker", "a", "9 600")
+    assert stream.piece() == b"1 "
+    answer = s.client().step("talker", "a", b"", headers={f"ts_request_sequence_{how}": "true"})
+    assert answer.text == ("1" if how == "end" else "0")
+    assert stream.rest() == b"ended"
+
+
+def test_delete_need_not_wait_for_a_stream(server):
+    s = server(talker())
+    stream = s.stream("talker", "a", "9 600")
+    assert stream.piece() == b"1 "
+    assert s.admin().delete("/models/talker/sequences/a").status == 200
+    assert stream.rest() == b"ended"
+
+
+def test_unregister_need_not_wait_for_a_stream(server):
+    s = server(talker())
+    stream = s.stream("talker", "a", "9 600")
+    assert stream.piece() == b"1 "
+    assert s.admin().delete("/models/talker").status == 200
+    assert stream.rest() == b"ended"
+
+
+def test_time_is_up_for_a_stream(server):
+    """stream.timeoutMSec: the handler is told, and ends well."""
+    s = server(talker(stream={"timeoutMSec": 200}))
+    stream = s.stream("talker", "a", "9 600")
+    assert stream.rest() == b"1 deadline"
+
+
+# --- a next step while the one before streams
+
+def test_cancel_overtakes_the_stream(server):
+    """-1 on a second connection ends the stream of the first; 0 then frees the slot, again and again."""
+    s = server(streaming_counter(pieces=1000, seconds=0.05, maxNumSequence=1, batchSize=1))
+    client = s.client()
+    for _ in range(3):
+        opened = client.step("counter", None, 2)
+        assert (opened.status, opened.text) == (200, "2")
+        assert opened.headers["Transfer-Encoding"] is None
+        stream = s.stream("counter", opened.sequence, 5)
+        assert stream.head.headers["Transfer-Encoding"] == "chunked"
+        assert stream.piece().startswith(b"7")
+        assert client.step("counter", opened.sequence, 4).text == "11"  # overtakes it, and is no stream
+        assert client.step("counter", opened.sequence, -1).text == "-1"
+        rest = stream.rest()
+        assert set(rest) <= set(b"7") and len(rest) < 900
+        assert client.step("counter", opened.sequence, 0).text == "11"
+        assert s.describe("counter")["liveSequences"] == 0
+
+
+def test_end_of_the_sequence_ends_its_streams(server):
+    s = server(streaming_counter(pieces=1000, seconds=0.05))
+    client = s.client()
+    client.step("counter", "a", 2)
+    streams = [s.stream("counter", "a", 5) for _ in range(3)]
+    for stream in streams:
+        assert stream.piece()
+    assert client.step("counter", "a", 0).text == "17"
+    for stream in streams:
+        stream.rest()
+    assert client.step("counter", "a", 3).text == "3"
+
+
+def test_odd_numbers_stream_until_their_limit(server):
+    """The first request of a sequence gets a plain answer, whatever it is."""
+    s = server(streaming_counter(pieces=4, seconds=0.01))
+    client = s.client()
+    assert client.step("counter", "a", 3).headers["Transfer-Encoding"] is None
+    streamed = client.step("counter", "a", b'{"input": 5}')
+    assert (streamed.text, streamed.headers["Transfer-Encoding"]) == ("8888", "chunked")
+
+
+def test_commits_are_in_the_order_of_arrival(server):
+    """Each step is committed before the next one runs, also while all of them still stream."""
+    s = server(streaming_counter(pieces=30, seconds=0.02))
+    s.client().step("counter", "a", 2)
+    streams = []
+    for number in (1, 3, 5, 7):
+        streams.append(s.stream("counter", "a", number))
+        streams[-1].head  # its first piece is out, so it is committed
+    assert [int(stream.rest()[:2].decode()[0:1] or 0) > 0 for stream in streams] == [True] * 4
+    assert s.client().step("counter", "a", 2).text == "20"
+
+
+# --- bad input
+
+def test_client_that_does_not_read_holds_up_nobody(server):
+    """1 GB for a client that takes none of it: a few pieces are made, the others are served, and the
+    server needs no memory for the rest."""
+    s = server(flood(stream={"bufferBytes": 2 << 20}))
+    before = rss(s.process.pid)
+    raw = s.raw(receive_buffer=4096)
+    raw.send("POST /predictions/flood HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nflood")
+    client = s.client()
+    for _ in range(50):
+        assert client.post("/predictions/flood", b"ping").text == "pong"
+    expect(lambda: s.describe("flood")["jobQueueStatus"]["inFlight"] == 1, "one row streams")
+    assert rss(s.process.pid) - before < 64 << 20
+    raw.close()
+    line = s.expect_log("flood stops: gone")
+    assert int(re.search(r"after (\d+)", line).group(1)) < 20
+
+
+def test_slow_reader_gets_everything(server):
+    """Held up again and again, and no byte is lost."""
+    s = server(flood(stream={"bufferBytes": 1 << 20}))
+    stream = s.stream("flood", None, "flood")
+    got, ends = 0, b""
+    while piece := stream.piece():
+        got, ends = got + len(piece), (ends + piece)[-3:]
+    assert (got, ends) == ((1024 << 20) + 3, b"end")
+
+
+def test_stream_without_an_end_ends_with_its_time(server):
+    """A handler that yields for ever and does not listen is given up: its client's answer breaks off."""
+    s = server(flood(stream={"timeoutMSec": 300}))
+    stream = s.stream("flood", None, "forever")
+    assert set(stream.rest()) == set(b"x")  # this one listens
+    s.expect_log("flood stops: deadline")
+    deaf = s.stream("flood", None, "deaf")
+    with pytest.raises(http.client.IncompleteRead):
+        while deaf.head.read(1 << 20):
+            pass
+    assert s.client().post("/predictions/flood", b"ping").text == "pong"
+
+
+def test_handler_that_never_yields_is_cut_beside_a_stream(server):
+    """callMSec is for one call: the hung one fails alone, the stream in the same worker goes on."""
+    lua = TALKER_LUA.replace("if not n then", "if req.text == 'hang' then while true do end end\n    if not n then")
+    s = server(Model("talker", lua, {"handler": {"limits": {"callMSec": 200}}}))
+    stream = s.stream("talker", "a", "3 0.1")
+    assert stream.piece() == b"1 "
+    hung = s.client().step("talker", "b", b"hang")
+    assert (hung.status, hung.error) == (500, "deadline")
+    assert stream.rest().endswith(b"end")
+
+
+def test_many_streams_and_steps_in_one_worker(server):
+    """64 streams and the steps of 16 sequences in one worker: each gets its own, in order."""
+    s = server(talker(batchSize=8))
+    wanted = "".join(f"{i} " for i in range(1, 21)) + "end"
+
+    def read(number):
+        return s.stream("talker", f"t{number}", "20 0.01").rest().decode()
+
+    def steps(number):
+        client = s.client()
+        return [client.step("talker", f"s{number}", b"1 0").text for _ in range(20)]
+
+    with concurrent.futures.ThreadPoolExecutor(80) as pool:
+        streams = [pool.submit(read, i) for i in range(64)]
+        others = [pool.submit(steps, i) for i in range(16)]
+        assert all(f.result() == wanted for f in streams)
+        assert all(f.result() == ["1 end"] * 20 for f in others)
+    assert s.client().step("talker", "t0", b"").text == "20"
+
+
+def test_drain_lets_a_stream_end(server):
+    """SIGTERM: what streams may go on for three quarters of --drain-timeout; then its handler is told."""
+    s = server(talker(), flags=["--drain-timeout", "1000"])
+    stream = s.stream("talker", "a", "9 600")
+    assert stream.piece() == b"1 "
+    s.process.send_signal(signal.SIGTERM)
+    assert stream.rest() == b"ended"
+    assert s.exit_code() == 0
+
+
+def rss(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
