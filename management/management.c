@@ -402,13 +402,11 @@ static void
 on_drain_timer(struct cn_timer *timer)
 {
     struct cn_management *management = cn_container_of(timer, struct cn_management, drain_timer);
-    uint32_t left_ms = management->config->drain_timeout_ms / STREAMS_END_PART;
 
     if (!management->streams_told) {
         management->streams_told = true;
         stop_streams(management);
-        cn_timer_set(cn_loop_wheel(management->home), timer,
-                     cn_loop_now_ms(management->home) + left_ms);
+        cn_timer_set(cn_loop_wheel(management->home), timer, management->drain_end_ms);
         return;
     }
     cn_log(CN_LOG_WARN, "event=drain_timeout drain_timeout_ms=%u note=\"workers are killed\"",
@@ -431,8 +429,10 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     management->drained_ctx = ctx;
     cn_snapshot_stopping(management);
     atomic_store(&management->draining, true);
+    management->drain_end_ms =
+        cn_loop_now_ms(management->home) + management->config->drain_timeout_ms;
     cn_timer_set(cn_loop_wheel(management->home), &management->drain_timer,
-                 cn_loop_now_ms(management->home) + management->config->drain_timeout_ms -
+                 management->drain_end_ms -
                      management->config->drain_timeout_ms / STREAMS_END_PART);
     cn_lifecycle_close_all(management);
     cn_call_on(management->home, check_drained, management);

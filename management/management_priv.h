@@ -31,6 +31,7 @@ struct cn_management {
     /* Drain. */
     bool drained, hurried;
     struct cn_timer drain_timer;
+    uint64_t drain_end_ms;
     bool streams_told; /* handlers that stream were told to end that */
     void (*on_drained)(void *ctx);
     void *drained_ctx;
