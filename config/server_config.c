@@ -31,6 +31,8 @@
 #define LOGLEVEL_NUMBER(d) (d)
 #define BOOL_TEXT(d) NULL
 #define BOOL_NUMBER(d) (d)
+#define WORD_TEXT(d) NULL
+#define WORD_NUMBER(d) (d)
 
 const struct cn_option cn_server_options[CN_N_OPTIONS] = {
 #define CN_OPTION(field, c_type, kind, flag, yaml_key, default_, min, max, arg, help)              \
@@ -85,6 +87,30 @@ is_text(const struct cn_option *option)
     return option->kind == CN_KIND_STRING || option->kind == CN_KIND_ADDRESS;
 }
 
+/* The words of `arg`, "text|json": the one of a number. */
+static const char *
+word_of(const struct cn_option *option, uint64_t number, char out[32])
+{
+    const char *at = option->arg;
+
+    for (; number > 0 && strchr(at, '|'); number--)
+        at = strchr(at, '|') + 1;
+    snprintf(out, 32, "%.*s", (int)strcspn(at, "|"), at);
+    return out;
+}
+
+/* ... and the number of one; -1: none. */
+static int
+word_number(const struct cn_option *option, const char *text)
+{
+    char word[32];
+
+    for (uint64_t i = 0; i <= option->max; i++)
+        if (strcmp(text, word_of(option, i, word)) == 0)
+            return (int)i;
+    return -1;
+}
+
 static const char *
 number_text(const struct cn_option *option, uint64_t value, char out[32])
 {
@@ -96,6 +122,8 @@ number_text(const struct cn_option *option, uint64_t value, char out[32])
         return cn_durability_word((enum cn_durability)value);
     if (option->kind == CN_KIND_LOGLEVEL)
         return levels[value < 4 ? value : 3];
+    if (option->kind == CN_KIND_WORD)
+        return word_of(option, value, out);
     snprintf(out, 32, "%" PRIu64, value);
     return out;
 }
@@ -145,6 +173,9 @@ expected_text(const struct cn_option *option, char out[96])
         return "error, warn, info or debug";
     case CN_KIND_BOOL:
         return "true or false";
+    case CN_KIND_WORD:
+        snprintf(out, 96, "one of %s", option->arg);
+        return out;
     case CN_KIND_STRING:
     case CN_KIND_ADDRESS:
         return "a string";
@@ -185,6 +216,9 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
         break;
     case CN_KIND_BOOL:
         word = strcmp(text, "true") == 0 ? 1 : strcmp(text, "false") == 0 ? 0 : -1;
+        break;
+    case CN_KIND_WORD:
+        word = word_number(option, text);
         break;
     case CN_KIND_UINT:
         errno = 0;

@@ -12,7 +12,8 @@ enum cn_option_kind {
     CN_KIND_ADDRESS,
     CN_KIND_DURABILITY,
     CN_KIND_LOGLEVEL,
-    CN_KIND_BOOL
+    CN_KIND_BOOL,
+    CN_KIND_WORD /* one of the words of `arg`, "text|json": its number */
 };
 
 struct cn_option {

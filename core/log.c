@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/log_files.h"
 
 #define LINE_MAX_BYTES 4096
 
@@ -16,6 +17,8 @@ static const char *const level_words[] = {"error", "warn", "info", "debug"};
 /* Set at start-up or by management, read by all threads. */
 static int log_level = CN_LOG_INFO;
 static const char *log_program = "continuo";
+static int log_copy = -1;
+static bool log_json;
 
 int
 cn_log_level_parse(const char *word)
@@ -47,30 +50,85 @@ cn_log_set_program(const char *program)
 }
 
 void
+cn_log_set_copy(int fd)
+{
+    __atomic_store_n(&log_copy, fd, __ATOMIC_RELAXED);
+}
+
+void
+cn_log_set_json(bool json)
+{
+    __atomic_store_n(&log_json, json, __ATOMIC_RELAXED);
+}
+
+/* One line with its end in `line`, LINE_MAX_BYTES large; returns its length. */
+__attribute__((format(printf, 3, 0))) static size_t
+compose(char *line, enum cn_log_level level, const char *fmt, va_list args)
+{
+    const char *program = __atomic_load_n(&log_program, __ATOMIC_RELAXED);
+    bool json = __atomic_load_n(&log_json, __ATOMIC_RELAXED);
+    char when[25], text[LINE_MAX_BYTES];
+    size_t len, room;
+    int n;
+
+    cn_wall_format(cn_wall_ms(), when);
+    n = snprintf(line, LINE_MAX_BYTES / 2,
+                 json ? "{\"time\":\"%s\",\"level\":\"%s\",\"program\":\"%s\"" : "%s %s %s ", when,
+                 level_words[level], program);
+    if (n < 0 || n >= LINE_MAX_BYTES / 2)
+        return 0;
+    len = (size_t)n;
+    room = LINE_MAX_BYTES - len; /* the NUL's place becomes the line end */
+    n = vsnprintf(json ? text : line + len, json ? sizeof(text) : room, fmt, args);
+    if (n < 0)
+        return 0;
+    if (json) {
+        line[len++] = ',';
+        len += cn_log_json_members(text, line + len, room - 3);
+        if (line[len - 1] == ',')
+            len--;
+        line[len++] = '}';
+    } else {
+        len += (size_t)n < room ? (size_t)n : room - 1;
+    }
+    line[len++] = '\n';
+    return len;
+}
+
+void
 cn_log(enum cn_log_level level, const char *fmt, ...)
 {
-    char line[LINE_MAX_BYTES], when[25];
-    size_t len, room;
+    int copy = __atomic_load_n(&log_copy, __ATOMIC_RELAXED);
+    char line[LINE_MAX_BYTES];
     va_list args;
-    int n;
+    size_t len;
 
     if (!cn_log_enabled(level))
         return;
-    cn_wall_format(cn_wall_ms(), when);
-    n = snprintf(line, sizeof(line) / 2, "%s %s %s ", when, level_words[level],
-                 __atomic_load_n(&log_program, __ATOMIC_RELAXED));
-    if (n < 0 || (size_t)n >= sizeof(line) / 2)
-        return;
-    len = (size_t)n;
-    room = sizeof(line) - len; /* the NUL's place becomes the line end */
     va_start(args, fmt);
-    n = vsnprintf(line + len, room, fmt, args);
+    len = compose(line, level, fmt, args);
     va_end(args);
-    if (n < 0)
-        return;
-    len += (size_t)n < room ? (size_t)n : room - 1;
-    line[len++] = '\n';
     /* A log that cannot be written is no reason to stop serving. */
+    if (copy >= 0 && write(copy, line, len) < 0)
+        cn_log_files_lost(CN_LOG_SERVER);
+    if (write(STDERR_FILENO, line, len) < 0)
+        return;
+}
+
+void
+cn_log_model(enum cn_log_level level, const char *fmt, ...)
+{
+    char line[LINE_MAX_BYTES];
+    va_list args;
+    size_t len;
+
+    if (!cn_log_enabled(level))
+        return;
+    va_start(args, fmt);
+    len = compose(line, level, fmt, args);
+    va_end(args);
+    if (__atomic_load_n(&log_copy, __ATOMIC_RELAXED) >= 0)
+        cn_log_files_put(CN_LOG_MODEL, line, len);
     if (write(STDERR_FILENO, line, len) < 0)
         return;
 }

@@ -10,7 +10,7 @@
 #include "core/panic.h"
 
 enum scope { LOOP, MODEL };
-enum shape { COUNTER, GAUGE, SECONDS, ERRORS, REASONS, DURATION, ROWS };
+enum shape { COUNTER, GAUGE, SECONDS, ERRORS, REASONS, LOGS, DURATION, ROWS };
 
 static const struct info {
     enum scope scope;
@@ -67,6 +67,14 @@ void
 cn_metrics_set(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n)
 {
     atomic_store_explicit(&metrics->values[infos[metric].at], n, memory_order_relaxed);
+}
+
+void
+cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum cn_log_file file,
+                   uint64_t n)
+{
+    cn_assert(infos[metric].shape == LOGS && file < CN_N_LOG_FILES);
+    atomic_store_explicit(&metrics->values[infos[metric].at + file], n, memory_order_relaxed);
 }
 
 void
@@ -241,6 +249,12 @@ print_values(const struct info *info, const uint64_t *values, const char *labels
     case REASONS:
         for (i = 1; i < info->n; i++) {
             put_name(out, info->name, "", labels, "reason", reasons[i]);
+            cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
+        }
+        return;
+    case LOGS:
+        for (i = 0; i < info->n; i++) {
+            put_name(out, info->name, "", labels, "log", cn_log_file_word((enum cn_log_file)i));
             cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
         }
         return;

@@ -11,6 +11,7 @@
 
 #include "core/buf.h"
 #include "core/error.h"
+#include "core/log_files.h"
 
 /* Histograms have a value per bucket, one for what is above all, and the sum. */
 #define CN_DURATION_BUCKETS 17
@@ -23,6 +24,7 @@ enum {
     CN_VALUES_SECONDS = 1,
     CN_VALUES_ERRORS = CN_E_END_ - CN_E_FIRST_ - 1,
     CN_VALUES_REASONS = 8,
+    CN_VALUES_LOGS = CN_N_LOG_FILES,
     CN_VALUES_DURATION = CN_DURATION_BUCKETS + 2,
     CN_VALUES_ROWS = CN_ROWS_BUCKETS + 2,
 };
@@ -51,6 +53,9 @@ struct cn_metrics {
 void cn_metrics_add(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
 void cn_metrics_sub(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
 void cn_metrics_set(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
+/* One value of a metric by LOGS. */
+void cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum cn_log_file file,
+                        uint64_t n);
 /* One more of a metric by ERRORS; `code` is a CN_E_... */
 void cn_metrics_count_error(struct cn_metrics *metrics, enum cn_metric metric, int code);
 /* One more of a metric by REASONS. */

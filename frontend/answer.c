@@ -89,6 +89,7 @@ queue(struct cn_http_request *request, unsigned status, struct MHD_Response *res
 
     add_common(response, request);
     request->state = (uint8_t)next;
+    request->status = status;
     if (MHD_queue_response(request->mhd, status, response) != MHD_YES) {
         cn_log(CN_LOG_ERROR, "event=response_not_queued status=%u", status);
         request->state = CN_REQUEST_BROKEN;
@@ -103,11 +104,12 @@ queue(struct cn_http_request *request, unsigned status, struct MHD_Response *res
 }
 
 static struct MHD_Response *
-response_of(struct cn_str body, enum MHD_ResponseMemoryMode mode)
+response_of(struct cn_http_request *request, struct cn_str body, enum MHD_ResponseMemoryMode mode)
 {
     struct MHD_Response *response =
         MHD_create_response_from_buffer(body.len, (void *)(uintptr_t)body.ptr, mode);
 
+    request->answer_bytes = body.len;
     if (!response)
         cn_panic(__FILE__, __LINE__, "no memory for a response");
     return response;
@@ -127,7 +129,7 @@ cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const cha
 
     if (!is_answerable(request))
         return;
-    response = response_of(body, MHD_RESPMEM_MUST_COPY);
+    response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
     if (content_type)
         add(response, "Content-Type", content_type);
     queue(request, status, response, CN_REQUEST_ANSWERED);
@@ -153,7 +155,7 @@ cn_http_answer_json(struct cn_http_request *request, unsigned status, int code, 
 
     if (!is_answerable(request))
         return;
-    response = response_of(body, MHD_RESPMEM_MUST_COPY);
+    response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
     add(response, "Content-Type", "application/json");
     if (code)
         add_error_headers(response, code, status, 0);
@@ -181,7 +183,7 @@ answer_error(struct cn_http_request *request, int code, unsigned status, const c
     cn_buf_init(&body, 0);
     if (!config->torchserve_errors || code != CN_E_TOO_LARGE || refused)
         cn_error_json_as(words.status, words.type, words.message, &body);
-    response = response_of(cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
+    response = response_of(request, cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
     if (body.len)
         add(response, "Content-Type", "application/json");
     cn_buf_fini(&body);
@@ -258,6 +260,7 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
         if (len)
             memcpy(out, box->answer.body.ptr + request->piece_sent, len);
         request->piece_sent += len;
+        request->answer_bytes += len;
         if (request->piece_sent == box->answer.body.len) {
             request->boxes = (struct cn_answer_box *)box->msg.next;
             if (!request->boxes)
@@ -350,13 +353,14 @@ whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
     struct MHD_Response *response;
 
     if (coding == CN_CODING_IDENTITY)
-        return response_of(answer->body, MHD_RESPMEM_PERSISTENT);
+        return response_of(request, answer->body, MHD_RESPMEM_PERSISTENT);
+    request->answer_bytes = answer->body.len; /* before it is compressed */
     compressed = cn_alloc(sizeof(*compressed));
     compressed->listener = request->listener;
     compressed->compressor = cn_compressor_create(coding, answer->body);
     if (!compressed->compressor) {
         cn_free(compressed);
-        return response_of(answer->body, MHD_RESPMEM_PERSISTENT);
+        return response_of(request, answer->body, MHD_RESPMEM_PERSISTENT);
     }
     response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, COMPRESSED_BLOCK_BYTES,
                                                  read_compressed, compressed, free_compressed);

@@ -39,6 +39,7 @@ struct cn_http_conn {
     bool surplus;      /* over --max-connections: its first request is refused */
     bool looked_at;    /* TLS: its first byte was */
     bool unproven;     /* TLS: no request came yet, maybe not even a handshake */
+    char client[64];   /* address for the access log; empty: not wanted, or not known */
 };
 
 /* A connection was accepted. Never NULL. */

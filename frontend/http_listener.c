@@ -19,7 +19,10 @@
  */
 #include "frontend/http_listener.h"
 
+#include <arpa/inet.h>
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -28,6 +31,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "frontend/access_log.h"
 #include "frontend/http_discard.h"
 #include "frontend/http_request.h"
 #include "frontend/tls.h"
@@ -218,6 +222,30 @@ on_completed(void *ctx, struct MHD_Connection *mhd, void **slot,
     *slot = NULL;
 }
 
+/* Where a connection comes from: libmicrohttpd has it from accept(2). */
+static void
+note_client(struct cn_http_conn *conn, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *from = info ? info->client_addr : NULL;
+    char host[INET6_ADDRSTRLEN] = "?";
+
+    if (from && from->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)from;
+
+        inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+        snprintf(conn->client, sizeof(conn->client), "%s:%u", host, ntohs(in->sin_port));
+    } else if (from && from->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)from;
+
+        inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+        snprintf(conn->client, sizeof(conn->client), "[%s]:%u", host, ntohs(in6->sin6_port));
+    } else {
+        snprintf(conn->client, sizeof(conn->client), "unix");
+    }
+}
+
 static void
 on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
               enum MHD_ConnectionNotificationCode what)
@@ -231,6 +259,8 @@ on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
     info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     cn_assert(info);
     *slot = cn_http_conn_open(ctx, info->connect_fd);
+    if (cn_access_log_enabled())
+        note_client(*slot, mhd);
 }
 
 /* Paths and queries are kept as sent: we decode them after checking them. */

@@ -3,9 +3,11 @@
 
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 #include "core/panic.h"
 #include "core/random.h"
+#include "frontend/access_log.h"
 #include "frontend/answer.h"
 #include "management/management.h"
 #include "scheduler/job.h"
@@ -41,6 +43,7 @@ cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
     request->mhd = mhd;
     request->boxes_end = &request->boxes;
     cn_random_uuid(request->id);
+    request->begun_us = cn_loop_now_us(conn->listener->loop);
     cn_assert(!conn->request);
     conn->request = request;
     conn->listener->n_requests++;
@@ -95,9 +98,34 @@ tell_gone(struct cn_http_request *request)
         on_gone(request);
 }
 
+/* While libmicrohttpd still has the request's line. */
+static void
+log_access(const struct cn_http_request *request)
+{
+    struct cn_access access = {
+        .client = request->conn->client[0] ? request->conn->client : NULL,
+        .method = request->method_word,
+        .path = request->path,
+        .protocol = request->is_http_1_1 ? "HTTP/1.1" : "HTTP/1.0",
+        .status = request->status ? request->status : 499,
+        .us = cn_now_us() - request->begun_us,
+        .bytes_in = request->body_len + request->swallowed,
+        .bytes_out = request->answer_bytes,
+        .model = request->model,
+        .version = request->version,
+        .sequence = request->sequence,
+        .step = request->step,
+        .request_id = request->id,
+    };
+
+    cn_access_log_put(&access);
+}
+
 void
 cn_http_request_completed(struct cn_http_request *request)
 {
+    if (cn_access_log_enabled())
+        log_access(request);
     request->conn->request = NULL;
     request->conn = NULL;
     request->mhd = NULL;

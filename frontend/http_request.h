@@ -75,6 +75,13 @@ struct cn_http_request {
     void (*on_taken)(struct cn_http_request *request, size_t bytes);
     void *call; /* of whoever holds it */
 
+    /* For the access log; the texts are the arena's. */
+    uint64_t begun_us, answer_bytes;
+    unsigned status; /* 0: no answer yet */
+    const char *model, *version;
+    struct cn_str sequence;
+    uint64_t step;
+
     /* Pieces of the answer, freed with the request or once sent; linked by msg.next. */
     struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is hung in */
     size_t piece_sent;                        /* bytes of the first piece that are sent */

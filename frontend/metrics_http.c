@@ -47,6 +47,9 @@ on_gathered(struct cn_metrics_order *order, const struct cn_metrics_of *models, 
     sets = cn_arena_alloc(&request->arena, sizeof(*sets) * shared->n_loops);
     for (i = 0; i < shared->n_loops; i++)
         sets[i] = cn_loop_metrics(shared->loops[i]);
+    for (i = 0; i < CN_N_LOG_FILES; i++)
+        cn_metrics_set_log(cn_loop_metrics(shared->loops[0]), CN_M_LOG_DROPPED, (enum cn_log_file)i,
+                           cn_log_files_dropped((enum cn_log_file)i));
     cn_buf_init(&text, 0);
     cn_metrics_print(sets, shared->n_loops, models, n, &call->filter, &text);
     cn_http_answer_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8",

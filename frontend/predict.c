@@ -6,6 +6,7 @@
 #include "frontend/predict.h"
 
 #include "core/clock.h"
+#include "frontend/access_log.h"
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
 #include "frontend/input.h"
@@ -129,6 +130,16 @@ tell_session(struct predict_call *call, const struct cn_answer_box *box)
         request->closed_session = cn_arena_str(&request->arena, box->sequence_id).ptr;
 }
 
+/* For the access log, whose line is written when the answer is out and the box gone. */
+static void
+note_step(struct cn_http_request *request, const struct cn_answer_box *box)
+{
+    if (box->answer.step)
+        request->step = box->answer.step;
+    if (box->sequence_id.len && request->sequence.len == 0)
+        request->sequence = cn_arena_str(&request->arena, box->sequence_id);
+}
+
 static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
@@ -142,6 +153,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     }
     if (call->session.used)
         tell_session(call, box);
+    if (cn_access_log_enabled())
+        note_step(request, box);
     cn_http_answer_piece(request, box);
     if (final)
         cn_http_request_release(request);
@@ -248,6 +261,12 @@ cn_predict_handle(struct cn_http_request *request)
     call->job.deadline_ms =
         cn_loop_now_ms(request->listener->loop) +
         1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);
+    if (cn_access_log_enabled()) { /* the queue may be gone when the line is written */
+        request->model = cn_arena_str(&request->arena, cn_str_from(cn_model_queue_name(queue))).ptr;
+        request->version =
+            cn_arena_str(&request->arena, cn_str_from(cn_model_queue_version(queue))).ptr;
+        request->sequence = call->job.row.sequence_id;
+    }
     request->echo_name = sequence.id_name;
     if (request->listener->shared->envelope != CN_ENVELOPE_NONE) {
         if (cn_envelope_submit(request, queue, &call->job, &err))

@@ -18,8 +18,10 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/log_files.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "frontend/access_log.h"
 #include "frontend/http_checks.h"
 #include "frontend/http_listener.h"
 #include "frontend/http_request.h"
@@ -295,6 +297,7 @@ thread_main(void *ctx)
 
     snprintf(name, sizeof(name), "loop-%u", cn_loop_index(site->loop));
     pthread_setname_np(pthread_self(), name);
+    cn_log_files_join();
     cn_loop_run(site->loop);
     return NULL;
 }
@@ -327,6 +330,15 @@ stop_threads(struct cn_server *server)
     }
 }
 
+/* Somebody has moved the log files, or written a new certificate. */
+static void
+on_hangup(struct cn_server *server)
+{
+    cn_log(CN_LOG_INFO, "event=logs_reopened signal=SIGHUP");
+    cn_log_files_reopen();
+    reload(server);
+}
+
 static void
 on_signal(struct cn_watch *watch, uint32_t events)
 {
@@ -337,7 +349,7 @@ on_signal(struct cn_watch *watch, uint32_t events)
     if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
         return;
     if (info.ssi_signo == SIGHUP)
-        reload(server);
+        on_hangup(server);
     else
         cn_server_stop_begin(server, (int)info.ssi_signo);
 }
@@ -369,10 +381,24 @@ stop_signal_watch(struct cn_server *server)
 
 /* --- all together */
 
+static int
+start_logs(struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_server_config *config = &server->config;
+    const struct cn_log_options options = {.dir = config->log_dir,
+                                           .file_bytes = config->log_file_bytes,
+                                           .keep = config->log_keep,
+                                           .ring_bytes = config->log_buffer_bytes};
+
+    cn_access_log_setup(config);
+    return cn_log_files_start(&options, err);
+}
+
 static const struct {
     int (*start)(struct cn_server *server, struct cn_error *err);
     void (*stop)(struct cn_server *server); /* also after a start that failed halfway */
 } steps[] = {
+    {start_logs, NULL}, /* ends last, after all that may log */
     {start_limits, NULL},
     {start_signals, NULL},
     {start_loops, stop_loops},
@@ -461,6 +487,7 @@ cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx)
     server->ready_ctx = ctx;
     cn_log_set_program("continuo");
     cn_log_set_level((enum cn_log_level)config->log_level);
+    cn_log_set_json(config->log_format == 1);
     while (done < N_STEPS && err.code == 0) {
         if (steps[done].start(server, &err) == 0)
             err.code = 0;
@@ -474,6 +501,7 @@ cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx)
     }
     if (server->is_stuck) { /* libmicrohttpd would abort on a connection that waits */
         cn_log(CN_LOG_ERROR, "event=stop_incomplete why=\"connections did not end\"");
+        cn_log_files_stop();
         _exit(1);
     }
     while (done-- > 0) {
@@ -482,6 +510,7 @@ cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx)
     }
     if (err.code == 0)
         cn_log(CN_LOG_INFO, "event=stopped");
+    cn_log_files_stop();
     cn_free(server);
     return err.code ? 1 : 0;
 }

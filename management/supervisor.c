@@ -109,9 +109,9 @@ on_stderr_line(void *ctx, const char *line)
     struct cn_worker *worker = ctx;
     char quoted[2048];
 
-    cn_log(CN_LOG_INFO, "event=worker_stderr model=%s version=%s worker=%u pid=%d line=%s",
-           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
-           cn_log_quote(line, strlen(line), quoted, sizeof quoted));
+    cn_log_model(CN_LOG_INFO, "event=worker_stderr model=%s version=%s worker=%u pid=%d line=%s",
+                 worker->spec->about->name, worker->spec->about->version, worker->index,
+                 (int)worker->pid, cn_log_quote(line, strlen(line), quoted, sizeof quoted));
 }
 
 /* Reads at most `rounds` times; false when there is no more for now. */

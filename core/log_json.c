@@ -1,0 +1,187 @@
+/* core/log_json.c - the log's key=value text as members of a JSON object. Any thread. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/log.h"
+
+struct out {
+    char *at, *end;
+    bool full;
+};
+
+static void
+put(struct out *out, const char *bytes, size_t len)
+{
+    if ((size_t)(out->end - out->at) < len) {
+        out->full = true;
+        return;
+    }
+    memcpy(out->at, bytes, len);
+    out->at += len;
+}
+
+static void
+put_code(struct out *out, unsigned char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char text[6] = {'\\', 'u', '0', '0', digits[c >> 4], digits[c & 0x0f]};
+
+    put(out, text, sizeof(text));
+}
+
+/* The length of the UTF-8 character at `at`, 0 when there is none. Overlong forms and surrogates
+ * are none. */
+static size_t
+utf8_len(const unsigned char *at, size_t left)
+{
+    static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t len = at[0] < 0x80       ? 1
+                 : at[0] >> 5 == 6  ? 2
+                 : at[0] >> 4 == 14 ? 3
+                 : at[0] >> 3 == 30 ? 4
+                                    : 0;
+    unsigned long code;
+
+    if (len == 0 || len > left)
+        return 0;
+    if (len == 1)
+        return 1;
+    code = at[0] & (0x7fu >> len);
+    for (size_t i = 1; i < len; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | (at[i] & 0x3f);
+    }
+    return code >= least[len] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff) ? len : 0;
+}
+
+/* Bytes that are no UTF-8 are shown as the characters of Latin-1. */
+static void
+put_char(struct out *out, const char *at, size_t left, size_t *taken)
+{
+    unsigned char c = (unsigned char)*at;
+    size_t len = utf8_len((const unsigned char *)at, left);
+
+    *taken = len ? len : 1;
+    if (c == '"' || c == '\\')
+        put(out, c == '"' ? "\\\"" : "\\\\", 2);
+    else if (len == 0 || c < 0x20 || c == 0x7f)
+        put_code(out, c);
+    else
+        put(out, at, len);
+}
+
+static int
+hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The inside of what cn_log_quote made, without the quotes. */
+static void
+put_quoted(struct out *out, const char *at, const char *end)
+{
+    size_t taken;
+
+    for (; at < end; at += taken) {
+        if (*at != '\\' || at + 1 >= end) {
+            put_char(out, at, (size_t)(end - at), &taken);
+            continue;
+        }
+        taken = 2;
+        if (at[1] == 'x' && end - at >= 4 && hex(at[2]) >= 0 && hex(at[3]) >= 0) {
+            put_code(out, (unsigned char)(hex(at[2]) << 4 | hex(at[3])));
+            taken = 4;
+        } else {
+            put(out, at, 2); /* \" \\ \n \r \t mean the same in JSON */
+        }
+    }
+}
+
+static bool
+is_number(const char *at, const char *end)
+{
+    size_t digits = 0;
+
+    if (at < end && *at == '-')
+        at++;
+    if (end - at > 1 && at[0] == '0' && at[1] != '.')
+        return false;
+    for (; at < end && *at >= '0' && *at <= '9'; at++)
+        digits++;
+    if (digits == 0 || digits > 18)
+        return false;
+    if (at < end && *at == '.') {
+        if (++at == end)
+            return false;
+        while (at < end && *at >= '0' && *at <= '9')
+            at++;
+    }
+    return at == end;
+}
+
+static void
+put_plain(struct out *out, const char *at, const char *end)
+{
+    size_t taken;
+
+    for (; at < end; at += taken)
+        put_char(out, at, (size_t)(end - at), &taken);
+}
+
+static const char *
+end_of_quoted(const char *at)
+{
+    for (; *at && *at != '"'; at++)
+        if (*at == '\\' && at[1])
+            at++;
+    return at;
+}
+
+/* One member from key=value at `at`; returns what follows. */
+static const char *
+put_member(struct out *out, const char *at)
+{
+    size_t key = strcspn(at, "= ");
+    const char *value = at[key] == '=' ? at + key + 1 : at, *end;
+
+    put(out, "\"", 1);
+    if (value == at)
+        put(out, "text", 4);
+    else
+        put_plain(out, at, at + key);
+    put(out, "\":", 2);
+    if (value != at && *value == '"') {
+        end = end_of_quoted(value + 1);
+        put(out, "\"", 1);
+        put_quoted(out, value + 1, end);
+        put(out, "\"", 1);
+        return *end ? end + 1 : end;
+    }
+    end = value + strcspn(value, " ");
+    if (is_number(value, end)) {
+        put(out, value, (size_t)(end - value));
+        return end;
+    }
+    put(out, "\"", 1);
+    put_plain(out, value, end);
+    put(out, "\"", 1);
+    return end;
+}
+
+unsigned long
+cn_log_json_members(const char *text, char *bytes, unsigned long room)
+{
+    struct out out = {bytes, bytes + room, false};
+    char *whole = bytes; /* up to the last whole member */
+
+    while (*(text += strspn(text, " "))) {
+        if (out.at > bytes)
+            put(&out, ",", 1);
+        text = put_member(&out, text);
+        if (out.full)
+            break;
+        whole = out.at;
+    }
+    return (unsigned long)(whole - bytes);
+}
