@@ -135,6 +135,22 @@ cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const cha
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 
+void
+cn_http_answer_file(struct cn_http_request *request, const char *content_type,
+                    const char *file_name, struct cn_str body)
+{
+    struct MHD_Response *response;
+    char disposition[300];
+
+    if (!is_answerable(request))
+        return;
+    response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
+    add(response, "Content-Type", content_type);
+    snprintf(disposition, sizeof(disposition), "attachment; filename=\"%s\"", file_name);
+    add(response, "Content-Disposition", disposition);
+    queue(request, 200, response, CN_REQUEST_ANSWERED);
+}
+
 /* What an error has besides its body. */
 static void
 add_error_headers(struct MHD_Response *response, int code, unsigned status, uint32_t retry_after_s)

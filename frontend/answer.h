@@ -26,6 +26,9 @@ void cn_http_answer_bytes(struct cn_http_request *request, unsigned status,
                           const char *content_type, struct cn_str body);
 /* The sequence's id under the header by which it came; before the answer. */
 void cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box);
+/* Status 200 with a file to be kept under a name of plain ASCII. `body` is copied. */
+void cn_http_answer_file(struct cn_http_request *request, const char *content_type,
+                         const char *file_name, struct cn_str body);
 /* A piece of a job's answer; takes the box. The first one decides: final, then it is an ordinary
  * response; else a chunked one begins, a chunk a piece. */
 void cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box);

@@ -38,6 +38,7 @@ struct cn_http_api {
     bool counted;  /* its connections and requests are in the metrics */
     bool has_keys; /* with token-auth requests must show a key of `token` */
     enum cn_token_kind token;
+    bool takes_envelopes; /* exported sequences: bodies up to max-envelope-size */
 };
 
 struct cn_http_listener {

@@ -154,17 +154,35 @@ refuse(struct cn_http_request *request, int code, const char *message)
     cn_http_answer_error(request, code, message, 0);
 }
 
+/* Are larger bodies taken than elsewhere? */
+static bool
+takes_envelopes(const struct cn_http_request *request)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+
+    return request->listener->api->takes_envelopes &&
+           config->max_envelope_bytes > config->max_request_bytes;
+}
+
+static uint64_t
+max_body_bytes(const struct cn_http_request *request)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+
+    return takes_envelopes(request) ? config->max_envelope_bytes : config->max_request_bytes;
+}
+
 static void
 refuse_too_large(struct cn_http_request *request, uint64_t len)
 {
-    uint64_t limit = request->listener->shared->config->max_request_bytes;
+    const char *option = takes_envelopes(request) ? "max-envelope-size" : "max-request-size";
+    uint64_t limit = max_body_bytes(request);
     const char *message =
         len ? cn_arena_printf(&request->arena,
-                              "a body of %llu bytes is over the limit of %llu (max-request-size)",
-                              (unsigned long long)len, (unsigned long long)limit)
-            : cn_arena_printf(&request->arena,
-                              "the body is over the limit of %llu bytes (max-request-size)",
-                              (unsigned long long)limit);
+                              "a body of %llu bytes is over the limit of %llu (%s)",
+                              (unsigned long long)len, (unsigned long long)limit, option)
+            : cn_arena_printf(&request->arena, "the body is over the limit of %llu bytes (%s)",
+                              (unsigned long long)limit, option);
 
     refuse(request, CN_E_TOO_LARGE, message);
 }
@@ -241,7 +259,7 @@ cn_http_request_begin(struct cn_http_request *request)
     }
     if (!framing->has_length && !framing->chunked)
         return;
-    if (framing->length > config->max_request_bytes) {
+    if (framing->length > max_body_bytes(request)) {
         refuse_too_large(request, framing->length);
         return;
     }
@@ -264,7 +282,7 @@ grow_body(struct cn_http_request *request, size_t len)
     char *body;
 
     while (cap - request->body_len < len)
-        cap *= 2; /* far from overflow: the sum is below max_request_bytes */
+        cap *= 2; /* far from overflow: the sum is below max_body_bytes() */
     if (cap == request->body_cap)
         return true;
     body = cn_try_realloc(request->body, cap);
@@ -279,7 +297,7 @@ grow_body(struct cn_http_request *request, size_t len)
 bool
 cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len)
 {
-    uint64_t limit = request->listener->shared->config->max_request_bytes;
+    uint64_t limit = max_body_bytes(request);
 
     if (request->state == CN_REQUEST_BODY && request->framing.chunked) {
         if (len > limit - request->body_len)

@@ -16,7 +16,10 @@ on_reply(struct cn_api_request *api, int http_status, struct cn_str json)
 {
     struct cn_http_request *request = cn_container_of(api, struct api_call, api)->request;
 
-    cn_http_answer_json(request, (unsigned)http_status, api->error_code, json);
+    if (api->reply_type)
+        cn_http_answer_file(request, api->reply_type, api->reply_file, json);
+    else
+        cn_http_answer_json(request, (unsigned)http_status, api->error_code, json);
     cn_http_request_release(request);
 }
 

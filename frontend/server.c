@@ -49,7 +49,7 @@ static const struct {
                        8081,
                        8444,
                        false,
-                       {cn_management_routes, false, true, CN_TOKEN_MANAGEMENT}},
+                       {cn_management_routes, false, true, CN_TOKEN_MANAGEMENT, true}},
     [CN_METRICS] = {"--metrics-address", 8082, 8445, false, {.routes = cn_metrics_routes}},
 };
 

@@ -6,6 +6,10 @@
  *   PUT    /models/{m}[/{v}]             scale
  *   PUT    /models/{m}/{v}/set-default
  *   DELETE /models/{m}[/{v}]             unregister
+ *   GET    /models/{m}[/{v}]/sequences        list; a version can't be called "sequences" here
+ *   GET    /models/{m}[/{v}]/sequences/{id}   show; with export=true the sequence itself
+ *   PUT    /models/{m}[/{v}]/sequences/{id}   import
+ *   POST   /models/{m}[/{v}]/sequences/{id}   copy, with fork_to
  *   DELETE /models/{m}[/{v}]/sequences/{id}   the id is the rest of the path, with its slashes
  *   GET    /v1/models/{m}                KServe: is it ready?
  *   GET    /token?type=inference|management   a new key; with the API key, where keys are asked for
@@ -20,6 +24,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/describe.h"
+#include "management/envelope.h"
 #include "management/json_text.h"
 #include "management/lifecycle.h"
 #include "management/management_priv.h"
@@ -48,13 +53,19 @@ struct api_call {
 /* --- answers */
 
 static void
+call_free(struct api_call *call)
+{
+    json_decref(call->body);
+    cn_arena_fini(&call->arena);
+    cn_free(call);
+}
+
+static void
 call_reply(struct api_call *call, int http_status, struct cn_buf *json)
 {
     struct cn_api_request *request = call->request;
 
-    json_decref(call->body);
-    cn_arena_fini(&call->arena);
-    cn_free(call);
+    call_free(call);
     request->on_reply(request, http_status, cn_buf_str(json));
     cn_buf_fini(json);
 }
@@ -297,15 +308,113 @@ route_workflows(struct api_call *call)
 }
 
 static void
+list_sequences(struct api_call *call)
+{
+    uint32_t most = call->management->config->max_page;
+    int64_t limit = param_number(call, "limit", INT32_MAX);
+    int64_t idle = param_number(call, "min_idle_ms", INT64_MAX / 4);
+    const char *which = param(call, "state");
+    struct cn_sequence_list list = {
+        .prefix = param(call, "prefix"),
+        .token = param(call, "next_page_token"),
+        .min_idle_ms = idle > 0 ? (uint64_t)idle : 0,
+        .limit = limit < 0 && most > LIST_LIMIT ? LIST_LIMIT : most,
+        .which = CN_SEQUENCES_LIVE,
+    };
+
+    if (limit >= 0 && (limit == 0 || limit > most) && !call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST, "limit is %lld; it must be 1 to %u (--max-page-size)",
+                (long long)limit, most);
+    if (which && cn_sequence_which_parse(which) < 0 && !call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST,
+                "state is \"%.40s\"; it must be live, open, closed or all", which);
+    if (!params_fine(call))
+        return;
+    if (limit > 0)
+        list.limit = (uint32_t)limit;
+    if (which)
+        list.which = (enum cn_sequence_which)cn_sequence_which_parse(which);
+    cn_sequence_list(call->management, call->parts[1], call->n_parts > 3 ? call->parts[2] : NULL,
+                     &list, on_described, call);
+}
+
+/* A name for the download: the id, with what a file's name had better not have as '_'. */
+static const char *
+file_name(struct api_call *call)
+{
+    char *name = cn_arena_printf(&call->arena, "%.100s.cnseq", call->sequence_id);
+
+    for (char *at = name; *at; at++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *at) ||
+            (at == name && *at == '.'))
+            *at = '_';
+    return name;
+}
+
+static void
+on_exported(void *ctx, const struct cn_str *bytes, const struct cn_error *err)
+{
+    struct api_call *call = ctx;
+
+    if (err) {
+        call_fail(call, err->code, err->message);
+        return;
+    }
+    call->request->reply_type = CN_ENVELOPE_TYPE;
+    call->request->reply_file = file_name(call);
+    call->request->on_reply(call->request, 200, *bytes);
+    call_free(call);
+}
+
+static void
+import_sequence(struct api_call *call, const char *version)
+{
+    struct cn_sequence_import import = {
+        .bytes = call->request->body,
+        .replace = param_bool(call, "replace", false),
+        .any_model = param_bool(call, "any_model", false),
+    };
+
+    cn_sequence_import(call->management, call->parts[1], version, call->sequence_id, &import,
+                       on_described, call);
+}
+
+static void
 route_sequence(struct api_call *call)
 {
+    struct cn_management *management = call->management;
+    struct cn_str method = call->request->method;
+    const char *name = call->parts[1], *id = call->sequence_id, *to;
     const char *version = call->n_parts > 3 ? call->parts[2] : NULL;
 
-    if (cn_str_eq(call->request->method, CN_STR("DELETE")))
-        cn_sequence_delete(call->management, call->parts[1], version, call->sequence_id,
-                           on_described, call);
-    else
+    if (cn_str_eq(method, CN_STR("DELETE"))) {
+        cn_sequence_delete(management, name, version, id, on_described, call);
+    } else if (cn_str_eq(method, CN_STR("GET"))) {
+        if (param_bool(call, "export", false))
+            cn_sequence_export(management, name, version, id, on_exported, call);
+        else
+            cn_sequence_show(management, name, version, id, on_described, call);
+    } else if (cn_str_eq(method, CN_STR("PUT"))) {
+        import_sequence(call, version);
+    } else if (cn_str_eq(method, CN_STR("POST"))) {
+        to = param(call, "fork_to");
+        if (to)
+            cn_sequence_fork(management, name, version, id, to, on_described, call);
+        else
+            call_fail(call, CN_E_BAD_REQUEST,
+                      "POST copies a sequence: give the new id with ?fork_to=ID");
+    } else {
         not_allowed(call);
+    }
+}
+
+/* Is it the list of a model's sequences? */
+static bool
+is_sequence_list(const struct api_call *call)
+{
+    return (call->n_parts == 3 || call->n_parts == 4) &&
+           strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
+           cn_str_eq(call->request->method, CN_STR("GET"));
 }
 
 /* --- /token */
@@ -376,6 +485,8 @@ route(struct api_call *call)
         route_workflows(call);
     else if (call->sequence_id)
         route_sequence(call);
+    else if (is_sequence_list(call))
+        list_sequences(call);
     else if (call->n_parts == 1 && is_get)
         list_models(call);
     else if (call->n_parts == 1 && may_change && cn_str_eq(method, CN_STR("POST")))
@@ -400,13 +511,15 @@ route(struct api_call *call)
 /* --- a request comes */
 
 /* Is the last part the word before a sequence's id? "set-default" is the one other word that may
- * follow a version, and a version may be called "sequences". */
+ * follow a version, and a version may be called "sequences": to import a sequence of that id takes a
+ * path with a version. */
 static bool
 is_before_id(const struct api_call *call, struct cn_str rest)
 {
     return (call->n_parts == 3 || call->n_parts == 4) && rest.len > 1 && rest.ptr[0] == '/' &&
            strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
-           !cn_str_eq(call->request->method, CN_STR("PUT"));
+           !(call->n_parts == 3 && cn_str_eq(call->request->method, CN_STR("PUT")) &&
+             cn_str_eq(rest, CN_STR("/set-default")));
 }
 
 static bool

@@ -74,6 +74,9 @@ struct cn_api_request {
     struct cn_header *query; /* percent-decoded name and value */
     struct cn_str content_type, body;
     struct cn_str authorization; /* of its header; management asks for it at /token only */
+    /* Of an answer that is no JSON: its type and a name for its file. Else NULL. Set before on_reply and
+     * borrowed as `json`. */
+    const char *reply_type, *reply_file;
     /* Once, on loop 0, maybe from inside cn_management_handle. `json`: complete body (also for
      * errors), borrowed until return. */
     void (*on_reply)(struct cn_api_request *request, int http_status, struct cn_str json);

@@ -266,6 +266,8 @@ make_pool(struct registration *reg)
 
     if (bytes < management->config->max_request_bytes)
         bytes = management->config->max_request_bytes;
+    if (bytes < management->config->max_envelope_bytes)
+        bytes = management->config->max_envelope_bytes;
     version->min_workers = config->min_workers;
     version->max_workers = config->max_workers;
     version->health.wanted = version->min_workers;

@@ -151,6 +151,8 @@ set_up(void **state)
                                        .startup_timeout_s = 120,
                                        .max_response_bytes = 64 << 20,
                                        .max_request_bytes = 1 << 20,
+                                       .max_envelope_bytes = 1 << 20,
+                                       .max_page = 1000,
                                        .drain_timeout_ms = 30000,
                                        .worker_program = worker,
                                        .model_api = true,

@@ -1,0 +1,461 @@
+"""The management API sees into sequences: list, show, export, import, copy, delete."""
+
+import pathlib
+import signal
+import subprocess
+import threading
+from urllib.parse import quote
+
+import pytest
+
+from models import Model, counter
+from waiting import expect, limit
+
+KEY = "Idempotency-Key"
+
+
+def url(sequence, model="counter", **query):
+    more = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in query.items())
+    return f"/models/{model}/sequences/{quote(sequence)}" + (f"?{more}" if more else "")
+
+
+def listed(s, model="counter", **query):
+    """All pages of a list: the ids and how many pages there were."""
+    ids, pages, token = [], 0, None
+    while True:
+        more = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in ({**query, "next_page_token": token} if token
+                                                                      else query).items())
+        answer = s.admin().get(f"/models/{model}/sequences" + (f"?{more}" if more else ""))
+        assert answer.status == 200, answer
+        ids += [q["sequence"] for q in answer.json["sequences"]]
+        pages += 1
+        token = answer.json.get("nextPageToken")
+        if not token:
+            return ids, pages
+
+
+def export(s, sequence, model="counter"):
+    answer = s.admin().get(url(sequence, model, export="true"))
+    assert answer.status == 200, answer
+    return answer.body
+
+
+def test_a_sequence_is_shown(server):
+    """Generation, step, size, times, worker and clocks; on disk only after a restart; closed with its reason."""
+    s = server(counter(sequenceMaxIdleMSec=60000, sequenceTimeoutMSec=600000), clock=True)
+    client = s.client()
+    client.step("counter", "s/1 x", 5, headers={KEY: "k"})
+    s.clock.advance(1000)
+    shown = s.admin().get(url("s/1 x")).json
+    assert (shown["sequence"], shown["state"], shown["step"]) == ("s/1 x", "live", 1)
+    assert shown["worker"] == 1 and shown["backlog"] == 0 and shown["inFlight"] is False
+    assert shown["stateBytes"] > 0 and shown["generation"] > 0
+    assert shown["idempotencyKey"] is True and shown["answerKept"] is True
+    assert 1000 <= shown["idleMSec"] < 40000 and shown["idleLeftMSec"] <= 59000
+    assert 500000 < shown["totalLeftMSec"] <= 599000
+    assert shown["opened"] == shown["lastStep"] < shown["expires"]
+    assert (shown["modelName"], shown["modelVersion"]) == ("counter", "1.0")
+    s.stop()
+    s.start()
+    assert s.admin().get(url("s/1 x")).json["state"] == "stored"
+    s.client().step("counter", "s/1 x", 1, headers={"ts_request_sequence_end": "true"})
+    closed = s.admin().get(url("s/1 x")).json
+    assert (closed["state"], closed["reason"]) == ("closed", "ended") and closed["closed"] < closed["forgotten"]
+    unknown = s.admin().get(url("never"))
+    assert (unknown.status, unknown.error) == (404, "sequence_unknown") and "never" in unknown.message
+
+
+def test_lists_in_pages(server):
+    """In order, each once; by prefix, silence and state; also those that only the disk has."""
+    s = server(counter(batchSize=8), clock=True)
+    client = s.client()
+    for i in range(25):
+        client.step("counter", f"a{i:02}", 1)
+    s.clock.advance(50_000)
+    for i in range(3):
+        client.step("counter", f"b{i}", 1)
+    client.step("counter", "b2", 1, headers={"ts_request_sequence_end": "true"})
+    everything = [f"a{i:02}" for i in range(25)] + ["b0", "b1"]
+    assert listed(s) == (everything, 1)
+    assert listed(s, limit=10) == (everything, 3)
+    assert listed(s, prefix="b") == (["b0", "b1"], 1)
+    assert listed(s, state="closed") == (["b2"], 1)
+    assert listed(s, state="all", prefix="b", limit=2)[0] == ["b0", "b1", "b2"]
+    assert listed(s, min_idle_ms=50_000, limit=7)[0] == everything[:25]
+    s.stop()
+    s.start()
+    s.client().step("counter", "a03", 1)
+    assert listed(s)[0] == ["a03"]
+    assert listed(s, state="open", limit=5)[0] == everything
+    assert s.admin().get("/models/counter/1.0/sequences").json["modelVersion"] == "1.0"
+
+
+def test_lists_of_sequences_in_memory(server):
+    """With durability none each worker has its own: a list goes through all of them, while steps go on."""
+    s = server(counter(minWorkers=3, maxWorkers=3, state={"durability": "none"}))
+    s.expect_ready("counter", 3)
+    clients = [s.client(f"c{i}") for i in range(6)]
+    ids = sorted(f"s{i:02}" for i in range(30))
+    with s.hold():  # so that they spread over the workers
+        threads = [threading.Thread(target=clients[i % 6].step, args=("counter", name, 1))
+                   for i, name in enumerate(ids[:6])]
+        for thread in threads:
+            thread.start()
+        s.expect_outstanding("counter", 6)
+    for thread in threads:
+        thread.join()
+    for name in ids[6:]:
+        clients[0].step("counter", name, 1)
+    found, pages = listed(s, limit=4)
+    assert sorted(found) == ids and pages >= 8
+    assert {s.admin().get(url(name)).json["state"] for name in ids} == {"live"}
+    for name in ids:  # wherever it lives, it can be copied, and the copy is where its worker is
+        assert s.admin().post(url(name, fork_to=f"copy-{name}")).status == 200
+        assert clients[0].step("counter", f"copy-{name}", 1).text == "2"
+
+
+@pytest.mark.parametrize("query, words", [
+    ("limit=0", "limit is 0; it must be 1 to 1000 (--max-page-size)"),
+    ("limit=1001", "--max-page-size"),
+    ("limit=x", "must be a number"),
+    ("min_idle_ms=-1", "min_idle_ms"),
+    ("state=dead", "live, open, closed or all"),
+    ("next_page_token=zz", "which no page gave out"),
+    ("prefix=" + "x" * 257, "prefix of 257 bytes"),
+])
+def test_wrong_questions(server_of_all, query, words):
+    """400 with the value and what would be right."""
+    answer = server_of_all.admin().get(f"/models/counter/sequences?{query}")
+    assert answer.status == 400 and words in answer.message, answer
+
+
+@pytest.fixture
+def server_of_all(server):
+    return server(counter())
+
+
+def test_export_in_the_middle_and_import_into_another_server(server):
+    """It goes on there as it would have here; a client's retry of its last step is answered there too."""
+    here, there = server(counter()), server(counter(), name="other")
+    for number in (5, 6):
+        here.client().step("counter", "s", number, headers={KEY: f"k{number}"})
+    answer = here.admin().get(url("s", export="true"))
+    assert answer.headers["Content-Type"] == "application/vnd.continuo.sequence"
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="s.cnseq"'
+    imported = there.admin().put(url("s"), body=answer.body)
+    assert imported.status == 200, imported
+    assert (imported.json["status"], imported.json["step"], imported.json["state"]) == ("imported", 2, "live")
+    assert imported.json["from"] == {"modelName": "counter", "modelVersion": "1.0", "sequence": "s", "step": 2}
+    again = there.client().step("counter", "s", 6, headers={KEY: "k6"})
+    assert (again.text, again.headers["Continuo-Replayed"]) == ("11", "true")
+    for number in (1, 2, 3):
+        answers = {x.client().step("counter", "s", number, headers={KEY: f"n{number}"}).text for x in (here, there)}
+        assert len(answers) == 1, "both go on equal"
+    assert here.admin().get(url("s")).json["step"] == there.admin().get(url("s")).json["step"] == 5
+
+
+def test_export_sees_whole_steps_only(server):
+    """While steps come as fast as they can, each export is some step's end: its sum fits its step number."""
+    s = server(counter())
+    done = threading.Event()
+    s.client().step("counter", "s", 1)
+
+    def steps():
+        client = s.client("steps")
+        while not done.is_set():
+            client.step("counter", "s", 1)
+    thread = threading.Thread(target=steps)
+    thread.start()
+    try:
+        admin, seen = s.admin(), []
+        for i in range(30):
+            imported = admin.put(url(f"copy{i}"), body=export(s, "s"))
+            assert imported.status == 200, imported
+            seen.append(imported.json["step"])
+            assert s.client().step("counter", f"copy{i}", 0).text == str(imported.json["step"])
+    finally:
+        done.set()
+        thread.join()
+    assert seen == sorted(seen) and seen[-1] > seen[0]
+
+
+def test_import_survives_kill_9_right_after(server):
+    """The answer means that it is stored."""
+    s = server(counter())
+    s.client().step("counter", "s", 41)
+    assert s.admin().put(url("t"), body=export(s, "s")).status == 200
+    s.kill()
+    s.restart()
+    assert s.client().step("counter", "t", 1).text == "42"
+
+
+def test_import_meets_what_is_there(server):
+    """A live id is not lost by mistake; an ended or expired one is in nobody's way."""
+    s = server(counter(sequenceMaxIdleMSec=60000), clock=True)
+    client = s.client()
+    client.step("counter", "s", 5)
+    client.step("counter", "live", 100)
+    envelope = export(s, "s")
+    refused = s.admin().put(url("live"), body=envelope)
+    assert (refused.status, refused.error) == (409, "conflict") and "live" in refused.message
+    assert client.step("counter", "live", 1).text == "101"
+    assert s.admin().put(url("live", replace="true"), body=envelope).status == 200
+    assert client.step("counter", "live", 1).text == "6"
+    client.step("counter", "live", 1, headers={"ts_request_sequence_end": "true"})
+    assert s.admin().put(url("live"), body=envelope).status == 200
+    s.clock.advance(61_000)
+    expect(lambda: client.step("counter", "live", 1).error == "sequence_expired", "it has expired")
+    assert s.admin().put(url("live"), body=envelope).status == 200
+    assert client.step("counter", "live", 1).text == "6"
+
+
+def test_a_live_sequence_is_replaced_between_two_steps(server):
+    """Some steps end on the old state, those behind them go on with the new one; none is lost or in between."""
+    s = server(counter())
+    client = s.client()
+    client.step("counter", "old", 100)
+    client.step("counter", "new", 1)
+    envelope, answers = export(s, "new"), []
+    with s.hold():
+        threads = []
+        for i in range(3):
+            threads.append(threading.Thread(target=lambda: answers.append(s.client().step("counter", "old", 1))))
+            threads[-1].start()
+            s.expect_outstanding("counter", i + 1)
+        threads.append(threading.Thread(
+            target=lambda: answers.append(s.admin().put(url("old", replace="true"), body=envelope))))
+        threads[-1].start()
+        expect(lambda: s.admin().get("/models/counter").json[0]["jobQueueStatus"], "the server answers meanwhile")
+    for thread in threads:
+        thread.join()
+    assert all(a.status == 200 for a in answers), answers
+    steps = sorted(int(a.text) for a in answers if not a.body.startswith(b"{"))
+    before = sum(step > 100 for step in steps)
+    assert steps == list(range(2, 5 - before)) + list(range(101, 101 + before)), steps
+
+
+def damaged(envelope):
+    middle = len(envelope) // 2
+    return {
+        "cut off": envelope[:-10],
+        "no exported sequence": b'{"state": 1}',
+        "altered": envelope[:middle] + bytes([envelope[middle] ^ 1]) + envelope[middle + 1:],
+        "made by a newer Continuo": envelope[:8] + b"\2" + envelope[9:],
+        "behind its end": envelope + b"x",
+    }
+
+
+def test_damaged_envelopes_are_refused(server_of_all):
+    """400 that says which kind of damage; nothing is opened."""
+    s = server_of_all
+    s.client().step("counter", "s", 5)
+    for words, body in damaged(export(s, "s")).items():
+        answer = s.admin().put(url("t"), body=body)
+        assert (answer.status, answer.error) == (400, "bad_request") and words in answer.message, answer
+    empty = s.admin().put(url("t"), body=b"")
+    assert empty.status == 400 and "no exported sequence" in empty.message
+    assert s.admin().get(url("t")).status == 404
+
+
+def test_what_is_no_open_sequence_cannot_be_exported_or_copied(server):
+    """Each with its own reason, as a step would meet it."""
+    s = server(counter(sequenceMaxIdleMSec=60000), clock=True)
+    client, admin = s.client(), s.admin()
+    for name in ("ended", "deleted", "silent"):
+        client.step("counter", name, 1)
+    client.step("counter", "ended", 1, headers={"ts_request_sequence_end": "true"})
+    assert admin.delete(url("deleted")).status == 200
+    s.clock.advance(61_000)
+    wanted = {"never": (404, "sequence_unknown"), "ended": (410, "sequence_ended"),
+              "deleted": (410, "sequence_ended"), "silent": (410, "sequence_expired")}
+    for name, said in wanted.items():
+        for answer in (admin.get(url(name, export="true")), admin.post(url(name, fork_to="x"))):
+            assert (answer.status, answer.error) == said, answer
+            assert name in answer.message
+
+
+def test_ids_that_can_be_none(server_of_all):
+    """Control characters, broken UTF-8, too long: 400; nothing is stored under them."""
+    s = server_of_all
+    s.client().step("counter", "s", 5)
+    envelope, admin = export(s, "s"), s.admin()
+    for wrong in ("a%0Ab", "%ff", "x" * 257, "%c2%85"):
+        path = f"/models/counter/sequences/{wrong}"
+        assert admin.put(path, body=envelope).status == 400
+        assert admin.get(path).status == 400
+        assert admin.post(f"/models/counter/sequences/s?fork_to={wrong}").status == 400
+    assert listed(s, state="all")[0] == ["s"]
+    assert admin.post("/models/counter/sequences/s").status == 400, "fork_to is missing"
+
+
+def test_copies(server_of_all):
+    """Two that begin equal and then differ; a step's key is not the copy's."""
+    s = server_of_all
+    client = s.client()
+    client.step("counter", "s", 5, headers={KEY: "k"})
+    forked = s.admin().post(url("s", fork_to="a/b"))
+    assert (forked.status, forked.json["status"], forked.json["sequence"]) == (200, "forked", "a/b")
+    assert forked.json["from"]["sequence"] == "s" and forked.json["step"] == 1
+    assert client.step("counter", "a/b", 5, headers={KEY: "k"}).text == "10"
+    assert client.step("counter", "s", 1).text == "6"
+    onto_live = s.admin().post(url("s", fork_to="a/b"))
+    assert (onto_live.status, onto_live.error) == (409, "conflict") and "a/b" in onto_live.message
+    assert client.step("counter", "a/b", 1).text == "11"
+    assert s.admin().post(url("s", fork_to="s")).status == 409
+
+
+def test_other_models_and_versions(server):
+    """Another version takes the state as its handler can; another model only when asked; no model, no version: 404."""
+    s = server(counter(), counter("tally"), counter("broken"))
+    assert s.register(counter(version="2.0")).status == 200
+    client, admin = s.client(), s.admin()
+    client.step("counter", "s", 5)
+    envelope = export(s, "s")
+    assert admin.put("/models/counter/2.0/sequences/s", body=envelope).json["modelVersion"] == "2.0"
+    answer = client.request("POST", "/predictions/counter/2.0", b"1", {"ts_request_sequence_id": "s"})
+    assert answer.text == "6"
+    refused = admin.put(url("s", "tally"), body=envelope)
+    assert (refused.status, refused.error) == (409, "conflict")
+    assert "counter" in refused.message and "any_model=true" in refused.message
+    assert admin.put(url("s", "tally", any_model="true"), body=envelope).status == 200
+    assert client.step("tally", "s", 1).text == "6"
+    assert admin.put(url("s", "nosuch"), body=envelope).status == 404
+    assert admin.get("/models/counter/9.9/sequences").status == 404
+
+
+PICKY = """
+local M = { api = 1, state_schema = 2 }
+function M.init() return { n = 0 } end
+function M.migrate(state, from) error("I know no schema " .. tostring(from)) end
+function M.step(state, req) return { text = tostring(state.n) } end
+return M
+"""
+
+
+def test_a_state_that_the_handler_cannot_read_is_refused_at_import(server):
+    """With the handler's own words, now and not at the next step."""
+    s = server(counter(), Model("picky", PICKY))
+    s.client().step("counter", "s", 5)
+    refused = s.admin().put(url("s", "picky", any_model="true"), body=export(s, "s"))
+    assert refused.status >= 400 and "picky" in refused.message and "schema" in refused.message, refused
+    assert s.admin().get(url("s", "picky")).status == 404
+
+
+def test_sizes_are_bounded(server):
+    """An export over --max-envelope-size is refused, and so is an import; state.maxBytes of the target counts."""
+    keeper = """
+    local M = { api = 1 }
+    function M.init() return { kept = "" } end
+    function M.step(state, req) state.kept = state.kept .. req.body; return { text = "ok" } end
+    return M
+    """
+    s = server(Model("keeper", keeper), Model("small", keeper, {"state": {"maxBytes": 1000}}),
+               flags=["--max-envelope-size", "20000"])
+    client, admin = s.client(), s.admin()
+    client.step("keeper", "s", b"x" * 5000)
+    refused = admin.put(url("s", "small", any_model="true"), body=export(s, "s", "keeper"))
+    assert (refused.status, refused.error) == (507, "state_too_large") and "state.maxBytes" in refused.message
+    client.step("keeper", "s", b"x" * 20000)
+    refused = admin.get(url("s", "keeper", export="true"))
+    assert (refused.status, refused.error) == (413, "too_large") and "--max-envelope-size" in refused.message
+
+
+def test_a_large_envelope_goes_through(server):
+    """Also one over --max-request-size, which bounds steps."""
+    keeper = """
+    local M = { api = 1 }
+    function M.init() return { kept = "" } end
+    function M.step(state, req)
+        for _ = 1, 100 do state.kept = state.kept .. req.body end
+        return { text = tostring(#state.kept) }
+    end
+    return M
+    """
+    s = server(Model("keeper", keeper, {"state": {"maxBytes": 20_000_000}}), flags=["--max-request-size", "100000"])
+    assert s.client().step("keeper", "s", b"x" * 50_000).text == "5000000"
+    envelope = export(s, "s", "keeper")
+    assert len(envelope) > 5_000_000
+    assert s.admin().put(url("t", "keeper"), body=envelope).status == 200
+    assert s.client().step("keeper", "t", b"").text == "5000000"
+
+
+def test_stateless_models_have_none(server):
+    """400 and the reason."""
+    from models import stateless
+    s = server(stateless())
+    for answer in (s.admin().get("/models/echo/sequences"), s.admin().get(url("s", "echo"))):
+        assert answer.status == 400 and "no sequences" in answer.message
+
+
+def test_a_worker_that_dies_meanwhile(server, folder):
+    """Whoever asked is told; nothing hangs, and the sequence is as it was."""
+    s = server(counter())
+    client = s.client()
+    client.step("counter", "s", 5)
+    answers = []
+    pid = s.ready_pids("counter")[0]
+    subprocess.run(["kill", "-STOP", str(pid)], check=True)
+    threads = [threading.Thread(target=lambda path=path: answers.append(s.admin().get(path)))
+               for path in (url("s"), url("s", export="true"), "/models/counter/sequences")]
+    for thread in threads:
+        thread.start()
+    expect(lambda: s.admin().get("/ping").status, "the server answers meanwhile")
+    subprocess.run(["kill", "-KILL", str(pid)], check=True)
+    for thread in threads:
+        thread.join(limit(30))
+    assert len(answers) == 3 and all(a.status in (200, 503) for a in answers), answers
+    s.expect_ready("counter", 1)
+    assert client.step("counter", "s", 1).text == "6"
+
+
+@pytest.fixture
+def small_disk(folder):
+    """A file system of 6 MB; needs the right to mount."""
+    path = folder / "disk"
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", path], capture_output=True,
+                          timeout=limit(10), check=False)
+    if made.returncode != 0:
+        pytest.skip(f"may not mount a tmpfs here: {made.stderr.decode().strip()}")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True, timeout=limit(10))
+
+
+def test_a_deletion_that_the_disk_refuses_is_no_success(server, small_disk):
+    """507 with the reason, and the sequence is still there; when there is room again it goes."""
+    s = server(counter(), start=False)
+    s.state_dir = pathlib.Path(small_disk) / "state"
+    s.start()
+    client, admin = s.client(), s.admin()
+    client.step("counter", "s", 5)
+    subprocess.run(["mount", "-o", "remount,size=1k", small_disk], check=False, timeout=limit(10))
+    filler = pathlib.Path(small_disk) / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            pass
+    # Pages that are free within the store still take some: until there are none.
+    for i in range(50):
+        refused = admin.delete(url("s"))
+        if refused.status != 200:
+            break
+        client.step("counter", "s", 5)
+    else:
+        pytest.skip("this disk never refuses")
+    assert (refused.status, refused.error) == (507, "state_store") and "not deleted" in refused.message, refused
+    filler.unlink()
+    assert client.step("counter", "s", 1).status == 200
+    assert admin.delete(url("s")).json["status"] == "deleted"
+
+
+def test_curl(server_of_all, folder, transcript):
+    """As docs/operating.md has it: a download, and an upload of that file."""
+    s = server_of_all
+    s.client().step("counter", "s1", 5)
+    base = f"{s.management}/models/counter/sequences"
+    subprocess.run(["curl", "-sSfOJ", f"{base}/s1?export=true"], cwd=folder, check=True, timeout=limit(20))
+    subprocess.run(["curl", "-sSf", "-T", "s1.cnseq", f"{base}/s2"], cwd=folder, check=True, timeout=limit(20),
+                   stdout=subprocess.DEVNULL)
+    assert s.client().step("counter", "s2", 1).text == "6"
