@@ -5,6 +5,7 @@
 #include "core/mem.h"
 #include "ctl/doctor.h"
 #include "ctl/fetch.h"
+#include "ctl/seq.h"
 #include "ctl/show.h"
 #include "ctl/top.h"
 
@@ -95,6 +96,26 @@ run_doctor(const struct cn_ctl_options *options, const struct cn_ctl_server *ser
 }
 
 static int
+run_seq(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
+{
+    struct cn_buf text, hint;
+    struct cn_error err;
+    int status = CN_CTL_FINE;
+
+    cn_buf_init(&text, 0);
+    cn_buf_init(&hint, 0);
+    if (cn_ctl_seq(server->http, options, &text, &hint, &err))
+        status = fail(options, &err);
+    if (text.len)
+        fwrite(text.data, 1, text.len, stdout);
+    if (hint.len)
+        fwrite(hint.data, 1, hint.len, stderr);
+    cn_buf_fini(&text);
+    cn_buf_fini(&hint);
+    return status;
+}
+
+static int
 run_server_command(const struct cn_ctl_options *options)
 {
     struct cn_ctl_server server = {.http = cn_ctl_http_create(),
@@ -103,7 +124,9 @@ run_server_command(const struct cn_ctl_options *options)
     struct cn_error err;
     int status = CN_CTL_FINE;
 
-    if (options->command == CN_CTL_DOCTOR)
+    if (options->command == CN_CTL_SEQ)
+        status = run_seq(options, &server);
+    else if (options->command == CN_CTL_DOCTOR)
         status = run_doctor(options, &server);
     else if (options->command != CN_CTL_TOP)
         status = run_show(options, &server);
@@ -126,6 +149,9 @@ cn_ctl_run(int argc, char **argv)
     switch (options.command) {
     case CN_CTL_HELP:
         cn_ctl_help(stdout);
+        return CN_CTL_FINE;
+    case CN_CTL_SEQ_HELP:
+        cn_ctl_seq_help(stdout);
         return CN_CTL_FINE;
     case CN_CTL_VERSION:
         printf("continuo-ctl %s\n", CN_VERSION);

@@ -3,6 +3,7 @@
 #define CN_CTL_CLI_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "core/error.h"
@@ -21,15 +22,28 @@ enum cn_ctl_command {
     CN_CTL_WORKERS,
     CN_CTL_TOP,
     CN_CTL_DOCTOR,
+    CN_CTL_SEQ,
     CN_CTL_HELP,
+    CN_CTL_SEQ_HELP,
     CN_CTL_VERSION,
     CN_CTL_MAN
+};
+
+#define CN_CTL_WORDS_MAX 4
+
+struct cn_ctl_seq_options {
+    const char *prefix, *state; /* NULL: not given */
+    uint32_t idle_s, limit;     /* 0: not given */
+    bool replace, any_model;
 };
 
 struct cn_ctl_options {
     enum cn_ctl_command command;
     const char *management, *metrics; /* of argv or the environment */
     bool json, once;
+    const char *words[CN_CTL_WORDS_MAX]; /* behind seq */
+    unsigned n_words;
+    struct cn_ctl_seq_options seq;
 };
 
 /* 0, or CN_E_CONFIG with what is wrong. Reads CONTINUO_MANAGEMENT and CONTINUO_METRICS. */

@@ -4,6 +4,7 @@
 
 #include "ctl/cli.h"
 #include "ctl/http.h"
+#include "ctl/seq.h"
 
 static const struct {
     const char *name;
@@ -15,6 +16,7 @@ static const struct {
     {"workers", CN_CTL_WORKERS, "each worker process: pid, state, sequences, memory, restarts"},
     {"top", CN_CTL_TOP, "models and workers, live, each second; q or Ctrl-C quits"},
     {"doctor", CN_CTL_DOCTOR, "what is wrong, why, and what to do about it"},
+    {"seq", CN_CTL_SEQ, "ls, show, export, import, fork, rm of sequences: seq --help explains"},
 };
 static const struct {
     const char *flag, *help;
@@ -78,6 +80,7 @@ cn_ctl_man(FILE *out)
           out);
     for (size_t i = 0; i < N_COMMANDS; i++)
         put_man_entry(out, commands[i].name, commands[i].help);
+    cn_ctl_seq_entries(put_man_entry, out);
     fputs(".SH OPTIONS\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         put_man_entry(out, flags[i].flag, flags[i].help);
@@ -93,6 +96,20 @@ from_environment(const char *name, const char *otherwise)
     const char *value = getenv(name);
 
     return value && *value ? value : otherwise;
+}
+
+/* 1 to max; else 0 and `err` is set. */
+static uint32_t
+number(const char *flag, const char *text, uint32_t max, struct cn_error *err)
+{
+    unsigned long long value;
+    char *end;
+
+    value = strtoull(text, &end, 10);
+    if (text[0] >= '0' && text[0] <= '9' && !*end && value > 0 && value <= max)
+        return (uint32_t)value;
+    cn_fail(err, CN_E_CONFIG, "%s is \"%.40s\"; it must be a number from 1 to %u", flag, text, max);
+    return 0;
 }
 
 /* Is argv[*i] this flag with a value, in either of its two spellings? */
@@ -113,6 +130,24 @@ takes_value(int argc, char **argv, int *i, const char *flag, const char **value)
     return true;
 }
 
+/* A flag of seq that has a value. */
+static bool
+takes_seq_value(int argc, char **argv, int *i, struct cn_ctl_seq_options *seq, struct cn_error *err)
+{
+    const char *text;
+
+    if (takes_value(argc, argv, i, "--prefix", &seq->prefix) ||
+        takes_value(argc, argv, i, "--state", &seq->state))
+        return true;
+    if (takes_value(argc, argv, i, "--idle", &text))
+        seq->idle_s = number("--idle", text, 31536000, err);
+    else if (takes_value(argc, argv, i, "--limit", &text))
+        seq->limit = number("--limit", text, 1000000, err);
+    else
+        return false;
+    return true;
+}
+
 static bool
 find_command(const char *word, enum cn_ctl_command *out)
 {
@@ -125,12 +160,19 @@ find_command(const char *word, enum cn_ctl_command *out)
     return false;
 }
 
+static bool
+has_seq_flag(const struct cn_ctl_seq_options *seq)
+{
+    return seq->prefix || seq->state || seq->idle_s || seq->limit || seq->replace || seq->any_model;
+}
+
 int
 cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct cn_error *err)
 {
     bool has_command = false;
     int rc;
 
+    err->code = 0;
     *out = (struct cn_ctl_options){
         .management = from_environment("CONTINUO_MANAGEMENT", CN_CTL_DEFAULT_MANAGEMENT),
         .metrics = from_environment("CONTINUO_METRICS", CN_CTL_DEFAULT_METRICS),
@@ -139,23 +181,31 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         const char *word = argv[i];
 
         if (takes_value(argc, argv, &i, "--server", &out->management) ||
-            takes_value(argc, argv, &i, "--metrics", &out->metrics))
+            takes_value(argc, argv, &i, "--metrics", &out->metrics) ||
+            takes_seq_value(argc, argv, &i, &out->seq, err))
             continue;
         if (strcmp(word, "--json") == 0) {
             out->json = true;
         } else if (strcmp(word, "--once") == 0) {
             out->once = true;
         } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            out->command = CN_CTL_HELP;
+            out->command =
+                has_command && out->command == CN_CTL_SEQ ? CN_CTL_SEQ_HELP : CN_CTL_HELP;
             return 0;
+        } else if (strcmp(word, "--replace") == 0) {
+            out->seq.replace = true;
+        } else if (strcmp(word, "--any-model") == 0) {
+            out->seq.any_model = true;
         } else if (strcmp(word, "--version") == 0) {
             out->command = CN_CTL_VERSION;
             return 0;
         } else if (strcmp(word, "--print-man") == 0) {
             out->command = CN_CTL_MAN;
             return 0;
-        } else if (word[0] == '-') {
+        } else if (word[0] == '-' && word[1]) {
             return cn_fail(err, CN_E_CONFIG, "there is no option %.100s; --help lists them", word);
+        } else if (has_command && out->command == CN_CTL_SEQ && out->n_words < CN_CTL_WORDS_MAX) {
+            out->words[out->n_words++] = word;
         } else if (has_command) {
             return cn_fail(err, CN_E_CONFIG, "one command at a time; what is %.100s?", word);
         } else if (!find_command(word, &out->command)) {
@@ -164,11 +214,21 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
             has_command = true;
         }
     }
+    if (err->code)
+        return err->code;
     if (!has_command)
-        return cn_fail(err, CN_E_CONFIG,
-                       "give a command: status, models, workers, top or doctor (--help explains)");
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "give a command: status, models, workers, top, doctor or seq (--help explains)");
     if (out->once && out->command != CN_CTL_TOP)
         return cn_fail(err, CN_E_CONFIG, "--once is for top; the others show one frame anyway");
+    if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq))
+        return cn_fail(err, CN_E_CONFIG,
+                       "--prefix, --idle, --state, --limit, --replace and "
+                       "--any-model are for seq; seq --help explains");
+    rc = out->command == CN_CTL_SEQ ? cn_ctl_seq_check(out, err) : 0;
+    if (rc)
+        return rc;
     rc = cn_ctl_url_check(out->management, err);
     return rc ? rc : cn_ctl_url_check(out->metrics, err);
 }

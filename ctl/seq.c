@@ -1,0 +1,343 @@
+/* ctl/seq.c - what the commands of continuo-ctl seq do. */
+#include "ctl/seq.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+#include "ctl/json_out.h"
+
+#define LIMIT_DEFAULT 1000
+#define FILE_MAX_BYTES (1ull << 30) /* what --max-envelope-size can be */
+#define KEEP_BYTES (64u << 20)      /* of other answers */
+
+struct seq {
+    struct cn_ctl_http *http;
+    const struct cn_ctl_options *options;
+    const char *model, *id; /* id NULL: a list */
+    struct cn_buf path, answer;
+    json_t *value; /* the answer, where it is JSON */
+    struct cn_buf *out, *hint;
+    struct cn_error *err;
+};
+
+/* "/models/m/1.0/sequences/id", to which a query may be added; `seq->path` holds it. */
+static void
+set_path(struct seq *seq)
+{
+    const char *slash = strchr(seq->model, '/');
+    char *name = cn_strndup(seq->model, slash ? (size_t)(slash - seq->model) : strlen(seq->model));
+
+    cn_buf_reset(&seq->path);
+    cn_buf_puts(&seq->path, "/models/");
+    cn_ctl_put_escaped(&seq->path, name);
+    cn_free(name);
+    if (slash) {
+        cn_buf_puts(&seq->path, "/");
+        cn_ctl_put_escaped(&seq->path, slash + 1);
+    }
+    cn_buf_puts(&seq->path, "/sequences");
+    if (seq->id) {
+        cn_buf_puts(&seq->path, "/");
+        cn_ctl_put_escaped(&seq->path, seq->id);
+    }
+}
+
+static void
+add_query(struct seq *seq, const char *name, const char *value)
+{
+    cn_buf_printf(&seq->path, "%c%s=", memchr(seq->path.data, '?', seq->path.len) ? '&' : '?',
+                  name);
+    cn_ctl_put_escaped(&seq->path, value);
+}
+
+static void
+add_number(struct seq *seq, const char *name, unsigned long long value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", value);
+    add_query(seq, name, text);
+}
+
+/* Bytes into `seq->answer`. */
+static int
+call(struct seq *seq, const char *method, struct cn_str body)
+{
+    struct cn_ctl_call request = {.method = method, .body = body, .max_bytes = FILE_MAX_BYTES};
+
+    cn_buf_append(&seq->path, "", 1);
+    request.path = seq->path.data;
+    return cn_ctl_http_call(seq->http, seq->options->management, &request, &seq->answer, seq->err);
+}
+
+/* JSON into `seq->value`. */
+static int
+call_json(struct seq *seq, const char *method, struct cn_str body)
+{
+    int rc = call(seq, method, body);
+
+    if (rc)
+        return rc;
+    json_decref(seq->value);
+    seq->value = json_loadb(seq->answer.data ? seq->answer.data : "", seq->answer.len, 0, NULL);
+    if (!json_is_object(seq->value))
+        return cn_fail(seq->err, CN_E_PROTOCOL,
+                       "%s answers, but not as the management address of a Continuo server",
+                       seq->options->management);
+    return 0;
+}
+
+/* The answer as JSON, or in a sentence. */
+static void
+put_done(struct seq *seq, const char *sentence)
+{
+    json_t *step = json_object_get(seq->value, "step");
+
+    if (seq->options->json) {
+        cn_ctl_json_print(json_incref(seq->value), false, seq->out);
+        return;
+    }
+    cn_buf_printf(seq->out, "%s", sentence);
+    if (json_is_integer(step))
+        cn_buf_printf(seq->out, ", at step %lld", (long long)json_integer_value(step));
+    cn_buf_puts(seq->out, "\n");
+}
+
+/* --- ls, show */
+
+static int
+list(struct seq *seq)
+{
+    const struct cn_ctl_seq_options *wish = &seq->options->seq;
+    size_t limit = wish->limit ? wish->limit : LIMIT_DEFAULT;
+    json_t *all = json_array(), *page;
+    char token[1024] = "";
+    int rc;
+
+    do {
+        set_path(seq); /* a page as large as the server likes */
+        add_query(seq, "state", wish->state ? wish->state : "live");
+        if (wish->prefix)
+            add_query(seq, "prefix", wish->prefix);
+        if (wish->idle_s)
+            add_number(seq, "min_idle_ms", wish->idle_s * 1000ull);
+        if (token[0])
+            add_query(seq, "next_page_token", token);
+        if ((rc = call_json(seq, "GET", (struct cn_str){NULL, 0})) != 0)
+            break;
+        page = json_object_get(seq->value, "sequences");
+        json_array_extend(all, page);
+        page = json_object_get(seq->value, "nextPageToken");
+        snprintf(token, sizeof token, "%s", json_is_string(page) ? json_string_value(page) : "");
+    } while (token[0] && json_array_size(all) < limit);
+    if (rc == 0 && (token[0] || json_array_size(all) > limit))
+        cn_buf_printf(seq->hint, "These are the first %zu, there may be more: --limit N\n", limit);
+    while (json_array_size(all) > limit)
+        json_array_remove(all, json_array_size(all) - 1);
+    if (rc == 0 && seq->options->json)
+        cn_ctl_json_print(json_incref(all), false, seq->out);
+    else if (rc == 0)
+        cn_ctl_seq_list(all, seq->out);
+    if (rc == 0 && json_array_size(all) == 0 && !wish->state)
+        cn_buf_puts(seq->hint, "No live sequences. --state open also shows those on disk only, "
+                               "--state closed those that ended.\n");
+    json_decref(all);
+    return rc;
+}
+
+static int
+show(struct seq *seq)
+{
+    int rc = call_json(seq, "GET", (struct cn_str){NULL, 0});
+
+    if (rc)
+        return rc;
+    if (seq->options->json)
+        cn_ctl_json_print(json_incref(seq->value), false, seq->out);
+    else
+        cn_ctl_seq_show(seq->value, seq->out);
+    return 0;
+}
+
+/* --- export, import */
+
+/* Next to the file first, so that a cut transfer or a full disk leaves no half file under its name. */
+static int
+save(const char *name, struct cn_str bytes, struct cn_error *err)
+{
+    struct cn_buf other;
+    size_t at = 0;
+    int fd, rc = 0;
+
+    cn_buf_init(&other, 0);
+    cn_buf_printf(&other, "%s.part%d%c", name, (int)getpid(), '\0');
+    fd = open(other.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
+    while (rc == 0 && at < bytes.len) {
+        ssize_t n = write(fd, bytes.ptr + at, bytes.len - at);
+
+        if (n < 0 && errno != EINTR)
+            rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (fd >= 0 && close(fd) < 0 && rc == 0)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
+    if (rc == 0 && rename(other.data, name) < 0)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
+    if (rc != 0 && fd >= 0)
+        unlink(other.data);
+    cn_buf_fini(&other);
+    return rc;
+}
+
+/* The id as a file's name. */
+static char *
+own_name(const char *id)
+{
+    struct cn_buf name;
+
+    cn_buf_init(&name, 0);
+    cn_buf_printf(&name, "%.100s.cnseq", id);
+    for (size_t i = 0; i < name.len; i++)
+        if (name.data[i] == '/' || (unsigned char)name.data[i] < 0x20 ||
+            (i == 0 && strchr(".-", name.data[i])))
+            name.data[i] = '_';
+    return cn_buf_take(&name, NULL);
+}
+
+static int export(struct seq *seq)
+{
+    const char *given = seq->options->n_words > 3 ? seq->options->words[3] : NULL;
+    char *name;
+    int rc;
+
+    add_query(seq, "export", "true");
+    if ((rc = call(seq, "GET", (struct cn_str){NULL, 0})) != 0)
+        return rc;
+    if (given && strcmp(given, "-") == 0) {
+        cn_buf_append_str(seq->out, cn_buf_str(&seq->answer));
+        return 0;
+    }
+    name = given ? cn_strdup(given) : own_name(seq->id);
+    rc = save(name, cn_buf_str(&seq->answer), seq->err);
+    if (rc == 0 && seq->options->json)
+        cn_ctl_json_print(
+            json_pack("{s:s, s:I}", "file", name, "bytes", (json_int_t)seq->answer.len), false,
+            seq->out);
+    else if (rc == 0)
+        cn_buf_printf(seq->out, "saved to %s (%zu bytes)\n", name, seq->answer.len);
+    cn_free(name);
+    return rc;
+}
+
+static int
+read_file(const char *name, struct cn_buf *out, struct cn_error *err)
+{
+    bool is_stdin = strcmp(name, "-") == 0;
+    int fd = is_stdin ? dup(STDIN_FILENO) : open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = 1;
+
+    if (fd < 0)
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot read %s", name);
+    out->max_bytes = FILE_MAX_BYTES;
+    while (n > 0 && !out->failed) {
+        char *to = cn_buf_reserve(out, 65536);
+
+        n = to ? read(fd, to, 65536) : 0;
+        out->len += n > 0 ? (size_t)n : 0;
+    }
+    close(fd);
+    if (n < 0)
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot read %s", name);
+    if (out->failed)
+        return cn_fail(err, CN_E_IO, "%s is over 1 GiB; is it an exported sequence?", name);
+    return 0;
+}
+
+static int
+import(struct seq *seq)
+{
+    struct cn_buf file;
+    int rc;
+
+    cn_buf_init(&file, 0);
+    rc = read_file(seq->options->words[3], &file, seq->err);
+    if (seq->options->seq.replace)
+        add_query(seq, "replace", "true");
+    if (seq->options->seq.any_model)
+        add_query(seq, "any_model", "true");
+    if (rc == 0)
+        rc = call_json(seq, "PUT", cn_buf_str(&file));
+    cn_buf_fini(&file);
+    if (rc == 0)
+        put_done(seq, "imported");
+    else if (rc == CN_E_CONFLICT)
+        cn_buf_puts(seq->hint, "--replace closes what is open under this id; --any-model takes a "
+                               "file of another model.\n");
+    return rc;
+}
+
+/* --- fork, rm */
+
+static int
+fork_to(struct seq *seq)
+{
+    int rc;
+
+    add_query(seq, "fork_to", seq->options->words[3]);
+    rc = call_json(seq, "POST", (struct cn_str){NULL, 0});
+    if (rc == 0)
+        put_done(seq, "copied");
+    else if (rc == CN_E_CONFLICT)
+        cn_buf_puts(seq->hint, "Copy to another id, or first delete that one: seq rm\n");
+    return rc;
+}
+
+static int
+rm(struct seq *seq)
+{
+    int rc = call_json(seq, "DELETE", (struct cn_str){NULL, 0});
+
+    if (rc == 0)
+        put_done(seq, json_is_true(json_object_get(seq->value, "wasLive"))
+                          ? "deleted"
+                          : "deleted; it was not live");
+    return rc;
+}
+
+int
+cn_ctl_seq(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
+           struct cn_buf *hint, struct cn_error *err)
+{
+    static const struct {
+        const char *name;
+        int (*run)(struct seq *seq);
+    } verbs[] = {{"ls", list},       {"show", show},    {"export", export},
+                 {"import", import}, {"fork", fork_to}, {"rm", rm}};
+    struct seq seq = {.http = http,
+                      .options = options,
+                      .model = options->words[1],
+                      .id = options->n_words > 2 ? options->words[2] : NULL,
+                      .out = out,
+                      .hint = hint,
+                      .err = err};
+    int rc = CN_E_CONFIG;
+
+    cn_buf_init(&seq.path, 0);
+    cn_buf_init(&seq.answer, 0);
+    set_path(&seq);
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
+        if (strcmp(verbs[i].name, options->words[0]) == 0)
+            rc = verbs[i].run(&seq);
+    json_decref(seq.value);
+    cn_buf_fini(&seq.path);
+    cn_buf_fini(&seq.answer);
+    return rc;
+}

@@ -1,0 +1,28 @@
+/* ctl/seq.h - continuo-ctl seq: looks into sequences and moves them. One thread. */
+#ifndef CN_CTL_SEQ_H
+#define CN_CTL_SEQ_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "core/buf.h"
+#include "ctl/cli.h"
+#include "ctl/http.h"
+
+/* Does options->words say a command of seq, with as many words as it takes and only options that it
+ * has? Else CN_E_CONFIG with how it is written. */
+int cn_ctl_seq_check(const struct cn_ctl_options *options, struct cn_error *err);
+/* Does it: appends what is to be printed to `out`, advice besides an error to `hint` (both may stay
+ * empty). */
+int cn_ctl_seq(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
+               struct cn_buf *hint, struct cn_error *err);
+
+void cn_ctl_seq_help(FILE *out);
+/* For the manual page: one entry after the other, by `put`. */
+void cn_ctl_seq_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out);
+
+/* How one sequence, and a list of them, look to people; `value` as the server shows it. */
+void cn_ctl_seq_show(const json_t *value, struct cn_buf *out);
+void cn_ctl_seq_list(const json_t *list, struct cn_buf *out);
+
+#endif

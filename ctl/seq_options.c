@@ -1,0 +1,115 @@
+/* ctl/seq_options.c - the commands of continuo-ctl seq: their words, options and help. */
+#include <string.h>
+
+#include "ctl/seq.h"
+
+/* Options that a command has. */
+enum { FOR_LIST = 1, FOR_IMPORT = 2 };
+
+static const struct {
+    const char *name, *words, *help;
+    unsigned min, max, options; /* words behind the name */
+} verbs[] = {
+    {"ls", "MODEL", "lists sequences; --prefix, --idle, --state, --limit", 1, 1, FOR_LIST},
+    {"show", "MODEL ID", "all that is known of one: step, size, clocks, worker, why it ended", 2, 2,
+     0},
+    {"export", "MODEL ID [FILE]", "saves it to FILE (else ID.cnseq; - is the standard output)", 2,
+     3, 0},
+    {"import", "MODEL ID FILE", "opens ID with what FILE holds; --replace, --any-model", 3, 3,
+     FOR_IMPORT},
+    {"fork", "MODEL ID NEW", "copies it to the id NEW", 3, 3, 0},
+    {"rm", "MODEL ID", "deletes it", 2, 2, 0},
+};
+static const struct {
+    const char *flag, *help;
+} flags[] = {
+    {"--prefix TEXT", "of ls: ids that begin with TEXT"},
+    {"--idle SECONDS", "of ls: those without a step for so long"},
+    {"--state WORD", "of ls: live (default), open (also on disk only), closed, all"},
+    {"--limit N", "of ls: so many at most; 1000"},
+    {"--replace", "of import: also onto an open id, whose sequence is closed by it"},
+    {"--any-model", "of import: also a file from a model of another name"},
+};
+#define N_VERBS (sizeof verbs / sizeof verbs[0])
+#define N_FLAGS (sizeof flags / sizeof flags[0])
+
+void
+cn_ctl_seq_help(FILE *out)
+{
+    fputs("usage: continuo-ctl seq COMMAND MODEL[/VERSION] ...\n\n"
+          "Looks into the sequences of a model, and moves them.\n\n",
+          out);
+    for (size_t i = 0; i < N_VERBS; i++)
+        fprintf(out, "  seq %-6s %-16s %s\n", verbs[i].name, verbs[i].words, verbs[i].help);
+    fputs("\n", out);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        fprintf(out, "  %-15s %s\n", flags[i].flag, flags[i].help);
+    fputs("\nMODEL alone is its default version. continuo-ctl --help has --server and --json.\n",
+          out);
+}
+
+void
+cn_ctl_seq_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out)
+{
+    char name[64];
+
+    for (size_t i = 0; i < N_VERBS; i++) {
+        snprintf(name, sizeof name, "seq %s %s", verbs[i].name, verbs[i].words);
+        put(out, name, verbs[i].help);
+    }
+    for (size_t i = 0; i < N_FLAGS; i++)
+        put(out, flags[i].flag, flags[i].help);
+}
+
+static int
+check_state(const char *word, struct cn_error *err)
+{
+    static const char *const words[] = {"live", "open", "closed", "all"};
+
+    for (size_t i = 0; i < 4; i++)
+        if (strcmp(word, words[i]) == 0)
+            return 0;
+    return cn_fail(err, CN_E_CONFIG, "--state is \"%.40s\"; it must be live, open, closed or all",
+                   word);
+}
+
+/* MODEL or MODEL/VERSION. */
+static int
+check_model(const char *text, struct cn_error *err)
+{
+    const char *slash = strchr(text, '/');
+
+    if (!text[0] || text[0] == '/' || (slash && (!slash[1] || strchr(slash + 1, '/'))))
+        return cn_fail(err, CN_E_CONFIG,
+                       "\"%.100s\" is no model; write MODEL or MODEL/VERSION (continuo-ctl models "
+                       "lists them)",
+                       text);
+    return 0;
+}
+
+int
+cn_ctl_seq_check(const struct cn_ctl_options *options, struct cn_error *err)
+{
+    const struct cn_ctl_seq_options *seq = &options->seq;
+    unsigned n = options->n_words, used = 0;
+    size_t i = 0;
+
+    while (n > 0 && i < N_VERBS && strcmp(verbs[i].name, options->words[0]) != 0)
+        i++;
+    if (n == 0 || i == N_VERBS)
+        return cn_fail(err, CN_E_CONFIG, "there is no command \"seq %.60s\"; seq --help lists them",
+                       n ? options->words[0] : "");
+    if (n - 1 < verbs[i].min || n - 1 > verbs[i].max)
+        return cn_fail(err, CN_E_CONFIG, "write: continuo-ctl seq %s %s", verbs[i].name,
+                       verbs[i].words);
+    used |= seq->prefix || seq->state || seq->idle_s || seq->limit ? FOR_LIST : 0;
+    used |= seq->replace || seq->any_model ? FOR_IMPORT : 0;
+    if (used & ~verbs[i].options)
+        return cn_fail(err, CN_E_CONFIG, "seq %s does not take %s; seq --help explains",
+                       verbs[i].name,
+                       used & FOR_LIST & ~verbs[i].options ? "--prefix, --idle, --state and --limit"
+                                                           : "--replace and --any-model");
+    if (seq->state && check_state(seq->state, err))
+        return CN_E_CONFIG;
+    return check_model(options->words[1], err);
+}
