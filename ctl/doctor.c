@@ -121,8 +121,10 @@ advice_for(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
         return SAY(diagnosis,
                    "the handler's native code crashed: the server's log lines "
                    "event=worker_stderr model=%s show what it printed before. Repair it, pack it "
-                   "as a new version and register that",
-                   model->name);
+                   "as a new version, then: curl -X POST '%s/models?url=FILE.mar'; "
+                   "curl -X PUT %s/models/%s/NEW/set-default. Until then a request that crashes it "
+                   "gets status 500, other requests and other models are answered",
+                   model->name, server, server, model->name);
     if (strstr(reason, "killed by the server"))
         return "a step took over the model's responseTimeout, or loading over its startupTimeout: "
                "make the handler faster, or raise them in model-config.yaml and register again";

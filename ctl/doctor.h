@@ -35,6 +35,9 @@ void cn_ctl_diagnose_no_metrics(struct cn_ctl_diagnosis *diagnosis, const struct
 /* `view` for the last line's figures; NULL where the server is silent. */
 void cn_ctl_diagnosis_show(const struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view,
                            const char *server, struct cn_buf *out);
+/* The first few problems and their reasons, for a screen that shows other things too; nothing where
+ * there are none. */
+void cn_ctl_diagnosis_brief(const struct cn_ctl_diagnosis *diagnosis, struct cn_buf *out);
 void cn_ctl_diagnosis_json(const struct cn_ctl_diagnosis *diagnosis, const char *server,
                            struct cn_buf *out);
 

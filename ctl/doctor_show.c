@@ -6,6 +6,8 @@
 #include "ctl/json_out.h"
 #include "ctl/table.h"
 
+#define BRIEF_MAX 3 /* of two lines each: the tables need the rest of a small screen */
+
 static void
 put_line(struct cn_buf *out, const char *head, const char *text)
 {
@@ -50,6 +52,26 @@ cn_ctl_diagnosis_show(const struct cn_ctl_diagnosis *diagnosis, const struct cn_
                   " live sequences\n",
                   server, totals.n_models, totals.n_models == 1 ? "" : "s", totals.ready,
                   totals.want, totals.live_sequences);
+}
+
+void
+cn_ctl_diagnosis_brief(const struct cn_ctl_diagnosis *diagnosis, struct cn_buf *out)
+{
+    const struct cn_ctl_finding *finding;
+    unsigned i, shown = 0;
+
+    for (i = 0; i < diagnosis->n_findings && shown < BRIEF_MAX; i++) {
+        finding = &diagnosis->findings[i];
+        if (finding->is_note)
+            continue;
+        put_line(out, "PROBLEM", finding->what);
+        put_line(out, "  why", finding->why);
+        shown++;
+    }
+    if (shown < diagnosis->n_problems)
+        cn_buf_printf(out, "and %u more; ", diagnosis->n_problems - shown);
+    if (shown)
+        cn_buf_puts(out, "continuo-ctl doctor says what to do\n\n");
 }
 
 static void

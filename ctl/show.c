@@ -178,8 +178,8 @@ top_workers(const struct cn_ctl_view *now, struct cn_buf *out)
 }
 
 void
-cn_ctl_show_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now, const char *server,
-                struct cn_buf *out)
+cn_ctl_show_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now,
+                const struct cn_ctl_diagnosis *diagnosis, const char *server, struct cn_buf *out)
 {
     struct cn_ctl_totals was = cn_ctl_view_totals(before), is = cn_ctl_view_totals(now);
 
@@ -187,6 +187,7 @@ cn_ctl_show_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now,
         out, "%s  %s  workers %" PRIu32 "/%" PRIu32 "  sequences %" PRIu64 "  steps/s %.0f\n\n",
         server, is.healthy ? "healthy" : "unhealthy", is.ready, is.want, is.live_sequences,
         cn_ctl_rate(was.steps, is.steps, now->at_us - before->at_us));
+    cn_ctl_diagnosis_brief(diagnosis, out);
     top_models(before, now, out);
     cn_buf_puts(out, "\n");
     top_workers(now, out);

@@ -3,14 +3,15 @@
 #define CN_CTL_SHOW_H
 
 #include "core/buf.h"
-#include "ctl/view.h"
+#include "ctl/doctor.h"
 
 void cn_ctl_show_status(const struct cn_ctl_view *view, const char *server, struct cn_buf *out);
 void cn_ctl_show_models(const struct cn_ctl_view *view, struct cn_buf *out);
 void cn_ctl_show_workers(const struct cn_ctl_view *view, struct cn_buf *out);
-/* What changed between two views. */
+/* What changed between two views, and what is wrong. */
 void cn_ctl_show_top(const struct cn_ctl_view *before, const struct cn_ctl_view *now,
-                     const char *server, struct cn_buf *out);
+                     const struct cn_ctl_diagnosis *diagnosis, const char *server,
+                     struct cn_buf *out);
 
 /* The same as one JSON value and a newline. */
 void cn_ctl_json_status(const struct cn_ctl_view *view, const char *server, struct cn_buf *out);

@@ -34,6 +34,7 @@ columns_line_up(void **state)
 static void
 top_shows_what_changed(void **state)
 {
+    static struct cn_ctl_diagnosis healthy;
     struct cn_ctl_view before, now;
     struct cn_buf out;
     char *text;
@@ -44,7 +45,7 @@ top_shows_what_changed(void **state)
     before.at_us = 1000000;
     now.at_us = 1500000;
     cn_buf_init(&out, 0);
-    cn_ctl_show_top(&before, &now, "http://h:1", &out);
+    cn_ctl_show_top(&before, &now, &healthy, "http://h:1", &out);
     cn_ctl_json_top(&before, &now, "http://h:1", &out);
     text = cn_buf_take(&out, NULL);
     assert_contains(text, "http://h:1  healthy  workers 1/1  sequences 0  steps/s 500\n");

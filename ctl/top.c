@@ -132,6 +132,19 @@ put_frame(const struct top *top, const struct cn_buf *frame)
         ended = 1; /* nobody reads any more */
 }
 
+static void
+show_frame(const struct cn_ctl_view *old, const struct cn_ctl_view *now, const char *server,
+           struct cn_buf *text)
+{
+    struct cn_ctl_diagnosis *diagnosis = cn_alloc(sizeof *diagnosis);
+
+    cn_ctl_diagnosis_init(diagnosis);
+    cn_ctl_diagnose(diagnosis, now, server, cn_wall_ms());
+    cn_ctl_show_top(old, now, diagnosis, server, text);
+    cn_ctl_diagnosis_fini(diagnosis);
+    cn_free(diagnosis);
+}
+
 /* What happened from the last view to `now`; NULL: `err` says why there is none. */
 static void
 show(struct top *top, const struct cn_ctl_view *now, const struct cn_error *err)
@@ -144,7 +157,7 @@ show(struct top *top, const struct cn_ctl_view *now, const struct cn_error *err)
     if (now && top->json)
         cn_ctl_json_top(old, now, server, &text);
     else if (now)
-        cn_ctl_show_top(old, now, server, &text);
+        show_frame(old, now, server, &text);
     else if (top->json)
         cn_ctl_json_error(err->message, true, &text);
     else

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 
@@ -10,6 +11,12 @@ import pytest
 
 from models import BIN, ROOT, archiver, counter, stateless
 from waiting import expect, limit
+
+# Its numbers differ from run to run, and with their widths the gaps of tables.
+def without_numbers(text):
+    text = re.sub(r"\d+(\.\d+)*", "N", text)
+    return [re.sub(r" +", " ", line) for line in text.splitlines() if line]
+
 
 CRASH_C = """
 #include <stdio.h>
@@ -147,9 +154,34 @@ def test_doctor_tells_of_a_handler_that_crashes(server, ctl, folder, transcript)
     assert doctor.returncode == 1
     for words in ("PROBLEM  model crash 1.0: worker 1 was restarted", "signal 6", "this is the end", "native code"):
         assert words in doctor.stdout, words
+    assert f"curl -X POST '{s.management}/models?url=FILE.mar'" in doctor.stdout
     found = json.loads(ctl(s, "doctor", "--json").stdout)
     assert found["ok"] is False and found["problems"] >= 1
     assert all(set(f) == {"severity", "what", "why", "do"} for f in found["findings"])
+
+
+def test_the_transcript_of_a_crashing_model_in_the_docs(server, ctl, folder, transcript):
+    """docs/operating.md shows a newcomer what top and doctor say: it is what they say, but for numbers."""
+    told = (ROOT / "docs" / "operating.md").read_text().split("```crashing\n")[1].split("```")[0]
+    (folder / "handler.c").write_text(CRASH_C.replace("this is the end", "frame 7 has no samples"))
+    (folder / "speech.yaml").write_text("minWorkers: 1\nsequenceBatching: true\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Werror", "-I", ROOT / "include",
+                    "-o", folder / "handler.so", folder / "handler.c"], check=True, timeout=limit(60))
+    s = server(counter("average"), start=False)
+    archiver("--model-name", "speech", "--version", "1.0", "--handler", folder / "handler.so",
+             "--config-file", folder / "speech.yaml", "--export-path", s.store, transcript=transcript)
+    s.models.append("speech=speech.mar")
+    s.start()
+    client = s.client()
+    for i in range(3):
+        assert client.step("average", f"s{i}", 1).status == 200
+        s.expect_ready("speech", 1)
+        assert client.step("speech", f"s{i}", 1).status == 500
+    s.expect_ready("speech", 1)
+    expect(lambda: s.workers("speech")[0]["memoryUsage"] > 0, "the new worker has told of itself")
+    said = (f"$ continuo-ctl top --once\n{ctl(s, 'top', '--once').stdout}"
+            f"$ continuo-ctl doctor\n{ctl(s, 'doctor').stdout}")
+    assert without_numbers(said) == without_numbers(told)
 
 
 def test_a_server_that_is_not_there(ctl):
