@@ -14,8 +14,12 @@ static void clock_ended(struct cn_timer *timer);
 struct cn_sequence *
 cn_sequence_open(struct cn_model_queue *queue, struct cn_str id)
 {
-    struct cn_sequence *sequence = cn_alloc(offsetof(struct cn_sequence, id) + id.len);
+    size_t bytes = offsetof(struct cn_sequence, id) + id.len;
+    struct cn_sequence *sequence;
 
+    if (bytes < sizeof(*sequence)) /* the compiler may read all of it */
+        bytes = sizeof(*sequence);
+    sequence = cn_alloc(bytes);
     cn_assert(id.len > 0 && id.len <= CN_SEQUENCE_ID_MAX);
     cn_timer_init(&sequence->timer, clock_ended);
     cn_job_group_init(&sequence->group);
