@@ -31,7 +31,7 @@ function(cn_library folder)
     set_target_properties(test_${folder}_${name} PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     add_test(NAME ${folder}.${name} COMMAND test_${folder}_${name})
-    set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT 120)
+    set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT 300)
     cn_test_environment(${folder}.${name})
   endforeach()
 endfunction()

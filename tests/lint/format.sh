@@ -19,13 +19,7 @@ if [ "${1:-}" = --fix ]; then
     "$fmt" -i "${files[@]}"
     exit
 fi
-bad=0
-for file in "${files[@]}"; do
-    [ -e "$file" ] || continue
-    if ! "$fmt" "$file" | cmp -s - "$file"; then
-        echo "$file"
-        bad=$((bad + 1))
-    fi
-done
-echo "${#files[@]} files, $bad to be formatted (tests/lint/format.sh --fix)"
-[ $bad = 0 ]
+bad=$("$fmt" --dry-run "${files[@]}" 2>&1 | sed -n 's/^\([^:]*\):.*code should be clang-formatted.*/\1/p' | sort -u)
+[ -z "$bad" ] || echo "$bad"
+echo "${#files[@]} files, $(printf '%s' "$bad" | grep -c .) to be formatted (tests/lint/format.sh --fix)"
+[ -z "$bad" ]
