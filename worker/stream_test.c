@@ -409,12 +409,15 @@ last_step_of_a_sequence_may_stream(void **state)
     struct piece piece;
 
     c->load.continuous = 1;
+    c->load.stream_bytes = 1; /* so that it waits after each piece */
     assert_int_equal(client_start(c, false), 0);
     go(c, 1, "a", "stream 2", CN_ROW_END);
     piece = next_piece(c);
     assert_true(piece.flags & CN_ANSWER_ENDED);
     assert_string_equal(fake.closed, "");
+    credit(c, 1, 1);
     expect_piece(c, 1, "2", false);
+    credit(c, 1, 1);
     expect_piece(c, 1, "sum 2", true);
     assert_string_equal(client_step(c, 2, "a", "5", 0, 0).body, "5"); /* anew */
     client_stop(c);
