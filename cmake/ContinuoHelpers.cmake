@@ -36,6 +36,16 @@ function(cn_library folder)
   endforeach()
 endfunction()
 
+# cn_embed(folder file NAME name): the file's bytes as the array `name`, and their number as `name`_bytes.
+function(cn_embed folder file)
+  cmake_parse_arguments(ARG "" "NAME" "" ${ARGN})
+  set(made ${CMAKE_BINARY_DIR}/embedded/${ARG_NAME}.c)
+  add_custom_command(OUTPUT ${made} DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/${file}
+    COMMAND ${CMAKE_COMMAND} -DIN=${CMAKE_SOURCE_DIR}/${folder}/${file} -DOUT=${made}
+      -DNAME=${ARG_NAME} -P ${CMAKE_SOURCE_DIR}/cmake/ContinuoEmbed.cmake)
+  target_sources(cn_${folder} PRIVATE ${made})
+endfunction()
+
 # cn_program(name MAIN file DEPS folders): a binary in build/<preset>/bin.
 function(cn_program name)
   cmake_parse_arguments(ARG "" "MAIN" "DEPS;LIBS" ${ARGN})

@@ -501,6 +501,7 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     int rc;
 
     cn_server_config_set_defaults(out);
+    out->torchserve_errors = true; /* continuo.torchserve-errors=false brings ours back */
     rc = load(&loading, err);
     cn_properties_fini(&loading.properties);
     if (rc != 0)

@@ -179,6 +179,11 @@ keys_become_options(void **state)
                                     "enable_model_api=TRUE\n"
                                     "disable_token_authorization=true\n"
                                     "token_expiration_min=0.5\n"
+                                    "service_envelope=kserve\n"
+                                    "cors_allowed_origin=https://app.example\n"
+                                    "cors_allowed_methods=GET, POST\n"
+                                    "cors_allowed_headers=content-type\n"
+                                    "continuo.torchserve-errors=false\n"
                                     "continuo.state-dir=elsewhere\n");
     good("", "", &config);
     assert_string_equal(config.inference_address, "http://0.0.0.0:8085");
@@ -197,6 +202,11 @@ keys_become_options(void **state)
     assert_true(config.model_api);
     assert_false(config.token_auth);
     assert_int_equal(config.token_lifetime_ms, 30000);
+    assert_string_equal(config.service_envelope, "kserve");
+    assert_string_equal(config.cors_allowed_origin, "https://app.example");
+    assert_string_equal(config.cors_allowed_methods, "GET, POST");
+    assert_string_equal(config.cors_allowed_headers, "content-type");
+    assert_false(config.torchserve_errors);
     assert_string_equal(config.state_dir, "elsewhere");
     assert_string_equal(all_warnings, "");
     cn_server_config_fini(&config);
@@ -216,6 +226,7 @@ torchserves_defaults_hold(void **state)
     assert_int_equal(config.default_workers, 0);
     assert_true(config.startup_workers > 0); /* as many as processors */
     assert_false(config.model_api);
+    assert_true(config.torchserve_errors);
     assert_true(config.token_auth);
     assert_int_equal(config.token_lifetime_ms, 3600000);
     assert_string_equal(config.token_file, "key_file.json");

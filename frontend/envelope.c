@@ -42,6 +42,7 @@ cn_envelope_parse(const char *word, enum cn_envelope *out, struct cn_error *err)
         enum cn_envelope envelope;
     } words[] = {{"none", CN_ENVELOPE_NONE},
                  {"body", CN_ENVELOPE_NONE},
+                 {"kservev2", CN_ENVELOPE_NONE}, /* its requests have paths of their own */
                  {"json", CN_ENVELOPE_JSON},
                  {"kserve", CN_ENVELOPE_KSERVE}};
 
@@ -54,9 +55,9 @@ cn_envelope_parse(const char *word, enum cn_envelope *out, struct cn_error *err)
             return 0;
         }
     }
-    return cn_fail(err, CN_E_CONFIG,
-                   "--service-envelope: expected none, body, json or kserve, found \"%.60s\"",
-                   word);
+    return cn_fail(
+        err, CN_E_CONFIG,
+        "--service-envelope: expected none, body, json, kserve or kservev2, found \"%.60s\"", word);
 }
 
 /* --- out */

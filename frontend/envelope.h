@@ -14,12 +14,12 @@ struct cn_http_request;
 struct cn_model_queue;
 
 enum cn_envelope {
-    CN_ENVELOPE_NONE, /* also "body": handlers get the body without asking */
+    CN_ENVELOPE_NONE, /* also "body" and "kservev2": handlers get the body without asking */
     CN_ENVELOPE_JSON,
     CN_ENVELOPE_KSERVE, /* as json, but explanations are called so */
 };
 
-/* "none", "body", "json", "kserve"; NULL is none. CN_E_CONFIG names the allowed words. */
+/* "none", "body", "json", "kserve", "kservev2"; NULL is none. CN_E_CONFIG names the allowed words. */
 int cn_envelope_parse(const char *word, enum cn_envelope *out, struct cn_error *err);
 
 /* Opens the envelope in `model`'s parts and submits a job like `model` for each instance. On 0 the

@@ -206,7 +206,7 @@ is_open(const struct cn_http_request *request)
 
     return is_preflight(request) || /* a browser sends no key with it */
            (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
-           cn_str_eq(path, CN_STR("/api-description")) ||
+           cn_str_eq(path, CN_STR("/api-description")) || cn_str_eq(path, CN_STR("/docs")) ||
            (request->listener->api->token == CN_TOKEN_MANAGEMENT &&
             cn_str_eq(path, CN_STR("/token")));
 }

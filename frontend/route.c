@@ -56,15 +56,17 @@ next_segment(struct cn_str *rest, struct cn_str *out)
     return true;
 }
 
-/* Does `got` have the shape of `want`: a word, or {} and what must follow it? */
+/* Does `got` have the shape of `want`: a word, or {name} and what must follow it? */
 static bool
 segment_matches(struct cn_str want, struct cn_str got, struct cn_str *args, unsigned *n_args)
 {
-    size_t tail = want.len - 2;
+    const char *end = want.len && want.ptr[0] == '{' ? memchr(want.ptr, '}', want.len) : NULL;
+    size_t tail;
 
-    if (want.len < 2 || want.ptr[0] != '{')
+    if (!end)
         return cn_str_eq(want, got);
-    if (got.len <= tail || memcmp(got.ptr + got.len - tail, want.ptr + 2, tail) != 0)
+    tail = (size_t)(want.ptr + want.len - end) - 1;
+    if (got.len <= tail || memcmp(got.ptr + got.len - tail, end + 1, tail) != 0)
         return false;
     args[(*n_args)++] = (struct cn_str){got.ptr, got.len - tail};
     return true;
@@ -78,7 +80,7 @@ matches(struct cn_str pattern, struct cn_str path, struct cn_str *args, unsigned
 
     *n_args = 0;
     while (next_segment(&pattern, &want)) {
-        if (cn_str_eq(want, CN_STR("{*}"))) {
+        if (want.len > 2 && want.ptr[1] == '*') {
             if (path.len < 2)
                 return false;
             args[(*n_args)++] = (struct cn_str){path.ptr + 1, path.len - 1};

@@ -1,8 +1,9 @@
 /* frontend/route.h - which function answers a method and a path.
  *
- * One table per interface (routes.c). A pattern's {} takes one path segment, decoded after the path
- * was split, so that %2F does not split it; {}:word takes one that ends so, and {*} at the end all
- * the rest, at least a character. Slashes at the end of a path do not count.
+ * One table per interface (routes.c). A pattern's {name} takes one path segment, decoded after the
+ * path was split, so that %2F does not split it; {name}:word takes one that ends so, and {*name} at
+ * the end all the rest, at least a character. Slashes at the end of a path do not count. What a row
+ * says for people goes into the API description (openapi.c).
  */
 #ifndef CN_FRONTEND_ROUTE_H
 #define CN_FRONTEND_ROUTE_H
@@ -29,20 +30,29 @@ enum cn_http_method {
 
 #define CN_ROUTE_ARGS_MAX 3
 
-/* What is special about a prediction that came this way; also in the API description. */
+/* What is special about a request that came this way. */
 enum cn_route_flags {
     CN_ROUTE_SAGEMAKER = 1u << 0, /* stateful sessions' headers count */
     CN_ROUTE_QUERY = 1u << 1,     /* query parameters are parts */
     CN_ROUTE_EXPLAIN = 1u << 2,   /* the handler is to explain */
+    /* Only for the description. */
+    CN_ROUTE_PREDICTS = 1u << 3, /* takes any body, answers what a handler says */
+    CN_ROUTE_SLOW = 1u << 4,     /* may answer 202 or 206: it goes on */
+    CN_ROUTE_PLAIN = 1u << 5,    /* always 200 */
 };
 
 struct cn_route {
     unsigned methods;    /* CN_HTTP_... bits */
-    const char *pattern; /* "/predictions/{}"; NULL: any path */
+    const char *pattern; /* "/predictions/{model_name}"; NULL: any path */
     /* Called once the request is there in full. It answers at once, or holds the request
      * (cn_http_request_hold) and answers later. */
     void (*handle)(struct cn_http_request *request);
     unsigned flags; /* enum cn_route_flags */
+    /* For the description; `shown` 0: not in it. */
+    unsigned shown;          /* CN_HTTP_... bits */
+    const char *id;          /* operationId; the same in api_params.def */
+    const char *summary;     /* a sentence without full stop */
+    const char *answer_type; /* content type of a success; NULL: application/json */
 };
 
 struct cn_route_match {

@@ -21,12 +21,14 @@ ping(struct cn_http_request *request)
 }
 
 static const struct cn_route table[] = {
-    {CN_HTTP_GET | CN_HTTP_HEAD, "/ping", ping, 0},
-    {CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}", predict, 0},
-    {CN_HTTP_POST | CN_HTTP_PUT, "/predictions/{}/{}", predict, 0},
-    {CN_HTTP_POST, "/deep/{}/{}/{*}", predict, 0},
-    {CN_HTTP_POST, "/v1/models/{}:predict", predict, 0},
-    {0, NULL, NULL, 0},
+    {.methods = CN_HTTP_GET | CN_HTTP_HEAD, .pattern = "/ping", .handle = ping},
+    {.methods = CN_HTTP_POST | CN_HTTP_PUT, .pattern = "/predictions/{model}", .handle = predict},
+    {.methods = CN_HTTP_POST | CN_HTTP_PUT,
+     .pattern = "/predictions/{model}/{version}",
+     .handle = predict},
+    {.methods = CN_HTTP_POST, .pattern = "/deep/{a}/{b}/{*rest}", .handle = predict},
+    {.methods = CN_HTTP_POST, .pattern = "/v1/models/{model}:predict", .handle = predict},
+    {.handle = NULL},
 };
 
 struct fixture {
@@ -97,7 +99,7 @@ slashes_at_the_end_do_not_count(void **state)
     assert_int_equal(f->match.n_args, 1);
 }
 
-/* {*} takes the rest with its slashes; {}:word a segment that ends so. */
+/* {*name} takes the rest with its slashes; {name}:word a segment that ends so. */
 static void
 rest_and_suffix_become_arguments(void **state)
 {

@@ -1,4 +1,4 @@
-/* frontend/routes.c - every path that the server answers. No state. */
+/* frontend/routes.c - every path that the server answers, and what its description says. No state. */
 #include "frontend/routes.h"
 
 #include <stddef.h>
@@ -6,38 +6,89 @@
 #include "frontend/health.h"
 #include "frontend/management_http.h"
 #include "frontend/metrics_http.h"
+#include "frontend/openapi.h"
 #include "frontend/predict.h"
 
 #define GET CN_HTTP_GET
 #define HEAD CN_HTTP_HEAD
+#define POST CN_HTTP_POST
+#define PUT CN_HTTP_PUT
+#define DELETE CN_HTTP_DELETE
+#define OPTIONS CN_HTTP_OPTIONS
 /* TorchServe runs a prediction whatever the method; OPTIONS asks for the description. */
 #define ANY (CN_HTTP_ANY_METHOD & ~(unsigned)CN_HTTP_OPTIONS)
 
+#define PREDICTS CN_ROUTE_PREDICTS
+#define QUERY CN_ROUTE_QUERY
+#define EXPLAIN CN_ROUTE_EXPLAIN
+#define SAGEMAKER CN_ROUTE_SAGEMAKER
+#define SLOW CN_ROUTE_SLOW
+#define PLAIN CN_ROUTE_PLAIN
+
+#define PREDICT cn_predict_handle
+#define MODEL_DESCRIPTION cn_openapi_handle_model
+#define API cn_management_http_handle
+
+/* A line a route. */
+/* clang-format off */
+
+/* What both interfaces say about themselves. */
+#define DESCRIPTION \
+    {OPTIONS, "/", cn_openapi_handle, PLAIN, OPTIONS, "apiDescription", "this description, as TorchServe's clients ask for it", NULL}, \
+    {ANY | OPTIONS, "/api-description", cn_openapi_handle, PLAIN, GET, "description", "this description", NULL}, \
+    {GET | HEAD, "/docs", cn_openapi_handle_page, PLAIN, GET, "docs", "this description as a page", "text/html"}
+
 const struct cn_route cn_inference_routes[] = {
-    {ANY, "/ping", cn_health_ping, 0},
-    {ANY, "/predictions/{}", cn_predict_handle, 0},
-    {ANY, "/predictions/{}/{}", cn_predict_handle, 0},
-    {ANY, "/predictions/{}/{}/{*}", cn_predict_handle, 0},
-    {ANY, "/explanations/{}", cn_predict_handle, CN_ROUTE_EXPLAIN},
-    {ANY, "/explanations/{}/{}", cn_predict_handle, CN_ROUTE_EXPLAIN},
-    {ANY, "/explanations/{}/{}/{*}", cn_predict_handle, CN_ROUTE_EXPLAIN},
-    {ANY, "/invocations", cn_predict_handle, CN_ROUTE_SAGEMAKER | CN_ROUTE_QUERY},
-    {ANY, "/models/{}/invoke", cn_predict_handle, CN_ROUTE_SAGEMAKER | CN_ROUTE_QUERY},
-    {ANY, "/v1/models/{}:predict", cn_predict_handle, 0},
-    {ANY, "/v1/models/{}:explain", cn_predict_handle, CN_ROUTE_EXPLAIN},
-    {GET | HEAD, "/v1/models/{}", cn_health_model, 0},
-    {ANY, "/wfpredict/{}", cn_predict_handle_workflow, 0},
-    {ANY, "/{}/predict", cn_predict_handle, CN_ROUTE_QUERY},
-    {ANY, "/{}/{}/predict", cn_predict_handle, CN_ROUTE_QUERY},
-    {0, NULL, NULL, 0},
+    DESCRIPTION,
+    {ANY, "/ping", cn_health_ping, 0, GET, "ping", "is the server healthy?", NULL},
+    {ANY, "/predictions/{model_name}", PREDICT, PREDICTS, POST, "predictions", "a prediction of a model's default version", NULL},
+    {ANY, "/predictions/{model_name}/{model_version}", PREDICT, PREDICTS, POST, "versionPredictions", "a prediction of one version", NULL},
+    {ANY, "/predictions/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS, POST, "pathPredictions", "the same, with a path for the handler", NULL},
+    {OPTIONS, "/predictions/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "the description of one model", NULL},
+    {OPTIONS, "/predictions/{model_name}/{model_version}", MODEL_DESCRIPTION, 0, 0, NULL, NULL, NULL},
+    {ANY, "/explanations/{model_name}", PREDICT, PREDICTS | EXPLAIN, POST, "explanations", "an explanation by a model's default version", NULL},
+    {ANY, "/explanations/{model_name}/{model_version}", PREDICT, PREDICTS | EXPLAIN, POST, "versionExplanations", "an explanation by one version", NULL},
+    {ANY, "/explanations/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS | EXPLAIN, POST, "pathExplanations", "the same, with a path for the handler", NULL},
+    {ANY, "/invocations", PREDICT, PREDICTS | SAGEMAKER | QUERY, POST, "invocations", "a prediction, SageMaker's way", NULL},
+    {ANY, "/models/{model_name}/invoke", PREDICT, PREDICTS | SAGEMAKER | QUERY, POST, "invoke", "a prediction, SageMaker's way for several models", NULL},
+    {ANY, "/v1/models/{model_name}:predict", PREDICT, PREDICTS, POST, "kservePredict", "a prediction, KServe's way", NULL},
+    {ANY, "/v1/models/{model_name}:explain", PREDICT, PREDICTS | EXPLAIN, POST, "kserveExplain", "an explanation, KServe's way", NULL},
+    {GET | HEAD, "/v1/models/{model_name}", cn_health_model, 0, GET, "kserveReady", "has the model a worker?", NULL},
+    {ANY, "/wfpredict/{workflow_name}", cn_predict_handle_workflow, 0, POST, "workflow", "there are no workflows: 404", NULL},
+    {ANY, "/{model_name}/predict", PREDICT, PREDICTS | QUERY, POST, "oldPredict", "a prediction, TorchServe's old way", NULL},
+    {ANY, "/{model_name}/{model_version}/predict", PREDICT, PREDICTS | QUERY, POST, "oldVersionPredict", "the same of one version", NULL},
+    {.handle = NULL},
 };
+
+/* Management reads method and path itself: the last row takes what is wrong there, with its words. */
 
 const struct cn_route cn_management_routes[] = {
-    {CN_HTTP_ANY_METHOD, NULL, cn_management_http_handle, 0},
-    {0, NULL, NULL, 0},
+    DESCRIPTION,
+    {.methods = ANY, .pattern = "/", .handle = cn_openapi_refuse},
+    {GET, "/models", API, 0, GET, "listModels", "the models, a page at a time", NULL},
+    {POST, "/models", API, SLOW, POST, "registerModel", "loads a model", NULL},
+    {GET, "/models/{model_name}", API, 0, GET, "describeModel", "a model's default version: settings, workers, queue", NULL},
+    {GET, "/models/{model_name}/{model_version}", API, 0, GET, "describeModelVersion", "one version, or `all`", NULL},
+    {PUT, "/models/{model_name}", API, SLOW, PUT, "scaleModel", "starts and stops workers", NULL},
+    {PUT, "/models/{model_name}/{model_version}", API, SLOW, PUT, "scaleModelVersion", "the same of one version", NULL},
+    {PUT, "/models/{model_name}/{model_version}/set-default", API, 0, PUT, "setDefault", "predictions without a version go to this one", NULL},
+    {DELETE, "/models/{model_name}", API, 0, DELETE, "unregisterModel", "unloads a model's default version", NULL},
+    {DELETE, "/models/{model_name}/{model_version}", API, 0, DELETE, "unregisterModelVersion", "unloads one version", NULL},
+    {DELETE, "/models/{model_name}/sequences/{*sequence_id}", API, 0, DELETE, "deleteSequence", "ends a sequence and deletes its state", NULL},
+    {DELETE, "/models/{model_name}/{model_version}/sequences/{*sequence_id}", API, 0, DELETE, "deleteVersionSequence", "the same of one version", NULL},
+    {OPTIONS, "/models/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "the description of one model", NULL},
+    {GET, "/v1/models/{model_name}", API, 0, GET, "kserveReady", "has the model a worker?", NULL},
+    {GET, "/token", API, 0, GET, "newToken", "a new key, with the API key (token-auth)", NULL},
+    {GET, "/workflows", API, 0, GET, "listWorkflows", "there are none", NULL},
+    {POST, "/workflows", API, 0, POST, "registerWorkflow", "refused, as TorchServe's last version does", NULL},
+    {GET, "/workflows/{workflow_name}", API, 0, GET, "describeWorkflow", "there are none: 404", NULL},
+    {DELETE, "/workflows/{workflow_name}", API, 0, DELETE, "unregisterWorkflow", "there are none: 404", NULL},
+    {.methods = CN_HTTP_ANY_METHOD, .handle = API},
+    {.handle = NULL},
 };
+/* clang-format on */
 
 const struct cn_route cn_metrics_routes[] = {
-    {CN_HTTP_ANY_METHOD, "/metrics", cn_metrics_http_handle, 0},
-    {0, NULL, NULL, 0},
+    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/metrics", .handle = cn_metrics_http_handle},
+    {.handle = NULL},
 };

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import uuid
 import zlib
 
 import pytest
@@ -9,6 +10,7 @@ import requests
 
 from client import curl
 from models import Model, counter, stateless
+from waiting import expect
 
 SQUARE_LUA = """
 return { api = 1, handle = function(req)
@@ -37,6 +39,47 @@ def square(**yaml):
 
 def predict(client, *instances, path="/v1/models/square:predict"):
     return client.post(path, json.dumps({"instances": instances}), headers={"Content-Type": "application/json"})
+
+
+# --- what every answer has
+
+
+def test_the_request_id_is_the_servers(server):
+    """A uuid of its own for each request, which the handler sees too, and TorchServe's headers against caches."""
+    lua = "return { api = 1, handle = function(req) return { text = req.request_id } end }"
+    client = server(Model("ids", lua, {}, stateful=False)).client()
+    seen = set()
+    for _ in range(3):
+        answer = client.post("/predictions/ids", b"", headers={"x-request-id": "mine"})
+        assert answer.text == answer.headers["x-request-id"] and uuid.UUID(answer.text).version == 4
+        assert answer.headers["Pragma"] == "no-cache"
+        assert answer.headers["Cache-Control"] == "no-cache; no-store, must-revalidate, private"
+        assert answer.headers["Expires"] == "Thu, 01 Jan 1970 00:00:00 UTC"
+        assert "Content-Type" not in answer.headers or answer.headers["Content-Type"].startswith("text/plain")
+        seen.add(answer.text)
+    assert len(seen) == 3
+
+
+def test_a_refused_client_keeps_its_connection(server):
+    """Unlike TorchServe's: it may try again at once."""
+    raw = server(stateless()).raw()
+    for _ in range(3):
+        raw.send("POST /predictions/nobody HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\n1")
+        assert raw.answer().status == 404
+    raw.close()
+
+
+def test_ping_tells_of_missing_workers(server):
+    """200 Healthy, or 500 Unhealthy from the first missing worker on, by any method, as TorchServe prints it."""
+    s = server(stateless())
+    for method in ("GET", "POST"):
+        answer = s.client().request(method, "/ping")
+        assert answer.headers["Content-Type"] == "application/json"
+        assert answer.status == 200 and answer.text == '{\n  "status": "Healthy"\n}\n'
+    broken = s.pack(stateless("broken", "return { api = 1, handle = function() end, load = function() error('no') end }"))
+    s.admin().post(f"/models?url={broken.name}&initial_workers=1&synchronous=false")
+    expect(lambda: s.client().get("/ping").status == 500, "ping tells of it")
+    assert s.client().get("/ping").text == '{\n  "status": "Unhealthy"\n}\n'
 
 
 # --- KServe
@@ -131,7 +174,7 @@ def test_an_unknown_envelope_stops_the_start(server):
     s = server(square(), flags=["--service-envelope", "letter"], start=False)
     s.expected_exit = 1
     assert s.launch().exit_code() == 1
-    s.expect_log("--service-envelope", "none, body, json or kserve", "letter")
+    s.expect_log("--service-envelope", "none, body, json, kserve or kservev2", "letter")
 
 
 def test_readiness_of_a_model(server):
