@@ -74,6 +74,11 @@ const struct cn_route cn_management_routes[] = {
     {PUT, "/models/{model_name}/{model_version}/set-default", API, 0, PUT, "setDefault", "predictions without a version go to this one", NULL},
     {DELETE, "/models/{model_name}", API, 0, DELETE, "unregisterModel", "unloads a model's default version", NULL},
     {DELETE, "/models/{model_name}/{model_version}", API, 0, DELETE, "unregisterModelVersion", "unloads one version", NULL},
+    /* These also with a version before /sequences. */
+    {GET, "/models/{model_name}/sequences", API, 0, GET, "listSequences", "a model's sequences, a page at a time", NULL},
+    {GET, "/models/{model_name}/sequences/{*sequence_id}", API, 0, GET, "showSequence", "one sequence", NULL},
+    {PUT, "/models/{model_name}/sequences/{*sequence_id}", API, 0, PUT, "importSequence", "takes in an exported sequence", NULL},
+    {POST, "/models/{model_name}/sequences/{*sequence_id}", API, 0, POST, "forkSequence", "copies a sequence", NULL},
     {DELETE, "/models/{model_name}/sequences/{*sequence_id}", API, 0, DELETE, "deleteSequence", "ends a sequence and deletes its state", NULL},
     {DELETE, "/models/{model_name}/{model_version}/sequences/{*sequence_id}", API, 0, DELETE, "deleteVersionSequence", "the same of one version", NULL},
     {OPTIONS, "/models/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "the description of one model", NULL},
