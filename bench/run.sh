@@ -60,7 +60,8 @@ mkdir "$work/store"
 "$build/bin/continuo" --model-store "$work/store" --models counter=counter.mar \
     --state-dir "$work/state" --loops "$loops" --durability "$durability" \
     --inference-address http://127.0.0.1:0 --management-address http://127.0.0.1:0 \
-    --metrics-address http://127.0.0.1:0 >"$work/server.out" 2>"$work/server.err" &
+    --metrics-address http://127.0.0.1:0 --grpc-inference-address http://127.0.0.1:0 \
+    --grpc-management-address http://127.0.0.1:0 >"$work/server.out" 2>"$work/server.err" &
 server_pid=$!
 "$build/bin/echo-mhd" --loops "$loops" >"$work/echo.out" &
 echo_pid=$!

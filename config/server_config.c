@@ -23,6 +23,8 @@
 #define STRING_NUMBER(d) 0
 #define ADDRESS_TEXT(d) (d)
 #define ADDRESS_NUMBER(d) 0
+#define OPTIONAL_ADDRESS_TEXT(d) (d)
+#define OPTIONAL_ADDRESS_NUMBER(d) 0
 #define UINT_TEXT(d) NULL
 #define UINT_NUMBER(d) (d)
 #define DURABILITY_TEXT(d) NULL
@@ -81,10 +83,11 @@ set_number(struct cn_server_config *config, const struct cn_option *option, uint
         *(uint32_t *)at = (uint32_t)value;
 }
 
-static bool
-is_text(const struct cn_option *option)
+bool
+cn_option_is_text(const struct cn_option *option)
 {
-    return option->kind == CN_KIND_STRING || option->kind == CN_KIND_ADDRESS;
+    return option->kind == CN_KIND_STRING || option->kind == CN_KIND_ADDRESS ||
+           option->kind == CN_KIND_OPTIONAL_ADDRESS;
 }
 
 /* The words of `arg`, "text|json": the one of a number. */
@@ -133,7 +136,7 @@ cn_option_text(const struct cn_option *option, const struct cn_server_config *co
 {
     const void *at = (const char *)config + option->offset;
 
-    if (is_text(option))
+    if (cn_option_is_text(option))
         return *(char *const *)at;
     if (option->kind == CN_KIND_BOOL)
         return number_text(option, *(const bool *)at, out);
@@ -147,8 +150,8 @@ cn_option_text(const struct cn_option *option, const struct cn_server_config *co
 const char *
 cn_option_default_text(const struct cn_option *option, char out[32])
 {
-    return is_text(option) ? option->default_text
-                           : number_text(option, option->default_number, out);
+    return cn_option_is_text(option) ? option->default_text
+                                     : number_text(option, option->default_number, out);
 }
 
 const char *
@@ -178,6 +181,7 @@ expected_text(const struct cn_option *option, char out[96])
         return out;
     case CN_KIND_STRING:
     case CN_KIND_ADDRESS:
+    case CN_KIND_OPTIONAL_ADDRESS:
         return "a string";
     case CN_KIND_UINT:
         snprintf(out, 96, "an integer from %" PRIu64 " to %" PRIu64, option->min, option->max);
@@ -199,8 +203,11 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
 
     switch (option->kind) {
     case CN_KIND_ADDRESS:
-        if (cn_address_parse(text, 0, &address, &inner) != 0)
-            return cn_fail(err, CN_E_CONFIG, "%s: %s", where, inner.message);
+    case CN_KIND_OPTIONAL_ADDRESS:
+        if ((option->kind == CN_KIND_ADDRESS || strcmp(text, "none") != 0) &&
+            cn_address_parse(text, 0, &address, &inner) != 0)
+            return cn_fail(err, CN_E_CONFIG, "%s: %s%s", where, inner.message,
+                           option->kind == CN_KIND_ADDRESS ? "" : ", or none");
         set_text(config, option, text);
         return 0;
     case CN_KIND_STRING:
@@ -451,7 +458,7 @@ cn_server_config_set_defaults(struct cn_server_config *config)
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
 
-        if (is_text(option))
+        if (cn_option_is_text(option))
             set_text(config, option, option->default_text);
         else
             set_number(config, option, option->default_number);
@@ -504,7 +511,7 @@ void
 cn_server_config_fini(struct cn_server_config *config)
 {
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
-        if (is_text(&cn_server_options[i]))
+        if (cn_option_is_text(&cn_server_options[i]))
             set_text(config, &cn_server_options[i], NULL);
     }
     cn_server_models_clear(config);

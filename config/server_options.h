@@ -10,6 +10,7 @@ enum cn_option_kind {
     CN_KIND_STRING,
     CN_KIND_UINT,
     CN_KIND_ADDRESS,
+    CN_KIND_OPTIONAL_ADDRESS,
     CN_KIND_DURABILITY,
     CN_KIND_LOGLEVEL,
     CN_KIND_BOOL,
@@ -20,7 +21,7 @@ struct cn_option {
     const char *flag, *yaml_key; /* yaml_key "": not in the file */
     enum cn_option_kind kind;
     size_t offset, bytes;
-    const char *default_text; /* STRING, ADDRESS; NULL: not set */
+    const char *default_text; /* of those kept as char *; NULL: not set */
     uint64_t default_number, min, max;
     const char *arg, *help;
 };
@@ -55,6 +56,8 @@ int cn_option_set(struct cn_server_config *config, const struct cn_option *optio
 /* CONTINUO_... variables over what is there, CONTINUO_MODELS too. */
 int cn_server_config_apply_environment(struct cn_server_config *config, char **environment,
                                        struct cn_error *err);
+/* Is its value kept as char *? */
+bool cn_option_is_text(const struct cn_option *option);
 
 /* NULL: unknown. */
 const struct cn_option *cn_option_find(struct cn_str flag);

@@ -81,7 +81,7 @@ print_option(const struct cn_option *option, const struct cn_server_config *conf
     fprintf(out, "%s: ", option->flag);
     if (text == NULL)
         fputs("not set", out);
-    else if (option->kind == CN_KIND_STRING || option->kind == CN_KIND_ADDRESS)
+    else if (cn_option_is_text(option))
         print_quoted(out, text);
     else
         fputs(text, out);

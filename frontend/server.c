@@ -22,6 +22,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "frontend/access_log.h"
+#include "frontend/grpc_door.h"
 #include "frontend/http_checks.h"
 #include "frontend/http_listener.h"
 #include "frontend/http_request.h"
@@ -289,6 +290,18 @@ stop_listeners(struct cn_server *server)
     }
 }
 
+static int
+start_grpc(struct cn_server *server, struct cn_error *err)
+{
+    return cn_grpc_door_create(&server->shared, &server->grpc, err);
+}
+
+static void
+stop_grpc(struct cn_server *server)
+{
+    cn_grpc_door_destroy(server->grpc);
+}
+
 static void *
 thread_main(void *ctx)
 {
@@ -407,6 +420,7 @@ static const struct {
     {start_management, stop_management},
     {start_answers, NULL},
     {start_listeners, stop_listeners},
+    {start_grpc, stop_grpc},
     {start_signal_watch, stop_signal_watch},
     {start_threads, stop_threads},
 };
@@ -416,19 +430,22 @@ static void
 on_models_up(void *ctx, unsigned failed)
 {
     struct cn_server *server = ctx;
-    char shown[CN_N_APIS][CN_HTTP_ADDRESS_MAX];
+    char shown[CN_N_APIS][CN_HTTP_ADDRESS_MAX], grpc[CN_N_GRPC][CN_HTTP_ADDRESS_MAX];
     unsigned api;
 
     if (server->draining)
         return;
     for (api = 0; api < CN_N_APIS; api++)
         cn_http_address_format(&server->addresses[api], shown[api]);
+    for (api = 0; api < CN_N_GRPC; api++)
+        cn_grpc_door_format(server->grpc, (enum cn_grpc_port)api, grpc[api]);
     if (failed)
         cn_log(CN_LOG_WARN, "event=models_failed count=%u", failed);
-    printf("Model server started. inference=%s management=%s metrics=%s pid=%d loops=%u "
-           "ready_ms=%llu\n",
-           shown[CN_INFERENCE], shown[CN_MANAGEMENT], shown[CN_METRICS], (int)getpid(),
-           server->n_loops, (unsigned long long)(cn_now_us() - server->began_us) / 1000);
+    printf("Model server started. inference=%s management=%s metrics=%s grpc=%s grpc_admin=%s "
+           "pid=%d loops=%u ready_ms=%llu\n",
+           shown[CN_INFERENCE], shown[CN_MANAGEMENT], shown[CN_METRICS], grpc[CN_GRPC_INFERENCE],
+           grpc[CN_GRPC_MANAGEMENT], (int)getpid(), server->n_loops,
+           (unsigned long long)(cn_now_us() - server->began_us) / 1000);
     fflush(stdout);
     if (server->on_ready)
         server->on_ready(server->ready_ctx);

@@ -18,6 +18,7 @@
 
 enum cn_server_api { CN_INFERENCE, CN_MANAGEMENT, CN_METRICS, CN_N_APIS };
 
+struct cn_grpc_door;
 struct cn_server;
 
 /* What belongs to one loop. */
@@ -39,6 +40,7 @@ struct cn_server {
     struct cn_server_config config; /* with what the machine does not allow corrected */
     struct cn_http_shared shared;
     struct cn_management *management;
+    struct cn_grpc_door *grpc;
     struct cn_address addresses[CN_N_APIS];
     unsigned n_loops, n_unfinished;
     struct cn_loop *loops[CN_LOOPS_MAX];

@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "core/log.h"
+#include "frontend/grpc_door.h"
 #include "frontend/server_priv.h"
 #include "management/management.h"
 
@@ -43,6 +44,11 @@ check_finished(struct cn_timer *timer)
         if (waited_ms >= FLUSH_MS && !site->was_cut)
             cn_http_listener_cut(listener);
     }
+    if (!cn_grpc_door_is_empty(site->server->grpc, cn_loop_index(site->loop))) {
+        is_empty = false;
+        if (waited_ms >= FLUSH_MS && !site->was_cut)
+            cn_grpc_door_cut(site->server->grpc); /* of all loops: they end together */
+    }
     site->was_cut = waited_ms >= FLUSH_MS;
     if (!is_empty && waited_ms < GIVE_UP_MS) {
         cn_timer_set(cn_loop_wheel(site->loop), timer, now_ms + FINISH_TICK_MS);
@@ -62,6 +68,10 @@ finish_site(struct cn_msg *msg)
         if (site->listeners[api])
             cn_http_listener_drain(site->listeners[api]);
     }
+    if (cn_loop_index(site->loop) == 0) {
+        cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);
+        cn_grpc_door_drain(site->server->grpc, CN_GRPC_MANAGEMENT);
+    }
     site->finish_since_ms = cn_loop_now_ms(site->loop);
     check_finished(&site->timer);
 }
@@ -73,6 +83,8 @@ drain_site(struct cn_msg *msg)
 
     if (site->listeners[CN_INFERENCE])
         cn_http_listener_drain(site->listeners[CN_INFERENCE]);
+    if (cn_loop_index(site->loop) == 0)
+        cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);
 }
 
 static void

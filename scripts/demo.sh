@@ -72,7 +72,8 @@ run ls -s "$demo/models"
 title "Start the server"
 start=("$bin/continuo" --model-store "$demo/models" --models counter=counter.mar anomaly=anomaly.mar
     --state-dir "$demo/state" --inference-address "http://127.0.0.1:$inference_port"
-    --management-address "http://127.0.0.1:$management_port" --metrics-address http://127.0.0.1:0)
+    --management-address "http://127.0.0.1:$management_port" --metrics-address http://127.0.0.1:0
+    --grpc-inference-address http://127.0.0.1:0 --grpc-management-address http://127.0.0.1:0)
 printf '$ %s &\n' "${start[*]//$demo/\$demo}"
 "${start[@]}" >"$demo/ready" 2>"$demo/server.log" &
 server_pid=$!

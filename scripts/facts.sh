@@ -45,7 +45,8 @@ start_server() {
     began=$(now_ms)
     "$bin/continuo" --model-store "$work/store" --state-dir "$work/state" \
         --inference-address http://127.0.0.1:0 --management-address http://127.0.0.1:0 \
-        --metrics-address http://127.0.0.1:0 "$@" >"$work/ready" 2>"$work/server.err" &
+        --metrics-address http://127.0.0.1:0 --grpc-inference-address http://127.0.0.1:0 \
+        --grpc-management-address http://127.0.0.1:0 "$@" >"$work/ready" 2>"$work/server.err" &
     server_pid=$!
     exec 3<"$work/ready"
     if ! read -r -t 10 line <&3; then

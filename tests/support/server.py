@@ -14,8 +14,8 @@ from models import BIN, ROOT, Model, pack
 from transcript import shorten
 from waiting import FACTOR, expect, limit
 
-READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+) pid=(\d+) "
-                   r"loops=(\d+) ready_ms=(\d+)$")
+READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+) grpc=(\S+) "
+                   r"grpc_admin=(\S+) pid=(\d+) loops=(\d+) ready_ms=(\d+)$")
 
 
 def address_of(url):
@@ -79,7 +79,7 @@ class Server:
         self._clients = 0
         self._ready = threading.Event()
         self._readers = []
-        self.inference = self.management = self.metrics = None
+        self.inference = self.management = self.metrics = self.grpc = self.grpc_admin = None
         self.tls = None
 
     # --- start and stop
@@ -89,6 +89,9 @@ class Server:
         for which in ("inference", "management", "metrics"):
             if f"--{which}-address" not in self.flags:
                 flags += [f"--{which}-address", "http://127.0.0.1:0"]
+        for which in ("inference", "management"):
+            if f"--grpc-{which}-address" not in self.flags:
+                flags += [f"--grpc-{which}-address", "http://127.0.0.1:0"]
         if "CONTINUO_TEST_LOOPS" in os.environ and "--loops" not in self.flags:
             flags += ["--loops", os.environ["CONTINUO_TEST_LOOPS"]]
         archives = []
@@ -138,6 +141,7 @@ class Server:
             self.transcript.log(self.name, "| " + shorten(line, 2000))
             if found := READY.match(line):
                 self.inference, self.management, self.metrics = found.group(1, 2, 3)
+                self.grpc, self.grpc_admin = found.group(4, 5)
                 self._ready.set()
         stream.close()
 

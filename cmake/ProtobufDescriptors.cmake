@@ -1,0 +1,11 @@
+# cmake -DFILES=a.proto;b.proto -DFOLDER=... -DOUT=... -P: the descriptors as a C table.
+set(text "")
+foreach(file ${FILES})
+  string(REGEX REPLACE "\\.proto$" ".desc" desc ${file})
+  file(READ ${FOLDER}/${desc} hex HEX)
+  string(LENGTH "${hex}" digits)
+  math(EXPR bytes "${digits} / 2")
+  string(REGEX REPLACE "(..)" "\\\\x\\1" hex "${hex}")
+  string(APPEND text "FILE(\"${file}\", \"${hex}\", ${bytes})\n")
+endforeach()
+file(WRITE ${OUT} "${text}")

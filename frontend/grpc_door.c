@@ -1,0 +1,337 @@
+/* frontend/grpc_door.c - accepts on the gRPC ports, and loads the module when it is needed. Loop 0.
+ *
+ * The library takes some milliseconds to load, so a thread of its own does it; connections wait in
+ * the kernel meanwhile.
+ */
+#include "frontend/grpc_door.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config/server_config.h"
+#include "core/list.h"
+#include "core/log.h"
+#include "core/mem.h"
+#include "frontend/http_listener.h"
+
+#define MODULE_FILE "continuo-grpc.so"
+#define ACCEPTS_A_TURN 64
+#define PAUSE_MS 100 /* after accept() had no descriptor or memory */
+
+struct port {
+    struct cn_grpc_door *door;
+    struct cn_address address;
+    int fd; /* -1: not listening */
+    struct cn_watch watch;
+};
+
+struct cn_grpc_door {
+    const struct cn_http_shared *shared;
+    struct cn_loop *loop;
+    struct port ports[CN_N_GRPC];
+    char path[4096];
+    bool is_loading, draining;
+    pthread_t thread; /* while it loads */
+    struct cn_msg loaded;
+    struct cn_error err; /* of loading */
+    struct cn_timer pause;
+    const struct cn_grpc_module *module; /* NULL: not loaded yet */
+    struct cn_rpc *rpc;
+};
+
+static const struct {
+    const char *flag;
+    uint16_t default_port;
+} ports[CN_N_GRPC] = {
+    [CN_GRPC_INFERENCE] = {"--grpc-inference-address", 7070},
+    [CN_GRPC_MANAGEMENT] = {"--grpc-management-address", 7071},
+};
+
+static void
+watch_port(struct port *port)
+{
+    struct cn_error err;
+
+    if (port->fd < 0 || port->watch.generation)
+        return;
+    if (cn_loop_watch(port->door->loop, &port->watch, port->fd, EPOLLIN, &err))
+        cn_log(CN_LOG_ERROR, "event=grpc_port_lost why=\"%s\"", err.message);
+}
+
+static void
+watch_ports(struct cn_grpc_door *door)
+{
+    unsigned i;
+
+    for (i = 0; i < CN_N_GRPC; i++)
+        watch_port(&door->ports[i]);
+}
+
+static void
+unwatch_ports(struct cn_grpc_door *door)
+{
+    unsigned i;
+
+    for (i = 0; i < CN_N_GRPC; i++)
+        cn_loop_unwatch(door->loop, &door->ports[i].watch);
+}
+
+static void
+close_port(struct port *port)
+{
+    if (port->fd < 0)
+        return;
+    cn_loop_unwatch(port->door->loop, &port->watch);
+    close(port->fd);
+    cn_http_socket_forget(&port->address);
+    port->fd = -1;
+}
+
+/* --- loading */
+
+/* In a thread of its own. */
+static void *
+load(void *ctx)
+{
+    struct cn_grpc_door *door = ctx;
+    const struct cn_grpc_module *module = NULL;
+    void *library = dlopen(door->path, RTLD_NOW | RTLD_LOCAL);
+
+    if (library)
+        module = dlsym(library, CN_GRPC_MODULE_SYMBOL);
+    if (!module)
+        cn_fail(&door->err, CN_E_UNAVAILABLE, "%s", dlerror());
+    else if (strcmp(module->version, CN_VERSION) != 0)
+        cn_fail(&door->err, CN_E_UNAVAILABLE, "%s is of version %s, the server of %s", door->path,
+                module->version, CN_VERSION);
+    else
+        door->module = module;
+    cn_loop_post(door->loop, &door->loaded);
+    return NULL;
+}
+
+static void
+give_up(struct cn_grpc_door *door)
+{
+    unsigned i;
+
+    cn_log(CN_LOG_ERROR, "event=grpc_failed why=\"%s\"", door->err.message);
+    for (i = 0; i < CN_N_GRPC; i++)
+        close_port(&door->ports[i]);
+}
+
+static void
+on_loaded(struct cn_msg *msg)
+{
+    struct cn_grpc_door *door = cn_container_of(msg, struct cn_grpc_door, loaded);
+
+    pthread_join(door->thread, NULL);
+    door->is_loading = false;
+    if (door->draining)
+        return;
+    if (door->err.code == 0)
+        door->module->create(door->shared, &door->rpc, &door->err);
+    if (door->err.code) {
+        give_up(door);
+        return;
+    }
+    cn_log(CN_LOG_INFO, "event=grpc_loaded module=%s", door->path);
+    watch_ports(door);
+}
+
+static void
+begin_loading(struct cn_grpc_door *door)
+{
+    int rc;
+
+    unwatch_ports(door);
+    door->err.code = 0;
+    rc = pthread_create(&door->thread, NULL, load, door);
+    if (rc) {
+        cn_fail_sys(&door->err, CN_E_UNAVAILABLE, rc, "cannot start a thread");
+        give_up(door);
+        return;
+    }
+    door->is_loading = true;
+}
+
+/* --- connections */
+
+static void
+on_pause_over(struct cn_timer *timer)
+{
+    watch_ports(cn_container_of(timer, struct cn_grpc_door, pause));
+}
+
+/* False: no more for now. */
+static bool
+accept_one(struct port *port)
+{
+    struct cn_grpc_door *door = port->door;
+    int fd = accept4(port->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
+
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+        cn_log(CN_LOG_WARN, "event=grpc_accept_failed errno=%d pause_ms=%d", errno, PAUSE_MS);
+        unwatch_ports(door);
+        cn_timer_set(cn_loop_wheel(door->loop), &door->pause,
+                     cn_loop_now_ms(door->loop) + PAUSE_MS);
+        return false;
+    }
+    if (fd < 0)
+        return errno == ECONNABORTED || errno == EINTR;
+    if (!port->address.is_unix)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    door->module->connect(door->rpc, (enum cn_grpc_port)(port - door->ports), fd);
+    return true;
+}
+
+static void
+on_connection(struct cn_watch *watch, uint32_t events)
+{
+    struct port *port = cn_container_of(watch, struct port, watch);
+    int i;
+
+    (void)events;
+    if (!port->door->rpc) {
+        begin_loading(port->door);
+        return;
+    }
+    for (i = 0; i < ACCEPTS_A_TURN && accept_one(port); i++)
+        continue;
+}
+
+/* --- the door */
+
+/* The file of the option, or beside this program, as the worker is. */
+static int
+find_module(struct cn_grpc_door *door, struct cn_error *err)
+{
+    const char *given = door->shared->config->grpc_module;
+    ssize_t len;
+    char *slash;
+
+    if (given) {
+        snprintf(door->path, sizeof(door->path), "%s", given);
+    } else {
+        len = readlink("/proc/self/exe", door->path, sizeof(door->path) - sizeof(MODULE_FILE));
+        if (len < 0)
+            return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot find my own program file");
+        door->path[len] = '\0';
+        slash = strrchr(door->path, '/');
+        strcpy(slash ? slash + 1 : door->path, MODULE_FILE);
+    }
+    if (access(door->path, R_OK) < 0)
+        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno,
+                           "gRPC needs %s; install it, name it by --grpc-module, or switch gRPC off "
+                           "(--grpc-inference-address none --grpc-management-address none)",
+                           door->path);
+    return 0;
+}
+
+static int
+open_port(struct port *port, const char *text, unsigned index, struct cn_error *err)
+{
+    int rc;
+
+    if (strcmp(text, "none") == 0)
+        return 0;
+    rc = cn_address_parse(text, ports[index].default_port, &port->address, err);
+    if (rc)
+        return rc;
+    if (port->address.is_https)
+        return cn_fail(err, CN_E_CONFIG, "%s %s: https is not available; use http",
+                       ports[index].flag, text);
+    return cn_http_socket_listen(&port->address, false, ports[index].flag, &port->fd, err);
+}
+
+int
+cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door **out,
+                    struct cn_error *err)
+{
+    const struct cn_server_config *config = shared->config;
+    struct cn_grpc_door *door = cn_alloc(sizeof(*door));
+    unsigned i;
+    int rc;
+
+    door->shared = shared;
+    door->loop = shared->loops[0];
+    door->loaded.fn = on_loaded;
+    cn_timer_init(&door->pause, on_pause_over);
+    for (i = 0; i < CN_N_GRPC; i++) {
+        door->ports[i].door = door;
+        door->ports[i].fd = -1;
+        door->ports[i].watch.fn = on_connection;
+    }
+    *out = door;
+    rc = open_port(&door->ports[CN_GRPC_INFERENCE], config->grpc_inference_address,
+                   CN_GRPC_INFERENCE, err);
+    if (!rc)
+        rc = open_port(&door->ports[CN_GRPC_MANAGEMENT], config->grpc_management_address,
+                       CN_GRPC_MANAGEMENT, err);
+    if (!rc && (door->ports[CN_GRPC_INFERENCE].fd >= 0 || door->ports[CN_GRPC_MANAGEMENT].fd >= 0))
+        rc = find_module(door, err);
+    if (!rc)
+        watch_ports(door);
+    return rc;
+}
+
+void
+cn_grpc_door_format(const struct cn_grpc_door *door, enum cn_grpc_port port,
+                    char out[CN_HTTP_ADDRESS_MAX])
+{
+    const struct cn_address *address = &door->ports[port].address;
+    char url[CN_HTTP_ADDRESS_MAX];
+
+    cn_http_address_format(address, url);
+    if (door->ports[port].fd < 0)
+        strcpy(out, "none");
+    else
+        strcpy(out, address->is_unix ? url : url + strlen("http://"));
+}
+
+void
+cn_grpc_door_drain(struct cn_grpc_door *door, enum cn_grpc_port port)
+{
+    door->draining = true;
+    close_port(&door->ports[port]);
+    if (door->rpc)
+        door->module->drain(door->rpc, port);
+}
+
+bool
+cn_grpc_door_is_empty(const struct cn_grpc_door *door, unsigned loop)
+{
+    if (loop == 0 && door->is_loading)
+        return false;
+    return !door->rpc || door->module->is_empty(door->rpc, loop); /* no more set once it drains */
+}
+
+void
+cn_grpc_door_cut(struct cn_grpc_door *door)
+{
+    if (door->rpc)
+        door->module->cut(door->rpc);
+}
+
+void
+cn_grpc_door_destroy(struct cn_grpc_door *door)
+{
+    unsigned i;
+
+    if (!door)
+        return;
+    for (i = 0; i < CN_N_GRPC; i++)
+        close_port(&door->ports[i]);
+    if (door->rpc)
+        door->module->destroy(door->rpc);
+    cn_timer_cancel(&door->pause);
+    cn_free(door);
+}

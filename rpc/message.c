@@ -1,0 +1,216 @@
+/* rpc/message.c - protobuf-c with a cap on memory, and single fields by hand. Any thread. */
+#include "rpc/message.h"
+
+#include "core/panic.h"
+
+struct capped {
+    struct cn_arena *arena;
+    size_t left;
+    bool is_full;
+};
+
+static void *
+capped_alloc(void *ctx, size_t bytes)
+{
+    struct capped *capped = ctx;
+
+    if (bytes > capped->left) {
+        capped->is_full = true;
+        return NULL;
+    }
+    capped->left -= bytes;
+    return cn_arena_try_alloc(capped->arena, bytes);
+}
+
+/* The arena frees all at once. */
+static void
+capped_free(void *ctx, void *ptr)
+{
+    (void)ctx;
+    (void)ptr;
+}
+
+bool
+cn_rpc_is_utf8(struct cn_str text)
+{
+    const unsigned char *at = (const unsigned char *)text.ptr, *end = at + text.len;
+
+    while (at < end) {
+        unsigned c = *at++, n, low = 0x80, high = 0xbf;
+
+        if (c < 0x80)
+            continue;
+        if (c < 0xc2 || c > 0xf4)
+            return false;
+        n = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
+        if ((size_t)(end - at) < n)
+            return false;
+        /* The second byte rules out overlong forms, surrogates, and what is over U+10FFFF. */
+        if (c == 0xe0)
+            low = 0xa0;
+        else if (c == 0xed)
+            high = 0x9f;
+        else if (c == 0xf0)
+            low = 0x90;
+        else if (c == 0xf4)
+            high = 0x8f;
+        if (*at < low || *at > high)
+            return false;
+        for (at++; --n > 0; at++)
+            if ((*at & 0xc0) != 0x80)
+                return false;
+    }
+    return true;
+}
+
+static const char *
+bad_string(const ProtobufCFieldDescriptor *field, const char *text)
+{
+    return text && !cn_rpc_is_utf8(cn_str_from(text)) ? field->name : NULL;
+}
+
+/* The name of a string field of this message that is no UTF-8; NULL: all are. Our request messages
+ * have strings at the top, or in one oneof. */
+static const char *
+find_bad_string(const ProtobufCMessage *message)
+{
+    unsigned i;
+
+    for (i = 0; i < message->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
+        const char *at = (const char *)message + field->offset, *bad;
+
+        if (field->type != PROTOBUF_C_TYPE_STRING || field->label == PROTOBUF_C_LABEL_REPEATED)
+            continue;
+        if ((field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) &&
+            *(const uint32_t *)(const void *)((const char *)message + field->quantifier_offset) !=
+                field->id)
+            continue;
+        bad = bad_string(field, *(char *const *)(const void *)at);
+        if (bad)
+            return bad;
+    }
+    return NULL;
+}
+
+void *
+cn_rpc_unpack(const ProtobufCMessageDescriptor *type, struct cn_arena *arena, struct cn_str bytes,
+              struct cn_error *err)
+{
+    struct capped capped = {arena, CN_RPC_UNPACK_BYTES, false};
+    ProtobufCAllocator allocator = {capped_alloc, capped_free, &capped};
+    ProtobufCMessage *message =
+        protobuf_c_message_unpack(type, &allocator, bytes.len, (const uint8_t *)bytes.ptr);
+    const char *bad;
+
+    if (!message && capped.is_full)
+        cn_fail(err, CN_E_TOO_LARGE, "a %s of %zu bytes needs more than %d bytes of memory",
+                type->short_name, bytes.len, CN_RPC_UNPACK_BYTES);
+    else if (!message)
+        cn_fail(err, CN_E_BAD_REQUEST, "the %zu bytes are no %s message", bytes.len,
+                type->short_name);
+    else if ((bad = find_bad_string(message))) {
+        cn_fail(err, CN_E_BAD_REQUEST, "%s is not UTF-8", bad);
+        message = NULL;
+    }
+    return message;
+}
+
+struct cn_str
+cn_rpc_pack(const ProtobufCMessage *message, struct cn_arena *arena)
+{
+    size_t len = protobuf_c_message_get_packed_size(message);
+    char *out = cn_arena_alloc(arena, len ? len : 1);
+
+    cn_assert(protobuf_c_message_pack(message, (uint8_t *)out) == len);
+    return (struct cn_str){out, len};
+}
+
+/* --- fields by hand */
+
+/* False: cut short, or over 64 bits. */
+static bool
+take_varint(struct cn_str *rest, uint64_t *out)
+{
+    uint64_t value = 0;
+    unsigned shift;
+
+    for (shift = 0; shift < 64; shift += 7) {
+        unsigned char c;
+
+        if (rest->len == 0)
+            return false;
+        c = (unsigned char)*rest->ptr++;
+        rest->len--;
+        if (shift == 63 && c > 1)
+            return false;
+        value |= (uint64_t)(c & 0x7f) << shift;
+        if (c < 0x80) {
+            *out = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+take_fixed(struct cn_str *rest, unsigned n, uint64_t *out)
+{
+    uint64_t value = 0;
+    unsigned i;
+
+    if (rest->len < n)
+        return false;
+    for (i = 0; i < n; i++)
+        value |= (uint64_t)(unsigned char)rest->ptr[i] << (8 * i);
+    rest->ptr += n;
+    rest->len -= n;
+    *out = value;
+    return true;
+}
+
+int
+cn_rpc_next_field(struct cn_str *rest, struct cn_rpc_field *out)
+{
+    uint64_t tag, len;
+
+    if (rest->len == 0)
+        return 0;
+    *out = (struct cn_rpc_field){0};
+    if (!take_varint(rest, &tag) || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
+        return -1;
+    out->number = (uint32_t)(tag >> 3);
+    switch (tag & 7) {
+    case 0:
+        return take_varint(rest, &out->value) ? 1 : -1;
+    case 1:
+        return take_fixed(rest, 8, &out->value) ? 1 : -1;
+    case 5:
+        return take_fixed(rest, 4, &out->value) ? 1 : -1;
+    case 2:
+        if (!take_varint(rest, &len) || len > rest->len)
+            return -1;
+        out->has_bytes = true;
+        out->bytes = (struct cn_str){rest->ptr, (size_t)len};
+        rest->ptr += len;
+        rest->len -= (size_t)len;
+        return 1;
+    default:
+        return -1;
+    }
+}
+
+char *
+cn_rpc_put_varint(char *at, uint64_t value)
+{
+    for (; value >= 0x80; value >>= 7)
+        *at++ = (char)(value | 0x80);
+    *at++ = (char)value;
+    return at;
+}
+
+char *
+cn_rpc_put_head(char *at, uint32_t number, size_t len)
+{
+    return cn_rpc_put_varint(cn_rpc_put_varint(at, (uint64_t)number << 3 | 2), len);
+}

@@ -1,0 +1,17 @@
+/* rpc/rpc.h - the services of both ports, and what they share. */
+#ifndef CN_RPC_RPC_H
+#define CN_RPC_RPC_H
+
+#include "rpc/grpc_core.h"
+
+struct cn_management;
+struct cn_server_config;
+
+/* cn_grpc_call_host. */
+struct cn_rpc_host {
+    const struct cn_server_config *config;
+    struct cn_management *management;
+    struct cn_grpc_server *servers[2]; /* CN_GRPC_INFERENCE, CN_GRPC_MANAGEMENT */
+};
+
+#endif

@@ -1,0 +1,29 @@
+/* rpc/status.h - our errors as gRPC's statuses, with details for programs. On the call's loop. */
+#ifndef CN_RPC_STATUS_H
+#define CN_RPC_STATUS_H
+
+#include <stdint.h>
+
+#include "core/arena.h"
+#include "core/str.h"
+
+struct cn_grpc_call;
+
+/* What went wrong, whoever says so. */
+struct cn_rpc_failure {
+    int code;             /* CN_E_... */
+    unsigned http_status; /* a handler's own choice; 0: the code decides */
+    const char *message;
+    uint32_t retry_after_s; /* 0: one second, where a retry makes sense */
+};
+
+/* gRPC's code: errors.def, or for a handler's own status the nearest to HTTP's. */
+int cn_rpc_status_code(const struct cn_rpc_failure *failure);
+/* google.rpc.Status with ErrorInfo, and RetryInfo where a retry makes sense; in the arena. */
+struct cn_str cn_rpc_status_pack(const struct cn_rpc_failure *failure, struct cn_arena *arena);
+
+/* Ends the call with it. */
+void cn_rpc_fail_with(struct cn_grpc_call *call, const struct cn_rpc_failure *failure);
+void cn_rpc_fail(struct cn_grpc_call *call, int code, const char *message, uint32_t retry_after_s);
+
+#endif

@@ -1,0 +1,337 @@
+"""StreamPredictions2: many steps of many sequences on one call."""
+
+import os
+import queue
+import random
+import signal
+import threading
+
+import grpc
+import pytest
+
+from models import counter, stateless
+from rpc import Rpc, refused, request, unpack_details
+from waiting import expect, limit
+
+
+class Stream:
+    """One StreamPredictions2 call: send() as one likes, answers come one by one."""
+
+    def __init__(self, client, metadata=None, timeout=120):
+        self._requests = queue.Queue()
+        self.call = client.inference.StreamPredictions2(iter(self._requests.get, None), metadata=metadata,
+                                                        timeout=limit(timeout))
+
+    def send(self, *args, **more):
+        self._requests.put(request(*args, **more))
+        return self
+
+    def put(self, message):
+        self._requests.put(message)
+
+    def half_close(self):
+        self._requests.put(None)
+        return self
+
+    def next(self):
+        return next(self.call)
+
+    def step(self, *args, **more):
+        self.send(*args, **more)
+        return self.next()
+
+    def rest(self):
+        return list(self.call)
+
+    def cancel(self):
+        self.call.cancel()
+        self.half_close()
+
+
+@pytest.fixture
+def rpc(server):
+    def connect(target, **more):
+        client = Rpc(target, **more)
+        clients.append(client)
+        return client
+
+    clients = []
+    yield connect
+    for client in clients:
+        client.close()
+
+
+def reason(answer):
+    """The machine word of a step's failure."""
+    return unpack_details(answer.status)[1]["ErrorInfo"].reason
+
+
+def test_answers_of_a_sequence_come_in_order_after_the_half_close(server, rpc):
+    """TorchServe drops what is pending at the half-close; here it all comes first."""
+    running = server(counter())
+    client = rpc(running.grpc)
+    client.predict("counter", 0, "a")
+    with running.hold():
+        stream = Stream(client)
+        for _ in range(20):
+            stream.send("counter", 1, "a")
+        stream.half_close()
+        running.expect_outstanding("counter", 20)
+    answers = stream.rest()
+    assert [int(answer.prediction) for answer in answers] == list(range(1, 21))
+    assert {answer.sequence_id for answer in answers} == {"a"}
+    assert stream.call.code() == grpc.StatusCode.OK
+
+
+def test_a_stream_s_sequence_is_named_by_its_first_message(server, rpc):
+    running = server(counter())
+    stream = Stream(rpc(running.grpc))
+    assert stream.step("counter", 1, "named").sequence_id == "named"
+    assert stream.step("counter", 2).prediction == b"3"
+    assert stream.step("counter", 10, "other").prediction == b"10"
+    assert stream.step("counter", 3).prediction == b"6"
+    stream.half_close()
+    assert stream.rest() == []
+    by_metadata = Stream(rpc(running.grpc), metadata=(("ts_request_sequence_id", "named"),))
+    assert by_metadata.step("counter", 4).prediction == b"10"
+    by_metadata.half_close()
+
+
+def test_a_stream_without_any_id_is_one_new_sequence(server, rpc):
+    """The server makes the id once, also when steps are sent before the first answer."""
+    stream = Stream(rpc(server(counter()).grpc))
+    for step in (1, 2, 3):
+        stream.send("counter", step)
+    answers = [stream.half_close().next()] + stream.rest()
+    assert [answer.prediction for answer in answers] == [b"1", b"3", b"6"]
+    assert len({answer.sequence_id for answer in answers}) == 1
+    assert answers[0].sequence_id.startswith("ts-seq-")
+
+
+def test_a_failed_step_is_a_message_and_the_stream_goes_on(server, rpc):
+    """Whatever is wrong with a step: its status comes in its place, the steps behind it run."""
+    stream = Stream(rpc(server(counter()).grpc))
+    assert stream.step("counter", 1, "a").prediction == b"1"
+    failed = stream.step("counter", "no number", "a")
+    assert failed.status.code == grpc.StatusCode.UNAVAILABLE.value[0] and failed.prediction == b""
+    assert "must be a decimal integer" in failed.status.message and failed.sequence_id == "a"
+    assert reason(stream.step("nobody", 1, "a")) == "model_not_found"
+    assert reason(stream.step("", 1, "a")) == "bad_request"
+    assert reason(stream.step("counter", 1, "x" * 300)) == "bad_request"
+    assert stream.step("counter", 2, "a").prediction == b"3"
+    stream.half_close()
+    assert stream.rest() == [] and stream.call.code() == grpc.StatusCode.OK
+
+
+def test_refusals_keep_their_place_among_the_answers(server, rpc):
+    """A refused step is known at once, but its sequence's earlier answers leave first: the client
+    may tell answers apart by nothing but their order."""
+    running = server(counter())
+    client = rpc(running.grpc)
+    client.predict("counter", 0, "a")
+    with running.hold():
+        stream = Stream(client)
+        stream.send("counter", 1, "a").send("counter", 1, "a", version="9").send("counter", 1, "a").half_close()
+        running.expect_outstanding("counter", 2)
+    answers = stream.rest()
+    assert [answer.prediction for answer in answers] == [b"1", b"", b"2"]
+    assert reason(answers[1]) == "version_not_found"
+
+
+def test_start_end_and_keys_belong_to_messages(server, rpc):
+    stream = Stream(rpc(server(counter()).grpc))
+    assert stream.step("counter", 1, "a").prediction == b"1"
+    assert stream.step("counter", 5, ts_request_sequence_start="true").prediction == b"5"
+    for _ in range(2):
+        assert stream.step("counter", 2, **{"idempotency-key": "k"}).prediction == b"7"
+    assert stream.step("counter", 0, ts_request_sequence_end="true").prediction == b"7"
+    assert stream.step("counter", 1).prediction == b"1"
+    stream.half_close()
+
+
+@pytest.mark.parametrize("name", ["idempotency-key", "ts_request_sequence_start", "ts_request_sequence_end"])
+def test_what_belongs_to_one_step_is_refused_as_the_stream_s_metadata(server, rpc, name):
+    stream = Stream(rpc(server(counter()).grpc), metadata=((name, "true"),))
+    stream.send("counter", 1, "a").half_close()
+    error = refused(stream.rest)
+    assert error.code().name == "INVALID_ARGUMENT" and name in error.details()
+
+
+def test_stateless_steps_answer_in_the_order_they_came(server, rpc):
+    """They run side by side, but nothing else tells their answers apart."""
+    stream = Stream(rpc(server(stateless(minWorkers=2, maxWorkers=2, batchSize=1)).grpc))
+    for i in range(50):
+        stream.send("echo", i)
+    stream.half_close()
+    assert [int(answer.prediction) for answer in stream.rest()] == list(range(50))
+
+
+def thousand_steps(stream, sequences=50, steps=1000, seed=7):
+    """Interleaved at random; returns what each sequence must have answered."""
+    chance = random.Random(seed)
+    expected = {f"s{i}": [] for i in range(sequences)}
+    for _ in range(steps):
+        name = f"s{chance.randrange(sequences)}"
+        number = chance.randrange(1000)
+        expected[name].append(number + (expected[name][-1] if expected[name] else 0))
+        stream.send("counter", number, name)
+    stream.half_close()
+    return expected
+
+
+def gather(stream):
+    answers = {}
+    for answer in stream.call:
+        assert not answer.HasField("status"), answer
+        answers.setdefault(answer.sequence_id, []).append(int(answer.prediction))
+    return answers
+
+
+def test_a_thousand_steps_of_fifty_sequences_on_one_stream(server, rpc):
+    """Complete, each sequence in order, every value right."""
+    stream = Stream(rpc(server(counter(batchSize=16, minWorkers=2, maxWorkers=2)).grpc))
+    expected = thousand_steps(stream)
+    assert gather(stream) == expected
+    assert stream.call.code() == grpc.StatusCode.OK
+
+
+def test_a_thousand_steps_while_workers_are_killed(server, rpc):
+    """The same values: a killed worker's steps are sent again, and done once."""
+    running = server(counter(batchSize=4, minWorkers=2, maxWorkers=2))
+    stream = Stream(rpc(running.grpc), timeout=300)
+    over = threading.Event()
+
+    def kill():
+        chance = random.Random(3)
+        while not over.wait(0.05):
+            pids = running.ready_pids("counter")
+            if pids:
+                os.kill(chance.choice(pids), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        expected = thousand_steps(stream)
+        answers = gather(stream)
+    finally:
+        over.set()
+        killer.join()
+    assert answers == expected
+    assert running.metric("continuo_worker_deaths_total") >= 1
+
+
+def test_a_stream_reads_no_more_than_it_may_owe(server, rpc):
+    """Bounded: what is over grpc-stream-steps waits at the client."""
+    running = server(counter(jobQueueSize=1000), flags=["--grpc-stream-steps", 8])
+    client = rpc(running.grpc)
+    client.predict("counter", 0, "a")
+    with running.hold():
+        stream = Stream(client)
+        for _ in range(100):
+            stream.send("counter", 1, "a")
+        running.expect_outstanding("counter", 8)
+        assert running.outstanding("counter") <= 8
+    stream.half_close()
+    assert [int(answer.prediction) for answer in stream.rest()] == list(range(1, 101))
+
+
+def test_a_client_that_is_gone_leaves_nothing_behind(server, rpc):
+    """Its waiting steps are cancelled; its sequence stays, with the steps that were answered."""
+    running = server(counter(jobQueueSize=1000))
+    client = rpc(running.grpc)
+    stream = Stream(client)
+    assert stream.step("counter", 5, "a").prediction == b"5"
+    with running.hold():
+        for _ in range(20):
+            stream.send("counter", 1, "a")
+        running.expect_outstanding("counter", 20)
+        stream.cancel()
+        expect(lambda: running.outstanding("counter") <= 4, "the waiting steps are cancelled")
+    expect(lambda: running.metric("continuo_grpc_calls_open") == 0, "the call is over")
+    after = int(client.predict("counter", 0, "a").prediction)
+    assert 5 <= after <= 9  # what a worker had was done, the rest never ran
+
+
+def test_a_storm_of_cancels_leaves_nothing_behind(server, rpc):
+    """Streams and calls that end at any moment: no leak, no crash, and the next client is served."""
+    running = server(counter(jobQueueSize=1000, maxNumSequence=5000))
+    clients = [rpc(running.grpc) for _ in range(4)]
+    chance = random.Random(11)
+    for i in range(500):
+        client = clients[i % 4]
+        if i % 2:
+            stream = Stream(client)
+            for step in range(chance.randrange(4)):
+                stream.send("counter", step, f"storm{i}")
+            if chance.random() < 0.5:
+                stream.next() if chance.random() < 0.3 and step_sent(stream) else None
+            stream.cancel()
+        else:
+            client.inference.Predictions.future(request("counter", 1, f"storm{i}"), timeout=30).cancel()
+    expect(lambda: running.metric("continuo_grpc_calls_open") == 0, "all calls are over", 30)
+    assert clients[0].predict("counter", 1, "after").prediction == b"1"
+
+
+def step_sent(stream):
+    stream.send("counter", 1, "storm-extra")
+    return True
+
+
+def test_a_client_that_does_not_read_is_cut_off(server, rpc):
+    """Its answers fill the connection's window; after write-timeout the call is over."""
+    running = server(stateless(), flags=["--write-timeout", 500, "--max-request-size", 8 << 20])
+    client = rpc(running.grpc, options=[("grpc.http2.lookahead_bytes", 65536), ("grpc.http2.bdp_probe", 0)])
+    stream = Stream(client)
+    for _ in range(20):
+        stream.send("echo", b"x" * (1 << 20))
+    expect(lambda: running.metric("continuo_grpc_calls_total") == 1 and
+           running.metric("continuo_grpc_calls_open") == 0, "the call is cut off", 30)
+    stream.cancel()
+
+
+def test_a_stop_ends_streams_after_their_answers(server, rpc):
+    """What is owed is answered, then the stream ends with UNAVAILABLE; idle ones end at once."""
+    running = server(counter())
+    idle, busy = Stream(rpc(running.grpc)), Stream(rpc(running.grpc))
+    assert idle.step("counter", 1, "idle").prediction == b"1"
+    assert busy.step("counter", 1, "busy").prediction == b"1"
+    with running.hold():
+        busy.send("counter", 1, "busy")
+        running.expect_outstanding("counter", 1)
+        running.process.terminate()
+        running.expect_log("event=draining")
+    assert refused(idle.rest).code().name == "UNAVAILABLE"
+    assert busy.next().prediction == b"2"
+    assert refused(busy.rest).code().name == "UNAVAILABLE"
+    running.stop()
+    for stream in (idle, busy):
+        stream.half_close()
+
+
+def test_idle_streams_cost_little(server, rpc):
+    """Memory per stream, opened and closed again and again without growth."""
+    running = server(counter(), flags=["--grpc-max-calls", 10000])
+    clients = [rpc(running.grpc) for _ in range(4)]
+    clients[0].predict("counter", 0, "a")
+
+    def resident_kb():
+        with open(f"/proc/{running.process.pid}/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+    before = resident_kb()
+    after = []
+    for _ in range(3):
+        calls = [client.inference.StreamPredictions2(forever()) for client in clients for _ in range(100)]
+        expect(lambda: running.metric("continuo_grpc_calls_open") == 400, "400 streams are open", 30)
+        after.append(resident_kb())
+        for call in calls:
+            call.cancel()
+        expect(lambda: running.metric("continuo_grpc_calls_open") == 0, "all streams are over", 30)
+    if "asan" not in os.environ.get("CONTINUO_BUILD", "") and "tsan" not in os.environ.get("CONTINUO_BUILD", ""):
+        assert (after[0] - before) / 400 < 30
+        assert after[2] <= after[0] + 2000
+
+
+def forever():
+    threading.Event().wait(60)
+    yield from ()
