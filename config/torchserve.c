@@ -409,6 +409,35 @@ check_files(const struct loading *loading, struct cn_error *err)
     return rc;
 }
 
+/* Host and port are keys of their own. */
+static int
+choose_grpc(struct loading *loading, struct cn_error *err)
+{
+    static const struct {
+        const char *host, *port, *flag, *default_port;
+    } apis[] = {
+        {"grpc_inference_address", "grpc_inference_port", "grpc-inference-address", "7070"},
+        {"grpc_management_address", "grpc_management_port", "grpc-management-address", "7071"},
+    };
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < sizeof(apis) / sizeof(apis[0]); i++) {
+        const char *host = value_of(loading, apis[i].host), *port = value_of(loading, apis[i].port);
+        char text[400], where[100];
+
+        if (host == NULL && port == NULL)
+            continue;
+        host = host != NULL ? host : "127.0.0.1";
+        snprintf(text, sizeof(text),
+                 strchr(host, ':') ? "http://[%.300s]:%.20s" : "http://%.300s:%.20s", host,
+                 port != NULL ? port : apis[i].default_port);
+        snprintf(where, sizeof(where), "%s, %s", apis[i].host, apis[i].port);
+        rc =
+            cn_option_set(loading->config, option_of(apis[i].flag), CN_FROM_FILE, where, text, err);
+    }
+    return rc;
+}
+
 /* TorchServe counts the machine's processors where the file says nothing. */
 static void
 choose_startup_workers(struct cn_server_config *config)
@@ -480,6 +509,8 @@ load(struct loading *loading, struct cn_error *err)
         rc = check_files(loading, err);
     if (rc == 0)
         rc = apply_all(loading, err);
+    if (rc == 0)
+        rc = choose_grpc(loading, err);
     if (rc == 0)
         rc = choose_models(loading, err);
     if (rc == 0)

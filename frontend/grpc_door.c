@@ -229,10 +229,11 @@ find_module(struct cn_grpc_door *door, struct cn_error *err)
         strcpy(slash ? slash + 1 : door->path, MODULE_FILE);
     }
     if (access(door->path, R_OK) < 0)
-        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno,
-                           "gRPC needs %s; install it, name it by --grpc-module, or switch gRPC off "
-                           "(--grpc-inference-address none --grpc-management-address none)",
-                           door->path);
+        return cn_fail_sys(
+            err, CN_E_UNAVAILABLE, errno,
+            "gRPC needs %s; install it, name it by --grpc-module, or switch gRPC off "
+            "(--grpc-inference-address none --grpc-management-address none)",
+            door->path);
     return 0;
 }
 

@@ -82,6 +82,7 @@ struct cn_grpc_server {
     grpc_server *core;
     grpc_server_credentials *plain;
     const struct cn_grpc_method *methods;
+    cn_grpc_authorize_fn authorize;
     unsigned n_methods;
     void **handles; /* of the registered methods */
     struct tag stopped;
@@ -336,6 +337,8 @@ check_call(struct cn_grpc_call *call, struct cn_error *err)
         return cn_fail(err, CN_E_TOO_MANY_CALLS,
                        "%u calls are open, which is the limit (grpc-max-calls); try again later",
                        limits->calls);
+    if (!call->method->needs_no_key && call->server->authorize(call, err))
+        return err->code;
     if (!call->method->client_streams && !call->received)
         return cn_fail(err, CN_E_PROTOCOL, "the call ended without its request message");
     return 0;
@@ -854,7 +857,8 @@ ignore(struct cn_msg *msg)
 }
 
 struct cn_grpc_server *
-cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods)
+cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
+              cn_grpc_authorize_fn authorize)
 {
     struct cn_grpc_server *server = cn_alloc(sizeof(*server));
     unsigned i;
@@ -863,6 +867,7 @@ cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods)
     server->core = core_create(&grpc->limits);
     server->plain = grpc_insecure_server_credentials_create();
     server->methods = methods;
+    server->authorize = authorize;
     while (methods[server->n_methods].path)
         server->n_methods++;
     tag_init(&server->stopped, grpc->sites[0].loop, ignore);

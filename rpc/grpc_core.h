@@ -34,7 +34,8 @@ struct cn_grpc_limits {
 struct cn_grpc_method {
     const char *path; /* "/package.Service/Method" */
     bool client_streams;
-    bool home_only;     /* on loop 0 */
+    bool home_only; /* on loop 0 */
+    bool needs_no_key;
     size_t state_bytes; /* zeroed, 16-byte aligned: cn_grpc_call_state */
     void (*on_open)(struct cn_grpc_call *call);
     /* A message, valid until return. With client_streams the next one comes after cn_grpc_call_read;
@@ -55,8 +56,11 @@ struct cn_grpc_method {
 /* On loop 0, or before the loops run. `host` is for the methods' own use. Starts the thread. */
 int cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
                    unsigned n_loops, void *host, struct cn_grpc **out, struct cn_error *err);
-/* `methods` ends with a path of NULL and stays in place. Ready for connections afterwards. */
-struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods);
+/* `methods` ends with a path of NULL and stays in place. `authorize`: may the client call at all? On
+ * the call's loop; its error ends the call. Ready for connections afterwards. */
+typedef int (*cn_grpc_authorize_fn)(struct cn_grpc_call *call, struct cn_error *err);
+struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
+                                     cn_grpc_authorize_fn authorize);
 /* A connection without TLS that was accepted; the server's from here on. Loop 0. */
 void cn_grpc_server_connect(struct cn_grpc_server *server, int fd);
 /* No new calls; on_drain for those that are open. Loop 0; harmless twice. */

@@ -5,7 +5,9 @@
 #include "config/server_config.h"
 #include "core/mem.h"
 #include "frontend/grpc_module.h"
+#include "frontend/http_checks.h"
 #include "frontend/http_listener.h"
+#include "management/management.h"
 #include "rpc/management.h"
 #include "rpc/predict.h"
 #include "rpc/rpc.h"
@@ -59,6 +61,24 @@ struct cn_rpc {
     struct cn_grpc *grpc;
 };
 
+/* Each port asks for the key of its own. */
+static int
+authorize(struct cn_grpc_call *call, struct cn_error *err)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
+    bool is_management = cn_grpc_call_server(call) == host->servers[CN_GRPC_MANAGEMENT];
+    const struct cn_header *headers, *header;
+    uint32_t n;
+
+    if (!host->config->token_auth)
+        return 0;
+    headers = cn_grpc_call_headers(call, &n);
+    header = cn_http_find(headers, n, CN_STR("authorization"));
+    return cn_management_authorize(host->management,
+                                   is_management ? CN_TOKEN_MANAGEMENT : CN_TOKEN_INFERENCE,
+                                   header ? header->value : (struct cn_str){NULL, 0}, err);
+}
+
 static int
 create(const struct cn_http_shared *shared, struct cn_rpc **out, struct cn_error *err)
 {
@@ -80,8 +100,8 @@ create(const struct cn_http_shared *shared, struct cn_rpc **out, struct cn_error
         cn_free(rpc);
         return rc;
     }
-    rpc->host.servers[CN_GRPC_INFERENCE] = cn_grpc_serve(rpc->grpc, inference_methods);
-    rpc->host.servers[CN_GRPC_MANAGEMENT] = cn_grpc_serve(rpc->grpc, management_methods);
+    rpc->host.servers[CN_GRPC_INFERENCE] = cn_grpc_serve(rpc->grpc, inference_methods, authorize);
+    rpc->host.servers[CN_GRPC_MANAGEMENT] = cn_grpc_serve(rpc->grpc, management_methods, authorize);
     *out = rpc;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* rpc/predict.c - calls with one step: Ping, Predictions, StreamPredictions. On the call's loop. */
 #include <stddef.h>
 
+#include "config/server_config.h"
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/management.h"
@@ -10,9 +11,6 @@
 #include "rpc/status.h"
 #include "rpc/step.h"
 #include "scheduler/model_queue.h"
-
-/* An answer in parts is joined; no more of it than a message may have. */
-#define JOINED_BYTES_MAX (1u << 30)
 
 struct predict {
     struct cn_rpc_step *step;
@@ -79,18 +77,22 @@ static void
 answer_whole(struct cn_grpc_call *call, struct predict *predict, struct cn_answer_box *box)
 {
     struct cn_rpc_step *step = predict->step;
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
     bool is_final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    bool fits;
     struct cn_answer_box *all;
 
     predict->joined_bytes += box->answer.body.len;
-    if (!is_final && box->answer.status < 400 && predict->joined_bytes <= JOINED_BYTES_MAX) {
+    fits = predict->joined_bytes <= host->config->max_response_bytes;
+    if (!is_final && box->answer.status < 400 && fits) {
         keep(step, box);
         cn_model_queue_consumed(&step->job, box->answer.body.len);
         return;
     }
     if (!is_final && box->answer.status < 400) {
         cn_rpc_fail(call, CN_E_TOO_LARGE,
-                    "the answer is over 1 GiB; take it in parts, by StreamPredictions", 0);
+                    "the answer in parts is over max-response-size; take it by StreamPredictions",
+                    0);
         cn_rpc_step_cancel(step);
     }
     cn_rpc_step_add_headers(step, box);

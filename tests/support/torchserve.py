@@ -14,6 +14,7 @@ from waiting import expect, limit
 
 # Ports that the system picks: tests run side by side. Tokens have tests of their own.
 PORTS = "".join(f"{api}_address=http://127.0.0.1:0\n" for api in ("inference", "management", "metrics"))
+PORTS += "grpc_inference_port=0\ngrpc_management_port=0\n"
 NO_TOKENS = "disable_token_authorization=true\n"
 
 
