@@ -250,6 +250,10 @@ open_port(struct port *port, const char *text, unsigned index, struct cn_error *
     if (port->address.is_https)
         return cn_fail(err, CN_E_CONFIG, "%s %s: https is not available; use http",
                        ports[index].flag, text);
+    if (port->door->shared->config->require_tls && !port->address.is_unix)
+        return cn_fail(err, CN_E_CONFIG,
+                       "%s %s is plain http, and require-tls is set; write unix:/PATH, or none",
+                       ports[index].flag, text);
     return cn_http_socket_listen(&port->address, false, ports[index].flag, &port->fd, err);
 }
 
