@@ -91,7 +91,8 @@ class Server:
                 flags += [f"--{which}-address", "http://127.0.0.1:0"]
         for which in ("inference", "management"):
             if f"--grpc-{which}-address" not in self.flags:
-                flags += [f"--grpc-{which}-address", "http://127.0.0.1:0"]
+                plain = "none" if "--require-tls" in self.flags else "http://127.0.0.1:0"
+                flags += [f"--grpc-{which}-address", plain]
         if "CONTINUO_TEST_LOOPS" in os.environ and "--loops" not in self.flags:
             flags += ["--loops", os.environ["CONTINUO_TEST_LOOPS"]]
         archives = []
