@@ -912,6 +912,12 @@ cn_grpc_server_drain(struct cn_grpc_server *server)
         cn_loop_post(server->grpc->sites[i].loop, &server->orders[i].drain);
 }
 
+const struct cn_grpc_method *
+cn_grpc_server_methods(const struct cn_grpc_server *server)
+{
+    return server->methods;
+}
+
 void
 cn_grpc_cut(struct cn_grpc *grpc)
 {

@@ -65,7 +65,8 @@ struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_
 void cn_grpc_server_connect(struct cn_grpc_server *server, int fd);
 /* No new calls; on_drain for those that are open. Loop 0; harmless twice. */
 void cn_grpc_server_drain(struct cn_grpc_server *server);
-bool cn_grpc_server_is_draining(const struct cn_grpc_server *server);
+/* As given to cn_grpc_serve. Any thread. */
+const struct cn_grpc_method *cn_grpc_server_methods(const struct cn_grpc_server *server);
 /* Ends all calls as if their clients were gone. Any thread. */
 void cn_grpc_cut(struct cn_grpc *grpc);
 /* Has the loop of that index nothing left? On that loop. */

@@ -8,10 +8,33 @@
 #include "frontend/http_checks.h"
 #include "frontend/http_listener.h"
 #include "management/management.h"
+#include "rpc/health.h"
 #include "rpc/management.h"
 #include "rpc/predict.h"
+#include "rpc/reflection.h"
 #include "rpc/rpc.h"
 #include "rpc/stream.h"
+
+/* On both ports. A probe has no key; tools that look at services have one. */
+#define REFLECTION(version)                                                                        \
+    {                                                                                              \
+        .path = "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo",              \
+        .client_streams = true, .on_message = cn_rpc_reflection_message,                           \
+        .on_sent = cn_rpc_reflection_sent, .on_half_close = cn_rpc_reflection_half_close,          \
+        .on_drain = cn_rpc_reflection_drain                                                        \
+    }
+#define COMMON_METHODS                                                                             \
+    {.path = "/grpc.health.v1.Health/Check",                                                       \
+     .needs_no_key = true,                                                                         \
+     .on_message = cn_rpc_health_check},                                                           \
+        {.path = "/grpc.health.v1.Health/Watch",                                                   \
+         .needs_no_key = true,                                                                     \
+         .state_bytes = CN_RPC_HEALTH_STATE,                                                       \
+         .on_message = cn_rpc_health_watch,                                                        \
+         .on_gone = cn_rpc_health_gone,                                                            \
+         .on_drain = cn_rpc_health_drain,                                                          \
+         .on_free = cn_rpc_health_gone},                                                           \
+        REFLECTION("v1"), REFLECTION("v1alpha")
 
 #define INFERENCE "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
 
@@ -36,6 +59,7 @@ static const struct cn_grpc_method inference_methods[] = {
      .on_sent = cn_rpc_stream_sent,
      .on_gone = cn_rpc_stream_gone,
      .on_drain = cn_rpc_stream_drain},
+    COMMON_METHODS,
     {.path = NULL},
 };
 
@@ -53,6 +77,7 @@ static const struct cn_grpc_method management_methods[] = {
     MANAGE("ScaleWorker", cn_rpc_scale),
     MANAGE("SetDefault", cn_rpc_set_default),
     MANAGE("UnregisterModel", cn_rpc_unregister),
+    COMMON_METHODS,
     {.path = NULL},
 };
 

@@ -1,7 +1,9 @@
 """gRPC clients, with code that grpcio-tools makes from proto/ when the tests begin."""
 
+import atexit
 import functools
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -20,13 +22,16 @@ FILES = ("inference.proto", "management.proto", "google/rpc/status.proto", "goog
 def generated():
     """The folder of the generated modules, which is on sys.path from here on."""
     folder = tempfile.mkdtemp(prefix="continuo-proto-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     include = pathlib.Path(protoc.__file__).parent / "_proto"
     code = protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"-I{include}", f"--python_out={folder}",
                         f"--grpc_python_out={folder}", *FILES])
     assert code == 0, "grpcio-tools cannot compile proto/"
     sys.path.insert(0, folder)
     # `grpc` is grpcio's package; our files of that name lie beside it.
-    grpc.__path__.append(str(pathlib.Path(folder) / "grpc"))
+    for name in ("grpc.health", "grpc.reflection"):  # grpcio's names for packages of its own
+        sys.modules.pop(name, None)
+    grpc.__path__.insert(0, str(pathlib.Path(folder) / "grpc"))
     return folder
 
 
