@@ -29,7 +29,8 @@
 struct port {
     struct cn_grpc_door *door;
     struct cn_address address;
-    int fd; /* -1: not listening */
+    bool is_open; /* somebody listens: we, by `fd`, or the module, with TLS */
+    int fd;       /* -1: not ours */
     struct cn_watch watch;
 };
 
@@ -97,25 +98,49 @@ close_port(struct port *port)
 
 /* --- loading */
 
-/* In a thread of its own. */
-static void *
-load(void *ctx)
+/* 0, or an error; any thread. */
+static int
+load(struct cn_grpc_door *door)
 {
-    struct cn_grpc_door *door = ctx;
     const struct cn_grpc_module *module = NULL;
     void *library = dlopen(door->path, RTLD_NOW | RTLD_LOCAL);
 
     if (library)
         module = dlsym(library, CN_GRPC_MODULE_SYMBOL);
     if (!module)
-        cn_fail(&door->err, CN_E_UNAVAILABLE, "%s", dlerror());
-    else if (strcmp(module->version, CN_VERSION) != 0)
-        cn_fail(&door->err, CN_E_UNAVAILABLE, "%s is of version %s, the server of %s", door->path,
-                module->version, CN_VERSION);
-    else
-        door->module = module;
+        return cn_fail(&door->err, CN_E_UNAVAILABLE, "%s", dlerror());
+    if (strcmp(module->version, CN_VERSION) != 0)
+        return cn_fail(&door->err, CN_E_UNAVAILABLE, "%s is of version %s, the server of %s",
+                       door->path, module->version, CN_VERSION);
+    door->module = module;
+    return 0;
+}
+
+/* In a thread of its own. */
+static void *
+load_main(void *ctx)
+{
+    struct cn_grpc_door *door = ctx;
+
+    load(door);
     cn_loop_post(door->loop, &door->loaded);
     return NULL;
+}
+
+static int
+start_module(struct cn_grpc_door *door)
+{
+    struct cn_address *tls[CN_N_GRPC] = {NULL};
+    unsigned i;
+    int rc;
+
+    for (i = 0; i < CN_N_GRPC; i++)
+        if (door->ports[i].address.is_https)
+            tls[i] = &door->ports[i].address;
+    rc = door->module->create(door->shared, tls, &door->rpc, &door->err);
+    if (!rc)
+        cn_log(CN_LOG_INFO, "event=grpc_loaded module=%s", door->path);
+    return rc;
 }
 
 static void
@@ -137,13 +162,10 @@ on_loaded(struct cn_msg *msg)
     door->is_loading = false;
     if (door->draining)
         return;
-    if (door->err.code == 0)
-        door->module->create(door->shared, &door->rpc, &door->err);
-    if (door->err.code) {
+    if (door->err.code || start_module(door)) {
         give_up(door);
         return;
     }
-    cn_log(CN_LOG_INFO, "event=grpc_loaded module=%s", door->path);
     watch_ports(door);
 }
 
@@ -154,7 +176,7 @@ begin_loading(struct cn_grpc_door *door)
 
     unwatch_ports(door);
     door->err.code = 0;
-    rc = pthread_create(&door->thread, NULL, load, door);
+    rc = pthread_create(&door->thread, NULL, load_main, door);
     if (rc) {
         cn_fail_sys(&door->err, CN_E_UNAVAILABLE, rc, "cannot start a thread");
         give_up(door);
@@ -247,24 +269,52 @@ open_port(struct port *port, const char *text, unsigned index, struct cn_error *
     rc = cn_address_parse(text, ports[index].default_port, &port->address, err);
     if (rc)
         return rc;
+    if (port->door->shared->config->require_tls && !port->address.is_https &&
+        !port->address.is_unix)
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "%s %s is plain http, and require-tls is set; write https://, unix:/PATH, or "
+            "none",
+            ports[index].flag, text);
+    port->is_open = true;
     if (port->address.is_https)
-        return cn_fail(err, CN_E_CONFIG, "%s %s: https is not available; use http",
-                       ports[index].flag, text);
-    if (port->door->shared->config->require_tls && !port->address.is_unix)
-        return cn_fail(err, CN_E_CONFIG,
-                       "%s %s is plain http, and require-tls is set; write unix:/PATH, or none",
-                       ports[index].flag, text);
+        return 0;
     return cn_http_socket_listen(&port->address, false, ports[index].flag, &port->fd, err);
+}
+
+/* A module that listens by itself is there from the start. */
+static int
+open_door(struct cn_grpc_door *door, struct cn_error *err)
+{
+    const struct cn_server_config *config = door->shared->config;
+    struct port *all = door->ports;
+    int rc =
+        open_port(&all[CN_GRPC_INFERENCE], config->grpc_inference_address, CN_GRPC_INFERENCE, err);
+
+    if (!rc)
+        rc = open_port(&all[CN_GRPC_MANAGEMENT], config->grpc_management_address,
+                       CN_GRPC_MANAGEMENT, err);
+    if (!rc && (all[CN_GRPC_INFERENCE].is_open || all[CN_GRPC_MANAGEMENT].is_open))
+        rc = find_module(door, err);
+    if (rc)
+        return rc;
+    if (all[CN_GRPC_INFERENCE].address.is_https || all[CN_GRPC_MANAGEMENT].address.is_https) {
+        rc = load(door);
+        if (!rc)
+            rc = start_module(door);
+        if (rc)
+            return cn_fail(err, rc, "%s", door->err.message);
+    }
+    watch_ports(door);
+    return 0;
 }
 
 int
 cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door **out,
                     struct cn_error *err)
 {
-    const struct cn_server_config *config = shared->config;
     struct cn_grpc_door *door = cn_alloc(sizeof(*door));
     unsigned i;
-    int rc;
 
     door->shared = shared;
     door->loop = shared->loops[0];
@@ -276,16 +326,7 @@ cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door **o
         door->ports[i].watch.fn = on_connection;
     }
     *out = door;
-    rc = open_port(&door->ports[CN_GRPC_INFERENCE], config->grpc_inference_address,
-                   CN_GRPC_INFERENCE, err);
-    if (!rc)
-        rc = open_port(&door->ports[CN_GRPC_MANAGEMENT], config->grpc_management_address,
-                       CN_GRPC_MANAGEMENT, err);
-    if (!rc && (door->ports[CN_GRPC_INFERENCE].fd >= 0 || door->ports[CN_GRPC_MANAGEMENT].fd >= 0))
-        rc = find_module(door, err);
-    if (!rc)
-        watch_ports(door);
-    return rc;
+    return open_door(door, err);
 }
 
 void
@@ -296,10 +337,19 @@ cn_grpc_door_format(const struct cn_grpc_door *door, enum cn_grpc_port port,
     char url[CN_HTTP_ADDRESS_MAX];
 
     cn_http_address_format(address, url);
-    if (door->ports[port].fd < 0)
+    if (!door->ports[port].is_open)
         strcpy(out, "none");
     else
-        strcpy(out, address->is_unix ? url : url + strlen("http://"));
+        strcpy(out, address->is_unix ? url : strstr(url, "//") + 2);
+}
+
+int
+cn_grpc_door_reload(struct cn_grpc_door *door, struct cn_error *err)
+{
+    if (!door->ports[CN_GRPC_INFERENCE].address.is_https &&
+        !door->ports[CN_GRPC_MANAGEMENT].address.is_https)
+        return 0;
+    return door->module->reload(door->rpc, err);
 }
 
 void

@@ -20,6 +20,8 @@ int cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door
 /* Where clients find it: "127.0.0.1:7070", "unix:/path", "none". */
 void cn_grpc_door_format(const struct cn_grpc_door *door, enum cn_grpc_port port,
                          char out[CN_HTTP_ADDRESS_MAX]);
+/* Certificate, key and CA are read again, for TLS ports. On failure those from before stay. */
+int cn_grpc_door_reload(struct cn_grpc_door *door, struct cn_error *err);
 /* Takes no new connections and calls on this port; harmless twice. */
 void cn_grpc_door_drain(struct cn_grpc_door *door, enum cn_grpc_port port);
 /* On the loop of that index, after both ports were drained: is nothing left? */

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 
+struct cn_address;
 struct cn_http_shared;
 struct cn_rpc;
 
@@ -20,7 +21,12 @@ enum cn_grpc_port { CN_GRPC_INFERENCE, CN_GRPC_MANAGEMENT, CN_N_GRPC };
 /* All on loop 0 where nothing else is said. */
 struct cn_grpc_module {
     const char *version; /* CN_VERSION: server and module must be of one build */
-    int (*create)(const struct cn_http_shared *shared, struct cn_rpc **out, struct cn_error *err);
+    /* `tls`: where the module itself shall listen, with TLS; NULL: not on that port. Port 0 becomes the
+     * one that it got. */
+    int (*create)(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GRPC],
+                  struct cn_rpc **out, struct cn_error *err);
+    /* Reads certificate, key and CA again; on failure those from before stay. */
+    int (*reload)(struct cn_rpc *rpc, struct cn_error *err);
     /* A connection that was accepted; the module's from here on. */
     void (*connect)(struct cn_rpc *rpc, enum cn_grpc_port port, int fd);
     /* No new calls; streams end when what they owe is answered. */

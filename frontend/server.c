@@ -179,7 +179,8 @@ has_tls(const struct cn_server *server)
     for (api = 0; api < CN_N_APIS; api++)
         if (server->addresses[api].is_https)
             return true;
-    return false;
+    return strncmp(server->config.grpc_inference_address, "https://", 8) == 0 ||
+           strncmp(server->config.grpc_management_address, "https://", 8) == 0;
 }
 
 static int
@@ -204,7 +205,7 @@ reload(struct cn_server *server)
 
     if (!has_tls(server))
         cn_log(CN_LOG_INFO, "event=reloaded note=\"nothing is read again without https\"");
-    else if (cn_tls_reload(&server->config, &err))
+    else if (cn_tls_reload(&server->config, &err) || cn_grpc_door_reload(server->grpc, &err))
         cn_log(CN_LOG_ERROR, "event=reload_failed reason=%s note=\"the old certificate stays\"",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
 }

@@ -80,7 +80,8 @@ struct orders {
 struct cn_grpc_server {
     struct cn_grpc *grpc;
     grpc_server *core;
-    grpc_server_credentials *plain;
+    grpc_server_credentials *plain, *tls;
+    uint64_t identity_generation; /* that its handshakes use; under the identity's mutex */
     const struct cn_grpc_method *methods;
     cn_grpc_authorize_fn authorize;
     unsigned n_methods;
@@ -91,8 +92,16 @@ struct cn_grpc_server {
     struct cn_list link;
 };
 
+/* Read by the core's threads at each handshake, set by loop 0: rare on both sides, so a mutex. */
+struct identity {
+    pthread_mutex_t mutex;
+    char *certificate, *key, *client_ca;
+    uint64_t generation;
+};
+
 struct cn_grpc {
     struct cn_grpc_limits limits;
+    struct identity identity;
     void *host;
     grpc_completion_queue *queue;
     pthread_t thread;
@@ -760,6 +769,7 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
     grpc->limits = *limits;
     grpc->host = host;
     grpc->n_loops = n_loops;
+    pthread_mutex_init(&grpc->identity.mutex, NULL);
     grpc->sites = cn_alloc(n_loops * sizeof(*grpc->sites));
     cn_list_init(&grpc->servers);
     for (i = 0; i < n_loops; i++) {
@@ -818,6 +828,63 @@ core_create(const struct cn_grpc_limits *limits)
     return grpc_server_create(&all, NULL);
 }
 
+void
+cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity)
+{
+    struct identity *own = &grpc->identity;
+
+    pthread_mutex_lock(&own->mutex);
+    cn_free(own->certificate);
+    cn_free(own->key);
+    cn_free(own->client_ca);
+    own->certificate = cn_strndup(identity->certificate.ptr, identity->certificate.len);
+    own->key = cn_strndup(identity->key.ptr, identity->key.len);
+    own->client_ca = identity->client_ca.len
+                         ? cn_strndup(identity->client_ca.ptr, identity->client_ca.len)
+                         : NULL;
+    own->generation++;
+    pthread_mutex_unlock(&own->mutex);
+}
+
+/* A handshake begins, on some thread of the core's. */
+static grpc_ssl_certificate_config_reload_status
+fetch_identity(void *ctx, grpc_ssl_server_certificate_config **out)
+{
+    struct cn_grpc_server *server = ctx;
+    struct identity *own = &server->grpc->identity;
+    grpc_ssl_certificate_config_reload_status status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+
+    pthread_mutex_lock(&own->mutex);
+    if (server->identity_generation != own->generation) {
+        grpc_ssl_pem_key_cert_pair pair = {own->key, own->certificate};
+
+        server->identity_generation = own->generation;
+        /* It insists on roots, also where no client is asked for a certificate. */
+        *out = grpc_ssl_server_certificate_config_create(
+            own->client_ca ? own->client_ca : own->certificate, &pair, 1);
+        status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+    }
+    pthread_mutex_unlock(&own->mutex);
+    return status;
+}
+
+/* The core listens itself: it takes ready-made connections only without TLS. */
+static void
+listen_tls(struct cn_grpc_server *server, const char *host, uint16_t *port)
+{
+    grpc_ssl_client_certificate_request_type asked =
+        server->grpc->identity.client_ca
+            ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+            : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE;
+    char address[300];
+
+    server->tls = grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(asked, fetch_identity,
+                                                                        server));
+    snprintf(address, sizeof(address), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, *port);
+    *port = (uint16_t)grpc_server_add_http2_port(server->core, address, server->tls);
+}
+
 /* On each loop: begin to ask for calls. */
 static void
 start_site(struct cn_msg *msg)
@@ -858,7 +925,7 @@ ignore(struct cn_msg *msg)
 
 struct cn_grpc_server *
 cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
-              cn_grpc_authorize_fn authorize)
+              cn_grpc_authorize_fn authorize, const char *tls_host, uint16_t *tls_port)
 {
     struct cn_grpc_server *server = cn_alloc(sizeof(*server));
     unsigned i;
@@ -881,6 +948,8 @@ cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
         cn_assert(server->handles[i]);
     }
     grpc_server_register_completion_queue(server->core, grpc->queue, NULL);
+    if (tls_host)
+        listen_tls(server, tls_host, tls_port);
     grpc_server_start(server->core);
     server->orders = cn_alloc(grpc->n_loops * sizeof(*server->orders));
     for (i = 0; i < grpc->n_loops; i++) {
@@ -939,6 +1008,8 @@ server_destroy(struct cn_grpc_server *server)
     cn_list_remove(&server->link);
     grpc_server_destroy(server->core);
     grpc_server_credentials_release(server->plain);
+    if (server->tls)
+        grpc_server_credentials_release(server->tls);
     cn_free(server->handles);
     cn_free(server->orders);
     cn_free(server);
@@ -966,6 +1037,10 @@ cn_grpc_destroy(struct cn_grpc *grpc)
     cn_list_for_each_safe(node, next, &grpc->servers)
         server_destroy(cn_container_of(node, struct cn_grpc_server, link));
     grpc_shutdown_blocking();
+    cn_free(grpc->identity.certificate);
+    cn_free(grpc->identity.key);
+    cn_free(grpc->identity.client_ca);
+    pthread_mutex_destroy(&grpc->identity.mutex);
     cn_free(grpc->sites);
     cn_free(grpc);
 }

@@ -56,11 +56,22 @@ struct cn_grpc_method {
 /* On loop 0, or before the loops run. `host` is for the methods' own use. Starts the thread. */
 int cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
                    unsigned n_loops, void *host, struct cn_grpc **out, struct cn_error *err);
+/* What a TLS port shows, as PEM text; `client_ca` not empty: and whose certificates clients must have.
+ * Copied. */
+struct cn_grpc_identity {
+    struct cn_str certificate, key, client_ca;
+};
+/* For the handshakes that begin from now on. Loop 0. */
+void cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity);
+
 /* `methods` ends with a path of NULL and stays in place. `authorize`: may the client call at all? On
- * the call's loop; its error ends the call. Ready for connections afterwards. */
+ * the call's loop; its error ends the call. `tls_host` not NULL: the server itself listens there with the
+ * identity; *tls_port 0 becomes the port it got, and stays 0 when it can't. Ready for connections
+ * afterwards. */
 typedef int (*cn_grpc_authorize_fn)(struct cn_grpc_call *call, struct cn_error *err);
 struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
-                                     cn_grpc_authorize_fn authorize);
+                                     cn_grpc_authorize_fn authorize, const char *tls_host,
+                                     uint16_t *tls_port);
 /* A connection without TLS that was accepted; the server's from here on. Loop 0. */
 void cn_grpc_server_connect(struct cn_grpc_server *server, int fd);
 /* No new calls; on_drain for those that are open. Loop 0; harmless twice. */

@@ -2,6 +2,9 @@
  *
  * The module links gRPC and protobuf-c; everything else that it calls is the server's own.
  */
+#include <errno.h>
+#include <stdio.h>
+
 #include "config/server_config.h"
 #include "core/mem.h"
 #include "frontend/grpc_module.h"
@@ -104,8 +107,90 @@ authorize(struct cn_grpc_call *call, struct cn_error *err)
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
 }
 
+/* --- TLS */
+
+#define PEM_BYTES_MAX (1u << 20)
+
 static int
-create(const struct cn_http_shared *shared, struct cn_rpc **out, struct cn_error *err)
+read_pem(const char *path, struct cn_arena *arena, struct cn_str *out, struct cn_error *err)
+{
+    FILE *file = fopen(path, "re");
+    char *bytes;
+    size_t len;
+
+    if (!file)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read %s", path);
+    bytes = cn_arena_try_alloc(arena, PEM_BYTES_MAX);
+    len = bytes ? fread(bytes, 1, PEM_BYTES_MAX, file) : 0;
+    fclose(file);
+    if (len == 0 || len == PEM_BYTES_MAX)
+        return cn_fail(err, CN_E_CONFIG, "%s is empty, or over 1 MiB; it must hold PEM text", path);
+    *out = (struct cn_str){bytes, len};
+    return 0;
+}
+
+static int
+read_identity(const struct cn_server_config *config, struct cn_arena *arena,
+              struct cn_grpc_identity *out, struct cn_error *err)
+{
+    int rc;
+
+    if (!config->certificate_file || !config->private_key_file)
+        return cn_fail(err, CN_E_CONFIG,
+                       "https for gRPC needs --certificate-file and --private-key-file (PEM)");
+    rc = read_pem(config->certificate_file, arena, &out->certificate, err);
+    if (!rc)
+        rc = read_pem(config->private_key_file, arena, &out->key, err);
+    if (!rc && config->grpc_client_ca)
+        rc = read_pem(config->grpc_client_ca, arena, &out->client_ca, err);
+    return rc;
+}
+
+static int
+load_identity(struct cn_rpc *rpc, struct cn_error *err)
+{
+    struct cn_grpc_identity identity = {{NULL, 0}, {NULL, 0}, {NULL, 0}};
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = read_identity(rpc->host.config, &arena, &identity, err);
+    if (!rc)
+        cn_grpc_set_identity(rpc->grpc, &identity);
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+/* --- what the server calls */
+
+static int
+serve(struct cn_rpc *rpc, enum cn_grpc_port port, const struct cn_grpc_method *methods,
+      struct cn_address *tls, struct cn_error *err)
+{
+    uint16_t wanted = tls ? tls->port : 0;
+
+    rpc->host.servers[port] = cn_grpc_serve(rpc->grpc, methods, authorize, tls ? tls->host : NULL,
+                                            tls ? &tls->port : NULL);
+    if (tls && tls->port == 0)
+        return cn_fail(
+            err, CN_E_UNAVAILABLE,
+            "cannot listen for gRPC on https://%s:%u: the address is in use or not of this "
+            "machine, or certificate and key don't fit; choose another address, or check "
+            "the files",
+            tls->host, wanted);
+    return 0;
+}
+
+static void
+destroy(struct cn_rpc *rpc)
+{
+    cn_grpc_destroy(rpc->grpc);
+    cn_free(rpc);
+}
+
+static int
+create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GRPC],
+       struct cn_rpc **out, struct cn_error *err)
 {
     const struct cn_server_config *config = shared->config;
     const struct cn_grpc_limits limits = {
@@ -125,8 +210,16 @@ create(const struct cn_http_shared *shared, struct cn_rpc **out, struct cn_error
         cn_free(rpc);
         return rc;
     }
-    rpc->host.servers[CN_GRPC_INFERENCE] = cn_grpc_serve(rpc->grpc, inference_methods, authorize);
-    rpc->host.servers[CN_GRPC_MANAGEMENT] = cn_grpc_serve(rpc->grpc, management_methods, authorize);
+    if (tls[CN_GRPC_INFERENCE] || tls[CN_GRPC_MANAGEMENT])
+        rc = load_identity(rpc, err);
+    if (!rc)
+        rc = serve(rpc, CN_GRPC_INFERENCE, inference_methods, tls[CN_GRPC_INFERENCE], err);
+    if (!rc)
+        rc = serve(rpc, CN_GRPC_MANAGEMENT, management_methods, tls[CN_GRPC_MANAGEMENT], err);
+    if (rc) {
+        destroy(rpc);
+        return rc;
+    }
     *out = rpc;
     return 0;
 }
@@ -155,17 +248,11 @@ cut(struct cn_rpc *rpc)
     cn_grpc_cut(rpc->grpc);
 }
 
-static void
-destroy(struct cn_rpc *rpc)
-{
-    cn_grpc_destroy(rpc->grpc);
-    cn_free(rpc);
-}
-
 extern const struct cn_grpc_module cn_grpc_module;
 const struct cn_grpc_module cn_grpc_module = {
     .version = CN_VERSION,
     .create = create,
+    .reload = load_identity,
     .connect = connect_fd,
     .drain = drain,
     .is_empty = is_empty,

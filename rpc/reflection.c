@@ -193,8 +193,8 @@ send_services(struct cn_grpc_call *call, response_t *response, struct cn_arena *
             continue;
         cn_assert(n < SERVICES_MAX);
         last = name;
-        services[n] = (Grpc__Reflection__V1__ServiceResponse)
-            GRPC__REFLECTION__V1__SERVICE_RESPONSE__INIT;
+        services[n] =
+            (Grpc__Reflection__V1__ServiceResponse)GRPC__REFLECTION__V1__SERVICE_RESPONSE__INIT;
         services[n].name = cn_arena_strndup(arena, name.ptr, name.len);
         pointers[n] = &services[n];
         list.n_service++;
@@ -276,8 +276,8 @@ cn_rpc_reflection_message(struct cn_grpc_call *call, const struct cn_grpc_messag
         cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
     } else {
         cn_grpc_message_copy(message, bytes);
-        request = cn_rpc_unpack(&grpc__reflection__v1__server_reflection_request__descriptor, &arena,
-                                (struct cn_str){bytes, len}, &err);
+        request = cn_rpc_unpack(&grpc__reflection__v1__server_reflection_request__descriptor,
+                                &arena, (struct cn_str){bytes, len}, &err);
     }
     if (request)
         answer(call, request, &arena);
