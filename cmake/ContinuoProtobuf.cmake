@@ -7,7 +7,7 @@ find_path(CN_PROTO_INCLUDE google/protobuf/any.proto REQUIRED)
 # C code is made from a changed copy, and the published files stay plain.
 set(CN_OPTIONAL_TO_ONEOF ${CMAKE_SOURCE_DIR}/cmake/optional_to_oneof.sed)
 
-# cn_protobuf(target FILES below proto/ or Google's own): an object library; its headers are
+# cn_protobuf(target FILES below proto/ or Google's own): a library; its headers are
 # <file.pb-c.h>. ${target}_descriptors.inc is a table of rows
 #   FILE("name", bytes, number of bytes)
 function(cn_protobuf target)
@@ -53,7 +53,7 @@ function(cn_protobuf target)
             -DOUT=${out}/c/${target}_descriptors.inc
             -P ${CMAKE_SOURCE_DIR}/cmake/ProtobufDescriptors.cmake
     DEPENDS ${descriptors} ${CMAKE_SOURCE_DIR}/cmake/ProtobufDescriptors.cmake VERBATIM)
-  add_library(${target} OBJECT ${sources} ${out}/c/${target}_descriptors.inc)
+  add_library(${target} STATIC ${sources} ${out}/c/${target}_descriptors.inc)
   target_include_directories(${target} SYSTEM PUBLIC ${out}/c)
   target_link_libraries(${target} PUBLIC cn_lib_protobuf-c)
   target_compile_options(${target} PRIVATE -w -fPIC) # generated: its warnings are nobody's

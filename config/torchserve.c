@@ -419,17 +419,19 @@ choose_grpc(struct loading *loading, struct cn_error *err)
         {"grpc_inference_address", "grpc_inference_port", "grpc-inference-address", "7070"},
         {"grpc_management_address", "grpc_management_port", "grpc-management-address", "7071"},
     };
+    const char *ssl = value_of(loading, "enable_grpc_ssl");
+    const char *scheme = ssl != NULL && java_true(ssl) ? "https" : "http";
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < sizeof(apis) / sizeof(apis[0]); i++) {
         const char *host = value_of(loading, apis[i].host), *port = value_of(loading, apis[i].port);
         char text[400], where[100];
 
-        if (host == NULL && port == NULL)
+        if (host == NULL && port == NULL && ssl == NULL)
             continue;
         host = host != NULL ? host : "127.0.0.1";
         snprintf(text, sizeof(text),
-                 strchr(host, ':') ? "http://[%.300s]:%.20s" : "http://%.300s:%.20s", host,
+                 strchr(host, ':') ? "%s://[%.300s]:%.20s" : "%s://%.300s:%.20s", scheme, host,
                  port != NULL ? port : apis[i].default_port);
         snprintf(where, sizeof(where), "%s, %s", apis[i].host, apis[i].port);
         rc =

@@ -167,6 +167,7 @@ keys_become_options(void **state)
     write_file("config.properties", "inference_address=http://0.0.0.0:8085\n"
                                     "management_address=https://h\n"
                                     "metrics_address=unix:/tmp/m\n"
+                                    "enable_grpc_ssl=true\n"
                                     "grpc_inference_address=0.0.0.0\n"
                                     "grpc_management_address=::1\n"
                                     "grpc_management_port=9001\n"
@@ -192,8 +193,8 @@ keys_become_options(void **state)
     assert_string_equal(config.inference_address, "http://0.0.0.0:8085");
     assert_string_equal(config.management_address, "https://h:8444");
     assert_string_equal(config.metrics_address, "unix:/tmp/m");
-    assert_string_equal(config.grpc_inference_address, "http://0.0.0.0:7070");
-    assert_string_equal(config.grpc_management_address, "http://[::1]:9001");
+    assert_string_equal(config.grpc_inference_address, "https://0.0.0.0:7070");
+    assert_string_equal(config.grpc_management_address, "https://[::1]:9001");
     assert_int_equal(config.n_models, 2);
     assert_string_equal(config.models[1].file, "b.mar");
     assert_int_equal(config.default_workers, 3);

@@ -122,8 +122,10 @@ cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena, struct cn_rp
                        struct cn_error *err)
 {
     struct cn_rpc_field field;
+    struct cn_error local;
     uint32_t n;
 
+    err = err ? err : &local;
     memset(out, 0, sizeof(*out));
     if (count_inputs(bytes, &n, err))
         return err->code;
