@@ -17,11 +17,23 @@ static const ProtobufCMessageDescriptor *const describe_type =
 static void
 utf8_is_told_from_what_only_looks_like_it(void **state)
 {
-    static const char *const good[] = {"", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
-                                       "\xed\x9f\xbf", "\xf4\x8f\xbf\xbf"};
-    static const char *const bad[] = {"\x80",         "\xc0\x80",         "\xc3",
-                                      "\xe0\x80\x80", "\xed\xa0\x80",     "\xe2\x82",
-                                      "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xff", "a\xc3("};
+    static const char *const good[] = {"",
+                                       "a",
+                                       "\xc3\xa4",
+                                       "\xe2\x82\xac",
+                                       "\xf0\x9f\x98\x80",
+                                       "\xed\x9f\xbf",
+                                       "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc0\x80",
+                                      "\xc3",
+                                      "\xe0\x80\x80",
+                                      "\xed\xa0\x80",
+                                      "\xe2\x82",
+                                      "\xf0\x80\x80\x80",
+                                      "\xf4\x90\x80\x80",
+                                      "\xff",
+                                      "a\xc3("};
     size_t i;
 
     (void)state;
@@ -40,7 +52,10 @@ messages_are_unpacked_into_the_arena(void **state)
 
     (void)state;
     cn_arena_init(&arena);
-    request = cn_rpc_unpack(describe_type, &arena, CN_STR("\x0a\x01m\x12\x03" "1.0\x18\x01"), &err);
+    request = cn_rpc_unpack(describe_type, &arena,
+                            CN_STR("\x0a\x01m\x12\x03"
+                                   "1.0\x18\x01"),
+                            &err);
     assert_non_null(request);
     assert_string_equal(request->model_name, "m");
     assert_string_equal(request->model_version, "1.0");
@@ -60,7 +75,10 @@ bytes_that_are_no_message_are_refused(void **state)
 
     (void)state;
     cn_arena_init(&arena);
-    assert_null(cn_rpc_unpack(describe_type, &arena, CN_STR("\x0a\x05" "ab"), &err));
+    assert_null(cn_rpc_unpack(describe_type, &arena,
+                              CN_STR("\x0a\x05"
+                                     "ab"),
+                              &err));
     assert_int_equal(err.code, CN_E_BAD_REQUEST);
     assert_null(cn_rpc_unpack(describe_type, &arena, CN_STR("\x0a\x02\xff\xfe"), &err));
     assert_int_equal(err.code, CN_E_BAD_REQUEST);
@@ -114,9 +132,19 @@ static void
 broken_fields_are_noticed(void **state)
 {
     static const struct cn_str broken[] = {
-        {"\x08", 1},         {"\x08\x80", 2},     {"\x0a\x05" "a", 3}, {"\x0b", 1},
-        {"\x0c", 1},         {"\x0e\x01", 2},     {"\x00\x01", 2},     {"\x0d\x01\x02", 3},
-        {"\x09\x01\x02", 3}, {"\x0a\x80", 2},     {"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11},
+        {"\x08", 1},
+        {"\x08\x80", 2},
+        {"\x0a\x05"
+         "a",
+         3},
+        {"\x0b", 1},
+        {"\x0c", 1},
+        {"\x0e\x01", 2},
+        {"\x00\x01", 2},
+        {"\x0d\x01\x02", 3},
+        {"\x09\x01\x02", 3},
+        {"\x0a\x80", 2},
+        {"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11},
         {"\xff\xff\xff\xff\xff\xff\x01\x01", 8},
     };
     struct cn_rpc_field field;

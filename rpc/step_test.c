@@ -50,8 +50,8 @@ packed(const char *model, const char *version, const char *sequence, const char 
     for (; inputs && inputs[0]; inputs += 2) {
         entry_t *entry = &entries[request.n_input];
 
-        *entry = (entry_t)
-            ORG__PYTORCH__SERVE__GRPC__INFERENCE__PREDICTIONS_REQUEST__INPUT_ENTRY__INIT;
+        *entry =
+            (entry_t)ORG__PYTORCH__SERVE__GRPC__INFERENCE__PREDICTIONS_REQUEST__INPUT_ENTRY__INIT;
         entry->key = (char *)(uintptr_t)inputs[0];
         entry->value.data = (uint8_t *)(uintptr_t)inputs[1];
         entry->value.len = strlen(inputs[1]);
@@ -74,8 +74,8 @@ assert_part(const struct cn_rpc_prediction *prediction, uint32_t i, const char *
 static void
 all_fields_are_found(void **state)
 {
-    static const char *const inputs[] = {"data", "1", "other", "", "TS-Request-Sequence-End", "true",
-                                         NULL};
+    static const char *const inputs[] = {"data", "1", "other", "", "TS-Request-Sequence-End",
+                                         "true", NULL};
     struct cn_rpc_prediction prediction;
 
     (void)state;
@@ -102,7 +102,8 @@ an_absent_sequence_id_is_known(void **state)
     assert_int_equal(cn_rpc_prediction_read(packed("m", "", NULL, NULL), &arena, &prediction, NULL),
                      0);
     assert_false(prediction.has_sequence_id);
-    assert_int_equal(cn_rpc_prediction_read(packed("m", "", "", NULL), &arena, &prediction, NULL), 0);
+    assert_int_equal(cn_rpc_prediction_read(packed("m", "", "", NULL), &arena, &prediction, NULL),
+                     0);
     assert_true(prediction.has_sequence_id);
     assert_int_equal(prediction.sequence_id.len, 0);
 }
@@ -115,8 +116,8 @@ the_last_value_of_a_key_counts(void **state)
     struct cn_rpc_prediction prediction;
 
     (void)state;
-    assert_int_equal(cn_rpc_prediction_read(packed("m", "", NULL, inputs), &arena, &prediction, NULL),
-                     0);
+    assert_int_equal(
+        cn_rpc_prediction_read(packed("m", "", NULL, inputs), &arena, &prediction, NULL), 0);
     assert_int_equal(prediction.n_parts, 2);
     assert_part(&prediction, 0, "data", "3");
     assert_part(&prediction, 1, "x", "2");
@@ -142,7 +143,9 @@ what_is_wrong_is_named(void **state)
     refused(packed("", "", NULL, NULL), "Parameter model_name is required.");
     refused(CN_STR("\x0a\x02\xff\xfe"), "model_name is not UTF-8");
     refused(CN_STR("\x0a\x01m\x12\x01\x80"), "model_version is not UTF-8");
-    refused(CN_STR("\x0a\x01m\x22\x03" "a\0b"), "sequence_id has a zero byte");
+    refused(CN_STR("\x0a\x01m\x22\x03"
+                   "a\0b"),
+            "sequence_id has a zero byte");
     refused(CN_STR("\x0a\x01m\x1a\x03\x0a\x01\xff"), "a name in input is not UTF-8");
     refused(CN_STR("\x0a\x05m"), "the bytes are no PredictionsRequest message");
     refused(CN_STR("\x0a\x01m\x1a\x02\x0a\x09"), "the bytes are no PredictionsRequest message");

@@ -34,9 +34,9 @@ check_prediction(struct cn_str bytes)
         for (i = 0; i < prediction.n_parts; i++)
             cn_assert(lies_in(prediction.parts[i].data, bytes) &&
                       lies_in(prediction.parts[i].name, bytes));
-        other = cn_rpc_unpack(
-            &org__pytorch__serve__grpc__inference__predictions_request__descriptor, &arena, bytes,
-            NULL);
+        other =
+            cn_rpc_unpack(&org__pytorch__serve__grpc__inference__predictions_request__descriptor,
+                          &arena, bytes, NULL);
         if (other) {
             cn_assert(cn_str_eq(prediction.model_name, cn_str_from(other->model_name)));
             cn_assert(cn_str_eq(prediction.model_version, cn_str_from(other->model_version)));
