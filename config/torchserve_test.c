@@ -219,6 +219,30 @@ keys_become_options(void **state)
     assert_int_equal(unlink("config.properties"), 0);
 }
 
+static void
+interfaces_keys_become_options(void **state)
+{
+    struct cn_server_config config;
+
+    (void)state;
+    write_file("c", "model_store=store\nservice_envelope=kserve\ncertificate_file=c.pem\n"
+                    "private_key_file=k.pem\nkeystore=s.p12\nkeystore_pass=secret\n"
+                    "cors_allowed_origin=*\ncors_allowed_methods=GET, POST\n"
+                    "cors_allowed_headers=X-A\nkeystore_type=JKS\n");
+    good("--ts-config|c", "", &config);
+    assert_string_equal(config.service_envelope, "kserve");
+    assert_string_equal(config.certificate_file, "c.pem");
+    assert_string_equal(config.private_key_file, "k.pem");
+    assert_string_equal(config.keystore, "s.p12");
+    assert_string_equal(config.keystore_password, "secret");
+    assert_string_equal(config.cors_allowed_origin, "*");
+    assert_string_equal(config.cors_allowed_methods, "GET, POST");
+    assert_string_equal(config.cors_allowed_headers, "X-A");
+    assert_contains(all_warnings, "c:10: keystore_type has no effect: stores are PKCS12");
+    assert_true(config.torchserve_errors);
+    cn_server_config_fini(&config);
+}
+
 /* Where the file is silent its defaults hold, not continuo's. */
 static void
 torchserves_defaults_hold(void **state)
@@ -485,6 +509,7 @@ main(void)
         cmocka_unit_test(a_wrong_command_line_is_a_usage_error),
         cmocka_unit_test(what_is_missing_stops_with_torchserves_words),
         cmocka_unit_test(keys_become_options),
+        cmocka_unit_test(interfaces_keys_become_options),
         cmocka_unit_test(torchserves_defaults_hold),
         cmocka_unit_test(keys_without_effect_are_explained),
         cmocka_unit_test(wrong_values_stop_with_file_line_and_key),

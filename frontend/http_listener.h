@@ -38,7 +38,8 @@ struct cn_http_api {
     bool counted;  /* its connections and requests are in the metrics */
     bool has_keys; /* with token-auth requests must show a key of `token` */
     enum cn_token_kind token;
-    bool takes_envelopes; /* exported sequences: bodies up to max-envelope-size */
+    bool takes_envelopes;           /* exported sequences: bodies up to max-envelope-size */
+    const struct cn_http_api *next; /* at the same address: gets what this one has no path for */
 };
 
 struct cn_http_listener {

@@ -39,6 +39,7 @@ cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
     request->magic = REQUEST_MAGIC;
     request->arena = arena;
     request->listener = conn->listener;
+    request->api = request->listener->api;
     request->conn = conn;
     request->mhd = mhd;
     request->boxes_end = &request->boxes;
@@ -160,8 +161,7 @@ takes_envelopes(const struct cn_http_request *request)
 {
     const struct cn_server_config *config = request->listener->shared->config;
 
-    return request->listener->api->takes_envelopes &&
-           config->max_envelope_bytes > config->max_request_bytes;
+    return request->api->takes_envelopes && config->max_envelope_bytes > config->max_request_bytes;
 }
 
 static uint64_t
@@ -198,6 +198,17 @@ is_preflight(const struct cn_http_request *request)
                         CN_STR("access-control-request-method"));
 }
 
+static const struct cn_http_api *
+choose_api(struct cn_http_request *request)
+{
+    const struct cn_http_api *api = request->listener->api;
+
+    while (api->next && cn_route_find(api->routes, request->method, request->path, &request->arena,
+                                      &request->match, NULL) == CN_E_NOT_FOUND)
+        api = api->next;
+    return api;
+}
+
 /* What everybody may read, and /token, which asks for another key and does so itself. */
 static bool
 is_open(const struct cn_http_request *request)
@@ -207,8 +218,7 @@ is_open(const struct cn_http_request *request)
     return is_preflight(request) || /* a browser sends no key with it */
            (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
            cn_str_eq(path, CN_STR("/api-description")) || cn_str_eq(path, CN_STR("/docs")) ||
-           (request->listener->api->token == CN_TOKEN_MANAGEMENT &&
-            cn_str_eq(path, CN_STR("/token")));
+           (request->api->token == CN_TOKEN_MANAGEMENT && cn_str_eq(path, CN_STR("/token")));
 }
 
 static int
@@ -217,10 +227,10 @@ check_token(const struct cn_http_request *request, struct cn_error *err)
     const struct cn_http_listener *listener = request->listener;
     const struct cn_header *header;
 
-    if (!listener->api->has_keys || !listener->shared->config->token_auth || is_open(request))
+    if (!request->api->has_keys || !listener->shared->config->token_auth || is_open(request))
         return 0;
     header = cn_http_find(request->headers, request->n_headers, CN_STR("authorization"));
-    return cn_management_authorize(listener->shared->management, listener->api->token,
+    return cn_management_authorize(listener->shared->management, request->api->token,
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
 }
 
@@ -253,6 +263,7 @@ cn_http_request_begin(struct cn_http_request *request)
         refuse(request, err.code, err.message);
         return;
     }
+    request->api = choose_api(request);
     if (check_token(request, &err)) { /* before its body is taken */
         refuse(request, err.code, err.message);
         return;
@@ -332,8 +343,8 @@ cn_http_request_end(struct cn_http_request *request)
         cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
         return;
     }
-    if (cn_route_find(request->listener->api->routes, request->method, request->path,
-                      &request->arena, &request->match, &err)) {
+    if (cn_route_find(request->api->routes, request->method, request->path, &request->arena,
+                      &request->match, &err)) {
         if (err.code == CN_E_METHOD_NOT_ALLOWED)
             request->allow = cn_http_methods_text(&request->arena, request->match.allowed);
         cn_http_answer_error(request, err.code, err.message, 0);

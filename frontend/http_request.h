@@ -55,8 +55,9 @@ struct cn_http_request {
     unsigned method;                 /* CN_HTTP_... bit */
     struct cn_str method_word, path; /* path as sent; libmicrohttpd's until it is done */
     uint32_t n_headers, n_query;
-    struct cn_header *headers; /* bytes are libmicrohttpd's until it is done */
-    struct cn_header *query;   /* raw names and values, likewise */
+    struct cn_header *headers;     /* bytes are libmicrohttpd's until it is done */
+    struct cn_header *query;       /* raw names and values, likewise */
+    const struct cn_http_api *api; /* of the listener's, the one that has its path */
     struct cn_route_match match;
     size_t head_bytes; /* what its line and headers take of the connection's memory */
     struct cn_http_framing framing;

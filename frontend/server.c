@@ -115,25 +115,59 @@ stop_loops(struct cn_server *server)
         cn_loop_destroy(server->loops[i]);
 }
 
-/* The first loop's socket finds the port; the others join it. */
 static int
-open_sockets(struct cn_server *server, enum cn_server_api api, const char *text,
-             struct cn_error *err)
+parse_address(struct cn_server *server, enum cn_server_api api, const char *text,
+              struct cn_error *err)
 {
     struct cn_address *address = &server->addresses[api];
-    unsigned i, n = apis[api].on_all_loops ? server->n_loops : 1;
     bool is_https = strncmp(text, "https://", 8) == 0;
     int rc = cn_address_parse(text, is_https ? apis[api].default_tls_port : apis[api].default_port,
                               address, err);
 
-    if (rc)
-        return rc;
-    if (server->config.require_tls && !address->is_https && !address->is_unix)
-        return cn_fail(err, CN_E_CONFIG,
-                       "%s %s is plain http, and require-tls is set; write https://, or unix:/PATH",
-                       apis[api].flag, text);
-    if (address->is_unix)
-        n = 1;
+    if (!rc && server->config.require_tls && !address->is_https && !address->is_unix)
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "%s %s is plain http, and require-tls is set; write https://, or unix:/PATH",
+                     apis[api].flag, text);
+    return rc;
+}
+
+static bool
+is_same_address(const struct cn_address *a, const struct cn_address *b)
+{
+    return a->is_unix == b->is_unix && a->is_https == b->is_https && a->port == b->port &&
+           (a->is_unix || a->port != 0) && strcmp(a->host, b->host) == 0;
+}
+
+/* Interfaces with one address are served by one listener. Management answers every path, so it is
+ * asked last. */
+static void
+join_addresses(struct cn_server *server)
+{
+    static const enum cn_server_api order[] = {CN_INFERENCE, CN_METRICS, CN_MANAGEMENT};
+    unsigned i, k;
+
+    for (i = 1; i < CN_N_APIS; i++) {
+        for (k = i; k-- > 0 && !server->shares_address[order[i]];) {
+            if (!is_same_address(&server->addresses[order[k]], &server->addresses[order[i]]))
+                continue;
+            server->apis[order[k]].next = &server->apis[order[i]];
+            server->shares_address[order[i]] = true;
+        }
+    }
+}
+
+/* The first loop's socket finds the port; the others join it. What is shared with management, which
+ * lives on loop 0, is served there alone. */
+static int
+open_sockets(struct cn_server *server, enum cn_server_api api, struct cn_error *err)
+{
+    struct cn_address *address = &server->addresses[api];
+    bool on_all_loops = apis[api].on_all_loops && !server->apis[api].next && !address->is_unix;
+    unsigned i, n = on_all_loops ? server->n_loops : 1;
+    int rc;
+
+    if (server->shares_address[api])
+        return 0;
     if (n > 1 && (rc = cn_http_socket_probe(address, apis[api].flag, err)))
         return rc;
     for (i = 0; i < n; i++) {
@@ -147,12 +181,17 @@ open_sockets(struct cn_server *server, enum cn_server_api api, const char *text,
 static int
 start_sockets(struct cn_server *server, struct cn_error *err)
 {
-    int rc = open_sockets(server, CN_INFERENCE, server->config.inference_address, err);
+    int rc = parse_address(server, CN_INFERENCE, server->config.inference_address, err);
+    unsigned api;
 
     if (!rc)
-        rc = open_sockets(server, CN_MANAGEMENT, server->config.management_address, err);
+        rc = parse_address(server, CN_MANAGEMENT, server->config.management_address, err);
     if (!rc)
-        rc = open_sockets(server, CN_METRICS, server->config.metrics_address, err);
+        rc = parse_address(server, CN_METRICS, server->config.metrics_address, err);
+    if (!rc)
+        join_addresses(server);
+    for (api = 0; !rc && api < CN_N_APIS; api++)
+        rc = open_sockets(server, api, err);
     return rc;
 }
 
@@ -270,7 +309,7 @@ start_listeners(struct cn_server *server, struct cn_error *err)
             if (fd < 0)
                 continue;
             site->fds[api] = -1;
-            rc = cn_http_listener_create(&server->shared, &apis[api].http, site->loop, fd,
+            rc = cn_http_listener_create(&server->shared, &server->apis[api], site->loop, fd,
                                          server->addresses[api].is_https, &site->listeners[api],
                                          err);
             if (rc)
@@ -483,6 +522,8 @@ server_create(const struct cn_server_config *config)
     server->n_loops = config->loops ? config->loops : default_loops();
     cn_assert(server->n_loops <= CN_LOOPS_MAX);
     server->start.fn = start_models;
+    for (api = 0; api < CN_N_APIS; api++)
+        server->apis[api] = apis[api].http;
     for (i = 0; i < server->n_loops; i++) {
         struct cn_server_site *site = &server->sites[i];
 

@@ -41,7 +41,9 @@ struct cn_server {
     struct cn_http_shared shared;
     struct cn_management *management;
     struct cn_grpc_door *grpc;
+    struct cn_http_api apis[CN_N_APIS];
     struct cn_address addresses[CN_N_APIS];
+    bool shares_address[CN_N_APIS]; /* with one before it, which has the listener */
     unsigned n_loops, n_unfinished;
     struct cn_loop *loops[CN_LOOPS_MAX];
     struct cn_server_site sites[CN_LOOPS_MAX];

@@ -1,8 +1,12 @@
 """config.properties, as an operator has it from TorchServe, and what the server makes of it."""
 
+import json
 import os
+import socket
 
+from client import Client
 from models import counter, stateless
+from server import address_of
 
 WITHOUT_WORKERS = "sequenceBatching: true\nbatchSize: 4\n"
 
@@ -101,3 +105,64 @@ def test_ts_config_file_names_the_file(torchserve):
     t.properties("load_models=counter.mar\nmodel_store=model-store\n", name="b.properties")
     t.start("--ncs")
     assert t.client().step("counter", "a", 3).text == "3"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def shared(*interfaces):
+    """Properties by which these interfaces have one address."""
+    port = free_port()
+    return "".join(f"{api}_address=http://127.0.0.1:{port if api in interfaces else 0}\n"
+                   for api in ("inference", "management", "metrics"))
+
+
+def test_inference_and_management_may_share_an_address(torchserve):
+    """As SageMaker's containers have it; with any number of loops."""
+    t = torchserve()
+    t.pack(counter())
+    t.properties("disable_token_authorization=true\nenable_model_api=true\ncontinuo.loops=3\n",
+                 ports=shared("inference", "management"))
+    t.start("--ncs", "--model-store", "model-store")
+    assert t.ready.group(1) == t.ready.group(2) != t.ready.group(3)
+    client = t.client()
+    assert client.post("/models?url=counter.mar&initial_workers=1").status == 200
+    for i in range(1, 9):
+        assert t.client().step("counter", "a", 1).text == str(i)
+        assert t.client().get("/models").json["models"][0]["modelName"] == "counter"
+    assert client.get("/ping").status == 200
+    assert client.post("/models/counter/invoke", b"1").status == 200
+    assert client.get("/metrics").status == 404
+    assert Client(address_of(t.ready.group(3)), t.transcript, "metrics").get("/metrics").status == 200
+
+
+def test_all_three_interfaces_may_share_an_address(torchserve):
+    """One port to open; each has the token of its kind, metrics none."""
+    t = torchserve()
+    t.pack(counter())
+    t.properties("load_models=counter.mar\n", ports=shared("inference", "management", "metrics"))
+    t.start("--ncs", "--model-store", "model-store")
+    keys = json.loads((t.folder / "key_file.json").read_text())
+
+    def get(path, kind):
+        return t.client().get(path, headers={"Authorization": f"Bearer {keys[kind]['key']}"}).status
+
+    assert (get("/ping", "inference"), get("/ping", "management")) == (200, 400)
+    assert (get("/models", "inference"), get("/models", "management")) == (400, 200)
+    assert t.client().get("/metrics").status == 200
+    assert get("/nowhere", "management") == 404
+
+
+def test_inference_may_be_a_unix_socket(torchserve):
+    """unix:/path, as in the reference of keys."""
+    t = torchserve()
+    t.properties(ports=f"inference_address=unix:{t.folder}/i.sock\nmanagement_address=http://127.0.0.1:0\n"
+                       "metrics_address=http://127.0.0.1:0\ndisable_token_authorization=true\n")
+    t.start("--ncs", "--model-store", "model-store")
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(t.folder / "i.sock"))
+        s.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert s.recv(100).startswith(b"HTTP/1.1 200")

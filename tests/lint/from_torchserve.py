@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds docs/from-torchserve.md against the code: nothing of the tables is missing, tests exist.
 
-Each flag of torchserve_flags.def and each key of properties.def stands in the first column of a
+Each flag of torchserve_flags.def and of the archiver and each key of properties.def stands in the first column of a
 table row. A row whose second column is "works" or "differs" names a test; every test that is named
 exists. A key that sets one of our options isn't "n/a", a key without effect is.
 """
@@ -56,6 +56,9 @@ def main():
     for _, args in strings(ROOT / "config" / "torchserve_flags.def", "CN_TORCHSERVE_FLAG"):
         problems += [f"config/torchserve_flags.def: {flag} is not in the page"
                      for flag in args[:2] if flag and flag not in verdicts]
+    for _, args in strings(ROOT / "archiver" / "options.def", "CN_ARCHIVER_OPTION"):
+        if f"--{args[0]}" not in verdicts:
+            problems.append(f"archiver/options.def: --{args[0]} is not in the page")
     for line, args in strings(ROOT / "config" / "properties.def", "CN_PROPERTY"):
         key, verdict = args[0], verdicts.get(args[0])
         is_note = re.match(r'CN_PROPERTY\("[^"]*", NOTE,', line) is not None
