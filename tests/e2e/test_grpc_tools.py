@@ -1,12 +1,14 @@
 """What tools expect of a gRPC server: health for balancers, reflection for those without .proto files."""
 
 import json
+import subprocess
+import sys
 
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2
 
-from models import counter
+from models import ROOT, counter
 from rpc import Rpc, module, refused
 from waiting import limit
 
@@ -127,3 +129,25 @@ def test_keys_are_asked_for_but_not_by_health(server):
         assert refused(admin.management.ListModels, listing, metadata=right, timeout=30).code().name == \
             "PERMISSION_DENIED"
         assert client.health.Check(health(), timeout=30).status == 1
+
+
+def test_the_example_client_streams_files(server, folder):
+    """TorchServe's documented usage, with commas and without."""
+    running = server(counter())
+    for number in (1, 2, 3):
+        (folder / f"{number}.txt").write_text(str(number))
+    (folder / "wrong.txt").write_text("no number")
+
+    def run(*args):
+        return subprocess.run([sys.executable, ROOT / "examples" / "clients" / "stream.py", "infer_stream2", *args,
+                               "--target", running.grpc], capture_output=True, text=True, timeout=limit(60),
+                              cwd=folder, check=False)
+
+    commas = run("counter", "seq_0", "1.txt,2.txt,3.txt")
+    assert (commas.returncode, commas.stdout) == (0, "1\n3\n6\n"), commas.stderr
+    words = run("counter", "seq_0", "1.txt", "2.txt")
+    assert (words.returncode, words.stdout) == (0, "7\n9\n"), words.stderr
+    assert run("counter", "-", "3.txt").stdout == "3\n"
+    failing = run("counter", "seq_0", "wrong.txt", "1.txt")
+    assert (failing.returncode, failing.stdout) == (1, "10\n") and "decimal integer" in failing.stderr
+    assert "Model not found: nobody" in run("nobody", "s", "1.txt").stderr
