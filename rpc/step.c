@@ -378,7 +378,7 @@ int
 cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
                    struct cn_rpc_stream_id *stream)
 {
-    struct cn_model_queue *queue;
+    struct cn_model_queue *queue = NULL;
     struct cn_error err;
 
     if (step->refused)

@@ -1,0 +1,471 @@
+/* bench/grpc-bench.c - load for the gRPC services, and the ceiling to hold them against.
+ *
+ *   grpc-bench echo                      a bare gRPC C core server that answers with what it got;
+ *                                        prints "port N" and serves until it is killed
+ *   grpc-bench unary|bidi TARGET MODEL   --calls N in flight (bidi: streams, one message each),
+ *                                        --channels N, --seconds S, --data BYTES; checks each answer
+ *                                        of a counter (model "echo": only that there is one)
+ *
+ * One completion queue and one thread on either side. Prints one line of JSON.
+ */
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define UNARY "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"
+#define BIDI "/org.pytorch.serve.grpc.inference.InferenceAPIsService/StreamPredictions2"
+
+struct tag {
+    void (*fn)(void *ctx, bool ok);
+    void *ctx;
+};
+
+static grpc_completion_queue *queue;
+
+static void
+die(const char *why)
+{
+    fprintf(stderr, "grpc-bench: %s\n", why);
+    exit(1);
+}
+
+static double
+now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void
+start(grpc_call *call, const grpc_op *ops, size_t n, struct tag *tag)
+{
+    if (grpc_call_start_batch(call, ops, n, tag, NULL) != GRPC_CALL_OK)
+        die("start_batch");
+}
+
+/* --- the echo server */
+
+struct echo {
+    bool bidi;
+    grpc_call *call;
+    grpc_metadata_array metadata;
+    gpr_timespec deadline;
+    grpc_byte_buffer *bytes;
+    struct tag accepted, read, wrote, done;
+    int cancelled;
+    bool head_sent;
+};
+
+static grpc_server *server;
+static void *registered[2];
+
+static void ask(bool bidi);
+
+static void
+echo_free(void *ctx, bool ok)
+{
+    struct echo *echo = ctx;
+
+    (void)ok;
+    if (echo->bytes)
+        grpc_byte_buffer_destroy(echo->bytes);
+    grpc_metadata_array_destroy(&echo->metadata);
+    grpc_call_unref(echo->call);
+    free(echo);
+}
+
+static void
+echo_finish(struct echo *echo, bool with_message)
+{
+    grpc_op ops[4] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_CLOSE_ON_SERVER},
+                      {.op = GRPC_OP_SEND_STATUS_FROM_SERVER},
+                      {.op = GRPC_OP_SEND_MESSAGE}};
+
+    ops[1].data.recv_close_on_server.cancelled = &echo->cancelled;
+    ops[3].data.send_message.send_message = echo->bytes;
+    start(echo->call, echo->head_sent ? ops + 1 : ops,
+          3 - (echo->head_sent ? 1 : 0) + (with_message ? 1 : 0), &echo->done);
+}
+
+static void
+echo_read(struct echo *echo)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+
+    if (echo->bytes)
+        grpc_byte_buffer_destroy(echo->bytes);
+    echo->bytes = NULL;
+    op.data.recv_message.recv_message = &echo->bytes;
+    start(echo->call, &op, 1, &echo->read);
+}
+
+static void
+echo_got(void *ctx, bool ok)
+{
+    struct echo *echo = ctx;
+    grpc_op ops[2] = {{.op = GRPC_OP_SEND_MESSAGE}, {.op = GRPC_OP_SEND_INITIAL_METADATA}};
+
+    if (!ok || !echo->bytes) {
+        echo_finish(echo, false);
+        return;
+    }
+    ops[0].data.send_message.send_message = echo->bytes;
+    start(echo->call, ops, echo->head_sent ? 1 : 2, &echo->wrote);
+    echo->head_sent = true;
+}
+
+static void
+echo_wrote(void *ctx, bool ok)
+{
+    if (ok)
+        echo_read(ctx);
+    else
+        echo_finish(ctx, false);
+}
+
+static void
+echo_accepted(void *ctx, bool ok)
+{
+    struct echo *echo = ctx;
+
+    if (!ok)
+        return;
+    ask(echo->bidi);
+    if (echo->bidi)
+        echo_read(echo);
+    else
+        echo_finish(echo, echo->bytes != NULL);
+}
+
+static void
+ask(bool bidi)
+{
+    struct echo *echo = calloc(1, sizeof(*echo));
+
+    echo->bidi = bidi;
+    grpc_metadata_array_init(&echo->metadata);
+    echo->accepted = (struct tag){echo_accepted, echo};
+    echo->read = (struct tag){echo_got, echo};
+    echo->wrote = (struct tag){echo_wrote, echo};
+    echo->done = (struct tag){echo_free, echo};
+    if (grpc_server_request_registered_call(server, registered[bidi], &echo->call, &echo->deadline,
+                                            &echo->metadata, bidi ? NULL : &echo->bytes, queue,
+                                            queue, &echo->accepted) != GRPC_CALL_OK)
+        die("request_registered_call");
+}
+
+static void
+begin_echo(void)
+{
+    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    int i;
+
+    server = grpc_server_create(NULL, NULL);
+    registered[0] = grpc_server_register_method(server, UNARY, NULL,
+                                                GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+    registered[1] = grpc_server_register_method(server, BIDI, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+    grpc_server_register_completion_queue(server, queue, NULL);
+    printf("port %d\n", grpc_server_add_http2_port(server, "127.0.0.1:0", plain));
+    fflush(stdout);
+    grpc_server_start(server);
+    for (i = 0; i < 16; i++)
+        ask(i % 2);
+}
+
+/* --- the client */
+
+struct slot {
+    grpc_channel *channel;
+    grpc_call *call;
+    bool bidi;
+    char id[48];
+    uint64_t steps;
+    grpc_metadata_array head, tail;
+    grpc_status_code status;
+    grpc_slice details;
+    grpc_byte_buffer *request, *response;
+    struct tag answered, over;
+    double began_s;
+};
+
+static struct {
+    const char *model;
+    bool is_counter;
+    size_t data_bytes;
+    double end_s, longest_s, total_s;
+    uint64_t done, failed;
+    unsigned live;
+} load = {.data_bytes = 1};
+
+static char *
+put_field(char *at, char tag, const char *bytes, size_t len)
+{
+    size_t left = len;
+
+    *at++ = tag;
+    for (; left >= 0x80; left >>= 7)
+        *at++ = (char)(left | 0x80);
+    *at++ = (char)left;
+    memcpy(at, bytes, len);
+    return at + len;
+}
+
+/* PredictionsRequest: model_name, input{"data": 1 or many bytes}, sequence_id. */
+static grpc_byte_buffer *
+make_request(const struct slot *slot)
+{
+    size_t room = load.data_bytes + 256;
+    char *entry = malloc(room), *all = malloc(room + 256), *data = malloc(load.data_bytes + 1);
+    char *entry_end, *end;
+    grpc_slice slice;
+    grpc_byte_buffer *bytes;
+
+    memset(data, '1', load.data_bytes);
+    entry_end = put_field(put_field(entry, 0x0a, "data", 4), 0x12, data, load.data_bytes);
+    end = put_field(all, 0x0a, load.model, strlen(load.model));
+    end = put_field(end, 0x1a, entry, (size_t)(entry_end - entry));
+    if (load.is_counter)
+        end = put_field(end, 0x22, slot->id, strlen(slot->id));
+    slice = grpc_slice_from_copied_buffer(all, (size_t)(end - all));
+    bytes = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    free(entry);
+    free(all);
+    free(data);
+    return bytes;
+}
+
+/* The prediction stands last in the message. */
+static bool
+is_right(const struct slot *slot)
+{
+    char expected[24], got[24];
+    grpc_byte_buffer_reader reader;
+    grpc_slice all;
+    size_t len, n = (size_t)snprintf(expected, sizeof(expected), "%llu",
+                                     (unsigned long long)slot->steps + 1);
+
+    if (!slot->response)
+        return false;
+    if (!load.is_counter)
+        return grpc_byte_buffer_length(slot->response) >= load.data_bytes;
+    grpc_byte_buffer_reader_init(&reader, slot->response);
+    all = grpc_byte_buffer_reader_readall(&reader);
+    len = GRPC_SLICE_LENGTH(all);
+    if (len < n + 2) {
+        grpc_slice_unref(all);
+        return false;
+    }
+    memcpy(got, GRPC_SLICE_START_PTR(all) + len - n, n);
+    grpc_slice_unref(all);
+    grpc_byte_buffer_reader_destroy(&reader);
+    return memcmp(got, expected, n) == 0;
+}
+
+static void
+count(struct slot *slot, bool right)
+{
+    double took = now_s() - slot->began_s;
+
+    load.total_s += took;
+    load.longest_s = took > load.longest_s ? took : load.longest_s;
+    if (right)
+        load.done++;
+    else
+        load.failed++;
+    slot->steps++;
+    grpc_byte_buffer_destroy(slot->request);
+    if (slot->response)
+        grpc_byte_buffer_destroy(slot->response);
+    slot->request = slot->response = NULL;
+}
+
+static void
+new_call(struct slot *slot)
+{
+    grpc_slice method = grpc_slice_from_static_string(slot->bidi ? BIDI : UNARY);
+
+    slot->call = grpc_channel_create_call(slot->channel, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
+                                          method, NULL, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    grpc_metadata_array_init(&slot->head);
+    grpc_metadata_array_init(&slot->tail);
+    slot->details = grpc_empty_slice();
+}
+
+static void
+end_call(struct slot *slot)
+{
+    grpc_metadata_array_destroy(&slot->head);
+    grpc_metadata_array_destroy(&slot->tail);
+    grpc_slice_unref(slot->details);
+    grpc_call_unref(slot->call);
+}
+
+static void
+status_op(struct slot *slot, grpc_op *op)
+{
+    op->op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+    op->data.recv_status_on_client.trailing_metadata = &slot->tail;
+    op->data.recv_status_on_client.status = &slot->status;
+    op->data.recv_status_on_client.status_details = &slot->details;
+}
+
+static void
+send_unary(struct slot *slot)
+{
+    grpc_op ops[6] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
+                      {.op = GRPC_OP_SEND_MESSAGE},
+                      {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+                      {.op = GRPC_OP_RECV_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_MESSAGE}};
+
+    new_call(slot);
+    slot->began_s = now_s();
+    slot->request = make_request(slot);
+    ops[1].data.send_message.send_message = slot->request;
+    ops[3].data.recv_initial_metadata.recv_initial_metadata = &slot->head;
+    ops[4].data.recv_message.recv_message = &slot->response;
+    status_op(slot, &ops[5]);
+    start(slot->call, ops, 6, &slot->answered);
+}
+
+static void
+send_bidi(struct slot *slot)
+{
+    grpc_op ops[4] = {{.op = GRPC_OP_SEND_MESSAGE},
+                      {.op = GRPC_OP_RECV_MESSAGE},
+                      {.op = GRPC_OP_SEND_INITIAL_METADATA},
+                      {.op = GRPC_OP_RECV_INITIAL_METADATA}};
+    bool first = slot->steps == 0;
+
+    slot->began_s = now_s();
+    slot->request = make_request(slot);
+    ops[0].data.send_message.send_message = slot->request;
+    ops[1].data.recv_message.recv_message = &slot->response;
+    ops[3].data.recv_initial_metadata.recv_initial_metadata = &slot->head;
+    start(slot->call, ops, first ? 4 : 2, &slot->answered);
+}
+
+static void
+on_over(void *ctx, bool ok)
+{
+    (void)ok;
+    end_call(ctx);
+    load.live--;
+}
+
+static void
+on_answered(void *ctx, bool ok)
+{
+    struct slot *slot = ctx;
+    bool right = ok && is_right(slot) && (slot->bidi || slot->status == GRPC_STATUS_OK);
+
+    count(slot, right);
+    if (!slot->bidi)
+        end_call(slot);
+    if (right && now_s() < load.end_s) {
+        if (slot->bidi)
+            send_bidi(slot);
+        else
+            send_unary(slot);
+    } else if (slot->bidi) {
+        grpc_op ops[2] = {{.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}};
+
+        status_op(slot, &ops[1]);
+        start(slot->call, ops, 2, &slot->over);
+    } else {
+        load.live--;
+    }
+}
+
+static void
+begin_load(bool bidi, const char *target, unsigned n_calls, unsigned n_channels)
+{
+    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
+    grpc_arg own[] = {
+        {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t) "grpc.use_local_subchannel_pool"},
+        {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH},
+    };
+    grpc_channel_args args = {2, own};
+    grpc_channel **channels = calloc(n_channels, sizeof(grpc_channel *));
+    unsigned i;
+
+    own[0].value.integer = 1;
+    own[1].value.integer = -1;
+    for (i = 0; i < n_channels; i++)
+        channels[i] = grpc_channel_create(target, plain, &args);
+    for (i = 0; i < n_calls; i++) {
+        struct slot *slot = calloc(1, sizeof(*slot));
+
+        slot->channel = channels[i % n_channels];
+        slot->bidi = bidi;
+        slot->answered = (struct tag){on_answered, slot};
+        slot->over = (struct tag){on_over, slot};
+        snprintf(slot->id, sizeof(slot->id), "bench-%lx-%u", (unsigned long)(now_s() * 1e6), i);
+        load.live++;
+        if (bidi) {
+            new_call(slot);
+            send_bidi(slot);
+        } else {
+            send_unary(slot);
+        }
+    }
+}
+
+static const char *
+option(int argc, char **argv, const char *name, const char *otherwise)
+{
+    int i;
+
+    for (i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return argv[i + 1];
+    return otherwise;
+}
+
+int
+main(int argc, char **argv)
+{
+    bool echo = argc >= 2 && strcmp(argv[1], "echo") == 0;
+    bool bidi = argc >= 2 && strcmp(argv[1], "bidi") == 0;
+    double began, seconds = atof(option(argc, argv, "--seconds", "3"));
+
+    if (!echo && (argc < 4 || (!bidi && strcmp(argv[1], "unary") != 0)))
+        die("usage: grpc-bench echo | unary|bidi TARGET MODEL [--calls N] [--channels N] "
+            "[--seconds S] [--data BYTES]");
+    grpc_init();
+    queue = grpc_completion_queue_create_for_next(NULL);
+    began = now_s();
+    if (echo) {
+        begin_echo();
+    } else {
+        load.model = argv[3];
+        load.is_counter = strcmp(load.model, "echo") != 0;
+        load.data_bytes = (size_t)atol(option(argc, argv, "--data", "1"));
+        load.end_s = began + seconds;
+        begin_load(bidi, argv[2], (unsigned)atoi(option(argc, argv, "--calls", "64")),
+                   (unsigned)atoi(option(argc, argv, "--channels", "4")));
+    }
+    while (echo || load.live > 0) {
+        grpc_event event =
+            grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+        struct tag *tag = event.tag;
+
+        tag->fn(tag->ctx, event.success != 0);
+    }
+    seconds = now_s() - began;
+    printf("{\"per_second\":%.0f,\"done\":%llu,\"failed\":%llu,\"mean_us\":%.0f,\"max_us\":%.0f}\n",
+           (double)load.done / seconds, (unsigned long long)load.done,
+           (unsigned long long)load.failed, load.done ? load.total_s * 1e6 / (double)load.done : 0,
+           load.longest_s * 1e6);
+    return load.failed || load.done == 0;
+}
