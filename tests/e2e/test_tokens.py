@@ -107,6 +107,18 @@ def test_keys_end_when_the_file_says(server):
     assert s.client().get("/ping", headers=of(s, "inference")).status == 200
 
 
+def test_what_describes_the_api_is_open(server):
+    """Whoever may not call may read how to. Paths that only look like these are no way in."""
+    s = guarded(server)
+    for client in (s.client(), s.admin()):
+        assert client.request("OPTIONS", "/").error != "token_refused"
+        assert client.get("/api-description").error != "token_refused"
+        for method, path in (("GET", "/"), ("OPTIONS", "/models"), ("GET", "/api-description/x"), ("GET", "/tokens"),
+                             ("GET", "/models?x=/token"), ("POST", "/models/api-description")):
+            assert client.request(method, path).error == "token_refused", path
+    assert s.client().get("/token").error == "token_refused"
+
+
 def test_without_token_auth_nothing_is_asked(server):
     """The default: no file, and /token is not there."""
     s = server(counter())
