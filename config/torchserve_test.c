@@ -177,6 +177,8 @@ keys_become_options(void **state)
                                     "default_response_timeout=7\n"
                                     "default_startup_timeout=8\n"
                                     "job_queue_size=9 \n"
+                                    "metrics_mode=legacy\n"
+                                    "metric_time_interval=30\n"
                                     "max_request_size=10000\n"
                                     "max_response_size=20000\n"
                                     "default_service_handler=h.lua\n"
@@ -202,6 +204,8 @@ keys_become_options(void **state)
     assert_int_equal(config.response_timeout_s, 7);
     assert_int_equal(config.startup_timeout_s, 8);
     assert_int_equal(config.job_queue_size, 9);
+    assert_int_equal(config.metrics_mode, 2);
+    assert_int_equal(config.system_metrics_interval_s, 30);
     assert_int_equal(config.max_request_bytes, 10000);
     assert_int_equal(config.max_response_bytes, 20000);
     assert_string_equal(config.default_handler, "h.lua");

@@ -10,7 +10,7 @@
 #include "core/panic.h"
 
 enum scope { LOOP, MODEL };
-enum shape { COUNTER, GAUGE, SECONDS, ERRORS, REASONS, LOGS, DURATION, ROWS };
+enum shape { COUNTER, GAUGE, SECONDS, ERRORS, REASONS, LOGS, HIDDEN, NAMED, DURATION, ROWS };
 
 static const struct info {
     enum scope scope;
@@ -98,6 +98,20 @@ static uint64_t
 upper_end(enum shape shape, unsigned i)
 {
     return shape == DURATION ? durations[i].us : UINT64_C(1) << i;
+}
+
+void
+cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, bool named, uint64_t n)
+{
+    cn_assert(infos[metric].shape == NAMED);
+    add(metrics, infos[metric].at + named, n);
+}
+
+uint64_t
+cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bool named)
+{
+    cn_assert(infos[metric].shape == NAMED);
+    return get(metrics, infos[metric].at + named);
 }
 
 void
@@ -228,6 +242,9 @@ print_values(const struct info *info, const uint64_t *values, const char *labels
     unsigned i;
 
     switch (info->shape) {
+    case HIDDEN:
+    case NAMED:
+        return;
     case COUNTER:
     case GAUGE:
         put_name(out, info->name, "", labels, NULL, NULL);
@@ -297,7 +314,7 @@ cn_metrics_print(const struct cn_metrics *const *loops, unsigned n_loops,
     for (m = 0; m < CN_METRIC_COUNT; m++) {
         const struct info *info = &infos[m];
 
-        if (!cn_metric_wanted(filter, info->name))
+        if (!info->name[0] || !cn_metric_wanted(filter, info->name))
             continue;
         cn_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", info->name, info->help, info->name,
                       type_of(info->shape));

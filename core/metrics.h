@@ -25,6 +25,8 @@ enum {
     CN_VALUES_ERRORS = CN_E_END_ - CN_E_FIRST_ - 1,
     CN_VALUES_REASONS = 8,
     CN_VALUES_LOGS = CN_N_LOG_FILES,
+    CN_VALUES_HIDDEN = 1,
+    CN_VALUES_NAMED = 2,
     CN_VALUES_DURATION = CN_DURATION_BUCKETS + 2,
     CN_VALUES_ROWS = CN_ROWS_BUCKETS + 2,
 };
@@ -60,11 +62,16 @@ void cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum 
 void cn_metrics_count_error(struct cn_metrics *metrics, enum cn_metric metric, int code);
 /* One more of a metric by REASONS. */
 void cn_metrics_count_reason(struct cn_metrics *metrics, enum cn_metric metric, unsigned reason);
+/* To one of the two values of a NAMED metric. */
+void cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, bool named,
+                          uint64_t n);
 /* Into a histogram: microseconds for DURATION, a count for ROWS. */
 void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value);
 
 /* Any thread. The value; of a metric with several, their sum (of a histogram, how many were put in). */
 uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
+/* One of the two values of a NAMED metric. */
+uint64_t cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bool named);
 /* A relaxed copy of all values. */
 void cn_metrics_copy(struct cn_metrics *to, const struct cn_metrics *from);
 

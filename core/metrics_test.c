@@ -69,7 +69,12 @@ a_sum_is_right_though_its_parts_wrap(void **state)
 static void
 each_family_has_one_help_and_one_type(void **state)
 {
-    unsigned types = 0, helps = 0;
+    static const char *const names[] = {
+#define CN_METRIC(id, scope, shape, name, help) name,
+#include "core/metrics.def"
+#undef CN_METRIC
+    };
+    unsigned types = 0, helps = 0, shown = 0;
     size_t i;
 
     (void)state;
@@ -78,8 +83,10 @@ each_family_has_one_help_and_one_type(void **state)
         types += memcmp(out.data + i, "# TYPE ", 7) == 0;
         helps += memcmp(out.data + i, "# HELP ", 7) == 0;
     }
-    assert_int_equal(types, CN_METRIC_COUNT);
-    assert_int_equal(helps, CN_METRIC_COUNT);
+    for (i = 0; i < CN_METRIC_COUNT; i++)
+        shown += names[i][0] != '\0';
+    assert_int_equal(types, shown);
+    assert_int_equal(helps, shown);
 }
 
 /* A value on a bucket's end belongs to it, and each bucket counts those below. */

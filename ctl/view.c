@@ -167,7 +167,7 @@ cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
         value[stop - space - 1] = '\0';
         for (m = 0; m < CN_METRIC_COUNT; m++) {
             len = strlen(names[m]);
-            if ((size_t)(space - at) >= len && memcmp(at, names[m], len) == 0 &&
+            if (len > 0 && (size_t)(space - at) >= len && memcmp(at, names[m], len) == 0 &&
                 (at[len] == ' ' || at[len] == '{')) {
                 view->metrics[m] += strtoull(value, NULL, 10);
                 view->has_metrics = true;

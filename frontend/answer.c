@@ -19,6 +19,7 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "core/panic.h"
+#include "core/ts_metrics.h"
 #include "frontend/compress.h"
 #include "frontend/http_request.h"
 #include "frontend/torchserve_error.h"
@@ -68,12 +69,28 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
         add(response, "Connection", "close");
 }
 
+/* What is neither 2xx nor 4xx counts as 5xx there. */
+static void
+count_for_torchserve(struct cn_metrics *metrics, unsigned status)
+{
+    unsigned hundreds = status / 100;
+
+    cn_metrics_add(metrics, hundreds == 2 ? CN_M_HTTP_2XX : CN_M_HTTP_OTHER, hundreds != 4);
+    if (cn_ts_logs())
+        cn_ts_log(CN_LOG_METRICS,
+                  hundreds == 2   ? "Requests2XX.Count"
+                  : hundreds == 4 ? "Requests4XX.Count"
+                                  : "Requests5XX.Count",
+                  1, "Level:Host", NULL);
+}
+
 static void
 count(const struct cn_http_request *request, unsigned status)
 {
     struct cn_metrics *metrics = cn_loop_metrics(request->listener->loop);
 
     cn_metrics_add(metrics, CN_M_HTTP_REQUESTS, 1);
+    count_for_torchserve(metrics, status);
     if (status >= 500)
         cn_metrics_add(metrics, CN_M_HTTP_5XX, 1);
     else if (status >= 400)

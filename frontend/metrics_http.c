@@ -7,6 +7,7 @@
 #include "core/metrics.h"
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
+#include "frontend/ts_metrics.h"
 #include "management/management.h"
 
 struct metrics_call {
@@ -35,12 +36,13 @@ read_filter(struct cn_http_request *request, struct cn_metric_filter *filter)
 }
 
 static void
-on_gathered(struct cn_metrics_order *order, const struct cn_metrics_of *models, unsigned n)
+on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *models, unsigned n)
 {
     struct metrics_call *call = cn_container_of(order, struct metrics_call, order);
     struct cn_http_request *request = call->request;
     const struct cn_http_shared *shared = request->listener->shared;
     const struct cn_metrics **sets;
+    struct cn_metrics_of *ours;
     struct cn_buf text;
     unsigned i;
 
@@ -51,7 +53,11 @@ on_gathered(struct cn_metrics_order *order, const struct cn_metrics_of *models, 
         cn_metrics_set_log(cn_loop_metrics(shared->loops[0]), CN_M_LOG_DROPPED, (enum cn_log_file)i,
                            cn_log_files_dropped((enum cn_log_file)i));
     cn_buf_init(&text, 0);
-    cn_metrics_print(sets, shared->n_loops, models, n, &call->filter, &text);
+    ours = cn_arena_alloc(&request->arena, sizeof(*ours) * (n + 1));
+    for (i = 0; i < n; i++)
+        ours[i] = (struct cn_metrics_of){models[i].metrics, models[i].labels};
+    cn_metrics_print(sets, shared->n_loops, ours, n, &call->filter, &text);
+    cn_ts_print(sets, shared->n_loops, models, n, shared->cpu_times, &call->filter, &text);
     cn_http_answer_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8",
                          cn_buf_str(&text));
     cn_buf_fini(&text);

@@ -254,6 +254,7 @@ cn_predict_handle(struct cn_http_request *request)
         return;
     }
     call->job.ops = &ops;
+    call->job.named_version = request->match.args[1].len > 0;
     call->job.origin = request->listener->loop;
     fill_row(call, &sequence);
     config = cn_model_queue_config(queue);

@@ -21,6 +21,7 @@
 #include "core/log_files.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "core/ts_metrics.h"
 #include "frontend/access_log.h"
 #include "frontend/grpc_door.h"
 #include "frontend/http_checks.h"
@@ -255,7 +256,8 @@ start_management(struct cn_server *server, struct cn_error *err)
     int rc = cn_management_create(&server->config, server->loops, server->n_loops,
                                   &server->management, err);
 
-    server->shared = (struct cn_http_shared){.config = &server->config,
+    server->shared = (struct cn_http_shared){.cpu_times = &server->system_log.times,
+                                             .config = &server->config,
                                              .management = server->management,
                                              .loops = server->loops,
                                              .n_loops = server->n_loops};
@@ -340,6 +342,21 @@ static void
 stop_grpc(struct cn_server *server)
 {
     cn_grpc_door_destroy(server->grpc);
+}
+
+static int
+start_system_log(struct cn_server *server, struct cn_error *err)
+{
+    (void)err;
+    cn_system_log_begin(&server->system_log, server->loops[0],
+                        server->config.system_metrics_interval_s);
+    return 0;
+}
+
+static void
+stop_system_log(struct cn_server *server)
+{
+    cn_system_log_end(&server->system_log);
 }
 
 static void *
@@ -444,6 +461,7 @@ start_logs(struct cn_server *server, struct cn_error *err)
                                            .ring_bytes = config->log_buffer_bytes};
 
     cn_access_log_setup(config);
+    cn_ts_setup((enum cn_ts_mode)config->metrics_mode);
     return cn_log_files_start(&options, err);
 }
 
@@ -462,6 +480,7 @@ static const struct {
     {start_listeners, stop_listeners},
     {start_grpc, stop_grpc},
     {start_signal_watch, stop_signal_watch},
+    {start_system_log, stop_system_log},
     {start_threads, stop_threads},
 };
 #define N_STEPS (sizeof(steps) / sizeof(steps[0]))

@@ -13,6 +13,7 @@
 #include "config/server_config.h"
 #include "core/loop.h"
 #include "frontend/http_listener.h"
+#include "frontend/ts_metrics.h"
 
 #define CN_LOOPS_MAX 64
 
@@ -49,6 +50,7 @@ struct cn_server {
     struct cn_server_site sites[CN_LOOPS_MAX];
     sigset_t signals;
     struct cn_watch signal_watch;
+    struct cn_system_log system_log;
     struct cn_msg start;
     uint64_t began_us;
     bool draining, is_stuck;

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/loop.h"
 #include "core/metrics.h"
+#include "management/supervisor.h"
 #include "management/tokens.h"
 #include "scheduler/model_queue.h"
 
@@ -59,10 +60,19 @@ int cn_management_authorize(struct cn_management *management, enum cn_token_kind
  * A second call hurries: waiting jobs are refused and workers killed after their current call. */
 void cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx), void *ctx);
 
+/* One model version; the versions of a model stand side by side. */
+struct cn_model_counted {
+    const char *name, *version;
+    const char *labels; /* as struct cn_metrics_of has them */
+    const struct cn_metrics *metrics;
+    const struct cn_worker_facts *workers;
+    uint32_t n_workers;
+};
 /* Loop 0: what every model version counts, for /metrics. The order stays the caller's and valid until
  * on_done, once, maybe from inside the call; the array is borrowed until that returns. */
 struct cn_metrics_order {
-    void (*on_done)(struct cn_metrics_order *order, const struct cn_metrics_of *models, unsigned n);
+    void (*on_done)(struct cn_metrics_order *order, const struct cn_model_counted *models,
+                    unsigned n);
 };
 void cn_management_metrics(struct cn_management *management, struct cn_metrics_order *order);
 

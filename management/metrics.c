@@ -10,6 +10,9 @@ struct part {
     struct gathering *gathering;
     struct cn_pool_facts facts;
     struct cn_buf labels;
+    struct {
+        char *name, *version; /* copies: the version may be gone when all have answered */
+    } about;
 };
 
 struct gathering {
@@ -23,16 +26,24 @@ static void
 end_gathering(struct gathering *gathering)
 {
     struct cn_management *management = gathering->management;
-    struct cn_metrics_of *models = cn_alloc((gathering->n + 1) * sizeof *models);
+    struct cn_model_counted *models = cn_alloc((gathering->n + 1) * sizeof *models);
     unsigned i;
 
     for (i = 0; i < gathering->n; i++)
-        models[i] = (struct cn_metrics_of){&gathering->parts[i].facts.metrics,
-                                           gathering->parts[i].labels.data};
+        models[i] = (struct cn_model_counted){
+            .name = gathering->parts[i].about.name,
+            .version = gathering->parts[i].about.version,
+            .labels = gathering->parts[i].labels.data,
+            .metrics = &gathering->parts[i].facts.metrics,
+            .workers = gathering->parts[i].facts.workers,
+            .n_workers = gathering->parts[i].facts.n_workers,
+        };
     gathering->order->on_done(gathering->order, models, gathering->n);
     for (i = 0; i < gathering->n; i++) {
         cn_pool_facts_fini(&gathering->parts[i].facts);
         cn_buf_fini(&gathering->parts[i].labels);
+        cn_free(gathering->parts[i].about.name);
+        cn_free(gathering->parts[i].about.version);
     }
     cn_free(models);
     cn_free(gathering->parts);
@@ -93,6 +104,8 @@ ask_version(struct gathering *gathering, const struct cn_version *version)
 
     part->gathering = gathering;
     make_labels(&part->labels, &version->about);
+    part->about.name = cn_strdup(version->about.name);
+    part->about.version = cn_strdup(version->about.version);
     part->facts.on_done = on_facts;
     cn_worker_pool_facts(version->pool, &part->facts);
 }

@@ -16,6 +16,7 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "core/panic.h"
+#include "core/ts_metrics.h"
 #include "management/spawn.h"
 #include "management/stderr_tail.h"
 
@@ -47,7 +48,7 @@ struct cn_worker {
     char killed_for[256];                  /* why we killed it; empty: we did not */
     char lost_for[256];                    /* what the link said when it ended */
     char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
-    uint64_t started_wall_ms, started_ms;
+    uint64_t started_wall_ms, started_ms, load_ms;
     struct cn_worker_stats stats; /* as told last; zero without a process */
     struct cn_stderr_tail tail;
 
@@ -148,6 +149,18 @@ on_stderr(struct cn_watch *watch, uint32_t events)
 /* --- what the link tells */
 
 static void
+log_load_time(const struct cn_worker *worker)
+{
+    char dims[700];
+
+    if (!cn_ts_logs())
+        return;
+    snprintf(dims, sizeof dims, "WorkerName:W-%u-%.256s_%.256s,Level:Host", worker->id,
+             worker->spec->about->name, worker->spec->about->version);
+    cn_ts_log(CN_LOG_METRICS, "WorkerLoadTime.Milliseconds", (double)worker->load_ms, dims, NULL);
+}
+
+static void
 on_loaded(void *owner, const struct cn_loaded *loaded)
 {
     struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
@@ -166,11 +179,13 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
     worker->loaded = worker->ever_loaded = true;
     worker->failures = 0;
     worker->attached = true;
+    worker->load_ms = cn_now_ms() - worker->started_ms;
+    log_load_time(worker);
     count(worker, CN_M_WORKERS_READY, 1);
     cn_log(CN_LOG_INFO,
            "event=worker_ready model=%s version=%s worker=%u pid=%d load_ms=%llu runtime=%s",
            worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
-           (unsigned long long)(cn_now_ms() - worker->started_ms),
+           (unsigned long long)worker->load_ms,
            cn_log_quote(loaded->message.ptr, loaded->message.len, quoted, sizeof quoted));
     cn_model_queue_attach(worker->spec->queue, worker->link);
     worker->ops->on_change(worker->owner, worker);
@@ -550,6 +565,8 @@ cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out)
         .pid = worker->pid,
         .started_wall_ms = worker->started_wall_ms,
         .stats = worker->stats,
+        .loaded = worker->loaded,
+        .load_ms = worker->load_ms,
         .live_sequences = stats.live_sequences,
     };
     snprintf(out->last_exit, sizeof out->last_exit, "%s", worker->last_exit);

@@ -75,6 +75,8 @@ struct cn_worker_facts {
     enum cn_worker_state state;
     pid_t pid; /* 0: no process now */
     uint64_t started_wall_ms, live_sequences;
+    bool loaded; /* the model; it took so long: */
+    uint64_t load_ms;
     struct cn_worker_stats stats;      /* as it told last */
     char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };

@@ -177,6 +177,7 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
     } else {
         cn_metrics_observe(&queue->metrics, CN_M_QUEUE_TIME,
                            cn_loop_now_us(queue->loop) - job->arrived_us);
+        cn_ts_job_sent(queue, job);
     }
     put_row(queue, link, job);
 

@@ -153,4 +153,5 @@ cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
         return;
     cn_metrics_observe(metrics, CN_M_BATCH_ROWS, report->rows);
     cn_metrics_observe(metrics, CN_M_HANDLER_TIME, report->handler_us);
+    cn_ts_batch_done(link->queue, report->handler_us);
 }

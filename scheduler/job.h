@@ -51,7 +51,8 @@ struct cn_job {
     /* The front end fills these before submit. */
     const struct cn_job_ops *ops;
     struct cn_loop *origin;
-    struct cn_row row; /* job_id is set by submit */
+    struct cn_row row;  /* job_id is set by submit */
+    bool named_version; /* the request named the model's version: for TorchServe's metrics */
     uint64_t
         deadline_ms; /* cn_now_ms(); CN_NEVER: none. Past it a waiting job is answered 500/504 */
 

@@ -345,9 +345,11 @@ count_job(struct cn_model_queue *queue, const struct cn_job *job, int code)
         cn_metrics_count_error(&queue->metrics, CN_M_JOB_ERRORS, code);
     else
         count_answer(queue);
-    if (job->worker)
-        cn_metrics_observe(&queue->metrics, CN_M_STEP_TIME,
-                           cn_loop_now_us(queue->loop) - job->arrived_us);
+    if (!job->worker)
+        return;
+    cn_metrics_observe(&queue->metrics, CN_M_STEP_TIME,
+                       cn_loop_now_us(queue->loop) - job->arrived_us);
+    cn_ts_job_done(queue, job);
 }
 
 uint32_t

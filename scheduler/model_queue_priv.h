@@ -99,6 +99,12 @@ uint32_t cn_queue_retry_after(struct cn_model_queue *queue, uint64_t jobs);
 bool cn_queue_has_hope(const struct cn_model_queue *queue);
 const char *cn_queue_no_worker_reason(const struct cn_model_queue *queue);
 
+/* ts_metrics.c: TorchServe's metrics */
+void cn_ts_job_came(struct cn_model_queue *queue, const struct cn_job *job);
+void cn_ts_job_sent(struct cn_model_queue *queue, const struct cn_job *job);
+void cn_ts_job_done(struct cn_model_queue *queue, const struct cn_job *job);
+void cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us);
+
 /* admission.c */
 /* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */
 int cn_queue_check_slot(const struct cn_model_queue *queue, struct cn_error *err);

@@ -414,6 +414,7 @@ client_prepare(struct client *client, struct cn_loop *origin, const char *id, co
     client->job.ops = &client_ops;
     client->job.origin = origin;
     client->job.deadline_ms = CN_NEVER;
+    client->job.named_version = false;
     client->job.row = (struct cn_row){.flags = flags,
                                       .sequence_id = cn_str_from(client->id),
                                       .n_parts = 1,

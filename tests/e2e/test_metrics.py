@@ -133,8 +133,9 @@ def test_a_label_keeps_what_the_model_is_called(server):
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed (Debian package prometheus)")
-def test_promtool_finds_nothing_to_complain_about(server):
-    s = server(counter())
+def test_promtool_finds_nothing_to_complain_about(server, tmp_path):
+    """Of our own metrics: TorchServe's names break the rules that it checks."""
+    s = server(counter(), flags=["--metrics-mode", "log", "--log-dir", str(tmp_path)])
     s.client().step("counter", "a", 1)
     checked = subprocess.run(["promtool", "check", "metrics"], input=page(s), capture_output=True, text=True, timeout=30)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")

@@ -1,0 +1,68 @@
+/* core/ts_metrics.c - TorchServe's metrics as log lines. Formatted on the loop that has the value. */
+#include "core/ts_metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+
+static enum cn_ts_mode the_mode;
+static char host[256] = "localhost";
+
+/* A name is put into labels and lines as it is: what could break them is replaced. */
+void
+cn_ts_setup(enum cn_ts_mode mode)
+{
+    the_mode = mode;
+    if (gethostname(host, sizeof(host)) < 0)
+        snprintf(host, sizeof(host), "localhost");
+    host[sizeof(host) - 1] = '\0';
+    for (char *at = host; *at; at++)
+        if (*at <= ' ' || *at > '~' || strchr("\"\\|#,:", *at))
+            *at = '_';
+}
+
+enum cn_ts_mode
+cn_ts_mode(void)
+{
+    return the_mode;
+}
+
+const char *
+cn_ts_host(void)
+{
+    return host;
+}
+
+bool
+cn_ts_logs(void)
+{
+    return the_mode != CN_TS_PROMETHEUS;
+}
+
+unsigned long
+cn_ts_format(const char *name_and_unit, double value, const char *dims, const char *request_id,
+             char out[CN_TS_LINE_MAX])
+{
+    uint64_t now_ms = cn_wall_ms();
+    char when[25];
+    int n;
+
+    cn_wall_format(now_ms, when);
+    n = snprintf(out, CN_TS_LINE_MAX, "%s - %s:%.17g|#%s|#hostname:%s%s%s,timestamp:%llu\n", when,
+                 name_and_unit, value, dims, host, request_id ? ",requestID:" : "",
+                 request_id ? request_id : "", (unsigned long long)(now_ms / 1000));
+    return n > 0 && n < CN_TS_LINE_MAX ? (unsigned long)n : 0;
+}
+
+void
+cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const char *dims,
+          const char *request_id)
+{
+    char line[CN_TS_LINE_MAX];
+    unsigned long len = cn_ts_format(name_and_unit, value, dims, request_id, line);
+
+    if (len)
+        cn_log_files_put(file, line, len);
+}

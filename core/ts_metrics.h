@@ -1,0 +1,35 @@
+/* core/ts_metrics.h - TorchServe's metrics: which mode, and the line of its metrics logs.
+ *
+ * The mode is set before loops run; a line is written on a loop and never waited for.
+ */
+#ifndef CN_CORE_TS_METRICS_H
+#define CN_CORE_TS_METRICS_H
+
+#include <stdbool.h>
+
+#include "core/log_files.h"
+
+/* In the order of --metrics-mode's words. */
+enum cn_ts_mode {
+    CN_TS_PROMETHEUS, /* all of them stand on /metrics */
+    CN_TS_LOG,        /* all of them are lines of ts_metrics.log and model_metrics.log */
+    CN_TS_LEGACY      /* ts_... stand on /metrics, the rest are lines */
+};
+
+void cn_ts_setup(enum cn_ts_mode mode);
+enum cn_ts_mode cn_ts_mode(void);
+/* This machine's name, for labels and lines. */
+const char *cn_ts_host(void);
+/* Are lines wanted? False in prometheus mode: then nothing needs to be formatted. */
+bool cn_ts_logs(void);
+
+/* TIME - Name.Unit:value|#dims|#hostname:H,timestamp:SECONDS, with ",requestID:ID" before the
+ * timestamp when there is one. `dims`: "Level:Host", as TorchServe writes them. */
+void cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const char *dims,
+               const char *request_id);
+/* The line, with its end; returns its length. For tests. */
+#define CN_TS_LINE_MAX 1024
+unsigned long cn_ts_format(const char *name_and_unit, double value, const char *dims,
+                           const char *request_id, char out[CN_TS_LINE_MAX]);
+
+#endif
