@@ -23,12 +23,16 @@ enum cn_durability {
 int cn_durability_parse(struct cn_str word);
 const char *cn_durability_word(enum cn_durability durability);
 
+struct cn_model_io;
+
 /* One row an option: CN_MODEL_OPTION(field, c_type, kind, yaml_path, default, min, max, help)
  * kind: UINT, BOOL or DURABILITY. "a.b" is key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model_options.def"
 #undef CN_MODEL_OPTION
+    const struct cn_model_io
+        *io; /* of a typed model; borrowed from whoever loaded it. NULL: untyped */
 };
 
 /* Called for each warning: "model-config.yaml:4:1: unknown key minWorker (did you mean minWorkers?)" */

@@ -55,6 +55,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
     add(response, "Expires", "Thu, 01 Jan 1970 00:00:00 UTC");
     if (request->echo_value.len)
         add(response, request->echo_name.ptr, request->echo_value.ptr);
+    if (request->json_length)
+        add(response, "Inference-Header-Content-Length", request->json_length);
     if (request->new_session)
         add(response, "X-Amzn-SageMaker-New-Session-Id", request->new_session);
     if (request->closed_session)

@@ -8,6 +8,7 @@
 #include "frontend/metrics_http.h"
 #include "frontend/openapi.h"
 #include "frontend/predict.h"
+#include "frontend/v2_http.h"
 
 #define GET CN_HTTP_GET
 #define HEAD CN_HTTP_HEAD
@@ -55,6 +56,17 @@ const struct cn_route cn_inference_routes[] = {
     {ANY, "/v1/models/{model_name}:explain", PREDICT, PREDICTS | EXPLAIN, POST, "kserveExplain", "an explanation, KServe's way", NULL},
     {GET | HEAD, "/v1/models/{model_name}", cn_health_model, 0, GET, "kserveReady", "has the model a worker?", NULL},
     {ANY, "/wfpredict/{workflow_name}", cn_predict_handle_workflow, 0, POST, "workflow", "there are no workflows: 404", NULL},
+    /* The v2 protocol describes itself. */
+    {.methods = GET | HEAD, .pattern = "/v2", .handle = cn_v2_http_server},
+    {.methods = GET | HEAD, .pattern = "/v2/health/live", .handle = cn_v2_http_live},
+    {.methods = GET | HEAD, .pattern = "/v2/health/ready", .handle = cn_v2_http_ready},
+    {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}", .handle = cn_v2_http_model},
+    {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/ready", .handle = cn_v2_http_model_ready},
+    {.methods = POST, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_infer},
+    {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/versions/{model_version}", .handle = cn_v2_http_model},
+    {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/versions/{model_version}/ready", .handle = cn_v2_http_model_ready},
+    {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/infer", .handle = cn_v2_http_infer},
+    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/v2/{*rest}", .handle = cn_v2_http_unknown},
     {ANY, "/{model_name}/predict", PREDICT, PREDICTS | QUERY, POST, "oldPredict", "a prediction, TorchServe's old way", NULL},
     {ANY, "/{model_name}/{model_version}/predict", PREDICT, PREDICTS | QUERY, POST, "oldVersionPredict", "the same of one version", NULL},
     {.handle = NULL},

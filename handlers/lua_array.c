@@ -281,12 +281,25 @@ pack_table(lua_State *L, enum kind kind)
     luaL_pushresultsize(&bytes, (size_t)n * kind_bytes[kind]);
 }
 
+/* A view of the string at `bytes`, which is a whole number of elements. */
+static void
+push_array(lua_State *L, int bytes, enum kind kind)
+{
+    struct array *array = lua_newuserdatauv(L, sizeof(*array), 1);
+    size_t len;
+
+    *array = (struct array){lua_tolstring(L, bytes, &len), 0, kind};
+    array->n = (lua_Integer)(len / kind_bytes[kind]);
+    luaL_setmetatable(L, ARRAY_NAME);
+    lua_pushvalue(L, bytes);
+    lua_setiuservalue(L, -2, 1);
+}
+
 /* continuo.array(bytes or table, kind) */
 static int
 array_new(lua_State *L)
 {
     enum kind kind = (enum kind)luaL_checkoption(L, 2, NULL, kind_names);
-    struct array *array;
     size_t len;
 
     lua_settop(L, 2);
@@ -298,12 +311,25 @@ array_new(lua_State *L)
     if (len % kind_bytes[kind] != 0)
         cn_lua_client_error(L, 400, "%d bytes are no whole number of %s elements of %d bytes",
                             (int)len, kind_names[kind], (int)kind_bytes[kind]);
-    array = lua_newuserdatauv(L, sizeof(*array), 1);
-    *array = (struct array){lua_tostring(L, 1), (lua_Integer)(len / kind_bytes[kind]), kind};
-    luaL_setmetatable(L, ARRAY_NAME);
-    lua_pushvalue(L, 1);
-    lua_setiuservalue(L, -2, 1);
+    push_array(L, 1, kind);
     return 1;
+}
+
+void
+cn_lua_push_values(lua_State *L, enum cn_datatype type)
+{
+    static const enum kind kinds[] = {
+        [CN_DATATYPE_BOOL] = U8,    [CN_DATATYPE_UINT8] = U8,   [CN_DATATYPE_UINT16] = U16,
+        [CN_DATATYPE_UINT32] = U32, [CN_DATATYPE_UINT64] = I64, [CN_DATATYPE_INT8] = I8,
+        [CN_DATATYPE_INT16] = I16,  [CN_DATATYPE_INT32] = I32,  [CN_DATATYPE_INT64] = I64,
+        [CN_DATATYPE_FP32] = F32,   [CN_DATATYPE_FP64] = F64};
+    const int bytes = lua_gettop(L);
+
+    if (type == CN_DATATYPE_FP16 || type == CN_DATATYPE_BF16 || type == CN_DATATYPE_BYTES)
+        lua_pushnil(L);
+    else
+        push_array(L, bytes, kinds[type]);
+    lua_remove(L, bytes);
 }
 
 void

@@ -15,6 +15,7 @@
 
 #include "core/buf.h"
 #include "handlers/runtime.h"
+#include "proto/tensor.h"
 
 #define LUA_RT_MAGIC 0x4c525431u
 #define LUA_STATE_DEPTH_MAX 16 /* tables within tables in a state */
@@ -158,6 +159,14 @@ void cn_lua_mark_array(lua_State *L);
 
 /* lua_array.c: pushes the function continuo.array and makes its metatable. Raises. */
 void cn_lua_open_array(lua_State *L);
+/* The string at the top becomes a view of a tensor's elements, or nil for types that Lua has no numbers
+ * for (FP16, BF16). BOOL is u8; UINT64 is read as i64, with the same bits. Raises. */
+void cn_lua_push_values(lua_State *L, enum cn_datatype type);
+
+/* lua_tensor.c: the row's tensors by name into the table at the top. Raises. */
+void cn_lua_fill_inputs(lua_State *L, const struct cn_row *row);
+/* Packs the tensors of the table at `index` into the reply's body. Raises on what is no tensor. */
+void cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply);
 
 /* lua_state_codec.c: appends the state table at `index` to `out`. Raises, naming the key. */
 void cn_lua_state_encode(lua_State *L, int index, struct cn_buf *out);

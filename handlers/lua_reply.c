@@ -1,7 +1,7 @@
 /* handlers/lua_reply.c - what a Lua handler gives back becomes a reply. Worker's thread.
  *
  * A string is the body; a number or boolean its text; a table names what it
- * holds: json, text or body, and status, headers, content_type, end_sequence.
+ * holds: json, text, body or outputs, and status, headers, content_type, end_sequence.
  */
 #include <string.h>
 
@@ -97,13 +97,16 @@ set_content_type(lua_State *L, int index, struct cn_reply *reply)
     check(L, cn_reply_set_content_type(reply, type, &err), &err);
 }
 
-/* One of json, text, body. */
+/* One of json, text, body, outputs. */
 static void
 set_content(lua_State *L, const char *key, int index, struct cn_reply *reply)
 {
     const char *type = "application/octet-stream";
 
-    if (strcmp(key, "json") == 0) {
+    if (strcmp(key, "outputs") == 0) {
+        type = CN_TENSORS_TYPE;
+        cn_lua_set_outputs(L, index, reply);
+    } else if (strcmp(key, "json") == 0) {
         type = "application/json";
         cn_lua_json_encode(L, index, "reply.json", &reply->body);
     } else {
@@ -128,10 +131,12 @@ set_table(lua_State *L, int index, struct cn_reply *reply)
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "[1]";
         int value = lua_gettop(L);
 
-        if (strcmp(key, "json") == 0 || strcmp(key, "text") == 0 || strcmp(key, "body") == 0) {
+        if (strcmp(key, "json") == 0 || strcmp(key, "text") == 0 || strcmp(key, "body") == 0 ||
+            strcmp(key, "outputs") == 0) {
             if (content)
-                luaL_error(L, "a reply has one of json, text and body, this one has %s and %s",
-                           content, key);
+                luaL_error(
+                    L, "a reply has one of json, text, body and outputs, this one has %s and %s",
+                    content, key);
             content = key; /* lives as long as its table */
             set_content(L, key, value, reply);
         } else if (strcmp(key, "status") == 0) {
@@ -147,7 +152,7 @@ set_table(lua_State *L, int index, struct cn_reply *reply)
         } else {
             luaL_error(
                 L,
-                "unknown key '%s' in a reply: it may have json, text, body, status, "
+                "unknown key '%s' in a reply: it may have json, text, body, outputs, status, "
                 "headers, content_type, end_sequence and stop_streams (to answer with a table as "
                 "JSON: return { json = ... })",
                 key);

@@ -31,6 +31,7 @@ enum field {
     FIELD_JSON,
     FIELD_PARTS,
     FIELD_HEADERS,
+    FIELD_INPUTS,
     FIELD_SEQUENCE_ID,
     FIELD_REQUEST_ID,
     FIELD_START,
@@ -229,6 +230,10 @@ request_index(lua_State *L)
         return push_parts(L, row);
     case FIELD_HEADERS:
         return push_headers(L, row);
+    case FIELD_INPUTS:
+        if (open_cached(L, "inputs"))
+            cn_lua_fill_inputs(L, row);
+        return 1;
     case FIELD_SEQUENCE_ID:
         if (!(row->flags & CN_ROW_STATEFUL))
             return 0;
@@ -382,6 +387,7 @@ cn_lua_open_request(lua_State *L)
         {"json", FIELD_JSON},
         {"parts", FIELD_PARTS},
         {"headers", FIELD_HEADERS},
+        {"inputs", FIELD_INPUTS},
         {"sequence_id", FIELD_SEQUENCE_ID},
         {"request_id", FIELD_REQUEST_ID},
         {"start", FIELD_START},

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "archiver/archive.h"
+#include "config/model_io.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "management/model_store.h"
@@ -129,6 +130,9 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
     rc = cn_yaml_parse_file_as(path.data, about->config_file, &doc, err);
     if (!rc)
         rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
+    if (!rc)
+        rc = cn_model_io_parse(doc, &about->io, err);
+    about->config.io = about->io;
     cn_yaml_destroy(doc);
     cn_buf_fini(&path);
     return rc;
@@ -301,6 +305,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->handler);
     cn_free(about->config_file);
     cn_free(about->runtime);
+    cn_model_io_destroy(about->io);
     *about = (struct cn_model_about){0};
 }
 

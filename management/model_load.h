@@ -28,9 +28,10 @@ struct cn_model_about {
     char *
         archive; /* downloaded into the store, to be deleted when the model is unregistered; or NULL */
     char *unpacked; /* the folder to delete when the model goes; NULL: files are used in place */
-    char *handler, *config_file; /* files in dir; "" where there is none */
-    char *runtime;               /* "lua" or "c" */
-    struct cn_model_config config;
+    char *handler, *config_file;   /* files in dir; "" where there is none */
+    char *runtime;                 /* "lua" or "c" */
+    struct cn_model_config config; /* its io is the one below */
+    struct cn_model_io *io;        /* NULL: the model is not typed */
 };
 
 /* `path`: what cn_model_store_resolve found. `place`: folder to unpack into. `server`: its defaults;

@@ -198,19 +198,24 @@ cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out)
     return false;
 }
 
-/* u32 number of tensors; each: u16 + name, u8 type, u8 rank, u64 dimensions, u32 + data. */
+/* A set: u32 number of tensors; each: u16 + name, u8 type, u8 rank, u64 dimensions, u32 + data. */
+void
+cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
+{
+    cn_write_str16(buf, tensor->name);
+    cn_write_u8(buf, (uint8_t)tensor->type);
+    cn_write_u8(buf, (uint8_t)tensor->rank);
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        cn_write_u64(buf, (uint64_t)tensor->shape[d]);
+    cn_write_str32(buf, tensor->data);
+}
+
 void
 cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_t n)
 {
     cn_write_u32(buf, n);
-    for (uint32_t i = 0; i < n; i++) {
-        cn_write_str16(buf, tensors[i].name);
-        cn_write_u8(buf, (uint8_t)tensors[i].type);
-        cn_write_u8(buf, (uint8_t)tensors[i].rank);
-        for (uint32_t d = 0; d < tensors[i].rank; d++)
-            cn_write_u64(buf, (uint64_t)tensors[i].shape[d]);
-        cn_write_str32(buf, tensors[i].data);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        cn_tensors_put_one(buf, &tensors[i]);
 }
 
 static int

@@ -67,7 +67,9 @@ struct cn_part cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *a
 /* False: the part is no tensor (its content type is of another family, or malformed). */
 bool cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out);
 
-/* Packs a set; buf->failed when it did not fit. */
+/* Packs a set; buf->failed when it did not fit. A set may also be packed by hand: a u32 with their
+ * number, then each with _put_one. */
+void cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor);
 void cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_t n);
 /* Unpacks one; names and data are borrowed from `bytes`. CN_E_PROTOCOL when it is not a whole,
  * valid set: types, shapes and sizes are checked, elements of BYTES too. */

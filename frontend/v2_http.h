@@ -1,0 +1,20 @@
+/* frontend/v2_http.h - the v2 protocol over HTTP: health, metadata, inference (routes.c). */
+#ifndef CN_FRONTEND_V2_HTTP_H
+#define CN_FRONTEND_V2_HTTP_H
+
+struct cn_http_request;
+
+/* GET /v2/health/live, /v2/health/ready: the status is the answer. */
+void cn_v2_http_live(struct cn_http_request *request);
+void cn_v2_http_ready(struct cn_http_request *request);
+/* GET /v2 */
+void cn_v2_http_server(struct cn_http_request *request);
+/* GET /v2/models/NAME[/versions/VERSION] and .../ready; the model must be typed. */
+void cn_v2_http_model(struct cn_http_request *request);
+void cn_v2_http_model_ready(struct cn_http_request *request);
+/* POST /v2/models/NAME[/versions/VERSION]/infer */
+void cn_v2_http_infer(struct cn_http_request *request);
+/* Any other path under /v2. */
+void cn_v2_http_unknown(struct cn_http_request *request);
+
+#endif

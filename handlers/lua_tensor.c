@@ -1,0 +1,252 @@
+/* handlers/lua_tensor.c - typed tensors of a request and of a reply. Worker's thread.
+ *
+ * An input is a table: datatype ("FP32"), shape ({1, 16}), data (its bytes) and values: a
+ * continuo.array over them, or for BYTES a table of strings. An output is given the same way; its data
+ * may also be a continuo.array or a plain table of values.
+ */
+#include <string.h>
+
+#include "handlers/lua_priv.h"
+#include "handlers/reply.h"
+#include "proto/tensor.h"
+
+static void
+push_strings(lua_State *L, const struct cn_tensor *tensor)
+{
+    struct cn_reader reader;
+    struct cn_str element;
+    lua_Integer n = 0;
+
+    lua_newtable(L);
+    cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
+    while (cn_tensor_next(&reader, &element)) {
+        lua_pushlstring(L, element.ptr ? element.ptr : "", element.len);
+        lua_rawseti(L, -2, ++n);
+    }
+}
+
+static void
+push_tensor(lua_State *L, const struct cn_tensor *tensor)
+{
+    lua_createtable(L, 0, 4);
+    lua_pushstring(L, cn_datatype_word(tensor->type));
+    lua_setfield(L, -2, "datatype");
+    lua_createtable(L, (int)tensor->rank, 0);
+    for (uint32_t i = 0; i < tensor->rank; i++) {
+        lua_pushinteger(L, tensor->shape[i]);
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    lua_setfield(L, -2, "shape");
+    lua_pushlstring(L, tensor->data.ptr ? tensor->data.ptr : "", tensor->data.len);
+    if (tensor->type == CN_DATATYPE_BYTES) {
+        push_strings(L, tensor);
+    } else {
+        lua_pushvalue(L, -1);
+        cn_lua_push_values(L, tensor->type);
+    }
+    lua_setfield(L, -3, "values");
+    lua_setfield(L, -2, "data");
+}
+
+void
+cn_lua_fill_inputs(lua_State *L, const struct cn_row *row)
+{
+    struct cn_tensor tensor;
+
+    luaL_checkstack(L, LUA_MINSTACK, "inputs");
+    for (uint32_t i = 0; i < row->n_parts; i++) {
+        if (!cn_tensor_of_part(&row->parts[i], &tensor))
+            continue;
+        lua_pushlstring(L, tensor.name.ptr, tensor.name.len);
+        push_tensor(L, &tensor);
+        lua_rawset(L, -3);
+    }
+}
+
+/* --- outputs --- */
+
+static enum cn_datatype
+read_type(lua_State *L, int output, const char *name)
+{
+    enum cn_datatype type = CN_DATATYPE_NONE;
+    struct cn_str word;
+
+    if (lua_getfield(L, output, "datatype") == LUA_TSTRING) {
+        word.ptr = lua_tolstring(L, -1, &word.len);
+        type = cn_datatype_parse(word);
+    }
+    if (type == CN_DATATYPE_NONE)
+        luaL_error(L, "output '%s' needs a datatype such as \"FP32\" or \"BYTES\"", name);
+    lua_pop(L, 1);
+    return type;
+}
+
+/* Booleans, numbers and strings, each for its own type. Raises on others. */
+static void
+pack_value(lua_State *L, enum cn_datatype type, const char *name, lua_Integer i, struct cn_buf *out)
+{
+    const unsigned bytes = cn_datatype_bytes(type);
+    lua_Integer integer;
+    double wide;
+    float narrow;
+    struct cn_str text;
+    int ok = 1;
+
+    switch (type) {
+    case CN_DATATYPE_BOOL:
+        ok = lua_isboolean(L, -1);
+        cn_write_u8(out, (uint8_t)lua_toboolean(L, -1));
+        break;
+    case CN_DATATYPE_FP32:
+    case CN_DATATYPE_FP64:
+        wide = lua_tonumberx(L, -1, &ok);
+        narrow = (float)wide;
+        cn_buf_append(out, bytes == 4 ? (const void *)&narrow : &wide, bytes);
+        break;
+    case CN_DATATYPE_BYTES:
+        ok = lua_type(L, -1) == LUA_TSTRING;
+        if (ok) {
+            text.ptr = lua_tolstring(L, -1, &text.len);
+            cn_write_str32(out, text);
+        }
+        break;
+    case CN_DATATYPE_FP16:
+    case CN_DATATYPE_BF16:
+        luaL_error(L, "output '%s': give the data of %s as bytes", name, cn_datatype_word(type));
+        break;
+    default:
+        integer = lua_tointegerx(L, -1, &ok);
+        cn_buf_append(out, &integer, bytes); /* its low bytes; machines here are little-endian */
+        break;
+    }
+    if (!ok)
+        luaL_error(L, "output '%s': element %I is a %s, which is no %s", name, i,
+                   luaL_typename(L, -1), cn_datatype_word(type));
+}
+
+/* The output's bytes, appended to the runtime's scratch buffer. Returns the elements of a table, or -1
+ * for bytes. */
+static lua_Integer
+pack_data(lua_State *L, int output, enum cn_datatype type, const char *name, struct cn_buf *out)
+{
+    lua_Integer n;
+    size_t len;
+
+    if (lua_getfield(L, output, "data") == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_getfield(L, output, "values");
+    }
+    switch (lua_type(L, -1)) {
+    case LUA_TSTRING:
+        lua_tolstring(L, -1, &len);
+        cn_buf_append(out, lua_tostring(L, -1), len);
+        lua_pop(L, 1);
+        return -1;
+    case LUA_TUSERDATA:
+        lua_getfield(L, -1, "bytes");
+        lua_insert(L, -2);
+        lua_call(L, 1, 1);
+        luaL_checklstring(L, -1, &len);
+        cn_buf_append(out, lua_tostring(L, -1), len);
+        lua_pop(L, 1);
+        return -1;
+    case LUA_TTABLE:
+        n = luaL_len(L, -1);
+        for (lua_Integer i = 1; i <= n; i++) {
+            lua_geti(L, -1, i);
+            pack_value(L, type, name, i, out);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+        return n;
+    default:
+        return luaL_error(L, "output '%s' needs data: bytes, a continuo.array or a table of values",
+                          name);
+    }
+}
+
+static void
+read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, const char *name)
+{
+    lua_Integer rank;
+
+    if (lua_getfield(L, output, "shape") == LUA_TNIL) {
+        unsigned bytes = cn_datatype_bytes(tensor->type);
+
+        if (n < 0 && bytes)
+            n = (lua_Integer)(tensor->data.len / bytes);
+        if (n < 0)
+            luaL_error(L, "output '%s' needs a shape such as {1, 2}", name);
+        tensor->rank = 1;
+        tensor->shape[0] = n;
+        lua_pop(L, 1);
+        return;
+    }
+    if (!lua_istable(L, -1) || (rank = luaL_len(L, -1)) > CN_TENSOR_RANK_MAX)
+        luaL_error(L, "output '%s': a shape is a table of up to %d sizes", name,
+                   CN_TENSOR_RANK_MAX);
+    rank = luaL_len(L, -1);
+    tensor->rank = (uint32_t)rank;
+    for (lua_Integer i = 0; i < rank; i++) {
+        int ok;
+
+        lua_geti(L, -1, i + 1);
+        tensor->shape[i] = lua_tointegerx(L, -1, &ok);
+        if (!ok || tensor->shape[i] < 0)
+            luaL_error(L, "output '%s': size %I of its shape is not a whole number from 0", name,
+                       i + 1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* The output at the top, named by the string below it, packed behind those in the reply's body. */
+static void
+put_output(lua_State *L, struct cn_reply *reply, struct cn_buf *scratch)
+{
+    const int output = lua_gettop(L);
+    struct cn_tensor tensor = {0};
+    struct cn_error err;
+    lua_Integer n;
+    const char *name;
+
+    if (lua_type(L, output - 1) != LUA_TSTRING || !lua_istable(L, output))
+        luaL_error(L, "reply.outputs must be a table of names and tables, such as "
+                      "{ OUT = { datatype = \"FP32\", shape = {1}, data = {0.5} } }");
+    name = lua_tolstring(L, output - 1, &tensor.name.len);
+    tensor.name.ptr = name;
+    tensor.type = read_type(L, output, name);
+    cn_buf_reset(scratch);
+    n = pack_data(L, output, tensor.type, name, scratch);
+    if (scratch->failed)
+        luaL_error(L, "output '%s': no memory for its data", name);
+    tensor.data = cn_buf_str(scratch);
+    read_shape(L, output, n, &tensor, name);
+    if (cn_tensor_check(&tensor, &err))
+        luaL_error(L, "output: %s", err.message);
+    cn_tensors_put_one(&reply->body, &tensor);
+}
+
+void
+cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply)
+{
+    struct cn_buf *scratch = &lua_rt_of(L)->scratch;
+    const size_t begun = reply->body.len;
+    uint32_t n = 0;
+
+    index = lua_absindex(L, index);
+    luaL_checkstack(L, LUA_MINSTACK, "outputs");
+    if (!lua_istable(L, index))
+        luaL_error(L, "reply.outputs must be a table of names and tables, got %s",
+                   luaL_typename(L, index));
+    cn_write_u32(&reply->body, 0);
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        if (++n > CN_TENSORS_MAX)
+            luaL_error(L, "reply.outputs has over %d tensors", CN_TENSORS_MAX);
+        put_output(L, reply, scratch);
+        lua_settop(L, lua_gettop(L) - 1);
+    }
+    if (!reply->body.failed)
+        cn_patch_u32(&reply->body, begun, n);
+}

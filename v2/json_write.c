@@ -1,0 +1,299 @@
+/* v2/json_write.c - responses, errors and metadata as JSON. Any thread.
+ *
+ * Written by hand: a tensor's numbers go from its bytes into the text without a document between.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "v2/answer.h"
+
+void
+cn_v2_write_text(struct cn_str text, struct cn_buf *out)
+{
+    size_t from = 0;
+
+    cn_buf_puts(out, "\"");
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.ptr[i];
+
+        if (c >= ' ' && c != '"' && c != '\\')
+            continue;
+        cn_buf_append(out, text.ptr + from, i - from);
+        from = i + 1;
+        if (c == '"' || c == '\\')
+            cn_buf_printf(out, "\\%c", c);
+        else
+            cn_buf_printf(out, "\\u%04x", c);
+    }
+    cn_buf_append(out, text.ptr + from, text.len - from);
+    cn_buf_puts(out, "\"");
+}
+
+void
+cn_v2_write_error(const char *message, struct cn_buf *out)
+{
+    cn_buf_puts(out, "{\"error\":");
+    cn_v2_write_text(cn_str_from(message), out);
+    cn_buf_puts(out, "}");
+}
+
+/* The shortest text that reads back as the same number; NaN and Infinity as bare words. */
+static void
+write_double(double value, struct cn_buf *out)
+{
+    char text[32];
+
+    if (isnan(value)) {
+        cn_buf_puts(out, "NaN");
+        return;
+    }
+    if (isinf(value)) {
+        cn_buf_puts(out, value < 0 ? "-Infinity" : "Infinity");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    cn_buf_puts(out, text);
+    if (strcspn(text, ".e") == strlen(text))
+        cn_buf_puts(out, ".0"); /* a number with a fraction stays one */
+}
+
+static uint64_t
+natural_at(const char *at, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    memcpy(&value, at, bytes); /* little-endian, as this machine */
+    return value;
+}
+
+static int64_t
+integer_at(const char *at, unsigned bytes)
+{
+    const unsigned shift = 64 - 8 * bytes;
+
+    return (int64_t)(natural_at(at, bytes) << shift) >> shift;
+}
+
+static void
+write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
+{
+    const unsigned bytes = cn_datatype_bytes(type);
+    double wide;
+    float narrow;
+
+    switch (type) {
+    case CN_DATATYPE_BOOL:
+        cn_buf_puts(out, *at ? "true" : "false");
+        break;
+    case CN_DATATYPE_FP32:
+        memcpy(&narrow, at, sizeof(narrow));
+        write_double((double)narrow, out);
+        break;
+    case CN_DATATYPE_FP64:
+        memcpy(&wide, at, sizeof(wide));
+        write_double(wide, out);
+        break;
+    case CN_DATATYPE_INT8:
+    case CN_DATATYPE_INT16:
+    case CN_DATATYPE_INT32:
+    case CN_DATATYPE_INT64:
+        cn_buf_printf(out, "%" PRId64, integer_at(at, bytes));
+        break;
+    default:
+        cn_buf_printf(out, "%" PRIu64, natural_at(at, bytes));
+    }
+}
+
+static int
+write_data(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err)
+{
+    const unsigned bytes = cn_datatype_bytes(tensor->type);
+    const char *comma = "";
+    struct cn_reader reader;
+    struct cn_str element;
+
+    if (tensor->type == CN_DATATYPE_FP16 || tensor->type == CN_DATATYPE_BF16)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "sending %s data via JSON is not supported. Please use the binary data "
+                       "format for output",
+                       cn_datatype_word(tensor->type));
+    cn_buf_puts(out, ",\"data\":[");
+    cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
+    while (tensor->type == CN_DATATYPE_BYTES && cn_tensor_next(&reader, &element)) {
+        cn_buf_puts(out, comma);
+        cn_v2_write_text(element, out);
+        comma = ",";
+    }
+    for (size_t at = 0; bytes && at < tensor->data.len; at += bytes) {
+        cn_buf_puts(out, comma);
+        write_value(tensor->type, tensor->data.ptr + at, out);
+        comma = ",";
+    }
+    cn_buf_puts(out, "]");
+    return 0;
+}
+
+static void
+write_shape(const int64_t *shape, uint32_t rank, struct cn_buf *out)
+{
+    cn_buf_puts(out, "[");
+    for (uint32_t i = 0; i < rank; i++)
+        cn_buf_printf(out, "%s%" PRId64, i ? "," : "", shape[i]);
+    cn_buf_puts(out, "]");
+}
+
+static const struct cn_tensor *
+find_tensor(const struct cn_v2_answer *answer, struct cn_str name)
+{
+    for (uint32_t i = 0; i < answer->n_tensors; i++)
+        if (cn_str_eq(answer->tensors[i].name, name))
+            return &answer->tensors[i];
+    return NULL;
+}
+
+/* What was asked for must be there, and be what the model's YAML says it is. */
+static int
+check_tensors(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
+              const struct cn_model_io *io, struct cn_error *err)
+{
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (!find_tensor(answer, request->outputs[i].name))
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave no output '%.*s'",
+                           CN_STR_ARG(request->outputs[i].name));
+    for (uint32_t i = 0; i < answer->n_tensors; i++) {
+        const struct cn_tensor *tensor = &answer->tensors[i];
+        const struct cn_tensor_spec *spec = cn_model_io_output(io, tensor->name);
+
+        if (!spec)
+            return cn_fail(err, CN_E_HANDLER_FAILED,
+                           "the handler gave an output '%.*s' that the model does not declare",
+                           CN_STR_ARG(tensor->name));
+        if (spec->type != tensor->type)
+            return cn_fail(err, CN_E_HANDLER_FAILED,
+                           "the handler gave output '%.*s' as %s; the model declares %s",
+                           CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),
+                           cn_datatype_word(spec->type));
+    }
+    return 0;
+}
+
+/* NULL: the output is not wanted. */
+static const struct cn_v2_output *
+wanted(const struct cn_v2_request *request, struct cn_str name, struct cn_v2_output *otherwise)
+{
+    *otherwise = (struct cn_v2_output){.name = name, .binary = request->binary_by_default};
+    if (!request->lists_outputs)
+        return otherwise;
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (cn_str_eq(request->outputs[i].name, name))
+            return &request->outputs[i];
+    return NULL;
+}
+
+static int
+write_output(const struct cn_tensor *tensor, bool binary, struct cn_buf *out, struct cn_error *err)
+{
+    cn_buf_puts(out, "{\"name\":");
+    cn_v2_write_text(tensor->name, out);
+    cn_buf_printf(out, ",\"datatype\":\"%s\",\"shape\":", cn_datatype_word(tensor->type));
+    write_shape(tensor->shape, tensor->rank, out);
+    if (binary)
+        cn_buf_printf(out, ",\"parameters\":{\"binary_data_size\":%zu}", tensor->data.len);
+    else if (write_data(tensor, out, err))
+        return err->code;
+    cn_buf_puts(out, "}");
+    return 0;
+}
+
+int
+cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
+            const struct cn_model_io *io, struct cn_buf *out, size_t *json_len,
+            struct cn_error *err)
+{
+    const size_t begun = out->len;
+    const char *comma = "";
+    struct cn_v2_output otherwise;
+    size_t binary_bytes = 0;
+    int rc = check_tensors(answer, request, io, err);
+
+    *json_len = 0;
+    if (rc)
+        return rc;
+    cn_buf_puts(out, "{");
+    if (request->id.len) {
+        cn_buf_puts(out, "\"id\":");
+        cn_v2_write_text(request->id, out);
+        cn_buf_puts(out, ",");
+    }
+    cn_buf_puts(out, "\"model_name\":");
+    cn_v2_write_text(cn_str_from(answer->model), out);
+    cn_buf_puts(out, ",\"model_version\":");
+    cn_v2_write_text(cn_str_from(answer->version), out);
+    cn_buf_puts(out, ",\"outputs\":[");
+    for (uint32_t i = 0; i < answer->n_tensors; i++) {
+        const struct cn_tensor *tensor = &answer->tensors[i];
+        const struct cn_v2_output *output = wanted(request, tensor->name, &otherwise);
+
+        if (!output)
+            continue;
+        cn_buf_puts(out, comma);
+        comma = ",";
+        if ((rc = write_output(tensor, output->binary, out, err)))
+            return rc;
+        binary_bytes += output->binary ? tensor->data.len : 0;
+    }
+    cn_buf_puts(out, "]}");
+    if (binary_bytes == 0)
+        return 0;
+    *json_len = out->len - begun;
+    for (uint32_t i = 0; i < answer->n_tensors; i++) {
+        const struct cn_v2_output *output = wanted(request, answer->tensors[i].name, &otherwise);
+
+        if (output && output->binary)
+            cn_buf_append_str(out, answer->tensors[i].data);
+    }
+    return 0;
+}
+
+static void
+write_specs(const char *key, const struct cn_tensor_spec *specs, uint32_t n, bool batching,
+            struct cn_buf *out)
+{
+    cn_buf_printf(out, ",\"%s\":[", key);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t shape[CN_TENSOR_RANK_MAX] = {-1};
+
+        memcpy(shape + batching, specs[i].dims, sizeof(shape[0]) * specs[i].rank);
+        cn_buf_puts(out, i ? ",{\"name\":" : "{\"name\":");
+        cn_v2_write_text(specs[i].name, out);
+        cn_buf_printf(out, ",\"datatype\":\"%s\",\"shape\":", cn_datatype_word(specs[i].type));
+        write_shape(shape, specs[i].rank + batching, out);
+        cn_buf_puts(out, "}");
+    }
+    cn_buf_puts(out, "]");
+}
+
+void
+cn_v2_write_metadata(const char *model, const char *const *versions, uint32_t n,
+                     const char *platform, const struct cn_model_io *io, struct cn_buf *out)
+{
+    cn_buf_puts(out, "{\"name\":");
+    cn_v2_write_text(cn_str_from(model), out);
+    cn_buf_puts(out, ",\"versions\":[");
+    for (uint32_t i = 0; i < n; i++) {
+        cn_buf_puts(out, i ? "," : "");
+        cn_v2_write_text(cn_str_from(versions[i]), out);
+    }
+    cn_buf_puts(out, "],\"platform\":");
+    cn_v2_write_text(cn_str_from(platform), out);
+    write_specs("inputs", io->inputs, io->n_inputs, io->max_batch_size > 0, out);
+    write_specs("outputs", io->outputs, io->n_outputs, io->max_batch_size > 0, out);
+    cn_buf_puts(out, "}");
+}

@@ -1,0 +1,83 @@
+/* v2/request.h - an inference request of the v2 protocol, whatever transport it came by.
+ *
+ * Filled from JSON (json_read.c) or from protobuf, then held against what the model declares
+ * (check.c). Bytes are borrowed from the request's body or lie in its arena. Messages and codes are
+ * those that v2 clients match on. Any thread, no state.
+ */
+#ifndef CN_V2_REQUEST_H
+#define CN_V2_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/model_io.h"
+#include "core/arena.h"
+#include "core/error.h"
+#include "proto/tensor.h"
+
+enum cn_v2_kind { CN_V2_BOOL, CN_V2_INT, CN_V2_DOUBLE, CN_V2_STRING };
+
+/* A parameter that is the handler's business. */
+struct cn_v2_param {
+    struct cn_str name;
+    enum cn_v2_kind kind;
+    bool boolean;
+    int64_t integer;
+    double number;
+    struct cn_str text;
+};
+
+/* Integer 42 and string "42" are two sequences. */
+enum cn_v2_id_kind { CN_V2_NO_ID, CN_V2_ID_NUMBER, CN_V2_ID_TEXT };
+
+struct cn_v2_output {
+    struct cn_str name;
+    bool binary;
+    uint64_t classes; /* 0: the tensor itself */
+};
+
+struct cn_v2_request {
+    struct cn_str id; /* echoed; may be empty */
+
+    enum cn_v2_id_kind sequence_kind;
+    uint64_t sequence_number;
+    struct cn_str sequence_text;
+    bool start, end;
+    uint64_t priority, timeout_us; /* 0: none */
+    bool binary_by_default;        /* outputs when none are listed */
+
+    uint32_t n_params;
+    struct cn_v2_param *params;
+    uint32_t n_inputs;
+    struct cn_tensor *inputs;
+    bool lists_outputs;
+    uint32_t n_outputs;
+    struct cn_v2_output *outputs;
+
+    uint32_t batch; /* by check: rows of the batch dimension; 1 where there is none */
+};
+
+/* Sizes that a server allows. */
+struct cn_v2_limits {
+    size_t json_bytes; /* of the JSON part, and of each tensor decoded from it */
+};
+
+/* Takes apart `body`: JSON, the first `json_len` bytes of it, then the binary inputs. */
+int cn_v2_read(struct cn_str body, size_t json_len, const char *model,
+               const struct cn_v2_limits *limits, struct cn_arena *arena,
+               struct cn_v2_request *out, struct cn_error *err);
+/* The Inference-Header-Content-Length header against the body's length. */
+int cn_v2_read_json_length(struct cn_str header, size_t body_len, size_t *out,
+                           struct cn_error *err);
+
+/* Are these the tensors that the model takes? Sets `batch`. */
+int cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const char *model,
+                struct cn_arena *arena, struct cn_error *err);
+
+/* The sequence's id as the scheduler and the store know it, or empty: a number has a byte before it
+ * that no text id may hold, so the two never meet. CN_E_BAD_REQUEST: longer than an id may be, or with
+ * control characters. */
+int cn_v2_sequence_id(const struct cn_v2_request *request, struct cn_arena *arena,
+                      struct cn_str *out, struct cn_error *err);
+
+#endif
