@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
+#include "config/model_io.h"
 #include "config/suggest.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -266,6 +267,8 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
             } else if (value->kind != CN_YAML_NULL && !handlers_own) {
                 rc = wrong_value(walk, path, value, "a map of settings");
             }
+        } else if (prefix[0] == '\0' && cn_model_io_knows(value->key)) {
+            continue; /* model_io.c reads it */
         } else if (!in_handler && !(prefix[0] == '\0' && warn_torchserve(walk, value)) &&
                    !(prefix[0] == '\0' && value->kind == CN_YAML_MAP)) {
             warn_unknown(walk, prefix, value);

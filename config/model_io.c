@@ -9,6 +9,10 @@
 #define NAME_MAX_BYTES 256
 #define BATCH_MAX 65536
 
+static const char *const input_keys[] = {"inputs", "input", NULL};
+static const char *const output_keys[] = {"outputs", "output", NULL};
+static const char *const batch_keys[] = {"maxBatchSize", "max_batch_size", NULL};
+
 struct parse {
     struct cn_model_io *io;
     const char *name; /* of the document */
@@ -155,13 +159,12 @@ read_tensors(const struct parse *parse, const struct cn_yaml *list, struct cn_te
 static int
 read_batch_size(const struct parse *parse, const struct cn_yaml *root)
 {
-    static const char *const keys[] = {"maxBatchSize", "max_batch_size", NULL};
-    const struct cn_yaml *size = get_any(root, keys);
+    const struct cn_yaml *size = get_any(root, batch_keys);
 
     if (!size)
         return 0;
     if (size->kind != CN_YAML_INT || size->integer < 0 || size->integer > BATCH_MAX)
-        return refuse(parse, size, keys[0], "an integer from 0 to 65536");
+        return refuse(parse, size, batch_keys[0], "an integer from 0 to 65536");
     parse->io->max_batch_size = (uint32_t)size->integer;
     return 0;
 }
@@ -169,8 +172,7 @@ read_batch_size(const struct parse *parse, const struct cn_yaml *root)
 static int
 read_all(const struct parse *parse, const struct cn_yaml *root, const struct cn_yaml *inputs)
 {
-    static const char *const keys[] = {"outputs", "output", NULL};
-    const struct cn_yaml *outputs = get_any(root, keys);
+    const struct cn_yaml *outputs = get_any(root, output_keys);
     struct cn_model_io *io = parse->io;
     int rc = read_tensors(parse, inputs, &io->inputs, &io->n_inputs);
 
@@ -190,8 +192,7 @@ read_all(const struct parse *parse, const struct cn_yaml *root, const struct cn_
 int
 cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struct cn_error *err)
 {
-    static const char *const keys[] = {"inputs", "input", NULL};
-    const struct cn_yaml *root = cn_yaml_root(doc), *inputs = get_any(root, keys);
+    const struct cn_yaml *root = cn_yaml_root(doc), *inputs = get_any(root, input_keys);
     struct parse parse = {.name = cn_yaml_name(doc), .err = err};
     int rc;
 
@@ -207,6 +208,18 @@ cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struc
     }
     *out = parse.io;
     return 0;
+}
+
+bool
+cn_model_io_knows(struct cn_str key)
+{
+    const char *const *lists[] = {input_keys, output_keys, batch_keys};
+
+    for (size_t i = 0; i < 3; i++)
+        for (const char *const *at = lists[i]; *at; at++)
+            if (cn_str_eq(key, cn_str_from(*at)))
+                return true;
+    return false;
 }
 
 void

@@ -44,6 +44,8 @@ struct cn_model_io {
 /* `*out` is NULL when the document declares no inputs. CN_E_CONFIG with name:line:column. */
 int cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out,
                       struct cn_error *err);
+/* Is it one of the keys that are read here? */
+bool cn_model_io_knows(struct cn_str key);
 void cn_model_io_destroy(struct cn_model_io *io);
 
 /* NULL when there is none of that name. */

@@ -31,10 +31,11 @@ cn_v2_http_find(struct cn_http_request *request, struct cn_error *err)
     if (queue && cn_model_queue_config(queue)->io)
         return queue;
     if (queue)
-        cn_fail(err, CN_E_BAD_REQUEST,
-                "model '%s' declares no inputs and outputs in its YAML, which the v2 protocol needs; "
-                "call /predictions/%s, or declare them",
-                cn_model_queue_name(queue), cn_model_queue_name(queue));
+        cn_fail(
+            err, CN_E_BAD_REQUEST,
+            "model '%s' declares no inputs and outputs in its YAML, which the v2 protocol needs; "
+            "call /predictions/%s, or declare them",
+            cn_model_queue_name(queue), cn_model_queue_name(queue));
     else if (why.code == CN_E_VERSION_NOT_FOUND)
         cn_fail(err, CN_E_VERSION_NOT_FOUND,
                 "Request for unknown model: '%.*s' version %.*s is not found",

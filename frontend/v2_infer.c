@@ -89,10 +89,11 @@ answer_error(struct infer_call *call, const struct cn_answer *answer)
 
     if (code == CN_E_SEQUENCE_UNKNOWN || code == CN_E_SEQUENCE_EXPIRED ||
         code == CN_E_SEQUENCE_ENDED) {
-        message = cn_arena_printf(arena,
-                                  "inference request for sequence %s to model '%s' must specify the "
-                                  "START flag on the first request of the sequence (%s)",
-                                  id_text(call), call->model, message);
+        message =
+            cn_arena_printf(arena,
+                            "inference request for sequence %s to model '%s' must specify the "
+                            "START flag on the first request of the sequence (%s)",
+                            id_text(call), call->model, message);
         code = CN_E_BAD_REQUEST;
     }
     cn_v2_http_error(call->request, code, message);
@@ -136,8 +137,8 @@ static int
 read_body(struct infer_call *call, struct cn_error *err)
 {
     struct cn_http_request *request = call->request;
-    const struct cn_v2_limits limits = {
-        .json_bytes = request->listener->shared->config->max_request_bytes};
+    const struct cn_v2_limits limits = {.json_bytes =
+                                            request->listener->shared->config->max_request_bytes};
     const struct cn_header *length = find_header(request, CN_STR(LENGTH_HEADER));
     struct cn_str body = cn_http_request_body_str(request);
     size_t json_len = body.len;

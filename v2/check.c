@@ -30,8 +30,8 @@ refuse(const struct check *check, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     return cn_fail(check->err, CN_E_BAD_REQUEST, "[request id: %.*s] %s",
-                   id.len ? (int)(id.len < 64 ? id.len : 64) : 12,
-                   id.len ? id.ptr : "<id_unknown>", text);
+                   id.len ? (int)(id.len < 64 ? id.len : 64) : 12, id.len ? id.ptr : "<id_unknown>",
+                   text);
 }
 
 static int
@@ -170,7 +170,8 @@ wrong_shape(const struct check *check, const struct cn_tensor *tensor,
 
     for (uint32_t i = 0; i < spec->rank; i++)
         want[i + batching] = spec->dims[i];
-    return refuse(check, "unexpected shape for input '%.*s' for model '%s'. Expected %s, got %s. %s",
+    return refuse(check,
+                  "unexpected shape for input '%.*s' for model '%s'. Expected %s, got %s. %s",
                   CN_STR_ARG(tensor->name), check->model,
                   cn_shape_text(check->arena, want, spec->rank + batching),
                   cn_shape_text(check->arena, tensor->shape, tensor->rank),
@@ -278,8 +279,8 @@ cn_v2_sequence_id(const struct cn_v2_request *request, struct cn_arena *arena, s
         break;
     }
     if (text.len > CN_SEQUENCE_ID_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "sequence_id of %zu bytes, the limit is %d",
-                       text.len, CN_SEQUENCE_ID_MAX);
+        return cn_fail(err, CN_E_BAD_REQUEST, "sequence_id of %zu bytes, the limit is %d", text.len,
+                       CN_SEQUENCE_ID_MAX);
     for (size_t i = 0; i < text.len; i++)
         if ((unsigned char)text.ptr[i] < ' ' || text.ptr[i] == 0x7f)
             return cn_fail(err, CN_E_BAD_REQUEST, "a sequence_id must have no control characters");

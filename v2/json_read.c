@@ -1,7 +1,7 @@
 /* v2/json_read.c - the JSON of an inference request and the binary tensors behind it. Any thread.
  *
- * json-c, strictly: it reads integers up to UINT64_MAX, and NaN and Infinity, which v2 clients send;
- * jansson, which the rest of the server uses, does neither.
+ * The document is walked in the protocol's order, not in its own: the first mistake is the one that is
+ * told.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -9,12 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <json-c/json.h>
-
 #include "v2/json_values.h"
+#include "v2/json_words.h"
 #include "v2/request.h"
 
-#define DEPTH_MAX 100
 #define PARAMS_MAX 1024
 
 struct reader {
@@ -28,7 +26,7 @@ struct reader {
 
 /* Where each input's data comes from. */
 struct source {
-    struct json_object *data;
+    const json_t *data;
     bool is_binary, is_shared;
     uint64_t binary_bytes;
 };
@@ -50,56 +48,53 @@ missing(const struct reader *reader, const char *key)
 
 /* Of a json-c string, copied: the document goes away before the request does. */
 static struct cn_str
-text_of(const struct reader *reader, struct json_object *value)
+text_of(const struct reader *reader, const json_t *value)
 {
     return cn_arena_str(reader->arena,
-                        (struct cn_str){json_object_get_string(value),
-                                        (size_t)json_object_get_string_len(value)});
+                        (struct cn_str){json_string_value(value), json_string_length(value)});
 }
 
 static int
-read_string(const struct reader *reader, struct json_object *map, const char *key, bool required,
+read_string(const struct reader *reader, const json_t *map, const char *key, bool required,
             struct cn_str *out)
 {
-    struct json_object *value;
+    const json_t *value;
 
-    if (!json_object_object_get_ex(map, key, &value))
+    if (!(value = json_object_get(map, key)))
         return required ? missing(reader, key) : 0;
-    if (!json_object_is_type(value, json_type_string))
+    if (!cn_v2_json_is_string(value))
         return unable(reader, key, "string", "string");
     *out = text_of(reader, value);
     return 0;
 }
 
 static int
-read_bool(const struct reader *reader, const char *key, struct json_object *value, bool *out)
+read_bool(const struct reader *reader, const char *key, const json_t *value, bool *out)
 {
-    if (!json_object_is_type(value, json_type_boolean))
+    if (!json_is_boolean(value))
         return unable(reader, key, "boolean", "boolean");
-    *out = json_object_get_boolean(value);
+    *out = json_is_true(value);
     return 0;
 }
 
 static int
-read_uint(const struct reader *reader, const char *key, struct json_object *value, uint64_t *out)
+read_uint(const struct reader *reader, const char *key, const json_t *value, uint64_t *out)
 {
-    if (!json_object_is_type(value, json_type_int) || json_object_get_int64(value) < 0)
+    if (!cn_v2_json_uint(value, out))
         return unable(reader, key, "unsigned-integer", "unsigned-integer");
-    *out = json_object_get_uint64(value);
     return 0;
 }
 
 static int
-read_sequence_id(const struct reader *reader, const char *key, struct json_object *value)
+read_sequence_id(const struct reader *reader, const char *key, const json_t *value)
 {
     struct cn_v2_request *out = reader->out;
 
-    if (json_object_is_type(value, json_type_int) && json_object_get_int64(value) >= 0) {
-        out->sequence_number = json_object_get_uint64(value);
+    if (cn_v2_json_uint(value, &out->sequence_number)) {
         out->sequence_kind = out->sequence_number ? CN_V2_ID_NUMBER : CN_V2_NO_ID;
         return 0;
     }
-    if (!json_object_is_type(value, json_type_string))
+    if (!cn_v2_json_is_string(value))
         return unable(reader, key, "string", "string");
     out->sequence_text = text_of(reader, value);
     out->sequence_kind = out->sequence_text.len ? CN_V2_ID_TEXT : CN_V2_NO_ID;
@@ -108,34 +103,25 @@ read_sequence_id(const struct reader *reader, const char *key, struct json_objec
 
 /* A parameter of the model's own. */
 static int
-read_custom(const struct reader *reader, const char *key, struct json_object *value)
+read_custom(const struct reader *reader, const char *key, const json_t *value)
 {
     struct cn_v2_request *out = reader->out;
     struct cn_v2_param *param = &out->params[out->n_params];
 
     *param = (struct cn_v2_param){
         .name = cn_arena_str(reader->arena, (struct cn_str){key, strlen(key)})};
-    switch (json_object_get_type(value)) {
-    case json_type_string:
+    if (cn_v2_json_is_string(value)) {
         param->kind = CN_V2_STRING;
         param->text = text_of(reader, value);
-        break;
-    case json_type_boolean:
+    } else if (json_is_boolean(value)) {
         param->kind = CN_V2_BOOL;
-        param->boolean = json_object_get_boolean(value);
-        break;
-    case json_type_int:
-        param->integer = json_object_get_int64(value);
-        param->number = json_object_get_double(value);
-        param->kind = json_object_get_uint64(value) > INT64_MAX && param->integer > 0
-                          ? CN_V2_DOUBLE
-                          : CN_V2_INT;
-        break;
-    case json_type_double:
+        param->boolean = json_is_true(value);
+    } else if (json_is_integer(value)) {
+        param->kind = CN_V2_INT;
+        param->integer = json_integer_value(value);
+    } else if (cn_v2_json_number(value, &param->number)) {
         param->kind = CN_V2_DOUBLE;
-        param->number = json_object_get_double(value);
-        break;
-    default:
+    } else {
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "parameter '%s' has invalid type. It should be either 'int', 'bool', or "
                        "'string'.",
@@ -146,7 +132,7 @@ read_custom(const struct reader *reader, const char *key, struct json_object *va
 }
 
 static int
-read_parameter(const struct reader *reader, const char *key, struct json_object *value)
+read_parameter(const struct reader *reader, const char *key, const json_t *value)
 {
     struct cn_v2_request *out = reader->out;
 
@@ -170,22 +156,24 @@ read_parameter(const struct reader *reader, const char *key, struct json_object 
 }
 
 static int
-read_parameters(const struct reader *reader, struct json_object *root)
+read_parameters(const struct reader *reader, const json_t *root)
 {
-    struct json_object *map;
-    int count, rc;
+    json_t *map, *value;
+    const char *key;
+    size_t count;
+    int rc;
 
-    if (!json_object_object_get_ex(root, "parameters", &map))
+    if (!(map = json_object_get(root, "parameters")))
         return 0;
-    if (!json_object_is_type(map, json_type_object))
+    if (!json_is_object(map))
         return unable(reader, "parameters", "object", "object");
-    count = json_object_object_length(map);
+    count = json_object_size(map);
     if (count > PARAMS_MAX)
-        return cn_fail(reader->err, CN_E_BAD_REQUEST, "%d parameters, the limit is %d", count,
+        return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu parameters, the limit is %d", count,
                        PARAMS_MAX);
     reader->out->params =
-        cn_arena_alloc(reader->arena, sizeof(struct cn_v2_param) * (size_t)(count ? count : 1));
-    json_object_object_foreach(map, key, value)
+        cn_arena_alloc(reader->arena, sizeof(struct cn_v2_param) * (count ? count : 1));
+    json_object_foreach(map, key, value)
     {
         if ((rc = read_parameter(reader, key, value)))
             return rc;
@@ -194,26 +182,26 @@ read_parameters(const struct reader *reader, struct json_object *root)
 }
 
 static int
-read_shape(const struct reader *reader, struct json_object *input, struct cn_tensor *tensor)
+read_shape(const struct reader *reader, const json_t *input, struct cn_tensor *tensor)
 {
-    struct json_object *list;
+    const json_t *list;
     size_t n;
 
-    if (!json_object_object_get_ex(input, "shape", &list))
+    if (!(list = json_object_get(input, "shape")))
         return missing(reader, "shape");
-    if (!json_object_is_type(list, json_type_array))
+    if (!json_is_array(list))
         return unable(reader, "shape", "array", "array");
-    n = json_object_array_length(list);
+    n = json_array_size(list);
     if (n > CN_TENSOR_RANK_MAX)
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "input '%.*s' has %zu dimensions, the limit is %d", CN_STR_ARG(tensor->name),
                        n, CN_TENSOR_RANK_MAX);
     for (size_t i = 0; i < n; i++) {
-        struct json_object *dim = json_object_array_get_idx(list, i);
+        const json_t *dim = json_array_get(list, i);
 
-        if (!json_object_is_type(dim, json_type_int) || json_object_get_int64(dim) < 0)
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
             return unable(reader, "shape", "unsigned-integer", "unsigned-integer");
-        tensor->shape[i] = json_object_get_int64(dim);
+        tensor->shape[i] = json_integer_value(dim);
     }
     tensor->rank = (uint32_t)n;
     return 0;
@@ -221,23 +209,23 @@ read_shape(const struct reader *reader, struct json_object *input, struct cn_ten
 
 /* Exactly one of: data, a binary part, a region of shared memory. */
 static int
-read_source(const struct reader *reader, struct json_object *input, struct source *source)
+read_source(const struct reader *reader, const json_t *input, struct source *source)
 {
-    struct json_object *params, *value;
+    const json_t *params, *value;
     unsigned found;
     int rc;
 
     *source = (struct source){0};
-    json_object_object_get_ex(input, "data", &source->data);
-    if (json_object_object_get_ex(input, "parameters", &params)) {
-        if (!json_object_is_type(params, json_type_object))
+    source->data = json_object_get(input, "data");
+    if ((params = json_object_get(input, "parameters"))) {
+        if (!json_is_object(params))
             return unable(reader, "parameters", "object", "object");
-        if (json_object_object_get_ex(params, "binary_data_size", &value)) {
+        if ((value = json_object_get(params, "binary_data_size"))) {
             if ((rc = read_uint(reader, "binary_data_size", value, &source->binary_bytes)))
                 return rc;
             source->is_binary = true;
         }
-        source->is_shared = json_object_object_get_ex(params, "shared_memory_region", NULL);
+        source->is_shared = json_object_get(params, "shared_memory_region");
     }
     found = (source->data != NULL) + source->is_binary + source->is_shared;
     if (found == 1)
@@ -265,14 +253,14 @@ take_binary(struct reader *reader, uint64_t bytes, struct cn_tensor *tensor)
 }
 
 static int
-read_input(struct reader *reader, struct json_object *input, struct cn_tensor *tensor)
+read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor)
 {
     struct source source;
     struct cn_str word;
     int rc;
 
     *tensor = (struct cn_tensor){0};
-    if (!json_object_is_type(input, json_type_object))
+    if (!json_is_object(input))
         return unable(reader, "inputs", "object", "object");
     if ((rc = read_string(reader, input, "name", true, &tensor->name)) ||
         (rc = read_string(reader, input, "datatype", true, &word)))
@@ -296,24 +284,24 @@ read_input(struct reader *reader, struct json_object *input, struct cn_tensor *t
 }
 
 static int
-read_inputs(struct reader *reader, struct json_object *root)
+read_inputs(struct reader *reader, const json_t *root)
 {
     struct cn_v2_request *out = reader->out;
-    struct json_object *list;
+    const json_t *list;
     size_t n;
     int rc;
 
-    if (!json_object_object_get_ex(root, "inputs", &list))
+    if (!(list = json_object_get(root, "inputs")))
         return missing(reader, "inputs");
-    if (!json_object_is_type(list, json_type_array))
+    if (!json_is_array(list))
         return unable(reader, "inputs", "array", "array");
-    n = json_object_array_length(list);
+    n = json_array_size(list);
     if (n > CN_MODEL_TENSORS_MAX)
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu inputs, the limit is %d", n,
                        CN_MODEL_TENSORS_MAX);
     out->inputs = cn_arena_alloc(reader->arena, sizeof(*out->inputs) * (n ? n : 1));
     for (size_t i = 0; i < n; i++) {
-        if ((rc = read_input(reader, json_object_array_get_idx(list, i), &out->inputs[i])))
+        if ((rc = read_input(reader, json_array_get(list, i), &out->inputs[i])))
             return rc;
         out->n_inputs++;
     }
@@ -324,26 +312,26 @@ read_inputs(struct reader *reader, struct json_object *root)
 }
 
 static int
-read_output(const struct reader *reader, struct json_object *value, struct cn_v2_output *output)
+read_output(const struct reader *reader, const json_t *value, struct cn_v2_output *output)
 {
-    struct json_object *params, *field;
+    const json_t *params, *field;
     int rc;
 
     *output = (struct cn_v2_output){0};
-    if (!json_object_is_type(value, json_type_object))
+    if (!json_is_object(value))
         return unable(reader, "outputs", "object", "object");
     if ((rc = read_string(reader, value, "name", true, &output->name)) ||
-        !json_object_object_get_ex(value, "parameters", &params))
+        !(params = json_object_get(value, "parameters")))
         return rc;
-    if (!json_object_is_type(params, json_type_object))
+    if (!json_is_object(params))
         return unable(reader, "parameters", "object", "object");
-    if (json_object_object_get_ex(params, "binary_data", &field) &&
+    if ((field = json_object_get(params, "binary_data")) &&
         (rc = read_bool(reader, "binary_data", field, &output->binary)))
         return rc;
-    if (json_object_object_get_ex(params, "classification", &field) &&
+    if ((field = json_object_get(params, "classification")) &&
         (rc = read_uint(reader, "classification", field, &output->classes)))
         return rc;
-    if (json_object_object_get_ex(params, "shared_memory_region", NULL))
+    if (json_object_get(params, "shared_memory_region"))
         return cn_fail(reader->err, CN_E_UNIMPLEMENTED,
                        "output '%.*s': this server writes no tensors to shared memory; ask for "
                        "binary data",
@@ -355,38 +343,37 @@ read_output(const struct reader *reader, struct json_object *value, struct cn_v2
 }
 
 static int
-read_outputs(const struct reader *reader, struct json_object *root)
+read_outputs(const struct reader *reader, const json_t *root)
 {
     struct cn_v2_request *out = reader->out;
-    struct json_object *list;
+    const json_t *list;
     size_t n;
     int rc;
 
-    if (!json_object_object_get_ex(root, "outputs", &list))
+    if (!(list = json_object_get(root, "outputs")))
         return 0;
-    if (!json_object_is_type(list, json_type_array))
+    if (!json_is_array(list))
         return unable(reader, "outputs", "array", "array");
-    n = json_object_array_length(list);
+    n = json_array_size(list);
     if (n > CN_MODEL_TENSORS_MAX)
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu outputs, the limit is %d", n,
                        CN_MODEL_TENSORS_MAX);
     out->lists_outputs = n > 0;
     out->outputs = cn_arena_alloc(reader->arena, sizeof(*out->outputs) * (n ? n : 1));
     for (size_t i = 0; i < n; i++) {
-        if ((rc = read_output(reader, json_object_array_get_idx(list, i), &out->outputs[i])))
+        if ((rc = read_output(reader, json_array_get(list, i), &out->outputs[i])))
             return rc;
         out->n_outputs++;
     }
     return 0;
 }
 
-/* The order of the checks is the protocol's: the first mistake is the one that is told. */
 static int
-read_root(struct reader *reader, struct json_object *root)
+read_root(struct reader *reader, const json_t *root)
 {
     int rc;
 
-    if (!json_object_is_type(root, json_type_object))
+    if (!json_is_object(root))
         return cn_fail(reader->err, CN_E_INTERNAL,
                        "failed to parse the request JSON buffer: the document is no object");
     rc = read_string(reader, root, "id", false, &reader->out->id);
@@ -397,33 +384,6 @@ read_root(struct reader *reader, struct json_object *root)
     if (!rc)
         rc = read_outputs(reader, root);
     return rc;
-}
-
-static int
-parse(const struct reader *reader, struct cn_str json, struct json_object **out)
-{
-    struct json_tokener *tokener = json_tokener_new_ex(DEPTH_MAX);
-    enum json_tokener_error why;
-    size_t at;
-
-    *out = NULL;
-    if (!tokener)
-        return cn_fail(reader->err, CN_E_OUT_OF_MEMORY, "no memory to read JSON");
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    *out = json_tokener_parse_ex(tokener, json.ptr, (int)json.len);
-    why = json_tokener_get_error(tokener);
-    at = json_tokener_get_parse_end(tokener);
-    json_tokener_free(tokener);
-    if (*out)
-        return 0;
-    if (why == json_tokener_error_depth)
-        return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                       "JSON nesting depth exceeds maximum allowed limit (%d)", DEPTH_MAX);
-    return cn_fail(reader->err, CN_E_INTERNAL,
-                   "failed to parse the request JSON buffer: %s at %zu",
-                   why == json_tokener_continue ? "it ends too early"
-                                                : json_tokener_error_desc(why),
-                   at);
 }
 
 int
@@ -437,7 +397,7 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
                             .model = model,
                             .tail = {body.ptr + json_len, body.len - json_len},
                             .err = err};
-    struct json_object *root;
+    json_t *root;
     int rc;
 
     *out = (struct cn_v2_request){.batch = 1};
@@ -446,11 +406,11 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
                        "request JSON size of %zu bytes exceeds the maximum allowed input size of "
                        "%zu bytes. Use --max-request-size to increase the limit.",
                        json_len, limits->json_bytes);
-    rc = parse(&reader, (struct cn_str){body.ptr, json_len}, &root);
+    rc = cn_v2_json_load((struct cn_str){body.ptr, json_len}, &root, err);
     if (rc)
         return rc;
     rc = read_root(&reader, root);
-    json_object_put(root);
+    json_decref(root);
     return rc;
 }
 

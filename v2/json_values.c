@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "v2/json_words.h"
+
 struct fill {
     struct cn_tensor *tensor;
     char *at, *end; /* fixed-size elements */
@@ -29,9 +31,8 @@ put(struct fill *fill, const void *value, size_t bytes)
 
 /* Booleans, numbers and strings each only from their own kind: 0 is no BOOL, 1.0 no integer. */
 static int
-put_value(struct fill *fill, struct json_object *value)
+put_value(struct fill *fill, const json_t *value)
 {
-    const enum json_type kind = json_object_get_type(value);
     const unsigned bytes = cn_datatype_bytes(fill->tensor->type);
     int64_t integer;
     uint64_t natural;
@@ -41,43 +42,40 @@ put_value(struct fill *fill, struct json_object *value)
 
     switch (fill->tensor->type) {
     case CN_DATATYPE_BOOL:
-        if (kind != json_type_boolean)
+        if (!json_is_boolean(value))
             return wrong_type(fill, "boolean", "boolean");
-        flag = json_object_get_boolean(value) != 0;
+        flag = json_is_true(value);
         put(fill, &flag, 1);
         return 0;
     case CN_DATATYPE_UINT8:
     case CN_DATATYPE_UINT16:
     case CN_DATATYPE_UINT32:
     case CN_DATATYPE_UINT64:
-        if (kind != json_type_int || (json_object_get_int64(value) < 0))
+        if (!cn_v2_json_uint(value, &natural))
             return wrong_type(fill, "unsigned-integer", "unsigned-integer");
-        natural = json_object_get_uint64(value);
         put(fill, &natural, bytes);
         return 0;
     case CN_DATATYPE_INT8:
     case CN_DATATYPE_INT16:
     case CN_DATATYPE_INT32:
     case CN_DATATYPE_INT64:
-        if (kind != json_type_int)
+        if (!json_is_integer(value))
             return wrong_type(fill, "signed-integer", "signed-integer");
-        integer = json_object_get_int64(value);
+        integer = json_integer_value(value);
         put(fill, &integer, bytes);
         return 0;
     case CN_DATATYPE_FP32:
     case CN_DATATYPE_FP64:
-        if (kind != json_type_int && kind != json_type_double)
+        if (!cn_v2_json_number(value, &number))
             return wrong_type(fill, "number", "double");
-        number = json_object_get_double(value);
         narrow = (float)number;
         put(fill, bytes == 4 ? (const void *)&narrow : &number, bytes);
         return 0;
     case CN_DATATYPE_BYTES:
-        if (kind != json_type_string)
+        if (!cn_v2_json_is_string(value))
             return wrong_type(fill, "string", "string");
         cn_write_str32(&fill->strings,
-                       (struct cn_str){json_object_get_string(value),
-                                       (size_t)json_object_get_string_len(value)});
+                       (struct cn_str){json_string_value(value), json_string_length(value)});
         return 0;
     default:
         return cn_fail(fill->err, CN_E_BAD_REQUEST,
@@ -89,15 +87,15 @@ put_value(struct fill *fill, struct json_object *value)
 
 /* The reader has bounded the depth. */
 static int
-put_array(struct fill *fill, struct json_object *array)
+put_array(struct fill *fill, const json_t *array)
 {
-    const size_t n = json_object_array_length(array);
+    const size_t n = json_array_size(array);
 
     for (size_t i = 0; i < n; i++) {
-        struct json_object *value = json_object_array_get_idx(array, i);
+        const json_t *value = json_array_get(array, i);
         int rc;
 
-        if (json_object_is_type(value, json_type_array)) {
+        if (json_is_array(value)) {
             if ((rc = put_array(fill, value)))
                 return rc;
             continue;
@@ -135,14 +133,14 @@ make_room(struct fill *fill, size_t max_bytes, uint64_t elements)
 }
 
 int
-cn_v2_values(struct json_object *data, size_t max_bytes, struct cn_arena *arena,
-             struct cn_tensor *tensor, struct cn_error *err)
+cn_v2_values(const json_t *data, size_t max_bytes, struct cn_arena *arena, struct cn_tensor *tensor,
+             struct cn_error *err)
 {
     struct fill fill = {.tensor = tensor, .arena = arena, .err = err};
     bool strings = tensor->type == CN_DATATYPE_BYTES;
     int rc;
 
-    if (!json_object_is_type(data, json_type_array))
+    if (!json_is_array(data))
         return cn_fail(err, CN_E_INTERNAL,
                        "Unable to parse 'data': attempt to access JSON non-array as array");
     if (!cn_shape_elements(tensor->shape, tensor->rank, &fill.left))

@@ -64,8 +64,8 @@ struct cn_v2_limits {
 
 /* Takes apart `body`: JSON, the first `json_len` bytes of it, then the binary inputs. */
 int cn_v2_read(struct cn_str body, size_t json_len, const char *model,
-               const struct cn_v2_limits *limits, struct cn_arena *arena,
-               struct cn_v2_request *out, struct cn_error *err);
+               const struct cn_v2_limits *limits, struct cn_arena *arena, struct cn_v2_request *out,
+               struct cn_error *err);
 /* The Inference-Header-Content-Length header against the body's length. */
 int cn_v2_read_json_length(struct cn_str header, size_t body_len, size_t *out,
                            struct cn_error *err);

@@ -1,0 +1,79 @@
+/* cn_fuzz: v2 config proto core */
+/* tests/fuzz/v2_request_fuzz.c - v2 inference requests of any bytes.
+ *
+ * Input: a byte that says how much of the rest is JSON (in 256ths; 0: all), then the body. What is
+ * accepted is written as a response, whose JSON must be read again.
+ */
+#include <stdint.h>
+
+#include "core/panic.h"
+#include "tests/fuzz/fuzz.h"
+#include "v2/answer.h"
+#include "v2/json_words.h"
+
+static struct cn_model_io *
+model(void)
+{
+    static struct cn_model_io *io;
+    struct cn_yaml_doc *doc;
+    struct cn_error err;
+
+    if (io)
+        return io;
+    cn_assert(cn_yaml_parse("model", CN_STR("inputs:\n"
+                                            "  - {name: I, dataType: INT32, dims: [-1]}\n"
+                                            "  - {name: F, dataType: FP32, dims: [-1], optional: true}\n"
+                                            "  - {name: S, dataType: BYTES, dims: [-1], optional: true}\n"
+                                            "outputs:\n"
+                                            "  - {name: I, dataType: INT32, dims: [-1]}\n"
+                                            "  - {name: F, dataType: FP32, dims: [-1]}\n"
+                                            "  - {name: S, dataType: BYTES, dims: [-1]}\n"),
+                            &doc, &err) == 0);
+    cn_assert(cn_model_io_parse(doc, &io, &err) == 0);
+    cn_yaml_destroy(doc);
+    return io;
+}
+
+static void
+answer(struct cn_v2_request *request)
+{
+    struct cn_v2_answer v2 = {"m", "1", request->n_inputs, request->inputs};
+    struct cn_error err;
+    struct cn_buf out;
+    json_t *again;
+    size_t json_len;
+
+    cn_buf_init(&out, 0);
+    if (cn_v2_write(&v2, request, model(), &out, &json_len, &err) == 0) {
+        cn_assert(json_len <= out.len);
+        /* Bytes that are no UTF-8 go out as they came, and then it is no JSON. */
+        if (cn_v2_json_load((struct cn_str){out.data, json_len ? json_len : out.len}, &again,
+                            &err) == 0)
+            json_decref(again);
+    }
+    cn_buf_fini(&out);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const struct cn_v2_limits limits = {.json_bytes = 1 << 20};
+    struct cn_v2_request request;
+    struct cn_str body = {(const char *)data + 1, size - 1}, id;
+    struct cn_arena arena;
+    struct cn_error err;
+    size_t json_len;
+
+    if (size < 2)
+        return 0;
+    json_len = data[0] ? body.len * data[0] / 256 : body.len;
+    cn_arena_init(&arena);
+    if (cn_v2_read(body, json_len, "m", &limits, &arena, &request, &err) == 0) {
+        cn_v2_sequence_id(&request, &arena, &id, &err);
+        if (cn_v2_check(&request, model(), "m", &arena, &err) == 0)
+            answer(&request);
+    }
+    cn_v2_read_json_length(body, size, &json_len, &err);
+    cn_arena_fini(&arena);
+    return 0;
+}

@@ -1,0 +1,187 @@
+/* v2/json_words.c - one look over the text, a copy only where it is needed. */
+#include "v2/json_words.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MARK '\x01'
+
+struct scan {
+    const char *at, *end;
+    const char *copied; /* the text up to here is in `out`; NULL: nothing had to be copied yet */
+    struct cn_buf out;
+    int depth;
+};
+
+static void
+skip_string(struct scan *scan)
+{
+    scan->at++;
+    while (scan->at < scan->end && *scan->at != '"')
+        scan->at += *scan->at == '\\' ? 2 : 1;
+    scan->at++;
+    if (scan->at > scan->end)
+        scan->at = scan->end;
+}
+
+/* The word from `from` to the present place goes out as a marked string. */
+static void
+replace(struct scan *scan, const char *from, const char *start)
+{
+    const char *copied = scan->copied ? scan->copied : start;
+
+    cn_buf_append(&scan->out, copied, (size_t)(from - copied));
+    cn_buf_puts(&scan->out, "\"\\u0001");
+    cn_buf_append(&scan->out, from, (size_t)(scan->at - from));
+    cn_buf_puts(&scan->out, "\"");
+    scan->copied = scan->at;
+}
+
+static bool
+take_word(struct scan *scan, const char *word)
+{
+    size_t len = strlen(word);
+
+    if ((size_t)(scan->end - scan->at) < len || memcmp(scan->at, word, len) != 0)
+        return false;
+    scan->at += len;
+    return true;
+}
+
+static void
+look_at_word(struct scan *scan, const char *start)
+{
+    const char *from = scan->at;
+    size_t digits = 0;
+
+    if (*scan->at == '-')
+        scan->at++;
+    while (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        scan->at++, digits++;
+    if (digits == 0) {
+        if (take_word(scan, "Infinity") || (*from != '-' && take_word(scan, "NaN")))
+            replace(scan, from, start);
+        else if (scan->at == from)
+            scan->at++;
+        return;
+    }
+    if (scan->at < scan->end && (*scan->at == '.' || *scan->at == 'e' || *scan->at == 'E')) {
+        while (scan->at < scan->end && strchr("0123456789+-.eE", *scan->at) && *scan->at)
+            scan->at++;
+        return;
+    }
+    /* Beyond what jansson takes, and perhaps within UINT64_MAX. */
+    if (*from != '-' && *from != '0' &&
+        (digits == 20 || (digits == 19 && memcmp(from, "9223372036854775807", 19) > 0)))
+        replace(scan, from, start);
+}
+
+static int
+look_over(struct scan *scan, struct cn_error *err)
+{
+    const char *start = scan->at;
+
+    while (scan->at < scan->end) {
+        switch (*scan->at) {
+        case '"':
+            skip_string(scan);
+            break;
+        case '[':
+        case '{':
+            scan->at++;
+            if (++scan->depth > CN_V2_DEPTH_MAX)
+                return cn_fail(err, CN_E_BAD_REQUEST,
+                               "JSON nesting depth exceeds maximum allowed limit (%d)",
+                               CN_V2_DEPTH_MAX);
+            break;
+        case ']':
+        case '}':
+            scan->at++;
+            scan->depth--;
+            break;
+        case ' ':
+        case ',':
+        case ':':
+        case '\n':
+        case '\r':
+        case '\t':
+            scan->at++;
+            break;
+        default:
+            look_at_word(scan, start);
+        }
+    }
+    return 0;
+}
+
+int
+cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err)
+{
+    struct scan scan = {.at = text.ptr, .end = text.ptr + text.len};
+    json_error_t why;
+    int rc;
+
+    *out = NULL;
+    cn_buf_init(&scan.out, 0);
+    rc = text.len ? look_over(&scan, err) : 0;
+    if (!rc && scan.copied) {
+        cn_buf_append(&scan.out, scan.copied, (size_t)(scan.end - scan.copied));
+        text = cn_buf_str(&scan.out);
+        if (scan.out.failed)
+            rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to read JSON");
+    }
+    if (!rc) {
+        *out = json_loadb(text.ptr ? text.ptr : "", text.len, JSON_ALLOW_NUL, &why);
+        if (!*out)
+            rc = cn_fail(err, CN_E_INTERNAL, "failed to parse the request JSON buffer: %s at %d",
+                         why.text, why.position);
+    }
+    cn_buf_fini(&scan.out);
+    return rc;
+}
+
+/* The number's text, or NULL. */
+static const char *
+marked(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    return text && *text == MARK && json_string_length(value) > 1 ? text + 1 : NULL;
+}
+
+bool
+cn_v2_json_is_string(const json_t *value)
+{
+    return json_is_string(value) && !marked(value);
+}
+
+bool
+cn_v2_json_uint(const json_t *value, uint64_t *out)
+{
+    const char *text = marked(value);
+    unsigned __int128 wide = 0;
+
+    if (json_is_integer(value)) {
+        *out = (uint64_t)json_integer_value(value);
+        return json_integer_value(value) >= 0;
+    }
+    if (!text)
+        return false;
+    for (; *text >= '0' && *text <= '9'; text++)
+        wide = wide * 10 + (unsigned)(*text - '0');
+    *out = (uint64_t)wide;
+    return *text == '\0' && wide > 0 && wide <= UINT64_MAX;
+}
+
+bool
+cn_v2_json_number(const json_t *value, double *out)
+{
+    const char *text = marked(value);
+
+    if (json_is_number(value))
+        *out = json_number_value(value);
+    else if (text)
+        *out = *text == 'N' ? (double)NAN : strtod(text, NULL);
+    return json_is_number(value) || text;
+}
