@@ -20,14 +20,15 @@ model(void)
 
     if (io)
         return io;
-    cn_assert(cn_yaml_parse("model", CN_STR("inputs:\n"
-                                            "  - {name: I, dataType: INT32, dims: [-1]}\n"
-                                            "  - {name: F, dataType: FP32, dims: [-1], optional: true}\n"
-                                            "  - {name: S, dataType: BYTES, dims: [-1], optional: true}\n"
-                                            "outputs:\n"
-                                            "  - {name: I, dataType: INT32, dims: [-1]}\n"
-                                            "  - {name: F, dataType: FP32, dims: [-1]}\n"
-                                            "  - {name: S, dataType: BYTES, dims: [-1]}\n"),
+    cn_assert(cn_yaml_parse("model",
+                            CN_STR("inputs:\n"
+                                   "  - {name: I, dataType: INT32, dims: [-1]}\n"
+                                   "  - {name: F, dataType: FP32, dims: [-1], optional: true}\n"
+                                   "  - {name: S, dataType: BYTES, dims: [-1], optional: true}\n"
+                                   "outputs:\n"
+                                   "  - {name: I, dataType: INT32, dims: [-1]}\n"
+                                   "  - {name: F, dataType: FP32, dims: [-1]}\n"
+                                   "  - {name: S, dataType: BYTES, dims: [-1]}\n"),
                             &doc, &err) == 0);
     cn_assert(cn_model_io_parse(doc, &io, &err) == 0);
     cn_yaml_destroy(doc);
