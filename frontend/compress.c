@@ -84,7 +84,7 @@ parse_item(struct cn_str item, enum cn_coding *coding)
 enum cn_coding
 cn_coding_choose(const struct cn_header *headers, uint32_t n)
 {
-    enum cn_coding best = CN_CODING_IDENTITY, coding;
+    enum cn_coding best = CN_CODING_IDENTITY, coding = best;
     int best_q = 0, q;
 
     for (uint32_t i = 0; i < n; i++) {
