@@ -200,10 +200,11 @@ cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struc
     if (!inputs)
         return 0;
     parse.io = cn_alloc(sizeof(*parse.io));
+    atomic_init(&parse.io->refs, 1);
     cn_arena_init(&parse.io->arena);
     rc = read_all(&parse, root, inputs);
     if (rc) {
-        cn_model_io_destroy(parse.io);
+        cn_model_io_unref(parse.io);
         return rc;
     }
     *out = parse.io;
@@ -222,10 +223,19 @@ cn_model_io_knows(struct cn_str key)
     return false;
 }
 
-void
-cn_model_io_destroy(struct cn_model_io *io)
+struct cn_model_io *
+cn_model_io_ref(const struct cn_model_io *io)
 {
-    if (!io)
+    struct cn_model_io *shared = (struct cn_model_io *)(uintptr_t)io; /* only the count changes */
+
+    atomic_fetch_add_explicit(&shared->refs, 1, memory_order_relaxed);
+    return shared;
+}
+
+void
+cn_model_io_unref(struct cn_model_io *io)
+{
+    if (!io || atomic_fetch_sub_explicit(&io->refs, 1, memory_order_acq_rel) > 1)
         return;
     cn_arena_fini(&io->arena);
     cn_free(io);

@@ -14,6 +14,7 @@
 #ifndef CN_CONFIG_MODEL_IO_H
 #define CN_CONFIG_MODEL_IO_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,6 +36,7 @@ struct cn_tensor_spec {
 };
 
 struct cn_model_io {
+    atomic_uint refs; /* the model version, and requests whose answers may come after it is gone */
     uint32_t max_batch_size; /* 0: no batch dimension; else the first one, from 1 to this */
     uint32_t n_inputs, n_outputs, n_required;
     struct cn_tensor_spec *inputs, *outputs;
@@ -46,7 +48,9 @@ int cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out,
                       struct cn_error *err);
 /* Is it one of the keys that are read here? */
 bool cn_model_io_knows(struct cn_str key);
-void cn_model_io_destroy(struct cn_model_io *io);
+/* Parsed with one reference; the last one frees. NULL is harmless. */
+struct cn_model_io *cn_model_io_ref(const struct cn_model_io *io);
+void cn_model_io_unref(struct cn_model_io *io);
 
 /* NULL when there is none of that name. */
 const struct cn_tensor_spec *cn_model_io_input(const struct cn_model_io *io, struct cn_str name);

@@ -53,7 +53,7 @@ both_spellings_are_read(void **state)
         assert_ptr_equal(cn_model_io_input(io, CN_STR("A")), &io->inputs[0]);
         assert_null(cn_model_io_input(io, CN_STR("C")));
         assert_int_equal(cn_model_io_output(io, CN_STR("C"))->type, CN_DATATYPE_INT64);
-        cn_model_io_destroy(io);
+        cn_model_io_unref(io);
     }
 }
 

@@ -21,8 +21,8 @@ struct infer_call {
     struct cn_job job;
     struct cn_http_request *request;
     struct cn_v2_request v2;
-    const struct cn_model_io *io; /* of the model version, which outlives its jobs */
-    const char *model, *version;  /* in the arena */
+    struct cn_model_io *io; /* a reference: an answer may come after its model version is gone */
+    const char *model, *version; /* in the arena */
 };
 
 static const struct cn_header *
@@ -122,6 +122,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     else
         answer_tensors(call, &box->answer);
     cn_answer_box_free(box);
+    cn_model_io_unref(call->io);
     cn_http_request_release(request);
 }
 
@@ -225,12 +226,13 @@ cn_v2_http_infer(struct cn_http_request *request)
         return;
     }
     config = cn_model_queue_config(queue);
-    call->io = config->io;
+    call->io = cn_model_io_ref(config->io);
     call->model = cn_arena_str(&request->arena, cn_str_from(cn_model_queue_name(queue))).ptr;
     call->version = cn_arena_str(&request->arena, cn_str_from(cn_model_queue_version(queue))).ptr;
     cn_input_headers(request, &call->job.row);
     if (read_body(call, &err) || set_sequence(call, config, &err)) {
         cn_v2_http_error(request, err.code, err.message);
+        cn_model_io_unref(call->io);
         return;
     }
     set_parts(call);

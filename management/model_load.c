@@ -305,7 +305,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->handler);
     cn_free(about->config_file);
     cn_free(about->runtime);
-    cn_model_io_destroy(about->io);
+    cn_model_io_unref(about->io);
     *about = (struct cn_model_about){0};
 }
 
