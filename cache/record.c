@@ -8,7 +8,7 @@
 #define MAGIC 0x31524e43u /* "CNR1" */
 #define ALL_FLAGS                                                                                  \
     (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER |                            \
-     CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED)
+     CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED | CN_RECORD_PENDING)
 #define CHECKSUM_BYTES 8
 #define KEY_BYTES (CN_KEY_HASH_BYTES + 8) /* what format 2 has more than format 1 */
 

@@ -40,6 +40,8 @@ enum cn_record_flags {
     CN_RECORD_HAS_ANSWER = 1u << 2,
     CN_RECORD_ANSWER_TOO_LARGE = 1u << 3, /* to keep; answer_bytes says how large */
     CN_RECORD_ANSWER_STREAMED = 1u << 4,  /* it was still to be made when the step was committed */
+    CN_RECORD_PENDING = 1u << 5,          /* imported from another version, which may still have it;
+                                           * gone with the next step */
 };
 
 /* Byte strings are borrowed, when encoding and when decoded. */

@@ -13,7 +13,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY };
+enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP };
 
 struct row {
     const char *path; /* "a.b" */
@@ -76,6 +76,25 @@ cn_durability_word(enum cn_durability durability)
     return durability_words[durability];
 }
 
+static const char *const swap_words[] = {"pin", "migrate", "reset", "reject"};
+
+int
+cn_swap_policy_parse(struct cn_str word)
+{
+    for (int i = 0; i < 4; i++) {
+        if (cn_str_eq(word, cn_str_from(swap_words[i])))
+            return i;
+    }
+    return -1;
+}
+
+const char *
+cn_swap_policy_word(enum cn_swap_policy policy)
+{
+    cn_assert((unsigned)policy < 4);
+    return swap_words[policy];
+}
+
 static void
 store(struct cn_model_config *config, const struct row *row, uint64_t value)
 {
@@ -85,6 +104,8 @@ store(struct cn_model_config *config, const struct row *row, uint64_t value)
         *(bool *)at = value != 0;
     else if (row->kind == KIND_DURABILITY)
         *(enum cn_durability *)at = (enum cn_durability)value;
+    else if (row->kind == KIND_SWAP)
+        *(enum cn_swap_policy *)at = (enum cn_swap_policy)value;
     else if (row->bytes == sizeof(uint64_t))
         memcpy(at, &value, sizeof(value));
     else
@@ -156,6 +177,12 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
         level = value->kind == CN_YAML_STRING ? cn_durability_parse(value->text) : -1;
         if (level < 0)
             return wrong_value(walk, row->path, value, "none, process or power");
+        store(walk->config, row, (uint64_t)level);
+        return 0;
+    case KIND_SWAP:
+        level = value->kind == CN_YAML_STRING ? cn_swap_policy_parse(value->text) : -1;
+        if (level < 0)
+            return wrong_value(walk, row->path, value, "pin, migrate, reset or reject");
         store(walk->config, row, (uint64_t)level);
         return 0;
     case KIND_UINT:

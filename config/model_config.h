@@ -25,8 +25,19 @@ const char *cn_durability_word(enum cn_durability durability);
 
 struct cn_model_io;
 
+/* What becomes of the live sequences of other versions when a step without version comes to this one. */
+enum cn_swap_policy {
+    CN_SWAP_PIN = 0,     /* they stay where they are */
+    CN_SWAP_MIGRATE = 1, /* they come here, state and all, by the handler's migrate */
+    CN_SWAP_RESET = 2,   /* they begin anew here */
+    CN_SWAP_REJECT = 3   /* the step is refused */
+};
+/* "pin" "migrate" "reset" "reject"; -1 otherwise. */
+int cn_swap_policy_parse(struct cn_str word);
+const char *cn_swap_policy_word(enum cn_swap_policy policy);
+
 /* One row an option: CN_MODEL_OPTION(field, c_type, kind, yaml_path, default, min, max, help)
- * kind: UINT, BOOL or DURABILITY. "a.b" is key b in map a. */
+ * kind: UINT, BOOL, DURABILITY or SWAP. "a.b" is key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model_options.def"

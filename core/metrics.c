@@ -37,7 +37,8 @@ static const struct {
 
 /* As enum cn_close_reason. */
 static const char *const reasons[CN_VALUES_REASONS] = {
-    NULL, "ended", "idle", "lifetime", "evicted", "cancelled", "deleted", "unloaded"};
+    NULL,        "ended",   "idle",     "lifetime", "evicted",
+    "cancelled", "deleted", "unloaded", "moved",    "reset"};
 
 static uint64_t
 get(const struct cn_metrics *metrics, unsigned at)

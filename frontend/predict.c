@@ -256,6 +256,7 @@ cn_predict_handle(struct cn_http_request *request)
     call->job.ops = &ops;
     call->job.named_version = request->match.args[1].len > 0;
     call->job.origin = request->listener->loop;
+    call->job.any_version = request->match.args[1].len == 0;
     fill_row(call, &sequence);
     config = cn_model_queue_config(queue);
     /* A worker that has to be started first, and then one whole call: nobody waits longer. */

@@ -43,6 +43,12 @@ api_model_version(struct continuo_model *model)
 }
 
 static const char *
+api_from_version(struct continuo_model *model)
+{
+    return runtime_of(model)->base.from_version;
+}
+
+static const char *
 api_model_dir(struct continuo_model *model)
 {
     return runtime_of(model)->dir;
@@ -634,4 +640,5 @@ const struct continuo_api cn_c_api = {
     .stream = api_stream,
     .stop_reason = api_stop_reason,
     .stop_streams = api_stop_streams,
+    .from_version = api_from_version,
 };

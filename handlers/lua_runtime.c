@@ -398,7 +398,7 @@ struct decode_args {
     void *state;
 };
 
-/* migrate(state, from_schema) -> state; the old one is on the top and is replaced. */
+/* migrate(state, from_schema, from_version) -> state; the last is nil but for a swap. The old one is on the top and is replaced. */
 static void
 migrate(struct lua_rt *rt, uint32_t from_schema)
 {
@@ -412,7 +412,8 @@ migrate(struct lua_rt *rt, uint32_t from_schema)
     lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_migrate);
     lua_pushvalue(L, -2);
     lua_pushinteger(L, (lua_Integer)from_schema);
-    lua_call(L, 2, 1);
+    lua_pushstring(L, rt->base.from_version); /* nil for NULL */
+    lua_call(L, 3, 1);
     if (lua_isnil(L, -1)) { /* changed in place */
         lua_pop(L, 1);
         return;

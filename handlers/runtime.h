@@ -93,6 +93,9 @@ struct cn_runtime_ops {
 
 struct cn_runtime {
     const struct cn_runtime_ops *ops;
+    /* While a state is decoded that a swap brings from another version: that version, for the
+     * handler's migrate. Else NULL. */
+    const char *from_version;
 };
 
 extern const struct cn_runtime_ops cn_lua_runtime_ops;

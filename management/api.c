@@ -33,6 +33,7 @@
 #define PARTS_MAX 4
 #define LIST_LIMIT 100
 #define WORKERS_MAX 1024
+#define SWAP_DEADLINE_MAX_S 31536000
 
 #define NO_SUCH_METHOD "Requested method is not allowed, please refer to API document."
 #define NO_SUCH_PATH "Requested resource is not found, please refer to API document."
@@ -255,6 +256,25 @@ scale_model(struct api_call *call, const char *version)
         return;
     }
     cn_lifecycle_scale(call->management, &scale, on_lifecycle, call);
+}
+
+static void
+set_default(struct api_call *call, const char *name, const char *version)
+{
+    const char *policy = param(call, "swap_policy");
+    int64_t deadline_s = param_number(call, "swap_deadline", SWAP_DEADLINE_MAX_S);
+    struct cn_default_call to = {
+        .name = name,
+        .version = version,
+        .swap_policy = policy ? cn_swap_policy_parse(cn_str_from(policy)) : -1,
+        .swap_deadline_ms = deadline_s < 0 ? -1 : deadline_s * 1000,
+    };
+
+    if (policy && to.swap_policy < 0 && !call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST,
+                "swap_policy is \"%.100s\"; it must be pin, migrate, reset or reject", policy);
+    if (params_fine(call))
+        cn_lifecycle_set_default(call->management, &to, on_lifecycle, call);
 }
 
 static void
@@ -494,7 +514,7 @@ route(struct api_call *call)
     else if (call->n_parts == 1)
         not_allowed(call);
     else if (call->n_parts == 4 && is_put && strcmp(call->parts[3], "set-default") == 0)
-        cn_lifecycle_set_default(call->management, name, version, on_lifecycle, call);
+        set_default(call, name, version);
     else if (call->n_parts == 4)
         call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (is_get)

@@ -97,6 +97,29 @@ show_settings(json_t *out, const struct cn_version *version)
     put(out, "loadedAtStartup", json_boolean(version->at_startup));
 }
 
+/* How far the swap to the default version is. */
+static void
+show_swap(json_t *out, const struct cn_version *version, const struct cn_model_queue_stats *stats)
+{
+    const struct cn_version *to = version->model ? version->model->default_version : version;
+    json_t *swap;
+    char text[32];
+
+    if (!version->about.config.sequence_batching)
+        return;
+    put(out, "swapPolicy", json_string(cn_swap_policy_word(version->swap_policy)));
+    if (to == version)
+        return;
+    swap = json_object();
+    put(swap, "to", cn_json_text(to->about.version));
+    put(swap, "policy", json_string(cn_swap_policy_word(to->swap_policy)));
+    put(swap, "sequencesLeft", number(stats->live_sequences));
+    put(swap, "retired", json_boolean(version->retired));
+    cn_wall_format(version->retire_wall_ms, text);
+    put(swap, "deadline", version->retire_wall_ms ? json_string(text) : json_null());
+    put(out, "swap", swap);
+}
+
 static void
 show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
 {
@@ -123,6 +146,7 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_f
     put(out, "redispatched", number(stats->redispatched));
     put(out, "replayed", number(stats->replayed));
     put(out, "durability", json_string(cn_durability_word(config->durability)));
+    show_swap(out, version, stats);
     put(out, "lastError", facts->last_error[0] ? cn_json_text(facts->last_error) : json_null());
 }
 

@@ -1,4 +1,4 @@
-/* management/lifecycle.c - scale, set-default, unregister: a version lives on, and goes. Loop 0. */
+/* management/lifecycle.c - scale, unregister: a version lives on, and goes. Loop 0. */
 #include "management/lifecycle.h"
 
 #include <stdio.h>
@@ -113,6 +113,7 @@ cn_version_close(struct cn_management *management, struct cn_version *version,
     closing->order.close_sequences = call->close_sequences;
     closing->order.on_done = on_pool_closed;
     snprintf(closing->order.reason, sizeof closing->order.reason, "%s", call->reason);
+    cn_timer_cancel(&version->retire_timer);
     cn_registry_remove(management->registry, version);
     cn_registry_publish(management->registry, on_unpublished, closing);
 }
@@ -277,52 +278,4 @@ cn_lifecycle_scale(struct cn_management *management, const struct cn_scale_call 
     cn_worker_pool_scale(version->pool, &op->order);
     if (!call->synchronous)
         answer(done, ctx, 0, 202, "Processing worker updates...");
-}
-
-/* --- set-default */
-
-struct defaulting {
-    struct cn_management *management;
-    cn_lifecycle_done_fn done;
-    void *ctx;
-    char text[400];
-};
-
-static void
-on_default_published(void *ctx)
-{
-    struct defaulting *op = ctx;
-    struct cn_management *management = op->management;
-
-    answer(op->done, op->ctx, 0, 200, op->text);
-    cn_free(op);
-    cn_management_op_end(management);
-}
-
-void
-cn_lifecycle_set_default(struct cn_management *management, const char *name,
-                         const char *version_name, cn_lifecycle_done_fn done, void *ctx)
-{
-    struct defaulting *op;
-    struct cn_version *version;
-    struct cn_error err;
-
-    version = cn_registry_find(management->registry, name, version_name, &err);
-    if (!version) {
-        if (err.code == CN_E_VERSION_NOT_FOUND) /* here TorchServe writes it without colons */
-            cn_fail(&err, CN_E_VERSION_NOT_FOUND, "Model version %s does not exist for model %s",
-                    version_name, name);
-        answer(done, ctx, err.code, 0, err.message);
-        return;
-    }
-    op = cn_alloc(sizeof *op);
-    cn_management_op_begin(management);
-    op->management = management;
-    op->done = done;
-    op->ctx = ctx;
-    snprintf(op->text, sizeof op->text,
-             "Default version successfully updated for model \"%s\" to \"%s\"", name, version_name);
-    cn_registry_set_default(version);
-    cn_snapshot_changed(management);
-    cn_registry_publish(management->registry, on_default_published, op);
 }

@@ -40,8 +40,14 @@ void cn_lifecycle_scale(struct cn_management *management, const struct cn_scale_
 
 void cn_lifecycle_unregister(struct cn_management *management, const char *name,
                              const char *version, cn_lifecycle_done_fn done, void *ctx);
-void cn_lifecycle_set_default(struct cn_management *management, const char *name,
-                              const char *version, cn_lifecycle_done_fn done, void *ctx);
+
+struct cn_default_call {
+    const char *name, *version;
+    int swap_policy;          /* enum cn_swap_policy; -1: the version's own */
+    int64_t swap_deadline_ms; /* for the version that was the default; 0: none, -1: as above */
+};
+void cn_lifecycle_set_default(struct cn_management *management, const struct cn_default_call *call,
+                              cn_lifecycle_done_fn done, void *ctx);
 
 /* Drain: takes every version out of service; each counts as an operation until its workers are gone. */
 void cn_lifecycle_close_all(struct cn_management *management);

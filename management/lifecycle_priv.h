@@ -18,6 +18,9 @@ struct cn_close_call {
 void cn_version_close(struct cn_management *management, struct cn_version *version,
                       const struct cn_close_call *call, void (*on_done)(void *ctx), void *ctx);
 
+/* A version that is being made: its retire_timer. */
+void cn_lifecycle_init_retiring(struct cn_management *management, struct cn_version *version);
+
 /* In no list, without a pool. */
 void cn_version_free(struct cn_version *version);
 

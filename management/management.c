@@ -217,6 +217,7 @@ start_model(struct cn_management *management, const char *name, const char *file
     starting->management = management;
     starting->what = cn_buf_take(&what, NULL);
     management->starting++;
+    management->unreserved++;
     cn_lifecycle_register(management, &call, on_registered, starting);
 }
 
@@ -259,7 +260,26 @@ start_restored(struct cn_management *management, bool defaults)
 static void
 on_nothing_to_start(void *ctx)
 {
+    cn_management_reserved(ctx);
     start_done(ctx);
+}
+
+static void
+on_all_reserved(void *ctx)
+{
+    struct cn_management *management = ctx;
+
+    atomic_store_explicit(&management->all_reserved, true, memory_order_relaxed);
+    cn_management_op_end(management);
+}
+
+void
+cn_management_reserved(struct cn_management *management)
+{
+    if (--management->unreserved > 0)
+        return;
+    cn_management_op_begin(management);
+    cn_registry_publish(management->registry, on_all_reserved, management);
 }
 
 void
@@ -273,6 +293,7 @@ cn_management_start(struct cn_management *management, void (*on_done)(void *ctx,
     management->on_started = on_done;
     management->started_ctx = ctx;
     management->starting = 1; /* ours, ended in a later turn */
+    management->unreserved = 1;
     if (config->n_models == 1 && !config->models[0].name &&
         cn_str_eq_nocase(cn_str_from(config->models[0].file), CN_STR("all"))) {
         start_all(management);
@@ -308,6 +329,22 @@ cn_management_find(struct cn_management *management, struct cn_str name, struct 
             "try again",
             CN_STR_ARG(name));
     return queue;
+}
+
+int
+cn_management_version_at(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
+                         struct cn_error *err)
+{
+    struct cn_management *management = ctx;
+
+    if (atomic_load_explicit(&management->draining, memory_order_relaxed))
+        return cn_fail(err, CN_E_DRAINING, "the server is stopping");
+    if (!atomic_load_explicit(&management->all_reserved, memory_order_relaxed))
+        return cn_fail(err, CN_E_MODEL_LOADING,
+                       "the server is starting, and which versions of model %.*s there are is not "
+                       "known yet; try again",
+                       CN_STR_ARG(name));
+    return cn_registry_version_at(management->registry, name, i, out, err);
 }
 
 struct cn_model_queue *

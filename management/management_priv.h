@@ -41,10 +41,20 @@ struct cn_management {
 
     /* Start. */
     atomic_bool started; /* any loop reads it: what isn't there now was never asked for */
+    atomic_bool
+        all_reserved;    /* any loop reads it: all models of the command line are in the views, or
+                               * said there to be coming */
+    unsigned unreserved; /* models of the command line whose name and version are not known */
     unsigned starting, failed;
     void (*on_started)(void *ctx, unsigned failed);
     void *started_ctx;
 };
+
+/* A model of the command line is in the registry now, or will never be. */
+void cn_management_reserved(struct cn_management *management);
+/* For the queues: struct cn_family, ctx is the management. */
+int cn_management_version_at(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
+                             struct cn_error *err);
 
 /* An operation begins, and ends: the last one to end lets a drain finish. */
 void cn_management_op_begin(struct cn_management *management);

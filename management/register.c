@@ -281,6 +281,7 @@ make_pool(struct registration *reg)
         .max_frame_bytes = bytes + FRAME_SLACK_BYTES,
         .next_worker_id = &management->next_worker_id,
         .health = &version->health,
+        .family = {cn_management_version_at, management},
     });
     reg->start.on_done = on_pool_started;
     cn_worker_pool_start(version->pool, &reg->start);
@@ -313,6 +314,14 @@ done_store(struct cn_file_task *task)
 
 /* --- the beginning: files */
 
+/* Its name and version are known to the registry, or there is nothing to know. */
+static void
+reserved(struct registration *reg)
+{
+    if (reg->call.at_startup)
+        cn_management_reserved(reg->management);
+}
+
 static void
 done_unpack(struct cn_file_task *task)
 {
@@ -320,16 +329,21 @@ done_unpack(struct cn_file_task *task)
     struct cn_version *version;
 
     if (reg->rc) {
+        reserved(reg);
         discard(reg);
         return;
     }
-    if (stop_if_draining(reg))
+    if (stop_if_draining(reg)) {
+        reserved(reg);
         return;
+    }
     version = cn_alloc(sizeof *version);
     cn_list_init(&version->link);
     version->about = reg->about;
     version->at_startup = reg->call.at_startup;
+    cn_lifecycle_init_retiring(reg->management, version);
     reg->rc = cn_registry_add(reg->management->registry, version, &reg->err);
+    reserved(reg);
     if (reg->rc) {
         version->about = (struct cn_model_about){0};
         cn_version_free(version);

@@ -25,6 +25,7 @@ struct view_model {
     struct view_version *versions;
     unsigned n_versions;
     bool at_startup; /* one of them was loaded then */
+    bool coming;     /* one of the command line is still on its way */
 };
 
 struct view {
@@ -95,6 +96,7 @@ fill_model(struct view_model *to, const struct cn_model *model)
     to->versions = cn_alloc(list_length(&model->versions) * sizeof *to->versions);
     cn_list_for_each(node, (struct cn_list *)&model->versions) {
         version = cn_container_of(node, struct cn_version, link);
+        to->coming |= version->at_startup && version->phase == CN_VERSION_REGISTERING;
         if (version->phase != CN_VERSION_UP)
             continue;
         to->name = cn_str_from(version->about.name);
@@ -203,6 +205,21 @@ cn_registry_lookup(struct cn_registry *registry, struct cn_str name, struct cn_s
     cn_fail(err, CN_E_VERSION_NOT_FOUND, "Model version: %.*s does not exist for model: %.*s",
             CN_STR_ARG(version), CN_STR_ARG(name));
     return NULL;
+}
+
+int
+cn_registry_version_at(struct cn_registry *registry, struct cn_str name, unsigned i,
+                       struct cn_model_queue **out, struct cn_error *err)
+{
+    const struct view_model *model = view_find(view_here(registry), name);
+
+    if (model && model->coming)
+        return cn_fail(err, CN_E_MODEL_LOADING,
+                       "versions of model %.*s are still loading, and the sequence may live in one "
+                       "of them; try again",
+                       CN_STR_ARG(name));
+    *out = model && i < model->n_versions ? model->versions[i].queue : NULL;
+    return 0;
 }
 
 struct cn_model_queue *

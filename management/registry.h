@@ -16,6 +16,7 @@
 #include "management/model_load.h"
 #include "management/worker_pool.h"
 
+struct cn_management;
 struct cn_registry;
 
 enum cn_version_phase {
@@ -36,6 +37,12 @@ struct cn_version {
     struct cn_worker_pool *pool;
     struct cn_model_queue *queue;
     struct cn_pool_health health;
+
+    enum cn_swap_policy swap_policy; /* when it is the default: of other versions' sequences */
+    uint64_t retire_wall_ms; /* it was the default, and does no step from then on; 0: none */
+    bool retired;
+    struct cn_timer retire_timer; /* that, and then its end */
+    struct cn_management *management;
 };
 
 struct cn_model {
@@ -74,6 +81,10 @@ void cn_registry_publish(struct cn_registry *registry, void (*on_done)(void *ctx
 /* Good until the end of this turn. Names as in TorchServe's messages. */
 struct cn_model_queue *cn_registry_lookup(struct cn_registry *registry, struct cn_str name,
                                           struct cn_str version, struct cn_error *err);
+/* The version at place `i` of the model, by age; NULL past the last, and for an unknown model.
+ * CN_E_MODEL_LOADING: some of its versions are still coming. */
+int cn_registry_version_at(struct cn_registry *registry, struct cn_str name, unsigned i,
+                           struct cn_model_queue **out, struct cn_error *err);
 /* The default version of the one model with a version that was loaded at start-up. */
 struct cn_model_queue *cn_registry_lookup_startup(struct cn_registry *registry,
                                                   struct cn_error *err);

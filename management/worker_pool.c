@@ -282,6 +282,7 @@ do_start(void *ctx)
 
     pool->queue = cn_model_queue_create(pool->spec.loop, pool->spec.about->name,
                                         pool->spec.about->version, &pool->spec.about->config);
+    cn_model_queue_set_family(pool->queue, pool->spec.family);
     pool->workers_spec = (struct cn_worker_spec){
         .loop = pool->spec.loop,
         .queue = pool->queue,

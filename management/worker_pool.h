@@ -32,6 +32,7 @@ struct cn_pool_spec {
     uint64_t max_frame_bytes;
     _Atomic uint32_t *next_worker_id; /* of the server */
     struct cn_pool_health *health;
+    struct cn_family family;
 };
 
 /* --- Orders: from loop 0, answered on it. Each order is embedded in what waits for it. */

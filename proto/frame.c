@@ -197,8 +197,8 @@ cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct
         closes[i].generation = cn_read_u64(&reader);
         reason = cn_read_u8(&reader);
         closes[i].sequence_id = cn_read_str16(&reader);
-        if (reason < CN_CLOSE_ENDED || reason > CN_CLOSE_UNLOADED ||
-            closes[i].sequence_id.len == 0 || closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
+        if (reason < CN_CLOSE_ENDED || reason > CN_CLOSE_RESET || closes[i].sequence_id.len == 0 ||
+            closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
             return bad_payload(err, "CLOSE");
         closes[i].reason = (enum cn_close_reason)reason;
     }
@@ -486,7 +486,20 @@ cn_frame_begin_batch(struct cn_buf *buf)
 
 /* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence id,
  * str16 request id, str16 idempotency key, headers, u32 count of parts and per part str16 name,
- * str16 content type, str32 data. */
+ * str16 content type, str32 data; with CN_ROW_MOVE: u8 op, u8 reason, u64 generation, u64 step,
+ * str16 version, str16 runtime, str32 record. */
+static void
+write_move(struct cn_buf *buf, const struct cn_move *move)
+{
+    cn_write_u8(buf, move->op);
+    cn_write_u8(buf, move->reason);
+    cn_write_u64(buf, move->generation);
+    cn_write_u64(buf, move->step);
+    cn_write_str16(buf, move->version);
+    cn_write_str16(buf, move->runtime);
+    cn_write_str32(buf, move->record);
+}
+
 void
 cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
 {
@@ -506,6 +519,8 @@ cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
         cn_write_str16(buf, row->parts[i].content_type);
         cn_write_str32(buf, row->parts[i].data);
     }
+    if (row->flags & CN_ROW_MOVE)
+        write_move(buf, row->move);
 }
 
 void
@@ -539,6 +554,27 @@ read_parts(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
 }
 
 static int
+read_move(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
+          struct cn_error *err)
+{
+    struct cn_move *move = cn_arena_alloc(arena, sizeof(*move));
+
+    move->op = cn_read_u8(reader);
+    move->reason = cn_read_u8(reader);
+    move->generation = cn_read_u64(reader);
+    move->step = cn_read_u64(reader);
+    move->version = cn_read_str16(reader);
+    move->runtime = cn_read_str16(reader);
+    move->record = cn_read_str32(reader);
+    row->move = move;
+    if (reader->bad || move->op < CN_MOVE_LOOK || move->op > CN_MOVE_TOLD ||
+        move->reason > CN_CLOSE_RESET || !(row->flags & CN_ROW_STATEFUL) ||
+        (move->reason == 0) != (move->op != CN_MOVE_BURY && move->op != CN_MOVE_TOLD))
+        return bad_payload(err, "BATCH");
+    return 0;
+}
+
+static int
 read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, struct cn_error *err)
 {
     int rc;
@@ -554,6 +590,9 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     if (rc)
         return rc;
     rc = read_parts(reader, arena, row, err);
+    row->move = NULL;
+    if (rc == 0 && (row->flags & CN_ROW_MOVE))
+        rc = read_move(reader, arena, row, err);
     if (rc)
         return rc;
     if (reader->bad || row->sequence_id.len > CN_SEQUENCE_ID_MAX ||
@@ -592,8 +631,8 @@ cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct 
 const char *
 cn_close_reason_word(enum cn_close_reason reason)
 {
-    static const char *const words[] = {"unknown", "ended",     "idle",    "lifetime",
-                                        "evicted", "cancelled", "deleted", "unloaded"};
+    static const char *const words[] = {"unknown",   "ended",   "idle",     "lifetime", "evicted",
+                                        "cancelled", "deleted", "unloaded", "moved",    "reset"};
 
     return (unsigned)reason < sizeof(words) / sizeof(words[0]) ? words[reason] : words[0];
 }

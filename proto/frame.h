@@ -132,7 +132,9 @@ enum cn_close_reason {
     CN_CLOSE_EVICTED = 4,
     CN_CLOSE_CANCELLED = 5,
     CN_CLOSE_DELETED = 6,
-    CN_CLOSE_UNLOADED = 7
+    CN_CLOSE_UNLOADED = 7,
+    CN_CLOSE_MOVED = 8, /* it lives on in another version */
+    CN_CLOSE_RESET = 9  /* another version began it anew */
 };
 /* "ended", "idle", ...; "unknown" for other numbers. */
 const char *cn_close_reason_word(enum cn_close_reason reason);

@@ -554,6 +554,56 @@ a_row_and_its_sequence_id_must_agree(void **state)
     }
 }
 
+/* What swaps a sequence between versions crosses whole, and only as it can be meant. */
+static void
+a_row_may_move_a_sequence(void **state)
+{
+    struct cn_move move = {CN_MOVE_BURY,  CN_CLOSE_MOVED,    7, 8, CN_STR("1.0"),
+                           CN_STR("lua"), CN_STR("\0record")};
+    struct cn_row row = {.job_id = 1,
+                         .flags = CN_ROW_STATEFUL | CN_ROW_MOVE,
+                         .sequence_id = CN_STR("s"),
+                         .move = &move},
+                  *rows;
+    static const struct {
+        uint8_t op, reason;
+        uint32_t flags;
+    } bad[] = {{0, 0, CN_ROW_STATEFUL},
+               {CN_MOVE_TOLD + 1, CN_CLOSE_MOVED, CN_ROW_STATEFUL},
+               {CN_MOVE_BURY, 0, CN_ROW_STATEFUL},
+               {CN_MOVE_LOOK, CN_CLOSE_MOVED, CN_ROW_STATEFUL},
+               {CN_MOVE_TOLD, CN_CLOSE_RESET + 1, CN_ROW_STATEFUL},
+               {CN_MOVE_LOOK, 0, 0}};
+    struct cn_frame frame;
+    size_t begun, i;
+
+    (void)state;
+    begun = cn_frame_begin_batch(&buf);
+    cn_frame_put_row(&buf, &row);
+    cn_frame_end_batch(&buf, begun, 1);
+    frame = the_frame(CN_FRAME_BATCH);
+    assert_int_equal(cn_frame_get_batch(&frame, &arena, &rows, NULL), 0);
+    assert_int_equal(rows[0].move->op, CN_MOVE_BURY);
+    assert_int_equal(rows[0].move->reason, CN_CLOSE_MOVED);
+    assert_int_equal(rows[0].move->generation, 7);
+    assert_int_equal(rows[0].move->step, 8);
+    assert_true(cn_str_eq(rows[0].move->version, CN_STR("1.0")));
+    assert_true(cn_str_eq(rows[0].move->runtime, CN_STR("lua")));
+    assert_true(cn_str_eq(rows[0].move->record, CN_STR("\0record")));
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        move.op = bad[i].op;
+        move.reason = bad[i].reason;
+        row.flags = bad[i].flags | CN_ROW_MOVE;
+        row.sequence_id = bad[i].flags ? CN_STR("s") : CN_STR("");
+        cn_buf_reset(&buf);
+        begun = cn_frame_begin_batch(&buf);
+        cn_frame_put_row(&buf, &row);
+        cn_frame_end_batch(&buf, begun, 1);
+        frame = the_frame(CN_FRAME_BATCH);
+        assert_int_equal(cn_frame_get_batch(&frame, &arena, &rows, NULL), CN_E_PROTOCOL);
+    }
+}
+
 static void
 a_close_needs_an_id_and_a_known_reason(void **state)
 {
@@ -565,11 +615,12 @@ a_close_needs_an_id_and_a_known_reason(void **state)
     frame = the_frame(CN_FRAME_CLOSE);
     buf.data[CN_FRAME_HEADER_BYTES + 8] = 0;
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), CN_E_PROTOCOL);
-    buf.data[CN_FRAME_HEADER_BYTES + 8] = 8;
+    buf.data[CN_FRAME_HEADER_BYTES + 8] = CN_CLOSE_RESET + 1;
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), CN_E_PROTOCOL);
-    buf.data[CN_FRAME_HEADER_BYTES + 8] = 7;
+    buf.data[CN_FRAME_HEADER_BYTES + 8] = CN_CLOSE_RESET;
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), 0);
     assert_string_equal(cn_close_reason_word(CN_CLOSE_UNLOADED), "unloaded");
+    assert_string_equal(cn_close_reason_word(CN_CLOSE_RESET), "reset");
     assert_string_equal(cn_close_reason_word(CN_CLOSE_ENDED), "ended");
     assert_string_equal(cn_close_reason_word((enum cn_close_reason)200), "unknown");
 }
@@ -618,6 +669,7 @@ main(void)
         FRAME_TEST(a_long_idempotency_key_is_refused),
         FRAME_TEST(a_row_and_its_sequence_id_must_agree),
         FRAME_TEST(a_close_needs_an_id_and_a_known_reason),
+        FRAME_TEST(a_row_may_move_a_sequence),
         FRAME_TEST(an_encoder_without_room_fails),
     };
 

@@ -34,6 +34,33 @@ enum cn_row_flags {
     CN_ROW_MUST_EXIST =
         1u << 7,               /* sequence.strict: an id that the store doesn't know is an error */
     CN_ROW_DESCRIBE = 1u << 8, /* no request: the handler tells of itself; belongs to no sequence */
+
+    /* Swapping a model under live sequences. */
+    CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE */
+    CN_ROW_ANY_VERSION = 1u << 17, /* sent without version, and lives in no other one: what moved
+                                    * away or was reset here may begin again */
+    CN_ROW_MOVE = 1u << 18,        /* `move` is set */
+};
+
+/* What a row is for that swaps a sequence between two versions of its model, if not for a step. */
+enum cn_move_op {
+    CN_MOVE_LOOK = 1,   /* does it live here? CN_ANSWER_HERE, with its last step, or _ELSEWHERE */
+    CN_MOVE_EXPORT = 2, /* the same, and its record as the answer's body */
+    CN_MOVE_BURY = 3,   /* close it, if it is at that generation and step (0 and 0: at any);
+                         * CN_ANSWER_ENDED and _HERE, or _ELSEWHERE: it has gone on */
+    CN_MOVE_IMPORT =
+        4,            /* migrate and keep the record of another version; it counts as absent until a
+                         * plain row comes: only then is it known that the other copy is gone */
+    CN_MOVE_TOLD = 5, /* a step: the answer says that its sequence was moved or reset */
+};
+
+struct cn_move {
+    uint8_t op;                /* enum cn_move_op */
+    uint8_t reason;            /* BURY, TOLD: enum cn_close_reason */
+    uint64_t generation, step; /* BURY */
+    struct cn_str version;     /* the other one; IMPORT and TOLD: it came from there */
+    struct cn_str runtime;     /* IMPORT: of the other version; states don't cross runtimes */
+    struct cn_str record;      /* IMPORT */
 };
 
 struct cn_row {
@@ -46,6 +73,7 @@ struct cn_row {
     uint32_t n_headers, n_parts;
     struct cn_header *headers;
     struct cn_part *parts;
+    const struct cn_move *move; /* with CN_ROW_MOVE; else ignored */
 };
 
 /* Why a row that streams is to come to its end; handlers hear the word. */
@@ -63,10 +91,13 @@ enum cn_answer_flags {
     CN_ANSWER_OPENED = 1u << 2,        /* this step opened a new generation */
     CN_ANSWER_ENDED = 1u << 3,         /* the sequence ended with this step; its state is gone */
     CN_ANSWER_CLOSED_BEFORE = 1u << 4, /* error or replayed: the store holds a tombstone */
-    CN_ANSWER_LIVE = 1u << 5,      /* of a handler that yielded: it can't be made again. Of such a
+    CN_ANSWER_LIVE = 1u << 5,       /* of a handler that yielded: it can't be made again. Of such a
                                         * row all pieces have it, the first one at its first yield,
                                         * even if that has nothing for the client */
-    CN_ANSWER_COMMITTED = 1u << 6, /* with LIVE: the step stands already (continuousBatching) */
+    CN_ANSWER_COMMITTED = 1u << 6,  /* with LIVE: the step stands already (continuousBatching) */
+    CN_ANSWER_ELSEWHERE = 1u << 16, /* to CN_ROW_ASK and CN_ROW_MOVE: it does not live here */
+    CN_ANSWER_HERE = 1u << 17,      /* it does, and nothing was done to it; or it was imported */
+    CN_ANSWER_PENDING = 1u << 18,   /* with ELSEWHERE: an import that no plain row has met yet */
 };
 
 struct cn_answer {

@@ -38,11 +38,17 @@ has_ticket(const struct cn_model_queue *queue)
 }
 
 static int
-check_queue(struct cn_model_queue *queue, struct cn_error *err)
+check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_error *err)
 {
     if (queue->closed)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);
-    if (!cn_queue_has_hope(queue))
+    if (atomic_load_explicit(&queue->retired, memory_order_relaxed) && !cn_swap_is_visitor(job) &&
+        (job->row.flags & CN_ROW_STATEFUL))
+        return cn_fail(err, CN_E_VERSION_SWAPPED,
+                       "version %s of model %s takes no more steps, its swap deadline has passed; "
+                       "send them without a version",
+                       queue->version, queue->name);
+    if (!cn_queue_has_hope(queue) && !cn_swap_may_leave(queue, job))
         return cn_fail(err, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
     if (!has_ticket(queue))
         return cn_fail(err, CN_E_UNAVAILABLE,
@@ -140,7 +146,8 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
     struct cn_sequence *sequence = cn_table_find(queue->sequences, job->row.sequence_id);
     int rc;
 
-    if (!sequence || !sequence->counted) {
+    if ((!sequence || !sequence->counted) && !cn_swap_is_visitor(job) &&
+        !cn_swap_may_leave(queue, job)) {
         rc = cn_queue_check_slot(queue, err);
         if (rc < 0)
             return rc;
@@ -167,7 +174,8 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     queue->stats.jobs++;
-    cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
+    if (!cn_swap_is_visitor(job)) /* it was counted where it came from */
+        cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
     job->row.job_id = queue->next_job_id++;
     job->arrived_ms = cn_loop_now_ms(queue->loop);
     job->arrived_us = cn_loop_now_us(queue->loop);
@@ -184,7 +192,9 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     }
     if (!stateful)
         job->row.flags &= ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END);
-    if (check_queue(queue, &err) < 0 || check_row(&job->row, &err) < 0 ||
+    if (cn_swap_is_visitor(job) && cn_swap_send_back(queue, job))
+        return;
+    if (check_queue(queue, job, &err) < 0 || check_row(&job->row, &err) < 0 ||
         (stateful && join_sequence(queue, job, &err) < 0)) {
         refuse(queue, job, err.code, err.message);
         return;
@@ -236,6 +246,11 @@ cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job)
 static void
 tell_worker(struct cn_job *job, enum cn_stop_reason reason)
 {
+    if (!job->worker) {
+        if (reason == CN_STOP_GONE) /* nothing streams here */
+            cn_swap_cancel(job);
+        return;
+    }
     cn_frame_put_cancel(&job->worker->out, &(struct cn_cancel){job->row.job_id, reason}, 1);
     cn_worker_link_flush_later(job->worker);
 }
@@ -318,6 +333,10 @@ gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
         cn_list_for_each(job, &link->live)
             empty_group(queue, cn_queue_group_of(cn_container_of(job, struct cn_job, link)), out);
     }
+    if (!queue->closed)
+        return; /* what waits behind a step that another version does, may be for it too */
+    cn_list_for_each(node, &queue->away)
+        empty_group(queue, cn_detour_group(node), out);
 }
 
 void
@@ -329,7 +348,7 @@ cn_queue_drop_waiting(struct cn_model_queue *queue)
         return;
     cn_list_init(&jobs);
     gather_waiting(queue, &jobs);
-    cn_assert(queue->stats.waiting_jobs == 0);
+    cn_assert(!queue->closed || queue->stats.waiting_jobs == 0);
     while ((node = cn_list_pop_front(&jobs))) {
         struct cn_job *job = cn_container_of(node, struct cn_job, link);
         struct cn_sequence *sequence = job->sequence;

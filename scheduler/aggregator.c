@@ -71,10 +71,14 @@ place_for(struct cn_job_group *group)
 void
 cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
 {
-    enum cn_group_place place = place_for(group);
+    enum cn_group_place place;
     struct cn_worker_link *home;
 
-    if (group->place == place || group->place == CN_PLACE_CLOSING || group->place == CN_PLACE_HELD)
+    if (group->place == CN_PLACE_CLOSING || group->place == CN_PLACE_HELD ||
+        cn_swap_divert(queue, group))
+        return;
+    place = place_for(group);
+    if (group->place == place)
         return;
     cn_aggregator_unplace(queue, group);
     group->place = (uint8_t)place;
@@ -143,6 +147,7 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct 
             row.flags |= CN_ROW_RELOAD;
         if (queue->config.sequence_strict && !(row.flags & CN_ROW_START))
             row.flags |= CN_ROW_MUST_EXIST;
+        cn_swap_dress(job, &row);
     } else {
         row.generation = 0;
         row.sequence_id = (struct cn_str){NULL, 0};

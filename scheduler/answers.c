@@ -94,9 +94,11 @@ static void
 finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
        const struct cn_answer *answer)
 {
-    struct cn_answer_box *box = cn_answer_box_copy(job, answer, skip_of(job, answer));
+    struct cn_answer_box *box;
     struct cn_sequence *sequence = job->sequence;
-    bool asked_end = job->row.flags & CN_ROW_END, loose = job->loose;
+    /* A visitor that only looks asks for nothing (scheduler/swap.h). */
+    bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE);
+    bool loose = job->loose;
 
     cn_list_remove(&job->link);
     link->n_in_flight--;
@@ -106,6 +108,9 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
         link->alone = false;
     link->answers++;
     queue->stats.in_flight_jobs--;
+    if (job->detour && cn_swap_on_answer(queue, job, answer))
+        return;
+    box = cn_answer_box_copy(job, answer, skip_of(job, answer));
     if (answer->flags & CN_ANSWER_REPLAYED) {
         queue->stats.replayed++;
         cn_metrics_add(&queue->metrics, CN_M_JOBS_REPLAYED, 1);
@@ -137,7 +142,7 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
         return 0;
     }
     /* Passed on first: what follows may free the sequence, whose END this was. */
-    if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer))
+    if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer) || cn_swap_is_visitor(job))
         forward_piece(job, answer);
     if (answer->flags & CN_ANSWER_LIVE)
         on_live(link->queue, link, job, answer);

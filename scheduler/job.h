@@ -18,6 +18,7 @@
 
 #define CN_GENERATED_ID_BYTES 44 /* "ts-seq-", a UUID, NUL */
 
+struct cn_detour;
 struct cn_job;
 struct cn_model_queue;
 struct cn_sequence;
@@ -54,7 +55,8 @@ struct cn_job {
     struct cn_row row;  /* job_id is set by submit */
     bool named_version; /* the request named the model's version: for TorchServe's metrics */
     uint64_t
-        deadline_ms; /* cn_now_ms(); CN_NEVER: none. Past it a waiting job is answered 500/504 */
+        deadline_ms;  /* cn_now_ms(); CN_NEVER: none. Past it a waiting job is answered 500/504 */
+    bool any_version; /* sent without version: its sequence may live in another one */
 
     /* The scheduler's from here; submit sets them all. What both loops need is written before the
      * job changes hands. */
@@ -83,6 +85,7 @@ struct cn_job {
     uint64_t skip_bytes;      /* so much of the next worker's answer was passed on already */
     uint32_t deaths;          /* workers that died with it in flight */
     uint32_t alone_deaths;    /* those that had nothing else in flight */
+    struct cn_detour *detour; /* scheduler/swap.h; NULL: none */
     uint8_t state;            /* scheduler/model_queue_priv.h */
     bool cancelled;           /* while in flight: the worker was told that its client is gone */
     bool stopped;             /* the same: that it is to end its stream */

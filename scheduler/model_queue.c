@@ -6,6 +6,7 @@
 #include "scheduler/model_queue.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "core/clock.h"
@@ -18,6 +19,8 @@
 #define RETRY_AFTER_MAX_S 300
 
 static void turn_end(struct cn_deferred *deferred);
+
+static _Atomic uint32_t last_serial; /* of all loops' queues: they are made on their own loops */
 
 static struct cn_str
 sequence_key(const void *item)
@@ -43,6 +46,10 @@ cn_model_queue_create(struct cn_loop *loop, const char *name, const char *versio
     cn_list_init(&queue->deletes);
     cn_list_init(&queue->queries);
     cn_list_init(&queue->held);
+    cn_list_init(&queue->away);
+    queue->serial = 1 + atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed);
+    queue->swap_policy = config->swap_policy;
+    queue->may_remember = config->durability != CN_DURABILITY_NONE;
     cn_aggregator_init(queue);
     if (queue->stateful)
         queue->sequences = cn_table_create(sequence_key);
@@ -177,6 +184,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->arrived_ms = job->sent_ms = job->arrived_us = 0;
     job->forwarded_bytes = job->skip_bytes = 0;
     job->deaths = job->alone_deaths = 0;
+    job->detour = NULL;
     job->state = CN_JOB_INCOMING;
     job->cancelled = job->stopped = job->live = job->loose = job->passed_on = false;
     job->piece_lost = false;
@@ -237,6 +245,10 @@ cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job)
 static void
 give_credit(struct cn_job *job, uint64_t bytes)
 {
+    if (job->state == CN_JOB_IN_FLIGHT && !job->worker) {
+        cn_swap_consumed(job, bytes);
+        return;
+    }
     if (job->state != CN_JOB_IN_FLIGHT || !job->live)
         return;
     cn_frame_put_credit(&job->worker->out, &(struct cn_credit){job->row.job_id, bytes}, 1);
@@ -372,6 +384,7 @@ cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answ
 {
     cn_timer_cancel(&job->timer);
     forget_cancel(queue, job);
+    cn_detour_free(job);
     job->state = CN_JOB_DONE;
     queue->jobs_now--;
     if (queue->closed)
@@ -515,6 +528,26 @@ struct cn_metrics *
 cn_model_queue_metrics(struct cn_model_queue *queue)
 {
     return &queue->metrics;
+}
+
+void
+cn_model_queue_set_family(struct cn_model_queue *queue, struct cn_family family)
+{
+    queue->family = family;
+}
+
+void
+cn_model_queue_set_swap_policy(struct cn_model_queue *queue, enum cn_swap_policy policy)
+{
+    cn_assert_on_loop(queue->loop);
+    queue->swap_policy = policy;
+}
+
+void
+cn_model_queue_set_retired(struct cn_model_queue *queue, bool retired)
+{
+    cn_assert_on_loop(queue->loop);
+    atomic_store_explicit(&queue->retired, retired, memory_order_relaxed);
 }
 
 void

@@ -129,6 +129,23 @@ struct cn_sequence_live {
 bool cn_model_queue_look(const struct cn_model_queue *queue, struct cn_str id,
                          struct cn_sequence_live *out);
 
+/* The versions of a model, as a queue finds them: a step that came without version may belong to a
+ * sequence that lives in another one (docs/sequences.md, "Versions"). */
+struct cn_family {
+    /* On the queue's loop: the version at place `i` (any order, the queue itself among them), NULL past
+     * the last; good until the end of the turn. CN_E_DRAINING, CN_E_MODEL_LOADING: nobody can say. */
+    int (*version_at)(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
+                      struct cn_error *err);
+    void *ctx;
+};
+/* Before the first job. */
+void cn_model_queue_set_family(struct cn_model_queue *queue, struct cn_family family);
+/* Instead of the config's sequence.swapPolicy. */
+void cn_model_queue_set_swap_policy(struct cn_model_queue *queue, enum cn_swap_policy policy);
+/* Its swap deadline has passed: it does no more steps, but its sequences can still be taken over; those
+ * that are to stay, or can't move, are closed as evicted when their next step comes. */
+void cn_model_queue_set_retired(struct cn_model_queue *queue, bool retired);
+
 struct cn_model_queue_stats {
     uint64_t live_sequences, opened_sequences, expired_sequences;
     uint64_t waiting_jobs, in_flight_jobs, jobs, redispatched, replayed;

@@ -3,11 +3,14 @@
 #define CN_SCHEDULER_MODEL_QUEUE_PRIV_H
 
 #include "core/metrics.h"
+#include <stdatomic.h>
+
 #include "core/table.h"
 #include "scheduler/aggregator.h"
 #include "scheduler/answer_box_priv.h"
 #include "scheduler/model_queue.h"
 #include "scheduler/sequence.h"
+#include "scheduler/swap.h"
 #include "scheduler/worker_link_priv.h"
 
 #define CN_MAX_LINKS 65536 /* what a sequence's home_slot can name */
@@ -52,6 +55,13 @@ struct cn_model_queue {
     uint64_t last_query_id;
     struct cn_aggregator aggregator;
     uint64_t next_job_id;
+
+    uint32_t serial; /* of all queues of this process: the younger the higher, never 0 */
+    struct cn_family family;
+    enum cn_swap_policy swap_policy;
+    struct cn_list away; /* struct cn_detour of jobs that are at another version's queue */
+    atomic_bool retired; /* other versions' loops read it */
+    bool may_remember;   /* the store may know of sequences that the table doesn't */
 
     struct cn_list links; /* attached, retiring ones included */
     uint32_t n_links;     /* attached and not retiring */

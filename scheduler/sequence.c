@@ -9,6 +9,9 @@
 #include "core/panic.h"
 #include "scheduler/model_queue_priv.h"
 
+/* How long it is remembered where a sequence of another version lives: asking again costs little. */
+#define AWAY_KEEP_MS 60000
+
 static void clock_ended(struct cn_timer *timer);
 
 struct cn_sequence *
@@ -39,6 +42,7 @@ cn_sequence_forget(struct cn_sequence *sequence)
     cn_assert(cn_job_group_idle(&sequence->group) && sequence->streams == 0);
     cn_assert(!sequence->held && !sequence->wants_write);
     cn_queue_tell_deleted(sequence, CN_E_UNAVAILABLE, "was given up before it could be deleted");
+    sequence->queue->may_remember = true;
     cn_timer_cancel(&sequence->timer);
     cn_aggregator_unplace(sequence->queue, &sequence->group);
     cn_sequence_leave_home(sequence);
@@ -76,7 +80,7 @@ cn_sequence_home(const struct cn_sequence *sequence)
 {
     const struct cn_home *home;
 
-    if (sequence->home_serial == 0)
+    if (sequence->home_serial == 0 || sequence->away)
         return NULL;
     home = &sequence->queue->homes[sequence->home_slot];
     return home->serial == sequence->home_serial ? home->link : NULL;
@@ -100,6 +104,23 @@ cn_sequence_leave_home(struct cn_sequence *sequence)
     if (home)
         home->live_sequences--;
     sequence->home_serial = 0;
+    sequence->away = false;
+}
+
+uint32_t
+cn_sequence_away(const struct cn_sequence *sequence)
+{
+    return sequence->away ? sequence->home_serial : 0;
+}
+
+void
+cn_sequence_set_away(struct cn_sequence *sequence, uint32_t serial)
+{
+    if (!serial && !sequence->away)
+        return;
+    cn_sequence_leave_home(sequence);
+    sequence->away = serial != 0;
+    sequence->home_serial = serial;
 }
 
 /* The generation is over; what comes next with this id is decided by the store. */
@@ -130,7 +151,7 @@ count_ended(struct cn_sequence *sequence, const struct cn_answer *answer, bool a
     bool ended = (answer->flags & CN_ANSWER_ENDED) || (asked_end && answer->error_code == 0);
 
     if (ended && (sequence->known || (answer->flags & CN_ANSWER_OPENED)) &&
-        !(answer->flags & CN_ANSWER_CLOSED_BEFORE))
+        !(answer->flags & (CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE)))
         cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED, CN_CLOSE_ENDED);
 }
 
@@ -210,6 +231,11 @@ rest(struct cn_sequence *sequence)
     struct cn_model_queue *queue = sequence->queue;
     uint64_t deadline = sequence->lifetime_ms, idle = queue->config.sequence_max_idle_ms;
 
+    if (!sequence->known && sequence->away) {
+        cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer,
+                     cn_loop_now_ms(queue->loop) + AWAY_KEEP_MS);
+        return;
+    }
     if (!sequence->known) {
         if (sequence->streams) /* those hold it in place */
             cn_sequence_give_slot(sequence);
@@ -266,8 +292,9 @@ clock_ended(struct cn_timer *timer)
         cn_timer_set(cn_loop_wheel(queue->loop), timer, sequence->lifetime_ms);
         return;
     }
-    if (queue->config.state_ttl_ms) {
-        cn_sequence_forget(sequence); /* the slot is given back, the state stays for a while */
+    if (queue->config.state_ttl_ms || !sequence->known) {
+        cn_sequence_forget(sequence); /* the slot is given back, the state stays for a while; or it
+                                       * lives elsewhere */
         return;
     }
     queue->stats.expired_sequences++;

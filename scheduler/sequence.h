@@ -29,7 +29,7 @@ struct cn_sequence {
     uint64_t lifetime_ms; /* when the total clock ends; CN_NEVER */
     /* The home worker is the one that holds this place under this number: nothing needs to be
      * changed in a million sequences when a worker goes. */
-    uint32_t home_serial; /* 0: none */
+    uint32_t home_serial; /* 0: none; with `away`: that of the queue where it lives */
     uint16_t home_slot;
     uint16_t id_len;
     uint16_t streams;     /* steps that are committed and still stream their answers */
@@ -40,6 +40,7 @@ struct cn_sequence {
     bool counted : 1;     /* has one of the maxNumSequence slots */
     bool held : 1;        /* a worker writes its record: no job is sent until that is done */
     bool wants_write : 1; /* an order waits for the job in flight, see query.c */
+    bool away : 1;        /* lives in another version, as last heard (scheduler/swap.h) */
     char id[];
 };
 
@@ -59,6 +60,10 @@ void cn_sequence_begin_generation(struct cn_sequence *sequence, uint64_t generat
 struct cn_worker_link *cn_sequence_home(const struct cn_sequence *sequence);
 void cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link);
 void cn_sequence_leave_home(struct cn_sequence *sequence);
+
+/* The serial of the queue of the version where it lives, as last heard; 0: here, or not known. */
+uint32_t cn_sequence_away(const struct cn_sequence *sequence);
+void cn_sequence_set_away(struct cn_sequence *sequence, uint32_t serial);
 
 /* What a final answer says of the sequence, and whether its row asked for the end. */
 void cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer,

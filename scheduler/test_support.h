@@ -408,6 +408,7 @@ client_prepare(struct client *client, struct cn_loop *origin, const char *id, co
 {
     memset(client, 0, sizeof(*client));
     memset(&client->job, 0x5a, sizeof(client->job)); /* arenas don't zero */
+    client->job.any_version = false;
     snprintf(client->id, sizeof(client->id), "%s", id);
     snprintf(client->body, sizeof(client->body), "%s", body);
     client->part = (struct cn_part){.name = CN_STR("body"), .data = cn_str_from(client->body)};

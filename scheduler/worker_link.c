@@ -108,6 +108,8 @@ give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     /* A worker that only streams to slow clients may have no answer to give for long. */
     if (rc == 0 && stats.streams > 0)
         link->progress_ms = cn_loop_now_ms(link->loop);
+    if (rc == 0 && link->queue)
+        cn_queue_on_stats(link->queue, &stats);
     if (rc == 0 && link->ops->on_stats)
         link->ops->on_stats(link->owner, &stats);
     return rc;

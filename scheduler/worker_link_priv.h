@@ -76,6 +76,7 @@ cn_worker_link_rows(const struct cn_worker_link *link)
 int cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
                        struct cn_error *err);
 void cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report);
+void cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *stats);
 int cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *closed,
                        struct cn_error *err);
 int cn_queue_on_result(struct cn_worker_link *link, const struct cn_query_result *result,

@@ -95,6 +95,17 @@ put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *ans
     }
 }
 
+/* Which one was made; or, where a row only looked, which one was the last. */
+static uint64_t
+step_of(const struct cn_slot *slot)
+{
+    if (slot->item.reply.error_code)
+        return 0;
+    if (slot->answer_flags & CN_ANSWER_HERE)
+        return slot->item.step;
+    return slot->write == CN_WRITE_STEP ? slot->record.step : 0;
+}
+
 void
 cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -105,7 +116,7 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
         .error_code = reply->error_code,
         .status = reply->status,
         .generation = slot->generation,
-        .step = slot->write == CN_WRITE_STEP && !reply->error_code ? slot->record.step : 0,
+        .step = step_of(slot),
         .opened_wall_ms = slot->opened_wall_ms,
         .content_type = cn_buf_str(&reply->content_type),
     };

@@ -155,6 +155,26 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
                : 0;
 }
 
+/* The record that an import leaves: the other version's, with the state as this one has it. */
+static int
+record_import(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_record *record = &slot->record;
+    int rc;
+
+    record->flags = (record->flags & ~(uint32_t)CN_RECORD_HAS_STATE) | CN_RECORD_PENDING;
+    record->state = (struct cn_str){NULL, 0};
+    record->generation = slot->seq->generation;
+    record->last_job = 0; /* numbers of the other version's jobs mean nothing here */
+    record->schema = worker->rt->ops->state_schema(worker->rt);
+    record->expires_wall_ms =
+        cn_states_expires_at(&worker->states, record->opened_wall_ms, record->last_wall_ms);
+    rc = record_state(worker, slot, err);
+    if (rc == 0)
+        slot->answer_flags |= CN_ANSWER_HERE;
+    return rc;
+}
+
 static void
 slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
 {
@@ -179,6 +199,9 @@ slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
         }
         rc = record_step(worker, slot, answer_bytes, now, err);
         slot->write = CN_WRITE_STEP;
+    } else if (slot->import && !slot->stream && slot->item.reply.error_code == 0) {
+        rc = record_import(worker, slot, err);
+        slot->write = CN_WRITE_IMPORT;
     } else if (slot->write != CN_WRITE_TOMBSTONE) {
         slot_drop(worker, slot);
         return;
@@ -192,6 +215,10 @@ slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
         cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
                      err->message);
         slot_drop(worker, slot);
+    }
+    if (slot->write == CN_WRITE_IMPORT) { /* its first step reads it again */
+        cn_states_free(&worker->states, slot->seq);
+        slot->seq = NULL;
     }
 }
 

@@ -5,9 +5,11 @@
  * worker's one thread.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/clock.h"
+#include "proto/wire.h"
 #include "worker/worker_priv.h"
 
 #define START_HINT "start a new one with ts_request_sequence_start: true or another id"
@@ -17,6 +19,7 @@ struct lookup {
     struct cn_worker *worker;
     uint64_t now_wall_ms;
     bool reading;
+    struct cn_str stored; /* what the last record was read from; valid while reading */
 };
 
 static void
@@ -31,6 +34,7 @@ slot_reset(struct cn_slot *slot)
     slot->had_generation = slot->had_step = 0;
     slot->decode = slot->close_decode = false;
     slot->closed_reason = 0;
+    slot->import = false;
     slot->item.state = NULL;
     slot->item.step = 0;
     slot->item.resume = NULL;
@@ -120,6 +124,12 @@ slot_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *
     slot->closed_seq = record_take(at, slot, record, &slot->close_decode);
 }
 
+static bool
+left_by_swap(unsigned reason)
+{
+    return reason == CN_CLOSE_MOVED || reason == CN_CLOSE_RESET;
+}
+
 int
 cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
              struct cn_error *err)
@@ -129,6 +139,12 @@ cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_r
 
     cn_id_shown(id, shown);
     cn_wall_format(record->closed_wall_ms, when);
+    if (left_by_swap(record->close_reason))
+        return cn_fail(err, CN_E_SEQUENCE_ENDED,
+                       "sequence %s left version %s at %s: it was %s another version; send its "
+                       "steps without a version, or " START_HINT,
+                       shown, states->load->model_version, when,
+                       record->close_reason == CN_CLOSE_MOVED ? "moved to" : "begun anew in");
     if (record->close_reason == CN_CLOSE_IDLE) {
         since = record->closed_wall_ms - record->last_wall_ms;
         return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
@@ -179,10 +195,13 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
 }
 
 /* Ended, cancelled and unloaded sequences may be begun again by a plain step: TorchServe's clients
- * use an id again after its end. The others must learn that their state is gone. */
+ * use an id again after its end. The others must learn that their state is gone. A sequence that a
+ * swap took away is elsewhere, or was there: who asked all versions may begin it. */
 static bool
-reason_refuses(unsigned reason)
+reason_refuses(const struct cn_row *row, unsigned reason)
 {
+    if (left_by_swap(reason))
+        return !(row->flags & CN_ROW_ANY_VERSION);
     return reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME || reason == CN_CLOSE_DELETED ||
            reason == CN_CLOSE_EVICTED;
 }
@@ -194,7 +213,7 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
 
     if (wanted && wanted != record->generation)
         fail_unknown(slot, record->generation);
-    else if (wanted || (reason_refuses(record->close_reason) &&
+    else if (wanted || (reason_refuses(slot->row, record->close_reason) &&
                         !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms)))
         fail_gone(at, slot, record);
     else if (slot->row->flags & CN_ROW_MUST_EXIST)
@@ -281,6 +300,7 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
     at->reading = true;
     if ((rc = cn_store_get(store, slot->row->sequence_id, &bytes, err)) != 0 || !bytes.ptr)
         return rc;
+    at->stored = bytes;
     if ((rc = cn_record_decode(bytes, record, err)) != 0) {
         slot->had_damaged = true;
         return rc;
@@ -290,6 +310,190 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
     slot->had_generation = record->generation;
     slot->had_step = record->step;
     return 0;
+}
+
+/* --- rows that swap a sequence between versions of its model */
+
+static enum cn_move_op
+move_of(const struct cn_row *row)
+{
+    return row->flags & CN_ROW_MOVE ? (enum cn_move_op)row->move->op : 0;
+}
+
+static bool
+only_asks(const struct cn_row *row)
+{
+    return (row->flags & CN_ROW_ASK) || move_of(row) == CN_MOVE_LOOK ||
+           move_of(row) == CN_MOVE_EXPORT;
+}
+
+static void
+say_elsewhere(struct lookup *at, struct cn_slot *slot, uint32_t more_flags)
+{
+    char shown[128];
+
+    cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s does not live in version %s",
+                 cn_id_shown(slot->row->sequence_id, shown), at->worker->load.model_version);
+    slot->answer_flags |= CN_ANSWER_ELSEWHERE | more_flags;
+}
+
+/* Asked for a sequence that isn't here: a tombstone that has something to tell has the last word,
+ * all else is for the other versions to say. */
+static void
+meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    bool same = slot->row->generation && slot->row->generation == slot->had_generation;
+
+    if (slot->had_tombstone && !left_by_swap(record->close_reason) &&
+        (same || (reason_refuses(slot->row, record->close_reason) &&
+                  !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms))))
+        fail_gone(at, slot, record);
+    else
+        say_elsewhere(at, slot, slot->had_record && !slot->had_tombstone ? CN_ANSWER_PENDING : 0);
+}
+
+/* As handlers' headers are kept: cn_reply.headers. */
+static void
+put_header(struct cn_slot *slot, const char *name, const char *value)
+{
+    cn_write_str16(&slot->item.reply.headers, cn_str_from(name));
+    cn_write_str32(&slot->item.reply.headers, cn_str_from(value));
+    slot->item.reply.n_headers++;
+}
+
+/* It lives here: says so, with the record if that is wanted. Nothing changes. Takes `cached`. */
+static void
+meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+          struct cn_sequence *cached)
+{
+    struct cn_reply *reply = &slot->item.reply;
+    char shown[128];
+
+    if (!slot->row->generation && cn_states_expired(&at->worker->states, record->opened_wall_ms,
+                                                    record->last_wall_ms, at->now_wall_ms)) {
+        meet_live(at, slot, record, cached); /* closes it and says that it has expired */
+        return;
+    }
+    if (same_as_cached(cached, record))
+        cn_states_put(&at->worker->states, cached, record->state.len);
+    else
+        cn_states_free(&at->worker->states, cached);
+    slot->answer_flags |= CN_ANSWER_HERE;
+    slot->generation = record->generation;
+    slot->opened_wall_ms = record->opened_wall_ms;
+    slot->item.step = record->step;
+    if (move_of(slot->row) != CN_MOVE_EXPORT)
+        return;
+    if (at->stored.len > at->worker->load.answer_max_bytes) {
+        cn_slot_fail(slot, CN_E_STATE_TOO_LARGE,
+                     "the record of sequence %s has %zu bytes, over answerMaxBytes",
+                     cn_id_shown(slot->row->sequence_id, shown), at->stored.len);
+        return;
+    }
+    cn_buf_puts(&reply->content_type, at->worker->load.runtime);
+    cn_buf_append_str(&reply->body, at->stored);
+}
+
+/* Takes `cached`. */
+static void
+meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+          struct cn_sequence *cached)
+{
+    const struct cn_move *move = slot->row->move;
+    bool live = slot->had_record && !slot->had_tombstone;
+
+    if (!live || (move->generation &&
+                  (move->generation != record->generation || move->step != record->step))) {
+        cn_states_free(&at->worker->states, cached);
+        /* Sent again after a death, or closed by another way. */
+        if (live ||
+            (move->generation && !(slot->had_tombstone && record->close_reason == move->reason)))
+            say_elsewhere(at, slot, 0);
+        else
+            slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE;
+        return;
+    }
+    slot_close_old(at, slot, record, cached, move->reason);
+    cn_states_bury(&at->worker->states, record, move->reason, at->now_wall_ms, false);
+    slot->answer_flags |= CN_ANSWER_ENDED | CN_ANSWER_HERE;
+    slot->generation = record->generation;
+    slot->record = *record;
+    slot->write = CN_WRITE_TOMBSTONE;
+}
+
+/* Notes what is to be decoded, migrated and written. An import that nobody met is replaced. */
+static void
+meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    const struct cn_move *move = slot->row->move;
+    const struct cn_load *load = &at->worker->load;
+    struct cn_record *moved = &slot->record;
+    struct cn_error err;
+
+    if (slot->had_record && !slot->had_tombstone && !(record->flags & CN_RECORD_PENDING)) {
+        slot->answer_flags |= CN_ANSWER_HERE;
+        return;
+    }
+    if (!cn_str_eq(move->runtime, cn_str_from(load->runtime))) {
+        cn_slot_fail(slot, CN_E_CONFLICT, "version %s has runtime %s, version %.*s has %.*s",
+                     load->model_version, load->runtime, CN_STR_ARG(move->version),
+                     CN_STR_ARG(move->runtime));
+        return;
+    }
+    if (cn_record_decode(move->record, moved, &err) != 0) {
+        cn_slot_fail(slot, err.code, "its record: %s", err.message);
+        return;
+    }
+    slot->import = true;
+    slot->seq = cn_sequence_create(slot->row->sequence_id);
+    slot->seq->generation =
+        slot->had_record ? record->generation + 1 : cn_first_generation(at->now_wall_ms);
+    slot->generation = slot->seq->generation;
+    slot->opened_wall_ms = moved->opened_wall_ms;
+    slot->decode = moved->flags & CN_RECORD_HAS_STATE;
+    slot->state_bytes = moved->state;
+    slot->state_schema = moved->schema;
+}
+
+/* The client learns what became of its sequence, also when the answer is told again. */
+static void
+tell_moved(struct cn_slot *slot)
+{
+    const struct cn_move *move = slot->row->move;
+    char text[300];
+
+    if (!slot->run || move_of(slot->row) != CN_MOVE_TOLD)
+        return;
+    snprintf(text, sizeof(text), "%s; from=%.*s",
+             cn_close_reason_word((enum cn_close_reason)move->reason), CN_STR_ARG(move->version));
+    put_header(slot, "Continuo-Sequence-Swapped", text);
+}
+
+/* True: it was such a row, and is dealt with; `cached` is taken then. */
+static bool
+meet_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+          struct cn_sequence *cached)
+{
+    bool live = slot->had_record && !slot->had_tombstone && !(record->flags & CN_RECORD_PENDING);
+
+    if (move_of(slot->row) == CN_MOVE_BURY) {
+        meet_bury(at, slot, record, cached);
+        return true;
+    }
+    if (move_of(slot->row) == CN_MOVE_IMPORT) {
+        cn_states_free(&at->worker->states, cached);
+        meet_import(at, slot, record);
+        return true;
+    }
+    if (!only_asks(slot->row) || (live && (slot->row->flags & CN_ROW_ASK)))
+        return false;
+    if (live) {
+        meet_look(at, slot, record, cached);
+    } else {
+        cn_states_free(&at->worker->states, cached);
+        meet_absent(at, slot, record);
+    }
+    return true;
 }
 
 /* The store decides. Takes `cached`, which may be NULL. */
@@ -311,13 +515,16 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
         return;
     }
     live = slot->had_record && !slot->had_tombstone;
-    if (slot->had_record && meet_committed(at, slot, &record)) {
+    if (slot->had_record && move_of(slot->row) != CN_MOVE_BURY &&
+        move_of(slot->row) != CN_MOVE_IMPORT && meet_committed(at, slot, &record)) {
         if (live && same_as_cached(cached, &record))
             cn_states_put(states, cached, record.state.len);
         else
             cn_states_free(states, cached);
         return;
     }
+    if (meet_move(at, slot, &record, cached))
+        return;
     if (live && !start) {
         meet_live(at, slot, &record, cached);
         return;
@@ -358,7 +565,8 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
         cn_states_free(states, cached);
         cached = NULL;
     }
-    if (cached && !(row->flags & CN_ROW_START) && cached->last_job != row->job_id &&
+    if (cached && !(row->flags & CN_ROW_START) &&
+        (move_of(row) == 0 || move_of(row) == CN_MOVE_TOLD) && cached->last_job != row->job_id &&
         !(has_key(slot) && memcmp(cached->key_hash, slot->key_hash, sizeof(slot->key_hash)) == 0) &&
         (row->generation ? row->generation == cached->generation
                          : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
@@ -378,6 +586,7 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
 {
     struct cn_states *states = &worker->states;
     char shown[128];
+    int rc;
 
     if (slot->close_decode && slot->closed_seq) {
         if (cn_states_decode(states, slot->state_bytes, slot->state_schema,
@@ -388,8 +597,12 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
     if (!slot->decode)
         return;
     slot->decode = false;
-    if (cn_states_decode(states, slot->state_bytes, slot->state_schema, &slot->seq->state,
-                         &worker->batch.err) == 0) {
+    if (slot->import) /* the handler's migrate may want to know */
+        worker->rt->from_version = cn_arena_str(&worker->batch.arena, slot->row->move->version).ptr;
+    rc = cn_states_decode(states, slot->state_bytes, slot->state_schema, &slot->seq->state,
+                          &worker->batch.err);
+    worker->rt->from_version = NULL;
+    if (rc == 0) {
         slot->item.state = slot->seq->state;
         return;
     }
@@ -402,12 +615,15 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
 void
 cn_batch_resolve(struct cn_worker *worker)
 {
-    struct lookup at = {worker, worker->stateful ? cn_wall_ms() : 0, false};
+    struct lookup at = {.worker = worker, .now_wall_ms = worker->stateful ? cn_wall_ms() : 0};
     struct cn_batch *batch = &worker->batch;
 
-    for (uint32_t i = 0; i < batch->n; i++)
-        if (!batch->slots[i].stream)
-            resolve_one(&at, &batch->slots[i]);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        if (batch->slots[i].stream)
+            continue;
+        resolve_one(&at, &batch->slots[i]);
+        tell_moved(&batch->slots[i]);
+    }
     if (!at.reading)
         return;
     cn_store_abort(worker->states.store);
@@ -418,9 +634,10 @@ cn_batch_resolve(struct cn_worker *worker)
 void
 cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot)
 {
-    struct lookup at = {worker, cn_wall_ms(), false};
+    struct lookup at = {.worker = worker, .now_wall_ms = cn_wall_ms()};
 
     resolve_one(&at, slot);
+    tell_moved(slot);
     if (at.reading)
         cn_store_abort(worker->states.store);
     decode_one(worker, slot);

@@ -28,7 +28,7 @@ struct cn_pending {
 };
 
 /* What a slot will write with the batch's commit. */
-enum cn_slot_write { CN_WRITE_NOTHING, CN_WRITE_STEP, CN_WRITE_TOMBSTONE };
+enum cn_slot_write { CN_WRITE_NOTHING, CN_WRITE_STEP, CN_WRITE_TOMBSTONE, CN_WRITE_IMPORT };
 
 /* One row of the batch, from being chosen to being answered. Slots and their reply buffers are kept
  * from batch to batch. */
@@ -67,6 +67,8 @@ struct cn_slot {
     struct cn_sequence *closed_seq;
     bool close_decode; /* closed_seq's state is still in state_bytes */
     int closed_reason;
+
+    bool import; /* `seq` and `record` come from another version */
 
     struct cn_record record;      /* to be written */
     size_t record_at, record_len; /* encoded, in the batch's `records` */

@@ -97,7 +97,7 @@ struct continuo_handler {
     int (*run)(struct continuo_model *model, struct continuo_item *const *items, size_t n);
 
     /* The sequence is over. `state`: the flat state or the object, NULL when there is none.
-     * `reason`: "ended", "idle", "lifetime", "evicted", "cancelled", "deleted", "unloaded". */
+     * `reason`: "ended", "idle", "lifetime", "evicted", "cancelled", "deleted", "unloaded", "moved", "reset". */
     void (*close)(struct continuo_model *model, struct continuo_bytes sequence_id, void *state,
                   const char *reason);
 
@@ -171,6 +171,7 @@ struct continuo_api {
     void *(*stream)(struct continuo_item *, size_t);
     const char *(*stop_reason)(struct continuo_item *);
     void (*stop_streams)(struct continuo_item *);
+    const char *(*from_version)(struct continuo_model *);
 };
 
 /* --- the model --- */
@@ -185,6 +186,16 @@ static inline const char *
 continuo_model_version(struct continuo_model *model)
 {
     return model->api->model_version(model);
+}
+
+/* In migrate() and restore(): the model version that the state comes from, when a swap brings it from
+ * another one; else NULL. Needs a server that has it: NULL on older ones. */
+static inline const char *
+continuo_from_version(struct continuo_model *model)
+{
+    if (model->api->size <= offsetof(struct continuo_api, from_version))
+        return NULL;
+    return model->api->from_version(model);
 }
 
 /* Where the archive's files are; absolute. */

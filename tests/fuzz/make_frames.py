@@ -12,6 +12,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY = 1, 2, 3, 4, 5, 6, 7
 LOADED, ANSWER, STATS, CLOSED, RESULT, REPORT = 65, 66, 67, 68, 69, 70
 STATEFUL, START, END = 1, 2, 4
+ASK, ANY_VERSION, MOVE = 1 << 16, 1 << 17, 1 << 18
 
 
 def frame(kind, payload=b"", count=0):
@@ -34,6 +35,10 @@ def row(job, flags, sequence, parts, head=(), generation=0, deadline=0, request=
     out = struct.pack("<QIIQ", job, flags, deadline, generation) + str16(sequence)
     out += str16(request) + str16(key) + headers(head) + struct.pack("<I", len(parts))
     return out + b"".join(str16(n) + str16(t) + str32(d) for n, t, d in parts)
+
+
+def moved(op, reason, record=b""):
+    return struct.pack("<BBQQ", op, reason, 5, 6) + str16(b"1.0") + str16(b"lua") + str32(record)
 
 
 def answer(job, flags, body, head=(), error=0, status=0, generation=0, step=0, opened=0, kind=b"text/plain"):
@@ -83,6 +88,10 @@ def main():
               key=b"k" * 256)
     write("frame_to_worker", "load.bin", frame(LOAD, load()))
     write("frame_to_worker", "batch.bin", frame(BATCH, first + plain + two, 3))
+    swaps = [row(4, STATEFUL | ASK, b"a", [body]), row(5, STATEFUL | MOVE, b"b", []) + moved(3, 8),
+             row(6, STATEFUL | MOVE, b"c", []) + moved(4, 0, b"CNR1" * 30),
+             row(7, STATEFUL | ANY_VERSION | MOVE, b"d", [body]) + moved(5, 9)]
+    write("frame_to_worker", "swap.bin", frame(BATCH, b"".join(swaps), 4))
     close = struct.pack("<QB", 7, 1) + str16(b"seq_0") + struct.pack("<QB", 0, 7) + str16(b"x")
     write("frame_to_worker", "close.bin", frame(CLOSE, close, 2))
     write("frame_to_worker", "cancel.bin", frame(CANCEL, struct.pack("<QBQB", 1, 1, 1 << 40, 4), 2))
