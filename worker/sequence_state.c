@@ -301,6 +301,25 @@ cn_states_close_some(struct cn_states *states, const struct cn_close *closes, ui
     return done;
 }
 
+int
+cn_states_touch(struct cn_states *states, struct cn_str id, uint64_t now_wall_ms,
+                struct cn_error *err)
+{
+    struct cn_record record;
+    struct cn_str bytes;
+    int rc = cn_store_get(states->store, id, &bytes, err);
+
+    if (rc != 0 || !bytes.ptr || cn_record_decode(bytes, &record, NULL) != 0 ||
+        (record.flags & CN_RECORD_TOMBSTONE))
+        return rc;
+    record.last_wall_ms = now_wall_ms;
+    record.expires_wall_ms = cn_states_expires_at(states, record.opened_wall_ms, now_wall_ms);
+    cn_buf_reset(&states->scratch);
+    if ((rc = cn_record_encode(&record, &states->scratch, err)) != 0)
+        return rc;
+    return cn_store_put(states->store, id, cn_buf_str(&states->scratch), err);
+}
+
 /* Takes tombstones that nobody needs any more out of the store. */
 static int
 forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t now_wall_ms,

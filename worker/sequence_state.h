@@ -77,6 +77,11 @@ int cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t sch
 uint32_t cn_states_close_some(struct cn_states *states, const struct cn_close *closes, uint32_t n,
                               struct cn_error *err);
 
+/* The sequence is at work now: its idle clock starts anew in the store, so that the sweep of this or
+ * another worker leaves it alone. Harmless for ids without a live record. Within a transaction. */
+int cn_states_touch(struct cn_states *states, struct cn_str id, uint64_t now_wall_ms,
+                    struct cn_error *err);
+
 /* Looks at a few records, closing those that expired long ago without anybody knowing them and
  * removing old tombstones. Cheap to call often. */
 void cn_states_sweep(struct cn_states *states);

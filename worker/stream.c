@@ -116,6 +116,42 @@ cn_stream_cancel(struct cn_worker *worker, const struct cn_cancel *cancel)
     return stream != NULL;
 }
 
+static int
+touch_all(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_states *states = &worker->states;
+    uint64_t now = cn_wall_ms();
+    struct cn_list *node;
+    int rc = cn_store_begin(states->store, CN_STORE_WRITE, err);
+
+    if (rc != 0)
+        return rc;
+    cn_list_for_each(node, &worker->streams.all) {
+        const struct cn_row *row = cn_container_of(node, struct cn_stream, all)->pending->row;
+
+        if ((row->flags & CN_ROW_STATEFUL) &&
+            (rc = cn_states_touch(states, row->sequence_id, now, err)) != 0) {
+            cn_store_abort(states->store);
+            return rc;
+        }
+    }
+    return cn_store_commit(states->store, err);
+}
+
+void
+cn_streams_touch(struct cn_worker *worker)
+{
+    uint64_t now_ms = cn_now_ms();
+    struct cn_error err;
+
+    if (!worker->stateful || worker->load.idle_ms == 0 ||
+        now_ms - worker->streams.touched_ms < CN_STREAM_TOUCH_MS)
+        return;
+    worker->streams.touched_ms = now_ms;
+    if (touch_all(worker, &err) != 0)
+        cn_states_warn(&worker->states, "streams_not_touched", &err);
+}
+
 void
 cn_streams_stop(struct cn_worker *worker, struct cn_str id, const struct cn_pending *except,
                 enum cn_stop_reason reason)

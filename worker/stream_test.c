@@ -306,6 +306,33 @@ resting_row_comes_again(void **state)
     client_stop(c);
 }
 
+/* A sequence whose answer streams is not idle, however long: the sweep, which knows no streams, leaves
+ * it alone, and its next step goes on. */
+static void
+streaming_sequence_is_not_swept(void **state)
+{
+    struct client *c = *state;
+    char id[8];
+
+    c->load.idle_ms = 1000;
+    c->load.stream_ms = 0;
+    assert_int_equal(client_start(c, false), 0);
+    assert_int_equal(client_step(c, 1, "a", "5", 0, 0).code, 0);
+    go(c, 2, "a", "rest 10000000", 0);
+    assert_false(next_piece(c).final);
+    for (uint64_t i = 0; i < 9; i++) { /* past idle and the sweep's grace; each step makes a turn */
+        cn_clock_advance(10000);
+        snprintf(id, sizeof(id), "b%d", (int)i);
+        assert_int_equal(client_step(c, 10 + i, id, "1", 0, 0).code, 0);
+    }
+    assert_null(strstr(fake.closed, "a:idle"));
+    assert_non_null(strstr(fake.closed, "b0:idle:1")); /* it does sweep */
+    cancel(c, 2, CN_STOP_CANCELLED);
+    assert_true(next_piece(c).final);
+    assert_string_equal(client_step(c, 30, "a", "1", 0, 0).body, "6");
+    client_stop(c);
+}
+
 /* continuousBatching: the step stands at its first yield, so the next one runs while it streams, on
  * the committed state. What the stream does to its state later is nobody's. */
 static void
@@ -538,6 +565,7 @@ main(void)
         STREAM(one_that_never_ends_is_given_up),
         STREAM(stop_before_the_first_yield),
         STREAM(resting_row_comes_again),
+        STREAM(streaming_sequence_is_not_swept),
         STREAM(committed_stream_is_overtaken),
         STREAM(step_stops_streams_of_its_sequence),
         STREAM(end_of_the_sequence_stops_its_streams),

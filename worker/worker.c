@@ -380,6 +380,7 @@ tick(struct cn_worker *worker, struct cn_error *err)
     }
     if (cn_streams_count(&worker->streams) > 0) {
         cn_timer_wheel_advance(worker->streams.wheel, now);
+        cn_streams_touch(worker);
         worker->stats_due = true;
     }
     if (worker->stats_due && now - worker->stats_sent_ms >= STATS_EVERY_MS)

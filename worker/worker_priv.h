@@ -99,6 +99,7 @@ struct cn_streams {
     struct cn_list all; /* struct cn_stream */
     struct cn_table *by_job;
     struct cn_timer_wheel *wheel;
+    uint64_t touched_ms; /* cn_now_ms() */
 };
 
 struct cn_batch {
@@ -153,6 +154,9 @@ uint32_t cn_streams_count(const struct cn_streams *streams);
 void cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit);
 /* False: no such row streams. */
 bool cn_stream_cancel(struct cn_worker *worker, const struct cn_cancel *cancel);
+/* A sequence with a running stream is not idle: says so in the store, every CN_STREAM_TOUCH_MS. */
+#define CN_STREAM_TOUCH_MS 20000 /* the sweep is a minute late */
+void cn_streams_touch(struct cn_worker *worker);
 /* Tells the streams of this sequence, but for one. O(streams), and rare. */
 void cn_streams_stop(struct cn_worker *worker, struct cn_str id, const struct cn_pending *except,
                      enum cn_stop_reason reason);
