@@ -315,7 +315,7 @@ streaming_sequence_is_not_swept(void **state)
     char id[8];
 
     c->load.idle_ms = 1000;
-    c->load.stream_ms = 0;
+    c->load.stream_ms = c->load.lifetime_ms = 0;
     assert_int_equal(client_start(c, false), 0);
     assert_int_equal(client_step(c, 1, "a", "5", 0, 0).code, 0);
     go(c, 2, "a", "rest 10000000", 0);
