@@ -238,6 +238,7 @@ cn_v2_http_infer(struct cn_http_request *request)
     set_parts(call);
     call->job.ops = &ops;
     call->job.origin = request->listener->loop;
+    call->job.any_version = request->match.args[1].len == 0;
     call->job.deadline_ms =
         cn_loop_now_ms(request->listener->loop) +
         1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);

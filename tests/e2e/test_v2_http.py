@@ -116,6 +116,19 @@ def test_a_sequence_by_tritonclient(sums, binary, number):
                      sequence_id=42 if number else "forty-two")
 
 
+def test_a_sequence_stays_with_its_version_over_a_swap(sums):
+    """Its steps without version find it where it lives, as those of other protocols do."""
+    begun = one("INPUT", "INT32", [1], [5], parameters={"sequence_id": 9, "sequence_start": True})
+    assert post(sums, "accumulator", begun).json()["outputs"][0]["data"] == [5]
+    newer = accumulator()
+    newer.version = "2.0"
+    assert sums.register(newer).status == 200
+    assert sums.admin().put("/models/accumulator/2.0/set-default").status == 200
+    step = one("INPUT", "INT32", [1], [1], parameters={"sequence_id": 9})
+    assert post(sums, "accumulator", step).json()["outputs"][0]["data"] == [6]
+    assert sums.describe("accumulator", "1.0")["liveSequences"] == 1
+
+
 def test_numbers_and_texts_are_different_sequences(sums):
     """Integer 7 and string "7" have nothing to do with each other, and the largest integer is an id."""
     for sequence_id in [7, "7", 2**64 - 1]:
