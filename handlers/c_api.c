@@ -28,6 +28,12 @@ item_of(struct continuo_item *item)
     return cn_cast(struct c_item, (struct c_item *)item, C_ITEM_MAGIC);
 }
 
+struct c_item *
+cn_c_item(struct continuo_item *item)
+{
+    return item_of(item);
+}
+
 /* --- the model --- */
 
 static const char *
@@ -162,6 +168,12 @@ fail_item(struct c_item *item, long long status, const char *message)
 {
     item->answered = true;
     cn_reply_refuse(&item->item->reply, status, cn_str_from(message));
+}
+
+void
+cn_c_fail(struct c_item *item, const char *message)
+{
+    fail_item(item, 0, message);
 }
 
 static bool
@@ -422,9 +434,8 @@ api_json_string(struct continuo_item *handle, const char *path)
 
 /* --- the answer --- */
 
-/* -1 when the item has failed, or is answered already, which fails it. */
-static int
-open_answer(struct c_item *item)
+int
+cn_c_open_answer(struct c_item *item)
 {
     if (has_failed(item))
         return -1;
@@ -440,7 +451,7 @@ api_reply(struct continuo_item *handle, const void *bytes, size_t len)
     struct c_item *item = item_of(handle);
     struct cn_error err;
 
-    if (open_answer(item) < 0)
+    if (cn_c_open_answer(item) < 0)
         return -1;
     item->answered = true;
     cn_buf_append(&item->item->reply.body, bytes, len);
@@ -457,7 +468,7 @@ api_replyf(struct continuo_item *handle, const char *fmt, va_list args)
     char *at;
     int len;
 
-    if (open_answer(item) < 0)
+    if (cn_c_open_answer(item) < 0)
         return -1;
     item->answered = true;
     va_copy(again, args);
@@ -481,7 +492,7 @@ api_send(struct continuo_item *handle, const void *bytes, size_t len)
     struct c_item *item = item_of(handle);
     struct cn_error err;
 
-    if (open_answer(item) < 0)
+    if (cn_c_open_answer(item) < 0)
         return -1;
     return settle(item, cn_reply_add_chunk(&item->item->reply, (struct cn_str){bytes, len}, &err),
                   &err);
@@ -540,7 +551,7 @@ api_more(struct continuo_item *handle, double seconds)
     struct c_item *item = item_of(handle);
     struct cn_reply *reply = &item->item->reply;
 
-    if (open_answer(item) < 0)
+    if (cn_c_open_answer(item) < 0)
         return -1;
     if (!(seconds >= 0 && seconds <= MORE_AFTER_MAX_S)) {
         fail_item(item, 0, "continuo_more: seconds must be from 0 to 86400");
@@ -641,4 +652,8 @@ const struct continuo_api cn_c_api = {
     .stop_reason = api_stop_reason,
     .stop_streams = api_stop_streams,
     .from_version = api_from_version,
+    .tensor_count = cn_c_tensor_count,
+    .tensor_at = cn_c_tensor_at,
+    .tensor = cn_c_tensor,
+    .reply_tensors = cn_c_reply_tensors,
 };

@@ -1,10 +1,11 @@
-/* handlers/c_priv.h - what the two files of the C runtime share. Worker's thread. */
+/* handlers/c_priv.h - what the files of the C runtime share. Worker's thread. */
 #ifndef CN_HANDLERS_C_PRIV_H
 #define CN_HANDLERS_C_PRIV_H
 
 #include <continuo/handler.h>
 #include <jansson.h>
 
+#include "core/arena.h"
 #include "core/buf.h"
 #include "handlers/runtime.h"
 
@@ -28,6 +29,10 @@ struct c_item {
     bool answered, fresh, json_tried;
     struct c_stream *stream; /* NULL: nothing was asked for yet */
     json_t *json;            /* the parsed body, made when asked for */
+    /* The request's tensors, made when asked for; they lie in the arena. */
+    struct continuo_tensor *tensors;
+    size_t n_tensors;
+    struct cn_arena arena;
 };
 
 /* What an item keeps between two calls. */
@@ -74,5 +79,18 @@ struct c_state *cn_c_state_create(void);
 void cn_c_state_destroy(struct c_runtime *rt, struct c_state *state);
 struct c_stream *cn_c_stream_create(void);
 void cn_c_stream_destroy(struct c_stream *stream);
+
+/* c_api.c: for functions of the table that lie elsewhere. */
+struct c_item *cn_c_item(struct continuo_item *item);
+/* -1 when the item has failed, or is answered already, which fails it. */
+int cn_c_open_answer(struct c_item *item);
+void cn_c_fail(struct c_item *item, const char *message);
+
+/* c_tensor.c */
+size_t cn_c_tensor_count(struct continuo_item *handle);
+const struct continuo_tensor *cn_c_tensor_at(struct continuo_item *handle, size_t index);
+const struct continuo_tensor *cn_c_tensor(struct continuo_item *handle, const char *name);
+int cn_c_reply_tensors(struct continuo_item *handle, const struct continuo_tensor *tensors,
+                       size_t n, size_t tensor_bytes);
 
 #endif

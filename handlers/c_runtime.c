@@ -231,6 +231,7 @@ begin_items(struct c_runtime *rt, struct cn_item **items, uint32_t n)
                                        .item = items[i],
                                        .stream = items[i]->resume,
                                        .fresh = items[i]->state == NULL};
+        cn_arena_init(&rt->items[i].arena);
         rt->handles[i] = &rt->items[i].handle;
     }
 }
@@ -265,6 +266,7 @@ end_items(struct c_runtime *rt, uint32_t n, int rc)
         if (reply->error_code == 0 && rt->stateful && !item->item->state)
             item->item->state = cn_c_state_create();
         json_decref(item->json);
+        cn_arena_fini(&item->arena);
         item->magic = 0; /* a handle that the handler kept is found out */
     }
     if (rc != 0 || answered < n)
@@ -304,6 +306,7 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     else if (item->reply.more || !mine->answered)
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe gave no reply", rt->file);
     json_decref(mine->json);
+    cn_arena_fini(&mine->arena);
     cn_c_stream_destroy(mine->stream);
     mine->magic = 0;
     cn_c_state_destroy(rt, item->state); /* it has no sequence, whatever the handler asked for */

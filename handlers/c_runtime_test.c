@@ -12,6 +12,7 @@
 
 #include "core/log.h"
 #include "handlers/testdata/fake_row.h"
+#include "proto/tensor.h"
 
 static char dir[4096];
 static struct cn_load load;
@@ -328,6 +329,89 @@ item_hears_why_to_stop(void **state)
     rt->ops->close(rt);
 }
 
+static void
+run_tensors(struct cn_runtime *rt, struct fake *fake, const struct cn_tensor *tensors, uint32_t n)
+{
+    struct cn_item *items[1] = {&fake->item};
+    struct cn_arena arena;
+
+    cn_arena_init(&arena);
+    fake_body(fake, "", 0);
+    for (uint32_t i = 0; i < n; i++)
+        fake->parts[i] = cn_tensor_part(&tensors[i], &arena);
+    fake->row.n_parts = n;
+    rt->ops->run(rt, items, 1);
+    cn_arena_fini(&arena);
+}
+
+/* Wherever a tensor's bytes lie in the frame, the handler may read them as an array. */
+static void
+tensors_are_aligned_for_the_handler(void **state)
+{
+    struct cn_runtime *rt = must_open("test_tensors.so");
+    const double values[2] = {1.5, 2.25};
+    struct fake fake = {0};
+    struct cn_tensor in = {CN_STR("X"), CN_DATATYPE_FP64, 1, {2}, {NULL, sizeof(values)}};
+    struct cn_tensor *out;
+    struct cn_arena arena;
+    struct cn_error err;
+    _Alignas(16) char room[sizeof(values) + 8];
+    double sum;
+    uint32_t n;
+
+    (void)state;
+    cn_arena_init(&arena);
+    for (size_t shift = 0; shift < 8; shift++) {
+        memcpy(room + shift, values, sizeof(values));
+        in.data.ptr = room + shift;
+        run_tensors(rt, &fake, &in, 1);
+        assert_int_equal(fake.item.reply.error_code, 0);
+        assert_string_equal(cn_arena_strndup(&arena, fake.item.reply.content_type.data,
+                                             fake.item.reply.content_type.len),
+                            CN_TENSORS_TYPE);
+        assert_int_equal(cn_tensors_get(cn_buf_str(&fake.item.reply.body), &arena, &out, &n, &err),
+                         0);
+        assert_int_equal(n, 1);
+        memcpy(&sum, out[0].data.ptr, sizeof(sum));
+        assert_true(sum == 3.75);
+        fake_end(rt, &fake);
+    }
+    cn_arena_fini(&arena);
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
+/* A tensor that is none fails its item, and the message says which. */
+static void
+wrong_tensors_fail_the_item(void **state)
+{
+    static const struct {
+        const char *how, *says;
+    } rows[] = {
+        {"\3\0\0\0cut", "tensor HOW: element 0 of BYTES is cut off"},
+        {"\4\0\0\0rank", "a tensor of rank 1000"},
+        {"\4\0\0\0type", "datatype 99 of rank 1 is none"},
+        {"\5\0\0\0twice", "answered an item twice"},
+        {"\1\0\0\0?", "1 tensors, none at 9: 1, none of a name: 1"},
+    };
+    struct cn_runtime *rt = must_open("test_tensors.so");
+    struct fake fake = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cn_tensor how = {CN_STR("HOW"), CN_DATATYPE_BYTES, 1, {1}, {rows[i].how, 0}};
+
+        how.data.len = 4 + (size_t)rows[i].how[0];
+        run_tensors(rt, &fake, &how, 1);
+        if (!strstr(fake_text(&fake), rows[i].says))
+            fail_msg("%s: %s", rows[i].says, fake.text);
+        assert_int_not_equal(fake.item.reply.error_code, 0);
+        fake_end(rt, &fake);
+    }
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
 int
 main(void)
 {
@@ -343,6 +427,8 @@ main(void)
         cmocka_unit_test(load_errors_name_the_fix),
         cmocka_unit_test(a_handler_describes_itself),
         cmocka_unit_test(runtimes_are_found_by_name),
+        cmocka_unit_test(tensors_are_aligned_for_the_handler),
+        cmocka_unit_test(wrong_tensors_fail_the_item),
     };
 
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -15,6 +15,7 @@
  *   1  first version
  *   1  describe, at the end of struct continuo_handler: `size` tells who has it
  *   1  answers in pieces: more, stream, stop_reason, stop_streams at the end of the table
+ *   1  tensors: tensor_count, tensor_at, tensor, reply_tensors at the end of the table
  */
 #ifndef CONTINUO_HANDLER_H
 #define CONTINUO_HANDLER_H
@@ -22,6 +23,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +63,33 @@ struct continuo_bytes {
 /* One part of a request. A plain body is one part named "body". */
 struct continuo_part {
     struct continuo_bytes name, content_type, data; /* content_type may be absent */
+};
+
+/* Types of a tensor's elements. */
+enum continuo_datatype {
+    CONTINUO_BOOL = 1, /* one byte, 0 or 1 */
+    CONTINUO_UINT8 = 2,
+    CONTINUO_UINT16 = 3,
+    CONTINUO_UINT32 = 4,
+    CONTINUO_UINT64 = 5,
+    CONTINUO_INT8 = 6,
+    CONTINUO_INT16 = 7,
+    CONTINUO_INT32 = 8,
+    CONTINUO_INT64 = 9,
+    CONTINUO_FP16 = 10,
+    CONTINUO_FP32 = 11,
+    CONTINUO_FP64 = 12,
+    CONTINUO_BYTES = 13, /* strings: see continuo_next_string() */
+    CONTINUO_BF16 = 14
+};
+
+/* A tensor of a typed model's request or answer. */
+struct continuo_tensor {
+    struct continuo_bytes name;
+    enum continuo_datatype datatype;
+    size_t rank;
+    const int64_t *shape;       /* rank sizes; with the batch dimension where the model has one */
+    struct continuo_bytes data; /* little-endian, row-major, packed */
 };
 
 enum continuo_log_level {
@@ -172,6 +201,12 @@ struct continuo_api {
     const char *(*stop_reason)(struct continuo_item *);
     void (*stop_streams)(struct continuo_item *);
     const char *(*from_version)(struct continuo_model *);
+
+    size_t (*tensor_count)(struct continuo_item *);
+    const struct continuo_tensor *(*tensor_at)(struct continuo_item *, size_t);
+    const struct continuo_tensor *(*tensor)(struct continuo_item *, const char *);
+    /* The last: sizeof(struct continuo_tensor) as the handler knows it. */
+    int (*reply_tensors)(struct continuo_item *, const struct continuo_tensor *, size_t, size_t);
 };
 
 /* --- the model --- */
@@ -513,6 +548,81 @@ static inline void
 continuo_stop_streams(struct continuo_item *item)
 {
     item->api->stop_streams(item);
+}
+
+/* --- tensors, of models whose YAML declares inputs and outputs --- */
+
+/* "text" as bytes: for names. */
+static inline struct continuo_bytes
+continuo_text(const char *text)
+{
+    struct continuo_bytes bytes;
+
+    bytes.data = text;
+    bytes.len = strlen(text);
+    return bytes;
+}
+
+/* The request's tensors: those that it has, in its order. Inputs are checked against the model's YAML
+ * before the handler sees them; an optional one may be missing. */
+static inline size_t
+continuo_tensor_count(struct continuo_item *item)
+{
+    return item->api->tensor_count(item);
+}
+
+/* `index` from 0. Its data may be read as an array of its datatype: it is aligned for that. NULL past
+ * the end. */
+static inline const struct continuo_tensor *
+continuo_tensor_at(struct continuo_item *item, size_t index)
+{
+    return item->api->tensor_at(item, index);
+}
+
+/* NULL: the request has none of that name. */
+static inline const struct continuo_tensor *
+continuo_tensor(struct continuo_item *item, const char *name)
+{
+    return item->api->tensor(item, name);
+}
+
+/* The product of the shape's sizes. */
+static inline size_t
+continuo_elements(const struct continuo_tensor *tensor)
+{
+    size_t elements = 1;
+
+    for (size_t i = 0; i < tensor->rank; i++)
+        elements *= (size_t)tensor->shape[i];
+    return elements;
+}
+
+/* Walks the strings of a BYTES tensor: begin with a copy of its data. Each is a 32-bit length and that
+ * many bytes; an answer's are written the same way. 0 at the end. */
+static inline int
+continuo_next_string(struct continuo_bytes *rest, struct continuo_bytes *out)
+{
+    uint32_t len;
+
+    if (rest->len < sizeof(len))
+        return 0;
+    memcpy(&len, rest->data, sizeof(len));
+    if (rest->len - sizeof(len) < len)
+        return 0;
+    out->data = rest->data + sizeof(len);
+    out->len = len;
+    rest->data += sizeof(len) + len;
+    rest->len -= sizeof(len) + len;
+    return 1;
+}
+
+/* Answers the item with tensors, copied; names and datatypes as the model's YAML declares its outputs.
+ * Once, like continuo_reply(). -1, and the item has failed, when a tensor's data does not fit its shape
+ * and datatype. */
+static inline int
+continuo_reply_tensors(struct continuo_item *item, const struct continuo_tensor *tensors, size_t n)
+{
+    return item->api->reply_tensors(item, tensors, n, sizeof(*tensors));
 }
 
 #ifdef __cplusplus
