@@ -46,6 +46,7 @@ struct bench {
     bool stopping, ending;
     uint32_t in_flight;
     uint64_t started_us, measured_us, stop_us, arrivals, next_stall_check_us;
+    uint64_t chance; /* of a xorshift generator */
     uint64_t steps, errors, mismatches, stalled, opened, ended;
 };
 
@@ -116,6 +117,15 @@ abandon(struct bench *b, struct connection *c)
     reconnect(b, c);
 }
 
+static uint64_t
+next_random(struct bench *b)
+{
+    b->chance ^= b->chance << 13;
+    b->chance ^= b->chance >> 7;
+    b->chance ^= b->chance << 17;
+    return b->chance;
+}
+
 /* Sequences belong to connections by turns, so one connection alone orders each of them. Returns
  * false when the connection has nothing (more) to do. */
 static bool
@@ -123,10 +133,12 @@ pick_sequence(struct bench *b, const struct connection *c, uint32_t *out)
 {
     uint32_t index = (uint32_t)(c - b->connections);
     uint32_t own = (b->opt.sequences - index - 1) / b->opt.connections + 1;
+    bool once_each = b->opt.open_only > 0 || b->ending;
+    uint64_t which = b->opt.random && !once_each ? next_random(b) : c->turn;
 
-    if ((b->opt.open_only > 0 || b->ending) && c->turn >= own)
+    if (once_each && c->turn >= own)
         return false;
-    *out = index + (uint32_t)(c->turn % own) * b->opt.connections;
+    *out = index + (uint32_t)(which % own) * b->opt.connections;
     return true;
 }
 
@@ -383,6 +395,40 @@ resolve(struct bench *b)
     freeaddrinfo(found);
 }
 
+/* What earlier runs made of the sequences; no file: nothing yet. */
+static void
+read_sums(struct bench *b)
+{
+    FILE *file = b->opt.sums_file ? fopen(b->opt.sums_file, "rb") : NULL;
+
+    if (file == NULL)
+        return;
+    if (fread(b->sequences, sizeof(*b->sequences), b->opt.sequences, file) != b->opt.sequences ||
+        fgetc(file) != EOF) {
+        fprintf(stderr, "continuo-bench: --sums: %s is not of %u sequences\n", b->opt.sums_file,
+                b->opt.sequences);
+        exit(2);
+    }
+    fclose(file);
+}
+
+static void
+write_sums(const struct bench *b)
+{
+    FILE *file = b->opt.sums_file ? fopen(b->opt.sums_file, "wb") : NULL;
+    size_t written;
+
+    if (b->opt.sums_file == NULL)
+        return;
+    written =
+        file ? fwrite(b->sequences, sizeof(*b->sequences), b->opt.sequences, file) : (size_t)0;
+    if (file == NULL || written != b->opt.sequences || fclose(file) != 0) {
+        fprintf(stderr, "continuo-bench: --sums: cannot write %s: %s\n", b->opt.sums_file,
+                strerror(errno));
+        exit(2);
+    }
+}
+
 static void
 raise_descriptor_limit(void)
 {
@@ -430,8 +476,11 @@ main(int argc, char **argv)
         fputs("continuo-bench: no memory for so many connections and sequences\n", stderr);
         return 2;
     }
+    b.chance = now_us() | 1;
+    read_sums(&b);
     connect_all(&b);
     run(&b);
+    write_sums(&b);
     for (uint32_t i = 0; i < b.opt.connections; i++) {
         connection_close(&b.connections[i]);
         free(b.connections[i].request);

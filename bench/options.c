@@ -25,6 +25,10 @@ usage(FILE *out)
           "  --echo              the answer must be the request's body, not a running sum\n"
           "  --end               afterwards end every sequence (step 0) and check its total\n"
           "  --open-only N       instead: open N sequences with one step each, then stop\n"
+          "  --random            step the sequences at random, not in turns\n"
+          "  --sums FILE         go on with the sequences of FILE, if it is there, and keep them "
+          "in it;\n"
+          "                      with the same --prefix and --sequences each time\n"
           "SIGINT ends the measured time early.\n",
           out);
 }
@@ -78,11 +82,14 @@ void
 options_parse(struct options *opt, int argc, char **argv)
 {
     static const struct option flags[] = {
-        {"url", 1, NULL, 'u'},           {"model", 1, NULL, 'm'},     {"connections", 1, NULL, 'c'},
-        {"sequences", 1, NULL, 's'},     {"duration", 1, NULL, 'd'},  {"warmup", 1, NULL, 'w'},
-        {"rate", 1, NULL, 'r'},          {"prefix", 1, NULL, 'p'},    {"echo", 0, NULL, 'e'},
-        {"end", 0, NULL, 'z'},           {"open-only", 1, NULL, 'o'}, {"help", 0, NULL, 'h'},
-        {"stall-seconds", 1, NULL, 'S'}, {NULL, 0, NULL, 0}};
+        {"url", 1, NULL, 'u'},           {"model", 1, NULL, 'm'},
+        {"connections", 1, NULL, 'c'},   {"sequences", 1, NULL, 's'},
+        {"duration", 1, NULL, 'd'},      {"warmup", 1, NULL, 'w'},
+        {"rate", 1, NULL, 'r'},          {"prefix", 1, NULL, 'p'},
+        {"echo", 0, NULL, 'e'},          {"end", 0, NULL, 'z'},
+        {"open-only", 1, NULL, 'o'},     {"help", 0, NULL, 'h'},
+        {"stall-seconds", 1, NULL, 'S'}, {"random", 0, NULL, 'R'},
+        {"sums", 1, NULL, 'f'},          {NULL, 0, NULL, 0}};
     const char *url = "http://127.0.0.1:8080";
     int c;
 
@@ -129,6 +136,12 @@ options_parse(struct options *opt, int argc, char **argv)
             break;
         case 'o':
             opt->open_only = parse_count("open-only", optarg, 100000000);
+            break;
+        case 'R':
+            opt->random = true;
+            break;
+        case 'f':
+            opt->sums_file = optarg;
             break;
         case 'S':
             opt->stall_s = parse_number("stall-seconds", optarg);

@@ -11,7 +11,8 @@ struct options {
     char prefix[64]; /* of sequence ids */
     uint32_t connections, sequences, open_only;
     double duration_s, warmup_s, rate, stall_s;
-    bool echo, end;
+    bool echo, end, random;
+    const char *sums_file; /* NULL: none */
 };
 
 /* Fills defaults, then what the flags say. A wrong flag ends the program with 2, --help with 0. */

@@ -1,0 +1,119 @@
+"""A server for one measurement: started in a folder of its own, asked, loaded by continuo-bench, ended.
+
+One thread. Needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder."""
+
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BIN = (ROOT / os.environ.get("CONTINUO_BUILD", "build/release")).resolve() / "bin"
+READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+)")
+
+
+def machine():
+    """One line: what the figures were taken on, and under which load."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        name = next((line.partition(": ")[2].strip() for line in file if line.startswith("model name")), "unknown")
+    load = " ".join(f"{x:.1f}" for x in os.getloadavg())
+    return f"machine: {os.cpu_count()} cores, {name}, Linux {platform.release()}; load {load}"
+
+
+class Served:
+    """`models`: {name: (handler's file or Lua text, YAML text)}. With `clock`, advance() works, and the
+    server looks at its clock each 5 ms. Use it in a `with`."""
+
+    def __init__(self, models, flags=(), clock=False):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-bench-"))
+        self._clock = self.folder / "clock"
+        self._clock.write_bytes(struct.pack("<q", 0))
+        store = self.folder / "store"
+        store.mkdir()
+        for name, (handler, config) in models.items():
+            self._pack(name, handler, config, store)
+        self._errors = open(self.folder / "stderr", "wb")  # noqa: SIM115 - closed with the server
+        command = [BIN / "continuo", "--model-store", store, "--state-dir", self.folder / "state", "--models",
+                   *(f"{name}={name}.mar" for name in models), *flags]
+        for which in ("inference", "management", "metrics"):
+            command += [f"--{which}-address", "http://127.0.0.1:0"]
+        command += ["--grpc-inference-address", "none", "--grpc-management-address", "none"]
+        self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True,
+                                        stderr=self._errors,
+                                        env=os.environ | ({"CONTINUO_TEST_CLOCK": str(self._clock)} if clock else {}))
+        ready = next((found for line in self.process.stdout if (found := READY.match(line))), None)
+        if ready is None:
+            words = (self.folder / "stderr").read_text(errors="replace")[-2000:]
+            self.close()
+            raise SystemExit(f"the server did not start: {words}")
+        self.inference, self.management = ready.group(1, 2)
+
+    def _pack(self, name, handler, config, store):
+        source = pathlib.Path(handler) if str(handler).endswith(".lua") else self.folder / f"{name}.lua"
+        if source.parent == self.folder:
+            source.write_text(handler, encoding="utf-8")
+        yaml = self.folder / f"{name}.yaml"
+        yaml.write_text(config, encoding="utf-8")
+        subprocess.run([BIN / "continuo-archiver", "--model-name", name, "--version", "1.0", "--handler", source,
+                        "--config-file", yaml, "--export-path", store], check=True, stdout=subprocess.DEVNULL)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process.stdout.close()
+        self._errors.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def address(self):
+        host, port = self.inference.partition("://")[2].rsplit(":", 1)
+        return host, int(port)
+
+    def advance(self, ms):
+        """Server and workers live `ms` later from now on."""
+        (now,) = struct.unpack("<q", self._clock.read_bytes())
+        with open(self._clock, "r+b") as file:  # in place: others have it mapped
+            file.write(struct.pack("<q", now + ms))
+
+    def describe(self, model):
+        with urllib.request.urlopen(f"{self.management}/models/{model}", timeout=60) as answer:
+            return json.load(answer)[0]
+
+    def worker_pid(self, model):
+        return next((w["pid"] for w in self.describe(model)["workers"] if w["status"] == "READY"), None)
+
+    def bench(self, model, *args):
+        """One run of continuo-bench; its result, in which `errors` must be asked for."""
+        command = [BIN / "continuo-bench", "--url", self.inference, "--model", model, *args]
+        run = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
+        if run.returncode > 1:
+            raise SystemExit(run.returncode)
+        return json.loads(run.stdout)
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:"))
+
+
+def disk_bytes(folder):
+    """What the files below really take."""
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
