@@ -11,6 +11,7 @@
 #include "frontend/http_request.h"
 #include "frontend/input.h"
 #include "frontend/session.h"
+#include "frontend/typed.h"
 #include "management/management.h"
 #include "scheduler/job.h"
 #include "scheduler/model_queue.h"
@@ -155,6 +156,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         tell_session(call, box);
     if (cn_access_log_enabled())
         note_step(request, box);
+    cn_typed_write(request, box);
     cn_http_answer_piece(request, box);
     if (final)
         cn_http_request_release(request);
@@ -229,6 +231,10 @@ prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
     if (!rc && call->session.used && request->listener->shared->envelope != CN_ENVELOPE_NONE)
         rc = cn_fail(err, CN_E_BAD_REQUEST,
                      "sessions don't go together with a service envelope (service-envelope)");
+    /* With an envelope the handler gets its instances as they are. */
+    if (!rc && cn_model_queue_config(*queue)->io &&
+        request->listener->shared->envelope == CN_ENVELOPE_NONE)
+        rc = cn_typed_read(request, *queue, &call->job.row, err);
     /* Without state a step may run twice: there the header means nothing. */
     if (!rc && cn_model_queue_config(*queue)->sequence_batching)
         rc = cn_predict_read_key(request->headers, request->n_headers,

@@ -24,6 +24,20 @@ void cn_v2_write_error(const char *message, struct cn_buf *out);
 /* "..." with JSON's escapes; bytes that are no UTF-8 go out as they are. */
 void cn_v2_write_text(struct cn_str text, struct cn_buf *out);
 
+/* An element of a type of fixed size, at `at`, any alignment; not FP16 and BF16. */
+void cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out);
+
+/* What a configuration says besides inputs and outputs. */
+struct cn_v2_settings {
+    uint32_t workers, rows; /* rows: that one handler call gets at most */
+    bool sequences;
+    uint64_t idle_ms; /* 0: sequences are not closed for being idle */
+    uint64_t delay_us;
+};
+/* GET .../config: the model's configuration in the protocol's names. */
+void cn_v2_write_config(const char *model, const struct cn_model_io *io,
+                        const struct cn_v2_settings *settings, struct cn_buf *out);
+
 /* GET /v2/models/NAME: what the model takes and gives. `versions`: n of them. */
 void cn_v2_write_metadata(const char *model, const char *const *versions, uint32_t n,
                           const char *platform, const struct cn_model_io *io, struct cn_buf *out);

@@ -336,9 +336,6 @@ read_output(const struct reader *reader, const json_t *value, struct cn_v2_outpu
                        "output '%.*s': this server writes no tensors to shared memory; ask for "
                        "binary data",
                        CN_STR_ARG(output->name));
-    if (output->classes)
-        return cn_fail(reader->err, CN_E_UNIMPLEMENTED,
-                       "output '%.*s': this server does not classify", CN_STR_ARG(output->name));
     return 0;
 }
 

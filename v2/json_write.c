@@ -81,8 +81,8 @@ integer_at(const char *at, unsigned bytes)
     return (int64_t)(natural_at(at, bytes) << shift) >> shift;
 }
 
-static void
-write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
+void
+cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
 {
     const unsigned bytes = cn_datatype_bytes(type);
     double wide;
@@ -133,7 +133,7 @@ write_data(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *
     }
     for (size_t at = 0; bytes && at < tensor->data.len; at += bytes) {
         cn_buf_puts(out, comma);
-        write_value(tensor->type, tensor->data.ptr + at, out);
+        cn_v2_write_value(tensor->type, tensor->data.ptr + at, out);
         comma = ",";
     }
     cn_buf_puts(out, "]");
@@ -158,6 +158,15 @@ find_tensor(const struct cn_v2_answer *answer, struct cn_str name)
     return NULL;
 }
 
+static bool
+is_classified(const struct cn_v2_request *request, struct cn_str name)
+{
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (cn_str_eq(request->outputs[i].name, name))
+            return request->outputs[i].classes > 0;
+    return false;
+}
+
 /* What was asked for must be there, and be what the model's YAML says it is. */
 static int
 check_tensors(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
@@ -175,7 +184,7 @@ check_tensors(const struct cn_v2_answer *answer, const struct cn_v2_request *req
             return cn_fail(err, CN_E_HANDLER_FAILED,
                            "the handler gave an output '%.*s' that the model does not declare",
                            CN_STR_ARG(tensor->name));
-        if (spec->type != tensor->type)
+        if (spec->type != tensor->type && !is_classified(request, tensor->name))
             return cn_fail(err, CN_E_HANDLER_FAILED,
                            "the handler gave output '%.*s' as %s; the model declares %s",
                            CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),

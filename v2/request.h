@@ -33,7 +33,7 @@ enum cn_v2_id_kind { CN_V2_NO_ID, CN_V2_ID_NUMBER, CN_V2_ID_TEXT };
 struct cn_v2_output {
     struct cn_str name;
     bool binary;
-    uint64_t classes; /* 0: the tensor itself */
+    uint64_t classes; /* the so many largest of its values (classify.h); 0: the tensor itself */
 };
 
 struct cn_v2_request {

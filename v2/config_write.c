@@ -1,0 +1,71 @@
+/* v2/config_write.c - a model's configuration as clients of the protocol know it. Any thread.
+ *
+ * Only what they read: 64-bit numbers are numbers, enumerations are names, and what a model does not
+ * say has the value that it means.
+ */
+#include <inttypes.h>
+
+#include "v2/answer.h"
+
+static void
+write_tensors(const char *key, const struct cn_tensor_spec *specs, uint32_t n, bool inputs,
+              struct cn_buf *out)
+{
+    cn_buf_printf(out, ",\"%s\":[", key);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cn_tensor_spec *spec = &specs[i];
+
+        cn_buf_puts(out, i ? ",{\"name\":" : "{\"name\":");
+        cn_v2_write_text(spec->name, out);
+        cn_buf_printf(out, ",\"data_type\":\"%s\",\"dims\":[", cn_datatype_config_word(spec->type));
+        for (uint32_t d = 0; d < spec->rank; d++)
+            cn_buf_printf(out, "%s%" PRId64, d ? "," : "", spec->dims[d]);
+        cn_buf_puts(out, "],\"is_shape_tensor\":false");
+        if (inputs)
+            cn_buf_printf(out,
+                          ",\"format\":\"FORMAT_NONE\",\"allow_ragged_batch\":%s,\"optional\":%s",
+                          spec->ragged ? "true" : "false", spec->optional ? "true" : "false");
+        else
+            cn_buf_puts(out, ",\"label_filename\":\"\"");
+        cn_buf_puts(out, "}");
+    }
+    cn_buf_puts(out, "]");
+}
+
+/* A model has one way of forming batches: by sequence, or as requests come. */
+static void
+write_scheduling(const struct cn_v2_settings *settings, struct cn_buf *out)
+{
+    if (settings->sequences)
+        cn_buf_printf(out,
+                      ",\"sequence_batching\":{\"max_sequence_idle_microseconds\":%" PRIu64
+                      ",\"control_input\":[],\"state\":[],\"oldest\":{"
+                      "\"max_candidate_sequences\":%u,\"preferred_batch_size\":[%u],"
+                      "\"max_queue_delay_microseconds\":%" PRIu64 "}}",
+                      settings->idle_ms * 1000, settings->rows, settings->rows, settings->delay_us);
+    else
+        cn_buf_printf(out,
+                      ",\"dynamic_batching\":{\"preferred_batch_size\":[%u],"
+                      "\"max_queue_delay_microseconds\":%" PRIu64
+                      ",\"preserve_ordering\":false,\"priority_levels\":0,"
+                      "\"default_priority_level\":0}",
+                      settings->rows, settings->delay_us);
+}
+
+void
+cn_v2_write_config(const char *model, const struct cn_model_io *io,
+                   const struct cn_v2_settings *settings, struct cn_buf *out)
+{
+    cn_buf_puts(out, "{\"name\":");
+    cn_v2_write_text(cn_str_from(model), out);
+    cn_buf_printf(out, ",\"platform\":\"continuo\",\"backend\":\"continuo\",\"max_batch_size\":%u",
+                  io->max_batch_size);
+    write_tensors("input", io->inputs, io->n_inputs, true, out);
+    write_tensors("output", io->outputs, io->n_outputs, false, out);
+    cn_buf_puts(out, ",\"instance_group\":[{\"name\":");
+    cn_v2_write_text(cn_str_from(model), out);
+    cn_buf_printf(out, ",\"kind\":\"KIND_CPU\",\"count\":%u,\"gpus\":[]}]", settings->workers);
+    write_scheduling(settings, out);
+    cn_buf_puts(out, ",\"model_transaction_policy\":{\"decoupled\":false},"
+                     "\"response_cache\":{\"enable\":false},\"parameters\":{}}");
+}
