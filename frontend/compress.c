@@ -155,3 +155,48 @@ cn_compressor_destroy(struct cn_compressor *compressor)
     deflateEnd(&compressor->stream);
     cn_free(compressor);
 }
+
+/* Blocks of the output: a body that says little grows it little. */
+#define INFLATE_BLOCK_BYTES 65536
+
+static int
+inflate_blocks(z_stream *stream, size_t max_bytes, struct cn_buf *out, struct cn_error *err)
+{
+    int rc = Z_OK;
+
+    while (rc == Z_OK) {
+        char *room = cn_buf_reserve(out, INFLATE_BLOCK_BYTES);
+
+        if (!room)
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the decompressed body");
+        stream->next_out = (Bytef *)room;
+        stream->avail_out = INFLATE_BLOCK_BYTES;
+        rc = inflate(stream, Z_NO_FLUSH);
+        out->len += INFLATE_BLOCK_BYTES - stream->avail_out;
+        if (out->len > max_bytes)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "Decompressed data size exceeds the maximum allowed value of %zu bytes. "
+                           "Use --max-request-size to increase the limit.",
+                           max_bytes);
+    }
+    if (rc != Z_STREAM_END || stream->avail_in > 0)
+        return cn_fail(err, CN_E_BAD_REQUEST, "the body is no whole gzip or zlib stream: %s",
+                       stream->msg          ? stream->msg
+                       : rc != Z_STREAM_END ? "it ends early"
+                                            : "bytes follow it");
+    return 0;
+}
+
+int
+cn_inflate(struct cn_str body, size_t max_bytes, struct cn_buf *out, struct cn_error *err)
+{
+    z_stream stream = {.next_in = (Bytef *)(uintptr_t)body.ptr, .avail_in = (uInt)body.len};
+    int rc;
+
+    if (body.len > UINT32_MAX || inflateInit2(&stream, 15 + 32) != Z_OK) /* either frame */
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to decompress a body of %zu bytes",
+                       body.len);
+    rc = inflate_blocks(&stream, max_bytes, out, err);
+    inflateEnd(&stream);
+    return rc;
+}

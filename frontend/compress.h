@@ -1,4 +1,4 @@
-/* frontend/compress.h - answers as gzip or deflate, where the client takes them.
+/* frontend/compress.h - answers as gzip or deflate, where the client takes them, and bodies that are.
  *
  * Works in steps of bounded size, so that a large answer does not hold up its loop. Any thread; an
  * object belongs to one request.
@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "core/buf.h"
+#include "core/error.h"
 #include "core/str.h"
 #include "proto/message.h"
 
@@ -18,6 +20,10 @@ enum cn_coding { CN_CODING_IDENTITY, CN_CODING_GZIP, CN_CODING_DEFLATE };
 enum cn_coding cn_coding_choose(const struct cn_header *headers, uint32_t n);
 /* "gzip" */
 const char *cn_coding_name(enum cn_coding coding);
+
+/* The whole of a request's body, taken out of its coding: a zlib or gzip stream, whichever it is.
+ * CN_E_BAD_REQUEST: it is none, ends early, has bytes behind it, or holds over `max_bytes`. */
+int cn_inflate(struct cn_str body, size_t max_bytes, struct cn_buf *out, struct cn_error *err);
 
 struct cn_compressor;
 

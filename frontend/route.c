@@ -107,9 +107,10 @@ cn_route_find(const struct cn_route *table, unsigned method, struct cn_str path,
         out->n_args = 0;
         if (route->pattern && !matches(cn_str_from(route->pattern), path, raw, &out->n_args))
             continue;
-        out->allowed |= route->methods;
-        if (!(route->methods & method))
+        if (!(route->methods & method)) {
+            out->allowed |= route->methods;
             continue;
+        }
         for (i = 0; i < out->n_args; i++) {
             if (!cn_http_decode(arena, raw[i], false, &out->args[i]))
                 return cn_fail(err, CN_E_BAD_REQUEST, "the path has a broken escape");

@@ -59,7 +59,8 @@ struct cn_route_match {
     const struct cn_route *route;
     unsigned n_args;
     struct cn_str args[CN_ROUTE_ARGS_MAX]; /* in the arena */
-    unsigned allowed;                      /* methods of that path; with CN_E_METHOD_NOT_ALLOWED */
+    unsigned
+        allowed; /* methods of that path by rows that did not match, or before the one that did */
 };
 
 /* Methods are case-sensitive. */

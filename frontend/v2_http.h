@@ -14,7 +14,11 @@ void cn_v2_http_model(struct cn_http_request *request);
 void cn_v2_http_model_ready(struct cn_http_request *request);
 /* POST /v2/models/NAME[/versions/VERSION]/infer */
 void cn_v2_http_infer(struct cn_http_request *request);
-/* Any other path under /v2. */
+/* GET /v2/models/NAME[/versions/VERSION]/config */
+void cn_v2_http_config(struct cn_http_request *request);
+/* POST /v2/repository/index */
+void cn_v2_http_index(struct cn_http_request *request);
+/* Any other path or method under /v2. */
 void cn_v2_http_unknown(struct cn_http_request *request);
 
 #endif

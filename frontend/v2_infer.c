@@ -4,7 +4,9 @@
  * by the loop thread.
  */
 #include "core/clock.h"
+#include "core/mem.h"
 #include "frontend/answer.h"
+#include "frontend/compress.h"
 #include "frontend/http_request.h"
 #include "frontend/input.h"
 #include "frontend/predict.h"
@@ -13,6 +15,8 @@
 #include "scheduler/job.h"
 #include "scheduler/model_queue.h"
 #include "v2/answer.h"
+#include "v2/classify.h"
+#include "v2/plain.h"
 
 #define SESSION_HEADER "Inference-Session-Id"
 #define LENGTH_HEADER "Inference-Header-Content-Length"
@@ -55,6 +59,10 @@ answer_tensors(struct infer_call *call, const struct cn_answer *answer)
         return;
     }
     v2.tensors = tensors;
+    if (cn_v2_classify(&call->v2, call->io, &request->arena, tensors, v2.n_tensors, &err)) {
+        cn_v2_http_error(request, err.code, err.message);
+        return;
+    }
     cn_buf_init(&body, 0);
     if (cn_v2_write(&v2, &call->v2, call->io, &body, &json_len, &err)) {
         cn_v2_http_error(request, err.code, err.message);
@@ -134,6 +142,34 @@ on_gone(struct cn_http_request *request)
     cn_model_queue_cancel(call->job.queue, &call->job);
 }
 
+/* The body as it was before its client compressed it. In one go: it takes less time than the JSON that
+ * it holds, and max-request-size bounds both. */
+static int
+decompress(struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_header *coding = find_header(request, CN_STR("Content-Encoding"));
+    struct cn_buf plain;
+    int rc;
+
+    if (!coding || coding->value.len == 0 || cn_str_eq(coding->value, CN_STR("identity")))
+        return 0;
+    if (!cn_str_eq(coding->value, CN_STR("gzip")) && !cn_str_eq(coding->value, CN_STR("deflate")))
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "Unsupported compression type");
+    cn_buf_init(&plain, 0);
+    rc = cn_inflate(cn_http_request_body_str(request),
+                    request->listener->shared->config->max_request_bytes, &plain, err);
+    if (rc) {
+        cn_buf_fini(&plain);
+        return rc;
+    }
+    if (request->body_on_heap)
+        cn_free(request->body);
+    request->body = cn_buf_take(&plain, &request->body_len);
+    request->body_cap = request->body_len;
+    request->body_on_heap = true;
+    return 0;
+}
+
 static int
 read_body(struct infer_call *call, struct cn_error *err)
 {
@@ -141,17 +177,17 @@ read_body(struct infer_call *call, struct cn_error *err)
     const struct cn_v2_limits limits = {.json_bytes =
                                             request->listener->shared->config->max_request_bytes};
     const struct cn_header *length = find_header(request, CN_STR(LENGTH_HEADER));
-    struct cn_str body = cn_http_request_body_str(request);
-    size_t json_len = body.len;
-    int rc = 0;
+    size_t json_len;
+    struct cn_str body;
+    int rc = decompress(request, err);
 
-    if (length)
+    body = cn_http_request_body_str(request);
+    json_len = body.len;
+    if (!rc && length)
         rc = cn_v2_read_json_length(length->value, body.len, &json_len, err);
     if (!rc && json_len == 0)
-        rc = cn_fail(err, CN_E_UNIMPLEMENTED,
-                     "raw binary requests (" LENGTH_HEADER ": 0) are not supported; send JSON and "
-                     "binary data");
-    if (!rc)
+        rc = cn_v2_read_raw(body, call->io, call->model, &request->arena, &call->v2, err);
+    else if (!rc)
         rc = cn_v2_read(body, json_len, call->model, &limits, &request->arena, &call->v2, err);
     if (!rc)
         rc = cn_v2_check(&call->v2, call->io, call->model, &request->arena, err);

@@ -364,6 +364,13 @@ cn_management_is_ready(struct cn_management *management, struct cn_str name, boo
     return cn_registry_is_ready(management->registry, name, out, err);
 }
 
+void
+cn_management_each(struct cn_management *management,
+                   void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready), void *ctx)
+{
+    cn_registry_each(management->registry, fn, ctx);
+}
+
 bool
 cn_management_healthy(struct cn_management *management)
 {

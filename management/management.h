@@ -46,6 +46,10 @@ struct cn_model_queue *cn_management_find_startup(struct cn_management *manageme
 /* Any loop: has the model's default version a worker that is ready? Unknown: an error, as above. */
 int cn_management_is_ready(struct cn_management *management, struct cn_str name, bool *out,
                            struct cn_error *err);
+/* Any loop: every version that is up, by model and age; is_ready: it has a worker that is. */
+void cn_management_each(struct cn_management *management,
+                        void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready),
+                        void *ctx);
 /* Any loop: for /ping: does every model's default version have its minWorkers? (as last published) */
 bool cn_management_healthy(struct cn_management *management);
 

@@ -261,6 +261,21 @@ cn_registry_is_healthy(struct cn_registry *registry)
     return true;
 }
 
+void
+cn_registry_each(struct cn_registry *registry,
+                 void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready), void *ctx)
+{
+    const struct view *view = view_here(registry);
+
+    for (unsigned i = 0; i < view->n_models; i++)
+        for (unsigned k = 0; k < view->models[i].n_versions; k++) {
+            const struct view_version *version = &view->models[i].versions[k];
+
+            fn(ctx, version->queue,
+               atomic_load_explicit(&version->health->ready, memory_order_relaxed) > 0);
+        }
+}
+
 /* --- publications */
 
 /* Loop 0. */

@@ -92,5 +92,9 @@ struct cn_model_queue *cn_registry_lookup_startup(struct cn_registry *registry,
 int cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out,
                          struct cn_error *err);
 bool cn_registry_is_healthy(struct cn_registry *registry);
+/* Every version, by model and age. */
+void cn_registry_each(struct cn_registry *registry,
+                      void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready),
+                      void *ctx);
 
 #endif

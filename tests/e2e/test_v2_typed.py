@@ -1,0 +1,228 @@
+"""Typed models: plain predictions, and the v2 protocol's raw and compressed requests, classification,
+configuration and index."""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
+
+from models import Model
+from test_v2_http import IDENTITY_LUA, VALUES, accumulator, client_of, identity, one, post, tensor
+
+SCORES_YAML = ("{batch}inputs: [{{name: X, dataType: {type}, dims: [-1]}}]\n"
+               "outputs: [{{name: X, dataType: {type}, dims: [-1]}}]\n")
+
+
+def same_as(name, datatype="FP32", batch=0):
+    return Model(name, IDENTITY_LUA, SCORES_YAML.format(batch=f"maxBatchSize: {batch}\n" if batch else "",
+                                                        type=datatype), stateful=False)
+
+
+def predict(s, model, body, content_type=None, **headers):
+    if content_type:
+        headers["Content-Type"] = content_type
+    data = body if isinstance(body, (bytes, str)) else json.dumps(body)
+    return requests.post(f"{s.inference}/predictions/{model}", data=data, headers=headers, timeout=20)
+
+
+@pytest.fixture
+def models(server):
+    return server(identity(), identity("batched", 4), same_as("one"), same_as("pairs", batch=8),
+                  same_as("word", "BYTES"), same_as("half", "FP16"), same_as("long", "INT64"), accumulator())
+
+
+# --- /predictions ---
+
+
+def test_predictions_take_and_give_names_and_values(models):
+    """The nesting is the shape; a number alone is a tensor of one element."""
+    answer = predict(models, "identity", {"INT32": [1, -2], "FP64": [0.5], "BOOL": [True], "BYTES": ["ü"]},
+                     "application/json")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json() == {"INT32": [1, -2], "FP64": [0.5], "BOOL": [True], "BYTES": ["ü"]}
+    assert predict(models, "identity", {"INT8": 7}).json() == {"INT8": [7]}
+    assert predict(models, "batched", {"INT8": [[1, 2], [3, 4]]}).json() == {"INT8": [[1, 2], [3, 4]]}
+    assert predict(models, "batched", {"INT8": [1, 2]}).json() == {"INT8": [[1, 2]]}
+    assert predict(models, "identity", {"INT8": []}).json() == {"INT8": []}
+
+
+def test_predictions_take_one_raw_tensor(models):
+    """Its shape is what the model declares; an open size comes from the number of bytes."""
+    values = np.array([0.5, -1.25, 3], np.float32)
+    raw = "application/octet-stream"
+    assert predict(models, "one", values.tobytes(), raw).json() == {"X": values.tolist()}
+    assert predict(models, "pairs", values.tobytes(), raw).json() == {"X": [values.tolist()]}
+    answer = predict(models, "one", b"\0" * 5, raw)
+    assert answer.status_code == 400 and "Expected 4, got 5" in answer.text
+    answer = predict(models, "identity", b"\0" * 4, raw)
+    assert answer.status_code == 400 and "Raw request must only have 1 input" in answer.text
+
+
+def test_a_sequence_of_predictions(models):
+    """State is the same by either path; ids and replays are those of predictions."""
+    for expected in (5, 10):
+        answer = predict(models, "accumulator", {"INPUT": 5}, ts_request_sequence_id="s1")
+        assert answer.json() == {"OUTPUT": [expected]}
+    keyed = {"ts_request_sequence_id": "s1", "Idempotency-Key": "k"}
+    assert [predict(models, "accumulator", {"INPUT": 1}, **keyed).json() for _ in range(2)] == [{"OUTPUT": [11]}] * 2
+    again = one("INPUT", "INT32", [1], [4], parameters={"sequence_id": "s1"})
+    assert post(models, "accumulator", again).json()["outputs"][0]["data"] == [15]
+
+
+@pytest.mark.parametrize("body, content_type, says", [
+    ("[1]", "application/json", "takes a JSON object of input names and values"),
+    ("{", "application/json", "failed to parse the request JSON buffer"),
+    ({"NOBODY": [1]}, None, "unexpected inference input 'NOBODY' for model 'identity'"),
+    ({"INT32": [1.5]}, None, "non-signed-integer as signed-integer"),
+    ({"INT32": [[1], [2, 3]]}, None, "input 'INT32': its lists are not of one shape"),
+    ({"INT32": [[1, 2]]}, None, "unexpected shape for input 'INT32' for model 'identity'. Expected [-1], got [1,2]"),
+    ({"INT32": [1, [2]]}, None, "its lists are not of one shape"),
+    ({"FP16": [1]}, None, "receiving FP16 data via JSON is not supported"),
+    ("[" * 200, "application/json", "nesting depth exceeds"),
+    ("a=1&b=2", "application/x-www-form-urlencoded", "not as a form"),
+])
+def test_wrong_predictions_are_400(models, body, content_type, says):
+    """Whatever a client wrote wrongly is its own mistake here, and named."""
+    answer = predict(models, "identity", body, content_type)
+    assert (answer.status_code, says in answer.text) == (400, True), answer.text
+
+
+def test_json_answers_have_no_half_floats(models):
+    """FP16 comes in as bytes; as JSON it does not go out, and the message says how it does."""
+    answer = predict(models, "half", b"\0\x3c", "application/octet-stream")
+    assert answer.status_code == 501 and "ask for it as binary data" in answer.text
+
+
+# --- raw requests ---
+
+
+def test_raw_requests(models):
+    """Inference-Header-Content-Length 0: the body is the tensor, the outputs come back binary."""
+    values = np.array([1, 2, 3], np.float32)
+    answer = post(models, "one", values.tobytes(), {"Inference-Header-Content-Length": "0"})
+    split = int(answer.headers["Inference-Header-Content-Length"])
+    assert json.loads(answer.content[:split])["outputs"][0]["shape"] == [3]
+    assert answer.content[split:] == values.tobytes()
+    answer = post(models, "pairs", values.tobytes(), {"Inference-Header-Content-Length": "0"})
+    assert json.loads(answer.content[:int(answer.headers["Inference-Header-Content-Length"])]
+                      )["outputs"][0]["shape"] == [1, 3]
+    for model, says in [("word", "For BYTE datatype raw input 'X', the model must have input shape [1]"),
+                        ("identity", "Raw request must only have 1 input (found 1) to be deduced but got 13 inputs "
+                                     "in 'identity' model configuration")]:
+        answer = post(models, model, b"abc", {"Inference-Header-Content-Length": "0"})
+        assert answer.status_code == 400 and says in answer.json()["error"]
+
+
+def test_raw_bytes_are_one_string(server):
+    """Without its length, which the server adds."""
+    s = server(Model("word", IDENTITY_LUA, "inputs: [{name: X, dataType: BYTES, dims: [1]}]\n"
+                                           "outputs: [{name: X, dataType: BYTES, dims: [1]}]\n", stateful=False))
+    answer = post(s, "word", b"a\0b", {"Inference-Header-Content-Length": "0"})
+    assert answer.content[int(answer.headers["Inference-Header-Content-Length"]):] == b"\3\0\0\0a\0b"
+
+
+# --- compressed requests ---
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_compressed_requests(models, coding):
+    """tritonclient compresses JSON and binary tensors together."""
+    values = np.arange(10_000, dtype=np.float32)
+    for binary in (True, False):
+        answer = client_of(models).infer("one", [tensor("X", values, "FP32", binary)],
+                                         request_compression_algorithm=coding)
+        assert answer.as_numpy("X").tobytes() == values.tobytes()
+
+
+def test_wrong_compressed_requests(server):
+    """Bytes that are no stream, too few and too many of them, a bomb, and a coding that nobody knows."""
+    s = server(identity(), flags=["--max-request-size", 100_000])
+    good = zlib.compress(json.dumps(one("INT8", "INT8", [1], [1])).encode())
+    assert post(s, "identity", good, {"Content-Encoding": "deflate"}).status_code == 200
+    for body, coding, status, says in [
+        (b"hello", "gzip", 400, "no whole gzip or zlib stream"),
+        (good[:-3], "deflate", 400, "it ends early"),
+        (good + b"x", "deflate", 400, "bytes follow it"),
+        (zlib.compress(bytes(50_000_000)), "deflate", 400, "Decompressed data size exceeds the maximum allowed value"),
+        (good, "br", 501, "Unsupported compression type"),
+    ]:
+        answer = post(s, "identity", body, {"Content-Encoding": coding})
+        assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
+
+
+# --- classification ---
+
+
+def test_classification(models):
+    """The largest values with their places; never more than there are; by row of a batch."""
+    client = client_of(models)
+
+    def classes(model, values, datatype, count):
+        answer = client.infer(model, [tensor("X", values, datatype)],
+                              outputs=[triton.InferRequestedOutput("X", class_count=count)])
+        return answer.as_numpy("X").tolist()
+
+    scores = np.array([0.25, 3, -1, 3, np.nan], np.float32)
+    assert classes("one", scores, "FP32", 2) == [b"3.000000:1", b"3.000000:3"]
+    assert len(classes("one", scores, "FP32", 100)) == 5
+    assert classes("long", np.array([2**63 - 2, 2**63 - 1, -5]), "INT64", 2) == [
+        b"9223372036854775807:1", b"9223372036854775806:0"]
+    batch = np.array([[1, 2], [4, 3]], np.float32)
+    assert classes("pairs", batch, "FP32", 1) == [[b"2.000000:1"], [b"4.000000:0"]]
+    with pytest.raises(InferenceServerException, match="classification output tensor too large"):
+        classes("one", np.zeros(1_000_001, np.float32), "FP32", 1)
+    with pytest.raises(InferenceServerException, match="is BYTES, which can't be classified"):
+        classes("word", VALUES["BYTES"], "BYTES", 1)
+
+
+# --- configuration, index, errors ---
+
+
+def test_configuration(models):
+    """What perf_analyzer reads of it: kinds of batching, sizes, tensors, and what it looks into blindly."""
+    client = client_of(models)
+    config = client.get_model_config("accumulator")
+    assert config["name"] == "accumulator" and config["max_batch_size"] == 0
+    assert config["input"][0] | {"name": "INPUT", "data_type": "TYPE_INT32", "dims": [1]} == config["input"][0]
+    assert config["output"][0]["name"] == "OUTPUT"
+    assert config["sequence_batching"]["max_sequence_idle_microseconds"] == 60_000_000
+    assert "dynamic_batching" not in config
+    assert config["model_transaction_policy"]["decoupled"] is False
+    assert config["response_cache"]["enable"] is False
+    batched = client.get_model_config("batched", "1.0")
+    assert batched["max_batch_size"] == 4 and "sequence_batching" not in batched
+    assert [i["optional"] for i in batched["input"]] == [True] * 13
+    assert {i["data_type"] for i in batched["input"]} >= {"TYPE_STRING", "TYPE_FP16"}
+    with pytest.raises(InferenceServerException, match="Request for unknown model: 'nobody' is not found"):
+        client.get_model_config("nobody")
+
+
+def test_repository_index(models):
+    """Every version, READY or not; a filter that is no boolean is refused."""
+    index = client_of(models).get_model_repository_index()
+    assert {"name": "accumulator", "version": "1.0", "state": "READY"} in index
+    assert len(index) == 8
+    url = f"{models.inference}/v2/repository/index"
+    assert len(requests.post(url, json={"ready": True}, timeout=20).json()) == 8
+    answer = requests.post(url, json={"ready": 1}, timeout=20)
+    assert (answer.status_code, answer.json()) == (
+        400, {"error": "Invalid value for 'ready': expected a boolean"})
+
+
+@pytest.mark.parametrize("method, path, status, says", [
+    ("GET", "/v2/models/one/infer", 405, "Method Not Allowed"),
+    ("POST", "/v2/health/live", 405, "Method Not Allowed"),
+    ("POST", "/v2", 405, "Method Not Allowed"),
+    ("DELETE", "/v2/models/one", 405, "Method Not Allowed"),
+    ("GET", "/v2/nothing", 404, "Not Found"),
+    ("POST", "/v2/models/one/infer/more", 404, "Not Found"),
+])
+def test_wrong_paths_and_methods_below_v2(models, method, path, status, says):
+    """In the protocol's form, with Allow where the path is known."""
+    answer = requests.request(method, models.inference + path, timeout=20)
+    assert (answer.status_code, answer.json()) == (status, {"error": says})
+    assert ("Allow" in answer.headers) == (status == 405)
