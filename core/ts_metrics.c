@@ -41,6 +41,37 @@ cn_ts_logs(void)
     return the_mode != CN_TS_PROMETHEUS;
 }
 
+bool
+cn_ts_is_own(struct cn_str name)
+{
+    static const char *const names[] = {"Requests2XX",
+                                        "Requests4XX",
+                                        "Requests5XX",
+                                        "ts_inference_requests_total",
+                                        "ts_inference_latency_microseconds",
+                                        "ts_queue_latency_microseconds",
+                                        "QueueTime",
+                                        "WorkerThreadTime",
+                                        "WorkerLoadTime",
+                                        "CPUUtilization",
+                                        "MemoryUsed",
+                                        "MemoryAvailable",
+                                        "MemoryUtilization",
+                                        "DiskUsage",
+                                        "DiskAvailable",
+                                        "DiskUtilization",
+                                        "GPUMemoryUtilization",
+                                        "GPUMemoryUsed",
+                                        "GPUUtilization",
+                                        "HandlerTime",
+                                        "PredictionTime"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (cn_str_eq(name, cn_str_from(names[i])))
+            return true;
+    return name.len >= 9 && memcmp(name.ptr, "continuo_", 9) == 0;
+}
+
 unsigned long
 cn_ts_format(const char *name_and_unit, double value, const char *dims, const char *request_id,
              char out[CN_TS_LINE_MAX])
@@ -51,7 +82,7 @@ cn_ts_format(const char *name_and_unit, double value, const char *dims, const ch
 
     cn_wall_format(now_ms, when);
     n = snprintf(out, CN_TS_LINE_MAX, "%s - %s:%.17g|#%s|#hostname:%s%s%s,timestamp:%llu\n", when,
-                 name_and_unit, value, dims, host, request_id ? ",requestID:" : "",
+                 name_and_unit, value, dims, host, request_id && *request_id ? ",requestID:" : "",
                  request_id ? request_id : "", (unsigned long long)(now_ms / 1000));
     return n > 0 && n < CN_TS_LINE_MAX ? (unsigned long)n : 0;
 }

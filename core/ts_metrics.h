@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "core/log_files.h"
+#include "core/str.h"
 
 /* In the order of --metrics-mode's words. */
 enum cn_ts_mode {
@@ -23,12 +24,18 @@ const char *cn_ts_host(void);
 /* Are lines wanted? False in prometheus mode: then nothing needs to be formatted. */
 bool cn_ts_logs(void);
 
+/* Is this a name of the server's own metrics, ours or TorchServe's? Handlers may not use it. */
+bool cn_ts_is_own(struct cn_str name);
+
+/* Ids of requests in a line, with commas between them. */
+#define CN_TS_REQUEST_IDS_MAX 2048
+
 /* TIME - Name.Unit:value|#dims|#hostname:H,timestamp:SECONDS, with ",requestID:ID" before the
- * timestamp when there is one. `dims`: "Level:Host", as TorchServe writes them. */
+ * timestamp when there is one (not NULL, not empty). `dims`: "Level:Host", as TorchServe writes them. */
 void cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const char *dims,
                const char *request_id);
 /* The line, with its end; returns its length. For tests. */
-#define CN_TS_LINE_MAX 1024
+#define CN_TS_LINE_MAX 8000 /* what a log file takes */
 unsigned long cn_ts_format(const char *name_and_unit, double value, const char *dims,
                            const char *request_id, char out[CN_TS_LINE_MAX]);
 

@@ -161,6 +161,44 @@ api_config_bool(struct continuo_model *model, const char *path, int fallback)
     return json_is_boolean(value) ? json_is_true(value) : fallback;
 }
 
+/* --- metrics --- */
+
+static int
+refuse_metric(struct c_runtime *rt, const struct cn_error *err)
+{
+    cn_samples_log(&rt->base.samples, err);
+    return -1;
+}
+
+static int
+api_metric(struct continuo_model *model, enum continuo_metric_type type, const char *name,
+           const char *unit, double value, const struct continuo_dimension *dimensions, size_t n)
+{
+    struct c_runtime *rt = runtime_of(model);
+    struct cn_header dims[CN_SAMPLE_DIMS_MAX];
+    struct cn_sample sample = {.type = (enum cn_sample_type)type,
+                               .name = cn_str_from(name),
+                               .unit = cn_str_from(unit),
+                               .value = value,
+                               .n_dims = (uint32_t)n,
+                               .dims = dims};
+    struct cn_error err;
+
+    if ((unsigned)type > CN_SAMPLE_HISTOGRAM) {
+        cn_fail(&err, CN_E_HANDLER_FAILED, "metric of type %d: 0 to 2 are known", (int)type);
+        return refuse_metric(rt, &err);
+    }
+    if (n > CN_SAMPLE_DIMS_MAX) {
+        cn_fail(&err, CN_E_HANDLER_FAILED, "a metric has %d dimensions at most, not %zu",
+                CN_SAMPLE_DIMS_MAX, n);
+        return refuse_metric(rt, &err);
+    }
+    for (size_t i = 0; i < n; i++)
+        dims[i] =
+            (struct cn_header){cn_str_from(dimensions[i].name), cn_str_from(dimensions[i].value)};
+    return cn_samples_add(&rt->base.samples, &sample, &err) ? refuse_metric(rt, &err) : 0;
+}
+
 /* --- failing an item --- */
 
 static void
@@ -656,4 +694,5 @@ const struct continuo_api cn_c_api = {
     .tensor_at = cn_c_tensor_at,
     .tensor = cn_c_tensor,
     .reply_tensors = cn_c_reply_tensors,
+    .metric = api_metric,
 };

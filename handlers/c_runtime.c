@@ -126,6 +126,7 @@ free_runtime(struct c_runtime *rt)
     if (rt->library)
         dlclose(rt->library);
     json_decref(rt->config);
+    cn_samples_fini(&rt->base.samples);
     cn_buf_fini(&rt->load_error);
     cn_free(rt->items);
     cn_free(rt->handles);
@@ -162,6 +163,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     int rc;
 
     rt->base.ops = &cn_c_runtime_ops;
+    cn_samples_init(&rt->base.samples, load);
     rt->magic = C_RUNTIME_MAGIC;
     rt->model = (struct c_model){{&cn_c_api}, rt};
     rt->name = cn_strdup(load->model_name ? load->model_name : "");

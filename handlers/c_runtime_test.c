@@ -35,7 +35,8 @@ setup(void **state)
                             .handler = "test_flat.so",
                             .worker_index = 2,
                             .stateful = 1,
-                            .state_max_bytes = 10000};
+                            .state_max_bytes = 10000,
+                            .samples_max = 10};
     return 0;
 }
 
@@ -95,6 +96,24 @@ api_shows_request_and_model(void **state)
     assert_int_equal(fake.item.reply.n_headers, 1);
     assert_memory_equal(fake.item.reply.content_type.data, "text/x-info", 11);
     fake_end(rt, &fake);
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
+/* What the handler measured waits for the worker; what it may not measure is -1 and no more. */
+static void
+metrics_wait_for_the_worker(void **state)
+{
+    struct cn_runtime *rt = must_open("test_flat.so");
+    struct fake fake = {0};
+
+    (void)state;
+    assert_string_equal(fake_step(rt, &fake, "metric"), "-11");
+    assert_int_equal(rt->samples.n, 1);
+    assert_int_equal(rt->samples.list[0].type, CN_SAMPLE_HISTOGRAM);
+    assert_true(cn_str_eq(rt->samples.list[0].name, CN_STR("took")));
+    assert_true(cn_str_eq(rt->samples.list[0].unit, CN_STR("ms")));
+    assert_true(cn_str_eq(rt->samples.list[0].dims[0].value, CN_STR("2")));
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
@@ -419,6 +438,7 @@ main(void)
         cmocka_unit_test(item_goes_on),
         cmocka_unit_test(item_hears_why_to_stop),
         cmocka_unit_test(flat_state_goes_on),
+        cmocka_unit_test(metrics_wait_for_the_worker),
         cmocka_unit_test(api_shows_request_and_model),
         cmocka_unit_test(batch_failures_are_the_items_own),
         cmocka_unit_test(older_states_are_migrated),

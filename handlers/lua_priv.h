@@ -163,6 +163,9 @@ void cn_lua_open_array(lua_State *L);
  * for (FP16, BF16). BOOL is u8; UINT64 is read as i64, with the same bits. Raises. */
 void cn_lua_push_values(lua_State *L, enum cn_datatype type);
 
+/* lua_metrics.c: pushes the `metrics` table. Raises. */
+void cn_lua_open_metrics(lua_State *L);
+
 /* lua_tensor.c: the row's tensors by name into the table at the top. Raises. */
 void cn_lua_fill_inputs(lua_State *L, const struct cn_row *row);
 /* Packs the tensors of the table at `index` into the reply's body. Raises on what is no tensor. */

@@ -275,6 +275,7 @@ runtime_close(struct cn_runtime *base)
     if (rt->L)
         lua_close(rt->L);
     cn_buf_fini(&rt->scratch);
+    cn_samples_fini(&rt->base.samples);
     cn_free(rt->slots);
     cn_free(rt->model);
     cn_free(rt->version);
@@ -293,6 +294,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     int rc;
 
     rt->base.ops = &cn_lua_runtime_ops;
+    cn_samples_init(&rt->base.samples, load);
     rt->magic = LUA_RT_MAGIC;
     rt->model = cn_strdup(load->model_name ? load->model_name : "");
     rt->version = cn_strdup(load->model_version ? load->model_version : "");

@@ -421,6 +421,8 @@ open_continuo(lua_State *L)
     lua_setfield(L, -2, "json");
     cn_lua_open_array(L);
     lua_setfield(L, -2, "array");
+    cn_lua_open_metrics(L);
+    lua_setfield(L, -2, "metrics");
     lua_getglobal(L, LUA_STRLIBNAME);
     lua_getfield(L, -1, "pack");
     lua_setfield(L, -3, "pack");

@@ -11,6 +11,7 @@
 
 #include "core/buf.h"
 #include "core/error.h"
+#include "handlers/samples.h"
 #include "proto/frame.h"
 #include "proto/message.h"
 
@@ -53,7 +54,7 @@ struct cn_item {
     struct cn_reply reply;
 };
 
-struct cn_runtime; /* each runtime's own struct begins with `const struct cn_runtime_ops *ops` */
+struct cn_runtime; /* each runtime's own struct begins with it */
 
 struct cn_runtime_ops {
     const char *name; /* "lua", "c" */
@@ -96,6 +97,7 @@ struct cn_runtime {
     /* While a state is decoded that a swap brings from another version: that version, for the
      * handler's migrate. Else NULL. */
     const char *from_version;
+    struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
 };
 
 extern const struct cn_runtime_ops cn_lua_runtime_ops;

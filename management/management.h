@@ -69,6 +69,7 @@ struct cn_model_counted {
     const char *name, *version;
     const char *labels; /* as struct cn_metrics_of has them */
     const struct cn_metrics *metrics;
+    const struct cn_series_copy *series; /* of the handler's own metrics */
     const struct cn_worker_facts *workers;
     uint32_t n_workers;
 };

@@ -35,6 +35,7 @@ end_gathering(struct gathering *gathering)
             .version = gathering->parts[i].about.version,
             .labels = gathering->parts[i].labels.data,
             .metrics = &gathering->parts[i].facts.metrics,
+            .series = &gathering->parts[i].facts.series,
             .workers = gathering->parts[i].facts.workers,
             .n_workers = gathering->parts[i].facts.n_workers,
         };
@@ -107,6 +108,7 @@ ask_version(struct gathering *gathering, const struct cn_version *version)
     part->about.name = cn_strdup(version->about.name);
     part->about.version = cn_strdup(version->about.version);
     part->facts.on_done = on_facts;
+    part->facts.wants_series = true;
     cn_worker_pool_facts(version->pool, &part->facts);
 }
 

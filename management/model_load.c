@@ -8,6 +8,7 @@
 #include "config/model_io.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/ts_metrics.h"
 #include "management/model_store.h"
 
 #define NAME_MAX_BYTES 128
@@ -346,5 +347,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .continuous = config->sequence_batching && config->continuous_batching,
         .stream_bytes = config->stream_bytes,
         .stream_ms = config->stream_ms,
+        .report_jobs = cn_ts_logs(), /* its lines carry request ids */
+        .samples_max = config->metric_series_max ? config->metric_samples_max : 0,
     };
 }

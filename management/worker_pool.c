@@ -369,6 +369,7 @@ static void
 take_metrics(struct cn_worker_pool *pool, struct cn_pool_facts *facts)
 {
     memset(&facts->metrics, 0, sizeof facts->metrics);
+    facts->series = (struct cn_series_copy){0};
     if (!pool->queue)
         return;
     cn_metrics_copy(&facts->metrics, cn_model_queue_metrics(pool->queue));
@@ -376,6 +377,8 @@ take_metrics(struct cn_worker_pool *pool, struct cn_pool_facts *facts)
     cn_metrics_set(&facts->metrics, CN_M_JOBS_WAITING, facts->queue.waiting_jobs);
     cn_metrics_set(&facts->metrics, CN_M_JOBS_IN_FLIGHT, facts->queue.in_flight_jobs);
     add_worker_gauges(facts, pool->spec.store_dir != NULL);
+    if (facts->wants_series)
+        cn_handler_metrics_copy(cn_model_queue_handler_metrics(pool->queue), &facts->series);
 }
 
 static void
@@ -410,6 +413,7 @@ cn_pool_facts_fini(struct cn_pool_facts *facts)
 {
     cn_free(facts->workers);
     facts->workers = NULL;
+    cn_series_copy_fini(&facts->series);
 }
 
 /* --- the end */

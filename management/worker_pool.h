@@ -14,6 +14,7 @@
 #include "core/loop.h"
 #include "core/metrics.h"
 #include "management/supervisor.h"
+#include "scheduler/handler_metrics.h"
 #include "scheduler/model_queue.h"
 
 struct cn_worker_pool;
@@ -67,6 +68,8 @@ struct cn_pool_facts {
     struct cn_worker_facts *workers; /* the answer; freed by cn_pool_facts_fini */
     struct cn_model_queue_stats queue;
     struct cn_metrics metrics;
+    bool wants_series; /* the caller's */
+    struct cn_series_copy series;
     char last_error[CN_LAST_WORDS_MAX]; /* of loading; empty: the last load succeeded */
     void (*on_done)(struct cn_pool_facts *facts);
 };

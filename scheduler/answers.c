@@ -1,6 +1,7 @@
 /* scheduler/answers.c - what a worker answers, matched to jobs and passed on. On the queue's loop. */
 #include "core/metrics.h"
 #include "core/panic.h"
+#include "core/ts_metrics.h"
 #include "scheduler/model_queue_priv.h"
 
 static struct cn_job *
@@ -149,14 +150,43 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
     return 0;
 }
 
+/* The ids of the call's requests with commas between them, for lines of the metrics log: as many as there
+ * is room for. A job that was cancelled meanwhile is not there any more. */
+static void
+put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
+                char out[CN_TS_REQUEST_IDS_MAX])
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < report->n_jobs; i++) {
+        struct cn_job *job = find_in(&link->in_flight, report->job_ids[i]);
+        struct cn_str id;
+
+        if (!job && !(job = find_in(&link->live, report->job_ids[i])))
+            continue;
+        id = job->row.request_id;
+        if (at + id.len + 2 > CN_TS_REQUEST_IDS_MAX)
+            break;
+        if (at > 0)
+            out[at++] = ',';
+        memcpy(out + at, id.ptr, id.len);
+        at += id.len;
+    }
+    out[at] = '\0';
+}
+
 void
 cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
 {
     struct cn_metrics *metrics = &link->queue->metrics;
+    char request_ids[CN_TS_REQUEST_IDS_MAX];
 
-    if (report->rows == 0)
-        return;
-    cn_metrics_observe(metrics, CN_M_BATCH_ROWS, report->rows);
-    cn_metrics_observe(metrics, CN_M_HANDLER_TIME, report->handler_us);
-    cn_ts_batch_done(link->queue, report->handler_us);
+    put_request_ids(link, report, request_ids);
+    if (report->rows > 0) {
+        cn_metrics_observe(metrics, CN_M_BATCH_ROWS, report->rows);
+        cn_metrics_observe(metrics, CN_M_HANDLER_TIME, report->handler_us);
+        cn_ts_batch_done(link->queue, report->handler_us, request_ids);
+    }
+    if (report->n_samples > 0)
+        cn_ts_samples(link->queue, report, request_ids);
 }

@@ -51,6 +51,7 @@ cn_model_queue_create(struct cn_loop *loop, const char *name, const char *versio
     queue->swap_policy = config->swap_policy;
     queue->may_remember = config->durability != CN_DURABILITY_NONE;
     cn_aggregator_init(queue);
+    cn_handler_metrics_init(&queue->handler_metrics, config->metric_series_max);
     if (queue->stateful)
         queue->sequences = cn_table_create(sequence_key);
     /* Above all ids of an earlier server: none answers 256 jobs in each microsecond of its life. */
@@ -77,6 +78,7 @@ free_queue(struct cn_model_queue *queue)
         free_sequences(queue);
     cn_list_remove(&queue->turn_end.link);
     cn_timer_cancel(&queue->aggregator.delay);
+    cn_handler_metrics_fini(&queue->handler_metrics);
     cn_free(queue->homes);
     cn_free(queue->no_worker_reason);
     cn_free(queue->close_reason);
@@ -528,6 +530,12 @@ struct cn_metrics *
 cn_model_queue_metrics(struct cn_model_queue *queue)
 {
     return &queue->metrics;
+}
+
+const struct cn_handler_metrics *
+cn_model_queue_handler_metrics(const struct cn_model_queue *queue)
+{
+    return &queue->handler_metrics;
 }
 
 void

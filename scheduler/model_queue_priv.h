@@ -8,6 +8,7 @@
 #include "core/table.h"
 #include "scheduler/aggregator.h"
 #include "scheduler/answer_box_priv.h"
+#include "scheduler/handler_metrics.h"
 #include "scheduler/model_queue.h"
 #include "scheduler/sequence.h"
 #include "scheduler/swap.h"
@@ -81,6 +82,8 @@ struct cn_model_queue {
     struct cn_drain_rate drain;
     struct cn_model_queue_stats stats; /* counters and gauges, kept as they change */
     struct cn_metrics metrics;         /* what is counted only to be shown */
+    struct cn_handler_metrics handler_metrics;
+    uint64_t sample_told_ms; /* last line about a sample that was left out; 0: never */
 };
 
 /* model_queue.c */
@@ -113,7 +116,10 @@ const char *cn_queue_no_worker_reason(const struct cn_model_queue *queue);
 void cn_ts_job_came(struct cn_model_queue *queue, const struct cn_job *job);
 void cn_ts_job_sent(struct cn_model_queue *queue, const struct cn_job *job);
 void cn_ts_job_done(struct cn_model_queue *queue, const struct cn_job *job);
-void cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us);
+void cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const char *request_ids);
+/* Samples of the handler, into its series or as lines. */
+void cn_ts_samples(struct cn_model_queue *queue, const struct cn_report *report,
+                   const char *request_ids);
 
 /* admission.c */
 /* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */

@@ -6,10 +6,13 @@
 #include "core/ts_metrics.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "core/log.h"
 #include "scheduler/model_queue_priv.h"
 
 #define DIMS_BYTES 700
+#define LEFT_OUT_EVERY_MS 60000
 
 static const char *
 model_dims(const struct cn_model_queue *queue, const struct cn_job *job, char out[DIMS_BYTES])
@@ -69,7 +72,7 @@ cn_ts_job_done(struct cn_model_queue *queue, const struct cn_job *job)
 
 /* A line for the whole batch. */
 void
-cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us)
+cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const char *request_ids)
 {
     char dims[DIMS_BYTES];
 
@@ -79,7 +82,88 @@ cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us)
         return;
     snprintf(dims, sizeof(dims), "ModelName:%.256s,Level:Model", queue->name);
     cn_ts_log(CN_LOG_MODEL_METRICS, "HandlerTime.Milliseconds", (double)handler_us / 1000, dims,
-              NULL);
+              request_ids);
     cn_ts_log(CN_LOG_MODEL_METRICS, "PredictionTime.Milliseconds", (double)handler_us / 1000, dims,
-              NULL);
+              request_ids);
+}
+
+/* Lines spell the usual units out. */
+static struct cn_str
+spelled_out(struct cn_str unit)
+{
+    static const char *const words[][2] = {
+        {"ms", "Milliseconds"}, {"s", "Seconds"},    {"us", "Microseconds"},
+        {"percent", "Percent"}, {"B", "Bytes"},      {"kB", "Kilobytes"},
+        {"MB", "Megabytes"},    {"GB", "Gigabytes"}, {"count", "Count"},
+    };
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (cn_str_eq(unit, cn_str_from(words[i][0])))
+            return cn_str_from(words[i][1]);
+    return unit;
+}
+
+/* What ends a field of a line becomes _. */
+static void
+put_word(struct cn_buf *out, struct cn_str word)
+{
+    for (size_t i = 0; i < word.len; i++)
+        cn_buf_append(out, strchr("|#,:", word.ptr[i]) ? "_" : &word.ptr[i], 1);
+}
+
+static void
+log_sample(const struct cn_model_queue *queue, const struct cn_sample *sample,
+           const char *request_ids)
+{
+    struct cn_buf name, dims;
+
+    cn_buf_init(&name, 0);
+    cn_buf_init(&dims, 0);
+    cn_buf_append_str(&name, sample->name);
+    cn_buf_puts(&name, ".");
+    put_word(&name, spelled_out(sample->unit));
+    cn_buf_append(&name, "", 1);
+    for (uint32_t i = 0; i < sample->n_dims; i++) {
+        cn_buf_append_str(&dims, sample->dims[i].name);
+        cn_buf_puts(&dims, ":");
+        put_word(&dims, sample->dims[i].value);
+        cn_buf_puts(&dims, ",");
+    }
+    cn_buf_printf(&dims, "ModelName:%.256s,Level:Model", queue->name);
+    cn_buf_append(&dims, "", 1);
+    if (!name.failed && !dims.failed)
+        cn_ts_log(CN_LOG_MODEL_METRICS, name.data, sample->value, dims.data, request_ids);
+    cn_buf_fini(&name);
+    cn_buf_fini(&dims);
+}
+
+static void
+tell_left_out(struct cn_model_queue *queue, const struct cn_error *why)
+{
+    char quoted[CN_ERROR_MESSAGE_MAX + 64];
+    uint64_t now_ms = cn_loop_now_ms(queue->loop);
+
+    cn_metrics_add(&queue->metrics, CN_M_SAMPLES_DROPPED, 1);
+    if (queue->sample_told_ms && now_ms - queue->sample_told_ms < LEFT_OUT_EVERY_MS)
+        return;
+    queue->sample_told_ms = now_ms ? now_ms : 1;
+    cn_log(CN_LOG_WARN, "event=handler_metric_left_out model=%s version=%s reason=%s", queue->name,
+           queue->version,
+           cn_log_quote(why->message, strlen(why->message), quoted, sizeof(quoted)));
+}
+
+void
+cn_ts_samples(struct cn_model_queue *queue, const struct cn_report *report, const char *request_ids)
+{
+    uint64_t now_us = cn_loop_now_us(queue->loop);
+    struct cn_error why;
+
+    for (uint32_t i = 0; i < report->n_samples; i++) {
+        const struct cn_sample *sample = &report->samples[i];
+
+        if (cn_ts_logs())
+            log_sample(queue, sample, request_ids);
+        else if (cn_handler_metrics_add(&queue->handler_metrics, sample, now_us, &why) != 0)
+            tell_left_out(queue, &why);
+    }
 }

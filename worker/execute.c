@@ -288,6 +288,26 @@ stop_streams(struct cn_worker *worker)
     }
 }
 
+/* Of a call for `n` items, with what the handler measured since the last one. */
+static void
+put_report(struct cn_worker *worker, uint32_t n, uint64_t handler_us)
+{
+    struct cn_samples *samples = &worker->rt->samples;
+    struct cn_report report = {
+        .rows = n, .handler_us = handler_us, .n_samples = samples->n, .samples = samples->list};
+
+    if (worker->load.report_jobs) {
+        report.job_ids =
+            cn_arena_alloc(&worker->batch.arena, worker->batch.n * sizeof(*report.job_ids));
+        for (uint32_t i = 0; i < worker->batch.n; i++)
+            if (worker->batch.slots[i].run && !is_describe(&worker->batch.slots[i]))
+                report.job_ids[report.n_jobs++] = worker->batch.slots[i].row->job_id;
+    }
+    cn_frame_put_report(&worker->channel.out, &report);
+    if (samples->n)
+        cn_samples_clear(samples);
+}
+
 int
 cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
 {
@@ -314,8 +334,7 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     cn_batch_drop_failed(worker);
     stop_streams(worker);
     if (n)
-        cn_frame_put_report(&worker->channel.out,
-                            &(struct cn_report){.rows = n, .handler_us = handler_us});
+        put_report(worker, n, handler_us);
     for (uint32_t i = 0; i < batch->n; i++)
         if (!batch->slots[i].answered)
             cn_slot_answer(worker, &batch->slots[i]);

@@ -388,6 +388,18 @@ tick(struct cn_worker *worker, struct cn_error *err)
     return 0;
 }
 
+/* What the handler measured outside of batches: when it loaded, told of itself, or heard of an end. */
+static int
+samples_send(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_samples *samples = &worker->rt->samples;
+
+    cn_frame_put_report(&worker->channel.out,
+                        &(struct cn_report){.n_samples = samples->n, .samples = samples->list});
+    cn_samples_clear(samples);
+    return cn_channel_flush(&worker->channel, err);
+}
+
 static bool
 held(const struct cn_worker *worker)
 {
@@ -414,6 +426,8 @@ serve(struct cn_worker *worker, struct cn_error *err)
     while (rc == 0) {
         bool work = !cn_list_empty(&worker->pending);
 
+        if (worker->rt->samples.n && (rc = samples_send(worker, err)) != 0)
+            return rc;
         if (worker->stopping && !work)
             return 0;
         wait_ms = !work ? idle_wait_ms(worker) : held(worker) ? HOLD_POLL_MS : 0;

@@ -1,7 +1,7 @@
 /* A handler with a flat state: sums integers. For handlers/c_runtime_test.c.
  *
  * Bodies: an integer; "skip" leaves the item unanswered, "fail" fails the batch, "twice" answers
- * twice, "stream" counts to 3 in pieces, "more" goes on after its answer, "big" answers 1,000,000 bytes, "info" shows what the request and the model hold. */
+ * twice, "stream" counts to 3 in pieces, "more" goes on after its answer, "metric" measures, "big" answers 1,000,000 bytes, "info" shows what the request and the model hold. */
 #include <continuo/handler.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -107,6 +107,13 @@ answer(struct continuo_model *model, struct continuo_item *item)
     } else if (is(body, "more")) {
         continuo_reply(item, "1", 1);
         continuo_more(item, 0);
+    } else if (is(body, "metric")) {
+        struct continuo_dimension dim = {"b", "2"};
+        int rc = continuo_metric(model, CONTINUO_HISTOGRAM, "took", "ms", 2.5, &dim, 1);
+
+        rc = 10 * rc + continuo_metric(model, (enum continuo_metric_type)7, "x", "", 1, NULL, 0);
+        rc = 10 * rc + continuo_metric(model, CONTINUO_GAUGE, NULL, NULL, 1, NULL, 0);
+        continuo_replyf(item, "%d", rc);
     } else if (is(body, "stop")) {
         continuo_stop_streams(item);
         continuo_reply(item, "-1", 2);

@@ -16,6 +16,7 @@
  *   1  describe, at the end of struct continuo_handler: `size` tells who has it
  *   1  answers in pieces: more, stream, stop_reason, stop_streams at the end of the table
  *   1  tensors: tensor_count, tensor_at, tensor, reply_tensors at the end of the table
+ *   1  metrics: metric at the end of the table
  */
 #ifndef CONTINUO_HANDLER_H
 #define CONTINUO_HANDLER_H
@@ -97,6 +98,16 @@ enum continuo_log_level {
     CONTINUO_LOG_WARN = 1,
     CONTINUO_LOG_INFO = 2,
     CONTINUO_LOG_DEBUG = 3
+};
+
+enum continuo_metric_type {
+    CONTINUO_COUNTER = 0,  /* only goes up: the values are added */
+    CONTINUO_GAUGE = 1,    /* the last value counts */
+    CONTINUO_HISTOGRAM = 2 /* how many values lie where */
+};
+/* Says more closely what a metric's value is of: {"room", "kitchen"}. */
+struct continuo_dimension {
+    const char *name, *value;
 };
 
 /* What the library exports:
@@ -207,6 +218,9 @@ struct continuo_api {
     const struct continuo_tensor *(*tensor)(struct continuo_item *, const char *);
     /* The last: sizeof(struct continuo_tensor) as the handler knows it. */
     int (*reply_tensors)(struct continuo_item *, const struct continuo_tensor *, size_t, size_t);
+
+    int (*metric)(struct continuo_model *, enum continuo_metric_type, const char *, const char *,
+                  double, const struct continuo_dimension *, size_t);
 };
 
 /* --- the model --- */
@@ -284,6 +298,20 @@ continuo_log(struct continuo_model *model, enum continuo_log_level level, const 
     va_start(args, fmt);
     model->api->log(model, level, fmt, args);
     va_end(args);
+}
+
+/* A number that the handler measured, for /metrics or the metrics log: `name` and names of dimensions
+ * are letters, digits and _; `unit` is a word, NULL is "Count". ModelName, Level and Hostname come by
+ * themselves. 0, or -1 and it counts for nothing: it may not be called so (the log says why), the call
+ * has given too many, or the server is too old to know metrics. */
+static inline int
+continuo_metric(struct continuo_model *model, enum continuo_metric_type type, const char *name,
+                const char *unit, double value, const struct continuo_dimension *dimensions,
+                size_t n_dimensions)
+{
+    if (model->api->size < offsetof(struct continuo_api, metric) + sizeof(model->api->metric))
+        return -1;
+    return model->api->metric(model, type, name, unit, value, dimensions, n_dimensions);
 }
 
 /* Values of the model's YAML by dotted path ("handler.threshold"); the fallback where there is

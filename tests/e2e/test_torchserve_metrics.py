@@ -6,7 +6,7 @@ from models import counter, stateless
 from test_logs import expect_line, lines
 from test_metrics import families, page, sample
 
-LINE = re.compile(r"^\S+Z - ([^|]+)\.(\w+):([0-9.e+-]+)\|#([^|]*)\|#hostname:([^,]+),timestamp:(\d{10})$")
+LINE = re.compile(r"^\S+Z - ([^|]+)\.(\w+):([0-9.e+-]+)\|#([^|]*)\|#hostname:([^,]+)(?:,requestID:[0-9a-f,-]+)?,timestamp:(\d{10})$")
 
 
 def counted(s, name, **labels):
