@@ -86,10 +86,8 @@ lua_histogram(lua_State *L)
 void
 cn_lua_open_metrics(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"counter", lua_counter},
-                                         {"gauge", lua_gauge},
-                                         {"histogram", lua_histogram},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"counter", lua_counter}, {"gauge", lua_gauge}, {"histogram", lua_histogram}, {NULL, NULL}};
 
     luaL_newlib(L, functions);
 }

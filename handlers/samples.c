@@ -233,7 +233,7 @@ cn_samples_log(struct cn_samples *samples, const struct cn_error *why)
     if (samples->told_ms && now_ms - samples->told_ms < LOG_EVERY_MS)
         return;
     samples->told_ms = now_ms ? now_ms : 1;
-    cn_log(CN_LOG_WARN, "event=handler_metric_refused model=%s version=%s reason=%s", samples->model,
-           samples->version, cn_log_quote(why->message, strlen(why->message), quoted,
-                                          sizeof(quoted)));
+    cn_log(CN_LOG_WARN, "event=handler_metric_refused model=%s version=%s reason=%s",
+           samples->model, samples->version,
+           cn_log_quote(why->message, strlen(why->message), quoted, sizeof(quoted)));
 }
