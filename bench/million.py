@@ -16,17 +16,23 @@ import urllib.request
 from served import ROOT, Served, disk_bytes, machine, resident_bytes
 
 IDLE_MS = 3_600_000
-CONFIG = f"minWorkers: 1\nbatchSize: 64\nsequenceBatching: true\nmaxNumSequence: 2000000\n" \
-         f"sequenceMaxIdleMSec: {IDLE_MS}\n"
+CONFIG = """minWorkers: 1
+batchSize: 64
+sequenceBatching: true
+maxNumSequence: 2000000
+sequenceMaxIdleMSec: {idle_ms}
+handler: {{ cache: {{ capacity: {cache}, bytes: 4000000000 }}, limits: {{ memoryBytes: 8000000000 }} }}
+"""
 
 
 class Crowd:
     """A server and the sequences that it holds."""
 
-    def __init__(self, count, durability):
+    def __init__(self, count, args):
         self.count = count
-        self.server = Served({"counter": (ROOT / "examples/counter/handler.lua", CONFIG)},
-                             ["--durability", durability], clock=True)
+        self.server = Served({"counter": (ROOT / "examples/counter/handler.lua",
+                                          CONFIG.format(idle_ms=IDLE_MS, cache=args.cache))},
+                             ["--durability", args.durability], clock=True)
         self.rates = []
         self.bad = 0
 
@@ -51,8 +57,8 @@ class Crowd:
 
 def expire(crowd):
     """Seconds until no sequence is live once their clock has run out, and what a late step hears."""
-    crowd.server.advance(IDLE_MS + 1000)
     began = time.monotonic()
+    crowd.server.advance(IDLE_MS + 1000)
     while crowd.live() > 0 and time.monotonic() - began < 120:
         time.sleep(0.05)
     took = time.monotonic() - began
@@ -72,17 +78,18 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="of each run (3)")
     parser.add_argument("--durability", default="process")
+    parser.add_argument("--cache", type=int, default=100_000, help="handler.cache.capacity (100000, as without it)")
     parser.add_argument("--min-ratio", type=float, default=0.8, help="steps/s with many / with few (0.8)")
     args = parser.parse_args()
     print(machine())
-    few, many = Crowd(args.few, args.durability), Crowd(args.many, args.durability)
+    few, many = Crowd(args.few, args), Crowd(args.many, args)
     with few.server, many.server:
         few.run("--open-only", args.few)
         before = few.footprint()
         opening = many.run("--open-only", args.many)
         after = many.footprint()
         print(f"{many.live():,} sequences opened over HTTP in {opening['seconds']:.0f} s, durability "
-              f"{args.durability}", flush=True)
+              f"{args.durability}, {args.cache:,} decoded states kept", flush=True)
         slope = [(b - a) / (args.many - args.few) for a, b in zip(before, after, strict=True)]
         print(f"a sequence: {slope[0]:.0f} bytes of the server's memory, {slope[2]:.0f} bytes on disk; the worker "
               f"{after[1] / 1e6:.0f} MB, which its cache bounds and which counts mapped pages of the store",
