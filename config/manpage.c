@@ -89,8 +89,8 @@ cn_model_config_man(FILE *out)
     fprintf(out, ".TH CONTINUO.YAML 5 \"\" \"continuo %s\" \"File Formats\"\n", CN_VERSION);
     fputs(".SH NAME\ncontinuo.yaml, model\\-config.yaml \\- settings of a server and of a model\n"
           ".SH DESCRIPTION\nBoth are YAML 1.2 maps. A value of the wrong type stops with line and "
-          "column; an unknown key warns with the nearest known name. Aliases and duplicate keys "
-          "are refused.\n"
+          "column; an unknown key warns with the nearest known name. Aliases of lists and maps, "
+          "and duplicate keys, are refused.\n"
           ".SH SERVER\nThe file of\n.BR \"continuo \\-\\-config\" .\n"
           "What each key means stands in\n.BR continuo (1).\n"
           ".TP\n.B models\nA list of FILE or NAME=FILE, or a map NAME: FILE.\n",

@@ -179,6 +179,9 @@ keys_become_options(void **state)
                                     "job_queue_size=9 \n"
                                     "metrics_mode=legacy\n"
                                     "metric_time_interval=30\n"
+                                    "metrics_config=metrics.yaml\n"
+                                    "model_metrics_auto_detect=true\n"
+                                    "disable_system_metrics=true\n"
                                     "max_request_size=10000\n"
                                     "max_response_size=20000\n"
                                     "default_service_handler=h.lua\n"
@@ -206,6 +209,9 @@ keys_become_options(void **state)
     assert_int_equal(config.job_queue_size, 9);
     assert_int_equal(config.metrics_mode, 2);
     assert_int_equal(config.system_metrics_interval_s, 30);
+    assert_string_equal(config.metrics_config, "metrics.yaml");
+    assert_true(config.metrics_auto_detect);
+    assert_true(config.disable_system_metrics);
     assert_int_equal(config.max_request_bytes, 10000);
     assert_int_equal(config.max_response_bytes, 20000);
     assert_string_equal(config.default_handler, "h.lua");

@@ -2,8 +2,8 @@
  * includes yaml.h.
  *
  * The tree is built with an explicit stack, so a hostile document costs bounded
- * memory and no recursion. Aliases are refused: nothing here needs them, and
- * they are how a small document becomes a large one.
+ * memory and no recursion. Aliases stand for single values only: those of lists and
+ * maps are how a small document becomes a large one.
  */
 #include "config/yaml.h"
 
@@ -21,6 +21,7 @@
 
 #define DEPTH_MAX 64
 #define NODES_MAX 100000
+#define ANCHORS_MAX 100
 #define BYTES_MAX (4u << 20)
 #define TAG_PREFIX "tag:yaml.org,2002:"
 
@@ -45,6 +46,11 @@ struct builder {
     yaml_parser_t parser;
     struct open_node stack[DEPTH_MAX];
     unsigned depth;
+    struct {
+        struct cn_str name;
+        const struct cn_yaml *scalar;
+    } anchors[ANCHORS_MAX];
+    unsigned n_anchors;
     uint32_t n_nodes;
     bool done; /* the first document has ended */
     struct cn_error *err;
@@ -105,6 +111,40 @@ awaits_key(const struct builder *b)
            !b->stack[b->depth - 1].has_key;
 }
 
+/* A later anchor of the same name counts from there on. */
+static int
+note_anchor(struct builder *b, const char *name, const struct cn_yaml *scalar, yaml_mark_t mark)
+{
+    if (b->n_anchors == ANCHORS_MAX)
+        return fail_at(b, mark, "more than 100 anchors (&name)");
+    b->anchors[b->n_anchors].name =
+        cn_arena_str(&b->doc->arena, (struct cn_str){name, strlen(name)});
+    b->anchors[b->n_anchors++].scalar = scalar;
+    return 0;
+}
+
+static int
+on_alias(struct builder *b, const yaml_event_t *event)
+{
+    struct cn_str name = cn_str_from((const char *)event->data.alias.anchor);
+    unsigned i = b->n_anchors;
+    struct cn_yaml *node;
+
+    if (awaits_key(b))
+        return fail_at(b, event->start_mark, "a key can't be an alias");
+    while (i > 0 && !cn_str_eq(b->anchors[i - 1].name, name))
+        i--;
+    if (i == 0)
+        return fail_at(b, event->start_mark,
+                       "aliases (*name) are not allowed but for a single value that has its anchor "
+                       "(&name) above; write the value out");
+    node = node_new(b, CN_YAML_NULL, event->start_mark);
+    *node = *b->anchors[i - 1].scalar;
+    node->line = (unsigned)event->start_mark.line + 1;
+    node->column = (unsigned)event->start_mark.column + 1;
+    return place(b, node, event->start_mark);
+}
+
 static int
 on_scalar(struct builder *b, const yaml_event_t *event)
 {
@@ -132,6 +172,9 @@ on_scalar(struct builder *b, const yaml_event_t *event)
         cn_yaml_resolve(node);
     else if (tag != NULL && strcmp(tag, "!") != 0 && strcmp(tag, TAG_PREFIX "str") != 0)
         return fail_at(b, event->start_mark, "tags other than !!str are not allowed on a value");
+    if (event->data.scalar.anchor &&
+        note_anchor(b, (const char *)event->data.scalar.anchor, node, event->start_mark) != 0)
+        return CN_E_CONFIG;
     return place(b, node, event->start_mark);
 }
 
@@ -215,8 +258,7 @@ on_event(struct builder *b, const yaml_event_t *event)
         b->done = true;
         return 0;
     case YAML_ALIAS_EVENT:
-        return fail_at(b, event->start_mark,
-                       "aliases (*name) are not allowed; write the value out");
+        return on_alias(b, event);
     case YAML_SCALAR_EVENT:
         return on_scalar(b, event);
     case YAML_SEQUENCE_START_EVENT:

@@ -134,7 +134,22 @@ aliases_are_refused(void **state)
 {
     (void)state;
     bad("a: &x [1, 2]\nb: *x\n", "t.yaml:2:4: aliases (*name) are not allowed");
+    bad("a: *x\n", "t.yaml:1:4: aliases (*name) are not allowed but for a single value");
     cn_yaml_destroy(good("a: &x 1\n"));
+}
+
+/* A single value can't grow: TorchServe's metrics.yaml names its dimensions so. */
+static void
+an_alias_may_stand_for_a_single_value(void **state)
+{
+    struct cn_yaml_doc *doc = good("a: [&x one, &x two]\nb: {c: *x}\n");
+    const struct cn_yaml *c = cn_yaml_get(cn_yaml_get(cn_yaml_root(doc), "b"), "c");
+
+    (void)state;
+    assert_true(cn_str_eq(c->text, CN_STR("two")));
+    assert_true(cn_str_eq(c->key, CN_STR("c")));
+    assert_int_equal(c->line, 2);
+    cn_yaml_destroy(doc);
 }
 
 /* Each says what it found and where. */
@@ -235,6 +250,7 @@ main(void)
         cmocka_unit_test(nothing_is_an_empty_map),
         cmocka_unit_test(duplicate_keys_are_refused_where_they_stand),
         cmocka_unit_test(aliases_are_refused),
+        cmocka_unit_test(an_alias_may_stand_for_a_single_value),
         cmocka_unit_test(what_is_no_settings_file_is_refused),
         cmocka_unit_test(documents_over_the_limits_are_refused),
         cmocka_unit_test(a_large_map_is_read),

@@ -10,6 +10,34 @@
 static enum cn_ts_mode the_mode;
 static char host[256] = "localhost";
 
+/* TorchServe's default set. */
+static const char *const names[] = {
+    "Requests2XX",
+    "Requests4XX",
+    "Requests5XX",
+    "ts_inference_requests_total",
+    "ts_inference_latency_microseconds",
+    "ts_queue_latency_microseconds",
+    "QueueTime",
+    "WorkerThreadTime",
+    "WorkerLoadTime",
+    "CPUUtilization",
+    "MemoryUsed",
+    "MemoryAvailable",
+    "MemoryUtilization",
+    "DiskUsage",
+    "DiskAvailable",
+    "DiskUtilization",
+    "GPUMemoryUtilization",
+    "GPUMemoryUsed",
+    "GPUUtilization",
+    "HandlerTime",
+    "PredictionTime",
+};
+#define N_NAMES (sizeof(names) / sizeof(names[0]))
+
+static bool hidden[N_NAMES], any_hidden;
+
 /* A name is put into labels and lines as it is: what could break them is replaced. */
 void
 cn_ts_setup(enum cn_ts_mode mode)
@@ -44,32 +72,29 @@ cn_ts_logs(void)
 bool
 cn_ts_is_own(struct cn_str name)
 {
-    static const char *const names[] = {"Requests2XX",
-                                        "Requests4XX",
-                                        "Requests5XX",
-                                        "ts_inference_requests_total",
-                                        "ts_inference_latency_microseconds",
-                                        "ts_queue_latency_microseconds",
-                                        "QueueTime",
-                                        "WorkerThreadTime",
-                                        "WorkerLoadTime",
-                                        "CPUUtilization",
-                                        "MemoryUsed",
-                                        "MemoryAvailable",
-                                        "MemoryUtilization",
-                                        "DiskUsage",
-                                        "DiskAvailable",
-                                        "DiskUtilization",
-                                        "GPUMemoryUtilization",
-                                        "GPUMemoryUsed",
-                                        "GPUUtilization",
-                                        "HandlerTime",
-                                        "PredictionTime"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+    for (size_t i = 0; i < N_NAMES; i++)
         if (cn_str_eq(name, cn_str_from(names[i])))
             return true;
     return name.len >= 9 && memcmp(name.ptr, "continuo_", 9) == 0;
+}
+
+void
+cn_ts_show(bool (*shown)(const char *name, void *ctx), void *ctx)
+{
+    any_hidden = false;
+    for (size_t i = 0; i < N_NAMES; i++) {
+        hidden[i] = !shown(names[i], ctx);
+        any_hidden |= hidden[i];
+    }
+}
+
+bool
+cn_ts_is_shown(struct cn_str name)
+{
+    for (size_t i = 0; any_hidden && i < N_NAMES; i++)
+        if (hidden[i] && cn_str_eq(name, cn_str_from(names[i])))
+            return false;
+    return true;
 }
 
 unsigned long
@@ -92,8 +117,11 @@ cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const 
           const char *request_id)
 {
     char line[CN_TS_LINE_MAX];
-    unsigned long len = cn_ts_format(name_and_unit, value, dims, request_id, line);
+    unsigned long len;
 
+    if (!cn_ts_is_shown((struct cn_str){name_and_unit, strcspn(name_and_unit, ".")}))
+        return;
+    len = cn_ts_format(name_and_unit, value, dims, request_id, line);
     if (len)
         cn_log_files_put(file, line, len);
 }

@@ -30,6 +30,11 @@ bool cn_ts_is_own(struct cn_str name);
 /* Ids of requests in a line, with commas between them. */
 #define CN_TS_REQUEST_IDS_MAX 2048
 
+/* Before loops run: which of TorchServe's names are shown, on /metrics and in lines; all without it. */
+void cn_ts_show(bool (*shown)(const char *name, void *ctx), void *ctx);
+/* False for what cn_ts_show has hidden; true for names that are none of the server's. */
+bool cn_ts_is_shown(struct cn_str name);
+
 /* TIME - Name.Unit:value|#dims|#hostname:H,timestamp:SECONDS, with ",requestID:ID" before the
  * timestamp when there is one (not NULL, not empty). `dims`: "Level:Host", as TorchServe writes them. */
 void cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const char *dims,

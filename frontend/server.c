@@ -348,8 +348,9 @@ static int
 start_system_log(struct cn_server *server, struct cn_error *err)
 {
     (void)err;
-    cn_system_log_begin(&server->system_log, server->loops[0],
-                        server->config.system_metrics_interval_s);
+    cn_system_log_begin(
+        &server->system_log, server->loops[0],
+        server->config.disable_system_metrics ? 0 : server->config.system_metrics_interval_s);
     return 0;
 }
 
@@ -465,11 +466,44 @@ start_logs(struct cn_server *server, struct cn_error *err)
     return cn_log_files_start(&options, err);
 }
 
+/* HandlerTime and PredictionTime are of the model in TorchServe's file, and the server's here. */
+static bool
+is_shown(const char *name, void *ctx)
+{
+    const struct cn_server *server = ctx;
+
+    if (server->config.disable_system_metrics && cn_is_system_metric(name))
+        return false;
+    return !server->metrics_file.n ||
+           cn_metrics_file_find(&server->metrics_file, cn_str_from(name));
+}
+
+static int
+start_metrics(struct cn_server *server, struct cn_error *err)
+{
+    const char *path = server->config.metrics_config;
+    int rc = path ? cn_metrics_file_read(path, &server->metrics_file, err) : 0;
+
+    if (rc)
+        return rc;
+    cn_ts_show(is_shown, server);
+    cn_metric_rules_use(path ? &server->metrics_file : NULL, server->config.metrics_auto_detect);
+    return 0;
+}
+
+static void
+stop_metrics(struct cn_server *server)
+{
+    cn_metric_rules_use(NULL, false);
+    cn_metrics_file_fini(&server->metrics_file);
+}
+
 static const struct {
     int (*start)(struct cn_server *server, struct cn_error *err);
     void (*stop)(struct cn_server *server); /* also after a start that failed halfway */
 } steps[] = {
     {start_logs, NULL}, /* ends last, after all that may log */
+    {start_metrics, stop_metrics},
     {start_limits, NULL},
     {start_signals, NULL},
     {start_loops, stop_loops},

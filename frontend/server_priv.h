@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "config/metrics_file.h"
 #include "config/server_config.h"
 #include "core/loop.h"
 #include "frontend/http_listener.h"
@@ -51,6 +52,7 @@ struct cn_server {
     sigset_t signals;
     struct cn_watch signal_watch;
     struct cn_system_log system_log;
+    struct cn_metrics_file metrics_file;
     struct cn_msg start;
     uint64_t began_us;
     bool draining, is_stuck;

@@ -111,3 +111,16 @@ cn_system_metrics(struct cn_cpu_times *times, struct cn_system_metric out[CN_N_S
     out[5] = (struct cn_system_metric){"DiskUsage", "Gigabytes", used_disk / GIGABYTE};
     out[6] = (struct cn_system_metric){"DiskAvailable", "Gigabytes", free_disk / GIGABYTE};
 }
+
+bool
+cn_is_system_metric(const char *name)
+{
+    static const char *const names[CN_N_SYSTEM_METRICS] = {
+        "CPUUtilization", "MemoryUsed",    "MemoryAvailable", "MemoryUtilization",
+        "DiskUsage",      "DiskAvailable", "DiskUtilization"};
+
+    for (unsigned i = 0; i < CN_N_SYSTEM_METRICS; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}

@@ -2,6 +2,7 @@
 #ifndef CN_FRONTEND_SYSTEM_METRICS_H
 #define CN_FRONTEND_SYSTEM_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CN_N_SYSTEM_METRICS 7
@@ -21,6 +22,8 @@ struct cn_cpu_times {
 /* On loop 0; reads two files of /proc and asks for the root file system's size. */
 void cn_system_metrics(struct cn_cpu_times *times,
                        struct cn_system_metric out[CN_N_SYSTEM_METRICS]);
+/* Is it the name of one of them? */
+bool cn_is_system_metric(const char *name);
 /* The first line of /proc/stat; 0, or -1: it isn't that. For tests. */
 int cn_cpu_times_parse(const char *text, uint64_t *busy, uint64_t *total);
 /* The value of a line "Name:  123 kB", in bytes; 0: there is none. For tests. */

@@ -21,7 +21,7 @@ struct page {
 static bool
 begin(struct page *page, const char *name, const char *type, const char *unit)
 {
-    if (!cn_metric_wanted(page->filter, name))
+    if (!cn_metric_wanted(page->filter, name) || !cn_ts_is_shown(cn_str_from(name)))
         return false;
     cn_buf_printf(page->out,
                   "# HELP %s Torchserve prometheus %s metric with unit: %s\n# TYPE %s %s\n", name,

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "config/metrics_file.h"
 #include "core/log.h"
 #include "scheduler/model_queue_priv.h"
 
@@ -152,6 +153,58 @@ tell_left_out(struct cn_model_queue *queue, const struct cn_error *why)
            cn_log_quote(why->message, strlen(why->message), quoted, sizeof(quoted)));
 }
 
+static bool
+comes_by_itself(const char *dim)
+{
+    return strcmp(dim, "ModelName") == 0 || strcmp(dim, "Level") == 0 ||
+           strcmp(dim, "Hostname") == 0;
+}
+
+/* Has the sample the rule's dimensions, no more and no less? */
+static bool
+dims_fit(const struct cn_metric_rule *rule, const struct cn_sample *sample)
+{
+    uint32_t n = 0;
+
+    for (uint32_t r = 0; r < rule->n_dims; r++) {
+        uint32_t i = 0;
+
+        if (comes_by_itself(rule->dims[r]))
+            continue;
+        while (i < sample->n_dims && !cn_str_eq(sample->dims[i].name, cn_str_from(rule->dims[r])))
+            i++;
+        if (i == sample->n_dims)
+            return false;
+        n++;
+    }
+    return n == sample->n_dims;
+}
+
+/* What the file in force says of the sample, whose unit it gives. */
+static int
+apply_rule(struct cn_sample *sample, struct cn_error *err)
+{
+    const struct cn_metrics_file *file = cn_metric_rules();
+    const struct cn_metric_rule *rule = file ? cn_metrics_file_find(file, sample->name) : NULL;
+
+    if (!file || (!rule && cn_metric_rules_auto_detect()))
+        return 0;
+    if (!rule || !rule->of_model)
+        return cn_fail(err, CN_E_NOT_FOUND,
+                       "metric %.*s is not among the model_metrics of the metrics file "
+                       "(--metrics-auto-detect takes it all the same)",
+                       CN_STR_ARG(sample->name));
+    if ((int)rule->kind != (int)sample->type)
+        return cn_fail(err, CN_E_CONFLICT, "metric %s is a %s in the metrics file, not a %s",
+                       rule->name, cn_metric_kind_word(rule->kind),
+                       cn_metric_kind_word((enum cn_metric_kind)sample->type));
+    if (!dims_fit(rule, sample))
+        return cn_fail(err, CN_E_CONFLICT, "metric %s has other dimensions in the metrics file",
+                       rule->name);
+    sample->unit = cn_str_from(rule->unit);
+    return 0;
+}
+
 void
 cn_ts_samples(struct cn_model_queue *queue, const struct cn_report *report, const char *request_ids)
 {
@@ -159,11 +212,14 @@ cn_ts_samples(struct cn_model_queue *queue, const struct cn_report *report, cons
     struct cn_error why;
 
     for (uint32_t i = 0; i < report->n_samples; i++) {
-        const struct cn_sample *sample = &report->samples[i];
+        struct cn_sample sample = report->samples[i];
+        int rc = apply_rule(&sample, &why);
 
-        if (cn_ts_logs())
-            log_sample(queue, sample, request_ids);
-        else if (cn_handler_metrics_add(&queue->handler_metrics, sample, now_us, &why) != 0)
+        if (rc == 0 && cn_ts_logs())
+            log_sample(queue, &sample, request_ids);
+        else if (rc == 0)
+            rc = cn_handler_metrics_add(&queue->handler_metrics, &sample, now_us, &why);
+        if (rc != 0)
             tell_left_out(queue, &why);
     }
 }
