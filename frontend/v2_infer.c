@@ -1,7 +1,5 @@
-/* frontend/v2_infer.c - a v2 inference request becomes a job, its tensors an answer.
- *
- * The tensors stay where they came in (the request's body or arena); each is a part of the row. Owned
- * by the loop thread.
+/* frontend/v2_infer.c - v2 inference over HTTP: bodies become requests, responses bodies. Owned by the
+ * loop thread.
  */
 #include "core/clock.h"
 #include "core/mem.h"
@@ -9,24 +7,18 @@
 #include "frontend/compress.h"
 #include "frontend/http_request.h"
 #include "frontend/input.h"
-#include "frontend/predict.h"
 #include "frontend/v2_http.h"
 #include "frontend/v2_http_priv.h"
-#include "scheduler/job.h"
+#include "frontend/v2_job.h"
+#include "frontend/v2_models.h"
 #include "scheduler/model_queue.h"
-#include "v2/answer.h"
-#include "v2/classify.h"
 #include "v2/plain.h"
 
-#define SESSION_HEADER "Inference-Session-Id"
 #define LENGTH_HEADER "Inference-Header-Content-Length"
 
 struct infer_call {
-    struct cn_job job;
+    struct cn_v2_job v2;
     struct cn_http_request *request;
-    struct cn_v2_request v2;
-    struct cn_model_io *io; /* a reference: an answer may come after its model version is gone */
-    const char *model, *version; /* in the arena */
 };
 
 static const struct cn_header *
@@ -42,29 +34,14 @@ static void
 answer_tensors(struct infer_call *call, const struct cn_answer *answer)
 {
     struct cn_http_request *request = call->request;
-    struct cn_v2_answer v2 = {.model = call->model, .version = call->version};
-    struct cn_tensor *tensors;
+    struct cn_v2_answer response;
     struct cn_error err;
     struct cn_buf body;
     size_t json_len;
 
-    if (!cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE))) {
-        cn_v2_http_error(request, CN_E_HANDLER_FAILED,
-                         "the handler answered without outputs; a v2 client needs "
-                         "{ outputs = { NAME = { datatype, shape, data } } }");
-        return;
-    }
-    if (cn_tensors_get(answer->body, &request->arena, &tensors, &v2.n_tensors, &err)) {
-        cn_v2_http_error(request, CN_E_HANDLER_FAILED, err.message);
-        return;
-    }
-    v2.tensors = tensors;
-    if (cn_v2_classify(&call->v2, call->io, &request->arena, tensors, v2.n_tensors, &err)) {
-        cn_v2_http_error(request, err.code, err.message);
-        return;
-    }
     cn_buf_init(&body, 0);
-    if (cn_v2_write(&v2, &call->v2, call->io, &body, &json_len, &err)) {
+    if (cn_v2_job_response(&call->v2, answer, &request->arena, &response, &err) ||
+        cn_v2_write(&response, &call->v2.request, &body, &json_len, &err)) {
         cn_v2_http_error(request, err.code, err.message);
     } else if (body.failed) {
         cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "no memory for the response");
@@ -77,40 +54,19 @@ answer_tensors(struct infer_call *call, const struct cn_answer *answer)
     cn_buf_fini(&body);
 }
 
-static const char *
-id_text(const struct infer_call *call)
-{
-    struct cn_arena *arena = &call->request->arena;
-
-    if (call->v2.sequence_kind == CN_V2_ID_NUMBER)
-        return cn_arena_printf(arena, "%llu", (unsigned long long)call->v2.sequence_number);
-    return cn_arena_str(arena, call->job.row.sequence_id).ptr;
-}
-
-/* What v2 clients match on first, then what happened. */
 static void
 answer_error(struct infer_call *call, const struct cn_answer *answer)
 {
-    struct cn_arena *arena = &call->request->arena;
-    const char *message = cn_arena_strndup(arena, answer->body.ptr, answer->body.len);
-    int code = answer->error_code;
+    int code;
+    const char *message = cn_v2_job_failure(&call->v2, answer, &call->request->arena, &code);
 
-    if (code == CN_E_SEQUENCE_UNKNOWN || code == CN_E_SEQUENCE_EXPIRED ||
-        code == CN_E_SEQUENCE_ENDED) {
-        message =
-            cn_arena_printf(arena,
-                            "inference request for sequence %s to model '%s' must specify the "
-                            "START flag on the first request of the sequence (%s)",
-                            id_text(call), call->model, message);
-        code = CN_E_BAD_REQUEST;
-    }
     cn_v2_http_error(call->request, code, message);
 }
 
 static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
-    struct infer_call *call = cn_container_of(job, struct infer_call, job);
+    struct infer_call *call = cn_container_of(job, struct infer_call, v2.job);
     struct cn_http_request *request = call->request;
 
     if (!(box->answer.flags & CN_ANSWER_FINAL)) {
@@ -130,7 +86,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     else
         answer_tensors(call, &box->answer);
     cn_answer_box_free(box);
-    cn_model_io_unref(call->io);
+    cn_v2_job_fini(&call->v2);
     cn_http_request_release(request);
 }
 
@@ -139,7 +95,7 @@ on_gone(struct cn_http_request *request)
 {
     struct infer_call *call = request->call;
 
-    cn_model_queue_cancel(call->job.queue, &call->job);
+    cn_model_queue_cancel(call->v2.job.queue, &call->v2.job);
 }
 
 /* The body as it was before its client compressed it. In one go: it takes less time than the JSON that
@@ -174,6 +130,7 @@ static int
 read_body(struct infer_call *call, struct cn_error *err)
 {
     struct cn_http_request *request = call->request;
+    struct cn_v2_job *v2 = &call->v2;
     const struct cn_v2_limits limits = {.json_bytes =
                                             request->listener->shared->config->max_request_bytes};
     const struct cn_header *length = find_header(request, CN_STR(LENGTH_HEADER));
@@ -186,63 +143,10 @@ read_body(struct infer_call *call, struct cn_error *err)
     if (!rc && length)
         rc = cn_v2_read_json_length(length->value, body.len, &json_len, err);
     if (!rc && json_len == 0)
-        rc = cn_v2_read_raw(body, call->io, call->model, &request->arena, &call->v2, err);
+        rc = cn_v2_read_raw(body, v2->io, v2->model, &request->arena, &v2->request, err);
     else if (!rc)
-        rc = cn_v2_read(body, json_len, call->model, &limits, &request->arena, &call->v2, err);
-    if (!rc)
-        rc = cn_v2_check(&call->v2, call->io, call->model, &request->arena, err);
+        rc = cn_v2_read(body, json_len, v2->model, &limits, &request->arena, &v2->request, err);
     return rc;
-}
-
-/* The body's sequence_id wins over the header. An id from the body needs a START once, as v2 clients
- * know it; one from the header opens its sequence by itself. */
-static int
-set_sequence(struct infer_call *call, const struct cn_model_config *config, struct cn_error *err)
-{
-    struct cn_http_request *request = call->request;
-    struct cn_row *row = &call->job.row;
-    struct cn_sequence_headers headers;
-    int rc = cn_predict_read_sequence(request->headers, request->n_headers, &headers, err);
-
-    if (rc || !config->sequence_batching)
-        return rc;
-    if (call->v2.batch > 1)
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "inference request to model '%s' must specify batch-size 1 due to "
-                       "requirements of sequence batcher",
-                       call->model);
-    if ((rc = cn_v2_sequence_id(&call->v2, &request->arena, &row->sequence_id, err)))
-        return rc;
-    row->flags |= (call->v2.start || headers.start ? CN_ROW_START : 0u) |
-                  (call->v2.end || headers.end ? CN_ROW_END : 0u);
-    if (row->sequence_id.len) {
-        row->flags |= call->v2.start ? 0u : CN_ROW_MUST_EXIST;
-    } else {
-        row->sequence_id = headers.id;
-        request->echo_name = headers.id.len ? cn_arena_str(&request->arena, headers.id_name)
-                                            : CN_STR(SESSION_HEADER);
-    }
-    if (row->sequence_id.len == 0 && !config->sequence_implicit_start)
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "inference request to model '%s' must specify a non-zero or non-empty "
-                       "correlation ID",
-                       call->model);
-    return cn_predict_read_key(request->headers, request->n_headers, &row->idempotency_key, err);
-}
-
-static void
-set_parts(struct infer_call *call)
-{
-    struct cn_arena *arena = &call->request->arena;
-    struct cn_row *row = &call->job.row;
-
-    row->n_parts = call->v2.n_inputs;
-    row->parts = cn_arena_alloc(arena, sizeof(*row->parts) * (row->n_parts ? row->n_parts : 1));
-    for (uint32_t i = 0; i < row->n_parts; i++)
-        row->parts[i] = cn_tensor_part(&call->v2.inputs[i], arena);
-    row->request_id = call->v2.id.len
-                          ? call->v2.id
-                          : (struct cn_str){call->request->id, sizeof(call->request->id) - 1};
 }
 
 void
@@ -250,34 +154,26 @@ cn_v2_http_infer(struct cn_http_request *request)
 {
     static const struct cn_job_ops ops = {on_answer};
     struct infer_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
-    const struct cn_model_config *config;
+    const struct cn_str own_id = {request->id, sizeof(request->id) - 1};
     struct cn_model_queue *queue;
     struct cn_error err;
 
-    memset(call, 0, sizeof(*call));
-    call->request = request;
-    queue = cn_v2_http_find(request, &err);
+    queue = cn_v2_find(request->listener->shared->management, request->match.args[0],
+                       request->match.args[1], &err);
     if (!queue) {
         cn_v2_http_error(request, err.code, err.message);
         return;
     }
-    config = cn_model_queue_config(queue);
-    call->io = cn_model_io_ref(config->io);
-    call->model = cn_arena_str(&request->arena, cn_str_from(cn_model_queue_name(queue))).ptr;
-    call->version = cn_arena_str(&request->arena, cn_str_from(cn_model_queue_version(queue))).ptr;
-    cn_input_headers(request, &call->job.row);
-    if (read_body(call, &err) || set_sequence(call, config, &err)) {
+    cn_v2_job_init(&call->v2, queue, &request->arena);
+    call->request = request;
+    cn_input_headers(request, &call->v2.job.row);
+    if (read_body(call, &err) || cn_v2_job_prepare(&call->v2, queue, own_id, &err)) {
         cn_v2_http_error(request, err.code, err.message);
-        cn_model_io_unref(call->io);
+        cn_v2_job_fini(&call->v2);
         return;
     }
-    set_parts(call);
-    call->job.ops = &ops;
-    call->job.origin = request->listener->loop;
-    call->job.any_version = request->match.args[1].len == 0;
-    call->job.deadline_ms =
-        cn_loop_now_ms(request->listener->loop) +
-        1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);
+    request->echo_name = call->v2.echo_name;
     cn_http_request_hold(request, call, on_gone);
-    cn_model_queue_submit(queue, &call->job);
+    cn_v2_job_submit(&call->v2, queue, request->listener->loop, &ops,
+                     request->match.args[1].len == 0, CN_NEVER);
 }

@@ -1,4 +1,4 @@
-/* v2/answer.h - an inference response of the v2 protocol, as JSON with or without binary tensors. */
+/* v2/answer.h - what the v2 protocol answers: inference responses, as JSON with or without binary tensors. */
 #ifndef CN_V2_ANSWER_H
 #define CN_V2_ANSWER_H
 
@@ -11,13 +11,20 @@ struct cn_v2_answer {
     const struct cn_tensor *tensors;
 };
 
+/* Is it what the model declares, and is everything there that the request asks for? Before outputs are
+ * classified. CN_E_HANDLER_FAILED otherwise. */
+int cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
+                       const struct cn_model_io *io, struct cn_error *err);
+/* How the request wants that output: what it says, or `otherwise`, which is set, where it lists none;
+ * NULL: not at all. */
+const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
+                                        struct cn_v2_output *otherwise);
+
 /* Appends the JSON and behind it the binary tensors. *json_len: bytes of the JSON when a non-empty
  * binary tensor follows it, else 0: then the body is plain JSON. Only the outputs that the request asks
- * for, in the order of the answer. CN_E_BAD_REQUEST: a type that JSON can't carry; CN_E_HANDLER_FAILED:
- * a requested output is missing, or not of the declared type. */
+ * for, in the order of the answer. CN_E_BAD_REQUEST: a type that JSON can't carry. */
 int cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
-                const struct cn_model_io *io, struct cn_buf *out, size_t *json_len,
-                struct cn_error *err);
+                struct cn_buf *out, size_t *json_len, struct cn_error *err);
 
 /* {"error":"..."} */
 void cn_v2_write_error(const char *message, struct cn_buf *out);

@@ -45,7 +45,8 @@ answer(struct cn_v2_request *request)
     size_t json_len;
 
     cn_buf_init(&out, 0);
-    if (cn_v2_write(&v2, request, model(), &out, &json_len, &err) == 0) {
+    if (cn_v2_answer_check(&v2, request, model(), &err) == 0 &&
+        cn_v2_write(&v2, request, &out, &json_len, &err) == 0) {
         cn_assert(json_len <= out.len);
         /* Bytes that are no UTF-8 go out as they came, and then it is no JSON. */
         if (cn_v2_json_load((struct cn_str){out.data, json_len ? json_len : out.len}, &again,

@@ -1,0 +1,144 @@
+/* frontend/v2_job.c - v2 requests to the scheduler and back. On the loop of the request. */
+#include "frontend/v2_job.h"
+
+#include "frontend/predict.h"
+#include "scheduler/model_queue.h"
+#include "v2/classify.h"
+
+#define SESSION_HEADER "Inference-Session-Id"
+
+void
+cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue, struct cn_arena *arena)
+{
+    memset(v2, 0, sizeof(*v2));
+    v2->arena = arena;
+    v2->io = cn_model_io_ref(cn_model_queue_config(queue)->io);
+    v2->model = cn_arena_str(arena, cn_str_from(cn_model_queue_name(queue))).ptr;
+    v2->version = cn_arena_str(arena, cn_str_from(cn_model_queue_version(queue))).ptr;
+}
+
+void
+cn_v2_job_fini(struct cn_v2_job *v2)
+{
+    cn_model_io_unref(v2->io);
+    v2->io = NULL;
+}
+
+/* The request's own sequence_id wins over the header. An id of the request needs a START once, as v2
+ * clients know it; one from the header opens its sequence by itself. */
+static int
+set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct cn_error *err)
+{
+    const struct cn_v2_request *request = &v2->request;
+    struct cn_row *row = &v2->job.row;
+    struct cn_sequence_headers headers;
+    int rc = cn_predict_read_sequence(row->headers, row->n_headers, &headers, err);
+
+    if (rc || !config->sequence_batching)
+        return rc;
+    if (request->batch > 1)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "inference request to model '%s' must specify batch-size 1 due to "
+                       "requirements of sequence batcher",
+                       v2->model);
+    if ((rc = cn_v2_sequence_id(request, v2->arena, &row->sequence_id, err)))
+        return rc;
+    row->flags |= (request->start || headers.start ? CN_ROW_START : 0u) |
+                  (request->end || headers.end ? CN_ROW_END : 0u);
+    if (row->sequence_id.len) {
+        row->flags |= request->start ? 0u : CN_ROW_MUST_EXIST;
+    } else {
+        row->sequence_id = headers.id;
+        v2->echo_name =
+            headers.id.len ? cn_arena_str(v2->arena, headers.id_name) : CN_STR(SESSION_HEADER);
+    }
+    if (row->sequence_id.len == 0 && !config->sequence_implicit_start)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "inference request to model '%s' must specify a non-zero or non-empty "
+                       "correlation ID",
+                       v2->model);
+    return cn_predict_read_key(row->headers, row->n_headers, &row->idempotency_key, err);
+}
+
+int
+cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
+                  struct cn_str request_id, struct cn_error *err)
+{
+    struct cn_v2_request *request = &v2->request;
+    struct cn_row *row = &v2->job.row;
+    int rc = cn_v2_check(request, v2->io, v2->model, v2->arena, err);
+
+    if (!rc)
+        rc = set_sequence(v2, cn_model_queue_config(queue), err);
+    if (rc)
+        return rc;
+    row->n_parts = request->n_inputs;
+    row->parts = cn_arena_alloc(v2->arena, sizeof(*row->parts) * (row->n_parts ? row->n_parts : 1));
+    for (uint32_t i = 0; i < row->n_parts; i++)
+        row->parts[i] = cn_tensor_part(&request->inputs[i], v2->arena);
+    row->request_id = request->id.len ? request->id : request_id;
+    return 0;
+}
+
+void
+cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_loop *loop,
+                 const struct cn_job_ops *ops, bool any_version, uint64_t deadline_ms)
+{
+    const struct cn_model_config *config = cn_model_queue_config(queue);
+    const uint64_t own_ms = cn_loop_now_ms(loop) + 1000 * ((uint64_t)config->response_timeout_s +
+                                                           config->startup_timeout_s);
+
+    v2->job.ops = ops;
+    v2->job.origin = loop;
+    v2->job.any_version = any_version;
+    v2->job.deadline_ms = own_ms < deadline_ms ? own_ms : deadline_ms;
+    cn_model_queue_submit(queue, &v2->job);
+}
+
+int
+cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
+                   struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err)
+{
+    struct cn_tensor *tensors;
+    struct cn_error why;
+    int rc;
+
+    *out = (struct cn_v2_answer){.model = v2->model, .version = v2->version};
+    if (!cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE)))
+        return cn_fail(err, CN_E_HANDLER_FAILED,
+                       "the handler answered without outputs; a v2 client needs "
+                       "{ outputs = { NAME = { datatype, shape, data } } }");
+    if (cn_tensors_get(answer->body, arena, &tensors, &out->n_tensors, &why))
+        return cn_fail(err, CN_E_HANDLER_FAILED, "%s", why.message);
+    out->tensors = tensors;
+    rc = cn_v2_answer_check(out, &v2->request, v2->io, err);
+    if (!rc)
+        rc = cn_v2_classify(&v2->request, v2->io, arena, tensors, out->n_tensors, err);
+    return rc;
+}
+
+static const char *
+id_text(const struct cn_v2_job *v2, struct cn_arena *arena)
+{
+    if (v2->request.sequence_kind == CN_V2_ID_NUMBER)
+        return cn_arena_printf(arena, "%llu", (unsigned long long)v2->request.sequence_number);
+    return cn_arena_str(arena, v2->job.row.sequence_id).ptr;
+}
+
+/* What v2 clients match on first, then what happened. */
+const char *
+cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
+                  struct cn_arena *arena, int *code)
+{
+    const char *message = cn_arena_strndup(arena, answer->body.ptr, answer->body.len);
+
+    *code = answer->error_code;
+    if (*code != CN_E_SEQUENCE_UNKNOWN && *code != CN_E_SEQUENCE_EXPIRED &&
+        *code != CN_E_SEQUENCE_ENDED)
+        return message;
+    *code = CN_E_BAD_REQUEST;
+    return cn_arena_printf(arena,
+                           "inference request for sequence %s to model '%s' must specify the "
+                           "START flag on the first request of the sequence (%s)",
+                           id_text(v2, arena), v2->model, message);
+}

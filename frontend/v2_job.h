@@ -1,0 +1,47 @@
+/* frontend/v2_job.h - a v2 inference request as a job, and its answer as tensors, whatever transport it
+ * came by.
+ *
+ * The transport fills `request` from its bytes and row.headers from its headers or metadata; the
+ * tensors stay where they came in, and each is a part of the row. On the loop of the request.
+ */
+#ifndef CN_FRONTEND_V2_JOB_H
+#define CN_FRONTEND_V2_JOB_H
+
+#include "scheduler/job.h"
+#include "v2/answer.h"
+#include "v2/request.h"
+
+struct cn_v2_job {
+    struct cn_job job;
+    struct cn_v2_request request;
+    struct cn_model_io *io; /* a reference: an answer may come after its model version is gone */
+    const char *model, *version; /* in the arena; that of the queue it was given to */
+    struct cn_arena *arena;      /* the transport's, which lives as long as this */
+    struct cn_str
+        echo_name; /* the header that tells its sequence's id; empty: none was asked for */
+};
+
+/* For a request to `queue`, a typed model. */
+void cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue,
+                    struct cn_arena *arena);
+/* When it has no job (any more). */
+void cn_v2_job_fini(struct cn_v2_job *v2);
+
+/* Holds the request against the model and makes the row of it. `request_id`: of a request without one;
+ * borrowed. CN_E_BAD_REQUEST with what is wrong. */
+int cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
+                      struct cn_str request_id, struct cn_error *err);
+/* Gives it to the queue, on `loop`, which is the calling one. `any_version`: the request names none.
+ * `deadline_ms`: the client's own; CN_NEVER without one. */
+void cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_loop *loop,
+                      const struct cn_job_ops *ops, bool any_version, uint64_t deadline_ms);
+
+/* The response that an answer without error_code is, in the arena given; its bytes are the answer's.
+ * CN_E_HANDLER_FAILED: the handler gave something else than the model declares. */
+int cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
+                       struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err);
+/* What an answer with error_code says to v2 clients: the code, and the message, in the arena. */
+const char *cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
+                              struct cn_arena *arena, int *code);
+
+#endif

@@ -1,0 +1,111 @@
+/* frontend/v2_models.c - metadata, configuration and index of the v2 protocol. On any loop. */
+#include "frontend/v2_models.h"
+
+#include "management/management.h"
+#include "scheduler/model_queue.h"
+#include "v2/answer.h"
+
+struct cn_model_queue *
+cn_v2_find(struct cn_management *management, struct cn_str name, struct cn_str version,
+           struct cn_error *err)
+{
+    struct cn_error why;
+    struct cn_model_queue *queue = cn_management_find(management, name, version, &why);
+
+    if (queue && cn_model_queue_config(queue)->io)
+        return queue;
+    if (queue)
+        cn_fail(
+            err, CN_E_BAD_REQUEST,
+            "model '%s' declares no inputs and outputs in its YAML, which the v2 protocol needs; "
+            "call /predictions/%s, or declare them",
+            cn_model_queue_name(queue), cn_model_queue_name(queue));
+    else if (why.code == CN_E_VERSION_NOT_FOUND)
+        cn_fail(err, CN_E_VERSION_NOT_FOUND,
+                "Request for unknown model: '%.*s' version %.*s is not found", CN_STR_ARG(name),
+                CN_STR_ARG(version));
+    else if (why.code == CN_E_MODEL_NOT_FOUND)
+        cn_fail(err, CN_E_MODEL_NOT_FOUND, "Request for unknown model: '%.*s' is not found",
+                CN_STR_ARG(name));
+    else
+        *err = why;
+    return NULL;
+}
+
+void
+cn_v2_write_server(struct cn_buf *out)
+{
+    cn_buf_puts(
+        out, "{\"name\":\"continuo\",\"version\":\"" CN_VERSION
+             "\",\"extensions\":[\"classification\",\"sequence\",\"sequence(string_id)\","
+             "\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\"]"
+             "}");
+}
+
+int
+cn_v2_write_model(struct cn_management *management, struct cn_str name, struct cn_str version,
+                  struct cn_buf *out, struct cn_error *err)
+{
+    struct cn_model_queue *queue = cn_v2_find(management, name, version, err);
+    const char *shown;
+
+    if (!queue)
+        return err->code;
+    shown = cn_model_queue_version(queue);
+    cn_v2_write_metadata(cn_model_queue_name(queue), &shown, 1, "continuo",
+                         cn_model_queue_config(queue)->io, out);
+    return 0;
+}
+
+int
+cn_v2_write_model_config(struct cn_management *management, struct cn_str name,
+                         struct cn_str version, struct cn_buf *out, struct cn_error *err)
+{
+    struct cn_model_queue *queue = cn_v2_find(management, name, version, err);
+    const struct cn_model_config *config;
+    struct cn_v2_settings settings;
+
+    if (!queue)
+        return err->code;
+    config = cn_model_queue_config(queue);
+    settings = (struct cn_v2_settings){.workers = config->min_workers,
+                                       .rows = config->batch_size,
+                                       .sequences = config->sequence_batching,
+                                       .idle_ms = config->sequence_max_idle_ms,
+                                       .delay_us = 1000 * (uint64_t)config->max_batch_delay_ms};
+    cn_v2_write_config(cn_model_queue_name(queue), config->io, &settings, out);
+    return 0;
+}
+
+struct index {
+    struct cn_buf *out;
+    const char *comma;
+    bool ready_only;
+};
+
+/* A model without declared tensors is listed too: it is there, by /predictions. */
+static void
+list_version(void *ctx, struct cn_model_queue *queue, bool is_ready)
+{
+    struct index *index = ctx;
+
+    if (index->ready_only && !is_ready)
+        return;
+    cn_buf_puts(index->out, index->comma);
+    index->comma = ",";
+    cn_buf_puts(index->out, "{\"name\":");
+    cn_v2_write_text(cn_str_from(cn_model_queue_name(queue)), index->out);
+    cn_buf_puts(index->out, ",\"version\":");
+    cn_v2_write_text(cn_str_from(cn_model_queue_version(queue)), index->out);
+    cn_buf_printf(index->out, ",\"state\":\"%s\"}", is_ready ? "READY" : "UNAVAILABLE");
+}
+
+void
+cn_v2_write_index(struct cn_management *management, bool ready_only, struct cn_buf *out)
+{
+    struct index index = {.out = out, .comma = "", .ready_only = ready_only};
+
+    cn_buf_puts(out, "[");
+    cn_management_each(management, list_version, &index);
+    cn_buf_puts(out, "]");
+}

@@ -1,0 +1,49 @@
+/* v2/answer.c - a handler's tensors against what was declared and asked for. Any thread. */
+#include "v2/answer.h"
+
+static const struct cn_tensor *
+find_tensor(const struct cn_v2_answer *answer, struct cn_str name)
+{
+    for (uint32_t i = 0; i < answer->n_tensors; i++)
+        if (cn_str_eq(answer->tensors[i].name, name))
+            return &answer->tensors[i];
+    return NULL;
+}
+
+int
+cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
+                   const struct cn_model_io *io, struct cn_error *err)
+{
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (!find_tensor(answer, request->outputs[i].name))
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave no output '%.*s'",
+                           CN_STR_ARG(request->outputs[i].name));
+    for (uint32_t i = 0; i < answer->n_tensors; i++) {
+        const struct cn_tensor *tensor = &answer->tensors[i];
+        const struct cn_tensor_spec *spec = cn_model_io_output(io, tensor->name);
+
+        if (!spec)
+            return cn_fail(err, CN_E_HANDLER_FAILED,
+                           "the handler gave an output '%.*s' that the model does not declare",
+                           CN_STR_ARG(tensor->name));
+        if (spec->type != tensor->type)
+            return cn_fail(err, CN_E_HANDLER_FAILED,
+                           "the handler gave output '%.*s' as %s; the model declares %s",
+                           CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),
+                           cn_datatype_word(spec->type));
+    }
+    return 0;
+}
+
+const struct cn_v2_output *
+cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
+             struct cn_v2_output *otherwise)
+{
+    *otherwise = (struct cn_v2_output){.name = name, .binary = request->binary_by_default};
+    if (!request->lists_outputs)
+        return otherwise;
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (cn_str_eq(request->outputs[i].name, name))
+            return &request->outputs[i];
+    return NULL;
+}
