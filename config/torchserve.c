@@ -16,6 +16,7 @@
 #include "config/properties.h"
 #include "config/server_options.h"
 #include "config/suggest.h"
+#include "config/torchserve_logs.h"
 #include "config/torchserve_models.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -60,7 +61,7 @@ logs_dir(char **environment)
 {
     const char *dir = cn_environment_value(environment, "LOG_LOCATION");
 
-    return dir != NULL ? dir : "logs";
+    return dir != NULL && dir[0] != '\0' ? dir : "logs";
 }
 
 static bool
@@ -506,9 +507,14 @@ static int
 load(struct loading *loading, struct cn_error *err)
 {
     int rc = gather(loading, err);
+    char text[600];
 
     if (rc == 0)
         rc = check_files(loading, err);
+    if (rc == 0)
+        rc = cn_torchserve_logs_place(
+            loading->config, logs_dir(loading->environment),
+            cn_environment_value(loading->environment, "METRICS_LOCATION"), err);
     if (rc == 0)
         rc = apply_all(loading, err);
     if (rc == 0)
@@ -520,6 +526,8 @@ load(struct loading *loading, struct cn_error *err)
     if (rc != 0)
         return rc;
     choose_startup_workers(loading->config);
+    if (cn_torchserve_logs_check(loading->config, text, sizeof(text)) && loading->warn != NULL)
+        loading->warn(loading->ctx, text);
     prepare_snapshots(loading);
     return 0;
 }

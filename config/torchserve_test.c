@@ -477,6 +477,38 @@ the_newest_snapshot_is_the_default_file(void **state)
     assert_int_equal(system("rm -r logs config.properties"), 0);
 }
 
+/* logs/, or where the variables say; our own options are stronger. A place that can't be is told. */
+static void
+log_files_lie_where_torchserves_do(void **state)
+{
+    struct cn_server_config config;
+
+    (void)state;
+    write_file("c", "model_store=store\n");
+    good("--ts-config|c", "", &config);
+    assert_string_equal(config.log_dir, "logs");
+    assert_null(config.metrics_log_dir);
+    cn_server_config_fini(&config);
+    good("--ts-config|c", "LOG_LOCATION=a/b|METRICS_LOCATION=m", &config);
+    assert_string_equal(config.log_dir, "a/b");
+    assert_string_equal(config.metrics_log_dir, "m");
+    assert_string_equal(all_warnings, "");
+    cn_server_config_fini(&config);
+    good("--ts-config|c", "LOG_LOCATION=c/b", &config);
+    assert_null(config.log_dir);
+    assert_string_equal(all_warnings, "c/b can't be written: the logs are on the output only\n");
+    cn_server_config_fini(&config);
+    good("--ts-config|c", "METRICS_LOCATION=c", &config);
+    assert_null(config.log_dir);
+    assert_null(config.metrics_log_dir);
+    cn_server_config_fini(&config);
+    write_file("c", "model_store=store\ncontinuo.log-dir=/own\n");
+    good("--ts-config|c", "LOG_LOCATION=c/b", &config);
+    assert_string_equal(config.log_dir, "/own");
+    cn_server_config_fini(&config);
+    assert_int_equal(unlink("c"), 0);
+}
+
 /* The tables agree: no flag sets a key that properties.def does not know, no key an unknown option. */
 static void
 tables_know_each_other(void **state)
@@ -530,6 +562,7 @@ main(void)
         cmocka_unit_test(ts_config_file_beats_the_flag),
         cmocka_unit_test(models_json_tunes_single_versions),
         cmocka_unit_test(the_newest_snapshot_is_the_default_file),
+        cmocka_unit_test(log_files_lie_where_torchserves_do),
         cmocka_unit_test(tables_know_each_other),
     };
 

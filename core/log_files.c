@@ -56,7 +56,7 @@ static const char *const words[CN_N_LOG_FILES] = {"server", "model", "access", "
 
 /* Set by start, before other threads are there. */
 static struct cn_log_options options;
-static char dir[PATH_BYTES - 64];
+static char dir[PATH_BYTES - 64], metrics_dir[PATH_BYTES - 64]; /* both or none are empty */
 static bool started;
 static pthread_t thread;
 static int wake_fd;
@@ -184,10 +184,12 @@ cn_log_files_put(enum cn_log_file file, const char *line, size_t len)
 static void
 path_of(enum cn_log_file file, unsigned generation, char out[PATH_BYTES])
 {
+    const char *in = file >= CN_LOG_METRICS ? metrics_dir : dir;
+
     if (generation)
-        snprintf(out, PATH_BYTES, "%s/%s.%u", dir, names[file], generation);
+        snprintf(out, PATH_BYTES, "%s/%s.%u", in, names[file], generation);
     else
-        snprintf(out, PATH_BYTES, "%s/%s", dir, names[file]);
+        snprintf(out, PATH_BYTES, "%s/%s", in, names[file]);
 }
 
 /* The server's log keeps its descriptor's number: other threads write to it. */
@@ -398,6 +400,23 @@ log_thread(void *ctx)
 
 /* --- start and end */
 
+/* With its parents, as TorchServe's log library does. */
+static int
+make_folder(const char *path, struct cn_error *err)
+{
+    char part[PATH_BYTES];
+    size_t len = strlen(path), i;
+
+    for (i = 1; i <= len; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        snprintf(part, sizeof(part), "%.*s", (int)i, path);
+        if (mkdir(part, 0755) < 0 && errno != EEXIST)
+            return cn_fail_sys(err, CN_E_IO, errno, "cannot make the folder %s (log-dir)", part);
+    }
+    return 0;
+}
+
 static int
 open_all(struct cn_error *err)
 {
@@ -414,8 +433,9 @@ open_all(struct cn_error *err)
             STDOUT_FILENO;
         return 0;
     }
-    if (mkdir(dir, 0755) < 0 && errno != EEXIST)
-        return cn_fail_sys(err, CN_E_IO, errno, "cannot make the folder %s (log-dir)", dir);
+    rc = make_folder(dir, err);
+    if (!rc)
+        rc = make_folder(metrics_dir, err);
     for (i = 0; i < CN_N_LOG_FILES && !rc; i++)
         rc = open_file((enum cn_log_file)i, err);
     return rc;
@@ -451,9 +471,15 @@ cn_log_files_start(const struct cn_log_options *wanted, struct cn_error *err)
     int rc;
 
     options = *wanted;
-    if (wanted->dir && strlen(wanted->dir) >= sizeof(dir))
-        return cn_fail(err, CN_E_CONFIG, "log-dir is longer than %zu bytes", sizeof(dir) - 1);
+    if (wanted->metrics_dir && !wanted->dir)
+        return cn_fail(err, CN_E_CONFIG, "metrics-log-dir needs log-dir");
+    if ((wanted->dir && strlen(wanted->dir) >= sizeof(dir)) ||
+        (wanted->metrics_dir && strlen(wanted->metrics_dir) >= sizeof(metrics_dir)))
+        return cn_fail(err, CN_E_CONFIG, "log-dir or metrics-log-dir is longer than %zu bytes",
+                       sizeof(dir) - 1);
     snprintf(dir, sizeof(dir), "%s", wanted->dir ? wanted->dir : "");
+    snprintf(metrics_dir, sizeof(metrics_dir), "%s",
+             wanted->metrics_dir ? wanted->metrics_dir : dir);
     atomic_store(&stopping, false);
     if ((rc = open_all(err))) {
         close_all();

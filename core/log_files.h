@@ -27,11 +27,13 @@ const char *cn_log_file_word(enum cn_log_file file);
 struct cn_log_options {
     const char
         *dir; /* made if missing; NULL: the first two are on stderr only, the rest on stdout */
-    uint64_t file_bytes; /* a file over this becomes NAME.1; 0: never */
-    uint32_t keep;       /* NAME.1 ... NAME.keep; 0: an old file is deleted */
-    uint64_t ring_bytes; /* of lines that wait, per thread; at least 4096 */
+    const char *metrics_dir; /* of the last two; NULL: `dir`. Not without that */
+    uint64_t file_bytes;     /* a file over this becomes NAME.1; 0: never */
+    uint32_t keep;           /* NAME.1 ... NAME.keep; 0: an old file is deleted */
+    uint64_t ring_bytes;     /* of lines that wait, per thread; at least 4096 */
 };
-/* Once, before loops run. CN_E_IO: the folder or a file can't be opened. */
+/* Once, before loops run. CN_E_IO: a folder or a file can't be opened. CN_E_CONFIG: a path that is too
+ * long, or metrics_dir alone. */
 int cn_log_files_start(const struct cn_log_options *options, struct cn_error *err);
 /* Writes what waits (for two seconds at most), then goes back to stderr. Harmless when not started. */
 void cn_log_files_stop(void);

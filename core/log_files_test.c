@@ -42,7 +42,8 @@ tear_down(void **state)
 static void
 start(uint64_t file_bytes, uint32_t keep, uint64_t ring_bytes)
 {
-    const struct cn_log_options options = {folder, file_bytes, keep, ring_bytes};
+    const struct cn_log_options options = {
+        .dir = folder, .file_bytes = file_bytes, .keep = keep, .ring_bytes = ring_bytes};
     struct cn_error err;
 
     if (cn_log_files_start(&options, &err))
@@ -94,6 +95,31 @@ each_line_comes_into_its_own_file(void **state)
     assert_null(strstr(text, "worker_stderr"));
     assert_true(read_file("model_log.log") > 0);
     assert_non_null(strstr(text, "event=worker_stderr line=x\n"));
+}
+
+/* TorchServe's METRICS_LOCATION; folders are made with their parents. */
+static void
+metrics_may_have_a_folder_of_their_own(void **state)
+{
+    char logs[128], metrics[128];
+    struct cn_log_options options = {.dir = logs, .metrics_dir = metrics, .ring_bytes = 4096};
+    struct cn_error err;
+
+    (void)state;
+    snprintf(logs, sizeof(logs), "%s/a/b", folder);
+    snprintf(metrics, sizeof(metrics), "%s/c", folder);
+    assert_int_equal(cn_log_files_start(&options, &err), 0);
+    put(CN_LOG_ACCESS, "one\n");
+    put(CN_LOG_METRICS, "m\n");
+    put(CN_LOG_MODEL_METRICS, "mm\n");
+    cn_log_files_stop();
+    assert_int_equal(read_file("a/b/access_log.log"), 4);
+    assert_int_equal(read_file("c/ts_metrics.log"), 2);
+    assert_int_equal(read_file("c/model_metrics.log"), 3);
+    assert_int_equal(read_file("a/b/ts_metrics.log"), -1);
+    options.dir = NULL;
+    assert_int_equal(cn_log_files_start(&options, &err), CN_E_CONFIG);
+    assert_string_equal(err.message, "metrics-log-dir needs log-dir");
 }
 
 /* Waits for a condition that the log thread brings about. */
@@ -260,7 +286,7 @@ threads_do_not_tear_each_others_lines(void **state)
 static void
 a_folder_that_cannot_be_made_is_an_error(void **state)
 {
-    const struct cn_log_options options = {"/dev/null/logs", 0, 0, 4096};
+    const struct cn_log_options options = {.dir = "/dev/null/logs", .ring_bytes = 4096};
     struct cn_error err;
 
     (void)state;
@@ -306,6 +332,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(each_line_comes_into_its_own_file),
+        CASE(metrics_may_have_a_folder_of_their_own),
         CASE(large_files_are_rotated),
         CASE(a_moved_file_is_opened_again),
         CASE(lines_without_room_are_dropped_and_counted),

@@ -457,6 +457,7 @@ start_logs(struct cn_server *server, struct cn_error *err)
 {
     const struct cn_server_config *config = &server->config;
     const struct cn_log_options options = {.dir = config->log_dir,
+                                           .metrics_dir = config->metrics_log_dir,
                                            .file_bytes = config->log_file_bytes,
                                            .keep = config->log_keep,
                                            .ring_bytes = config->log_buffer_bytes};

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Holds docs/from-torchserve.md against the code: nothing of the tables is missing, tests exist.
+"""Holds docs/from-torchserve.md against TorchServe and against the code.
 
-Each flag of torchserve_flags.def and of the archiver and each key of properties.def stands in the first column of a
-table row. A row whose second column is "works" or "differs" names a test; every test that is named
-exists. A key that sets one of our options isn't "n/a", a key without effect is.
+Against TorchServe: each name of REFERENCE stands in the first column of a table row. Against the code: so does each
+flag, key, model key, archiver option, route, parameter and metric of our tables that isn't OURS alone. A row whose
+second column is "works" or "differs" names a test; every test that is named exists. A key that sets one of our
+options isn't "n/a", a key without effect is.
 """
 import pathlib
 import re
@@ -11,6 +12,74 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "from-torchserve.md"
+
+
+# What TorchServe 0.12.0 has, part by part. Words in braces have any name.
+REFERENCE = {
+    "command line": """--start --stop --foreground --version -v --ts-config --model-store --workflow-store --models
+        --log-config --cpp-log-config --no-config-snapshots --ncs --plugins-path --ppath --disable-token-auth --dt
+        --enable-model-api""",
+    "environment": """TS_CONFIG_FILE LOG_LOCATION METRICS_LOCATION TEMP JAVA_HOME TS_MODEL_SERVER_HOME
+        TS_OPEN_INFERENCE_PROTOCOL TS_<KEY> SM_TELEMETRY_LOG AWS_* $$NAME$$""",
+    "config.properties": """inference_address management_address metrics_address grpc_inference_address
+        grpc_management_address grpc_inference_port grpc_management_port grpc_inference_max_connection_age_ms
+        grpc_inference_max_connection_age_grace_ms grpc_management_max_connection_age_ms
+        grpc_management_max_connection_age_grace_ms enable_grpc_ssl model_store workflow_store load_models models
+        model_snapshot default_workers_per_model default_response_timeout default_startup_timeout
+        unregister_model_timeout job_queue_size max_request_size max_response_size number_of_gpu
+        number_of_netty_threads netty_client_threads enable_metrics_api metrics_config metrics_mode
+        model_metrics_auto_detect disable_system_metrics system_metrics_cmd metric_time_interval
+        enable_envvars_config allowed_urls use_env_allowed_urls install_py_dep_per_model default_service_handler
+        service_envelope decode_input_request limit_max_image_pixels cors_allowed_origin cors_allowed_methods
+        cors_allowed_headers keystore keystore_pass keystore_type private_key_file certificate_file
+        blacklist_env_vars ts_header_key_sequence_id ts_header_key_sequence_start ts_header_key_sequence_end
+        ts_open_inference_protocol disable_token_authorization token_expiration_min enable_model_api
+        initial_worker_port initial_distribution_port async_logging debug prefer_direct_buffer use_native_io
+        io_ratio ipex_enable ipex_gpu_enable cpu_launcher_enable cpu_launcher_args cpp_log_config vmargs
+        plugins_path""",
+    "inference endpoints": """/ /api-description /ping /predictions/{} /predictions/{}/{} /predictions/{}/{}/{}
+        /explanations/{} /explanations/{}/{} /explanations/{}/{}/{} /invocations /models/{}/invoke /{}/predict
+        /{}/{}/predict /v1/models/{}:predict /v1/models/{}:explain /v2/models/{}/infer /v2/models/{}/explain
+        /wfpredict/{} /v2 /v2/health/live /v2/health/ready /v2/.../versions""",
+    "requests": """multipart/form-data application/x-www-form-urlencoded x-request-id Pragma Cache-Control Expires
+        explain url_path""",
+    "management endpoints": """/models /models/{} /models/{}/{} /models/{}/all /models/{}/{}/set-default
+        /v1/models/{} /workflows /workflows/{} /token""",
+    "management parameters": """url model_name handler runtime batch_size max_batch_delay initial_workers
+        response_timeout startup_timeout synchronous s3_sse_kms limit next_page_token customized min_worker
+        max_worker model_version number_gpu timeout""",
+    "errors": """ModelNotFoundException ModelVersionNotFoundException ResourceNotFoundException
+        PredictionException DownloadArchiveException""",
+    "metrics": """Requests2XX Requests4XX Requests5XX ts_inference_requests_total
+        ts_inference_latency_microseconds ts_queue_latency_microseconds QueueTime WorkerThreadTime WorkerLoadTime
+        CPUUtilization MemoryUtilization DiskUtilization MemoryUsed MemoryAvailable DiskUsage DiskAvailable
+        GPUMemoryUtilization GPUMemoryUsed GPUUtilization HandlerTime PredictionTime /metrics name[] log prometheus
+        legacy ts_metrics model_metrics dimensions""",
+    "manifest": """createdOn runtime archiverVersion modelName handler modelVersion serializedFile modelFile
+        requirementsFile configFile extensions description envelope""",
+    "archiver": """--model-name --handler -v --version --serialized-file --model-file --extra-files --runtime
+        --export-path --archive-format -f --force -r --requirements-file -c --config-file""",
+    "model YAML": """minWorkers maxWorkers batchSize maxBatchDelay responseTimeout startupTimeout deviceType
+        deviceIds parallelType parallelLevel torchrun maxRetryTimeoutInSec clientTimeoutInMills jobQueueSize
+        useJobTicket continuousBatching sequenceBatching asyncCommunication useVenv sequenceMaxIdleMSec
+        sequenceTimeoutMSec maxSequenceJobQueueSize maxNumSequence""",
+    "tokens": "key_file.json authorization",
+    "gRPC": """Ping Predictions StreamPredictions StreamPredictions2 DescribeModel ListModels RegisterModel ScaleWorker
+        SetDefault UnregisterModel GRPCInferenceService""",
+}
+
+# Routes and parameters that TorchServe does not have: other pages describe them.
+OUR_ROUTES = re.compile(r"^/docs$|^/v2(/|$)|/sequences")
+OUR_PARAMS = {"Idempotency-Key", "prefix", "state", "min_idle_ms", "export", "replace", "any_model", "fork_to",
+              "swap_policy", "swap_deadline"}
+
+
+def plain(word):
+    """GET /models/{m} as /models/{}; METHOD /path?query=, too."""
+    word = re.sub(r"^(?:[A-Z]+) (?=/)", "", word)
+    if word.startswith("/"):
+        word = re.sub(r"\{[^}]*\}", "{}", word.split("?")[0])
+    return word
 
 
 def rows():
@@ -42,6 +111,24 @@ def test_exists(name):
     return re.search(pattern, file.read_text(), re.M) is not None
 
 
+def missing_of_code(verdicts):
+    """Routes, parameters, metrics and model keys of our tables without a row."""
+    routes = set(re.findall(r'"(/[^" ]*)"', (ROOT / "frontend" / "routes.c").read_text()))
+    for route in sorted(routes):
+        if not OUR_ROUTES.search(route) and plain(route) not in verdicts:
+            yield f"frontend/routes.c: {route} is not in the page"
+    for _, args in strings(ROOT / "frontend" / "api_params.def", "CN_API_PARAM"):
+        if args[2] not in OUR_PARAMS | verdicts.keys():
+            yield f"frontend/api_params.def: {args[2]} is not in the page"
+    names = re.search(r"names\[[A-Z_]*\] = \{(.*?)\};", (ROOT / "core" / "ts_metrics.c").read_text(), re.S).group(1)
+    for name in re.findall(r'"(\w+)"', names):
+        if name not in verdicts:
+            yield f"core/ts_metrics.c: {name} is not in the page"
+    for _, args in strings(ROOT / "config" / "torchserve_keys.def", "CN_TORCHSERVE_KEY"):
+        if verdicts.get(args[0]) != "n/a":
+            yield f"config/torchserve_keys.def: {args[0]} has no effect, the page says {verdicts.get(args[0])}"
+
+
 def main():
     problems, verdicts = [], {}
     for number, words, verdict, tests in rows():
@@ -52,7 +139,12 @@ def main():
             problems.append(f"{where}: {verdict}, but no test is named")
         problems += [f"{where}: there is no test {test}" for test in tests if not test_exists(test)]
         for word in words:
-            verdicts.setdefault(word, verdict)
+            verdicts.setdefault(plain(word), verdict)
+            if "?" in word:  # /token?type=, ?customized=true
+                verdicts.setdefault(re.split(r"[?=]", word)[1], verdict)
+    problems += [f"{part}: {name} of TorchServe is not in the page"
+                 for part, names in REFERENCE.items() for name in names.split() if name not in verdicts]
+    problems += missing_of_code(verdicts)
     for _, args in strings(ROOT / "config" / "torchserve_flags.def", "CN_TORCHSERVE_FLAG"):
         problems += [f"config/torchserve_flags.def: {flag} is not in the page"
                      for flag in args[:2] if flag and flag not in verdicts]
