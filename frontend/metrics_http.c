@@ -8,6 +8,7 @@
 #include "frontend/answer.h"
 #include "frontend/handler_metrics.h"
 #include "frontend/http_request.h"
+#include "frontend/infer_metrics.h"
 #include "frontend/ts_metrics.h"
 #include "management/management.h"
 
@@ -60,6 +61,7 @@ on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *model
     cn_metrics_print(sets, shared->n_loops, ours, n, &call->filter, &text);
     cn_ts_print(sets, shared->n_loops, models, n, shared->cpu_times, &call->filter, &text);
     cn_handler_metrics_print(models, n, &call->filter, &text);
+    cn_infer_metrics_print(shared->management, &call->filter, &text);
     cn_http_answer_bytes(request, 200, "text/plain; version=0.0.4; charset=utf-8",
                          cn_buf_str(&text));
     cn_buf_fini(&text);

@@ -9,6 +9,7 @@
 #include "frontend/openapi.h"
 #include "frontend/predict.h"
 #include "frontend/v2_http.h"
+#include "frontend/v2_stats.h"
 
 #define GET CN_HTTP_GET
 #define HEAD CN_HTTP_HEAD
@@ -60,7 +61,10 @@ const struct cn_route cn_inference_routes[] = {
     {.methods = GET | HEAD, .pattern = "/v2", .handle = cn_v2_http_server},
     {.methods = GET | HEAD, .pattern = "/v2/health/live", .handle = cn_v2_http_live},
     {.methods = GET | HEAD, .pattern = "/v2/health/ready", .handle = cn_v2_http_ready},
+    {.methods = GET | HEAD, .pattern = "/v2/models/stats", .handle = cn_v2_http_stats},
     {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}", .handle = cn_v2_http_model},
+    {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/stats", .handle = cn_v2_http_stats},
+    {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/versions/{model_version}/stats", .handle = cn_v2_http_stats},
     {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/ready", .handle = cn_v2_http_model_ready},
     {.methods = GET | HEAD, .pattern = "/v2/models/{model_name}/config", .handle = cn_v2_http_config},
     {.methods = POST, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_infer},

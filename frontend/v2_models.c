@@ -38,7 +38,8 @@ cn_v2_write_server(struct cn_buf *out)
     cn_buf_puts(
         out, "{\"name\":\"continuo\",\"version\":\"" CN_VERSION
              "\",\"extensions\":[\"classification\",\"sequence\",\"sequence(string_id)\","
-             "\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\"]"
+             "\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\","
+             "\"statistics\"]"
              "}");
 }
 

@@ -348,6 +348,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .stream_bytes = config->stream_bytes,
         .stream_ms = config->stream_ms,
         .report_jobs = cn_ts_logs(), /* its lines carry request ids */
+        .max_batch_size = config->io ? config->io->max_batch_size : 0,
         .samples_max = config->metric_series_max ? config->metric_samples_max : 0,
     };
 }

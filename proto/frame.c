@@ -404,7 +404,7 @@ cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct
     return 0;
 }
 
-/* REPORT: u32 rows, u64 handler us, u32 count of jobs and their u64 ids, then per sample u8 type, str16
+/* REPORT: u32 rows, u32 batch, u64 us before, in and after the handler, u32 count of jobs and their u64 ids, then per sample u8 type, str16
  * name, str16 unit, u64 the value's bits (IEEE 754), dimensions as headers. */
 void
 cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report)
@@ -414,7 +414,10 @@ cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report)
     uint32_t i;
 
     cn_write_u32(buf, report->rows);
+    cn_write_u32(buf, report->batch);
+    cn_write_u64(buf, report->before_us);
     cn_write_u64(buf, report->handler_us);
+    cn_write_u64(buf, report->after_us);
     cn_write_u32(buf, report->n_jobs);
     for (i = 0; i < report->n_jobs; i++)
         cn_write_u64(buf, report->job_ids[i]);
@@ -459,7 +462,10 @@ cn_frame_get_report(const struct cn_frame *frame, struct cn_arena *arena, struct
     *out = (struct cn_report){.n_samples = frame->count};
     cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
     out->rows = cn_read_u32(&reader);
+    out->batch = cn_read_u32(&reader);
+    out->before_us = cn_read_u64(&reader);
     out->handler_us = cn_read_u64(&reader);
+    out->after_us = cn_read_u64(&reader);
     out->n_jobs = cn_read_u32(&reader);
     if (reader.bad || out->n_jobs > cn_reader_left(&reader) / sizeof(uint64_t) ||
         out->n_samples > cn_reader_left(&reader) / SAMPLE_BYTES_MIN)

@@ -81,6 +81,7 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
     NUM(stream_bytes)      /* of one streamed answer that wait for CREDIT at most, and a piece */  \
     NUM(stream_ms)         /* a row may stream so long; 0: no limit */                             \
     NUM(report_jobs)       /* 1: a REPORT names the jobs of its call */                            \
+    NUM(max_batch_size)    /* of a typed model: tensors begin with a batch dimension; 0: none */   \
     NUM(samples_max)       /* a REPORT has at most so many samples */
 
 struct cn_load {
@@ -117,7 +118,10 @@ struct cn_sample {
 
 struct cn_report {
     uint32_t rows;       /* that the handler got in the call; 0: no call, only samples */
+    uint32_t batch;      /* the same, where a row counts as often as its batch dimension says */
+    uint64_t before_us;  /* looking up states, before the call */
     uint64_t handler_us; /* what the call took */
+    uint64_t after_us;   /* the commit, and what else comes before the answers */
     uint32_t n_jobs;     /* the call's jobs, if LOAD asked for them */
     uint64_t *job_ids;
     uint32_t n_samples;

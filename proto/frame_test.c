@@ -219,7 +219,7 @@ put_report(void)
         {CN_SAMPLE_HISTOGRAM, CN_STR("tokens"), CN_STR("Count"), 2.5, 1, dims},
         {CN_SAMPLE_COUNTER, CN_STR("hits"), CN_STR("Count"), 1, 0, NULL}};
     uint64_t jobs[] = {7, UINT64_MAX};
-    struct cn_report report = {16, 1234, 2, jobs, 2, samples};
+    struct cn_report report = {16, 20, 5, 1234, 99, 2, jobs, 2, samples};
 
     cn_frame_put_report(&buf, &report);
 }
@@ -235,7 +235,10 @@ a_report_arrives_whole(void **state)
     frame = the_frame(CN_FRAME_REPORT);
     assert_int_equal(cn_frame_get_report(&frame, &arena, &got, NULL), 0);
     assert_int_equal(got.rows, 16);
+    assert_int_equal(got.batch, 20);
+    assert_int_equal(got.before_us, 5);
     assert_int_equal(got.handler_us, 1234);
+    assert_int_equal(got.after_us, 99);
     assert_int_equal(got.n_jobs, 2);
     assert_true(got.job_ids[1] == UINT64_MAX);
     assert_int_equal(got.n_samples, 2);

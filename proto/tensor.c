@@ -199,6 +199,17 @@ cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out)
 }
 
 /* A set: u32 number of tensors; each: u16 + name, u8 type, u8 rank, u64 dimensions, u32 + data. */
+uint32_t
+cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size)
+{
+    struct cn_tensor tensor;
+
+    if (max_batch_size == 0 || row->n_parts == 0 || !cn_tensor_of_part(&row->parts[0], &tensor) ||
+        tensor.rank == 0 || tensor.shape[0] < 1 || (uint64_t)tensor.shape[0] > max_batch_size)
+        return 1;
+    return (uint32_t)tensor.shape[0];
+}
+
 void
 cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
 {

@@ -67,6 +67,10 @@ struct cn_part cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *a
 /* False: the part is no tensor (its content type is of another family, or malformed). */
 bool cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out);
 
+/* How many requests' worth a row is: what its first tensor has as first dimension, where the model has one
+ * of batches (1 to max_batch_size); else 1. */
+uint32_t cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size);
+
 /* Packs a set; buf->failed when it did not fit. A set may also be packed by hand: a u32 with their
  * number, then each with _put_one. */
 void cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor);

@@ -135,6 +135,30 @@ a_set_is_whole_or_refused(void **state)
     cn_arena_fini(&arena);
 }
 
+/* Statistics count by it; a shape that a model can't have counts as one row. */
+static void
+a_row_counts_by_its_batch_dimension(void **state)
+{
+    struct cn_tensor tensor = {
+        .name = CN_STR("X"), .type = CN_DATATYPE_BOOL, .rank = 2, .shape = {3, 2}};
+    struct cn_part part;
+    struct cn_row row = {.n_parts = 1, .parts = &part};
+    struct cn_arena arena;
+
+    (void)state;
+    cn_arena_init(&arena);
+    part = cn_tensor_part(&tensor, &arena);
+    assert_int_equal(cn_tensor_batch(&row, 4), 3);
+    assert_int_equal(cn_tensor_batch(&row, 0), 1);
+    assert_int_equal(cn_tensor_batch(&row, 2), 1);
+    tensor.rank = 0;
+    part = cn_tensor_part(&tensor, &arena);
+    assert_int_equal(cn_tensor_batch(&row, 4), 1);
+    row.n_parts = 0;
+    assert_int_equal(cn_tensor_batch(&row, 4), 1);
+    cn_arena_fini(&arena);
+}
+
 int
 main(void)
 {
@@ -144,6 +168,7 @@ main(void)
         cmocka_unit_test(data_must_fit_its_shape),
         cmocka_unit_test(a_part_is_a_tensor_and_back),
         cmocka_unit_test(a_set_is_whole_or_refused),
+        cmocka_unit_test(a_row_counts_by_its_batch_dimension),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,6 +138,7 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which is not in flight there",
                        (unsigned long long)answer->job_id);
     link->progress_ms = cn_loop_now_ms(link->loop);
+    cn_infer_job_heard(link, job, answer);
     if (answer->flags & CN_ANSWER_FINAL) {
         finish(link->queue, link, job, answer);
         return 0;
@@ -186,6 +187,7 @@ cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
         cn_metrics_observe(metrics, CN_M_BATCH_ROWS, report->rows);
         cn_metrics_observe(metrics, CN_M_HANDLER_TIME, report->handler_us);
         cn_ts_batch_done(link->queue, report->handler_us, request_ids);
+        cn_infer_call_done(link, report);
     }
     if (report->n_samples > 0)
         cn_ts_samples(link->queue, report, request_ids);

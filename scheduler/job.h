@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "core/arena.h"
+#include "core/infer_stats.h"
 #include "core/list.h"
 #include "core/loop.h"
 #include "proto/message.h"
@@ -85,6 +86,10 @@ struct cn_job {
     uint64_t skip_bytes;      /* so much of the next worker's answer was passed on already */
     uint32_t deaths;          /* workers that died with it in flight */
     uint32_t alone_deaths;    /* those that had nothing else in flight */
+    uint64_t queued_us;       /* from its arrival to the handler's first call for it */
+    uint64_t phase_us[CN_INFER_N_PHASES]; /* of all calls for it */
+    uint64_t last_call;       /* serial of the report that the latest of them had; 0: none */
+    uint32_t n_responses;     /* pieces with data */
     struct cn_detour *detour; /* scheduler/swap.h; NULL: none */
     uint8_t state;            /* scheduler/model_queue_priv.h */
     bool cancelled;           /* while in flight: the worker was told that its client is gone */

@@ -57,6 +57,8 @@ cn_model_queue_create(struct cn_loop *loop, const char *name, const char *versio
     /* Above all ids of an earlier server: none answers 256 jobs in each microsecond of its life. */
     queue->next_job_id = (cn_wall_ms() * 1000 + cn_random_u64() % 1000) << 8;
     queue->drain.begun_ms = cn_loop_now_ms(loop);
+    if (config->io)
+        queue->infer = cn_infer_stats_create();
     return queue;
 }
 
@@ -79,6 +81,7 @@ free_queue(struct cn_model_queue *queue)
     cn_list_remove(&queue->turn_end.link);
     cn_timer_cancel(&queue->aggregator.delay);
     cn_handler_metrics_fini(&queue->handler_metrics);
+    cn_infer_stats_destroy(queue->infer);
     cn_free(queue->homes);
     cn_free(queue->no_worker_reason);
     cn_free(queue->close_reason);
@@ -186,6 +189,8 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->arrived_ms = job->sent_ms = job->arrived_us = 0;
     job->forwarded_bytes = job->skip_bytes = 0;
     job->deaths = job->alone_deaths = 0;
+    job->queued_us = job->last_call = job->n_responses = 0;
+    memset(job->phase_us, 0, sizeof(job->phase_us));
     job->detour = NULL;
     job->state = CN_JOB_INCOMING;
     job->cancelled = job->stopped = job->live = job->loose = job->passed_on = false;
@@ -386,6 +391,7 @@ cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answ
 {
     cn_timer_cancel(&job->timer);
     forget_cancel(queue, job);
+    cn_infer_job_done(queue, job, &box->answer);
     cn_detour_free(job);
     job->state = CN_JOB_DONE;
     queue->jobs_now--;
@@ -467,6 +473,8 @@ turn_end(struct cn_deferred *deferred)
     cn_queue_send_closes(queue);
     flush_links(queue);
     cn_queue_tell_retired(queue);
+    if (queue->infer)
+        cn_infer_set_pending(queue->infer, queue->stats.waiting_jobs);
     if (!queue->destroyed)
         tell_empty(queue);
     queue->in_turn_end = false;

@@ -154,6 +154,8 @@ struct cn_model_queue_stats {
 void cn_model_queue_stats(const struct cn_model_queue *queue, struct cn_model_queue_stats *out);
 /* What the queue counts, and its owner (workers); gauges that `stats` has are not kept there. */
 struct cn_metrics *cn_model_queue_metrics(struct cn_model_queue *queue);
+/* Of a typed model's requests; any thread while the queue is there. NULL: it is not typed. */
+const struct cn_infer_stats *cn_model_queue_infer_stats(const struct cn_model_queue *queue);
 /* What its handler defines. */
 struct cn_handler_metrics;
 const struct cn_handler_metrics *cn_model_queue_handler_metrics(const struct cn_model_queue *queue);

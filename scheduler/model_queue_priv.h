@@ -83,7 +83,8 @@ struct cn_model_queue {
     struct cn_model_queue_stats stats; /* counters and gauges, kept as they change */
     struct cn_metrics metrics;         /* what is counted only to be shown */
     struct cn_handler_metrics handler_metrics;
-    uint64_t sample_told_ms; /* last line about a sample that was left out; 0: never */
+    struct cn_infer_stats *infer; /* of a typed model; else NULL */
+    uint64_t sample_told_ms;      /* last line about a sample that was left out; 0: never */
 };
 
 /* model_queue.c */
@@ -120,6 +121,15 @@ void cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const c
 /* Samples of the handler, into its series or as lines. */
 void cn_ts_samples(struct cn_model_queue *queue, const struct cn_report *report,
                    const char *request_ids);
+
+/* infer_stats.c: statistics of a typed model, for clients of the v2 protocol; nothing for others */
+void cn_infer_call_done(struct cn_worker_link *link, const struct cn_report *report);
+/* A piece of the job's answer, the final one too, before anything is done with it. */
+void cn_infer_job_heard(struct cn_worker_link *link, struct cn_job *job,
+                        const struct cn_answer *answer);
+/* `answer`: the final one, of a worker or not. */
+void cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job,
+                       const struct cn_answer *answer);
 
 /* admission.c */
 /* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */

@@ -57,6 +57,10 @@ struct cn_worker_link {
     uint32_t taken;      /* rows in this dispatch */
     size_t frame_begun;
     uint64_t live_sequences, rows, answers;
+    struct {
+        uint64_t serial; /* how many there were */
+        uint64_t us[CN_INFER_N_PHASES];
+    } call;               /* the worker's last one of its handler, whose answers come now */
     uint64_t progress_ms; /* last time the worker showed that it gets on */
     struct cn_timer overdue;
     bool overdue_told; /* its owner is about to end it */

@@ -8,6 +8,7 @@
 
 #include "core/clock.h"
 #include "core/mem.h"
+#include "proto/tensor.h"
 #include "worker/kill_point.h"
 #include "worker/worker_priv.h"
 
@@ -288,14 +289,14 @@ stop_streams(struct cn_worker *worker)
     }
 }
 
-/* Of a call for `n` items, with what the handler measured since the last one. */
+/* Of a call, with what the handler measured since the last one. */
 static void
-put_report(struct cn_worker *worker, uint32_t n, uint64_t handler_us)
+put_report(struct cn_worker *worker, struct cn_report report)
 {
     struct cn_samples *samples = &worker->rt->samples;
-    struct cn_report report = {
-        .rows = n, .handler_us = handler_us, .n_samples = samples->n, .samples = samples->list};
 
+    report.n_samples = samples->n;
+    report.samples = samples->list;
     if (worker->load.report_jobs) {
         report.job_ids =
             cn_arena_alloc(&worker->batch.arena, worker->batch.n * sizeof(*report.job_ids));
@@ -312,8 +313,8 @@ int
 cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
 {
     struct cn_batch *batch = &worker->batch;
-    uint64_t begun_us, handler_us = 0;
-    uint32_t n;
+    uint64_t begun_us = cn_now_us(), run_us = begun_us, done_us = begun_us;
+    uint32_t n, rows = 0;
     int rc;
 
     choose(worker);
@@ -323,10 +324,12 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     cn_batch_resolve(worker);
     n = collect(worker);
     if (n) {
-        begun_us = cn_now_us();
+        for (uint32_t i = 0; i < n; i++)
+            rows += cn_tensor_batch(batch->items[i]->row, worker->load.max_batch_size);
+        run_us = cn_now_us();
         worker->rt->ops->run(worker->rt, batch->items, n);
         run_again_after_memory(worker);
-        handler_us = cn_now_us() - begun_us;
+        done_us = cn_now_us();
         cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }
@@ -334,7 +337,11 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     cn_batch_drop_failed(worker);
     stop_streams(worker);
     if (n)
-        put_report(worker, n, handler_us);
+        put_report(worker, (struct cn_report){.rows = n,
+                                              .batch = rows,
+                                              .before_us = run_us - begun_us,
+                                              .handler_us = done_us - run_us,
+                                              .after_us = cn_now_us() - done_us});
     for (uint32_t i = 0; i < batch->n; i++)
         if (!batch->slots[i].answered)
             cn_slot_answer(worker, &batch->slots[i]);

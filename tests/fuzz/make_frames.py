@@ -60,7 +60,7 @@ def sample(kind, name, unit, value, dims=()):
 
 
 def report(rows, us, jobs, samples):
-    body = struct.pack("<IQI", rows, us, len(jobs)) + b"".join(struct.pack("<Q", j) for j in jobs)
+    body = struct.pack("<IIQQQI", rows, rows, 3, us, 7, len(jobs)) + b"".join(struct.pack("<Q", j) for j in jobs)
     return frame(REPORT, body + b"".join(samples), len(samples))
 
 

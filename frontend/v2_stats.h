@@ -1,0 +1,21 @@
+/* frontend/v2_stats.h - statistics of the v2 protocol, for HTTP and gRPC. */
+#ifndef CN_FRONTEND_V2_STATS_H
+#define CN_FRONTEND_V2_STATS_H
+
+#include "core/arena.h"
+#include "core/error.h"
+#include "v2/stats.h"
+
+struct cn_http_request;
+struct cn_management;
+
+/* Any loop: copies of what typed models count, all in the arena. `name` empty: all of them; `version`
+ * empty: all versions of the model. CN_E_BAD_REQUEST: there is none of that name. */
+int cn_v2_stats_collect(struct cn_management *management, struct cn_str name, struct cn_str version,
+                        struct cn_arena *arena, struct cn_v2_model_stats **out, uint32_t *n,
+                        struct cn_error *err);
+
+/* GET /v2/models/stats, /v2/models/NAME[/versions/VERSION]/stats */
+void cn_v2_http_stats(struct cn_http_request *request);
+
+#endif
