@@ -251,6 +251,21 @@ first_of(const char *a, const char *b, const char *otherwise)
     return cn_strdup(a && *a ? a : b && *b ? b : otherwise);
 }
 
+/* torch-model-archiver --runtime LSP packs NAME.so and writes NAME. */
+static void
+complete_handler(struct cn_model_about *about, const char *runtime)
+{
+    struct cn_buf name;
+
+    if (!runtime || strcmp(runtime, "LSP") != 0 || !*about->handler ||
+        ends_with(about->handler, ".so") || ends_with(about->handler, ".lua"))
+        return;
+    cn_buf_init(&name, 0);
+    cn_buf_printf(&name, "%s.so", about->handler);
+    cn_free(about->handler);
+    about->handler = cn_buf_take(&name, NULL);
+}
+
 int
 cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
               const struct cn_server_config *server, bool at_startup, struct cn_model_about *out,
@@ -272,6 +287,7 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     about.version = first_of(manifest.model_version, NULL, "1.0");
     about.handler = first_of(request->handler, manifest.handler,
                              server->default_handler ? server->default_handler : "");
+    complete_handler(&about, manifest.runtime);
     about.config_file = first_of(manifest.config_file, NULL, "");
     rc = check_name("name", about.name, err);
     if (!rc)
