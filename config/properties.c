@@ -277,10 +277,12 @@ int
 cn_properties_parse(const char *name, struct cn_str text, struct cn_properties *into,
                     struct cn_error *err)
 {
-    struct cursor cursor = {text.ptr, text.ptr + text.len, name, 1};
+    struct cursor cursor = {text.ptr, text.ptr, name, 1};
     struct cn_buf key, value;
     int rc = 0;
 
+    if (text.len > 0) /* without bytes there may be no pointer to count from */
+        cursor.end += text.len;
     cn_buf_init(&key, 0);
     cn_buf_init(&value, 0);
     while (rc == 0 && cursor.at < cursor.end) {

@@ -33,8 +33,10 @@ capped_free(void *ctx, void *ptr)
 bool
 cn_rpc_is_utf8(struct cn_str text)
 {
-    const unsigned char *at = (const unsigned char *)text.ptr, *end = at + text.len;
+    const unsigned char *at = (const unsigned char *)text.ptr, *end = at;
 
+    if (text.len > 0) /* without bytes there may be no pointer to count from */
+        end += text.len;
     while (at < end) {
         unsigned c = *at++, n, low = 0x80, high = 0xbf;
 
