@@ -9,6 +9,7 @@
 #include <stdarg.h>
 
 #include "config/model_io.h"
+#include "config/model_state.h"
 #include "config/suggest.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -276,6 +277,8 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
         char path[128];
         int rc = 0;
 
+        if (cn_model_state_owns(prefix, value))
+            continue; /* model_state.c reads it */
         /* A key with a dot or NUL in it is nobody's name; "a.b" is not b in a. */
         if (value->key.len < 64 && memchr(value->key.ptr, '.', value->key.len) == NULL &&
             memchr(value->key.ptr, '\0', value->key.len) == NULL)
@@ -331,6 +334,10 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
                        "state.storeMaxBytes %" PRIu64 " cannot hold one state of"
                        " state.maxBytes %" PRIu64,
                        config->store_max_bytes, config->state_max_bytes);
+    if (config->io && config->io->state.n > 0 && !config->sequence_batching)
+        return cn_fail(err, CN_E_CONFIG,
+                       "state tensors belong to sequences: set sequenceBatching: true, or leave "
+                       "the list of state out");
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "config/model_io_priv.h"
 #include "core/mem.h"
 
 #define NAME_MAX_BYTES 256
@@ -13,15 +14,8 @@ static const char *const input_keys[] = {"inputs", "input", NULL};
 static const char *const output_keys[] = {"outputs", "output", NULL};
 static const char *const batch_keys[] = {"maxBatchSize", "max_batch_size", NULL};
 
-struct parse {
-    struct cn_model_io *io;
-    const char *name; /* of the document */
-    struct cn_error *err;
-};
-
-/* The value under the first of these keys; the last one is NULL. */
-static const struct cn_yaml *
-get_any(const struct cn_yaml *map, const char *const *keys)
+const struct cn_yaml *
+cn_io_get(const struct cn_yaml *map, const char *const *keys)
 {
     const struct cn_yaml *value = NULL;
 
@@ -30,8 +24,9 @@ get_any(const struct cn_yaml *map, const char *const *keys)
     return value;
 }
 
-static int
-refuse(const struct parse *parse, const struct cn_yaml *at, const char *what, const char *expected)
+int
+cn_io_refuse(const struct cn_io_parse *parse, const struct cn_yaml *at, const char *what,
+             const char *expected)
 {
     char shown[CN_YAML_SHOWN_MAX];
 
@@ -40,69 +35,72 @@ refuse(const struct parse *parse, const struct cn_yaml *at, const char *what, co
                    cn_yaml_shown(at->text, shown));
 }
 
-static int
-read_name(const struct parse *parse, const struct cn_yaml *item, const char *list,
-          struct cn_tensor_spec *spec)
+int
+cn_io_read_name(const struct cn_io_parse *parse, const struct cn_yaml *item,
+                const struct cn_yaml *name, const char *list, struct cn_str *out)
 {
-    const struct cn_yaml *name = cn_yaml_get(item, "name");
-
     if (!name || name->text.len == 0 || name->text.len > NAME_MAX_BYTES ||
         name->kind == CN_YAML_LIST || name->kind == CN_YAML_MAP || name->kind == CN_YAML_NULL)
-        return refuse(parse, name ? name : item, list, "a name of 1 to 256 bytes for each tensor");
-    spec->name = (struct cn_str){
-        cn_arena_strndup(&parse->io->arena, name->text.ptr, name->text.len), name->text.len};
+        return cn_io_refuse(parse, name ? name : item, list,
+                            "a name of 1 to 256 bytes for each tensor");
+    *out = (struct cn_str){cn_arena_strndup(&parse->io->arena, name->text.ptr, name->text.len),
+                           name->text.len};
     return 0;
 }
 
-static int
-read_type(const struct parse *parse, const struct cn_yaml *item, struct cn_tensor_spec *spec)
+int
+cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item, enum cn_datatype *out)
 {
     static const char *const keys[] = {"dataType", "data_type", "datatype", NULL};
-    const struct cn_yaml *type = get_any(item, keys);
+    const struct cn_yaml *type = cn_io_get(item, keys);
 
+    *out = CN_DATATYPE_NONE;
     if (type && type->kind == CN_YAML_STRING)
-        spec->type = cn_datatype_parse(type->text);
-    if (spec->type == CN_DATATYPE_NONE)
-        return refuse(parse, type ? type : item, "dataType",
-                      "BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, FP64 or BYTES");
+        *out = cn_datatype_parse(type->text);
+    if (*out == CN_DATATYPE_NONE)
+        return cn_io_refuse(
+            parse, type ? type : item, "dataType",
+            "BOOL, UINT8 to UINT64, INT8 to INT64, FP16, BF16, FP32, FP64 or BYTES");
     return 0;
 }
 
-static int
-read_dims(const struct parse *parse, const struct cn_yaml *item, struct cn_tensor_spec *spec)
+int
+cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t *out,
+                uint32_t *rank)
 {
     static const char *const keys[] = {"dims", "shape", NULL};
-    const struct cn_yaml *dims = get_any(item, keys);
+    const struct cn_yaml *dims = cn_io_get(item, keys);
 
     /* One is left for the batch dimension. */
     if (!dims || dims->kind != CN_YAML_LIST || dims->n_items > CN_TENSOR_RANK_MAX - 1)
-        return refuse(parse, dims ? dims : item, "dims", "a list of up to 15 sizes");
+        return cn_io_refuse(parse, dims ? dims : item, "dims", "a list of up to 15 sizes");
     for (uint32_t i = 0; i < dims->n_items; i++) {
         const struct cn_yaml *dim = dims->items[i];
 
         if (dim->kind != CN_YAML_INT || dim->integer < -1 || dim->integer == 0)
-            return refuse(parse, dim, "dims", "sizes from 1, or -1 for any");
-        spec->dims[i] = dim->integer;
+            return cn_io_refuse(parse, dim, "dims", "sizes from 1, or -1 for any");
+        out[i] = dim->integer;
     }
-    spec->rank = dims->n_items;
+    *rank = dims->n_items;
     return 0;
 }
 
 static int
-read_flag(const struct parse *parse, const struct cn_yaml *item, const char *const *keys, bool *out)
+read_flag(const struct cn_io_parse *parse, const struct cn_yaml *item, const char *const *keys,
+          bool *out)
 {
-    const struct cn_yaml *flag = get_any(item, keys);
+    const struct cn_yaml *flag = cn_io_get(item, keys);
 
     if (!flag)
         return 0;
     if (flag->kind != CN_YAML_BOOL)
-        return refuse(parse, flag, keys[0], "true or false");
+        return cn_io_refuse(parse, flag, keys[0], "true or false");
     *out = flag->boolean;
     return 0;
 }
 
 static int
-read_tensor(const struct parse *parse, const struct cn_yaml *item, const char *list,
+read_tensor(const struct cn_io_parse *parse, const struct cn_yaml *item, const char *list,
             struct cn_tensor_spec *spec)
 {
     static const char *const optional[] = {"optional", NULL};
@@ -111,12 +109,13 @@ read_tensor(const struct parse *parse, const struct cn_yaml *item, const char *l
 
     *spec = (struct cn_tensor_spec){0};
     if (item->kind != CN_YAML_MAP)
-        return refuse(parse, item, list, "a map with name, dataType and dims for each tensor");
-    rc = read_name(parse, item, list, spec);
+        return cn_io_refuse(parse, item, list,
+                            "a map with name, dataType and dims for each tensor");
+    rc = cn_io_read_name(parse, item, cn_yaml_get(item, "name"), list, &spec->name);
     if (!rc)
-        rc = read_type(parse, item, spec);
+        rc = cn_io_read_type(parse, item, &spec->type);
     if (!rc)
-        rc = read_dims(parse, item, spec);
+        rc = cn_io_read_dims(parse, item, spec->dims, &spec->rank);
     if (!rc)
         rc = read_flag(parse, item, optional, &spec->optional);
     if (!rc)
@@ -134,15 +133,15 @@ find(const struct cn_tensor_spec *specs, uint32_t n, struct cn_str name)
 }
 
 static int
-read_tensors(const struct parse *parse, const struct cn_yaml *list, struct cn_tensor_spec **out,
-             uint32_t *n)
+read_tensors(const struct cn_io_parse *parse, const struct cn_yaml *list,
+             struct cn_tensor_spec **out, uint32_t *n)
 {
     char key[CN_YAML_SHOWN_MAX], twice[CN_YAML_SHOWN_MAX];
     int rc;
 
     cn_yaml_shown(list->key, key);
     if (list->kind != CN_YAML_LIST || list->n_items == 0 || list->n_items > CN_MODEL_TENSORS_MAX)
-        return refuse(parse, list, key, "a list of 1 to 256 tensors");
+        return cn_io_refuse(parse, list, key, "a list of 1 to 256 tensors");
     *out = cn_arena_alloc(&parse->io->arena, sizeof(**out) * list->n_items);
     for (uint32_t i = 0; i < list->n_items; i++) {
         if ((rc = read_tensor(parse, list->items[i], key, &(*out)[i])))
@@ -157,22 +156,22 @@ read_tensors(const struct parse *parse, const struct cn_yaml *list, struct cn_te
 }
 
 static int
-read_batch_size(const struct parse *parse, const struct cn_yaml *root)
+read_batch_size(const struct cn_io_parse *parse, const struct cn_yaml *root)
 {
-    const struct cn_yaml *size = get_any(root, batch_keys);
+    const struct cn_yaml *size = cn_io_get(root, batch_keys);
 
     if (!size)
         return 0;
     if (size->kind != CN_YAML_INT || size->integer < 0 || size->integer > BATCH_MAX)
-        return refuse(parse, size, batch_keys[0], "an integer from 0 to 65536");
+        return cn_io_refuse(parse, size, batch_keys[0], "an integer from 0 to 65536");
     parse->io->max_batch_size = (uint32_t)size->integer;
     return 0;
 }
 
 static int
-read_all(const struct parse *parse, const struct cn_yaml *root, const struct cn_yaml *inputs)
+read_all(const struct cn_io_parse *parse, const struct cn_yaml *root, const struct cn_yaml *inputs)
 {
-    const struct cn_yaml *outputs = get_any(root, output_keys);
+    const struct cn_yaml *outputs = cn_io_get(root, output_keys);
     struct cn_model_io *io = parse->io;
     int rc = read_tensors(parse, inputs, &io->inputs, &io->n_inputs);
 
@@ -186,19 +185,21 @@ read_all(const struct parse *parse, const struct cn_yaml *root, const struct cn_
         rc = read_batch_size(parse, root);
     for (uint32_t i = 0; !rc && i < io->n_inputs; i++)
         io->n_required += !io->inputs[i].optional;
+    if (!rc)
+        rc = cn_model_state_parse(parse, root);
     return rc;
 }
 
 int
 cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struct cn_error *err)
 {
-    const struct cn_yaml *root = cn_yaml_root(doc), *inputs = get_any(root, input_keys);
-    struct parse parse = {.name = cn_yaml_name(doc), .err = err};
+    const struct cn_yaml *root = cn_yaml_root(doc), *inputs = cn_io_get(root, input_keys);
+    struct cn_io_parse parse = {.name = cn_yaml_name(doc), .err = err};
     int rc;
 
     *out = NULL;
     if (!inputs)
-        return 0;
+        return cn_model_state_without_inputs(&parse, root);
     parse.io = cn_alloc(sizeof(*parse.io));
     atomic_init(&parse.io->refs, 1);
     cn_arena_init(&parse.io->arena);

@@ -21,6 +21,7 @@
 #include "config/yaml.h"
 #include "core/arena.h"
 #include "core/error.h"
+#include "proto/state_tensors.h"
 #include "proto/tensor.h"
 
 #define CN_MODEL_TENSORS_MAX 256 /* inputs, and outputs, of one model */
@@ -40,7 +41,8 @@ struct cn_model_io {
     uint32_t max_batch_size; /* 0: no batch dimension; else the first one, from 1 to this */
     uint32_t n_inputs, n_outputs, n_required;
     struct cn_tensor_spec *inputs, *outputs;
-    struct cn_arena arena; /* holds the above */
+    struct cn_state_specs state; /* model_state.h */
+    struct cn_arena arena;       /* holds the above */
 };
 
 /* `*out` is NULL when the document declares no inputs. CN_E_CONFIG with name:line:column. */

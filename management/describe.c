@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "config/model_io.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "management/customized.h"
@@ -65,6 +66,43 @@ show_worker(const struct cn_worker_facts *worker)
     return out;
 }
 
+static json_t *
+show_dims(const int64_t *dims, uint32_t rank)
+{
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < rank; i++)
+        json_array_append_new(out, json_integer(dims[i]));
+    return out;
+}
+
+/* The state tensors that the model declares, as its YAML may spell them. */
+static json_t *
+show_state(const struct cn_state_specs *specs)
+{
+    json_t *out = json_array();
+
+    for (uint32_t i = 0; i < specs->n; i++) {
+        const struct cn_state_spec *spec = &specs->items[i];
+        json_t *one = json_object(), *init = json_object();
+
+        put(one, "input", cn_json_text(spec->input.ptr));
+        put(one, "output", cn_json_text(spec->output.ptr));
+        put(one, "dataType", json_string(cn_datatype_word(spec->type)));
+        put(one, "dims", show_dims(spec->dims, spec->rank));
+        put(one, "batchAxis", number(spec->batch_axis));
+        if (spec->init == CN_STATE_FILE)
+            put(init, "file", cn_json_text(spec->init_from.ptr));
+        if (spec->init == CN_STATE_CALLER)
+            put(init, "caller", cn_json_text(spec->init_from.ptr));
+        put(init, "dims", show_dims(spec->init_dims, spec->rank));
+        put(one, "init", init);
+        put(one, "visible", json_boolean(spec->visible));
+        json_array_append_new(out, one);
+    }
+    return out;
+}
+
 static void
 show_settings(json_t *out, const struct cn_version *version)
 {
@@ -90,6 +128,8 @@ show_settings(json_t *out, const struct cn_version *version)
     put(out, "useJobTicket", json_boolean(config->use_job_ticket));
     put(out, "useVenv", json_false());
     put(out, "stateful", json_boolean(config->sequence_batching));
+    if (about->io && about->io->state.n > 0)
+        put(out, "state", show_state(&about->io->state));
     put(out, "sequenceMaxIdleMSec", number(config->sequence_max_idle_ms));
     put(out, "sequenceTimeoutMSec", number(config->sequence_timeout_ms));
     put(out, "maxNumSequence", number(config->max_num_sequence));

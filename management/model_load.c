@@ -6,6 +6,7 @@
 
 #include "archiver/archive.h"
 #include "config/model_io.h"
+#include "config/model_state.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/ts_metrics.h"
@@ -133,6 +134,8 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
         rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
     if (!rc)
         rc = cn_model_io_parse(doc, &about->io, err);
+    if (!rc && about->io)
+        rc = cn_model_state_check_files(about->io, about->dir, err);
     about->config.io = about->io;
     cn_yaml_destroy(doc);
     cn_buf_fini(&path);

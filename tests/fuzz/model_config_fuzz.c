@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "config/model_config.h"
+#include "config/model_io.h"
 #include "core/panic.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -28,6 +29,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct cn_model_config config;
     struct cn_yaml_doc *doc = NULL;
     struct cn_error err = {0};
+    struct cn_model_io *io;
 
     if (cn_yaml_parse("fuzz.yaml", text, &doc, NULL) != 0)
         return 0;
@@ -40,6 +42,10 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     in_range((uint64_t)config.field, min, max);
 #include "config/model_options.def"
 #undef CN_MODEL_OPTION
+    if (cn_model_io_parse(doc, &io, &err) == 0)
+        cn_model_io_unref(io);
+    else
+        cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
     cn_yaml_destroy(doc);
     return 0;
 }

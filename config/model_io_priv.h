@@ -1,0 +1,32 @@
+/* config/model_io_priv.h - what the files share that read a model's tensors out of its YAML. */
+#ifndef CN_CONFIG_MODEL_IO_PRIV_H
+#define CN_CONFIG_MODEL_IO_PRIV_H
+
+#include "config/model_io.h"
+
+struct cn_io_parse {
+    struct cn_model_io *io;
+    const char *name; /* of the document */
+    struct cn_error *err;
+};
+
+/* The value under the first of these keys; the last one is NULL. */
+const struct cn_yaml *cn_io_get(const struct cn_yaml *map, const char *const *keys);
+/* CN_E_CONFIG: "name:line:column: what: expected ..., found ..." */
+int cn_io_refuse(const struct cn_io_parse *parse, const struct cn_yaml *at, const char *what,
+                 const char *expected);
+/* `name`: what should be a name in `item`; NULL: it is not there. Copied to the arena. */
+int cn_io_read_name(const struct cn_io_parse *parse, const struct cn_yaml *item,
+                    const struct cn_yaml *name, const char *list, struct cn_str *out);
+int cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item,
+                    enum cn_datatype *out);
+/* `out`: room for CN_TENSOR_RANK_MAX; at most one less is read. */
+int cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t *out,
+                    uint32_t *rank);
+
+/* model_state.c: sets io->state from the document; io's tensors are read. */
+int cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root);
+/* State that a document without inputs declares is refused. */
+int cn_model_state_without_inputs(const struct cn_io_parse *parse, const struct cn_yaml *root);
+
+#endif

@@ -1,0 +1,213 @@
+/* proto/state_tensors.c - declared state: how it begins, what fits it, its bytes. Any thread. */
+#include "proto/state_tensors.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const struct cn_state_spec *
+cn_state_of_input(const struct cn_state_specs *specs, struct cn_str name)
+{
+    for (uint32_t i = 0; i < specs->n; i++)
+        if (cn_str_eq(specs->items[i].input, name))
+            return &specs->items[i];
+    return NULL;
+}
+
+const struct cn_state_spec *
+cn_state_of_output(const struct cn_state_specs *specs, struct cn_str name)
+{
+    for (uint32_t i = 0; i < specs->n; i++)
+        if (cn_str_eq(specs->items[i].output, name))
+            return &specs->items[i];
+    return NULL;
+}
+
+/* --- how it begins --- */
+
+/* An element of BYTES has at least its length. */
+static unsigned
+least_bytes(enum cn_datatype type)
+{
+    return type == CN_DATATYPE_BYTES ? 4 : cn_datatype_bytes(type);
+}
+
+int
+cn_state_initial(const struct cn_state_spec *spec, struct cn_str bytes, struct cn_arena *arena,
+                 struct cn_tensor *out, struct cn_error *err)
+{
+    uint64_t elements = 0, len;
+    struct cn_error why;
+    char *zeros;
+
+    *out = (struct cn_tensor){.name = spec->input, .type = spec->type, .rank = spec->rank};
+    memcpy(out->shape, spec->init_dims, sizeof(out->shape[0]) * spec->rank);
+    if (spec->init == CN_STATE_FILE) {
+        out->data = bytes;
+        if (cn_tensor_check(out, &why))
+            return cn_fail(err, CN_E_CONFIG, "the file %s is no initial state: %s",
+                           spec->init_from.ptr, why.message);
+        return 0;
+    }
+    if (!cn_shape_elements(out->shape, out->rank, &elements) ||
+        __builtin_mul_overflow(elements, least_bytes(spec->type), &len) || len > SIZE_MAX / 2 ||
+        !(zeros = cn_arena_try_alloc(arena, len ? (size_t)len : 1)))
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the initial state %s",
+                       spec->input.ptr);
+    memset(zeros, 0, (size_t)len); /* of BYTES: strings of length 0 */
+    out->data = (struct cn_str){zeros, (size_t)len};
+    return 0;
+}
+
+/* --- rows --- */
+
+void
+cn_state_to_row(const struct cn_state_specs *specs, const struct cn_state_spec *spec,
+                struct cn_tensor *tensor)
+{
+    const uint32_t axis = spec->batch_axis;
+
+    if (!specs->batched)
+        return;
+    memmove(tensor->shape + axis + 1, tensor->shape + axis,
+            sizeof(tensor->shape[0]) * (tensor->rank - axis));
+    tensor->shape[axis] = 1;
+    tensor->rank++;
+}
+
+/* "[2,-1]", cut off at the buffer's end. */
+static const char *
+shape_text(const int64_t *shape, uint32_t rank, char out[128])
+{
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    cn_buf_puts(&buf, "[");
+    for (uint32_t i = 0; i < rank; i++)
+        cn_buf_printf(&buf, "%s%" PRId64, i ? "," : "", shape[i]);
+    cn_buf_puts(&buf, "]");
+    memcpy(out, buf.data, buf.len < 127 ? buf.len : 127);
+    out[buf.len < 127 ? buf.len : 127] = '\0';
+    cn_buf_fini(&buf);
+    return out;
+}
+
+static bool
+fits(const struct cn_state_spec *spec, const struct cn_tensor *tensor)
+{
+    if (tensor->type != spec->type || tensor->rank != spec->rank)
+        return false;
+    for (uint32_t i = 0; i < spec->rank; i++)
+        if (spec->dims[i] >= 0 && tensor->shape[i] != spec->dims[i])
+            return false;
+    return true;
+}
+
+int
+cn_state_from_row(const struct cn_state_specs *specs, const struct cn_state_spec *spec,
+                  const struct cn_tensor *tensor, const char *who, int code, struct cn_tensor *out,
+                  struct cn_error *err)
+{
+    struct cn_tensor declared = {.rank = spec->rank};
+    const uint32_t axis = spec->batch_axis;
+    char has[128], wants[128];
+
+    *out = *tensor;
+    out->name = spec->input;
+    if (specs->batched && tensor->rank == spec->rank + 1 && tensor->shape[axis] == 1) {
+        memmove(out->shape + axis, out->shape + axis + 1,
+                sizeof(out->shape[0]) * (spec->rank - axis));
+        out->rank--;
+    }
+    /* The same rank is taken only where no batch dimension is due. */
+    if (fits(spec, out) && out->rank + specs->batched == tensor->rank)
+        return 0;
+    memcpy(declared.shape, spec->dims, sizeof(spec->dims));
+    cn_state_to_row(specs, spec, &declared);
+    return cn_fail(err, code, "%s '%.*s' is %s%s; the model declares %s%s%s", who,
+                   CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),
+                   shape_text(tensor->shape, tensor->rank, has), cn_datatype_word(spec->type),
+                   shape_text(declared.shape, declared.rank, wants),
+                   specs->batched ? ", with its batch dimension" : "");
+}
+
+/* --- bytes --- */
+
+void
+cn_state_pack(const struct cn_state_specs *specs, const struct cn_tensor *tensors,
+              struct cn_buf *out)
+{
+    cn_write_u32(out, CN_STATE_TENSORS_MAGIC);
+    cn_write_u16(out, CN_STATE_TENSORS_VERSION);
+    cn_write_u16(out, 0);
+    cn_write_u32(out, specs->n);
+    for (uint32_t i = 0; i < specs->n; i++) {
+        struct cn_tensor tensor = tensors[i];
+
+        tensor.name = specs->items[i].input;
+        cn_tensors_put_one(out, &tensor);
+    }
+}
+
+/* Puts the tensor into its place. */
+static int
+take(const struct cn_state_specs *specs, const struct cn_tensor *tensor, struct cn_tensor *out,
+     struct cn_error *err)
+{
+    const struct cn_state_spec *spec = cn_state_of_input(specs, tensor->name);
+    char has[128], wants[128];
+
+    if (!spec)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the stored state has a tensor '%.*s', which the model does not declare: "
+                       "another version of it wrote that",
+                       CN_STR_ARG(tensor->name));
+    if (!fits(spec, tensor))
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the stored state '%s' is %s%s, the model declares %s%s: another version "
+                       "of it wrote that",
+                       spec->input.ptr, cn_datatype_word(tensor->type),
+                       shape_text(tensor->shape, tensor->rank, has), cn_datatype_word(spec->type),
+                       shape_text(spec->dims, spec->rank, wants));
+    if (out[spec - specs->items].name.ptr)
+        return cn_fail(err, CN_E_STATE_STORE, "the stored state has '%s' twice", spec->input.ptr);
+    out[spec - specs->items] = *tensor;
+    return 0;
+}
+
+int
+cn_state_unpack(const struct cn_state_specs *specs, struct cn_str bytes, struct cn_arena *arena,
+                struct cn_tensor *out, struct cn_error *err)
+{
+    struct cn_tensor *tensors;
+    struct cn_reader reader;
+    struct cn_error why;
+    unsigned version, zero;
+    uint32_t n;
+    int rc;
+
+    cn_reader_init(&reader, bytes.ptr, bytes.len);
+    if (cn_read_u32(&reader) != CN_STATE_TENSORS_MAGIC)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "%zu bytes of stored state are not the tensors that the model declares: a "
+                       "handler that kept its state itself wrote them",
+                       bytes.len);
+    version = cn_read_u16(&reader);
+    zero = cn_read_u16(&reader);
+    if (reader.bad || version != CN_STATE_TENSORS_VERSION || zero)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "stored state tensors of format %u, this program knows %d", version,
+                       CN_STATE_TENSORS_VERSION);
+    if (cn_tensors_get(cn_read_bytes(&reader, cn_reader_left(&reader)), arena, &tensors, &n, &why))
+        return cn_fail(err, CN_E_STATE_STORE, "damaged state: %s", why.message);
+    memset(out, 0, sizeof(*out) * specs->n);
+    for (uint32_t i = 0; i < n; i++)
+        if ((rc = take(specs, &tensors[i], out, err)))
+            return rc;
+    for (uint32_t i = 0; i < specs->n; i++)
+        if (!out[i].name.ptr)
+            return cn_fail(err, CN_E_STATE_STORE,
+                           "the stored state has no '%s', which the model declares: another "
+                           "version of it wrote that",
+                           specs->items[i].input.ptr);
+    return 0;
+}
