@@ -79,12 +79,15 @@ void
 cn_v2_http_model_ready(struct cn_http_request *request)
 {
     struct cn_error err;
+    bool ready;
 
-    if (cn_v2_find(request->listener->shared->management, request->match.args[0],
-                   request->match.args[1], &err))
+    if (cn_v2_model_is_ready(request->listener->shared->management, request->match.args[0],
+                             request->match.args[1], &ready, &err))
+        cn_v2_http_error(request, err.code, err.message);
+    else if (ready)
         cn_http_answer_bytes(request, 200, NULL, CN_STR(""));
     else
-        cn_v2_http_error(request, err.code, err.message);
+        cn_v2_http_error(request, CN_E_BAD_REQUEST, "Model version not ready");
 }
 
 void

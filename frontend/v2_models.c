@@ -32,6 +32,33 @@ cn_v2_find(struct cn_management *management, struct cn_str name, struct cn_str v
     return NULL;
 }
 
+struct search {
+    const struct cn_model_queue *queue;
+    bool is_ready;
+};
+
+static void
+look_at_version(void *ctx, struct cn_model_queue *queue, bool is_ready)
+{
+    struct search *search = ctx;
+
+    if (queue == search->queue)
+        search->is_ready = is_ready;
+}
+
+int
+cn_v2_model_is_ready(struct cn_management *management, struct cn_str name, struct cn_str version,
+                     bool *out, struct cn_error *err)
+{
+    struct search search = {.queue = cn_v2_find(management, name, version, err)};
+
+    if (!search.queue)
+        return err->code;
+    cn_management_each(management, look_at_version, &search);
+    *out = search.is_ready;
+    return 0;
+}
+
 void
 cn_v2_write_server(struct cn_buf *out)
 {

@@ -17,6 +17,10 @@ struct cn_model_queue;
 struct cn_model_queue *cn_v2_find(struct cn_management *management, struct cn_str name,
                                   struct cn_str version, struct cn_error *err);
 
+/* Has it a worker that is ready? Errors of cn_v2_find. */
+int cn_v2_model_is_ready(struct cn_management *management, struct cn_str name,
+                         struct cn_str version, bool *out, struct cn_error *err);
+
 /* The server's name, version and extensions. */
 void cn_v2_write_server(struct cn_buf *out);
 /* What the model takes and gives, and its configuration. Errors of cn_v2_find. */

@@ -186,13 +186,14 @@ start_site(struct cn_msg *msg)
     struct cn_grpc_orders *orders = cn_container_of(msg, struct cn_grpc_orders, start);
     struct cn_grpc_server *server = orders->server;
     struct cn_grpc_site *site = orders->site;
-    unsigned index, i;
+    unsigned index, i, n;
 
     for (index = 0; index <= server->n_methods; index++) {
         if (index < server->n_methods && server->methods[index].home_only &&
             site != &site->grpc->sites[0])
             continue;
-        for (i = 0; i < PREPOSTED; i++)
+        n = index < server->n_methods && server->methods[index].is_rare ? 1 : PREPOSTED;
+        for (i = 0; i < n; i++)
             cn_grpc_ask_for_call(site, server, index);
     }
 }

@@ -35,6 +35,7 @@ struct cn_grpc_method {
     const char *path; /* "/package.Service/Method" */
     bool client_streams;
     bool home_only; /* on loop 0 */
+    bool is_rare;   /* few clients call it at a time: less is kept ready for it */
     bool needs_no_key;
     size_t state_bytes; /* zeroed, 16-byte aligned: cn_grpc_call_state */
     void (*on_open)(struct cn_grpc_call *call);
@@ -113,10 +114,17 @@ void cn_grpc_call_read(struct cn_grpc_call *call);
 #define CN_GRPC_CALL_HEADERS 3
 void cn_grpc_call_add_header(struct cn_grpc_call *call, const char *name, struct cn_str value);
 
+/* Of a message whose large parts lie apart. */
+struct cn_grpc_piece {
+    struct cn_str head, data; /* `data` inside of the message's body is borrowed as that is */
+};
+
 /* A message of two pieces. `head` is copied. `body` too where release is NULL; else it is borrowed
  * until release(arg), which any thread may call and which must be quick. */
 struct cn_grpc_outgoing {
     struct cn_str head, body;
+    const struct cn_grpc_piece *pieces; /* not NULL: they follow `head`, not the whole body */
+    uint32_t n_pieces;
     void (*release)(void *arg);
     void *arg;
     void *owner; /* for on_sent */

@@ -97,8 +97,83 @@ cn_grpc_on_read(struct cn_msg *msg)
     cn_grpc_call_release(call);
 }
 
+static bool
+is_borrowed(const struct cn_grpc_outgoing *message, struct cn_str data)
+{
+    return message->release && data.len >= BORROW_BYTES && data.ptr >= message->body.ptr &&
+           data.ptr < message->body.ptr + message->body.len;
+}
+
+static char *
+put(char *at, struct cn_str bytes)
+{
+    if (bytes.len)
+        memcpy(at, bytes.ptr, bytes.len);
+    return at + bytes.len;
+}
+
+/* What is copied from piece `from` on, up to one that is borrowed; *end: that one, or n_pieces. */
+static grpc_slice
+copy_run(const struct cn_grpc_outgoing *message, uint32_t from, uint32_t *end)
+{
+    size_t len = from == 0 ? message->head.len : 0;
+    grpc_slice slice;
+    char *at;
+
+    for (*end = from; *end < message->n_pieces; ++*end) {
+        len += message->pieces[*end].head.len;
+        if (is_borrowed(message, message->pieces[*end].data))
+            break;
+        len += message->pieces[*end].data.len;
+    }
+    slice = grpc_slice_malloc(len);
+    at = (char *)GRPC_SLICE_START_PTR(slice);
+    if (from == 0)
+        at = put(at, message->head);
+    for (uint32_t i = from; i < *end; i++)
+        at = put(put(at, message->pieces[i].head), message->pieces[i].data);
+    if (*end < message->n_pieces)
+        put(at, message->pieces[*end].head);
+    return slice;
+}
+
+/* The large pieces are parts of one slice, which is released with the last of them. */
 static grpc_byte_buffer *
-pack(const struct cn_grpc_outgoing *message)
+pack_pieces(const struct cn_grpc_outgoing *message)
+{
+    grpc_slice *slices = cn_alloc(sizeof(*slices) * (2 * (size_t)message->n_pieces + 1));
+    grpc_slice whole = grpc_empty_slice();
+    bool has_whole = false;
+    grpc_byte_buffer *bytes;
+    uint32_t i = 0, end;
+    size_t n = 0;
+
+    do {
+        slices[n++] = copy_run(message, i, &end);
+        if (end < message->n_pieces) {
+            size_t offset = (size_t)(message->pieces[end].data.ptr - message->body.ptr);
+
+            if (!has_whole)
+                whole = grpc_slice_new_with_user_data((void *)(uintptr_t)message->body.ptr,
+                                                      message->body.len, message->release,
+                                                      message->arg);
+            has_whole = true;
+            slices[n++] = grpc_slice_sub(whole, offset, offset + message->pieces[end].data.len);
+        }
+        i = end + 1;
+    } while (i < message->n_pieces);
+    if (message->release && !has_whole)
+        message->release(message->arg);
+    bytes = grpc_raw_byte_buffer_create(slices, n);
+    while (n > 0)
+        grpc_slice_unref(slices[--n]);
+    grpc_slice_unref(whole);
+    cn_free(slices);
+    return bytes;
+}
+
+static grpc_byte_buffer *
+pack_body(const struct cn_grpc_outgoing *message)
 {
     bool borrowed = message->release && message->body.len >= BORROW_BYTES;
     size_t first = message->head.len + (borrowed ? 0 : message->body.len);
@@ -139,7 +214,7 @@ queue_message(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message)
     out = cn_alloc(sizeof(*out));
     out->owner = message->owner;
     out->body_bytes = message->body.len;
-    out->bytes = pack(message);
+    out->bytes = message->pieces ? pack_pieces(message) : pack_body(message);
     cn_list_push_back(&call->out, &out->link);
 }
 

@@ -10,9 +10,9 @@
 #include "core/panic.h"
 #include "core/timer_wheel.h"
 #include "management/management.h"
-#include "rpc/message.h"
 #include "rpc/rpc.h"
 #include "rpc/status.h"
+#include "rpc/unary.h"
 
 #define LOOK_MS 1000
 
@@ -28,23 +28,10 @@ _Static_assert(sizeof(struct watch) <= CN_RPC_HEALTH_STATE, "the state's size is
 static const char *
 read_service(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
-    struct cn_arena *arena = cn_grpc_call_arena(call);
-    size_t len = cn_grpc_message_bytes(message);
-    struct cn_error err = {0};
-    char *bytes = cn_arena_try_alloc(arena, len ? len : 1);
-    Grpc__Health__V1__HealthCheckRequest *request = NULL;
+    Grpc__Health__V1__HealthCheckRequest *request =
+        cn_rpc_take(call, message, &grpc__health__v1__health_check_request__descriptor);
 
-    if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
-    } else {
-        cn_grpc_message_copy(message, bytes);
-        request = cn_rpc_unpack(&grpc__health__v1__health_check_request__descriptor, arena,
-                                (struct cn_str){bytes, len}, &err);
-    }
-    if (request)
-        return request->service;
-    cn_rpc_fail(call, err.code, err.message, 0);
-    return NULL;
+    return request ? request->service : NULL;
 }
 
 /* Empty stands for the server. */

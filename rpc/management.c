@@ -13,6 +13,7 @@
 #include "rpc/message.h"
 #include "rpc/rpc.h"
 #include "rpc/status.h"
+#include "rpc/unary.h"
 
 #define QUERY_MAX 12
 
@@ -73,23 +74,10 @@ static void *
 read_message(struct cn_grpc_call *call, const struct cn_grpc_message *message,
              const ProtobufCMessageDescriptor *type)
 {
-    struct cn_arena *arena = cn_grpc_call_arena(call);
     struct manage *manage = cn_grpc_call_state(call);
-    size_t len = cn_grpc_message_bytes(message);
-    struct cn_error err;
-    char *bytes = cn_arena_try_alloc(arena, len ? len : 1);
-    void *out = NULL;
 
     manage->call = call;
-    if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
-    } else {
-        cn_grpc_message_copy(message, bytes);
-        out = cn_rpc_unpack(type, arena, (struct cn_str){bytes, len}, &err);
-    }
-    if (!out)
-        cn_rpc_fail(call, err.code, err.message, 0);
-    return out;
+    return cn_rpc_take(call, message, type);
 }
 
 static void

@@ -130,9 +130,8 @@ cn_rpc_pack(const ProtobufCMessage *message, struct cn_arena *arena)
 
 /* --- fields by hand */
 
-/* False: cut short, or over 64 bits. */
-static bool
-take_varint(struct cn_str *rest, uint64_t *out)
+bool
+cn_rpc_take_varint(struct cn_str *rest, uint64_t *out)
 {
     uint64_t value = 0;
     unsigned shift;
@@ -179,18 +178,19 @@ cn_rpc_next_field(struct cn_str *rest, struct cn_rpc_field *out)
     if (rest->len == 0)
         return 0;
     *out = (struct cn_rpc_field){0};
-    if (!take_varint(rest, &tag) || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
+    if (!cn_rpc_take_varint(rest, &tag) || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
         return -1;
     out->number = (uint32_t)(tag >> 3);
+    out->wire = (enum cn_rpc_wire)(tag & 7);
     switch (tag & 7) {
     case 0:
-        return take_varint(rest, &out->value) ? 1 : -1;
+        return cn_rpc_take_varint(rest, &out->value) ? 1 : -1;
     case 1:
         return take_fixed(rest, 8, &out->value) ? 1 : -1;
     case 5:
         return take_fixed(rest, 4, &out->value) ? 1 : -1;
     case 2:
-        if (!take_varint(rest, &len) || len > rest->len)
+        if (!cn_rpc_take_varint(rest, &len) || len > rest->len)
             return -1;
         out->has_bytes = true;
         out->bytes = (struct cn_str){rest->ptr, (size_t)len};

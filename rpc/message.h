@@ -26,9 +26,17 @@ struct cn_str cn_rpc_pack(const ProtobufCMessage *message, struct cn_arena *aren
 /* UTF-8 without surrogates and overlong forms. NUL is a character. */
 bool cn_rpc_is_utf8(struct cn_str text);
 
+enum cn_rpc_wire {
+    CN_RPC_WIRE_VARINT = 0,
+    CN_RPC_WIRE_FIXED64 = 1,
+    CN_RPC_WIRE_BYTES = 2,
+    CN_RPC_WIRE_FIXED32 = 5
+};
+
 /* One field on the wire. */
 struct cn_rpc_field {
     uint32_t number;
+    enum cn_rpc_wire wire;
     bool has_bytes; /* length-delimited: `bytes`; else `value` */
     uint64_t value;
     struct cn_str bytes;
@@ -36,6 +44,8 @@ struct cn_rpc_field {
 /* Takes the next field from the front of `rest`. 1: there was one; 0: at the end; -1: the bytes are
  * no protobuf message. Groups, which proto3 doesn't have, are none. */
 int cn_rpc_next_field(struct cn_str *rest, struct cn_rpc_field *out);
+/* Of packed numbers. False: cut short, or over 64 bits. */
+bool cn_rpc_take_varint(struct cn_str *rest, uint64_t *out);
 
 /* Writes a field's tag and value; room for CN_RPC_FIELD_MAX. Returns the end. */
 #define CN_RPC_FIELD_MAX 20

@@ -12,11 +12,14 @@
 #include "frontend/http_listener.h"
 #include "management/management.h"
 #include "rpc/health.h"
+#include "rpc/infer.h"
+#include "rpc/infer_stream.h"
 #include "rpc/management.h"
 #include "rpc/predict.h"
 #include "rpc/reflection.h"
 #include "rpc/rpc.h"
 #include "rpc/stream.h"
+#include "rpc/v2_service.h"
 
 /* On both ports. A probe has no key; tools that look at services have one. */
 #define REFLECTION(version)                                                                        \
@@ -41,6 +44,20 @@
 
 #define INFERENCE "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
 
+/* The v2 protocol, and TorchServe's part of it: the same messages. */
+#define V2 "/inference.GRPCInferenceService/"
+#define OPEN "/org.pytorch.serve.grpc.openinference.GRPCInferenceService/"
+#define ASK(name, function)                                                                        \
+    {                                                                                              \
+        .path = name, .is_rare = true, .on_message = function                                      \
+    }
+#define FACTS(service)                                                                             \
+    ASK(service "ServerLive", cn_rpc_v2_server_live),                                              \
+        ASK(service "ServerReady", cn_rpc_v2_server_ready),                                        \
+        ASK(service "ModelReady", cn_rpc_v2_model_ready),                                          \
+        ASK(service "ServerMetadata", cn_rpc_v2_server_metadata),                                  \
+        ASK(service "ModelMetadata", cn_rpc_v2_model_metadata)
+
 static const struct cn_grpc_method inference_methods[] = {
     {.path = INFERENCE "Ping", .on_message = cn_rpc_ping},
     {.path = INFERENCE "Predictions",
@@ -62,6 +79,30 @@ static const struct cn_grpc_method inference_methods[] = {
      .on_sent = cn_rpc_stream_sent,
      .on_gone = cn_rpc_stream_gone,
      .on_drain = cn_rpc_stream_drain},
+    {.path = V2 "ModelInfer",
+     .state_bytes = CN_RPC_INFER_STATE,
+     .on_message = cn_rpc_infer_message,
+     .on_gone = cn_rpc_infer_gone},
+    {.path = V2 "ModelStreamInfer",
+     .client_streams = true,
+     .state_bytes = CN_RPC_INFER_STREAM_STATE,
+     .on_open = cn_rpc_infer_stream_open,
+     .on_message = cn_rpc_infer_stream_message,
+     .on_half_close = cn_rpc_infer_stream_half_close,
+     .on_sent = cn_rpc_infer_stream_sent,
+     .on_gone = cn_rpc_infer_stream_gone,
+     .on_drain = cn_rpc_infer_stream_drain},
+    FACTS(V2),
+    ASK(V2 "ModelConfig", cn_rpc_v2_model_config),
+    ASK(V2 "RepositoryIndex", cn_rpc_v2_index),
+    ASK(V2 "CudaSharedMemoryStatus", cn_rpc_v2_cuda_status),
+    ASK(V2 "CudaSharedMemoryRegister", cn_rpc_v2_cuda_register),
+    ASK(V2 "CudaSharedMemoryUnregister", cn_rpc_v2_cuda_unregister),
+    {.path = OPEN "ModelInfer",
+     .state_bytes = CN_RPC_INFER_STATE,
+     .on_message = cn_rpc_infer_typed,
+     .on_gone = cn_rpc_infer_gone},
+    FACTS(OPEN),
     COMMON_METHODS,
     {.path = NULL},
 };

@@ -17,6 +17,9 @@ struct cn_rpc_failure {
     uint32_t retry_after_s; /* 0: one second, where a retry makes sense */
 };
 
+/* A status' message: UTF-8 and short, in the arena. `text`: of any bytes, as a handler gave it. */
+const char *cn_rpc_status_text(struct cn_str text, struct cn_arena *arena);
+
 /* gRPC's code: errors.def, or for a handler's own status the nearest to HTTP's. */
 int cn_rpc_status_code(const struct cn_rpc_failure *failure);
 /* google.rpc.Status with ErrorInfo, and RetryInfo where a retry makes sense; in the arena. */

@@ -252,6 +252,22 @@ merge_headers(struct cn_rpc_step *step)
            step->request.n_controls * sizeof(*row->headers));
 }
 
+void
+cn_rpc_choose_request_id(const struct cn_header *given, char out[CN_RPC_REQUEST_ID_MAX])
+{
+    size_t i, len = given ? given->value.len : 0;
+
+    for (i = 0; i < len; i++)
+        if (given->value.ptr[i] < '!' || given->value.ptr[i] > '~')
+            break;
+    if (len == 0 || len >= CN_RPC_REQUEST_ID_MAX || i < len) {
+        cn_random_uuid(out);
+        return;
+    }
+    memcpy(out, given->value.ptr, len);
+    out[len] = '\0';
+}
+
 static void
 choose_request_id(struct cn_rpc_step *step)
 {
@@ -259,21 +275,10 @@ choose_request_id(struct cn_rpc_step *step)
     const struct cn_row *row = &step->job.row;
     const struct cn_header *given =
         cn_http_find(request->controls, request->n_controls, CN_STR("x-request-id"));
-    size_t i;
 
     if (!given)
         given = cn_http_find(row->headers, row->n_headers, CN_STR("x-request-id"));
-    if (given && given->value.len > 0 && given->value.len < sizeof(step->request_id)) {
-        for (i = 0; i < given->value.len; i++)
-            if (given->value.ptr[i] < '!' || given->value.ptr[i] > '~')
-                break;
-        if (i == given->value.len) {
-            memcpy(step->request_id, given->value.ptr, i);
-            step->request_id[i] = '\0';
-            return;
-        }
-    }
-    cn_random_uuid(step->request_id);
+    cn_rpc_choose_request_id(given, step->request_id);
 }
 
 /* A step of a stream that names no sequence: the stream's, or a new one. */
@@ -403,20 +408,6 @@ cn_rpc_step_cancel(struct cn_rpc_step *step)
 
 /* --- answers */
 
-/* A status' message is UTF-8 text, and short. */
-static const char *
-message_of(struct cn_str body, struct cn_arena *arena)
-{
-    size_t len = body.len < CN_ERROR_MESSAGE_MAX ? body.len : CN_ERROR_MESSAGE_MAX;
-
-    while (len > 0 && len < body.len && (body.ptr[len] & 0xc0) == 0x80)
-        len--;
-    if (!cn_rpc_is_utf8((struct cn_str){body.ptr, len}))
-        return cn_arena_printf(arena, "the handler failed with %zu bytes that are no text",
-                               body.len);
-    return cn_arena_strndup(arena, body.ptr, len);
-}
-
 bool
 cn_rpc_step_failed(const struct cn_answer_box *box, struct cn_arena *arena,
                    struct cn_rpc_failure *out)
@@ -428,7 +419,7 @@ cn_rpc_step_failed(const struct cn_answer_box *box, struct cn_arena *arena,
     *out = (struct cn_rpc_failure){
         .code = answer->error_code ? answer->error_code : CN_E_HANDLER_FAILED,
         .http_status = answer->status,
-        .message = message_of(answer->body, arena),
+        .message = cn_rpc_status_text(answer->body, arena),
         .retry_after_s = box->retry_after_s,
     };
     return true;

@@ -220,6 +220,13 @@ check_input(const struct check *check, const struct cn_tensor *tensor)
                       "inference input '%.*s' data-type is '%s', but model '%s' expects '%s'",
                       CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type), check->model,
                       cn_datatype_word(spec->type));
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        if (tensor->shape[i] < 0)
+            return refuse(check,
+                          "All input dimensions should be specified for input '%.*s' for model "
+                          "'%s', got %s",
+                          CN_STR_ARG(tensor->name), check->model,
+                          cn_shape_text(check->arena, tensor->shape, tensor->rank));
     if (!shape_fits(check, tensor, spec))
         return wrong_shape(check, tensor, spec);
     if (!cn_shape_elements(tensor->shape, tensor->rank, &elements))

@@ -45,6 +45,7 @@ struct cn_v2_request {
     bool start, end;
     uint64_t priority, timeout_us; /* 0: none */
     bool binary_by_default;        /* outputs when none are listed */
+    bool empty_final; /* of a decoupled model, an end without outputs is a response, too */
 
     uint32_t n_params;
     struct cn_v2_param *params;

@@ -14,6 +14,7 @@ from waiting import limit
 
 SERVICES = {"inference": "org.pytorch.serve.grpc.inference.InferenceAPIsService",
             "management": "org.pytorch.serve.grpc.management.ManagementAPIsService"}
+V2 = ["inference.GRPCInferenceService", "org.pytorch.serve.grpc.openinference.GRPCInferenceService"]
 
 
 def health(name="HealthCheckRequest", **fields):
@@ -67,7 +68,8 @@ def test_reflection_tells_services_and_their_files(server, version):
     for port, target in (("inference", running.grpc), ("management", running.grpc_admin)):
         with Rpc(target) as client:
             names = [service.name for service in ask(client, version, list_services="").list_services_response.service]
-            assert names == [SERVICES[port], "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+            more = V2 if port == "inference" else []
+            assert names == [SERVICES[port], *more, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
                              "grpc.reflection.v1alpha.ServerReflection"]
             for name in names:
                 answer = ask(client, version, file_containing_symbol=name)

@@ -1,0 +1,252 @@
+/* rpc/infer.c - a ModelInferRequest becomes a job, its answer a response. On the call's loop. */
+#include "rpc/infer.h"
+
+#include <stddef.h>
+
+#include "config/server_config.h"
+#include "frontend/http_checks.h"
+#include "frontend/predict.h"
+#include "frontend/v2_models.h"
+#include "rpc/rpc.h"
+#include "rpc/status.h"
+#include "scheduler/model_queue.h"
+
+/* --- a request's life */
+
+void
+cn_rpc_infer_refuse(struct cn_rpc_infer *infer, const struct cn_error *why)
+{
+    size_t bytes = offsetof(struct cn_error, message) + strlen(why->message) + 1;
+
+    /* Only as much of it as its text needs: there may be many. */
+    infer->refused = cn_arena_alloc(&infer->arena, bytes);
+    infer->refused->code = why->code;
+    memcpy(infer->refused->message, why->message, strlen(why->message) + 1);
+}
+
+struct cn_rpc_infer *
+cn_rpc_infer_create(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    size_t len = cn_grpc_message_bytes(message);
+    struct cn_rpc_infer *infer;
+    struct cn_arena arena;
+    struct cn_error err;
+    char *bytes;
+
+    cn_arena_init(&arena);
+    infer = cn_arena_alloc(&arena, sizeof(*infer));
+    memset(infer, 0, sizeof(*infer));
+    infer->arena = arena;
+    infer->call = call;
+    cn_list_init(&infer->link);
+    cn_grpc_call_hold(call);
+    bytes = cn_arena_try_alloc(&infer->arena, len ? len : 1);
+    if (!bytes) {
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
+        cn_rpc_infer_refuse(infer, &err);
+        return infer;
+    }
+    cn_grpc_message_copy(message, bytes);
+    infer->bytes = (struct cn_str){bytes, len};
+    if (cn_rpc_infer_scan(infer->bytes, &infer->head, &err))
+        cn_rpc_infer_refuse(infer, &err);
+    return infer;
+}
+
+void
+cn_rpc_infer_destroy(struct cn_rpc_infer *infer)
+{
+    struct cn_grpc_call *call = infer->call;
+    struct cn_arena arena;
+
+    if (infer->box)
+        cn_answer_box_free(infer->box);
+    cn_v2_job_fini(&infer->v2);
+    cn_list_remove(&infer->link);
+    arena = infer->arena;
+    cn_arena_fini(&arena);
+    cn_grpc_call_release(call);
+}
+
+/* Everything that may be wrong before there is a job. */
+static int
+prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error *err)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(infer->call);
+    struct cn_row *row = &infer->v2.job.row;
+    struct cn_model_queue *queue =
+        cn_v2_find(host->management, infer->head.model, infer->head.version, err);
+    int rc;
+
+    if (!queue)
+        return err->code;
+    *out = queue;
+    cn_v2_job_init(&infer->v2, queue, &infer->arena);
+    row->headers =
+        (struct cn_header *)(uintptr_t)cn_grpc_call_headers(infer->call, &row->n_headers);
+    cn_rpc_choose_request_id(cn_http_find(row->headers, row->n_headers, CN_STR("x-request-id")),
+                             infer->request_id);
+    rc = cn_rpc_infer_read(infer->bytes, &infer->head, infer->v2.model,
+                           host->config->max_request_bytes, &infer->arena, &infer->v2.request, err);
+    return rc ? rc : cn_v2_job_prepare(&infer->v2, queue, cn_str_from(infer->request_id), err);
+}
+
+int
+cn_rpc_infer_submit(struct cn_rpc_infer *infer, const struct cn_job_ops *ops)
+{
+    struct cn_model_queue *queue = NULL;
+    struct cn_error err;
+
+    if (!infer->refused && prepare(infer, &queue, &err))
+        cn_rpc_infer_refuse(infer, &err);
+    if (infer->refused) {
+        infer->is_done = true;
+        return infer->refused->code;
+    }
+    infer->is_submitted = true;
+    cn_v2_job_submit(&infer->v2, queue, cn_grpc_call_loop(infer->call), ops,
+                     infer->head.version.len == 0, cn_grpc_call_deadline_ms(infer->call));
+    return 0;
+}
+
+void
+cn_rpc_infer_cancel(struct cn_rpc_infer *infer)
+{
+    if (infer->is_submitted && !infer->is_done)
+        cn_model_queue_cancel(infer->v2.job.queue, &infer->v2.job);
+}
+
+static void
+free_box(void *box)
+{
+    cn_answer_box_free(box);
+}
+
+int
+cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
+                      const struct cn_rpc_infer_form *form, struct cn_arena *arena,
+                      struct cn_grpc_outgoing *out, struct cn_error *err)
+{
+    struct cn_v2_answer response;
+
+    if (cn_v2_job_response(&infer->v2, &box->answer, arena, &response, err) ||
+        cn_rpc_infer_write(&response, &infer->v2.request, form, arena, out, err))
+        return err->code;
+    out->body = box->answer.body;
+    out->release = free_box;
+    out->arg = box;
+    return 0;
+}
+
+/* --- ModelInfer */
+
+struct call {
+    struct cn_rpc_infer *infer;
+    bool is_typed;
+};
+_Static_assert(sizeof(struct call) <= CN_RPC_INFER_STATE, "the state's size is too small");
+
+static bool
+is_printable_ascii(struct cn_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
+            return false;
+    return true;
+}
+
+static void
+add_headers(struct cn_rpc_infer *infer, const struct cn_answer_box *box)
+{
+    const bool as_session = cn_str_eq_header(infer->v2.echo_name, CN_STR("inference-session-id"));
+
+    cn_grpc_call_add_header(infer->call, "x-request-id", cn_str_from(infer->request_id));
+    if (infer->v2.echo_name.len && box->sequence_id.len && is_printable_ascii(box->sequence_id))
+        cn_grpc_call_add_header(infer->call,
+                                as_session ? "inference-session-id" : CN_SEQUENCE_HEADER,
+                                box->sequence_id);
+    if (box->answer.flags & CN_ANSWER_REPLAYED)
+        cn_grpc_call_add_header(infer->call, "continuo-replayed", CN_STR("true"));
+}
+
+static void
+answer_final(struct cn_rpc_infer *infer, bool is_typed, struct cn_answer_box *box)
+{
+    const struct cn_rpc_infer_form form = {.is_typed = is_typed};
+    const struct cn_grpc_status ok = {0};
+    struct cn_grpc_outgoing out;
+    struct cn_error err;
+    const char *message;
+
+    add_headers(infer, box);
+    if (box->answer.error_code) {
+        message = cn_v2_job_failure(&infer->v2, &box->answer, &infer->arena, &err.code);
+        cn_rpc_fail(infer->call, err.code, cn_rpc_status_text(cn_str_from(message), &infer->arena),
+                    box->retry_after_s);
+    } else if (cn_rpc_infer_response(infer, box, &form, &infer->arena, &out, &err)) {
+        cn_rpc_fail(infer->call, err.code, err.message, 0);
+    } else {
+        cn_grpc_call_finish(infer->call, &out, &ok);
+        return; /* the message has the box */
+    }
+    cn_answer_box_free(box);
+}
+
+static void
+on_answer(struct cn_job *job, struct cn_answer_box *box)
+{
+    struct cn_rpc_infer *infer = cn_container_of(job, struct cn_rpc_infer, v2.job);
+    struct call *call = cn_grpc_call_state(infer->call);
+
+    if (!(box->answer.flags & CN_ANSWER_FINAL)) {
+        cn_model_queue_consumed(job, box->answer.body.len);
+        cn_rpc_fail(infer->call, CN_E_UNIMPLEMENTED,
+                    "this model answers in pieces, which ModelInfer can't carry; use "
+                    "ModelStreamInfer or StreamPredictions",
+                    0);
+        cn_rpc_infer_cancel(infer);
+        cn_answer_box_free(box);
+        return;
+    }
+    infer->is_done = true;
+    call->infer = NULL;
+    answer_final(infer, call->is_typed, box);
+    cn_rpc_infer_destroy(infer);
+}
+
+static void
+submit(struct cn_grpc_call *grpc_call, const struct cn_grpc_message *message, bool is_typed)
+{
+    static const struct cn_job_ops ops = {on_answer};
+    struct call *call = cn_grpc_call_state(grpc_call);
+    struct cn_rpc_infer *infer = cn_rpc_infer_create(grpc_call, message);
+
+    call->infer = infer;
+    call->is_typed = is_typed;
+    if (cn_rpc_infer_submit(infer, &ops) == 0)
+        return;
+    call->infer = NULL;
+    cn_rpc_fail(grpc_call, infer->refused->code, infer->refused->message, 0);
+    cn_rpc_infer_destroy(infer);
+}
+
+void
+cn_rpc_infer_message(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    submit(call, message, false);
+}
+
+void
+cn_rpc_infer_typed(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    submit(call, message, true);
+}
+
+void
+cn_rpc_infer_gone(struct cn_grpc_call *grpc_call)
+{
+    struct call *call = cn_grpc_call_state(grpc_call);
+
+    if (call->infer)
+        cn_rpc_infer_cancel(call->infer);
+}

@@ -1,0 +1,270 @@
+/* rpc/infer_stream.c - ModelStreamInfer: requests of many models and sequences on one call. On the
+ * call's loop.
+ *
+ * A request is outstanding from its message until the transport took its last response; so many at
+ * most (grpc-stream-steps), then the client's messages wait in its own window. Responses leave in the
+ * order of their requests, whichever model or sequence they are of: clients of the protocol rely on it.
+ * A failure is a message of its own, and the stream goes on, unless the client asked for gRPC's statuses
+ * (triton_grpc_error: true).
+ */
+#include "rpc/infer_stream.h"
+
+#include "config/server_config.h"
+#include "frontend/http_checks.h"
+#include "rpc/infer.h"
+#include "rpc/rpc.h"
+#include "rpc/status.h"
+#include "rpc/step.h"
+#include "scheduler/model_queue.h"
+
+struct stream {
+    struct cn_list owing;   /* requests, in the order they came */
+    struct cn_list sending; /* those whose responses the transport has not taken yet */
+    uint32_t n_requests;
+    bool reading, half_closed, draining;
+    bool is_strict; /* the first failure of a model ends the call */
+};
+_Static_assert(sizeof(struct stream) <= CN_RPC_INFER_STREAM_STATE, "the state's size is too small");
+
+static struct stream *
+stream_of(struct cn_grpc_call *call)
+{
+    return cn_grpc_call_state(call);
+}
+
+/* Reads on, or ends the call when nothing is left to answer. */
+static void
+go_on(struct cn_grpc_call *call)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
+    struct stream *stream = stream_of(call);
+    const struct cn_grpc_status ok = {0};
+
+    if (stream->n_requests == 0 && stream->half_closed) {
+        cn_grpc_call_finish(call, NULL, &ok);
+    } else if (stream->n_requests == 0 && stream->draining) {
+        cn_rpc_fail(call, CN_E_DRAINING,
+                    "GRPC server is shutting down and has stopped accepting new requests.", 0);
+    } else if (!stream->reading && !stream->half_closed && !stream->draining &&
+               stream->n_requests < host->config->grpc_stream_steps) {
+        stream->reading = true;
+        cn_grpc_call_read(call);
+    }
+}
+
+static void
+forget(struct cn_rpc_infer *infer)
+{
+    stream_of(infer->call)->n_requests--;
+    cn_rpc_infer_destroy(infer);
+}
+
+static void
+cancel_all(struct stream *stream)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &stream->owing)
+        cn_rpc_infer_cancel(cn_container_of(node, struct cn_rpc_infer, link));
+}
+
+/* --- responses */
+
+/* Is it the server's word on whether the request may run at all, rather than how it ran? */
+static bool
+is_refusal(int code)
+{
+    switch (code) {
+    case CN_E_BAD_REQUEST:
+    case CN_E_SEQUENCE_UNKNOWN:
+    case CN_E_SEQUENCE_EXPIRED:
+    case CN_E_SEQUENCE_ENDED:
+    case CN_E_QUEUE_FULL:
+    case CN_E_TOO_MANY_SEQUENCES:
+    case CN_E_NO_WORKER:
+    case CN_E_DRAINING:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void
+send(struct cn_rpc_infer *infer, struct cn_grpc_outgoing *out)
+{
+    out->owner = infer;
+    infer->n_sending++;
+    cn_grpc_call_send(infer->call, out);
+}
+
+/* `is_model`: the model has had the request; else only its id is told. */
+static void
+send_failure(struct cn_rpc_infer *infer, int code, const char *message, bool is_model)
+{
+    struct stream *stream = stream_of(infer->call);
+    struct cn_grpc_outgoing out;
+    struct cn_arena arena;
+
+    cn_arena_init(&arena);
+    message = cn_rpc_status_text(cn_str_from(message), &arena);
+    if (is_model && stream->is_strict) {
+        cn_rpc_fail(infer->call, code, message, 0);
+        cancel_all(stream);
+    } else {
+        const struct cn_rpc_infer_failure failure = {
+            .message = *message ? message : cn_error_info(code)->word, /* empty means success */
+            .id = infer->head.id,
+            .model = is_model ? infer->v2.model : NULL,
+            .version = infer->v2.version,
+            .is_final = true,
+        };
+
+        cn_rpc_infer_write_failure(&failure, &arena, &out);
+        send(infer, &out);
+    }
+    cn_arena_fini(&arena);
+}
+
+static void
+send_answer(struct cn_rpc_infer *infer)
+{
+    const struct cn_rpc_infer_form form = {.in_stream = true, .is_final = true};
+    struct cn_answer_box *box = infer->box;
+    struct cn_grpc_outgoing out;
+    struct cn_arena arena;
+    struct cn_error err;
+    const char *message;
+
+    infer->box = NULL;
+    cn_arena_init(&arena);
+    if (box->answer.error_code) {
+        message = cn_v2_job_failure(&infer->v2, &box->answer, &arena, &err.code);
+        send_failure(infer, err.code, message, !is_refusal(box->answer.error_code));
+        cn_answer_box_free(box);
+    } else if (cn_rpc_infer_response(infer, box, &form, &arena, &out, &err)) {
+        send_failure(infer, err.code, err.message, true);
+        cn_answer_box_free(box);
+    } else {
+        send(infer, &out);
+    }
+    cn_arena_fini(&arena);
+}
+
+/* Sends what is next in turn, as far as it has come. */
+static void
+advance(struct cn_grpc_call *call)
+{
+    struct stream *stream = stream_of(call);
+    struct cn_rpc_infer *infer;
+
+    cn_grpc_call_hold(call);
+    while (!cn_list_empty(&stream->owing)) {
+        infer = cn_container_of(stream->owing.next, struct cn_rpc_infer, link);
+        if (!infer->is_done)
+            break;
+        cn_list_remove(&infer->link);
+        cn_list_push_back(&stream->sending, &infer->link);
+        infer->n_sending++; /* until both ways of sending are through */
+        if (infer->refused)
+            send_failure(infer, infer->refused->code, infer->refused->message, false);
+        else
+            send_answer(infer);
+        if (--infer->n_sending == 0)
+            forget(infer);
+    }
+    go_on(call);
+    cn_grpc_call_release(call);
+}
+
+static void
+on_answer(struct cn_job *job, struct cn_answer_box *box)
+{
+    struct cn_rpc_infer *infer = cn_container_of(job, struct cn_rpc_infer, v2.job);
+    struct cn_error err;
+
+    if (!(box->answer.flags & CN_ANSWER_FINAL)) {
+        cn_model_queue_consumed(job, box->answer.body.len);
+        cn_answer_box_free(box);
+        cn_fail(&err, CN_E_UNIMPLEMENTED,
+                "this model answers in pieces without being decoupled; use StreamPredictions");
+        if (!infer->refused)
+            cn_rpc_infer_refuse(infer, &err);
+        cn_rpc_infer_cancel(infer);
+        return;
+    }
+    infer->is_done = true;
+    infer->box = box;
+    advance(infer->call);
+}
+
+/* --- the call's events */
+
+void
+cn_rpc_infer_stream_open(struct cn_grpc_call *call)
+{
+    struct stream *stream = stream_of(call);
+    const struct cn_header *headers, *strict;
+    struct cn_error err;
+    uint32_t n;
+
+    cn_list_init(&stream->owing);
+    cn_list_init(&stream->sending);
+    headers = cn_grpc_call_headers(call, &n);
+    strict = cn_http_find(headers, n, CN_STR("triton_grpc_error"));
+    stream->is_strict = strict && cn_str_eq(strict->value, CN_STR("true"));
+    if (cn_rpc_step_check_stream(headers, n, &err))
+        cn_rpc_fail(call, err.code, err.message, 0);
+    stream->reading = true; /* the first message is asked for after this */
+}
+
+void
+cn_rpc_infer_stream_message(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    static const struct cn_job_ops ops = {on_answer};
+    struct stream *stream = stream_of(call);
+    struct cn_rpc_infer *infer = cn_rpc_infer_create(call, message);
+
+    stream->reading = false;
+    cn_list_push_back(&stream->owing, &infer->link);
+    stream->n_requests++;
+    cn_rpc_infer_submit(infer, &ops);
+    advance(call);
+}
+
+void
+cn_rpc_infer_stream_half_close(struct cn_grpc_call *call)
+{
+    struct stream *stream = stream_of(call);
+
+    stream->reading = false;
+    stream->half_closed = true;
+    go_on(call);
+}
+
+void
+cn_rpc_infer_stream_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
+{
+    struct cn_rpc_infer *infer = owner;
+
+    (void)bytes;
+    if (--infer->n_sending > 0)
+        return;
+    cn_grpc_call_hold(call);
+    forget(infer);
+    go_on(call);
+    cn_grpc_call_release(call);
+}
+
+/* Its requests are of no use any more; its sequences stay until their clocks run out. */
+void
+cn_rpc_infer_stream_gone(struct cn_grpc_call *call)
+{
+    cancel_all(stream_of(call));
+}
+
+void
+cn_rpc_infer_stream_drain(struct cn_grpc_call *call)
+{
+    stream_of(call)->draining = true;
+    go_on(call);
+}

@@ -1,0 +1,198 @@
+/* rpc/v2_service.c - health, metadata, configuration and index of the v2 protocol over gRPC. On the call's
+ * loop.
+ *
+ * What is said of models comes as the JSON that HTTP clients get, so both always say the same.
+ */
+#include "rpc/v2_service.h"
+
+#include <v2_inference.pb-c.h>
+
+#include "frontend/v2_models.h"
+#include "management/management.h"
+#include "rpc/json_message.h"
+#include "rpc/rpc.h"
+#include "rpc/status.h"
+#include "rpc/unary.h"
+#include "v2/json_words.h"
+
+static struct cn_management *
+management_of(struct cn_grpc_call *call)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
+
+    return host->management;
+}
+
+/* Ends the call with the JSON as a message of `type`, or with why there is none (rc). Frees the JSON. */
+static void
+reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *type, struct cn_buf *json,
+           int rc, struct cn_error *err)
+{
+    json_t *root = NULL;
+
+    if (!rc && json->failed)
+        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the response");
+    if (!rc)
+        rc = cn_v2_json_load(cn_buf_str(json), &root, err);
+    if (rc)
+        cn_rpc_fail(call, rc, err->message, 0);
+    else
+        cn_rpc_reply(call, cn_rpc_message_of_json(type, root, cn_grpc_call_arena(call)));
+    json_decref(root);
+    cn_buf_fini(json);
+}
+
+/* --- health */
+
+void
+cn_rpc_v2_server_live(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    Inference__ServerLiveResponse response = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
+
+    (void)message; /* empty */
+    response.live = true;
+    cn_rpc_reply(call, &response.base);
+}
+
+void
+cn_rpc_v2_server_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    Inference__ServerReadyResponse response = INFERENCE__SERVER_READY_RESPONSE__INIT;
+
+    (void)message; /* empty */
+    response.ready = cn_management_healthy(management_of(call));
+    cn_rpc_reply(call, &response.base);
+}
+
+void
+cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__ModelReadyRequest *request =
+        cn_rpc_take(call, message, &inference__model_ready_request__descriptor);
+    Inference__ModelReadyResponse response = INFERENCE__MODEL_READY_RESPONSE__INIT;
+    struct cn_error err;
+    bool ready;
+
+    if (!request)
+        return;
+    if (cn_v2_model_is_ready(management_of(call), cn_str_from(request->name),
+                             cn_str_from(request->version), &ready, &err)) {
+        cn_rpc_fail(call, err.code, err.message, 0);
+        return;
+    }
+    response.ready = ready;
+    cn_rpc_reply(call, &response.base);
+}
+
+/* --- metadata, configuration, index */
+
+void
+cn_rpc_v2_server_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    struct cn_error err;
+    struct cn_buf json;
+
+    (void)message; /* empty */
+    cn_buf_init(&json, 0);
+    cn_v2_write_server(&json);
+    reply_json(call, &inference__server_metadata_response__descriptor, &json, 0, &err);
+}
+
+void
+cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__ModelMetadataRequest *request =
+        cn_rpc_take(call, message, &inference__model_metadata_request__descriptor);
+    struct cn_error err;
+    struct cn_buf json;
+    int rc;
+
+    if (!request)
+        return;
+    cn_buf_init(&json, 0);
+    rc = cn_v2_write_model(management_of(call), cn_str_from(request->name),
+                           cn_str_from(request->version), &json, &err);
+    reply_json(call, &inference__model_metadata_response__descriptor, &json, rc, &err);
+}
+
+void
+cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__ModelConfigRequest *request =
+        cn_rpc_take(call, message, &inference__model_config_request__descriptor);
+    struct cn_error err;
+    struct cn_buf json;
+    int rc;
+
+    if (!request)
+        return;
+    cn_buf_init(&json, 0);
+    cn_buf_puts(&json, "{\"config\":");
+    rc = cn_v2_write_model_config(management_of(call), cn_str_from(request->name),
+                                  cn_str_from(request->version), &json, &err);
+    cn_buf_puts(&json, "}");
+    reply_json(call, &inference__model_config_response__descriptor, &json, rc, &err);
+}
+
+static bool
+names_repository(struct cn_grpc_call *call, const char *name)
+{
+    if (*name)
+        cn_rpc_fail(call, CN_E_UNIMPLEMENTED, "'repository_name' specification is not supported",
+                    0);
+    return *name != '\0';
+}
+
+void
+cn_rpc_v2_index(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__RepositoryIndexRequest *request =
+        cn_rpc_take(call, message, &inference__repository_index_request__descriptor);
+    struct cn_error err;
+    struct cn_buf json;
+
+    if (!request || names_repository(call, request->repository_name))
+        return;
+    cn_buf_init(&json, 0);
+    cn_buf_puts(&json, "{\"models\":");
+    cn_v2_write_index(management_of(call), request->ready, &json);
+    cn_buf_puts(&json, "}");
+    reply_json(call, &inference__repository_index_response__descriptor, &json, 0, &err);
+}
+
+/* --- CUDA shared memory */
+
+void
+cn_rpc_v2_cuda_status(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__CudaSharedMemoryStatusResponse response =
+        INFERENCE__CUDA_SHARED_MEMORY_STATUS_RESPONSE__INIT;
+
+    if (cn_rpc_take(call, message, &inference__cuda_shared_memory_status_request__descriptor))
+        cn_rpc_reply(call, &response.base);
+}
+
+void
+cn_rpc_v2_cuda_register(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__CudaSharedMemoryRegisterRequest *request =
+        cn_rpc_take(call, message, &inference__cuda_shared_memory_register_request__descriptor);
+
+    if (request)
+        cn_rpc_fail(call, CN_E_BAD_REQUEST,
+                    cn_arena_printf(cn_grpc_call_arena(call),
+                                    "failed to register CUDA shared memory region: '%.256s', GPUs "
+                                    "not supported",
+                                    request->name),
+                    0);
+}
+
+void
+cn_rpc_v2_cuda_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__CudaSharedMemoryUnregisterResponse response =
+        INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
+
+    if (cn_rpc_take(call, message, &inference__cuda_shared_memory_unregister_request__descriptor))
+        cn_rpc_reply(call, &response.base);
+}

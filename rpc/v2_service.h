@@ -1,0 +1,21 @@
+/* rpc/v2_service.h - what inference.GRPCInferenceService says of server and models, for the tables of
+ * rpc/module.c; those of openinference have the same messages. On the call's loop. */
+#ifndef CN_RPC_V2_SERVICE_H
+#define CN_RPC_V2_SERVICE_H
+
+#include "rpc/grpc_core.h"
+
+void cn_rpc_v2_server_live(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_server_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_server_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_index(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+
+/* As a server without CUDA: no regions, and none can be registered. */
+void cn_rpc_v2_cuda_status(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_cuda_register(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_cuda_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+
+#endif

@@ -1,0 +1,696 @@
+"""The v2 protocol over gRPC: tritonclient, its aio variant, and messages made field by field."""
+
+import asyncio
+import threading
+
+import grpc
+import numpy as np
+import pytest
+import requests
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+from google.protobuf import json_format
+from tritonclient.grpc import service_pb2
+from tritonclient.utils import InferenceServerException
+
+from models import Model
+from rpc import refused, word
+from test_v2_http import TYPES, VALUES, accumulator, identity
+from v2rpc import Stream, call_of, channel_of, client_of, reflected, request, step, stub_of, tensor
+from waiting import expect, limit
+
+
+@pytest.fixture
+def sums(server):
+    return server(accumulator())
+
+
+@pytest.fixture
+def same(server):
+    return server(identity(), identity("batched", 4))
+
+
+@pytest.fixture
+def channel(request):
+    """channel(server): a raw channel, closed at the end."""
+    def connect(server):
+        opened.append(channel_of(server))
+        return opened[-1]
+
+    opened = []
+    yield connect
+    for one in opened:
+        one.close()
+
+
+def numbers(response):
+    """An INT32 tensor of a ModelInferResponse."""
+    return np.frombuffer(response.raw_output_contents[0], np.int32).tolist()
+
+
+# --- health, metadata, configuration
+
+
+def test_health_and_metadata(sums):
+    """What tritonclient asks before anything else."""
+    with client_of(sums) as client:
+        assert client.is_server_live() and client.is_server_ready()
+        assert client.is_model_ready("accumulator") and client.is_model_ready("accumulator", "1.0")
+        about = client.get_server_metadata()
+        assert about.name == "continuo" and "sequence" in about.extensions
+        assert client.get_model_metadata("accumulator", as_json=True) == {
+            "name": "accumulator", "versions": ["1.0"], "platform": "continuo",
+            "inputs": [{"name": "INPUT", "datatype": "INT32", "shape": ["1"]}],
+            "outputs": [{"name": "OUTPUT", "datatype": "INT32", "shape": ["1"]}],
+        }
+        for ask in (client.is_model_ready, client.get_model_metadata, client.get_model_config):
+            with pytest.raises(InferenceServerException, match="Request for unknown model: 'nobody' is not found"):
+                ask("nobody")
+            with pytest.raises(InferenceServerException, match="'accumulator' version 7 is not found") as error:
+                ask("accumulator", "7")
+            assert error.value.status() == "StatusCode.NOT_FOUND"
+
+
+def test_a_model_without_workers_is_known_but_not_ready(sums):
+    """ready=false is an answer, no error, over both transports."""
+    assert sums.admin().put("/models/accumulator?min_worker=0&max_worker=0&synchronous=true").status == 200
+    with client_of(sums) as client:
+        expect(lambda: not client.is_model_ready("accumulator"), "the model is not ready")
+        assert not client.is_model_ready("accumulator", "1.0")
+    answer = requests.get(f"{sums.inference}/v2/models/accumulator/ready", timeout=20)
+    assert (answer.status_code, answer.json()) == (400, {"error": "Model version not ready"})
+
+
+@pytest.mark.parametrize("model", ["accumulator", "batched"])
+def test_configuration_and_metadata_are_those_of_http(server, model):
+    """Both transports say the same, to the last field."""
+    s = server(accumulator(), identity("batched", 4))
+    with client_of(s) as client:
+        config = client.get_model_config(model).config
+        metadata = client.get_model_metadata(model, as_json=True)
+    told = requests.get(f"{s.inference}/v2/models/{model}/config", timeout=20).json()
+    shown = json_format.MessageToDict(config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    same_numbers(told, shown)
+    told = requests.get(f"{s.inference}/v2/models/{model}", timeout=20).json()
+    same_numbers(told, metadata)
+
+
+def same_numbers(told, shown):
+    """Everything of `told` is in `shown`; protobuf's JSON has 64-bit numbers as strings."""
+    if isinstance(told, dict):
+        for key, value in told.items():
+            same_numbers(value, shown[key])
+    elif isinstance(told, list):
+        assert len(told) == len(shown)
+        for left, right in zip(told, shown):
+            same_numbers(left, right)
+    else:
+        assert told == shown or str(told) == shown, (told, shown)
+
+
+def test_the_index_lists_what_there_is(same):
+    with client_of(same) as client:
+        models = {(m.name, m.version, m.state) for m in client.get_model_repository_index().models}
+    assert models == {("identity", "1.0", "READY"), ("batched", "1.0", "READY")}
+
+
+def test_a_repository_by_name_is_refused(sums, channel):
+    asked = service_pb2.RepositoryIndexRequest(repository_name="other")
+    error = refused(stub_of(channel(sums)).RepositoryIndex, asked, timeout=limit(30))
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert error.details() == "'repository_name' specification is not supported"
+
+
+def test_cuda_shared_memory_as_without_a_gpu(sums):
+    """Clients unregister all regions before they begin; only registering fails."""
+    with client_of(sums) as client:
+        client.unregister_cuda_shared_memory()
+        assert client.get_cuda_shared_memory_status(as_json=True) == {}
+        with pytest.raises(InferenceServerException, match="failed to register CUDA shared memory region: 'r', GPUs "
+                                                           "not supported") as error:
+            client.register_cuda_shared_memory("r", b"AAAA", 0, 64)
+        assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+# --- inference
+
+
+@pytest.mark.parametrize("number", [True, False])
+def test_a_sequence_by_tritonclient(sums, number):
+    """Start, steps and end with integer and string ids."""
+    name = 42 if number else "forty-two"
+    with client_of(sums) as client:
+        total = 0
+        for value in range(1, 6):
+            total += value
+            answer = client.infer("accumulator", [tensor("INPUT", np.array([value], np.int32), "INT32")],
+                                  sequence_id=name, sequence_start=value == 1, sequence_end=value == 5,
+                                  request_id=f"r{value}")
+            assert answer.as_numpy("OUTPUT").tolist() == [total]
+            assert answer.get_response().id == f"r{value}" and answer.get_response().model_version == "1.0"
+        with pytest.raises(InferenceServerException) as error:
+            client.infer("accumulator", [tensor("INPUT", np.array([1], np.int32), "INT32")], sequence_id=name)
+    assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert (f"inference request for sequence {name} to model 'accumulator' must specify the START flag on the first "
+            "request of the sequence") in error.value.message()
+
+
+def test_a_sequence_goes_on_over_all_transports(sums, channel):
+    """HTTP, a call, a stream: one sequence. A negative int64 is the number of the same bits."""
+    asking = stub_of(channel(sums))
+    assert numbers(asking.ModelInfer(step("accumulator", 1, -1, sequence_start=True))) == [1]
+    body = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1], "data": [2]}],
+            "parameters": {"sequence_id": 2**64 - 1}}
+    answer = requests.post(f"{sums.inference}/v2/models/accumulator/infer", json=body, timeout=20)
+    assert answer.json()["outputs"][0]["data"] == [3]
+    stream = Stream(channel(sums))
+    assert numbers(stream.ask(step("accumulator", 4, -1)).infer_response) == [7]
+    stream.half_close()
+    assert refused(asking.ModelInfer, step("accumulator", 4, str(2**64 - 1))).code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_flags_that_are_false_and_ids_that_are_none(sums, channel):
+    """tritonclient sends false flags; 0 and "" are no ids."""
+    asking = stub_of(channel(sums))
+    assert numbers(asking.ModelInfer(step("accumulator", 5, 3, sequence_start=True, sequence_end=False))) == [5]
+    assert numbers(asking.ModelInfer(step("accumulator", 5, 3, sequence_start=False, sequence_end=False))) == [10]
+    for none in (0, ""):
+        error = refused(asking.ModelInfer, step("accumulator", 1, none, sequence_start=True))
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "must specify a non-zero or non-empty correlation ID" in error.details()
+
+
+def test_sessions_and_keys_by_metadata(sums, channel):
+    """Inference-Session-Id opens its sequence by itself, a key answers a retry from the store."""
+    asking = stub_of(channel(sums))
+    named = (("inference-session-id", "s-1"),)
+    for expected in (2, 4):
+        answer, call = asking.ModelInfer.with_call(step("accumulator", 2), metadata=named)
+        assert numbers(answer) == [expected]
+        assert dict(call.initial_metadata())["inference-session-id"] == "s-1"
+    for _ in range(2):
+        keyed = (*named, ("idempotency-key", "k"))
+        answer, call = asking.ModelInfer.with_call(step("accumulator", 2), metadata=keyed)
+        assert numbers(answer) == [6]
+    assert dict(call.initial_metadata())["continuo-replayed"] == "true"
+
+
+@pytest.mark.parametrize("datatype", TYPES)
+def test_every_datatype_comes_back(same, datatype):
+    """The extremes of each type, to the last bit."""
+    values = VALUES[datatype]
+    with client_of(same) as client:
+        got = client.infer("identity", [tensor(datatype, values, datatype)]).as_numpy(datatype)
+    if datatype == "BYTES":
+        assert got.tolist() == values.tolist()
+    else:
+        assert got.tobytes() == values.tobytes() and got.dtype == values.dtype
+
+
+CONTENTS = {"BOOL": "bool_contents", "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
+            "UINT64": "uint64_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
+            "INT64": "int64_contents", "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents"}
+
+
+@pytest.mark.parametrize("datatype", CONTENTS)
+def test_typed_contents_of_every_datatype(same, channel, datatype):
+    """KServe's clients send values in the field of their type; answers are raw all the same."""
+    values = VALUES[datatype].tolist()
+    asked = request("identity", [(datatype, datatype, [2], {CONTENTS[datatype]: values})])
+    answer = stub_of(channel(same)).ModelInfer(asked)
+    assert [output.name for output in answer.outputs] == [datatype] and not answer.outputs[0].HasField("contents")
+    raw = tensor(datatype, VALUES[datatype], datatype)._get_content()
+    assert list(answer.raw_output_contents) == [raw]
+
+
+def test_typed_contents_one_by_one(same, channel):
+    """A sender may put each value, and each half of a submessage, on the wire by itself."""
+    head = request("identity", [("INT32", "INT32", [3]), ("FP32", "FP32", [2])])
+    first, second = head.inputs
+    del head.inputs[:]
+    ints = first.SerializeToString() + b"\x2a\x02\x10\x05" + b"\x2a\x05\x12\x03\x06\xac\x02"
+    floats = second.SerializeToString() + b"\x2a\x0a\x35\x00\x00\xc0\x3f\x35\x00\x00\x00\xc0"
+    raw = head.SerializeToString() + b"".join(b"\x2a" + bytes([len(one)]) + one for one in (ints, floats))
+    call = channel(same).unary_unary("/inference.GRPCInferenceService/ModelInfer",
+                                     response_deserializer=service_pb2.ModelInferResponse.FromString)
+    answer = call(raw, timeout=limit(30))
+    got = {o.name: raw for o, raw in zip(answer.outputs, answer.raw_output_contents)}
+    assert np.frombuffer(got["INT32"], np.int32).tolist() == [5, 6, 300]
+    assert np.frombuffer(got["FP32"], np.float32).tolist() == [1.5, -2.0]
+
+
+def test_bytes_on_the_wire(same, channel):
+    """A request and an answer written out byte by byte."""
+    call = channel(same).unary_unary("/inference.GRPCInferenceService/ModelInfer")
+    asked = bytes.fromhex("0a08" + b"identity".hex() + "1a0137" + "2a11" + "0a05494e543332" + "1205494e543332" + "1a0101"
+                          + "3a0405000000")
+    assert call(asked, timeout=limit(30)) == bytes.fromhex(
+        "0a08" + b"identity".hex() + "1203312e30" + "1a0137" + "2a11" + "0a05494e543332" + "1205494e543332" + "1a0101"
+        + "320405000000")
+
+
+def test_empty_tensors_and_listed_outputs(same):
+    """Only what is asked for, in the handler's order; an empty tensor has its raw entry, too."""
+    given = [tensor("INT32", np.zeros([0], np.int32), "INT32"), tensor("FP64", np.array([1.5]), "FP64"),
+             tensor("BYTES", np.zeros([0], np.object_), "BYTES")]
+    with client_of(same) as client:
+        answer = client.infer("identity", given, outputs=[triton.InferRequestedOutput("INT32"),
+                                                          triton.InferRequestedOutput("BYTES")])
+    assert {o.name for o in answer.get_response().outputs} == {"INT32", "BYTES"}
+    assert len(answer.get_response().raw_output_contents) == 2
+    assert answer.as_numpy("INT32").shape == (0,) and answer.as_numpy("BYTES").shape == (0,)
+
+
+def test_big_tensors_beside_small_ones(same):
+    """Large parts go out without a copy, small ones by copy, all in their places."""
+    rng = np.random.default_rng(7)
+    given = {"FP32": rng.random(1_000_000, np.float32), "INT8": np.array([1, 2], np.int8),
+             "INT64": rng.integers(-(2**60), 2**60, 200_000), "UINT8": rng.integers(0, 255, 65536).astype(np.uint8),
+             "FP64": np.array([0.25])}
+    with client_of(same) as client:
+        answer = client.infer("identity", [tensor(name, values, name) for name, values in given.items()])
+    for name, values in given.items():
+        assert answer.as_numpy(name).tobytes() == values.tobytes(), name
+
+
+def test_batches_and_classification(same):
+    """The batch dimension is checked; the largest values come as "value:index"."""
+    values = np.array([[1, 5, 3], [9, 8, 7]], np.float32)
+    with client_of(same) as client:
+        assert client.infer("batched", [tensor("FP32", values, "FP32")]).as_numpy("FP32").tolist() == values.tolist()
+        best = client.infer("batched", [tensor("FP32", values, "FP32")],
+                            outputs=[triton.InferRequestedOutput("FP32", class_count=2)]).as_numpy("FP32")
+        assert best.tolist() == [[b"5.000000:1", b"3.000000:2"], [b"9.000000:0", b"8.000000:1"]]
+        with pytest.raises(InferenceServerException, match="inference request batch-size must be <= 4 for 'batched'"):
+            client.infer("batched", [tensor("FP32", np.zeros([5, 1], np.float32), "FP32")])
+
+
+INT32 = ("INT32", "INT32", [1])
+FOUR = [b"\1\0\0\0"]
+
+WRONG = [
+    (request("nobody", [INT32], FOUR), "NOT_FOUND", "Request for unknown model: 'nobody' is not found"),
+    (request("identity", [INT32], FOUR, version="9"), "NOT_FOUND",
+     "Request for unknown model: 'identity' version 9 is not found"),
+    (request("identity", [("NOBODY", "INT32", [1])], FOUR), "INVALID_ARGUMENT",
+     "unexpected inference input 'NOBODY' for model 'identity'"),
+    (request("identity", [INT32, INT32], FOUR * 2, id="i7"), "INVALID_ARGUMENT",
+     "[request id: i7] input 'INT32' already exists in request"),
+    (request("identity", [("INT32", "FP32", [1])], FOUR), "INVALID_ARGUMENT",
+     "[request id: <id_unknown>] inference input 'INT32' data-type is 'FP32', but model 'identity' expects 'INT32'"),
+    (request("identity", [("INT32", "INT33", [1])], FOUR), "INVALID_ARGUMENT", "invalid datatype for input INT32"),
+    (request("identity", [("INT32", "INT32", [1, 1])], FOUR), "INVALID_ARGUMENT",
+     "unexpected shape for input 'INT32' for model 'identity'. Expected [-1], got [1,1]."),
+    (request("identity", [("INT32", "INT32", [-1])], FOUR), "INVALID_ARGUMENT",
+     "All input dimensions should be specified for input 'INT32' for model 'identity', got [-1]"),
+    (request("identity", [("INT32", "INT32", [1] * 17)], FOUR), "INVALID_ARGUMENT", "more than 16 dimensions"),
+    (request("identity", [("INT32", "INT32", [2])], FOUR), "INVALID_ARGUMENT",
+     "input byte size mismatch for input 'INT32' for model 'identity'. Expected 8, got 4"),
+    (request("identity", [("BYTES", "BYTES", [2])], [b"\1\0\0\0a"]), "INVALID_ARGUMENT",
+     "expected 2 string elements for inference input 'BYTES' for model 'identity', got 1"),
+    (request("identity", [("BYTES", "BYTES", [1])], [b"\1\0"]), "INVALID_ARGUMENT", "incomplete string length indicator"),
+    (request("identity", [INT32]), "INVALID_ARGUMENT",
+     "unable to find data for input tensor 'INT32' for model 'identity' in request."),
+    (request("identity", [INT32, ("INT8", "INT8", [1])], FOUR), "INVALID_ARGUMENT",
+     "unable to find data for input tensor 'INT8' for model 'identity' in request."),
+    (request("identity", [(*INT32, {"int_contents": [1]})], FOUR), "INVALID_ARGUMENT",
+     "contents field must not be specified when using raw_input_contents for 'INT32' for model 'identity'"),
+    (request("identity", [(*INT32, {})], FOUR), "INVALID_ARGUMENT", "contents field must not be specified"),
+    (request("identity", [(*INT32, {"fp32_contents": [1]})]), "INVALID_ARGUMENT",
+     "unexpected explicit tensor data for input tensor 'INT32' for model 'identity' of type 'FP32', expected datatype "
+     "'INT32'"),
+    (request("identity", [("FP16", "FP16", [1], {"fp32_contents": [1]})]), "INVALID_ARGUMENT",
+     "of type 'FP32', expected datatype 'FP16'"),
+    (request("identity", [(*INT32, {"int_contents": [1], "int64_contents": [1]})]), "INVALID_ARGUMENT",
+     "unexpected explicit tensor data for input tensor 'INT32' for model 'identity', binary data was already supplied."),
+    (request("identity", [(*INT32, {"int_contents": [1, 2]})]), "INVALID_ARGUMENT", "Expected 4, got 8"),
+    (request("identity", [INT32], FOUR, [("NOBODY",)]), "INVALID_ARGUMENT",
+     "unexpected inference output 'NOBODY' for model 'identity'"),
+    (request("identity", [INT32], FOUR, [("INT32",), ("INT32",)]), "INVALID_ARGUMENT",
+     "output 'INT32' already exists in request"),
+    (request("identity", [INT32], FOUR, [("INT32", {"classification": 0})]), "INVALID_ARGUMENT",
+     "invalid value for 'classification' parameter, expected >= 0"),
+    (request("identity", [INT32], FOUR, [("INT32", {"classification": "2"})]), "INVALID_ARGUMENT",
+     "invalid value type for 'classification' parameter"),
+    (request("identity", [INT32], FOUR, sequence_id=True), "INVALID_ARGUMENT",
+     "invalid value type for 'sequence_id' parameter, expected int64_param or string_param."),
+    (request("identity", [INT32], FOUR, sequence_id=("uint64_param", 5)), "INVALID_ARGUMENT",
+     "invalid value type for 'sequence_id' parameter, expected int64_param or string_param."),
+    (request("identity", [INT32], FOUR, sequence_start=1), "INVALID_ARGUMENT",
+     "invalid value type for 'sequence_start' parameter, expected bool_param."),
+    (request("identity", [INT32], FOUR, sequence_end="true"), "INVALID_ARGUMENT",
+     "invalid value type for 'sequence_end' parameter, expected bool_param."),
+    (request("identity", [INT32], FOUR, priority=-1), "INVALID_ARGUMENT",
+     "invalid value for 'priority', expected value >= 0."),
+    (request("identity", [INT32], FOUR, priority="1"), "INVALID_ARGUMENT",
+     "invalid value type for 'priority' parameter, expected int64_param or uint64_param."),
+    (request("identity", [INT32], FOUR, timeout=("uint64_param", 5)), "INVALID_ARGUMENT",
+     "invalid value type for 'timeout' parameter, expected int64_param."),
+    (request("identity", [INT32], FOUR, triton_enable_empty_final_response=1), "INVALID_ARGUMENT",
+     "invalid value type for 'triton_enable_empty_final_response' parameter, expected bool_param."),
+    (request("identity", [INT32], FOUR, triton_other=True), "INVALID_ARGUMENT",
+     "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting with "
+     "'triton_' are allowed: triton_enable_empty_final_response"),
+    (request("identity", [INT32], FOUR, mine=("uint64_param", 5)), "INVALID_ARGUMENT",
+     "invalid value type for 'mine' parameter, expected int64_param, bool_param, or string_param."),
+    (request("identity", [(f"I{i}", "INT32", [1]) for i in range(300)]), "INVALID_ARGUMENT", "300 inputs"),
+    (request("identity", [INT32], FOUR, **{f"p{i}": i for i in range(2000)}), "INVALID_ARGUMENT", "2000 parameters"),
+]
+
+
+@pytest.mark.parametrize("message, code, says", WRONG, ids=range(len(WRONG)))
+def test_wrong_requests_get_the_protocols_words(same, channel, message, code, says):
+    """Each mistake has its code and its text, as a call's status and in a stream, which goes on."""
+    connection = channel(same)
+    error = refused(stub_of(connection).ModelInfer, message, timeout=limit(30))
+    assert (error.code().name, says in error.details()) == (code, True), error.details()
+    stream = Stream(connection)
+    answer = stream.ask(message)
+    assert answer.error_message == error.details()
+    assert answer.infer_response == service_pb2.ModelInferResponse(id=message.id)
+    assert numbers(stream.ask(request("identity", [INT32], FOUR)).infer_response) == [1]
+    stream.half_close()
+
+
+def test_bytes_that_are_no_request(same, channel):
+    connection = channel(same)
+    call = connection.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+    for raw in (b"\x0a", b"\x0a\x05ab", b"\x2a\x03\x1a\x05\x01", b"\x0a\x02\xff\xfe", b"\xff" * 20):
+        error = refused(call, raw, timeout=limit(30))
+        assert error.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND), error
+    assert numbers(stub_of(connection).ModelInfer(request("identity", [INT32], FOUR))) == [1]
+
+
+def test_parameters_of_all_kinds_are_taken(same, channel):
+    """Custom ones, the last of two of one name, and what the C++ client adds to every request."""
+    message = request("identity", [INT32], FOUR * 3, mine=5, text="x", flag=True, share=("double_param", 0.5),
+                      priority=("uint64_param", 2), timeout=5, triton_enable_empty_final_response=True)
+    twice = message.SerializeToString() + request("", mine=("int64_param", 7)).SerializeToString()
+    call = channel(same).unary_unary("/inference.GRPCInferenceService/ModelInfer",
+                                     response_deserializer=service_pb2.ModelInferResponse.FromString)
+    answer = call(twice, timeout=limit(30))
+    assert numbers(answer) == [1] and not answer.parameters
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+def test_compressed_requests(same, algorithm):
+    values = np.zeros([100_000], np.float32)
+    with client_of(same) as client:
+        answer = client.infer("identity", [tensor("FP32", values, "FP32")], compression_algorithm=algorithm)
+    assert answer.as_numpy("FP32").tobytes() == values.tobytes()
+
+
+def test_a_handlers_failure_has_its_words(server):
+    model = Model("bad", 'return { api = 1, handle = function() error("no luck") end }',
+                  "inputs: [{name: X, dataType: INT8, dims: [1]}]\noutputs: [{name: Y, dataType: INT8, dims: [1]}]\n",
+                  stateful=False)
+    with client_of(server(model)) as client:
+        with pytest.raises(InferenceServerException, match="no luck"):
+            client.infer("bad", [tensor("X", np.array([1], np.int8), "INT8")])
+
+
+def test_a_model_without_tensors_is_no_v2_model(server):
+    plain = Model("plain", stateful=True)
+    with client_of(server(plain)) as client:
+        with pytest.raises(InferenceServerException, match="declares no inputs and outputs") as error:
+            client.infer("plain", [tensor("X", np.array([1], np.int8), "INT8")])
+    assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+# --- asynchronous calls, deadlines, cancellation
+
+
+def test_async_infer(sums):
+    """Many at once, each with its callback."""
+    results = {}
+    done = threading.Event()
+
+    def on_done(name, result, error):
+        results[name] = error or result.as_numpy("OUTPUT").tolist()
+        if len(results) == 50:
+            done.set()
+
+    with client_of(sums) as client:
+        for name in range(1, 51):
+            client.async_infer("accumulator", [tensor("INPUT", np.array([name], np.int32), "INT32")],
+                               lambda result, error, name=name: on_done(name, result, error),
+                               sequence_id=name, sequence_start=True)
+        assert done.wait(limit(30))
+    assert results == {name: [name] for name in range(1, 51)}
+
+
+def test_a_clients_timeout_cancels_its_request(sums):
+    """The job leaves the queue with its client."""
+    one = [tensor("INPUT", np.array([1], np.int32), "INT32")]
+    with client_of(sums) as client:
+        client.infer("accumulator", one, sequence_id=5, sequence_start=True)
+        with sums.hold():
+            with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
+                client.infer("accumulator", one, sequence_id=5, client_timeout=0.3)
+            context = client.async_infer("accumulator", one, lambda result, error: None, sequence_id=6,
+                                         sequence_start=True)
+            context.cancel()
+            expect(lambda: sums.outstanding("accumulator") <= 4, "waiting requests are cancelled")
+        expect(lambda: sums.outstanding("accumulator") == 0, "nothing is left")
+        assert client.infer("accumulator", one, sequence_id=9, sequence_start=True).as_numpy("OUTPUT").tolist() == [1]
+
+
+def test_aio(sums):
+    """The asyncio client: calls, a stream, an error."""
+    async def run():
+        async with triton_aio.InferenceServerClient(sums.grpc) as client:
+            assert await client.is_server_live() and await client.is_model_ready("accumulator")
+            answers = await asyncio.gather(*(
+                client.infer("accumulator", [tensor("INPUT", np.array([name], np.int32), "INT32")], sequence_id=name,
+                             sequence_start=True) for name in range(1, 21)))
+            assert [answer.as_numpy("OUTPUT").tolist() for answer in answers] == [[name] for name in range(1, 21)]
+
+            async def requests_of():
+                for value in range(1, 11):
+                    yield {"model_name": "accumulator", "sequence_id": "aio", "sequence_start": value == 1,
+                           "sequence_end": value == 10, "request_id": str(value),
+                           "inputs": [tensor("INPUT", np.array([value], np.int32), "INT32")]}
+
+            got = []
+            async for result, error in client.stream_infer(requests_of()):
+                assert error is None
+                got.append((result.get_response().id, result.as_numpy("OUTPUT").tolist()))
+            assert got == [(str(n), [n * (n + 1) // 2]) for n in range(1, 11)]
+            with pytest.raises(InferenceServerException, match="unknown model"):
+                await client.infer("nobody", [tensor("INPUT", np.array([1], np.int32), "INT32")])
+
+    asyncio.run(run())
+
+
+# --- streams
+
+
+def test_streams_by_tritonclient(sums):
+    """Four sequences interleaved on one stream; the callback hears each answer in the order of requests."""
+    heard = []
+    with client_of(sums) as client:
+        client.start_stream(lambda result, error: heard.append(error or (result.get_response().id,
+                                                                         result.as_numpy("OUTPUT").tolist())))
+        for value in range(1, 26):
+            for name in (1, 2, "three", "four"):
+                client.async_stream_infer("accumulator", [tensor("INPUT", np.array([value], np.int32), "INT32")],
+                                          sequence_id=name, sequence_start=value == 1, sequence_end=value == 25,
+                                          request_id=f"{name}-{value}")
+        client.stop_stream()
+    assert heard == [(f"{name}-{n}", [n * (n + 1) // 2]) for n in range(1, 26) for name in (1, 2, "three", "four")]
+
+
+def test_answers_come_in_the_order_of_requests_over_models(server, channel):
+    """Whichever is done first, and refusals too: clients tell answers apart by their order."""
+    s = server(accumulator(), identity())
+    connection = channel(s)
+    with s.hold():
+        stream = Stream(connection)
+        stream.send(step("accumulator", 1, 1, sequence_start=True, id="a"), request("nobody", id="b"),
+                    request("identity", [INT32], FOUR, id="c"), step("accumulator", 1, 99, id="d"),
+                    step("accumulator", 2, 1, id="e")).half_close()
+        s.expect_outstanding("accumulator", 2)
+    answers = stream.rest()
+    assert [answer.infer_response.id for answer in answers] == list("abcde")
+    assert [bool(answer.error_message) for answer in answers] == [False, True, False, True, False]
+    assert numbers(answers[4].infer_response) == [3]
+    assert stream.call.code() == grpc.StatusCode.OK
+
+
+def test_every_model_response_of_a_stream_is_final(sums, channel):
+    """triton_final_response is true for models that answer once; errors of admission don't have it."""
+    stream = Stream(channel(sums))
+    good = stream.ask(step("accumulator", 1, 1, sequence_start=True)).infer_response
+    assert good.parameters["triton_final_response"].bool_param is True
+    bad = stream.ask(step("accumulator", 1, 2, id="x"))
+    assert "must specify the START flag" in bad.error_message
+    assert bad.infer_response == service_pb2.ModelInferResponse(id="x")
+    stream.half_close()
+    assert stream.rest() == []
+
+
+FAILS_LUA = """
+return { api = 1, handle = function(req)
+    if req.inputs.X.data:byte(1) == 0 then error("zero is too little") end
+    return { outputs = { Y = { datatype = "INT8", shape = {1}, data = req.inputs.X.data } } }
+end }
+"""
+
+
+def fails():
+    return Model("fails", FAILS_LUA, "inputs: [{name: X, dataType: INT8, dims: [1]}]\n"
+                                     "outputs: [{name: Y, dataType: INT8, dims: [1]}]\n", stateful=False)
+
+
+def ask_fails(value, **more):
+    return request("fails", [("X", "INT8", [1])], [bytes([value])], **more)
+
+
+def test_a_models_failure_is_told_in_the_stream(server, channel):
+    """With the model's name and the final flag, and the stream goes on."""
+    stream = Stream(channel(server(fails())))
+    answer = stream.ask(ask_fails(0, id="z"))
+    assert "zero is too little" in answer.error_message
+    told = answer.infer_response
+    assert (told.id, told.model_name, told.model_version) == ("z", "fails", "1.0")
+    assert told.parameters["triton_final_response"].bool_param is True and not told.outputs
+    assert stream.ask(ask_fails(1)).infer_response.raw_output_contents[0] == b"\1"
+    stream.half_close()
+    assert stream.rest() == [] and stream.call.code() == grpc.StatusCode.OK
+
+
+def test_a_strict_stream_ends_with_a_models_failure(server, channel):
+    """triton_grpc_error: true makes it a status; what is wrong with a request stays a message."""
+    s = server(fails())
+    stream = Stream(channel(s), metadata=(("triton_grpc_error", "true"),))
+    assert "is not found" in stream.ask(request("nobody", id="n")).error_message
+    assert stream.ask(ask_fails(1)).infer_response.raw_output_contents[0] == b"\1"
+    stream.send(ask_fails(0), *(ask_fails(1) for _ in range(5)))
+    error = refused(stream.rest)
+    assert error.code() == grpc.StatusCode.UNAVAILABLE and "zero is too little" in error.details()
+    assert word(error) == "handler_failed"
+    stream.half_close()
+    expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "the call is over")
+
+
+def test_a_half_closed_stream_is_answered_to_its_end(sums, channel):
+    connection = channel(sums)
+    with sums.hold():
+        stream = Stream(connection)
+        stream.send(*(step("accumulator", 1, 1, sequence_start=n == 0) for n in range(20))).half_close()
+        sums.expect_outstanding("accumulator", 20)
+    assert [numbers(answer.infer_response)[0] for answer in stream.rest()] == list(range(1, 21))
+    assert stream.call.code() == grpc.StatusCode.OK
+
+
+def test_a_stream_reads_no_more_than_it_may_owe(server, channel):
+    """Bounded: what is over grpc-stream-steps waits at the client."""
+    s = server(accumulator(), flags=["--grpc-stream-steps", 8])
+    connection = channel(s)
+    with s.hold():
+        stream = Stream(connection)
+        stream.send(*(step("accumulator", 1, 1, sequence_start=n == 0) for n in range(60))).half_close()
+        s.expect_outstanding("accumulator", 8)
+        assert s.outstanding("accumulator") <= 8
+    assert [numbers(answer.infer_response)[0] for answer in stream.rest()] == list(range(1, 61))
+
+
+def test_a_cancelled_stream_leaves_nothing_behind(sums, channel):
+    """Its waiting requests are cancelled; its sequence stays, with the steps that were answered."""
+    connection = channel(sums)
+    stream = Stream(connection)
+    assert numbers(stream.ask(step("accumulator", 5, 1, sequence_start=True)).infer_response) == [5]
+    with sums.hold():
+        stream.send(*(step("accumulator", 1, 1) for _ in range(20)))
+        sums.expect_outstanding("accumulator", 20)
+        stream.cancel()
+        expect(lambda: sums.outstanding("accumulator") <= 4, "the waiting requests are cancelled")
+    expect(lambda: sums.metric("continuo_grpc_calls_open") == 0, "the call is over")
+    after = numbers(stub_of(connection).ModelInfer(step("accumulator", 0, 1)))[0]
+    assert 5 <= after <= 9  # what a worker had was done, the rest never ran
+
+
+def test_a_stopping_server_answers_what_it_has_read(sums, channel):
+    """Then the stream ends, as unavailable."""
+    connection = channel(sums)
+    stream = Stream(connection)
+    assert numbers(stream.ask(step("accumulator", 5, 1, sequence_start=True)).infer_response) == [5]
+    with sums.hold():
+        stream.send(*(step("accumulator", 1, 1) for _ in range(5)))
+        sums.expect_outstanding("accumulator", 5)
+        sums.process.terminate()
+        sums.expect_log("event=stopping")
+    got = []
+    error = None
+    try:
+        for answer in stream.call:
+            got.append(numbers(answer.infer_response)[0])
+    except grpc.RpcError as raised:
+        error = raised
+    assert got == [6, 7, 8, 9, 10]
+    assert error.code() == grpc.StatusCode.UNAVAILABLE
+    assert "GRPC server is shutting down and has stopped accepting new requests." == error.details()
+    stream.half_close()
+
+
+def test_what_belongs_to_one_request_is_no_metadata_of_a_stream(sums, channel):
+    error = refused(Stream(channel(sums), metadata=(("idempotency-key", "k"),)).half_close().rest)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT and "idempotency-key" in error.details()
+
+
+# --- tools, and the Open Inference Protocol of TorchServe
+
+OPEN = "org.pytorch.serve.grpc.openinference.GRPCInferenceService"
+
+
+def fields_of(message):
+    return [(f.name, f.number, f.type, f.is_repeated) for f in message.fields]
+
+
+def test_reflection_describes_the_protocols_messages(sums, channel):
+    """Whatever our files have is what tritonclient's have, by name, number and type."""
+    file = reflected(channel(sums), "inference.GRPCInferenceService")("ModelInferRequest").DESCRIPTOR.file
+    theirs = service_pb2.DESCRIPTOR
+    for service in file.services_by_name.values():
+        for method in service.methods:
+            other = theirs.services_by_name[service.name].methods_by_name[method.name]
+            assert (method.input_type.full_name, method.output_type.full_name) == (
+                other.input_type.full_name, other.output_type.full_name)
+    messages = {**file.message_types_by_name, **file.dependencies[0].message_types_by_name}
+    others = {**theirs.message_types_by_name, **theirs.dependencies[0].message_types_by_name}
+    assert len(messages) > 50
+    for name, message in messages.items():
+        left, right = [message], [others[name]]
+        while left:
+            ours, other = left.pop(), right.pop()
+            assert set(fields_of(ours)) <= set(fields_of(other)), ours.full_name
+            for nested in ours.nested_types:
+                left.append(nested)
+                right.append(other.nested_types_by_name[nested.name])
+
+
+def test_open_inference_protocol(same, channel):
+    """TorchServe's package: the same calls, answers with typed contents."""
+    connection = channel(same)
+    make = reflected(connection, OPEN)
+
+    def ask(method, **fields):
+        return call_of(connection, OPEN, method, make)(make(f"{method}Request", **fields), timeout=limit(30))
+
+    assert ask("ServerLive").live and ask("ServerReady").ready and ask("ModelReady", name="identity").ready
+    assert ask("ServerMetadata").name == "continuo"
+    assert ask("ModelMetadata", name="identity").versions == ["1.0"]
+    error = refused(ask, "ModelReady", name="nobody")
+    assert error.code() == grpc.StatusCode.NOT_FOUND
+    for datatype, field in CONTENTS.items():
+        values = VALUES[datatype].tolist()
+        answer = ask("ModelInfer", model_name="identity", id="7",
+                     inputs=[{"name": datatype, "datatype": datatype, "shape": [2], "contents": {field: values}}])
+        assert (answer.id, answer.model_name, answer.model_version) == ("7", "identity", "1.0")
+        got = getattr(answer.outputs[0].contents, field)
+        assert list(got) == values and list(answer.outputs[0].shape) == [2], datatype
+        assert not answer.raw_output_contents
+    half = VALUES["FP16"].tobytes()
+    answer = ask("ModelInfer", model_name="identity", raw_input_contents=[half],
+                 inputs=[{"name": "FP16", "datatype": "FP16", "shape": [2]}])
+    assert list(answer.raw_output_contents) == [half]

@@ -1,0 +1,136 @@
+"""gRPC clients of the v2 protocol: tritonclient's messages, raw calls, and streams one drives by hand.
+
+Our own .proto files define the same names as tritonclient's, which one process can't have twice; so what they
+say is read by server reflection, into a pool of its own.
+"""
+
+import queue
+
+import grpc
+import tritonclient.grpc as triton
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from rpc import module
+from waiting import limit
+
+OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
+           ("grpc.use_local_subchannel_pool", 1)]
+
+
+def client_of(server, **more):
+    return triton.InferenceServerClient(server.grpc, **more)
+
+
+def channel_of(server):
+    return grpc.insecure_channel(server.grpc, OPTIONS)
+
+
+def stub_of(channel):
+    return service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+def tensor(name, values, datatype):
+    given = triton.InferInput(name, list(values.shape), datatype)
+    given.set_data_from_numpy(values)
+    return given
+
+
+def parameter(value):
+    """A Python value as tritonclient sends it; a pair (member, value) chooses."""
+    if isinstance(value, tuple):
+        return service_pb2.InferParameter(**{value[0]: value[1]})
+    if isinstance(value, bool):
+        return service_pb2.InferParameter(bool_param=value)
+    if isinstance(value, int):
+        return service_pb2.InferParameter(int64_param=value)
+    return service_pb2.InferParameter(string_param=value)
+
+
+def request(model, inputs=(), raw=(), outputs=(), version="", id="", **parameters):
+    """A ModelInferRequest. inputs: (name, datatype, shape[, {contents}[, {parameters}]])."""
+    message = service_pb2.ModelInferRequest(model_name=model, model_version=version, id=id, raw_input_contents=raw)
+    for name, datatype, shape, *rest in inputs:
+        added = message.inputs.add(name=name, datatype=datatype, shape=shape)
+        if rest and rest[0] is not None:
+            added.contents.SetInParent()
+            for field, values in rest[0].items():
+                getattr(added.contents, field).extend(values)
+        for key, value in (rest[1] if len(rest) > 1 else {}).items():
+            added.parameters[key].CopyFrom(parameter(value))
+    for name, *rest in outputs:
+        added = message.outputs.add(name=name)
+        for key, value in (rest[0] if rest else {}).items():
+            added.parameters[key].CopyFrom(parameter(value))
+    for key, value in parameters.items():
+        message.parameters[key].CopyFrom(parameter(value))
+    return message
+
+
+def step(model, value, sequence=None, **more):
+    """A request of the accumulator."""
+    parameters = {} if sequence is None else {"sequence_id": sequence}
+    return request(model, [("INPUT", "INT32", [1])], [value.to_bytes(4, "little", signed=True)], **parameters, **more)
+
+
+class Stream:
+    """One ModelStreamInfer call: send() as one likes, answers come one by one."""
+
+    def __init__(self, channel, metadata=None, timeout=120):
+        self._requests = queue.Queue()
+        self.call = stub_of(channel).ModelStreamInfer(iter(self._requests.get, None), metadata=metadata,
+                                                      timeout=limit(timeout))
+
+    def send(self, *messages):
+        for message in messages:
+            self._requests.put(message)
+        return self
+
+    def half_close(self):
+        self._requests.put(None)
+        return self
+
+    def next(self):
+        return next(self.call)
+
+    def ask(self, message):
+        return self.send(message).next()
+
+    def rest(self):
+        return list(self.call)
+
+    def cancel(self):
+        self.call.cancel()
+        self.half_close()
+
+
+def reflected(channel, service):
+    """A function make(kind, **fields) of the service's package, from what reflection says of it."""
+    types = module("grpc.reflection.v1.reflection_pb2")
+    asking = module("grpc.reflection.v1.reflection_pb2_grpc").ServerReflectionStub(channel)
+    pool = descriptor_pool.DescriptorPool()
+    added = set()
+
+    def ask(**what):
+        answer = next(asking.ServerReflectionInfo(iter([types.ServerReflectionRequest(**what)]), timeout=limit(30)))
+        assert not answer.HasField("error_response"), answer
+        return descriptor_pb2.FileDescriptorProto.FromString(answer.file_descriptor_response.file_descriptor_proto[0])
+
+    def add(file):
+        for name in file.dependency:
+            if name not in added:
+                add(ask(file_by_filename=name))
+        added.add(file.name)
+        pool.Add(file)
+
+    add(ask(file_containing_symbol=service))
+    package = service.rpartition(".")[0]
+    return lambda kind, **fields: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{kind}"))(
+        **fields)
+
+
+def call_of(channel, service, name, make):
+    """A unary method of a reflected service."""
+    answer = {"ModelInfer": "ModelInferResponse"}.get(name, f"{name}Response")
+    return channel.unary_unary(f"/{service}/{name}", request_serializer=lambda message: message.SerializeToString(),
+                               response_deserializer=type(make(answer)).FromString)
