@@ -12,7 +12,8 @@ cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue, struct 
 {
     memset(v2, 0, sizeof(*v2));
     v2->arena = arena;
-    v2->io = cn_model_io_ref(cn_model_queue_config(queue)->io);
+    if (cn_model_queue_config(queue)->io)
+        v2->io = cn_model_io_ref(cn_model_queue_config(queue)->io);
     v2->model = cn_arena_str(arena, cn_str_from(cn_model_queue_name(queue))).ptr;
     v2->version = cn_arena_str(arena, cn_str_from(cn_model_queue_version(queue))).ptr;
 }
@@ -66,17 +67,19 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
 {
     struct cn_v2_request *request = &v2->request;
     struct cn_row *row = &v2->job.row;
-    int rc = cn_v2_check(request, v2->io, v2->model, v2->arena, err);
+    int rc = v2->io ? cn_v2_check(request, v2->io, v2->model, v2->arena, err) : 0;
 
     if (!rc)
         rc = set_sequence(v2, cn_model_queue_config(queue), err);
     if (rc)
         return rc;
+    row->request_id = request->id.len ? request->id : request_id;
+    if (!v2->io)
+        return 0;
     row->n_parts = request->n_inputs;
     row->parts = cn_arena_alloc(v2->arena, sizeof(*row->parts) * (row->n_parts ? row->n_parts : 1));
     for (uint32_t i = 0; i < row->n_parts; i++)
         row->parts[i] = cn_tensor_part(&request->inputs[i], v2->arena);
-    row->request_id = request->id.len ? request->id : request_id;
     return 0;
 }
 
@@ -104,6 +107,8 @@ cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
     int rc;
 
     *out = (struct cn_v2_answer){.model = v2->model, .version = v2->version};
+    if (answer->status >= 400) /* the handler's own words */
+        return cn_fail(err, CN_E_HANDLER_FAILED, "%.*s", CN_STR_ARG(answer->body));
     if (!cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE)))
         return cn_fail(err, CN_E_HANDLER_FAILED,
                        "the handler answered without outputs; a v2 client needs "

@@ -21,7 +21,8 @@ struct cn_v2_job {
         echo_name; /* the header that tells its sequence's id; empty: none was asked for */
 };
 
-/* For a request to `queue`, a typed model. */
+/* For a request to `queue`. A model without declared tensors has no `io`: the transport makes the row's
+ * parts, and reads the answer. */
 void cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue,
                     struct cn_arena *arena);
 /* When it has no job (any more). */

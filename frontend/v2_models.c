@@ -6,21 +6,15 @@
 #include "v2/answer.h"
 
 struct cn_model_queue *
-cn_v2_find(struct cn_management *management, struct cn_str name, struct cn_str version,
-           struct cn_error *err)
+cn_v2_find_any(struct cn_management *management, struct cn_str name, struct cn_str version,
+               struct cn_error *err)
 {
     struct cn_error why;
     struct cn_model_queue *queue = cn_management_find(management, name, version, &why);
 
-    if (queue && cn_model_queue_config(queue)->io)
-        return queue;
     if (queue)
-        cn_fail(
-            err, CN_E_BAD_REQUEST,
-            "model '%s' declares no inputs and outputs in its YAML, which the v2 protocol needs; "
-            "call /predictions/%s, or declare them",
-            cn_model_queue_name(queue), cn_model_queue_name(queue));
-    else if (why.code == CN_E_VERSION_NOT_FOUND)
+        return queue;
+    if (why.code == CN_E_VERSION_NOT_FOUND)
         cn_fail(err, CN_E_VERSION_NOT_FOUND,
                 "Request for unknown model: '%.*s' version %.*s is not found", CN_STR_ARG(name),
                 CN_STR_ARG(version));
@@ -29,6 +23,21 @@ cn_v2_find(struct cn_management *management, struct cn_str name, struct cn_str v
                 CN_STR_ARG(name));
     else
         *err = why;
+    return NULL;
+}
+
+struct cn_model_queue *
+cn_v2_find(struct cn_management *management, struct cn_str name, struct cn_str version,
+           struct cn_error *err)
+{
+    struct cn_model_queue *queue = cn_v2_find_any(management, name, version, err);
+
+    if (!queue || cn_model_queue_config(queue)->io)
+        return queue;
+    cn_fail(err, CN_E_BAD_REQUEST,
+            "model '%s' declares no inputs and outputs in its YAML, which the v2 protocol needs; "
+            "call /predictions/%s, or declare them",
+            cn_model_queue_name(queue), cn_model_queue_name(queue));
     return NULL;
 }
 
@@ -50,7 +59,7 @@ int
 cn_v2_model_is_ready(struct cn_management *management, struct cn_str name, struct cn_str version,
                      bool *out, struct cn_error *err)
 {
-    struct search search = {.queue = cn_v2_find(management, name, version, err)};
+    struct search search = {.queue = cn_v2_find_any(management, name, version, err)};
 
     if (!search.queue)
         return err->code;
@@ -70,19 +79,37 @@ cn_v2_write_server(struct cn_buf *out)
              "}");
 }
 
+static void
+write_model(const struct cn_model_queue *queue, struct cn_buf *out)
+{
+    static const struct cn_model_io nothing;
+    const struct cn_model_io *io = cn_model_queue_config(queue)->io;
+    const char *version = cn_model_queue_version(queue);
+
+    cn_v2_write_metadata(cn_model_queue_name(queue), &version, 1, "continuo", io ? io : &nothing,
+                         out);
+}
+
 int
 cn_v2_write_model(struct cn_management *management, struct cn_str name, struct cn_str version,
                   struct cn_buf *out, struct cn_error *err)
 {
-    struct cn_model_queue *queue = cn_v2_find(management, name, version, err);
-    const char *shown;
+    const struct cn_model_queue *queue = cn_v2_find(management, name, version, err);
 
-    if (!queue)
-        return err->code;
-    shown = cn_model_queue_version(queue);
-    cn_v2_write_metadata(cn_model_queue_name(queue), &shown, 1, "continuo",
-                         cn_model_queue_config(queue)->io, out);
-    return 0;
+    if (queue)
+        write_model(queue, out);
+    return queue ? 0 : err->code;
+}
+
+int
+cn_v2_write_any_model(struct cn_management *management, struct cn_str name, struct cn_str version,
+                      struct cn_buf *out, struct cn_error *err)
+{
+    const struct cn_model_queue *queue = cn_v2_find_any(management, name, version, err);
+
+    if (queue)
+        write_model(queue, out);
+    return queue ? 0 : err->code;
 }
 
 int

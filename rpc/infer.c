@@ -7,6 +7,7 @@
 #include "frontend/http_checks.h"
 #include "frontend/predict.h"
 #include "frontend/v2_models.h"
+#include "rpc/open_json.h"
 #include "rpc/rpc.h"
 #include "rpc/status.h"
 #include "scheduler/model_queue.h"
@@ -68,14 +69,33 @@ cn_rpc_infer_destroy(struct cn_rpc_infer *infer)
     cn_grpc_call_release(call);
 }
 
+/* All of the request as one part. */
+static int
+set_body(struct cn_rpc_infer *infer, struct cn_error *err)
+{
+    struct cn_row *row = &infer->v2.job.row;
+    struct cn_buf json;
+    int rc;
+
+    cn_buf_init(&json, 0);
+    rc = cn_rpc_open_body(&infer->v2.request, infer->v2.model, &json, err);
+    row->n_parts = 1;
+    row->parts = cn_arena_alloc(&infer->arena, sizeof(*row->parts));
+    row->parts[0] = (struct cn_part){.name = CN_STR("body"),
+                                     .content_type = CN_STR("application/json"),
+                                     .data = cn_arena_str(&infer->arena, cn_buf_str(&json))};
+    cn_buf_fini(&json);
+    return rc;
+}
+
 /* Everything that may be wrong before there is a job. */
 static int
 prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(infer->call);
     struct cn_row *row = &infer->v2.job.row;
-    struct cn_model_queue *queue =
-        cn_v2_find(host->management, infer->head.model, infer->head.version, err);
+    struct cn_model_queue *queue = (infer->is_open ? cn_v2_find_any : cn_v2_find)(
+        host->management, infer->head.model, infer->head.version, err);
     int rc;
 
     if (!queue)
@@ -88,6 +108,8 @@ prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error
                              infer->request_id);
     rc = cn_rpc_infer_read(infer->bytes, &infer->head, infer->v2.model,
                            host->config->max_request_bytes, &infer->arena, &infer->v2.request, err);
+    if (!rc && !infer->v2.io)
+        rc = set_body(infer, err);
     return rc ? rc : cn_v2_job_prepare(&infer->v2, queue, cn_str_from(infer->request_id), err);
 }
 
@@ -127,9 +149,13 @@ cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
                       const struct cn_rpc_infer_form *form, struct cn_arena *arena,
                       struct cn_grpc_outgoing *out, struct cn_error *err)
 {
-    struct cn_v2_answer response;
+    const struct cn_rpc_host *host = cn_grpc_call_host(infer->call);
+    struct cn_v2_answer response = {.model = infer->v2.model, .version = infer->v2.version};
 
-    if (cn_v2_job_response(&infer->v2, &box->answer, arena, &response, err) ||
+    if ((infer->v2.io
+             ? cn_v2_job_response(&infer->v2, &box->answer, arena, &response, err)
+             : cn_rpc_open_outputs(box->answer.body, (size_t)host->config->max_response_bytes,
+                                   arena, &response, err)) ||
         cn_rpc_infer_write(&response, &infer->v2.request, form, arena, out, err))
         return err->code;
     out->body = box->answer.body;
@@ -142,7 +168,6 @@ cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
 
 struct call {
     struct cn_rpc_infer *infer;
-    bool is_typed;
 };
 _Static_assert(sizeof(struct call) <= CN_RPC_INFER_STATE, "the state's size is too small");
 
@@ -170,9 +195,10 @@ add_headers(struct cn_rpc_infer *infer, const struct cn_answer_box *box)
 }
 
 static void
-answer_final(struct cn_rpc_infer *infer, bool is_typed, struct cn_answer_box *box)
+answer_final(struct cn_rpc_infer *infer, struct cn_answer_box *box)
 {
-    const struct cn_rpc_infer_form form = {.is_typed = is_typed};
+    const struct cn_rpc_infer_form form = {.is_typed = infer->is_open};
+    struct cn_rpc_failure failure;
     const struct cn_grpc_status ok = {0};
     struct cn_grpc_outgoing out;
     struct cn_error err;
@@ -183,6 +209,8 @@ answer_final(struct cn_rpc_infer *infer, bool is_typed, struct cn_answer_box *bo
         message = cn_v2_job_failure(&infer->v2, &box->answer, &infer->arena, &err.code);
         cn_rpc_fail(infer->call, err.code, cn_rpc_status_text(cn_str_from(message), &infer->arena),
                     box->retry_after_s);
+    } else if (cn_rpc_step_failed(box, &infer->arena, &failure)) {
+        cn_rpc_fail_with(infer->call, &failure);
     } else if (cn_rpc_infer_response(infer, box, &form, &infer->arena, &out, &err)) {
         cn_rpc_fail(infer->call, err.code, err.message, 0);
     } else {
@@ -210,19 +238,19 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     }
     infer->is_done = true;
     call->infer = NULL;
-    answer_final(infer, call->is_typed, box);
+    answer_final(infer, box);
     cn_rpc_infer_destroy(infer);
 }
 
 static void
-submit(struct cn_grpc_call *grpc_call, const struct cn_grpc_message *message, bool is_typed)
+submit(struct cn_grpc_call *grpc_call, const struct cn_grpc_message *message, bool is_open)
 {
     static const struct cn_job_ops ops = {on_answer};
     struct call *call = cn_grpc_call_state(grpc_call);
     struct cn_rpc_infer *infer = cn_rpc_infer_create(grpc_call, message);
 
     call->infer = infer;
-    call->is_typed = is_typed;
+    infer->is_open = is_open;
     if (cn_rpc_infer_submit(infer, &ops) == 0)
         return;
     call->infer = NULL;
@@ -237,7 +265,7 @@ cn_rpc_infer_message(struct cn_grpc_call *call, const struct cn_grpc_message *me
 }
 
 void
-cn_rpc_infer_typed(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+cn_rpc_infer_open(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
     submit(call, message, true);
 }

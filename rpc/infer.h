@@ -21,6 +21,7 @@ struct cn_rpc_infer {
     struct cn_rpc_infer_head head;
     struct cn_list link;        /* a stream's */
     struct cn_answer_box *box;  /* a stream's: the answer, while it waits for its turn */
+    bool is_open;               /* openinference: its model may be one without declared tensors */
     struct cn_error *refused;   /* what it is answered with, whatever its job (if any) says */
     bool is_submitted, is_done; /* is_done: refused, or its final answer came */
     uint32_t n_sending;         /* a stream's: messages that the transport did not take yet */
@@ -50,8 +51,8 @@ int cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
 #define CN_RPC_INFER_STATE 32 /* bytes of state, at least */
 
 void cn_rpc_infer_message(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-/* The same with typed contents in the answer: openinference. */
-void cn_rpc_infer_typed(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+/* The same for openinference: with typed contents in the answer, and models without declared tensors. */
+void cn_rpc_infer_open(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_infer_gone(struct cn_grpc_call *call);
 
 #endif

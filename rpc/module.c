@@ -55,8 +55,7 @@
     ASK(service "ServerLive", cn_rpc_v2_server_live),                                              \
         ASK(service "ServerReady", cn_rpc_v2_server_ready),                                        \
         ASK(service "ModelReady", cn_rpc_v2_model_ready),                                          \
-        ASK(service "ServerMetadata", cn_rpc_v2_server_metadata),                                  \
-        ASK(service "ModelMetadata", cn_rpc_v2_model_metadata)
+        ASK(service "ServerMetadata", cn_rpc_v2_server_metadata)
 
 static const struct cn_grpc_method inference_methods[] = {
     {.path = INFERENCE "Ping", .on_message = cn_rpc_ping},
@@ -93,6 +92,7 @@ static const struct cn_grpc_method inference_methods[] = {
      .on_gone = cn_rpc_infer_stream_gone,
      .on_drain = cn_rpc_infer_stream_drain},
     FACTS(V2),
+    ASK(V2 "ModelMetadata", cn_rpc_v2_model_metadata),
     ASK(V2 "ModelConfig", cn_rpc_v2_model_config),
     ASK(V2 "RepositoryIndex", cn_rpc_v2_index),
     ASK(V2 "CudaSharedMemoryStatus", cn_rpc_v2_cuda_status),
@@ -100,9 +100,10 @@ static const struct cn_grpc_method inference_methods[] = {
     ASK(V2 "CudaSharedMemoryUnregister", cn_rpc_v2_cuda_unregister),
     {.path = OPEN "ModelInfer",
      .state_bytes = CN_RPC_INFER_STATE,
-     .on_message = cn_rpc_infer_typed,
+     .on_message = cn_rpc_infer_open,
      .on_gone = cn_rpc_infer_gone},
     FACTS(OPEN),
+    ASK(OPEN "ModelMetadata", cn_rpc_open_model_metadata),
     COMMON_METHODS,
     {.path = NULL},
 };

@@ -98,8 +98,8 @@ cn_rpc_v2_server_metadata(struct cn_grpc_call *call, const struct cn_grpc_messag
     reply_json(call, &inference__server_metadata_response__descriptor, &json, 0, &err);
 }
 
-void
-cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+static void
+model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message, bool is_open)
 {
     const Inference__ModelMetadataRequest *request =
         cn_rpc_take(call, message, &inference__model_metadata_request__descriptor);
@@ -110,9 +110,22 @@ cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message
     if (!request)
         return;
     cn_buf_init(&json, 0);
-    rc = cn_v2_write_model(management_of(call), cn_str_from(request->name),
-                           cn_str_from(request->version), &json, &err);
+    rc = (is_open ? cn_v2_write_any_model
+                  : cn_v2_write_model)(management_of(call), cn_str_from(request->name),
+                                       cn_str_from(request->version), &json, &err);
     reply_json(call, &inference__model_metadata_response__descriptor, &json, rc, &err);
+}
+
+void
+cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    model_metadata(call, message, false);
+}
+
+void
+cn_rpc_open_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    model_metadata(call, message, true);
 }
 
 void
