@@ -94,6 +94,7 @@ static const struct cn_grpc_method inference_methods[] = {
     FACTS(V2),
     ASK(V2 "ModelMetadata", cn_rpc_v2_model_metadata),
     ASK(V2 "ModelConfig", cn_rpc_v2_model_config),
+    ASK(V2 "ModelStatistics", cn_rpc_v2_statistics),
     ASK(V2 "RepositoryIndex", cn_rpc_v2_index),
     ASK(V2 "CudaSharedMemoryStatus", cn_rpc_v2_cuda_status),
     ASK(V2 "CudaSharedMemoryRegister", cn_rpc_v2_cuda_register),

@@ -1,4 +1,4 @@
-/* rpc/v2_service.c - health, metadata, configuration and index of the v2 protocol over gRPC. On the call's
+/* rpc/v2_service.c - health, metadata, configuration, statistics and index of the v2 protocol over gRPC. On the call's
  * loop.
  *
  * What is said of models comes as the JSON that HTTP clients get, so both always say the same.
@@ -8,6 +8,7 @@
 #include <v2_inference.pb-c.h>
 
 #include "frontend/v2_models.h"
+#include "frontend/v2_stats.h"
 #include "management/management.h"
 #include "rpc/json_message.h"
 #include "rpc/rpc.h"
@@ -145,6 +146,28 @@ cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *
                                   cn_str_from(request->version), &json, &err);
     cn_buf_puts(&json, "}");
     reply_json(call, &inference__model_config_response__descriptor, &json, rc, &err);
+}
+
+void
+cn_rpc_v2_statistics(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    const Inference__ModelStatisticsRequest *request =
+        cn_rpc_take(call, message, &inference__model_statistics_request__descriptor);
+    struct cn_v2_model_stats *models;
+    struct cn_error err;
+    struct cn_buf json;
+    uint32_t n;
+    int rc;
+
+    if (!request)
+        return;
+    cn_buf_init(&json, 0);
+    rc = cn_v2_stats_collect(management_of(call), cn_str_from(request->name),
+                             cn_str_from(request->version), cn_grpc_call_arena(call), &models, &n,
+                             &err);
+    if (!rc)
+        cn_v2_write_stats(models, n, &json);
+    reply_json(call, &inference__model_statistics_response__descriptor, &json, rc, &err);
 }
 
 static bool

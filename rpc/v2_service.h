@@ -11,6 +11,7 @@ void cn_rpc_v2_server_metadata(struct cn_grpc_call *call, const struct cn_grpc_m
 void cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_statistics(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_index(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 
 /* openinference: also of models without declared tensors. */

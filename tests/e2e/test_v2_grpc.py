@@ -108,6 +108,25 @@ def same_numbers(told, shown):
         assert told == shown or str(told) == shown, (told, shown)
 
 
+def test_statistics_are_those_of_http(same):
+    """Exact counts, the same numbers on both transports, and its errors."""
+    with client_of(same) as client:
+        for n in (1, 2):
+            client.infer("batched", [tensor("FP32", np.zeros([n, 3], np.float32), "FP32")])
+        shown = client.get_inference_statistics("batched").model_stats
+        assert len(client.get_inference_statistics().model_stats) == 2
+        with pytest.raises(InferenceServerException, match="requested model 'nobody' is not available") as error:
+            client.get_inference_statistics("nobody")
+        assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
+        with pytest.raises(InferenceServerException, match="requested model version is not available"):
+            client.get_inference_statistics("batched", "9")
+    assert [(m.name, m.version, m.inference_count, m.execution_count) for m in shown] == [("batched", "1.0", 3, 2)]
+    told = requests.get(f"{same.inference}/v2/models/batched/stats", timeout=20).json()["model_stats"][0]
+    one = json_format.MessageToDict(shown[0], preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    same_numbers(told, one)
+    assert one["inference_stats"]["success"]["count"] == "2" and len(one["batch_stats"]) == len(told["batch_stats"])
+
+
 def test_the_index_lists_what_there_is(same):
     with client_of(same) as client:
         models = {(m.name, m.version, m.state) for m in client.get_model_repository_index().models}
