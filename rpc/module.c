@@ -130,14 +130,14 @@ static const struct cn_grpc_method management_methods[] = {
 struct cn_rpc {
     struct cn_rpc_host host;
     struct cn_grpc *grpc;
+    struct cn_grpc_server
+        *servers[CN_N_GRPC]; /* loop 0's; a call may come before serve() returns */
 };
 
-/* Each port asks for the key of its own. */
 static int
-authorize(struct cn_grpc_call *call, struct cn_error *err)
+authorize(struct cn_grpc_call *call, enum cn_token_kind token, struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(call);
-    bool is_management = cn_grpc_call_server(call) == host->servers[CN_GRPC_MANAGEMENT];
     const struct cn_header *headers, *header;
     uint32_t n;
 
@@ -145,9 +145,20 @@ authorize(struct cn_grpc_call *call, struct cn_error *err)
         return 0;
     headers = cn_grpc_call_headers(call, &n);
     header = cn_http_find(headers, n, CN_STR("authorization"));
-    return cn_management_authorize(host->management,
-                                   is_management ? CN_TOKEN_MANAGEMENT : CN_TOKEN_INFERENCE,
+    return cn_management_authorize(host->management, token,
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
+}
+
+static int
+authorize_inference(struct cn_grpc_call *call, struct cn_error *err)
+{
+    return authorize(call, CN_TOKEN_INFERENCE, err);
+}
+
+static int
+authorize_management(struct cn_grpc_call *call, struct cn_error *err)
+{
+    return authorize(call, CN_TOKEN_MANAGEMENT, err);
 }
 
 /* --- TLS */
@@ -208,12 +219,12 @@ load_identity(struct cn_rpc *rpc, struct cn_error *err)
 
 static int
 serve(struct cn_rpc *rpc, enum cn_grpc_port port, const struct cn_grpc_method *methods,
-      struct cn_address *tls, struct cn_error *err)
+      cn_grpc_authorize_fn may_call, struct cn_address *tls, struct cn_error *err)
 {
     uint16_t wanted = tls ? tls->port : 0;
 
-    rpc->host.servers[port] = cn_grpc_serve(rpc->grpc, methods, authorize, tls ? tls->host : NULL,
-                                            tls ? &tls->port : NULL);
+    rpc->servers[port] = cn_grpc_serve(rpc->grpc, methods, may_call, tls ? tls->host : NULL,
+                                       tls ? &tls->port : NULL);
     if (tls && tls->port == 0)
         return cn_fail(
             err, CN_E_UNAVAILABLE,
@@ -256,9 +267,11 @@ create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GR
     if (tls[CN_GRPC_INFERENCE] || tls[CN_GRPC_MANAGEMENT])
         rc = load_identity(rpc, err);
     if (!rc)
-        rc = serve(rpc, CN_GRPC_INFERENCE, inference_methods, tls[CN_GRPC_INFERENCE], err);
+        rc = serve(rpc, CN_GRPC_INFERENCE, inference_methods, authorize_inference,
+                   tls[CN_GRPC_INFERENCE], err);
     if (!rc)
-        rc = serve(rpc, CN_GRPC_MANAGEMENT, management_methods, tls[CN_GRPC_MANAGEMENT], err);
+        rc = serve(rpc, CN_GRPC_MANAGEMENT, management_methods, authorize_management,
+                   tls[CN_GRPC_MANAGEMENT], err);
     if (rc) {
         destroy(rpc);
         return rc;
@@ -270,13 +283,13 @@ create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GR
 static void
 connect_fd(struct cn_rpc *rpc, enum cn_grpc_port port, int fd)
 {
-    cn_grpc_server_connect(rpc->host.servers[port], fd);
+    cn_grpc_server_connect(rpc->servers[port], fd);
 }
 
 static void
 drain(struct cn_rpc *rpc, enum cn_grpc_port port)
 {
-    cn_grpc_server_drain(rpc->host.servers[port]);
+    cn_grpc_server_drain(rpc->servers[port]);
 }
 
 static bool

@@ -11,7 +11,6 @@ struct cn_server_config;
 struct cn_rpc_host {
     const struct cn_server_config *config;
     struct cn_management *management;
-    struct cn_grpc_server *servers[2]; /* CN_GRPC_INFERENCE, CN_GRPC_MANAGEMENT */
 };
 
 #endif
