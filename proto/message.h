@@ -37,9 +37,11 @@ enum cn_row_flags {
 
     /* Swapping a model under live sequences. */
     CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE */
-    CN_ROW_ANY_VERSION = 1u << 17, /* sent without version, and lives in no other one: what moved
+    CN_ROW_ANY_VERSION = 1u << 17,  /* sent without version, and lives in no other one: what moved
                                     * away or was reset here may begin again */
-    CN_ROW_MOVE = 1u << 18,        /* `move` is set */
+    CN_ROW_MOVE = 1u << 18,         /* `move` is set */
+    CN_ROW_TAKE_PENDING = 1u << 19, /* an import that no step has met is the only copy: it lives */
+    CN_ROW_PASS_PENDING = 1u << 20, /* it is a leftover: as if it weren't there */
 };
 
 /* What a row is for that swaps a sequence between two versions of its model, if not for a step. */
@@ -97,7 +99,9 @@ enum cn_answer_flags {
     CN_ANSWER_COMMITTED = 1u << 6,  /* with LIVE: the step stands already (continuousBatching) */
     CN_ANSWER_ELSEWHERE = 1u << 16, /* to CN_ROW_ASK and CN_ROW_MOVE: it does not live here */
     CN_ANSWER_HERE = 1u << 17,      /* it does, and nothing was done to it; or it was imported */
-    CN_ANSWER_PENDING = 1u << 18,   /* with ELSEWHERE: an import that no plain row has met yet */
+    /* With ELSEWHERE: what there is of it, with when it was opened and its last step. */
+    CN_ANSWER_PENDING = 1u << 18, /* an import that no plain row has met yet */
+    CN_ANSWER_MOVED = 1u << 19,   /* it has moved from here; CLOSED_BEFORE: another tombstone */
 };
 
 struct cn_answer {

@@ -15,6 +15,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "scheduler/model_queue_priv.h"
+#include "scheduler/swap_traces.h"
 
 #define ROUNDS_MAX                                                                                 \
     8 /* a client that steps without pause in the old version should not hold up all */
@@ -40,6 +41,10 @@ struct cn_detour {
     bool by_hint;                 /* the first visit goes where the last step was done */
     bool closes;                  /* its version is retired, and so is the sequence */
     bool stale;                   /* what was imported is not to be used */
+    bool take_pending;            /* the peer's import is the only copy */
+    bool had_pending;             /* our own worker has one */
+    bool pass_pending;            /* and it is a leftover */
+    struct cn_swap_traces traces; /* of those that were asked since the round began */
     char *version;                /* of the peer that was exported from or reset; NULL: none */
     struct cn_answer_box *exported;
     struct cn_move move;
@@ -166,6 +171,8 @@ visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_queue *p
     } else {
         visitor->row.flags |= CN_ROW_ASK;
     }
+    if (detour->take_pending)
+        visitor->row.flags |= CN_ROW_TAKE_PENDING;
     detour->peer = peer->serial;
     detour->queue = peer;
     cn_list_push_back(&queue->away, &detour->link);
@@ -217,6 +224,26 @@ go_home(struct cn_model_queue *queue, struct cn_job *job)
     come_back(queue, job, STAGE_HOME);
 }
 
+/* All were asked, and it lives nowhere. The version whose import that nobody met is the sequence, for a
+ * last visit; NULL: there is none, or it is here. */
+static int
+find_pending(struct cn_model_queue *queue, struct cn_detour *detour, struct cn_model_queue **out,
+             struct cn_error *err)
+{
+    const struct cn_swap_traces traces = detour->traces;
+    bool counts = cn_swap_traces_pending_counts(&traces);
+    int rc;
+
+    *out = NULL;
+    detour->traces = (struct cn_swap_traces){0};
+    if (counts && traces.pending_at == queue->serial)
+        return 0;
+    rc = counts ? find_peer(queue, UINT32_MAX, traces.pending_at, out, err) : 0;
+    detour->take_pending = rc == 0 && *out;
+    detour->pass_pending = detour->had_pending && !*out;
+    return rc;
+}
+
 /* To the next version that was not asked. The job is out. */
 static void
 go_on(struct cn_model_queue *queue, struct cn_job *job)
@@ -224,8 +251,15 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_detour *detour = job->detour;
     struct cn_model_queue *peer;
     struct cn_error err;
+    int rc;
 
-    if (find_peer(queue, detour->below, 0, &peer, &err)) {
+    detour->take_pending = false;
+    rc = find_peer(queue, detour->below, 0, &peer, &err);
+    if (rc == 0 && !peer) {
+        detour->below = 0;
+        rc = find_pending(queue, detour, &peer, &err);
+    }
+    if (rc) {
         give_up(queue, job, err.code, "%s", err.message);
         return;
     }
@@ -233,7 +267,8 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
         go_home(queue, job);
         return;
     }
-    detour->below = peer->serial;
+    if (!detour->take_pending)
+        detour->below = peer->serial;
     detour->stage = STAGE_VISIT;
     visit(queue, job, peer, first_op(queue, job));
 }
@@ -461,6 +496,7 @@ on_visitor_answer(struct cn_job *visitor, struct cn_answer_box *box)
             go_on(queue, job);
         cn_answer_box_free(box);
     } else if (answer->flags & CN_ANSWER_ELSEWHERE) {
+        cn_swap_traces_note(&detour->traces, detour->peer, answer);
         cn_answer_box_free(box);
         not_there(queue, job);
     } else if (answer->flags & CN_ANSWER_HERE) {
@@ -536,12 +572,15 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     queue->stats.in_flight_jobs++;
     cn_queue_wake(queue);
     cn_sequence_give_slot(job->sequence);
-    if (detour->stage == STAGE_ASK_HERE)
+    if (detour->stage == STAGE_ASK_HERE) {
+        cn_swap_traces_note(&detour->traces, queue->serial, answer);
+        detour->had_pending = answer->flags & CN_ANSWER_PENDING;
         go_on(queue, job);
-    else if (answer->flags & CN_ANSWER_HERE)
+    } else if (answer->flags & CN_ANSWER_HERE) {
         imported(queue, job);
-    else
+    } else {
         stay_there(queue, job, answer);
+    }
     return true;
 }
 
@@ -556,6 +595,8 @@ cn_swap_dress(const struct cn_job *job, struct cn_row *row)
         return;
     if (detour->stage == STAGE_ASK_HERE)
         row->flags |= CN_ROW_ASK;
+    if (detour->stage == STAGE_HOME && detour->pass_pending)
+        row->flags |= CN_ROW_PASS_PENDING;
     if (detour->stage == STAGE_IMPORT ||
         (detour->stage == STAGE_HOME && detour->move.op == CN_MOVE_TOLD)) {
         row->flags |= CN_ROW_MOVE;

@@ -99,10 +99,10 @@ put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *ans
 static uint64_t
 step_of(const struct cn_slot *slot)
 {
+    if (slot->answer_flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE))
+        return slot->item.step;
     if (slot->item.reply.error_code)
         return 0;
-    if (slot->answer_flags & CN_ANSWER_HERE)
-        return slot->item.step;
     return slot->write == CN_WRITE_STEP ? slot->record.step : 0;
 }
 

@@ -305,6 +305,8 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
         slot->had_damaged = true;
         return rc;
     }
+    if ((record->flags & CN_RECORD_PENDING) && (slot->row->flags & CN_ROW_PASS_PENDING))
+        return 0;
     slot->had_record = true;
     slot->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
     slot->had_generation = record->generation;
@@ -327,14 +329,29 @@ only_asks(const struct cn_row *row)
            move_of(row) == CN_MOVE_EXPORT;
 }
 
+/* Imported, and no step has met it. It lives only where the scheduler says that no other copy does. */
+static bool
+counts(const struct cn_slot *slot, const struct cn_record *record)
+{
+    return slot->had_record && !slot->had_tombstone &&
+           (!(record->flags & CN_RECORD_PENDING) || (slot->row->flags & CN_ROW_TAKE_PENDING));
+}
+
 static void
-say_elsewhere(struct lookup *at, struct cn_slot *slot, uint32_t more_flags)
+say_elsewhere(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
 {
     char shown[128];
 
+    if (slot->had_record) {
+        slot->opened_wall_ms = record->opened_wall_ms;
+        slot->item.step = record->step;
+        slot->answer_flags |= !slot->had_tombstone                     ? CN_ANSWER_PENDING
+                              : record->close_reason == CN_CLOSE_MOVED ? CN_ANSWER_MOVED
+                                                                       : CN_ANSWER_CLOSED_BEFORE;
+    }
     cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s does not live in version %s",
                  cn_id_shown(slot->row->sequence_id, shown), at->worker->load.model_version);
-    slot->answer_flags |= CN_ANSWER_ELSEWHERE | more_flags;
+    slot->answer_flags |= CN_ANSWER_ELSEWHERE;
 }
 
 /* Asked for a sequence that isn't here: a tombstone that has something to tell has the last word,
@@ -349,7 +366,7 @@ meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
                   !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms))))
         fail_gone(at, slot, record);
     else
-        say_elsewhere(at, slot, slot->had_record && !slot->had_tombstone ? CN_ANSWER_PENDING : 0);
+        say_elsewhere(at, slot, record);
 }
 
 /* As handlers' headers are kept: cn_reply.headers. */
@@ -408,7 +425,7 @@ meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
         /* Sent again after a death, or closed by another way. */
         if (live ||
             (move->generation && !(slot->had_tombstone && record->close_reason == move->reason)))
-            say_elsewhere(at, slot, 0);
+            say_elsewhere(at, slot, record);
         else
             slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE;
         return;
@@ -430,7 +447,7 @@ meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
     struct cn_record *moved = &slot->record;
     struct cn_error err;
 
-    if (slot->had_record && !slot->had_tombstone && !(record->flags & CN_RECORD_PENDING)) {
+    if (counts(slot, record)) {
         slot->answer_flags |= CN_ANSWER_HERE;
         return;
     }
@@ -474,7 +491,7 @@ static bool
 meet_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
           struct cn_sequence *cached)
 {
-    bool live = slot->had_record && !slot->had_tombstone && !(record->flags & CN_RECORD_PENDING);
+    bool live = counts(slot, record);
 
     if (move_of(slot->row) == CN_MOVE_BURY) {
         meet_bury(at, slot, record, cached);

@@ -254,12 +254,16 @@ def test_a_death_in_the_middle_of_a_migration_loses_no_step(server, folder, dyin
         assert client.step("counter", f"s{i}", 1).text == f"{i + 4} 1/1.0"
 
 
-@pytest.mark.parametrize("point, nth", [("after_commit", 1), ("before_commit", 2), ("answers_written", 1)])
-def test_a_server_that_dies_in_the_middle_of_a_migration_loses_no_step(server, folder, point, nth):
-    """Two stores may have the sequence then: the retry with its key is done once all the same."""
+SERVER_DEATHS = [("after_commit", 1), ("before_commit", 2), ("after_commit", 2), ("answers_written", 1)]
+KEY = {"Idempotency-Key": "one"}
+
+
+def killed_in_migration(server, folder, point, nth, old_policy="pin"):
+    """Sequence s stood at 7 in version 1.0, and its step 1 with KEY took it to 2.0 when all died; now a
+    server is there again, with both versions, and with 1.0 as the default."""
     once = folder / "killed"
     once.touch()
-    s = server(version("1.0", minWorkers=1, maxWorkers=1),
+    s = server(version("1.0", minWorkers=1, maxWorkers=1, policy=old_policy),
                env={"CONTINUO_TEST_KILL_AT": f"{point}:{nth}", "CONTINUO_TEST_KILL_ONCE": once})
     assert s.client().step("counter", "s", 7).text == "7"
     new = version("2.0", MIGRATING, policy="migrate", minWorkers=1, maxWorkers=1)
@@ -275,9 +279,8 @@ def test_a_server_that_dies_in_the_middle_of_a_migration_loses_no_step(server, f
 
     thread = threading.Thread(target=killer)
     thread.start()
-    key = {"Idempotency-Key": "one"}
     try:
-        first = s.client().step("counter", "s", 1, headers=key).text
+        first = s.client().step("counter", "s", 1, headers=KEY).text
     except OSError:
         first = None
     thread.join()
@@ -286,11 +289,36 @@ def test_a_server_that_dies_in_the_middle_of_a_migration_loses_no_step(server, f
     s.env = {}
     s.models.append(new)
     s.restart()
+    assert s.admin().put("/models/counter/1.0/set-default").status == 200
+    return s
+
+
+@pytest.mark.parametrize("point, nth", SERVER_DEATHS)
+def test_a_server_that_dies_in_the_middle_of_a_migration_loses_no_step(server, folder, point, nth):
+    """Two stores may have the sequence then: the retry with its key is done once all the same."""
+    s = killed_in_migration(server, folder, point, nth)
     assert s.admin().put("/models/counter/2.0/set-default").status == 200
     client = s.client()
-    assert client.step("counter", "s", 1, headers=key).text == "9 1/1.0"
+    assert client.step("counter", "s", 1, headers=KEY).text == "9 1/1.0"
     assert client.step("counter", "s", 1).text == "11 1/1.0"
     assert client.step("counter/1.0", "s", 1).error == "sequence_ended"
+
+
+@pytest.mark.parametrize("policy", ["pin", "migrate", "reject"])
+@pytest.mark.parametrize("point, nth", SERVER_DEATHS)
+def test_after_such_a_death_the_old_version_as_default_knows_where_the_sequence_is(server, folder, point, nth,
+                                                                                   policy):
+    """It may be in 2.0 as an import that no step has met, and closed in 1.0. It does not begin anew."""
+    s = killed_in_migration(server, folder, point, nth, policy)
+    client = s.client()
+    answer = client.step("counter", "s", 1, headers=KEY)
+    where = "counter"
+    if policy == "reject" and answer.text != "8":  # in 2.0, and to be sent there
+        where = "counter/2.0"
+        assert answer.text == "9 1/1.0" or answer.error == "version_swapped" and "2.0" in answer.text
+        answer = client.step(where, "s", 1, headers=KEY)
+    assert answer.text in ("8", "9 1/1.0")
+    assert client.step(where, "s", 1).text == ("9" if answer.text == "8" else "11 1/1.0")
 
 
 def test_every_step_is_done_once_while_the_default_changes_and_workers_die(server):
