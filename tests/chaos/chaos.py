@@ -59,17 +59,17 @@ class Run:
         self.idempotency = args.idempotency
         self.tally = Tally()
         self.over = False
-        self.lua = (HERE / "handler.lua").read_text()
-        self.yaml = {"minWorkers": 2, "maxWorkers": 2, "batchSize": 16}
-        if disk is None:
-            self.yaml["state"] = {"storeMaxBytes": STORE_MAX_BYTES}
+        self._store = {} if disk is not None else {"state": {"storeMaxBytes": STORE_MAX_BYTES}}
         self.transcript = Transcript()
         self._began = time.monotonic()
         self._accusations = 0
         flags = ["--max-connections", max(1000, 4 * args.sequences)]
         for which in ("inference", "management", "metrics"):
             flags += [f"--{which}-address", f"http://127.0.0.1:{free_port()}"]
-        self.server = Server(folder, self.transcript, flags, models=[Model("sum", self.lua, self.yaml)])
+        self.server = Server(folder, self.transcript, flags)
+        # Both are there after every restart: a swap makes the other one the default.
+        self.server.models = [f"sum={self.server.pack(self.model(version), f'sum-{version}.mar').name}"
+                              for version in ("1.0", "2.0")]
         if disk is not None:
             self.server.state_dir = disk / "state"
         self.server.start()
@@ -77,6 +77,12 @@ class Run:
         chance = random.Random(args.seed)
         self.faults = Faults(self, self.server, random.Random(chance.random()), disk)
         self.sequences = [Sequence(i, self, random.Random(chance.random())) for i in range(args.sequences)]
+
+    def model(self, version, policy="migrate"):
+        """A version of the sum; its `policy` says what becomes of sequences once it is the default."""
+        lua = (HERE / "handler.lua").read_text().replace("SCHEMA", version[0])
+        return Model("sum", lua, {"minWorkers": 2, "maxWorkers": 2, "batchSize": 16,
+                                  "sequence": {"swapPolicy": policy}, **self._store}, version)
 
     def note(self, text):
         self.transcript.log("chaos", text)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 
-from models import Model
 from waiting import expect
 
 FILL_BYTES = 500_000  # of one sequence that fills the store
@@ -16,7 +15,7 @@ FILL_SEQUENCES = 400  # at most; more than any store of this test can take
 
 # Each fault as often as it stands in a deck; a new deck is shuffled when the last one is dealt.
 DECK = {"kill_worker": 5, "kill_all_workers": 1, "kill_server": 2, "restart_server": 1, "stop_worker": 4,
-        "drop_clients": 4, "scale": 3, "versions": 2, "fill_store": 1}
+        "drop_clients": 4, "scale": 3, "swap": 3, "versions": 2, "fill_store": 1}
 
 
 class Faults:
@@ -83,8 +82,8 @@ class Faults:
 
     def _worker_pids(self):
         """Also those that are starting; in an order that doesn't depend on when they came up."""
-        answer = self._admin("GET", "/models/sum/1.0", (200,))
-        return sorted(worker["pid"] for worker in answer.json[0]["workers"] if worker["pid"] > 0)
+        answer = self._admin("GET", "/models/sum/all", (200,))
+        return sorted(worker["pid"] for version in answer.json for worker in version["workers"] if worker["pid"] > 0)
 
     def _pick(self):
         share = self._chance.random()
@@ -121,8 +120,8 @@ class Faults:
             self._signal(pid, signal.SIGCONT)
 
     def _scale(self):
-        count = self._chance.randint(1, 4)
-        self._admin("PUT", f"/models/sum/1.0?min_worker={count}&max_worker={count}", (200, 202))
+        count, version = self._chance.randint(1, 4), self._chance.choice(("1.0", "2.0"))
+        self._admin("PUT", f"/models/sum/{version}?min_worker={count}&max_worker={count}", (200, 202))
 
     # --- the server
 
@@ -147,25 +146,39 @@ class Faults:
 
     # --- versions
 
+    def _default(self):
+        return self._admin("GET", "/models/sum", (200,)).json[0]["modelVersion"]
+
+    def _swap(self):
+        """The other version becomes the default: every sequence moves there with its next step. Nobody
+        waits for that, so other faults meet it half done."""
+        to = "2.0" if self._default() == "1.0" else "1.0"
+        self._admin("PUT", f"/models/sum/{to}/set-default", (200,))
+
     def _versions(self):
-        """A second version comes, is the default for a while, and goes when it has no sequences."""
-        model = Model("sum", self._run.lua, self._run.yaml, version="2.0")
-        registered = self._server.register(model, initial_workers=1, synchronous="true")
-        assert registered.status == 200, f"register 2.0: {registered}"
-        self._admin("PUT", "/models/sum/2.0/set-default", (200,))
+        """A third version comes, is the default for a while, in which sequences stay where they are, and
+        goes when those that began in it have moved."""
+        before = self._default()
+        registered = self._server.register(self._run.model("3.0", "pin"), initial_workers=1, synchronous="true")
+        assert registered.status == 200, f"register 3.0: {registered}"
+        self._admin("PUT", "/models/sum/3.0/set-default", (200,))
         client = self._server.client("probe")
         try:
             probe = f"probe-{self.counts['versions']}-{self._chance.randrange(1 << 30)}"
             for body, told in (("+5", "5 1 5"), ("+6", "11 2 161")):
                 answer = client.step("sum", probe, body)
-                assert (answer.status, answer.text) == (200, told), f"default 2.0, {body}: {answer}"
+                assert (answer.status, answer.text) == (200, told), f"default 3.0, {body}: {answer}"
             answer = client.step("sum", probe, "?", headers={"ts_request_sequence_end": "true"})
-            assert answer.status == 200, f"end on 2.0: {answer}"
+            assert answer.status == 200, f"end on 3.0: {answer}"
         finally:
             client.close()
-        self._admin("DELETE", "/models/sum/2.0", (403,))  # the default stays while others do
-        self._admin("PUT", "/models/sum/1.0/set-default", (200,))
-        self._admin("DELETE", "/models/sum/2.0", (200,))
+        self._admin("DELETE", "/models/sum/3.0", (403,))  # the default stays while others do
+        self._admin("PUT", f"/models/sum/{before}/set-default", (200,))
+        expect(lambda: self._left("3.0") == 0, "the sequences of 3.0 move", 60)
+        self._admin("DELETE", "/models/sum/3.0", (200,))
+
+    def _left(self, version):
+        return self._admin("GET", f"/models/sum/{version}", (200,)).json[0]["swap"]["sequencesLeft"]
 
     # --- the store
 

@@ -76,10 +76,22 @@ class Link:
         for line in lines[1:]:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
-        body = await self._reader.readexactly(int(headers["content-length"]))
+        if "content-length" in headers:
+            body = await self._reader.readexactly(int(headers["content-length"]))
+        else:
+            body = await self._pieces()
         if headers.get("connection", "").lower() == "close":
             self.close()
         return Reply(int(lines[0].split(" ", 2)[1]), headers, body)
+
+    async def _pieces(self):
+        """A chunked body; one that breaks off raises EOFError."""
+        body = b""
+        while size := int(await self._reader.readline() or b"end", 16):
+            body += await self._reader.readexactly(size)
+            await self._reader.readexactly(2)
+        await self._reader.readexactly(2)
+        return body
 
     async def drop(self, request, sent_bytes, linger_s):
         """Sends a part of the request, waits a little and goes away without reading."""

@@ -18,6 +18,7 @@ DOCUMENTED = {"queue_full", "too_many_sequences", "no_worker", "model_loading", 
 MAYBE_DONE = {"deadline", "worker_died", "broken", "hung", "dropped whole"}
 NEVER_DONE = {"dropped part"}  # a request that was never complete must not run
 END_CHANCE = 1 / 400
+STREAM_CHANCE = 1 / 20
 STEPS_BEFORE_END = 50
 NOTHING = (0, 0, 0)
 ENDED = "ended"
@@ -53,7 +54,7 @@ class Sequence:
     # --- one request
 
     def _request(self, body, end=False, key=None):
-        lines = [f"POST /predictions/sum/1.0 HTTP/1.1\r\nHost: chaos\r\nts_request_sequence_id: {self.id}\r\n"]
+        lines = [f"POST /predictions/sum HTTP/1.1\r\nHost: chaos\r\nts_request_sequence_id: {self.id}\r\n"]
         if end:
             lines.append("ts_request_sequence_end: true\r\n")
         if key:
@@ -79,7 +80,7 @@ class Sequence:
         self._tally.heard((time.monotonic() - began) * 1000)
         if reply.status == 200:
             self._recent.append(f"{body}{' end' if end else ''} -> {reply.text}")
-            return tuple(map(int, reply.text.split())), None
+            return tuple(map(int, reply.text.lstrip(".").split())), None
         return None, self._error(reply.reason, body + " end" * end, " ".join(reply.text.split()))
 
     def _error(self, reason, body, text):
@@ -116,8 +117,9 @@ class Sequence:
         deadline = time.monotonic() + STALL_S
         key = f"{self.id}-{self.state[1] + 1}" if self._run.idempotency else None
         maybe_done = False
+        sign = "~" if self._chance.random() < STREAM_CHANCE else "+"
         while True:
-            body, done = f"+{number}", after(self.state, number)
+            body, done = f"{sign}{number}", after(self.state, number)
             if self.drop_next:
                 state, reason = None, await self._drop(body, end, key)
             else:
