@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "frontend/sequence_names.h"
+
 /* RFC 9110, 5.6.2: what a header name may be made of. */
 static bool
 is_token_char(unsigned char c)
@@ -220,15 +222,15 @@ cn_http_header_is_ours(struct cn_str name)
         CN_STR("trailer"), CN_STR("transfer-encoding"), CN_STR("upgrade"), CN_STR("content-length"),
         /* The server's statements about the request. */
         CN_STR("x-request-id"), CN_STR("continuo-error"), CN_STR("continuo-replayed"),
-        CN_STR("ts_request_sequence_id"), CN_STR("inference-session-id"),
-        CN_STR("x-amzn-sagemaker-new-session-id"), CN_STR("x-amzn-sagemaker-closed-session-id")};
+        CN_STR("inference-session-id"), CN_STR("x-amzn-sagemaker-new-session-id"),
+        CN_STR("x-amzn-sagemaker-closed-session-id")};
     size_t i;
 
     for (i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
         if (cn_str_eq_header(name, ours[i]))
             return true;
     }
-    return false;
+    return cn_sequence_name_find(name) == CN_NAME_ID;
 }
 
 /* Length of the UTF-8 sequence at `at`, 0 when it is broken, overlong or a surrogate. */

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
+#include "frontend/sequence_names.h"
 #include "management/management.h"
 
 #define NAME_MAX_BYTES 64 /* of a path's parameter, and of an operation */
@@ -58,6 +59,19 @@ default_of(const char *type, const char *text)
     return json_string(text);
 }
 
+/* The table has the headers of sequences by their default names, in this order. */
+static const char *
+shown_name(const char *name)
+{
+    static const char *const defaults[] = {"ts_request_sequence_id", "ts_request_sequence_start",
+                                           "ts_request_sequence_end"};
+
+    for (unsigned i = 0; i < CN_N_SEQUENCE_NAMES; i++)
+        if (strcmp(name, defaults[i]) == 0)
+            return cn_sequence_name((enum cn_sequence_name)i).ptr;
+    return name;
+}
+
 static void
 add_table_params(json_t *list, const struct cn_route *route)
 {
@@ -74,7 +88,7 @@ add_table_params(json_t *list, const struct cn_route *route)
             json_object_set_new(schema, "default", default_of(params[i].type, params[i].otherwise));
         json_array_append_new(list,
                               json_pack("{s:s, s:s, s:b, s:s, s:o}", "in", params[i].in, "name",
-                                        params[i].name, "required", params[i].required,
+                                        shown_name(params[i].name), "required", params[i].required,
                                         "description", params[i].text, "schema", schema));
     }
 }

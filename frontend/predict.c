@@ -59,28 +59,19 @@ int
 cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
                          struct cn_sequence_headers *out, struct cn_error *err)
 {
-    const struct cn_str prefix = CN_STR("ts_request_sequence_");
     uint32_t i;
     int rc;
 
-    *out = (struct cn_sequence_headers){.id_name = CN_STR(CN_SEQUENCE_HEADER)};
+    *out = (struct cn_sequence_headers){.id_name = cn_sequence_name(CN_NAME_ID)};
     for (i = 0; i < n; i++) {
-        struct cn_str name = headers[i].name, rest;
+        enum cn_sequence_name which = cn_sequence_name_find(headers[i].name);
 
-        if (cn_str_eq_header(name, CN_STR("inference-session-id")) &&
-            (rc = cn_predict_read_id(&headers[i], out, err)))
-            return rc;
-        if (name.len <= prefix.len ||
-            !cn_str_eq_header((struct cn_str){name.ptr, prefix.len}, prefix))
-            continue;
-        rest = (struct cn_str){name.ptr + prefix.len, name.len - prefix.len};
         rc = 0;
-        if (cn_str_eq_header(rest, CN_STR("id")))
+        if (which == CN_NAME_ID ||
+            cn_str_eq_header(headers[i].name, CN_STR("inference-session-id")))
             rc = cn_predict_read_id(&headers[i], out, err);
-        else if (cn_str_eq_header(rest, CN_STR("start")))
-            rc = read_flag(&headers[i], &out->start, err);
-        else if (cn_str_eq_header(rest, CN_STR("end")))
-            rc = read_flag(&headers[i], &out->end, err);
+        else if (which != CN_N_SEQUENCE_NAMES)
+            rc = read_flag(&headers[i], which == CN_NAME_START ? &out->start : &out->end, err);
         if (rc)
             return rc;
     }

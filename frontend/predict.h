@@ -6,22 +6,21 @@
 #include <stdint.h>
 
 #include "core/error.h"
+#include "frontend/sequence_names.h"
 #include "proto/message.h"
 
 struct cn_http_request;
 
-/* The name under which a generated id is told. */
-#define CN_SEQUENCE_HEADER "ts_request_sequence_id"
-
 struct cn_sequence_headers {
     struct cn_str id;      /* empty: none was sent */
-    struct cn_str id_name; /* as the client spelt it; CN_SEQUENCE_HEADER when none was sent */
+    struct cn_str id_name; /* as the client spelt it; the configured one when none was sent */
     bool start, end;
 };
 
-/* Reads ts_request_sequence_id, _start and _end, in any case and with - for _, and
- * Inference-Session-Id, which means the same as the first. CN_E_BAD_REQUEST: an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two different ids, or a flag that is
- * neither true nor false. An empty id is no id. */
+/* Reads ts_request_sequence_id, _start and _end (or as they are called: sequence_names.h), in any
+ * case and with - for _, and Inference-Session-Id, which means the same as the first.
+ * CN_E_BAD_REQUEST: an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two different ids, or
+ * a flag that is neither true nor false. An empty id is no id. */
 int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
                              struct cn_sequence_headers *out, struct cn_error *err);
 

@@ -49,9 +49,55 @@ empty_id_is_no_id(void **state)
     (void)state;
     assert_int_equal(READ(list, &got, NULL), 0);
     assert_int_equal(got.id.len, 0);
-    assert_true(cn_str_eq(got.id_name, CN_STR(CN_SEQUENCE_HEADER)));
+    assert_true(cn_str_eq(got.id_name, CN_STR("ts_request_sequence_id")));
     assert_int_equal(cn_predict_read_sequence(list, 0, &got, NULL), 0);
     assert_int_equal(got.id.len, 0);
+}
+
+static void
+use_names(const char *id, const char *start, const char *end, const char *wrong)
+{
+    struct cn_server_config config = {.sequence_id_header = (char *)(uintptr_t)id,
+                                      .sequence_start_header = (char *)(uintptr_t)start,
+                                      .sequence_end_header = (char *)(uintptr_t)end};
+    struct cn_error err = {0};
+
+    assert_int_equal(cn_sequence_names_use(&config, &err), wrong ? CN_E_CONFIG : 0);
+    if (wrong)
+        assert_non_null(strstr(err.message, wrong));
+}
+
+/* TorchServe's ts_header_key_sequence_...: the old names then mean nothing, bad ones stop the start. */
+static void
+headers_may_be_renamed(void **state)
+{
+    const struct cn_header list[] = {HEADER("ts_request_sequence_id", "old"),
+                                     HEADER("x_session", "seq_0"), HEADER("X-Begin", "true"),
+                                     HEADER("ts_request_sequence_end", "true")};
+    struct cn_sequence_headers got;
+
+    (void)state;
+    use_names("X-Session", "X-Begin", "X-Done", NULL);
+    assert_int_equal(READ(list, &got, NULL), 0);
+    assert_true(cn_str_eq(got.id, CN_STR("seq_0")));
+    assert_true(cn_str_eq(got.id_name, CN_STR("x_session")));
+    assert_true(got.start);
+    assert_false(got.end);
+    assert_int_equal(cn_predict_read_sequence(list, 1, &got, NULL), 0);
+    assert_int_equal(got.id.len, 0);
+    assert_true(
+        cn_str_eq(got.id_name, CN_STR("x-session"))); /* gRPC's metadata are small letters */
+    use_names("a b", "s", "e", "--sequence-id-header: \"a b\" is no header name");
+    use_names("i", "", "e", "--sequence-start-header: \"\" is no header name");
+    use_names("i", "s", "Content-Length", "--sequence-end-header: Content-Length means something");
+    use_names("i", "s", "idempotency_key",
+              "--sequence-end-header: idempotency_key means something");
+    use_names("x-a", "s", "X_A",
+              "--sequence-id-header and --sequence-end-header are the same, X_A");
+    use_names("ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end",
+              NULL);
+    assert_int_equal(READ(list, &got, NULL), 0);
+    assert_true(cn_str_eq(got.id, CN_STR("old")));
 }
 
 /* Start and end are said with true; a typing error must not be taken for no. */
@@ -202,6 +248,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_spelling_is_read_and_kept),
         cmocka_unit_test(empty_id_is_no_id),
+        cmocka_unit_test(headers_may_be_renamed),
         cmocka_unit_test(flags_are_true_or_false),
         cmocka_unit_test(two_ids_are_refused),
         cmocka_unit_test(idempotency_key_is_read_strictly),

@@ -29,6 +29,7 @@
 #include "frontend/http_request.h"
 #include "frontend/http_socket.h"
 #include "frontend/routes.h"
+#include "frontend/sequence_names.h"
 #include "frontend/server_priv.h"
 #include "frontend/tls.h"
 #include "management/management.h"
@@ -492,6 +493,12 @@ start_metrics(struct cn_server *server, struct cn_error *err)
     return 0;
 }
 
+static int
+start_names(struct cn_server *server, struct cn_error *err)
+{
+    return cn_sequence_names_use(&server->config, err);
+}
+
 static void
 stop_metrics(struct cn_server *server)
 {
@@ -505,6 +512,7 @@ static const struct {
 } steps[] = {
     {start_logs, NULL}, /* ends last, after all that may log */
     {start_metrics, stop_metrics},
+    {start_names, NULL},
     {start_limits, NULL},
     {start_signals, NULL},
     {start_loops, stop_loops},

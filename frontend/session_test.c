@@ -61,7 +61,7 @@ id_addresses_its_sequence(void **state)
     assert_true(cn_str_eq(got.sequence.id, CN_STR("s1")));
     assert_int_equal(READ(none, &got), 0);
     assert_false(got.session.used);
-    assert_true(cn_str_eq(got.sequence.id_name, CN_STR(CN_SEQUENCE_HEADER)));
+    assert_true(cn_str_eq(got.sequence.id_name, CN_STR("ts_request_sequence_id")));
 }
 
 /* Which of two was meant is not guessed; the same id under two names is harmless. */

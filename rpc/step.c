@@ -22,23 +22,12 @@ enum { RESPONSE_PREDICTION = 1, RESPONSE_SEQUENCE = 2, RESPONSE_STATUS = 3 };
 
 /* --- reading */
 
-static const struct cn_str control_names[] = {
-    {"ts_request_sequence_id", 22},
-    {"ts_request_sequence_start", 25},
-    {"ts_request_sequence_end", 23},
-    {"idempotency-key", 15},
-    {"x-request-id", 12},
-};
-
 static bool
 is_control(struct cn_str name)
 {
-    size_t i;
-
-    for (i = 0; i < sizeof(control_names) / sizeof(control_names[0]); i++)
-        if (cn_str_eq_header(name, control_names[i]))
-            return true;
-    return false;
+    return cn_sequence_name_find(name) != CN_N_SEQUENCE_NAMES ||
+           cn_str_eq_header(name, CN_STR("idempotency-key")) ||
+           cn_str_eq_header(name, CN_STR("x-request-id"));
 }
 
 static int
@@ -219,9 +208,8 @@ cn_rpc_step_destroy(struct cn_rpc_step *step)
 int
 cn_rpc_step_check_stream(const struct cn_header *headers, uint32_t n, struct cn_error *err)
 {
-    static const struct cn_str names[] = {{"ts_request_sequence_start", 25},
-                                          {"ts_request_sequence_end", 23},
-                                          {"idempotency-key", 15}};
+    const struct cn_str names[] = {cn_sequence_name(CN_NAME_START), cn_sequence_name(CN_NAME_END),
+                                   CN_STR("idempotency-key")};
     size_t i;
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)

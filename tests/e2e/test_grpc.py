@@ -70,6 +70,32 @@ def test_what_belongs_to_a_step_may_be_input_or_metadata(server, rpc):
     assert client.predict("counter", 1, "s").prediction == b"1"
 
 
+def test_headers_of_sequences_may_have_other_names(server, rpc):
+    """As metadata, as inputs, and in what the answer tells; the default names are ordinary inputs then."""
+    s = server(counter(), flags=["--sequence-id-header", "X-Session", "--sequence-start-header", "x-begin",
+                                 "--sequence-end-header", "x-end"])
+    client = rpc(s.grpc)
+    assert client.predict("counter", 5, metadata=(("x-session", "s"),)).prediction == b"5"
+    assert client.predict("counter", 1, **{"X-Session": "s"}).prediction == b"6"
+    assert client.predict("counter", 2, "s", **{"x-begin": "true"}).prediction == b"2"
+    assert client.predict("counter", 2, "s", metadata=(("ts_request_sequence_start", "true"),)).prediction == b"4"
+    answer, call = client.inference.Predictions.with_call(request("counter", 1, "s", **{"x-end": "true"}), timeout=30)
+    assert answer.prediction == b"5" and dict(call.initial_metadata())["x-session"] == "s"
+    assert client.predict("counter", 1, "s").prediction == b"1"
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--sequence-id-header", "a b"], "is no header name"),
+    (["--sequence-end-header", "Host"], "means something else already"),
+    (["--sequence-end-header", "TS-Request-Sequence-Id"], "are the same"),
+])
+def test_names_that_cannot_be_stop_the_start(server, flags, words):
+    s = server(counter(), flags=flags, start=False)
+    s.expected_exit = 1
+    assert s.launch().exit_code() == 1
+    s.expect_log(flags[0], words)
+
+
 def test_answers_carry_the_request_id_and_the_sequence_as_metadata(server, rpc):
     client = rpc(server(counter()).grpc)
     _, call = client.inference.Predictions.with_call(request("counter", 1, "m"), timeout=30)

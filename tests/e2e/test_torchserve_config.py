@@ -107,6 +107,30 @@ def test_ts_config_file_names_the_file(torchserve):
     assert t.client().step("counter", "a", 3).text == "3"
 
 
+def test_headers_of_sequences_may_have_other_names(torchserve):
+    """ts_header_key_sequence_...: over HTTP and in the description; the default names mean nothing then."""
+    t = torchserve()
+    t.pack(counter())
+    t.properties("load_models=counter.mar\nts_header_key_sequence_id=X-Session\n"
+                 "ts_header_key_sequence_start=X-Begin\nts_header_key_sequence_end=X-End\n")
+    t.start("--ncs", "--model-store", "model-store")
+    client = t.client()
+
+    def step(number, **headers):
+        answer = client.post("/predictions/counter", str(number), headers={k.replace("_", "-"): v for k, v in headers.items()})
+        assert answer.status == 200, answer
+        return answer.text, answer.headers["X-Session"]
+
+    assert step(3, X_Session="a") == ("3", "a")
+    assert step(4, x_session="a") == ("7", "a")
+    assert step(1, X_Session="a", X_Begin="true") == ("1", "a")
+    assert step(1, X_Session="a", X_End="true") == ("2", "a")
+    text, made = step(9, ts_request_sequence_id="a")
+    assert text == "9" and made.startswith("ts-seq-")
+    described = t.client().get("/api-description").json["paths"]["/predictions/{model_name}"]["post"]["parameters"]
+    assert {"x-session", "x-begin", "x-end"} <= {each["name"] for each in described}
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
