@@ -10,6 +10,9 @@
 
 /* Bodies from here on go out without a copy; below, a copy is cheaper than a release callback. */
 #define BORROW_BYTES 65536
+/* The core compresses in one go, on the loop: a few ms for so much, in which the loop's other calls
+ * wait. What is larger goes out as it is. */
+#define COMPRESS_MAX_BYTES 262144
 
 void
 cn_grpc_drop_received(struct cn_grpc_call *call)
@@ -278,6 +281,25 @@ cn_grpc_call_finish(struct cn_grpc_call *call, const struct cn_grpc_outgoing *la
     cn_grpc_call_pump(call);
 }
 
+/* The core takes what the client accepts, gzip or deflate; nothing if it accepts neither. */
+static void
+allow_compression(struct cn_grpc_call *call, grpc_op *head)
+{
+    if (call->site->grpc->limits.compress_bytes == 0)
+        return;
+    head->data.send_initial_metadata.maybe_compression_level.is_set = 1;
+    head->data.send_initial_metadata.maybe_compression_level.level = GRPC_COMPRESS_LEVEL_MED;
+}
+
+static uint32_t
+write_flags(const struct cn_grpc_call *call)
+{
+    size_t bytes = grpc_byte_buffer_length(call->out_now->bytes);
+    uint64_t above = call->site->grpc->limits.compress_bytes;
+
+    return above && bytes >= above && bytes <= COMPRESS_MAX_BYTES ? 0 : GRPC_WRITE_NO_COMPRESS;
+}
+
 /* Hands the core the next message, and with the last one the status. */
 void
 cn_grpc_call_pump(struct cn_grpc_call *call)
@@ -294,6 +316,7 @@ cn_grpc_call_pump(struct cn_grpc_call *call)
         op->op = GRPC_OP_SEND_INITIAL_METADATA;
         op->data.send_initial_metadata.count = call->n_head;
         op->data.send_initial_metadata.metadata = call->head;
+        allow_compression(call, op);
         op++;
         call->head_sent = true;
     }
@@ -301,6 +324,7 @@ cn_grpc_call_pump(struct cn_grpc_call *call)
         call->out_now = cn_container_of(node, struct cn_grpc_queued, link);
         op->op = GRPC_OP_SEND_MESSAGE;
         op->data.send_message.send_message = call->out_now->bytes;
+        op->flags = write_flags(call);
         op++;
     }
     if (call->is_finishing && cn_list_empty(&call->out)) {

@@ -1,11 +1,16 @@
 """gRPC: calls with one step. Clients are grpcio's, with code made from proto/ at test time."""
 
+import contextlib
+import socket
+import threading
+
 import grpc
 import pytest
 from google.protobuf import empty_pb2
 
 from models import BUILD, counter, stateless
 from rpc import Rpc, details, refused, request, word
+from server import address_of
 
 
 @pytest.fixture
@@ -273,6 +278,59 @@ def test_large_messages_come_back_whole(server, rpc, bytes_):
 def test_compressed_requests_are_understood(server, rpc, how):
     client = rpc(server(stateless()).grpc, compression=how)
     assert client.predict("echo", b"abc" * 5000).prediction == b"abc" * 5000
+
+
+class Wire:
+    """Between client and server: counts the bytes of answers."""
+
+    def __init__(self, target):
+        self.answered = 0
+        self.target = address_of("http://" + target)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.here = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.target)
+                threading.Thread(target=self.pass_on, args=(client, server, False), daemon=True).start()
+                threading.Thread(target=self.pass_on, args=(server, client, True), daemon=True).start()
+
+    def pass_on(self, one, other, counted):
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                self.answered += len(data) if counted else 0
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize("options, compressed", [([], True), ([("grpc.compression_enabled_algorithms_bitset", 1)], False)])
+def test_answers_are_compressed_for_clients_that_accept_it(server, rpc, options, compressed):
+    """From --compress-above to 256 KiB, in calls and in streams."""
+    wire = Wire(server(stateless(), flags=["--compress-above", 1000]).grpc)
+    client = rpc(wire.here, options=options)
+
+    def cost(bytes_, how):
+        before, body = wire.answered, b"abcd" * (bytes_ // 4)
+        if how == "call":
+            assert client.predict("echo", body).prediction == body
+        else:
+            answers = client.inference.StreamPredictions2(iter([request("echo", body)] * 3), timeout=30)
+            assert [answer.prediction for answer in answers] == [body] * 3
+        return wire.answered - before
+
+    assert (cost(200_000, "call") < 20_000) == compressed
+    assert (cost(200_000, "stream") < 60_000) == compressed
+    assert cost(900, "call") > 900
+    assert cost(400_000, "call") > 400_000
+
+
+def test_without_the_option_answers_are_as_they_are(server, rpc):
+    wire = Wire(server(stateless()).grpc)
+    assert rpc(wire.here).predict("echo", b"a" * 100_000).prediction == b"a" * 100_000
+    assert wire.answered > 100_000
 
 
 def test_a_deadline_cancels_what_waits(server, rpc):
