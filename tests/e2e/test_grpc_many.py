@@ -1,0 +1,74 @@
+"""Thousands of streams at once, by bench's client in C: what they cost, and a stop in their midst.
+
+CONTINUO_GRPC_STREAMS=10000 CONTINUO_GRPC_ROUNDS=10 is the long form."""
+
+import contextlib
+import os
+import signal
+import subprocess
+
+import pytest
+
+from models import BIN, BUILD, counter
+from waiting import expect, limit
+
+STREAMS = int(os.environ.get("CONTINUO_GRPC_STREAMS", "500"))
+ROUNDS = int(os.environ.get("CONTINUO_GRPC_ROUNDS", "3"))
+PLAIN = BUILD.name not in ("asan", "tsan")  # those hold freed memory back
+
+
+@pytest.fixture
+def streams():
+    """streams(target): a client that holds STREAMS streams open, each with a step after the other."""
+    def start(target):
+        client = subprocess.Popen([BIN / "grpc-bench", "bidi", target, "counter", "--calls", str(STREAMS),
+                                   "--channels", "10", "--seconds", "600"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        clients.append(client)
+        return client
+
+    clients = []
+    yield start
+    for client in clients:
+        with contextlib.suppress(ProcessLookupError):
+            client.kill()
+        client.wait(limit(10))
+
+
+def resident_kb(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+
+def start_server(server):
+    # The sequences of a killed client stay until their clocks run out.
+    return server(counter(maxNumSequence=20 * STREAMS, jobQueueSize=10 * STREAMS, batchSize=256),
+                  flags=["--grpc-max-calls", 2 * STREAMS])
+
+
+def test_streams_come_and_go_without_growth(server, streams):
+    """Their client is killed each time: what was open is over, and the next round costs no more than the one before."""
+    s = start_server(server)
+    open_kb, closed_kb = [], []
+    for _ in range(ROUNDS):
+        client = streams(s.grpc)
+        expect(lambda: s.metric("continuo_grpc_calls_open") == STREAMS, "all streams are open", 60)
+        open_kb.append(resident_kb(s.process.pid))
+        client.kill()
+        client.wait(limit(10))
+        expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "all streams are over", 60)
+        closed_kb.append(resident_kb(s.process.pid))
+    print(f"{STREAMS} streams, kB: open {open_kb}, closed {closed_kb}")
+    if PLAIN:  # the sequences that were left: 0.2 kB each
+        assert closed_kb[-1] - closed_kb[0] < 4000 + ROUNDS * STREAMS // 4
+
+
+def test_a_stop_with_many_live_streams_leaves_nothing(server, streams):
+    """Each has a step under way: the server ends in time with status 0, and its workers with it."""
+    s = start_server(server)
+    client = streams(s.grpc)
+    expect(lambda: s.metric("continuo_grpc_calls_open") == STREAMS, "all streams are open", 60)
+    s.process.send_signal(signal.SIGTERM)
+    assert s.process.wait(limit(60)) == 0
+    expect(lambda: s.session_members() == [], "no worker is left")
+    client.wait(limit(30))
