@@ -147,8 +147,8 @@ unpack_archive(const char *name, int fd, const char *dest, const struct cn_archi
     return rc;
 }
 
-/* A folder without a manifest, as one works in it: handler.lua or handler.so, and model-config.yaml
- * if it is there. Named for the folder. */
+/* A folder without a manifest, as one works in it: handler.lua, handler.so or model.pt, and
+ * model-config.yaml if it is there. Named for the folder. */
 static int
 assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
                 struct cn_error *err)
@@ -156,14 +156,17 @@ assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
     const char *handler = exists(dir, "handler.lua")  ? "handler.lua"
                           : exists(dir, "handler.so") ? "handler.so"
                                                       : NULL;
+    bool torch = handler == NULL && exists(dir, "model.pt");
 
-    if (handler == NULL)
-        return cn_fail(
-            err, CN_E_INVALID_MODEL,
-            "%s: the folder has no " CN_MANIFEST_PATH ", and no handler.lua or handler.so", name);
+    if (handler == NULL && !torch)
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "%s: the folder has no " CN_MANIFEST_PATH
+                       ", and no handler.lua, handler.so or model.pt",
+                       name);
     memset(manifest, 0, sizeof(*manifest));
-    manifest->handler = cn_strdup(handler);
-    manifest->runtime = cn_strdup(cn_has_suffix(handler, ".lua") ? "lua" : "c");
+    manifest->handler = handler ? cn_strdup(handler) : NULL;
+    manifest->serialized_file = torch ? cn_strdup("model.pt") : NULL;
+    manifest->runtime = cn_strdup(torch ? "torch" : cn_has_suffix(handler, ".lua") ? "lua" : "c");
     manifest->model_name = cn_strdup(cn_basename(dir));
     manifest->model_version = cn_strdup("1.0");
     if (exists(dir, "model-config.yaml"))

@@ -25,7 +25,7 @@ static const struct {
 enum { FLAG_FORMAT = N_OPTIONS, FLAG_FORCE, FLAG_HELP, N_FLAGS };
 
 static const char *const formats[] = {"default", "zip-store", "tgz", "no-archive"};
-static const char *const runtimes[] = {"python", "python3", "LSP", "lua", "c"};
+static const char *const runtimes[] = {"python", "python3", "LSP", "lua", "c", "torch"};
 
 struct parse {
     const char *program;
@@ -143,7 +143,7 @@ take(struct parse *p, size_t flag, const char *value)
             p->spec.format = (enum cn_pack_format)chosen;
     } else {
         if (strcmp(options[flag].flag, "runtime") == 0)
-            rc = choose(p, "runtime", value, runtimes, 5, &chosen);
+            rc = choose(p, "runtime", value, runtimes, 6, &chosen);
         *(const char **)((char *)&p->spec + options[flag].offset) = value;
     }
     return rc;
@@ -192,6 +192,8 @@ check_required(const struct parse *p)
         const char *value = *(const char *const *)((const char *)&p->spec + options[i].offset);
 
         if (!options[i].required || value != NULL)
+            continue;
+        if (strcmp(options[i].flag, "handler") == 0 && cn_pack_is_torch(&p->spec))
             continue;
         if (missing[0] != '\0')
             strcat(missing, ", ");

@@ -240,10 +240,11 @@ verify_one(const char *path)
                                      (void *)(uintptr_t)path, &err)
               : 0;
     runtime = cn_manifest_runtime(&opened.manifest);
-    if (rc == 0 && strcmp(runtime, "lua") != 0 && strcmp(runtime, "c") != 0)
+    if (rc == 0 && strcmp(runtime, "lua") != 0 && strcmp(runtime, "c") != 0 &&
+        strcmp(runtime, "torch") != 0)
         fprintf(stderr,
                 "%s: warning: handler %s needs the runtime %s; continuo runs Lua (.lua) "
-                "and C (.so) handlers\n",
+                "and C (.so) handlers, and TorchScript models without one\n",
                 path, opened.manifest.handler, runtime);
     if (rc == 0)
         printf("%s: good (%s %s, %s)\n", path, or_none(opened.manifest.model_name),

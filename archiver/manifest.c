@@ -10,7 +10,7 @@
 #define JSON_MAX (16u << 20)
 #define FILES_MAX 100000
 
-static const char *const runtimes[] = {"lua", "c", "python", "python3", "LSP"};
+static const char *const runtimes[] = {"lua", "c", "torch", "python", "python3", "LSP"};
 
 /* Copies the string at `key`, if any. Empty where `allow_empty` is false: an error. */
 static int
@@ -130,7 +130,7 @@ check_runtime(const char *name, const struct cn_manifest *manifest, struct cn_er
             return 0;
     }
     return cn_fail(err, CN_E_INVALID_MODEL,
-                   "%s: unknown runtime \"%.64s\"; known are lua and c "
+                   "%s: unknown runtime \"%.64s\"; known are lua, c and torch "
                    "(and python, python3, LSP, which this server cannot run)",
                    name, manifest->runtime);
 }
@@ -241,6 +241,8 @@ cn_manifest_runtime(const struct cn_manifest *manifest)
 {
     const char *said = manifest->runtime ? manifest->runtime : "python";
 
+    if (manifest->handler == NULL && manifest->serialized_file != NULL)
+        return "torch";
     if (manifest->handler != NULL && cn_has_suffix(manifest->handler, ".lua"))
         return "lua";
     if (manifest->handler != NULL && cn_has_suffix(manifest->handler, ".so") &&

@@ -66,11 +66,24 @@ check_yaml(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx, s
     return cn_model_config_load(&config, spec->config_file, spec->config_file, warn, ctx, err);
 }
 
+bool
+cn_pack_is_torch(const struct cn_pack_spec *spec)
+{
+    if (spec->handler != NULL || spec->serialized_file == NULL)
+        return false;
+    if (spec->runtime != NULL)
+        return strcmp(spec->runtime, "torch") == 0;
+    return cn_has_suffix(spec->serialized_file, ".pt") ||
+           cn_has_suffix(spec->serialized_file, ".jit");
+}
+
 static const char *
 runtime_of(const struct cn_pack_spec *spec)
 {
     if (spec->runtime != NULL)
         return spec->runtime;
+    if (cn_pack_is_torch(spec))
+        return "torch";
     return cn_has_suffix(spec->handler, ".lua")  ? "lua"
            : cn_has_suffix(spec->handler, ".so") ? "c"
                                                  : "python";

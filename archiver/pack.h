@@ -22,7 +22,8 @@ enum cn_pack_format {
 
 /* Borrowed strings; NULL where not given. */
 struct cn_pack_spec {
-    const char *model_name, *version, *handler; /* required */
+    const char *model_name, *version; /* required */
+    const char *handler;              /* required, but for TorchScript */
     const char *serialized_file, *model_file, *extra_files, *requirements_file, *config_file;
     const char *runtime;     /* NULL: by the handler's suffix */
     const char *export_path; /* NULL: the working folder */
@@ -35,6 +36,9 @@ struct cn_pack_result {
     uint64_t bytes;  /* 0 for a folder */
     char sha256[65]; /* of the archive; empty for a folder */
 };
+
+/* Is the serialized file a TorchScript model that is to run by itself? */
+bool cn_pack_is_torch(const struct cn_pack_spec *spec);
 
 /* Checks the model YAML too (warnings go to `warn`). CN_E_CONFIG, CN_E_BAD_REQUEST, CN_E_CONFLICT
  * (exists already, no force), CN_E_NOT_FOUND, CN_E_IO. On failure no archive is left. */

@@ -197,12 +197,14 @@ add_extras(struct collector *c, const char *list)
 static int
 add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *runtime)
 {
-    size_t len = strlen(spec->handler);
-    const char *colon = strrchr(spec->handler, ':');
+    size_t len = spec->handler ? strlen(spec->handler) : 0;
+    const char *colon = spec->handler ? strrchr(spec->handler, ':') : NULL;
     bool python = strncmp(runtime, "python", 6) == 0, lsp = strcmp(runtime, "LSP") == 0;
     char *path;
     int rc;
 
+    if (spec->handler == NULL)
+        return 0;
     if ((python && is_in(spec->handler, python_handlers,
                          sizeof(python_handlers) / sizeof(python_handlers[0]))) ||
         (lsp && is_in(spec->handler, lsp_handlers, sizeof(lsp_handlers) / sizeof(lsp_handlers[0]))))

@@ -90,6 +90,7 @@ check_named(const char *name, const char *dir, const struct cn_manifest *manifes
 {
     const char *runtime = cn_manifest_runtime(manifest);
     bool ours = strcmp(runtime, "lua") == 0 || strcmp(runtime, "c") == 0;
+    bool torch = strcmp(runtime, "torch") == 0;
     const struct {
         const char *key, *file;
     } named[] = {{"model.handler", ours ? manifest->handler : NULL},
@@ -97,7 +98,12 @@ check_named(const char *name, const char *dir, const struct cn_manifest *manifes
                  {"model.modelFile", manifest->model_file},
                  {"model.configFile", manifest->config_file}};
 
-    if (manifest->handler == NULL)
+    if (torch && manifest->serialized_file == NULL)
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "%s: " CN_MANIFEST_PATH " names no model.serializedFile, which the runtime "
+                       "torch runs",
+                       name);
+    if (manifest->handler == NULL && !torch)
         return cn_fail(err, CN_E_INVALID_MODEL, "%s: " CN_MANIFEST_PATH " names no model.handler",
                        name);
     for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {

@@ -1,4 +1,4 @@
-/* handlers/runtime.h - what a worker asks of a handler runtime: Lua, C, later TorchScript.
+/* handlers/runtime.h - what a worker asks of a handler runtime: Lua, C, TorchScript.
  *
  * One runtime instance per worker process, one thread. A runtime never sees the
  * store: state comes in as its own decoded object and goes out encoded.
@@ -57,7 +57,7 @@ struct cn_item {
 struct cn_runtime; /* each runtime's own struct begins with it */
 
 struct cn_runtime_ops {
-    const char *name; /* "lua", "c" */
+    const char *name; /* "lua", "c", "torch" */
     /* Loads the model that `load` describes. `config_json`: the model's whole YAML as one JSON
      * object ("" or "{}" without one), made by the worker, since handlers may not include config/;
      * read during the call only. `load` must outlive the runtime. Errors name file and line. */

@@ -1,6 +1,7 @@
 /* management/model_load.c - from an archive to what a worker needs to know. File thread. */
 #include "management/model_load.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -63,7 +64,8 @@ ends_with(const char *text, const char *ending)
 static bool
 is_runtime(const char *word)
 {
-    return word && (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0);
+    return word &&
+           (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || strcmp(word, "torch") == 0);
 }
 
 /* TorchServe's own runtimes, which scripts of its users name: they say nothing about our handlers. */
@@ -83,7 +85,7 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
         wanted = NULL;
     if (wanted && !is_runtime(wanted))
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "Invalid RuntimeType value: %s (this server runs lua and c)", wanted);
+                       "Invalid RuntimeType value: %s (this server runs lua, c and torch)", wanted);
     if (!*about->handler)
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "Model %s has no handler: its manifest or the register call must name one",
@@ -99,7 +101,7 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
     else
         return cn_fail(err, CN_E_INVALID_MODEL,
                        "model %s has the handler %s (runtime %s): this server runs handlers in Lua "
-                       "(.lua) and C (.so), and later TorchScript, but not Python",
+                       "(.lua) and C (.so), and TorchScript models (runtime torch), but not Python",
                        about->name, about->handler, manifest ? manifest : "unknown");
     return 0;
 }
@@ -269,6 +271,31 @@ complete_handler(struct cn_model_about *about, const char *runtime)
     about->handler = cn_buf_take(&name, NULL);
 }
 
+/* What the runtime runs: a handler, or with torch the model itself. */
+static char *
+choose_handler(const struct cn_model_request *request, const struct cn_manifest *manifest,
+               const struct cn_server_config *server)
+{
+    bool torch = strcmp(cn_manifest_runtime(manifest), "torch") == 0 ||
+                 (request->runtime && strcmp(request->runtime, "torch") == 0);
+
+    if (torch && manifest->serialized_file)
+        return first_of(request->handler, manifest->serialized_file, "");
+    return first_of(request->handler, manifest->handler,
+                    server->default_handler ? server->default_handler : "");
+}
+
+/* Absolute, since workers run in their models' folders. */
+static char *
+torch_library(const struct cn_server_config *server)
+{
+    char *path = server->torch_library ? realpath(server->torch_library, NULL) : NULL, *copy;
+
+    copy = first_of(path, server->torch_library, "");
+    free(path);
+    return copy;
+}
+
 int
 cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
               const struct cn_server_config *server, bool at_startup, struct cn_model_about *out,
@@ -288,9 +315,9 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     about.url = cn_strdup(request->url);
     about.name = first_of(request->model_name, manifest.model_name, stem);
     about.version = first_of(manifest.model_version, NULL, "1.0");
-    about.handler = first_of(request->handler, manifest.handler,
-                             server->default_handler ? server->default_handler : "");
+    about.handler = choose_handler(request, &manifest, server);
     complete_handler(&about, manifest.runtime);
+    about.torch_library = torch_library(server);
     about.config_file = first_of(manifest.config_file, NULL, "");
     rc = check_name("name", about.name, err);
     if (!rc)
@@ -325,6 +352,7 @@ cn_model_about_fini(struct cn_model_about *about)
     cn_free(about->handler);
     cn_free(about->config_file);
     cn_free(about->runtime);
+    cn_free(about->torch_library);
     cn_model_io_unref(about->io);
     *about = (struct cn_model_about){0};
 }
@@ -343,6 +371,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .handler = about->handler,
         .config_file = about->config_file,
         .runtime = about->runtime,
+        .torch_library = about->torch_library,
         .store_dir = kept ? store_dir : "",
         .worker_index = worker_index,
         .batch_size = config->batch_size,

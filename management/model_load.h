@@ -28,8 +28,10 @@ struct cn_model_about {
     char *
         archive; /* downloaded into the store, to be deleted when the model is unregistered; or NULL */
     char *unpacked; /* the folder to delete when the model goes; NULL: files are used in place */
-    char *handler, *config_file;   /* files in dir; "" where there is none */
-    char *runtime;                 /* "lua" or "c" */
+    char *handler, *config_file;   /* files in dir; "" where there is none. torch: the handler
+                                    * is the model itself */
+    char *runtime;                 /* "lua", "c" or "torch" */
+    char *torch_library;           /* absolute; "": the one beside the worker */
     struct cn_model_config config; /* its io is the one below */
     struct cn_model_io *io;        /* NULL: the model is not typed */
 };

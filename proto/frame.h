@@ -58,10 +58,11 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
     STR(model_name)                                                                                \
     STR(model_version)                                                                             \
     STR(model_dir)         /* unpacked archive, absolute */                                        \
-    STR(handler)           /* file in model_dir, or "" */                                          \
+    STR(handler)           /* file in model_dir, or ""; torch: the model */                        \
     STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
-    STR(runtime)           /* "lua" or "c" */                                                      \
+    STR(runtime)           /* "lua", "c" or "torch" */                                             \
     STR(store_dir)         /* absolute; exists; "" with durability none */                         \
+    STR(torch_library)     /* absolute; "": the one beside the worker */                           \
     NUM(worker_index)      /* 1, 2, ... within the model version */                                \
     NUM(batch_size)        /* rows a handler call gets at most */                                  \
     NUM(stateful)          /* 1: rows belong to sequences */                                       \

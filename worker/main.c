@@ -10,6 +10,7 @@
 
 #include "core/log.h"
 #include "proto/frame.h"
+#include "torchscript/runtime.h"
 #include "worker/worker.h"
 
 /* Descriptor 4 is the server's lock of its state folder: it is only kept open, so that a new server
@@ -46,6 +47,14 @@ confine(void)
     return 0;
 }
 
+static const struct cn_runtime_ops *
+find_runtime(const char *name)
+{
+    if (name && strcmp(name, cn_torch_runtime_ops.name) == 0)
+        return &cn_torch_runtime_ops;
+    return cn_runtime_find(name);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -69,5 +78,5 @@ main(int argc, char **argv)
         return usage(stderr);
     if (confine() != 0)
         return 1;
-    return cn_worker_run(CN_WORKER_FD, cn_runtime_find);
+    return cn_worker_run(CN_WORKER_FD, find_runtime);
 }

@@ -49,8 +49,8 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
 
     if (!ops)
         return cn_fail(err, CN_E_LOAD_FAILED,
-                       "model %s wants the runtime \"%s\"; there are lua and c", load->model_name,
-                       load->runtime);
+                       "model %s wants the runtime \"%s\"; there are lua, c and torch",
+                       load->model_name, load->runtime);
     cn_buf_init(&json, 0);
     rc = config_read(load, &json, err);
     if (rc == 0)

@@ -21,7 +21,7 @@ CATALOGUE = [
     ("POST", "/models?url=../a.mar", 404, NOT_FOUND, "Relative path is not allowed in url: ../a.mar"),
     ("POST", "/models?url=broken.mar", 400, "InvalidModelException", None),
     ("POST", "/models?url=one-1.0.mar&runtime=ruby", 400, BAD,
-     "Invalid RuntimeType value: ruby (this server runs lua and c)"),
+     "Invalid RuntimeType value: ruby (this server runs lua, c and torch)"),
     ("POST", "/models?url=one-1.0.mar&batch_size=many", 400, BAD,
      'batch_size is "many"; it must be a number from 0 to 2147483647'),
     ("POST", "/models?url=one-1.0.mar", 409, "ConflictStatusException",

@@ -56,6 +56,7 @@ class Model:
     handler_name: str = "handler.lua"
     extra: dict = dataclasses.field(default_factory=dict)  # file name -> bytes or text
     archive_format: str = "default"
+    torchscript: bytes = None  # a model that runs without handler
 
     def yaml_text(self):
         if isinstance(self.yaml, str):
@@ -102,11 +103,16 @@ def pack(model, store, work, transcript=None, file_name=None):
     archive's path. A file name of its own keeps two versions of one model side by side."""
     source = pathlib.Path(work) / f"{model.name}-{model.version}"
     source.mkdir(parents=True, exist_ok=True)
-    (source / model.handler_name).write_text(model.lua)
     (source / "model-config.yaml").write_text(model.yaml_text())
     args = ["--model-name", model.name, "--version", model.version,
-            "--handler", source / model.handler_name, "--config-file", source / "model-config.yaml",
+            "--config-file", source / "model-config.yaml",
             "--export-path", store, "--archive-format", model.archive_format, "--force"]
+    if model.torchscript:
+        (source / "model.pt").write_bytes(model.torchscript)
+        args += ["--serialized-file", source / "model.pt"]
+    else:
+        (source / model.handler_name).write_text(model.lua)
+        args += ["--handler", source / model.handler_name]
     for name, content in model.extra.items():
         (source / name).write_bytes(content.encode() if isinstance(content, str) else content)
     if model.extra:

@@ -1,0 +1,83 @@
+/* torchscript/abi.h - what crosses between the worker and libcontinuo_torch.so.
+ *
+ * The library is the project's only C++; the worker opens it when a model wants it, so that nothing
+ * else ever needs libtorch. It exports one symbol, continuo_torch(). Only these C structures cross:
+ * nobody frees what the other side has allocated, and no function throws. One thread.
+ *
+ * Functions that return int give 0, or -1 with a text in `error`, cut at its front where it does not
+ * fit: TorchScript's messages name their cause in the last line.
+ */
+#ifndef CN_TORCHSCRIPT_ABI_H
+#define CN_TORCHSCRIPT_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CTT_ABI 1
+#define CTT_RANK_MAX 16
+#define CTT_ERROR_BYTES 8192 /* a good size for `error` */
+
+/* Contiguous, row-major. datatype: the v2 protocol's number (proto/datatypes.def). */
+struct ctt_tensor {
+    void *data; /* aligned for its type */
+    int64_t dims[CTT_RANK_MAX];
+    int32_t rank, datatype;
+};
+
+enum ctt_kind { CTT_TENSOR, CTT_INT, CTT_FLOAT, CTT_BOOL };
+
+struct ctt_value {
+    enum ctt_kind kind;
+    struct ctt_tensor tensor;
+    int64_t integer; /* CTT_INT, CTT_BOOL */
+    double number;
+};
+
+struct ctt_options {
+    const char *file;
+    const char *device;    /* "cpu" */
+    const char *submodule; /* "a.b"; "": the module itself */
+    const char *method;
+    int32_t threads; /* that one operator may use */
+    int32_t fusion;  /* 1: TorchScript compiles chains of operators, which makes first calls slow */
+};
+
+struct ctt_model;
+
+/* The table only grows at its end: `size` says how far it goes. */
+struct ctt_api {
+    uint32_t abi, size;
+    const char *version; /* of libtorch: "2.13.0" */
+
+    int (*load)(const struct ctt_options *options, struct ctt_model **out, char *error, size_t n);
+    void (*unload)(struct ctt_model *model); /* NULL is allowed */
+    /* The method as TorchScript writes it: "forward(Tensor x, Tensor h) -> (Tensor, Tensor)".
+     * Borrowed from the model. */
+    const char *(*schema)(struct ctt_model *model);
+    /* What a module keeps between calls. Numbers become what the attribute holds. */
+    int (*set_attribute)(struct ctt_model *model, const char *name, const struct ctt_value *value,
+                         char *error, size_t n);
+    /* The tensor stays as it is until the next run() or get_attribute() of the same name. */
+    int (*get_attribute)(struct ctt_model *model, const char *name, struct ctt_tensor *out,
+                         char *error, size_t n);
+    /* Arguments in the order of the method's; where it takes a tuple of k tensors, k arguments are
+     * put into one. Results come flat, tuples and lists taken apart, and stay until the next run().
+     * Nothing keeps pointers to arguments. */
+    int (*run)(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_arguments,
+               struct ctt_tensor *results, uint32_t max_results, uint32_t *n_results, char *error,
+               size_t n);
+};
+
+/* NULL: the library has another ABI. */
+typedef const struct ctt_api *(*ctt_get_fn)(uint32_t abi);
+#define CTT_SYMBOL "continuo_torch"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

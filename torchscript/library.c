@@ -1,0 +1,69 @@
+/* torchscript/library.c - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
+#include "torchscript/library.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME "libcontinuo_torch.so"
+#define HOW_TO_GET                                                                                 \
+    "build it with scripts/setup.sh --torch && scripts/build.sh, or name it with --torch-library"
+
+static int
+beside_program(char *out, size_t bytes)
+{
+    ssize_t len = readlink("/proc/self/exe", out, bytes - 1);
+    char *slash;
+
+    if (len < 0)
+        return -1;
+    out[len] = '\0';
+    slash = strrchr(out, '/');
+    if (!slash || (size_t)(slash + 1 - out) + sizeof(NAME) > bytes)
+        return -1;
+    strcpy(slash + 1, NAME);
+    return 0;
+}
+
+static int
+look_at(void *library, const char *path, const struct ctt_api **out, struct cn_error *err)
+{
+    ctt_get_fn get;
+    const struct ctt_api *api;
+
+    *(void **)&get = dlsym(library, CTT_SYMBOL);
+    if (!get)
+        return cn_fail(err, CN_E_LOAD_FAILED, "%s exports no symbol " CTT_SYMBOL, path);
+    api = get(CTT_ABI);
+    if (!api || api->abi != CTT_ABI || api->size < sizeof(*api))
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "%s is of another version of Continuo (it has not ABI %d): build it anew",
+                       path, CTT_ABI);
+    *out = api;
+    return 0;
+}
+
+int
+cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_error *err)
+{
+    char found[PATH_MAX];
+    void *library;
+
+    if (!*path) {
+        if (beside_program(found, sizeof(found)) < 0 || access(found, F_OK) != 0)
+            return cn_fail(err, CN_E_LOAD_FAILED,
+                           "TorchScript models need " NAME
+                           ", which is not beside continuo-worker: " HOW_TO_GET);
+        path = found;
+    } else if (access(path, F_OK) != 0) {
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "TorchScript models need " NAME ", and there is no %s: " HOW_TO_GET, path);
+    }
+    /* Local: libtorch's symbols are nobody else's business. */
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return cn_fail(err, CN_E_LOAD_FAILED, "cannot open %s: %s", path, dlerror());
+    return look_at(library, path, out, err);
+}

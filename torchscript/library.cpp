@@ -1,0 +1,369 @@
+// torchscript/library.cpp - libcontinuo_torch.so: TorchScript behind the C table of torchscript/abi.h.
+//
+// Every entry catches everything. State is the caller's: what a module keeps in attributes is set
+// before a run and read after it. Worker's thread.
+#include "torchscript/abi.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/jit/passes/tensorexpr_fuser.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/script.h>
+#include <torch/version.h>
+
+namespace {
+
+using c10::IValue;
+using c10::TypeKind;
+
+// The v2 protocol's numbers, from proto/datatypes.def; types that TorchScript has no use for are left out.
+struct DataType {
+    int32_t number;
+    at::ScalarType type;
+};
+const DataType data_types[] = {{1, at::kBool},   {2, at::kByte},  {6, at::kChar},
+                               {7, at::kShort},  {8, at::kInt},   {9, at::kLong},
+                               {10, at::kHalf},  {11, at::kFloat}, {12, at::kDouble},
+                               {14, at::kBFloat16}};
+
+// What the last line of a message says is its cause; the front is the interpreter's trace.
+void
+say(char *error, size_t n, const std::string &text)
+{
+    size_t from = text.size() >= n ? text.size() - n + 1 : 0;
+
+    if (n == 0)
+        return;
+    std::memcpy(error, text.data() + from, text.size() - from);
+    error[text.size() - from] = '\0';
+}
+
+template <typename Body>
+int
+guarded(char *error, size_t n, Body body) noexcept
+{
+    try {
+        c10::InferenceMode inference;
+
+        body();
+        return 0;
+    } catch (const c10::Error &e) {
+        // Without libtorch's own C++ stack, which is no help to a model's author.
+        say(error, n, e.what_without_backtrace());
+    } catch (const std::exception &e) {
+        say(error, n, e.what());
+    } catch (...) {
+        say(error, n, "an exception that is no std::exception");
+    }
+    return -1;
+}
+
+at::ScalarType
+scalar_type(int32_t number)
+{
+    for (const auto &known : data_types)
+        if (known.number == number)
+            return known.type;
+    throw std::runtime_error("TorchScript has no data type for number " + std::to_string(number));
+}
+
+int32_t
+data_type(at::ScalarType type)
+{
+    for (const auto &known : data_types)
+        if (known.type == type)
+            return known.number;
+    throw std::runtime_error(std::string("a tensor of ") + c10::toString(type) +
+                             " cannot leave the model");
+}
+
+// A copy: a module may keep what it was given, or a view of it, in an attribute.
+at::Tensor
+tensor_from(const ctt_tensor &from)
+{
+    if (from.rank < 0 || from.rank > CTT_RANK_MAX)
+        throw std::runtime_error("a tensor of rank " + std::to_string(from.rank));
+    return torch::from_blob(from.data, at::IntArrayRef(from.dims, from.rank),
+                            at::TensorOptions().dtype(scalar_type(from.datatype)))
+        .clone();
+}
+
+// `keep` holds what `out` points to.
+void
+tensor_to(const at::Tensor &from, at::Tensor &keep, ctt_tensor *out)
+{
+    if (!from.defined())
+        throw std::runtime_error("a tensor without a value");
+    if (from.dim() > CTT_RANK_MAX)
+        throw std::runtime_error("a tensor of rank " + std::to_string(from.dim()));
+    keep = from.detach().to(at::kCPU).contiguous();
+    out->data = keep.data_ptr();
+    out->rank = static_cast<int32_t>(keep.dim());
+    out->datatype = data_type(keep.scalar_type());
+    std::copy(keep.sizes().begin(), keep.sizes().end(), out->dims);
+}
+
+IValue
+value_from(const ctt_value &from)
+{
+    switch (from.kind) {
+    case CTT_TENSOR:
+        return tensor_from(from.tensor);
+    case CTT_INT:
+        return from.integer;
+    case CTT_FLOAT:
+        return from.number;
+    case CTT_BOOL:
+        return from.integer != 0;
+    }
+    throw std::runtime_error("a value of an unknown kind");
+}
+
+std::string
+count_of(size_t n, const char *what)
+{
+    return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+// Numbers follow the type that the method wants: 16000 may be meant as a float.
+IValue
+scalar_as(const IValue &value, const c10::TypePtr &type)
+{
+    if (type->kind() == TypeKind::FloatType && value.isInt())
+        return static_cast<double>(value.toInt());
+    if (type->kind() == TypeKind::TensorType && !value.isTensor())
+        return value.isInt() ? at::scalar_tensor(value.toInt(), at::kLong)
+                             : value.isBool() ? at::scalar_tensor(value.toBool(), at::kBool)
+                                              : at::scalar_tensor(value.toDouble(), at::kFloat);
+    if (type->kind() == TypeKind::IntType && value.isTensor() && value.toTensor().numel() == 1)
+        return value.toTensor().item().toLong();
+    return value;
+}
+
+// Takes the arguments that one parameter of this type needs off the front.
+IValue
+take(const c10::TypePtr &type, const ctt_value *&at, const ctt_value *end)
+{
+    if (type->kind() == TypeKind::OptionalType)
+        return take(type->expectRef<c10::OptionalType>().getElementType(), at, end);
+    if (type->kind() == TypeKind::TupleType) {
+        std::vector<IValue> members;
+
+        for (const auto &member : type->expectRef<c10::TupleType>().elements())
+            members.push_back(take(member, at, end));
+        return c10::ivalue::Tuple::create(std::move(members));
+    }
+    if (type->kind() == TypeKind::ListType) { // the rest
+        c10::List<at::Tensor> members;
+
+        while (at < end)
+            members.push_back(value_from(*at++).toTensor());
+        return members;
+    }
+    if (at == end)
+        throw std::runtime_error("the method takes more arguments");
+    return scalar_as(value_from(*at++), type);
+}
+
+void
+flatten(const IValue &value, std::vector<at::Tensor> &out)
+{
+    if (value.isTensor()) {
+        out.push_back(value.toTensor());
+    } else if (value.isTuple()) {
+        for (const auto &member : value.toTupleRef().elements())
+            flatten(member, out);
+    } else if (value.isList()) {
+        for (const IValue &member : value.toListRef())
+            flatten(member, out);
+    } else if (value.isInt()) {
+        out.push_back(at::scalar_tensor(value.toInt(), at::kLong));
+    } else if (value.isDouble()) {
+        out.push_back(at::scalar_tensor(value.toDouble(), at::kDouble));
+    } else if (value.isBool()) {
+        out.push_back(at::scalar_tensor(value.toBool(), at::kBool));
+    } else if (!value.isNone()) {
+        throw std::runtime_error("the method gives a " + value.tagKind() +
+                                 "; tensors, and tuples and lists of them, can be served");
+    }
+}
+
+} // namespace
+
+struct ctt_model {
+    torch::jit::Module module; // the submodule whose method runs
+    torch::jit::Method method;
+    std::string schema;
+    std::vector<at::Tensor> results;
+    std::map<std::string, at::Tensor> attributes;
+};
+
+namespace {
+
+torch::jit::Module
+find_submodule(torch::jit::Module module, const std::string &path)
+{
+    for (size_t at = 0; at < path.size();) {
+        size_t dot = std::min(path.find('.', at), path.size());
+        std::string name = path.substr(at, dot - at), have;
+        bool found = false;
+
+        for (const auto &child : module.named_children()) {
+            have += have.empty() ? child.name : ", " + child.name;
+            if (child.name == name) {
+                module = child.value;
+                found = true;
+                break;
+            }
+        }
+        if (!found)
+            throw std::runtime_error("there is no submodule " + path +
+                                     (have.empty() ? "" : "; there are: " + have));
+        at = dot + 1;
+    }
+    return module;
+}
+
+torch::jit::Method
+find_method(const torch::jit::Module &module, const std::string &name)
+{
+    std::string have;
+
+    if (auto method = module.find_method(name))
+        return *method;
+    for (const auto &method : module.get_methods())
+        have += have.empty() ? method.name() : ", " + method.name();
+    throw std::runtime_error("there is no method " + name + (have.empty() ? "" : "; there are: " + have));
+}
+
+// Without self, whose type is a mangled name.
+std::string
+schema_text(const torch::jit::Method &method)
+{
+    const auto &schema = method.function().getSchema();
+    std::string text = schema.name() + "(", results;
+
+    for (size_t i = 1; i < schema.arguments().size(); i++)
+        text += (i > 1 ? ", " : "") + schema.arguments()[i].type()->annotation_str() + " " +
+                schema.arguments()[i].name();
+    for (const auto &result : schema.returns())
+        results += (results.empty() ? "" : ", ") + result.type()->annotation_str();
+    return text + ") -> " + results;
+}
+
+int
+model_load(const ctt_options *options, ctt_model **out, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        // Compiling chains of operators costs the first calls 0.2 s and gains nothing for small steps.
+        if (!options->fusion) {
+            torch::jit::FusionStrategy none;
+
+            torch::jit::setTensorExprFuserEnabled(false);
+            torch::jit::setFusionStrategy(none);
+        }
+        at::set_num_threads(options->threads);
+        auto module = torch::jit::load(options->file, at::Device(options->device));
+        module.eval();
+        module = find_submodule(module, options->submodule);
+        auto method = find_method(module, options->method);
+        *out = new ctt_model{module, method, schema_text(method), {}, {}};
+    });
+}
+
+void
+model_unload(ctt_model *model)
+{
+    char error[256];
+
+    guarded(error, sizeof(error), [&] { delete model; });
+}
+
+const char *
+model_schema(ctt_model *model)
+{
+    return model->schema.c_str();
+}
+
+int
+model_set_attribute(ctt_model *model, const char *name, const ctt_value *value, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        if (!model->module.hasattr(name))
+            throw std::runtime_error(std::string("there is no attribute ") + name);
+        auto type = model->module.type()->getAttribute(name);
+        if (type->kind() == TypeKind::OptionalType)
+            type = type->expectRef<c10::OptionalType>().getElementType();
+        model->module.setattr(name, scalar_as(value_from(*value), type));
+    });
+}
+
+int
+model_get_attribute(ctt_model *model, const char *name, ctt_tensor *out, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        if (!model->module.hasattr(name))
+            throw std::runtime_error(std::string("there is no attribute ") + name);
+        IValue value = model->module.attr(name);
+        if (!value.isTensor())
+            throw std::runtime_error(std::string("the attribute ") + name + " is a " + value.tagKind() +
+                                     " and no tensor");
+        tensor_to(value.toTensor(), model->attributes[name], out);
+    });
+}
+
+void
+run(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments, ctt_tensor *results,
+    uint32_t max_results, uint32_t *n_results)
+{
+    const auto &wanted = model->method.function().getSchema().arguments();
+    const ctt_value *at = arguments, *end = arguments + n_arguments;
+    std::vector<IValue> stack;
+
+    model->results.clear();
+    for (size_t i = 1; i < wanted.size() && (at < end || !wanted[i].default_value()); i++)
+        stack.push_back(take(wanted[i].type(), at, end));
+    if (at < end)
+        throw std::runtime_error("the method takes fewer arguments than " +
+                                 count_of(n_arguments, "value"));
+    flatten(model->method(std::move(stack)), model->results);
+    if (model->results.size() > max_results)
+        throw std::runtime_error("the method gives " + count_of(model->results.size(), "tensor"));
+    for (size_t i = 0; i < model->results.size(); i++)
+        tensor_to(model->results[i], model->results[i], &results[i]);
+    *n_results = static_cast<uint32_t>(model->results.size());
+}
+
+int
+model_run(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments, ctt_tensor *results,
+          uint32_t max_results, uint32_t *n_results, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        run(model, arguments, n_arguments, results, max_results, n_results);
+    });
+}
+
+const ctt_api api = {CTT_ABI,
+                     sizeof(ctt_api),
+                     TORCH_VERSION,
+                     model_load,
+                     model_unload,
+                     model_schema,
+                     model_set_attribute,
+                     model_get_attribute,
+                     model_run};
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) const ctt_api *
+continuo_torch(uint32_t abi)
+{
+    return abi == CTT_ABI ? &api : nullptr;
+}

@@ -1,0 +1,106 @@
+/* torchscript/torch_priv.h - what the files of the torch runtime share. Worker's thread. */
+#ifndef CN_TORCHSCRIPT_PRIV_H
+#define CN_TORCHSCRIPT_PRIV_H
+
+#include "core/arena.h"
+#include "core/buf.h"
+#include "torchscript/abi.h"
+#include "torchscript/config.h"
+#include "torchscript/plan.h"
+#include "torchscript/runtime.h"
+
+#define TORCH_RUNTIME_MAGIC 0x54525431u
+#define TORCH_STATE_MAGIC 0x54535431u
+
+/* A tensor of one row: without batch dimension. */
+struct torch_tensor {
+    uint32_t rank;
+    int64_t dims[CN_TENSOR_RANK_MAX];
+    size_t bytes, cap;
+    char *data; /* cn_try_alloc'ed */
+};
+
+/* A sequence's state as the worker holds it. */
+struct torch_state {
+    uint32_t magic, n;
+    struct torch_tensor tensors[]; /* in the order of the declaration */
+};
+
+/* Rows of one tensor, one behind the other along its batch axis; grows and stays. */
+struct torch_batch {
+    char *data;
+    size_t cap;
+};
+
+/* A request while its batch runs. */
+struct torch_item {
+    struct cn_item *item;
+    uint32_t n_rows;
+    bool failed;
+    struct cn_tensor *inputs;     /* borrowed from the request */
+    struct torch_tensor *outputs; /* bytes: of all rows; the data lies in the arena */
+};
+
+struct torch_row {
+    uint32_t item, index; /* which row of it */
+    bool taken;
+};
+
+struct torch_runtime {
+    struct cn_runtime base; /* first */
+    uint32_t magic;
+    const struct cn_load *load;
+    const struct ctt_api *api;
+    struct ctt_model *model;
+    struct cn_torch_config config;
+    struct cn_torch_plan plan;
+    struct cn_buf *init_files; /* of states that begin as a file */
+    char *describe;
+    char *error; /* CTT_ERROR_BYTES, for the library's messages */
+    bool fixed;  /* no -1 in dims: all rows fit together */
+
+    struct torch_batch *batches; /* arguments, then attributes */
+    struct ctt_value *arguments;
+    struct ctt_tensor *results, *kept; /* kept: of attributes */
+
+    /* Of the batch that runs. */
+    struct cn_arena arena;
+    struct torch_item *items;
+    struct torch_row *rows;
+    uint32_t n_items, cap_items, n_rows, cap_rows;
+};
+
+/* state.c */
+struct torch_state *cn_torch_state_create(const struct torch_runtime *rt);
+void cn_torch_state_destroy(struct torch_state *state);
+/* Room for so many bytes; what is in it stays. CN_E_OUT_OF_MEMORY. */
+int cn_torch_tensor_reserve(struct torch_tensor *tensor, size_t bytes, struct cn_error *err);
+/* The state that a sequence begins with. `row` may bring it; NULL: a trial. */
+int cn_torch_state_begin(struct torch_runtime *rt, const struct cn_row *row,
+                         struct torch_state **out, struct cn_error *err);
+int cn_torch_state_encode(struct cn_runtime *rt, void *state, struct cn_buf *out,
+                          struct cn_error *err);
+int cn_torch_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
+                          void **state, struct cn_error *err);
+
+/* batch.c */
+/* Runs `k` rows (indices into rt->rows, whose items are filled) as a batch of `bucket`. On failure
+ * no state and no output has changed. CN_E_HANDLER_FAILED: rt->error has the whole message. */
+int cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
+                       struct cn_error *err);
+
+/* warmup.c */
+/* Tries each bucket with zeros, which shows what does not fit, and measures it. */
+int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
+
+/* runtime.c */
+/* The cause in a message of TorchScript: its last line (`last`) or its first one. */
+struct cn_str cn_torch_cause(const char *message, bool last);
+
+static inline struct torch_runtime *
+torch_rt(struct cn_runtime *rt)
+{
+    return (struct torch_runtime *)rt;
+}
+
+#endif
