@@ -1,0 +1,533 @@
+"""TorchScript models: no handler, state kept by the worker. References are computed by PyTorch itself.
+
+Skipped where the Python package torch or libcontinuo_torch.so is missing (scripts/setup.sh --torch)."""
+
+import concurrent.futures
+import io
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import urllib.parse
+import zipfile
+
+import numpy as np
+import pytest
+import requests
+import tritonclient.http as triton
+
+from models import BIN, Model, ROOT, archiver
+from test_examples import Reader
+
+torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
+pytestmark = pytest.mark.skipif(not (BIN / "libcontinuo_torch.so").exists(),
+                                reason="libcontinuo_torch.so was not built")
+
+torch.set_num_threads(1)
+
+
+def saved(module):
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.script(module.eval()), buffer)
+    return buffer.getvalue()
+
+
+class Lstm(torch.nn.Module):
+    """State in, state out: h and c, whose batch axis is the second."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        torch.manual_seed(7)
+        self.lstm = torch.nn.LSTM(4, width, 2, batch_first=True)
+        self.out = torch.nn.Linear(width, 3)
+
+    def forward(self, x, h, c):
+        y, (h, c) = self.lstm(x.unsqueeze(1), (h, c))
+        return self.out(y[:, 0]), h, c
+
+
+LSTM_YAML = """
+batchSize: {batch}
+maxBatchSize: 8
+sequenceBatching: true
+inputs: [{{name: x, dataType: FP32, dims: [4]}}]
+outputs: [{{name: y, dataType: FP32, dims: [3]}}]
+state:
+  tensors:
+    - {{name: h, dataType: FP32, dims: [2, 16], batchAxis: 1}}
+    - {{name: c, dataType: FP32, dims: [2, 16], batchAxis: 1}}
+torch: {torch}
+"""
+
+
+def lstm(name="lstm", torch_="{}", batch=8, **more):
+    return Model(name, None, LSTM_YAML.format(batch=batch, torch=torch_), torchscript=saved(Lstm()), **more)
+
+
+def stateless(name, module, yaml):
+    return Model(name, None, yaml, stateful=False, torchscript=saved(module))
+
+
+@torch.inference_mode()
+def reference(module, steps, width=16):
+    """What PyTorch makes of one sequence, step by step at batch 1."""
+    h = c = torch.zeros(2, 1, width)
+    given = []
+    for x in steps:
+        y, h, c = module(torch.from_numpy(x)[None], h, c)
+        given.append(y[0].numpy())
+    return given
+
+
+def step(s, model, sequence, x, **headers):
+    answer = requests.post(f"{s.inference}/predictions/{model}", json={"x": [x.tolist()]}, timeout=60,
+                           headers={"ts_request_sequence_id": sequence, **headers})
+    assert answer.status_code == 200, answer.text
+    return np.array(answer.json()["y"][0], np.float32)
+
+
+def inputs(n, seed, width=4):
+    return np.random.default_rng(seed).standard_normal((n, width), np.float32)
+
+
+def refused(s, archive):
+    answer = requests.post(f"{s.management}/models", params={"url": archive, "initial_workers": 1,
+                                                             "synchronous": "true"}, timeout=120)
+    assert answer.status_code >= 400, answer.text
+    return answer.json()["message"]
+
+
+def register(s, model):
+    return refused(s, s.pack(model).name)
+
+
+# --- state ---
+
+
+def test_each_sequence_has_its_own_state(server):
+    """Steps of many sequences come in any order; each is what PyTorch makes of that sequence alone."""
+    s = server(lstm())
+    module = Lstm().eval()
+    data = {f"s{i}": inputs(6, i) for i in range(12)}
+    want = {name: reference(module, steps) for name, steps in data.items()}
+    order = [name for name in data for _ in range(6)]
+    random.Random(3).shuffle(order)
+    at = dict.fromkeys(data, 0)
+    for name in order:
+        got = step(s, "lstm", name, data[name][at[name]])
+        np.testing.assert_allclose(got, want[name][at[name]], atol=1e-5)
+        at[name] += 1
+
+
+def test_one_row_is_bit_equal_to_pytorch(server):
+    s = server(lstm(torch_="{buckets: [1]}"))
+    data = inputs(20, 1)
+    for x, want in zip(data, reference(Lstm().eval(), data)):
+        assert step(s, "lstm", "a", x).tobytes() == want.tobytes()
+
+
+def test_v2_sequences(server):
+    """The same model over the v2 protocol, binary tensors and sequence flags."""
+    s = server(lstm())
+    client = triton.InferenceServerClient(s.inference.removeprefix("http://"))
+    data = inputs(5, 2)
+    for i, want in enumerate(reference(Lstm().eval(), data)):
+        x = triton.InferInput("x", [1, 4], "FP32")
+        x.set_data_from_numpy(data[i:i + 1])
+        answer = client.infer("lstm", [x], sequence_id=42, sequence_start=i == 0, sequence_end=i == 4)
+        np.testing.assert_allclose(answer.as_numpy("y")[0], want, atol=1e-5)
+
+
+def test_a_killed_worker_loses_no_step(server):
+    s = server(lstm(torch_="{buckets: [1]}"))
+    data = inputs(8, 3)
+    for i, (x, want) in enumerate(zip(data, reference(Lstm().eval(), data))):
+        if i in (3, 5):
+            s.kill_worker("lstm")
+        assert step(s, "lstm", "k", x).tobytes() == want.tobytes()
+
+
+def test_a_sequence_goes_on_in_another_server(server):
+    """Exported in the middle and imported elsewhere; a new start begins with zeros again."""
+    first, second = server(lstm(torch_="{buckets: [1]}")), server(lstm(torch_="{buckets: [1]}"))
+    data = inputs(9, 4)
+    want = reference(Lstm().eval(), data)
+    for i in range(5):
+        step(first, "lstm", "m", data[i])
+    envelope = requests.get(f"{first.management}/models/lstm/sequences/m?export=true", timeout=20)
+    assert envelope.status_code == 200, envelope.text
+    taken = requests.put(f"{second.management}/models/lstm/sequences/m", data=envelope.content, timeout=20)
+    assert taken.status_code < 300, taken.text
+    for i in range(5, 9):
+        assert step(second, "lstm", "m", data[i]).tobytes() == want[i].tobytes()
+    first.kill()
+    first.restart()
+    assert step(first, "lstm", "m", data[5]).tobytes() == want[5].tobytes()
+    assert step(first, "lstm", "n", data[0]).tobytes() == want[0].tobytes()
+
+
+def together(s, model, jobs):
+    """Sends (sequence, x) at once while the worker is held, so that they run as one batch."""
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool, s.hold():
+        futures = [pool.submit(step, s, model, sequence, x) for sequence, x in jobs]
+        s.expect_outstanding(model, len(jobs))
+    return [future.result() for future in futures]
+
+
+def test_deterministic_answers_do_not_depend_on_neighbours(server):
+    """One bucket: the same row gives the same bits alone, with one neighbour and with seven."""
+    s = server(lstm(torch_="{deterministic: true}"))
+    x, rest = inputs(1, 5)[0], inputs(7, 6)
+    alone = step(s, "lstm", "a", x)
+    for n in (1, 7):
+        row = together(s, "lstm", [(f"b{n}", x)] + [(f"c{n}.{i}", rest[i]) for i in range(n)])[0]
+        assert row.tobytes() == alone.tobytes()
+
+
+def test_batches_of_any_size_agree(server):
+    s = server(lstm())
+    data = inputs(8, 7)
+    want = [reference(Lstm().eval(), data[i:i + 1])[0] for i in range(8)]
+    for n in (2, 3, 5, 8):
+        got = together(s, "lstm", [(f"{n}.{i}", data[i]) for i in range(n)])
+        np.testing.assert_allclose(got, want[:n], atol=1e-5)
+
+
+class Counts(torch.nn.Module):
+    """Keeps a sum in an attribute, for as many rows as the last call had: what a batching server breaks."""
+
+    def __init__(self):
+        super().__init__()
+        self._sum = torch.zeros(0)
+        self._rows = 0
+
+    def forward(self, x, scale: float):
+        if self._rows != x.size(0):
+            self._sum = torch.zeros(x.size(0), 1)
+            self._rows = x.size(0)
+        self._sum = self._sum + x * scale
+        return self._sum
+
+
+COUNTS_YAML = """
+batchSize: 8
+maxBatchSize: 8
+sequenceBatching: true
+inputs: [{name: x, dataType: FP32, dims: [1]}]
+outputs: [{name: y, dataType: FP32, dims: [1]}]
+state: {tensors: [{name: sum, dataType: FP32, dims: [1]}]}
+torch:
+  arguments: [x, 2]
+  attributes: {_sum: sum}
+  set: {_rows: batch}
+"""
+
+
+def test_state_in_attributes_is_each_sequences_own(server):
+    s = server(Model("counts", None, COUNTS_YAML, torchscript=saved(Counts())))
+    for n in (1, 3, 8, 2):
+        together(s, "counts", [(f"s{i}", np.ones(1, np.float32)) for i in range(n)])
+    got = [float(step(s, "counts", f"s{i}", np.zeros(1, np.float32))[0]) for i in range(4)]
+    assert got == [8.0, 6.0, 4.0, 2.0]
+
+
+class Grows(torch.nn.Module):
+    """A state that grows with each step, as a cache of attention does."""
+
+    def forward(self, x, seen):
+        seen = torch.cat([seen, x], 1)
+        return seen.sum(1), seen
+
+
+GROWS_YAML = """
+batchSize: 8
+maxBatchSize: 8
+sequenceBatching: true
+inputs: [{name: x, dataType: INT64, dims: [-1, 2]}]
+outputs: [{name: y, dataType: INT64, dims: [2]}]
+state: {tensors: [{name: seen, dataType: INT64, dims: [-1, 2], init: {dims: [1, 2]}}]}
+"""
+
+
+def test_states_of_open_size_grow_and_run_with_their_like(server):
+    s = server(Model("grows", None, GROWS_YAML, torchscript=saved(Grows())))
+    together(s, "grows", [(f"s{i}", np.full((1 + i % 2, 2), i)) for i in range(6)])
+    answers = together(s, "grows", [(f"s{i}", np.full((1, 2), 100)) for i in range(6)])
+    assert [int(y[0]) for y in answers] == [i * (1 + i % 2) + 100 for i in range(6)]
+
+
+# --- without state ---
+
+
+class Affine(torch.nn.Module):
+    def forward(self, x, scale):
+        if bool((x < 0).any()):
+            raise RuntimeError("x must not be negative")
+        return x * scale, (x + 1).to(torch.int64)
+
+
+AFFINE_YAML = """
+batchSize: 8
+maxBatchSize: 4
+inputs: [{name: x, dataType: FP32, dims: [2]}, {name: scale, dataType: FP32, dims: [1]}]
+outputs: [{name: y, dataType: FP32, dims: [2]}, {name: n, dataType: INT64, dims: [2]}]
+torch: {buckets: [1, 2, 8]}
+"""
+
+
+def ask(s, model, document):
+    return requests.post(f"{s.inference}/predictions/{model}", json=document, timeout=30)
+
+
+def test_requests_of_many_rows(server):
+    """Rows of one request may be in different runs; its answer has them all in order."""
+    s = server(stateless("affine", Affine(), AFFINE_YAML))
+    for n in (1, 2, 3, 4):
+        x = [[float(i), i + 0.5] for i in range(n)]
+        answer = ask(s, "affine", {"x": x, "scale": [[2.0 + i] for i in range(n)]})
+        assert answer.json() == {"y": [[(2.0 + i) * v for v in row] for i, row in enumerate(x)],
+                                 "n": [[int(v + 1) for v in row] for row in x]}
+    raised = ask(s, "affine", {"x": [[1, 1], [-1, 0]], "scale": [[1], [1]]})
+    assert raised.status_code == 503 and "x must not be negative" in raised.json()["message"]
+    uneven = ask(s, "affine", {"x": [[1, 1], [1, 0]], "scale": [[1]]})
+    assert uneven.status_code == 400, uneven.text
+
+
+def test_a_rows_fault_is_nobody_elses(server):
+    """An exception in a batch: the others get their answers, and the whole message is in the log."""
+    s = server(stateless("affine", Affine(), AFFINE_YAML))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool, s.hold():
+        rows = [[[3, 4]], [[-1, 4]], [[5, 6]], [[7, 8]]]
+        futures = [pool.submit(ask, s, "affine", {"x": x, "scale": [[1]]}) for x in rows]
+        s.expect_outstanding("affine", 4)
+    answers = [future.result() for future in futures]
+    assert [answer.status_code for answer in answers] == [200, 503, 200, 200]
+    assert answers[3].json()["y"] == [[7, 8]]
+    assert answers[1].json()["message"].endswith("RuntimeError: x must not be negative")
+    s.expect_log("event=torch_error", "Traceback of TorchScript")
+
+
+def test_unbatched_models_get_their_tensors_as_they_are(server):
+    class Outer(torch.nn.Module):
+        def forward(self, a, b):
+            return torch.outer(a, b)
+
+    s = server(stateless("outer", Outer(), "batchSize: 4\n"
+                         "inputs: [{name: a, dataType: FP64, dims: [-1]}, {name: b, dataType: FP64, dims: [2]}]\n"
+                         "outputs: [{name: y, dataType: FP64, dims: [-1, 2]}]\n"))
+    assert ask(s, "outer", {"a": [1, 2, 3], "b": [1, 10]}).json() == {"y": [[1, 10], [2, 20], [3, 30]]}
+
+
+def test_describe_shows_what_a_batch_costs(server):
+    s = server(lstm(torch_="{buckets: [1, 4, 8]}"))
+    told = requests.get(f"{s.management}/models/lstm", params={"customized": "true"}, timeout=20).json()[0]
+    assert told["runtime"] == "torch"
+    about = told["customizedMetadata"]
+    about = json.loads(about) if isinstance(about, str) else about
+    assert about["method"].startswith("forward(Tensor x, Tensor h, Tensor c) -> ")
+    assert [bucket["rows"] for bucket in about["buckets"]] == [1, 4, 8]
+    assert all(bucket["microseconds"] > 0 for bucket in about["buckets"])
+
+
+# --- the examples ---
+
+
+class TorchReader(Reader):
+    """PyTorch may lie elsewhere than in .venv."""
+
+    def adapt(self, command):
+        command = command.replace(".venv/bin/python", sys.executable)
+        command = command.replace(".venv/lib/python3*/site-packages", str(ROOT_OF_PACKAGES))
+        return super().adapt(command)
+
+
+ROOT_OF_PACKAGES = pathlib.Path(torch.__file__).parents[1]
+
+
+@pytest.fixture
+def read_example(server):
+    def read(name):
+        reader = TorchReader(server(start=False))
+        return reader.s, reader.read(ROOT / "examples" / name / "README.md")
+    return read
+
+
+def test_lstm_as_its_readme_says(read_example):
+    """Trained, archived, served, and equal to PyTorch step by step over both protocols."""
+    _, ((checked, _), (by_hand, _)) = read_example("lstm")
+    assert "/predictions: 8 sequences of 120 days" in checked and "v2: 8 sequences" in checked
+    assert -20 < json.loads(by_hand)["tomorrow"][0][0] < 50
+
+
+@pytest.fixture
+def vad():
+    pytest.importorskip("silero_vad", reason="the Python package silero-vad is not installed")
+    if not VOICES.is_dir():
+        pytest.skip(f"{VOICES} is missing (Debian's alsa-utils)")
+    sys.path.insert(0, str(ROOT / "examples" / "vad"))
+    import vad  # pylint: disable=import-error,import-outside-toplevel
+    return vad
+
+
+VOICES = pathlib.Path("/usr/share/sounds/alsa")
+
+
+def test_vad_as_its_readme_says(vad, read_example):
+    """Both protocols find the same speech; noise has none."""
+    _, ((first, _), (second, _)) = read_example("vad")
+    assert first == second
+    lines = dict(line.split(": ", 1) for line in first.splitlines())
+    assert lines["Noise.wav"].endswith("speech: none") and "Front_Center.wav" in lines
+    assert not lines["Front_Center.wav"].endswith("none")
+
+
+@torch.inference_mode()
+def silero(vad, path):
+    """What the package's own model makes of the file, chunk by chunk."""
+    model = torch.jit.load(ROOT_OF_PACKAGES / "silero_vad" / "data" / "silero_vad.jit")
+    model.reset_states()
+    return [model(torch.from_numpy(chunk.copy())[None], 16000).item() for chunk in vad.chunks(path)]
+
+
+def vad_model(torch_):
+    yaml = (ROOT / "examples" / "vad" / "model-config.yaml").read_text()
+    return Model("vad", None, yaml.replace("buckets: [1, 8, 32]", torch_),
+                 torchscript=(ROOT_OF_PACKAGES / "silero_vad" / "data" / "silero_vad.jit").read_bytes())
+
+
+@pytest.mark.parametrize("torch_, tolerance", [("buckets: [1]", 0), ("buckets: [16]\n  deterministic: true", 1e-5),
+                                               ("buckets: [1, 4, 16]", 1e-5)])
+def test_sixteen_real_streams_with_kills(vad, server, torch_, tolerance):
+    """Sixteen streams of real voices at once, the worker killed again and again: each probability is
+    what PyTorch makes of that stream alone, bit by bit where each row runs by itself."""
+    s = server(vad_model(torch_))
+    voices = sorted(VOICES.glob("*.wav"))
+    paths = [voices[i % len(voices)] for i in range(16)]
+    want = {path: silero(vad, path) for path in voices}
+    stop = threading.Event()
+
+    def kill():
+        while not stop.wait(1):
+            if pids := s.ready_pids("vad"):
+                os.kill(pids[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        address = urllib.parse.urlsplit(s.inference)
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            got = list(pool.map(lambda path: vad.probabilities(address, path), paths))
+    finally:
+        stop.set()
+        killer.join()
+    for path, probs in zip(paths, got):
+        assert np.abs(np.array(probs) - np.array(want[path])).max() <= tolerance
+        assert vad.segments(probs) == vad.segments(want[path])
+
+
+# --- what does not fit ---
+
+
+def with_yaml(old, new, name="bad", torch_="{}"):
+    model = lstm(name, torch_)
+    assert old in model.yaml
+    return Model(name, None, model.yaml.replace(old, new), torchscript=model.torchscript)
+
+
+@pytest.mark.parametrize("model, words", [
+    (lambda: Model("bad", None, LSTM_YAML.format(batch=1, torch="{}"), torchscript=b"no zip"),
+     ["cannot load model.pt as TorchScript"]),
+    (lambda: lstm("bad", "{method: predict}"), ["there is no method predict", "forward"]),
+    (lambda: lstm("bad", "{submodule: nobody}"), ["there is no submodule nobody", "lstm, out"]),
+    (lambda: lstm("bad", "{method: predict, bucket: [1]}"), ["torch has no key bucket (did you mean buckets?)"]),
+    (lambda: lstm("bad", "{buckets: [4, 0]}"), ["torch.buckets", "from 1 to 65536"]),
+    (lambda: lstm("bad", "{deterministic: true, buckets: [4, 8]}"), ["deterministic"]),
+    (lambda: lstm("bad", "{arguments: [x, h]}"), ["takes more arguments"]),
+    (lambda: lstm("bad", "{arguments: [h, c]}"), ["torch.arguments does not name the input x"]),
+    (lambda: lstm("bad", "{results: [y, h]}"), ["torch.results does not name the state c"]),
+    (lambda: lstm("bad", "{results: [y, h, c, _]}"), ["gives 3 tensors", "declares 4"]),
+    (lambda: lstm("bad", "{attributes: {_h: h}, results: [y, _, c], arguments: [x, c, c]}"),
+     ["there is no attribute _h"]),
+    (lambda: with_yaml("dims: [2, 16], batchAxis: 1}\n    - {name: c",
+                       "dims: [2, 16], batchAxis: 0}\n    - {name: c"), ["RuntimeError"]),
+    (lambda: with_yaml("name: c, dataType: FP32, dims: [2, 16]", "name: c, dataType: FP32, dims: [2, 12]"),
+     ["RuntimeError"]),
+    (lambda: with_yaml("name: c, dataType: FP32", "name: c, dataType: FP64"), ["RuntimeError"]),
+    (lambda: with_yaml("dims: [3]", "dims: [5]"), ["gives output y as FP32[1,3]", "declares FP32[1,5]"]),
+    (lambda: with_yaml("name: y, dataType: FP32", "name: y, dataType: INT32"), ["FP32[1,3]", "INT32[1,3]"]),
+    (lambda: with_yaml("name: x, dataType: FP32", "name: x, dataType: BYTES"), ["TorchScript has not"]),
+    (lambda: with_yaml("sequenceBatching: true", "sequenceBatching: false"), ["sequenceBatching"]),
+    (lambda: Model("bad", None, "batchSize: 2\n", torchscript=saved(Lstm())), ["needs inputs and outputs"]),
+], ids=lambda value: value[0][:40] if isinstance(value, list) else "")
+def test_a_wrong_declaration_is_refused_at_registration(server, model, words):
+    """The model is tried with zeros when it is loaded, so that a mistake shows before the first client."""
+    s = server()
+    message = register(s, model())
+    for word in words:
+        assert word in message, message
+
+
+def test_an_operator_that_libtorch_does_not_know(server):
+    """As of a newer PyTorch: its name reaches whoever registers the model."""
+    data = saved(Lstm())
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as out:
+        for name in archive.namelist():
+            out.writestr(name, archive.read(name).replace(b"torch.unsqueeze", b"torch.unsqueezf"))
+    s = server()
+    message = register(s, Model("newer", None, LSTM_YAML.format(batch=1, torch="{}"), torchscript=buffer.getvalue()))
+    assert "unsqueezf" in message, message
+
+
+def test_wrong_requests(server):
+    s = server(lstm())
+    head = {"ts_request_sequence_id": "w"}
+
+    def message(document):
+        answer = requests.post(f"{s.inference}/predictions/lstm", json=document, headers=head, timeout=20)
+        assert answer.status_code == 400, answer.text
+        return answer.json()["message"]
+
+    assert "x" in message({"x": [[1, 2, 3]]})
+    assert "x" in message({})
+    assert "batch-size 1" in message({"x": [[1, 2, 3, 4], [1, 2, 3, 4]]})
+
+
+def test_nan_is_a_value(server):
+    """It goes through the model as it would in PyTorch, and spoils its own sequence only."""
+    s = server(lstm())
+    client = triton.InferenceServerClient(s.inference.removeprefix("http://"))
+    for sequence, value in ((1, np.nan), (2, 0.5)):
+        x = triton.InferInput("x", [1, 4], "FP32")
+        x.set_data_from_numpy(np.full((1, 4), value, np.float32))
+        y = client.infer("lstm", [x], sequence_id=sequence, sequence_start=True).as_numpy("y")
+        assert np.isnan(y).all() == np.isnan(value)
+
+
+def test_without_the_library_the_model_is_refused_with_the_way_to_get_it(server, folder):
+    s = server(flags=["--torch-library", folder / "nowhere.so"])
+    message = register(s, lstm())
+    assert "scripts/setup.sh --torch" in message and "nowhere.so" in message
+
+
+def test_a_library_of_another_abi_is_refused(server, folder):
+    source = folder / "old.c"
+    source.write_text("const void *continuo_torch(unsigned abi) { (void)abi; return 0; }\n")
+    library = folder / "old.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    s = server(flags=["--torch-library", library])
+    assert "another version of Continuo" in register(s, lstm())
+
+
+def test_the_archiver_packs_a_model_without_handler(folder, server):
+    """By its ending, and said so by inspect."""
+    s = server(lstm())
+    archive = next(s.store.glob("lstm*"))
+    shown = archiver("inspect", archive).stdout
+    assert "runtime:  torch" in shown and "model.pt" in shown
+    assert "good" in archiver("verify", archive).stdout
