@@ -240,6 +240,10 @@ settle(struct c_item *item, int rc, const struct cn_error *err)
 
 /* --- the state --- */
 
+static const char no_own_state[] =
+    "the model declares its state as tensors: read them with continuo_tensor(), and answer with "
+    "the new ones in continuo_reply_tensors()";
+
 static void *
 api_state(struct continuo_item *handle, size_t size)
 {
@@ -250,6 +254,10 @@ api_state(struct continuo_item *handle, size_t size)
 
     if (has_failed(item))
         return NULL;
+    if (rt->tensor_state) {
+        fail_item(item, 0, no_own_state);
+        return NULL;
+    }
     if (!rt->stateful || rt->handler.create || size == 0) {
         fail_item(item, 0,
                   !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
@@ -289,6 +297,10 @@ api_object(struct continuo_item *handle)
 
     if (has_failed(item))
         return NULL;
+    if (rt->tensor_state) {
+        fail_item(item, 0, no_own_state);
+        return NULL;
+    }
     if (!rt->stateful || !rt->handler.create) {
         fail_item(item, 0,
                   rt->stateful ? "the handler has no create(): use continuo_state()"

@@ -63,7 +63,8 @@ struct c_runtime {
     struct c_model model;
     char *name, *version, *dir, *file;
     unsigned worker_index;
-    bool stateful;
+    bool stateful;     /* the handler keeps a state */
+    bool tensor_state; /* the model declares one; the handler has none of its own */
     size_t state_max_bytes;
     json_t *config;
     void *data;

@@ -96,6 +96,11 @@ take_description(struct c_runtime *rt, struct cn_error *err)
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "%s: create, destroy, save and restore come together or not at all",
                        rt->file);
+    if (rt->tensor_state && (some || handler->migrate))
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "%s: create, save, restore and migrate are for a state that the handler "
+                       "keeps; this model's YAML declares it as tensors",
+                       rt->file);
     if (handler->migrate && (some || handler->state_bytes == 0))
         return cn_fail(err, CN_E_LOAD_FAILED, "%s: migrate needs %s", rt->file,
                        some ? "a flat state: with save and restore, restore migrates"
@@ -171,7 +176,8 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->dir = cn_strdup(load->model_dir ? load->model_dir : ".");
     rt->file = cn_strdup(load->handler && *load->handler ? load->handler : "handler.so");
     rt->worker_index = (unsigned)load->worker_index;
-    rt->stateful = load->stateful != 0;
+    rt->stateful = load->stateful && !load->state;
+    rt->tensor_state = load->state != NULL;
     rt->state_max_bytes = load->state_max_bytes;
     cn_buf_init(&rt->load_error, 0);
     rt->config =

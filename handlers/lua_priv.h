@@ -35,7 +35,8 @@ struct lua_rt {
     lua_State *L;
     char *model, *version, *dir, *file; /* file: the handler's name in messages */
     uint64_t worker_index;
-    bool stateful;
+    bool stateful;     /* the handler keeps a state */
+    bool tensor_state; /* the model declares one; the handler has none of its own */
     enum lua_mode mode;
     uint32_t schema;
     size_t state_max_bytes;

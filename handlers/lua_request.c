@@ -273,6 +273,9 @@ request_newindex(lua_State *L)
     if (lua_type(L, 2) != LUA_TSTRING || strcmp(lua_tostring(L, 2), "state") != 0)
         return luaL_error(L, "a request has no field '%s' that can be set (state can)",
                           luaL_tolstring(L, 2, NULL));
+    if (lua_rt_of(L)->tensor_state)
+        return luaL_error(L, "the model declares its state as tensors: give the new ones in "
+                             "outputs, a request of it has no state to be set");
     luaL_checktype(L, 3, LUA_TTABLE);
     lua_settop(L, 3);
     lua_setiuservalue(L, 1, UV_STATE);

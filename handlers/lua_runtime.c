@@ -258,6 +258,12 @@ open_protected(lua_State *L)
     take_entry_point(rt, module);
     rt->fn_init = take_function(L, module, "init");
     rt->fn_migrate = take_function(L, module, "migrate");
+    if (rt->tensor_state && (rt->fn_init != LUA_NOREF || rt->fn_migrate != LUA_NOREF))
+        return luaL_error(
+            L,
+            "%s: init and migrate are for a state that the handler keeps; this "
+            "model's YAML declares it as tensors: take them out, or the list of state",
+            rt->file);
     rt->fn_close = take_function(L, module, "close");
     rt->fn_describe = take_function(L, module, "describe");
     call_load(rt, module, args->config_json);
@@ -301,7 +307,8 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->dir = cn_strdup(load->model_dir ? load->model_dir : ".");
     rt->file = cn_strdup(load->handler && *load->handler ? load->handler : "handler.lua");
     rt->worker_index = load->worker_index;
-    rt->stateful = load->stateful != 0;
+    rt->stateful = load->stateful && !load->state;
+    rt->tensor_state = load->state != NULL;
     rt->memory_max = load->memory_max_bytes;
     rt->step_time_ms = load->step_time_ms;
     rt->state_max_bytes = load->state_max_bytes;

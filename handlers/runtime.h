@@ -97,6 +97,7 @@ struct cn_runtime {
     /* While a state is decoded that a swap brings from another version: that version, for the
      * handler's migrate. Else NULL. */
     const char *from_version;
+    struct cn_tensor_state *tensor_state; /* NULL but for tensor_state.c, which lies over `ops` */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
 };
 

@@ -53,6 +53,8 @@ struct cn_frame {
 long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn_frame *out,
                    struct cn_error *err);
 
+struct cn_state_specs; /* state_tensors.h */
+
 /* What a worker needs to know to load its model: LOAD. Strings are NUL-terminated by the decoder. */
 #define CN_LOAD_FIELDS(STR, NUM)                                                                   \
     STR(model_name)                                                                                \
@@ -91,6 +93,9 @@ struct cn_load {
     CN_LOAD_FIELDS(CN_LOAD_STR, CN_LOAD_NUM)
 #undef CN_LOAD_STR
 #undef CN_LOAD_NUM
+    /* Not in the frame: the worker finds them in the model's YAML. NULL: it declares none. Where they
+     * are, a handler has no state of its own. */
+    const struct cn_state_specs *state;
 };
 
 /* LOADED: error_code 0 and the runtime's words, or why the model can't run. */

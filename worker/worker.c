@@ -8,9 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/model_state.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "handlers/tensor_state.h"
 #include "worker/config_json.h"
 #include "worker/kill_point.h"
 #include "worker/worker_priv.h"
@@ -39,6 +41,55 @@ config_read(const struct cn_load *load, struct cn_buf *json, struct cn_error *er
     return rc;
 }
 
+/* What the model declares of its tensors: worker->io, or NULL. */
+static int
+io_read(struct cn_worker *worker, struct cn_error *err)
+{
+    const struct cn_load *load = &worker->load;
+    struct cn_yaml_doc *doc;
+    struct cn_buf path;
+    int rc;
+
+    if (!load->config_file[0])
+        return 0;
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", load->model_dir, load->config_file);
+    cn_buf_append(&path, "", 1);
+    rc = cn_yaml_parse_file_as(path.data, load->config_file, &doc, err);
+    cn_buf_fini(&path);
+    if (rc != 0)
+        return rc;
+    rc = cn_model_io_parse(doc, &worker->io, err);
+    cn_yaml_destroy(doc);
+    if (rc == 0 && load->stateful && worker->io && worker->io->state.n > 0)
+        worker->load.state = &worker->io->state;
+    return rc;
+}
+
+/* The runtime's states are the tensors that the model declares, with what the archive's files begin
+ * them with. */
+static int
+tensor_state_open(struct cn_worker *worker, struct cn_error *err)
+{
+    const struct cn_state_specs *specs = worker->load.state;
+    struct cn_buf *files = cn_alloc(sizeof(*files) * specs->n);
+    int rc = 0;
+
+    for (uint32_t i = 0; i < specs->n; i++)
+        cn_buf_init(&files[i], 0);
+    for (uint32_t i = 0; rc == 0 && i < specs->n; i++)
+        if (specs->items[i].init == CN_STATE_FILE)
+            rc = cn_model_state_read_file(&specs->items[i], worker->load.model_dir, &files[i], err);
+    if (rc == 0) {
+        cn_tensor_state_attach(worker->rt, &worker->load, files);
+        return 0;
+    }
+    for (uint32_t i = 0; i < specs->n; i++)
+        cn_buf_fini(&files[i]);
+    cn_free(files);
+    return rc;
+}
+
 static int
 model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *err)
 {
@@ -54,8 +105,12 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     cn_buf_init(&json, 0);
     rc = config_read(load, &json, err);
     if (rc == 0)
+        rc = io_read(worker, err);
+    if (rc == 0)
         rc = ops->open(load, cn_buf_str(&json), &worker->rt, err);
     cn_buf_fini(&json);
+    if (rc == 0 && load->state)
+        rc = tensor_state_open(worker, err);
     if (rc != 0)
         return rc;
     if (load->stateful) {
@@ -465,6 +520,7 @@ worker_fini(struct cn_worker *worker)
         cn_states_close(&worker->states);
     if (worker->rt)
         worker->rt->ops->close(worker->rt);
+    cn_model_io_unref(worker->io);
     cn_arena_fini(&worker->load_arena);
     cn_channel_fini(&worker->channel);
 }

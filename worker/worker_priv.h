@@ -123,6 +123,7 @@ struct cn_worker {
     struct cn_channel channel;
     struct cn_arena load_arena;
     struct cn_load load;
+    struct cn_model_io *io; /* NULL: the model is not typed */
     struct cn_runtime *rt;
     bool stateful; /* `states` is open */
     struct cn_states states;
