@@ -265,6 +265,46 @@ warn_torchserve(const struct walk *walk, const struct cn_yaml *value)
     return false;
 }
 
+/* Is `path` the option's, or the same with underscores: batch_size for batchSize? */
+static bool
+names_row(const struct row *row, const char *path)
+{
+    const char *known = row->path;
+
+    if (strcmp(known, path) == 0)
+        return true;
+    if (!strchr(path, '_'))
+        return false;
+    for (; *path; path++) {
+        if (*path == '_')
+            continue;
+        if (*path != (*known >= 'A' && *known <= 'Z' ? *known + 'a' - 'A' : *known))
+            return false;
+        known++;
+    }
+    return *known == '\0';
+}
+
+static const struct row *
+find_row(const char *path)
+{
+    for (size_t r = 0; path[0] != '\0' && r < N_ROWS; r++)
+        if (names_row(&rows[r], path))
+            return &rows[r];
+    return NULL;
+}
+
+/* The option's other spelling stands in the map, too. */
+static int
+fail_twice(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
+{
+    char shown[CN_YAML_SHOWN_MAX];
+
+    return cn_fail(walk->err, CN_E_CONFIG, "%s:%u:%u: %s and %s are one setting; leave one out",
+                   walk->name, value->key_line, value->key_column, cn_yaml_shown(value->key, shown),
+                   row->path);
+}
+
 /* Depth is that of the table's paths (3), not of the document. */
 static int
 apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map)
@@ -273,7 +313,7 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
 
     for (uint32_t i = 0; i < map->n_items; i++) {
         const struct cn_yaml *value = map->items[i];
-        const struct row *row = NULL;
+        const struct row *row;
         char path[128];
         int rc = 0;
 
@@ -285,9 +325,11 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
             snprintf(path, sizeof(path), "%s%.*s", prefix, CN_STR_ARG(value->key));
         else
             path[0] = '\0';
-        for (size_t r = 0; r < N_ROWS && row == NULL; r++)
-            row = strcmp(rows[r].path, path) == 0 ? &rows[r] : NULL;
-        if (row != NULL) {
+        row = find_row(path);
+        if (row != NULL && strcmp(row->path, path) != 0 &&
+            cn_yaml_get(map, row->path + strlen(prefix))) {
+            rc = fail_twice(walk, row, value);
+        } else if (row != NULL) {
             rc = apply_value(walk, row, value);
         } else if (path[0] != '\0' && is_branch(path)) {
             bool handlers_own = strncmp(path, "handler", 7) == 0;

@@ -195,6 +195,34 @@ durability_words_go_both_ways(void **state)
     assert_int_equal(cn_durability_parse(CN_STR("Process")), -1);
 }
 
+/* Triton's users write names with underscores; one setting is written once. */
+static void
+names_may_have_underscores(void **state)
+{
+    struct cn_model_config config;
+    struct cn_yaml_doc *doc;
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_yaml_parse("m.yaml",
+                                   CN_STR("batch_size: 7\nsequence_max_idle_msec: 5\n"
+                                          "sequence: {implicit_start: false}\n"),
+                                   &doc, NULL),
+                     0);
+    cn_model_config_init(&config);
+    assert_int_equal(cn_model_config_apply(&config, doc, NULL, NULL, &err), 0);
+    cn_yaml_destroy(doc);
+    assert_int_equal(config.batch_size, 7);
+    assert_int_equal(config.sequence_max_idle_ms, 5);
+    assert_false(config.sequence_implicit_start);
+    assert_int_equal(cn_yaml_parse("m.yaml", CN_STR("batchSize: 7\nbatch_size: 8\n"), &doc, NULL),
+                     0);
+    assert_int_equal(cn_model_config_apply(&config, doc, NULL, NULL, &err), CN_E_CONFIG);
+    cn_yaml_destroy(doc);
+    assert_string_equal(err.message,
+                        "m.yaml:2:1: batch_size and batchSize are one setting; leave one out");
+}
+
 /* Each option must be findable in the manual. */
 static void
 the_manual_page_names_every_key(void **state)
@@ -226,6 +254,7 @@ main(void)
         cmocka_unit_test(fields_must_fit_together),
         cmocka_unit_test(a_file_is_loaded_under_the_name_given),
         cmocka_unit_test(durability_words_go_both_ways),
+        cmocka_unit_test(names_may_have_underscores),
         cmocka_unit_test(the_manual_page_names_every_key),
     };
     return cmocka_run_group_tests_name("config.model_config", tests, NULL, NULL);

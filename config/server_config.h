@@ -61,8 +61,9 @@ struct cn_server_config {
     char *snapshot_text; /* what each begins with */
 
     bool print_config, help, version;
-    bool print_man;      /* --print-man: continuo(1) as troff; for the build */
-    bool print_yaml_man; /* --print-yaml-man: continuo.yaml(5) */
+    bool print_man;        /* --print-man: continuo(1) as troff; for the build */
+    bool print_yaml_man;   /* --print-yaml-man: continuo.yaml(5) */
+    bool print_model_page; /* --print-model-page: docs/model-config.md */
 };
 
 /* Reads flags, environment and the file that they name. Strings are the config's own.

@@ -2,9 +2,9 @@
 #include "config/server_options.h"
 #include "config/suggest.h"
 
-/* Flags that are no settings; all but the last two are shown by --help. */
-static const char *const plain_flags[] = {"print-config", "help", "version", "print-man",
-                                          "print-yaml-man"};
+/* Flags that are no settings; all but the last three are shown by --help. */
+static const char *const plain_flags[] = {"print-config", "help",           "version",
+                                          "print-man",    "print-yaml-man", "print-model-page"};
 #define N_PLAIN (sizeof(plain_flags) / sizeof(plain_flags[0]))
 
 const struct cn_option *
@@ -49,8 +49,9 @@ unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
 static bool
 take_plain_flag(struct cn_server_config *config, struct cn_str name)
 {
-    bool *const flags[N_PLAIN] = {&config->print_config, &config->help, &config->version,
-                                  &config->print_man, &config->print_yaml_man};
+    bool *const flags[N_PLAIN] = {&config->print_config,   &config->help,
+                                  &config->version,        &config->print_man,
+                                  &config->print_yaml_man, &config->print_model_page};
 
     for (size_t i = 0; i < N_PLAIN; i++) {
         if (cn_str_eq(name, cn_str_from(plain_flags[i]))) {
@@ -64,7 +65,8 @@ take_plain_flag(struct cn_server_config *config, struct cn_str name)
 bool
 cn_config_only_informs(const struct cn_server_config *config)
 {
-    return config->help || config->version || config->print_man || config->print_yaml_man;
+    return config->help || config->version || config->print_man || config->print_yaml_man ||
+           config->print_model_page;
 }
 
 static bool

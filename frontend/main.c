@@ -1,6 +1,7 @@
 /* frontend/main.c - continuo, the server: reads its options, then runs or shows what was asked. */
 #include <stdio.h>
 
+#include "config/model_page.h"
 #include "config/server_config.h"
 #include "frontend/server.h"
 
@@ -25,6 +26,8 @@ show(const struct cn_server_config *config)
         cn_server_config_man(stdout);
     else if (config->print_yaml_man)
         cn_model_config_man(stdout);
+    else if (config->print_model_page)
+        cn_model_config_page(stdout);
     else if (config->print_config)
         cn_server_config_print(config, stdout);
     else
