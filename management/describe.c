@@ -153,7 +153,8 @@ show_swap(json_t *out, const struct cn_version *version, const struct cn_model_q
     swap = json_object();
     put(swap, "to", cn_json_text(to->about.version));
     put(swap, "policy", json_string(cn_swap_policy_word(to->swap_policy)));
-    put(swap, "sequencesLeft", number(stats->live_sequences));
+    /* What is on its way may still begin here. */
+    put(swap, "sequencesLeft", number(stats->live_sequences + stats->diverted_jobs));
     put(swap, "retired", json_boolean(version->retired));
     cn_wall_format(version->retire_wall_ms, text);
     put(swap, "deadline", version->retire_wall_ms ? json_string(text) : json_null());

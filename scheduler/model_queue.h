@@ -147,6 +147,7 @@ void cn_model_queue_set_swap_policy(struct cn_model_queue *queue, enum cn_swap_p
 void cn_model_queue_set_retired(struct cn_model_queue *queue, bool retired);
 
 struct cn_model_queue_stats {
+    uint64_t diverted_jobs; /* in flight, too: it is asked in other versions where they belong */
     uint64_t live_sequences, opened_sequences, expired_sequences;
     uint64_t waiting_jobs, in_flight_jobs, jobs, redispatched, replayed;
     uint32_t attached_workers;

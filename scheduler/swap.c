@@ -98,6 +98,7 @@ set_out(struct cn_model_queue *queue, struct cn_job *job)
     job->sent_ms = cn_loop_now_ms(queue->loop);
     queue->stats.waiting_jobs--;
     queue->stats.in_flight_jobs++;
+    queue->stats.diverted_jobs++;
     cn_sequence_give_slot(job->sequence);
 }
 
@@ -107,6 +108,7 @@ come_back(struct cn_model_queue *queue, struct cn_job *job, enum stage stage)
 {
     job->detour->stage = stage;
     queue->stats.in_flight_jobs--;
+    queue->stats.diverted_jobs--;
     cn_job_group_put_back(&job->sequence->group, job);
     cn_queue_job_waits(queue, job);
     cn_queue_wake(queue);
@@ -120,6 +122,7 @@ finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *b
 
     box->job = job;
     queue->stats.in_flight_jobs--;
+    queue->stats.diverted_jobs--;
     if (job->loose)
         sequence->streams--;
     else
@@ -140,6 +143,7 @@ give_up(struct cn_model_queue *queue, struct cn_job *job, int code, const char *
     vsnprintf(err.message, sizeof(err.message), fmt, args);
     va_end(args);
     queue->stats.in_flight_jobs--;
+    queue->stats.diverted_jobs--;
     cn_job_group_settle(&sequence->group);
     cn_queue_fail(queue, job, code, "%s", err.message);
     cn_sequence_update(sequence);
@@ -261,6 +265,17 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
     }
     if (rc) {
         give_up(queue, job, err.code, "%s", err.message);
+        return;
+    }
+    if (!peer && queue->closed) { /* it would be opened here only to end with this version */
+        if (queue->close_code == CN_E_DRAINING)
+            give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
+        else
+            give_up(
+                queue, job, CN_E_UNAVAILABLE,
+                "version %s of model %s, the default when the step came, is being unregistered; "
+                "send the step again",
+                queue->version, queue->name);
         return;
     }
     if (!peer) {
@@ -570,6 +585,7 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     job->deaths = job->alone_deaths = 0;
     job->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
     queue->stats.in_flight_jobs++;
+    queue->stats.diverted_jobs++;
     cn_queue_wake(queue);
     cn_sequence_give_slot(job->sequence);
     if (detour->stage == STAGE_ASK_HERE) {

@@ -38,6 +38,7 @@ DISK_MB = 48
 STORE_MAX_BYTES = 12 << 20
 SETTLE_S = limit(90)  # for the last steps, once the faults are over
 ACCUSATIONS_SHOWN = 20
+TRANSCRIPTS_KEPT = 3
 
 
 class Tally:
@@ -62,6 +63,7 @@ class Run:
         self.tally = Tally()
         self.over = False
         self.transcript = Transcript()
+        self._folder = folder
         self._began = time.monotonic()
         self._accusations = 0
         flags = ["--max-connections", max(1000, 4 * args.sequences)]
@@ -93,6 +95,8 @@ class Run:
         """A broken promise, said at once: later ones may only be its consequence."""
         self.transcript.log("VIOLATION", f"{what}: {text}")
         self._accusations += 1
+        if self._accusations <= TRANSCRIPTS_KEPT:  # a long run forgets what lies in its middle
+            (self._folder / f"transcript-{self._accusations}.txt").write_text(str(self.transcript))
         if self._accusations <= ACCUSATIONS_SHOWN:
             print(f"{time.monotonic() - self._began:8.3f} {what}: {text}", flush=True)
 
