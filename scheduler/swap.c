@@ -592,7 +592,7 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
         cn_swap_traces_note(&detour->traces, queue->serial, answer);
         detour->had_pending = answer->flags & CN_ANSWER_PENDING;
         go_on(queue, job);
-    } else if (answer->flags & CN_ANSWER_HERE) {
+    } else if ((answer->flags & CN_ANSWER_HERE) && !answer->error_code) {
         imported(queue, job);
     } else {
         stay_there(queue, job, answer);

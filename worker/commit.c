@@ -23,6 +23,8 @@ slot_drop(struct cn_worker *worker, struct cn_slot *slot)
         slot->opened_wall_ms = 0;
     }
     slot->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
+    if (slot->import) /* nor is it here */
+        slot->answer_flags &= ~(uint32_t)CN_ANSWER_HERE;
 }
 
 /* Committed at an earlier yield: what a handler does later changes nothing of the step. */

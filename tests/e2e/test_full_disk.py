@@ -55,6 +55,28 @@ def test_a_full_store_refuses_steps_and_recovers(server):
     check_full_store(server(keeper(state={"storeMaxBytes": 4 * 1024 * 1024})))
 
 
+def test_a_sequence_stays_in_its_version_while_the_new_one_has_no_room(server):
+    """A swap moves it once there is room; nothing of it is lost meanwhile."""
+    s = server(keeper(sequence={"swapPolicy": "migrate"}))
+    client = s.client()
+    for i in range(4):
+        assert client.step("keeper", f"old{i}", PIECE).text == "1"
+    full = keeper(sequence={"swapPolicy": "migrate"}, state={"storeMaxBytes": 1024 * 1024})
+    full.version = "2.0"
+    assert s.register(full).status == 200
+    assert s.admin().put("/models/keeper/2.0/set-default").status == 200
+    taken, refused = fill(client)
+    assert refused.error == "state_store", refused
+    for i in range(4):
+        assert client.step("keeper", f"old{i}", b"").text == "2"
+    s.expect_log("event=sequence_not_migrated", "from=1.0", "to=2.0")
+    for i in range(taken):
+        assert client.step("keeper", f"s{i}", b"", headers={"ts_request_sequence_end": "true"}).status == 200
+    for i in range(4):
+        assert client.step("keeper", f"old{i}", b"").text == "3"
+    assert s.describe("keeper", "1.0")["liveSequences"] == 0
+
+
 @pytest.fixture
 def small_disk(folder):
     """A file system of 6 MB; needs the right to mount."""
