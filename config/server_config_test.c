@@ -358,7 +358,7 @@ help_is_short_and_names_every_option(void **state)
         assert_true(end - line <= 110);
         lines++;
     }
-    assert_true(lines <= 80);
+    assert_true(lines <= 100);
     free(help);
     free(man);
 }
