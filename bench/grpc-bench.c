@@ -167,9 +167,13 @@ static void
 begin_echo(void)
 {
     grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    grpc_arg any_size = {.type = GRPC_ARG_INTEGER,
+                         .key = (char *)(uintptr_t)GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH};
+    grpc_channel_args args = {1, &any_size};
     int i;
 
-    server = grpc_server_create(NULL, NULL);
+    any_size.value.integer = -1;
+    server = grpc_server_create(&args, NULL);
     registered[0] = grpc_server_register_method(server, UNARY, NULL,
                                                 GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
     registered[1] = grpc_server_register_method(server, BIDI, NULL, GRPC_SRM_PAYLOAD_NONE, 0);

@@ -1,8 +1,10 @@
-/* config/manpage.c - continuo(1) and continuo.yaml(5) as troff, from the option tables. Main thread. */
+/* config/manpage.c - continuo(1), continuo.yaml(5) and torchserve(1) as troff, from the option tables.
+ * Main thread. */
 #include <inttypes.h>
 
 #include "config/model_config.h"
 #include "config/server_options.h"
+#include "config/torchserve.h"
 
 /* Text with troff's own characters escaped. */
 static void
@@ -124,4 +126,69 @@ cn_model_config_man(FILE *out)
 #include "config/torchserve_keys.def"
 #undef CN_TORCHSERVE_KEY
     fputs(".SH SEE ALSO\n.BR continuo (1),\n.BR continuo\\-archiver (1)\n", out);
+}
+
+static void
+put_flag(FILE *out, const char *name, const char *other, const char *arg, const char *help)
+{
+    fputs(".TP\n\\fB", out);
+    put(out, name);
+    if (other[0] != '\0') {
+        fputs("\\fR, \\fB", out);
+        put(out, other);
+    }
+    fprintf(out, "\\fR \\fI%s\\fR\n", arg);
+    put(out, help);
+    fputs(".\n", out);
+}
+
+/* `option`: ours that the key sets, or "". */
+static void
+put_key(FILE *out, const char *key, const char *option, const char *text)
+{
+    fputs(".TP\n.B ", out);
+    put(out, key);
+    fputc('\n', out);
+    if (option[0] != '\0') {
+        fputs("As \\fB\\-\\-", out);
+        put(out, option);
+        fputs("\\fR of\n.BR continuo (1).\n", out);
+        return;
+    }
+    put(out, text);
+    fputs(".\n", out);
+}
+
+void
+cn_torchserve_man(FILE *out)
+{
+    fprintf(out, ".TH TORCHSERVE 1 \"\" \"continuo %s\" \"User Commands\"\n", CN_VERSION);
+    fputs(".SH NAME\ntorchserve \\- continuo under TorchServe's name\n"
+          ".SH SYNOPSIS\n.B torchserve\n[\\fB\\-\\-start\\fR | \\fB\\-\\-stop\\fR | "
+          "\\fB\\-\\-version\\fR] \\fB\\-\\-model\\-store\\fR \\fIDIR\\fR "
+          "[\\fIoptions\\fR]\n"
+          ".SH DESCRIPTION\nStarts and stops the server with TorchServe's flags and files. Returns "
+          "when the server is up, or when it is gone. Strongest first: variables of continuo, "
+          "TorchServe's variables (if the file allows them), flags, file.\n"
+          ".SH OPTIONS\n",
+          out);
+#define CN_TORCHSERVE_FLAG(id, flag, other, kind, key, arg, help)                                  \
+    put_flag(out, flag, other, arg, help);
+#include "config/torchserve_flags.def"
+#undef CN_TORCHSERVE_FLAG
+    fputs(".SH CONFIG.PROPERTIES\nThe file of\n.BR \\-\\-ts\\-config ,\nof the variable "
+          "TS_CONFIG_FILE, the newest snapshot in logs/config, or config.properties. Each option "
+          "of\n.BR continuo (1)\nis a key, too, with\n.B continuo.\nbefore its name.\n",
+          out);
+#define CN_PROPERTY(key, kind, env, otherwise, flag, text) put_key(out, key, flag, text);
+#include "config/properties.def"
+#undef CN_PROPERTY
+    fputs(".SH FILES\n"
+          ".TP\n.I .model_server.pid\nin TMPDIR, TEMP, TMP or /tmp: the running server.\n"
+          ".TP\n.I logs/\nLog files; LOG_LOCATION and METRICS_LOCATION name other folders.\n"
+          ".TP\n.I logs/config/\nSnapshots of what was configured.\n"
+          ".TP\n.I key_file.json\nKeys of clients.\n"
+          ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo.yaml (5),\n"
+          ".BR continuo\\-archiver (1)\n",
+          out);
 }

@@ -30,6 +30,8 @@ int cn_torchserve_command_parse(int argc, char **argv, struct cn_torchserve_comm
                                 struct cn_error *err);
 void cn_torchserve_command_fini(struct cn_torchserve_command *command);
 void cn_torchserve_help(FILE *out);
+/* torchserve(1) as troff. */
+void cn_torchserve_man(FILE *out);
 
 /* What a start with this command line means. Finds and reads config.properties or the newest
  * snapshot. `warn` gets a line for each key that is unknown or has no effect. CN_E_CONFIG with

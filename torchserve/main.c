@@ -1,5 +1,6 @@
 /* torchserve/main.c - continuo under TorchServe's name: its flags, its files, its ways. */
 #include <stdio.h>
+#include <string.h>
 
 #include "torchserve/start.h"
 
@@ -27,6 +28,8 @@ main(int argc, char **argv)
     struct cn_error err;
     int code;
 
+    if (argc == 2 && strcmp(argv[1], "--print-man") == 0) /* for scripts/manpages.sh */
+        return show(cn_torchserve_man);
     if (cn_torchserve_command_parse(argc, argv, &command, &err) != 0) {
         fprintf(stderr, "torchserve: error: %s\n", err.message);
         return 2;

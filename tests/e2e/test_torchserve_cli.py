@@ -2,15 +2,17 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import time
 
 import pytest
 
 from models import Model, counter, stateless
 from torchserve import PORTS
-from waiting import FACTOR, expect
+from waiting import FACTOR, expect, limit
 
 
 def test_start_returns_when_the_server_is_up(torchserve):
@@ -143,6 +145,20 @@ def test_wrong_commands_say_what_is_wrong(torchserve, args, code, words):
     got, said = t.run(*args)
     assert got == code and words in said
     assert not t.pid_file.exists()
+
+
+def test_the_manual_page_is_good_troff(torchserve):
+    """Each flag and key is in it."""
+    t = torchserve()
+    code, page = t.run("--print-man")
+    assert code == 0 and page.startswith(".TH TORCHSERVE 1 ")
+    for word in ("ts\\-config", "no\\-config\\-snapshots", "job_queue_size", "ts_header_key_sequence_id", "vmargs"):
+        assert word in page
+    if shutil.which("man"):
+        (t.folder / "torchserve.1").write_text(page)
+        shown = subprocess.run(["man", "--warnings", "-l", t.folder / "torchserve.1"], capture_output=True, text=True,
+                               timeout=limit(30), check=True, env={**os.environ, "MANWIDTH": "100"})
+        assert shown.stderr == "" and "--foreground" in shown.stdout
 
 
 def test_version_and_help(torchserve):
