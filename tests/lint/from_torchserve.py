@@ -65,7 +65,8 @@ REFERENCE = {
         sequenceTimeoutMSec maxSequenceJobQueueSize maxNumSequence""",
     "tokens": "key_file.json authorization",
     "gRPC": """Ping Predictions StreamPredictions StreamPredictions2 DescribeModel ListModels RegisterModel ScaleWorker
-        SetDefault UnregisterModel GRPCInferenceService""",
+        SetDefault UnregisterModel GRPCInferenceService ServerLive ServerReady ServerMetadata ModelReady ModelMetadata
+        ModelInfer""",
 }
 
 # Routes and parameters that TorchServe does not have: other pages describe them.
