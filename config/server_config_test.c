@@ -340,7 +340,7 @@ print_to_text(void (*print)(FILE *out))
     return text;
 }
 
-/* Two screens: 80 lines of at most 110 characters. Every option stands there and in the manual. */
+/* Two screens: 100 lines of at most 110 characters. Every option stands there and in the manual. */
 static void
 help_is_short_and_names_every_option(void **state)
 {
