@@ -13,6 +13,8 @@
 static const char *const input_keys[] = {"inputs", "input", NULL};
 static const char *const output_keys[] = {"outputs", "output", NULL};
 static const char *const batch_keys[] = {"maxBatchSize", "max_batch_size", NULL};
+static const char *const decoupled_keys[] = {"decoupled", NULL};
+static const char *const policy_keys[] = {"modelTransactionPolicy", "model_transaction_policy", NULL};
 
 const struct cn_yaml *
 cn_io_get(const struct cn_yaml *map, const char *const *keys)
@@ -168,6 +170,19 @@ read_batch_size(const struct cn_io_parse *parse, const struct cn_yaml *root)
     return 0;
 }
 
+/* decoupled: true, or model_transaction_policy: {decoupled: true}. */
+static int
+read_decoupled(const struct cn_io_parse *parse, const struct cn_yaml *root)
+{
+    const struct cn_yaml *policy = cn_io_get(root, policy_keys);
+
+    if (policy && policy->kind != CN_YAML_MAP)
+        return cn_io_refuse(parse, policy, policy_keys[0], "a map with decoupled: true or false");
+    if (policy && cn_io_get(policy, decoupled_keys))
+        return read_flag(parse, policy, decoupled_keys, &parse->io->decoupled);
+    return read_flag(parse, root, decoupled_keys, &parse->io->decoupled);
+}
+
 static int
 read_all(const struct cn_io_parse *parse, const struct cn_yaml *root, const struct cn_yaml *inputs)
 {
@@ -183,6 +198,8 @@ read_all(const struct cn_io_parse *parse, const struct cn_yaml *root, const stru
         rc = read_tensors(parse, outputs, &io->outputs, &io->n_outputs);
     if (!rc)
         rc = read_batch_size(parse, root);
+    if (!rc)
+        rc = read_decoupled(parse, root);
     for (uint32_t i = 0; !rc && i < io->n_inputs; i++)
         io->n_required += !io->inputs[i].optional;
     if (!rc)
@@ -215,9 +232,9 @@ cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struc
 bool
 cn_model_io_knows(struct cn_str key)
 {
-    const char *const *lists[] = {input_keys, output_keys, batch_keys};
+    const char *const *lists[] = {input_keys, output_keys, batch_keys, decoupled_keys, policy_keys};
 
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         for (const char *const *at = lists[i]; *at; at++)
             if (cn_str_eq(key, cn_str_from(*at)))
                 return true;

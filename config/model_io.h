@@ -6,9 +6,11 @@
  *     - {name: BIAS, dataType: FP32, dims: [-1], optional: true}
  *   outputs:
  *     - {name: OUTPUT, dataType: FP32, dims: [16]}
+ *   decoupled: true            # a request gets any number of responses
  *
  * dims are without the batch dimension; -1 is any size. The spellings of Triton's configuration are
- * taken too: input, output, data_type: TYPE_FP32, max_batch_size, allow_ragged_batch.
+ * taken too: input, output, data_type: TYPE_FP32, max_batch_size, allow_ragged_batch,
+ * model_transaction_policy: {decoupled: true}.
  * A model is typed when its YAML has inputs. Read only once parsed; any thread.
  */
 #ifndef CN_CONFIG_MODEL_IO_H
@@ -40,6 +42,7 @@ struct cn_model_io {
     atomic_uint refs; /* the model version, and requests whose answers may come after it is gone */
     uint32_t max_batch_size; /* 0: no batch dimension; else the first one, from 1 to this */
     uint32_t n_inputs, n_outputs, n_required;
+    bool decoupled; /* 0, 1 or more responses for a request; else it is one */
     struct cn_tensor_spec *inputs, *outputs;
     struct cn_state_specs state; /* model_state.h */
     struct cn_arena arena;       /* holds the above */

@@ -29,14 +29,16 @@ both_spellings_are_read(void **state)
         "  - {name: A, dataType: FP32, dims: [-1, 4]}\n"
         "  - {name: B, dataType: BYTES, dims: [1], optional: true, ragged: true}\n"
         "outputs:\n"
-        "  - {name: C, dataType: INT64, dims: [4]}\n",
+        "  - {name: C, dataType: INT64, dims: [4]}\n"
+        "decoupled: true\n",
         "max_batch_size: 8\n"
         "input:\n"
         "  - {name: A, data_type: TYPE_FP32, dims: [-1, 4]}\n"
         "  - {name: B, data_type: TYPE_STRING, dims: [1], optional: true, allow_ragged_batch: "
         "true}\n"
         "output:\n"
-        "  - {name: C, data_type: TYPE_INT64, dims: [4]}\n"};
+        "  - {name: C, data_type: TYPE_INT64, dims: [4]}\n"
+        "model_transaction_policy: {decoupled: true}\n"};
     struct cn_model_io *io;
     struct cn_error err;
 
@@ -44,6 +46,7 @@ both_spellings_are_read(void **state)
     for (size_t i = 0; i < 2; i++) {
         assert_int_equal(parse(texts[i], &io, &err), 0);
         assert_int_equal(io->max_batch_size, 8);
+        assert_true(io->decoupled);
         assert_int_equal(io->n_inputs, 2);
         assert_int_equal(io->n_required, 1);
         assert_int_equal(io->inputs[0].rank, 2);

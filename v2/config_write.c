@@ -123,6 +123,8 @@ cn_v2_write_config(const char *model, const struct cn_model_io *io,
     cn_v2_write_text(cn_str_from(model), out);
     cn_buf_printf(out, ",\"kind\":\"KIND_CPU\",\"count\":%u,\"gpus\":[]}]", settings->workers);
     write_scheduling(io, settings, out);
-    cn_buf_puts(out, ",\"model_transaction_policy\":{\"decoupled\":false},"
-                     "\"response_cache\":{\"enable\":false},\"parameters\":{}}");
+    cn_buf_printf(out,
+                  ",\"model_transaction_policy\":{\"decoupled\":%s},"
+                  "\"response_cache\":{\"enable\":false},\"parameters\":{}}",
+                  io->decoupled ? "true" : "false");
 }
