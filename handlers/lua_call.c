@@ -132,6 +132,10 @@ settle_protected(lua_State *L)
     lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
     lua_rawgeti(L, 2, slot - rt->slots + 1);
     slot->answered = cn_lua_request_answered(L, 3);
+    if (!slot->answered && cn_lua_request_deferred(L, 3)) {
+        slot->item->resume = cn_lua_leave_open(L, 3, slot->item);
+        slot->answered = true;
+    }
     if (slot->answered && slot->item->reply.error_code == 0)
         cn_lua_keep_state(L, 3, slot->item);
     return 0;
@@ -239,15 +243,40 @@ run_batch(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     lua_settop(rt->L, 0);
 }
 
+/* Those that are open hear what there is to hear, and go to the front. How many they are. */
+static uint32_t
+run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    uint32_t n_open = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct cn_item *item = items[i];
+
+        if (!item->resume || !cn_lua_is_open(item->resume))
+            continue;
+        cn_lua_run_open(rt, item);
+        items[i] = items[n_open];
+        items[n_open++] = item;
+    }
+    return n_open;
+}
+
 void
 cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 {
+    uint32_t n_open;
+
     rt->call_serial++;
-    if (rt->mode == LUA_MODE_BATCH)
-        run_batch(rt, items, n);
+    n_open = run_open(rt, items, n);
+    if (rt->mode == LUA_MODE_BATCH && n > n_open)
+        run_batch(rt, items + n_open, n - n_open);
     else
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = n_open; i < n; i++)
             cn_lua_run_step(rt, items[i]);
+    /* Last, since one row's call may have answered another. */
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i]->resume && cn_lua_is_open(items[i]->resume))
+            cn_lua_settle_open(rt, items[i]);
     rt->call_serial++; /* requests that the handler kept are over */
     cn_lua_arm(rt, CN_NEVER);
 }

@@ -59,6 +59,10 @@ struct lua_rt {
      * step gets another one. NULL: none yet. */
     lua_State *idle;
     int idle_ref;
+    struct lua_open *opened; /* by the step that runs: its request stays open */
+
+    struct cn_list timers; /* of continuo.after, and how many */
+    uint32_t n_timers;
 
     uint64_t call_serial;          /* requests of an earlier call are over */
     const struct cn_item *current; /* for the log; NULL between items */
@@ -106,6 +110,24 @@ void cn_lua_attach_state(lua_State *L, int request, struct cn_item *item);
 /* What the request carries is the sequence's state now. Raises. */
 void cn_lua_keep_state(lua_State *L, int request, struct cn_item *item);
 
+/* lua_open.c: requests that stay open when their handler has returned (req:defer). A `resume` of the
+ * runtime is one of these, or a coroutine's. */
+bool cn_lua_is_open(const void *resume);
+/* Leaves the request at `request` open. Raises. */
+struct lua_open *cn_lua_leave_open(lua_State *L, int request, struct cn_item *item);
+/* At the beginning of a run: the handler hears why the item is to end. */
+void cn_lua_run_open(struct lua_rt *rt, struct cn_item *item);
+/* At the end of a run: the item takes what there is; over or failed, it is open no longer. */
+void cn_lua_settle_open(struct lua_rt *rt, struct cn_item *item);
+void cn_lua_drop_open(struct lua_rt *rt, void *resume);
+/* The handler has put something into its reply. */
+void cn_lua_wake_open(struct lua_open *open, bool over);
+
+/* lua_timer.c: pushes the function continuo.after. Raises. */
+void cn_lua_open_timers(lua_State *L);
+/* Forgets all that are set. */
+void cn_lua_drop_timers(struct lua_rt *rt);
+
 /* lua_step.c: runs one step or goes on with it; the item has its reply, which may be `more`. */
 void cn_lua_run_step(struct lua_rt *rt, struct cn_item *item);
 void cn_lua_drop_step(struct lua_rt *rt, void *resume);
@@ -127,6 +149,12 @@ void cn_lua_push_request(lua_State *L, struct cn_item *item);
 void cn_lua_set_request_state(lua_State *L, int request, int state);
 void cn_lua_get_request_state(lua_State *L, int request);
 bool cn_lua_request_answered(lua_State *L, int request);
+/* Is it to stay open? */
+bool cn_lua_request_deferred(lua_State *L, int request);
+/* The request is open, with this item; NULL and NULL: it is over. Never raises. */
+void cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct cn_item *item);
+/* Pushes what req:defer() was given: a function, or nil. */
+void cn_lua_get_request_stop(lua_State *L, int request);
 /* The item is run again: the request on the top is valid again, for this call. */
 void cn_lua_renew_request(lua_State *L, struct cn_item *item);
 /* The item of a valid request. Raises. */

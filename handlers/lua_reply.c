@@ -166,6 +166,7 @@ cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply)
 {
     index = lua_absindex(L, index);
     luaL_checkstack(L, LUA_MINSTACK, "reply");
+    cn_buf_reset(&reply->body); /* of an attempt whose error the handler caught */
     if (lua_type(L, index) == LUA_TTABLE)
         set_table(L, index, reply);
     else if (!append_scalar(L, index, &reply->body))

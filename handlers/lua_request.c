@@ -1,8 +1,8 @@
 /* handlers/lua_request.c - the request as a Lua handler sees it. Worker's thread.
  *
  * One userdata an item, whose fields are made when they are asked for, since
- * most handlers read one or two. It is over with the call it was made for:
- * the row's bytes belong to the worker.
+ * most handlers read one or two. It is over with the call it was made for, or,
+ * after req:defer(), with its answer: the row's bytes belong to the worker.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -16,11 +16,13 @@
 #define REQUEST_NAME "continuo.request"
 #define REQUEST_MAGIC 0x4c525251u
 
-enum { UV_STATE = 1, UV_JSON, UV_CACHE, UV_COUNT = UV_CACHE };
+enum { UV_STATE = 1, UV_JSON, UV_CACHE, UV_STOP, UV_COUNT = UV_STOP };
 
 struct request {
     uint32_t magic;
     bool answered, has_json, fresh; /* fresh: the sequence had no state before */
+    bool deferred;         /* the handler will answer it after it has returned */
+    struct lua_open *open; /* it has, and does so; then `serial` counts for nothing */
     uint64_t serial;
     struct cn_item *item;
 };
@@ -50,7 +52,7 @@ check_request(lua_State *L, int index)
     struct request *req = luaL_checkudata(L, index, REQUEST_NAME);
 
     cn_assert(req->magic == REQUEST_MAGIC);
-    if (req->serial != lua_rt_of(L)->call_serial)
+    if (!req->open && req->serial != lua_rt_of(L)->call_serial)
         luaL_error(L, "this request is over: keep what you need of it in the state");
     return req;
 }
@@ -294,6 +296,15 @@ check_unanswered(lua_State *L)
     return req;
 }
 
+static int
+end_answer(struct request *req)
+{
+    req->answered = true;
+    if (req->open)
+        cn_lua_wake_open(req->open, true);
+    return 0;
+}
+
 /* req:reply(value) */
 static int
 request_reply(lua_State *L)
@@ -302,8 +313,14 @@ request_reply(lua_State *L)
 
     luaL_checkany(L, 2);
     cn_lua_set_reply(L, 2, &req->item->reply);
-    req->answered = true;
-    return 0;
+    return end_answer(req);
+}
+
+/* req:finish(): no further response. */
+static int
+request_finish(lua_State *L)
+{
+    return end_answer(check_unanswered(L));
 }
 
 /* req:fail(message [, status]) */
@@ -315,8 +332,7 @@ request_fail(lua_State *L)
 
     message.ptr = luaL_checklstring(L, 2, &message.len);
     cn_lua_refuse(L, &req->item->reply, message, luaL_optinteger(L, 3, 0));
-    req->answered = true;
-    return 0;
+    return end_answer(req);
 }
 
 /* req:send(chunk) */
@@ -327,6 +343,44 @@ request_send(lua_State *L)
 
     luaL_checkany(L, 2);
     cn_lua_add_chunk(L, 2, &req->item->reply);
+    if (req->open)
+        cn_lua_wake_open(req->open, false);
+    return 0;
+}
+
+/* req:respond(reply) -> bytes that wait to leave; or nil and why the answer is to end */
+static int
+request_respond(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    luaL_checkany(L, 2);
+    cn_lua_add_piece(L, 2, &req->item->reply);
+    if (req->open)
+        cn_lua_wake_open(req->open, false);
+    if (req->item->stop != CN_STOP_NONE) {
+        lua_pushnil(L);
+        lua_pushstring(L, cn_stop_reason_word(req->item->stop));
+        return 2;
+    }
+    lua_pushinteger(L, (lua_Integer)req->item->reply.chunk_bytes);
+    return 1;
+}
+
+/* req:defer([function(req, reason)]) */
+static int
+request_defer(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    if (!lua_isnoneornil(L, 2))
+        luaL_checktype(L, 2, LUA_TFUNCTION);
+    if (req->item->stop != CN_STOP_NONE && !req->open)
+        return luaL_error(L, "this request is to end (%s): it can't be deferred",
+                          cn_stop_reason_word(req->item->stop));
+    lua_settop(L, 2);
+    lua_setiuservalue(L, 1, UV_STOP);
+    req->deferred = true;
     return 0;
 }
 
@@ -378,6 +432,29 @@ cn_lua_request_answered(lua_State *L, int request)
     return check_request(L, request)->answered;
 }
 
+bool
+cn_lua_request_deferred(lua_State *L, int request)
+{
+    return check_request(L, request)->deferred;
+}
+
+void
+cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct cn_item *item)
+{
+    struct request *req = lua_touserdata(L, request);
+
+    cn_assert(req && req->magic == REQUEST_MAGIC);
+    req->open = open;
+    req->item = item;
+    req->serial = 0; /* once it is not open it is over: calls count from 1 */
+}
+
+void
+cn_lua_get_request_stop(lua_State *L, int request)
+{
+    lua_getiuservalue(L, request, UV_STOP);
+}
+
 void
 cn_lua_open_request(lua_State *L)
 {
@@ -404,7 +481,9 @@ cn_lua_open_request(lua_State *L)
         {"req", FIELD_REQ},
     };
     static const luaL_Reg methods[] = {
-        {"reply", request_reply}, {"fail", request_fail}, {"send", request_send}, {NULL, NULL}};
+        {"reply", request_reply},     {"fail", request_fail},   {"send", request_send},
+        {"respond", request_respond}, {"defer", request_defer}, {"finish", request_finish},
+        {NULL, NULL}};
 
     luaL_newmetatable(L, REQUEST_NAME);
     luaL_newlib(L, methods);

@@ -278,6 +278,7 @@ runtime_close(struct cn_runtime *base)
     if (!base)
         return;
     rt = lua_rt(base);
+    cn_lua_drop_timers(rt);
     if (rt->L)
         lua_close(rt->L);
     cn_buf_fini(&rt->scratch);
@@ -302,6 +303,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->base.ops = &cn_lua_runtime_ops;
     cn_samples_init(&rt->base.samples, load);
     rt->magic = LUA_RT_MAGIC;
+    cn_list_init(&rt->timers);
     rt->model = cn_strdup(load->model_name ? load->model_name : "");
     rt->version = cn_strdup(load->model_version ? load->model_version : "");
     rt->dir = cn_strdup(load->model_dir ? load->model_dir : ".");
@@ -362,7 +364,10 @@ runtime_metadata(struct cn_runtime *rt, struct cn_item *item)
 static void
 runtime_drop(struct cn_runtime *rt, void *resume)
 {
-    cn_lua_drop_step(lua_rt(rt), resume);
+    if (cn_lua_is_open(resume))
+        cn_lua_drop_open(lua_rt(rt), resume);
+    else
+        cn_lua_drop_step(lua_rt(rt), resume);
 }
 
 /* --- states --- */

@@ -423,6 +423,8 @@ open_continuo(lua_State *L)
     lua_setfield(L, -2, "array");
     cn_lua_open_metrics(L);
     lua_setfield(L, -2, "metrics");
+    cn_lua_open_timers(L);
+    lua_setfield(L, -2, "after");
     lua_getglobal(L, LUA_STRLIBNAME);
     lua_getfield(L, -1, "pack");
     lua_setfield(L, -3, "pack");

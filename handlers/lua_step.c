@@ -28,7 +28,7 @@ struct lua_step {
 /* --- in the coroutine --- */
 
 /* step(state, req) -> reply, or nil, message [, status]; results at request + 1, 2, 3. A step that
- * has streamed may end without a word. */
+ * has streamed, or will answer later, may end without a word. */
 static void
 take_results(lua_State *L, int request, struct cn_item *item)
 {
@@ -39,6 +39,10 @@ take_results(lua_State *L, int request, struct cn_item *item)
     if (cn_lua_request_answered(L, request)) {
         if (!lua_isnil(L, reply))
             luaL_error(L, "%s: %s answered by a method and returned a reply too", rt->file, name);
+    } else if (cn_lua_request_deferred(L, request)) {
+        if (!lua_isnil(L, reply) || !lua_isnil(L, reply + 1))
+            luaL_error(L, "%s: %s deferred its answer (req:defer) and returned one", rt->file, name);
+        rt->opened = cn_lua_leave_open(L, request, item);
     } else if (!lua_isnil(L, reply)) {
         cn_lua_set_reply(L, reply, &item->reply);
     } else if (lua_type(L, reply + 1) == LUA_TSTRING) {
@@ -46,7 +50,7 @@ take_results(lua_State *L, int request, struct cn_item *item)
 
         message.ptr = lua_tolstring(L, reply + 1, &message.len);
         cn_lua_refuse(L, &item->reply, message, luaL_optinteger(L, reply + 2, 0));
-    } else if (!item->resume) {
+    } else if (!item->resume && item->reply.n_chunks == 0) {
         luaL_error(L, "%s: %s returned nothing: return a reply, or nil and a message", rt->file,
                    name);
     }
@@ -270,6 +274,8 @@ call(struct lua_rt *rt, struct cn_item *item, lua_State *co, int ref, int n_args
     }
     if (goes_on)
         return;
+    if (rt->opened && item->reply.error_code)
+        cn_lua_drop_open(rt, rt->opened);
     if (step) {
         free_step(step);
         item->resume = NULL;
@@ -280,6 +286,9 @@ call(struct lua_rt *rt, struct cn_item *item, lua_State *co, int ref, int n_args
         keep_coroutine(rt, co, ref);
     else
         end_coroutine(rt, co, ref);
+    if (item->reply.error_code == 0)
+        item->resume = rt->opened;
+    rt->opened = NULL;
 }
 
 void

@@ -115,12 +115,9 @@ cn_reply_check_body(const struct cn_reply *reply, struct cn_error *err)
 int
 cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_error *err)
 {
-    size_t total = bytes.len;
     uint32_t n = reply->n_chunks;
 
-    for (uint32_t i = 0; i < n; i++)
-        total += reply->chunks[i].body.len;
-    if (reply->body.max_bytes && total > reply->body.max_bytes)
+    if (reply->body.max_bytes && reply->chunk_bytes + bytes.len > reply->body.max_bytes)
         return too_large(&reply->body, err);
     if ((n & (n + 1)) == 0) { /* 0, 1, 3, 7 ...: full; becomes 1, 3, 7, 15 */
         struct cn_chunk *more = cn_try_realloc(reply->chunks, (2 * (size_t)n + 1) * sizeof(*more));
@@ -133,6 +130,7 @@ cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_error 
     reply->n_chunks++;
     if (cn_buf_append_str(&reply->chunks[n].body, bytes) < 0)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a piece of the answer");
+    reply->chunk_bytes += bytes.len;
     return 0;
 }
 

@@ -35,6 +35,7 @@ free_chunks(struct cn_reply *reply)
     cn_free(reply->chunks);
     reply->chunks = NULL;
     reply->n_chunks = 0;
+    reply->chunk_bytes = 0;
 }
 
 void

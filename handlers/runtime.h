@@ -11,6 +11,7 @@
 
 #include "core/buf.h"
 #include "core/error.h"
+#include "core/timer_wheel.h"
 #include "handlers/samples.h"
 #include "proto/frame.h"
 #include "proto/message.h"
@@ -27,7 +28,7 @@ struct cn_reply {
     bool end_sequence; /* the handler ends the sequence with this step */
     bool stop_streams; /* streams of the sequence's earlier steps are to end */
     /* The handler is not done: what `chunks` holds leaves now, `body` is empty, and run() gets the
-     * item again, not before rest_ms have passed. */
+     * item again, not before rest_ms have passed; CN_NEVER: not before rt->wake(). */
     bool more;
     uint64_t rest_ms;
     bool head_out; /* the worker's: status, content type and headers have left with a piece */
@@ -37,6 +38,7 @@ struct cn_reply {
     struct cn_buf body;
     struct cn_chunk *chunks; /* n_chunks pieces that precede body; cn_alloc'ed array */
     uint32_t n_chunks;
+    size_t chunk_bytes; /* of them all */
 };
 
 /* One row as a runtime sees it. */
@@ -99,6 +101,12 @@ struct cn_runtime {
     const char *from_version;
     struct cn_tensor_state *tensor_state; /* NULL but for tensor_state.c, which lies over `ops` */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
+    /* Set by the worker once the model is open; NULL before. An item that rests with CN_NEVER has
+     * something to say: run() gets it soon. Timers of handlers are in the wheel; they are called
+     * between batches. */
+    void (*wake)(void *worker, uint64_t job_id);
+    void *worker;
+    struct cn_timer_wheel *wheel;
 };
 
 extern const struct cn_runtime_ops cn_lua_runtime_ops;

@@ -98,6 +98,18 @@ cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit)
     look_again(stream);
 }
 
+void
+cn_stream_wake(void *worker, uint64_t job_id)
+{
+    struct cn_stream *stream = find(worker, job_id);
+
+    if (!stream)
+        return; /* its first call is not over: what it has goes with that */
+    stream->woken = true;
+    stream->rest_until_ms = 0;
+    look_again(stream);
+}
+
 static void
 stop(struct cn_stream *stream, enum cn_stop_reason reason)
 {
@@ -186,6 +198,7 @@ cn_stream_join(struct cn_stream *stream, struct cn_slot *slot)
 
     stream->batch_reply = slot->item.reply;
     stream->joined = true;
+    stream->woken = false;
     *slot = stream->slot;
     slot->yields = slot->answered = false;
     slot->run = true;
@@ -296,7 +309,9 @@ cn_stream_park(struct cn_worker *worker, struct cn_slot *slot)
     struct cn_stream *stream = slot->stream;
     uint64_t rest_ms = slot->item.reply.rest_ms;
 
-    stream->rest_until_ms = rest_ms ? cn_now_ms() + rest_ms : 0;
+    stream->rest_until_ms = stream->woken || rest_ms == 0 ? 0
+                            : rest_ms == CN_NEVER         ? CN_NEVER
+                                                          : cn_now_ms() + rest_ms;
     cn_reply_next(&slot->item.reply);
     if (slot->item.reply.body.cap > CN_REPLY_KEEP_BYTES)
         cn_buf_fini(&slot->item.reply.body);
@@ -361,5 +376,4 @@ cn_streams_fini(struct cn_worker *worker)
         cn_worker_release(worker, pending);
     }
     cn_table_destroy(streams->by_job);
-    cn_timer_wheel_destroy(streams->wheel);
 }

@@ -433,8 +433,9 @@ tick(struct cn_worker *worker, struct cn_error *err)
         cn_store_maintain(worker->states.store);
         cn_states_sweep(&worker->states);
     }
-    if (cn_streams_count(&worker->streams) > 0) {
+    if (cn_timer_wheel_next_ms(worker->streams.wheel) <= now)
         cn_timer_wheel_advance(worker->streams.wheel, now);
+    if (cn_streams_count(&worker->streams) > 0) {
         cn_streams_touch(worker);
         worker->stats_due = true;
     }
@@ -521,6 +522,8 @@ worker_fini(struct cn_worker *worker)
     if (worker->rt)
         worker->rt->ops->close(worker->rt);
     cn_model_io_unref(worker->io);
+    if (worker->streams.wheel)
+        cn_timer_wheel_destroy(worker->streams.wheel);
     cn_arena_fini(&worker->load_arena);
     cn_channel_fini(&worker->channel);
 }
@@ -547,6 +550,9 @@ cn_worker_run(int fd, cn_runtime_find_fn find)
     }
     worker.maintained_ms = cn_now_ms();
     cn_streams_init(&worker.streams, worker.maintained_ms);
+    worker.rt->wake = cn_stream_wake;
+    worker.rt->worker = &worker;
+    worker.rt->wheel = worker.streams.wheel;
     rc = loaded_send(&worker, 0, worker.rt->ops->describe(worker.rt), &err);
     cn_kill_pass(CN_KILL_LOADED);
     if (rc == 0)

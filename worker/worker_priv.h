@@ -87,7 +87,8 @@ struct cn_stream {
     struct cn_slot slot;   /* while it is in no batch: as it left the last one */
     bool joined;           /* it is in the batch, in a slot whose own reply is below */
     struct cn_reply batch_reply;
-    bool told; /* the server knows that it streams */
+    bool told;  /* the server knows that it streams */
+    bool woken; /* since it was last looked at: its rest is over */
     uint64_t deadline_ms, rest_until_ms;
     uint64_t untaken;  /* bytes that left and that no CREDIT told of */
     uint64_t bytes;    /* of all its pieces, and the pieces as records have them; empty */
@@ -149,8 +150,10 @@ void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 
 /* stream.c */
 void cn_streams_init(struct cn_streams *streams, uint64_t now_ms);
-/* Gives up all that stream; before the runtime is closed. */
+/* Gives up all that stream; before the runtime is closed. The wheel stays: handlers' timers are in it. */
 void cn_streams_fini(struct cn_worker *worker);
+/* The handler has something to say for a row that rests; struct cn_runtime's `wake`. */
+void cn_stream_wake(void *worker, uint64_t job_id);
 uint32_t cn_streams_count(const struct cn_streams *streams);
 void cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit);
 /* False: no such row streams. */
