@@ -14,7 +14,8 @@ static const char *const input_keys[] = {"inputs", "input", NULL};
 static const char *const output_keys[] = {"outputs", "output", NULL};
 static const char *const batch_keys[] = {"maxBatchSize", "max_batch_size", NULL};
 static const char *const decoupled_keys[] = {"decoupled", NULL};
-static const char *const policy_keys[] = {"modelTransactionPolicy", "model_transaction_policy", NULL};
+static const char *const policy_keys[] = {"modelTransactionPolicy", "model_transaction_policy",
+                                          NULL};
 
 const struct cn_yaml *
 cn_io_get(const struct cn_yaml *map, const char *const *keys)

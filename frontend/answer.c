@@ -279,7 +279,7 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
 {
     struct cn_http_request *request = cn_http_request_cast(ctx);
     struct cn_answer_box *box;
-    size_t len;
+    size_t len, taken;
 
     (void)position;
     while ((box = request->boxes)) {
@@ -296,7 +296,9 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
             memcpy(out, box->answer.body.ptr + request->piece_sent, len);
         request->piece_sent += len;
         request->answer_bytes += len;
+        taken = box->remade ? 0 : len;
         if (request->piece_sent == box->answer.body.len) {
+            taken = box->remade ? box->made_of_bytes : len;
             request->boxes = (struct cn_answer_box *)box->msg.next;
             if (!request->boxes)
                 request->boxes_end = &request->boxes;
@@ -305,7 +307,7 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
         }
         if (len) {
             if (request->on_taken)
-                request->on_taken(request, len);
+                request->on_taken(request, taken);
             cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
             return (ssize_t)len;
         }

@@ -53,6 +53,23 @@ cn_http_trim(struct cn_str text)
     return text;
 }
 
+bool
+cn_http_accepts(struct cn_str accept, struct cn_str type)
+{
+    const char *at = accept.ptr, *end = accept.ptr + accept.len;
+
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
+        const char *semicolon = memchr(at, ';', (size_t)(stop - at));
+        const struct cn_str item = {at, (size_t)((semicolon ? semicolon : stop) - at)};
+
+        if (cn_str_eq_nocase(cn_http_trim(item), type))
+            return true;
+        at = stop + 1;
+    }
+    return false;
+}
+
 const struct cn_header *
 cn_http_find(const struct cn_header *headers, uint32_t n, struct cn_str name)
 {

@@ -49,6 +49,8 @@ bool cn_http_is_printable(struct cn_str text);
 
 /* Without blanks at both ends. */
 struct cn_str cn_http_trim(struct cn_str text);
+/* Does an Accept header name that type? Wildcards and q-values mean nothing. */
+bool cn_http_accepts(struct cn_str accept, struct cn_str type);
 
 /* The first header of that name (case and - or _ do not count), or NULL. */
 const struct cn_header *cn_http_find(const struct cn_header *headers, uint32_t n,

@@ -5,6 +5,7 @@
  */
 #include "frontend/predict.h"
 
+#include "config/model_io.h"
 #include "core/clock.h"
 #include "frontend/access_log.h"
 #include "frontend/answer.h"
@@ -20,6 +21,7 @@ struct predict_call {
     struct cn_job job;
     struct cn_http_request *request;
     struct cn_session session;
+    struct cn_typed_answer typed;
 };
 
 static int
@@ -137,7 +139,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
     struct predict_call *call = cn_container_of(job, struct predict_call, job);
     struct cn_http_request *request = call->request;
-    bool final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    const bool final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    const size_t bytes = box->answer.body.len;
 
     if (final) { /* nothing is left to cancel or to hold up */
         request->on_gone = NULL;
@@ -147,8 +150,13 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         tell_session(call, box);
     if (cn_access_log_enabled())
         note_step(request, box);
-    cn_typed_write(request, box);
-    cn_http_answer_piece(request, box);
+    box = cn_typed_write(&call->typed, box);
+    if (!final && box && (box->answer.flags & CN_ANSWER_FINAL)) /* a piece that can't be sent */
+        cn_model_queue_cancel(job->queue, job);
+    if (box)
+        cn_http_answer_piece(request, box);
+    else
+        cn_model_queue_consumed(job, bytes);
     if (final)
         cn_http_request_release(request);
 }
@@ -233,6 +241,15 @@ prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
     return rc;
 }
 
+static bool
+wants_events(const struct cn_http_request *request)
+{
+    const struct cn_header *accept =
+        cn_http_find(request->headers, request->n_headers, CN_STR("Accept"));
+
+    return accept && cn_http_accepts(accept->value, CN_STR("text/event-stream"));
+}
+
 void
 cn_predict_handle(struct cn_http_request *request)
 {
@@ -267,6 +284,9 @@ cn_predict_handle(struct cn_http_request *request)
         request->sequence = call->job.row.sequence_id;
     }
     request->echo_name = sequence.id_name;
+    call->typed = (struct cn_typed_answer){.declared = config->io != NULL,
+                                           .decoupled = config->io && config->io->decoupled,
+                                           .events = wants_events(request)};
     if (request->listener->shared->envelope != CN_ENVELOPE_NONE) {
         if (cn_envelope_submit(request, queue, &call->job, &err))
             cn_http_answer_error(request, err.code, err.message, 0);

@@ -69,39 +69,70 @@ cn_typed_read(struct cn_http_request *request, const struct cn_model_queue *queu
     return 0;
 }
 
+/* Appends a set of tensors as JSON. */
 static int
-write_json(struct cn_http_request *request, struct cn_answer_box *box, struct cn_error *err)
+write_json(const struct cn_typed_answer *typed, struct cn_str body, struct cn_buf *out,
+           struct cn_error *err)
 {
     struct cn_tensor *tensors;
-    struct cn_buf json;
+    struct cn_arena arena;
     uint32_t n;
-    int rc = cn_tensors_get(box->answer.body, &request->arena, &tensors, &n, err);
+    int rc;
 
-    if (rc)
-        return rc;
-    cn_buf_init(&json, 0);
-    rc = cn_v2_write_named(tensors, n, &json, err);
-    if (!rc && json.failed)
+    cn_arena_init(&arena);
+    rc = cn_tensors_get(body, &arena, &tensors, &n, err);
+    cn_buf_puts(out, typed->lines && typed->events ? "data: " : "");
+    if (!rc)
+        rc = cn_v2_write_named(tensors, n, out, err);
+    if (typed->lines)
+        cn_buf_puts(out, typed->events ? "\n\n" : "\n");
+    cn_arena_fini(&arena);
+    if (!rc && out->failed)
         rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the answer as JSON");
-    if (!rc) { /* copied: the arena is what lives as long as the response */
-        box->answer.body = cn_arena_str(&request->arena, cn_buf_str(&json));
-        box->answer.content_type = CN_STR("application/json");
-    }
-    cn_buf_fini(&json);
     return rc;
 }
 
-void
-cn_typed_write(struct cn_http_request *request, struct cn_answer_box *box)
+static struct cn_answer_box *
+fail(struct cn_answer_box *box, const struct cn_error *err)
+{
+    box->answer.flags |= CN_ANSWER_FINAL;
+    box->answer.error_code = err->code == CN_E_UNIMPLEMENTED || err->code == CN_E_OUT_OF_MEMORY
+                                 ? err->code
+                                 : CN_E_HANDLER_FAILED;
+    box->answer.status = 0;
+    return cn_answer_box_remake(box, CN_STR(""), cn_str_from(err->message));
+}
+
+struct cn_answer_box *
+cn_typed_write(struct cn_typed_answer *typed, struct cn_answer_box *box)
 {
     struct cn_answer *answer = &box->answer;
+    const bool final = (answer->flags & CN_ANSWER_FINAL) != 0;
     struct cn_error err;
+    struct cn_buf json;
+    int rc = 0;
 
-    if (!(answer->flags & CN_ANSWER_FINAL) || answer->error_code ||
-        !cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE)) ||
-        !write_json(request, box, &err))
-        return;
-    answer->error_code = err.code == CN_E_UNIMPLEMENTED ? err.code : CN_E_HANDLER_FAILED;
-    answer->status = 0;
-    answer->body = cn_arena_str(&request->arena, cn_str_from(err.message));
+    if (answer->error_code)
+        return box;
+    if (answer->content_type.len)
+        typed->tensors = cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE));
+    if (!final && answer->body.len == 0 &&
+        (typed->tensors || (typed->declared && answer->content_type.len == 0))) {
+        cn_answer_box_free(box); /* its first yield: what it is shows later */
+        return NULL;
+    }
+    if (!typed->tensors && !(typed->decoupled && answer->body.len == 0))
+        return box;
+    typed->lines = typed->lines || typed->decoupled || !final;
+    cn_buf_init(&json, 0);
+    if (answer->body.len)
+        rc = write_json(typed, answer->body, &json, &err);
+    box = rc ? fail(box, &err)
+             : cn_answer_box_remake(box,
+                                    !typed->lines   ? CN_STR("application/json")
+                                    : typed->events ? CN_STR("text/event-stream; charset=utf-8")
+                                                    : CN_STR("application/x-ndjson"),
+                                    cn_buf_str(&json));
+    cn_buf_fini(&json);
+    return box;
 }

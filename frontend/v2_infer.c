@@ -16,22 +16,69 @@
 
 #define LENGTH_HEADER "Inference-Header-Content-Length"
 
-struct infer_call {
-    struct cn_v2_job v2;
-    struct cn_http_request *request;
-};
-
-static const struct cn_header *
-find_header(const struct cn_http_request *request, struct cn_str name)
-{
-    for (uint32_t i = 0; i < request->n_headers; i++)
-        if (cn_str_eq_header(request->headers[i].name, name))
-            return &request->headers[i];
-    return NULL;
-}
+/* --- a call --- */
 
 static void
-answer_tensors(struct infer_call *call, const struct cn_answer *answer)
+on_gone(struct cn_http_request *request)
+{
+    struct cn_v2_http_call *call = request->call;
+
+    cn_model_queue_cancel(call->v2.job.queue, &call->v2.job);
+}
+
+struct cn_v2_http_call *
+cn_v2_http_call_create(struct cn_http_request *request, const struct cn_model_queue *queue)
+{
+    struct cn_v2_http_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
+
+    memset(call, 0, sizeof(*call));
+    cn_v2_job_init(&call->v2, queue, &request->arena);
+    call->request = request;
+    cn_buf_init(&call->first, 0);
+    cn_input_headers(request, &call->v2.job.row);
+    return call;
+}
+
+void
+cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queue,
+                       const struct cn_job_ops *ops)
+{
+    struct cn_http_request *request = call->request;
+    const struct cn_str own_id = {request->id, sizeof(request->id) - 1};
+    struct cn_error err;
+
+    if (cn_v2_job_prepare(&call->v2, queue, own_id, &err)) {
+        cn_v2_http_error(request, err.code, err.message);
+        cn_v2_job_fini(&call->v2);
+        return;
+    }
+    request->echo_name = call->v2.echo_name;
+    cn_http_request_hold(request, call, on_gone);
+    cn_v2_job_submit(&call->v2, queue, request->listener->loop, ops,
+                     request->match.args[1].len == 0, CN_NEVER);
+}
+
+void
+cn_v2_http_call_end(struct cn_v2_http_call *call)
+{
+    call->request->on_gone = NULL;
+    call->request->on_taken = NULL;
+    cn_buf_fini(&call->first);
+    cn_v2_job_fini(&call->v2);
+    cn_http_request_release(call->request);
+}
+
+void
+cn_v2_http_call_give_up(struct cn_v2_http_call *call)
+{
+    call->answered = true;
+    cn_model_queue_cancel(call->v2.job.queue, &call->v2.job);
+}
+
+/* --- infer --- */
+
+static void
+answer_tensors(struct cn_v2_http_call *call, const struct cn_answer *answer)
 {
     struct cn_http_request *request = call->request;
     struct cn_v2_answer response;
@@ -55,7 +102,7 @@ answer_tensors(struct infer_call *call, const struct cn_answer *answer)
 }
 
 static void
-answer_error(struct infer_call *call, const struct cn_answer *answer)
+answer_error(struct cn_v2_http_call *call, const struct cn_answer *answer)
 {
     int code;
     const char *message = cn_v2_job_failure(&call->v2, answer, &call->request->arena, &code);
@@ -66,7 +113,7 @@ answer_error(struct infer_call *call, const struct cn_answer *answer)
 static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
-    struct infer_call *call = cn_container_of(job, struct infer_call, v2.job);
+    struct cn_v2_http_call *call = cn_container_of(job, struct cn_v2_http_call, v2.job);
     struct cn_http_request *request = call->request;
 
     if (!(box->answer.flags & CN_ANSWER_FINAL)) {
@@ -78,7 +125,6 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         cn_answer_box_free(box);
         return;
     }
-    request->on_gone = NULL;
     if (request->echo_name.len && box->sequence_id.len)
         request->echo_value = cn_arena_str(&request->arena, box->sequence_id);
     if (box->answer.error_code)
@@ -86,16 +132,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     else
         answer_tensors(call, &box->answer);
     cn_answer_box_free(box);
-    cn_v2_job_fini(&call->v2);
-    cn_http_request_release(request);
-}
-
-static void
-on_gone(struct cn_http_request *request)
-{
-    struct infer_call *call = request->call;
-
-    cn_model_queue_cancel(call->v2.job.queue, &call->v2.job);
+    cn_v2_http_call_end(call);
 }
 
 /* The body as it was before its client compressed it. In one go: it takes less time than the JSON that
@@ -103,7 +140,8 @@ on_gone(struct cn_http_request *request)
 static int
 decompress(struct cn_http_request *request, struct cn_error *err)
 {
-    const struct cn_header *coding = find_header(request, CN_STR("Content-Encoding"));
+    const struct cn_header *coding =
+        cn_http_find(request->headers, request->n_headers, CN_STR("Content-Encoding"));
     struct cn_buf plain;
     int rc;
 
@@ -127,13 +165,14 @@ decompress(struct cn_http_request *request, struct cn_error *err)
 }
 
 static int
-read_body(struct infer_call *call, struct cn_error *err)
+read_body(struct cn_v2_http_call *call, struct cn_error *err)
 {
     struct cn_http_request *request = call->request;
     struct cn_v2_job *v2 = &call->v2;
     const struct cn_v2_limits limits = {.json_bytes =
                                             request->listener->shared->config->max_request_bytes};
-    const struct cn_header *length = find_header(request, CN_STR(LENGTH_HEADER));
+    const struct cn_header *length =
+        cn_http_find(request->headers, request->n_headers, CN_STR(LENGTH_HEADER));
     size_t json_len;
     struct cn_str body;
     int rc = decompress(request, err);
@@ -149,14 +188,43 @@ read_body(struct infer_call *call, struct cn_error *err)
     return rc;
 }
 
+/* The client names it in so many words: the type of everything is no wish for a stream. */
+static enum cn_v2_http_form
+wanted_form(const struct cn_http_request *request)
+{
+    const struct cn_header *accept =
+        cn_http_find(request->headers, request->n_headers, CN_STR("Accept"));
+
+    if (!accept)
+        return CN_V2_FORM_ONE;
+    if (cn_http_accepts(accept->value, CN_STR("text/event-stream")))
+        return CN_V2_FORM_EVENTS;
+    return cn_http_accepts(accept->value, CN_STR("application/x-ndjson")) ? CN_V2_FORM_LINES
+                                                                          : CN_V2_FORM_ONE;
+}
+
+/* Bytes can't stand in events and lines. A raw request asks for them only by default. */
+static int
+forbid_binary(struct cn_v2_request *request, struct cn_error *err)
+{
+    bool binary = request->binary_by_default && request->n_outputs == 0;
+
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        binary = binary || request->outputs[i].binary;
+    return binary ? cn_fail(err, CN_E_BAD_REQUEST,
+                            "binary outputs can't be streamed as text: ask for JSON (binary_data, "
+                            "binary_data_output: false), or for no stream (Accept)")
+                  : 0;
+}
+
 void
 cn_v2_http_infer(struct cn_http_request *request)
 {
     static const struct cn_job_ops ops = {on_answer};
-    struct infer_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
-    const struct cn_str own_id = {request->id, sizeof(request->id) - 1};
+    struct cn_v2_http_call *call;
     struct cn_model_queue *queue;
     struct cn_error err;
+    int rc;
 
     queue = cn_v2_find(request->listener->shared->management, request->match.args[0],
                        request->match.args[1], &err);
@@ -164,16 +232,22 @@ cn_v2_http_infer(struct cn_http_request *request)
         cn_v2_http_error(request, err.code, err.message);
         return;
     }
-    cn_v2_job_init(&call->v2, queue, &request->arena);
-    call->request = request;
-    cn_input_headers(request, &call->v2.job.row);
-    if (read_body(call, &err) || cn_v2_job_prepare(&call->v2, queue, own_id, &err)) {
+    call = cn_v2_http_call_create(request, queue);
+    call->form = wanted_form(request);
+    if (call->form == CN_V2_FORM_ONE && call->v2.io->decoupled)
+        rc = cn_fail(&err, CN_E_UNIMPLEMENTED,
+                     "HTTP end point doesn't support models with decoupled transaction policy; use "
+                     "generate_stream, or say Accept: text/event-stream");
+    else
+        rc = read_body(call, &err);
+    if (!rc && call->form != CN_V2_FORM_ONE)
+        rc = forbid_binary(&call->v2.request, &err);
+    if (rc) {
         cn_v2_http_error(request, err.code, err.message);
         cn_v2_job_fini(&call->v2);
-        return;
+    } else if (call->form == CN_V2_FORM_ONE) {
+        cn_v2_http_call_submit(call, queue, &ops);
+    } else {
+        cn_v2_http_stream_submit(call, queue);
     }
-    request->echo_name = call->v2.echo_name;
-    cn_http_request_hold(request, call, on_gone);
-    cn_v2_job_submit(&call->v2, queue, request->listener->loop, &ops,
-                     request->match.args[1].len == 0, CN_NEVER);
 }

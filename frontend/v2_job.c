@@ -98,9 +98,9 @@ cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_l
     cn_model_queue_submit(queue, &v2->job);
 }
 
-int
-cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
-                   struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err)
+static int
+response_of(const struct cn_v2_job *v2, const struct cn_answer *answer, bool is_tensors,
+            struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err)
 {
     struct cn_tensor *tensors;
     struct cn_error why;
@@ -109,7 +109,7 @@ cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
     *out = (struct cn_v2_answer){.model = v2->model, .version = v2->version};
     if (answer->status >= 400) /* the handler's own words */
         return cn_fail(err, CN_E_HANDLER_FAILED, "%.*s", CN_STR_ARG(answer->body));
-    if (!cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE)))
+    if (!is_tensors)
         return cn_fail(err, CN_E_HANDLER_FAILED,
                        "the handler answered without outputs; a v2 client needs "
                        "{ outputs = { NAME = { datatype, shape, data } } }");
@@ -120,6 +120,14 @@ cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
     if (!rc)
         rc = cn_v2_classify(&v2->request, v2->io, arena, tensors, out->n_tensors, err);
     return rc;
+}
+
+int
+cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
+                   struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err)
+{
+    return response_of(v2, answer, cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE)), arena,
+                       out, err);
 }
 
 static const char *
@@ -146,4 +154,42 @@ cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
                            "inference request for sequence %s to model '%s' must specify the "
                            "START flag on the first request of the sequence (%s)",
                            id_text(v2, arena), v2->model, message);
+}
+
+/* Only the first piece has the answer's head, and it may say nothing else. */
+void
+cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struct cn_arena *arena,
+                struct cn_v2_piece *out)
+{
+    struct cn_error err;
+
+    *out = (struct cn_v2_piece){.kind = CN_V2_NOTHING,
+                                .final = (answer->flags & CN_ANSWER_FINAL) != 0};
+    if (v2->over)
+        return;
+    v2->over = out->final;
+    if (answer->error_code) {
+        out->kind = CN_V2_FAILURE;
+        out->message = cn_v2_job_failure(v2, answer, arena, &out->code);
+        return;
+    }
+    if (answer->content_type.len)
+        v2->tensors = cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE));
+    if (answer->body.len == 0 && !out->final)
+        return;
+    if (answer->body.len == 0 && (v2->io->decoupled || v2->n_responses)) {
+        out->kind = CN_V2_END;
+        return;
+    }
+    out->kind = CN_V2_RESPONSE;
+    if (response_of(v2, answer, v2->tensors, arena, &out->response, &err)) {
+        out->kind = CN_V2_FAILURE;
+        out->code = err.code;
+        out->message = cn_arena_str(arena, cn_str_from(err.message)).ptr;
+        v2->over = true;
+        return;
+    }
+    v2->n_responses++;
+    out->response.streamed = true;
+    out->response.final = out->final;
 }

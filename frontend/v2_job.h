@@ -16,7 +16,9 @@ struct cn_v2_job {
     struct cn_v2_request request;
     struct cn_model_io *io; /* a reference: an answer may come after its model version is gone */
     const char *model, *version; /* in the arena; that of the queue it was given to */
-    struct cn_arena *arena;      /* the transport's, which lives as long as this */
+    bool tensors, over;     /* by cn_v2_job_piece: the answer is made of tensors; it has ended */
+    uint64_t n_responses;   /* likewise: so far */
+    struct cn_arena *arena; /* the transport's, which lives as long as this */
     struct cn_str
         echo_name; /* the header that tells its sequence's id; empty: none was asked for */
 };
@@ -41,6 +43,30 @@ void cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct
  * CN_E_HANDLER_FAILED: the handler gave something else than the model declares. */
 int cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
                        struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err);
+
+/* What a piece of an answer is to a v2 client. */
+enum cn_v2_piece_kind {
+    CN_V2_NOTHING,  /* nothing: only its bytes were taken (cn_model_queue_consumed) */
+    CN_V2_RESPONSE, /* a response; final: the last one, and its client may be told so */
+    CN_V2_END,     /* final: the end of it all, which brings no response with it. Clients hear of it
+                     * who asked for empty final responses */
+    CN_V2_FAILURE, /* the request has failed; where that is not final the transport cancels the job,
+                     * and nothing of what still comes counts */
+};
+
+struct cn_v2_piece {
+    enum cn_v2_piece_kind kind;
+    bool final;
+    struct cn_v2_answer response; /* RESPONSE; its bytes are the answer's */
+    int code;                     /* FAILURE */
+    const char *message;          /* the same; in the arena */
+};
+
+/* Each piece of an answer, in order, for clients that take any number of responses: of decoupled
+ * models and of others, whose one response is the final one. `arena`: for this piece alone. */
+void cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struct cn_arena *arena,
+                     struct cn_v2_piece *out);
+
 /* What an answer with error_code says to v2 clients: the code, and the message, in the arena. */
 const char *cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
                               struct cn_arena *arena, int *code);

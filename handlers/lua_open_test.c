@@ -224,10 +224,11 @@ stop_is_heard(void **state)
 static void
 a_dropped_request_is_over(void **state)
 {
-    struct cn_runtime *rt = must_open("handle = function(req)\n"
-                                      "  if req.text == 'keep' then kept = req; req:defer() return end\n"
-                                      "  kept:respond('x')\n"
-                                      "end");
+    struct cn_runtime *rt =
+        must_open("handle = function(req)\n"
+                  "  if req.text == 'keep' then kept = req; req:defer() return end\n"
+                  "  kept:respond('x')\n"
+                  "end");
     struct fake open = {0}, other = {0};
 
     (void)state;
@@ -272,14 +273,15 @@ items_of_a_batch(void **state)
 static void
 timers_answer(void **state)
 {
-    struct cn_runtime *rt = must_open("handle = function(req)\n"
-                                      "  req:defer()\n"
-                                      "  continuo.after(0.2, function() req:reply('two') end)\n"
-                                      "  continuo.after(0.05, function()\n"
-                                      "    req:respond('one')\n"
-                                      "    continuo.after(0.05, function() req:respond('half') end)\n"
-                                      "  end)\n"
-                                      "end");
+    struct cn_runtime *rt =
+        must_open("handle = function(req)\n"
+                  "  req:defer()\n"
+                  "  continuo.after(0.2, function() req:reply('two') end)\n"
+                  "  continuo.after(0.05, function()\n"
+                  "    req:respond('one')\n"
+                  "    continuo.after(0.05, function() req:respond('half') end)\n"
+                  "  end)\n"
+                  "end");
     struct fake open = {0};
 
     (void)state;
@@ -327,7 +329,8 @@ mistakes_are_named(void **state)
     static const struct {
         const char *module, *says;
     } wrong[] = {
-        {"handle = function(req) req:defer() return 'x' end", "deferred its answer (req:defer) and"},
+        {"handle = function(req) req:defer() return 'x' end",
+         "deferred its answer (req:defer) and"},
         {"handle = function(req) req:finish() req:respond('x') end", "answered already"},
         {"handle = function(req) continuo.after(-1, print) end", "seconds must be from 0 to 86400"},
         {"handle = function(req) req:respond({ text = 'x', end_sequence = true }) end",
@@ -350,10 +353,14 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_call_answers),     cmocka_unit_test(the_same_batch_answers),
-        cmocka_unit_test(ends),                     cmocka_unit_test(stop_is_heard),
-        cmocka_unit_test(a_dropped_request_is_over), cmocka_unit_test(items_of_a_batch),
-        cmocka_unit_test(timers_answer),            cmocka_unit_test(timers_end_with_the_model),
+        cmocka_unit_test(another_call_answers),
+        cmocka_unit_test(the_same_batch_answers),
+        cmocka_unit_test(ends),
+        cmocka_unit_test(stop_is_heard),
+        cmocka_unit_test(a_dropped_request_is_over),
+        cmocka_unit_test(items_of_a_batch),
+        cmocka_unit_test(timers_answer),
+        cmocka_unit_test(timers_end_with_the_model),
         cmocka_unit_test(mistakes_are_named),
     };
 

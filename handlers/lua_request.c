@@ -21,8 +21,8 @@ enum { UV_STATE = 1, UV_JSON, UV_CACHE, UV_STOP, UV_COUNT = UV_STOP };
 struct request {
     uint32_t magic;
     bool answered, has_json, fresh; /* fresh: the sequence had no state before */
-    bool deferred;         /* the handler will answer it after it has returned */
-    struct lua_open *open; /* it has, and does so; then `serial` counts for nothing */
+    bool deferred;                  /* the handler will answer it after it has returned */
+    struct lua_open *open;          /* it has, and does so; then `serial` counts for nothing */
     uint64_t serial;
     struct cn_item *item;
 };
@@ -480,10 +480,13 @@ cn_lua_open_request(lua_State *L)
         {"state", FIELD_STATE},
         {"req", FIELD_REQ},
     };
-    static const luaL_Reg methods[] = {
-        {"reply", request_reply},     {"fail", request_fail},   {"send", request_send},
-        {"respond", request_respond}, {"defer", request_defer}, {"finish", request_finish},
-        {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"reply", request_reply},
+                                       {"fail", request_fail},
+                                       {"send", request_send},
+                                       {"respond", request_respond},
+                                       {"defer", request_defer},
+                                       {"finish", request_finish},
+                                       {NULL, NULL}};
 
     luaL_newmetatable(L, REQUEST_NAME);
     luaL_newlib(L, methods);

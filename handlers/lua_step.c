@@ -41,7 +41,8 @@ take_results(lua_State *L, int request, struct cn_item *item)
             luaL_error(L, "%s: %s answered by a method and returned a reply too", rt->file, name);
     } else if (cn_lua_request_deferred(L, request)) {
         if (!lua_isnil(L, reply) || !lua_isnil(L, reply + 1))
-            luaL_error(L, "%s: %s deferred its answer (req:defer) and returned one", rt->file, name);
+            luaL_error(L, "%s: %s deferred its answer (req:defer) and returned one", rt->file,
+                       name);
         rt->opened = cn_lua_leave_open(L, request, item);
     } else if (!lua_isnil(L, reply)) {
         cn_lua_set_reply(L, reply, &item->reply);

@@ -96,6 +96,28 @@ cn_answer_box_copy(struct cn_job *job, const struct cn_answer *answer, uint64_t 
 }
 
 struct cn_answer_box *
+cn_answer_box_remake(struct cn_answer_box *box, struct cn_str content_type, struct cn_str body)
+{
+    struct cn_answer answer = box->answer;
+    struct cn_answer_box *made;
+
+    answer.content_type = content_type;
+    answer.body = body;
+    made = cn_try_alloc(box_bytes(box->job, &answer));
+    if (!made) {
+        box->answer.flags |= CN_ANSWER_FINAL;
+        box->answer.error_code = CN_E_OUT_OF_MEMORY;
+        box->answer.body = CN_STR("no memory for the answer");
+        return box;
+    }
+    fill(made, box->job, &answer);
+    made->remade = true;
+    made->made_of_bytes = box->remade ? box->made_of_bytes : box->answer.body.len;
+    cn_answer_box_free(box);
+    return made;
+}
+
+struct cn_answer_box *
 cn_answer_box_error(struct cn_job *job, int code, const char *message, uint32_t retry_after_s)
 {
     const struct cn_answer answer = {

@@ -33,9 +33,15 @@ struct cn_answer_box {
     struct cn_answer answer;   /* final pieces have CN_ANSWER_FINAL */
     struct cn_str sequence_id; /* of the job; empty for stateless ones. Valid as long as the box */
     uint32_t retry_after_s;    /* for 429 and 503; 0: unknown */
+    bool remade;            /* its body is not the handler's; then, once it is taken, its client */
+    uint64_t made_of_bytes; /* took so many bytes of the handler's */
     char bytes[];
 };
 void cn_answer_box_free(struct cn_answer_box *box);
+/* The box with another content type and body, both copied; the old one is freed. Without memory for it:
+ * an error that ends the answer. */
+struct cn_answer_box *cn_answer_box_remake(struct cn_answer_box *box, struct cn_str content_type,
+                                           struct cn_str body);
 
 struct cn_job_ops {
     /* A piece of the answer, in order; the box is the callee's. When it is final the job is the

@@ -9,6 +9,7 @@ struct cn_v2_answer {
     const char *model, *version; /* the version that was used */
     uint32_t n_tensors;
     const struct cn_tensor *tensors;
+    bool streamed, final; /* it is one of any number; and the last one of them */
 };
 
 /* Is it what the model declares, and is everything there that the request asks for? Before outputs are
@@ -25,6 +26,9 @@ const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, str
  * for, in the order of the answer. CN_E_BAD_REQUEST: a type that JSON can't carry. */
 int cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                 struct cn_buf *out, size_t *json_len, struct cn_error *err);
+
+/* The elements of a tensor, with commas between. CN_E_BAD_REQUEST: a type that JSON can't carry. */
+int cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err);
 
 /* {"error":"..."} */
 void cn_v2_write_error(const char *message, struct cn_buf *out);

@@ -13,8 +13,6 @@
 #include "v2/json_words.h"
 #include "v2/request.h"
 
-#define PARAMS_MAX 1024
-
 struct reader {
     struct cn_v2_request *out;
     struct cn_arena *arena;
@@ -101,40 +99,11 @@ read_sequence_id(const struct reader *reader, const char *key, const json_t *val
     return 0;
 }
 
-/* A parameter of the model's own. */
-static int
-read_custom(const struct reader *reader, const char *key, const json_t *value)
-{
-    struct cn_v2_request *out = reader->out;
-    struct cn_v2_param *param = &out->params[out->n_params];
-
-    *param = (struct cn_v2_param){
-        .name = cn_arena_str(reader->arena, (struct cn_str){key, strlen(key)})};
-    if (cn_v2_json_is_string(value)) {
-        param->kind = CN_V2_STRING;
-        param->text = text_of(reader, value);
-    } else if (json_is_boolean(value)) {
-        param->kind = CN_V2_BOOL;
-        param->boolean = json_is_true(value);
-    } else if (json_is_integer(value)) {
-        param->kind = CN_V2_INT;
-        param->integer = json_integer_value(value);
-    } else if (cn_v2_json_number(value, &param->number)) {
-        param->kind = CN_V2_DOUBLE;
-    } else {
-        return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                       "parameter '%s' has invalid type. It should be either 'int', 'bool', or "
-                       "'string'.",
-                       key);
-    }
-    out->n_params++;
-    return 0;
-}
-
 static int
 read_parameter(const struct reader *reader, const char *key, const json_t *value)
 {
     struct cn_v2_request *out = reader->out;
+    int rc;
 
     if (strcmp(key, "sequence_id") == 0)
         return read_sequence_id(reader, key, value);
@@ -152,7 +121,11 @@ read_parameter(const struct reader *reader, const char *key, const json_t *value
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "parameter keys starting with 'triton_' are reserved for Triton usage and "
                        "should not be specified.");
-    return read_custom(reader, key, value);
+    if ((rc =
+             cn_v2_json_param(key, value, reader->arena, &out->params[out->n_params], reader->err)))
+        return rc;
+    out->n_params++;
+    return 0;
 }
 
 static int
@@ -168,9 +141,9 @@ read_parameters(const struct reader *reader, const json_t *root)
     if (!json_is_object(map))
         return unable(reader, "parameters", "object", "object");
     count = json_object_size(map);
-    if (count > PARAMS_MAX)
+    if (count > CN_V2_PARAMS_MAX)
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu parameters, the limit is %d", count,
-                       PARAMS_MAX);
+                       CN_V2_PARAMS_MAX);
     reader->out->params =
         cn_arena_alloc(reader->arena, sizeof(struct cn_v2_param) * (count ? count : 1));
     json_object_foreach(map, key, value)

@@ -1,4 +1,4 @@
-/* v2/json_values.c - a JSON array becomes a tensor's bytes. Any thread. */
+/* v2/json_values.c - a JSON array becomes a tensor's bytes; parameters. Any thread. */
 #include "v2/json_values.h"
 
 #include <inttypes.h>
@@ -166,4 +166,30 @@ cn_v2_values(const json_t *data, size_t max_bytes, struct cn_arena *arena, struc
         tensor->data = cn_arena_str(arena, cn_buf_str(&fill.strings));
     cn_buf_fini(&fill.strings);
     return rc;
+}
+
+int
+cn_v2_json_param(const char *key, const json_t *value, struct cn_arena *arena,
+                 struct cn_v2_param *out, struct cn_error *err)
+{
+    *out = (struct cn_v2_param){.name = cn_arena_str(arena, cn_str_from(key))};
+    if (cn_v2_json_is_string(value)) {
+        out->kind = CN_V2_STRING;
+        out->text = cn_arena_str(
+            arena, (struct cn_str){json_string_value(value), json_string_length(value)});
+    } else if (json_is_boolean(value)) {
+        out->kind = CN_V2_BOOL;
+        out->boolean = json_is_true(value);
+    } else if (json_is_integer(value)) {
+        out->kind = CN_V2_INT;
+        out->integer = json_integer_value(value);
+    } else if (cn_v2_json_number(value, &out->number)) {
+        out->kind = CN_V2_DOUBLE;
+    } else {
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "parameter '%s' has invalid type. It should be either 'int', 'bool', or "
+                       "'string'.",
+                       key);
+    }
+    return 0;
 }

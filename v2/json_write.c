@@ -111,8 +111,8 @@ cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
     }
 }
 
-static int
-write_data(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err)
+int
+cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err)
 {
     const unsigned bytes = cn_datatype_bytes(tensor->type);
     const char *comma = "";
@@ -124,7 +124,6 @@ write_data(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *
                        "sending %s data via JSON is not supported. Please use the binary data "
                        "format for output",
                        cn_datatype_word(tensor->type));
-    cn_buf_puts(out, ",\"data\":[");
     cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
     while (tensor->type == CN_DATATYPE_BYTES && cn_tensor_next(&reader, &element)) {
         cn_buf_puts(out, comma);
@@ -136,8 +135,18 @@ write_data(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *
         cn_v2_write_value(tensor->type, tensor->data.ptr + at, out);
         comma = ",";
     }
-    cn_buf_puts(out, "]");
     return 0;
+}
+
+static int
+write_data(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err)
+{
+    int rc;
+
+    cn_buf_puts(out, ",\"data\":[");
+    rc = cn_v2_write_values(tensor, out, err);
+    cn_buf_puts(out, "]");
+    return rc;
 }
 
 static void
@@ -185,6 +194,9 @@ cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *reque
     cn_v2_write_text(cn_str_from(answer->model), out);
     cn_buf_puts(out, ",\"model_version\":");
     cn_v2_write_text(cn_str_from(answer->version), out);
+    if (answer->streamed)
+        cn_buf_printf(out, ",\"parameters\":{\"triton_final_response\":%s}",
+                      answer->final ? "true" : "false");
     cn_buf_puts(out, ",\"outputs\":[");
     for (uint32_t i = 0; i < answer->n_tensors; i++) {
         const struct cn_tensor *tensor = &answer->tensors[i];

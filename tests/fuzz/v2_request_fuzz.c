@@ -38,7 +38,8 @@ model(void)
 static void
 answer(struct cn_v2_request *request)
 {
-    struct cn_v2_answer v2 = {"m", "1", request->n_inputs, request->inputs};
+    struct cn_v2_answer v2 = {
+        .model = "m", .version = "1", .n_tensors = request->n_inputs, .tensors = request->inputs};
     struct cn_error err;
     struct cn_buf out;
     json_t *again;
