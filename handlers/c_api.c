@@ -206,6 +206,8 @@ fail_item(struct c_item *item, long long status, const char *message)
 {
     item->answered = true;
     cn_reply_refuse(&item->item->reply, status, cn_str_from(message));
+    if (item->open)
+        cn_open_item_wake(&item->open->base);
 }
 
 void
@@ -489,8 +491,11 @@ cn_c_open_answer(struct c_item *item)
 {
     if (has_failed(item))
         return -1;
-    if (!item->answered)
+    if (!item->answered) {
+        if (item->open)
+            cn_open_item_wake(&item->open->base);
         return 0;
+    }
     fail_item(item, 0, "the handler answered an item twice");
     return -1;
 }
@@ -603,6 +608,10 @@ api_more(struct continuo_item *handle, double seconds)
 
     if (cn_c_open_answer(item) < 0)
         return -1;
+    if (item->open) {
+        fail_item(item, 0, "continuo_more: the item is deferred, and goes on by itself");
+        return -1;
+    }
     if (!(seconds >= 0 && seconds <= MORE_AFTER_MAX_S)) {
         fail_item(item, 0, "continuo_more: seconds must be from 0 to 86400");
         return -1;
@@ -707,4 +716,8 @@ const struct continuo_api cn_c_api = {
     .tensor = cn_c_tensor,
     .reply_tensors = cn_c_reply_tensors,
     .metric = api_metric,
+    .respond = cn_c_respond,
+    .defer = cn_c_defer,
+    .finish = cn_c_finish,
+    .after = cn_c_after,
 };

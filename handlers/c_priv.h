@@ -7,6 +7,7 @@
 
 #include "core/arena.h"
 #include "core/buf.h"
+#include "handlers/open_item.h"
 #include "handlers/runtime.h"
 
 #define C_RUNTIME_MAGIC 0x43525431u
@@ -28,7 +29,8 @@ struct c_item {
     struct cn_item *item;
     bool answered, fresh, json_tried;
     struct c_stream *stream; /* NULL: nothing was asked for yet */
-    json_t *json;            /* the parsed body, made when asked for */
+    struct c_open *open; /* it is deferred, and this is what stands for it; or it was just now */
+    json_t *json;        /* the parsed body, made when asked for */
     /* The request's tensors, made when asked for; they lie in the arena. */
     struct continuo_tensor *tensors;
     size_t n_tensors;
@@ -39,7 +41,17 @@ struct c_item {
 struct c_stream {
     uint32_t magic;
     size_t bytes;
-    void *data; /* cn_alloc'ed; NULL: the handler needs none */
+    void *data;          /* cn_alloc'ed; NULL: the handler needs none */
+    struct c_open *open; /* the item is deferred */
+};
+
+/* A deferred item. */
+struct c_open {
+    struct c_item item; /* what the handler has */
+    struct cn_open_item base;
+    continuo_stop_fn stop;
+    void *arg;
+    bool told; /* that it is to end */
 };
 
 /* A sequence's state as the worker holds it. */
@@ -72,6 +84,8 @@ struct c_runtime {
     struct c_item *items;
     struct continuo_item **handles;
     uint32_t cap_items;
+    struct cn_list timers; /* of continuo_after, and how many */
+    uint32_t n_timers;
 };
 
 extern const struct continuo_api cn_c_api;
@@ -87,7 +101,21 @@ struct c_item *cn_c_item(struct continuo_item *item);
 int cn_c_open_answer(struct c_item *item);
 void cn_c_fail(struct c_item *item, const char *message);
 
+/* c_open.c: items that are answered later, and timers. */
+struct continuo_item *cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg);
+int cn_c_finish(struct continuo_item *handle);
+int cn_c_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg);
+void cn_c_drop_timers(struct c_runtime *rt);
+/* Frees it; a handler that has not ended it hears of it. */
+void cn_c_open_destroy(struct c_open *open);
+/* At the beginning of a run: the handler hears why the item is to end. */
+void cn_c_run_open(struct c_open *open, const struct cn_item *item);
+/* At the end of a run: the item takes what there is. */
+void cn_c_settle_open(struct cn_item *item);
+
 /* c_tensor.c */
+int cn_c_respond(struct continuo_item *handle, const struct continuo_tensor *tensors, size_t n,
+                 size_t tensor_bytes);
 size_t cn_c_tensor_count(struct continuo_item *handle);
 const struct continuo_tensor *cn_c_tensor_at(struct continuo_item *handle, size_t index);
 const struct continuo_tensor *cn_c_tensor(struct continuo_item *handle, const char *name);

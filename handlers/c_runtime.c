@@ -60,6 +60,7 @@ cn_c_stream_destroy(struct c_stream *stream)
     if (!stream)
         return;
     cn_assert(stream->magic == C_STREAM_MAGIC);
+    cn_c_open_destroy(stream->open);
     cn_free(stream->data);
     stream->magic = 0;
     cn_free(stream);
@@ -170,6 +171,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->base.ops = &cn_c_runtime_ops;
     cn_samples_init(&rt->base.samples, load);
     rt->magic = C_RUNTIME_MAGIC;
+    cn_list_init(&rt->timers);
     rt->model = (struct c_model){{&cn_c_api}, rt};
     rt->name = cn_strdup(load->model_name ? load->model_name : "");
     rt->version = cn_strdup(load->model_version ? load->model_version : "");
@@ -202,6 +204,7 @@ runtime_close(struct cn_runtime *base)
     if (!base)
         return;
     rt = c_rt(base);
+    cn_c_drop_timers(rt);
     if (rt->handler.unload)
         rt->handler.unload(&rt->model.handle);
     free_runtime(rt);
@@ -244,6 +247,25 @@ begin_items(struct c_runtime *rt, struct cn_item **items, uint32_t n)
     }
 }
 
+/* It was deferred in this call: from now on its stream has what stands for it. */
+static void
+leave_open(struct c_item *item)
+{
+    struct c_open *open = item->open;
+
+    if (!open)
+        return;
+    if (!item->stream)
+        item->stream = open->item.stream ? open->item.stream : cn_c_stream_create();
+    if (item->item->reply.error_code) {
+        cn_c_open_destroy(open);
+        return;
+    }
+    open->item.stream = item->stream;
+    item->stream->open = open;
+    item->item->reply.more = true;
+}
+
 /* What run() left open is failed; what succeeded without touching its state has one all the same:
  * the worker stores it as "nothing yet". */
 static void
@@ -264,6 +286,7 @@ end_items(struct c_runtime *rt, uint32_t n, int rc)
             cn_reply_fail(reply, CN_E_HANDLER_FAILED,
                           "Prediction failed: %s: handler answered %u of %u items", rt->file,
                           answered, n);
+        leave_open(item);
         if (reply->more && !item->stream)
             item->stream = cn_c_stream_create();
         if (!reply->more) {
@@ -284,15 +307,48 @@ end_items(struct c_runtime *rt, uint32_t n, int rc)
                rt->name, rt->version, rc, answered, n);
 }
 
+static bool
+is_open(const struct cn_item *item)
+{
+    const struct c_stream *stream = item->resume;
+
+    return stream && stream->open;
+}
+
+/* Deferred items are not for run(); they go to the front. How many they are. */
+static uint32_t
+run_open(struct cn_item **items, uint32_t n)
+{
+    uint32_t n_open = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct cn_item *item = items[i];
+
+        if (!is_open(item))
+            continue;
+        cn_c_run_open(((struct c_stream *)item->resume)->open, item);
+        items[i] = items[n_open];
+        items[n_open++] = item;
+    }
+    return n_open;
+}
+
 static void
 runtime_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
 {
     struct c_runtime *rt = c_rt(base);
+    uint32_t n_open = run_open(items, n);
     int rc;
 
-    begin_items(rt, items, n);
-    rc = rt->handler.run(&rt->model.handle, rt->handles, n);
-    end_items(rt, n, rc);
+    if (n > n_open) {
+        begin_items(rt, items + n_open, n - n_open);
+        rc = rt->handler.run(&rt->model.handle, rt->handles, n - n_open);
+        end_items(rt, n - n_open, rc);
+    }
+    /* Last, since a call for one item may have answered another. */
+    for (uint32_t i = 0; i < n; i++)
+        if (is_open(items[i]))
+            cn_c_settle_open(items[i]);
 }
 
 static void
@@ -311,10 +367,11 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     rc = rt->handler.describe(&rt->model.handle, &mine->handle);
     if (rc != 0 && item->reply.error_code == 0)
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe returned %d", rt->file, rc);
-    else if (item->reply.more || !mine->answered)
+    else if (item->reply.more || mine->open || !mine->answered)
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe gave no reply", rt->file);
     json_decref(mine->json);
     cn_arena_fini(&mine->arena);
+    cn_c_open_destroy(mine->open);
     cn_c_stream_destroy(mine->stream);
     mine->magic = 0;
     cn_c_state_destroy(rt, item->state); /* it has no sequence, whatever the handler asked for */

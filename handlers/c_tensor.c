@@ -132,36 +132,60 @@ put_tensor(struct c_item *item, const struct continuo_tensor *theirs)
     return 0;
 }
 
+/* Packs the set into the reply's body, which is empty. */
+static int
+put_tensors(struct c_item *item, const struct continuo_tensor *tensors, size_t n,
+            size_t tensor_bytes)
+{
+    struct cn_reply *reply = &item->item->reply;
+    const char *at = (const char *)tensors;
+    struct continuo_tensor tensor = {0};
+    struct cn_error err;
+    int rc = 0;
+
+    if (n > CN_TENSORS_MAX) {
+        cn_c_fail(item, "too many tensors in one answer");
+        return -1;
+    }
+    if (!reply->head_out && reply->n_chunks == 0)
+        rc = cn_reply_set_content_type(reply, CN_STR(CN_TENSORS_TYPE), &err);
+    if (!rc) {
+        cn_write_u32(&reply->body, (uint32_t)n);
+        for (size_t i = 0; i < n; i++, at += tensor_bytes) {
+            memcpy(&tensor, at, tensor_bytes < sizeof(tensor) ? tensor_bytes : sizeof(tensor));
+            if (put_tensor(item, &tensor) < 0)
+                return -1;
+        }
+        rc = cn_reply_check_body(reply, &err);
+    }
+    if (rc)
+        cn_c_fail(item, err.message);
+    return rc ? -1 : 0;
+}
+
 int
 cn_c_reply_tensors(struct continuo_item *handle, const struct continuo_tensor *tensors, size_t n,
                    size_t tensor_bytes)
 {
     struct c_item *item = cn_c_item(handle);
-    struct cn_reply *reply = &item->item->reply;
-    const char *at = (const char *)tensors;
-    struct continuo_tensor tensor = {0};
-    struct cn_error err;
 
     if (cn_c_open_answer(item) < 0)
         return -1;
     item->answered = true;
-    if (n > CN_TENSORS_MAX) {
-        cn_c_fail(item, "continuo_reply_tensors: too many tensors in one answer");
+    return put_tensors(item, tensors, n, tensor_bytes);
+}
+
+int
+cn_c_respond(struct continuo_item *handle, const struct continuo_tensor *tensors, size_t n,
+             size_t tensor_bytes)
+{
+    struct c_item *item = cn_c_item(handle);
+    struct cn_error err;
+
+    if (cn_c_open_answer(item) < 0 || put_tensors(item, tensors, n, tensor_bytes) < 0)
         return -1;
-    }
-    if (cn_reply_set_content_type(reply, CN_STR(CN_TENSORS_TYPE), &err)) {
-        cn_c_fail(item, err.message);
-        return -1;
-    }
-    cn_write_u32(&reply->body, (uint32_t)n);
-    for (size_t i = 0; i < n; i++, at += tensor_bytes) {
-        memcpy(&tensor, at, tensor_bytes < sizeof(tensor) ? tensor_bytes : sizeof(tensor));
-        if (put_tensor(item, &tensor) < 0)
-            return -1;
-    }
-    if (cn_reply_check_body(reply, &err)) {
-        cn_c_fail(item, err.message);
-        return -1;
-    }
-    return 0;
+    if (cn_reply_body_to_chunk(&item->item->reply, &err) == 0)
+        return 0;
+    cn_c_fail(item, err.message);
+    return -1;
 }

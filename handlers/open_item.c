@@ -24,7 +24,7 @@ cn_open_item_fini(struct cn_open_item *open)
 void
 cn_open_item_wake(struct cn_open_item *open)
 {
-    if (open->rt->wake)
+    if (open->rt && open->rt->wake)
         open->rt->wake(open->rt->worker, open->item.row->job_id);
 }
 

@@ -10,9 +10,9 @@
 #include "handlers/runtime.h"
 
 struct cn_open_item {
-    struct cn_item item; /* what the handler works on */
-    struct cn_runtime *rt;
-    bool over; /* the handler has ended its answer */
+    struct cn_item item;   /* what the handler works on */
+    struct cn_runtime *rt; /* NULL: nobody is to be woken any more */
+    bool over;             /* the handler has ended its answer */
 };
 
 /* In the call that leaves the item open. `rt` and the row must outlive it. */

@@ -17,6 +17,7 @@
  *   1  answers in pieces: more, stream, stop_reason, stop_streams at the end of the table
  *   1  tensors: tensor_count, tensor_at, tensor, reply_tensors at the end of the table
  *   1  metrics: metric at the end of the table
+ *   1  many responses, and later: respond, defer, finish, after at the end of the table
  */
 #ifndef CONTINUO_HANDLER_H
 #define CONTINUO_HANDLER_H
@@ -161,6 +162,11 @@ struct continuo_handler {
 
 extern CONTINUO_EXPORT const struct continuo_handler continuo_handler;
 
+/* A deferred item is to end before its answer has: see continuo_defer(). */
+typedef void (*continuo_stop_fn)(struct continuo_item *item, const char *reason, void *arg);
+/* The time that continuo_after() was given has come. */
+typedef void (*continuo_timer_fn)(struct continuo_model *model, void *arg);
+
 /* The table behind the functions below; use those. It only grows at its end. */
 struct continuo_api {
     uint32_t abi, size;
@@ -221,6 +227,11 @@ struct continuo_api {
 
     int (*metric)(struct continuo_model *, enum continuo_metric_type, const char *, const char *,
                   double, const struct continuo_dimension *, size_t);
+
+    int (*respond)(struct continuo_item *, const struct continuo_tensor *, size_t, size_t);
+    struct continuo_item *(*defer)(struct continuo_item *, continuo_stop_fn, void *);
+    int (*finish)(struct continuo_item *);
+    int (*after)(struct continuo_model *, double, continuo_timer_fn, void *);
 };
 
 /* --- the model --- */
@@ -651,6 +662,55 @@ static inline int
 continuo_reply_tensors(struct continuo_item *item, const struct continuo_tensor *tensors, size_t n)
 {
     return item->api->reply_tensors(item, tensors, n, sizeof(*tensors));
+}
+
+/* --- any number of responses, and later: of decoupled models (decoupled: true in the YAML) --- */
+
+/* Is the server one that has them? The functions below fail on older ones. */
+static inline int
+continuo_has_responses(const struct continuo_api *api)
+{
+    return api->size >= offsetof(struct continuo_api, after) + sizeof(api->after);
+}
+
+/* One response, copied, before the end of the answer; it leaves with the item's next `more`, or with
+ * the answer itself; a deferred item's at once. Otherwise as continuo_reply_tensors(), which is the last
+ * response and the end. */
+static inline int
+continuo_respond(struct continuo_item *item, const struct continuo_tensor *tensors, size_t n)
+{
+    if (!continuo_has_responses(item->api))
+        return -1;
+    return item->api->respond(item, tensors, n, sizeof(*tensors));
+}
+
+/* That was all: no response, or no further one. */
+static inline int
+continuo_finish(struct continuo_item *item)
+{
+    return continuo_has_responses(item->api) ? item->api->finish(item) : -1;
+}
+
+/* The item is answered after run() has returned: in a call for other items, or from a timer. What comes
+ * back stands for it from now on, in all functions but continuo_more(), until a reply, a failure or
+ * continuo_finish() ends it; the item itself counts as answered. NULL, and the item has failed, when it
+ * can't be.
+ *
+ * `stop` is called, once, when it is to end before: `reason` is as continuo_stop_reason() says it, or
+ * "failed" when what it said could not be sent. What is not ended when `stop` returns is broken off: then
+ * the item is gone. */
+static inline struct continuo_item *
+continuo_defer(struct continuo_item *item, continuo_stop_fn stop, void *arg)
+{
+    return continuo_has_responses(item->api) ? item->api->defer(item, stop, arg) : NULL;
+}
+
+/* Calls `fn` once, between two calls of run(), when `seconds` (0 to 86400) have passed; not any more
+ * once the model is unloaded. Nonzero: not while it is loaded, or too many wait already (65536). */
+static inline int
+continuo_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg)
+{
+    return continuo_has_responses(model->api) ? model->api->after(model, seconds, fn, arg) : -1;
 }
 
 #ifdef __cplusplus

@@ -41,10 +41,8 @@ try(struct cn_str body, const struct cn_model_io *io)
     cn_buf_init(&out, 0);
     if (cn_v2_read_generate(body, io, &limits, &arena, &request, &err) == 0 &&
         cn_v2_check(&request, io, "m", &arena, &err) == 0) {
-        const struct cn_v2_answer answer = {.model = "m",
-                                            .version = "1",
-                                            .n_tensors = request.n_inputs,
-                                            .tensors = request.inputs};
+        const struct cn_v2_answer answer = {
+            .model = "m", .version = "1", .n_tensors = request.n_inputs, .tensors = request.inputs};
 
         for (uint32_t i = 0; i < request.n_inputs; i++)
             cn_assert(cn_tensor_check(&request.inputs[i], &err) == 0);
