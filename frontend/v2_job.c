@@ -61,6 +61,33 @@ set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct 
     return cn_predict_read_key(row->headers, row->n_headers, &row->idempotency_key, err);
 }
 
+/* Parts of their own behind the tensors, as text; the type tells handlers what it was. */
+static struct cn_part
+param_part(const struct cn_v2_param *param, struct cn_arena *arena)
+{
+    struct cn_part part = {.name = param->name};
+
+    switch (param->kind) {
+    case CN_V2_BOOL:
+        part.content_type = CN_STR("parameter/bool");
+        part.data = param->boolean ? CN_STR("true") : CN_STR("false");
+        break;
+    case CN_V2_INT:
+        part.content_type = CN_STR("parameter/int64");
+        part.data = cn_str_from(cn_arena_printf(arena, "%lld", (long long)param->integer));
+        break;
+    case CN_V2_DOUBLE:
+        part.content_type = CN_STR("parameter/double");
+        part.data = cn_str_from(cn_arena_printf(arena, "%.17g", param->number));
+        break;
+    case CN_V2_STRING:
+        part.content_type = CN_STR("parameter/string");
+        part.data = param->text;
+        break;
+    }
+    return part;
+}
+
 int
 cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
                   struct cn_str request_id, struct cn_error *err)
@@ -76,10 +103,12 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
     row->request_id = request->id.len ? request->id : request_id;
     if (!v2->io)
         return 0;
-    row->n_parts = request->n_inputs;
+    row->n_parts = request->n_inputs + request->n_params;
     row->parts = cn_arena_alloc(v2->arena, sizeof(*row->parts) * (row->n_parts ? row->n_parts : 1));
-    for (uint32_t i = 0; i < row->n_parts; i++)
+    for (uint32_t i = 0; i < request->n_inputs; i++)
         row->parts[i] = cn_tensor_part(&request->inputs[i], v2->arena);
+    for (uint32_t i = 0; i < request->n_params; i++)
+        row->parts[request->n_inputs + i] = param_part(&request->params[i], v2->arena);
     return 0;
 }
 

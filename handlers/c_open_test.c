@@ -168,8 +168,9 @@ ends(void **state)
     } ways[] = {{"finish", ""},
                 {"fail", "bad_request/418 no more"},
                 {"end", "last"},
-                {"more", "handler_failed/0 Prediction failed: continuo_more: the item is deferred, and "
-                         "goes on by itself"}};
+                {"more",
+                 "handler_failed/0 Prediction failed: continuo_more: the item is deferred, and "
+                 "goes on by itself"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/clock.h"
@@ -34,6 +35,7 @@ enum field {
     FIELD_PARTS,
     FIELD_HEADERS,
     FIELD_INPUTS,
+    FIELD_PARAMETERS,
     FIELD_SEQUENCE_ID,
     FIELD_REQUEST_ID,
     FIELD_START,
@@ -156,6 +158,35 @@ push_parts(lua_State *L, const struct cn_row *row)
     return 1;
 }
 
+/* What a v2 request says besides its tensors, by name: strings, numbers, booleans. */
+static int
+push_parameters(lua_State *L, const struct cn_row *row)
+{
+    if (!open_cached(L, "parameters"))
+        return 1;
+    for (uint32_t i = 0; i < row->n_parts; i++) {
+        const struct cn_part *part = &row->parts[i];
+        struct cn_str type = part->content_type;
+
+        if (type.len < 10 || memcmp(type.ptr, "parameter/", 10) != 0)
+            continue;
+        push_str(L, part->name);
+        push_str(L, part->data);
+        type = (struct cn_str){type.ptr + 10, type.len - 10};
+        if (cn_str_eq(type, CN_STR("bool")))
+            lua_pushboolean(L, cn_str_eq(part->data, CN_STR("true")));
+        else if (cn_str_eq(type, CN_STR("int64")))
+            lua_pushinteger(L, strtoll(lua_tostring(L, -1), NULL, 10));
+        else if (cn_str_eq(type, CN_STR("double")))
+            lua_pushnumber(L, strtod(lua_tostring(L, -1), NULL)); /* infinities and NaN, too */
+        else
+            lua_pushvalue(L, -1);
+        lua_remove(L, -2);
+        lua_rawset(L, -3);
+    }
+    return 1;
+}
+
 /* headers[name] for a name spelled otherwise than it came. */
 static int
 headers_index(lua_State *L)
@@ -236,6 +267,8 @@ request_index(lua_State *L)
         if (open_cached(L, "inputs"))
             cn_lua_fill_inputs(L, row);
         return 1;
+    case FIELD_PARAMETERS:
+        return push_parameters(L, row);
     case FIELD_SEQUENCE_ID:
         if (!(row->flags & CN_ROW_STATEFUL))
             return 0;
@@ -468,6 +501,7 @@ cn_lua_open_request(lua_State *L)
         {"parts", FIELD_PARTS},
         {"headers", FIELD_HEADERS},
         {"inputs", FIELD_INPUTS},
+        {"parameters", FIELD_PARAMETERS},
         {"sequence_id", FIELD_SEQUENCE_ID},
         {"request_id", FIELD_REQUEST_ID},
         {"start", FIELD_START},

@@ -1,10 +1,12 @@
 """What the READMEs tell people to type works as it stands there."""
 
+import json
 import os
 import re
 import subprocess
 
 import pytest
+import requests
 
 from client import curl
 from models import BUILD, ROOT, Model
@@ -105,3 +107,33 @@ def test_speech_as_its_readme_says(read_example):
     _, ((voice, _), (noise, _)) = read_example("speech")
     assert "speech start" in voice and "speech end" in voice, voice
     assert " 0 with speech, 0 segments" in noise, noise
+
+
+def events(text, field):
+    return [json.loads(line.removeprefix("data: "))[field] for line in text.splitlines() if line]
+
+
+def test_repeat_as_its_readme_says(read_example):
+    """A response an element, each with its place."""
+    _, ((shown, expected),) = read_example("v2/repeat")
+    assert " ".join(map(str, events(shown, "OUT"))) == expected and events(shown, "IDX") == [0, 1, 2]
+
+
+def test_decoupled_square_as_its_readme_says(read_example):
+    """n responses of n; none, and thousands, by the same handler."""
+    s, ((shown, _),) = read_example("v2/decoupled_square")
+    assert events(shown, "OUT") == [3, 3, 3]
+    for n in (0, 5000):
+        text = requests.post(f"{s.inference}/v2/models/decoupled_square/generate_stream", json={"IN": n}, timeout=60).text
+        assert events(text, "OUT") == [n] * n
+
+
+def test_generate_as_its_readme_says(read_example):
+    """In one piece and in words; a text that leads nowhere has no words, and none at all is refused."""
+    s, ((whole, text), (streamed, words)) = read_example("v2/generate")
+    assert json.loads(whole)["text_output"] == text
+    assert " ".join(events(streamed, "text_output")) == words
+    url = f"{s.inference}/v2/models/generate/generate"
+    assert requests.post(url, json={"text_input": "alone"}, timeout=20).json()["text_output"] == ""
+    answer = requests.post(url, json={"text_input": " "}, timeout=20)
+    assert answer.status_code == 400 and "nothing to go on with" in answer.json()["error"]

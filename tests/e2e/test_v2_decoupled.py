@@ -120,3 +120,211 @@ def test_thousands_of_responses(repeats):
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert all(pool.map(one, range(0, 8000, 1000)))
+
+
+# A body as text: "keep" leaves the request open, "say X" answers those that are open, "end" ends them.
+KEEPER_LUA = """
+local open = {}
+
+local function out(text)
+    return { outputs = { SAID = { datatype = "BYTES", data = { text } } } }
+end
+
+return { api = 1, init = function() return { n = 0 } end, step = function(state, req)
+    local verb, rest = req.inputs.DO.values[1]:match("^(%w+) ?(.*)$")
+    state.n = state.n + 1
+    if verb == "keep" then
+        local i = #open + 1
+        open[i] = req
+        req:respond(out("open"))
+        req:defer(function(r, why)
+            open[i] = false
+            continuo.log("info", "keeper stops: " .. why)
+            if why ~= "gone" then r:reply(out("stopped: " .. why)) end
+        end)
+        return
+    end
+    local told = 0
+    for i, other in ipairs(open) do
+        if other and verb == "say" then
+            other:respond(out(rest .. " " .. state.n)); told = told + 1
+        elseif other and verb == "end" then
+            other:reply(out("bye " .. state.n)); open[i] = false
+        elseif other and verb == "fail" then
+            other:fail(rest, 418); open[i] = false
+        elseif other and verb == "bad" then
+            other:respond({ outputs = { NOBODY = { datatype = "BYTES", data = { "x" } } } })
+        elseif other and verb == "text" then
+            other:respond("no tensors")
+        elseif other and verb == "flood" then
+            for _ = 1, 100 do other:respond(out(("x"):rep(100000))) end
+        end
+    end
+    return out("told " .. told .. " at " .. state.n)
+end }
+"""
+
+
+def keeper(stateful=True, **yaml):
+    lua = KEEPER_LUA if stateful else KEEPER_LUA.replace(
+        "init = function() return { n = 0 } end, step = function(state, req)",
+        "handle = function(req) local state = { n = 0 }")
+    lines_ = "".join(f"{key}: {value}\n" for key, value in yaml.items())
+    return Model("keeper", lua,
+                 f"{'sequenceBatching: true' if stateful else ''}\nbatchSize: 8\ndecoupled: true\n{lines_}"
+                 "inputs: [{name: DO, dataType: BYTES, dims: [1]}]\noutputs: [{name: SAID, dataType: BYTES, dims: [1]}]\n",
+                 stateful=stateful)
+
+
+class Told:
+    """A request that stays open, read event by event."""
+
+    def __init__(self, s, sequence, text="keep"):
+        self.answer = requests.post(f"{s.inference}/v2/models/keeper/generate_stream", json={"DO": text}, stream=True,
+                                    headers={"Inference-Session-Id": sequence}, timeout=60)
+        self.lines = self.answer.iter_lines(1)
+        assert self.next() == "open"
+
+    def next(self):
+        line = next(self.lines, None)
+        while line == b"":
+            line = next(self.lines, None)
+        if line is None:
+            return None
+        event = json.loads(line.removeprefix(b"data: "))
+        return event.get("SAID", event)
+
+
+def say(s, text, sequence="other"):
+    answer = requests.post(f"{s.inference}/v2/models/keeper/generate", json={"DO": text}, timeout=60,
+                           headers={"Inference-Session-Id": sequence})
+    return answer.json().get("SAID", answer.json())
+
+
+def test_other_requests_answer(server):
+    """Those of other sequences, in any order; the last response may be the end, and a failure is an event."""
+    s = server(keeper())
+    first, second = Told(s, "a"), Told(s, "b")
+    assert say(s, "say hello") == "told 2 at 1"
+    assert (first.next(), second.next()) == ("hello 1", "hello 1")
+    assert say(s, "fail no more") == "told 0 at 2"
+    assert first.next() == second.next() == {"error": "no more"}
+    assert first.next() is None
+    third = Told(s, "c")
+    say(s, "end")
+    assert (third.next(), third.next()) == ("bye 3", None)
+
+
+def test_an_open_request_holds_its_sequence(server):
+    """Its step is committed with its end; until then the next one waits. Nothing of it is lost then."""
+    s = server(keeper())
+    told = Told(s, "a")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(say, s, "say x", "a")
+        assert say(s, "say still") == "told 1 at 1" and told.next() == "still 1"
+        assert not waits.done()
+        say(s, "end")
+        assert told.next() == "bye 2"
+        assert waits.result(20) == "told 0 at 2"
+    s.stop()
+    s.restart()
+    assert say(s, "say y", "a") == "told 0 at 3"
+
+
+def test_continuous_batching_lets_its_sequence_go_on(server):
+    """Committed when it is left open: the next step of the same sequence answers it."""
+    s = server(keeper(continuousBatching="true"))
+    told = Told(s, "a")
+    assert say(s, "say own", "a") == "told 1 at 2" and told.next() == "own 2"
+    say(s, "end", "a")
+    assert (told.next(), told.next()) == ("bye 3", None)
+
+
+def test_its_time_is_over(server):
+    """The handler hears it and says a last word."""
+    s = server(keeper(stream="{timeoutMSec: 60000}"), clock=True)
+    told = Told(s, "a")
+    s.clock.advance(61_000)
+    assert told.next() == "stopped: deadline" and told.next() is None
+
+
+def test_the_server_stops(server):
+    """Open requests hear of it and end well."""
+    s = server(keeper())
+    told = Told(s, "a")
+    stops = threading.Thread(target=s.stop)
+    stops.start()
+    assert told.next() == "stopped: ended" and told.next() is None
+    stops.join()
+
+
+def test_what_is_no_response_ends_the_stream(server):
+    """A handler's mistake is told to its client, and the handler that the client is gone."""
+    s = server(keeper(stateful=False, answerMaxBytes=1_000_000))
+    for verb, says in (("bad", "an output 'NOBODY' that the model does not declare"), ("flood", "answerMaxBytes")):
+        told = Told(s, "a")
+        answer = say(s, verb)
+        assert says in (told.next() if verb == "bad" else answer)["error"]
+        if verb == "bad":
+            assert told.next() is None
+            s.expect_log("keeper stops: gone")
+        told.answer.close()
+
+
+def test_a_dead_worker_breaks_it_off(server):
+    """As an event; the server goes on with a new worker."""
+    s = server(keeper())
+    told = Told(s, "a")
+    s.kill_worker("keeper")
+    assert "error" in told.next() and told.next() is None
+    s.expect_ready("keeper")
+    assert say(s, "say x") == "told 0 at 1"
+
+
+def test_a_slow_reader_holds_up_only_itself(server):
+    """What it does not take stays in the worker, up to the model's limits; others are answered meanwhile."""
+    s = server(repeat())
+    n = 60_000
+    slow = socket.create_connection(s.inference.removeprefix("http://").split(":"), 20)
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    body = json.dumps({"IN": [123456789] * n, "DELAY": [0] * n})
+    slow.sendall(f"POST /v2/models/repeat/generate_stream HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+                 f"{body}".encode())
+    assert slow.recv(4096).startswith(b"HTTP/1.1 200")
+    answer = infer(s, "repeat", wanted(list(range(50))), "application/x-ndjson")
+    assert len(lines(answer.text)) == 50
+    slow.close()
+    s.expect_log("repeat stops: gone")
+
+
+@pytest.mark.parametrize("loops", [1, 3])
+def test_clients_on_every_loop(server, loops):
+    """Credit and cancellation cross from a client's loop to that of its model's queue."""
+    s = server(repeat(), flags=("--loops", str(loops)))
+
+    def one(i):
+        with requests.post(f"{s.inference}/v2/models/repeat/infer", json=wanted([i] * 1500), stream=True, timeout=60,
+                           headers={"Accept": "application/x-ndjson"}) as answer:
+            if i % 3 == 0:
+                return value(json.loads(next(answer.iter_lines()))) == i # and away
+            return [value(json.loads(line)) for line in answer.iter_lines()] == [i] * 1500
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(24)))
+
+
+def test_untyped_models_answer_later_too(server):
+    """Over /predictions: one late answer, or pieces of it."""
+    lua = """
+    return { api = 1, handle = function(req)
+        req:defer()
+        continuo.after(0.01, function() req:respond("one ") end)
+        continuo.after(0.02, function() req:send("two ") end)
+        continuo.after(0.03, function() req:reply({ text = "three" }) end)
+        continuo.after(0.02, function() error("is logged") end)
+    end }
+    """
+    s = server(Model("late", lua, stateful=False))
+    answer = requests.post(f"{s.inference}/predictions/late", timeout=20)
+    assert answer.text == "one two three"
+    s.expect_log("is logged")

@@ -61,6 +61,24 @@ def test_an_open_size_takes_what_is_left(models):
     assert generate(models, "echo", {"INT": []}).json()["INT"] == []
 
 
+PARAMETERS_LUA = """
+return { api = 1, handle = function(req)
+    return { outputs = { SAID = { datatype = "BYTES", data = { continuo.json.encode(req.parameters) } } } }
+end }
+"""
+
+
+def test_parameters_reach_the_handler(server):
+    """Of generate, and of infer, each with its type; those that the protocol knows do not."""
+    s = server(Model("asks", PARAMETERS_LUA, "inputs: [{name: X, dataType: INT32, dims: [1], optional: true}]\n"
+                                             "outputs: [{name: SAID, dataType: BYTES, dims: [-1]}]\n", stateful=False))
+    given = {"word": "ü", "n": -3, "big": 2**63 - 1, "rate": 0.1, "flag": False, "sequence_id": 5, "id": "g"}
+    assert json.loads(generate(s, "asks", {"X": 1, **given}).json()["SAID"]) == given
+    answer = requests.post(f"{s.inference}/v2/models/asks/infer", timeout=20, json={
+        "inputs": [], "parameters": {"word": "w", "n": 1, "half": 0.5, "priority": 3, "timeout": 0}})
+    assert json.loads(answer.json()["outputs"][0]["data"][0]) == {"word": "w", "n": 1, "half": 0.5}
+
+
 def test_parameters_and_id(models):
     """A field of another name is a parameter; `parameters` is unfolded, inputs in it too; id is echoed."""
     found = generate(models, "echo", {"id": "g1", "INT": 4, "temperature": 0.5, "sequence_id": 3, "stop": "x",
