@@ -206,7 +206,7 @@ cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struct cn_
         v2->tensors = cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE));
     if (answer->body.len == 0 && !out->final)
         return;
-    if (answer->body.len == 0 && (v2->io->decoupled || v2->n_responses)) {
+    if (answer->body.len == 0 && ((v2->io && v2->io->decoupled) || v2->n_responses)) {
         out->kind = CN_V2_END;
         return;
     }
