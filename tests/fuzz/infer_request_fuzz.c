@@ -105,7 +105,8 @@ join(const struct cn_grpc_outgoing *out, struct cn_arena *arena)
 static void
 answer(struct cn_v2_request *request, struct cn_arena *arena)
 {
-    const struct cn_v2_answer response = {"m", "1", request->n_inputs, request->inputs};
+    const struct cn_v2_answer response = {
+        .model = "m", .version = "1", .n_tensors = request->n_inputs, .tensors = request->inputs};
     const struct cn_rpc_infer_form raw = {.in_stream = true, .is_final = true};
     const struct cn_rpc_infer_form typed = {.is_typed = true};
     Inference__ModelStreamInferResponse *streamed;
