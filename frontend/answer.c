@@ -375,7 +375,7 @@ coding_for(const struct cn_http_request *request, const struct cn_answer *answer
 {
     uint64_t least = request->listener->shared->config->compress_bytes;
 
-    if (!least || answer->body.len < least ||
+    if (!least || request->plain || answer->body.len < least ||
         cn_http_find(answer->headers, answer->n_headers, CN_STR("content-encoding")))
         return CN_CODING_IDENTITY;
     return cn_coding_choose(request->headers, request->n_headers);

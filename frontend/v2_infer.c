@@ -116,6 +116,10 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_v2_http_call *call = cn_container_of(job, struct cn_v2_http_call, v2.job);
     struct cn_http_request *request = call->request;
 
+    if (!(box->answer.flags & CN_ANSWER_FINAL) && box->answer.body.len == 0) {
+        cn_answer_box_free(box); /* the handler rests, or answers later */
+        return;
+    }
     if (!(box->answer.flags & CN_ANSWER_FINAL)) {
         cn_model_queue_consumed(job, box->answer.body.len);
         cn_v2_http_error(request, CN_E_UNIMPLEMENTED,
@@ -185,6 +189,8 @@ read_body(struct cn_v2_http_call *call, struct cn_error *err)
         rc = cn_v2_read_raw(body, v2->io, v2->model, &request->arena, &v2->request, err);
     else if (!rc)
         rc = cn_v2_read(body, json_len, v2->model, &limits, &request->arena, &v2->request, err);
+    if (json_len == 0 && call->form != CN_V2_FORM_ONE)
+        v2->request.binary_by_default = false; /* it was not asked for */
     return rc;
 }
 
@@ -203,9 +209,9 @@ wanted_form(const struct cn_http_request *request)
                                                                           : CN_V2_FORM_ONE;
 }
 
-/* Bytes can't stand in events and lines. A raw request asks for them only by default. */
+/* Bytes can't stand in events and lines. */
 static int
-forbid_binary(struct cn_v2_request *request, struct cn_error *err)
+forbid_binary(const struct cn_v2_request *request, struct cn_error *err)
 {
     bool binary = request->binary_by_default && request->n_outputs == 0;
 

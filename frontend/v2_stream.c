@@ -154,5 +154,6 @@ cn_v2_http_stream_submit(struct cn_v2_http_call *call, struct cn_model_queue *qu
     static const struct cn_job_ops ops = {on_answer};
 
     call->request->on_taken = on_taken;
+    call->request->plain = true;
     cn_v2_http_call_submit(call, queue, &ops);
 }

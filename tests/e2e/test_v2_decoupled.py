@@ -328,3 +328,47 @@ def test_untyped_models_answer_later_too(server):
     answer = requests.post(f"{s.inference}/predictions/late", timeout=20)
     assert answer.text == "one two three"
     s.expect_log("is logged")
+
+
+LATE_LUA = """
+return { api = 1, handle = function(req)
+    req:defer()
+    continuo.after(0.01, function() req:reply({ outputs = { X = { datatype = "INT32", data = { 7 } } } }) end)
+end }
+"""
+
+
+def test_an_ordinary_model_may_answer_late(server):
+    """Its one response is one for every endpoint."""
+    s = server(Model("late", LATE_LUA, "inputs: [{name: X, dataType: INT32, dims: [1]}]\n"
+                                       "outputs: [{name: X, dataType: INT32, dims: [1]}]\n", stateful=False))
+    document = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [1]}]}
+    answer = infer(s, "late", document).json()
+    assert value(answer, "X") == 7 and "parameters" not in answer
+    assert requests.post(f"{s.inference}/v2/models/late/generate", json={"X": 1}, timeout=20).json()["X"] == 7
+    predicted = requests.post(f"{s.inference}/predictions/late", json={"X": 1}, timeout=20)
+    assert (predicted.headers["Content-Type"], predicted.json()) == ("application/json", {"X": [7]})
+    event, = events(infer(s, "late", document, "text/event-stream").text)
+    assert value(event, "X") == 7 and event["parameters"] == {"triton_final_response": True}
+    raw = requests.post(f"{s.inference}/v2/models/late/infer", data=b"\0\0\0\0", timeout=20,
+                        headers={"Inference-Header-Content-Length": "0", "Accept": "application/x-ndjson"})
+    assert value(lines(raw.text)[0], "X") == 7
+
+
+def test_binary_outputs_are_no_text(server):
+    """Asked for in a stream they are refused; a raw request has them by default only."""
+    s = server(repeat())
+    for more in ({"parameters": {"binary_data_output": True}},
+                 {"outputs": [{"name": "OUT", "parameters": {"binary_data": True}}]}):
+        answer = infer(s, "repeat", wanted([1], **more), "text/event-stream")
+        assert answer.status_code == 400 and "can't be streamed as text" in answer.json()["error"]
+    answer = infer(s, "repeat", wanted([3, 4], outputs=[{"name": "IDX"}]), "application/x-ndjson")
+    assert [[output["name"] for output in response["outputs"]] for response in lines(answer.text)] == [["IDX"]] * 2
+
+
+def test_events_are_not_compressed(server):
+    """They are to leave at once, and one that is the whole answer is no exception."""
+    s = server(repeat(), flags=("--compress-above", "10"))
+    answer = requests.post(f"{s.inference}/v2/models/repeat/generate_stream", json={"IN": [1], "DELAY": [0]},
+                           headers={"Accept-Encoding": "gzip"}, timeout=20)
+    assert "Content-Encoding" not in answer.headers and events(answer.text)[0]["OUT"] == 1
