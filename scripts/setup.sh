@@ -4,6 +4,7 @@
 #   scripts/setup.sh               packages, and .venv with the tests' Python packages
 #   scripts/setup.sh --no-python   packages only
 #   scripts/setup.sh --dev         also clang, clang-format, clang-tidy and libFuzzer
+#   scripts/setup.sh --torch       also PyTorch for the CPU, about 200 MB, for TorchScript models
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,12 +17,17 @@ packages=(
   python3    # the lint tests; Python packages of the end-to-end tests go to .venv
 )
 dev_packages=(clang clang-format-14 clang-tidy libclang-rt-14-dev)
-python=1
+# A CPU build: others bring gigabytes of CUDA packages. Where the package index has no such version,
+# CONTINUO_TORCH names another one: a version, or the path of a wheel.
+torch_package=${CONTINUO_TORCH:-torch==2.13.0+cpu}
+torch_needs=(filelock fsspec jinja2 mpmath networkx setuptools sympy typing-extensions)
+python=1 torch=
 for arg in "$@"; do
   case $arg in
   --no-python) python= ;;
   --dev) packages+=("${dev_packages[@]}") ;;
-  -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  --torch) torch=1 ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
   esac
 done
@@ -69,10 +75,27 @@ install_python() {
   cp "$want" "$have"
 }
 
+# Without its dependencies, which name CUDA's packages in some builds; silero-vad is data of an example.
+install_torch() {
+  if .venv/bin/python -c 'import torch' 2>/dev/null; then
+    say ".venv has PyTorch $(.venv/bin/python -c 'import torch; print(torch.__version__)')"
+  else
+    say ".venv/bin/python -m pip install --no-deps $torch_package"
+    if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$torch_package"; then
+      echo "scripts/setup.sh: your package index has no $torch_package; name a CPU build of PyTorch" \
+        "that it has, or a wheel's path, in CONTINUO_TORCH" >&2
+      exit 1
+    fi
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${torch_needs[@]}"
+  fi
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps silero-vad
+}
+
 if ! command -v dpkg-query >/dev/null; then
   echo "scripts/setup.sh: this is for Debian 12; install the like of: ${packages[*]}" >&2
   exit 1
 fi
 install_packages
 [ -z "$python" ] || install_python
+[ -z "$torch" ] || install_torch
 say "done"

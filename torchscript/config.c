@@ -481,6 +481,20 @@ read_document(struct cn_torch_config *config, const struct cn_yaml_doc *doc, uin
 }
 
 int
+cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *doc,
+                      uint32_t batch_size, struct cn_error *err)
+{
+    int rc;
+
+    memset(config, 0, sizeof(*config));
+    cn_arena_init(&config->arena);
+    rc = read_document(config, doc, batch_size, err);
+    if (rc)
+        cn_torch_config_fini(config);
+    return rc;
+}
+
+int
 cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char *file,
                      uint32_t batch_size, struct cn_error *err)
 {
@@ -500,11 +514,8 @@ cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char
     cn_buf_fini(&path);
     if (rc)
         return rc;
-    cn_arena_init(&config->arena);
-    rc = read_document(config, doc, batch_size, err);
+    rc = cn_torch_config_parse(config, doc, batch_size, err);
     cn_yaml_destroy(doc);
-    if (rc)
-        cn_torch_config_fini(config);
     return rc;
 }
 

@@ -55,8 +55,10 @@ struct cn_torch_config {
     struct cn_arena arena; /* holds the above */
 };
 
-/* From the model's YAML in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED where the
+/* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED where the
  * model declares no tensors. On failure nothing is left. */
+int cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *doc,
+                          uint32_t batch_size, struct cn_error *err);
 int cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char *file,
                          uint32_t batch_size, struct cn_error *err);
 void cn_torch_config_fini(struct cn_torch_config *config);

@@ -26,9 +26,14 @@ class Weather(torch.nn.Module):
         self.lstm = torch.nn.LSTM(len(COLUMNS), WIDTH)
         self.out = torch.nn.Linear(WIDTH, 1)
 
+    def many(self, days, h, c):
+        """Days in a row, [days, rows, columns]: for training."""
+        y, (h, c) = self.lstm((days - self.mean) / self.spread, (h, c))
+        return self.out(y) * self.spread[0] + self.mean[0], h, c
+
     def forward(self, day, h, c):
-        y, (h, c) = self.lstm(((day - self.mean) / self.spread)[None], (h, c))
-        return self.out(y[0]) * self.spread[0] + self.mean[0], h, c
+        guess, h, c = self.many(day[None], h, c)
+        return guess[0], h, c
 
 
 def nothing_yet(rows=1):

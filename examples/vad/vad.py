@@ -43,14 +43,14 @@ def chunks(path):
         yield audio[at:at + CHUNK]
 
 
-def predictions(connection, sequence, chunk):
+def predictions(connection, sequence, chunk, _first):
     connection.request("POST", "/predictions/vad", chunk.tobytes(),
                        {"Content-Type": "application/octet-stream", "ts_request_sequence_id": sequence})
     return json.loads(body_of(connection))["prob"][0][0]
 
 
-def v2(connection, sequence, chunk):
-    head = json.dumps({"parameters": {"sequence_id": sequence},
+def v2(connection, sequence, chunk, first):
+    head = json.dumps({"parameters": {"sequence_id": sequence, "sequence_start": first},
                        "inputs": [{"name": "audio", "datatype": "FP32", "shape": [1, CHUNK],
                                    "parameters": {"binary_data_size": 4 * CHUNK}}]}).encode()
     connection.request("POST", "/v2/models/vad/infer", head + chunk.tobytes(),
@@ -70,7 +70,7 @@ def probabilities(address, path, ask=predictions):
     """One stream: its chunks one by one, each as a step of its sequence."""
     connection = http.client.HTTPConnection(address.hostname, address.port)
     sequence = uuid.uuid4().hex
-    given = [ask(connection, sequence, chunk) for chunk in chunks(path)]
+    given = [ask(connection, sequence, chunk, i == 0) for i, chunk in enumerate(chunks(path))]
     connection.close()
     return given
 

@@ -1,0 +1,45 @@
+/* cn_fuzz: torchscript config core */
+/* What a TorchScript model's YAML says: whatever is in it, what is taken fits the declarations. */
+#include <string.h>
+
+#include "core/panic.h"
+#include "tests/fuzz/fuzz.h"
+#include "torchscript/config.h"
+
+static void
+check(const struct cn_torch_config *config)
+{
+    const struct cn_model_io *io = config->io;
+
+    cn_assert(config->n_buckets >= 1 && config->n_buckets <= CN_TORCH_BUCKETS_MAX);
+    for (uint32_t i = 0; i < config->n_buckets; i++)
+        cn_assert(config->buckets[i] > (i ? config->buckets[i - 1] : 0));
+    for (uint32_t i = 0; i < config->n_arguments; i++)
+        cn_assert(config->arguments[i].input < (int32_t)io->n_inputs &&
+                  config->arguments[i].state < (int32_t)io->state.n);
+    for (uint32_t i = 0; i < config->n_results; i++)
+        cn_assert(config->results[i].output < (int32_t)io->n_outputs &&
+                  config->results[i].state < (int32_t)io->state.n);
+    for (uint32_t i = 0; i < config->n_attributes; i++)
+        cn_assert(config->attributes[i].state < (int32_t)io->state.n);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    struct cn_str text = {(const char *)bytes, len};
+    struct cn_torch_config config;
+    struct cn_yaml_doc *doc = NULL;
+    struct cn_error err = {0};
+
+    if (cn_yaml_parse("fuzz.yaml", text, &doc, NULL) != 0)
+        return 0;
+    if (cn_torch_config_parse(&config, doc, 24, &err) == 0) {
+        check(&config);
+        cn_torch_config_fini(&config);
+    } else {
+        cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
+    }
+    cn_yaml_destroy(doc);
+    return 0;
+}

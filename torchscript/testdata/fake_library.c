@@ -1,0 +1,136 @@
+/* A stand-in for libcontinuo_torch.so, so that everything around it is tested without libtorch. The
+ * model's file says what it is:
+ *   sum        run(x [rows, 2], h [2, rows]) -> y = h + x, h = y, rows [rows, 1]; x below 0 throws
+ *   attribute  run(x [rows, 2]) -> y; the sum lies in the attribute _h [rows, 2], _rows must fit
+ * Results lie in static memory, as libtorch's stay until the next run. */
+#include <stdio.h>
+#include <string.h>
+
+#include "torchscript/abi.h"
+
+#define ROWS_MAX 64
+#define FP32 11
+#define INT64 9
+
+struct ctt_model {
+    int attribute;
+    int64_t rows;
+};
+
+static struct ctt_model the_model;
+static float y[ROWS_MAX * 2], h[ROWS_MAX * 2], kept[ROWS_MAX * 2];
+static int64_t n_rows[ROWS_MAX];
+
+static int
+refuse(char *error, size_t n, const char *text)
+{
+    snprintf(error, n, "The following operation failed\nTraceback, line 1\nRuntimeError: %s", text);
+    return -1;
+}
+
+static struct ctt_tensor
+tensor(void *data, int32_t datatype, int64_t a, int64_t b)
+{
+    return (struct ctt_tensor){data, {a, b}, 2, datatype};
+}
+
+static int
+load(const struct ctt_options *options, struct ctt_model **out, char *error, size_t n)
+{
+    char word[16] = "";
+    FILE *file = fopen(options->file, "r");
+
+    if (!file)
+        return refuse(error, n, "no file");
+    if (fscanf(file, "%15s", word) != 1 ||
+        (strcmp(word, "sum") != 0 && strcmp(word, "attribute") != 0)) {
+        fclose(file);
+        return refuse(error, n, "no model");
+    }
+    fclose(file);
+    the_model.attribute = strcmp(word, "attribute") == 0;
+    *out = &the_model;
+    return 0;
+}
+
+static void
+unload(struct ctt_model *model)
+{
+    (void)model;
+}
+
+static const char *
+schema(struct ctt_model *model)
+{
+    return model->attribute ? "forward(Tensor x) -> Tensor" : "forward(Tensor x, Tensor h) -> ...";
+}
+
+static int
+set_attribute(struct ctt_model *model, const char *name, const struct ctt_value *value, char *error,
+              size_t n)
+{
+    if (strcmp(name, "_rows") == 0 && value->kind == CTT_INT)
+        model->rows = value->integer;
+    else if (strcmp(name, "_h") == 0 && value->kind == CTT_TENSOR)
+        memcpy(kept, value->tensor.data, sizeof(float) * 2 * (size_t)value->tensor.dims[0]);
+    else
+        return refuse(error, n, "there is no such attribute");
+    return 0;
+}
+
+static int
+get_attribute(struct ctt_model *model, const char *name, struct ctt_tensor *out, char *error,
+              size_t n)
+{
+    if (strcmp(name, "_h") != 0)
+        return refuse(error, n, "there is no such attribute");
+    *out = tensor(kept, FP32, model->rows, 2);
+    return 0;
+}
+
+static int
+run(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_arguments,
+    struct ctt_tensor *results, uint32_t max_results, uint32_t *n_results, char *error, size_t n)
+{
+    const struct ctt_tensor *x = &arguments[0].tensor;
+    const float *values = x->data;
+    const int64_t rows = x->dims[0];
+
+    if (n_arguments != (model->attribute ? 1 : 2) || x->rank != 2 || rows > ROWS_MAX)
+        return refuse(error, n, "wrong arguments");
+    if (model->attribute && model->rows != rows)
+        return refuse(error, n, "the attribute has other rows");
+    if (max_results < (model->attribute ? 1 : 3))
+        return refuse(error, n, "no room for the results");
+    for (int64_t b = 0; b < rows; b++)
+        for (int64_t d = 0; d < 2; d++) {
+            const float *before = model->attribute ? kept : (float *)arguments[1].tensor.data;
+
+            if (values[2 * b + d] < 0)
+                return refuse(error, n, "x is negative");
+            y[2 * b + d] = values[2 * b + d] + before[model->attribute ? 2 * b + d : d * rows + b];
+            h[d * rows + b] = y[2 * b + d];
+            n_rows[b] = rows;
+        }
+    if (model->attribute)
+        memcpy(kept, y, sizeof(float) * 2 * (size_t)rows);
+    results[0] = tensor(y, FP32, rows, 2);
+    *n_results = 1;
+    if (!model->attribute) {
+        results[1] = tensor(h, FP32, 2, rows);
+        results[2] = tensor(n_rows, INT64, rows, 1);
+        *n_results = 3;
+    }
+    return 0;
+}
+
+static const struct ctt_api api = {CTT_ABI, sizeof(api),   "0.0 (fake)",  load, unload,
+                                   schema,  set_attribute, get_attribute, run};
+
+__attribute__((visibility("default"))) const struct ctt_api *continuo_torch(uint32_t abi);
+
+const struct ctt_api *
+continuo_torch(uint32_t abi)
+{
+    return abi == CTT_ABI ? &api : NULL;
+}
