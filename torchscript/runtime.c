@@ -201,6 +201,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
 
     (void)config_json; /* the YAML itself says in which line a mistake is */
     rt->base.ops = &cn_torch_runtime_ops;
+    rt->base.keeps_state_tensors = true;
     rt->magic = TORCH_RUNTIME_MAGIC;
     rt->load = load;
     rt->error = cn_alloc(CTT_ERROR_BYTES);

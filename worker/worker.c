@@ -109,7 +109,7 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     if (rc == 0)
         rc = ops->open(load, cn_buf_str(&json), &worker->rt, err);
     cn_buf_fini(&json);
-    if (rc == 0 && load->state)
+    if (rc == 0 && load->state && !worker->rt->keeps_state_tensors)
         rc = tensor_state_open(worker, err);
     if (rc != 0)
         return rc;
