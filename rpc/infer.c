@@ -106,6 +106,9 @@ prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error
         (struct cn_header *)(uintptr_t)cn_grpc_call_headers(infer->call, &row->n_headers);
     cn_rpc_choose_request_id(cn_http_find(row->headers, row->n_headers, CN_STR("x-request-id")),
                              infer->request_id);
+    if (infer->v2.io && infer->v2.io->decoupled && !infer->in_stream)
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "ModelInfer RPC doesn't support models with decoupled transaction policy");
     rc = cn_rpc_infer_read(infer->bytes, &infer->head, infer->v2.model,
                            host->config->max_request_bytes, &infer->arena, &infer->v2.request, err);
     if (!rc && !infer->v2.io)
@@ -144,6 +147,14 @@ free_box(void *box)
     cn_answer_box_free(box);
 }
 
+void
+cn_rpc_infer_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box)
+{
+    out->body = box->answer.body;
+    out->release = free_box;
+    out->arg = box;
+}
+
 int
 cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
                       const struct cn_rpc_infer_form *form, struct cn_arena *arena,
@@ -158,9 +169,7 @@ cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
                                    arena, &response, err)) ||
         cn_rpc_infer_write(&response, &infer->v2.request, form, arena, out, err))
         return err->code;
-    out->body = box->answer.body;
-    out->release = free_box;
-    out->arg = box;
+    cn_rpc_infer_lend(out, box);
     return 0;
 }
 

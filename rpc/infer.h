@@ -22,6 +22,7 @@ struct cn_rpc_infer {
     struct cn_list link;        /* a stream's */
     struct cn_answer_box *box;  /* a stream's: the answer, while it waits for its turn */
     bool is_open;               /* openinference: its model may be one without declared tensors */
+    bool in_stream;             /* its model may be decoupled */
     struct cn_error *refused;   /* what it is answered with, whatever its job (if any) says */
     bool is_submitted, is_done; /* is_done: refused, or its final answer came */
     uint32_t n_sending;         /* a stream's: messages that the transport did not take yet */
@@ -40,6 +41,8 @@ void cn_rpc_infer_refuse(struct cn_rpc_infer *infer, const struct cn_error *why)
 /* Nobody waits for its answer any more; it comes all the same. */
 void cn_rpc_infer_cancel(struct cn_rpc_infer *infer);
 
+/* The message owns the box from here on, whose body is in it. */
+void cn_rpc_infer_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box);
 /* The answer as a message that owns the box; what is in it is borrowed. On failure (CN_E_...) the box is
  * the caller's. */
 int cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,

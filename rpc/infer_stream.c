@@ -4,6 +4,7 @@
  * A request is outstanding from its message until the transport took its last response; so many at
  * most (grpc-stream-steps), then the client's messages wait in its own window. Responses leave in the
  * order of their requests, whichever model or sequence they are of: clients of the protocol rely on it.
+ * Those of decoupled models leave as they come: they are in no order but that of their own request.
  * A failure is a message of its own, and the stream goes on, unless the client asked for gRPC's statuses
  * (triton_grpc_error: true).
  */
@@ -19,6 +20,7 @@
 
 struct stream {
     struct cn_list owing;   /* requests, in the order they came */
+    struct cn_list flowing; /* those of decoupled models that have not ended */
     struct cn_list sending; /* those whose responses the transport has not taken yet */
     uint32_t n_requests;
     bool reading, half_closed, draining;
@@ -66,15 +68,19 @@ cancel_all(struct stream *stream)
 
     cn_list_for_each(node, &stream->owing)
         cn_rpc_infer_cancel(cn_container_of(node, struct cn_rpc_infer, link));
+    cn_list_for_each(node, &stream->flowing)
+        cn_rpc_infer_cancel(cn_container_of(node, struct cn_rpc_infer, link));
 }
 
 /* --- responses */
 
 /* Is it the server's word on whether the request may run at all, rather than how it ran? */
 static bool
-is_refusal(int code)
+is_refusal(const struct cn_answer *answer)
 {
-    switch (code) {
+    if (answer->status) /* the handler's own choice */
+        return false;
+    switch (answer->error_code) {
     case CN_E_BAD_REQUEST:
     case CN_E_SEQUENCE_UNKNOWN:
     case CN_E_SEQUENCE_EXPIRED:
@@ -139,7 +145,7 @@ send_answer(struct cn_rpc_infer *infer)
     cn_arena_init(&arena);
     if (box->answer.error_code) {
         message = cn_v2_job_failure(&infer->v2, &box->answer, &arena, &err.code);
-        send_failure(infer, err.code, message, !is_refusal(box->answer.error_code));
+        send_failure(infer, err.code, message, !is_refusal(&box->answer));
         cn_answer_box_free(box);
     } else if (cn_rpc_infer_response(infer, box, &form, &arena, &out, &err)) {
         send_failure(infer, err.code, err.message, true);
@@ -176,11 +182,89 @@ advance(struct cn_grpc_call *call)
     cn_grpc_call_release(call);
 }
 
+/* --- decoupled models */
+
+/* A response, or the end of them all as one. On failure the box is the caller's. */
+static int
+send_response(struct cn_rpc_infer *infer, const struct cn_v2_piece *piece,
+              struct cn_answer_box *box, struct cn_arena *arena, struct cn_error *err)
+{
+    const struct cn_rpc_infer_form form = {.in_stream = true, .is_final = piece->final};
+    struct cn_grpc_outgoing out;
+
+    if (cn_rpc_infer_write(&piece->response, &infer->v2.request, &form, arena, &out, err))
+        return err->code;
+    cn_rpc_infer_lend(&out, box);
+    send(infer, &out);
+    return 0;
+}
+
+/* Takes the box. */
+static void
+send_piece(struct cn_rpc_infer *infer, struct cn_answer_box *box)
+{
+    struct cn_v2_piece piece;
+    struct cn_arena arena;
+    struct cn_error err;
+    bool is_sent;
+    int rc = 0;
+
+    cn_arena_init(&arena);
+    cn_v2_job_piece(&infer->v2, &box->answer, &arena, &piece);
+    is_sent =
+        piece.kind == CN_V2_RESPONSE || (piece.kind == CN_V2_END && infer->v2.request.empty_final);
+    if (piece.kind == CN_V2_END)
+        piece.response =
+            (struct cn_v2_answer){.model = infer->v2.model, .version = infer->v2.version};
+    if (is_sent)
+        rc = send_response(infer, &piece, box, &arena, &err);
+    if (piece.kind == CN_V2_FAILURE)
+        send_failure(infer, piece.code, piece.message, !is_refusal(&box->answer));
+    else if (rc)
+        send_failure(infer, rc, err.message, true);
+    if (piece.kind == CN_V2_FAILURE || rc) {
+        infer->v2.over = true;
+        cn_rpc_infer_cancel(infer);
+    }
+    if (rc || !is_sent) { /* no message has it */
+        if (!infer->is_done)
+            cn_model_queue_consumed(&infer->v2.job, box->answer.body.len);
+        cn_answer_box_free(box);
+    }
+    cn_arena_fini(&arena);
+}
+
+static void
+flow(struct cn_rpc_infer *infer, struct cn_answer_box *box)
+{
+    struct cn_grpc_call *call = infer->call;
+
+    cn_grpc_call_hold(call);
+    infer->n_sending++; /* until the end of this function */
+    infer->is_done = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    if (infer->is_done) {
+        cn_list_remove(&infer->link);
+        cn_list_push_back(&stream_of(call)->sending, &infer->link);
+    }
+    send_piece(infer, box);
+    if (--infer->n_sending == 0 && infer->is_done)
+        forget(infer);
+    go_on(call);
+    cn_grpc_call_release(call);
+}
+
+/* --- answers */
+
 static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
     struct cn_rpc_infer *infer = cn_container_of(job, struct cn_rpc_infer, v2.job);
     struct cn_error err;
+
+    if (infer->v2.io->decoupled) {
+        flow(infer, box);
+        return;
+    }
 
     if (!(box->answer.flags & CN_ANSWER_FINAL)) {
         cn_model_queue_consumed(job, box->answer.body.len);
@@ -208,6 +292,7 @@ cn_rpc_infer_stream_open(struct cn_grpc_call *call)
     uint32_t n;
 
     cn_list_init(&stream->owing);
+    cn_list_init(&stream->flowing);
     cn_list_init(&stream->sending);
     headers = cn_grpc_call_headers(call, &n);
     strict = cn_http_find(headers, n, CN_STR("triton_grpc_error"));
@@ -227,7 +312,11 @@ cn_rpc_infer_stream_message(struct cn_grpc_call *call, const struct cn_grpc_mess
     stream->reading = false;
     cn_list_push_back(&stream->owing, &infer->link);
     stream->n_requests++;
-    cn_rpc_infer_submit(infer, &ops);
+    infer->in_stream = true;
+    if (cn_rpc_infer_submit(infer, &ops) == 0 && infer->v2.io->decoupled) {
+        cn_list_remove(&infer->link);
+        cn_list_push_back(&stream->flowing, &infer->link);
+    }
     advance(call);
 }
 
@@ -246,8 +335,9 @@ cn_rpc_infer_stream_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
 {
     struct cn_rpc_infer *infer = owner;
 
-    (void)bytes;
-    if (--infer->n_sending > 0)
+    if (!infer->is_done)
+        cn_model_queue_consumed(&infer->v2.job, bytes);
+    if (--infer->n_sending > 0 || !infer->is_done)
         return;
     cn_grpc_call_hold(call);
     forget(infer);

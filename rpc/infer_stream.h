@@ -4,7 +4,7 @@
 
 #include "rpc/grpc_core.h"
 
-#define CN_RPC_INFER_STREAM_STATE 64 /* bytes of state, at least */
+#define CN_RPC_INFER_STREAM_STATE 96 /* bytes of state, at least */
 
 void cn_rpc_infer_stream_open(struct cn_grpc_call *call);
 void cn_rpc_infer_stream_message(struct cn_grpc_call *call, const struct cn_grpc_message *message);

@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from models import Model
 from rpc import refused, word
+from test_v2_decoupled import repeat
 from test_v2_http import TYPES, VALUES, accumulator, identity
 from v2rpc import Stream, call_of, channel_of, client_of, reflected, request, step, stub_of, tensor
 from waiting import expect, limit
@@ -590,6 +591,93 @@ def test_a_strict_stream_ends_with_a_models_failure(server, channel):
     assert word(error) == "handler_failed"
     stream.half_close()
     expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "the call is over")
+
+
+# --- decoupled models
+
+
+def ask_repeat(values, delays=None, **more):
+    return request("repeat", [("IN", "INT32", [len(values)]), ("DELAY", "UINT32", [len(values)])],
+                   [np.array(values, np.int32).tobytes(), np.array(delays or [0] * len(values), np.uint32).tobytes()],
+                   **more)
+
+
+def heard(answer):
+    """(id, value, is it final) of a response; the value None: it brings no outputs."""
+    assert not answer.error_message, answer
+    told = answer.infer_response
+    assert (told.model_name, told.model_version) == ("repeat", "1.0")
+    values = {output.name: np.frombuffer(raw, np.int32)[0] for output, raw in zip(told.outputs, told.raw_output_contents)}
+    return told.id, values.get("OUT"), told.parameters["triton_final_response"].bool_param
+
+
+def test_decoupled_responses_and_their_end(server, channel):
+    """Any number of them, none is final as the end comes alone; it is told to those who ask for it."""
+    stream = Stream(channel(server(repeat())))
+    stream.send(ask_repeat([4, 2], id="a"))
+    assert [heard(stream.next()) for _ in range(2)] == [("a", 4, False), ("a", 2, False)]
+    stream.send(ask_repeat([], id="b"), ask_repeat([], id="c", triton_enable_empty_final_response=True))
+    assert heard(stream.next()) == ("c", None, True)
+    stream.send(ask_repeat([7], id="d", triton_enable_empty_final_response=True)).half_close()
+    assert [heard(answer) for answer in stream.rest()] == [("d", 7, False), ("d", None, True)]
+    assert stream.call.code() == grpc.StatusCode.OK
+
+
+def test_decoupled_requests_overtake_each_other_and_hold_up_nobody(server, channel):
+    """A slow one waits by itself; models that answer once keep their order beside it."""
+    s = server(repeat(), identity())
+    stream = Stream(channel(s))
+    stream.send(ask_repeat([1, 2], [0, 3_600_000], id="slow"))
+    assert heard(stream.next()) == ("slow", 1, False)
+    stream.send(ask_repeat([8, 9], [1, 1], id="quick"))
+    assert [heard(stream.next()) for _ in range(2)] == [("quick", 8, False), ("quick", 9, False)]
+    assert numbers(stream.ask(request("identity", [INT32], FOUR)).infer_response) == [1]
+    stream.cancel()
+    s.expect_log("repeat stops: gone after 1")
+    expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "the call is over")
+
+
+def test_decoupled_errors(server, channel):
+    """What is wrong with a request has its id only; a handler's failure its model and the final flag."""
+    s = server(repeat())
+    connection = channel(s)
+    error = refused(stub_of(connection).ModelInfer, request("repeat", [INT32]), timeout=limit(30))
+    assert error.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert error.details() == "ModelInfer RPC doesn't support models with decoupled transaction policy"
+    stream = Stream(connection)
+    answer = stream.ask(request("repeat", [INT32], FOUR, id="x"))
+    assert "inputs" in answer.error_message and answer.infer_response == service_pb2.ModelInferResponse(id="x")
+    unequal = ask_repeat([1, 2], id="y")
+    unequal.inputs[1].shape[0] = 1
+    unequal.raw_input_contents[1] = b"\0" * 4
+    answer = stream.ask(unequal)
+    assert "IN and DELAY must have the same number of elements" in answer.error_message
+    told = answer.infer_response
+    assert (told.id, told.model_name) == ("y", "repeat") and told.parameters["triton_final_response"].bool_param
+    assert heard(stream.ask(ask_repeat([3]))) == ("", 3, False)
+    stream.half_close()
+    assert stream.rest() == []
+
+
+def test_thousands_of_decoupled_responses(server, channel):
+    """Four requests at once on one stream, and tritonclient on another: each in its order."""
+    s = server(repeat(), flags=["--grpc-stream-steps", 4])
+    stream = Stream(channel(s))
+    for n in range(4):
+        stream.send(ask_repeat(list(range(n * 1000, n * 1000 + 1500)), id=str(n), triton_enable_empty_final_response=True))
+    stream.half_close()
+    got = {str(n): [] for n in range(4)}
+    for answer in stream.call:
+        name, value, final = heard(answer)
+        got[name].append(None if final else value)
+    assert got == {str(n): [*range(n * 1000, n * 1000 + 1500), None] for n in range(4)}
+    results = []
+    with client_of(s) as client:
+        client.start_stream(lambda result, error: results.append(error or result.as_numpy("OUT").tolist()))
+        client.async_stream_infer("repeat", [tensor("IN", np.arange(500, dtype=np.int32), "INT32"),
+                                             tensor("DELAY", np.zeros(500, np.uint32), "UINT32")])
+        client.stop_stream()
+    assert results == [[n] for n in range(500)]
 
 
 def test_a_half_closed_stream_is_answered_to_its_end(sums, channel):
