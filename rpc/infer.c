@@ -235,6 +235,10 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_rpc_infer *infer = cn_container_of(job, struct cn_rpc_infer, v2.job);
     struct call *call = cn_grpc_call_state(infer->call);
 
+    if (!(box->answer.flags & CN_ANSWER_FINAL) && box->answer.body.len == 0) {
+        cn_answer_box_free(box); /* the handler rests, or answers later */
+        return;
+    }
     if (!(box->answer.flags & CN_ANSWER_FINAL)) {
         cn_model_queue_consumed(job, box->answer.body.len);
         cn_rpc_fail(infer->call, CN_E_UNIMPLEMENTED,

@@ -266,6 +266,10 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         return;
     }
 
+    if (!(box->answer.flags & CN_ANSWER_FINAL) && box->answer.body.len == 0) {
+        cn_answer_box_free(box); /* the handler rests, or answers later */
+        return;
+    }
     if (!(box->answer.flags & CN_ANSWER_FINAL)) {
         cn_model_queue_consumed(job, box->answer.body.len);
         cn_answer_box_free(box);
