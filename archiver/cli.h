@@ -11,6 +11,8 @@
 /* `program`: name in messages. `quiet`: nothing on success, as torch-model-archiver. argv: flags
  * only. */
 int cn_archiver_create(const char *program, int argc, char **argv, bool quiet);
+/* A model's folder of a Triton repository. */
+int cn_archiver_import(const char *program, int argc, char **argv);
 int cn_archiver_inspect(int argc, char **argv);
 int cn_archiver_verify(int argc, char **argv);
 

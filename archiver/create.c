@@ -249,11 +249,13 @@ cn_archiver_help(const char *program, FILE *out)
 {
     fprintf(out,
             "usage: %s [create] --model-name NAME --version VERSION --handler FILE [options]\n"
+            "       %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
             "       %s inspect [--json] ARCHIVE\n"
             "       %s verify ARCHIVE ...\n\n"
             "Packs a model archive, shows what is in one, checks one. Without a command it takes\n"
-            "the flags of torch-model-archiver and is silent on success.\n\n",
-            program, program, program);
+            "the flags of torch-model-archiver and is silent on success. import makes archives of\n"
+            "a model's folder of a Triton repository and lists what it could not carry over.\n\n",
+            program, program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char flag[64], letter[5] = "";
 
@@ -275,11 +277,15 @@ cn_archiver_man(FILE *out)
     fprintf(out, ".TH CONTINUO\\-ARCHIVER 1 \"\" \"continuo %s\" \"User Commands\"\n", CN_VERSION);
     fputs(".SH NAME\ncontinuo\\-archiver \\- pack, inspect and verify model archives\n"
           ".SH SYNOPSIS\n.B continuo\\-archiver\n[\\fBcreate\\fR] \\fIoptions\\fR\n.br\n"
+          ".B continuo\\-archiver import\n\\fIDIR\\fR [\\fB\\-\\-handler\\fR \\fIFILE\\fR] "
+          "[\\fB\\-\\-export\\-path\\fR \\fIDIR\\fR] [\\fB\\-\\-force\\fR]\n.br\n"
           ".B continuo\\-archiver inspect\n[\\fB\\-\\-json\\fR] \\fIARCHIVE\\fR\n.br\n"
           ".B continuo\\-archiver verify\n\\fIARCHIVE\\fR ...\n"
           ".SH DESCRIPTION\nWithout a command, or called as torch\\-model\\-archiver, it takes the "
           "flags of that program and is silent on success. The same input gives the same bytes: "
-          "times in an archive are 1980, or SOURCE_DATE_EPOCH for the manifest's createdOn.\n"
+          "times in an archive are 1980, or SOURCE_DATE_EPOCH for the manifest's createdOn. "
+          "import makes archives of a model's folder of a Triton repository (config.pbtxt and "
+          "numbered versions) and lists what it could not carry over.\n"
           ".SH OPTIONS\n",
           out);
     for (size_t i = 0; i < N_OPTIONS; i++) {

@@ -1,4 +1,4 @@
-/* archiver/main.c - continuo-archiver: create, inspect, verify; or torch-model-archiver's flags. */
+/* archiver/main.c - continuo-archiver: create, import, inspect, verify; or torch-model-archiver's flags. */
 #include <string.h>
 
 #include "archiver/cli.h"
@@ -17,6 +17,8 @@ main(int argc, char **argv)
     }
     if (!torch_name && strcmp(first, "create") == 0)
         return cn_archiver_create(program, argc - 2, argv + 2, false);
+    if (!torch_name && strcmp(first, "import") == 0)
+        return cn_archiver_import(program, argc - 2, argv + 2);
     if (!torch_name && strcmp(first, "inspect") == 0)
         return cn_archiver_inspect(argc - 2, argv + 2);
     if (!torch_name && strcmp(first, "verify") == 0)

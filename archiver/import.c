@@ -1,0 +1,451 @@
+/* archiver/import.c - continuo-archiver import: a model of a Triton repository becomes archives.
+ *
+ *   MODEL/config.pbtxt, MODEL/1/handler.lua, MODEL/2/..., MODEL/initial_state/...
+ *
+ * Each version that the configuration's version_policy chooses is packed: its files, initial_state, and
+ * the configuration as YAML. What could not be carried over is listed. Archiver only.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archiver/archive.h"
+#include "archiver/cli.h"
+#include "archiver/import_yaml.h"
+#include "archiver/pack.h"
+#include "archiver/path.h"
+#include "config/model_io.h"
+#include "core/mem.h"
+
+#define VERSIONS_MAX 1000
+#define YAML_NAME "model-config.yaml"
+
+struct import {
+    const char *program, *dir, *handler, *export_path;
+    bool force;
+    char *pbtxt; /* path of the configuration */
+    struct cn_arena arena;
+    struct cn_buf bytes, yaml;
+    const struct cn_pbtxt *config;
+    char *model;
+    uint64_t versions[VERSIONS_MAX]; /* those to pack, ascending */
+    uint32_t n_versions;
+    struct cn_error *err;
+};
+
+static int
+usage(const char *program, const char *text)
+{
+    fprintf(stderr,
+            "usage: %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
+            "%s: error: %s\n",
+            program, program, text);
+    return CN_EXIT_USAGE;
+}
+
+/* --- the configuration --- */
+
+static int
+read_config(struct import *import)
+{
+    FILE *file;
+
+    import->pbtxt = cn_path_join(import->dir, "config.pbtxt");
+    file = fopen(import->pbtxt, "rbe");
+    if (!file)
+        return cn_fail_sys(import->err, CN_E_NOT_FOUND, errno,
+                           "%s (a folder of a Triton model repository has it)", import->pbtxt);
+    while (!feof(file) && !ferror(file) && import->bytes.len <= CN_PBTXT_MAX_BYTES) {
+        char *at = cn_buf_reserve(&import->bytes, 65536);
+
+        if (!at)
+            break;
+        import->bytes.len += fread(at, 1, 65536, file);
+    }
+    if (ferror(file) || import->bytes.failed) {
+        fclose(file);
+        return cn_fail(import->err, CN_E_IO, "cannot read %s", import->pbtxt);
+    }
+    fclose(file);
+    return cn_pbtxt_parse(import->pbtxt, cn_buf_str(&import->bytes), &import->arena,
+                          (struct cn_pbtxt **)&import->config, import->err);
+}
+
+/* A text field; NULL: it is not there, or empty. */
+static const char *
+text_of(const struct cn_pbtxt *config, const char *name)
+{
+    const struct cn_pbtxt *field = cn_pbtxt_get(config, name);
+
+    return field && field->kind == CN_PBTXT_STRING && field->text.len ? field->text.ptr : NULL;
+}
+
+static void
+on_lost(void *ctx, const char *path, unsigned line, const char *note)
+{
+    const struct import *import = ctx;
+
+    printf("%s:%u: %s is not carried over: %s\n", import->pbtxt, line, path, note);
+}
+
+/* The YAML must be one that the server takes, tensors too. */
+static int
+make_yaml(struct import *import)
+{
+    struct cn_yaml_doc *doc;
+    struct cn_model_io *io;
+    int rc =
+        cn_import_yaml(import->pbtxt, import->config, &import->yaml, on_lost, import, import->err);
+
+    if (rc == 0)
+        rc = cn_yaml_parse(YAML_NAME, cn_buf_str(&import->yaml), &doc, import->err);
+    if (rc != 0)
+        return rc;
+    rc = cn_model_io_parse(doc, &io, import->err);
+    cn_yaml_destroy(doc);
+    if (rc == 0)
+        cn_model_io_unref(io);
+    return rc;
+}
+
+/* --- versions --- */
+
+static int
+compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* A version is a folder whose name is a number above 0 and nothing else. */
+static bool
+read_version(const char *name, uint64_t *out)
+{
+    char again[24];
+
+    *out = strtoull(name, NULL, 10);
+    snprintf(again, sizeof(again), "%" PRIu64, *out);
+    return *out > 0 && strcmp(again, name) == 0;
+}
+
+static int
+list_versions(struct import *import)
+{
+    DIR *folder = opendir(import->dir);
+    struct dirent *entry;
+    uint64_t number;
+
+    if (!folder)
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", import->dir);
+    while ((entry = readdir(folder)) != NULL && import->n_versions < VERSIONS_MAX)
+        if (read_version(entry->d_name, &number))
+            import->versions[import->n_versions++] = number;
+    closedir(folder);
+    qsort(import->versions, import->n_versions, sizeof(*import->versions), compare_numbers);
+    if (import->n_versions == 0)
+        return cn_fail(import->err, CN_E_NOT_FOUND, "%s has no folder of a version (1, 2, ...)",
+                       import->dir);
+    return 0;
+}
+
+static bool
+is_listed(const struct cn_pbtxt *specific, uint64_t version)
+{
+    for (const struct cn_pbtxt *one = specific->first; one; one = one->next)
+        if (cn_str_eq(one->name, CN_STR("versions")) && one->kind == CN_PBTXT_NUMBER &&
+            strtoull(one->text.ptr, NULL, 10) == version)
+            return true;
+    return false;
+}
+
+/* version_policy: all, specific { versions }, latest { num_versions }; without one the last. */
+static void
+choose_versions(struct import *import)
+{
+    const struct cn_pbtxt *policy = cn_pbtxt_get(import->config, "version_policy"), *specific;
+    const struct cn_pbtxt *latest, *number;
+    uint64_t wanted = 1;
+    uint32_t kept = 0;
+
+    if (policy && cn_pbtxt_get(policy, "all"))
+        return;
+    specific = policy ? cn_pbtxt_get(policy, "specific") : NULL;
+    latest = policy ? cn_pbtxt_get(policy, "latest") : NULL;
+    number = latest ? cn_pbtxt_get(latest, "num_versions") : NULL;
+    if (number && number->kind == CN_PBTXT_NUMBER)
+        wanted = strtoull(number->text.ptr, NULL, 10);
+    for (uint32_t i = 0; i < import->n_versions; i++)
+        if (specific ? is_listed(specific, import->versions[i])
+                     : import->n_versions - i <= (wanted ? wanted : 1))
+            import->versions[kept++] = import->versions[i];
+    import->n_versions = kept;
+}
+
+/* --- packing --- */
+
+/* Which file is the handler: the one given, or for a backend that is one of our runtimes the one in the
+ * version's folder. To be freed. */
+static char *
+find_handler(const struct import *import, const char *folder)
+{
+    const char *backend = text_of(import->config, "backend");
+    const char *named = text_of(import->config, "default_model_filename");
+    const bool lua = backend && strcmp(backend, "lua") == 0;
+    const bool c = backend && strcmp(backend, "c") == 0;
+    char *path;
+
+    if (import->handler)
+        return cn_strdup(import->handler);
+    if (!lua && !c) {
+        cn_fail(
+            import->err, CN_E_INVALID_MODEL,
+            "%s: there is no backend %s here; write a handler in Lua or C (docs/handlers.md) and "
+            "give it with --handler",
+            import->pbtxt,
+            backend                               ? backend
+            : text_of(import->config, "platform") ? text_of(import->config, "platform")
+                                                  : "\"\"");
+        return NULL;
+    }
+    path = cn_path_join(folder, named ? named : lua ? "handler.lua" : "handler.so");
+    if (access(path, R_OK) == 0)
+        return path;
+    cn_fail(
+        import->err, CN_E_NOT_FOUND,
+        "%s is not there; name the handler in default_model_filename, or give it with --handler",
+        path);
+    cn_free(path);
+    return NULL;
+}
+
+/* Links to what goes into the archive beside the handler and the YAML; the packer follows them. */
+static int
+stage(const struct import *import, const char *folder, const char *handler, const char *staging)
+{
+    DIR *list = opendir(folder);
+    struct dirent *entry;
+    int rc = 0;
+
+    if (!list)
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", folder);
+    while (rc == 0 && (entry = readdir(list)) != NULL) {
+        char *from, *to, *real;
+
+        if (entry->d_name[0] == '.' || strcmp(entry->d_name, cn_basename(handler)) == 0)
+            continue;
+        from = cn_path_join(folder, entry->d_name);
+        to = cn_path_join(staging, entry->d_name);
+        real = realpath(from, NULL);
+        if (!real || symlink(real, to) < 0)
+            rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot take %s", from);
+        free(real); /* realpath's */
+        cn_free(from);
+        cn_free(to);
+    }
+    closedir(list);
+    return rc;
+}
+
+static int
+stage_initial_state(const struct import *import, const char *staging)
+{
+    char *from = cn_path_join(import->dir, "initial_state");
+    char *to = cn_path_join(staging, "initial_state"), *real = realpath(from, NULL);
+    int rc = 0;
+
+    if (real && symlink(real, to) < 0)
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot take %s", from);
+    free(real);
+    cn_free(from);
+    cn_free(to);
+    return rc;
+}
+
+static int
+write_yaml(const struct import *import, const char *path)
+{
+    FILE *file = fopen(path, "wbe");
+    size_t written;
+
+    if (!file)
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot write %s", path);
+    written = fwrite(import->yaml.data, 1, import->yaml.len, file);
+    if (fclose(file) != 0 || written != import->yaml.len)
+        return cn_fail(import->err, CN_E_IO, "cannot write %s", path);
+    return 0;
+}
+
+static void
+warn(void *ctx, const char *line)
+{
+    fprintf(stderr, "%s: warning: %s\n", (const char *)ctx, line);
+}
+
+/* Several versions of one model: NAME-VERSION.mar, so that one does not lie over the other. */
+static int
+give_name(const struct import *import, const struct cn_pack_result *result, const char *version)
+{
+    char name[512];
+    char *to;
+    int rc = 0;
+
+    snprintf(name, sizeof(name), "%.200s-%.20s.mar", import->model, version);
+    to = cn_path_join(import->export_path ? import->export_path : ".", name);
+    if (import->n_versions == 1) {
+        printf("%s: version %s\n", result->path, version);
+    } else if (!import->force && access(to, F_OK) == 0) {
+        rc = cn_fail(import->err, CN_E_CONFLICT, "%s exists; --force overwrites it", to);
+        unlink(result->path);
+    } else if (rename(result->path, to) < 0) {
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot rename %s to %s", result->path, to);
+    } else {
+        printf("%s: version %s\n", to, version);
+    }
+    cn_free(to);
+    return rc;
+}
+
+/* `home`: a folder of our own, with room for the YAML and the links. */
+static int
+pack_staged(struct import *import, const char *version, const char *handler, const char *home)
+{
+    char *staging = cn_path_join(home, "files"), *yaml = cn_path_join(home, YAML_NAME);
+    char *folder = cn_path_join(import->dir, version);
+    struct cn_pack_spec spec = {.model_name = import->model,
+                                .version = version,
+                                .handler = handler,
+                                .config_file = yaml,
+                                .extra_files = staging,
+                                .export_path = import->export_path,
+                                .force = import->force};
+    struct cn_pack_result result = {0};
+    int rc = 0;
+
+    if (mkdir(staging, 0700) < 0)
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", staging);
+    if (rc == 0)
+        rc = stage(import, folder, handler, staging);
+    if (rc == 0)
+        rc = stage_initial_state(import, staging);
+    if (rc == 0)
+        rc = write_yaml(import, yaml);
+    if (rc == 0)
+        rc = cn_pack(&spec, warn, (void *)(uintptr_t)import->program, &result, import->err);
+    if (rc == 0)
+        rc = give_name(import, &result, version);
+    cn_free(result.path);
+    cn_free(staging);
+    cn_free(yaml);
+    cn_free(folder);
+    return rc;
+}
+
+static int
+pack_version(struct import *import, uint64_t number)
+{
+    const char *tmp = getenv("TMPDIR");
+    char version[24], *folder, *handler, *home;
+    int rc;
+
+    snprintf(version, sizeof(version), "%" PRIu64, number);
+    folder = cn_path_join(import->dir, version);
+    handler = find_handler(import, folder);
+    cn_free(folder);
+    if (!handler)
+        return import->err->code;
+    home = cn_path_join(tmp && *tmp ? tmp : "/tmp", "continuo-import-XXXXXX");
+    if (!mkdtemp(home)) {
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", home);
+    } else {
+        rc = pack_staged(import, version, handler, home);
+        cn_archive_remove_dir(home); /* the links, not what they lead to */
+    }
+    cn_free(home);
+    cn_free(handler);
+    return rc;
+}
+
+static int
+run(struct import *import)
+{
+    const char *name;
+    char *real;
+    int rc = read_config(import);
+
+    if (rc == 0)
+        rc = make_yaml(import);
+    if (rc == 0)
+        rc = list_versions(import);
+    if (rc != 0)
+        return rc;
+    choose_versions(import);
+    if (import->n_versions == 0)
+        return cn_fail(import->err, CN_E_NOT_FOUND,
+                       "%s: version_policy chooses none of the versions that are there",
+                       import->pbtxt);
+    real = realpath(import->dir, NULL);
+    name = text_of(import->config, "name");
+    import->model = cn_strdup(name ? name : cn_basename(real ? real : import->dir));
+    free(real);
+    for (uint32_t i = 0; rc == 0 && i < import->n_versions; i++)
+        rc = pack_version(import, import->versions[i]);
+    return rc;
+}
+
+static bool
+take_flag(int argc, char **argv, int *at, const char *flag, const char **out)
+{
+    const size_t len = strlen(flag);
+
+    if (strncmp(argv[*at], flag, len) != 0)
+        return false;
+    if (argv[*at][len] == '=')
+        *out = argv[*at] + len + 1;
+    else if (argv[*at][len] == '\0' && *at + 1 < argc)
+        *out = argv[++*at];
+    else
+        return false;
+    return true;
+}
+
+int
+cn_archiver_import(const char *program, int argc, char **argv)
+{
+    struct cn_error err = {0};
+    struct import import = {.program = program, .err = &err};
+    int rc;
+
+    for (int i = 0; i < argc; i++) {
+        if (take_flag(argc, argv, &i, "--handler", &import.handler) ||
+            take_flag(argc, argv, &i, "--export-path", &import.export_path))
+            continue;
+        if (strcmp(argv[i], "--force") == 0 || strcmp(argv[i], "-f") == 0)
+            import.force = true;
+        else if (argv[i][0] == '-' || import.dir)
+            return usage(program, argv[i][0] == '-' ? "unknown flag, or one without its value"
+                                                    : "one folder at a time");
+        else
+            import.dir = argv[i];
+    }
+    if (!import.dir)
+        return usage(program, "which folder?");
+    cn_arena_init(&import.arena);
+    cn_buf_init(&import.bytes, 0);
+    cn_buf_init(&import.yaml, 0);
+    rc = run(&import);
+    if (rc != 0)
+        fprintf(stderr, "%s: error: %s\n", program, err.message);
+    cn_free(import.pbtxt);
+    cn_free(import.model);
+    cn_buf_fini(&import.bytes);
+    cn_buf_fini(&import.yaml);
+    cn_arena_fini(&import.arena);
+    return rc ? CN_EXIT_FAILED : 0;
+}

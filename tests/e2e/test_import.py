@@ -1,0 +1,127 @@
+"""continuo-archiver import: folders of a Triton model repository become archives that the server runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from models import archiver
+from test_v2_http import client_of, tensor
+
+CONFIG = """
+name: "sums"  # a running sum
+backend: "%s"
+max_batch_size: 4
+input [ { name: "INPUT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output { name: 'OUTPUT', data_type: TYPE_INT32; dims: 1 label_filename: "labels.txt" }
+instance_group [ { count: 2 kind: KIND_CPU } ]
+parameters { key: "step" value: { string_value: "1" "0" } }
+dynamic_batching { max_queue_delay_microseconds: 0x64 }
+optimization { graph { level: 1 } }
+made_up: 5
+%s
+"""
+
+LUA = """
+local step
+return { api = 1,
+    load = function(ctx) step = tonumber(ctx.config.parameters.step) end,
+    handle = function(req)
+        return { outputs = { OUTPUT = { datatype = "INT32", shape = { 1, 1 },
+                                        data = { req.inputs.INPUT.values[1] * step + %d } } } }
+    end }
+"""
+
+
+@pytest.fixture
+def repository(folder):
+    """repository(config, {version: handler}) makes a folder as Triton has it."""
+    def make(config, versions, **files):
+        model = folder / "repository" / "sums"
+        for version, lua in versions.items():
+            (model / str(version)).mkdir(parents=True)
+            (model / str(version) / "handler.lua").write_text(lua)
+        (model / "config.pbtxt").write_text(config)
+        for name, content in files.items():
+            path = model / name.replace("__", "/")
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        return model
+    return make
+
+
+def infer(s, model, value):
+    return client_of(s).infer(model, [tensor("INPUT", np.array([[value]], np.int32), "INT32")]).as_numpy("OUTPUT")
+
+
+def test_a_folder_becomes_an_archive(server, repository):
+    """It loads as it is, and what has no meaning here is listed with its line."""
+    model = repository(CONFIG % ("lua", ""), {1: LUA % 1, 3: LUA % 3})
+    s = server(start=False)
+    run = archiver("import", model, "--export-path", s.store)
+    lines = [line.partition("config.pbtxt:")[2] for line in run.stdout.splitlines() if "not carried over" in line]
+    assert lines == [
+        "6: output.label_filename is not carried over: classification answers have no labels",
+        "10: optimization is not carried over: it concerns other backends",
+        "11: made_up is not carried over: a field that is not known here",
+    ]
+    assert run.stdout.splitlines()[-1] == f"{s.store}/sums.mar: version 3"
+    s.models.append("sums=sums.mar")
+    s.start()
+    assert infer(s, "sums", 5).tolist() == [[53]]
+    shown = s.describe("sums")
+    assert (shown["modelVersion"], shown["minWorkers"], shown["maxWorkers"], shown["batchSize"]) == ("3", 2, 2, 4)
+
+
+@pytest.mark.parametrize("policy, made", [
+    ("version_policy: { all { } }", ["sums-1.mar", "sums-2.mar", "sums-10.mar"]),
+    ("version_policy { specific { versions: [ 1, 10 ] } }", ["sums-1.mar", "sums-10.mar"]),
+    ("version_policy { latest { num_versions: 2 } }", ["sums-10.mar", "sums-2.mar"]),
+    ("", ["sums.mar"]),
+])
+def test_versions_by_the_policy(repository, folder, policy, made):
+    """An archive each, under names that keep them apart; a second run needs --force."""
+    model = repository(CONFIG % ("lua", policy), {1: LUA % 1, 2: LUA % 2, 10: LUA % 10})
+    store = folder / "made"
+    store.mkdir()
+    archiver("import", model, "--export-path", store)
+    assert sorted(path.name for path in store.iterdir()) == sorted(made)
+    assert "exists" in archiver("import", model, "--export-path", store, check=False).stderr
+    archiver("import", model, "--export-path", store, "--force")
+
+
+def test_other_backends_need_a_handler(repository, folder):
+    """The message says what to do; with --handler it goes, and the version's files come along."""
+    model = repository(CONFIG % ("onnxruntime", ""), {1: LUA % 1}, **{"1__model.onnx": b"weights"})
+    run = archiver("import", model, "--export-path", folder, check=False)
+    assert run.returncode == 1
+    assert "there is no backend onnxruntime here; write a handler in Lua or C" in run.stderr
+    other = folder / "other.lua"
+    other.write_text(LUA % 7)
+    archiver("import", model, "--export-path", folder, "--handler", other)
+    inspected = json.loads(archiver("inspect", "--json", folder / "sums.mar").stdout)
+    assert inspected["manifest"]["model"]["handler"] == "other.lua"
+    assert {"model.onnx", "other.lua", "model-config.yaml"} <= {each["path"] for each in inspected["files"]}
+
+
+@pytest.mark.parametrize("config, words", [
+    ("max_batch_size 4", "config.pbtxt:1:16: a field goes on with : or {"),
+    ('backend: "lua" input { name: "A" data_type: TYPE_FLOAT dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }',
+     "expected BOOL, UINT8"),
+    ('backend: "lua" instance_group { count: 5000 }', "a number from 0 to 1024"),
+    ('backend: "lua" parameters { key: "a" }', "key and value { string_value } are expected"),
+])
+def test_what_is_wrong_is_named(repository, folder, config, words):
+    """Nothing is written then."""
+    run = archiver("import", repository(config, {1: LUA % 1}), "--export-path", folder, check=False)
+    assert run.returncode == 1 and words in run.stderr, run.stderr
+    assert not list(folder.glob("*.mar"))
+
+
+def test_folders_that_are_none(folder):
+    """No config.pbtxt; no version."""
+    assert "config.pbtxt (a folder of a Triton model repository has it)" in archiver("import", folder, check=False).stderr
+    (folder / "config.pbtxt").write_text('backend: "lua"')
+    assert "has no folder of a version" in archiver("import", folder, check=False).stderr
+    run = archiver("import", check=False)
+    assert run.returncode == 2 and "which folder?" in run.stderr
