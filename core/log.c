@@ -15,7 +15,7 @@
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
 
 /* Set at start-up or by management, read by all threads. */
-static int log_level = CN_LOG_INFO;
+static unsigned log_levels = (2u << CN_LOG_INFO) - 1; /* bits */
 static const char *log_program = "continuo";
 static int log_copy = -1;
 static bool log_json;
@@ -34,13 +34,22 @@ cn_log_level_parse(const char *word)
 void
 cn_log_set_level(enum cn_log_level level)
 {
-    __atomic_store_n(&log_level, (int)level, __ATOMIC_RELAXED);
+    __atomic_store_n(&log_levels, (2u << level) - 1, __ATOMIC_RELAXED);
 }
 
 bool
 cn_log_enabled(enum cn_log_level level)
 {
-    return (int)level <= __atomic_load_n(&log_level, __ATOMIC_RELAXED);
+    return __atomic_load_n(&log_levels, __ATOMIC_RELAXED) >> level & 1;
+}
+
+void
+cn_log_enable(enum cn_log_level level, bool on)
+{
+    if (on)
+        __atomic_fetch_or(&log_levels, 1u << level, __ATOMIC_RELAXED);
+    else
+        __atomic_fetch_and(&log_levels, ~(1u << level), __ATOMIC_RELAXED);
 }
 
 void

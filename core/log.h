@@ -10,6 +10,8 @@ enum cn_log_level { CN_LOG_ERROR, CN_LOG_WARN, CN_LOG_INFO, CN_LOG_DEBUG };
 int cn_log_level_parse(const char *word);
 void cn_log_set_level(enum cn_log_level level);
 bool cn_log_enabled(enum cn_log_level level);
+/* One level alone; cn_log_set_level() enables those up to its level. */
+void cn_log_enable(enum cn_log_level level, bool on);
 /* Name shown on each line: "continuo", "worker". Not copied. */
 void cn_log_set_program(const char *program);
 

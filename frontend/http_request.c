@@ -9,8 +9,10 @@
 #include "core/random.h"
 #include "frontend/access_log.h"
 #include "frontend/answer.h"
+#include "frontend/v2_http_priv.h"
 #include "management/management.h"
 #include "scheduler/job.h"
+#include "v2/access.h"
 
 #define REQUEST_MAGIC 0x434e5251u /* "CNRQ" */
 
@@ -327,6 +329,21 @@ cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t 
     return true;
 }
 
+/* True: it was a v2 request without the header that its group asks for. */
+static bool
+is_restricted(struct cn_http_request *request)
+{
+    const char *pattern = request->match.route->pattern;
+    struct cn_error err;
+
+    if (!pattern || strncmp(pattern, "/v2", 3) != 0 ||
+        cn_v2_access_check(CN_V2_HTTP, cn_v2_group_of_path(cn_str_from(pattern)), request->headers,
+                           request->n_headers, &err) == 0)
+        return false;
+    cn_v2_http_error(request, err.code, err.message);
+    return true;
+}
+
 void
 cn_http_request_end(struct cn_http_request *request)
 {
@@ -350,6 +367,8 @@ cn_http_request_end(struct cn_http_request *request)
         cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }
+    if (is_restricted(request))
+        return;
     request->match.route->handle(request);
     cn_assert(request->held || request->state == CN_REQUEST_ANSWERED);
 }

@@ -9,6 +9,9 @@
 #include "frontend/openapi.h"
 #include "frontend/predict.h"
 #include "frontend/v2_http.h"
+#include "frontend/v2_repository.h"
+#include "frontend/v2_settings.h"
+#include "frontend/v2_shared_memory.h"
 #include "frontend/v2_stats.h"
 
 #define GET CN_HTTP_GET
@@ -78,6 +81,24 @@ const struct cn_route cn_inference_routes[] = {
     {.methods = POST, .pattern = "/v2/models/{model_name}/versions/{model_version}/generate_stream", .handle = cn_v2_http_generate_stream},
     {.methods = POST, .pattern = "/v2/repository/index", .handle = cn_v2_http_index},
     {.methods = POST, .pattern = "/v2/repository/{name}/index", .handle = cn_v2_http_index},
+    {.methods = POST, .pattern = "/v2/repository/models/{model_name}/load", .handle = cn_v2_http_load},
+    {.methods = POST, .pattern = "/v2/repository/models/{model_name}/unload", .handle = cn_v2_http_unload},
+    {.methods = POST, .pattern = "/v2/repository/{name}/models/{model_name}/load", .handle = cn_v2_http_named_repository},
+    {.methods = POST, .pattern = "/v2/repository/{name}/models/{model_name}/unload", .handle = cn_v2_http_named_repository},
+    {.methods = GET | HEAD | POST, .pattern = "/v2/logging", .handle = cn_v2_http_logging},
+    {.methods = GET | HEAD | POST, .pattern = "/v2/trace/setting", .handle = cn_v2_http_trace},
+    {.methods = GET | HEAD | POST, .pattern = "/v2/models/{model_name}/trace/setting", .handle = cn_v2_http_trace},
+    {.methods = GET | HEAD, .pattern = "/v2/systemsharedmemory/status", .handle = cn_v2_http_shm_status},
+    {.methods = GET | HEAD, .pattern = "/v2/systemsharedmemory/region/{name}/status", .handle = cn_v2_http_shm_status},
+    {.methods = POST, .pattern = "/v2/systemsharedmemory/register", .handle = cn_v2_http_shm_register},
+    {.methods = POST, .pattern = "/v2/systemsharedmemory/region/{name}/register", .handle = cn_v2_http_shm_register},
+    {.methods = POST, .pattern = "/v2/systemsharedmemory/unregister", .handle = cn_v2_http_shm_unregister},
+    {.methods = POST, .pattern = "/v2/systemsharedmemory/region/{name}/unregister", .handle = cn_v2_http_shm_unregister},
+    {.methods = GET | HEAD, .pattern = "/v2/cudasharedmemory/status", .handle = cn_v2_http_cuda_status},
+    {.methods = GET | HEAD, .pattern = "/v2/cudasharedmemory/region/{name}/status", .handle = cn_v2_http_cuda_status},
+    {.methods = POST, .pattern = "/v2/cudasharedmemory/region/{name}/register", .handle = cn_v2_http_cuda_register},
+    {.methods = POST, .pattern = "/v2/cudasharedmemory/unregister", .handle = cn_v2_http_cuda_unregister},
+    {.methods = POST, .pattern = "/v2/cudasharedmemory/region/{name}/unregister", .handle = cn_v2_http_cuda_unregister},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/v2", .handle = cn_v2_http_unknown},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/v2/{*rest}", .handle = cn_v2_http_unknown},
     {ANY, "/{model_name}/predict", PREDICT, PREDICTS | QUERY, POST, "oldPredict", "a prediction, TorchServe's old way", NULL},

@@ -33,6 +33,9 @@
 #include "frontend/server_priv.h"
 #include "frontend/tls.h"
 #include "management/management.h"
+#include "v2/access.h"
+#include "v2/settings.h"
+#include "v2/shared_memory.h"
 
 #define CORS_VALUE_MAX 256
 #define SPARE_FDS 1024 /* workers, their pipes and archives, besides connections */
@@ -465,6 +468,13 @@ start_logs(struct cn_server *server, struct cn_error *err)
 
     cn_access_log_setup(config);
     cn_ts_setup((enum cn_ts_mode)config->metrics_mode);
+    cn_v2_log_setup(config->log_dir);
+    cn_shm_setup(&(struct cn_shm_limits){.allowed = config->allow_client_shm,
+                                         .max_regions = config->max_shm_regions,
+                                         .max_region_bytes = config->max_shm_bytes,
+                                         .max_input_bytes = config->max_request_bytes});
+    if (cn_v2_access_setup(CN_V2_HTTP, config->http_restricted_api, config->http_forward, err))
+        return err->code;
     return cn_log_files_start(&options, err);
 }
 

@@ -105,22 +105,6 @@ cn_v2_http_config(struct cn_http_request *request)
 }
 
 void
-cn_v2_http_index(struct cn_http_request *request)
-{
-    struct cn_buf json;
-    struct cn_error err;
-    bool ready_only;
-
-    if (cn_v2_read_index(cn_http_request_body_str(request), &ready_only, &err)) {
-        cn_v2_http_error(request, err.code, err.message);
-        return;
-    }
-    cn_buf_init(&json, 0);
-    cn_v2_write_index(request->listener->shared->management, ready_only, &json);
-    answer_json(request, &json, 0, NULL);
-}
-
-void
 cn_v2_http_unknown(struct cn_http_request *request)
 {
     if (!request->match.allowed) {

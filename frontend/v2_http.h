@@ -19,8 +19,6 @@ void cn_v2_http_generate(struct cn_http_request *request);
 void cn_v2_http_generate_stream(struct cn_http_request *request);
 /* GET /v2/models/NAME[/versions/VERSION]/config */
 void cn_v2_http_config(struct cn_http_request *request);
-/* POST /v2/repository/index */
-void cn_v2_http_index(struct cn_http_request *request);
 /* Any other path or method under /v2. */
 void cn_v2_http_unknown(struct cn_http_request *request);
 

@@ -12,6 +12,7 @@
 #include "frontend/v2_job.h"
 #include "frontend/v2_models.h"
 #include "scheduler/model_queue.h"
+#include "v2/access.h"
 #include "v2/plain.h"
 
 #define LENGTH_HEADER "Inference-Header-Content-Length"
@@ -246,6 +247,9 @@ cn_v2_http_infer(struct cn_http_request *request)
                      "generate_stream, or say Accept: text/event-stream");
     else
         rc = read_body(call, &err);
+    if (!rc)
+        rc = cn_v2_access_forward(CN_V2_HTTP, call->v2.job.row.headers, call->v2.job.row.n_headers,
+                                  &request->arena, &call->v2.request, &err);
     if (!rc && call->form != CN_V2_FORM_ONE)
         rc = forbid_binary(&call->v2.request, &err);
     if (rc) {

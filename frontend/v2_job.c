@@ -1,9 +1,13 @@
 /* frontend/v2_job.c - v2 requests to the scheduler and back. On the loop of the request. */
 #include "frontend/v2_job.h"
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "frontend/predict.h"
 #include "scheduler/model_queue.h"
 #include "v2/classify.h"
+#include "v2/settings.h"
+#include "v2/shared_memory.h"
 
 #define SESSION_HEADER "Inference-Session-Id"
 
@@ -18,11 +22,33 @@ cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue, struct 
     v2->version = cn_arena_str(arena, cn_str_from(cn_model_queue_version(queue))).ptr;
 }
 
+/* What a traced request took, from its arrival at the queue; its statistics have the same numbers. */
+static void
+log_trace(const struct cn_v2_job *v2)
+{
+    const struct cn_job *job = &v2->job;
+    char quoted[300];
+
+    cn_log(CN_LOG_INFO,
+           "event=trace model=%s version=%s request_id=%s arrived_us=%llu queue_us=%llu "
+           "compute_input_us=%llu compute_infer_us=%llu compute_output_us=%llu answered_us=%llu",
+           v2->model, v2->version,
+           cn_log_quote(job->row.request_id.ptr, job->row.request_id.len, quoted, sizeof(quoted)),
+           (unsigned long long)job->arrived_us, (unsigned long long)job->queued_us,
+           (unsigned long long)job->phase_us[CN_INFER_INPUT],
+           (unsigned long long)job->phase_us[CN_INFER_HANDLER],
+           (unsigned long long)job->phase_us[CN_INFER_OUTPUT], (unsigned long long)cn_now_us());
+}
+
 void
 cn_v2_job_fini(struct cn_v2_job *v2)
 {
+    if (v2->traced)
+        log_trace(v2);
+    v2->traced = false;
     cn_model_io_unref(v2->io);
     v2->io = NULL;
+    cn_shm_release(&v2->request);
 }
 
 /* The request's own sequence_id wins over the header. An id of the request needs a START once, as v2
@@ -94,8 +120,10 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
 {
     struct cn_v2_request *request = &v2->request;
     struct cn_row *row = &v2->job.row;
-    int rc = v2->io ? cn_v2_check(request, v2->io, v2->model, v2->arena, err) : 0;
+    int rc = cn_shm_fetch(request, v2->arena, err);
 
+    if (!rc && v2->io)
+        rc = cn_v2_check(request, v2->io, v2->model, v2->arena, err);
     if (!rc)
         rc = set_sequence(v2, cn_model_queue_config(queue), err);
     if (rc)
@@ -120,6 +148,7 @@ cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_l
     const uint64_t own_ms = cn_loop_now_ms(loop) + 1000 * ((uint64_t)config->response_timeout_s +
                                                            config->startup_timeout_s);
 
+    v2->traced = cn_trace_pick(cn_str_from(v2->model));
     v2->job.ops = ops;
     v2->job.origin = loop;
     v2->job.any_version = any_version;
@@ -148,6 +177,8 @@ response_of(const struct cn_v2_job *v2, const struct cn_answer *answer, bool is_
     rc = cn_v2_answer_check(out, &v2->request, v2->io, err);
     if (!rc)
         rc = cn_v2_classify(&v2->request, v2->io, arena, tensors, out->n_tensors, err);
+    if (!rc)
+        rc = cn_shm_store(&v2->request, tensors, out->n_tensors, err);
     return rc;
 }
 

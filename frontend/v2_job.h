@@ -18,6 +18,7 @@ struct cn_v2_job {
     const char *model, *version; /* in the arena; that of the queue it was given to */
     bool tensors, over;     /* by cn_v2_job_piece: the answer is made of tensors; it has ended */
     uint64_t n_responses;   /* likewise: so far */
+    bool traced;            /* its times go into the log (v2/settings.h) */
     struct cn_arena *arena; /* the transport's, which lives as long as this */
     struct cn_str
         echo_name; /* the header that tells its sequence's id; empty: none was asked for */

@@ -71,12 +71,13 @@ cn_v2_model_is_ready(struct cn_management *management, struct cn_str name, struc
 void
 cn_v2_write_server(struct cn_buf *out)
 {
-    cn_buf_puts(
-        out, "{\"name\":\"continuo\",\"version\":\"" CN_VERSION
-             "\",\"extensions\":[\"classification\",\"sequence\",\"sequence(string_id)\","
-             "\"model_repository\",\"model_configuration\",\"binary_tensor_data\",\"parameters\","
-             "\"statistics\"]"
-             "}");
+    cn_buf_puts(out, "{\"name\":\"continuo\",\"version\":\"" CN_VERSION
+                     "\",\"extensions\":[\"classification\",\"sequence\",\"sequence(string_id)\","
+                     "\"model_repository\",\"model_repository(unload_dependents)\","
+                     "\"model_configuration\",\"system_shared_memory\",\"cuda_shared_memory\","
+                     "\"binary_tensor_data\",\"parameters\","
+                     "\"statistics\",\"trace\",\"logging\"]"
+                     "}");
 }
 
 static void

@@ -15,7 +15,7 @@
 static void
 answer(cn_lifecycle_done_fn done, void *ctx, int code, int http_status, const char *text)
 {
-    done(ctx, &(struct cn_lifecycle_result){code, http_status, text});
+    done(ctx, &(struct cn_lifecycle_result){code, http_status, text, NULL});
 }
 
 /* --- a version goes */

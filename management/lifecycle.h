@@ -15,9 +15,10 @@
 
 /* How it went. Borrowed until the callback returns. */
 struct cn_lifecycle_result {
-    int code;         /* 0, or CN_E_... */
-    int http_status;  /* with code 0: 200, 202 or 206 */
-    const char *text; /* TorchServe's words, or the error's */
+    int code;            /* 0, or CN_E_... */
+    int http_status;     /* with code 0: 200, 202 or 206 */
+    const char *text;    /* TorchServe's words, or the error's */
+    const char *version; /* register: of the model, once it is known; else NULL */
 };
 typedef void (*cn_lifecycle_done_fn)(void *ctx, const struct cn_lifecycle_result *result);
 

@@ -19,6 +19,7 @@
 #include "management/lifecycle_priv.h"
 #include "management/management_priv.h"
 #include "management/model_store.h"
+#include "management/repository_priv.h"
 #include "management/snapshot.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
@@ -106,6 +107,7 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         cn_management_destroy(management);
         return rc;
     }
+    management->repository = cn_repository_create(management);
     *out = management;
     return 0;
 }
@@ -140,6 +142,7 @@ cn_management_destroy(struct cn_management *management)
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
     cn_registry_destroy(management->registry);
+    cn_repository_destroy(management->repository);
     cn_tokens_destroy(management->tokens);
     cn_url_rules_destroy(management->url_rules);
     cn_state_dir_close(management->state, management->drained);
@@ -164,6 +167,7 @@ start_done(struct cn_management *management)
     management->on_started = NULL;
     atomic_store_explicit(&management->started, true, memory_order_relaxed);
     cn_snapshot_started(management);
+    cn_repository_started(management->repository);
     on_done(management->started_ctx, management->failed);
 }
 
@@ -294,8 +298,9 @@ cn_management_start(struct cn_management *management, void (*on_done)(void *ctx,
     management->started_ctx = ctx;
     management->starting = 1; /* ours, ended in a later turn */
     management->unreserved = 1;
-    if (config->n_models == 1 && !config->models[0].name &&
-        cn_str_eq_nocase(cn_str_from(config->models[0].file), CN_STR("all"))) {
+    if ((config->n_models == 1 && !config->models[0].name &&
+         cn_str_eq_nocase(cn_str_from(config->models[0].file), CN_STR("all"))) ||
+        (config->n_models == 0 && config->model_control_mode == CN_CONTROL_POLL)) {
         start_all(management);
     } else {
         for (i = 0; i < config->n_models; i++)
@@ -472,6 +477,7 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     management->on_drained = on_done;
     management->drained_ctx = ctx;
     cn_snapshot_stopping(management);
+    cn_repository_stop(management->repository);
     atomic_store(&management->draining, true);
     management->drain_end_ms =
         cn_loop_now_ms(management->home) + management->config->drain_timeout_ms;

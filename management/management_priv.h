@@ -22,6 +22,7 @@ struct cn_management {
     struct cn_state_dir *state;
     struct cn_tokens *tokens; /* NULL: nobody must show one */
     struct cn_registry *registry;
+    struct cn_repository *repository;
     char *worker_program;
     _Atomic uint32_t next_worker_id; /* any loop */
     atomic_bool draining;            /* any loop reads it */

@@ -1,6 +1,8 @@
 /* management/model_load.c - from an archive to what a worker needs to know. File thread. */
 #include "management/model_load.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +16,7 @@
 #include "management/model_store.h"
 
 #define NAME_MAX_BYTES 128
+#define OVERRIDE_FILE "continuo-override.yaml"
 
 /* Becomes part of paths, messages and URLs. */
 static int
@@ -141,6 +144,38 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
     about->config.io = about->io;
     cn_yaml_destroy(doc);
     cn_buf_fini(&path);
+    return rc;
+}
+
+/* The register call has another configuration than the archive: a file beside those that were unpacked,
+ * since workers read it there, too. */
+static int
+override_yaml(struct cn_model_about *about, const char *text, struct cn_error *err)
+{
+    struct cn_buf path;
+    FILE *file;
+    int rc = 0;
+
+    if (!about->unpacked)
+        return cn_fail(
+            err, CN_E_BAD_REQUEST,
+            "model %s is a folder, whose configuration can't be overridden: pack it into "
+            "an archive, or change its YAML",
+            about->name);
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/" OVERRIDE_FILE, about->dir);
+    cn_buf_append(&path, "", 1);
+    file = fopen(path.data, "we");
+    if (!file)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
+    else if (fputs(text, file) < 0)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
+    if (file && fclose(file) != 0 && !rc)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
+    cn_buf_fini(&path);
+    cn_free(about->config_file);
+    about->config_file = cn_strdup(OVERRIDE_FILE);
+    about->stamp = 0;
     return rc;
 }
 
@@ -319,6 +354,7 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     complete_handler(&about, manifest.runtime);
     about.torch_library = torch_library(server);
     about.config_file = first_of(manifest.config_file, NULL, "");
+    about.stamp = cn_model_store_stamp(path);
     rc = check_name("name", about.name, err);
     if (!rc)
         rc = check_name("version", about.version, err);
@@ -326,6 +362,8 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
         rc = choose_runtime(&about, request->runtime, manifest.runtime, err);
     if (!rc)
         rc = check_file(&about, "handler", about.handler, err);
+    if (!rc && request->config)
+        rc = override_yaml(&about, request->config, err);
     if (!rc)
         rc = make_config(&about, request, server, at_startup, err);
     cn_free(stem);

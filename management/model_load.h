@@ -19,6 +19,7 @@ struct cn_model_request {
     const char *url, *model_name, *handler, *runtime;
     int64_t batch_size, max_batch_delay_ms, initial_workers, response_timeout_s, startup_timeout_s;
     int64_t max_workers; /* a restored model's */
+    const char *config;  /* instead of the archive's YAML */
 };
 
 /* One loaded model version. Strings are its own; immutable once made. */
@@ -34,6 +35,7 @@ struct cn_model_about {
     char *torch_library;           /* absolute; "": the one beside the worker */
     struct cn_model_config config; /* its io is the one below */
     struct cn_model_io *io;        /* NULL: the model is not typed */
+    uint64_t stamp; /* of the archive as it was (model_store.h); 0: with other configuration */
 };
 
 /* `path`: what cn_model_store_resolve found. `place`: folder to unpack into. `server`: its defaults;

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 
 #include "core/buf.h"
 #include "core/mem.h"
+
+#define STAMP_DEPTH_MAX 16 /* folders in folders of a model */
 
 /* TorchServe's three, and the two that our archiver writes besides. */
 static const char *const endings[] = {".mar", ".model", ".tar.gz", ".tgz", ".zip"};
@@ -218,4 +221,99 @@ cn_model_store_stem(const char *path)
         if (!isalnum((unsigned char)stem[i]) && stem[i] != '_')
             stem[i] = '_';
     return stem;
+}
+
+/* `file` is called `name`, once its ending is off. */
+static bool
+is_called(const char *file, const char *name)
+{
+    size_t len = strlen(name);
+
+    if (strncmp(file, name, len) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (strcmp(file + len, endings[i]) == 0)
+            return true;
+    return file[len] == '\0';
+}
+
+char *
+cn_model_store_find(const char *store, const char *name)
+{
+    struct cn_error err;
+    char **names, *found = NULL;
+    uint32_t count;
+
+    if (cn_model_store_list(store, &names, &count, &err))
+        return NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!found && is_called(names[i], name))
+            found = names[i];
+        else
+            cn_free(names[i]);
+    }
+    cn_free(names);
+    return found;
+}
+
+/* FNV-1a over what tells two states of a file apart. */
+static uint64_t
+add_number(uint64_t hash, uint64_t number)
+{
+    for (unsigned i = 0; i < 8; i++, number >>= 8)
+        hash = (hash ^ (number & 0xff)) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static uint64_t
+stamp_of(uint64_t hash, const struct stat *st)
+{
+    hash = add_number(hash, (uint64_t)st->st_ino);
+    hash = add_number(hash, (uint64_t)st->st_size);
+    hash = add_number(hash, (uint64_t)st->st_mtim.tv_sec);
+    return add_number(hash, (uint64_t)st->st_mtim.tv_nsec);
+}
+
+/* The sum doesn't ask for an order. */
+static uint64_t
+stamp_folder(const char *path, unsigned depth)
+{
+    struct dirent *entry;
+    uint64_t sum = 0;
+    DIR *dir = depth < STAMP_DEPTH_MAX ? opendir(path) : NULL;
+
+    while (dir && (entry = readdir(dir))) {
+        struct stat st;
+        struct cn_buf inner;
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        sum += stamp_of(UINT64_C(14695981039346656037), &st);
+        if (!S_ISDIR(st.st_mode))
+            continue;
+        cn_buf_init(&inner, 0);
+        cn_buf_printf(&inner, "%s/%s", path, entry->d_name);
+        cn_buf_append(&inner, "", 1);
+        if (!inner.failed)
+            sum += stamp_folder(inner.data, depth + 1);
+        cn_buf_fini(&inner);
+    }
+    if (dir)
+        closedir(dir);
+    return sum;
+}
+
+uint64_t
+cn_model_store_stamp(const char *path)
+{
+    struct stat st;
+    uint64_t stamp;
+
+    if (stat(path, &st) < 0)
+        return 0;
+    stamp = stamp_of(UINT64_C(14695981039346656037), &st);
+    if (S_ISDIR(st.st_mode))
+        stamp += stamp_folder(path, 0);
+    return stamp ? stamp : 1;
 }

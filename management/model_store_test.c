@@ -179,6 +179,36 @@ the_stem_names_a_model(void **state)
     cn_free(stem);
 }
 
+/* A load names a model, not a file; and it must notice when what lies there is another thing. */
+static void
+archives_are_found_by_name_and_change(void **state)
+{
+    char path[200], inner[300];
+    char *found;
+    uint64_t before;
+    FILE *file;
+
+    (void)state;
+    make("stamped.tar.gz", 0);
+    make("stampede.mar", 0);
+    make("stamps", 1);
+    assert_null(cn_model_store_find(store, "stamp"));
+    found = cn_model_store_find(store, "stamped");
+    assert_string_equal(found, "stamped.tar.gz");
+    cn_free(found);
+    snprintf(path, sizeof path, "%s/nothing", store);
+    assert_true(cn_model_store_stamp(path) == 0);
+    snprintf(path, sizeof path, "%s/stamps", store);
+    before = cn_model_store_stamp(path);
+    assert_true(before != 0 && before == cn_model_store_stamp(path));
+    snprintf(inner, sizeof inner, "%s/handler.lua", path);
+    file = fopen(inner, "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_true(cn_model_store_stamp(path) != before);
+    unlink(inner);
+}
+
 int
 main(void)
 {
@@ -189,6 +219,7 @@ main(void)
         cmocka_unit_test(all_lists_models_sorted),
         cmocka_unit_test(an_unusable_store_is_named),
         cmocka_unit_test(the_stem_names_a_model),
+        cmocka_unit_test(archives_are_found_by_name_and_change),
     };
 
     return cmocka_run_group_tests_name("management.model_store", tests, set_up, tear_down);

@@ -25,7 +25,7 @@
 struct registration {
     struct cn_management *management;
     struct cn_register_call call;
-    char *url, *model_name, *handler, *runtime; /* copies of the call's */
+    char *url, *model_name, *handler, *runtime, *config; /* copies of the call's */
     struct cn_download download;
     char *archive; /* downloaded; until the version has it */
     cn_lifecycle_done_fn done;
@@ -56,6 +56,7 @@ registration_free(struct registration *reg)
     cn_free(reg->model_name);
     cn_free(reg->handler);
     cn_free(reg->runtime);
+    cn_free(reg->config);
     cn_free(reg);
     cn_management_op_end(management);
 }
@@ -68,7 +69,9 @@ answer(struct registration *reg, int code, int http_status, const char *text)
     reg->answered = true;
     if (!code && !reg->call.at_startup)
         cn_snapshot_changed(reg->management);
-    reg->done(reg->ctx, &(struct cn_lifecycle_result){code, http_status, text});
+    reg->done(reg->ctx, &(struct cn_lifecycle_result){code, http_status, text,
+                                                      reg->version ? reg->version->about.version
+                                                                   : reg->about.version});
 }
 
 /* --- undoing */
@@ -89,8 +92,8 @@ done_discard(struct cn_file_task *task)
 {
     struct registration *reg = cn_container_of(task, struct registration, task);
 
-    cn_model_about_fini(&reg->about);
     answer(reg, reg->rc, 0, reg->err.message);
+    cn_model_about_fini(&reg->about);
     registration_free(reg);
 }
 
@@ -139,6 +142,7 @@ on_undone(void *ctx)
 {
     struct registration *reg = ctx;
 
+    reg->version = NULL; /* freed */
     answer(reg, reg->rc, 0, reg->err.message);
     registration_free(reg);
 }
@@ -473,6 +477,7 @@ cn_lifecycle_register(struct cn_management *management, const struct cn_register
     reg->call.request.model_name = reg->model_name = copy(call->request.model_name);
     reg->call.request.handler = reg->handler = copy(call->request.handler);
     reg->call.request.runtime = reg->runtime = copy(call->request.runtime);
+    reg->call.request.config = reg->config = copy(call->request.config);
     reg->done = done;
     reg->ctx = ctx;
     if (reg->url && cn_download_is_url(reg->url))

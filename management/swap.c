@@ -122,7 +122,7 @@ on_default_published(void *ctx)
     struct defaulting *op = ctx;
     struct cn_management *management = op->management;
 
-    op->done(op->ctx, &(struct cn_lifecycle_result){0, 200, op->text});
+    op->done(op->ctx, &(struct cn_lifecycle_result){0, 200, op->text, NULL});
     cn_free(op);
     cn_management_op_end(management);
 }
@@ -141,7 +141,7 @@ cn_lifecycle_set_default(struct cn_management *management, const struct cn_defau
         if (err.code == CN_E_VERSION_NOT_FOUND) /* here TorchServe writes it without colons */
             cn_fail(&err, CN_E_VERSION_NOT_FOUND, "Model version %s does not exist for model %s",
                     call->version, call->name);
-        done(ctx, &(struct cn_lifecycle_result){err.code, 0, err.message});
+        done(ctx, &(struct cn_lifecycle_result){err.code, 0, err.message, NULL});
         return;
     }
     op = cn_alloc(sizeof *op);

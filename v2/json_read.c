@@ -27,6 +27,7 @@ struct source {
     const json_t *data;
     bool is_binary, is_shared;
     uint64_t binary_bytes;
+    struct cn_v2_window window;
 };
 
 static int
@@ -180,9 +181,38 @@ read_shape(const struct reader *reader, const json_t *input, struct cn_tensor *t
     return 0;
 }
 
+/* The place that `params` of a tensor give in shared memory, if they do. */
+static int
+read_window(const struct reader *reader, const json_t *params, struct cn_str tensor,
+            struct cn_v2_window *window)
+{
+    const json_t *value = json_object_get(params, "shared_memory_region");
+    int rc;
+
+    if (!value)
+        return 0;
+    if (!cn_v2_json_is_string(value))
+        return unable(reader, "shared_memory_region", "string", "string");
+    window->region = text_of(reader, value);
+    if (window->region.len == 0)
+        return cn_fail(reader->err, CN_E_NOT_FOUND, "Unable to find shared memory region: ''");
+    value = json_object_get(params, "shared_memory_byte_size");
+    if (!value)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "'shared_memory_byte_size' must be specified along with "
+                       "'shared_memory_region' parameter for tensor '%.*s'",
+                       CN_STR_ARG(tensor));
+    if ((rc = read_uint(reader, "shared_memory_byte_size", value, &window->bytes)))
+        return rc;
+    if ((value = json_object_get(params, "shared_memory_offset")))
+        rc = read_uint(reader, "shared_memory_offset", value, &window->offset);
+    return rc;
+}
+
 /* Exactly one of: data, a binary part, a region of shared memory. */
 static int
-read_source(const struct reader *reader, const json_t *input, struct source *source)
+read_source(const struct reader *reader, const json_t *input, struct cn_str name,
+            struct source *source)
 {
     const json_t *params, *value;
     unsigned found;
@@ -198,7 +228,9 @@ read_source(const struct reader *reader, const json_t *input, struct source *sou
                 return rc;
             source->is_binary = true;
         }
-        source->is_shared = json_object_get(params, "shared_memory_region");
+        if ((rc = read_window(reader, params, name, &source->window)))
+            return rc;
+        source->is_shared = source->window.region.len > 0;
     }
     found = (source->data != NULL) + source->is_binary + source->is_shared;
     if (found == 1)
@@ -226,7 +258,8 @@ take_binary(struct reader *reader, uint64_t bytes, struct cn_tensor *tensor)
 }
 
 static int
-read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor)
+read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor,
+           struct cn_v2_window *window)
 {
     struct source source;
     struct cn_str word;
@@ -243,13 +276,12 @@ read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor)
         !cn_str_eq(word, cn_str_from(cn_datatype_word(tensor->type))))
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "invalid datatype for input %.*s",
                        CN_STR_ARG(tensor->name));
-    if ((rc = read_shape(reader, input, tensor)) || (rc = read_source(reader, input, &source)))
+    if ((rc = read_shape(reader, input, tensor)) ||
+        (rc = read_source(reader, input, tensor->name, &source)))
         return rc;
+    *window = source.window;
     if (source.is_shared)
-        return cn_fail(reader->err, CN_E_UNIMPLEMENTED,
-                       "input '%.*s': this server takes no tensors from shared memory; send them "
-                       "as binary data",
-                       CN_STR_ARG(tensor->name));
+        return 0; /* cn_shm_fetch() reads it */
     if (source.is_binary)
         return take_binary(reader, source.binary_bytes, tensor);
     return cn_v2_values(source.data, reader->limits->json_bytes, reader->arena, tensor,
@@ -274,8 +306,16 @@ read_inputs(struct reader *reader, const json_t *root)
                        CN_MODEL_TENSORS_MAX);
     out->inputs = cn_arena_alloc(reader->arena, sizeof(*out->inputs) * (n ? n : 1));
     for (size_t i = 0; i < n; i++) {
-        if ((rc = read_input(reader, json_array_get(list, i), &out->inputs[i])))
+        struct cn_v2_window window = {.held = NULL};
+
+        if ((rc = read_input(reader, json_array_get(list, i), &out->inputs[i], &window)))
             return rc;
+        if (window.region.len && !out->windows) {
+            out->windows = cn_arena_alloc(reader->arena, sizeof(*out->windows) * n);
+            memset(out->windows, 0, sizeof(*out->windows) * n);
+        }
+        if (window.region.len)
+            out->windows[i] = window;
         out->n_inputs++;
     }
     if (reader->tail.len > 0)
@@ -304,12 +344,12 @@ read_output(const struct reader *reader, const json_t *value, struct cn_v2_outpu
     if ((field = json_object_get(params, "classification")) &&
         (rc = read_uint(reader, "classification", field, &output->classes)))
         return rc;
-    if (json_object_get(params, "shared_memory_region"))
-        return cn_fail(reader->err, CN_E_UNIMPLEMENTED,
-                       "output '%.*s': this server writes no tensors to shared memory; ask for "
-                       "binary data",
-                       CN_STR_ARG(output->name));
-    return 0;
+    if ((rc = read_window(reader, params, output->name, &output->window)) ||
+        output->window.region.len == 0 || (!output->classes && !output->binary))
+        return rc;
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "Output can't set both 'shared_memory_region' and '%s'",
+                   output->classes ? "classification" : "binary_data");
 }
 
 static int

@@ -159,15 +159,16 @@ write_shape(const int64_t *shape, uint32_t rank, struct cn_buf *out)
 }
 
 static int
-write_output(const struct cn_tensor *tensor, bool binary, struct cn_buf *out, struct cn_error *err)
+write_output(const struct cn_tensor *tensor, const struct cn_v2_output *output, struct cn_buf *out,
+             struct cn_error *err)
 {
     cn_buf_puts(out, "{\"name\":");
     cn_v2_write_text(tensor->name, out);
     cn_buf_printf(out, ",\"datatype\":\"%s\",\"shape\":", cn_datatype_word(tensor->type));
     write_shape(tensor->shape, tensor->rank, out);
-    if (binary)
+    if (output->binary)
         cn_buf_printf(out, ",\"parameters\":{\"binary_data_size\":%zu}", tensor->data.len);
-    else if (write_data(tensor, out, err))
+    else if (!output->window.region.len && write_data(tensor, out, err))
         return err->code;
     cn_buf_puts(out, "}");
     return 0;
@@ -206,7 +207,7 @@ cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *reque
             continue;
         cn_buf_puts(out, comma);
         comma = ",";
-        if ((rc = write_output(tensor, output->binary, out, err)))
+        if ((rc = write_output(tensor, output, out, err)))
             return rc;
         binary_bytes += output->binary ? tensor->data.len : 0;
     }

@@ -30,9 +30,17 @@ struct cn_v2_param {
 /* Integer 42 and string "42" are two sequences. */
 enum cn_v2_id_kind { CN_V2_NO_ID, CN_V2_ID_NUMBER, CN_V2_ID_TEXT };
 
+/* A tensor's place in shared memory (shared_memory.h). */
+struct cn_v2_window {
+    struct cn_str region; /* empty: it does not lie there */
+    uint64_t offset, bytes;
+    struct cn_shm_region *held; /* shared_memory.c's */
+};
+
 struct cn_v2_output {
     struct cn_str name;
     bool binary;
+    struct cn_v2_window window;
     uint64_t classes; /* the so many largest of its values (classify.h); 0: the tensor itself */
 };
 
@@ -51,6 +59,7 @@ struct cn_v2_request {
     struct cn_v2_param *params;
     uint32_t n_inputs;
     struct cn_tensor *inputs;
+    struct cn_v2_window *windows; /* of each input; NULL: none lies in shared memory */
     bool lists_outputs;
     uint32_t n_outputs;
     struct cn_v2_output *outputs;

@@ -1,0 +1,130 @@
+/* management/repository_poll.c - the models are what lies in the store: looks at it now and then. Loop 0;
+ * the disk is read on the file thread. */
+#include <string.h>
+
+#include "core/log.h"
+#include "core/mem.h"
+#include "management/model_store.h"
+#include "management/repository_priv.h"
+
+struct look {
+    struct cn_repository *repository;
+    struct cn_file_task task;
+    int rc;
+    struct cn_error err;
+    struct cn_repository_seen *seen;
+    uint32_t n;
+};
+
+static void set_timer(struct cn_repository *repository);
+
+static void
+work_look(struct cn_file_task *task)
+{
+    struct look *look = cn_container_of(task, struct look, task);
+    const char *store = look->repository->management->config->model_store;
+    char **files;
+    char *path;
+    struct cn_error err;
+
+    look->rc = cn_model_store_list(store, &files, &look->n, &look->err);
+    if (look->rc)
+        return;
+    look->seen = cn_alloc((look->n + 1) * sizeof *look->seen);
+    for (uint32_t i = 0; i < look->n; i++) {
+        look->seen[i].file = files[i];
+        if (cn_model_store_resolve(store, files[i], &path, &err))
+            continue;
+        look->seen[i].stamp = cn_model_store_stamp(path);
+        cn_free(path);
+    }
+    cn_free(files);
+}
+
+static const struct cn_repository_seen *
+find(const struct cn_repository_seen *seen, uint32_t n, const char *file)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(seen[i].file, file) == 0)
+            return &seen[i];
+    return NULL;
+}
+
+/* A file that could not be loaded is tried again when it has changed. */
+static void
+done_look(struct cn_file_task *task)
+{
+    struct look *look = cn_container_of(task, struct look, task);
+    struct cn_repository *repository = look->repository;
+    struct cn_repository_seen *before = repository->seen;
+    uint32_t n_before = repository->n_seen;
+    struct cn_management *management = repository->management;
+
+    if (look->rc || atomic_load(&management->draining)) {
+        if (look->rc)
+            cn_log(CN_LOG_WARN, "event=repository_poll_failed reason=\"%.300s\"",
+                   look->err.message);
+        for (uint32_t i = 0; look->seen && i < look->n; i++)
+            cn_free(look->seen[i].file);
+        cn_free(look->seen);
+    } else {
+        repository->seen = look->seen;
+        repository->n_seen = look->n;
+        for (uint32_t i = 0; i < look->n; i++) {
+            const struct cn_repository_seen *old = find(before, n_before, look->seen[i].file);
+
+            if (look->seen[i].stamp && (!old || old->stamp != look->seen[i].stamp))
+                cn_repository_load_file(repository, look->seen[i].file);
+        }
+        for (uint32_t i = 0; i < n_before; i++) {
+            if (!find(look->seen, look->n, before[i].file))
+                cn_repository_unload_file(repository, before[i].file);
+            cn_free(before[i].file);
+        }
+        cn_free(before);
+    }
+    cn_free(look);
+    set_timer(repository);
+    cn_management_op_end(management);
+}
+
+static void
+poll_now(struct cn_timer *timer)
+{
+    struct cn_repository *repository = cn_container_of(timer, struct cn_repository, poll_timer);
+    struct look *look = cn_alloc(sizeof *look);
+
+    cn_management_op_begin(repository->management);
+    look->repository = repository;
+    look->task.work = work_look;
+    look->task.done = done_look;
+    cn_file_thread_run(repository->management->files, &look->task);
+}
+
+static void
+set_timer(struct cn_repository *repository)
+{
+    struct cn_management *management = repository->management;
+
+    if (repository->polling)
+        cn_timer_set(cn_loop_wheel(management->home), &repository->poll_timer,
+                     cn_loop_now_ms(management->home) + management->config->repository_poll_ms);
+}
+
+void
+cn_repository_started(struct cn_repository *repository)
+{
+    if (repository->management->config->model_control_mode != CN_CONTROL_POLL)
+        return;
+    repository->polling = true;
+    cn_timer_init(&repository->poll_timer, poll_now);
+    poll_now(&repository->poll_timer);
+}
+
+void
+cn_repository_stop(struct cn_repository *repository)
+{
+    if (repository->polling)
+        cn_timer_cancel(&repository->poll_timer);
+    repository->polling = false;
+}

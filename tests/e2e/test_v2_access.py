@@ -1,0 +1,47 @@
+"""Groups of the v2 protocol that ask for a header, and headers that go on to the handler as parameters."""
+
+import pytest
+import requests
+from tritonclient.utils import InferenceServerException
+
+from models import Model
+from test_v2_http import client_of, identity, one
+
+RESTRICTED = ["--http-restricted-api", "model-repository,logging,trace:admin-key=secret;inference:x-tenant=a"]
+
+
+def test_a_restricted_group_asks_for_its_header(server):
+    """403 in the protocol's words without it; other groups stay open."""
+    s = server(identity(), flags=[*RESTRICTED, "--model-control-mode", "explicit"])
+    client = client_of(s)
+    assert client.is_server_live() and client.is_model_ready("identity")
+    assert client.get_inference_statistics("identity")
+    words = r"This API is restricted, expecting header 'admin-key'"
+    for call in (client.get_model_repository_index, client.get_log_settings, client.get_trace_settings,
+                 lambda **more: client.unload_model("identity", **more)):
+        with pytest.raises(InferenceServerException, match=words) as refused:
+            call()
+        assert refused.value.status() == "403"
+        with pytest.raises(InferenceServerException, match=words):
+            call(headers={"admin-key": "wrong"})
+    assert client.get_log_settings(headers={"Admin-Key": "secret"})["log_info"] is True
+    assert client.get_model_repository_index(headers={"admin-key": "secret"})[0]["state"] == "READY"
+    url = f"{s.inference}/v2/models/identity/infer"
+    document = one("FP32", "FP32", [1], [1])
+    assert requests.post(url, json=document, timeout=20).status_code == 403
+    assert requests.post(url, json=document, headers={"X-Tenant": "a"}, timeout=20).status_code == 200
+    assert requests.post(f"{s.inference}/predictions/identity", json={"FP32": [1]}, timeout=20).status_code == 200
+
+
+@pytest.mark.parametrize("flags, words", [
+    (["--http-restricted-api", "everything:a=b"], 'there is no API group "everything"'),
+    (["--http-restricted-api", "logging"], "a restricted API is GROUP,GROUP:HEADER=VALUE"),
+    (["--http-restricted-api", "trace:a=b;trace:c=d"], "the API group trace is restricted twice"),
+    (["--http-header-forward-pattern", "("], "the header forward pattern ("),
+])
+def test_bad_rules_end_the_start(server, flags, words):
+    s = server(identity(), flags=flags, start=False)
+    s.expected_exit = 1
+    s.launch()
+    assert s.exit_code() == 1
+    assert any(words in line for line in s.lines)

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Holds docs/from-triton.md against Triton's names and against our routes and metrics.
+
+Each name of REFERENCE, each route under /v2 and each nv_ metric stands in the first column of a row. A row that says
+"works" or "differs" names a test; every test that is named exists.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "from-triton.md"
+VERDICTS = ("works", "differs", "not yet", "n/a")
+
+# What Triton 2.73 has and clients or configurations name, part by part.
+REFERENCE = {
+    "HTTP": """/v2 /v2/health/live /v2/health/ready /v2/models/stats /v2/logging /v2/models/{} /v2/models/{}/ready
+        /v2/models/{}/infer /v2/models/{}/generate /v2/models/{}/generate_stream /v2/models/{}/config
+        /v2/models/{}/stats /v2/models/{}/trace/setting /v2/trace/setting /v2/repository/index
+        /v2/repository/models/{}/load /v2/repository/models/{}/unload /v2/systemsharedmemory/status
+        /v2/cudasharedmemory/status""",
+    "requests": """id sequence_id sequence_start sequence_end priority timeout binary_data_output classification
+        shared_memory_region shared_memory_offset shared_memory_byte_size binary_data Content-Encoding
+        Inference-Header-Content-Length""",
+    "RPCs": """ServerLive ServerReady ModelReady ServerMetadata ModelMetadata ModelInfer ModelStreamInfer ModelConfig
+        ModelStatistics RepositoryIndex RepositoryModelLoad RepositoryModelUnload SystemSharedMemoryStatus
+        SystemSharedMemoryRegister SystemSharedMemoryUnregister CudaSharedMemoryStatus CudaSharedMemoryRegister
+        CudaSharedMemoryUnregister TraceSetting LogSettings""",
+    "configuration": """name platform backend version_policy max_batch_size input output instance_group dynamic_batching
+        sequence_batching ensemble_scheduling parameters model_transaction_policy response_cache data_type dims
+        reshape is_shape_tensor allow_ragged_batch optional label_filename format control_input direct oldest state
+        max_sequence_idle_microseconds iterative_sequence preferred_batch_size max_queue_delay_microseconds
+        default_queue_policy optimization model_warmup""",
+    "options": """--model-repository --model-control-mode --repository-poll-secs --load-model --allow-client-shm
+        --http-restricted-api --http-header-forward-pattern --http-max-input-size --exit-timeout-secs""",
+    "metrics": "nv_inference_count nv_inference_request_success nv_inference_pending_request_count",
+}
+
+
+def plain(word):
+    """A path with any name in its braces, without the form that names a version."""
+    if not word.startswith("/"):
+        return word
+    return re.sub(r"\{[^}]*\}", "{}", word.replace("/versions/{model_version}", ""))
+
+
+def rows():
+    """(line number, words of the first column, verdict, tests) of each table row."""
+    for number, line in enumerate(PAGE.read_text().split("\n"), 1):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
+        if len(cells) < 3 or set(cells[0]) <= set("-: ") or cells[1] == "":
+            continue
+        yield (number, re.findall(r"`([^`]+)`", cells[0]), cells[1],
+               re.findall(r"`([\w/.-]+::\w+)`", cells[-1]) if len(cells) >= 4 else [])
+
+
+def test_exists(name):
+    file, _, function = name.partition("::")
+    path = ROOT / "tests" / "e2e" / file
+    return path.exists() and re.search(rf"^def {function}\(", path.read_text(), re.M) is not None
+
+
+def ours():
+    """(where, name) of our routes and metrics."""
+    for route in re.findall(r'"(/v2[^" ]*)"', (ROOT / "frontend" / "routes.c").read_text()):
+        # The repository has no second name; what is left over is answered 404 and 405.
+        if "{*" not in route and not route.startswith("/v2/repository/{"):
+            yield "frontend/routes.c", route
+    for name in re.findall(r'"(nv_\w+)"', (ROOT / "frontend" / "infer_metrics.c").read_text()):
+        yield "frontend/infer_metrics.c", name
+
+
+def main():
+    problems, known = [], set()
+    for number, words, verdict, tests in rows():
+        where = f"docs/from-triton.md:{number}"
+        if verdict not in VERDICTS:
+            problems.append(f'{where}: "{verdict}" is none of {", ".join(VERDICTS)}')
+        if verdict in ("works", "differs") and not tests:
+            problems.append(f"{where}: {verdict}, but no test is named")
+        problems += [f"{where}: there is no test {test}" for test in tests if not test_exists(test)]
+        known |= {plain(word) for word in words}
+    problems += [f"{part}: {name} of Triton is not in the page"
+                 for part, names in REFERENCE.items() for name in names.split() if name not in known]
+    problems += [f"{where}: {name} is not in the page" for where, name in ours() if plain(name) not in known]
+    for problem in problems:
+        print(problem)
+    print(f"{len(known)} entries, {len(problems)} problems")
+    return 1 if problems or len(known) < 30 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
