@@ -33,6 +33,27 @@ def test_a_restricted_group_asks_for_its_header(server):
     assert requests.post(f"{s.inference}/predictions/identity", json={"FP32": [1]}, timeout=20).status_code == 200
 
 
+def test_headers_become_parameters(server):
+    """Those whose names match, in any case of letters; one with a name of the protocol's own is refused."""
+    lua = """
+return { api = 1, handle = function(req)
+    local tag = req.parameters["x-tag-one"] or req.parameters["X-Tag-One"] or "none"
+    return { outputs = { Y = { datatype = "BYTES", shape = { 1 }, data = { tag } } } }
+end }
+"""
+    yaml = "inputs:\n  - {name: X, dataType: INT32, dims: [1]}\noutputs:\n  - {name: Y, dataType: BYTES, dims: [1]}\n"
+    s = server(Model("tagged", lua, yaml, stateful=False), flags=["--http-header-forward-pattern", "^x-tag|^timeout"])
+    url, document = f"{s.inference}/v2/models/tagged/infer", one("X", "INT32", [1], [1])
+
+    def tag(**headers):
+        answer = requests.post(url, json=document, headers=headers, timeout=20)
+        return answer.json()["outputs"][0]["data"] if answer.ok else (answer.status_code, answer.json()["error"])
+
+    assert tag() == ["none"]
+    assert tag(**{"X-Tag-One": "blue", "Other": "red"}) == ["blue"]
+    assert tag(timeout="5") == (400, "Header 'timeout' is reserved for Triton usage and cannot be forwarded.")
+
+
 @pytest.mark.parametrize("flags, words", [
     (["--http-restricted-api", "everything:a=b"], 'there is no API group "everything"'),
     (["--http-restricted-api", "logging"], "a restricted API is GROUP,GROUP:HEADER=VALUE"),
