@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
+#include "config/batching.h"
 #include "config/model_io.h"
 #include "config/model_state.h"
 #include "config/suggest.h"
@@ -319,6 +320,8 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
 
         if (cn_model_state_owns(prefix, value))
             continue; /* model_state.c reads it */
+        if (prefix[0] == '\0' && cn_batching_owns(value))
+            continue; /* batching.c reads it */
         /* A key with a dot or NUL in it is nobody's name; "a.b" is not b in a. */
         if (value->key.len < 64 && memchr(value->key.ptr, '.', value->key.len) == NULL &&
             memchr(value->key.ptr, '\0', value->key.len) == NULL)

@@ -38,14 +38,17 @@ struct cn_tensor_spec {
     bool ragged;                      /* inputs: rows of one batch may differ in shape */
 };
 
+struct cn_batching;
+
 struct cn_model_io {
     atomic_uint refs; /* the model version, and requests whose answers may come after it is gone */
     uint32_t max_batch_size; /* 0: no batch dimension; else the first one, from 1 to this */
     uint32_t n_inputs, n_outputs, n_required;
     bool decoupled; /* 0, 1 or more responses for a request; else it is one */
     struct cn_tensor_spec *inputs, *outputs;
-    struct cn_state_specs state; /* model_state.h */
-    struct cn_arena arena;       /* holds the above */
+    struct cn_state_specs state;  /* model_state.h */
+    struct cn_batching *batching; /* NULL: no block says how batches are formed (batching.h) */
+    struct cn_arena arena;        /* holds the above */
 };
 
 /* `*out` is NULL when the document declares no inputs. CN_E_CONFIG with name:line:column. */

@@ -63,6 +63,12 @@ set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct 
 
     if (rc || !config->sequence_batching)
         return rc;
+    rc = cn_v2_check_corrid(request, v2->io, v2->model,
+                            request->sequence_kind == CN_V2_ID_TEXT ||
+                                (request->sequence_kind == CN_V2_NO_ID && headers.id.len),
+                            err);
+    if (rc)
+        return rc;
     if (request->batch > 1)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "inference request to model '%s' must specify batch-size 1 due to "
@@ -152,6 +158,8 @@ cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_l
     v2->job.ops = ops;
     v2->job.origin = loop;
     v2->job.any_version = any_version;
+    v2->job.timeout_us = v2->request.timeout_us;
+    v2->job.priority = v2->request.priority;
     v2->job.deadline_ms = own_ms < deadline_ms ? own_ms : deadline_ms;
     cn_model_queue_submit(queue, &v2->job);
 }

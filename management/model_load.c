@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "archiver/archive.h"
+#include "config/batching.h"
 #include "config/model_io.h"
 #include "config/model_state.h"
 #include "core/log.h"
@@ -141,6 +142,10 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
         rc = cn_model_io_parse(doc, &about->io, err);
     if (!rc && about->io)
         rc = cn_model_state_check_files(about->io, about->dir, err);
+    if (!rc)
+        rc = cn_batching_parse(doc, about->name, about->io, err);
+    if (!rc)
+        cn_batching_apply(doc, about->io, &about->config);
     about->config.io = about->io;
     cn_yaml_destroy(doc);
     cn_buf_fini(&path);

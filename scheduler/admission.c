@@ -152,6 +152,12 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
         if (rc < 0)
             return rc;
     }
+    if (sequence && sequence->close_after == CN_CLOSE_IDLE && !(job->row.flags & CN_ROW_START))
+        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
+                       "sequence %.*s has expired: no step of it came for %llu ms "
+                       "(max_sequence_idle_microseconds); start a new one",
+                       CN_STR_ARG(job->row.sequence_id),
+                       (unsigned long long)queue->config.sequence_max_idle_ms);
     if (!sequence)
         sequence = cn_sequence_open(queue, job->row.sequence_id);
     cn_sequence_take_slot(sequence);
@@ -162,6 +168,7 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
                        CN_STR_ARG(job->row.sequence_id), sequence->group.waiting,
                        queue->config.max_sequence_job_queue_size);
     job->sequence = sequence;
+    cn_sequence_arrived(sequence, job->row.flags & CN_ROW_START);
     if (job->row.flags & (CN_ROW_START | CN_ROW_END)) /* need not wait for a stream's last word */
         cn_sequence_stop_stream(sequence);
     return 0;
@@ -204,6 +211,32 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     cn_queue_job_waits(queue, job);
 }
 
+/* When its client's own patience ends; CN_NEVER. */
+static uint64_t
+own_deadline(const struct cn_job *job)
+{
+    if (job->timeout_us == 0 || job->timeout_us >= (uint64_t)INT64_MAX || !job->sequence ||
+        job->queue->policy.slots == 0)
+        return CN_NEVER;
+    return job->arrived_ms + (job->timeout_us + 999) / 1000;
+}
+
+/* One step's client waits no longer for a slot: the whole sequence gives up. */
+static void
+leave_backlog(struct cn_model_queue *queue, struct cn_sequence *sequence)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &sequence->group.jobs) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        cn_queue_take_waiting(queue, job);
+        cn_queue_fail(queue, job, CN_E_UNAVAILABLE,
+                      "timeout of the corresponding sequence has been expired");
+    }
+    cn_queue_group_left(sequence);
+}
+
 /* The worker that should have come is not there, or all are too busy. */
 static void
 deadline_passed(struct cn_timer *timer)
@@ -215,6 +248,13 @@ deadline_passed(struct cn_timer *timer)
 
     if (job->state != CN_JOB_WAITING)
         return; /* in flight: the worker's time counts */
+    if (cn_loop_now_ms(queue->loop) < job->deadline_ms) {
+        if (cn_aggregator_in_backlog(sequence))
+            leave_backlog(queue, sequence);
+        else if (job->deadline_ms != CN_NEVER)
+            cn_timer_set(cn_loop_wheel(queue->loop), timer, job->deadline_ms);
+        return;
+    }
     cn_queue_take_waiting(queue, job);
     if (queue->config.client_timeout_ms && waited >= queue->config.client_timeout_ms)
         cn_queue_fail(queue, job, CN_E_TIMEOUT,
@@ -235,11 +275,15 @@ deadline_passed(struct cn_timer *timer)
 void
 cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job)
 {
+    uint64_t deadline = job->deadline_ms;
+
     job->state = CN_JOB_WAITING;
     queue->stats.waiting_jobs++;
     job->timer.fn = deadline_passed;
-    if (job->deadline_ms != CN_NEVER && !cn_timer_armed(&job->timer))
-        cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, job->deadline_ms);
+    if (own_deadline(job) < deadline)
+        deadline = own_deadline(job);
+    if (deadline != CN_NEVER && !cn_timer_armed(&job->timer))
+        cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, deadline);
     cn_aggregator_place(queue, cn_queue_group_of(job));
 }
 
@@ -321,6 +365,7 @@ gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
 
     empty_groups(queue, &queue->aggregator.suspects, out);
     empty_groups(queue, &queue->aggregator.shared, out);
+    empty_groups(queue, &queue->aggregator.unknown, out);
     empty_groups(queue, &queue->held, out);
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);

@@ -27,6 +27,7 @@ cn_aggregator_init(struct cn_model_queue *queue)
 {
     cn_list_init(&queue->aggregator.shared);
     cn_list_init(&queue->aggregator.suspects);
+    cn_list_init(&queue->aggregator.unknown);
     queue->aggregator.n_shared = 0;
     cn_timer_init(&queue->aggregator.delay, delay_ended);
 }
@@ -56,8 +57,19 @@ cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *group)
     group->place = CN_PLACE_NONE;
 }
 
+/* A step that can't open its sequence must not wait for a slot only to learn that there is none. */
+static bool
+is_unknown(const struct cn_model_queue *queue, const struct cn_job *next)
+{
+    const uint32_t flags = next->row.flags;
+
+    return queue->policy.slots > 0 && next->sequence && !next->sequence->known && !next->detour &&
+           !(flags & (CN_ROW_START | CN_ROW_ASK | CN_ROW_MOVE)) &&
+           ((flags & CN_ROW_MUST_EXIST) || queue->config.sequence_strict);
+}
+
 static enum cn_group_place
-place_for(struct cn_job_group *group)
+place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
 {
     const struct cn_job *next = cn_job_group_next(group);
 
@@ -65,7 +77,25 @@ place_for(struct cn_job_group *group)
         return CN_PLACE_NONE;
     if (next->deaths > 0)
         return CN_PLACE_SUSPECT;
+    if (is_unknown(queue, next))
+        return CN_PLACE_UNKNOWN;
     return home_of(group) ? CN_PLACE_HOME : CN_PLACE_SHARED;
+}
+
+bool
+cn_aggregator_in_backlog(const struct cn_sequence *sequence)
+{
+    return sequence->queue->policy.slots > 0 && !sequence->known &&
+           sequence->group.place == CN_PLACE_SHARED;
+}
+
+/* With slots: it had one, and goes before those that never had. */
+static bool
+is_homeless(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    const struct cn_sequence *sequence = sequence_of(group);
+
+    return queue->policy.slots > 0 && sequence->home_serial && !sequence->away;
 }
 
 void
@@ -77,13 +107,18 @@ cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
     if (group->place == CN_PLACE_CLOSING || group->place == CN_PLACE_HELD ||
         cn_swap_divert(queue, group))
         return;
-    place = place_for(group);
+    place = place_for(queue, group);
     if (group->place == place)
         return;
     cn_aggregator_unplace(queue, group);
     group->place = (uint8_t)place;
     if (place == CN_PLACE_SUSPECT) {
         cn_list_push_back(&queue->aggregator.suspects, &group->ready);
+    } else if (place == CN_PLACE_UNKNOWN) {
+        cn_list_push_back(&queue->aggregator.unknown, &group->ready);
+    } else if (place == CN_PLACE_SHARED && is_homeless(queue, group)) {
+        cn_list_push_front(&queue->aggregator.shared, &group->ready);
+        queue->aggregator.n_shared++;
     } else if (place == CN_PLACE_SHARED) {
         cn_list_push_back(&queue->aggregator.shared, &group->ready);
         queue->aggregator.n_shared++;
@@ -166,26 +201,10 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct 
         end_frame(link);
 }
 
+/* The row is in the link's buffer: the job is in flight. */
 static void
-send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job)
 {
-    struct cn_sequence *sequence = sequence_of(group);
-    struct cn_job *job;
-
-    cn_aggregator_unplace(queue, group);
-    job = cn_job_group_take(group);
-    if (sequence && cn_sequence_home(sequence) != link)
-        cn_sequence_set_home(sequence, link);
-    if (job->row.flags & CN_ROW_REDELIVERED) {
-        queue->stats.redispatched++;
-        cn_metrics_add(&queue->metrics, CN_M_JOBS_REDISPATCHED, 1);
-    } else {
-        cn_metrics_observe(&queue->metrics, CN_M_QUEUE_TIME,
-                           cn_loop_now_us(queue->loop) - job->arrived_us);
-        cn_ts_job_sent(queue, job);
-    }
-    put_row(queue, link, job);
-
     job->state = CN_JOB_IN_FLIGHT;
     job->worker = link;
     job->sent_ms = cn_loop_now_ms(queue->loop);
@@ -197,6 +216,84 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
     link->taken++;
     queue->stats.waiting_jobs--;
     queue->stats.in_flight_jobs++;
+}
+
+static void
+send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+{
+    struct cn_sequence *sequence = sequence_of(group);
+    struct cn_job *job;
+
+    cn_aggregator_unplace(queue, group);
+    job = cn_job_group_take(group);
+    job->probing = false; /* if it only asked before, its worker died over that */
+    if (sequence && cn_sequence_home(sequence) != link)
+        cn_sequence_set_home(sequence, link);
+    if (job->row.flags & CN_ROW_REDELIVERED) {
+        queue->stats.redispatched++;
+        cn_metrics_add(&queue->metrics, CN_M_JOBS_REDISPATCHED, 1);
+    } else {
+        cn_metrics_observe(&queue->metrics, CN_M_QUEUE_TIME,
+                           cn_loop_now_us(queue->loop) - job->arrived_us);
+        cn_ts_job_sent(queue, job);
+    }
+    put_row(queue, link, job);
+    sent(queue, link, job);
+}
+
+/* Asks whether the sequence lives, and takes no slot for that: it is as if the job were sent. */
+static void
+send_probe(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+{
+    static const struct cn_move look = {.op = CN_MOVE_LOOK};
+    struct cn_job *job;
+    struct cn_row row;
+
+    cn_aggregator_unplace(queue, group);
+    job = cn_job_group_take(group);
+    job->probing = true;
+    row = (struct cn_row){.job_id = job->row.job_id,
+                          .flags = CN_ROW_STATEFUL | CN_ROW_MOVE,
+                          .sequence_id = job->row.sequence_id,
+                          .move = &look};
+    end_frame(link);
+    link->frame_begun = cn_frame_begin_batch(&link->out);
+    cn_frame_put_row(&link->out, &row);
+    link->frame_rows = 1;
+    end_frame(link);
+    sent(queue, link, job);
+}
+
+static void
+send_probes(struct cn_model_queue *queue)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        while (!cn_list_empty(&queue->aggregator.unknown) && credit(queue, link) > 0)
+            send_probe(queue, link, front(&queue->aggregator.unknown));
+    }
+}
+
+bool
+cn_aggregator_on_probe(struct cn_model_queue *queue, struct cn_job *job,
+                       const struct cn_answer *answer)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    job->probing = false;
+    if (!(answer->flags & CN_ANSWER_HERE) || job->cancelled)
+        return false;
+    sequence->known = true;
+    sequence->generation = answer->generation;
+    job->worker = NULL;
+    job->deaths = job->alone_deaths = 0;
+    cn_job_group_put_back(&sequence->group, job);
+    cn_queue_job_waits(queue, job);
+    cn_queue_wake(queue);
+    return true;
 }
 
 /* Whoever was near when a worker died goes alone, so that one more death shows who did it. While a
@@ -274,6 +371,69 @@ better(const struct cn_worker_link *a, const struct cn_worker_link *b)
     return a->n_in_flight < b->n_in_flight;
 }
 
+/* The worker with most free slots, and how many there are; NULL: none. */
+static struct cn_worker_link *
+find_slot(struct cn_model_queue *queue, uint64_t *n_free)
+{
+    struct cn_worker_link *best = NULL;
+    struct cn_list *node;
+
+    *n_free = 0;
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (link->retiring || !cn_worker_link_usable(link) ||
+            link->live_sequences >= queue->policy.slots)
+            continue;
+        *n_free += queue->policy.slots - link->live_sequences;
+        if (!best || better(link, best))
+            best = link;
+    }
+    return best;
+}
+
+/* From the backlog to slots, who waits longest first. Slots are kept for sequences whose worker went:
+ * they live, though they may have nothing to do now. */
+static void
+give_slots(struct cn_model_queue *queue)
+{
+    struct cn_worker_link *link;
+    struct cn_job_group *group;
+    uint64_t n_free;
+
+    while ((group = front(&queue->aggregator.shared)) && (link = find_slot(queue, &n_free)) &&
+           (is_homeless(queue, group) || n_free > queue->homeless)) {
+        cn_aggregator_unplace(queue, group);
+        cn_sequence_set_home(sequence_of(group), link);
+        cn_aggregator_place(queue, group);
+    }
+}
+
+/* Is it a test's wish that nothing is sent yet? */
+static bool
+holds_back(struct cn_model_queue *queue)
+{
+    struct cn_policy_hold *hold = &queue->hold;
+    uint64_t jobs = 0;
+    struct cn_list *node;
+
+    if (hold->jobs == 0 && hold->backlog == 0)
+        return false;
+    jobs = queue->policy.slots ? 0 : queue->stats.waiting_jobs;
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+        struct cn_list *at;
+
+        cn_list_for_each(at, &link->ready)
+            if (queue->policy.slots)
+                jobs += cn_container_of(at, struct cn_job_group, ready)->waiting;
+    }
+    if (jobs < hold->jobs || (queue->policy.slots && queue->aggregator.n_shared < hold->backlog))
+        return true;
+    *hold = (struct cn_policy_hold){0, 0};
+    return false;
+}
+
 /* The worker for a shared group; NULL: none can take it now. */
 static struct cn_worker_link *
 choose(struct cn_model_queue *queue, bool any_held)
@@ -333,8 +493,18 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
     uint64_t timeout_ms = queue->config.response_timeout_s * UINT64_C(1000);
     struct cn_list *node;
 
-    if (!send_suspects(queue))
-        send_shared(queue, hold_links(queue));
+    if (queue->policy.slots) {
+        send_probes(queue);
+        give_slots(queue);
+    }
+    if (holds_back(queue))
+        return;
+    if (!send_suspects(queue)) {
+        bool any_held = hold_links(queue);
+
+        if (!queue->policy.slots)
+            send_shared(queue, any_held);
+    }
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 

@@ -1,19 +1,23 @@
 /* scheduler/aggregator.h - which job group goes to which worker, and when.
  *
- * Ready groups wait in one of three kinds of lists: at their home worker, in the
- * queue's shared list (no home yet), or, when a worker died with their job, in
- * the list of suspects. On the model queue's loop.
+ * Ready groups wait in one of four kinds of lists: at their home worker, in the
+ * queue's shared list (no home yet), when a worker died with their job, in the
+ * list of suspects, or, where sequences need slots, in the list of unknown ones.
+ * On the model queue's loop.
  */
 #ifndef CN_SCHEDULER_AGGREGATOR_H
 #define CN_SCHEDULER_AGGREGATOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/list.h"
 #include "core/timer_wheel.h"
 #include "scheduler/job_group.h"
 
+struct cn_answer;
 struct cn_model_queue;
+struct cn_sequence;
 struct cn_worker_link;
 
 enum cn_group_place {
@@ -23,11 +27,13 @@ enum cn_group_place {
     CN_PLACE_SUSPECT,
     CN_PLACE_CLOSING, /* the sequence is in a link's to_close or closing list */
     CN_PLACE_HELD,    /* in queue->held: a worker writes its record */
+    CN_PLACE_UNKNOWN, /* it must live already, and nobody knows: a worker is asked, no slot is taken */
 };
 
 struct cn_aggregator {
-    struct cn_list shared, suspects; /* groups by `ready` */
-    uint32_t n_shared;
+    struct cn_list shared, suspects, unknown; /* groups by `ready` */
+    uint32_t
+        n_shared; /* with slots this is the backlog, but for those that this turn finds a slot */
     struct cn_timer delay; /* maxBatchDelay of the oldest row that is held back */
 };
 
@@ -40,5 +46,12 @@ void cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *gr
 void cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *link);
 /* Sends what can be sent; once a turn. */
 void cn_aggregator_dispatch(struct cn_model_queue *queue);
+
+/* Does the sequence wait for its first slot? */
+bool cn_aggregator_in_backlog(const struct cn_sequence *sequence);
+/* The worker's word on a job that only asked. True: its sequence lives, so the job waits again. False:
+ * the answer is the client's. */
+bool cn_aggregator_on_probe(struct cn_model_queue *queue, struct cn_job *job,
+                            const struct cn_answer *answer);
 
 #endif

@@ -111,6 +111,8 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     queue->stats.in_flight_jobs--;
     if (job->detour && cn_swap_on_answer(queue, job, answer))
         return;
+    if (job->probing && cn_aggregator_on_probe(queue, job, answer))
+        return;
     box = cn_answer_box_copy(job, answer, skip_of(job, answer));
     if (answer->flags & CN_ANSWER_REPLAYED) {
         queue->stats.replayed++;

@@ -64,6 +64,8 @@ struct cn_job {
     uint64_t
         deadline_ms;  /* cn_now_ms(); CN_NEVER: none. Past it a waiting job is answered 500/504 */
     bool any_version; /* sent without version: its sequence may live in another one */
+    uint64_t timeout_us; /* its client's wish for how long it may wait; 0: none (policy.h) */
+    uint64_t priority;   /* the same: 1 goes first; 0: as by default */
 
     /* The scheduler's from here; submit sets them all. What both loops need is written before the
      * job changes hands. */
@@ -104,6 +106,7 @@ struct cn_job {
     bool loose;               /* live, and its step is committed: its sequence went on without it */
     bool passed_on;           /* a piece of it, live or not */
     bool piece_lost;          /* no memory for a piece: the final answer must say so */
+    bool probing;             /* in flight only to ask whether its sequence lives */
     char generated_id[CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made it */
 };
 

@@ -39,6 +39,8 @@ cn_model_queue_create(struct cn_loop *loop, const char *name, const char *versio
     queue->version = cn_strdup(version);
     queue->config = *config;
     queue->stateful = config->sequence_batching;
+    cn_policy_init(&queue->policy, config);
+    queue->hold = cn_policy_hold_read();
     queue->turn_end.fn = turn_end;
     cn_list_init(&queue->turn_end.link);
     cn_list_init(&queue->incoming);
@@ -194,7 +196,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->detour = NULL;
     job->state = CN_JOB_INCOMING;
     job->cancelled = job->stopped = job->live = job->loose = job->passed_on = false;
-    job->piece_lost = false;
+    job->piece_lost = job->probing = false;
     job->cancel_msg.next = NULL;
     if (job->origin == queue->loop) {
         arrive(queue, job);

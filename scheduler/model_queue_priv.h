@@ -10,6 +10,7 @@
 #include "scheduler/answer_box_priv.h"
 #include "scheduler/handler_metrics.h"
 #include "scheduler/model_queue.h"
+#include "scheduler/policy.h"
 #include "scheduler/sequence.h"
 #include "scheduler/swap.h"
 #include "scheduler/worker_link_priv.h"
@@ -41,6 +42,8 @@ struct cn_model_queue {
     char *name, *version;
     struct cn_model_config config;
     bool stateful;
+    struct cn_policy policy;
+    struct cn_policy_hold hold; /* tests only */
 
     struct cn_deferred turn_end;
     bool in_turn_end;
@@ -68,6 +71,7 @@ struct cn_model_queue {
     uint32_t n_links;     /* attached and not retiring */
     struct cn_home *homes;
     uint32_t n_homes, last_serial;
+    uint64_t homeless; /* sequences whose worker went, and that have no other yet */
 
     uint32_t expected;
     char *no_worker_reason;

@@ -4,11 +4,14 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "core/panic.h"
 #include "scheduler/model_queue_priv.h"
 
+/* A sequence in the backlog is not idle, whatever its clock says: it is looked at again so soon. */
+#define BACKLOG_LOOK_MS 50
 /* How long it is remembered where a sequence of another version lives: asking again costs little. */
 #define AWAY_KEEP_MS 60000
 
@@ -103,6 +106,8 @@ cn_sequence_leave_home(struct cn_sequence *sequence)
 
     if (home)
         home->live_sequences--;
+    else if (sequence->home_serial && !sequence->away)
+        sequence->queue->homeless--;
     sequence->home_serial = 0;
     sequence->away = false;
 }
@@ -244,11 +249,56 @@ rest(struct cn_sequence *sequence)
         return;
     }
     if (sequence->streams)
-        idle = 0; /* it is not */
+        idle = 0;                                                  /* it is not */
+    if (queue->policy.slots && cn_timer_armed(&sequence->timer)) { /* set when its last step came */
+        if (sequence->timer.deadline_ms > deadline)
+            cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer, deadline);
+        return;
+    }
     if (idle && cn_loop_now_ms(queue->loop) + idle < deadline)
         deadline = cn_loop_now_ms(queue->loop) + idle;
     if (deadline != CN_NEVER || cn_timer_armed(&sequence->timer))
         cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer, deadline);
+}
+
+void
+cn_sequence_arrived(struct cn_sequence *sequence, bool start)
+{
+    const struct cn_model_queue *queue = sequence->queue;
+    uint64_t deadline = cn_loop_now_ms(queue->loop) + queue->config.sequence_max_idle_ms;
+
+    if (queue->policy.slots == 0 || queue->config.sequence_max_idle_ms == 0)
+        return;
+    if (start && sequence->close_after == CN_CLOSE_IDLE)
+        sequence->close_after = 0; /* it begins anew anyway */
+    if (sequence->lifetime_ms < deadline)
+        deadline = sequence->lifetime_ms;
+    cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer, deadline);
+}
+
+/* Idle by the arrival of its last step, though others may still wait or run. Those are done, or refused
+ * if the model wants that; then its slot is free. */
+static void
+expire_busy(struct cn_sequence *sequence)
+{
+    struct cn_model_queue *queue = sequence->queue;
+    char id[4 * CN_SEQUENCE_ID_MAX + 3];
+
+    if (cn_aggregator_in_backlog(sequence) || sequence->group.place == CN_PLACE_UNKNOWN) {
+        cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer,
+                     cn_loop_now_ms(queue->loop) + BACKLOG_LOOK_MS);
+        return;
+    }
+    if (sequence->close_after == 0)
+        sequence->close_after = CN_CLOSE_IDLE;
+    queue->stats.expired_sequences++;
+    if (queue->policy.batching->describe_expired)
+        cn_log(CN_LOG_INFO, "event=sequence_expired model=%s sequence=%s waiting=%u in_flight=%d",
+               queue->name, cn_log_quote(sequence->id, sequence->id_len, id, sizeof(id)),
+               sequence->group.waiting, sequence->group.in_flight != NULL);
+    if (queue->policy.batching->reject_expired)
+        cn_sequence_refuse_waiting(sequence);
+    cn_sequence_update(sequence);
 }
 
 void
@@ -286,6 +336,10 @@ clock_ended(struct cn_timer *timer)
 
     if (cn_loop_now_ms(queue->loop) >= sequence->lifetime_ms) {
         cn_sequence_outlived(sequence);
+        return;
+    }
+    if (queue->policy.slots && (!cn_job_group_idle(&sequence->group) || sequence->streams)) {
+        expire_busy(sequence);
         return;
     }
     if (!cn_job_group_idle(&sequence->group) || sequence->streams) {

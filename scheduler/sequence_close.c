@@ -113,6 +113,16 @@ cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reaso
 }
 
 void
+cn_sequence_fail_idle(struct cn_model_queue *queue, struct cn_job *job)
+{
+    cn_queue_fail(queue, job, CN_E_SEQUENCE_EXPIRED,
+                  "sequence %.*s has expired: no step of it came for %llu ms "
+                  "(max_sequence_idle_microseconds); start a new one",
+                  CN_STR_ARG(job->row.sequence_id),
+                  (unsigned long long)queue->config.sequence_max_idle_ms);
+}
+
+void
 cn_sequence_refuse_waiting(struct cn_sequence *sequence)
 {
     struct cn_model_queue *queue = sequence->queue;
@@ -126,11 +136,14 @@ cn_sequence_refuse_waiting(struct cn_sequence *sequence)
         if (job->row.idempotency_key.len)
             continue; /* may be a retry of a step that was done in time: the store knows */
         cn_queue_take_waiting(queue, job);
-        cn_queue_fail(queue, job, CN_E_SEQUENCE_EXPIRED,
-                      "sequence %.*s is closed: it was open for %llu ms (sequenceTimeoutMSec); "
-                      "start a new one",
-                      CN_STR_ARG(cn_sequence_id(sequence)),
-                      (unsigned long long)queue->config.sequence_timeout_ms);
+        if (sequence->close_after == CN_CLOSE_IDLE)
+            cn_sequence_fail_idle(queue, job);
+        else
+            cn_queue_fail(queue, job, CN_E_SEQUENCE_EXPIRED,
+                          "sequence %.*s is closed: it was open for %llu ms (sequenceTimeoutMSec); "
+                          "start a new one",
+                          CN_STR_ARG(cn_sequence_id(sequence)),
+                          (unsigned long long)queue->config.sequence_timeout_ms);
     }
 }
 

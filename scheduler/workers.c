@@ -62,6 +62,7 @@ leave_home(struct cn_model_queue *queue, struct cn_worker_link *link)
         return;
     queue->homes[link->home_slot].link = NULL;
     link->home_serial = 0;
+    queue->homeless += link->live_sequences;
     link->live_sequences = 0;
     queue->n_links--;
     cn_aggregator_unhome(queue, link);

@@ -38,7 +38,8 @@ void cn_v2_write_text(struct cn_str text, struct cn_buf *out);
 /* An element of a type of fixed size, at `at`, any alignment; not FP16 and BF16. */
 void cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out);
 
-/* What a configuration says besides inputs and outputs. */
+/* What a configuration says besides inputs, outputs and how batches are formed (io->batching), or in
+ * place of that. */
 struct cn_v2_settings {
     uint32_t workers, rows; /* rows: that one handler call gets at most */
     bool sequences;

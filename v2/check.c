@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "config/batching.h"
 #include "v2/request.h"
 
 #define NUMBER_PREFIX '\x01' /* before a numeric sequence id: no text id may hold it */
@@ -266,6 +267,23 @@ cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const c
     for (uint32_t i = 0; !rc && i < request->n_inputs; i++)
         rc = check_input(&check, &request->inputs[i]);
     return rc;
+}
+
+int
+cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io *io,
+                   const char *model, bool is_text, struct cn_error *err)
+{
+    const struct cn_control *control =
+        cn_batching_control(io->batching, CN_CONTROL_SEQUENCE_CORRID);
+    /* refuse() writes no more than the request's id. */
+    const struct check check = {(struct cn_v2_request *)(uintptr_t)request, io, model, NULL, err};
+
+    if (!control || (control->type == CN_DATATYPE_BYTES) == is_text)
+        return 0;
+    return refuse(&check,
+                  "sequence batching control '%.*s' data-type is '%s', but model '%s' expects '%s'",
+                  CN_STR_ARG(control->name), is_text ? "BYTES" : "UINT64", model,
+                  cn_datatype_word(control->type));
 }
 
 int

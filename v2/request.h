@@ -84,6 +84,10 @@ int cn_v2_read_json_length(struct cn_str header, size_t body_len, size_t *out,
 int cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const char *model,
                 struct cn_arena *arena, struct cn_error *err);
 
+/* Can the sequence's id, a text or an integer, be the model's CORRID tensor? No id counts as integer 0. */
+int cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io *io,
+                       const char *model, bool is_text, struct cn_error *err);
+
 /* The sequence's id as the scheduler and the store know it, or empty: a number has a byte before it
  * that no text id may hold, so the two never meet. CN_E_BAD_REQUEST: longer than an id may be, or with
  * control characters. */

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/mem.h"
 #include "proto/tensor.h"
+#include "worker/control.h"
 #include "worker/kill_point.h"
 #include "worker/worker_priv.h"
 
@@ -159,6 +160,27 @@ choose(struct cn_worker *worker)
             seen_before(batch, pending))
             continue;
         slot_fill(worker, pending);
+    }
+}
+
+/* Control tensors live as long as the row: it may stream. */
+static void
+add_controls(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (!slot->run || slot->stream || !(slot->row->flags & CN_ROW_STATEFUL))
+            continue;
+        slot->item.row =
+            cn_controls_add(worker->io, slot->row, slot->answer_flags & CN_ANSWER_OPENED,
+                            &slot->pending->block->arena, &batch->err);
+        if (!slot->item.row) {
+            slot->item.row = slot->row;
+            cn_slot_fail(slot, batch->err.code, "%s", batch->err.message);
+        }
     }
 }
 
@@ -322,6 +344,7 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         return cn_channel_flush(&worker->channel, err);
     cn_kill_pass(CN_KILL_BATCH_READ);
     cn_batch_resolve(worker);
+    add_controls(worker);
     n = collect(worker);
     if (n) {
         for (uint32_t i = 0; i < n; i++)

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config/batching.h"
 #include "config/model_state.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "handlers/tensor_state.h"
 #include "worker/config_json.h"
+#include "worker/control.h"
 #include "worker/kill_point.h"
 #include "worker/worker_priv.h"
 
@@ -60,6 +62,8 @@ io_read(struct cn_worker *worker, struct cn_error *err)
     if (rc != 0)
         return rc;
     rc = cn_model_io_parse(doc, &worker->io, err);
+    if (rc == 0)
+        rc = cn_batching_parse(doc, worker->load.model_name, worker->io, err);
     cn_yaml_destroy(doc);
     if (rc == 0 && load->stateful && worker->io && worker->io->state.n > 0)
         worker->load.state = &worker->io->state;

@@ -3,8 +3,7 @@
  * warnings are single lines. */
 #include <string.h>
 
-#include "config/model_config.h"
-#include "config/model_io.h"
+#include "config/batching.h"
 #include "core/panic.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -22,6 +21,20 @@ in_range(uint64_t value, uint64_t min, uint64_t max)
     cn_assert(value >= min && value <= max);
 }
 
+/* Tensors and how batches of them are formed. */
+static void
+parse_tensors(const struct cn_yaml_doc *doc, struct cn_model_config *config)
+{
+    struct cn_model_io *io = NULL;
+    struct cn_error err = {0};
+
+    if (cn_model_io_parse(doc, &io, &err) == 0 && cn_batching_parse(doc, "m", io, &err) == 0)
+        cn_batching_apply(doc, io, config);
+    else
+        cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
+    cn_model_io_unref(io);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
@@ -29,7 +42,6 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     struct cn_model_config config;
     struct cn_yaml_doc *doc = NULL;
     struct cn_error err = {0};
-    struct cn_model_io *io;
 
     if (cn_yaml_parse("fuzz.yaml", text, &doc, NULL) != 0)
         return 0;
@@ -38,14 +50,11 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         cn_model_config_check(&config, NULL);
     else
         cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
+    parse_tensors(doc, &config);
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
     in_range((uint64_t)config.field, min, max);
 #include "config/model_options.def"
 #undef CN_MODEL_OPTION
-    if (cn_model_io_parse(doc, &io, &err) == 0)
-        cn_model_io_unref(io);
-    else
-        cn_assert(strncmp(err.message, "fuzz.yaml:", 10) == 0);
     cn_yaml_destroy(doc);
     return 0;
 }

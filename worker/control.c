@@ -1,0 +1,96 @@
+/* worker/control.c - control tensors are made here, where it is known what a row meets in the store: a
+ * row may open its sequence without having asked for it. Worker's one thread. */
+#include "worker/control.h"
+
+#include <string.h>
+
+#include "config/batching.h"
+#include "core/buf.h"
+#include "proto/wire.h"
+
+#define NUMBER_PREFIX '\x01' /* before the digits of an integer id (v2/request.h) */
+
+/* The digits of an integer id. False: it is a text. */
+static bool
+read_number(struct cn_str id, uint64_t *out)
+{
+    if (id.len < 2 || id.ptr[0] != NUMBER_PREFIX)
+        return false;
+    *out = 0;
+    for (size_t i = 1; i < id.len; i++)
+        *out = *out * 10 + (uint64_t)(id.ptr[i] - '0');
+    return true;
+}
+
+/* The id in the control's type; the low bytes where that is narrower. */
+static int
+put_id(const struct cn_control *control, struct cn_str id, struct cn_buf *out, struct cn_error *err)
+{
+    bool wants_text = control->type == CN_DATATYPE_BYTES;
+    uint64_t number;
+
+    if (read_number(id, &number) == wants_text)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "sequence batching control '%.*s' is %s, so the sequence id must be %s",
+                       CN_STR_ARG(control->name), cn_datatype_word(control->type),
+                       wants_text ? "a text" : "an integer");
+    if (wants_text)
+        cn_write_str32(out, id);
+    else
+        cn_buf_append(out, &number, cn_datatype_bytes(control->type)); /* little-endian here */
+    return 0;
+}
+
+static int
+fill(const struct cn_control *control, const struct cn_row *row, bool starts,
+     struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err)
+{
+    bool says = true;
+    struct cn_buf bytes;
+    int rc;
+
+    if (control->kind != CN_CONTROL_SEQUENCE_CORRID) {
+        if (control->kind == CN_CONTROL_SEQUENCE_START)
+            says = starts;
+        else if (control->kind == CN_CONTROL_SEQUENCE_END)
+            says = row->flags & CN_ROW_END;
+        out->data =
+            (struct cn_str){(const char *)control->bytes[says], cn_datatype_bytes(control->type)};
+        return 0;
+    }
+    cn_buf_init(&bytes, 0);
+    rc = put_id(control, row->sequence_id, &bytes, err);
+    if (!rc)
+        out->data = cn_arena_str(arena, cn_buf_str(&bytes));
+    cn_buf_fini(&bytes);
+    return rc;
+}
+
+const struct cn_row *
+cn_controls_add(const struct cn_model_io *io, const struct cn_row *row, bool starts,
+                struct cn_arena *arena, struct cn_error *err)
+{
+    const struct cn_batching *batching = io ? io->batching : NULL;
+    struct cn_row *more;
+
+    if (!batching || batching->n_controls == 0)
+        return row;
+    more = cn_arena_alloc(arena, sizeof(*more));
+    *more = *row;
+    more->parts =
+        cn_arena_alloc(arena, sizeof(*row->parts) * (row->n_parts + (size_t)batching->n_controls));
+    if (row->n_parts)
+        memcpy(more->parts, row->parts, sizeof(*row->parts) * row->n_parts);
+    for (uint32_t i = 0; i < batching->n_controls; i++) {
+        const struct cn_control *control = &batching->controls[i];
+        struct cn_tensor tensor = {.name = control->name,
+                                   .type = control->type,
+                                   .rank = io->max_batch_size ? 2 : 1,
+                                   .shape = {1, 1}};
+
+        if (fill(control, row, starts, arena, &tensor, err))
+            return NULL;
+        more->parts[more->n_parts++] = cn_tensor_part(&tensor, arena);
+    }
+    return more;
+}
