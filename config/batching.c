@@ -559,6 +559,14 @@ get_block(const struct cn_yaml *root, const char *const keys[2])
     return block && block->kind == CN_YAML_BOOL && keys == sequence_keys ? NULL : block;
 }
 
+static bool
+is_true(const struct cn_yaml *root, const char *key)
+{
+    const struct cn_yaml *value = cn_yaml_get(root, key);
+
+    return value && value->kind == CN_YAML_BOOL && value->boolean;
+}
+
 /* What preferred sizes are held against: the batch that a handler gets at most. */
 static uint32_t
 rows_of(const struct cn_yaml *root, const struct cn_model_io *io)
@@ -597,7 +605,7 @@ cn_batching_parse(const struct cn_yaml_doc *doc, const char *model, struct cn_mo
         return invalid(&parse, block,
                        "sequence_batching and dynamic_batching need declared inputs and outputs, "
                        "which are missing");
-    if (sequence && dynamic)
+    if (dynamic && (sequence || is_true(root, sequence_keys[0]) || is_true(root, sequence_keys[1])))
         return invalid(&parse, dynamic, "one of sequence_batching and dynamic_batching can be set");
     parse.batching = cn_arena_alloc(&io->arena, sizeof(*parse.batching));
     *parse.batching = (struct cn_batching){.n_controls = 0};

@@ -159,6 +159,7 @@ mistakes_are_named(void **state)
     } wrong[] = {
         {"sequence_batching: {}\n", "need declared inputs and outputs, which are missing for m"},
         {IO "sequence_batching: {}\ndynamic_batching: {}\n", "one of sequence_batching and"},
+        {IO "sequenceBatching: true\ndynamic_batching: {}\n", "one of sequence_batching and"},
         {IO "sequence_batching: 3\n", "a map of settings"},
         {IO "dynamic_batching: [1]\n", "a map of settings"},
         {IO "sequence_batching: {oldest: {}, direct: {}}\n", "one strategy, direct or oldest"},

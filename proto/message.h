@@ -34,6 +34,9 @@ enum cn_row_flags {
     CN_ROW_MUST_EXIST =
         1u << 7,               /* sequence.strict: an id that the store doesn't know is an error */
     CN_ROW_DESCRIBE = 1u << 8, /* no request: the handler tells of itself; belongs to no sequence */
+    CN_ROW_JOINED = 1u << 9,   /* the server formed this batch, and the next row is of it too */
+    CN_ROW_PAD = 1u << 10,     /* no request: it fills a place in a formed batch; nobody waits for
+                                * an answer */
 
     /* Swapping a model under live sequences. */
     CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE */

@@ -174,6 +174,28 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
     return 0;
 }
 
+/* Which queue of the model it waits in, where there are several, and whether that has room. */
+static int
+check_level(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
+{
+    const struct cn_policy *policy = &queue->policy;
+    const struct cn_level *level;
+    uint32_t max;
+
+    if (!policy->by_level)
+        return 0;
+    job->level = (uint8_t)cn_policy_level(policy, job->priority);
+    job->rows = cn_policy_rows(policy, queue->config.io, &job->row);
+    level = &queue->aggregator.levels[job->level];
+    max = policy->batching->policies[job->level].max_queued;
+    if (max && level->n >= max)
+        cn_aggregator_dispatch(queue); /* as for the whole queue */
+    if (max && level->n >= max)
+        return cn_fail(err, CN_E_UNAVAILABLE, "[request id: %.*s] Exceeds maximum queue size",
+                       CN_STR_ARG(job->row.request_id));
+    return 0;
+}
+
 void
 cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -206,15 +228,26 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
         refuse(queue, job, err.code, err.message);
         return;
     }
+    if (!stateful && check_level(queue, job, &err) < 0) {
+        refuse(queue, job, err.code, err.message);
+        return;
+    }
     if (!stateful)
         cn_job_group_push(&job->group, job, 1);
     cn_queue_job_waits(queue, job);
 }
 
-/* When its client's own patience ends; CN_NEVER. */
+/* When its client's own patience ends, or the model's with it; CN_NEVER. */
 static uint64_t
 own_deadline(const struct cn_job *job)
 {
+    const struct cn_policy *policy = &job->queue->policy;
+    uint64_t timeout_ms;
+
+    if (policy->by_level) {
+        timeout_ms = cn_policy_timeout_ms(policy, job->level, job->timeout_us);
+        return timeout_ms && !job->delayed ? job->arrived_ms + timeout_ms : CN_NEVER;
+    }
     if (job->timeout_us == 0 || job->timeout_us >= (uint64_t)INT64_MAX || !job->sequence ||
         job->queue->policy.slots == 0)
         return CN_NEVER;
@@ -237,6 +270,22 @@ leave_backlog(struct cn_model_queue *queue, struct cn_sequence *sequence)
     cn_queue_group_left(sequence);
 }
 
+/* It has waited for longer than its level allows. */
+static void
+timed_out(struct cn_model_queue *queue, struct cn_job *job)
+{
+    if (queue->policy.batching->policies[job->level].delay) {
+        cn_aggregator_unplace(queue, &job->group);
+        job->delayed = true;
+        cn_aggregator_place(queue, &job->group);
+        if (job->deadline_ms != CN_NEVER)
+            cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, job->deadline_ms);
+        return;
+    }
+    cn_queue_take_waiting(queue, job);
+    cn_queue_fail(queue, job, CN_E_UNAVAILABLE, "Request timeout expired");
+}
+
 /* The worker that should have come is not there, or all are too busy. */
 static void
 deadline_passed(struct cn_timer *timer)
@@ -249,7 +298,9 @@ deadline_passed(struct cn_timer *timer)
     if (job->state != CN_JOB_WAITING)
         return; /* in flight: the worker's time counts */
     if (cn_loop_now_ms(queue->loop) < job->deadline_ms) {
-        if (cn_aggregator_in_backlog(sequence))
+        if (queue->policy.by_level)
+            timed_out(queue, job);
+        else if (sequence && cn_aggregator_in_backlog(sequence))
             leave_backlog(queue, sequence);
         else if (job->deadline_ms != CN_NEVER)
             cn_timer_set(cn_loop_wheel(queue->loop), timer, job->deadline_ms);
@@ -366,6 +417,11 @@ gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
     empty_groups(queue, &queue->aggregator.suspects, out);
     empty_groups(queue, &queue->aggregator.shared, out);
     empty_groups(queue, &queue->aggregator.unknown, out);
+    for (uint32_t i = 0; queue->policy.by_level && i <= queue->policy.batching->priority_levels;
+         i++) {
+        empty_groups(queue, &queue->aggregator.levels[i].ready, out);
+        empty_groups(queue, &queue->aggregator.levels[i].delayed, out);
+    }
     empty_groups(queue, &queue->held, out);
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);

@@ -8,8 +8,10 @@
 #include "scheduler/aggregator.h"
 
 #include "core/clock.h"
+#include "core/mem.h"
 #include "core/metrics.h"
 #include "core/panic.h"
+#include "scheduler/former.h"
 #include "scheduler/model_queue_priv.h"
 
 #define FRAME_BYTES (16u * 1024 * 1024) /* a frame over this is ended, whatever its rows */
@@ -30,6 +32,21 @@ cn_aggregator_init(struct cn_model_queue *queue)
     cn_list_init(&queue->aggregator.unknown);
     queue->aggregator.n_shared = 0;
     cn_timer_init(&queue->aggregator.delay, delay_ended);
+    if (!queue->policy.by_level)
+        return;
+    queue->aggregator.levels =
+        cn_alloc((queue->policy.batching->priority_levels + 1) * sizeof(struct cn_level));
+    for (uint32_t i = 0; i <= queue->policy.batching->priority_levels; i++) {
+        cn_list_init(&queue->aggregator.levels[i].ready);
+        cn_list_init(&queue->aggregator.levels[i].delayed);
+    }
+}
+
+void
+cn_aggregator_fini(struct cn_model_queue *queue)
+{
+    cn_timer_cancel(&queue->aggregator.delay);
+    cn_free(queue->aggregator.levels);
 }
 
 static struct cn_sequence *
@@ -46,9 +63,20 @@ home_of(struct cn_job_group *group)
     return sequence ? cn_sequence_home(sequence) : NULL;
 }
 
+/* Of a group that waits by priority; NULL: it does not. */
+static struct cn_level *
+level_of(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    if (!queue->aggregator.levels || !group->of_job)
+        return NULL;
+    return &queue->aggregator.levels[cn_container_of(group, struct cn_job, group)->level];
+}
+
 void
 cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *group)
 {
+    if (group->place == CN_PLACE_SHARED && level_of(queue, group))
+        level_of(queue, group)->n--;
     if (group->place == CN_PLACE_SHARED)
         queue->aggregator.n_shared--;
     else if (group->place == CN_PLACE_HOME)
@@ -63,7 +91,7 @@ is_unknown(const struct cn_model_queue *queue, const struct cn_job *next)
 {
     const uint32_t flags = next->row.flags;
 
-    return queue->policy.slots > 0 && next->sequence && !next->sequence->known && !next->detour &&
+    return next->sequence && !next->sequence->known && !next->detour &&
            !(flags & (CN_ROW_START | CN_ROW_ASK | CN_ROW_MOVE)) &&
            ((flags & CN_ROW_MUST_EXIST) || queue->config.sequence_strict);
 }
@@ -77,7 +105,7 @@ place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
         return CN_PLACE_NONE;
     if (next->deaths > 0)
         return CN_PLACE_SUSPECT;
-    if (is_unknown(queue, next))
+    if (queue->policy.slots > 0 && (group->of_job || is_unknown(queue, next)))
         return CN_PLACE_UNKNOWN;
     return home_of(group) ? CN_PLACE_HOME : CN_PLACE_SHARED;
 }
@@ -95,7 +123,25 @@ is_homeless(const struct cn_model_queue *queue, struct cn_job_group *group)
 {
     const struct cn_sequence *sequence = sequence_of(group);
 
-    return queue->policy.slots > 0 && sequence->home_serial && !sequence->away;
+    return sequence && queue->policy.slots > 0 && sequence->home_serial && !sequence->away;
+}
+
+static void
+place_shared(struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    struct cn_level *level = level_of(queue, group);
+    struct cn_list *list = &queue->aggregator.shared;
+
+    queue->aggregator.n_shared++;
+    if (level) {
+        level->n++;
+        list =
+            cn_container_of(group, struct cn_job, group)->delayed ? &level->delayed : &level->ready;
+    }
+    if (is_homeless(queue, group))
+        cn_list_push_front(list, &group->ready);
+    else
+        cn_list_push_back(list, &group->ready);
 }
 
 void
@@ -116,12 +162,8 @@ cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
         cn_list_push_back(&queue->aggregator.suspects, &group->ready);
     } else if (place == CN_PLACE_UNKNOWN) {
         cn_list_push_back(&queue->aggregator.unknown, &group->ready);
-    } else if (place == CN_PLACE_SHARED && is_homeless(queue, group)) {
-        cn_list_push_front(&queue->aggregator.shared, &group->ready);
-        queue->aggregator.n_shared++;
     } else if (place == CN_PLACE_SHARED) {
-        cn_list_push_back(&queue->aggregator.shared, &group->ready);
-        queue->aggregator.n_shared++;
+        place_shared(queue, group);
     } else if (place == CN_PLACE_HOME) {
         home = home_of(group);
         cn_list_push_back(&home->ready, &group->ready);
@@ -170,12 +212,14 @@ end_frame(struct cn_worker_link *link)
 
 /* As the worker sees it at this moment. */
 static void
-put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct cn_job *job)
+put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct cn_job *job,
+        uint32_t more_flags)
 {
     const struct cn_sequence *sequence = job->sequence;
     struct cn_row row = job->row;
     uint64_t now = cn_loop_now_ms(queue->loop), left;
 
+    row.flags |= more_flags;
     if (sequence) {
         row.generation = sequence->generation;
         if (sequence->reload)
@@ -218,8 +262,17 @@ sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *j
     queue->stats.in_flight_jobs++;
 }
 
+/* With slots only a sequence whose worker died with its step may find none: it is sent all the same,
+ * alone, and waits for one with its next step. */
+static bool
+has_slot(const struct cn_model_queue *queue, const struct cn_worker_link *link)
+{
+    return queue->policy.slots == 0 || link->live_sequences < queue->policy.slots;
+}
+
 static void
-send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+send_job(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group,
+         uint32_t more_flags)
 {
     struct cn_sequence *sequence = sequence_of(group);
     struct cn_job *job;
@@ -227,7 +280,7 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
     cn_aggregator_unplace(queue, group);
     job = cn_job_group_take(group);
     job->probing = false; /* if it only asked before, its worker died over that */
-    if (sequence && cn_sequence_home(sequence) != link)
+    if (sequence && cn_sequence_home(sequence) != link && has_slot(queue, link))
         cn_sequence_set_home(sequence, link);
     if (job->row.flags & CN_ROW_REDELIVERED) {
         queue->stats.redispatched++;
@@ -237,8 +290,40 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
                            cn_loop_now_us(queue->loop) - job->arrived_us);
         cn_ts_job_sent(queue, job);
     }
-    put_row(queue, link, job);
+    put_row(queue, link, job, more_flags);
     sent(queue, link, job);
+}
+
+static void
+send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+{
+    send_job(queue, link, group, 0);
+}
+
+bool
+cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link)
+{
+    return cn_worker_link_rows(link) == 0 && credit(queue, link) > 0;
+}
+
+void
+cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
+                   struct cn_job_group *group, bool joined)
+{
+    send_job(queue, link, group, joined ? CN_ROW_JOINED : 0u);
+}
+
+void
+cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    const struct cn_row pad = {.flags = CN_ROW_PAD | CN_ROW_JOINED};
+
+    if (link->frame_rows == 0)
+        link->frame_begun = cn_frame_begin_batch(&link->out);
+    cn_frame_put_row(&link->out, &pad);
+    link->frame_rows++;
+    if (link->frame_rows >= queue->config.batch_size)
+        end_frame(link);
 }
 
 /* Asks whether the sequence lives, and takes no slot for that: it is as if the job were sent. */
@@ -267,13 +352,19 @@ send_probe(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_
 static void
 send_probes(struct cn_model_queue *queue)
 {
+    struct cn_job_group *group;
     struct cn_list *node;
 
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        while (!cn_list_empty(&queue->aggregator.unknown) && credit(queue, link) > 0)
-            send_probe(queue, link, front(&queue->aggregator.unknown));
+        while ((group = front(&queue->aggregator.unknown)) && credit(queue, link) > 0) {
+            if (group->of_job)
+                send_next(queue, link, group);
+            else
+                send_probe(queue, link, group);
+            end_frame(link);
+        }
     }
 }
 
@@ -499,7 +590,10 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
     }
     if (holds_back(queue))
         return;
-    if (!send_suspects(queue)) {
+    if (queue->policy.forms) {
+        if (!send_suspects(queue))
+            cn_former_dispatch(queue);
+    } else if (!send_suspects(queue)) {
         bool any_held = hold_links(queue);
 
         if (!queue->policy.slots)
@@ -508,7 +602,7 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        if (cn_list_empty(&queue->aggregator.suspects))
+        if (cn_list_empty(&queue->aggregator.suspects) && !queue->policy.forms)
             send_ready(queue, link);
         end_frame(link);
         if (link->n_in_flight > 0)

@@ -27,17 +27,25 @@ enum cn_group_place {
     CN_PLACE_SUSPECT,
     CN_PLACE_CLOSING, /* the sequence is in a link's to_close or closing list */
     CN_PLACE_HELD,    /* in queue->held: a worker writes its record */
-    CN_PLACE_UNKNOWN, /* it must live already, and nobody knows: a worker is asked, no slot is taken */
+    CN_PLACE_UNKNOWN, /* takes no slot: whether it lives is to be asked first, or it is no sequence */
+};
+
+/* Ready jobs of one priority. */
+struct cn_level {
+    struct cn_list ready, delayed; /* groups; those that have waited for too long go last */
+    uint32_t n;                    /* both */
 };
 
 struct cn_aggregator {
     struct cn_list shared, suspects, unknown; /* groups by `ready` */
     uint32_t
         n_shared; /* with slots this is the backlog, but for those that this turn finds a slot */
-    struct cn_timer delay; /* maxBatchDelay of the oldest row that is held back */
+    struct cn_level *levels; /* in place of `shared` where priorities count; [0] without any */
+    struct cn_timer delay;   /* maxBatchDelay of the oldest row that is held back */
 };
 
 void cn_aggregator_init(struct cn_model_queue *queue);
+void cn_aggregator_fini(struct cn_model_queue *queue);
 /* Puts the group into the list it belongs in now, or into none. */
 void cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group);
 /* Takes it out of its list, whichever. */
@@ -53,5 +61,14 @@ bool cn_aggregator_in_backlog(const struct cn_sequence *sequence);
  * the answer is the client's. */
 bool cn_aggregator_on_probe(struct cn_model_queue *queue, struct cn_job *job,
                             const struct cn_answer *answer);
+
+/* The rest is for former.c. */
+
+/* May a batch go to the link? */
+bool cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link);
+/* The group's next job, or a row that nobody sent; `joined`: another one follows in the same batch. */
+void cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
+                        struct cn_job_group *group, bool joined);
+void cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link);
 
 #endif

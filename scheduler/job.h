@@ -88,6 +88,9 @@ struct cn_job {
     struct cn_sequence *sequence; /* NULL: stateless */
     struct cn_worker_link *worker;
     struct cn_timer timer; /* deadline_ms while it waits */
+    uint32_t rows;         /* that it counts for in a batch that the server forms */
+    uint8_t level;         /* of priority */
+    bool delayed;          /* it has waited for too long: it goes behind all others of its level */
     uint64_t arrived_ms, sent_ms;
     uint64_t arrived_us;      /* for the metrics: of the turn, as arrived_ms */
     uint64_t forwarded_bytes; /* of body in pieces that were passed on */

@@ -81,7 +81,7 @@ free_queue(struct cn_model_queue *queue)
     if (queue->stateful)
         free_sequences(queue);
     cn_list_remove(&queue->turn_end.link);
-    cn_timer_cancel(&queue->aggregator.delay);
+    cn_aggregator_fini(queue);
     cn_handler_metrics_fini(&queue->handler_metrics);
     cn_infer_stats_destroy(queue->infer);
     cn_free(queue->homes);
@@ -196,7 +196,9 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->detour = NULL;
     job->state = CN_JOB_INCOMING;
     job->cancelled = job->stopped = job->live = job->loose = job->passed_on = false;
-    job->piece_lost = job->probing = false;
+    job->piece_lost = job->probing = job->delayed = false;
+    job->rows = 1;
+    job->level = 0;
     job->cancel_msg.next = NULL;
     if (job->origin == queue->loop) {
         arrive(queue, job);

@@ -89,6 +89,18 @@ cn_sequence_home(const struct cn_sequence *sequence)
     return home->serial == sequence->home_serial ? home->link : NULL;
 }
 
+/* The lowest one. */
+static void
+take_row(struct cn_sequence *sequence, struct cn_worker_link *link)
+{
+    uint32_t slot = 0;
+
+    while (link->slots[slot]) /* one is free: nobody gets a home here without */
+        slot++;
+    link->slots[slot] = sequence;
+    sequence->slot = (uint16_t)slot;
+}
+
 void
 cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link)
 {
@@ -96,6 +108,8 @@ cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link)
     sequence->home_serial = link->home_serial;
     sequence->home_slot = link->home_slot;
     sequence->reload = true;
+    if (link->slots)
+        take_row(sequence, link);
     link->live_sequences++;
 }
 
@@ -104,6 +118,8 @@ cn_sequence_leave_home(struct cn_sequence *sequence)
 {
     struct cn_worker_link *home = cn_sequence_home(sequence);
 
+    if (home && home->slots)
+        home->slots[sequence->slot] = NULL;
     if (home)
         home->live_sequences--;
     else if (sequence->home_serial && !sequence->away)

@@ -33,6 +33,7 @@ struct cn_sequence {
     uint32_t home_serial; /* 0: none; with `away`: that of the queue where it lives */
     uint16_t home_slot;
     uint16_t id_len;
+    uint16_t slot;        /* at the home, with fixed rows */
     uint16_t streams;     /* steps that are committed and still stream their answers */
     uint8_t closing;      /* enum cn_close_reason; 0: open */
     uint8_t close_after;  /* the same: to be closed when its job was answered */

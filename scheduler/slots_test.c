@@ -1,5 +1,6 @@
 /* scheduler/slots_test.c - sequences that need a slot: candidates, the backlog, its clocks. */
 #include "config/batching.h"
+#include "scheduler/policy.h"
 #include "scheduler/test_support.h"
 
 static struct cn_model_io *io;
@@ -20,6 +21,7 @@ rig_with(const char *block)
              block);
     cn_model_config_init(&config);
     assert_int_equal(cn_yaml_parse("m.yaml", cn_str_from(text), &doc, &err), 0);
+    assert_int_equal(cn_model_config_apply(&config, doc, NULL, NULL, &err), 0);
     assert_int_equal(cn_model_io_parse(doc, &io, &err), 0);
     assert_int_equal(cn_batching_parse(doc, "m", io, &err), 0);
     cn_batching_apply(doc, io, &config);
@@ -231,10 +233,208 @@ idle_counts_from_arrival(void **state)
     rig_done(rig);
 }
 
+/* --- formed batches --- */
+
+/* The rows that came in the last batches, as "a,-,c": ids, "-" for padding, "|" between batches. */
+static const char *
+rows_seen(struct fake *fake, unsigned from)
+{
+    static char text[400];
+    size_t at = 0;
+    bool joined = false;
+
+    fake_read(fake);
+    text[0] = '\0';
+    for (unsigned i = from; i < fake->n_rows; i++) {
+        const struct seen_row *row = &fake->rows[i];
+
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
+                               i == from ? ""
+                               : joined  ? ","
+                                         : "|",
+                               row->flags & CN_ROW_PAD ? "-"
+                               : row->id[0]            ? row->id
+                                                       : row->body);
+        joined = row->flags & CN_ROW_JOINED;
+    }
+    assert_false(joined);
+    return text;
+}
+
+/* As answer_next, but padding has no answer. */
+static void
+answer_batch(struct rig *rig, struct fake *fake)
+{
+    unsigned end;
+
+    fake_read(fake);
+    for (end = fake->n_rows; fake->next < end; fake->next++) {
+        struct cn_answer answer = answer_to(&fake->rows[fake->next]);
+
+        if (!(fake->rows[fake->next].flags & CN_ROW_PAD))
+            fake_send(fake, &answer);
+    }
+    settle(rig);
+}
+
+/* A slot is a row; what has no work below one that has some is padding. One batch at a time. */
+static void
+slots_are_rows(void **state)
+{
+    struct rig *rig = rig_with("batchSize: 3\nsequence_batching: {direct: {}}");
+    struct fake *worker = fake_attach(rig);
+    struct client a, b, c, b2, c2, d, a2;
+    unsigned from;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    client_send(rig, &b, "b", "1", CN_ROW_START);
+    client_send(rig, &c, "c", "1", CN_ROW_START);
+    client_send(rig, &c2, "c", "2", CN_ROW_MUST_EXIST);
+    settle(rig);
+    assert_string_equal(rows_seen(worker, 0), "a,b,c");
+    client_send(rig, &b2, "b", "2", CN_ROW_MUST_EXIST);
+    settle(rig);
+    assert_string_equal(rows_seen(worker, 0), "a,b,c");
+    from = worker->n_rows;
+    answer_batch(rig, worker);
+    assert_string_equal(rows_seen(worker, from), "-,b,c");
+    client_send(rig, &d, "d", "1", CN_ROW_START);
+    client_send(rig, &a2, "a", "2", CN_ROW_END);
+    from = worker->n_rows;
+    answer_batch(rig, worker);
+    assert_string_equal(rows_seen(worker, from), "a");
+    from = worker->n_rows;
+    answer_batch(rig, worker);
+    assert_string_equal(rows_seen(worker, from), "d");
+    answer_batch(rig, worker);
+    assert_int_equal(a2.finals + b2.finals + c2.finals + d.finals, 4);
+    rig_done(rig);
+}
+
+/* A dead worker's rows go again one by one, without padding, and no slot is lost. */
+static void
+a_formed_batch_survives_its_worker(void **state)
+{
+    struct rig *rig = rig_with("sequence_batching: {direct: {}}");
+    struct fake *worker = fake_attach(rig), *next;
+    struct client a, b, c, a2, b2;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    client_send(rig, &b, "b", "1", CN_ROW_START);
+    client_send(rig, &c, "c", "1", CN_ROW_START);
+    settle(rig);
+    assert_string_equal(rows_seen(worker, 0), "a,b");
+    fake_die(worker, false, "killed");
+    next = fake_attach(rig);
+    settle(rig);
+    assert_string_equal(rows_seen(next, 0), "a");
+    answer_batch(rig, next);
+    assert_string_equal(rows_seen(next, 0), "a|b");
+    answer_batch(rig, next);
+    client_send(rig, &a2, "a", "2", CN_ROW_END);
+    client_send(rig, &b2, "b", "2", CN_ROW_MUST_EXIST);
+    settle(rig);
+    assert_string_equal(rows_seen(next, 2), "a,b");
+    answer_batch(rig, next);
+    assert_string_equal(rows_seen(next, 4), "c");
+    answer_batch(rig, next);
+    assert_int_equal(c.finals, 1);
+    rig_done(rig);
+}
+
+/* A description is no sequence: it needs no slot, and none is given to it. */
+static void
+descriptions_need_no_slot(void **state)
+{
+    struct rig *rig = rig_with("batchSize: 1\nsequence_batching: {direct: {}}");
+    struct fake *worker = fake_attach(rig);
+    struct client a, about;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    settle(rig);
+    answer_batch(rig, worker);
+    client_send(rig, &about, "", "?", CN_ROW_DESCRIBE);
+    settle(rig);
+    answer_batch(rig, worker);
+    assert_string_equal(about.text, "?");
+    rig_done(rig);
+}
+
+/* Preferred sizes first, then a full batch, then whoever has waited for long enough. */
+static void
+batches_are_filled_by_rules(void **state)
+{
+    static const struct {
+        uint32_t preferred[2], rows[5], take; /* rows end with 0 */
+        uint64_t waited_ms;
+    } cases[] = {
+        {{0}, {1, 1, 0}, 0, 9},    {{0}, {1, 1, 0}, 2, 10},         {{0}, {1, 1, 1, 1, 0}, 4, 0},
+        {{2}, {1, 1, 1, 0}, 2, 0}, {{2, 3}, {1, 1, 1, 1, 0}, 3, 0}, {{3}, {1, 1, 0}, 0, 9},
+        {{3}, {2, 2, 0}, 2, 0},    {{3}, {2, 3, 0}, 1, 0},          {{0}, {9, 1, 0}, 1, 0},
+        {{4}, {3, 1, 0}, 2, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cn_batching batching = {.preferred = {cases[i].preferred[0], cases[i].preferred[1]},
+                                       .n_preferred = 2};
+        struct cn_policy policy = {.batching = &batching, .max_rows = 4, .delay_ms = 10};
+        struct cn_policy_fill fill = {.n = 0};
+
+        for (const uint32_t *rows = cases[i].rows; *rows && !fill.full; rows++)
+            if (!cn_policy_add(&policy, &fill, *rows))
+                break;
+        if (cn_policy_take(&policy, &fill, 100, 100 + cases[i].waited_ms) != cases[i].take)
+            fail_msg("case %zu takes %u", i,
+                     cn_policy_take(&policy, &fill, 100, 100 + cases[i].waited_ms));
+    }
+}
+
+/* By level, then as they came; who has waited for too long is refused, or goes last. */
+static void
+levels_have_their_order(void **state)
+{
+    struct rig *rig = rig_with("batchSize: 1\ndynamic_batching: {priority_levels: 2, "
+                               "default_priority_level: 2, default_queue_policy: {timeout_action: "
+                               "DELAY, default_timeout_microseconds: 5000}, "
+                               "priority_queue_policy: {1: {max_queue_size: 1, "
+                               "default_timeout_microseconds: 3000}}}");
+    struct fake *worker = fake_attach(rig);
+    struct client clients[5];
+    static const char *const bodies[] = {"a", "b", "c", "d", "e"};
+    unsigned i;
+
+    (void)state;
+    for (i = 0; i < 5; i++) {
+        client_prepare(&clients[i], rig->loop, "", bodies[i], 0);
+        clients[i].job.priority = i == 2 || i == 3;
+        if (i == 4)
+            pass(rig, 4); /* c has waited for too long, b not yet */
+        cn_model_queue_submit(rig->queue, &clients[i].job);
+        settle(rig);
+    }
+    assert_int_equal(clients[2].error, CN_E_UNAVAILABLE);
+    assert_string_equal(clients[2].text, "Request timeout expired");
+    assert_string_equal(clients[3].text, "[request id: ] Exceeds maximum queue size");
+    pass(rig, 2);
+    for (i = 0; i < 3; i++)
+        answer_batch(rig, worker);
+    assert_string_equal(rows_seen(worker, 0), "a|e|b");
+    rig_done(rig);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_are_rows),
+        cmocka_unit_test(a_formed_batch_survives_its_worker),
+        cmocka_unit_test(descriptions_need_no_slot),
+        cmocka_unit_test(batches_are_filled_by_rules),
+        cmocka_unit_test(levels_have_their_order),
         cmocka_unit_test(the_backlog_is_first_come_first_served),
         cmocka_unit_test(unknown_sequences_need_no_slot),
         cmocka_unit_test(known_by_the_store_waits_for_a_slot),

@@ -56,6 +56,7 @@ struct cn_worker_link {
     uint32_t frame_rows; /* of the BATCH frame that is being written; 0: none is */
     uint32_t taken;      /* rows in this dispatch */
     size_t frame_begun;
+    struct cn_sequence **slots; /* with fixed rows: who has which; NULL: nobody */
     uint64_t live_sequences, rows, answers;
     struct {
         uint64_t serial; /* how many there were */

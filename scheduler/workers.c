@@ -62,6 +62,8 @@ leave_home(struct cn_model_queue *queue, struct cn_worker_link *link)
         return;
     queue->homes[link->home_slot].link = NULL;
     link->home_serial = 0;
+    cn_free(link->slots);
+    link->slots = NULL;
     queue->homeless += link->live_sequences;
     link->live_sequences = 0;
     queue->n_links--;
@@ -80,6 +82,8 @@ cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link)
     cn_timer_init(&link->overdue, overdue);
     cn_list_push_back(&queue->links, &link->attached);
     take_home(queue, link);
+    if (queue->policy.fixed_rows)
+        link->slots = cn_alloc(queue->policy.slots * sizeof(struct cn_sequence *));
     queue->stats.attached_workers++;
     cn_queue_wake(queue);
 }

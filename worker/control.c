@@ -66,9 +66,22 @@ fill(const struct cn_control *control, const struct cn_row *row, bool starts,
     return rc;
 }
 
-const struct cn_row *
-cn_controls_add(const struct cn_model_io *io, const struct cn_row *row, bool starts,
-                struct cn_arena *arena, struct cn_error *err)
+/* Of no row: false, and integer 0 or the empty text. */
+static int
+fill_no(const struct cn_control *control, struct cn_tensor *out)
+{
+    static const char zeros[8];
+    unsigned bytes = cn_datatype_bytes(control->type);
+
+    out->data = control->kind == CN_CONTROL_SEQUENCE_CORRID
+                    ? (struct cn_str){zeros, bytes ? bytes : 4}
+                    : (struct cn_str){(const char *)control->bytes[0], bytes};
+    return 0;
+}
+
+static const struct cn_row *
+add_controls(const struct cn_model_io *io, const struct cn_row *row, bool starts, bool pads,
+             struct cn_arena *arena, struct cn_error *err)
 {
     const struct cn_batching *batching = io ? io->batching : NULL;
     struct cn_row *more;
@@ -87,10 +100,49 @@ cn_controls_add(const struct cn_model_io *io, const struct cn_row *row, bool sta
                                    .type = control->type,
                                    .rank = io->max_batch_size ? 2 : 1,
                                    .shape = {1, 1}};
+        int rc = pads ? fill_no(control, &tensor) : fill(control, row, starts, arena, &tensor, err);
 
-        if (fill(control, row, starts, arena, &tensor, err))
+        if (rc)
             return NULL;
         more->parts[more->n_parts++] = cn_tensor_part(&tensor, arena);
     }
     return more;
+}
+
+const struct cn_row *
+cn_controls_add(const struct cn_model_io *io, const struct cn_row *row, bool starts,
+                struct cn_arena *arena, struct cn_error *err)
+{
+    return add_controls(io, row, starts, false, arena, err);
+}
+
+const struct cn_row *
+cn_controls_pad(const struct cn_model_io *io, const struct cn_row *like, struct cn_arena *arena)
+{
+    struct cn_row *row = cn_arena_alloc(arena, sizeof(*row));
+    size_t bytes = 1;
+    char *zeros;
+
+    *row = (struct cn_row){.flags = CN_ROW_PAD};
+    row->parts = cn_arena_alloc(arena, sizeof(*row->parts) * (like->n_parts ? like->n_parts : 1));
+    for (uint32_t i = 0; i < like->n_parts; i++)
+        bytes = like->parts[i].data.len > bytes ? like->parts[i].data.len : bytes;
+    zeros = cn_arena_try_alloc(arena, bytes); /* one for all: nobody writes there */
+    if (!zeros)
+        return NULL;
+    memset(zeros, 0, bytes);
+    for (uint32_t i = 0; i < like->n_parts; i++) {
+        struct cn_tensor tensor;
+        uint64_t elements;
+
+        if (!cn_tensor_of_part(&like->parts[i], &tensor))
+            continue;
+        row->parts[row->n_parts] = like->parts[i];
+        row->parts[row->n_parts].data.ptr = zeros;
+        if (tensor.type == CN_DATATYPE_BYTES && /* an empty string is its length */
+            cn_shape_elements(tensor.shape, tensor.rank, &elements))
+            row->parts[row->n_parts].data.len = (size_t)elements * 4;
+        row->n_parts++;
+    }
+    return add_controls(io, row, false, true, arena, NULL);
 }

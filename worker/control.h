@@ -19,4 +19,9 @@ struct cn_model_io;
 const struct cn_row *cn_controls_add(const struct cn_model_io *io, const struct cn_row *row,
                                      bool starts, struct cn_arena *arena, struct cn_error *err);
 
+/* The row that stands for no row: the parts of `like`, a row of the same batch, as zeros and empty
+ * strings, and control tensors that say no. NULL: no memory. */
+const struct cn_row *cn_controls_pad(const struct cn_model_io *io, const struct cn_row *like,
+                                     struct cn_arena *arena);
+
 #endif

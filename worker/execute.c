@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "config/batching.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "proto/tensor.h"
@@ -119,6 +120,8 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
     slot->row = slot->item.row = pending->row;
     slot->answered = slot->ended = slot->yields = slot->committed = false;
     slot->stream = NULL;
+    slot->pad = pending->row->flags & CN_ROW_PAD;
+    slot->answered |= slot->pad; /* nobody waits for one */
     slot->item.deadline_ms = pending->deadline_ms;
     slot->item.stop = CN_STOP_NONE;
     slot->item.resume = NULL;
@@ -139,6 +142,7 @@ choose(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
     struct cn_list *link, *next;
+    bool joined = false;
 
     batch->n = 0;
     if (++batch->stamp == 0) { /* wrapped: old stamps would look new */
@@ -147,10 +151,15 @@ choose(struct cn_worker *worker)
     }
     cn_list_for_each_safe(link, next, &worker->pending) {
         struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
+        bool in_formed = joined;
 
         if (!pending->row || batch->n == worker->load.batch_size)
             break;
-        if (pending->stop == CN_STOP_GONE && !pending->stream) {
+        joined = !pending->stream && (pending->row->flags & CN_ROW_JOINED);
+        if (joined && !in_formed && batch->n > 0)
+            break; /* a batch that the server formed stays by itself */
+        in_formed |= joined;
+        if (pending->stop == CN_STOP_GONE && !pending->stream && !in_formed) {
             cn_worker_refuse(worker, pending->row->job_id, CN_E_CANCELLED,
                              "the client went away before the step ran");
             cn_worker_release(worker, pending);
@@ -160,7 +169,13 @@ choose(struct cn_worker *worker)
             seen_before(batch, pending))
             continue;
         slot_fill(worker, pending);
+        if (in_formed && !joined)
+            break;
     }
+    batch->incomplete = joined && batch->n < worker->load.batch_size;
+    if (batch->incomplete) /* the rest is under way */
+        batch->n = 0;
+    batch->formed = batch->n > 1 && (batch->slots[0].row->flags & CN_ROW_JOINED);
 }
 
 /* Control tensors live as long as the row: it may stream. */
@@ -190,12 +205,73 @@ is_describe(const struct cn_slot *slot)
     return (slot->row->flags & CN_ROW_DESCRIBE) != 0;
 }
 
+/* In a batch with fixed rows each place is somebody's: where there is no row, or one that is refused, the
+ * handler gets padding, whose answer nobody hears. False: no memory for it. */
+static bool
+put_pad(struct cn_worker *worker, const struct cn_slot *like, uint32_t *n)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_item *pad;
+
+    if (!batch->pads)
+        batch->pads = cn_arena_alloc(&batch->arena, sizeof(*batch->pads) * batch->n);
+    pad = &batch->pads[batch->n_pads];
+    memset(pad, 0, sizeof(*pad));
+    pad->row = cn_controls_pad(worker->io, like->row, &batch->arena);
+    if (!pad->row)
+        return false;
+    pad->deadline_ms = CN_NEVER;
+    cn_reply_init(&pad->reply, worker->load.answer_max_bytes);
+    batch->n_pads++;
+    batch->items[(*n)++] = pad;
+    return true;
+}
+
+/* After the run: what a handler made of padding counts for nothing. */
+static void
+drop_pads(struct cn_worker *worker)
+{
+    const struct cn_runtime_ops *ops = worker->rt->ops;
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n_pads; i++) {
+        struct cn_item *pad = &batch->pads[i];
+
+        if (pad->reply.more)
+            ops->drop(worker->rt, pad->resume);
+        if (pad->state)
+            ops->state_free(worker->rt, pad->state);
+        cn_reply_fini(&pad->reply);
+    }
+    batch->pads = NULL;
+    batch->n_pads = 0;
+}
+
+/* Are the places of this batch slots of sequences? */
+static bool
+has_fixed_rows(const struct cn_worker *worker)
+{
+    return worker->batch.formed && worker->io && worker->io->batching &&
+           worker->io->batching->kind == CN_BATCHING_DIRECT;
+}
+
+/* The last row that runs; NULL: none does. What comes behind it needs no padding. */
+static const struct cn_slot *
+last_run(const struct cn_batch *batch)
+{
+    for (uint32_t i = batch->n; i-- > 0;)
+        if (batch->slots[i].run)
+            return &batch->slots[i];
+    return NULL;
+}
+
 /* What the handler's run gets. Rows that ask for a description are answered here: one at a time,
  * since they are rare. */
 static uint32_t
 collect(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
+    const struct cn_slot *last = has_fixed_rows(worker) ? last_run(batch) : NULL;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < batch->n; i++)
@@ -203,6 +279,8 @@ collect(struct cn_worker *worker)
             worker->rt->ops->metadata(worker->rt, &batch->slots[i].item);
         else if (batch->slots[i].run)
             batch->items[n++] = &batch->slots[i].item;
+        else if (last && &batch->slots[i] < last && !put_pad(worker, last, &n))
+            last = NULL;
     return n;
 }
 
@@ -277,7 +355,7 @@ clean_up(struct cn_worker *worker)
         }
         if (slot->stream)
             cn_stream_end(worker, slot);
-        worker->rows++;
+        worker->rows += !slot->pad;
         cn_worker_release(worker, slot->pending);
         reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
     }
@@ -353,6 +431,7 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
         worker->rt->ops->run(worker->rt, batch->items, n);
         run_again_after_memory(worker);
         done_us = cn_now_us();
+        drop_pads(worker);
         cn_batch_note_yields(worker);
         cn_kill_pass(CN_KILL_HANDLER_DONE);
     }

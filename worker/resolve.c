@@ -569,6 +569,8 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
     struct cn_sequence *cached;
 
     slot_reset(slot);
+    if (slot->pad)
+        return;
     if (!(row->flags & CN_ROW_STATEFUL)) {
         slot->run = true;
         return;

@@ -490,7 +490,10 @@ serve(struct cn_worker *worker, struct cn_error *err)
             return rc;
         if (worker->stopping && !work)
             return 0;
-        wait_ms = !work ? idle_wait_ms(worker) : held(worker) ? HOLD_POLL_MS : 0;
+        wait_ms = !work                      ? idle_wait_ms(worker)
+                  : held(worker)             ? HOLD_POLL_MS
+                  : worker->batch.incomplete ? idle_wait_ms(worker)
+                                             : 0;
         if (!worker->stopping) {
             rc = take_frames(worker, wait_ms, err);
             if (rc != 0 || worker->channel.eof)

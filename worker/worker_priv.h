@@ -37,6 +37,7 @@ struct cn_slot {
     const struct cn_row *row;
     struct cn_item item;
     bool run;       /* the handler gets it */
+    bool pad;       /* nobody's row: it fills a place of a formed batch */
     bool answered;  /* its answer is in the output already */
     bool ended;     /* the sequence ended with this step, and that is committed */
     bool yields;    /* the handler goes on in a later batch */
@@ -107,6 +108,10 @@ struct cn_batch {
     struct cn_slot *slots; /* load->batch_size of them */
     struct cn_item **items;
     uint32_t n;
+    bool formed;          /* by the server: its rows keep their places */
+    bool incomplete;      /* not all of its rows have come: it was not run */
+    struct cn_item *pads; /* n_pads of them, in the arena: places of this batch without a row */
+    uint32_t n_pads;
     uint32_t n_ready;      /* slots whose reply was initialised */
     struct cn_arena arena; /* of one batch */
     struct cn_buf records; /* encoded, one after the other */

@@ -223,6 +223,133 @@ def test_timeout_in_the_backlog(server):
     assert sender.ask(3, 1).total == 6
 
 
+# --- direct ---
+
+
+def direct(settings="{}", controls=CONTROLS, idle_us=60_000_000, **keys):
+    return recorder(batching=f"sequence_batching:\n  max_sequence_idle_microseconds: {idle_us}\n{controls}"
+                             f"  direct: {settings}\n", **keys)
+
+
+def test_a_slot_is_a_row_for_life(server):
+    """Slots without work below one that has some are padding; those above are left out."""
+    s = server(direct(), env=hooks(6))
+    sender = Sender(s)
+    for value, sequence in [(1, 1), (10, 2), (20, 2), (100, 3), (200, 3), (30, 2)]:
+        sender.send(value, sequence, start=value in (1, 10, 100))
+    replies = sender.replies()
+    assert [reply.total for reply in replies] == [1, 10, 30, 100, 300, 60]
+    assert [reply.rows for reply in replies] == ["1,10,100", "1,10,100", "-,20,200", "1,10,100", "-,20,200", "-,30"]
+    assert sender.ask(2, 1).rows == "2"
+
+
+def test_padding_is_zeros_and_says_no(server):
+    """Of the shape of the batch's rows; without READY a handler cannot tell it from a row."""
+    s = server(direct(controls=""), direct(name="ready"))
+    for model, expected in [("recorder", "0,10"), ("ready", "-,10")]:
+        sender = Sender(s, model)
+        sender.ask(1, 1, start=True)
+        assert sender.ask(10, 2, start=True).rows == expected
+        assert sender.ask(20, 2).total == 30
+        assert sender.ask(1, 1).total == 2
+
+
+def test_the_worked_example(server):
+    """Two slots, four sequences: backlog, START on a live id, END and what follows it."""
+    s = server(direct(max_batch_size=2))
+    sender = Sender(s)
+    assert sender.ask(1, "a", start=True).total == 1
+    assert sender.ask(10, "b", start=True).total == 10
+    assert sender.ask(2, "a").total == 3
+    waiting = [sender.send(100, "c", start=True), sender.send(200, "c")]
+    assert start_error("d") in sender.ask(7, "d").error
+    assert sender.ask(42, "a", start=True).total == 42
+    assert s.outstanding("recorder") == 2
+    assert sender.ask(9, "a", end=True).total == 51
+    replies = [sender.reply(call) for call in waiting]
+    assert [reply.total for reply in replies] == [100, 300]
+    assert replies[1].rows == "200"
+    assert start_error("a") in sender.ask(1, "a").error
+    assert sender.ask(5, "b").rows == "-,5"
+
+
+def test_two_workers_have_slots_each(server):
+    """Four sequences at two workers with two slots; each keeps its row."""
+    s = server(direct(max_batch_size=2, more="minWorkers: 2\nmaxWorkers: 2\n"))
+    s.expect_ready("recorder", 2)
+    sender = Sender(s)
+    rows = [sender.ask(n, n, start=True).rows for n in (1, 2, 3, 4)]
+    assert sorted(rows) == ["-,3", "-,4", "1", "2"]
+    assert [sender.ask(n, n).rows for n in (1, 2, 3, 4)] == rows
+    assert [sender.ask(n, n, end=True).total for n in (1, 2, 3, 4)] == [3, 6, 9, 12]
+
+
+def test_a_batch_waits_for_enough_slots(server):
+    """minimum_slot_utilization, but not for longer than max_queue_delay_microseconds."""
+    s = server(direct("{minimum_slot_utilization: 1.0, max_queue_delay_microseconds: 50000000}", max_batch_size=2),
+               clock=True)
+    sender = Sender(s)
+    calls = [sender.send(1, 1, start=True), sender.send(10, 2, start=True)]
+    assert [sender.reply(call).rows for call in calls] == ["1,10", "1,10"]
+    late = sender.send(20, 2)
+    s.clock.advance(49_000)
+    assert s.outstanding("recorder") == 1
+    s.clock.advance(2_000)
+    assert sender.reply(late).rows == "-,20"
+
+
+def test_rows_of_another_shape_wait(server):
+    """The first slot with work is the measure; who does not fit has padding this time."""
+    s = server(direct(), env=hooks(3))
+    sender = Sender(s)
+    for value, width in [(1, 1), (10, 2), (100, 1)]:
+        sender.send(value, value, start=True, width=width)
+    assert [reply.rows for reply in sender.replies()] == ["1,-,100", "-,10", "1,-,100"]
+
+
+def test_a_replayed_row_keeps_its_place(server):
+    """A step that is answered from the store is padding for the handler; others stay in their rows."""
+    s = server(direct("{minimum_slot_utilization: 1.0, max_queue_delay_microseconds: 50000000}", max_batch_size=2))
+    sender = Sender(s)
+    keyed = {"headers": {"Idempotency-Key": "k"}}
+    calls = [sender.send(1, 1, start=True, **keyed), sender.send(10, 2, start=True)]
+    assert [sender.reply(call).total for call in calls] == [1, 10]
+    calls = [sender.send(1, 1, start=True, **keyed), sender.send(20, 2)]
+    assert [sender.reply(call).total for call in calls] == [1, 30]
+    assert sender.reply(calls[1]).rows == "-,20"
+
+
+def test_direct_slots_survive_a_worker(server):
+    """kill -9 in the middle: the sums are right, whatever rows the sequences get at the next worker."""
+    s = server(direct(max_batch_size=2))
+    sender = Sender(s)
+    for n in (1, 2):
+        sender.ask(n, n, start=True)
+    waiting = sender.send(3, 3, start=True)
+    s.kill_worker("recorder")
+    assert [sender.ask(10, n).total for n in (1, 2)] == [11, 12]
+    assert sender.ask(1, 1, end=True).total == 12
+    assert sender.reply(waiting).total == 3
+
+
+def test_a_batch_of_large_rows(server):
+    """More than fits one frame is one batch all the same."""
+    s = server(direct("{minimum_slot_utilization: 1.0, max_queue_delay_microseconds: 50000000}"),
+               flags=["--max-request-size", 100_000_000])
+    values = np.ones((1, 2_500_000), np.int32)
+    client = triton.InferenceServerClient(s.inference.removeprefix("http://"), concurrency=4)
+    calls = [client.async_infer("recorder", [tensor("INPUT", values, "INT32")], sequence_id=n, sequence_start=True)
+             for n in (1, 2, 3, 4)]
+    assert [call.get_result().as_numpy("SAYS")[0][0].split()[1] for call in calls] == [b"rows=1,1,1,1"] * 4
+
+
+def test_descriptions_need_no_slot(server):
+    """GET ?customized=true is no sequence, and is answered while all slots are taken."""
+    s = server(direct(max_batch_size=1))
+    Sender(s).ask(1, 1, start=True)
+    assert s.admin().get("/models/recorder?customized=true").status == 200
+
+
 # --- idle sequences ---
 
 

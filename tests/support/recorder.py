@@ -115,10 +115,11 @@ class Sender:
         self._batched = batched
         self._calls = []
 
-    def ask(self, value, sequence=None, **more):
+    def ask(self, value, sequence=None, headers=None, **more):
         """One request, waited for."""
         body = json.dumps(document(value, sequence, batched=self._batched, **more))
-        answer = requests.post(f"{self._server.inference}/v2/models/{self._model}/infer", data=body, timeout=limit(60))
+        answer = requests.post(f"{self._server.inference}/v2/models/{self._model}/infer", data=body, headers=headers,
+                               timeout=limit(60))
         return Reply(answer.status_code, answer.json())
 
     def send(self, value, sequence=None, arrives=True, **more):
