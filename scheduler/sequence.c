@@ -89,27 +89,31 @@ cn_sequence_home(const struct cn_sequence *sequence)
     return home->serial == sequence->home_serial ? home->link : NULL;
 }
 
-/* The lowest one. */
-static void
-take_row(struct cn_sequence *sequence, struct cn_worker_link *link)
+/* With fixed rows. Which one it has is not kept in the sequence, of which there may be millions without:
+ * it is looked for when it comes and when it goes. */
+static struct cn_sequence **
+find_row(struct cn_worker_link *link, const struct cn_sequence *sequence)
 {
     uint32_t slot = 0;
 
-    while (link->slots[slot]) /* one is free: nobody gets a home here without */
+    while (link->slots[slot] != sequence) /* there is one: nobody gets a home here without */
         slot++;
-    link->slots[slot] = sequence;
-    sequence->slot = (uint16_t)slot;
+    return &link->slots[slot];
 }
 
 void
 cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link)
 {
+    uint32_t slots = sequence->queue->policy.slots;
+
     cn_sequence_leave_home(sequence);
+    if (slots && link->live_sequences >= slots)
+        return; /* written by an order, not by a step: it waits for a slot as others do */
     sequence->home_serial = link->home_serial;
     sequence->home_slot = link->home_slot;
     sequence->reload = true;
     if (link->slots)
-        take_row(sequence, link);
+        *find_row(link, NULL) = sequence; /* the lowest free one */
     link->live_sequences++;
 }
 
@@ -119,7 +123,7 @@ cn_sequence_leave_home(struct cn_sequence *sequence)
     struct cn_worker_link *home = cn_sequence_home(sequence);
 
     if (home && home->slots)
-        home->slots[sequence->slot] = NULL;
+        *find_row(home, sequence) = NULL;
     if (home)
         home->live_sequences--;
     else if (sequence->home_serial && !sequence->away)

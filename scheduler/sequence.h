@@ -33,7 +33,6 @@ struct cn_sequence {
     uint32_t home_serial; /* 0: none; with `away`: that of the queue where it lives */
     uint16_t home_slot;
     uint16_t id_len;
-    uint16_t slot;        /* at the home, with fixed rows */
     uint16_t streams;     /* steps that are committed and still stream their answers */
     uint8_t closing;      /* enum cn_close_reason; 0: open */
     uint8_t close_after;  /* the same: to be closed when its job was answered */
@@ -60,6 +59,7 @@ void cn_sequence_begin_generation(struct cn_sequence *sequence, uint64_t generat
 
 /* NULL when it has none, or it is gone or retiring. */
 struct cn_worker_link *cn_sequence_home(const struct cn_sequence *sequence);
+/* With slots (policy.h) only while the link has one that is free. */
 void cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link);
 void cn_sequence_leave_home(struct cn_sequence *sequence);
 

@@ -118,10 +118,10 @@ ids_have_their_kind(void **state)
 static void
 padding_looks_like_a_row(void **state)
 {
-    struct cn_part inputs[] = {{CN_STR("A"), CN_STR("tensor/INT32[1,2]"), CN_STR("12345678")},
-                               {CN_STR("T"), CN_STR("tensor/BYTES[1,2]"),
-                                CN_STR("\2\0\0\0xy\1\0\0\0z")},
-                               {CN_STR("body"), CN_STR("text/plain"), CN_STR("no tensor")}};
+    struct cn_part inputs[] = {
+        {CN_STR("A"), CN_STR("tensor/INT32[1,2]"), CN_STR("12345678")},
+        {CN_STR("T"), CN_STR("tensor/BYTES[1,2]"), CN_STR("\2\0\0\0xy\1\0\0\0z")},
+        {CN_STR("body"), CN_STR("text/plain"), CN_STR("no tensor")}};
     const struct cn_row like = {.n_parts = 3, .parts = inputs};
     const struct cn_row *pad;
     const float not_ready = 0;

@@ -115,9 +115,9 @@ class Sender:
         self._batched = batched
         self._calls = []
 
-    def ask(self, value, sequence=None, headers=None, **more):
+    def ask(self, value, sequence=None, headers=None, batched=None, **more):
         """One request, waited for."""
-        body = json.dumps(document(value, sequence, batched=self._batched, **more))
+        body = json.dumps(document(value, sequence, batched=self._batched if batched is None else batched, **more))
         answer = requests.post(f"{self._server.inference}/v2/models/{self._model}/infer", data=body, headers=headers,
                                timeout=limit(60))
         return Reply(answer.status_code, answer.json())
