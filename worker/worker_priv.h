@@ -131,7 +131,7 @@ struct cn_worker {
     struct cn_load load;
     struct cn_model_io *io; /* NULL: the model is not typed */
     struct cn_runtime *rt;
-    bool stateful;          /* `states` is open */
+    bool stateful; /* `states` is open */
     struct cn_states states;
     struct cn_batch batch;
     struct cn_list pending, spare; /* struct cn_pending; streams that can go on among the first */
