@@ -571,7 +571,7 @@ is_true(const struct cn_yaml *root, const char *key)
 static uint32_t
 rows_of(const struct cn_yaml *root, const struct cn_model_io *io)
 {
-    const struct cn_yaml *size = cn_yaml_get(root, "batchSize");
+    const struct cn_yaml *size = get(root, "batch_size");
 
     if (size && size->kind == CN_YAML_INT && size->integer > 0 && size->integer <= 65536)
         return (uint32_t)size->integer;
@@ -630,7 +630,7 @@ cn_batching_apply(const struct cn_yaml_doc *doc, const struct cn_model_io *io,
         config->sequence_batching = plain->boolean;
     if (!batching)
         return;
-    if (!cn_yaml_get(root, "batchSize") && config->batch_size == 1)
+    if (!get(root, "batch_size") && config->batch_size == 1)
         config->batch_size = rows_of(root, io);
     if (batching->kind == CN_BATCHING_DYNAMIC)
         return;

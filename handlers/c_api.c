@@ -720,4 +720,6 @@ const struct continuo_api cn_c_api = {
     .defer = cn_c_defer,
     .finish = cn_c_finish,
     .after = cn_c_after,
+    .stack = cn_c_stack,
+    .reply_stack = cn_c_reply_stack,
 };

@@ -77,6 +77,7 @@ struct c_runtime {
     unsigned worker_index;
     bool stateful;     /* the handler keeps a state */
     bool tensor_state; /* the model declares one; the handler has none of its own */
+    bool batched; /* its tensors have a batch dimension */
     size_t state_max_bytes;
     json_t *config;
     void *data;
@@ -121,5 +122,11 @@ const struct continuo_tensor *cn_c_tensor_at(struct continuo_item *handle, size_
 const struct continuo_tensor *cn_c_tensor(struct continuo_item *handle, const char *name);
 int cn_c_reply_tensors(struct continuo_item *handle, const struct continuo_tensor *tensors,
                        size_t n, size_t tensor_bytes);
+
+/* c_stack.c */
+const struct continuo_tensor *cn_c_stack(struct continuo_item *const *handles, size_t n,
+                                         const char *name);
+int cn_c_reply_stack(struct continuo_item *const *handles, size_t n,
+                     const struct continuo_tensor *tensors, size_t n_tensors, size_t tensor_bytes);
 
 #endif

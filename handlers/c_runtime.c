@@ -180,6 +180,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->worker_index = (unsigned)load->worker_index;
     rt->stateful = load->stateful && !load->state;
     rt->tensor_state = load->state != NULL;
+    rt->batched = load->max_batch_size > 0;
     rt->state_max_bytes = load->state_max_bytes;
     cn_buf_init(&rt->load_error, 0);
     rt->config =

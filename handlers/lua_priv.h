@@ -37,6 +37,7 @@ struct lua_rt {
     uint64_t worker_index;
     bool stateful;     /* the handler keeps a state */
     bool tensor_state; /* the model declares one; the handler has none of its own */
+    bool batched; /* tensors of the model have a batch dimension */
     enum lua_mode mode;
     uint32_t schema;
     size_t state_max_bytes;
@@ -66,6 +67,7 @@ struct lua_rt {
 
     uint64_t call_serial;          /* requests of an earlier call are over */
     const struct cn_item *current; /* for the log; NULL between items */
+    struct cn_reply stacked;       /* continuo.reply_stack: outputs of all items, before they are split */
     struct cn_buf scratch;         /* continuo.json.encode: one buffer, kept between calls */
     char describe[64];
 };
@@ -197,6 +199,8 @@ void cn_lua_open_metrics(lua_State *L);
 
 /* lua_tensor.c: the row's tensors by name into the table at the top. Raises. */
 void cn_lua_fill_inputs(lua_State *L, const struct cn_row *row);
+/* One of them; raises. */
+void cn_lua_push_tensor(lua_State *L, const struct cn_tensor *tensor);
 /* Packs the tensors of the table at `index` into the reply's body. Raises on what is no tensor. */
 void cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply);
 
@@ -209,5 +213,11 @@ struct cn_lua_state_bytes;
 int cn_lua_state_parse(struct cn_str bytes, struct cn_lua_state_bytes **out, struct cn_error *err);
 void cn_lua_state_push(lua_State *L, const struct cn_lua_state_bytes *parsed); /* raises */
 void cn_lua_state_bytes_free(struct cn_lua_state_bytes *parsed);
+
+/* lua_stack.c: functions of the table `continuo`. */
+int cn_lua_stack(lua_State *L);
+int cn_lua_reply_stack(lua_State *L);
+/* Raises when the userdata at `request` is none of this call. */
+void cn_lua_request_set_answered(lua_State *L, int request);
 
 #endif

@@ -459,6 +459,12 @@ cn_lua_get_request_state(lua_State *L, int request)
     lua_getiuservalue(L, request, UV_STATE);
 }
 
+void
+cn_lua_request_set_answered(lua_State *L, int request)
+{
+    check_request(L, request)->answered = true;
+}
+
 bool
 cn_lua_request_answered(lua_State *L, int request)
 {

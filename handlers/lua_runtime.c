@@ -282,6 +282,7 @@ runtime_close(struct cn_runtime *base)
     if (rt->L)
         lua_close(rt->L);
     cn_buf_fini(&rt->scratch);
+    cn_reply_fini(&rt->stacked);
     cn_samples_fini(&rt->base.samples);
     cn_free(rt->slots);
     cn_free(rt->model);
@@ -311,6 +312,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->worker_index = load->worker_index;
     rt->stateful = load->stateful && !load->state;
     rt->tensor_state = load->state != NULL;
+    rt->batched = load->max_batch_size > 0;
     rt->memory_max = load->memory_max_bytes;
     rt->step_time_ms = load->step_time_ms;
     rt->state_max_bytes = load->state_max_bytes;
@@ -318,6 +320,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->fn_run = rt->fn_init = rt->fn_migrate = rt->fn_close = rt->fn_describe = LUA_NOREF;
     rt->states = rt->stop_words = rt->idle_ref = LUA_NOREF;
     cn_buf_init(&rt->scratch, rt->memory_max);
+    cn_reply_init(&rt->stacked, rt->memory_max);
     snprintf(rt->describe, sizeof(rt->describe), "%s", LUA_RELEASE);
 
     rt->L = lua_newstate(limited_alloc, rt);

@@ -425,6 +425,10 @@ open_continuo(lua_State *L)
     lua_setfield(L, -2, "metrics");
     cn_lua_open_timers(L);
     lua_setfield(L, -2, "after");
+    lua_pushcfunction(L, cn_lua_stack);
+    lua_setfield(L, -2, "stack");
+    lua_pushcfunction(L, cn_lua_reply_stack);
+    lua_setfield(L, -2, "reply_stack");
     lua_getglobal(L, LUA_STRLIBNAME);
     lua_getfield(L, -1, "pack");
     lua_setfield(L, -3, "pack");

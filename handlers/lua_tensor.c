@@ -25,8 +25,8 @@ push_strings(lua_State *L, const struct cn_tensor *tensor)
     }
 }
 
-static void
-push_tensor(lua_State *L, const struct cn_tensor *tensor)
+void
+cn_lua_push_tensor(lua_State *L, const struct cn_tensor *tensor)
 {
     lua_createtable(L, 0, 4);
     lua_pushstring(L, cn_datatype_word(tensor->type));
@@ -58,7 +58,7 @@ cn_lua_fill_inputs(lua_State *L, const struct cn_row *row)
         if (!cn_tensor_of_part(&row->parts[i], &tensor))
             continue;
         lua_pushlstring(L, tensor.name.ptr, tensor.name.len);
-        push_tensor(L, &tensor);
+        cn_lua_push_tensor(L, &tensor);
         lua_rawset(L, -3);
     }
 }

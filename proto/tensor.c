@@ -210,6 +210,66 @@ cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size)
     return (uint32_t)tensor.shape[0];
 }
 
+bool
+cn_tensor_stack(struct cn_tensor *all, const struct cn_tensor *more, bool batched)
+{
+    const uint32_t skip = batched ? 0 : 1; /* the dimension that a row alone has not */
+
+    if (more->rank + skip > CN_TENSOR_RANK_MAX || (batched && more->rank == 0))
+        return false;
+    if (all->type == CN_DATATYPE_NONE) {
+        all->type = more->type;
+        all->name = more->name;
+        all->rank = more->rank + skip;
+        all->shape[0] = 0;
+        for (uint32_t i = 1; i < all->rank; i++)
+            all->shape[i] = more->shape[i - skip];
+    }
+    if (all->type != more->type || all->rank != more->rank + skip)
+        return false;
+    for (uint32_t i = 1; i < all->rank; i++)
+        if (all->shape[i] != more->shape[i - skip])
+            return false;
+    all->shape[0] += batched ? more->shape[0] : 1;
+    return true;
+}
+
+/* Bytes of the first `elements` elements. */
+static size_t
+bytes_of_first(const struct cn_tensor *tensor, uint64_t elements)
+{
+    struct cn_reader reader;
+    struct cn_str element;
+
+    if (cn_datatype_bytes(tensor->type))
+        return (size_t)elements * cn_datatype_bytes(tensor->type);
+    cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
+    while (elements > 0 && cn_tensor_next(&reader, &element))
+        elements--;
+    return tensor->data.len - cn_reader_left(&reader);
+}
+
+bool
+cn_tensor_take(struct cn_tensor *rest, uint64_t rows, bool batched, struct cn_tensor *out)
+{
+    uint64_t elements;
+
+    if (rest->rank == 0 || (uint64_t)rest->shape[0] < rows || (!batched && rows != 1) ||
+        !cn_shape_elements(rest->shape + 1, rest->rank - 1, &elements))
+        return false;
+    *out = *rest;
+    out->data.len = bytes_of_first(rest, elements * rows);
+    rest->data.ptr += out->data.len;
+    rest->data.len -= out->data.len;
+    rest->shape[0] -= (int64_t)rows;
+    out->shape[0] = (int64_t)rows;
+    if (batched)
+        return true;
+    out->rank--;
+    memmove(out->shape, out->shape + 1, sizeof(out->shape[0]) * out->rank);
+    return true;
+}
+
 void
 cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
 {

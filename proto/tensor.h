@@ -80,4 +80,14 @@ void cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_
 int cn_tensors_get(struct cn_str bytes, struct cn_arena *arena, struct cn_tensor **out, uint32_t *n,
                    struct cn_error *err);
 
+/* Rows of several requests as one tensor, and back. `batched`: the model's tensors have a batch dimension,
+ * which grows; else each of them is one row of the stack. */
+
+/* The shape of `all` (type CN_DATATYPE_NONE at first) grows by that of `more`; the data is the caller's to
+ * put together. False: their types or shapes differ. */
+bool cn_tensor_stack(struct cn_tensor *all, const struct cn_tensor *more, bool batched);
+/* Takes `rows` rows off the front of `rest`, a stack: borrowed from it. False: it has fewer, or without
+ * `batched` more than one is asked for. */
+bool cn_tensor_take(struct cn_tensor *rest, uint64_t rows, bool batched, struct cn_tensor *out);
+
 #endif

@@ -18,6 +18,7 @@
  *   1  tensors: tensor_count, tensor_at, tensor, reply_tensors at the end of the table
  *   1  metrics: metric at the end of the table
  *   1  many responses, and later: respond, defer, finish, after at the end of the table
+ *   1  stacks of a batch's rows: stack, reply_stack at the end of the table
  */
 #ifndef CONTINUO_HANDLER_H
 #define CONTINUO_HANDLER_H
@@ -232,6 +233,9 @@ struct continuo_api {
     struct continuo_item *(*defer)(struct continuo_item *, continuo_stop_fn, void *);
     int (*finish)(struct continuo_item *);
     int (*after)(struct continuo_model *, double, continuo_timer_fn, void *);
+    const struct continuo_tensor *(*stack)(struct continuo_item *const *, size_t, const char *);
+    int (*reply_stack)(struct continuo_item *const *, size_t, const struct continuo_tensor *,
+                       size_t, size_t);
 };
 
 /* --- the model --- */
@@ -711,6 +715,26 @@ static inline int
 continuo_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg)
 {
     return continuo_has_responses(model->api) ? model->api->after(model, seconds, fn, arg) : -1;
+}
+
+/* --- a batch's rows as one tensor --- */
+
+/* The tensor of that name of all items as one, row behind row: for models that compute a batch at once.
+ * With a batch dimension (maxBatchSize) that one grows, without it there is a new one in front. NULL: an
+ * item has none, or they differ in type or shape. Good until the call returns. */
+static inline const struct continuo_tensor *
+continuo_stack(struct continuo_item *const *items, size_t n, const char *name)
+{
+    return n ? items[0]->api->stack(items, n, name) : NULL;
+}
+
+/* Answers all items with their rows of these tensors, stacked as above. -1, and those items have failed
+ * that have none or were answered before, when the rows are not as many as the items have. */
+static inline int
+continuo_reply_stack(struct continuo_item *const *items, size_t n,
+                     const struct continuo_tensor *tensors, size_t n_tensors)
+{
+    return n ? items[0]->api->reply_stack(items, n, tensors, n_tensors, sizeof(*tensors)) : 0;
 }
 
 #ifdef __cplusplus

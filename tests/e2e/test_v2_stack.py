@@ -1,0 +1,109 @@
+"""Handlers that compute a batch as one tensor: continuo.stack in Lua, continuo_stack() in C."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+
+from models import BUILD, Model, archiver
+from waiting import limit
+
+STACK_LUA = """
+return { api = 1, batch = function(items)
+    local all = continuo.stack(items, "X")
+    if not all then
+        for _, item in ipairs(items) do item:fail("X differs", 400) end
+        return
+    end
+    local doubled, rows = {}, {}
+    for i = 1, #all.values do
+        doubled[i] = all.datatype == "BYTES" and all.values[i] .. all.values[i] or 2 * all.values[i]
+    end
+    for i = 1, all.shape[1] + EXTRA do
+        rows[i] = all.shape[1]
+    end
+    continuo.reply_stack(items, {
+        Y = { datatype = all.datatype, shape = all.shape, data = doubled },
+        ROWS = { datatype = "INT32", shape = { #rows, 1 }, data = rows } })
+end }
+"""
+
+
+def yaml(batch, datatype="INT32", ragged=False):
+    return (f"max_batch_size: {batch}\nbatchSize: 4\ndynamic_batching: {{}}\n"
+            f"input: [{{name: X, data_type: {datatype}, dims: [-1], allow_ragged_batch: {str(ragged).lower()}}}]\n"
+            f"output: [{{name: Y, data_type: {datatype}, dims: [-1]}}, {{name: ROWS, data_type: INT32, dims: [1]}}]\n")
+
+
+def lua(batch=4, extra=0, **keys):
+    return Model("stack", STACK_LUA.replace("EXTRA", str(extra)), yaml(batch, **keys), stateful=False)
+
+
+def ask(s, shape, data, datatype="INT32"):
+    body = {"inputs": [{"name": "X", "datatype": datatype, "shape": shape, "data": data}]}
+    answer = requests.post(f"{s.inference}/v2/models/stack/infer", data=json.dumps(body), timeout=limit(30))
+    if answer.status_code != 200:
+        return answer.json()["error"]
+    outputs = {output["name"]: output for output in answer.json()["outputs"]}
+    return outputs["Y"]["shape"], outputs["Y"]["data"], outputs["ROWS"]["data"]
+
+
+def together(s, *requests_):
+    """All in one batch: the queue is held until they are there."""
+    with ThreadPoolExecutor() as pool:
+        return [call.result() for call in [pool.submit(ask, s, *each) for each in requests_]]
+
+
+def hooks(jobs):
+    return {"TRITONSERVER_DELAY_SCHEDULER": jobs}
+
+
+@pytest.fixture(params=["lua", "c"])
+def start(server, request):
+    def run(jobs, batch=4, **keys):
+        if request.param == "lua":
+            return server(lua(batch, **keys), env=hooks(jobs))
+        s = server(env=hooks(jobs), start=False)
+        (s.work / "stack.yaml").write_text(yaml(batch, **keys))
+        archiver("--model-name", "stack", "--version", "1.0", "--handler",
+                 BUILD / "tests" / "handlers" / "test_stack.so", "--config-file", s.work / "stack.yaml",
+                 "--export-path", s.store)
+        s.models.append("stack=stack.mar")
+        return s.start()
+    return run
+
+
+def test_the_batch_dimension_grows(start):
+    """Each request gets its own rows back, in its own shape."""
+    s = start(3)
+    assert together(s, ([1, 2], [1, 2]), ([2, 2], [3, 4, 5, 6]), ([1, 2], [7, 8])) == [
+        ([1, 2], [2, 4], [4]), ([2, 2], [6, 8, 10, 12], [4, 4]), ([1, 2], [14, 16], [4])]
+
+
+def test_without_a_batch_dimension_there_is_a_new_one(start):
+    """And none in the answers."""
+    s = start(2, batch=0)
+    assert together(s, ([3], [1, 2, 3]), ([3], [4, 5, 6]))[1][1:] == ([8, 10, 12], [2])
+
+
+def test_rows_that_do_not_fit(start):
+    """Ragged inputs may share a batch, but are no stack."""
+    s = start(2, ragged=True)
+    assert together(s, ([1, 1], [1]), ([1, 2], [1, 2])) == ["X differs"] * 2
+
+
+def test_strings(server):
+    """Elements of different lengths go back to their rows."""
+    s = server(lua(datatype="BYTES"), env=hooks(2))
+    answers = together(s, ([1, 2], ["a", ""], "BYTES"), ([2, 2], ["bcd", "e", "ü", "g"], "BYTES"))
+    assert answers == [([1, 2], ["aa", ""], [3]), ([2, 2], ["bcdbcd", "ee", "üü", "gg"], [3, 3])]
+
+
+@pytest.mark.parametrize("extra, says", [(1, "output 'ROWS' has more rows than the items"),
+                                         (-1, "output 'ROWS' has fewer rows than the items")])
+def test_wrong_numbers_of_rows(server, extra, says):
+    """No item is answered with another one's rows."""
+    s = server(lua(extra=extra), env=hooks(2))
+    for answer in together(s, ([1, 1], [1]), ([1, 1], [2])):
+        assert says in answer
