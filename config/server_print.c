@@ -25,8 +25,9 @@ cn_server_config_help(FILE *out)
     fprintf(out, "  %-29s %s\n", "--print-config", "show each value and where it came from");
     fprintf(out, "  %-29s %s\n", "-h, --help", "this text");
     fprintf(out, "  %-29s %s\n", "-v, --version", "the version");
-    fputs("\nEach option is also a key of the YAML file (model-store: DIR) and a variable\n"
-          "(CONTINUO_MODEL_STORE=DIR). Strongest first: flag, variable, file, default.\n",
+    fputs("\nStrongest first: flag, variable (CONTINUO_MODEL_STORE=DIR), YAML file (model-store: "
+          "DIR), "
+          "default.\n",
           out);
 }
 

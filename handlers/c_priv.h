@@ -77,7 +77,7 @@ struct c_runtime {
     unsigned worker_index;
     bool stateful;     /* the handler keeps a state */
     bool tensor_state; /* the model declares one; the handler has none of its own */
-    bool batched; /* its tensors have a batch dimension */
+    bool batched;      /* its tensors have a batch dimension */
     size_t state_max_bytes;
     json_t *config;
     void *data;

@@ -20,12 +20,12 @@ ours(const struct continuo_tensor *theirs)
 static struct continuo_tensor
 theirs(const struct cn_tensor *tensor)
 {
-    return (struct continuo_tensor){.name = {tensor->name.ptr, tensor->name.len},
-                                    .datatype = (enum continuo_datatype)tensor->type,
-                                    .rank = tensor->rank,
-                                    .shape = tensor->shape,
-                                    .data = {tensor->data.ptr ? tensor->data.ptr : "",
-                                             tensor->data.len}};
+    return (struct continuo_tensor){
+        .name = {tensor->name.ptr, tensor->name.len},
+        .datatype = (enum continuo_datatype)tensor->type,
+        .rank = tensor->rank,
+        .shape = tensor->shape,
+        .data = {tensor->data.ptr ? tensor->data.ptr : "", tensor->data.len}};
 }
 
 const struct continuo_tensor *

@@ -37,7 +37,7 @@ struct lua_rt {
     uint64_t worker_index;
     bool stateful;     /* the handler keeps a state */
     bool tensor_state; /* the model declares one; the handler has none of its own */
-    bool batched; /* tensors of the model have a batch dimension */
+    bool batched;      /* tensors of the model have a batch dimension */
     enum lua_mode mode;
     uint32_t schema;
     size_t state_max_bytes;
@@ -67,8 +67,8 @@ struct lua_rt {
 
     uint64_t call_serial;          /* requests of an earlier call are over */
     const struct cn_item *current; /* for the log; NULL between items */
-    struct cn_reply stacked;       /* continuo.reply_stack: outputs of all items, before they are split */
-    struct cn_buf scratch;         /* continuo.json.encode: one buffer, kept between calls */
+    struct cn_reply stacked; /* continuo.reply_stack: outputs of all items, before they are split */
+    struct cn_buf scratch;   /* continuo.json.encode: one buffer, kept between calls */
     char describe[64];
 };
 
