@@ -178,6 +178,8 @@ cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *link)
 
     cn_list_for_each(node, &link->ready)
         cn_container_of(node, struct cn_job_group, ready)->place = CN_PLACE_SHARED;
+    if (queue->policy.slots) /* before the backlog, as is_homeless() says */
+        cn_list_splice_back(&link->ready, &queue->aggregator.shared);
     cn_list_splice_back(&queue->aggregator.shared, &link->ready);
     queue->aggregator.n_shared += link->n_ready;
     link->n_ready = 0;

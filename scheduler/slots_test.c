@@ -344,6 +344,37 @@ a_formed_batch_survives_its_worker(void **state)
     rig_done(rig);
 }
 
+/* Who waited for a batch at a worker that went is not behind those who never had a slot. */
+static void
+who_waited_at_a_dead_worker_goes_first(void **state)
+{
+    struct rig *rig =
+        rig_with("batchSize: 3\nsequence_batching: {oldest: {max_candidate_sequences: 2, "
+                 "max_queue_delay_microseconds: 5000}}");
+    struct fake *worker = fake_attach(rig), *next;
+    struct client a, b, c, a2, b2;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    client_send(rig, &b, "b", "1", CN_ROW_START);
+    client_send(rig, &c, "c", "1", CN_ROW_START);
+    settle(rig);
+    pass(rig, 5);
+    answer_all(rig, worker);
+    client_send(rig, &a2, "a", "2", CN_ROW_MUST_EXIST);
+    client_send(rig, &b2, "b", "2", CN_ROW_END);
+    settle(rig);
+    fake_die(worker, true, "killed");
+    next = fake_attach(rig);
+    pass(rig, 5);
+    assert_string_equal(rows_seen(next, 0), "a,b");
+    answer_batch(rig, next);
+    assert_string_equal(rows_seen(next, 0), "a,b|c");
+    answer_batch(rig, next);
+    assert_int_equal(a2.finals + b2.finals + c.finals, 3);
+    rig_done(rig);
+}
+
 /* A description is no sequence: it needs no slot, and none is given to it. */
 static void
 descriptions_need_no_slot(void **state)
@@ -440,6 +471,7 @@ main(void)
         cmocka_unit_test(known_by_the_store_waits_for_a_slot),
         cmocka_unit_test(timeouts_count_in_the_backlog),
         cmocka_unit_test(slots_are_kept_over_a_death),
+        cmocka_unit_test(who_waited_at_a_dead_worker_goes_first),
         cmocka_unit_test(idle_counts_from_arrival),
     };
 
