@@ -274,7 +274,7 @@ cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io
                    const char *model, bool is_text, struct cn_error *err)
 {
     const struct cn_control *control =
-        cn_batching_control(io->batching, CN_CONTROL_SEQUENCE_CORRID);
+        cn_batching_control(io ? io->batching : NULL, CN_CONTROL_SEQUENCE_CORRID);
     /* refuse() writes no more than the request's id. */
     const struct check check = {(struct cn_v2_request *)(uintptr_t)request, io, model, NULL, err};
 

@@ -84,7 +84,8 @@ int cn_v2_read_json_length(struct cn_str header, size_t body_len, size_t *out,
 int cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const char *model,
                 struct cn_arena *arena, struct cn_error *err);
 
-/* Can the sequence's id, a text or an integer, be the model's CORRID tensor? No id counts as integer 0. */
+/* Can the sequence's id, a text or an integer, be the model's CORRID tensor? No id counts as integer 0.
+ * `io`: NULL: the model is not typed. */
 int cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io *io,
                        const char *model, bool is_text, struct cn_error *err);
 

@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from models import Model
-from recorder import Sender, recorder
+from recorder import PATIENT, Sender, recorder
 from test_v2_http import client_of
 from waiting import limit
 
@@ -65,7 +65,8 @@ def test_preferred_sizes(server, settings, expected):
 
 def test_an_idle_worker_waits_for_a_preferred_batch(server):
     """But for no longer than max_queue_delay_microseconds since the oldest came."""
-    s = server(dynamic("{preferred_batch_size: [3], max_queue_delay_microseconds: 50000000}"), clock=True)
+    s = server(dynamic("{preferred_batch_size: [3], max_queue_delay_microseconds: 50000000}"), clock=True,
+               flags=PATIENT)
     sender = Sender(s)
     for value in (1, 2, 3):
         sender.send(value)
@@ -134,7 +135,7 @@ def test_priorities(server):
 def test_a_request_that_waits_too_long_is_refused(server):
     """By the default, or by its own timeout where that is allowed and shorter."""
     s = server(dynamic("{default_queue_policy: {default_timeout_microseconds: 10000000, "
-                       "allow_timeout_override: true}}", max_batch_size=1), clock=True)
+                       "allow_timeout_override: true}}", max_batch_size=1), clock=True, flags=PATIENT)
     sender = Sender(s)
     with s.hold():
         running = sender.send(1)

@@ -6,7 +6,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from models import BUILD, Model, ROOT, archiver
-from recorder import CONTROLS, Sender, recorder
+from recorder import CONTROLS, PATIENT, Sender, recorder
 from test_v2_http import client_of, tensor
 from waiting import expect
 
@@ -287,7 +287,7 @@ def test_two_workers_have_slots_each(server):
 def test_a_batch_waits_for_enough_slots(server):
     """minimum_slot_utilization, but not for longer than max_queue_delay_microseconds."""
     s = server(direct("{minimum_slot_utilization: 1.0, max_queue_delay_microseconds: 50000000}", max_batch_size=2),
-               clock=True)
+               clock=True, flags=PATIENT)
     sender = Sender(s)
     calls = [sender.send(1, 1, start=True), sender.send(10, 2, start=True)]
     assert [sender.reply(call).rows for call in calls] == ["1,10", "1,10"]

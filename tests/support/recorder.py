@@ -65,6 +65,9 @@ output:
   - {name: SAYS, data_type: TYPE_STRING, dims: [1]}
 """
 
+# A connection that came while the clock jumped must not seem slow.
+PATIENT = ["--header-timeout", 3_600_000]
+
 CONTROLS = """  control_input:
     - {name: START, control: [{kind: CONTROL_SEQUENCE_START, int32_false_true: [0, 1]}]}
     - {name: END, control: [{kind: CONTROL_SEQUENCE_END, bool_false_true: [false, true]}]}
