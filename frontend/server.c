@@ -473,7 +473,8 @@ start_logs(struct cn_server *server, struct cn_error *err)
                                          .max_regions = config->max_shm_regions,
                                          .max_region_bytes = config->max_shm_bytes,
                                          .max_input_bytes = config->max_request_bytes});
-    if (cn_v2_access_setup(CN_V2_HTTP, config->http_restricted_api, config->http_forward, err))
+    if (cn_v2_access_setup(CN_V2_HTTP, config->http_restricted_api, config->http_forward, err) ||
+        cn_v2_access_setup(CN_V2_GRPC, config->grpc_restricted_api, config->grpc_forward, err))
         return err->code;
     return cn_log_files_start(&options, err);
 }

@@ -132,36 +132,3 @@ cn_v2_write_model_config(struct cn_management *management, struct cn_str name,
     cn_v2_write_config(cn_model_queue_name(queue), config->io, &settings, out);
     return 0;
 }
-
-struct index {
-    struct cn_buf *out;
-    const char *comma;
-    bool ready_only;
-};
-
-/* A model without declared tensors is listed too: it is there, by /predictions. */
-static void
-list_version(void *ctx, struct cn_model_queue *queue, bool is_ready)
-{
-    struct index *index = ctx;
-
-    if (index->ready_only && !is_ready)
-        return;
-    cn_buf_puts(index->out, index->comma);
-    index->comma = ",";
-    cn_buf_puts(index->out, "{\"name\":");
-    cn_v2_write_text(cn_str_from(cn_model_queue_name(queue)), index->out);
-    cn_buf_puts(index->out, ",\"version\":");
-    cn_v2_write_text(cn_str_from(cn_model_queue_version(queue)), index->out);
-    cn_buf_printf(index->out, ",\"state\":\"%s\"}", is_ready ? "READY" : "UNAVAILABLE");
-}
-
-void
-cn_v2_write_index(struct cn_management *management, bool ready_only, struct cn_buf *out)
-{
-    struct index index = {.out = out, .comma = "", .ready_only = ready_only};
-
-    cn_buf_puts(out, "[");
-    cn_management_each(management, list_version, &index);
-    cn_buf_puts(out, "]");
-}

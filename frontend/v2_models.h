@@ -34,7 +34,5 @@ int cn_v2_write_any_model(struct cn_management *management, struct cn_str name,
                           struct cn_str version, struct cn_buf *out, struct cn_error *err);
 int cn_v2_write_model_config(struct cn_management *management, struct cn_str name,
                              struct cn_str version, struct cn_buf *out, struct cn_error *err);
-/* Every version that is up, as an array; `ready_only`: without those that have no worker. */
-void cn_v2_write_index(struct cn_management *management, bool ready_only, struct cn_buf *out);
 
 #endif

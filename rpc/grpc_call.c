@@ -250,6 +250,12 @@ cn_grpc_call_host(const struct cn_grpc_call *call)
     return call->site->grpc->host;
 }
 
+const struct cn_grpc_method *
+cn_grpc_call_method(const struct cn_grpc_call *call)
+{
+    return call->method;
+}
+
 struct cn_grpc_server *
 cn_grpc_call_server(const struct cn_grpc_call *call)
 {

@@ -38,6 +38,7 @@ struct cn_grpc_method {
     bool home_only; /* on loop 0 */
     bool is_rare;   /* few clients call it at a time: less is kept ready for it */
     bool needs_no_key;
+    unsigned group;     /* the methods' own: what cn_grpc_authorize_fn may look at */
     size_t state_bytes; /* zeroed, 16-byte aligned: cn_grpc_call_state */
     void (*on_open)(struct cn_grpc_call *call);
     /* A message, valid until return. With client_streams the next one comes after cn_grpc_call_read;
@@ -91,6 +92,8 @@ void *cn_grpc_call_state(struct cn_grpc_call *call);
 /* The call that a state belongs to. */
 struct cn_grpc_call *cn_grpc_call_of(void *state);
 void *cn_grpc_call_host(const struct cn_grpc_call *call);
+/* NULL: one that the server doesn't have. */
+const struct cn_grpc_method *cn_grpc_call_method(const struct cn_grpc_call *call);
 struct cn_grpc_server *cn_grpc_call_server(const struct cn_grpc_call *call);
 struct cn_loop *cn_grpc_call_loop(const struct cn_grpc_call *call);
 /* Freed with the call. */

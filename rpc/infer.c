@@ -11,6 +11,7 @@
 #include "rpc/rpc.h"
 #include "rpc/status.h"
 #include "scheduler/model_queue.h"
+#include "v2/access.h"
 
 /* --- a request's life */
 
@@ -74,9 +75,20 @@ static int
 set_body(struct cn_rpc_infer *infer, struct cn_error *err)
 {
     struct cn_row *row = &infer->v2.job.row;
+    const struct cn_v2_request *request = &infer->v2.request;
     struct cn_buf json;
+    bool shares = false;
     int rc;
 
+    for (uint32_t i = 0; i < request->n_inputs; i++)
+        shares = shares || request->windows[i].region.len;
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        shares = shares || request->outputs[i].window.region.len;
+    if (shares)
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "model '%s' declares no inputs and outputs in its YAML, which tensors in "
+                       "shared memory need",
+                       infer->v2.model);
     cn_buf_init(&json, 0);
     rc = cn_rpc_open_body(&infer->v2.request, infer->v2.model, &json, err);
     row->n_parts = 1;
@@ -111,6 +123,9 @@ prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error
                        "ModelInfer RPC doesn't support models with decoupled transaction policy");
     rc = cn_rpc_infer_read(infer->bytes, &infer->head, infer->v2.model,
                            host->config->max_request_bytes, &infer->arena, &infer->v2.request, err);
+    if (!rc)
+        rc = cn_v2_access_forward(CN_V2_GRPC, row->headers, row->n_headers, &infer->arena,
+                                  &infer->v2.request, err);
     if (!rc && !infer->v2.io)
         rc = set_body(infer, err);
     return rc ? rc : cn_v2_job_prepare(&infer->v2, queue, cn_str_from(infer->request_id), err);

@@ -37,6 +37,12 @@ struct parameter {
     double number;
 };
 
+/* Where a tensor lies in shared memory, while its parameters are read. */
+struct window {
+    struct cn_v2_window place;
+    bool is_named, has_size;
+};
+
 static int
 not_a_request(struct cn_error *err)
 {
@@ -253,19 +259,64 @@ take_shape(const struct reader *reader, const struct cn_rpc_field *field, struct
 }
 
 static int
+wrong_window(const struct reader *reader, const char *key, struct cn_str tensor,
+             const char *expected)
+{
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "invalid value type for '%s' parameter for tensor '%.*s', expected %s.", key,
+                   CN_STR_ARG(tensor), expected);
+}
+
+/* A place in shared memory, as far as this parameter tells. A negative number is beyond any region. */
+static int
+take_window(const struct reader *reader, const struct parameter *from, struct cn_str tensor,
+            struct window *window)
+{
+    if (cn_str_eq(from->key, CN_STR("shared_memory_region"))) {
+        if (from->member != STRING)
+            return wrong_window(reader, "shared_memory_region", tensor, "string_param");
+        window->is_named = true;
+        window->place.region = from->text;
+    } else if (cn_str_eq(from->key, CN_STR("shared_memory_byte_size"))) {
+        if (from->member != INT64)
+            return wrong_window(reader, "shared_memory_byte_size", tensor, "int64_param");
+        window->has_size = true;
+        window->place.bytes = from->value;
+    } else if (cn_str_eq(from->key, CN_STR("shared_memory_offset"))) {
+        if (from->member != INT64)
+            return wrong_window(reader, "shared_memory_offset", tensor, "int64_param");
+        window->place.offset = from->value;
+    }
+    return 0;
+}
+
+/* After all parameters of a tensor. */
+static int
+check_window(const struct reader *reader, struct cn_str tensor, struct window *window)
+{
+    if (!window->is_named) {
+        window->place = (struct cn_v2_window){.held = NULL};
+        return 0;
+    }
+    if (window->place.region.len == 0)
+        return cn_fail(reader->err, CN_E_NOT_FOUND, "Unable to find shared memory region: ''");
+    if (window->has_size)
+        return 0;
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "'shared_memory_byte_size' must be specified along with 'shared_memory_region' "
+                   "parameter for tensor '%.*s'",
+                   CN_STR_ARG(tensor));
+}
+
+static int
 take_input_parameter(const struct reader *reader, struct cn_str entry,
-                     const struct cn_tensor *tensor)
+                     const struct cn_tensor *tensor, struct window *window)
 {
     struct parameter from;
 
     if (read_entry(entry, &from, reader->err))
         return reader->err->code;
-    if (cn_str_eq(from.key, CN_STR("shared_memory_region")))
-        return cn_fail(reader->err, CN_E_UNIMPLEMENTED,
-                       "input '%.*s': this server takes no tensors from shared memory; send them "
-                       "as binary data",
-                       CN_STR_ARG(tensor->name));
-    return 0;
+    return take_window(reader, &from, tensor->name, window);
 }
 
 /* The one field that messages are about; its place is not known. */
@@ -284,13 +335,16 @@ name_of(struct cn_str bytes)
 
 /* All but its contents. */
 static int
-read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *tensor)
+read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *tensor,
+           struct cn_v2_window *place)
 {
+    struct window window = {.is_named = false};
     struct cn_str word = {NULL, 0};
     struct cn_rpc_field field;
     uint32_t parameters = 0;
     int rc;
 
+    *place = window.place;
     *tensor = (struct cn_tensor){.name = name_of(bytes)};
     if (check_text(tensor->name, "an input's name", reader->err))
         return reader->err->code;
@@ -304,11 +358,14 @@ read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *t
                       ? cn_fail(reader->err, CN_E_BAD_REQUEST,
                                 "input '%.*s' has more than %d parameters, which is the limit",
                                 CN_STR_ARG(tensor->name), CN_RPC_INFER_PARAMETERS_MAX)
-                      : take_input_parameter(reader, field.bytes, tensor)))
+                      : take_input_parameter(reader, field.bytes, tensor, &window)))
             return reader->err->code;
     }
     if (rc < 0)
         return not_a_request(reader->err);
+    if (check_window(reader, tensor->name, &window))
+        return reader->err->code;
+    *place = window.place;
     tensor->type = cn_datatype_parse(word);
     if (tensor->type == CN_DATATYPE_NONE ||
         !cn_str_eq(word, cn_str_from(cn_datatype_word(tensor->type))))
@@ -330,7 +387,8 @@ take_classes(const struct reader *reader, const struct parameter *from, uint64_t
 }
 
 static int
-take_output_parameter(const struct reader *reader, struct cn_str entry, struct cn_v2_output *output)
+take_output_parameter(const struct reader *reader, struct cn_str entry, struct cn_v2_output *output,
+                      struct window *window)
 {
     struct parameter from;
 
@@ -338,12 +396,7 @@ take_output_parameter(const struct reader *reader, struct cn_str entry, struct c
         return reader->err->code;
     if (cn_str_eq(from.key, CN_STR("classification")))
         return take_classes(reader, &from, &output->classes);
-    if (cn_str_eq(from.key, CN_STR("shared_memory_region")))
-        return cn_fail(reader->err, CN_E_UNIMPLEMENTED,
-                       "output '%.*s': this server writes no tensors to shared memory; ask for "
-                       "binary data",
-                       CN_STR_ARG(output->name));
-    return 0;
+    return take_window(reader, &from, output->name, window);
 }
 
 static int
@@ -352,6 +405,8 @@ read_output(const struct reader *reader, struct cn_str bytes, struct cn_v2_outpu
     struct cn_rpc_field field;
     uint32_t parameters = 0;
     int rc;
+
+    struct window window = {.is_named = false};
 
     *output = (struct cn_v2_output){.name = name_of(bytes), .binary = true};
     if (check_text(output->name, "an output's name", reader->err))
@@ -363,10 +418,18 @@ read_output(const struct reader *reader, struct cn_str bytes, struct cn_v2_outpu
             return cn_fail(reader->err, CN_E_BAD_REQUEST,
                            "output '%.*s' has more than %d parameters, which is the limit",
                            CN_STR_ARG(output->name), CN_RPC_INFER_PARAMETERS_MAX);
-        if (take_output_parameter(reader, field.bytes, output))
+        if (take_output_parameter(reader, field.bytes, output, &window))
             return reader->err->code;
     }
-    return rc < 0 ? not_a_request(reader->err) : 0;
+    if (rc < 0)
+        return not_a_request(reader->err);
+    if (check_window(reader, output->name, &window))
+        return reader->err->code;
+    output->window = window.place;
+    if (window.is_named && output->classes)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "Output can't set both 'shared_memory_region' and 'classification'");
+    return 0;
 }
 
 /* --- the whole */
@@ -424,7 +487,9 @@ read_fields(struct reader *reader, struct cn_str bytes, struct cn_str *inputs, s
             rc = take_parameter(reader, field.bytes);
         } else if (field.number == REQUEST_INPUTS) {
             inputs[out->n_inputs] = field.bytes;
-            rc = read_input(reader, field.bytes, &out->inputs[out->n_inputs++]);
+            rc = read_input(reader, field.bytes, &out->inputs[out->n_inputs],
+                            &out->windows[out->n_inputs]);
+            out->n_inputs++;
         } else if (field.number == REQUEST_OUTPUTS) {
             rc = read_output(reader, field.bytes, &out->outputs[out->n_outputs++]);
         } else if (field.number == REQUEST_RAW && n_raw < n_inputs) {
@@ -432,6 +497,18 @@ read_fields(struct reader *reader, struct cn_str bytes, struct cn_str *inputs, s
         }
     }
     return rc;
+}
+
+/* Of an input in shared memory: none, it is read later. */
+static int
+take_nothing(const struct reader *reader, struct cn_str input, const struct cn_tensor *tensor)
+{
+    if (!cn_rpc_has_contents(input))
+        return 0;
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "unexpected 'content' provided when using shared memory for input tensor "
+                   "'%.*s' for model '%s'",
+                   CN_STR_ARG(tensor->name), reader->model);
 }
 
 static int
@@ -464,6 +541,7 @@ cn_rpc_infer_read(struct cn_str bytes, const struct cn_rpc_infer_head *head, con
     struct reader reader = {out, model, max_tensor_bytes, arena, err};
     struct cn_str *inputs = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*inputs));
     struct cn_str *raw = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*raw));
+    uint32_t next = 0; /* raw entries go to the inputs that don't lie in shared memory */
     int rc;
 
     *out = (struct cn_v2_request){.id = head->id,
@@ -474,9 +552,15 @@ cn_rpc_infer_read(struct cn_str bytes, const struct cn_rpc_infer_head *head, con
     out->params = cn_arena_alloc(arena, (head->n_parameters + 1) * sizeof(*out->params));
     out->inputs = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*out->inputs));
     out->outputs = cn_arena_alloc(arena, (head->n_outputs + 1) * sizeof(*out->outputs));
+    out->windows = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*out->windows));
     rc = read_fields(&reader, bytes, inputs, raw);
-    for (uint32_t i = 0; !rc && i < out->n_inputs; i++)
-        rc = take_data(&reader, inputs[i], head->n_raw > 0, i < head->n_raw ? &raw[i] : NULL,
-                       &out->inputs[i]);
+    for (uint32_t i = 0; !rc && i < out->n_inputs; i++) {
+        if (out->windows[i].region.len)
+            rc = take_nothing(&reader, inputs[i], &out->inputs[i]);
+        else
+            rc = take_data(&reader, inputs[i], head->n_raw > 0,
+                           next < head->n_raw ? &raw[next] : NULL, &out->inputs[i]);
+        next += out->windows[i].region.len == 0;
+    }
     return rc;
 }

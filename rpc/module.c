@@ -19,7 +19,11 @@
 #include "rpc/reflection.h"
 #include "rpc/rpc.h"
 #include "rpc/stream.h"
+#include "rpc/v2_repository.h"
 #include "rpc/v2_service.h"
+#include "rpc/v2_settings.h"
+#include "rpc/v2_shared_memory.h"
+#include "v2/access.h"
 
 /* On both ports. A probe has no key; tools that look at services have one. */
 #define REFLECTION(version)                                                                        \
@@ -47,15 +51,22 @@
 /* The v2 protocol, and TorchServe's part of it: the same messages. */
 #define V2 "/inference.GRPCInferenceService/"
 #define OPEN "/org.pytorch.serve.grpc.openinference.GRPCInferenceService/"
-#define ASK(name, function)                                                                        \
+/* Of what options may ask a header for; 0: nothing. */
+#define GROUP(name) .group = CN_V2_##name + 1
+#define ASK(name, of_group, function)                                                              \
     {                                                                                              \
-        .path = name, .is_rare = true, .on_message = function                                      \
+        .path = name, .is_rare = true, GROUP(of_group), .on_message = function                     \
+    }
+#define ORDER(name, function)                                                                      \
+    {                                                                                              \
+        .path = V2 name, .is_rare = true, .state_bytes = CN_RPC_V2_REPOSITORY_STATE,               \
+        GROUP(MODEL_REPOSITORY), .on_message = function                                            \
     }
 #define FACTS(service)                                                                             \
-    ASK(service "ServerLive", cn_rpc_v2_server_live),                                              \
-        ASK(service "ServerReady", cn_rpc_v2_server_ready),                                        \
-        ASK(service "ModelReady", cn_rpc_v2_model_ready),                                          \
-        ASK(service "ServerMetadata", cn_rpc_v2_server_metadata)
+    ASK(service "ServerLive", HEALTH, cn_rpc_v2_server_live),                                      \
+        ASK(service "ServerReady", HEALTH, cn_rpc_v2_server_ready),                                \
+        ASK(service "ModelReady", HEALTH, cn_rpc_v2_model_ready),                                  \
+        ASK(service "ServerMetadata", METADATA, cn_rpc_v2_server_metadata)
 
 static const struct cn_grpc_method inference_methods[] = {
     {.path = INFERENCE "Ping", .on_message = cn_rpc_ping},
@@ -79,10 +90,12 @@ static const struct cn_grpc_method inference_methods[] = {
      .on_gone = cn_rpc_stream_gone,
      .on_drain = cn_rpc_stream_drain},
     {.path = V2 "ModelInfer",
+     GROUP(INFERENCE),
      .state_bytes = CN_RPC_INFER_STATE,
      .on_message = cn_rpc_infer_message,
      .on_gone = cn_rpc_infer_gone},
     {.path = V2 "ModelStreamInfer",
+     GROUP(INFERENCE),
      .client_streams = true,
      .state_bytes = CN_RPC_INFER_STREAM_STATE,
      .on_open = cn_rpc_infer_stream_open,
@@ -92,19 +105,27 @@ static const struct cn_grpc_method inference_methods[] = {
      .on_gone = cn_rpc_infer_stream_gone,
      .on_drain = cn_rpc_infer_stream_drain},
     FACTS(V2),
-    ASK(V2 "ModelMetadata", cn_rpc_v2_model_metadata),
-    ASK(V2 "ModelConfig", cn_rpc_v2_model_config),
-    ASK(V2 "ModelStatistics", cn_rpc_v2_statistics),
-    ASK(V2 "RepositoryIndex", cn_rpc_v2_index),
-    ASK(V2 "CudaSharedMemoryStatus", cn_rpc_v2_cuda_status),
-    ASK(V2 "CudaSharedMemoryRegister", cn_rpc_v2_cuda_register),
-    ASK(V2 "CudaSharedMemoryUnregister", cn_rpc_v2_cuda_unregister),
+    ASK(V2 "ModelMetadata", METADATA, cn_rpc_v2_model_metadata),
+    ASK(V2 "ModelConfig", MODEL_CONFIG, cn_rpc_v2_model_config),
+    ASK(V2 "ModelStatistics", STATISTICS, cn_rpc_v2_statistics),
+    ORDER("RepositoryIndex", cn_rpc_v2_index),
+    ORDER("RepositoryModelLoad", cn_rpc_v2_load),
+    ORDER("RepositoryModelUnload", cn_rpc_v2_unload),
+    ASK(V2 "TraceSetting", TRACE, cn_rpc_v2_trace_setting),
+    ASK(V2 "LogSettings", LOGGING, cn_rpc_v2_log_settings),
+    ASK(V2 "SystemSharedMemoryStatus", SHARED_MEMORY, cn_rpc_v2_shm_status),
+    ASK(V2 "SystemSharedMemoryRegister", SHARED_MEMORY, cn_rpc_v2_shm_register),
+    ASK(V2 "SystemSharedMemoryUnregister", SHARED_MEMORY, cn_rpc_v2_shm_unregister),
+    ASK(V2 "CudaSharedMemoryStatus", SHARED_MEMORY, cn_rpc_v2_cuda_status),
+    ASK(V2 "CudaSharedMemoryRegister", SHARED_MEMORY, cn_rpc_v2_cuda_register),
+    ASK(V2 "CudaSharedMemoryUnregister", SHARED_MEMORY, cn_rpc_v2_cuda_unregister),
     {.path = OPEN "ModelInfer",
+     GROUP(INFERENCE),
      .state_bytes = CN_RPC_INFER_STATE,
      .on_message = cn_rpc_infer_open,
      .on_gone = cn_rpc_infer_gone},
     FACTS(OPEN),
-    ASK(OPEN "ModelMetadata", cn_rpc_open_model_metadata),
+    ASK(OPEN "ModelMetadata", METADATA, cn_rpc_open_model_metadata),
     COMMON_METHODS,
     {.path = NULL},
 };
@@ -152,7 +173,15 @@ authorize(struct cn_grpc_call *call, enum cn_token_kind token, struct cn_error *
 static int
 authorize_inference(struct cn_grpc_call *call, struct cn_error *err)
 {
-    return authorize(call, CN_TOKEN_INFERENCE, err);
+    const struct cn_grpc_method *method = cn_grpc_call_method(call);
+    const struct cn_header *headers;
+    uint32_t n;
+    int rc = authorize(call, CN_TOKEN_INFERENCE, err);
+
+    if (rc || !method->group)
+        return rc;
+    headers = cn_grpc_call_headers(call, &n);
+    return cn_v2_access_check(CN_V2_GRPC, (enum cn_v2_group)(method->group - 1), headers, n, err);
 }
 
 static int

@@ -1,8 +1,9 @@
 /* rpc/unary.c - one message in, one message out. On the call's loop. */
 #include "rpc/unary.h"
 
-#include "rpc/message.h"
+#include "rpc/json_message.h"
 #include "rpc/status.h"
+#include "v2/json_words.h"
 
 void *
 cn_rpc_take(struct cn_grpc_call *call, const struct cn_grpc_message *message,
@@ -32,4 +33,21 @@ cn_rpc_reply(struct cn_grpc_call *call, const ProtobufCMessage *message)
     struct cn_grpc_outgoing out = {.head = cn_rpc_pack(message, cn_grpc_call_arena(call))};
 
     cn_grpc_call_finish(call, &out, &ok);
+}
+
+void
+cn_rpc_reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *type,
+                  struct cn_buf *json)
+{
+    struct cn_error err;
+    json_t *root = NULL;
+    int rc = json->failed ? cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for the response")
+                          : cn_v2_json_load(cn_buf_str(json), &root, &err);
+
+    if (rc)
+        cn_rpc_fail(call, rc, err.message, 0);
+    else
+        cn_rpc_reply(call, cn_rpc_message_of_json(type, root, cn_grpc_call_arena(call)));
+    json_decref(root);
+    cn_buf_fini(json);
 }

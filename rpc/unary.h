@@ -2,6 +2,7 @@
 #ifndef CN_RPC_UNARY_H
 #define CN_RPC_UNARY_H
 
+#include "core/buf.h"
 #include "rpc/grpc_core.h"
 #include "rpc/message.h"
 
@@ -11,5 +12,9 @@ void *cn_rpc_take(struct cn_grpc_call *call, const struct cn_grpc_message *messa
                   const ProtobufCMessageDescriptor *type);
 /* Ends the call with this message and OK. */
 void cn_rpc_reply(struct cn_grpc_call *call, const ProtobufCMessage *message);
+
+/* The same with one of `type` made of JSON (rpc/json_message.h), which is freed. */
+void cn_rpc_reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *type,
+                       struct cn_buf *json);
 
 #endif

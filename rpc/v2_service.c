@@ -1,4 +1,4 @@
-/* rpc/v2_service.c - health, metadata, configuration, statistics and index of the v2 protocol over gRPC. On the call's
+/* rpc/v2_service.c - health, metadata, configuration and statistics of the v2 protocol over gRPC. On the call's
  * loop.
  *
  * What is said of models comes as the JSON that HTTP clients get, so both always say the same.
@@ -10,11 +10,9 @@
 #include "frontend/v2_models.h"
 #include "frontend/v2_stats.h"
 #include "management/management.h"
-#include "rpc/json_message.h"
 #include "rpc/rpc.h"
 #include "rpc/status.h"
 #include "rpc/unary.h"
-#include "v2/json_words.h"
 
 static struct cn_management *
 management_of(struct cn_grpc_call *call)
@@ -29,18 +27,12 @@ static void
 reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *type, struct cn_buf *json,
            int rc, struct cn_error *err)
 {
-    json_t *root = NULL;
-
-    if (!rc && json->failed)
-        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the response");
-    if (!rc)
-        rc = cn_v2_json_load(cn_buf_str(json), &root, err);
-    if (rc)
+    if (rc) {
         cn_rpc_fail(call, rc, err->message, 0);
-    else
-        cn_rpc_reply(call, cn_rpc_message_of_json(type, root, cn_grpc_call_arena(call)));
-    json_decref(root);
-    cn_buf_fini(json);
+        cn_buf_fini(json);
+        return;
+    }
+    cn_rpc_reply_json(call, type, json);
 }
 
 /* --- health */
@@ -85,7 +77,7 @@ cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_message *m
     cn_rpc_reply(call, &response.base);
 }
 
-/* --- metadata, configuration, index */
+/* --- metadata, configuration, statistics */
 
 void
 cn_rpc_v2_server_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message)
@@ -168,67 +160,4 @@ cn_rpc_v2_statistics(struct cn_grpc_call *call, const struct cn_grpc_message *me
     if (!rc)
         cn_v2_write_stats(models, n, &json);
     reply_json(call, &inference__model_statistics_response__descriptor, &json, rc, &err);
-}
-
-static bool
-names_repository(struct cn_grpc_call *call, const char *name)
-{
-    if (*name)
-        cn_rpc_fail(call, CN_E_UNIMPLEMENTED, "'repository_name' specification is not supported",
-                    0);
-    return *name != '\0';
-}
-
-void
-cn_rpc_v2_index(struct cn_grpc_call *call, const struct cn_grpc_message *message)
-{
-    const Inference__RepositoryIndexRequest *request =
-        cn_rpc_take(call, message, &inference__repository_index_request__descriptor);
-    struct cn_error err;
-    struct cn_buf json;
-
-    if (!request || names_repository(call, request->repository_name))
-        return;
-    cn_buf_init(&json, 0);
-    cn_buf_puts(&json, "{\"models\":");
-    cn_v2_write_index(management_of(call), request->ready, &json);
-    cn_buf_puts(&json, "}");
-    reply_json(call, &inference__repository_index_response__descriptor, &json, 0, &err);
-}
-
-/* --- CUDA shared memory */
-
-void
-cn_rpc_v2_cuda_status(struct cn_grpc_call *call, const struct cn_grpc_message *message)
-{
-    const Inference__CudaSharedMemoryStatusResponse response =
-        INFERENCE__CUDA_SHARED_MEMORY_STATUS_RESPONSE__INIT;
-
-    if (cn_rpc_take(call, message, &inference__cuda_shared_memory_status_request__descriptor))
-        cn_rpc_reply(call, &response.base);
-}
-
-void
-cn_rpc_v2_cuda_register(struct cn_grpc_call *call, const struct cn_grpc_message *message)
-{
-    const Inference__CudaSharedMemoryRegisterRequest *request =
-        cn_rpc_take(call, message, &inference__cuda_shared_memory_register_request__descriptor);
-
-    if (request)
-        cn_rpc_fail(call, CN_E_BAD_REQUEST,
-                    cn_arena_printf(cn_grpc_call_arena(call),
-                                    "failed to register CUDA shared memory region: '%.256s', GPUs "
-                                    "not supported",
-                                    request->name),
-                    0);
-}
-
-void
-cn_rpc_v2_cuda_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *message)
-{
-    const Inference__CudaSharedMemoryUnregisterResponse response =
-        INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
-
-    if (cn_rpc_take(call, message, &inference__cuda_shared_memory_unregister_request__descriptor))
-        cn_rpc_reply(call, &response.base);
 }

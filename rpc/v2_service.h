@@ -12,14 +12,8 @@ void cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_messa
 void cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_v2_statistics(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-void cn_rpc_v2_index(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 
 /* openinference: also of models without declared tensors. */
 void cn_rpc_open_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-
-/* As a server without CUDA: no regions, and none can be registered. */
-void cn_rpc_v2_cuda_status(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-void cn_rpc_v2_cuda_register(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-void cn_rpc_v2_cuda_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 
 #endif

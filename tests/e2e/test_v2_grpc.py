@@ -141,9 +141,9 @@ def test_a_repository_by_name_is_refused(sums, channel):
     assert error.details() == "'repository_name' specification is not supported"
 
 
-def test_cuda_shared_memory_as_without_a_gpu(sums):
+def test_cuda_shared_memory_as_without_a_gpu(server):
     """Clients unregister all regions before they begin; only registering fails."""
-    with client_of(sums) as client:
+    with client_of(server(accumulator(), flags=["--allow-client-shm"])) as client:
         client.unregister_cuda_shared_memory()
         assert client.get_cuda_shared_memory_status(as_json=True) == {}
         with pytest.raises(InferenceServerException, match="failed to register CUDA shared memory region: 'r', GPUs "
