@@ -10,6 +10,7 @@
 #include "rpc/status.h"
 
 #define CALL_MAGIC 0x434e4743u /* "CNGC" */
+#define WATCH_AFTER_MS 20      /* a unary call that lasts so long hears when its client goes */
 
 void
 cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop, void (*fn)(struct cn_msg *msg))
@@ -33,6 +34,7 @@ cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
 
 static void on_accepted(struct cn_msg *msg);
 static void on_closed(struct cn_msg *msg);
+static void watch_for_end(struct cn_timer *timer);
 
 /* The client does not take its message. */
 static void
@@ -68,6 +70,7 @@ call_create(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned i
     cn_list_init(&call->link);
     cn_list_init(&call->out);
     cn_timer_init(&call->write_timer, on_write_late);
+    cn_timer_init(&call->watch_timer, watch_for_end);
     cn_arena_init(&call->arena);
     return call;
 }
@@ -88,6 +91,7 @@ cn_grpc_call_destroy(struct cn_grpc_call *call)
     if (call->core)
         grpc_call_unref(call->core);
     cn_timer_cancel(&call->write_timer);
+    cn_timer_cancel(&call->watch_timer);
     cn_list_remove(&call->link);
     cn_arena_fini(&call->arena);
     cn_free(call);
@@ -126,13 +130,35 @@ on_closed(struct cn_msg *msg)
     cn_grpc_call_release(call);
 }
 
-static void
-watch_for_end(struct cn_grpc_call *call)
+grpc_op
+cn_grpc_watch_op(struct cn_grpc_call *call)
 {
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
 
     op.data.recv_close_on_server.cancelled = &call->was_cancelled;
+    call->watched = true;
+    cn_timer_cancel(&call->watch_timer);
+    return op;
+}
+
+static void
+watch_for_end(struct cn_timer *timer)
+{
+    struct cn_grpc_call *call = cn_container_of(timer, struct cn_grpc_call, watch_timer);
+    grpc_op op = cn_grpc_watch_op(call);
+
     cn_grpc_start_batch(call, &op, 1, &call->closed);
+}
+
+/* A batch and its event cost a tenth of a short call: one that is answered soon spares them. */
+static void
+begin_watch(struct cn_grpc_call *call)
+{
+    if (call->method && !call->method->client_streams)
+        cn_timer_set(cn_loop_wheel(call->site->loop), &call->watch_timer,
+                     cn_loop_now_ms(call->site->loop) + WATCH_AFTER_MS);
+    else
+        watch_for_end(&call->watch_timer);
 }
 
 /* What may be wrong before a method sees the call: 0, or why it is refused. */
@@ -203,7 +229,7 @@ on_accepted(struct cn_msg *msg)
     if (!call->method)
         call->deadline = call->details.deadline;
     cn_grpc_call_hold(call);
-    watch_for_end(call);
+    begin_watch(call);
     call_open(call);
     cn_grpc_call_release(call);
 }

@@ -305,7 +305,7 @@ void
 cn_grpc_call_pump(struct cn_grpc_call *call)
 {
     struct cn_list *node;
-    grpc_op ops[3] = {0}, *op = ops;
+    grpc_op ops[4] = {0}, *op = ops;
 
     if (call->writing || call->end_sent)
         return;
@@ -334,6 +334,8 @@ cn_grpc_call_pump(struct cn_grpc_call *call)
         op->data.send_status_from_server.status = (grpc_status_code)call->code;
         op->data.send_status_from_server.status_details = &call->text;
         op++;
+        if (!call->watched)
+            *op++ = cn_grpc_watch_op(call);
         call->end_sent = true;
     }
     call->writing = true;

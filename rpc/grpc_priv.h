@@ -1,7 +1,7 @@
 /* rpc/grpc_priv.h - what the three files that know the gRPC C core (libgrpc 1.51) share.
  *
- * Its rules, found by experiment: a byte buffer is sent once and destroyed after; every call gets a
- * batch of its own for "the client is gone"; exactly one status per call; methods that nobody
+ * Its rules, found by experiment: a byte buffer is sent once and destroyed after; every call that
+ * lasts gets a batch of its own for "the client is gone"; exactly one status per call; methods that nobody
  * registered must be asked for as well, or their clients hang; the queue is shut down only when no
  * call lives. The core writes from the thread that starts a batch, so an answer leaves on its loop.
  *
@@ -116,6 +116,7 @@ struct cn_grpc_call {
     uint32_t n_busy, n_holds; /* operations of the core; of others */
     bool reading, writing, gone, freeing;
     bool head_sent, is_finishing, end_sent;
+    bool watched; /* the core was asked to tell when the client is gone */
 
     struct cn_list out;
     struct cn_grpc_queued *out_now; /* in the core's hands */
@@ -123,7 +124,7 @@ struct cn_grpc_call {
     grpc_metadata head[CN_GRPC_CALL_HEADERS], tail[3];
     int code;
     grpc_slice text;
-    struct cn_timer write_timer;
+    struct cn_timer write_timer, watch_timer;
     struct cn_arena arena;
     alignas(16) char state[];
 };
@@ -142,6 +143,9 @@ void cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n
                          struct cn_grpc_tag *tag);
 void cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop,
                       void (*fn)(struct cn_msg *msg));
+
+/* The operation by which the core tells that the client is gone; `watched` from now on. */
+grpc_op cn_grpc_watch_op(struct cn_grpc_call *call);
 
 /* grpc_message.c: sends what waits, and then the end. */
 void cn_grpc_call_pump(struct cn_grpc_call *call);
