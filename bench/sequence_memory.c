@@ -75,7 +75,8 @@ on_trouble(void *owner, const char *why)
 }
 
 static const struct cn_job_ops job_ops = {on_answer};
-static const struct cn_worker_link_ops link_ops = {on_loaded, on_stats, on_trouble, on_trouble};
+static const struct cn_worker_link_ops link_ops = {on_loaded,  on_stats, on_trouble,
+                                                   on_trouble, NULL,     NULL};
 
 static void
 answer_batch(const struct cn_frame *frame)

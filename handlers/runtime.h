@@ -92,6 +92,9 @@ struct cn_runtime_ops {
      * logged by the runtime. */
     void (*on_close)(struct cn_runtime *rt, struct cn_str sequence_id, void *state,
                      enum cn_close_reason reason);
+    /* Before open() in a zygote: will an open model live on in the children of its process? 0, or
+     * CN_E_UNIMPLEMENTED with the reason; other errors are open()'s to tell. NULL: it will not. */
+    int (*check_zygote)(const struct cn_load *load, struct cn_error *err);
 };
 
 struct cn_runtime {

@@ -61,8 +61,27 @@ show_worker(const struct cn_worker_facts *worker)
     put(out, "index", number(worker->index));
     put(out, "state", json_string(cn_worker_state_word(worker->state)));
     put(out, "restarts", number(worker->restarts));
+    if (worker->progress[0])
+        put(out, "loading", cn_json_text(worker->progress));
     put(out, "liveSequences", number(worker->live_sequences));
     put(out, "lastExit", worker->last_exit[0] ? cn_json_text(worker->last_exit) : json_null());
+    return out;
+}
+
+/* The process that forks the workers. */
+static json_t *
+show_zygote(const struct cn_worker_facts *zygote)
+{
+    json_t *out = json_object();
+
+    put(out, "pid", number((uint64_t)zygote->pid));
+    put(out, "state", json_string(cn_worker_state_word(zygote->state)));
+    if (zygote->loaded)
+        put(out, "loadMSec", number(zygote->load_ms));
+    if (zygote->progress[0])
+        put(out, "loading", cn_json_text(zygote->progress));
+    put(out, "restarts", number(zygote->restarts));
+    put(out, "lastExit", zygote->last_exit[0] ? cn_json_text(zygote->last_exit) : json_null());
     return out;
 }
 
@@ -173,6 +192,8 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_f
     for (i = 0; i < facts->n_workers; i++)
         json_array_append_new(workers, show_worker(&facts->workers[i]));
     put(out, "workers", workers);
+    if (cn_model_preloads(&version->about))
+        put(out, "zygote", facts->has_zygote ? show_zygote(&facts->zygote) : json_null());
     put(queue, "remainingCapacity",
         number(waiting < config->job_queue_size ? config->job_queue_size - waiting : 0));
     put(queue, "pendingRequests", number(waiting));

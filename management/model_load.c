@@ -400,6 +400,12 @@ cn_model_about_fini(struct cn_model_about *about)
     *about = (struct cn_model_about){0};
 }
 
+bool
+cn_model_preloads(const struct cn_model_about *about)
+{
+    return about->config.preload && strcmp(about->runtime, "torch") == 0;
+}
+
 void
 cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, uint32_t worker_index,
                    struct cn_load *load)
@@ -417,6 +423,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .torch_library = about->torch_library,
         .store_dir = kept ? store_dir : "",
         .worker_index = worker_index,
+        .zygote = worker_index == 0,
         .batch_size = config->batch_size,
         .stateful = config->sequence_batching,
         .durability = config->durability,

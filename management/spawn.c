@@ -197,39 +197,72 @@ close_fd(int fd)
         close(fd);
 }
 
+void
+cn_spawn_close(struct cn_spawned *ours)
+{
+    close_fd(ours->pid_fd);
+    close_fd(ours->socket_fd);
+    close_fd(ours->stderr_fd);
+    *ours = (struct cn_spawned){.pid_fd = -1, .socket_fd = -1, .stderr_fd = -1};
+}
+
+void
+cn_spawn_close_ends(struct cn_spawn_ends *theirs)
+{
+    close_fd(theirs->fds[0]);
+    close_fd(theirs->fds[1]);
+    *theirs = (struct cn_spawn_ends){{-1, -1}};
+}
+
+int
+cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_error *err)
+{
+    int pair[2] = {-1, -1}, print[2] = {-1, -1};
+    int rc = open_pair(false, pair, err);
+
+    if (!rc)
+        rc = open_pair(true, print, err);
+    *ours = (struct cn_spawned){.pid_fd = -1, .socket_fd = pair[0], .stderr_fd = print[0]};
+    *theirs = (struct cn_spawn_ends){{pair[1], print[1]}};
+    if (rc) {
+        cn_spawn_close(ours);
+        cn_spawn_close_ends(theirs);
+    }
+    return rc;
+}
+
+/* Nobody else reaps our children, so the pid is still this process's, dead or alive. */
+int
+cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err)
+{
+    ours->pid = pid;
+    ours->pid_fd = pidfd_open(pid, 0);
+    if (ours->pid_fd >= 0)
+        return 0;
+    cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot watch worker %d", (int)pid);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    return CN_E_UNAVAILABLE;
+}
+
 int
 cn_spawn(const struct cn_spawn_spec *spec, struct cn_spawned *out, struct cn_error *err)
 {
-    int pair[2] = {-1, -1}, print[2] = {-1, -1}, rc, sys;
+    struct cn_spawn_ends theirs;
+    pid_t pid;
+    int rc = cn_spawn_open(out, &theirs, err), sys;
 
-    *out = (struct cn_spawned){.pid_fd = -1, .socket_fd = -1, .stderr_fd = -1};
-    rc = open_pair(false, pair, err);
-    if (!rc)
-        rc = open_pair(true, print, err);
     if (rc)
-        goto close_all;
-    sys = start(spec, pair[1], print[1], &out->pid);
-    if (sys) {
+        return rc;
+    sys = start(spec, theirs.fds[0], theirs.fds[1], &pid);
+    cn_spawn_close_ends(&theirs);
+    if (sys)
         rc = cn_fail_sys(err, CN_E_UNAVAILABLE, sys, "cannot start %s in %s", spec->program,
                          spec->dir);
-        goto close_all;
-    }
-    /* Nobody else reaps our children, so the pid is still this process's, dead or alive. */
-    out->pid_fd = pidfd_open(out->pid, 0);
-    if (out->pid_fd < 0) {
-        rc = cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot watch worker %d", (int)out->pid);
-        kill(out->pid, SIGKILL);
-        waitpid(out->pid, NULL, 0);
-        goto close_all;
-    }
-    out->socket_fd = pair[0];
-    out->stderr_fd = print[0];
-    pair[0] = print[0] = -1;
-close_all:
-    close_fd(pair[0]);
-    close_fd(pair[1]);
-    close_fd(print[0]);
-    close_fd(print[1]);
+    else
+        rc = cn_spawn_adopt(out, pid, err);
+    if (rc)
+        cn_spawn_close(out);
     return rc;
 }
 

@@ -29,6 +29,20 @@ struct cn_spawned {
     int stderr_fd; /* what it prints */
 };
 
+/* What the process of a worker gets: its end of the socket, and where it prints. */
+struct cn_spawn_ends {
+    int fds[2];
+};
+
+/* Both ends of what joins us to a process that is still to come: `ours` without pid and pid_fd. 0, or
+ * CN_E_UNAVAILABLE; then nothing is left open. */
+int cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_error *err);
+/* The process is there, a child of ours that nobody has reaped: sets pid and pid_fd. */
+int cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err);
+/* Closes what is open. */
+void cn_spawn_close(struct cn_spawned *ours);
+void cn_spawn_close_ends(struct cn_spawn_ends *theirs);
+
 /* 0, or CN_E_UNAVAILABLE; then nothing is left open or running. */
 int cn_spawn(const struct cn_spawn_spec *spec, struct cn_spawned *out, struct cn_error *err);
 

@@ -17,10 +17,8 @@
 #include "core/metrics.h"
 #include "core/panic.h"
 #include "core/ts_metrics.h"
-#include "management/spawn.h"
-#include "management/stderr_tail.h"
+#include "management/supervisor_priv.h"
 
-#define WORKER_MAGIC 0x776f726bu
 #define BACKOFF_MAX_MS 30000
 #define BACKOFF_FIRST_MS 1000
 /* Between the end of its socket and the end of its process, and the other way round. */
@@ -30,36 +28,6 @@
 /* A process that once loaded is thought to come back until it failed so often. */
 #define HOPELESS_FAILURES 3
 
-struct cn_worker {
-    uint32_t magic;
-    uint32_t index, id;
-    const struct cn_worker_spec *spec;
-    const struct cn_worker_ops *ops;
-    void *owner;
-    enum cn_worker_state state;
-
-    /* This process. */
-    pid_t pid; /* 0: none */
-    int pid_fd, stderr_fd;
-    struct cn_watch pid_watch, stderr_watch;
-    struct cn_worker_link *link;
-    bool attached, exited, lost, loaded, overdue;
-    struct cn_exit exit;
-    char killed_for[256];                  /* why we killed it; empty: we did not */
-    char lost_for[256];                    /* what the link said when it ended */
-    char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
-    uint64_t started_wall_ms, started_ms, load_ms;
-    struct cn_worker_stats stats; /* as told last; zero without a process */
-    struct cn_stderr_tail tail;
-
-    /* The slot. */
-    struct cn_timer timer; /* start, startup timeout, graces: one at a time, by state */
-    struct cn_deferred finish;
-    uint32_t restarts, failures; /* failures: loads in a row */
-    bool ever_loaded, started_before;
-    char last_exit[CN_LAST_WORDS_MAX];
-};
-
 const char *
 cn_worker_state_word(enum cn_worker_state state)
 {
@@ -68,8 +36,8 @@ cn_worker_state_word(enum cn_worker_state state)
     return words[state];
 }
 
-static void
-arm(struct cn_worker *worker, uint64_t delay_ms)
+void
+cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms)
 {
     cn_timer_set(cn_loop_wheel(worker->spec->loop), &worker->timer,
                  cn_loop_now_ms(worker->spec->loop) + delay_ms);
@@ -80,6 +48,8 @@ count(struct cn_worker *worker, enum cn_metric metric, int n)
 {
     struct cn_metrics *metrics = cn_model_queue_metrics(worker->spec->queue);
 
+    if (cn_worker_is_zygote(worker))
+        return;
     if (n > 0)
         cn_metrics_add(metrics, metric, (uint64_t)n);
     else
@@ -160,15 +130,34 @@ log_load_time(const struct cn_worker *worker)
     cn_ts_log(CN_LOG_METRICS, "WorkerLoadTime.Milliseconds", (double)worker->load_ms, dims, NULL);
 }
 
+/* No failure: its workers load the model themselves. The process ends by itself. */
+static void
+decline(struct cn_worker *zygote, struct cn_str reason)
+{
+    char quoted[CN_ERROR_MESSAGE_MAX + 64];
+
+    cn_log(CN_LOG_INFO, "event=zygote_declined model=%s version=%s pid=%d reason=%s",
+           zygote->spec->about->name, zygote->spec->about->version, (int)zygote->pid,
+           cn_log_quote(reason.ptr, reason.len, quoted, sizeof quoted));
+    zygote->declined = true;
+    zygote->state = CN_WORKER_STOPPING;
+    cn_worker_arm(zygote, STOP_GRACE_MS);
+    cn_zygote_end(zygote);
+}
+
 static void
 on_loaded(void *owner, const struct cn_loaded *loaded)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
     char quoted[256];
 
     if (worker->state != CN_WORKER_LOADING || worker->exited || worker->killed_for[0])
         return;
     cn_timer_cancel(&worker->timer);
+    if (loaded->error_code == CN_E_UNIMPLEMENTED && cn_worker_is_zygote(worker)) {
+        decline(worker, loaded->message);
+        return;
+    }
     if (loaded->error_code != 0) {
         snprintf(worker->load_error, sizeof worker->load_error, "%.*s",
                  CN_STR_ARG(loaded->message));
@@ -178,8 +167,16 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
     worker->state = CN_WORKER_READY;
     worker->loaded = worker->ever_loaded = true;
     worker->failures = 0;
-    worker->attached = true;
+    worker->progress[0] = '\0';
     worker->load_ms = cn_now_ms() - worker->started_ms;
+    if (cn_worker_is_zygote(worker)) {
+        cn_log(CN_LOG_INFO, "event=zygote_ready model=%s version=%s pid=%d load_ms=%llu",
+               worker->spec->about->name, worker->spec->about->version, (int)worker->pid,
+               (unsigned long long)worker->load_ms);
+        cn_zygote_begin(worker);
+        return;
+    }
+    worker->attached = true;
     log_load_time(worker);
     count(worker, CN_M_WORKERS_READY, 1);
     cn_log(CN_LOG_INFO,
@@ -194,28 +191,46 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
 static void
 on_stats(void *owner, const struct cn_worker_stats *stats)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
 
     worker->stats = *stats;
 }
 
 static void
+on_progress(void *owner, const struct cn_progress *progress)
+{
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
+
+    if (progress->total)
+        snprintf(worker->progress, sizeof worker->progress, "%.*s, %u of %u done",
+                 CN_STR_ARG(progress->what), progress->done, progress->total);
+    else
+        snprintf(worker->progress, sizeof worker->progress, "%.*s", CN_STR_ARG(progress->what));
+}
+
+static void
+on_forked(void *owner, const struct cn_forked *forked)
+{
+    cn_zygote_on_forked(cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC), forked);
+}
+
+static void
 on_lost(void *owner, const char *why)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
 
     worker->lost = true;
     snprintf(worker->lost_for, sizeof worker->lost_for, "%s", why);
     /* Most often it is ending by itself, and how it ended is worth a moment's wait. */
     if (!worker->exited)
-        arm(worker, worker->state == CN_WORKER_STOPPING ? STOP_GRACE_MS : END_GRACE_MS);
+        cn_worker_arm(worker, worker->state == CN_WORKER_STOPPING ? STOP_GRACE_MS : END_GRACE_MS);
     check_end(worker);
 }
 
 static void
 on_overdue(void *owner, const char *why)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, WORKER_MAGIC);
+    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
 
     worker->overdue = true;
     worker->lost = true;
@@ -224,7 +239,13 @@ on_overdue(void *owner, const char *why)
 }
 
 static const struct cn_worker_link_ops link_ops = {
-    .on_loaded = on_loaded, .on_stats = on_stats, .on_lost = on_lost, .on_overdue = on_overdue};
+    .on_loaded = on_loaded,
+    .on_stats = on_stats,
+    .on_lost = on_lost,
+    .on_overdue = on_overdue,
+    .on_progress = on_progress,
+    .on_forked = on_forked,
+};
 
 /* --- the end of a process */
 
@@ -241,8 +262,18 @@ on_exit_event(struct cn_watch *watch, uint32_t events)
     /* Its last answers are still to be read. Only a child of it that holds the socket could keep us
      * from seeing the end. */
     if (!worker->lost)
-        arm(worker, END_GRACE_MS);
+        cn_worker_arm(worker, END_GRACE_MS);
     check_end(worker);
+}
+
+/* "worker 2", "zygote" */
+static const char *
+who(const struct cn_worker *worker, char out[32])
+{
+    if (cn_worker_is_zygote(worker))
+        return "zygote";
+    snprintf(out, 32, "worker %u", worker->index);
+    return out;
 }
 
 /* "worker 2 (pid 123) of counter/1.0 was killed by signal 11 (SIGSEGV); last stderr: ..." */
@@ -251,7 +282,7 @@ compose_last_words(struct cn_worker *worker)
 {
     const char *line = cn_stderr_tail_last(&worker->tail);
     bool killed = worker->exit.by_signal || worker->killed_for[0];
-    char how[CN_ERROR_MESSAGE_MAX + 64];
+    char how[CN_ERROR_MESSAGE_MAX + 64], name[32];
 
     if (worker->load_error[0])
         snprintf(how, sizeof how, "could not load the model: %s", worker->load_error);
@@ -260,7 +291,7 @@ compose_last_words(struct cn_worker *worker)
     else
         cn_exit_describe(&worker->exit, how, sizeof how);
     snprintf(worker->last_exit, sizeof worker->last_exit,
-             "worker %u (pid %d) of %.128s/%.128s %.400s%s%.200s", worker->index, (int)worker->pid,
+             "%s (pid %d) of %.128s/%.128s %.400s%s%.200s", who(worker, name), (int)worker->pid,
              worker->spec->about->name, worker->spec->about->version, how,
              !line[0] ? ""
              : killed ? "; last stderr: "
@@ -275,9 +306,9 @@ log_end(struct cn_worker *worker)
     char quoted[1024], tail[CN_TAIL_BYTES], tail_quoted[CN_TAIL_BYTES / 2];
 
     cn_log(expected && !worker->exit.by_signal ? CN_LOG_INFO : CN_LOG_WARN,
-           "event=worker_ended model=%s version=%s worker=%u pid=%d expected=%s cause=%s",
-           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
-           expected ? "yes" : "no",
+           "event=%s_ended model=%s version=%s worker=%u pid=%d expected=%s cause=%s",
+           cn_worker_is_zygote(worker) ? "zygote" : "worker", worker->spec->about->name,
+           worker->spec->about->version, worker->index, (int)worker->pid, expected ? "yes" : "no",
            cn_log_quote(worker->last_exit, strlen(worker->last_exit), quoted, sizeof quoted));
     if (expected || !cn_log_enabled(CN_LOG_DEBUG))
         return;
@@ -304,6 +335,7 @@ release_process(struct cn_worker *worker)
     cn_stderr_tail_fini(&worker->tail);
     worker->pid = 0;
     worker->stats = (struct cn_worker_stats){0};
+    worker->progress[0] = '\0';
 }
 
 /* The model could not be loaded, for whatever reason: once more at once, then ever more slowly. */
@@ -319,10 +351,11 @@ back_off(struct cn_worker *worker)
     if (delay_ms > BACKOFF_MAX_MS)
         delay_ms = BACKOFF_MAX_MS;
     worker->state = delay_ms ? CN_WORKER_BACKOFF : CN_WORKER_STARTING;
-    arm(worker, delay_ms);
+    cn_worker_arm(worker, delay_ms);
     cn_log(CN_LOG_WARN,
-           "event=worker_backoff model=%s version=%s worker=%u failures=%u backoff_ms=%llu",
-           worker->spec->about->name, worker->spec->about->version, worker->index, worker->failures,
+           "event=%s_backoff model=%s version=%s worker=%u failures=%u backoff_ms=%llu",
+           cn_worker_is_zygote(worker) ? "zygote" : "worker", worker->spec->about->name,
+           worker->spec->about->version, worker->index, worker->failures,
            (unsigned long long)delay_ms);
     worker->ops->on_load_failed(worker->owner, worker, worker->last_exit);
 }
@@ -346,41 +379,43 @@ finish_process(struct cn_deferred *deferred)
                               worker->last_exit);
     }
     release_process(worker);
+    cn_zygote_end(worker);
     if (worker->state == CN_WORKER_STOPPING) {
         worker->ops->on_gone(worker->owner, worker);
     } else if (!worker->loaded) {
         back_off(worker);
     } else {
         worker->state = CN_WORKER_STARTING;
-        arm(worker, 0);
+        cn_worker_arm(worker, 0);
         worker->ops->on_change(worker->owner, worker);
     }
 }
 
 /* --- the start of a process */
 
+void
+cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes)
+{
+    const struct cn_model_about *about = worker->spec->about;
+
+    if (cn_worker_is_zygote(worker)) /* with room for a worker's number: it is written over */
+        snprintf(out, out_bytes, "%s/%s#zygote", about->name, about->version);
+    else
+        snprintf(out, out_bytes, "%s/%s#%u", about->name, about->version, worker->index);
+}
+
+/* The process is the slot's, also on failure, when it is gone. */
 static int
-begin_process(struct cn_worker *worker, struct cn_error *err)
+join_process(struct cn_worker *worker, const struct cn_spawned *process, struct cn_error *err)
 {
     const struct cn_worker_spec *spec = worker->spec;
-    struct cn_spawned process;
     struct cn_load load;
-    char label[400];
     int rc;
 
-    snprintf(label, sizeof label, "%s/%s#%u", spec->about->name, spec->about->version,
-             worker->index);
-    rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->program,
-                                          .label = label,
-                                          .dir = spec->about->dir,
-                                          .lock_fd = spec->lock_fd},
-                  &process, err);
-    if (rc)
-        return rc;
-    worker->pid = process.pid;
-    worker->pid_fd = process.pid_fd;
-    worker->stderr_fd = process.stderr_fd;
-    rc = cn_worker_link_create(spec->loop, process.socket_fd, worker->index, spec->max_frame_bytes,
+    worker->pid = process->pid;
+    worker->pid_fd = process->pid_fd;
+    worker->stderr_fd = process->stderr_fd;
+    rc = cn_worker_link_create(spec->loop, process->socket_fd, worker->index, spec->max_frame_bytes,
                                &link_ops, worker, &worker->link, err);
     if (!rc)
         rc = cn_loop_watch(spec->loop, &worker->pid_watch, worker->pid_fd, EPOLLIN, err);
@@ -398,10 +433,61 @@ begin_process(struct cn_worker *worker, struct cn_error *err)
 }
 
 static void
-start_process(struct cn_worker *worker)
+begun(struct cn_worker *worker, int rc, const struct cn_error *err)
+{
+    char name[32], why[CN_LAST_WORDS_MAX];
+
+    if (rc) {
+        snprintf(why, sizeof why, "%s of %.128s/%.128s: %.500s", who(worker, name),
+                 worker->spec->about->name, worker->spec->about->version, err->message);
+        cn_worker_start_failed(worker, why);
+        return;
+    }
+    worker->state = CN_WORKER_LOADING;
+    cn_worker_arm(worker, (uint64_t)worker->spec->about->config.startup_timeout_s * 1000);
+    cn_log(CN_LOG_INFO, "event=%s_started model=%s version=%s worker=%u pid=%d",
+           cn_worker_is_zygote(worker) ? "zygote" : "worker", worker->spec->about->name,
+           worker->spec->about->version, worker->index, (int)worker->pid);
+}
+
+void
+cn_worker_start_failed(struct cn_worker *worker, const char *why)
+{
+    snprintf(worker->last_exit, sizeof worker->last_exit, "%s", why);
+    back_off(worker);
+}
+
+void
+cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *process)
 {
     struct cn_error err;
 
+    begun(worker, join_process(worker, process, &err), &err);
+}
+
+void
+cn_worker_start_alone(struct cn_worker *worker)
+{
+    const struct cn_worker_spec *spec = worker->spec;
+    struct cn_spawned process;
+    struct cn_error err;
+    char label[400];
+    int rc;
+
+    cn_worker_label(worker, label, sizeof label);
+    rc = cn_spawn(&(struct cn_spawn_spec){.program = spec->program,
+                                          .label = label,
+                                          .dir = spec->about->dir,
+                                          .lock_fd = spec->lock_fd},
+                  &process, &err);
+    if (!rc)
+        rc = join_process(worker, &process, &err);
+    begun(worker, rc, &err);
+}
+
+static void
+start_process(struct cn_worker *worker)
+{
     if (worker->started_before)
         worker->restarts++;
     worker->started_before = true;
@@ -410,18 +496,10 @@ start_process(struct cn_worker *worker)
     worker->started_wall_ms = cn_wall_ms();
     worker->started_ms = cn_now_ms();
     count(worker, CN_M_WORKER_STARTS, 1);
-    if (begin_process(worker, &err)) {
-        snprintf(worker->last_exit, sizeof worker->last_exit, "worker %u of %.128s/%.128s: %.500s",
-                 worker->index, worker->spec->about->name, worker->spec->about->version,
-                 err.message);
-        back_off(worker);
-        return;
-    }
     worker->state = CN_WORKER_LOADING;
-    arm(worker, (uint64_t)worker->spec->about->config.startup_timeout_s * 1000);
-    cn_log(CN_LOG_INFO, "event=worker_started model=%s version=%s worker=%u pid=%d",
-           worker->spec->about->name, worker->spec->about->version, worker->index,
-           (int)worker->pid);
+    if (cn_worker_is_zygote(worker) || !worker->spec->zygote ||
+        !cn_zygote_order(worker->spec->zygote, worker))
+        cn_worker_start_alone(worker);
 }
 
 static void
@@ -443,6 +521,8 @@ on_timer(struct cn_timer *timer)
         kill_process(worker, why);
     } else if (worker->state == CN_WORKER_STOPPING && worker->pid) {
         kill_process(worker, "it did not stop in time");
+    } else if (worker->state == CN_WORKER_READY) {
+        kill_process(worker, "it did not fork a worker in time"); /* a zygote */
     } else if (worker->state == CN_WORKER_STOPPING) {
         worker->ops->on_gone(worker->owner, worker);
     }
@@ -457,7 +537,7 @@ cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
     struct cn_worker *worker = cn_alloc(sizeof *worker);
 
     cn_assert_on_loop(spec->loop);
-    worker->magic = WORKER_MAGIC;
+    worker->magic = CN_WORKER_MAGIC;
     worker->spec = spec;
     worker->index = index;
     worker->id = id;
@@ -470,8 +550,9 @@ cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
     worker->finish.fn = finish_process;
     cn_stderr_tail_init(&worker->tail);
     cn_timer_init(&worker->timer, on_timer);
+    cn_list_init(&worker->orders);
     worker->state = CN_WORKER_STARTING;
-    arm(worker, 0);
+    cn_worker_arm(worker, 0);
     return worker;
 }
 
@@ -487,6 +568,8 @@ cn_worker_destroy(struct cn_worker *worker)
     /* With a process there still is a link: its queue's, whose loop doesn't run any more. */
     if (!worker->attached)
         release_process(worker);
+    cn_zygote_forget(worker);
+    cn_zygote_end(worker);
     cn_timer_cancel(&worker->timer);
     cn_list_remove(&worker->finish.link);
     worker->magic = 0;
@@ -497,7 +580,7 @@ cn_worker_destroy(struct cn_worker *worker)
 static void
 on_retired(void *ctx)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, ctx, WORKER_MAGIC);
+    struct cn_worker *worker = cn_cast(struct cn_worker, ctx, CN_WORKER_MAGIC);
 
     if (!worker->lost)
         cn_worker_link_send_stop(worker->link);
@@ -511,13 +594,17 @@ cn_worker_stop(struct cn_worker *worker)
     if (before == CN_WORKER_STOPPING)
         return;
     worker->state = CN_WORKER_STOPPING;
+    cn_zygote_forget(worker);
     if (!worker->pid) {
-        arm(worker, 0); /* gone, but never from inside this call */
+        cn_worker_arm(worker, 0); /* gone, but never from inside this call */
         return;
     }
-    arm(worker, (uint64_t)worker->spec->about->config.response_timeout_s * 1000 + STOP_GRACE_MS);
+    cn_worker_arm(worker,
+                  (uint64_t)worker->spec->about->config.response_timeout_s * 1000 + STOP_GRACE_MS);
     if (before == CN_WORKER_LOADING)
         kill_process(worker, "it was stopped while it loaded the model");
+    else if (cn_worker_is_zygote(worker) && !worker->lost)
+        cn_worker_link_send_stop(worker->link);
     else if (worker->attached && !worker->lost)
         cn_model_queue_retire(worker->spec->queue, worker->link, on_retired, worker);
     check_end(worker);
@@ -540,6 +627,12 @@ uint32_t
 cn_worker_index(const struct cn_worker *worker)
 {
     return worker->index;
+}
+
+bool
+cn_worker_declined(const struct cn_worker *zygote)
+{
+    return zygote->declined;
 }
 
 bool
@@ -567,7 +660,10 @@ cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out)
         .stats = worker->stats,
         .loaded = worker->loaded,
         .load_ms = worker->load_ms,
+        .waits = worker->order != NULL,
         .live_sequences = stats.live_sequences,
     };
     snprintf(out->last_exit, sizeof out->last_exit, "%s", worker->last_exit);
+    snprintf(out->progress, sizeof out->progress, "%s",
+             worker->order ? worker->spec->zygote->progress : worker->progress);
 }

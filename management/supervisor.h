@@ -6,6 +6,9 @@
  *   starting -> loading -> ready -> (dies) -> starting     restarted at once
  *               loading fails -> backoff -> starting       at once, then after 1, 2, 4 ... 30 s
  *   any -> stopping -> gone
+ *
+ * A slot of index 0 is a zygote (zygote.c): its process loads the model and forks those of the others,
+ * who are loading while they wait for it.
  */
 #ifndef CN_MANAGEMENT_SUPERVISOR_H
 #define CN_MANAGEMENT_SUPERVISOR_H
@@ -20,6 +23,7 @@
 #include "scheduler/model_queue.h"
 
 #define CN_LAST_WORDS_MAX 1000
+#define CN_PROGRESS_MAX 160
 
 struct cn_worker;
 
@@ -41,6 +45,7 @@ struct cn_worker_spec {
     const char *store_dir, *program; /* absolute */
     int lock_fd;                     /* inherited by the process; -1: none */
     uint64_t max_frame_bytes;
+    struct cn_worker *zygote; /* that forks their processes; NULL: each loads the model itself */
 };
 
 /* None is called from inside a function of this header. */
@@ -53,7 +58,8 @@ struct cn_worker_ops {
     void (*on_gone)(void *owner, struct cn_worker *worker);
 };
 
-/* Starts the first process in a later turn. `index`: 1, 2, ... in the version; `id`: in the server. */
+/* Starts the first process in a later turn. `index`: 1, 2, ... in the version, 0 for its zygote; `id`: in
+ * the server. */
 struct cn_worker *cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
                                    const struct cn_worker_ops *ops, void *owner);
 /* After on_gone; before it only when no loop runs any more: kills the process and waits for it. */
@@ -66,6 +72,8 @@ void cn_worker_kill(struct cn_worker *worker);
 
 enum cn_worker_state cn_worker_state(const struct cn_worker *worker);
 uint32_t cn_worker_index(const struct cn_worker *worker);
+/* A zygote whose model can't be forked; it is gone soon. */
+bool cn_worker_declined(const struct cn_worker *zygote);
 /* Will it take jobs, now or soon? No while it backs off after failing to load from its start on. */
 bool cn_worker_is_coming(const struct cn_worker *worker);
 
@@ -78,6 +86,8 @@ struct cn_worker_facts {
     bool loaded; /* the model; it took so long: */
     uint64_t load_ms;
     struct cn_worker_stats stats;      /* as it told last */
+    bool waits;                        /* for the zygote, whose progress is shown */
+    char progress[CN_PROGRESS_MAX];    /* of loading; empty: not told */
     char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };
 void cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out);

@@ -24,6 +24,7 @@ struct cn_worker_pool {
     struct cn_worker_spec workers_spec;
     struct cn_model_queue *queue;
     struct cn_list slots;        /* by age */
+    bool unforkable;             /* its zygote has said so */
     struct cn_list scalings;     /* struct cn_pool_scale: orders that wait for their outcome */
     uint32_t wanted;             /* workers that should run */
     bool emptied;                /* closing: no job is left, the workers are stopping */
@@ -140,7 +141,7 @@ check_pool(struct cn_deferred *deferred)
     atomic_store_explicit(&pool->spec.health->ready, ready, memory_order_relaxed);
     if (ready == pool->wanted && count_workers(pool, is_any) == pool->wanted)
         end_scalings(pool, CN_SCALE_DONE, "");
-    if (pool->emptied && cn_list_empty(&pool->slots))
+    if (pool->emptied && cn_list_empty(&pool->slots) && !pool->workers_spec.zygote)
         finish_close(pool);
 }
 
@@ -192,6 +193,53 @@ on_gone(void *owner, struct cn_worker *worker)
 static const struct cn_worker_ops worker_ops = {
     .on_change = on_change, .on_load_failed = on_load_failed, .on_gone = on_gone};
 
+/* --- the zygote: what goes wrong with it shows in the workers that wait for it */
+
+static void run_zygote(struct cn_worker_pool *pool);
+
+static void
+on_zygote_change(void *owner, struct cn_worker *zygote)
+{
+    (void)owner;
+    (void)zygote;
+}
+
+static void
+on_zygote_failed(void *owner, struct cn_worker *zygote, const char *why)
+{
+    (void)owner;
+    (void)zygote;
+    (void)why;
+}
+
+static void
+on_zygote_gone(void *owner, struct cn_worker *zygote)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, POOL_MAGIC);
+
+    pool->unforkable = cn_worker_declined(zygote);
+    pool->workers_spec.zygote = NULL;
+    cn_worker_destroy(zygote);
+    if (pool->wanted > 0)
+        run_zygote(pool); /* it was stopped, but workers are wanted again */
+    check_soon(pool);
+}
+
+static const struct cn_worker_ops zygote_ops = {
+    .on_change = on_zygote_change, .on_load_failed = on_zygote_failed, .on_gone = on_zygote_gone};
+
+static void
+run_zygote(struct cn_worker_pool *pool)
+{
+    struct cn_worker *zygote = pool->workers_spec.zygote;
+
+    if (pool->wanted == 0 && zygote)
+        cn_worker_stop(zygote);
+    else if (pool->wanted > 0 && !zygote && !pool->unforkable &&
+             cn_model_preloads(pool->spec.about))
+        pool->workers_spec.zygote = cn_worker_create(&pool->workers_spec, 0, 0, &zygote_ops, pool);
+}
+
 /* The smallest number that no worker has: stores and logs show few, small numbers. */
 static uint32_t
 free_index(const struct cn_worker_pool *pool)
@@ -242,11 +290,15 @@ run_workers(struct cn_worker_pool *pool, uint32_t wanted)
     atomic_store_explicit(&pool->spec.health->wanted, wanted, memory_order_relaxed);
     if (wanted == 0)
         pool->last_error[0] = '\0'; /* an operator's wish, no failure */
+    if (wanted > 0)
+        run_zygote(pool); /* before the workers that order from it */
     for (; staying < wanted; staying++)
         add_worker(pool);
     if (staying > wanted)
         stop_youngest(pool, staying - wanted);
-    tell_queue(pool); /* now: a job may be right behind the order in the mailbox */
+    if (wanted == 0)
+        run_zygote(pool); /* after the workers that wait for it */
+    tell_queue(pool);     /* now: a job may be right behind the order in the mailbox */
     check_soon(pool);
 }
 
@@ -393,6 +445,9 @@ do_facts(void *ctx)
     facts->workers = cn_alloc((facts->n_workers + 1) * sizeof *facts->workers);
     cn_list_for_each(node, &pool->slots)
         cn_worker_facts(slot_of(node)->worker, &facts->workers[i++]);
+    facts->has_zygote = pool->workers_spec.zygote != NULL;
+    if (facts->has_zygote)
+        cn_worker_facts(pool->workers_spec.zygote, &facts->zygote);
     facts->queue = (struct cn_model_queue_stats){0};
     if (pool->queue)
         cn_model_queue_stats(pool->queue, &facts->queue);
@@ -485,6 +540,8 @@ do_kill(void *ctx)
         return;
     cn_list_for_each(node, &pool->slots)
         cn_worker_kill(slot_of(node)->worker);
+    if (pool->workers_spec.zygote)
+        cn_worker_kill(pool->workers_spec.zygote);
     check_soon(pool);
 }
 
@@ -528,5 +585,6 @@ cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
         cn_worker_destroy(slot_of(node)->worker);
         cn_free(slot_of(node));
     }
+    cn_worker_destroy(pool->workers_spec.zygote);
     pool_free(pool);
 }

@@ -66,6 +66,8 @@ struct cn_pool_facts {
     struct cn_worker_pool *pool;
     uint32_t n_workers;
     struct cn_worker_facts *workers; /* the answer; freed by cn_pool_facts_fini */
+    bool has_zygote;
+    struct cn_worker_facts zygote;
     struct cn_model_queue_stats queue;
     struct cn_metrics metrics;
     bool wants_series; /* the caller's */

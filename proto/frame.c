@@ -18,8 +18,8 @@
 static bool
 type_known(unsigned type)
 {
-    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_QUERY) ||
-           (type >= CN_FRAME_LOADED && type <= CN_FRAME_REPORT);
+    return (type >= CN_FRAME_LOAD && type <= CN_FRAME_FORK) ||
+           (type >= CN_FRAME_LOADED && type <= CN_FRAME_PROGRESS);
 }
 
 /* Does the header fit its type? What carries nothing must be empty, and only lists count. */
@@ -128,6 +128,74 @@ cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct 
     out->error_code = (int32_t)cn_read_u32(&reader);
     out->message = cn_read_str32(&reader);
     return reader_done(&reader) ? 0 : bad_payload(err, "LOADED");
+}
+
+/* PROGRESS: u32 done, u32 total, str32 what. */
+void
+cn_frame_put_progress(struct cn_buf *buf, const struct cn_progress *progress)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_PROGRESS, 0);
+
+    cn_write_u32(buf, progress->done);
+    cn_write_u32(buf, progress->total);
+    cn_write_str32(buf, progress->what);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_progress(const struct cn_frame *frame, struct cn_progress *out, struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->done = cn_read_u32(&reader);
+    out->total = cn_read_u32(&reader);
+    out->what = cn_read_str32(&reader);
+    return reader_done(&reader) ? 0 : bad_payload(err, "PROGRESS");
+}
+
+/* FORK: str32 label. */
+void
+cn_frame_put_fork(struct cn_buf *buf, struct cn_str label)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_FORK, 0);
+
+    cn_write_str32(buf, label);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_fork(const struct cn_frame *frame, struct cn_str *label, struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    *label = cn_read_str32(&reader);
+    return reader_done(&reader) ? 0 : bad_payload(err, "FORK");
+}
+
+/* FORKED: u32 pid, str32 message. */
+void
+cn_frame_put_forked(struct cn_buf *buf, const struct cn_forked *forked)
+{
+    size_t begun = frame_begin(buf, CN_FRAME_FORKED, 0);
+
+    cn_write_u32(buf, forked->pid);
+    cn_write_str32(buf, forked->message);
+    frame_end(buf, begun);
+}
+
+int
+cn_frame_get_forked(const struct cn_frame *frame, struct cn_forked *out, struct cn_error *err)
+{
+    struct cn_reader reader;
+
+    cn_reader_init(&reader, frame->payload.ptr, frame->payload.len);
+    out->pid = cn_read_u32(&reader);
+    out->message = cn_read_str32(&reader);
+    if (!reader_done(&reader) || out->pid > INT32_MAX)
+        return bad_payload(err, "FORKED");
+    return 0;
 }
 
 /* STATS: eight u64 in the order of struct cn_worker_stats. */

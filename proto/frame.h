@@ -7,7 +7,8 @@
  * each payload stands in frame.c above its encoder.
  *
  * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order, STOP last
- * worker -> server   LOADED once, then ANSWER, CLOSED, STATS, RESULT, REPORT
+ * worker -> server   PROGRESS, LOADED once, then ANSWER, CLOSED, STATS, RESULT, REPORT
+ * A zygote (LOAD says so) gets FORK instead, answered by one FORKED each, in order.
  * BATCH, CLOSE and QUERY are worked on in the order of sending. QUERY and RESULT stand in
  * proto/query.h.
  */
@@ -34,12 +35,15 @@ enum cn_frame_type {
     CN_FRAME_STOP = 5,   /* finish what was received, then exit 0 */
     CN_FRAME_CREDIT = 6, /* bytes of streamed answers that their clients took */
     CN_FRAME_QUERY = 7,  /* look at stored sequences, or write one; answered by one RESULT */
+    CN_FRAME_FORK = 8, /* become two: with it come the new worker's socket and what it prints to */
     CN_FRAME_LOADED = 65,
     CN_FRAME_ANSWER = 66,
     CN_FRAME_STATS = 67,
     CN_FRAME_CLOSED = 68, /* answers a CLOSE: how many of its sequences are closed and committed */
     CN_FRAME_RESULT = 69, /* answers a QUERY */
-    CN_FRAME_REPORT = 70  /* a call of the handler and what it measured; before its rows' answers */
+    CN_FRAME_REPORT = 70, /* a call of the handler and what it measured; before its rows' answers */
+    CN_FRAME_FORKED = 71, /* answers a FORK */
+    CN_FRAME_PROGRESS = 72 /* how far loading is */
 };
 
 struct cn_frame {
@@ -85,7 +89,8 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(stream_ms)         /* a row may stream so long; 0: no limit */                             \
     NUM(report_jobs)       /* 1: a REPORT names the jobs of its call */                            \
     NUM(max_batch_size)    /* of a typed model: tensors begin with a batch dimension; 0: none */   \
-    NUM(samples_max)       /* a REPORT has at most so many samples */
+    NUM(samples_max)       /* a REPORT has at most so many samples */                              \
+    NUM(zygote)            /* 1: load the model, then fork workers instead of being one */
 
 struct cn_load {
 #define CN_LOAD_STR(name) const char *name;
@@ -96,12 +101,28 @@ struct cn_load {
     /* Not in the frame: the worker finds them in the model's YAML. NULL: it declares none. Where they
      * are, a handler has no state of its own. */
     const struct cn_state_specs *state;
+    /* The worker's too: the runtime may say what it does while it loads. NULL: nobody asks. */
+    void (*progress)(void *ctx, const char *what, uint32_t done, uint32_t total);
+    void *progress_ctx;
 };
 
-/* LOADED: error_code 0 and the runtime's words, or why the model can't run. */
+/* LOADED: error_code 0 and the runtime's words, or why the model can't run. A zygote that says
+ * CN_E_UNIMPLEMENTED can't fork this model; its workers load it themselves. */
 struct cn_loaded {
     int32_t error_code;
     struct cn_str message; /* "Lua 5.4.4", or the error */
+};
+
+/* PROGRESS: "warming up", 2 of 6. */
+struct cn_progress {
+    uint32_t done, total; /* total 0: one step without parts */
+    struct cn_str what;
+};
+
+/* FORKED: the new process, a child of the server as its zygote is; or why there is none. */
+struct cn_forked {
+    uint32_t pid; /* 0: none */
+    struct cn_str message;
 };
 
 /* STATS: sent after LOADED and then at most once a second, when something changed. */
@@ -179,6 +200,10 @@ struct cn_closed {
 /* Encoders append a whole frame; buf->failed when it did not fit. */
 void cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load);
 void cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded);
+void cn_frame_put_progress(struct cn_buf *buf, const struct cn_progress *progress);
+/* `label`: what ps shows of the new worker. */
+void cn_frame_put_fork(struct cn_buf *buf, struct cn_str label);
+void cn_frame_put_forked(struct cn_buf *buf, const struct cn_forked *forked);
 void cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats);
 void cn_frame_put_close(struct cn_buf *buf, const struct cn_close *closes, uint32_t count);
 void cn_frame_put_cancel(struct cn_buf *buf, const struct cn_cancel *cancels, uint32_t count);
@@ -197,6 +222,10 @@ void cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows);
 int cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, struct cn_load *out,
                       struct cn_error *err);
 int cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct cn_error *err);
+int cn_frame_get_progress(const struct cn_frame *frame, struct cn_progress *out,
+                          struct cn_error *err);
+int cn_frame_get_fork(const struct cn_frame *frame, struct cn_str *label, struct cn_error *err);
+int cn_frame_get_forked(const struct cn_frame *frame, struct cn_forked *out, struct cn_error *err);
 int cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out,
                        struct cn_error *err);
 /* `out`: frame->count rows / closes / cancels / credits. */

@@ -208,6 +208,9 @@ put_small(void)
     cn_frame_put_cancel(&buf, cancels, 2);
     cn_frame_put_credit(&buf, credits, 2);
     cn_frame_put_closed(&buf, &(struct cn_closed){.count = 2, .done = 2});
+    cn_frame_put_fork(&buf, CN_STR("m/1.0#2"));
+    cn_frame_put_forked(&buf, &(struct cn_forked){.pid = 77, .message = CN_STR("")});
+    cn_frame_put_progress(&buf, &(struct cn_progress){2, 6, CN_STR("warming up")});
     cn_frame_put_stop(&buf);
 }
 
@@ -272,6 +275,9 @@ frames_follow_each_other_in_a_stream(void **state)
     struct cn_cancel *cancels;
     struct cn_credit *credits;
     struct cn_frame frame;
+    struct cn_progress progress;
+    struct cn_forked forked;
+    struct cn_str label;
     size_t at = 0;
 
     (void)state;
@@ -308,6 +314,16 @@ frames_follow_each_other_in_a_stream(void **state)
     assert_true(credits[1].job_id == UINT64_MAX && credits[1].bytes == 1);
     NEXT(CN_FRAME_CLOSED);
     assert_int_equal(frame.count, 2);
+    NEXT(CN_FRAME_FORK);
+    assert_int_equal(cn_frame_get_fork(&frame, &label, NULL), 0);
+    assert_true(cn_str_eq(label, CN_STR("m/1.0#2")));
+    NEXT(CN_FRAME_FORKED);
+    assert_int_equal(cn_frame_get_forked(&frame, &forked, NULL), 0);
+    assert_int_equal(forked.pid, 77);
+    NEXT(CN_FRAME_PROGRESS);
+    assert_int_equal(cn_frame_get_progress(&frame, &progress, NULL), 0);
+    assert_true(progress.done == 2 && progress.total == 6);
+    assert_true(cn_str_eq(progress.what, CN_STR("warming up")));
     NEXT(CN_FRAME_STOP);
     assert_int_equal(at, buf.len);
 #undef NEXT
@@ -337,6 +353,9 @@ decode(const struct cn_frame *frame, struct cn_error *err)
     struct cn_load load;
     struct cn_cancel *cancels;
     struct cn_credit *credits;
+    struct cn_progress progress;
+    struct cn_forked forked;
+    struct cn_str label;
     struct cn_row *rows;
 
     switch (frame->type) {
@@ -360,6 +379,12 @@ decode(const struct cn_frame *frame, struct cn_error *err)
         return cn_frame_get_report(frame, &arena, &report, err);
     case CN_FRAME_CLOSED:
         return cn_frame_get_closed(frame, &closed, err);
+    case CN_FRAME_FORK:
+        return cn_frame_get_fork(frame, &label, err);
+    case CN_FRAME_FORKED:
+        return cn_frame_get_forked(frame, &forked, err);
+    case CN_FRAME_PROGRESS:
+        return cn_frame_get_progress(frame, &progress, err);
     case CN_FRAME_STOP:
     case CN_FRAME_QUERY: /* query_test.c */
     case CN_FRAME_RESULT:
@@ -493,9 +518,9 @@ bad_headers_end_the_stream(void **state)
     (void)state;
     cn_frame_put_stop(&buf);
     expect_bad_header(4, 0, "frame of unknown type 0");
-    expect_bad_header(4, 8, "frame of unknown type 8");
+    expect_bad_header(4, 9, "frame of unknown type 9");
     expect_bad_header(4, 64, "frame of unknown type 64");
-    expect_bad_header(4, 71, "frame of unknown type 71");
+    expect_bad_header(4, 73, "frame of unknown type 73");
     expect_bad_header(5, 2, "frame of version 2, expected 1");
     expect_bad_header(6, 1, "frame of unknown type 5");
     expect_bad_header(0, 1, "frame of type 5 with 1 bytes and count 0");

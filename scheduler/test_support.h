@@ -145,8 +145,8 @@ fake_overdue(void *owner, const char *why)
     snprintf(fake->why, sizeof(fake->why), "%s", why);
 }
 
-static const struct cn_worker_link_ops fake_ops UNUSED_OK = {fake_loaded, fake_stats, fake_lost,
-                                                             fake_overdue};
+static const struct cn_worker_link_ops fake_ops UNUSED_OK = {fake_loaded,  fake_stats, fake_lost,
+                                                             fake_overdue, NULL,       NULL};
 
 /* Turns the loop until all that follows from what happened has happened. */
 static UNUSED_OK void

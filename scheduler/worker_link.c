@@ -100,6 +100,34 @@ give_loaded(struct cn_worker_link *link, const struct cn_frame *frame, struct cn
 }
 
 static int
+give_progress(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_progress progress;
+    int rc = cn_frame_get_progress(frame, &progress, err);
+
+    if (rc == 0 && link->loaded)
+        return cn_fail(err, CN_E_PROTOCOL, "PROGRESS after LOADED");
+    if (rc == 0 && link->ops->on_progress)
+        link->ops->on_progress(link->owner, &progress);
+    return rc;
+}
+
+static int
+give_forked(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_forked forked;
+    int rc = cn_frame_get_forked(frame, &forked, err);
+
+    if (rc < 0)
+        return rc;
+    if (link->n_forks == 0 || !link->ops->on_forked)
+        return cn_fail(err, CN_E_PROTOCOL, "FORKED without a FORK");
+    link->n_forks--;
+    link->ops->on_forked(link->owner, &forked);
+    return 0;
+}
+
+static int
 give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
 {
     struct cn_worker_stats stats;
@@ -146,6 +174,10 @@ give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
         return give_stats(link, frame, err);
     case CN_FRAME_REPORT:
         return give_report(link, frame, err);
+    case CN_FRAME_PROGRESS:
+        return give_progress(link, frame, err);
+    case CN_FRAME_FORKED:
+        return give_forked(link, frame, err);
     default:
         return cn_fail(err, CN_E_PROTOCOL, "frame of type %d, which only the server sends",
                        (int)frame->type);
@@ -408,6 +440,41 @@ cn_worker_link_send_load(struct cn_worker_link *link, const struct cn_load *load
 {
     cn_frame_put_load(&link->out, load);
     cn_worker_link_flush_later(link);
+}
+
+/* The frame and its descriptors leave in one message, now: nothing else is on its way to a zygote. */
+bool
+cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const int fds[2])
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control = {0};
+    struct msghdr message = {
+        .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    struct iovec text;
+    struct cn_buf frame;
+    bool sent;
+
+    if (!cn_worker_link_usable(link) || link->out.len > 0)
+        return false;
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    memcpy(CMSG_DATA(head), fds, 2 * sizeof(int));
+    cn_buf_init(&frame, 0);
+    cn_frame_put_fork(&frame, label);
+    text = (struct iovec){frame.data, frame.len};
+    message.msg_iov = &text;
+    sent = !frame.failed &&
+           sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)frame.len;
+    cn_buf_fini(&frame);
+    if (sent)
+        link->n_forks++;
+    else
+        lose(link, "worker %u takes no FORK: %s", link->index, strerror(errno));
+    return sent;
 }
 
 void

@@ -7,6 +7,7 @@
 #ifndef CN_SCHEDULER_WORKER_LINK_H
 #define CN_SCHEDULER_WORKER_LINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/error.h"
@@ -26,6 +27,9 @@ struct cn_worker_link_ops {
     /* A call took longer than responseTimeout: the owner must kill -9 the process and then treat the
      * link as lost. */
     void (*on_overdue)(void *owner, const char *why);
+    /* How far loading is; of a zygote: a FORK's answer. NULL: nobody asks. Borrowed. */
+    void (*on_progress)(void *owner, const struct cn_progress *progress);
+    void (*on_forked)(void *owner, const struct cn_forked *forked);
 };
 
 /* `fd`: non-blocking stream socket, the link's from here on (also on failure). `index`: 1, 2, ... */
@@ -36,6 +40,9 @@ int cn_worker_link_create(struct cn_loop *loop, int fd, uint32_t index, uint64_t
 void cn_worker_link_destroy(struct cn_worker_link *link);
 
 void cn_worker_link_send_load(struct cn_worker_link *link, const struct cn_load *load);
+/* To a zygote that has loaded. `fds`: the new worker's socket and what it prints to; they stay the
+ * caller's. False: it could not be sent, and the link will be lost. */
+bool cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const int fds[2]);
 /* The worker finishes what it has and exits 0. */
 void cn_worker_link_send_stop(struct cn_worker_link *link);
 

@@ -26,6 +26,7 @@ struct cn_worker_link {
     size_t out_sent;      /* bytes of `out` that the socket took */
     bool waits_for_space; /* EPOLLOUT is watched */
     bool loaded;          /* LOADED came */
+    uint32_t n_forks;     /* FORK frames without their FORKED */
     bool used;            /* was attached to a queue at some time */
     bool write_failed;    /* what the worker had answered is still read, then the link is lost */
     bool lost, lost_told;

@@ -140,10 +140,14 @@ open_all(struct torch_runtime *rt, struct cn_error *err)
     if (rc == 0 && config->io->state.n && !rt->load->stateful)
         rc = cn_fail(err, CN_E_CONFIG, "%s: state tensors need sequenceBatching: true",
                      rt->load->config_file);
-    if (rc == 0)
+    if (rc == 0) {
+        cn_torch_progress(rt, "opening libtorch", 0, 0);
         rc = cn_torch_library_open(rt->load->torch_library, &rt->api, err);
-    if (rc == 0)
+    }
+    if (rc == 0) {
+        cn_torch_progress(rt, "reading the model", 0, 0);
         rc = load_model(rt, err);
+    }
     if (rc == 0)
         rc = read_init_files(rt, err);
     if (rc)
@@ -157,6 +161,23 @@ open_all(struct torch_runtime *rt, struct cn_error *err)
     }
     cn_torch_plan_make(plan, plan->rows[plan->n - 1] > rt->cap_items ? plan->rows[plan->n - 1]
                                                                      : rt->cap_items);
+    return 0;
+}
+
+/* Threads of an operator don't live on in a child, and libtorch would wait for them. */
+static int
+runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
+{
+    struct cn_torch_config config;
+    uint32_t threads;
+
+    if (cn_torch_config_read(&config, load->model_dir, load->config_file,
+                             (uint32_t)load->batch_size, NULL) != 0)
+        return 0;
+    threads = config.threads;
+    cn_torch_config_fini(&config);
+    if (threads > 1)
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "torch.threads is %" PRIu32, threads);
     return 0;
 }
 
@@ -534,6 +555,7 @@ const struct cn_runtime_ops cn_torch_runtime_ops = {
     .name = "torch",
     .open = runtime_open,
     .close = runtime_close,
+    .check_zygote = runtime_check_zygote,
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
     .run = runtime_run,

@@ -97,6 +97,14 @@ int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
 /* The cause in a message of TorchScript: its last line (`last`) or its first one. */
 struct cn_str cn_torch_cause(const char *message, bool last);
 
+/* Says how far loading is, to whom it may concern. */
+static inline void
+cn_torch_progress(const struct torch_runtime *rt, const char *what, uint32_t done, uint32_t total)
+{
+    if (rt->load->progress)
+        rt->load->progress(rt->load->progress_ctx, what, done, total);
+}
+
 static inline struct torch_runtime *
 torch_rt(struct cn_runtime *rt)
 {

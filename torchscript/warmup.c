@@ -104,6 +104,7 @@ try_all(struct torch_runtime *rt, struct cn_error *err)
         if ((rc = cn_torch_state_begin(rt, NULL, &state, err)) != 0)
             break;
         item.state = state;
+        cn_torch_progress(rt, "warming up batches", b, rt->plan.n);
         rc = measure(rt, &item, inputs, rt->plan.rows[b], &rt->plan.cost_us[b], err);
         cn_torch_state_destroy(state);
     }

@@ -78,5 +78,5 @@ main(int argc, char **argv)
         return usage(stderr);
     if (confine() != 0)
         return 1;
-    return cn_worker_run(CN_WORKER_FD, find_runtime);
+    return cn_worker_run(CN_WORKER_FD, find_runtime, argc > 1 ? argv[1] : NULL);
 }

@@ -287,8 +287,8 @@ fake_metadata(struct cn_runtime *rt, struct cn_item *item)
 }
 
 const struct cn_runtime_ops fake_ops = {
-    "fake",    fake_open,   fake_close,  fake_describe, fake_schema,   fake_run,
-    fake_drop, fake_encode, fake_decode, fake_free,     fake_metadata, fake_on_close,
+    "fake",      fake_open,   fake_close, fake_describe, fake_schema,   fake_run, fake_drop,
+    fake_encode, fake_decode, fake_free,  fake_metadata, fake_on_close, NULL,
 };
 
 static inline const struct cn_runtime_ops *
@@ -323,7 +323,7 @@ client_thread(void *arg)
 {
     struct client *c = arg;
 
-    c->exit_status = cn_worker_run(c->worker_fd, fake_find);
+    c->exit_status = cn_worker_run(c->worker_fd, fake_find, NULL);
     return NULL;
 }
 
@@ -413,7 +413,7 @@ client_start(struct client *c, bool process)
         assert_int_equal(pthread_create(&c->thread, NULL, client_thread, c), 0);
     } else if ((c->pid = fork()) == 0) {
         close(fds[0]);
-        _exit(cn_worker_run(fds[1], fake_find));
+        _exit(cn_worker_run(fds[1], fake_find, NULL));
     } else {
         close(fds[1]);
     }

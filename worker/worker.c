@@ -16,6 +16,7 @@
 #include "handlers/tensor_state.h"
 #include "worker/config_json.h"
 #include "worker/control.h"
+#include "worker/fork.h"
 #include "worker/kill_point.h"
 #include "worker/worker_priv.h"
 
@@ -94,18 +95,37 @@ tensor_state_open(struct cn_worker *worker, struct cn_error *err)
     return rc;
 }
 
+/* Tells the server at once: what follows may take its time. A server that is gone shows later. */
+static void
+progress_send(void *ctx, const char *what, uint32_t done, uint32_t total)
+{
+    struct cn_worker *worker = ctx;
+
+    cn_frame_put_progress(&worker->channel.out,
+                          &(struct cn_progress){done, total, cn_str_from(what)});
+    cn_channel_flush(&worker->channel, NULL);
+}
+
 static int
 model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *err)
 {
     const struct cn_load *load = &worker->load;
     const struct cn_runtime_ops *ops = find(load->runtime);
     struct cn_buf json;
-    int rc;
+    int rc = 0;
 
     if (!ops)
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "model %s wants the runtime \"%s\"; there are lua, c and torch",
                        load->model_name, load->runtime);
+    if (load->zygote && !ops->check_zygote)
+        rc = cn_fail(err, CN_E_UNIMPLEMENTED, "the runtime %s is not made for it", ops->name);
+    else if (load->zygote)
+        rc = ops->check_zygote(load, err);
+    if (rc != 0)
+        return rc;
+    worker->load.progress = progress_send;
+    worker->load.progress_ctx = worker;
     cn_buf_init(&json, 0);
     rc = config_read(load, &json, err);
     if (rc == 0)
@@ -115,8 +135,18 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     cn_buf_fini(&json);
     if (rc == 0 && load->state && !worker->rt->keeps_state_tensors)
         rc = tensor_state_open(worker, err);
-    if (rc != 0)
-        return rc;
+    if (rc == 0 && load->zygote)
+        rc = cn_fork_check(err);
+    return rc;
+}
+
+/* What a zygote leaves to its workers: each has the store open itself. */
+static int
+states_open(struct cn_worker *worker, struct cn_error *err)
+{
+    const struct cn_load *load = &worker->load;
+    int rc;
+
     if (load->stateful) {
         if ((rc = cn_states_open(&worker->states, load, worker->rt, err)) != 0)
             return rc;
@@ -148,6 +178,23 @@ load_read(struct cn_worker *worker, struct cn_error *err)
     if (worker->load.batch_size < 1 || worker->load.batch_size > 65536)
         return cn_fail(err, CN_E_PROTOCOL, "LOAD with batch_size %llu, want 1 to 65536",
                        (unsigned long long)worker->load.batch_size);
+    return 0;
+}
+
+/* Of a worker that was forked: its own LOAD, of the model that it has open. */
+static int
+load_again(struct cn_worker *worker, struct cn_error *err)
+{
+    const struct cn_load of_zygote = worker->load;
+    int rc = load_read(worker, err);
+
+    if (rc != 0 || worker->channel.eof)
+        return rc;
+    if (worker->load.zygote || strcmp(of_zygote.model_dir, worker->load.model_dir) != 0 ||
+        strcmp(of_zygote.handler, worker->load.handler) != 0 ||
+        of_zygote.batch_size != worker->load.batch_size ||
+        of_zygote.stateful != worker->load.stateful)
+        return cn_fail(err, CN_E_PROTOCOL, "LOAD of another model than the zygote's");
     return 0;
 }
 
@@ -309,6 +356,9 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
     case CN_FRAME_CLOSED:
     case CN_FRAME_RESULT:
     case CN_FRAME_REPORT:
+    case CN_FRAME_FORK:
+    case CN_FRAME_FORKED:
+    case CN_FRAME_PROGRESS:
         break;
     }
     return cn_fail(err, CN_E_PROTOCOL, "frame of type %d is not for a running worker", frame->type);
@@ -535,8 +585,34 @@ worker_fini(struct cn_worker *worker)
     cn_channel_fini(&worker->channel);
 }
 
+/* The model is open, and the store where there is one. 0 also when the server is gone (`eof`). In a
+ * zygote the call ends with the server, and in each of its workers when that is ready. */
+static int
+start(struct cn_worker *worker, cn_runtime_find_fn find, char *title, struct cn_error *err)
+{
+    int rc = load_read(worker, err);
+
+    if (rc != 0 || worker->channel.eof)
+        return rc;
+    if ((rc = model_open(worker, find, err)) == 0 && worker->load.zygote) {
+        rc = loaded_send(worker, 0, worker->rt->ops->describe(worker->rt), err);
+        if (rc == 0)
+            rc = cn_zygote_serve(worker, title, err);
+        if (rc <= 0)
+            return rc;
+        rc = load_again(worker, err);
+        if (rc != 0 || worker->channel.eof)
+            return rc;
+    }
+    if (rc == 0)
+        rc = states_open(worker, err);
+    if (rc != 0)
+        loaded_send(worker, err->code, err->message, NULL);
+    return rc;
+}
+
 int
-cn_worker_run(int fd, cn_runtime_find_fn find)
+cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
 {
     struct cn_worker worker = {.hold_file = getenv("CONTINUO_TEST_HOLD")};
     struct cn_error err = {0};
@@ -548,13 +624,9 @@ cn_worker_run(int fd, cn_runtime_find_fn find)
     cn_arena_init(&worker.load_arena);
     cn_list_init(&worker.pending);
     cn_list_init(&worker.spare);
-    rc = load_read(&worker, &err);
+    rc = start(&worker, find, title, &err);
     if (rc != 0 || worker.channel.eof)
         goto done;
-    if ((rc = model_open(&worker, find, &err)) != 0) {
-        loaded_send(&worker, err.code, err.message, NULL);
-        goto done;
-    }
     worker.maintained_ms = cn_now_ms();
     cn_streams_init(&worker.streams, worker.maintained_ms);
     worker.rt->wake = cn_stream_wake;
@@ -568,10 +640,10 @@ cn_worker_run(int fd, cn_runtime_find_fn find)
         rc = serve(&worker, &err);
 
 done:
-    if (rc != 0)
+    if (rc != 0 && err.code != CN_E_UNIMPLEMENTED) /* a zygote that is none is no failure */
         cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=%s",
                worker.load.model_name ? worker.load.model_name : "-",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
     worker_fini(&worker);
-    return rc ? 1 : 0;
+    return rc && err.code != CN_E_UNIMPLEMENTED ? 1 : 0;
 }

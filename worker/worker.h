@@ -7,8 +7,10 @@
 /* cn_runtime_find, or a test's own. */
 typedef const struct cn_runtime_ops *(*cn_runtime_find_fn)(const char *name);
 
-/* Serves the stream socket `fd` until the server says STOP or is gone. Returns the exit status. */
-int cn_worker_run(int fd, cn_runtime_find_fn find);
+/* Serves the stream socket `fd` until the server says STOP or is gone. Returns the exit status. LOAD may
+ * ask for a zygote; then the call also returns in each worker that was forked. `title`: where ps
+ * finds what this process is, NUL-terminated; a forked worker writes its own there. Or NULL. */
+int cn_worker_run(int fd, cn_runtime_find_fn find, char *title);
 
 /* Opens the store in `dir`, reads every record and prints what it found. Returns the exit status: 0
  * all is well (also when there is no store), 1 damaged or unreadable. */

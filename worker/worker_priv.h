@@ -143,6 +143,11 @@ struct cn_worker {
     const char *hold_file; /* CONTINUO_TEST_HOLD */
 };
 
+/* zygote.c */
+/* Forks workers until the server is gone. 0 then, or an error; 1 in each of the workers, whose channel
+ * is its own. `title`: as of cn_worker_run. */
+int cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err);
+
 /* execute.c */
 void cn_batch_init(struct cn_batch *batch, const struct cn_load *load);
 void cn_batch_fini(struct cn_batch *batch);

@@ -22,6 +22,8 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     struct cn_answer answer;
     struct cn_closed closed;
     struct cn_report report;
+    struct cn_progress progress;
+    struct cn_forked forked;
 
     switch (frame->type) {
     case CN_FRAME_LOADED:
@@ -54,6 +56,16 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
             return -1;
         cn_frame_put_result(out, &result);
         return 0;
+    case CN_FRAME_FORKED:
+        if (cn_frame_get_forked(frame, &forked, &err) < 0)
+            return -1;
+        cn_frame_put_forked(out, &forked);
+        return 0;
+    case CN_FRAME_PROGRESS:
+        if (cn_frame_get_progress(frame, &progress, &err) < 0)
+            return -1;
+        cn_frame_put_progress(out, &progress);
+        return 0;
     case CN_FRAME_LOAD:
     case CN_FRAME_BATCH:
     case CN_FRAME_CLOSE:
@@ -61,6 +73,7 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     case CN_FRAME_STOP:
     case CN_FRAME_CREDIT:
     case CN_FRAME_QUERY:
+    case CN_FRAME_FORK:
         return -1; /* not for the server */
     }
     cn_unreachable();

@@ -19,6 +19,7 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     struct cn_load load;
     struct cn_close *closes;
     struct cn_query query;
+    struct cn_str label;
     struct cn_row *rows;
     struct cn_cancel *cancels;
     struct cn_credit *credits;
@@ -62,12 +63,19 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
             return -1;
         cn_frame_put_query(out, &query);
         return 0;
+    case CN_FRAME_FORK:
+        if (cn_frame_get_fork(frame, &label, &err) < 0)
+            return -1;
+        cn_frame_put_fork(out, label);
+        return 0;
     case CN_FRAME_LOADED:
     case CN_FRAME_ANSWER:
     case CN_FRAME_STATS:
     case CN_FRAME_CLOSED:
     case CN_FRAME_RESULT:
     case CN_FRAME_REPORT:
+    case CN_FRAME_FORKED:
+    case CN_FRAME_PROGRESS:
         return -1; /* not for a worker */
     }
     cn_unreachable();

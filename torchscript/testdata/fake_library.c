@@ -2,9 +2,13 @@
  * model's file says what it is:
  *   sum        run(x [rows, 2], h [2, rows]) -> y = h + x, h = y, rows [rows, 1]; x below 0 throws
  *   attribute  run(x [rows, 2]) -> y; the sum lies in the attribute _h [rows, 2], _rows must fit
- * Results lie in static memory, as libtorch's stay until the next run. */
+ * A second word there is done while it loads: "thread" leaves one running, "die" ends the process, and
+ * a path is waited for. Results lie in static memory, as libtorch's stay until the next run. */
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "torchscript/abi.h"
 
@@ -34,10 +38,31 @@ tensor(void *data, int32_t datatype, int64_t a, int64_t b)
     return (struct ctt_tensor){data, {a, b}, 2, datatype};
 }
 
+static void *
+wait_for_ever(void *arg)
+{
+    for (;;)
+        pause();
+    return arg;
+}
+
+static void
+obey(const char *order)
+{
+    pthread_t thread;
+
+    if (strcmp(order, "thread") == 0)
+        pthread_create(&thread, NULL, wait_for_ever, NULL);
+    else if (strcmp(order, "die") == 0)
+        _exit(9);
+    while (order[0] == '/' && access(order, F_OK) != 0)
+        usleep(1000);
+}
+
 static int
 load(const struct ctt_options *options, struct ctt_model **out, char *error, size_t n)
 {
-    char word[16] = "";
+    char word[16] = "", order[300] = "";
     FILE *file = fopen(options->file, "r");
 
     if (!file)
@@ -47,6 +72,8 @@ load(const struct ctt_options *options, struct ctt_model **out, char *error, siz
         fclose(file);
         return refuse(error, n, "no model");
     }
+    if (fscanf(file, "%299s", order) == 1)
+        obey(order);
     fclose(file);
     the_model.attribute = strcmp(word, "attribute") == 0;
     *out = &the_model;

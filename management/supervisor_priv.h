@@ -1,0 +1,82 @@
+/* management/supervisor_priv.h - what supervisor.c and zygote.c share: a worker slot from inside. */
+#ifndef CN_MANAGEMENT_SUPERVISOR_PRIV_H
+#define CN_MANAGEMENT_SUPERVISOR_PRIV_H
+
+#include "core/timer_wheel.h"
+#include "management/spawn.h"
+#include "management/stderr_tail.h"
+#include "management/supervisor.h"
+#include "scheduler/worker_link.h"
+
+#define CN_WORKER_MAGIC 0x776f726bu
+
+struct cn_fork_order;
+
+struct cn_worker {
+    uint32_t magic;
+    uint32_t index, id; /* index 0: a zygote */
+    const struct cn_worker_spec *spec;
+    const struct cn_worker_ops *ops;
+    void *owner;
+    enum cn_worker_state state;
+
+    /* This process. */
+    pid_t pid; /* 0: none */
+    int pid_fd, stderr_fd;
+    struct cn_watch pid_watch, stderr_watch;
+    struct cn_worker_link *link;
+    bool attached, exited, lost, loaded, overdue;
+    struct cn_exit exit;
+    char killed_for[256];                  /* why we killed it; empty: we did not */
+    char lost_for[256];                    /* what the link said when it ended */
+    char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
+    char progress[CN_PROGRESS_MAX];        /* how far loading is */
+    uint64_t started_wall_ms, started_ms, load_ms;
+    struct cn_worker_stats stats; /* as told last; zero without a process */
+    struct cn_stderr_tail tail;
+
+    /* The slot. */
+    struct cn_timer timer; /* start, startup timeout, graces: one at a time, by state */
+    struct cn_deferred finish;
+    uint32_t restarts, failures; /* failures: loads in a row */
+    bool ever_loaded, started_before;
+    char last_exit[CN_LAST_WORDS_MAX];
+
+    /* zygote.c */
+    struct cn_fork_order *order; /* what it waits for at the zygote; NULL: nothing */
+    struct cn_list orders;       /* of a zygote: struct cn_fork_order, those that were sent first */
+    bool declined;               /* a zygote that can't fork its model */
+};
+
+static inline bool
+cn_worker_is_zygote(const struct cn_worker *worker)
+{
+    return worker->index == 0;
+}
+
+/* --- supervisor.c */
+
+void cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms);
+/* "m/1.0#2": what ps shows */
+void cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes);
+/* The slot that waited gets its process; `process` is the slot's from here on. */
+void cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *process);
+/* ... or starts one that loads the model itself, ... */
+void cn_worker_start_alone(struct cn_worker *worker);
+/* ... or fails as if that had failed. */
+void cn_worker_start_failed(struct cn_worker *worker, const char *why);
+
+/* --- zygote.c */
+
+/* The slot waits for its process, which one of the three calls above brings in a later turn. False:
+ * this zygote has none for it. */
+bool cn_zygote_order(struct cn_worker *zygote, struct cn_worker *worker);
+/* It no longer waits. */
+void cn_zygote_forget(struct cn_worker *worker);
+/* The zygote has loaded its model. */
+void cn_zygote_begin(struct cn_worker *zygote);
+void cn_zygote_on_forked(struct cn_worker *zygote, const struct cn_forked *forked);
+/* It will answer no order that it has. */
+void cn_zygote_end(struct cn_worker *zygote);
+
+#endif
