@@ -62,7 +62,9 @@ cn_server_config_man(FILE *out)
         fprintf(out, "Variable: %s.\n", cn_option_env_name(option->flag, name));
     }
     fputs(".TP\n.B \\-\\-print\\-config\nShow each value and where it came from, as YAML.\n"
-          ".TP\n.BR \\-h \", \" \\-\\-help\nShow the options.\n"
+          ".TP\n.BR \\-h \", \" \\-\\-help \" [\\fISECTION\\fR]\"\nShow the usual options, those "
+          "of a section, or "
+          "all.\n"
           ".TP\n.BR \\-v \", \" \\-\\-version\nShow the version.\n"
           ".SH SEE ALSO\n.BR continuo.yaml (5),\n.BR continuo\\-archiver (1)\n",
           out);

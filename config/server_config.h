@@ -61,9 +61,10 @@ struct cn_server_config {
     char *snapshot_text; /* what each begins with */
 
     bool print_config, help, version;
-    bool print_man;        /* --print-man: continuo(1) as troff; for the build */
-    bool print_yaml_man;   /* --print-yaml-man: continuo.yaml(5) */
-    bool print_model_page; /* --print-model-page: docs/model-config.md */
+    const char *help_section; /* of the command line; NULL: the usual options */
+    bool print_man;           /* --print-man: continuo(1) as troff; for the build */
+    bool print_yaml_man;      /* --print-yaml-man: continuo.yaml(5) */
+    bool print_model_page;    /* --print-model-page: docs/model-config.md */
 };
 
 /* Reads flags, environment and the file that they name. Strings are the config's own.
@@ -74,7 +75,8 @@ int cn_server_config_load(int argc, char **argv, char **environment, struct cn_s
                           cn_config_warn_fn warn, void *ctx, struct cn_error *err);
 void cn_server_config_fini(struct cn_server_config *config);
 /* --help: a line an option. */
-void cn_server_config_help(FILE *out);
+/* `section`: a name that cn_server_help_has, or NULL for the usual options. */
+void cn_server_config_help(const char *section, FILE *out);
 /* --print-config: each value and where it came from, as YAML with comments; may be read back. */
 void cn_server_config_print(const struct cn_server_config *config, FILE *out);
 /* The page continuo(1), as troff. */

@@ -42,7 +42,7 @@ unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
     cn_yaml_shown(cn_str_from(arg), shown);
     if (near != NULL)
         return cn_fail(err, CN_E_CONFIG, "unknown flag %s (did you mean --%s?)", shown, near);
-    return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help lists them", shown);
+    return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help all lists them", shown);
 }
 
 /* Flags without a value. True when `name` is one. */
@@ -75,6 +75,23 @@ is_flag(const char *arg)
     return arg[0] == '-' && arg[1] != '\0';
 }
 
+/* `--help`, `--help logs`. */
+static int
+take_help(struct cn_server_config *config, struct cn_command_line *line, int *at,
+          struct cn_error *err)
+{
+    char shown[CN_YAML_SHOWN_MAX];
+
+    config->help = true;
+    if (*at + 1 >= line->n_args || is_flag(line->args[*at + 1]))
+        return 0;
+    config->help_section = line->args[++*at];
+    if (cn_server_help_has(config->help_section))
+        return 0;
+    return cn_fail(err, CN_E_CONFIG, "--help has no section \"%s\"; without one it lists them",
+                   cn_yaml_shown(cn_str_from(config->help_section), shown));
+}
+
 /* `--models`: its values, up to the next flag. They are added at once: flags are the strongest, so
  * nothing overwrites them. */
 static int
@@ -102,8 +119,10 @@ cn_command_line_take(struct cn_server_config *config, struct cn_command_line *li
     struct cn_str name;
     char shown[CN_YAML_SHOWN_MAX];
 
-    if (strcmp(arg, "-h") == 0 || strcmp(arg, "-v") == 0) {
-        *(arg[1] == 'h' ? &config->help : &config->version) = true;
+    if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
+        return take_help(config, line, at, err);
+    if (strcmp(arg, "-v") == 0) {
+        config->version = true;
         return 0;
     }
     if (strncmp(arg, "--", 2) != 0)

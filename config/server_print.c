@@ -2,33 +2,144 @@
 #include "config/server_options.h"
 
 #include <ctype.h>
+#include <string.h>
 
-void
-cn_server_config_help(FILE *out)
+/* --help SECTION: an option belongs to the last of these rows whose flag stands at or before it in
+ * the table of options. */
+static const struct {
+    const char *from, *section, *what;
+} parts[] = {
+    {"config", "server", "store, addresses, loops, processes"},
+    {"max-request-size", "limits", "sizes, connections, timeouts of clients"},
+    {"grpc-max-calls", "grpc", "calls, streams, keepalive"},
+    {"drain-timeout", "server", ""},
+    {"model-control-mode", "v2", "the v2 protocol: repository, shared memory"},
+    {"model-api", "models", "registering, downloads, workers and queues"},
+    {"certificate-file", "security", "TLS and tokens"},
+    {"service-envelope", "http", "envelopes, names of headers, compression, CORS"},
+    {"log-level", "logs", "log files, their format and rotation"},
+    {"default-workers", "models", ""},
+    {"log-dir", "logs", ""},
+    {"metrics-mode", "metrics", "TorchServe's metrics, the machine's"},
+};
+#define N_PARTS (sizeof(parts) / sizeof(parts[0]))
+
+/* What most need, and so plain --help. */
+static const char *const common[] = {
+    "config",
+    "model-store",
+    "state-dir",
+    "inference-address",
+    "metrics-address",
+    "management-address",
+    "grpc-inference-address",
+    "grpc-management-address",
+    "loops",
+    "durability",
+    "max-request-size",
+    "drain-timeout",
+    "model-api",
+    "certificate-file",
+    "private-key-file",
+    "token-auth",
+    "default-workers",
+    "response-timeout",
+    "log-level",
+    "log-dir",
+};
+
+static bool
+is_common(const char *flag)
 {
-    fputs("usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n\n"
-          "Serves stateful models over HTTP until SIGTERM. Options, with their defaults:\n\n",
-          out);
-    fprintf(out, "  %-29s %s\n", "--models [NAME=]FILE ...",
-            "models to load at start, from the store; or: all");
+    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++) {
+        if (strcmp(common[i], flag) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool
+cn_server_help_has(const char *section)
+{
+    for (size_t i = 0; i < N_PARTS; i++) {
+        if (strcmp(parts[i].section, section) == 0)
+            return true;
+    }
+    return strcmp(section, "all") == 0;
+}
+
+static void
+put_line(FILE *out, const char *flag, const char *help)
+{
+    fprintf(out, "  %-29s %s\n", flag, help);
+}
+
+static void
+put_option(FILE *out, const struct cn_option *option)
+{
+    char flag[64], number[32];
+    const char *text = cn_option_default_text(option, number);
+
+    snprintf(flag, sizeof(flag), "--%s %s", option->flag, option->arg);
+    fprintf(out, "  %-29s %s", flag, option->help);
+    if (text != NULL)
+        fprintf(out, " [%s]", text);
+    fputc('\n', out);
+}
+
+static void
+put_section(FILE *out, const char *section)
+{
+    size_t part = 0;
+
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
-        char flag[64], number[32];
-        const char *text = cn_option_default_text(option, number);
 
-        snprintf(flag, sizeof(flag), "--%s %s", option->flag, option->arg);
-        fprintf(out, "  %-29s %s", flag, option->help);
-        if (text != NULL)
-            fprintf(out, " [%s]", text);
-        fputc('\n', out);
+        if (part + 1 < N_PARTS && strcmp(option->flag, parts[part + 1].from) == 0)
+            part++;
+        if (strcmp(parts[part].section, section) == 0)
+            put_option(out, option);
     }
-    fprintf(out, "  %-29s %s\n", "--print-config", "show each value and where it came from");
-    fprintf(out, "  %-29s %s\n", "-h, --help", "this text");
-    fprintf(out, "  %-29s %s\n", "-v, --version", "the version");
-    fputs("\nStrongest first: flag, variable (CONTINUO_MODEL_STORE=DIR), YAML file (model-store: "
-          "DIR), "
-          "default.\n",
+}
+
+static void
+put_common(FILE *out)
+{
+    fputs("usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n\n"
+          "Serves stateful models until SIGTERM. The usual options, with their defaults:\n\n",
           out);
+    put_line(out, "--models [NAME=]FILE ...", "models to load at start, from the store; or: all");
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
+        if (is_common(cn_server_options[i].flag))
+            put_option(out, &cn_server_options[i]);
+    }
+    put_line(out, "--print-config", "show each value and where it came from");
+    put_line(out, "-h, --help [SECTION]", "these; those of a section, or of all:");
+    for (size_t i = 0; i < N_PARTS; i++) {
+        if (parts[i].what[0] != '\0')
+            fprintf(out, "    %-8s %s\n", parts[i].section, parts[i].what);
+    }
+    put_line(out, "-v, --version", "the version");
+    fputs("\nStrongest first: flag, variable (CONTINUO_MODEL_STORE=DIR), YAML file (model-store: "
+          "DIR), default.\n",
+          out);
+}
+
+void
+cn_server_config_help(const char *section, FILE *out)
+{
+    if (section == NULL) {
+        put_common(out);
+        return;
+    }
+    for (size_t i = 0; i < N_PARTS; i++) {
+        bool all = strcmp(section, "all") == 0;
+
+        if (parts[i].what[0] == '\0' || (!all && strcmp(parts[i].section, section) != 0))
+            continue;
+        fprintf(out, "%s%s: %s\n", all && i ? "\n" : "", parts[i].section, parts[i].what);
+        put_section(out, parts[i].section);
+    }
 }
 
 /* As a YAML double-quoted string. */

@@ -19,7 +19,7 @@ static bool
 show(const struct cn_server_config *config)
 {
     if (config->help)
-        cn_server_config_help(stdout);
+        cn_server_config_help(config->help_section, stdout);
     else if (config->version)
         puts("continuo " CN_VERSION);
     else if (config->print_man)
