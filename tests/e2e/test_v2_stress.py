@@ -1,7 +1,10 @@
 """Random sequences, right and wrong ones, from 8 threads against both strategies: every value exact.
 
-CONTINUO_STRESS_SECONDS makes it long, CONTINUO_STRESS_SEED repeats a run."""
+CONTINUO_STRESS_SECONDS makes it long, CONTINUO_STRESS_SEED repeats a run; -s shows what was done."""
 
+import collections
+import http.client
+import json
 import os
 import random
 import threading
@@ -9,24 +12,31 @@ import time
 
 import pytest
 
-from recorder import CONTROLS, Sender, recorder
+from recorder import CONTROLS, Sender, document, recorder
+from v2rpc import Stream, channel_of, request
 from waiting import FACTOR, expect
 
 SECONDS = float(os.environ.get("CONTINUO_STRESS_SECONDS", "4"))
 SEED = int(os.environ.get("CONTINUO_STRESS_SEED", random.SystemRandom().randrange(2**32)))
 THREADS = 8
+NO_START = "must specify the START flag on the first request of the sequence"
+OUT_OF_TIME = "timeout of the corresponding sequence has been expired"
 IDLE_S = 4 * FACTOR
 
 
 class Actor:
     """One client: it has one sequence at a time, and knows what each step must answer."""
 
-    def __init__(self, sender, number, seed):
-        self._sender = sender
+    def __init__(self, server, number, seed):
+        self._server = server
+        self._sender = Sender(server)
+        self._channel = channel_of(server)
+        self._stream = None
         self._random = random.Random(f"{seed}/{number}")
         self._number = number
         self._count = 0
-        self.kinds = {}
+        self.did = collections.Counter()
+        self.errors = collections.Counter()
 
     def new_id(self):
         self._count += 1
@@ -36,9 +46,13 @@ class Actor:
     def value(self):
         return self._random.randrange(-1000, 600)
 
+    def ask(self, *args, **more):
+        self.did["requests"] += 1
+        return self._sender.ask(*args, **more)
+
     def step(self, sequence, total, **more):
         value = self.value()
-        reply = self._sender.ask(value, sequence, **more)
+        reply = self.ask(value, sequence, **more)
         assert (reply.status, reply.total) == (200, total + value), f"{sequence} {more} {reply}"
         says = reply.says
         assert says["START"].split(":")[1] == str(int(more.get("start", False))), reply
@@ -46,8 +60,9 @@ class Actor:
         return total + value
 
     def refused(self, words, *args, status=400, **more):
-        reply = self._sender.ask(*args, **more)
+        reply = self.ask(*args, **more)
         assert reply.status == status and words in reply.error, reply
+        self.errors[words] += 1
 
     def steps(self, sequence, total, most=5):
         for _ in range(self._random.randrange(most)):
@@ -79,11 +94,10 @@ class Actor:
         self.step(sequence, total, end=True)
 
     def no_start(self):
-        self.refused("must specify the START flag on the first request of the sequence", 1, self.new_id(),
-                     end=self._random.random() < 0.5)
+        self.refused(NO_START, 1, self.new_id(), end=self._random.random() < 0.5)
 
     def after_the_end(self):
-        self.refused("must specify the START flag", 1, self.whole())
+        self.refused(NO_START, 1, self.whole())
 
     def no_id(self):
         self.refused("must specify a non-zero or non-empty correlation ID", 1, self._random.choice([0, "", None]))
@@ -102,6 +116,58 @@ class Actor:
         self.refused("unexpected shape", [1], sequence, batched=False)
         self.step(sequence, total, end=True)
 
+    def impatient(self):
+        """In the backlog its time may end: then there is no sequence; with a slot it doesn't count."""
+        sequence = self.new_id()
+        value = self.value()
+        reply = self.ask(value, sequence, start=True, timeout=self._random.randrange(1000, 30_000))
+        if reply.status == 503:
+            assert reply.error == OUT_OF_TIME, reply
+            self.errors[OUT_OF_TIME] += 1
+            self.refused(NO_START, 1, sequence)
+            return
+        assert (reply.status, reply.total) == (200, value), reply
+        self.step(sequence, self.steps(sequence, value), end=True)
+
+    def vanishing(self):
+        """The client goes away before the answer: the step was done once, or not at all."""
+        sequence = self.new_id()
+        total = self.steps(sequence, self.step(sequence, 0, start=True))
+        value = self.value()
+        connection = http.client.HTTPConnection(self._server.inference.removeprefix("http://"))
+        connection.request("POST", "/v2/models/recorder/infer", json.dumps(document(value, sequence)))
+        connection.close()
+        self.did["requests"] += 1
+        reply = self.ask(0, sequence, end=True)
+        assert reply.status == 200 and reply.total in (total, total + value), f"{sequence} {total} {value} {reply}"
+        self.did["vanished, done"] += reply.total == total + value
+
+    def streamed(self):
+        """All steps at once on a gRPC stream: none is refused as busy, all are done in their order."""
+        sequence = self.new_id()
+        length = self._random.randrange(2, 12)
+        starts = {0} | ({self._random.randrange(1, length)} if self._random.random() < 0.3 else set())
+        values = [self.value() for _ in range(length)]
+        late = self._random.random() < 0.3
+        if self._stream is None:
+            self._stream = Stream(self._channel, timeout=SECONDS + 300)
+        for n in range(length + late):
+            raw = (values[n] if n < length else 1).to_bytes(4, "little", signed=True)
+            self._stream.send(request("recorder", [("INPUT", "INT32", [1, 1])], [raw], sequence_id=sequence,
+                                      sequence_start=n in starts, sequence_end=n == length - 1))
+        self.did["requests"] += length + late
+        total = 0
+        for n in range(length):
+            total = values[n] + (0 if n in starts else total)
+            answer = self._stream.next()
+            assert answer.error_message == "", f"{sequence} {n} {starts} {answer}"
+            at = [output.name for output in answer.infer_response.outputs].index("OUTPUT")
+            got = int.from_bytes(answer.infer_response.raw_output_contents[at], "little", signed=True)
+            assert got == total, f"{sequence} step {n} of {values}, START at {starts}: {got}"
+        if late:
+            assert NO_START in self._stream.next().error_message
+            self.errors[NO_START] += 1
+
     def abandoned(self):
         """No END: its slot is free once it was idle for too long."""
         sequence = self.new_id()
@@ -110,11 +176,14 @@ class Actor:
     def run(self, until):
         kinds = [(self.whole, 10), (self.one_step, 6), (self.id_again, 4), (self.start_again, 6), (self.no_start, 4),
                  (self.after_the_end, 4), (self.no_id, 2), (self.failing_step, 6), (self.wrong_shape, 2),
-                 (self.abandoned, 0.1)]
+                 (self.impatient, 4), (self.vanishing, 4), (self.streamed, 10), (self.abandoned, 0.1)]
         while time.monotonic() < until:
             kind = self._random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
-            self.kinds[kind.__name__] = self.kinds.get(kind.__name__, 0) + 1
+            self.did[kind.__name__] += 1
             kind()
+        if self._stream:
+            self._stream.half_close()
+        self._channel.close()
 
 
 @pytest.mark.load
@@ -127,8 +196,9 @@ def test_sequences_of_all_kinds(server, strategy):
                 f"  {strategy}\n")
     s = server(recorder(batching=batching))
     until = time.monotonic() + SECONDS
-    actors = [Actor(Sender(s), n, SEED) for n in range(1, THREADS + 1)]
+    actors = [Actor(s, n, SEED) for n in range(1, THREADS + 1)]
     failures = []
+    deaths = 0
 
     def act(actor):
         try:
@@ -142,9 +212,13 @@ def test_sequences_of_all_kinds(server, strategy):
     while time.monotonic() + 1.5 < until and not failures:
         time.sleep(1.5)  # deaths need no exact moment
         s.kill_worker("recorder")
+        deaths += 1
     for thread in threads:
         thread.join()
+    did = sum((actor.did for actor in actors), collections.Counter())
+    errors = sum((actor.errors for actor in actors), collections.Counter())
+    print(f"\n{strategy} seed={SEED} seconds={SECONDS:g} deaths={deaths} did={dict(did)} refused={dict(errors)}")
     assert not failures, f"CONTINUO_STRESS_SEED={SEED}: {failures[0]}"
-    assert sum(sum(actor.kinds.values()) for actor in actors) > THREADS
+    assert did["requests"] > THREADS
     expect(lambda: s.describe("recorder")["liveSequences"] == 0, "all sequences have ended", timeout=2 * IDLE_S + 5)
     assert s.outstanding("recorder") == 0
