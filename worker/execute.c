@@ -155,6 +155,8 @@ choose(struct cn_worker *worker)
 
         if (!pending->row || batch->n == worker->load.batch_size)
             break;
+        if (in_formed && pending->stream)
+            continue; /* its turn came while the formed batch was still arriving */
         joined = !pending->stream && (pending->row->flags & CN_ROW_JOINED);
         if (joined && !in_formed && batch->n > 0)
             break; /* a batch that the server formed stays by itself */

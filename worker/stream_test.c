@@ -184,6 +184,28 @@ slow_client_pauses_its_own_row(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
+/* A stream whose turn comes while a batch that the server formed is still arriving takes no place in it. */
+static void
+formed_batch_stays_together(void **state)
+{
+    struct client *c = *state;
+
+    c->load.stream_bytes = 1; /* it pauses after its first piece */
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 2", 0);
+    expect_piece(c, 1, "1", false);
+    go(c, 2, "b", "2", CN_ROW_JOINED);
+    credit(c, 1, 10);
+    go(c, 3, "c", "3", 0);
+    expect_piece(c, 2, "2", true);
+    expect_piece(c, 3, "3", true);
+    assert_int_equal(fake.largest_batch, 2);
+    expect_piece(c, 1, "2", false);
+    credit(c, 1, 10);
+    expect_piece(c, 1, "sum 2", true);
+    client_stop(c);
+}
+
 /* The handler hears why, ends as it likes, and its step stands. */
 static void
 told_to_stop_it_may_end_well(void **state)
@@ -561,6 +583,7 @@ main(void)
         STREAM(stream_is_committed_once_at_its_end),
         STREAM(long_stream_is_not_kept),
         STREAM(slow_client_pauses_its_own_row),
+        STREAM(formed_batch_stays_together),
         STREAM(told_to_stop_it_may_end_well),
         STREAM(one_that_never_ends_is_given_up),
         STREAM(stop_before_the_first_yield),
