@@ -206,12 +206,25 @@ id_text(const struct cn_v2_job *v2, struct cn_arena *arena)
     return cn_arena_str(arena, v2->job.row.sequence_id).ptr;
 }
 
+/* The message, without what marks numbers in the ids of sequences. */
+static const char *
+message_of(const struct cn_answer *answer, struct cn_arena *arena)
+{
+    char *message = cn_arena_strndup(arena, answer->body.ptr, answer->body.len), *to = message;
+
+    for (const char *from = message; *from; from++)
+        if (*from != CN_V2_NUMBER_PREFIX)
+            *to++ = *from;
+    *to = '\0';
+    return message;
+}
+
 /* What v2 clients match on first, then what happened. */
 const char *
 cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
                   struct cn_arena *arena, int *code)
 {
-    const char *message = cn_arena_strndup(arena, answer->body.ptr, answer->body.len);
+    const char *message = message_of(answer, arena);
 
     *code = answer->error_code;
     if (*code != CN_E_SEQUENCE_UNKNOWN && *code != CN_E_SEQUENCE_EXPIRED &&

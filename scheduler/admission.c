@@ -153,11 +153,7 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
             return rc;
     }
     if (sequence && sequence->close_after == CN_CLOSE_IDLE && !(job->row.flags & CN_ROW_START))
-        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
-                       "sequence %.*s has expired: no step of it came for %llu ms "
-                       "(max_sequence_idle_microseconds); start a new one",
-                       CN_STR_ARG(job->row.sequence_id),
-                       (unsigned long long)queue->config.sequence_max_idle_ms);
+        return cn_sequence_say_idle(sequence, err);
     if (!sequence)
         sequence = cn_sequence_open(queue, job->row.sequence_id);
     cn_sequence_take_slot(sequence);

@@ -376,9 +376,9 @@ cn_aggregator_on_probe(struct cn_model_queue *queue, struct cn_job *job,
 {
     struct cn_sequence *sequence = job->sequence;
 
-    job->probing = false;
     if (!(answer->flags & CN_ANSWER_HERE) || job->cancelled)
         return false;
+    job->probing = false;
     sequence->known = true;
     sequence->generation = answer->generation;
     job->worker = NULL;
@@ -498,6 +498,7 @@ give_slots(struct cn_model_queue *queue)
            (is_homeless(queue, group) || n_free > queue->homeless)) {
         cn_aggregator_unplace(queue, group);
         cn_sequence_set_home(sequence_of(group), link);
+        cn_sequence_arrived(sequence_of(group), false); /* waiting was not being idle */
         cn_aggregator_place(queue, group);
     }
 }

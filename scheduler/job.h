@@ -109,7 +109,7 @@ struct cn_job {
     bool loose;               /* live, and its step is committed: its sequence went on without it */
     bool passed_on;           /* a piece of it, live or not */
     bool piece_lost;          /* no memory for a piece: the final answer must say so */
-    bool probing;             /* in flight only to ask whether its sequence lives */
+    bool probing;             /* sent only to ask whether its sequence lives */
     char generated_id[CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made it */
 };
 

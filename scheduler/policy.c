@@ -3,6 +3,24 @@
 
 #include <stdlib.h>
 
+/* Can rows differ so that they can't be in one batch? */
+static bool
+shapes_differ(const struct cn_model_io *io)
+{
+    for (uint32_t i = 0; io->max_batch_size && i < io->n_inputs; i++) {
+        const struct cn_tensor_spec *input = &io->inputs[i];
+
+        if (input->ragged)
+            continue;
+        if (input->optional)
+            return true;
+        for (uint32_t k = 0; k < input->rank; k++)
+            if (input->dims[k] < 0)
+                return true;
+    }
+    return false;
+}
+
 void
 cn_policy_init(struct cn_policy *policy, const struct cn_model_config *config)
 {
@@ -16,8 +34,8 @@ cn_policy_init(struct cn_policy *policy, const struct cn_model_config *config)
     policy->delay_ms = (batching->delay_us + 999) / 1000;
     if (policy->fixed_rows && batching->min_utilization <= 0)
         policy->delay_ms = 0;
-    policy->forms =
-        policy->by_level || policy->fixed_rows || batching->n_preferred > 0 || policy->delay_ms > 0;
+    policy->forms = policy->by_level || policy->fixed_rows || batching->n_preferred > 0 ||
+                    policy->delay_ms > 0 || shapes_differ(config->io);
     if (!config->sequence_batching)
         return;
     policy->slots = config->batch_size;

@@ -10,8 +10,6 @@
 #include "core/panic.h"
 #include "scheduler/model_queue_priv.h"
 
-/* A sequence in the backlog is not idle, whatever its clock says: it is looked at again so soon. */
-#define BACKLOG_LOOK_MS 50
 /* How long it is remembered where a sequence of another version lives: asking again costs little. */
 #define AWAY_KEEP_MS 60000
 
@@ -305,8 +303,7 @@ expire_busy(struct cn_sequence *sequence)
     char id[4 * CN_SEQUENCE_ID_MAX + 3];
 
     if (cn_aggregator_in_backlog(sequence) || sequence->group.place == CN_PLACE_UNKNOWN) {
-        cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer,
-                     cn_loop_now_ms(queue->loop) + BACKLOG_LOOK_MS);
+        cn_sequence_arrived(sequence, false); /* it is not idle: it waits for a slot */
         return;
     }
     if (sequence->close_after == 0)

@@ -18,7 +18,7 @@
 #include "proto/frame.h"
 #include "scheduler/job_group.h"
 
-struct cn_job;
+struct cn_error;
 struct cn_model_queue;
 struct cn_worker_link;
 
@@ -70,7 +70,8 @@ void cn_sequence_set_away(struct cn_sequence *sequence, uint32_t serial);
 /* What a final answer says of the sequence, and whether its row asked for the end. */
 void cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer,
                        bool asked_end);
-/* With slots (policy.h): a step came, and its idle clock starts anew. `start`: it opens the sequence. */
+/* With slots (policy.h): a step came, or it got its slot, and its idle clock starts anew. `start`: the step
+ * opens the sequence. */
 void cn_sequence_arrived(struct cn_sequence *sequence, bool start);
 /* A job arrived, was answered or went away: puts the group where it belongs, closes what waited for
  * that, sets the clocks or forgets the sequence, which is then freed. */
@@ -86,9 +87,10 @@ void cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason 
 void cn_sequence_outlived(struct cn_sequence *sequence);
 /* It is to be deleted: now, or after the job in flight. May free the sequence. */
 void cn_sequence_delete_soon(struct cn_sequence *sequence);
-/* The job comes too late: its sequence was idle for too long. It is in no group. */
-void cn_sequence_fail_idle(struct cn_model_queue *queue, struct cn_job *job);
-/* Refuses those waiting jobs that belong to the generation that has outlived its time, or was idle for too long. */
+/* A step comes too late: the sequence was idle for too long. CN_E_SEQUENCE_EXPIRED. */
+int cn_sequence_say_idle(const struct cn_sequence *sequence, struct cn_error *err);
+/* Refuses those waiting jobs that belong to the generation that has outlived its time, or was idle
+ * for too long. */
 void cn_sequence_refuse_waiting(struct cn_sequence *sequence);
 
 #endif

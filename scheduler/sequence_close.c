@@ -112,14 +112,14 @@ cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reaso
         nobody_closes(sequence);
 }
 
-void
-cn_sequence_fail_idle(struct cn_model_queue *queue, struct cn_job *job)
+int
+cn_sequence_say_idle(const struct cn_sequence *sequence, struct cn_error *err)
 {
-    cn_queue_fail(queue, job, CN_E_SEQUENCE_EXPIRED,
-                  "sequence %.*s has expired: no step of it came for %llu ms "
-                  "(max_sequence_idle_microseconds); start a new one",
-                  CN_STR_ARG(job->row.sequence_id),
-                  (unsigned long long)queue->config.sequence_max_idle_ms);
+    return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
+                   "sequence %.*s has expired: no step of it came for %llu ms "
+                   "(max_sequence_idle_microseconds); start a new one",
+                   CN_STR_ARG(cn_sequence_id(sequence)),
+                   (unsigned long long)sequence->queue->config.sequence_max_idle_ms);
 }
 
 void
@@ -127,6 +127,7 @@ cn_sequence_refuse_waiting(struct cn_sequence *sequence)
 {
     struct cn_model_queue *queue = sequence->queue;
     struct cn_list *node, *next;
+    struct cn_error err;
 
     cn_list_for_each_safe(node, next, &sequence->group.jobs) {
         struct cn_job *job = cn_container_of(node, struct cn_job, link);
@@ -137,13 +138,14 @@ cn_sequence_refuse_waiting(struct cn_sequence *sequence)
             continue; /* may be a retry of a step that was done in time: the store knows */
         cn_queue_take_waiting(queue, job);
         if (sequence->close_after == CN_CLOSE_IDLE)
-            cn_sequence_fail_idle(queue, job);
+            cn_sequence_say_idle(sequence, &err);
         else
-            cn_queue_fail(queue, job, CN_E_SEQUENCE_EXPIRED,
-                          "sequence %.*s is closed: it was open for %llu ms (sequenceTimeoutMSec); "
-                          "start a new one",
-                          CN_STR_ARG(cn_sequence_id(sequence)),
-                          (unsigned long long)queue->config.sequence_timeout_ms);
+            cn_fail(&err, CN_E_SEQUENCE_EXPIRED,
+                    "sequence %.*s is closed: it was open for %llu ms (sequenceTimeoutMSec); "
+                    "start a new one",
+                    CN_STR_ARG(cn_sequence_id(sequence)),
+                    (unsigned long long)queue->config.sequence_timeout_ms);
+        cn_queue_fail(queue, job, err.code, "%s", err.message);
     }
 }
 

@@ -233,6 +233,39 @@ idle_counts_from_arrival(void **state)
     rig_done(rig);
 }
 
+/* Waiting for a slot is not being idle: the clock begins when there is one. */
+static void
+the_backlog_is_not_idle(void **state)
+{
+    struct rig *rig = rig_with("sequence_batching: {oldest: {max_candidate_sequences: 1}, "
+                               "max_sequence_idle_microseconds: 1000000}");
+    struct fake *worker = fake_attach(rig);
+    struct client a, b, a2, b2;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    client_send(rig, &b, "b", "1", CN_ROW_START);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    pass(rig, 900);
+    client_send(rig, &a2, "a", "2", CN_ROW_MUST_EXIST);
+    settle(rig);
+    pass(rig, 900);
+    assert_int_equal(answer_all(rig, worker), 1);
+    pass(rig, 101); /* a has been idle */
+    fake_read(worker);
+    assert_int_equal(worker->n_closes, 1);
+    fake_closed(worker, 1);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    pass(rig, 900);
+    client_send(rig, &b2, "b", "2", CN_ROW_MUST_EXIST);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    assert_int_equal(b2.error + b.error, 0);
+    rig_done(rig);
+}
+
 /* --- formed batches --- */
 
 /* The rows that came in the last batches, as "a,-,c": ids, "-" for padding, "|" between batches. */
@@ -424,6 +457,63 @@ batches_are_filled_by_rules(void **state)
     }
 }
 
+/* Rows that can't be one batch are not sent as one; where they all can, the worker takes what comes. */
+static void
+oldest_keeps_shapes_apart(void **state)
+{
+    static const struct {
+        const char *block;
+        bool forms;
+    } cases[] = {
+        {"max_batch_size: 2\ninput: [{name: A, data_type: TYPE_INT32, dims: [-1]}]\n", true},
+        {"max_batch_size: 2\ninput: [{name: A, data_type: TYPE_INT32, dims: [2]}]\n", false},
+        {"max_batch_size: 2\ninput: [{name: A, data_type: TYPE_INT32, dims: [-1], "
+         "allow_ragged_batch: true}]\n",
+         false},
+        {"max_batch_size: 2\ninput: [{name: A, data_type: TYPE_INT32, dims: [2], "
+         "optional: true}]\n",
+         true},
+        {"max_batch_size: 0\ninput: [{name: A, data_type: TYPE_INT32, dims: [-1]}]\n", false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cn_batching oldest = {.kind = CN_BATCHING_OLDEST};
+        struct cn_model_config config;
+        struct cn_yaml_doc *doc;
+        struct cn_policy policy;
+        char text[400];
+
+        snprintf(text, sizeof(text), "%soutput: [{name: B, data_type: TYPE_INT32, dims: [1]}]\n",
+                 cases[i].block);
+        cn_model_config_init(&config);
+        assert_int_equal(cn_yaml_parse("m.yaml", cn_str_from(text), &doc, NULL), 0);
+        assert_int_equal(cn_model_io_parse(doc, &io, NULL), 0);
+        cn_yaml_destroy(doc);
+        io->batching = &oldest;
+        config.io = io;
+        config.sequence_batching = true;
+        cn_policy_init(&policy, &config);
+        assert_int_equal(policy.forms, cases[i].forms);
+        cn_model_io_unref(io);
+    }
+}
+
+/* Direct: without a minimum_slot_utilization nothing waits, whatever the delay. */
+static void
+a_delay_needs_a_share_of_slots(void **state)
+{
+    struct rig *rig = rig_with("sequence_batching: {direct: {max_queue_delay_microseconds: 5000}}");
+    struct fake *worker = fake_attach(rig);
+    struct client a;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    settle(rig);
+    assert_string_equal(rows_seen(worker, 0), "a");
+    answer_batch(rig, worker);
+    rig_done(rig);
+}
+
 /* By level, then as they came; who has waited for too long is refused, or goes last. */
 static void
 levels_have_their_order(void **state)
@@ -473,6 +563,9 @@ main(void)
         cmocka_unit_test(slots_are_kept_over_a_death),
         cmocka_unit_test(who_waited_at_a_dead_worker_goes_first),
         cmocka_unit_test(idle_counts_from_arrival),
+        cmocka_unit_test(the_backlog_is_not_idle),
+        cmocka_unit_test(oldest_keeps_shapes_apart),
+        cmocka_unit_test(a_delay_needs_a_share_of_slots),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,8 +10,6 @@
 #include "config/batching.h"
 #include "v2/request.h"
 
-#define NUMBER_PREFIX '\x01' /* before a numeric sequence id: no text id may hold it */
-
 struct check {
     struct cn_v2_request *request;
     const struct cn_model_io *io;
@@ -298,7 +296,7 @@ cn_v2_sequence_id(const struct cn_v2_request *request, struct cn_arena *arena, s
         return 0;
     case CN_V2_ID_NUMBER:
         *out = cn_str_from(
-            cn_arena_printf(arena, "%c%" PRIu64, NUMBER_PREFIX, request->sequence_number));
+            cn_arena_printf(arena, "%c%" PRIu64, CN_V2_NUMBER_PREFIX, request->sequence_number));
         return 0;
     case CN_V2_ID_TEXT:
         break;

@@ -13,9 +13,9 @@ from waiting import expect
 EXAMPLE = ROOT / "examples" / "v2" / "accumulator"
 
 
-def oldest(more="{}", controls="", idle_us=60_000_000, **keys):
+def oldest(settings="{}", controls="", idle_us=60_000_000, **keys):
     return recorder(batching=f"sequence_batching:\n  max_sequence_idle_microseconds: {idle_us}\n{controls}"
-                             f"  oldest: {more}\n", **keys)
+                             f"  oldest: {settings}\n", **keys)
 
 
 def hooks(jobs, backlog=0):
