@@ -18,7 +18,9 @@
 #include <lmdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "core/list.h"
 #include "core/mem.h"
@@ -32,6 +34,8 @@
 #define NEAR_LIMIT_BYTES (256ull << 20)
 /* Pages that a transaction takes besides those of its values: the path to the root, the free list. */
 #define OVERHEAD_PAGES 12
+/* So many pages the file is made to have beyond those in use, whenever less than half of them are left. */
+#define AHEAD_PAGES 256
 
 struct lmdb_store {
     struct cn_store base;
@@ -41,11 +45,13 @@ struct lmdb_store {
     MDB_env *env;
     MDB_dbi dbi;
     uint64_t page_bytes;
-    MDB_txn *reader; /* kept and renewed: saves an allocation and a slot search a batch */
-    MDB_txn *txn;    /* the open transaction: `reader` or a write; NULL */
-    MDB_cursor *cursor;
+    MDB_txn *reader;      /* kept and renewed: saves an allocation and a slot search a batch */
+    MDB_txn *txn;         /* the open transaction: `reader` or a write; NULL */
+    MDB_cursor *cursor;   /* of the open transaction, or NULL */
     int64_t budget_pages; /* that a write may still use */
+    uint64_t file_pages;  /* that the file has at least */
     bool writing;
+    bool at_key; /* the cursor stands on the key that was found last, with nothing written since */
 };
 
 static struct lmdb_store *
@@ -168,7 +174,7 @@ env_close(struct lmdb_store *lmdb)
 static int
 env_open(struct lmdb_store *lmdb, struct cn_error *err)
 {
-    unsigned flags = lmdb->read_only ? MDB_RDONLY : lmdb->sync ? 0 : MDB_NOSYNC;
+    unsigned flags = lmdb->read_only ? MDB_RDONLY : MDB_NORDAHEAD | (lmdb->sync ? 0 : MDB_NOSYNC);
     MDB_stat stat;
     int rc, dead;
 
@@ -283,6 +289,31 @@ budget_set(struct lmdb_store *lmdb, struct cn_error *err)
     return 0;
 }
 
+/* LMDB writes new pages by dozens at once. A file system with large folios (ext4 since Linux 6.16) keeps
+ * such a write as one folio, and from then on looks at all its pages whenever one of them is written:
+ * half the cost of a step among a million sequences. So the file gets its pages one by one before.
+ * A full disk is no matter here: LMDB meets it itself. In a write transaction, so nobody else writes. */
+static void
+grow_file(struct lmdb_store *lmdb)
+{
+    static const char zeros[65536];
+    uint64_t end, limit = map_bytes(lmdb) / lmdb->page_bytes;
+    struct stat stat;
+    MDB_envinfo info;
+    int fd;
+
+    mdb_env_info(lmdb->env, &info);
+    end = info.me_last_pgno + 1;
+    if (end + AHEAD_PAGES / 2 < lmdb->file_pages || lmdb->page_bytes > sizeof(zeros) ||
+        mdb_env_get_fd(lmdb->env, &fd) != 0 || fstat(fd, &stat) != 0)
+        return;
+    lmdb->file_pages = (uint64_t)stat.st_size / lmdb->page_bytes;
+    while (lmdb->file_pages < end + AHEAD_PAGES && lmdb->file_pages < limit &&
+           pwrite(fd, zeros, lmdb->page_bytes, (off_t)(lmdb->file_pages * lmdb->page_bytes)) ==
+               (ssize_t)lmdb->page_bytes)
+        lmdb->file_pages++;
+}
+
 static int
 lmdb_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
 {
@@ -299,6 +330,8 @@ lmdb_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
     rc = txn_begin(lmdb, 0, &lmdb->txn, err);
     if (rc)
         lmdb->txn = NULL;
+    else
+        grow_file(lmdb);
     return rc;
 }
 
@@ -312,6 +345,32 @@ key_of(struct cn_str id, char bytes[CN_STORE_KEY_MAX + 1])
     return (MDB_val){id.len + 1, bytes};
 }
 
+/* Of one transaction, whichever reads and writes it does. */
+static int
+cursor_open(struct lmdb_store *lmdb)
+{
+    lmdb->at_key = false;
+    return lmdb->cursor ? 0 : mdb_cursor_open(lmdb->txn, lmdb->dbi, &lmdb->cursor);
+}
+
+/* Among a million sequences each way from the root to a leaf is several misses of the processor's
+ * caches, so a write stays with the leaf that the read before it found. */
+static int
+seek(struct lmdb_store *lmdb, MDB_val *key, MDB_val *value)
+{
+    MDB_val found;
+    int rc;
+
+    if (lmdb->at_key && mdb_cursor_get(lmdb->cursor, &found, value, MDB_GET_CURRENT) == 0 &&
+        found.mv_size == key->mv_size && memcmp(found.mv_data, key->mv_data, key->mv_size) == 0)
+        return 0;
+    if ((rc = cursor_open(lmdb)) != 0)
+        return rc;
+    rc = mdb_cursor_get(lmdb->cursor, key, value, MDB_SET);
+    lmdb->at_key = rc == 0;
+    return rc;
+}
+
 static int
 lmdb_get(struct cn_store *store, struct cn_str id, struct cn_str *out, struct cn_error *err)
 {
@@ -322,7 +381,7 @@ lmdb_get(struct cn_store *store, struct cn_str id, struct cn_str *out, struct cn
 
     cn_assert(lmdb->txn);
     *out = (struct cn_str){NULL, 0};
-    rc = mdb_get(lmdb->txn, lmdb->dbi, &key, &value);
+    rc = seek(lmdb, &key, &value);
     if (rc == MDB_NOTFOUND)
         return 0;
     if (rc != 0)
@@ -342,7 +401,7 @@ lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, struct
 
     cn_assert(lmdb->txn);
     *id = *value = (struct cn_str){NULL, 0};
-    if (!lmdb->cursor && (rc = mdb_cursor_open(lmdb->txn, lmdb->dbi, &lmdb->cursor)) != 0)
+    if ((rc = cursor_open(lmdb)) != 0)
         return lmdb_fail(lmdb, rc, "scan", err);
     rc = mdb_cursor_get(lmdb->cursor, &key, &data, MDB_SET_RANGE);
     if (rc == 0 && key.mv_size == wanted.mv_size &&
@@ -375,20 +434,24 @@ lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value, struct c
     char bytes[CN_STORE_KEY_MAX + 1];
     MDB_val key = key_of(id, bytes), data = {value.len, (char *)value.ptr}, old;
     int64_t growth = value_pages(lmdb, value.len);
+    unsigned flags = 0;
     int rc;
 
     cn_assert(lmdb->txn && lmdb->writing);
-    rc = mdb_get(lmdb->txn, lmdb->dbi, &key, &old);
-    if (rc == 0)
+    rc = seek(lmdb, &key, &old);
+    if (rc == 0) {
+        flags = MDB_CURRENT;
         growth -= value_pages(lmdb, old.mv_size);
-    else if (rc != MDB_NOTFOUND)
+    } else if (rc != MDB_NOTFOUND) {
         return lmdb_fail(lmdb, rc, "write", err);
+    }
     if (growth > 0 && growth > lmdb->budget_pages) {
         lmdb_fail(lmdb, MDB_MAP_FULL, "write", err);
         return 1;
     }
     lmdb->budget_pages -= growth > 0 ? growth : 0;
-    rc = mdb_put(lmdb->txn, lmdb->dbi, &key, &data, 0);
+    rc = mdb_cursor_put(lmdb->cursor, &key, &data, flags);
+    lmdb->at_key = false;
     return rc ? lmdb_fail(lmdb, rc, "write", err) : 0;
 }
 
@@ -397,11 +460,14 @@ lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err)
 {
     struct lmdb_store *lmdb = lmdb_of(store);
     char bytes[CN_STORE_KEY_MAX + 1];
-    MDB_val key = key_of(id, bytes);
+    MDB_val key = key_of(id, bytes), old;
     int rc;
 
     cn_assert(lmdb->txn && lmdb->writing);
-    rc = mdb_del(lmdb->txn, lmdb->dbi, &key, NULL);
+    rc = seek(lmdb, &key, &old);
+    if (rc == 0)
+        rc = mdb_cursor_del(lmdb->cursor, 0);
+    lmdb->at_key = false;
     return rc && rc != MDB_NOTFOUND ? lmdb_fail(lmdb, rc, "delete", err) : 0;
 }
 
@@ -411,6 +477,7 @@ cursor_close(struct lmdb_store *lmdb)
     if (lmdb->cursor)
         mdb_cursor_close(lmdb->cursor);
     lmdb->cursor = NULL;
+    lmdb->at_key = false;
 }
 
 static void
