@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   build-essential cmake ninja-build pkg-config ccache git ca-certificates curl procps
-  libarchive-dev libcmocka-dev libcurl4-openssl-dev libgnutls28-dev libgrpc-dev libjansson-dev
+  libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libjansson-dev libjemalloc-dev
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
   libsodium-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
   alsa-utils # its spoken WAV files are the data of examples/speech

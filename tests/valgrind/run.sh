@@ -30,7 +30,7 @@ mkdir "$work/store"
 "$build/bin/continuo-archiver" --model-name counter --version 1.0 --handler examples/counter/handler.lua \
     --config-file examples/counter/model-config.yaml --export-path "$work/store" >"$work/archiver"
 LD_PRELOAD="$work/pidfd.so" valgrind --leak-check=full --show-leak-kinds=definite,indirect \
-    --errors-for-leak-kinds=definite,indirect --error-exitcode=9 \
+    --errors-for-leak-kinds=definite,indirect --error-exitcode=9 --soname-synonyms=somalloc=*jemalloc* \
     --log-file="$work/valgrind" \
     "$build/bin/continuo" --model-store "$work/store" --models counter=counter.mar --state-dir "$work/state" \
     --inference-address http://127.0.0.1:0 --management-address http://127.0.0.1:0 \
