@@ -228,7 +228,8 @@ def test_a_call_without_message_and_unknown_methods_are_refused_at_once(server, 
 def test_bytes_that_are_no_message_are_refused(server, rpc):
     client = rpc(server(counter()).grpc)
     raw = client.channel.unary_unary("/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions")
-    wrong = [b"\x0a\x05ab", b"\xff" * 11, b"\x1a\x02\x0a\x09", b"\x0b", b"\x00\x01"]
+    wrong = [b"\x0a\x05ab", b"\xff" * 11, b"\x1a\x02\x0a\x09", b"\x0b", b"\x00\x01",
+             b"\x0b" * 500_000, b"\x0b" * 500_000 + b"\x0c" * 500_000]  # groups in groups, half a million deep
     for body in wrong:
         assert refused(raw, body, timeout=10).code().name == "INVALID_ARGUMENT", body
     invalid_text = refused(raw, b"\x0a\x02\xff\xfe", timeout=10)

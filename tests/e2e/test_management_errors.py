@@ -53,15 +53,14 @@ def catalogue_server(server):
     return s.start()
 
 
-def test_the_catalogue(catalogue_server):
-    """Each with TorchServe's status, type and message, and Continuo's word for programs."""
-    admin = catalogue_server.admin()
-    for method, path, status, kind, message in CATALOGUE:
-        answer = admin.request(method, path)
-        assert (answer.status, answer.json["code"], answer.json["type"]) == (status, status, kind), (path, answer)
-        assert message is None or answer.message == message, (path, answer)
-        assert answer.error, path
-        assert list(answer.json) == ["code", "type", "message"] and answer.text.endswith("}\n")
+@pytest.mark.parametrize("method, path, status, kind, message", CATALOGUE)
+def test_the_catalogue(catalogue_server, method, path, status, kind, message):
+    """With TorchServe's status, type and message, and Continuo's word for programs."""
+    answer = catalogue_server.admin().request(method, path)
+    assert (answer.status, answer.json["code"], answer.json["type"]) == (status, status, kind), answer
+    assert message is None or answer.message == message, answer
+    assert answer.error
+    assert list(answer.json) == ["code", "type", "message"] and answer.text.endswith("}\n")
 
 
 def test_a_model_whose_workers_fail_is_unregistered_again(server):
