@@ -719,13 +719,20 @@ continuo_after(struct continuo_model *model, double seconds, continuo_timer_fn f
 
 /* --- a batch's rows as one tensor --- */
 
+/* Is the server one that has them? The functions below fail on older ones. */
+static inline int
+continuo_has_stacks(const struct continuo_api *api)
+{
+    return api->size >= offsetof(struct continuo_api, reply_stack) + sizeof(api->reply_stack);
+}
+
 /* The tensor of that name of all items as one, row behind row: for models that compute a batch at once.
  * With a batch dimension (maxBatchSize) that one grows, without it there is a new one in front. NULL: an
  * item has none, or they differ in type or shape. Good until the call returns. */
 static inline const struct continuo_tensor *
 continuo_stack(struct continuo_item *const *items, size_t n, const char *name)
 {
-    return n ? items[0]->api->stack(items, n, name) : NULL;
+    return n && continuo_has_stacks(items[0]->api) ? items[0]->api->stack(items, n, name) : NULL;
 }
 
 /* Answers all items with their rows of these tensors, stacked as above. -1, and those items have failed
@@ -734,7 +741,11 @@ static inline int
 continuo_reply_stack(struct continuo_item *const *items, size_t n,
                      const struct continuo_tensor *tensors, size_t n_tensors)
 {
-    return n ? items[0]->api->reply_stack(items, n, tensors, n_tensors, sizeof(*tensors)) : 0;
+    if (n == 0)
+        return 0;
+    if (!continuo_has_stacks(items[0]->api))
+        return -1;
+    return items[0]->api->reply_stack(items, n, tensors, n_tensors, sizeof(*tensors));
 }
 
 #ifdef __cplusplus

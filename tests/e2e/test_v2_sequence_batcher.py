@@ -1,10 +1,13 @@
 """Sequences of typed models in the words of Triton's sequence batcher: slots, backlog, controls, clocks."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+import v2rpc
 from models import BUILD, Model, ROOT, archiver
 from recorder import CONTROLS, PATIENT, Sender, recorder
 from test_v2_http import client_of, tensor
@@ -44,12 +47,14 @@ def accumulator(server, request):
     return s.start()
 
 
-def test_accumulator(accumulator):
+@pytest.mark.parametrize("make", [client_of, v2rpc.client_of], ids=["http", "grpc"])
+def test_accumulator(accumulator, make):
     """Start, steps, a START on the live id, and the end: 1, 3, 42, 51, whatever the strategy and language."""
-    client = client_of(accumulator)
+    client = make(accumulator)
+    given = tensor if make is client_of else v2rpc.tensor
 
     def step(value, start=False, end=False, sequence=7):
-        answer = client.infer("accumulator", [tensor("INPUT", np.array([[value]], np.int32), "INT32")],
+        answer = client.infer("accumulator", [given("INPUT", np.array([[value]], np.int32), "INT32")],
                               sequence_id=sequence, sequence_start=start, sequence_end=end)
         return answer.as_numpy("OUTPUT").tolist()
 
@@ -57,6 +62,20 @@ def test_accumulator(accumulator):
     with pytest.raises(InferenceServerException, match="must specify the START flag"):
         step(1)
     assert step(5, start=True, end=True, sequence=8) == [[5]]
+
+
+@pytest.mark.parametrize("make", [client_of, v2rpc.client_of], ids=["http", "grpc"])
+def test_accumulator_has_more_sequences_than_slots(accumulator, make):
+    """Six clients and four slots: all are right, with integer and string ids."""
+    def run(n):
+        client = make(accumulator)
+        given = tensor if make is client_of else v2rpc.tensor
+        return [client.infer("accumulator", [given("INPUT", np.array([[n * value]], np.int32), "INT32")],
+                             sequence_id=n if n % 2 else f"s{n}", sequence_start=value == 1,
+                             sequence_end=value == 5).as_numpy("OUTPUT").tolist()[0][0] for value in range(1, 6)]
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(run, range(1, 7))) == [[n, 3 * n, 6 * n, 10 * n, 15 * n] for n in range(1, 7)]
 
 
 # --- admission ---

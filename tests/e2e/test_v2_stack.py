@@ -3,11 +3,17 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import requests
 
-from models import BUILD, Model, archiver
+import v2rpc
+from models import BUILD, Model, ROOT, archiver
+from test_v2_http import client_of, tensor
+from test_v2_stats import stats_of
 from waiting import limit
+
+LINEAR = ROOT / "examples" / "v2" / "linear"
 
 STACK_LUA = """
 return { api = 1, batch = function(items)
@@ -107,3 +113,23 @@ def test_wrong_numbers_of_rows(server, extra, says):
     s = server(lua(extra=extra), env=hooks(2))
     for answer in together(s, ([1, 1], [1]), ([1, 1], [2])):
         assert says in answer
+
+
+@pytest.mark.parametrize("handler", [LINEAR / "handler.lua", BUILD / "examples" / "linear.so"], ids=["lua", "c"])
+def test_the_linear_example(server, handler):
+    """Requests of one and of several rows, over HTTP and gRPC, are one call; each gets its own rows."""
+    s = server(env=hooks(3), start=False)
+    archiver("--model-name", "linear", "--version", "1.0", "--handler", handler, "--config-file",
+             LINEAR / "model-config.yaml", "--export-path", s.store)
+    s.models.append("linear=linear.mar")
+    s.start()
+    rows = [np.array([[1, 2, 4]], np.float32), np.array([[0, 0, 0], [4, 2, 8]], np.float32),
+            np.array([[-1, 1, 0]], np.float32)]
+    makers = [(client_of, tensor), (client_of, tensor), (v2rpc.client_of, v2rpc.tensor)]
+    with ThreadPoolExecutor() as pool:
+        calls = [pool.submit(make(s).infer, "linear", [given("X", x, "FP32")]) for (make, given), x in zip(makers, rows)]
+        answers = [call.result().as_numpy("Y").tolist() for call in calls]
+    assert answers == [[[13.0, 23.0]], [[10.0, 20.0], [17.0, 20.0]], [[9.5, 23.0]]]
+    entry = stats_of(s, "linear")
+    assert [(batch["batch_size"], batch["compute_infer"]["count"]) for batch in entry["batch_stats"]] == [(4, 1)]
+    assert entry["inference_count"] == 4
