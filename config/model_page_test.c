@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "config/batching.h"
 #include "config/model_config.h"
 #include "config/model_io.h"
 
@@ -78,7 +79,7 @@ try_example(const char *path, const char *example)
     if (cn_yaml_parse(path, cn_str_from(text), &doc, &err) != 0)
         fail_msg("%s", err.message);
     if (cn_model_config_apply(&config, doc, on_warning, NULL, &err) != 0 ||
-        cn_model_io_parse(doc, &io, &err) != 0)
+        cn_model_io_parse(doc, &io, &err) != 0 || cn_batching_parse(doc, "m", io, &err) != 0)
         fail_msg("%s", err.message);
     cn_yaml_destroy(doc);
     cn_model_io_unref(io);

@@ -10,6 +10,7 @@
 #include "core/panic.h"
 #include "core/random.h"
 #include "scheduler/model_queue_priv.h"
+#include "scheduler/slots.h"
 
 #define ROW_TEXT_MAX UINT16_MAX           /* what a frame can carry in a str16 */
 #define ROW_BYTES_MAX (UINT64_C(2) << 30) /* well below what a frame can carry */
@@ -296,7 +297,7 @@ deadline_passed(struct cn_timer *timer)
     if (cn_loop_now_ms(queue->loop) < job->deadline_ms) {
         if (queue->policy.by_level)
             timed_out(queue, job);
-        else if (sequence && cn_aggregator_in_backlog(sequence))
+        else if (sequence && cn_slots_in_backlog(sequence))
             leave_backlog(queue, sequence);
         else if (job->deadline_ms != CN_NEVER)
             cn_timer_set(cn_loop_wheel(queue->loop), timer, job->deadline_ms);

@@ -13,6 +13,7 @@
 #include "core/panic.h"
 #include "scheduler/former.h"
 #include "scheduler/model_queue_priv.h"
+#include "scheduler/slots.h"
 
 #define FRAME_BYTES (16u * 1024 * 1024) /* a frame over this is ended, whatever its rows */
 
@@ -85,17 +86,6 @@ cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *group)
     group->place = CN_PLACE_NONE;
 }
 
-/* A step that can't open its sequence must not wait for a slot only to learn that there is none. */
-static bool
-is_unknown(const struct cn_model_queue *queue, const struct cn_job *next)
-{
-    const uint32_t flags = next->row.flags;
-
-    return next->sequence && !next->sequence->known && !next->detour &&
-           !(flags & (CN_ROW_START | CN_ROW_ASK | CN_ROW_MOVE)) &&
-           ((flags & CN_ROW_MUST_EXIST) || queue->config.sequence_strict);
-}
-
 static enum cn_group_place
 place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
 {
@@ -105,25 +95,9 @@ place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
         return CN_PLACE_NONE;
     if (next->deaths > 0)
         return CN_PLACE_SUSPECT;
-    if (queue->policy.slots > 0 && (group->of_job || is_unknown(queue, next)))
+    if (queue->policy.slots > 0 && (group->of_job || cn_slots_is_unknown(queue, next)))
         return CN_PLACE_UNKNOWN;
     return home_of(group) ? CN_PLACE_HOME : CN_PLACE_SHARED;
-}
-
-bool
-cn_aggregator_in_backlog(const struct cn_sequence *sequence)
-{
-    return sequence->queue->policy.slots > 0 && !sequence->known &&
-           sequence->group.place == CN_PLACE_SHARED;
-}
-
-/* With slots: it had one, and goes before those that never had. */
-static bool
-is_homeless(const struct cn_model_queue *queue, struct cn_job_group *group)
-{
-    const struct cn_sequence *sequence = sequence_of(group);
-
-    return sequence && queue->policy.slots > 0 && sequence->home_serial && !sequence->away;
 }
 
 static void
@@ -138,7 +112,7 @@ place_shared(struct cn_model_queue *queue, struct cn_job_group *group)
         list =
             cn_container_of(group, struct cn_job, group)->delayed ? &level->delayed : &level->ready;
     }
-    if (is_homeless(queue, group))
+    if (cn_slots_is_homeless(queue, group))
         cn_list_push_front(list, &group->ready);
     else
         cn_list_push_back(list, &group->ready);
@@ -178,7 +152,7 @@ cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *link)
 
     cn_list_for_each(node, &link->ready)
         cn_container_of(node, struct cn_job_group, ready)->place = CN_PLACE_SHARED;
-    if (queue->policy.slots) /* before the backlog, as is_homeless() says */
+    if (queue->policy.slots) /* before the backlog, as place_shared() does */
         cn_list_splice_back(&link->ready, &queue->aggregator.shared);
     cn_list_splice_back(&queue->aggregator.shared, &link->ready);
     queue->aggregator.n_shared += link->n_ready;
@@ -191,8 +165,8 @@ front(struct cn_list *list)
     return cn_list_empty(list) ? NULL : cn_container_of(list->next, struct cn_job_group, ready);
 }
 
-static uint32_t
-credit(const struct cn_model_queue *queue, const struct cn_worker_link *link)
+uint32_t
+cn_aggregator_credit(const struct cn_model_queue *queue, const struct cn_worker_link *link)
 {
     uint32_t limit = 2 * queue->config.batch_size;
 
@@ -305,7 +279,7 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
 bool
 cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link)
 {
-    return cn_worker_link_rows(link) == 0 && credit(queue, link) > 0;
+    return cn_worker_link_rows(link) == 0 && cn_aggregator_credit(queue, link) > 0;
 }
 
 void
@@ -328,9 +302,17 @@ cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link
         end_frame(link);
 }
 
-/* Asks whether the sequence lives, and takes no slot for that: it is as if the job were sent. */
-static void
-send_probe(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+void
+cn_aggregator_send_alone(struct cn_model_queue *queue, struct cn_worker_link *link,
+                         struct cn_job_group *group)
+{
+    send_next(queue, link, group);
+    end_frame(link);
+}
+
+void
+cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *link,
+                         struct cn_job_group *group)
 {
     static const struct cn_move look = {.op = CN_MOVE_LOOK};
     struct cn_job *job;
@@ -351,44 +333,6 @@ send_probe(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_
     sent(queue, link, job);
 }
 
-static void
-send_probes(struct cn_model_queue *queue)
-{
-    struct cn_job_group *group;
-    struct cn_list *node;
-
-    cn_list_for_each(node, &queue->links) {
-        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
-
-        while ((group = front(&queue->aggregator.unknown)) && credit(queue, link) > 0) {
-            if (group->of_job)
-                send_next(queue, link, group);
-            else
-                send_probe(queue, link, group);
-            end_frame(link);
-        }
-    }
-}
-
-bool
-cn_aggregator_on_probe(struct cn_model_queue *queue, struct cn_job *job,
-                       const struct cn_answer *answer)
-{
-    struct cn_sequence *sequence = job->sequence;
-
-    if (!(answer->flags & CN_ANSWER_HERE) || job->cancelled)
-        return false;
-    job->probing = false;
-    sequence->known = true;
-    sequence->generation = answer->generation;
-    job->worker = NULL;
-    job->deaths = job->alone_deaths = 0;
-    cn_job_group_put_back(&sequence->group, job);
-    cn_queue_job_waits(queue, job);
-    cn_queue_wake(queue);
-    return true;
-}
-
 /* Whoever was near when a worker died goes alone, so that one more death shows who did it. While a
  * suspect waits no worker gets anything else: each of them becomes free for one. Streams do not count:
  * they are never sent again, so only one death can be theirs. */
@@ -404,11 +348,10 @@ send_suspects(struct cn_model_queue *queue)
 
         if (cn_list_empty(suspects))
             break;
-        if (cn_worker_link_rows(link) > 0 || credit(queue, link) == 0)
+        if (cn_worker_link_rows(link) > 0 || cn_aggregator_credit(queue, link) == 0)
             continue;
-        send_next(queue, link, front(suspects));
+        cn_aggregator_send_alone(queue, link, front(suspects));
         link->alone = true;
-        end_frame(link);
     }
     return !cn_list_empty(suspects);
 }
@@ -444,7 +387,7 @@ hold_links(struct cn_model_queue *queue)
 
         link->taken = 0;
         link->was_idle = link->n_in_flight == 0;
-        until = credit(queue, link) > 0 ? held_until(queue, link) : 0;
+        until = cn_aggregator_credit(queue, link) > 0 ? held_until(queue, link) : 0;
         link->held = until > now;
         if (link->held && until < wake)
             wake = until;
@@ -452,80 +395,6 @@ hold_links(struct cn_model_queue *queue)
     if (wake != CN_NEVER || cn_timer_armed(&queue->aggregator.delay))
         cn_timer_set(cn_loop_wheel(queue->loop), &queue->aggregator.delay, wake);
     return wake != CN_NEVER;
-}
-
-/* Is `a` the better place for a group without a home? The one with fewest live sequences, so that
- * warm states spread evenly; of equals the one with least to do. */
-static bool
-better(const struct cn_worker_link *a, const struct cn_worker_link *b)
-{
-    if (a->live_sequences != b->live_sequences)
-        return a->live_sequences < b->live_sequences;
-    return a->n_in_flight < b->n_in_flight;
-}
-
-/* The worker with most free slots, and how many there are; NULL: none. */
-static struct cn_worker_link *
-find_slot(struct cn_model_queue *queue, uint64_t *n_free)
-{
-    struct cn_worker_link *best = NULL;
-    struct cn_list *node;
-
-    *n_free = 0;
-    cn_list_for_each(node, &queue->links) {
-        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
-
-        if (link->retiring || !cn_worker_link_usable(link) ||
-            link->live_sequences >= queue->policy.slots)
-            continue;
-        *n_free += queue->policy.slots - link->live_sequences;
-        if (!best || better(link, best))
-            best = link;
-    }
-    return best;
-}
-
-/* From the backlog to slots, who waits longest first. Slots are kept for sequences whose worker went:
- * they live, though they may have nothing to do now. */
-static void
-give_slots(struct cn_model_queue *queue)
-{
-    struct cn_worker_link *link;
-    struct cn_job_group *group;
-    uint64_t n_free;
-
-    while ((group = front(&queue->aggregator.shared)) && (link = find_slot(queue, &n_free)) &&
-           (is_homeless(queue, group) || n_free > queue->homeless)) {
-        cn_aggregator_unplace(queue, group);
-        cn_sequence_set_home(sequence_of(group), link);
-        cn_sequence_arrived(sequence_of(group), false); /* waiting was not being idle */
-        cn_aggregator_place(queue, group);
-    }
-}
-
-/* Is it a test's wish that nothing is sent yet? */
-static bool
-holds_back(struct cn_model_queue *queue)
-{
-    struct cn_policy_hold *hold = &queue->hold;
-    uint64_t jobs = 0;
-    struct cn_list *node;
-
-    if (hold->jobs == 0 && hold->backlog == 0)
-        return false;
-    jobs = queue->policy.slots ? 0 : queue->stats.waiting_jobs;
-    cn_list_for_each(node, &queue->links) {
-        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
-        struct cn_list *at;
-
-        cn_list_for_each(at, &link->ready)
-            if (queue->policy.slots)
-                jobs += cn_container_of(at, struct cn_job_group, ready)->waiting;
-    }
-    if (jobs < hold->jobs || (queue->policy.slots && queue->aggregator.n_shared < hold->backlog))
-        return true;
-    *hold = (struct cn_policy_hold){0, 0};
-    return false;
 }
 
 /* The worker for a shared group; NULL: none can take it now. */
@@ -539,11 +408,11 @@ choose(struct cn_model_queue *queue, bool any_held)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        if (credit(queue, link) == 0 || link->held || (any_held && !link->was_idle))
+        if (cn_aggregator_credit(queue, link) == 0 || link->held || (any_held && !link->was_idle))
             continue;
         if (fill && link->taken > 0 && link->taken < queue->config.batch_size)
             return link; /* it waited for a full batch, so let it be full */
-        if (!best || better(link, best))
+        if (!best || cn_worker_link_better(link, best))
             best = link;
     }
     /* Of equals the first in the list is taken: those that were not asked for long stand there. */
@@ -577,7 +446,7 @@ send_ready(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
     struct cn_job_group *group;
 
-    while (!link->held && (group = front(&link->ready)) && credit(queue, link) > 0)
+    while (!link->held && (group = front(&link->ready)) && cn_aggregator_credit(queue, link) > 0)
         send_next(queue, link, group);
 }
 
@@ -588,10 +457,10 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
     struct cn_list *node;
 
     if (queue->policy.slots) {
-        send_probes(queue);
-        give_slots(queue);
+        cn_slots_send_probes(queue);
+        cn_slots_give(queue);
     }
-    if (holds_back(queue))
+    if (cn_slots_held_back(queue))
         return;
     if (queue->policy.forms) {
         if (!send_suspects(queue))

@@ -15,7 +15,6 @@
 #include "core/timer_wheel.h"
 #include "scheduler/job_group.h"
 
-struct cn_answer;
 struct cn_model_queue;
 struct cn_sequence;
 struct cn_worker_link;
@@ -55,20 +54,23 @@ void cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *l
 /* Sends what can be sent; once a turn. */
 void cn_aggregator_dispatch(struct cn_model_queue *queue);
 
-/* Does the sequence wait for its first slot? */
-bool cn_aggregator_in_backlog(const struct cn_sequence *sequence);
-/* The worker's word on a job that only asked. True: its sequence lives, so the job waits again. False:
- * the answer is the client's. */
-bool cn_aggregator_on_probe(struct cn_model_queue *queue, struct cn_job *job,
-                            const struct cn_answer *answer);
+/* The rest is for former.c and slots.c. */
 
-/* The rest is for former.c. */
-
+/* How many rows the link may get now. */
+uint32_t cn_aggregator_credit(const struct cn_model_queue *queue,
+                              const struct cn_worker_link *link);
 /* May a batch go to the link? */
 bool cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link);
 /* The group's next job, or a row that nobody sent; `joined`: another one follows in the same batch. */
 void cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
                         struct cn_job_group *group, bool joined);
 void cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link);
+
+/* In a frame of its own: the next job, or only the question whether its sequence lives, which takes no
+ * slot: it is as if the job were sent. */
+void cn_aggregator_send_alone(struct cn_model_queue *queue, struct cn_worker_link *link,
+                              struct cn_job_group *group);
+void cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *link,
+                              struct cn_job_group *group);
 
 #endif

@@ -3,6 +3,7 @@
 #include "core/panic.h"
 #include "core/ts_metrics.h"
 #include "scheduler/model_queue_priv.h"
+#include "scheduler/slots.h"
 
 static struct cn_job *
 find_in(struct cn_list *jobs, uint64_t job_id)
@@ -111,7 +112,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     queue->stats.in_flight_jobs--;
     if (job->detour && cn_swap_on_answer(queue, job, answer))
         return;
-    if (job->probing && cn_aggregator_on_probe(queue, job, answer))
+    if (job->probing && cn_slots_on_probe(queue, job, answer))
         return;
     box = cn_answer_box_copy(job, answer, skip_of(job, answer));
     if (answer->flags & CN_ANSWER_REPLAYED) {

@@ -9,6 +9,7 @@
 #include "core/metrics.h"
 #include "core/panic.h"
 #include "scheduler/model_queue_priv.h"
+#include "scheduler/slots.h"
 
 /* How long it is remembered where a sequence of another version lives: asking again costs little. */
 #define AWAY_KEEP_MS 60000
@@ -302,7 +303,7 @@ expire_busy(struct cn_sequence *sequence)
     struct cn_model_queue *queue = sequence->queue;
     char id[4 * CN_SEQUENCE_ID_MAX + 3];
 
-    if (cn_aggregator_in_backlog(sequence) || sequence->group.place == CN_PLACE_UNKNOWN) {
+    if (cn_slots_in_backlog(sequence) || sequence->group.place == CN_PLACE_UNKNOWN) {
         cn_sequence_arrived(sequence, false); /* it is not idle: it waits for a slot */
         return;
     }

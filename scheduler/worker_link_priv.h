@@ -102,4 +102,14 @@ void cn_worker_link_flush(struct cn_worker_link *link);
 /* The same, once, at the end of the turn. */
 void cn_worker_link_flush_later(struct cn_worker_link *link);
 
+/* Is `a` the better place for a group without a home? The one with fewest live sequences, so that
+ * warm states spread evenly; of equals the one with least to do. */
+static inline bool
+cn_worker_link_better(const struct cn_worker_link *a, const struct cn_worker_link *b)
+{
+    if (a->live_sequences != b->live_sequences)
+        return a->live_sequences < b->live_sequences;
+    return a->n_in_flight < b->n_in_flight;
+}
+
 #endif
