@@ -9,18 +9,9 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "proto/wire.h"
-#include "worker/worker_priv.h"
+#include "worker/resolve_priv.h"
 
 #define START_HINT "start a new one with ts_request_sequence_start: true or another id"
-
-/* The store is read in one transaction for all rows of the batch, begun by the first that needs it. */
-struct lookup {
-    struct cn_worker *worker;
-    uint64_t now_wall_ms;
-    bool reading;
-    struct cn_str stored; /* what the last record was read from; valid while reading */
-};
 
 static void
 slot_reset(struct cn_slot *slot)
@@ -104,19 +95,18 @@ record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
     return seq;
 }
 
-static bool
-same_as_cached(const struct cn_sequence *seq, const struct cn_record *record)
+bool
+cn_resolve_is_cached(const struct cn_sequence *seq, const struct cn_record *record)
 {
     return seq && seq->generation == record->generation && seq->step == record->step;
 }
 
-/* The live sequence ends with this batch: the handler will hear of it. Takes `cached`. */
-static void
-slot_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
-               struct cn_sequence *cached, int reason)
+void
+cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
+                     struct cn_sequence *cached, int reason)
 {
     slot->closed_reason = reason;
-    if (same_as_cached(cached, record)) {
+    if (cn_resolve_is_cached(cached, record)) {
         slot->closed_seq = cached;
         return;
     }
@@ -124,8 +114,8 @@ slot_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *
     slot->closed_seq = record_take(at, slot, record, &slot->close_decode);
 }
 
-static bool
-left_by_swap(unsigned reason)
+bool
+cn_resolve_left_by_swap(unsigned reason)
 {
     return reason == CN_CLOSE_MOVED || reason == CN_CLOSE_RESET;
 }
@@ -139,7 +129,7 @@ cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_r
 
     cn_id_shown(id, shown);
     cn_wall_format(record->closed_wall_ms, when);
-    if (left_by_swap(record->close_reason))
+    if (cn_resolve_left_by_swap(record->close_reason))
         return cn_fail(err, CN_E_SEQUENCE_ENDED,
                        "sequence %s left version %s at %s: it was %s another version; send its "
                        "steps without a version, or " START_HINT,
@@ -163,8 +153,8 @@ cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_r
                    shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason));
 }
 
-static void
-fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+void
+cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
 {
     struct cn_error err;
     int code = cn_fail_gone(&at->worker->states, slot->row->sequence_id, record, &err);
@@ -197,10 +187,10 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
 /* Ended, cancelled and unloaded sequences may be begun again by a plain step: TorchServe's clients
  * use an id again after its end. The others must learn that their state is gone. A sequence that a
  * swap took away is elsewhere, or was there: who asked all versions may begin it. */
-static bool
-reason_refuses(const struct cn_row *row, unsigned reason)
+bool
+cn_resolve_refuses(const struct cn_row *row, unsigned reason)
 {
-    if (left_by_swap(reason))
+    if (cn_resolve_left_by_swap(reason))
         return !(row->flags & CN_ROW_ANY_VERSION);
     return reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME || reason == CN_CLOSE_DELETED ||
            reason == CN_CLOSE_EVICTED;
@@ -213,9 +203,9 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
 
     if (wanted && wanted != record->generation)
         fail_unknown(slot, record->generation);
-    else if (wanted || (reason_refuses(slot->row, record->close_reason) &&
+    else if (wanted || (cn_resolve_refuses(slot->row, record->close_reason) &&
                         !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms)))
-        fail_gone(at, slot, record);
+        cn_resolve_fail_gone(at, slot, record);
     else if (slot->row->flags & CN_ROW_MUST_EXIST)
         fail_unknown(slot, 0);
     else
@@ -223,9 +213,9 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
 }
 
 /* Takes `cached`. */
-static void
-meet_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-          struct cn_sequence *cached)
+void
+cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+                struct cn_sequence *cached)
 {
     uint64_t wanted = slot->row->generation;
     int reason;
@@ -240,14 +230,14 @@ meet_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
                     : cn_states_expired(&at->worker->states, record->opened_wall_ms,
                                         record->last_wall_ms, at->now_wall_ms);
     if (reason) {
-        slot_close_old(at, slot, record, cached, reason);
+        cn_resolve_close_old(at, slot, record, cached, reason);
         cn_states_bury(&at->worker->states, record, reason, at->now_wall_ms, false);
-        fail_gone(at, slot, record);
+        cn_resolve_fail_gone(at, slot, record);
         slot->record = *record;
         slot->write = CN_WRITE_TOMBSTONE;
         return;
     }
-    if (!same_as_cached(cached, record)) {
+    if (!cn_resolve_is_cached(cached, record)) {
         cn_states_free(&at->worker->states, cached);
         cached = record_take(at, slot, record, &slot->decode);
     }
@@ -314,205 +304,6 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
     return 0;
 }
 
-/* --- rows that swap a sequence between versions of its model */
-
-static enum cn_move_op
-move_of(const struct cn_row *row)
-{
-    return row->flags & CN_ROW_MOVE ? (enum cn_move_op)row->move->op : 0;
-}
-
-static bool
-only_asks(const struct cn_row *row)
-{
-    return (row->flags & CN_ROW_ASK) || move_of(row) == CN_MOVE_LOOK ||
-           move_of(row) == CN_MOVE_EXPORT;
-}
-
-/* Imported, and no step has met it. It lives only where the scheduler says that no other copy does. */
-static bool
-counts(const struct cn_slot *slot, const struct cn_record *record)
-{
-    return slot->had_record && !slot->had_tombstone &&
-           (!(record->flags & CN_RECORD_PENDING) || (slot->row->flags & CN_ROW_TAKE_PENDING));
-}
-
-static void
-say_elsewhere(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
-{
-    char shown[128];
-
-    if (slot->had_record) {
-        slot->opened_wall_ms = record->opened_wall_ms;
-        slot->item.step = record->step;
-        slot->answer_flags |= !slot->had_tombstone                     ? CN_ANSWER_PENDING
-                              : record->close_reason == CN_CLOSE_MOVED ? CN_ANSWER_MOVED
-                                                                       : CN_ANSWER_CLOSED_BEFORE;
-    }
-    cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s does not live in version %s",
-                 cn_id_shown(slot->row->sequence_id, shown), at->worker->load.model_version);
-    slot->answer_flags |= CN_ANSWER_ELSEWHERE;
-}
-
-/* Asked for a sequence that isn't here: a tombstone that has something to tell has the last word,
- * all else is for the other versions to say. */
-static void
-meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
-{
-    bool same = slot->row->generation && slot->row->generation == slot->had_generation;
-
-    if (slot->had_tombstone && !left_by_swap(record->close_reason) &&
-        (same || (reason_refuses(slot->row, record->close_reason) &&
-                  !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms))))
-        fail_gone(at, slot, record);
-    else
-        say_elsewhere(at, slot, record);
-}
-
-/* As handlers' headers are kept: cn_reply.headers. */
-static void
-put_header(struct cn_slot *slot, const char *name, const char *value)
-{
-    cn_write_str16(&slot->item.reply.headers, cn_str_from(name));
-    cn_write_str32(&slot->item.reply.headers, cn_str_from(value));
-    slot->item.reply.n_headers++;
-}
-
-/* It lives here: says so, with the record if that is wanted. Nothing changes. Takes `cached`. */
-static void
-meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-          struct cn_sequence *cached)
-{
-    struct cn_reply *reply = &slot->item.reply;
-    char shown[128];
-
-    if (!slot->row->generation && cn_states_expired(&at->worker->states, record->opened_wall_ms,
-                                                    record->last_wall_ms, at->now_wall_ms)) {
-        meet_live(at, slot, record, cached); /* closes it and says that it has expired */
-        return;
-    }
-    if (same_as_cached(cached, record))
-        cn_states_put(&at->worker->states, cached, record->state.len);
-    else
-        cn_states_free(&at->worker->states, cached);
-    slot->answer_flags |= CN_ANSWER_HERE;
-    slot->generation = record->generation;
-    slot->opened_wall_ms = record->opened_wall_ms;
-    slot->item.step = record->step;
-    if (move_of(slot->row) != CN_MOVE_EXPORT)
-        return;
-    if (at->stored.len > at->worker->load.answer_max_bytes) {
-        cn_slot_fail(slot, CN_E_STATE_TOO_LARGE,
-                     "the record of sequence %s has %zu bytes, over answerMaxBytes",
-                     cn_id_shown(slot->row->sequence_id, shown), at->stored.len);
-        return;
-    }
-    cn_buf_puts(&reply->content_type, at->worker->load.runtime);
-    cn_buf_append_str(&reply->body, at->stored);
-}
-
-/* Takes `cached`. */
-static void
-meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-          struct cn_sequence *cached)
-{
-    const struct cn_move *move = slot->row->move;
-    bool live = slot->had_record && !slot->had_tombstone;
-
-    if (!live || (move->generation &&
-                  (move->generation != record->generation || move->step != record->step))) {
-        cn_states_free(&at->worker->states, cached);
-        /* Sent again after a death, or closed by another way. */
-        if (live ||
-            (move->generation && !(slot->had_tombstone && record->close_reason == move->reason)))
-            say_elsewhere(at, slot, record);
-        else
-            slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE;
-        return;
-    }
-    slot_close_old(at, slot, record, cached, move->reason);
-    cn_states_bury(&at->worker->states, record, move->reason, at->now_wall_ms, false);
-    slot->answer_flags |= CN_ANSWER_ENDED | CN_ANSWER_HERE;
-    slot->generation = record->generation;
-    slot->record = *record;
-    slot->write = CN_WRITE_TOMBSTONE;
-}
-
-/* Notes what is to be decoded, migrated and written. An import that nobody met is replaced. */
-static void
-meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
-{
-    const struct cn_move *move = slot->row->move;
-    const struct cn_load *load = &at->worker->load;
-    struct cn_record *moved = &slot->record;
-    struct cn_error err;
-
-    if (counts(slot, record)) {
-        slot->answer_flags |= CN_ANSWER_HERE;
-        return;
-    }
-    if (!cn_str_eq(move->runtime, cn_str_from(load->runtime))) {
-        cn_slot_fail(slot, CN_E_CONFLICT, "version %s has runtime %s, version %.*s has %.*s",
-                     load->model_version, load->runtime, CN_STR_ARG(move->version),
-                     CN_STR_ARG(move->runtime));
-        return;
-    }
-    if (cn_record_decode(move->record, moved, &err) != 0) {
-        cn_slot_fail(slot, err.code, "its record: %s", err.message);
-        return;
-    }
-    slot->import = true;
-    slot->seq = cn_sequence_create(slot->row->sequence_id);
-    slot->seq->generation =
-        slot->had_record ? record->generation + 1 : cn_first_generation(at->now_wall_ms);
-    slot->generation = slot->seq->generation;
-    slot->opened_wall_ms = moved->opened_wall_ms;
-    slot->decode = moved->flags & CN_RECORD_HAS_STATE;
-    slot->state_bytes = moved->state;
-    slot->state_schema = moved->schema;
-}
-
-/* The client learns what became of its sequence, also when the answer is told again. */
-static void
-tell_moved(struct cn_slot *slot)
-{
-    const struct cn_move *move = slot->row->move;
-    char text[300];
-
-    if (!slot->run || move_of(slot->row) != CN_MOVE_TOLD)
-        return;
-    snprintf(text, sizeof(text), "%s; from=%.*s",
-             cn_close_reason_word((enum cn_close_reason)move->reason), CN_STR_ARG(move->version));
-    put_header(slot, "Continuo-Sequence-Swapped", text);
-}
-
-/* True: it was such a row, and is dealt with; `cached` is taken then. */
-static bool
-meet_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-          struct cn_sequence *cached)
-{
-    bool live = counts(slot, record);
-
-    if (move_of(slot->row) == CN_MOVE_BURY) {
-        meet_bury(at, slot, record, cached);
-        return true;
-    }
-    if (move_of(slot->row) == CN_MOVE_IMPORT) {
-        cn_states_free(&at->worker->states, cached);
-        meet_import(at, slot, record);
-        return true;
-    }
-    if (!only_asks(slot->row) || (live && (slot->row->flags & CN_ROW_ASK)))
-        return false;
-    if (live) {
-        meet_look(at, slot, record, cached);
-    } else {
-        cn_states_free(&at->worker->states, cached);
-        meet_absent(at, slot, record);
-    }
-    return true;
-}
-
 /* The store decides. Takes `cached`, which may be NULL. */
 static void
 resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *cached)
@@ -532,22 +323,22 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
         return;
     }
     live = slot->had_record && !slot->had_tombstone;
-    if (slot->had_record && move_of(slot->row) != CN_MOVE_BURY &&
-        move_of(slot->row) != CN_MOVE_IMPORT && meet_committed(at, slot, &record)) {
-        if (live && same_as_cached(cached, &record))
+    if (slot->had_record && cn_resolve_move_of(slot->row) != CN_MOVE_BURY &&
+        cn_resolve_move_of(slot->row) != CN_MOVE_IMPORT && meet_committed(at, slot, &record)) {
+        if (live && cn_resolve_is_cached(cached, &record))
             cn_states_put(states, cached, record.state.len);
         else
             cn_states_free(states, cached);
         return;
     }
-    if (meet_move(at, slot, &record, cached))
+    if (cn_resolve_move(at, slot, &record, cached))
         return;
     if (live && !start) {
-        meet_live(at, slot, &record, cached);
+        cn_resolve_live(at, slot, &record, cached);
         return;
     }
     if (live)
-        slot_close_old(at, slot, &record, cached, CN_CLOSE_ENDED);
+        cn_resolve_close_old(at, slot, &record, cached, CN_CLOSE_ENDED);
     else
         cn_states_free(states, cached);
     if (start)
@@ -585,7 +376,8 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
         cached = NULL;
     }
     if (cached && !(row->flags & CN_ROW_START) &&
-        (move_of(row) == 0 || move_of(row) == CN_MOVE_TOLD) && cached->last_job != row->job_id &&
+        (cn_resolve_move_of(row) == 0 || cn_resolve_move_of(row) == CN_MOVE_TOLD) &&
+        cached->last_job != row->job_id &&
         !(has_key(slot) && memcmp(cached->key_hash, slot->key_hash, sizeof(slot->key_hash)) == 0) &&
         (row->generation ? row->generation == cached->generation
                          : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
@@ -641,7 +433,7 @@ cn_batch_resolve(struct cn_worker *worker)
         if (batch->slots[i].stream)
             continue;
         resolve_one(&at, &batch->slots[i]);
-        tell_moved(&batch->slots[i]);
+        cn_resolve_tell_moved(&batch->slots[i]);
     }
     if (!at.reading)
         return;
@@ -656,7 +448,7 @@ cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot)
     struct lookup at = {.worker = worker, .now_wall_ms = cn_wall_ms()};
 
     resolve_one(&at, slot);
-    tell_moved(slot);
+    cn_resolve_tell_moved(slot);
     if (at.reading)
         cn_store_abort(worker->states.store);
     decode_one(worker, slot);
