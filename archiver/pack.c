@@ -74,6 +74,7 @@ cn_pack_is_torch(const struct cn_pack_spec *spec)
     if (spec->runtime != NULL)
         return strcmp(spec->runtime, "torch") == 0;
     return cn_has_suffix(spec->serialized_file, ".pt") ||
+           cn_has_suffix(spec->serialized_file, ".pt2") ||
            cn_has_suffix(spec->serialized_file, ".jit");
 }
 

@@ -111,8 +111,9 @@ torchserves_other_keys_are_explained(void **state)
 {
     (void)state;
     warns("deviceType: cpu\nuseVenv: false\nparallelLevel: 0\n", NULL);
-    warns("deviceType: gpu\n",
-          "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU");
+    warns("deviceType: gpu\n", "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU "
+                               "(TorchScript models go by "
+                               "it)");
     warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
     warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
     warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);

@@ -116,6 +116,10 @@ warn_line(void *ctx, const char *line)
     const struct cn_model_about *about = ctx;
     char quoted[1024];
 
+    /* Of TorchServe's keys that mean nothing to handlers, these mean something to TorchScript. */
+    if (strcmp(about->runtime, "torch") == 0 &&
+        (strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")))
+        return;
     cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
            cn_log_quote(line, strlen(line), quoted, sizeof quoted));
 }

@@ -38,8 +38,8 @@ struct ctt_value {
 };
 
 struct ctt_options {
-    const char *file;
-    const char *device;    /* "cpu" */
+    const char *file;      /* TorchScript; a package of AOTInductor where it ends in .pt2 */
+    const char *device;    /* "cpu", "cuda:0" */
     const char *submodule; /* "a.b"; "": the module itself */
     const char *method;
     int32_t threads; /* that one operator may use */

@@ -6,7 +6,9 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 #include "torchscript/torchscript_priv.h"
 
@@ -163,12 +165,35 @@ set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint3
     return 0;
 }
 
+uint64_t
+cn_torch_spent_us(const struct torch_runtime *rt)
+{
+    struct timespec at;
+
+    if (rt->config.threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at) != 0)
+        return cn_now_us();
+    return (uint64_t)at.tv_sec * 1000000 + (uint64_t)at.tv_nsec / 1000;
+}
+
+/* The run counts for its bucket, if it is one. */
+static void
+note_spent(struct torch_runtime *rt, uint32_t bucket, uint64_t us)
+{
+    for (uint32_t b = 0; b < rt->plan.n; b++) {
+        if (rt->plan.rows[b] != bucket)
+            continue;
+        rt->spent[b].runs++;
+        rt->spent[b].us += us;
+    }
+}
+
 static int
 call_model(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
            struct cn_error *err)
 {
     const struct cn_torch_config *config = &rt->config;
     uint32_t n_results = 0;
+    uint64_t begun_us;
     int rc = set_attributes(rt, rows, k, bucket, err);
 
     for (uint32_t i = 0; rc == 0 && i < config->n_arguments; i++) {
@@ -183,9 +208,11 @@ call_model(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t 
     }
     if (rc)
         return rc;
+    begun_us = cn_torch_spent_us(rt);
     if (rt->api->run(rt->model, rt->arguments, config->n_arguments, rt->results, config->n_results,
                      &n_results, rt->error, CTT_ERROR_BYTES))
         return library_failed(rt, err);
+    note_spent(rt, bucket, cn_torch_spent_us(rt) - begun_us);
     if (n_results != config->n_results)
         return cn_fail(err, CN_E_HANDLER_FAILED,
                        "%s of %s gives %" PRIu32 " tensors, the model's YAML declares %" PRIu32

@@ -451,6 +451,37 @@ read_all(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_
     return rc ? rc : check_complete(parse);
 }
 
+/* TorchServe's keys, which stand beside `torch`. */
+static int
+read_devices(const struct parse *parse, const struct cn_yaml *root)
+{
+    const struct cn_yaml *type = cn_yaml_get(root, "deviceType");
+    const struct cn_yaml *ids = cn_yaml_get(root, "deviceIds");
+    struct cn_torch_config *config = parse->config;
+
+    config->n_devices = 1;
+    if (type && !cn_str_eq(type->text, CN_STR("cpu")) && !cn_str_eq(type->text, CN_STR("gpu")))
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: deviceType: expected cpu or gpu",
+                       parse->name, type->line, type->column);
+    config->gpu = type && cn_str_eq(type->text, CN_STR("gpu"));
+    if (!ids || !config->gpu)
+        return 0;
+    if (ids->kind != CN_YAML_LIST || ids->n_items < 1 || ids->n_items > CN_TORCH_DEVICES_MAX)
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: deviceIds: expected 1 to %d numbers",
+                       parse->name, ids->line, ids->column, CN_TORCH_DEVICES_MAX);
+    for (uint32_t i = 0; i < ids->n_items; i++) {
+        const struct cn_yaml *id = ids->items[i];
+
+        if (id->kind != CN_YAML_INT || id->integer < 0 || id->integer > 127)
+            return cn_fail(parse->err, CN_E_CONFIG,
+                           "%s:%u:%u: deviceIds: expected numbers of devices, 0 to 127",
+                           parse->name, id->line, id->column);
+        config->devices[i] = (uint32_t)id->integer;
+    }
+    config->n_devices = ids->n_items;
+    return 0;
+}
+
 static int
 read_document(struct cn_torch_config *config, const struct cn_yaml_doc *doc, uint32_t batch_size,
               struct cn_error *err)
@@ -477,7 +508,8 @@ read_document(struct cn_torch_config *config, const struct cn_yaml_doc *doc, uin
     config->attributes =
         cn_arena_alloc(arena, 2 * CN_TORCH_VALUES_MAX * sizeof(struct cn_torch_attribute));
     memset(config->attributes, 0, 2 * CN_TORCH_VALUES_MAX * sizeof(struct cn_torch_attribute));
-    return read_all(&parse, torch ? torch : &nothing, batch_size);
+    rc = read_devices(&parse, cn_yaml_root(doc));
+    return rc ? rc : read_all(&parse, torch ? torch : &nothing, batch_size);
 }
 
 int

@@ -13,6 +13,8 @@
  *     threads: 1
  *     fusion: false
  *     warmup: 16                  # what -1 in dims is, when the model is tried at load
+ *   deviceType: gpu               # as TorchServe has them, beside `torch`: cpu or gpu, and
+ *   deviceIds: [0, 1]             # the devices that workers share out; default: the first one
  *
  * Read once, when a worker loads the model. Worker's thread.
  */
@@ -28,6 +30,7 @@
 #include "torchscript/plan.h"
 
 #define CN_TORCH_VALUES_MAX 256 /* arguments, results, attributes, settings */
+#define CN_TORCH_DEVICES_MAX 64
 
 /* One argument or result. */
 struct cn_torch_slot {
@@ -51,8 +54,9 @@ struct cn_torch_config {
     struct cn_torch_attribute *attributes;
     uint32_t n_buckets, buckets[CN_TORCH_BUCKETS_MAX]; /* rising */
     uint32_t threads, warmup;
-    bool deterministic, fusion;
-    struct cn_arena arena; /* holds the above */
+    bool deterministic, fusion, gpu;
+    uint32_t n_devices, devices[CN_TORCH_DEVICES_MAX]; /* of `gpu`; at least one */
+    struct cn_arena arena;                             /* holds the above */
 };
 
 /* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED where the

@@ -1,14 +1,19 @@
-// torchscript/library.cpp - libcontinuo_torch.so: TorchScript behind the C table of torchscript/abi.h.
+// torchscript/library.cpp - libcontinuo_torch.so: TorchScript, and packages of AOTInductor, behind the C
+// table of torchscript/abi.h.
 //
 // Every entry catches everything. State is the caller's: what a module keeps in attributes is set
 // before a run and read after it. Worker's thread.
 #include "torchscript/abi.h"
+
+#include <dlfcn.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +21,14 @@
 #include <torch/csrc/jit/passes/tensorexpr_fuser.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
+#include <torch/cuda.h>
 #include <torch/version.h>
+
+// Loaders of packages came with PyTorch 2.6; the check of their CPU before loading later.
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 10)
+#define CTT_PACKAGES 1
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#endif
 
 namespace {
 
@@ -86,13 +98,13 @@ data_type(at::ScalarType type)
 
 // A copy: a module may keep what it was given, or a view of it, in an attribute.
 at::Tensor
-tensor_from(const ctt_tensor &from)
+tensor_from(const ctt_tensor &from, at::Device device)
 {
     if (from.rank < 0 || from.rank > CTT_RANK_MAX)
         throw std::runtime_error("a tensor of rank " + std::to_string(from.rank));
-    return torch::from_blob(from.data, at::IntArrayRef(from.dims, from.rank),
-                            at::TensorOptions().dtype(scalar_type(from.datatype)))
-        .clone();
+    auto tensor = torch::from_blob(from.data, at::IntArrayRef(from.dims, from.rank),
+                                   at::TensorOptions().dtype(scalar_type(from.datatype)));
+    return device.is_cpu() ? tensor.clone() : tensor.to(device);
 }
 
 // `keep` holds what `out` points to.
@@ -111,11 +123,11 @@ tensor_to(const at::Tensor &from, at::Tensor &keep, ctt_tensor *out)
 }
 
 IValue
-value_from(const ctt_value &from)
+value_from(const ctt_value &from, at::Device device)
 {
     switch (from.kind) {
     case CTT_TENSOR:
-        return tensor_from(from.tensor);
+        return tensor_from(from.tensor, device);
     case CTT_INT:
         return from.integer;
     case CTT_FLOAT:
@@ -149,27 +161,27 @@ scalar_as(const IValue &value, const c10::TypePtr &type)
 
 // Takes the arguments that one parameter of this type needs off the front.
 IValue
-take(const c10::TypePtr &type, const ctt_value *&at, const ctt_value *end)
+take(const c10::TypePtr &type, const ctt_value *&at, const ctt_value *end, at::Device device)
 {
     if (type->kind() == TypeKind::OptionalType)
-        return take(type->expectRef<c10::OptionalType>().getElementType(), at, end);
+        return take(type->expectRef<c10::OptionalType>().getElementType(), at, end, device);
     if (type->kind() == TypeKind::TupleType) {
         std::vector<IValue> members;
 
         for (const auto &member : type->expectRef<c10::TupleType>().elements())
-            members.push_back(take(member, at, end));
+            members.push_back(take(member, at, end, device));
         return c10::ivalue::Tuple::create(std::move(members));
     }
     if (type->kind() == TypeKind::ListType) { // the rest
         c10::List<at::Tensor> members;
 
         while (at < end)
-            members.push_back(value_from(*at++).toTensor());
+            members.push_back(value_from(*at++, device).toTensor());
         return members;
     }
     if (at == end)
         throw std::runtime_error("the method takes more arguments");
-    return scalar_as(value_from(*at++), type);
+    return scalar_as(value_from(*at++, device), type);
 }
 
 void
@@ -198,8 +210,12 @@ flatten(const IValue &value, std::vector<at::Tensor> &out)
 } // namespace
 
 struct ctt_model {
+    at::Device device;
     torch::jit::Module module; // the submodule whose method runs
-    torch::jit::Method method;
+    std::optional<torch::jit::Method> method;
+#ifdef CTT_PACKAGES
+    std::unique_ptr<torch::inductor::AOTIModelPackageLoader> package; // instead of the two
+#endif
     std::string schema;
     std::vector<at::Tensor> results;
     std::map<std::string, at::Tensor> attributes;
@@ -258,6 +274,103 @@ schema_text(const torch::jit::Method &method)
     return text + ") -> " + results;
 }
 
+// The CUDA part of libtorch is opened when somebody wants it, and never linked.
+at::Device
+find_device(const std::string &name)
+{
+    at::Device device(name);
+
+    if (!device.is_cuda())
+        return device;
+    if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL))
+        throw std::runtime_error("this libtorch " TORCH_VERSION " is a build for the CPU, without libtorch_cuda.so: "
+                                 "deviceType gpu needs a CUDA build of PyTorch");
+    int count = torch::cuda::device_count();
+    if (count == 0)
+        throw std::runtime_error("there is no CUDA device: no driver, or CUDA_VISIBLE_DEVICES hides them");
+    if (device.index() >= count)
+        throw std::runtime_error("there is no device " + name + ", but " + count_of(count, "CUDA device"));
+    return device;
+}
+
+#ifdef CTT_PACKAGES
+bool
+cpu_has(const std::string &isa)
+{
+#if defined(__x86_64__)
+    if (isa == "AVX512")
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (isa == "AVX2")
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    // The others are of this machine's kind or have no instructions of their own, unless we know better.
+    return isa.empty() || isa == "INVALID" || isa == "ASIMD" || isa == "NEON" || isa == "SVE256";
+}
+
+// What is compiled for another machine would end the process with SIGILL.
+void
+check_package(const std::string &file)
+{
+    auto about = torch::inductor::AOTIModelPackageLoader::load_metadata_from_package(file, "model");
+    std::string machine = about["AOTI_MACHINE"], isa = about["AOTI_CPU_ISA"], device = about["AOTI_DEVICE_KEY"];
+    utsname here;
+
+    if (!device.empty() && device != "cpu")
+        throw std::runtime_error("the package is for " + device + ", and packages run on the CPU here");
+    if (uname(&here) == 0 && !machine.empty() && machine != here.machine)
+        throw std::runtime_error("the package is for " + machine + ", this machine is " + here.machine);
+    if (!cpu_has(isa))
+        throw std::runtime_error("the package is for CPUs with " + isa + ", which this one has not: compile it on "
+                                 "a machine like this");
+}
+
+ctt_model *
+load_package(const ctt_options *options, at::Device device)
+{
+    if (*options->submodule || std::strcmp(options->method, "forward") != 0)
+        throw std::runtime_error("a package has one method, forward, and no submodules");
+    if (!device.is_cpu())
+        throw std::runtime_error("packages run on the CPU here");
+    check_package(options->file);
+    auto package = std::make_unique<torch::inductor::AOTIModelPackageLoader>(options->file, "model", true);
+    return new ctt_model{device, {}, std::nullopt, std::move(package), "forward of a package of AOTInductor", {}, {}};
+}
+#endif
+
+bool
+is_package(const std::string &file)
+{
+    return file.size() > 4 && file.compare(file.size() - 4, 4, ".pt2") == 0;
+}
+
+ctt_model *
+load_any(const ctt_options *options)
+{
+    at::Device device = find_device(options->device);
+
+    if (is_package(options->file)) {
+#ifdef CTT_PACKAGES
+        return load_package(options, device);
+#else
+        throw std::runtime_error("libtorch " TORCH_VERSION " has no packages of AOTInductor; 2.10 has");
+#endif
+    }
+    auto module = torch::jit::load(options->file, device);
+    module.eval();
+    module = find_submodule(module, options->submodule);
+    auto method = find_method(module, options->method);
+    return new ctt_model{device,
+                         module,
+                         method,
+#ifdef CTT_PACKAGES
+                         nullptr,
+#endif
+                         schema_text(method),
+                         {},
+                         {}};
+}
+
 int
 model_load(const ctt_options *options, ctt_model **out, char *error, size_t n)
 {
@@ -270,11 +383,7 @@ model_load(const ctt_options *options, ctt_model **out, char *error, size_t n)
             torch::jit::setFusionStrategy(none);
         }
         at::set_num_threads(options->threads);
-        auto module = torch::jit::load(options->file, at::Device(options->device));
-        module.eval();
-        module = find_submodule(module, options->submodule);
-        auto method = find_method(module, options->method);
-        *out = new ctt_model{module, method, schema_text(method), {}, {}};
+        *out = load_any(options);
     });
 }
 
@@ -301,7 +410,7 @@ model_set_attribute(ctt_model *model, const char *name, const ctt_value *value, 
         auto type = model->module.type()->getAttribute(name);
         if (type->kind() == TypeKind::OptionalType)
             type = type->expectRef<c10::OptionalType>().getElementType();
-        model->module.setattr(name, scalar_as(value_from(*value), type));
+        model->module.setattr(name, scalar_as(value_from(*value, model->device), type));
     });
 }
 
@@ -320,20 +429,47 @@ model_get_attribute(ctt_model *model, const char *name, ctt_tensor *out, char *e
 }
 
 void
-run(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments, ctt_tensor *results,
-    uint32_t max_results, uint32_t *n_results)
+run_method(ctt_model *model, const ctt_value *at, uint32_t n_arguments)
 {
-    const auto &wanted = model->method.function().getSchema().arguments();
-    const ctt_value *at = arguments, *end = arguments + n_arguments;
+    const auto &wanted = model->method->function().getSchema().arguments();
+    const ctt_value *end = at + n_arguments;
     std::vector<IValue> stack;
 
-    model->results.clear();
     for (size_t i = 1; i < wanted.size() && (at < end || !wanted[i].default_value()); i++)
-        stack.push_back(take(wanted[i].type(), at, end));
+        stack.push_back(take(wanted[i].type(), at, end, model->device));
     if (at < end)
         throw std::runtime_error("the method takes fewer arguments than " +
                                  count_of(n_arguments, "value"));
-    flatten(model->method(std::move(stack)), model->results);
+    flatten((*model->method)(std::move(stack)), model->results);
+}
+
+#ifdef CTT_PACKAGES
+void
+run_package(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments)
+{
+    std::vector<at::Tensor> inputs;
+
+    for (uint32_t i = 0; i < n_arguments; i++) {
+        IValue value = value_from(arguments[i], model->device);
+        if (!value.isTensor())
+            throw std::runtime_error("a package takes tensors, no numbers (torch.arguments)");
+        inputs.push_back(value.toTensor());
+    }
+    model->results = model->package->boxed_run(std::move(inputs));
+}
+#endif
+
+void
+run(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments, ctt_tensor *results,
+    uint32_t max_results, uint32_t *n_results)
+{
+    model->results.clear();
+#ifdef CTT_PACKAGES
+    if (model->package)
+        run_package(model, arguments, n_arguments);
+    else
+#endif
+        run_method(model, arguments, n_arguments);
     if (model->results.size() > max_results)
         throw std::runtime_error("the method gives " + count_of(model->results.size(), "tensor"));
     for (size_t i = 0; i < model->results.size(); i++)

@@ -57,11 +57,19 @@ log_message(const struct torch_runtime *rt, const char *event)
 
 /* --- loading --- */
 
+static bool
+ends_with(const char *text, const char *ending)
+{
+    size_t len = strlen(text), n = strlen(ending);
+
+    return len >= n && strcmp(text + len - n, ending) == 0;
+}
+
 static int
 load_model(struct torch_runtime *rt, struct cn_error *err)
 {
     const struct cn_torch_config *config = &rt->config;
-    struct ctt_options options = {.device = "cpu",
+    struct ctt_options options = {.device = rt->device,
                                   .submodule = config->submodule,
                                   .method = config->method,
                                   .threads = (int32_t)config->threads,
@@ -69,6 +77,9 @@ load_model(struct torch_runtime *rt, struct cn_error *err)
     struct cn_buf path;
     int rc;
 
+    if (config->gpu)
+        snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32,
+                 config->devices[(rt->load->worker_index - 1) % config->n_devices]);
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/%s", rt->load->model_dir, rt->load->handler);
     cn_buf_append(&path, "", 1);
@@ -78,10 +89,11 @@ load_model(struct torch_runtime *rt, struct cn_error *err)
     if (rc == 0)
         return 0;
     log_message(rt, "torch_load_failed");
-    return cn_fail(err, CN_E_LOAD_FAILED,
-                   "libtorch %s cannot load %s as TorchScript (torch.jit.script(model).save()): "
-                   "%.*s",
+    return cn_fail(err, CN_E_LOAD_FAILED, "libtorch %s cannot load %s as %s: %.*s",
                    rt->api->version, rt->load->handler,
+                   ends_with(rt->load->handler, ".pt2")
+                       ? "a package of AOTInductor"
+                       : "TorchScript (torch.jit.script(model).save())",
                    CN_STR_ARG(cn_torch_cause(rt->error, false)));
 }
 
@@ -129,6 +141,34 @@ make_room(struct torch_runtime *rt)
     rt->fixed = has_fixed_shapes(config->io);
 }
 
+/* --- what it measures: metrics of the model, by bucket */
+
+static void
+sample(struct torch_runtime *rt, enum cn_sample_type type, const char *name, const char *unit,
+       uint32_t bucket, double value)
+{
+    char rows[16];
+    struct cn_header dim = {CN_STR("Rows"), {rows, 0}};
+    struct cn_error ignored; /* a model may have switched metrics off */
+
+    dim.value.len = (size_t)snprintf(rows, sizeof(rows), "%" PRIu32, rt->plan.rows[bucket]);
+    cn_samples_add(&rt->base.samples,
+                   &(struct cn_sample){type, cn_str_from(name), cn_str_from(unit), value, 1, &dim},
+                   &ignored);
+}
+
+static void
+report_spent(struct torch_runtime *rt)
+{
+    for (uint32_t b = 0; b < rt->plan.n; b++) {
+        if (rt->spent[b].runs == 0)
+            continue;
+        sample(rt, CN_SAMPLE_COUNTER, "TorchRuns", "Count", b, (double)rt->spent[b].runs);
+        sample(rt, CN_SAMPLE_COUNTER, "TorchRunTime", "Microseconds", b, (double)rt->spent[b].us);
+        rt->spent[b] = (struct torch_spent){0, 0};
+    }
+}
+
 static int
 open_all(struct torch_runtime *rt, struct cn_error *err)
 {
@@ -154,6 +194,7 @@ open_all(struct torch_runtime *rt, struct cn_error *err)
         return rc;
     make_room(rt);
     plan->n = config->n_buckets;
+    rt->spent = cn_alloc(plan->n * sizeof(*rt->spent));
     memcpy(plan->rows, config->buckets, sizeof(plan->rows[0]) * plan->n);
     if ((rc = cn_torch_warm_up(rt, err)) != 0) {
         log_message(rt, "torch_load_failed");
@@ -161,6 +202,10 @@ open_all(struct torch_runtime *rt, struct cn_error *err)
     }
     cn_torch_plan_make(plan, plan->rows[plan->n - 1] > rt->cap_items ? plan->rows[plan->n - 1]
                                                                      : rt->cap_items);
+    memset(rt->spent, 0, plan->n * sizeof(*rt->spent)); /* trials are no work */
+    for (uint32_t b = 0; b < plan->n; b++)
+        if (plan->cost_us[b] > 0)
+            sample(rt, CN_SAMPLE_GAUGE, "TorchBucketTime", "Microseconds", b, plan->cost_us[b]);
     return 0;
 }
 
@@ -170,12 +215,16 @@ runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
 {
     struct cn_torch_config config;
     uint32_t threads;
+    bool gpu;
 
     if (cn_torch_config_read(&config, load->model_dir, load->config_file,
                              (uint32_t)load->batch_size, NULL) != 0)
         return 0;
     threads = config.threads;
+    gpu = config.gpu;
     cn_torch_config_fini(&config);
+    if (gpu)
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "deviceType is gpu: CUDA doesn't live through it");
     if (threads > 1)
         return cn_fail(err, CN_E_UNIMPLEMENTED, "torch.threads is %" PRIu32, threads);
     return 0;
@@ -196,6 +245,7 @@ runtime_close(struct cn_runtime *base)
     for (uint32_t i = 0; rt->batches && i < rt->config.n_arguments + rt->config.n_attributes; i++)
         cn_free(rt->batches[i].data);
     cn_free(rt->init_files);
+    cn_free(rt->spent);
     cn_free(rt->batches);
     cn_free(rt->arguments);
     cn_free(rt->results);
@@ -225,6 +275,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->base.keeps_state_tensors = true;
     rt->magic = TORCH_RUNTIME_MAGIC;
     rt->load = load;
+    strcpy(rt->device, "cpu");
     rt->error = cn_alloc(CTT_ERROR_BYTES);
     cn_samples_init(&rt->base.samples, load);
     cn_arena_init(&rt->arena);
@@ -491,6 +542,7 @@ runtime_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         if (!rt->items[i].failed)
             answer(rt, &rt->items[i]);
+    report_spent(rt);
     cn_arena_fini(&rt->arena);
 }
 
@@ -517,6 +569,7 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     }
     json_object_set_new(root, "libtorch", json_string(rt->api->version));
     json_object_set_new(root, "method", json_string(rt->api->schema(rt->model)));
+    json_object_set_new(root, "device", json_string(rt->device));
     json_object_set_new(root, "threads", json_integer(rt->config.threads));
     json_object_set_new(root, "deterministic", json_boolean(rt->config.deterministic));
     json_object_set_new(root, "buckets", buckets);

@@ -46,6 +46,11 @@ struct torch_row {
     bool taken;
 };
 
+/* What a bucket's runs took. */
+struct torch_spent {
+    uint64_t runs, us;
+};
+
 struct torch_runtime {
     struct cn_runtime base; /* first */
     uint32_t magic;
@@ -55,10 +60,12 @@ struct torch_runtime {
     struct cn_torch_config config;
     struct cn_torch_plan plan;
     struct cn_buf *init_files; /* of states that begin as a file */
+    char device[16];           /* "cpu", "cuda:0" */
     char *describe;
     char *error; /* CTT_ERROR_BYTES, for the library's messages */
     bool fixed;  /* no -1 in dims: all rows fit together */
 
+    struct torch_spent *spent;   /* by the plan's buckets, since the last report */
     struct torch_batch *batches; /* arguments, then attributes */
     struct ctt_value *arguments;
     struct ctt_tensor *results, *kept; /* kept: of attributes */
@@ -88,6 +95,10 @@ int cn_torch_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t f
  * no state and no output has changed. CN_E_HANDLER_FAILED: rt->error has the whole message. */
 int cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
                        struct cn_error *err);
+
+/* The time of one run of the model: the thread's own, so that the machine's other work is not counted;
+ * that of several threads is the clock's. */
+uint64_t cn_torch_spent_us(const struct torch_runtime *rt);
 
 /* warmup.c */
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */

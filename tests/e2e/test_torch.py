@@ -8,6 +8,8 @@ import json
 import os
 import pathlib
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +23,9 @@ import requests
 import tritonclient.http as triton
 
 from models import BIN, Model, ROOT, archiver
+from server import SLOW_BUILD
 from test_examples import Reader
+from waiting import expect
 
 torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
 pytestmark = pytest.mark.skipif(not (BIN / "libcontinuo_torch.so").exists(),
@@ -168,6 +172,44 @@ def test_a_sequence_goes_on_in_another_server(server):
     first.restart()
     assert step(first, "lstm", "m", data[5]).tobytes() == want[5].tobytes()
     assert step(first, "lstm", "n", data[0]).tobytes() == want[0].tobytes()
+
+
+def test_a_thousand_sequences_in_any_order_and_in_two_servers(server):
+    """Random interleaving; in the middle every sequence is exported, and goes on in another server. Each
+    is what PyTorch makes of that sequence alone."""
+    n, steps = (1000, 6) if not SLOW_BUILD else (100, 4)
+    module = Lstm().eval()
+    data = np.random.default_rng(12).standard_normal((n, steps, 4), np.float32)
+    want = [reference(module, data[i]) for i in range(n)]
+    servers = [server(lstm(batch=8)), server(lstm(batch=8))]
+    lanes = [list(range(lane, n, 16)) for lane in range(16)]
+
+    def run(s, lane, first, last):
+        """Steps of this lane's sequences, shuffled, each sequence's own in order."""
+        turns = [i for i in lanes[lane] for _ in range(first, last)]
+        random.Random(lane * 100 + first).shuffle(turns)
+        at = dict.fromkeys(lanes[lane], first)
+        with requests.Session() as session:
+            for i in turns:
+                answer = session.post(f"{s.inference}/predictions/lstm", json={"x": [data[i][at[i]].tolist()]},
+                                      headers={"ts_request_sequence_id": f"s{i}"}, timeout=60)
+                assert answer.status_code == 200, answer.text
+                np.testing.assert_allclose(answer.json()["y"][0], want[i][at[i]], atol=1e-5)
+                at[i] += 1
+
+    def move(lane):
+        with requests.Session() as session:
+            for i in lanes[lane]:
+                taken = session.get(f"{servers[0].management}/models/lstm/sequences/s{i}?export=true", timeout=60)
+                assert taken.status_code == 200, taken.text
+                put = session.put(f"{servers[1].management}/models/lstm/sequences/s{i}", data=taken.content,
+                                  timeout=60)
+                assert put.status_code < 300, put.text
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda lane: run(servers[0], lane, 0, steps // 2), range(16)))
+        list(pool.map(move, range(16)))
+        list(pool.map(lambda lane: run(servers[1], lane, steps // 2, steps), range(16)))
 
 
 def together(s, model, jobs):
@@ -331,6 +373,76 @@ def test_describe_shows_what_a_batch_costs(server):
     assert about["method"].startswith("forward(Tensor x, Tensor h, Tensor c) -> ")
     assert [bucket["rows"] for bucket in about["buckets"]] == [1, 4, 8]
     assert all(bucket["microseconds"] > 0 for bucket in about["buckets"])
+
+
+def test_metrics_show_what_batches_cost(server):
+    """The curve that was measured at load, and what runs really took, by rows of the run."""
+    s = server(lstm(torch_="{buckets: [4]}"))
+    before = s.metric("TorchRuns")
+    for i in range(3):
+        step(s, "lstm", "a", inputs(3, 1)[i])
+    expect(lambda: s.metric("TorchRuns") == before + 3, "three runs")
+    assert s.metric("TorchRunTime") > 0 and s.metric("TorchBucketTime") > 0
+
+
+# --- forked workers ---
+
+
+def memory(pid, key):
+    text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(rf"^{key}:\s+(\d+) kB", text, re.M).group(1)) / 1024
+
+
+def test_forked_workers_are_quick_and_small(server):
+    """libtorch is opened and the model run once; a worker that comes later, or again, is there in
+    milliseconds, gives the same bits and has little memory of its own."""
+    model = lstm(torch_="{buckets: [1]}")
+    model.yaml = "minWorkers: 3\nmaxWorkers: 3\n" + model.yaml
+    s = server(model)
+    s.expect_ready("lstm", 3, timeout=60)
+    times = []
+    data, module = inputs(9, 8), Lstm().eval()
+    for x, want in zip(data, reference(module, data)):
+        seen = sum("event=worker_ready" in line for line in s.lines)
+        s.kill_worker("lstm")
+        expect(lambda: sum("event=worker_ready" in line for line in s.lines) > seen, "it is back", 60)
+        line = [line for line in s.lines if "event=worker_ready" in line][-1]
+        times.append(int(re.search(r"load_ms=(\d+)", line).group(1)))
+        assert step(s, "lstm", "a", x).tobytes() == want.tobytes()
+    assert SLOW_BUILD or sorted(times)[4] < 50, times
+    pids = s.expect_ready("lstm", 3)
+    zygote = s.describe("lstm")["zygote"]["pid"]
+    assert all(memory(pid, "Private_Dirty") < memory(zygote, "Rss") / 2 for pid in pids)
+
+
+@pytest.mark.load
+def test_many_steps_leave_nothing_behind(server):
+    """Memory of the worker after a tenth of the steps and after all of them. CONTINUO_TORCH_STEPS: so many."""
+    steps = int(os.environ.get("CONTINUO_TORCH_STEPS", "10000"))
+    yaml = LSTM_YAML.format(batch=8, torch="{}").replace("name: x, dataType: FP32, dims: [4]",
+                                                         "name: x, dataType: UINT8, dims: [1]")
+
+    class Bytes(Lstm):
+        def forward(self, x, h, c):
+            y, (h, c) = self.lstm(x.to(torch.float32).expand(x.size(0), 4).unsqueeze(1), (h, c))
+            return self.out(y[:, 0]), h, c
+
+    s = server(Model("lstm", None, yaml, torchscript=saved(Bytes())))
+    pid = s.expect_ready("lstm")[0]
+
+    def run(n):
+        done = 0
+        while done < n:
+            load = s.bench("--model", "lstm", "--connections", 16, "--sequences", 64, "--duration", 2, "--warmup", 0,
+                           "--prefix", "m", "--any-answer")
+            report = json.loads(load.communicate(timeout=60)[0])
+            assert report["errors"] == 0, report
+            done += report["steps"]
+    run(steps // 10)
+    before = memory(pid, "Pss_Anon")
+    run(steps)
+    assert s.ready_pids("lstm") == [pid]
+    assert memory(pid, "Pss_Anon") < before + 4, (before, memory(pid, "Pss_Anon"))
 
 
 # --- the examples ---
@@ -509,6 +621,147 @@ def test_nan_is_a_value(server):
         x.set_data_from_numpy(np.full((1, 4), value, np.float32))
         y = client.infer("lstm", [x], sequence_id=sequence, sequence_start=True).as_numpy("y")
         assert np.isnan(y).all() == np.isnan(value)
+
+
+def test_an_empty_tensor_and_another_rank(server):
+    """Empty is a size like others where dims say -1; a dimension too many is the client's mistake."""
+    s = server(Model("grows", None, GROWS_YAML, torchscript=saved(Grows())))
+    head = {"ts_request_sequence_id": "e"}
+
+    def ask_with(document):
+        return requests.post(f"{s.inference}/predictions/grows", json=document, headers=head, timeout=20)
+
+    assert ask_with({"x": [[[1, 2]]]}).json() == {"y": [[1, 2]]}
+    empty = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [1, 0, 2], "data": []}],
+             "parameters": {"sequence_id": "e"}}
+    answer = requests.post(f"{s.inference}/v2/models/grows/infer", json=empty, timeout=20)
+    assert answer.status_code == 200 and answer.json()["outputs"][0]["data"] == [1, 2], answer.text
+    for document in ({"x": [[[[1, 2]]]]}, {"x": [[[1, 2, 3]]]}, {"x": 1}):
+        answer = ask_with(document)
+        assert answer.status_code == 400 and "x" in answer.json()["message"], answer.text
+    for shape in ([1, 2], [1, 1, 1, 2], [2], [1, 2, 1]):
+        empty["inputs"][0] |= {"shape": shape, "data": [1, 2]}
+        answer = requests.post(f"{s.inference}/v2/models/grows/infer", json=empty, timeout=20)
+        assert answer.status_code == 400 and "x" in answer.json()["error"], answer.text
+    assert ask_with({"x": [[[1, 0]]]}).json() == {"y": [[2, 2]]}
+
+
+class Hungry(torch.nn.Module):
+    def forward(self, x):
+        n = int(x.sum()) * 1000000000000
+        return x + torch.zeros(n, dtype=torch.float32).sum()
+
+
+def test_a_model_that_wants_too_much_memory(server):
+    """libtorch says so, the client hears it, and the worker goes on."""
+    s = server(stateless("hungry", Hungry(), "batchSize: 1\nmaxBatchSize: 1\n"
+                         "inputs: [{name: x, dataType: FP32, dims: [1]}]\n"
+                         "outputs: [{name: y, dataType: FP32, dims: [1]}]\n"))
+    pid = s.expect_ready("hungry")[0]
+    answer = ask(s, "hungry", {"x": [[3]]})
+    assert answer.status_code == 503 and "memory" in answer.json()["message"], answer.text
+    assert ask(s, "hungry", {"x": [[0]]}).json() == {"y": [[0]]}
+    assert s.ready_pids("hungry") == [pid]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_gpu_that_is_not_there(server):
+    """Registration says what is missing."""
+    s = server()
+    model = lstm("bad")
+    model.yaml += "deviceType: gpu\ndeviceIds: [0, 1]\n"
+    message = register(s, model)
+    assert "CUDA" in message, message
+    model.yaml = model.yaml.replace("[0, 1]", "[zero]")
+    message = register(s, Model("worse", None, model.yaml, torchscript=model.torchscript))
+    assert "deviceIds: expected numbers of devices" in message, message
+
+
+# --- packages of AOTInductor ---
+
+
+class Cell(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.cell = torch.nn.GRUCell(4, 16)
+        self.out = torch.nn.Linear(16, 3)
+
+    def forward(self, x, h):
+        h = self.cell(x, h)
+        return self.out(h), h
+
+
+CELL_YAML = """
+batchSize: 8
+maxBatchSize: 8
+sequenceBatching: true
+inputs: [{name: x, dataType: FP32, dims: [4]}]
+outputs: [{name: y, dataType: FP32, dims: [3]}]
+state: {tensors: [{name: h, dataType: FP32, dims: [16]}]}
+"""
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory):
+    """Compiled once; CONTINUO_AOTI names a file that keeps it."""
+    if not os.environ.get("CONTINUO_AOTI"):
+        pytest.skip("compiling a package takes minutes: CONTINUO_AOTI=FILE.pt2 keeps it")
+    if not shutil.which("g++"):
+        pytest.skip("AOTInductor needs g++")
+    path = pathlib.Path(os.environ["CONTINUO_AOTI"])
+    if not path.exists():
+        rows = torch.export.Dim("rows", min=1, max=64)
+        example = (torch.zeros(8, 4), torch.zeros(8, 16))
+        with torch.no_grad():
+            program = torch.export.export(Cell().eval(), example, dynamic_shapes=({0: rows}, {0: rows}))
+            torch._inductor.aoti_compile_and_package(program, package_path=str(path))  # pylint: disable=protected-access
+    return path.read_bytes()
+
+
+def packaged(name, data):
+    return Model(name, None, CELL_YAML, torchscript=data, torchscript_name="model.pt2")
+
+
+@torch.inference_mode()
+def cell_reference(steps):
+    h, given, module = torch.zeros(1, 16), [], Cell().eval()
+    for x in steps:
+        y, h = module(torch.from_numpy(x)[None], h)
+        given.append(y[0].numpy())
+    return given
+
+
+def test_a_package_keeps_state_as_torchscript_does(package, server):
+    """Steps of many sequences, workers killed between them, batches of any size."""
+    s = server(packaged("cell", package))
+    data = {f"s{i}": inputs(5, 40 + i) for i in range(8)}
+    want = {name: cell_reference(steps) for name, steps in data.items()}
+    for i in range(5):
+        got = together(s, "cell", [(name, data[name][i]) for name in data])
+        for name, row in zip(data, got):
+            np.testing.assert_allclose(row, want[name][i], atol=1e-5)
+        s.kill_worker("cell")
+        s.expect_ready("cell")
+
+
+def test_a_package_for_another_machine_is_refused_before_it_is_loaded(package, server):
+    """Its code would end the worker with SIGILL."""
+    s = server()
+    for old, new, words in ((b'"x86_64"', b'"riscv9"', "for riscv9"), (b'ISA": "AVX', b'ISA": "ZVX', "CPUs with ZVX")):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(package)) as archive, zipfile.ZipFile(buffer, "w") as out:
+            for name in archive.namelist():
+                out.writestr(name, archive.read(name).replace(old, new) if name.endswith(".json") else
+                             archive.read(name))
+        message = register(s, packaged("other", buffer.getvalue()))
+        assert words in message, message
+
+
+def test_what_is_no_package_is_refused(server):
+    s = server()
+    message = register(s, packaged("none", b"PK no zip"))
+    assert "as a package of AOTInductor" in message, message
 
 
 def test_without_the_library_the_model_is_refused_with_the_way_to_get_it(server, folder):

@@ -57,6 +57,7 @@ class Model:
     extra: dict = dataclasses.field(default_factory=dict)  # file name -> bytes or text
     archive_format: str = "default"
     torchscript: bytes = None  # a model that runs without handler
+    torchscript_name: str = "model.pt"
 
     def yaml_text(self):
         if isinstance(self.yaml, str):
@@ -108,8 +109,8 @@ def pack(model, store, work, transcript=None, file_name=None):
             "--config-file", source / "model-config.yaml",
             "--export-path", store, "--archive-format", model.archive_format, "--force"]
     if model.torchscript:
-        (source / "model.pt").write_bytes(model.torchscript)
-        args += ["--serialized-file", source / "model.pt"]
+        (source / model.torchscript_name).write_bytes(model.torchscript)
+        args += ["--serialized-file", source / model.torchscript_name]
     else:
         (source / model.handler_name).write_text(model.lua)
         args += ["--handler", source / model.handler_name]
