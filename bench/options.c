@@ -23,6 +23,7 @@ usage(FILE *out)
           "  --stall-seconds S   an answer that takes longer counts its connection as stalled (1)\n"
           "  --prefix TEXT       of sequence ids (from time and pid)\n"
           "  --echo              the answer must be the request's body, not a running sum\n"
+          "  --any-answer        any answer with status 200 is right: for models that don't count\n"
           "  --end               afterwards end every sequence (step 0) and check its total\n"
           "  --open-only N       instead: open N sequences with one step each, then stop\n"
           "  --random            step the sequences at random, not in turns\n"
@@ -81,15 +82,23 @@ parse_url(const char *url, struct options *opt)
 void
 options_parse(struct options *opt, int argc, char **argv)
 {
-    static const struct option flags[] = {
-        {"url", 1, NULL, 'u'},           {"model", 1, NULL, 'm'},
-        {"connections", 1, NULL, 'c'},   {"sequences", 1, NULL, 's'},
-        {"duration", 1, NULL, 'd'},      {"warmup", 1, NULL, 'w'},
-        {"rate", 1, NULL, 'r'},          {"prefix", 1, NULL, 'p'},
-        {"echo", 0, NULL, 'e'},          {"end", 0, NULL, 'z'},
-        {"open-only", 1, NULL, 'o'},     {"help", 0, NULL, 'h'},
-        {"stall-seconds", 1, NULL, 'S'}, {"random", 0, NULL, 'R'},
-        {"sums", 1, NULL, 'f'},          {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {{"url", 1, NULL, 'u'},
+                                          {"model", 1, NULL, 'm'},
+                                          {"connections", 1, NULL, 'c'},
+                                          {"sequences", 1, NULL, 's'},
+                                          {"duration", 1, NULL, 'd'},
+                                          {"warmup", 1, NULL, 'w'},
+                                          {"rate", 1, NULL, 'r'},
+                                          {"prefix", 1, NULL, 'p'},
+                                          {"echo", 0, NULL, 'e'},
+                                          {"end", 0, NULL, 'z'},
+                                          {"any-answer", 0, NULL, 'y'},
+                                          {"open-only", 1, NULL, 'o'},
+                                          {"help", 0, NULL, 'h'},
+                                          {"stall-seconds", 1, NULL, 'S'},
+                                          {"random", 0, NULL, 'R'},
+                                          {"sums", 1, NULL, 'f'},
+                                          {NULL, 0, NULL, 0}};
     const char *url = "http://127.0.0.1:8080";
     int c;
 
@@ -130,6 +139,9 @@ options_parse(struct options *opt, int argc, char **argv)
             break;
         case 'e':
             opt->echo = true;
+            break;
+        case 'y':
+            opt->any_answer = true;
             break;
         case 'z':
             opt->end = true;

@@ -11,7 +11,7 @@ struct options {
     char prefix[64]; /* of sequence ids */
     uint32_t connections, sequences, open_only;
     double duration_s, warmup_s, rate, stall_s;
-    bool echo, end, random;
+    bool echo, any_answer, end, random;
     const char *sums_file; /* NULL: none */
 };
 

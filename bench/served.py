@@ -17,7 +17,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = (ROOT / os.environ.get("CONTINUO_BUILD", "build/release")).resolve() / "bin"
-READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+)")
+READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+)")
 
 
 def machine():
@@ -29,7 +29,7 @@ def machine():
 
 
 class Served:
-    """`models`: {name: (handler's file or Lua text, YAML text)}. With `clock`, advance() works, and the
+    """`models`: {name: (handler's file or Lua text, or a TorchScript file (.pt), YAML text)}. With `clock`, advance() works, and the
     server looks at its clock each 5 ms. Use it in a `with`."""
 
     def __init__(self, models, flags=(), clock=False):
@@ -54,15 +54,17 @@ class Served:
             words = (self.folder / "stderr").read_text(errors="replace")[-2000:]
             self.close()
             raise SystemExit(f"the server did not start: {words}")
-        self.inference, self.management = ready.group(1, 2)
+        self.inference, self.management, self.metrics = ready.group(1, 2, 3)
 
     def _pack(self, name, handler, config, store):
-        source = pathlib.Path(handler) if str(handler).endswith(".lua") else self.folder / f"{name}.lua"
+        script = str(handler).endswith(".pt")
+        source = pathlib.Path(handler) if script or str(handler).endswith(".lua") else self.folder / f"{name}.lua"
         if source.parent == self.folder:
             source.write_text(handler, encoding="utf-8")
         yaml = self.folder / f"{name}.yaml"
         yaml.write_text(config, encoding="utf-8")
-        subprocess.run([BIN / "continuo-archiver", "--model-name", name, "--version", "1.0", "--handler", source,
+        subprocess.run([BIN / "continuo-archiver", "--model-name", name, "--version", "1.0",
+                        "--serialized-file" if script else "--handler", source,
                         "--config-file", yaml, "--export-path", store], check=True, stdout=subprocess.DEVNULL)
 
     def __enter__(self):
