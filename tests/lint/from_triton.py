@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Holds docs/from-triton.md against Triton's names and against our routes and metrics.
+"""Holds docs/from-triton.md against Triton's names and against our routes, metrics and fields of configurations.
 
-Each name of REFERENCE, each route under /v2 and each nv_ metric stands in the first column of a row. A row that says
-"works" or "differs" names a test; every test that is named exists.
+Each name of REFERENCE, each field of config.pbtxt that is imported or listed as dropped, each route under /v2 and each
+nv_ metric stands in the first column of a row. A row that says "works" or "differs" names a test; every test that is
+named exists.
 """
 import pathlib
 import re
@@ -26,11 +27,6 @@ REFERENCE = {
         ModelStatistics RepositoryIndex RepositoryModelLoad RepositoryModelUnload SystemSharedMemoryStatus
         SystemSharedMemoryRegister SystemSharedMemoryUnregister CudaSharedMemoryStatus CudaSharedMemoryRegister
         CudaSharedMemoryUnregister TraceSetting LogSettings""",
-    "configuration": """name platform backend version_policy max_batch_size input output instance_group dynamic_batching
-        sequence_batching ensemble_scheduling parameters model_transaction_policy response_cache data_type dims
-        reshape is_shape_tensor allow_ragged_batch optional label_filename format control_input direct oldest state
-        max_sequence_idle_microseconds iterative_sequence preferred_batch_size max_queue_delay_microseconds
-        default_queue_policy optimization model_warmup""",
     "options": """--model-repository --model-control-mode --repository-poll-secs --load-model --allow-client-shm
         --http-restricted-api --http-header-forward-pattern --http-max-input-size --exit-timeout-secs""",
     "metrics": "nv_inference_count nv_inference_request_success nv_inference_pending_request_count",
@@ -56,18 +52,21 @@ def rows():
 
 def test_exists(name):
     file, _, function = name.partition("::")
-    path = ROOT / "tests" / "e2e" / file
-    return path.exists() and re.search(rf"^def {function}\(", path.read_text(), re.M) is not None
+    path = ROOT / file if file.endswith(".c") else ROOT / "tests" / "e2e" / file
+    start = "" if file.endswith(".c") else "def "
+    return path.exists() and re.search(rf"^{start}{function}\(", path.read_text(), re.M) is not None
 
 
 def ours():
-    """(where, name) of our routes and metrics."""
+    """(where, name) of our routes, metrics and fields of configurations."""
     for route in re.findall(r'"(/v2[^" ]*)"', (ROOT / "frontend" / "routes.c").read_text()):
         # The repository has no second name; what is left over is answered 404 and 405.
         if "{*" not in route and not route.startswith("/v2/repository/{"):
             yield "frontend/routes.c", route
     for name in re.findall(r'"(nv_\w+)"', (ROOT / "frontend" / "infer_metrics.c").read_text()):
         yield "frontend/infer_metrics.c", name
+    for field in re.findall(r'CN_IMPORT_KEY\("([\w.]+)"', (ROOT / "archiver" / "import_keys.def").read_text()):
+        yield "archiver/import_keys.def", field.rpartition(".")[2]
 
 
 def main():
