@@ -23,6 +23,7 @@
 #include "frontend/compress.h"
 #include "frontend/http_request.h"
 #include "frontend/torchserve_error.h"
+#include "frontend/v2_http_priv.h"
 #include "management/management.h"
 #include "scheduler/job.h"
 
@@ -230,6 +231,13 @@ void
 cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
                      uint32_t retry_after_s)
 {
+    const struct cn_str path = request->path;
+
+    /* Clients of the v2 protocol look for `error`, whoever refuses the request, routed or not yet. */
+    if (cn_str_eq(path, CN_STR("/v2")) || (path.len > 4 && memcmp(path.ptr, "/v2/", 4) == 0)) {
+        cn_v2_http_error(request, code, message);
+        return;
+    }
     answer_error(request, code, 0, message, retry_after_s);
 }
 

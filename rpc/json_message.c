@@ -43,7 +43,7 @@ put_text(const json_t *json, struct cn_arena *arena, char **out)
 {
     if (!cn_v2_json_is_string(json))
         return false;
-    *out = cn_arena_strndup(arena, json_string_value(json), json_string_length(json));
+    *out = cn_arena_strndup(arena, cn_v2_json_text(json).ptr, cn_v2_json_text(json).len);
     return true;
 }
 

@@ -185,16 +185,19 @@ check_strings(const struct check *check, const struct cn_tensor *tensor, uint64_
     struct cn_reader reader;
     struct cn_str element;
     uint64_t n = 0;
+    size_t left = tensor->data.len; /* before the string that is not whole, with its length */
 
     cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
-    while (n < elements && cn_tensor_next(&reader, &element))
+    while (n < elements && cn_tensor_next(&reader, &element)) {
+        left = cn_reader_left(&reader);
         n++;
-    if (n < elements && cn_reader_left(&reader) > 0 && cn_reader_left(&reader) < 4)
+    }
+    if (n < elements && left > 0 && left < 4)
         return refuse(check,
                       "incomplete string length indicator for inference input '%.*s' for model "
                       "'%s', expecting 4 bytes but only %zu bytes available. Please make sure the "
                       "string length indicator is in one buffer.",
-                      CN_STR_ARG(tensor->name), check->model, cn_reader_left(&reader));
+                      CN_STR_ARG(tensor->name), check->model, left);
     if (n < elements)
         return refuse(check,
                       "expected %" PRIu64 " string elements for inference input '%.*s' for model "

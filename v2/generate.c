@@ -134,8 +134,7 @@ read_id(const struct reader *reader, const json_t *root)
     if (!cn_v2_json_is_string(id))
         return cn_fail(reader->err, CN_E_INTERNAL,
                        "Unable to parse 'id': attempt to access JSON non-string as string");
-    reader->out->id =
-        cn_arena_str(reader->arena, (struct cn_str){json_string_value(id), json_string_length(id)});
+    reader->out->id = cn_arena_str(reader->arena, cn_v2_json_text(id));
     return 0;
 }
 

@@ -49,8 +49,7 @@ missing(const struct reader *reader, const char *key)
 static struct cn_str
 text_of(const struct reader *reader, const json_t *value)
 {
-    return cn_arena_str(reader->arena,
-                        (struct cn_str){json_string_value(value), json_string_length(value)});
+    return cn_arena_str(reader->arena, cn_v2_json_text(value));
 }
 
 static int

@@ -74,8 +74,7 @@ put_value(struct fill *fill, const json_t *value)
     case CN_DATATYPE_BYTES:
         if (!cn_v2_json_is_string(value))
             return wrong_type(fill, "string", "string");
-        cn_write_str32(&fill->strings,
-                       (struct cn_str){json_string_value(value), json_string_length(value)});
+        cn_write_str32(&fill->strings, cn_v2_json_text(value));
         return 0;
     default:
         return cn_fail(fill->err, CN_E_BAD_REQUEST,
@@ -175,8 +174,7 @@ cn_v2_json_param(const char *key, const json_t *value, struct cn_arena *arena,
     *out = (struct cn_v2_param){.name = cn_arena_str(arena, cn_str_from(key))};
     if (cn_v2_json_is_string(value)) {
         out->kind = CN_V2_STRING;
-        out->text = cn_arena_str(
-            arena, (struct cn_str){json_string_value(value), json_string_length(value)});
+        out->text = cn_arena_str(arena, cn_v2_json_text(value));
     } else if (json_is_boolean(value)) {
         out->kind = CN_V2_BOOL;
         out->boolean = json_is_true(value);

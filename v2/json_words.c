@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define MARK '\x01'
+#define MARK_TEXT "\\u0001" /* the only way to write it in JSON */
+#define MARK_LEN (sizeof(MARK_TEXT) - 1)
 
 struct scan {
     const char *at, *end;
@@ -14,25 +16,50 @@ struct scan {
     int depth;
 };
 
+/* What was not copied yet, up to `to`. */
 static void
-skip_string(struct scan *scan)
+copy_to(struct scan *scan, const char *to, const char *start)
 {
-    scan->at++;
+    const char *copied = scan->copied ? scan->copied : start;
+
+    cn_buf_append(&scan->out, copied, (size_t)(to - copied));
+    scan->copied = to;
+}
+
+static bool
+is_key(const struct scan *scan)
+{
+    const char *at = scan->at;
+
+    while (at < scan->end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at < scan->end && *at == ':';
+}
+
+/* A value that begins with the mark gets another one. */
+static void
+look_at_string(struct scan *scan, const char *start)
+{
+    const char *from = ++scan->at;
+
     while (scan->at < scan->end && *scan->at != '"')
         scan->at += *scan->at == '\\' ? 2 : 1;
     scan->at++;
     if (scan->at > scan->end)
         scan->at = scan->end;
+    if ((size_t)(scan->end - from) >= MARK_LEN && memcmp(from, MARK_TEXT, MARK_LEN) == 0 &&
+        !is_key(scan)) {
+        copy_to(scan, from, start);
+        cn_buf_puts(&scan->out, MARK_TEXT);
+    }
 }
 
 /* The word from `from` to the present place goes out as a marked string. */
 static void
 replace(struct scan *scan, const char *from, const char *start)
 {
-    const char *copied = scan->copied ? scan->copied : start;
-
-    cn_buf_append(&scan->out, copied, (size_t)(from - copied));
-    cn_buf_puts(&scan->out, "\"\\u0001");
+    copy_to(scan, from, start);
+    cn_buf_puts(&scan->out, "\"" MARK_TEXT);
     cn_buf_append(&scan->out, from, (size_t)(scan->at - from));
     cn_buf_puts(&scan->out, "\"");
     scan->copied = scan->at;
@@ -85,7 +112,7 @@ look_over(struct scan *scan, struct cn_error *err)
     while (scan->at < scan->end) {
         switch (*scan->at) {
         case '"':
-            skip_string(scan);
+            look_at_string(scan, start);
             break;
         case '[':
         case '{':
@@ -132,7 +159,8 @@ cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err)
             rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to read JSON");
     }
     if (!rc) {
-        *out = json_loadb(text.ptr ? text.ptr : "", text.len, JSON_ALLOW_NUL, &why);
+        *out = json_loadb(text.ptr ? text.ptr : "", text.len,
+                          JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
         if (!*out)
             rc = cn_fail(err, CN_E_INTERNAL, "failed to parse the request JSON buffer: %s at %d",
                          why.text, why.position);
@@ -147,13 +175,22 @@ marked(const json_t *value)
 {
     const char *text = json_string_value(value);
 
-    return text && *text == MARK && json_string_length(value) > 1 ? text + 1 : NULL;
+    return text && text[0] == MARK && text[1] != MARK ? text + 1 : NULL;
 }
 
 bool
 cn_v2_json_is_string(const json_t *value)
 {
     return json_is_string(value) && !marked(value);
+}
+
+struct cn_str
+cn_v2_json_text(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    const size_t marks = text && *text == MARK;
+
+    return (struct cn_str){text + marks, json_string_length(value) - marks};
 }
 
 bool

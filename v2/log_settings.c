@@ -93,8 +93,7 @@ take(const char *key, const json_t *value, struct cn_v2_log *log, struct cn_erro
     if (cn_str_eq(name, CN_STR("log_format"))) {
         if (!cn_v2_json_is_string(value))
             return wrong_type(key, "string", "string", err);
-        format = cn_v2_log_format(
-            (struct cn_str){json_string_value(value), json_string_length(value)}, err);
+        format = cn_v2_log_format(cn_v2_json_text(value), err);
         log->format = format ? format : log->format;
         return format ? 0 : err->code;
     }

@@ -56,8 +56,7 @@ cn_v2_read_load(struct cn_str body, struct cn_arena *arena, struct cn_str *confi
             rc = cn_fail(err, CN_E_INTERNAL,
                          "Unable to parse '%s': attempt to access JSON non-string as string", key);
         if (!rc)
-            *config = cn_arena_str(
-                arena, (struct cn_str){json_string_value(value), json_string_length(value)});
+            *config = cn_arena_str(arena, cn_v2_json_text(value));
     }
     json_decref(root);
     return rc;

@@ -28,8 +28,7 @@ take(const json_t *root, struct cn_arena *arena, struct cn_shm_status *out, stru
         return cn_fail(err, CN_E_INTERNAL,
                        "Unable to parse 'offset' or 'byte_size': attempt to access JSON "
                        "non-unsigned-integer as unsigned-integer");
-    out->key =
-        cn_arena_str(arena, (struct cn_str){json_string_value(key), json_string_length(key)});
+    out->key = cn_arena_str(arena, cn_v2_json_text(key));
     return 0;
 }
 

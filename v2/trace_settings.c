@@ -256,7 +256,7 @@ take(struct cn_trace_change *change, const char *key, const json_t *value, struc
             return cn_fail(err, CN_E_INTERNAL,
                            "Unable to parse '%s': attempt to access JSON non-string as string",
                            words[which]);
-        list[i] = (struct cn_str){json_string_value(one), json_string_length(one)};
+        list[i] = cn_v2_json_text(one);
     }
     return cn_trace_set(change, (enum cn_trace_key)which, list, (uint32_t)n, err);
 }
