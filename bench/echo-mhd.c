@@ -18,11 +18,11 @@
 #include <unistd.h>
 
 #define POOL_BYTES 8192
-#define BODY_MAX_BYTES 65536
+#define BODY_MAX_BYTES 4194304
 
 struct upload {
-    size_t len;
-    char bytes[256]; /* the bench posts one digit; more takes the heap */
+    size_t len, room; /* of `more` */
+    char bytes[256];  /* more takes the heap, as the announced length says */
     char *more;
 };
 
@@ -30,6 +30,16 @@ struct echo_loop {
     pthread_t thread;
     int listen_fd;
 };
+
+/* What the client announces; 0: nothing, or too much. */
+static size_t
+announced(struct MHD_Connection *connection)
+{
+    const char *text = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
+    unsigned long len = text ? strtoul(text, NULL, 10) : 0;
+
+    return len <= BODY_MAX_BYTES ? len : 0;
+}
 
 static enum MHD_Result
 answer(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
@@ -44,28 +54,31 @@ answer(void *ctx, struct MHD_Connection *connection, const char *url, const char
         *request = up = malloc(sizeof(*up));
         if (up == NULL)
             return MHD_NO;
-        up->len = 0;
+        up->len = up->room = 0;
         up->more = NULL;
         return MHD_YES;
     }
     if (*data_len > 0) {
         if (up->more == NULL && up->len + *data_len > sizeof(up->bytes)) {
-            up->more = malloc(BODY_MAX_BYTES);
-            if (up->more == NULL)
+            up->room = announced(connection);
+            up->more = malloc(up->room ? up->room : 1);
+            if (up->more == NULL || up->room < up->len)
                 return MHD_NO;
             memcpy(up->more, up->bytes, up->len);
         }
-        if (up->len + *data_len > BODY_MAX_BYTES)
+        if (up->len + *data_len > (up->more ? up->room : sizeof(up->bytes)))
             return MHD_NO;
         memcpy((up->more ? up->more : up->bytes) + up->len, data, *data_len);
         up->len += *data_len;
         *data_len = 0;
         return MHD_YES;
     }
-    response = MHD_create_response_from_buffer(up->len, up->more ? up->more : up->bytes,
-                                               MHD_RESPMEM_MUST_COPY);
+    response =
+        MHD_create_response_from_buffer(up->len, up->more ? up->more : up->bytes,
+                                        up->more ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_MUST_COPY);
     if (response == NULL)
         return MHD_NO;
+    up->more = NULL; /* the response's */
     rc = MHD_queue_response(connection, MHD_HTTP_OK, response);
     MHD_destroy_response(response);
     return rc;

@@ -5,6 +5,8 @@
  *   grpc-bench unary|bidi TARGET MODEL   --calls N in flight (bidi: streams, one message each),
  *                                        --channels N, --seconds S, --data BYTES; checks each answer
  *                                        of a counter (model "echo": only that there is one)
+ *   grpc-bench infer TARGET MODEL        the same by ModelInfer of the v2 protocol, with an FP32 tensor
+ *                                        of BYTES, which the answer must end with
  *
  * One completion queue and one thread on either side. Prints one line of JSON.
  */
@@ -20,6 +22,11 @@
 
 #define UNARY "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Predictions"
 #define BIDI "/org.pytorch.serve.grpc.inference.InferenceAPIsService/StreamPredictions2"
+#define INFER "/inference.GRPCInferenceService/ModelInfer"
+
+enum kind { KIND_UNARY, KIND_BIDI, KIND_INFER, N_KINDS };
+
+static const char *const methods[N_KINDS] = {UNARY, BIDI, INFER};
 
 struct tag {
     void (*fn)(void *ctx, bool ok);
@@ -54,7 +61,7 @@ start(grpc_call *call, const grpc_op *ops, size_t n, struct tag *tag)
 /* --- the echo server */
 
 struct echo {
-    bool bidi;
+    enum kind kind;
     grpc_call *call;
     grpc_metadata_array metadata;
     gpr_timespec deadline;
@@ -65,9 +72,9 @@ struct echo {
 };
 
 static grpc_server *server;
-static void *registered[2];
+static void *registered[N_KINDS];
 
-static void ask(bool bidi);
+static void ask(enum kind kind);
 
 static void
 echo_free(void *ctx, bool ok)
@@ -139,27 +146,27 @@ echo_accepted(void *ctx, bool ok)
 
     if (!ok)
         return;
-    ask(echo->bidi);
-    if (echo->bidi)
+    ask(echo->kind);
+    if (echo->kind == KIND_BIDI)
         echo_read(echo);
     else
         echo_finish(echo, echo->bytes != NULL);
 }
 
 static void
-ask(bool bidi)
+ask(enum kind kind)
 {
     struct echo *echo = calloc(1, sizeof(*echo));
 
-    echo->bidi = bidi;
+    echo->kind = kind;
     grpc_metadata_array_init(&echo->metadata);
     echo->accepted = (struct tag){echo_accepted, echo};
     echo->read = (struct tag){echo_got, echo};
     echo->wrote = (struct tag){echo_wrote, echo};
     echo->done = (struct tag){echo_free, echo};
-    if (grpc_server_request_registered_call(server, registered[bidi], &echo->call, &echo->deadline,
-                                            &echo->metadata, bidi ? NULL : &echo->bytes, queue,
-                                            queue, &echo->accepted) != GRPC_CALL_OK)
+    if (grpc_server_request_registered_call(
+            server, registered[kind], &echo->call, &echo->deadline, &echo->metadata,
+            kind == KIND_BIDI ? NULL : &echo->bytes, queue, queue, &echo->accepted) != GRPC_CALL_OK)
         die("request_registered_call");
 }
 
@@ -174,15 +181,16 @@ begin_echo(void)
 
     any_size.value.integer = -1;
     server = grpc_server_create(&args, NULL);
-    registered[0] = grpc_server_register_method(server, UNARY, NULL,
-                                                GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
-    registered[1] = grpc_server_register_method(server, BIDI, NULL, GRPC_SRM_PAYLOAD_NONE, 0);
+    for (i = 0; i < N_KINDS; i++)
+        registered[i] = grpc_server_register_method(
+            server, methods[i], NULL,
+            i == KIND_BIDI ? GRPC_SRM_PAYLOAD_NONE : GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
     grpc_server_register_completion_queue(server, queue, NULL);
     printf("port %d\n", grpc_server_add_http2_port(server, "127.0.0.1:0", plain));
     fflush(stdout);
     grpc_server_start(server);
-    for (i = 0; i < 16; i++)
-        ask(i % 2);
+    for (i = 0; i < 8 * N_KINDS; i++)
+        ask((enum kind)(i % N_KINDS));
 }
 
 /* --- the client */
@@ -190,7 +198,7 @@ begin_echo(void)
 struct slot {
     grpc_channel *channel;
     grpc_call *call;
-    bool bidi;
+    enum kind kind;
     char id[48];
     uint64_t steps;
     grpc_metadata_array head, tail;
@@ -205,6 +213,7 @@ static struct {
     const char *model;
     bool is_counter;
     size_t data_bytes;
+    grpc_slice infer; /* a ModelInferRequest: the same each time */
     double end_s, longest_s, total_s;
     uint64_t done, failed;
     unsigned live;
@@ -221,6 +230,31 @@ put_field(char *at, char tag, const char *bytes, size_t len)
     *at++ = (char)left;
     memcpy(at, bytes, len);
     return at + len;
+}
+
+/* ModelInferRequest: model_name, inputs {name, datatype, shape}, raw_input_contents. */
+static grpc_slice
+make_infer(void)
+{
+    char tensor[64], shape[8], *end = tensor, *at = shape, *all = malloc(load.data_bytes + 512);
+    char *data = malloc(load.data_bytes + 1);
+    size_t n = load.data_bytes / 4;
+    grpc_slice slice;
+
+    for (; n >= 0x80; n >>= 7)
+        *at++ = (char)(n | 0x80);
+    *at++ = (char)n;
+    memset(data, 0x3f, load.data_bytes); /* 0.747 */
+    end = put_field(end, 0x0a, "FP32", 4);
+    end = put_field(end, 0x12, "FP32", 4);
+    end = put_field(end, 0x1a, shape, (size_t)(at - shape));
+    at = put_field(all, 0x0a, load.model, strlen(load.model));
+    at = put_field(at, 0x2a, tensor, (size_t)(end - tensor));
+    at = put_field(at, 0x3a, data, load.data_bytes);
+    slice = grpc_slice_from_copied_buffer(all, (size_t)(at - all));
+    free(all);
+    free(data);
+    return slice;
 }
 
 /* PredictionsRequest: model_name, input{"data": 1 or many bytes}, sequence_id. */
@@ -248,6 +282,25 @@ make_request(const struct slot *slot)
     return bytes;
 }
 
+/* The tensor stands last in request and response. */
+static bool
+ends_with_tensor(const struct slot *slot)
+{
+    const uint8_t *sent = GRPC_SLICE_START_PTR(load.infer) + GRPC_SLICE_LENGTH(load.infer);
+    grpc_byte_buffer_reader reader;
+    grpc_slice all;
+    bool same;
+
+    grpc_byte_buffer_reader_init(&reader, slot->response);
+    all = grpc_byte_buffer_reader_readall(&reader);
+    same = GRPC_SLICE_LENGTH(all) >= load.data_bytes &&
+           memcmp(GRPC_SLICE_START_PTR(all) + GRPC_SLICE_LENGTH(all) - load.data_bytes,
+                  sent - load.data_bytes, load.data_bytes) == 0;
+    grpc_slice_unref(all);
+    grpc_byte_buffer_reader_destroy(&reader);
+    return same;
+}
+
 /* The prediction stands last in the message. */
 static bool
 is_right(const struct slot *slot)
@@ -260,6 +313,8 @@ is_right(const struct slot *slot)
 
     if (!slot->response)
         return false;
+    if (slot->kind == KIND_INFER)
+        return ends_with_tensor(slot);
     if (!load.is_counter)
         return grpc_byte_buffer_length(slot->response) >= load.data_bytes;
     grpc_byte_buffer_reader_init(&reader, slot->response);
@@ -296,7 +351,7 @@ count(struct slot *slot, bool right)
 static void
 new_call(struct slot *slot)
 {
-    grpc_slice method = grpc_slice_from_static_string(slot->bidi ? BIDI : UNARY);
+    grpc_slice method = grpc_slice_from_static_string(methods[slot->kind]);
 
     slot->call = grpc_channel_create_call(slot->channel, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
                                           method, NULL, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
@@ -334,7 +389,8 @@ send_unary(struct slot *slot)
 
     new_call(slot);
     slot->began_s = now_s();
-    slot->request = make_request(slot);
+    slot->request =
+        slot->kind == KIND_INFER ? grpc_raw_byte_buffer_create(&load.infer, 1) : make_request(slot);
     ops[1].data.send_message.send_message = slot->request;
     ops[3].data.recv_initial_metadata.recv_initial_metadata = &slot->head;
     ops[4].data.recv_message.recv_message = &slot->response;
@@ -371,17 +427,18 @@ static void
 on_answered(void *ctx, bool ok)
 {
     struct slot *slot = ctx;
-    bool right = ok && is_right(slot) && (slot->bidi || slot->status == GRPC_STATUS_OK);
+    bool right =
+        ok && is_right(slot) && (slot->kind == KIND_BIDI || slot->status == GRPC_STATUS_OK);
 
     count(slot, right);
-    if (!slot->bidi)
+    if (slot->kind != KIND_BIDI)
         end_call(slot);
     if (right && now_s() < load.end_s) {
-        if (slot->bidi)
+        if (slot->kind == KIND_BIDI)
             send_bidi(slot);
         else
             send_unary(slot);
-    } else if (slot->bidi) {
+    } else if (slot->kind == KIND_BIDI) {
         grpc_op ops[2] = {{.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT}};
 
         status_op(slot, &ops[1]);
@@ -392,7 +449,7 @@ on_answered(void *ctx, bool ok)
 }
 
 static void
-begin_load(bool bidi, const char *target, unsigned n_calls, unsigned n_channels)
+begin_load(enum kind kind, const char *target, unsigned n_calls, unsigned n_channels)
 {
     grpc_channel_credentials *plain = grpc_insecure_credentials_create();
     grpc_arg own[] = {
@@ -411,12 +468,12 @@ begin_load(bool bidi, const char *target, unsigned n_calls, unsigned n_channels)
         struct slot *slot = calloc(1, sizeof(*slot));
 
         slot->channel = channels[i % n_channels];
-        slot->bidi = bidi;
+        slot->kind = kind;
         slot->answered = (struct tag){on_answered, slot};
         slot->over = (struct tag){on_over, slot};
         snprintf(slot->id, sizeof(slot->id), "bench-%lx-%u", (unsigned long)(now_s() * 1e6), i);
         load.live++;
-        if (bidi) {
+        if (kind == KIND_BIDI) {
             new_call(slot);
             send_bidi(slot);
         } else {
@@ -439,12 +496,15 @@ option(int argc, char **argv, const char *name, const char *otherwise)
 int
 main(int argc, char **argv)
 {
+    static const char *const words[N_KINDS] = {"unary", "bidi", "infer"};
     bool echo = argc >= 2 && strcmp(argv[1], "echo") == 0;
-    bool bidi = argc >= 2 && strcmp(argv[1], "bidi") == 0;
+    int kind = 0;
     double began, seconds = atof(option(argc, argv, "--seconds", "3"));
 
-    if (!echo && (argc < 4 || (!bidi && strcmp(argv[1], "unary") != 0)))
-        die("usage: grpc-bench echo | unary|bidi TARGET MODEL [--calls N] [--channels N] "
+    while (argc >= 4 && kind < N_KINDS && strcmp(argv[1], words[kind]) != 0)
+        kind++;
+    if (!echo && (argc < 4 || kind == N_KINDS))
+        die("usage: grpc-bench echo | unary|bidi|infer TARGET MODEL [--calls N] [--channels N] "
             "[--seconds S] [--data BYTES]");
     grpc_init();
     queue = grpc_completion_queue_create_for_next(NULL);
@@ -455,8 +515,9 @@ main(int argc, char **argv)
         load.model = argv[3];
         load.is_counter = strcmp(load.model, "echo") != 0;
         load.data_bytes = (size_t)atol(option(argc, argv, "--data", "1"));
+        load.infer = make_infer();
         load.end_s = began + seconds;
-        begin_load(bidi, argv[2], (unsigned)atoi(option(argc, argv, "--calls", "64")),
+        begin_load((enum kind)kind, argv[2], (unsigned)atoi(option(argc, argv, "--calls", "64")),
                    (unsigned)atoi(option(argc, argv, "--channels", "4")));
     }
     while (echo || load.live > 0) {

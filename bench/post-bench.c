@@ -1,0 +1,283 @@
+/* bench/post-bench.c - load for HTTP: one request of any size, over and over.
+ *
+ *   post-bench HOST:PORT PATH BODY_FILE [--header "NAME: VALUE"] [--end FILE] [--connections N]
+ *              [--seconds S] [--warmup S]
+ *
+ * Closed loop over keep-alive connections, one request in flight on each. An answer is right if its
+ * status is 200 and its body ends with the bytes of --end (the request's body, if there is none). One
+ * thread. Prints one line of JSON; exit 1 when anything was wrong.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HEAD_MAX_BYTES 8192
+
+struct bytes {
+    char *ptr;
+    size_t len;
+};
+
+struct conn {
+    int fd;
+    bool asks_to_write;
+    size_t sent, got;
+    char *answer; /* of answer_room */
+};
+
+static struct {
+    struct bytes request, end;
+    size_t answer_room;
+    int epoll_fd;
+    uint64_t done, failed;
+} load;
+
+static void
+die(const char *why)
+{
+    fprintf(stderr, "post-bench: %s: %s\n", why, strerror(errno));
+    exit(2);
+}
+
+static double
+now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static struct bytes
+read_file(const char *path)
+{
+    struct bytes all = {NULL, 0};
+    FILE *file = fopen(path, "rb");
+    size_t room = 0;
+
+    if (!file)
+        die(path);
+    do {
+        if (all.len == room)
+            all.ptr = realloc(all.ptr, room = room ? 2 * room : 65536);
+        all.len += fread(all.ptr + all.len, 1, room - all.len, file);
+    } while (!feof(file) && !ferror(file));
+    fclose(file);
+    return all;
+}
+
+/* --- one connection */
+
+static void
+watch(struct conn *c, bool write)
+{
+    struct epoll_event event = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = c};
+
+    if (c->asks_to_write != write && epoll_ctl(load.epoll_fd, EPOLL_CTL_MOD, c->fd, &event) < 0)
+        die("epoll_ctl");
+    c->asks_to_write = write;
+}
+
+static void
+send_more(struct conn *c)
+{
+    while (c->sent < load.request.len) {
+        ssize_t n = send(c->fd, load.request.ptr + c->sent, load.request.len - c->sent,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n < 0)
+            die("send");
+        c->sent += (size_t)n;
+    }
+    watch(c, c->sent < load.request.len);
+}
+
+/* The whole answer's bytes, once its head is there; else 0. */
+static size_t
+answer_len(struct conn *c)
+{
+    const char *end, *field;
+
+    c->answer[c->got] = '\0'; /* a head has no zero bytes: searches end in it or here */
+    if (!(end = strstr(c->answer, "\r\n\r\n")))
+        return 0;
+    field = strcasestr(c->answer, "\r\nContent-Length:");
+    if (!field || field > end) {
+        fputs("post-bench: an answer without Content-Length\n", stderr);
+        exit(2);
+    }
+    return (size_t)(end + 4 - c->answer) + strtoull(field + 17, NULL, 10);
+}
+
+static bool
+is_right(const struct conn *c)
+{
+    return strncmp(c->answer, "HTTP/1.1 200", 12) == 0 && c->got >= load.end.len &&
+           memcmp(c->answer + c->got - load.end.len, load.end.ptr, load.end.len) == 0;
+}
+
+/* True: an answer is complete. */
+static bool
+receive_more(struct conn *c)
+{
+    for (;;) {
+        ssize_t n =
+            recv(c->fd, c->answer + c->got, load.answer_room - 1 - c->got, MSG_DONTWAIT);
+        size_t whole;
+
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n <= 0)
+            die("recv");
+        c->got += (size_t)n;
+        whole = answer_len(c);
+        if (whole > load.answer_room - 1) {
+            fputs("post-bench: an answer much larger than the request\n", stderr);
+            exit(2);
+        }
+        if (whole && c->got >= whole)
+            return true;
+    }
+}
+
+static void
+count(const struct conn *c)
+{
+    if (is_right(c)) {
+        load.done++;
+        return;
+    }
+    if (load.failed++ == 0)
+        fprintf(stderr, "post-bench: a wrong answer: %.300s\n", c->answer);
+}
+
+static void
+step(struct conn *c, uint32_t events, bool goes_on)
+{
+    if (events & EPOLLOUT)
+        send_more(c);
+    if (!(events & (EPOLLIN | EPOLLHUP | EPOLLERR)) || !receive_more(c))
+        return;
+    count(c);
+    c->sent = c->got = 0;
+    if (goes_on)
+        send_more(c);
+}
+
+static void
+conn_open(struct conn *c, const struct sockaddr_in *address)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    int one = 1;
+
+    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    c->answer = malloc(load.answer_room);
+    if (c->fd < 0 || connect(c->fd, (const struct sockaddr *)address, sizeof(*address)) < 0 ||
+        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) < 0 ||
+        epoll_ctl(load.epoll_fd, EPOLL_CTL_ADD, c->fd, &event) < 0)
+        die("connect");
+    send_more(c);
+}
+
+/* --- the program */
+
+static void
+make_request(const char *target, const char *path, const char *header, struct bytes body)
+{
+    load.request.ptr = malloc(HEAD_MAX_BYTES + body.len);
+    load.request.len = (size_t)snprintf(
+        load.request.ptr, HEAD_MAX_BYTES, "POST %s HTTP/1.1\r\nHost: %s\r\n%s%sContent-Length: %zu\r\n\r\n",
+        path, target, header, *header ? "\r\n" : "", body.len);
+    if (load.request.len >= HEAD_MAX_BYTES) {
+        fputs("post-bench: the path or the header is too long\n", stderr);
+        exit(2);
+    }
+    memcpy(load.request.ptr + load.request.len, body.ptr, body.len);
+    load.request.len += body.len;
+    load.answer_room = 2 * body.len + 2 * HEAD_MAX_BYTES;
+}
+
+static struct sockaddr_in
+parse_target(const char *target)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    const char *colon = strchr(target, ':');
+    char host[64] = "";
+
+    if (colon)
+        snprintf(host, sizeof(host), "%.*s", (int)(colon - target), target);
+    if (!colon || inet_pton(AF_INET, host, &address.sin_addr) != 1) {
+        fprintf(stderr, "post-bench: %s is no ADDRESS:PORT\n", target);
+        exit(2);
+    }
+    address.sin_port = htons((uint16_t)atoi(colon + 1));
+    return address;
+}
+
+static void
+turn(bool goes_on)
+{
+    struct epoll_event events[64];
+    int n = epoll_wait(load.epoll_fd, events, 64, 100);
+
+    for (int i = 0; i < n; i++)
+        step(events[i].data.ptr, events[i].events, goes_on);
+}
+
+int
+main(int argc, char **argv)
+{
+    static const struct option flags[] = {{"header", 1, NULL, 'h'},      {"end", 1, NULL, 'e'},
+                                          {"connections", 1, NULL, 'c'}, {"seconds", 1, NULL, 's'},
+                                          {"warmup", 1, NULL, 'w'},      {NULL, 0, NULL, 0}};
+    const char *header = "", *end = NULL;
+    double seconds = 3, warmup = 0.3, began;
+    int n_conns = 16, flag;
+    struct sockaddr_in address;
+    struct bytes body;
+
+    while ((flag = getopt_long(argc, argv, "", flags, NULL)) != -1) {
+        if (flag == '?')
+            return 2;
+        header = flag == 'h' ? optarg : header;
+        end = flag == 'e' ? optarg : end;
+        n_conns = flag == 'c' ? atoi(optarg) : n_conns;
+        seconds = flag == 's' ? atof(optarg) : seconds;
+        warmup = flag == 'w' ? atof(optarg) : warmup;
+    }
+    if (argc - optind != 3 || n_conns < 1 || n_conns > 10000) {
+        fputs("usage: post-bench HOST:PORT PATH BODY_FILE [--header H] [--end FILE] "
+              "[--connections N] [--seconds S] [--warmup S]\n",
+              stderr);
+        return 2;
+    }
+    body = read_file(argv[optind + 2]);
+    load.end = end ? read_file(end) : body;
+    make_request(argv[optind], argv[optind + 1], header, body);
+    address = parse_target(argv[optind]);
+    load.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    for (int i = 0; i < n_conns; i++)
+        conn_open(calloc(1, sizeof(struct conn)), &address);
+    for (began = now_s(); now_s() - began < warmup;)
+        turn(true);
+    load.done = 0;
+    for (began = now_s(); now_s() - began < seconds;)
+        turn(true);
+    seconds = now_s() - began;
+    printf("{\"per_second\":%.0f,\"done\":%llu,\"failed\":%llu}\n", (double)load.done / seconds,
+           (unsigned long long)load.done, (unsigned long long)load.failed);
+    return load.failed || load.done == 0;
+}
