@@ -134,8 +134,7 @@ static bool
 receive_more(struct conn *c)
 {
     for (;;) {
-        ssize_t n =
-            recv(c->fd, c->answer + c->got, load.answer_room - 1 - c->got, MSG_DONTWAIT);
+        ssize_t n = recv(c->fd, c->answer + c->got, load.answer_room - 1 - c->got, MSG_DONTWAIT);
         size_t whole;
 
         if (n < 0 && errno == EAGAIN)
@@ -198,9 +197,10 @@ static void
 make_request(const char *target, const char *path, const char *header, struct bytes body)
 {
     load.request.ptr = malloc(HEAD_MAX_BYTES + body.len);
-    load.request.len = (size_t)snprintf(
-        load.request.ptr, HEAD_MAX_BYTES, "POST %s HTTP/1.1\r\nHost: %s\r\n%s%sContent-Length: %zu\r\n\r\n",
-        path, target, header, *header ? "\r\n" : "", body.len);
+    load.request.len =
+        (size_t)snprintf(load.request.ptr, HEAD_MAX_BYTES,
+                         "POST %s HTTP/1.1\r\nHost: %s\r\n%s%sContent-Length: %zu\r\n\r\n", path,
+                         target, header, *header ? "\r\n" : "", body.len);
     if (load.request.len >= HEAD_MAX_BYTES) {
         fputs("post-bench: the path or the header is too long\n", stderr);
         exit(2);

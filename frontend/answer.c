@@ -355,6 +355,7 @@ why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsign
 struct compressed {
     struct cn_compressor *compressor;
     struct cn_http_listener *listener;
+    char *own; /* freed with it; NULL: the answer's bytes are somebody else's */
 };
 
 static ssize_t
@@ -374,39 +375,35 @@ free_compressed(void *ctx)
     struct compressed *compressed = ctx;
 
     cn_compressor_destroy(compressed->compressor);
+    cn_free(compressed->own);
     cn_free(compressed);
 }
 
-/* The coding for an answer of that size; identity also when the handler has coded it already. */
+/* The coding for an answer of that size. */
 static enum cn_coding
-coding_for(const struct cn_http_request *request, const struct cn_answer *answer)
+coding_for(const struct cn_http_request *request, size_t len)
 {
     uint64_t least = request->listener->shared->config->compress_bytes;
 
-    if (!least || request->plain || answer->body.len < least ||
-        cn_http_find(answer->headers, answer->n_headers, CN_STR("content-encoding")))
+    if (!least || request->plain || len < least)
         return CN_CODING_IDENTITY;
     return cn_coding_choose(request->headers, request->n_headers);
 }
 
-/* An answer that is there in full, compressed where the client wants it so. */
+/* `own`: freed with the response. NULL: no memory to compress. */
 static struct MHD_Response *
-whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
+compressed_response(struct cn_http_request *request, enum cn_coding coding, struct cn_str body,
+                    char *own)
 {
-    enum cn_coding coding = coding_for(request, answer);
+    struct cn_compressor *compressor = cn_compressor_create(coding, body);
     struct compressed *compressed;
     struct MHD_Response *response;
 
-    if (coding == CN_CODING_IDENTITY)
-        return response_of(request, answer->body, MHD_RESPMEM_PERSISTENT);
-    request->answer_bytes = answer->body.len; /* before it is compressed */
+    if (!compressor)
+        return NULL;
+    request->answer_bytes = body.len; /* before it is compressed */
     compressed = cn_alloc(sizeof(*compressed));
-    compressed->listener = request->listener;
-    compressed->compressor = cn_compressor_create(coding, answer->body);
-    if (!compressed->compressor) {
-        cn_free(compressed);
-        return response_of(request, answer->body, MHD_RESPMEM_PERSISTENT);
-    }
+    *compressed = (struct compressed){compressor, request->listener, own};
     response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, COMPRESSED_BLOCK_BYTES,
                                                  read_compressed, compressed, free_compressed);
     if (!response)
@@ -414,6 +411,40 @@ whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
     add(response, "Content-Encoding", cn_coding_name(coding));
     add(response, "Vary", "Accept-Encoding");
     return response;
+}
+
+/* An answer that is there in full, compressed where the client wants it so and the handler has not. */
+static struct MHD_Response *
+whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
+{
+    enum cn_coding coding = coding_for(request, answer->body.len);
+    struct MHD_Response *response = NULL;
+
+    if (coding != CN_CODING_IDENTITY &&
+        !cn_http_find(answer->headers, answer->n_headers, CN_STR("content-encoding")))
+        response = compressed_response(request, coding, answer->body, NULL);
+    return response ? response : response_of(request, answer->body, MHD_RESPMEM_PERSISTENT);
+}
+
+void
+cn_http_answer_taken(struct cn_http_request *request, const char *content_type, struct cn_buf *body)
+{
+    struct MHD_Response *response = NULL;
+    enum cn_coding coding;
+    struct cn_str taken;
+
+    if (!is_answerable(request)) {
+        cn_buf_fini(body);
+        return;
+    }
+    taken.ptr = cn_buf_take(body, &taken.len);
+    coding = coding_for(request, taken.len);
+    if (coding != CN_CODING_IDENTITY)
+        response = compressed_response(request, coding, taken, (char *)(uintptr_t)taken.ptr);
+    if (!response)
+        response = response_of(request, taken, MHD_RESPMEM_MUST_FREE);
+    add(response, "Content-Type", content_type);
+    queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
 static void

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "core/buf.h"
 #include "core/str.h"
 
 struct cn_answer_box;
@@ -24,6 +25,9 @@ void cn_http_answer_json(struct cn_http_request *request, unsigned status, int c
 /* `body` is copied. `content_type` NULL: none is said. */
 void cn_http_answer_bytes(struct cn_http_request *request, unsigned status,
                           const char *content_type, struct cn_str body);
+/* Status 200 with a body that is taken over, and compressed where options and client say so. */
+void cn_http_answer_taken(struct cn_http_request *request, const char *content_type,
+                          struct cn_buf *body);
 /* The sequence's id under the header by which it came; before the answer. */
 void cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box);
 /* Status 200 with a file to be kept under a name of plain ASCII. `body` is copied. */

@@ -94,10 +94,10 @@ answer_tensors(struct cn_v2_http_call *call, const struct cn_answer *answer)
     } else if (body.failed) {
         cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "no memory for the response");
     } else if (json_len == 0) {
-        cn_http_answer_json(request, 200, 0, cn_buf_str(&body));
+        cn_http_answer_taken(request, "application/json", &body);
     } else {
         request->json_length = cn_arena_printf(&request->arena, "%zu", json_len);
-        cn_http_answer_bytes(request, 200, "application/octet-stream", cn_buf_str(&body));
+        cn_http_answer_taken(request, "application/octet-stream", &body);
     }
     cn_buf_fini(&body);
 }

@@ -259,7 +259,7 @@ def test_shared_memory(start, client, region, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_compression(start, client, kind, algorithm):
     """Both ways, of large and of small bodies."""
-    c = client(kind, start("accumulator", "identity"))
+    c = client(kind, start("accumulator", "identity", flags=["--compress-above", 1000]))
     for n in (1, 200_000):
         answer = c.infer("identity", [c.tensor("FP64", np.arange(n, dtype=np.float64), "FP64"),
                                       c.tensor("BYTES", VALUES["BYTES"], "BYTES")],
