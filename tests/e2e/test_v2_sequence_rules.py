@@ -179,6 +179,20 @@ def test_steps_of_one_sequence_in_the_backlog_are_bounded(server):
     assert [reply.total for reply in sender.replies()] == [2, 5]
 
 
+def test_slots_that_are_scaled_away(server):
+    """Sequences of a worker that goes wait for slots at the one that stays, before the backlog, with their sums."""
+    s = server(direct(max_batch_size=2, more="minWorkers: 2\nmaxWorkers: 2\n"))
+    s.expect_ready("recorder", 2)
+    sender = Sender(s)
+    for n in (1, 2, 3, 4):
+        sender.ask(n, n, start=True)
+    waiting = sender.send(50, 5, start=True)
+    assert s.admin().put("/models/recorder?min_worker=1&max_worker=1&synchronous=true").status == 200
+    calls = [sender.send(10, n, end=True, arrives=False) for n in (1, 2, 3, 4)]
+    assert [sender.reply(call).total for call in calls] == [11, 12, 13, 14]
+    assert sender.reply(waiting).total == 50
+
+
 # --- clients that go ---
 
 
