@@ -40,6 +40,33 @@ cn_v2_write_error(const char *message, struct cn_buf *out)
     cn_buf_puts(out, "}");
 }
 
+/* Numbers of up to six places behind the point, which most are that people write: no printf, no trial.
+ * The quotient of two whole numbers is what their text reads back as, and with up to 15 digits no shorter
+ * text does. */
+static bool
+write_short(double value, struct cn_buf *out)
+{
+    const double size = fabs(value), scaled = size * 1e6;
+    char text[24], *const end = text + sizeof(text), *at = end;
+    uint64_t n;
+
+    if (!(scaled < 1e15) || scaled != floor(scaled) || scaled / 1e6 != size ||
+        (size > 0 && size < 1e-4))
+        return false;
+    n = (uint64_t)scaled;
+    for (int place = 6; place > 0; place--, n /= 10)
+        if (at < end || n % 10 || place == 1) /* no zeros at the end, but for "1.0" */
+            *--at = (char)('0' + n % 10);
+    *--at = '.';
+    do
+        *--at = (char)('0' + n % 10);
+    while (n /= 10);
+    if (signbit(value))
+        *--at = '-';
+    cn_buf_append(out, at, (size_t)(end - at));
+    return true;
+}
+
 /* The shortest text that reads back as the same number; NaN and Infinity as bare words. */
 static void
 write_double(double value, struct cn_buf *out)
@@ -54,6 +81,8 @@ write_double(double value, struct cn_buf *out)
         cn_buf_puts(out, value < 0 ? "-Infinity" : "Infinity");
         return;
     }
+    if (write_short(value, out))
+        return;
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, value);
         if (strtod(text, NULL) == value)
