@@ -322,7 +322,7 @@ def test_idle_streams_cost_little(server, rpc):
 
     before = resident_kb()
     after = []
-    for _ in range(3):
+    for _ in range(4):
         calls = [client.inference.StreamPredictions2(forever()) for client in clients for _ in range(100)]
         expect(lambda: running.metric("continuo_grpc_calls_open") == 400, "400 streams are open", 30)
         after.append(resident_kb())
@@ -331,7 +331,7 @@ def test_idle_streams_cost_little(server, rpc):
         expect(lambda: running.metric("continuo_grpc_calls_open") == 0, "all streams are over", 30)
     if "asan" not in os.environ.get("CONTINUO_BUILD", "") and "tsan" not in os.environ.get("CONTINUO_BUILD", ""):
         assert (after[0] - before) / 400 < 30
-        assert after[2] <= after[0] + 2000
+        assert after[3] <= after[1] + 2000, after  # the first round fills the allocator's caches, thread by thread
 
 
 def forever():
