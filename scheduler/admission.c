@@ -28,6 +28,18 @@ is_full(const struct cn_model_queue *queue)
     return queue->stats.waiting_jobs >= queue->config.job_queue_size;
 }
 
+/* A sequence that has a slot must be able to end, or those that fill the queue wait for its slot until
+ * its clock runs out. How many such steps there are is bounded by slots and maxSequenceJobQueueSize. */
+static bool
+holds_slot(const struct cn_model_queue *queue, const struct cn_job *job)
+{
+    const struct cn_sequence *sequence = queue->policy.slots && (job->row.flags & CN_ROW_STATEFUL)
+                                             ? cn_table_find(queue->sequences, job->row.sequence_id)
+                                             : NULL;
+
+    return sequence && sequence->home_serial && !sequence->away;
+}
+
 /* Each worker has as many tickets as rows in its batch; a job holds one until it is answered. */
 static bool
 has_ticket(const struct cn_model_queue *queue)
@@ -59,7 +71,7 @@ check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_er
     if (is_full(queue))
         cn_aggregator_dispatch(
             queue); /* a burst in one turn: workers may have room for some of it */
-    if (is_full(queue))
+    if (is_full(queue) && !holds_slot(queue, job))
         return cn_fail(err, CN_E_QUEUE_FULL,
                        "model %s has %llu jobs waiting (jobQueueSize %u); try again later",
                        queue->name, (unsigned long long)queue->stats.waiting_jobs,

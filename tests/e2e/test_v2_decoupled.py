@@ -250,7 +250,7 @@ def test_its_time_is_over(server):
 
 def test_the_server_stops(server):
     """Open requests hear of it and end well."""
-    s = server(keeper())
+    s = server(keeper(), flags=["--drain-timeout", "4000"])
     told = Told(s, "a")
     stops = threading.Thread(target=s.stop)
     stops.start()
