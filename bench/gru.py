@@ -1,8 +1,10 @@
 """A GRU of 256 units served as TorchScript, beside TorchServe's way and a bare Python loop, in alternated rounds;
 what of a worker's time is not the model's; and how fast forked workers come up and what they take.
 
-Run it with a Python that has PyTorch (docs/torch.md), and torchserve and torch-model-archiver for the
-comparison with the real TorchServe (it also needs Java 17). Prints tables in Markdown. One thread."""
+TorchServe's way: its Python handler with an LRU of states, called in a loop as TorchServe's worker calls it, with
+as many rows as there are connections, without TorchServe's sockets, queues and Java server.
+
+Run it with a Python that has PyTorch (docs/torch.md). Prints tables in Markdown. One thread."""
 
 import argparse
 import collections
@@ -10,12 +12,9 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
-import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -66,24 +65,22 @@ import collections
 import torch
 
 
-class Lru(collections.OrderedDict):
-    def get(self, key, otherwise):
-        if key in self:
-            self.move_to_end(key)
-            return self[key]
-        return otherwise
-
-    def put(self, key, value):
-        self[key] = value
-        self.move_to_end(key)
-        if len(self) > 100000:
-            self.popitem(last=False)
-
-
 class Handler:
     def __init__(self):
-        self.states = Lru()
+        self.states = collections.OrderedDict()
         self.zeros = torch.zeros(256)
+
+    def get(self, key):
+        if key not in self.states:
+            return self.zeros
+        self.states.move_to_end(key)
+        return self.states[key]
+
+    def put(self, key, value):
+        self.states[key] = value
+        self.states.move_to_end(key)
+        if len(self.states) > 100000:
+            self.states.popitem(last=False)
 
     def initialize(self, context):
         torch.set_num_threads(1)
@@ -94,74 +91,16 @@ class Handler:
     @torch.inference_mode()
     def run(self, ids, bodies):
         x = torch.frombuffer(bytearray(b"".join(bodies)), dtype=torch.uint8).reshape(-1, 1)
-        h = torch.stack([self.states.get(id, self.zeros) for id in ids])
+        h = torch.stack([self.get(id) for id in ids])
         y, h = self.model(x, h)
         for id, state in zip(ids, h):
-            self.states.put(id, state.clone())
+            self.put(id, state.clone())
         return [{"y": [row]} for row in y.tolist()]
 
     def handle(self, data, context):
         ids = [context.get_request_header(i, "ts_request_sequence_id") for i in range(len(data))]
         return self.run(ids, [bytes(row.get("body") or row.get("data")) for row in data])
 '''
-
-
-class RealTorchServe:
-    """One worker, all logs off, the best of its settings for this load: batches of up to 32, 1 ms of delay."""
-
-    def __init__(self, script):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-torchserve-"))
-        (self.folder / "handler.py").write_text(HANDLER, encoding="utf-8")
-        (self.folder / "store").mkdir()
-        python = pathlib.Path(sys.executable).parent
-        self.env = os.environ | {"PATH": f"{python}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-        (self.folder / "gru.yaml").write_text("batchSize: 32\nmaxBatchDelay: 1\nminWorkers: 1\nmaxWorkers: 1\n")
-        shutil.copy(script, self.folder / "model.pt")
-        subprocess.run(["torch-model-archiver", "--model-name", "gru", "--version", "1.0", "--serialized-file",
-                        self.folder / "model.pt", "--handler", self.folder / "handler.py", "--export-path",
-                        self.folder / "store", "--config-file", self.folder / "gru.yaml"], check=True, env=self.env)
-        ports = [free_port() for _ in range(5)]
-        (self.folder / "ts.properties").write_text(
-            "".join(f"{name}_address=http://127.0.0.1:{port}\n"
-                    for name, port in zip(("inference", "management", "metrics"), ports))
-            + f"grpc_inference_port={ports[3]}\ngrpc_management_port={ports[4]}\n")
-        (self.folder / "log4j2.xml").write_text(
-            '<Configuration status="off"><Loggers><Root level="off"/></Loggers></Configuration>')
-        self.process = subprocess.Popen(
-            ["torchserve", "--foreground", "--ncs", "--disable-token-auth", "--enable-model-api", "--model-store",
-             self.folder / "store", "--models", "gru=gru.mar", "--ts-config", self.folder / "ts.properties",
-             "--log-config", self.folder / "log4j2.xml"], env=self.env, cwd=self.folder, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.inference = f"http://127.0.0.1:{ports[0]}"
-        end = time.monotonic() + 90
-        while True:
-            try:
-                request = urllib.request.Request(f"{self.inference}/predictions/gru", data=b"1",
-                                                 headers={"ts_request_sequence_id": "first"})
-                urllib.request.urlopen(request, timeout=30).read()
-                return
-            except OSError:
-                if time.monotonic() > end:
-                    self.close()
-                    raise
-                time.sleep(0.5)
-
-    def bench(self, model, *args):
-        return bench(self.inference, model, *args)
-
-    def close(self):
-        os.killpg(self.process.pid, signal.SIGTERM)
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def bench(url, model, *args):
@@ -206,36 +145,20 @@ def bare_loop(script, rows, seconds):
 
 def compare(script, rounds, seconds):
     models = {"gru": (script, yaml(32))}
-    columns = ("here", "TorchServe", "its handler alone, 32 rows", "bare loop, 1 row", "bare loop, 32 rows")
+    table = {}
     with served.Served(models) as ours:
-        try:
-            theirs = RealTorchServe(script)
-        except (OSError, subprocess.CalledProcessError) as why:
-            print(f"without TorchServe: {why}", file=sys.stderr)
-            theirs = None
-        table = {}
-        try:
-            for connections in (1, 8, 32, 64):
-                load = ["--connections", connections, "--duration", seconds, "--warmup", 0.3, "--any-answer"]
-                samples = collections.defaultdict(list)
-                for _ in range(rounds):
-                    samples[0].append(ours.bench("gru", *load)["steps_per_s"])
-                    if theirs:
-                        samples[1].append(theirs.bench("gru", *load)["steps_per_s"])
-                    samples[2].append(handler_loop(script, 32, seconds / 2))
-                    samples[3].append(bare_loop(script, 1, seconds / 2))
-                    samples[4].append(bare_loop(script, 32, seconds / 2))
-                table[connections] = [statistics.median(samples[i]) if samples[i] else None for i in range(5)]
-        finally:
-            if theirs:
-                theirs.close()
-    print("| connections | " + " | ".join(columns) + " | here / TorchServe | here / its handler alone | here / bare loop |")
-    print("|---" * 9 + "|")
+        for connections in (1, 8, 32, 64):
+            load = ["--connections", connections, "--duration", seconds, "--warmup", 0.3, "--any-answer"]
+            rows = min(connections, 32)
+            samples = [(ours.bench("gru", *load)["steps_per_s"], handler_loop(script, rows, seconds / 2),
+                        bare_loop(script, 1, seconds / 2), bare_loop(script, 32, seconds / 2))
+                       for _ in range(rounds)]
+            table[connections] = [statistics.median(column) for column in zip(*samples)]
+    print("| connections | here | TorchServe's handler in a loop | bare loop, 1 row | bare loop, 32 rows "
+          "| here / the handler |")
+    print("|---" * 6 + "|")
     for connections, row in table.items():
-        bare = row[3] if connections == 1 else row[4]
-        ratios = [row[0] / row[1] if row[1] else None, row[0] / row[2], row[0] / bare]
-        print(f"| {connections} | " + " | ".join("-" if v is None else f"{v:,.0f}" for v in row) + " | "
-              + " | ".join("-" if v is None else f"{v:.2f}" for v in ratios) + " |")
+        print(f"| {connections} | " + " | ".join(f"{value:,.0f}" for value in row) + f" | {row[0] / row[1]:.2f} |")
 
 
 # --- what of a worker's time is not the model's ---

@@ -442,7 +442,8 @@ def test_many_steps_leave_nothing_behind(server):
     before = memory(pid, "Pss_Anon")
     run(steps)
     assert s.ready_pids("lstm") == [pid]
-    assert memory(pid, "Pss_Anon") < before + 4, (before, memory(pid, "Pss_Anon"))
+    after = memory(pid, "Pss_Anon")
+    assert SLOW_BUILD or after < before + 4, (before, after)  # the sanitizer keeps what was freed, and finds leaks
 
 
 # --- the examples ---
@@ -652,6 +653,7 @@ class Hungry(torch.nn.Module):
         return x + torch.zeros(n, dtype=torch.float32).sum()
 
 
+@pytest.mark.skipif(SLOW_BUILD, reason="a sanitizer ends the process itself for such a size")
 def test_a_model_that_wants_too_much_memory(server):
     """libtorch says so, the client hears it, and the worker goes on."""
     s = server(stateless("hungry", Hungry(), "batchSize: 1\nmaxBatchSize: 1\n"
