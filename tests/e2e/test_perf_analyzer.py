@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import queue
+import subprocess
 import threading
 
 import numpy as np
@@ -15,6 +16,7 @@ import tritonclient.utils.shared_memory as shm
 
 from test_v2_http import accumulator
 from test_v2_repository import adder
+from waiting import limit
 
 
 class Analyzer:
@@ -227,3 +229,33 @@ def test_streaming(server, model, is_sequence):
     after = client.get_inference_statistics(model.name).model_stats[0].inference_stats
     assert after.queue.count - before.queue.count == 40
     client.close()
+
+
+def whole(model):
+    """It takes versions for whole numbers."""
+    model.version = "1"
+    return model
+
+
+@pytest.mark.skipif("CONTINUO_PERF_ANALYZER" not in os.environ,
+                    reason="CONTINUO_PERF_ANALYZER names no perf_analyzer (docs/from-triton.md says where to get one)")
+@pytest.mark.parametrize("model, arguments", [
+    (adder(1, version="1"), ["--concurrency-range", "1:3"]),
+    (adder(1, version="1"), ["-i", "grpc", "--concurrency-range", "4", "--async"]),
+    (adder(1, version="1"), ["--request-rate-range", "100", "--collect-metrics"]),
+    (adder(1, version="1"), ["--shared-memory", "system", "--output-shared-memory-size", "4096"]),
+    (whole(accumulator()), ["--concurrency-range", "8", "--sequence-length", "20"]),
+    (whole(accumulator()), ["-i", "grpc", "--streaming", "--concurrency-range", "8", "--sequence-length", "20"]),
+])
+def test_the_real_one(server, model, arguments):
+    """The program itself measures, and nothing that it asks for fails."""
+    s = server(model, flags=["--allow-client-shm"])
+    url = s.grpc if "grpc" in arguments else s.inference
+    if "--collect-metrics" in arguments:
+        arguments = [*arguments, "--metrics-url", s.metrics.removeprefix("http://") + "/metrics"]
+    done = subprocess.run(
+        [os.environ["CONTINUO_PERF_ANALYZER"], "-m", model.name, "-u", url.removeprefix("http://"), *arguments,
+         "--measurement-interval", "500", "--stability-percentage", "999"], text=True, capture_output=True, timeout=limit(120))
+    assert done.returncode == 0 and "Throughput: " in done.stdout, done.stdout + done.stderr
+    stats = requests.get(f"{s.inference}/v2/models/{model.name}/stats").json()["model_stats"][0]["inference_stats"]
+    assert stats["success"]["count"] > 0 and stats["fail"]["count"] == 0
