@@ -443,6 +443,14 @@ cn_http_listener_is_empty(const struct cn_http_listener *listener)
 }
 
 void
+cn_http_listener_left(const struct cn_http_listener *listener, unsigned *connections,
+                      unsigned *requests)
+{
+    *connections = (unsigned)listener->n_conns;
+    *requests = (unsigned)listener->n_requests;
+}
+
+void
 cn_http_listener_destroy(struct cn_http_listener *listener)
 {
     if (!listener)

@@ -78,6 +78,9 @@ void cn_http_listener_drain(struct cn_http_listener *listener);
 void cn_http_listener_cut(struct cn_http_listener *listener);
 /* Is nothing left: no connection, no request? */
 bool cn_http_listener_is_empty(const struct cn_http_listener *listener);
+/* For a message about what is left. */
+void cn_http_listener_left(const struct cn_http_listener *listener, unsigned *connections,
+                           unsigned *requests);
 /* Must be empty. NULL is allowed. */
 void cn_http_listener_destroy(struct cn_http_listener *listener);
 

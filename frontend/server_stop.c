@@ -28,6 +28,23 @@ on_finished(struct cn_msg *msg)
 }
 
 static void
+tell_left(const struct cn_server_site *site)
+{
+    unsigned api, connections, requests;
+
+    for (api = 0; api < CN_N_APIS; api++) {
+        if (!site->listeners[api] || cn_http_listener_is_empty(site->listeners[api]))
+            continue;
+        cn_http_listener_left(site->listeners[api], &connections, &requests);
+        cn_log(CN_LOG_ERROR, "event=stop_waits_for listener=%u loop=%u connections=%u requests=%u",
+               api, cn_loop_index(site->loop), connections, requests);
+    }
+    if (!cn_grpc_door_is_empty(site->server->grpc, cn_loop_index(site->loop)))
+        cn_log(CN_LOG_ERROR, "event=stop_waits_for listener=grpc loop=%u",
+               cn_loop_index(site->loop));
+}
+
+static void
 check_finished(struct cn_timer *timer)
 {
     struct cn_server_site *site = cn_container_of(timer, struct cn_server_site, timer);
@@ -55,6 +72,8 @@ check_finished(struct cn_timer *timer)
         return;
     }
     site->is_stuck = !is_empty;
+    if (!is_empty)
+        tell_left(site);
     cn_loop_post(site->server->loops[0], &site->finished);
 }
 

@@ -227,8 +227,10 @@ cancel_by_mail(struct cn_msg *msg)
     struct cn_job *job = cn_container_of(msg, struct cn_job, cancel_msg);
     struct cn_loop *origin = job->origin;
 
-    if (job->state != CN_JOB_DONE)
+    if (job->state != CN_JOB_DONE) {
+        cn_queue_wake(job->queue); /* for who waited behind it */
         cn_queue_cancel_now(job->queue, job);
+    }
     msg->fn = cancel_came_back;
     cn_loop_post(origin, msg);
 }

@@ -32,6 +32,8 @@ EXAMPLES = {
     "generate": ("generate", "handler.lua", "model-config.yaml"),
     "identity": ("identity", "identity", "model-config.yaml"),
     "square": ("square", "square", "model-config.yaml"),
+    "linear_lua": ("linear", "handler.lua", "model-config.yaml"),
+    "linear_c": ("linear", "linear", "model-config.yaml"),
 }
 SUMS = [name for name, (example, _, _) in EXAMPLES.items() if example in ("accumulator", "implicit_state")]
 
@@ -138,6 +140,16 @@ def test_stateless_examples_together(start, client, kind):
         assert answer.as_numpy(datatype).tolist() == VALUES[datatype].tolist()
     for n, answer in enumerate(answers[len(TYPES):]):
         assert answer.as_numpy("OUT").tolist() == [float(k * k) for k in range(n)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_that_stack_their_rows(start, client, kind):
+    """A request of several rows gets as many, whatever others are in its batch."""
+    models = ("linear_lua", "linear_c")
+    c = client(kind, start(*models))
+    calls = [(model, [c.tensor("X", np.full((n, 3), n, np.float32), "FP32")], {}) for model in models for n in (1, 2, 3)]
+    for answer, n in zip(c.together(calls), (1, 2, 3, 1, 2, 3)):
+        assert answer.as_numpy("Y").tolist() == [[10 + 1.75 * n, 20.0 + n]] * n
 
 
 @pytest.mark.parametrize("kind", KINDS)

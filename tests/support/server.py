@@ -288,9 +288,17 @@ class Server:
         return expect(pids, f"{count} ready workers of {model}", timeout)
 
     def kill_worker(self, model, index=0, version=None):
-        pid = self.expect_ready_any(model, version)[index]
+        """One that lives: the server may not have heard yet of one that was killed just now."""
+        def killed():
+            pid = self.expect_ready_any(model, version)[index]
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return None
+            return pid
+
+        pid = expect(killed, f"a worker of {model} to kill")
         self.transcript.log("test", f"kill -9 worker {pid} of {model}")
-        os.kill(pid, signal.SIGKILL)
         return pid
 
     def expect_ready_any(self, model, version=None):
