@@ -23,7 +23,8 @@ load(const char *flags, const char *environment, struct cn_server_config *config
      struct warnings *warnings, struct cn_error *err)
 {
     char *argv[32] = {(char *)(uintptr_t) "continuo"}, *envp[32] = {NULL};
-    char flag_text[1024], env_text[1024], *rest = flag_text;
+    static char flag_text[1024], env_text[1024]; /* as argv does, they outlive the configuration */
+    char *rest = flag_text;
     int argc = 1, n = 0;
 
     snprintf(flag_text, sizeof(flag_text), "%s", flags);
