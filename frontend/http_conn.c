@@ -136,7 +136,9 @@ refuse_plain(struct cn_http_conn *conn)
         cn_log(CN_LOG_DEBUG, "event=plain_refusal_not_sent fd=%d", conn->fd);
     cn_buf_fini(&body);
     cn_buf_fini(&answer);
-    cn_http_conn_cut(conn, "plain-http");
+    /* What it still sends must not reset the connection before it has read this. */
+    shutdown(conn->fd, SHUT_WR);
+    cn_http_discard_begin(conn->listener, conn->fd);
 }
 
 /* The first byte of a TLS connection is that of a handshake; HTTP's is a letter. */
