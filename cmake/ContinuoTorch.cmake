@@ -17,7 +17,7 @@ function(cn_torch_library)
     return()
   endif()
   message(STATUS "torch: ${CN_TORCH_DIR}")
-  add_library(continuo_torch MODULE ${CMAKE_SOURCE_DIR}/torchscript/library.cpp)
+  add_library(continuo_torch MODULE ${CMAKE_SOURCE_DIR}/torchlib/library.cpp)
   target_include_directories(continuo_torch PRIVATE ${CMAKE_SOURCE_DIR})
   target_include_directories(continuo_torch SYSTEM PRIVATE
     ${CN_TORCH_DIR}/include ${CN_TORCH_DIR}/include/torch/csrc/api/include)
@@ -25,7 +25,7 @@ function(cn_torch_library)
   # sanitizers. The version script leaves one symbol; libtorch's headers would export a hundred.
   set_target_properties(continuo_torch PROPERTIES
     COMPILE_OPTIONS "-O2;-Wall;-Wextra;-fPIC" COMPILE_DEFINITIONS "" CXX_STANDARD 20
-    LINK_OPTIONS "-Wl,--as-needed,--version-script=${CMAKE_SOURCE_DIR}/torchscript/symbols.map"
+    LINK_OPTIONS "-Wl,--as-needed,--version-script=${CMAKE_SOURCE_DIR}/torchlib/symbols.map"
     BUILD_RPATH ${CN_TORCH_DIR}/lib INSTALL_RPATH ${CN_TORCH_DIR}/lib
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
   target_link_libraries(continuo_torch PRIVATE ${CN_TORCH_DIR}/lib/libtorch.so

@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/mem.h"
+#include "torchlib/message.h"
 #include "torchscript/torchscript_priv.h"
 
 /* A tensor of many rows: `outer` pieces of `inner` bytes a row, rows side by side in each piece. */

@@ -26,7 +26,7 @@
 
 #include "config/model_io.h"
 #include "core/error.h"
-#include "torchscript/abi.h"
+#include "torchlib/abi.h"
 #include "torchscript/plan.h"
 
 #define CN_TORCH_VALUES_MAX 256 /* arguments, results, attributes, settings */

@@ -12,7 +12,8 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "handlers/reply.h"
-#include "torchscript/library.h"
+#include "torchlib/library.h"
+#include "torchlib/message.h"
 #include "torchscript/torchscript_priv.h"
 
 static struct torch_runtime *
@@ -21,38 +22,10 @@ checked(struct cn_runtime *rt)
     return cn_cast(struct torch_runtime, torch_rt(rt), TORCH_RUNTIME_MAGIC);
 }
 
-struct cn_str
-cn_torch_cause(const char *message, bool last)
-{
-    struct cn_str text = cn_str_from(message);
-    const char *at;
-
-    while (text.len && strchr(" \n", text.ptr[text.len - 1]))
-        text.len--;
-    while (text.len && strchr(" \n", text.ptr[0])) {
-        text.ptr++;
-        text.len--;
-    }
-    at = text.len ? last ? memrchr(text.ptr, '\n', text.len) : memchr(text.ptr, '\n', text.len)
-                  : NULL;
-    if (at && last)
-        return (struct cn_str){at + 1, text.len - (size_t)(at + 1 - text.ptr)};
-    if (at)
-        text.len = (size_t)(at - text.ptr);
-    return text;
-}
-
-/* The whole message, for whoever wrote the model. */
 static void
 log_message(const struct torch_runtime *rt, const char *event)
 {
-    char quoted[3500];
-    size_t len = strlen(rt->error), from = len > 3000 ? len - 3000 : 0;
-
-    if (len)
-        cn_log(CN_LOG_WARN, "event=%s model=%s version=%s text=%s", event, rt->load->model_name,
-               rt->load->model_version,
-               cn_log_quote(rt->error + from, len - from, quoted, sizeof(quoted)));
+    cn_torch_log(event, rt->load->model_name, rt->load->model_version, rt->error);
 }
 
 /* --- loading --- */

@@ -4,7 +4,7 @@
 
 #include "core/arena.h"
 #include "core/buf.h"
-#include "torchscript/abi.h"
+#include "torchlib/abi.h"
 #include "torchscript/config.h"
 #include "torchscript/plan.h"
 #include "torchscript/runtime.h"
@@ -103,10 +103,6 @@ uint64_t cn_torch_spent_us(const struct torch_runtime *rt);
 /* warmup.c */
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */
 int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
-
-/* runtime.c */
-/* The cause in a message of TorchScript: its last line (`last`) or its first one. */
-struct cn_str cn_torch_cause(const char *message, bool last);
 
 /* Says how far loading is, to whom it may concern. */
 static inline void

@@ -1,6 +1,7 @@
 /* A stand-in for libcontinuo_torch.so, so that everything around it is tested without libtorch. The
  * model's file says what it is:
  *   sum        run(x [rows, 2], h [2, rows]) -> y = h + x, h = y, rows [rows, 1]; x below 0 throws
+ *              the method "again" does the same
  *   attribute  run(x [rows, 2]) -> y; the sum lies in the attribute _h [rows, 2], _rows must fit
  * A second word there is done while it loads: "thread" leaves one running, "die" ends the process, and
  * a path is waited for. Results lie in static memory, as libtorch's stay until the next run. */
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "torchscript/abi.h"
+#include "torchlib/abi.h"
 
 #define ROWS_MAX 64
 #define FP32 11
@@ -20,6 +21,10 @@ struct ctt_model {
     int attribute;
     int64_t rows;
 };
+
+/* How many are loaded; tests look. */
+__attribute__((visibility("default"))) extern int fake_models;
+int fake_models;
 
 static struct ctt_model the_model;
 static float y[ROWS_MAX * 2], h[ROWS_MAX * 2], kept[ROWS_MAX * 2];
@@ -76,6 +81,7 @@ load(const struct ctt_options *options, struct ctt_model **out, char *error, siz
         obey(order);
     fclose(file);
     the_model.attribute = strcmp(word, "attribute") == 0;
+    fake_models++;
     *out = &the_model;
     return 0;
 }
@@ -83,7 +89,8 @@ load(const struct ctt_options *options, struct ctt_model **out, char *error, siz
 static void
 unload(struct ctt_model *model)
 {
-    (void)model;
+    if (model)
+        fake_models--;
 }
 
 static const char *
@@ -151,8 +158,18 @@ run(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_argum
     return 0;
 }
 
+static int
+method(struct ctt_model *model, const char *name, struct ctt_model **out, char *error, size_t n)
+{
+    if (strcmp(name, "again") != 0)
+        return refuse(error, n, "there is no such method");
+    fake_models++;
+    *out = model;
+    return 0;
+}
+
 static const struct ctt_api api = {CTT_ABI, sizeof(api),   "0.0 (fake)",  load, unload,
-                                   schema,  set_attribute, get_attribute, run};
+                                   schema,  set_attribute, get_attribute, run,  method};
 
 __attribute__((visibility("default"))) const struct ctt_api *continuo_torch(uint32_t abi);
 

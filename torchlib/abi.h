@@ -1,4 +1,4 @@
-/* torchscript/abi.h - what crosses between the worker and libcontinuo_torch.so.
+/* torchlib/abi.h - what crosses between the worker and libcontinuo_torch.so.
  *
  * The library is the project's only C++; the worker opens it when a model wants it, so that nothing
  * else ever needs libtorch. It exports one symbol, continuo_torch(). Only these C structures cross:
@@ -7,8 +7,8 @@
  * Functions that return int give 0, or -1 with a text in `error`, cut at its front where it does not
  * fit: TorchScript's messages name their cause in the last line.
  */
-#ifndef CN_TORCHSCRIPT_ABI_H
-#define CN_TORCHSCRIPT_ABI_H
+#ifndef CN_TORCHLIB_ABI_H
+#define CN_TORCHLIB_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -70,6 +70,10 @@ struct ctt_api {
     int (*run)(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_arguments,
                struct ctt_tensor *results, uint32_t max_results, uint32_t *n_results, char *error,
                size_t n);
+    /* Another method of the same module, as a model of its own: with its own results, and the same
+     * weights and attributes, which live as long as one of the two. */
+    int (*method)(struct ctt_model *model, const char *name, struct ctt_model **out, char *error,
+                  size_t n);
 };
 
 /* NULL: the library has another ABI. */

@@ -1,5 +1,5 @@
-/* torchscript/library.c - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
-#include "torchscript/library.h"
+/* torchlib/library.c - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
+#include "torchlib/library.h"
 
 #include <dlfcn.h>
 #include <limits.h>

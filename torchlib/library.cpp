@@ -1,9 +1,9 @@
-// torchscript/library.cpp - libcontinuo_torch.so: TorchScript, and packages of AOTInductor, behind the C
-// table of torchscript/abi.h.
+// torchlib/library.cpp - libcontinuo_torch.so: TorchScript, and packages of AOTInductor, behind the C
+// table of torchlib/abi.h.
 //
 // Every entry catches everything. State is the caller's: what a module keeps in attributes is set
 // before a run and read after it. Worker's thread.
-#include "torchscript/abi.h"
+#include "torchlib/abi.h"
 
 #include <dlfcn.h>
 #include <sys/utsname.h>
@@ -338,6 +338,20 @@ load_package(const ctt_options *options, at::Device device)
 }
 #endif
 
+ctt_model *
+new_model(at::Device device, const torch::jit::Module &module, const torch::jit::Method &method)
+{
+    return new ctt_model{device,
+                         module,
+                         method,
+#ifdef CTT_PACKAGES
+                         nullptr,
+#endif
+                         schema_text(method),
+                         {},
+                         {}};
+}
+
 bool
 is_package(const std::string &file)
 {
@@ -359,16 +373,7 @@ load_any(const ctt_options *options)
     auto module = torch::jit::load(options->file, device);
     module.eval();
     module = find_submodule(module, options->submodule);
-    auto method = find_method(module, options->method);
-    return new ctt_model{device,
-                         module,
-                         method,
-#ifdef CTT_PACKAGES
-                         nullptr,
-#endif
-                         schema_text(method),
-                         {},
-                         {}};
+    return new_model(device, module, find_method(module, options->method));
 }
 
 int
@@ -486,6 +491,16 @@ model_run(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments, ct
     });
 }
 
+int
+model_method(ctt_model *model, const char *name, ctt_model **out, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        if (!model->method)
+            throw std::runtime_error("a package has one method, forward");
+        *out = new_model(model->device, model->module, find_method(model->module, name));
+    });
+}
+
 const ctt_api api = {CTT_ABI,
                      sizeof(ctt_api),
                      TORCH_VERSION,
@@ -494,7 +509,8 @@ const ctt_api api = {CTT_ABI,
                      model_schema,
                      model_set_attribute,
                      model_get_attribute,
-                     model_run};
+                     model_run,
+                     model_method};
 
 } // namespace
 

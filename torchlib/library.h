@@ -1,9 +1,9 @@
-/* torchscript/library.h - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
-#ifndef CN_TORCHSCRIPT_LIBRARY_H
-#define CN_TORCHSCRIPT_LIBRARY_H
+/* torchlib/library.h - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
+#ifndef CN_TORCHLIB_LIBRARY_H
+#define CN_TORCHLIB_LIBRARY_H
 
 #include "core/error.h"
-#include "torchscript/abi.h"
+#include "torchlib/abi.h"
 
 /* `path`: the library, or "" for the one beside this program. It stays open: libtorch cannot be
  * unloaded. CN_E_LOAD_FAILED with one sentence on how to get it, also where it has another ABI. */
