@@ -34,6 +34,8 @@ struct lua_rt {
     uint32_t magic;
     lua_State *L;
     char *model, *version, *dir, *file; /* file: the handler's name in messages */
+    char *torch_library;                /* as in cn_load */
+    struct lua_torch *torch;            /* lua_torch.c: NULL before the first torch.load */
     uint64_t worker_index;
     bool stateful;     /* the handler keeps a state */
     bool tensor_state; /* the model declares one; the handler has none of its own */
@@ -49,9 +51,10 @@ struct lua_rt {
 
     /* Registry references; LUA_NOREF where the handler has no such function. */
     int fn_run, fn_init, fn_migrate, fn_close, fn_describe;
-    int states;           /* table: the live state of each sequence, by reference */
-    int stop_words;       /* table: why a stream is to end, by enum cn_stop_reason */
-    const void *array_mt; /* identity of the metatable that marks JSON arrays */
+    int states;            /* table: the live state of each sequence, by reference */
+    int stop_words;        /* table: why a stream is to end, by enum cn_stop_reason */
+    const void *array_mt;  /* identity of the metatable that marks JSON arrays */
+    const void *tensor_mt; /* and that of tensors */
 
     struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
     uint32_t n_slots, cap_slots;
@@ -142,6 +145,8 @@ void cn_lua_open_sandbox(lua_State *L);
 void cn_lua_arm(struct lua_rt *rt, uint64_t deadline_ms);
 /* Reads and compiles DIR/name as text and leaves the chunk on the stack. Raises. */
 void cn_lua_load_file(lua_State *L, const char *name);
+/* Pushes the path of a file that the model has. Raises where the name leads out of it, or nowhere. */
+void cn_lua_push_model_path(lua_State *L, const char *name);
 
 /* lua_request.c: makes the request metatable. Raises. */
 void cn_lua_open_request(lua_State *L);
@@ -194,6 +199,11 @@ void cn_lua_open_array(lua_State *L);
  * for (FP16, BF16). BOOL is u8; UINT64 is read as i64, with the same bits. Raises. */
 void cn_lua_push_values(lua_State *L, enum cn_datatype type);
 
+/* lua_torch.c: sets the global `torch`. Raises. */
+void cn_lua_open_torch(lua_State *L);
+/* After the VM is closed. */
+void cn_lua_close_torch(struct lua_rt *rt);
+
 /* lua_metrics.c: pushes the `metrics` table. Raises. */
 void cn_lua_open_metrics(lua_State *L);
 
@@ -201,6 +211,15 @@ void cn_lua_open_metrics(lua_State *L);
 void cn_lua_fill_inputs(lua_State *L, const struct cn_row *row);
 /* One of them; raises. */
 void cn_lua_push_tensor(lua_State *L, const struct cn_tensor *tensor);
+/* Makes the metatable of tensors; raises. */
+void cn_lua_open_tensor(lua_State *L);
+/* Is the table at `index` one that cn_lua_push_tensor made? And marks the one on the top as such. */
+bool cn_lua_is_tensor(lua_State *L, int index);
+void cn_lua_mark_tensor(lua_State *L);
+/* The tensor that the table at `index` says, as an output says it; "argument '2'" in messages is `what`
+ * and `name`. Pushes the string that holds its bytes. Raises on what is no tensor. */
+void cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *name,
+                        struct cn_tensor *out);
 /* Packs the tensors of the table at `index` into the reply's body. Raises on what is no tensor. */
 void cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply);
 

@@ -281,6 +281,7 @@ runtime_close(struct cn_runtime *base)
     cn_lua_drop_timers(rt);
     if (rt->L)
         lua_close(rt->L);
+    cn_lua_close_torch(rt);
     cn_buf_fini(&rt->scratch);
     cn_reply_fini(&rt->stacked);
     cn_samples_fini(&rt->base.samples);
@@ -288,6 +289,7 @@ runtime_close(struct cn_runtime *base)
     cn_free(rt->model);
     cn_free(rt->version);
     cn_free(rt->dir);
+    cn_free(rt->torch_library);
     cn_free(rt->file);
     rt->magic = 0;
     cn_free(rt);
@@ -309,6 +311,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->version = cn_strdup(load->model_version ? load->model_version : "");
     rt->dir = cn_strdup(load->model_dir ? load->model_dir : ".");
     rt->file = cn_strdup(load->handler && *load->handler ? load->handler : "handler.lua");
+    rt->torch_library = cn_strdup(load->torch_library ? load->torch_library : "");
     rt->worker_index = load->worker_index;
     rt->stateful = load->stateful && !load->state;
     rt->tensor_state = load->state != NULL;

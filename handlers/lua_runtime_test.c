@@ -446,7 +446,7 @@ sandbox_holds(void **state)
                  ""),
         "_G _VERSION assert collectgarbage continuo coroutine error getmetatable "
         "ipairs load math next os pairs pcall print rawequal rawget rawlen rawset "
-        "require select setmetatable string table tonumber tostring type utf8 warn "
+        "require select setmetatable string table tonumber torch tostring type utf8 warn "
         "xpcall");
     assert_string_equal(
         reply_of("local n = {} for k in pairs(os) do n[#n + 1] = k end table.sort(n) "

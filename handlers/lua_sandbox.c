@@ -256,14 +256,28 @@ load_path(lua_State *L, const char *path, const char *name)
     return true;
 }
 
+/* The path of DIR/name, which need not be there. Raises where the name leads out of it. */
+static const char *
+push_path(lua_State *L, const char *name)
+{
+    if (!is_module_name(name))
+        luaL_error(L, "'%s' is not the name of a file in the model", name);
+    return lua_pushfstring(L, "%s/%s", lua_rt_of(L)->dir, name);
+}
+
+void
+cn_lua_push_model_path(lua_State *L, const char *name)
+{
+    struct stat info;
+
+    if (stat(push_path(L, name), &info) < 0 || !S_ISREG(info.st_mode))
+        luaL_error(L, "the model has no file %s: put it into the archive (--extra-files)", name);
+}
+
 void
 cn_lua_load_file(lua_State *L, const char *name)
 {
-    struct lua_rt *rt = lua_rt_of(L);
-
-    if (!is_module_name(name))
-        luaL_error(L, "'%s' is not the name of a file in the model", name);
-    lua_pushfstring(L, "%s/%s", rt->dir, name);
+    push_path(L, name);
     if (!load_path(L, lua_tostring(L, -1), name))
         luaL_error(L, "the model has no file %s", name);
     lua_remove(L, -2);
@@ -448,6 +462,8 @@ cn_lua_open_sandbox(lua_State *L)
     open_libraries(L);
     open_globals(L);
     open_continuo(L);
+    cn_lua_open_tensor(L);
+    cn_lua_open_torch(L);
     cn_lua_open_request(L);
     cn_lua_open_state_codec(L);
 }

@@ -2,7 +2,8 @@
  *
  * Integers stay integers, floats floats (nan and -0.0 too), strings are bytes. A
  * table with the keys 1..n and no others is an array, any other a map; a JSON
- * list keeps its mark (extension type 1 around its array); continuo.null is nil.
+ * list keeps its mark (extension type 1 around its array), a tensor its own (type 2
+ * around its map, without its values, which data has); continuo.null is nil.
  * What could not come back as it was is an error that names the key: functions,
  * userdata, metatables, one table in two places, more than 16 levels.
  * Worker's thread.
@@ -15,6 +16,7 @@
 #include "handlers/lua_priv.h"
 
 #define EXT_JSON_LIST 1
+#define EXT_TENSOR 2
 
 /* --- writing --- */
 
@@ -214,16 +216,16 @@ put_map(struct encoder *enc, int index, uint32_t count)
 
 /* An ext32 header is written with no length yet; returns where the content begins. */
 static size_t
-begin_json_list(struct encoder *enc)
+begin_extension(struct encoder *enc, char type)
 {
-    static const char header[6] = {(char)0xc9, 0, 0, 0, 0, EXT_JSON_LIST};
+    const char header[6] = {(char)0xc9, 0, 0, 0, 0, type};
 
     cn_buf_append(enc->out, header, sizeof(header));
     return enc->out->len;
 }
 
 static void
-end_json_list(struct encoder *enc, size_t begun)
+end_extension(struct encoder *enc, size_t begun)
 {
     size_t len = enc->out->len - begun;
 
@@ -233,12 +235,25 @@ end_json_list(struct encoder *enc, size_t begun)
         enc->out->data[begun - 5 + (size_t)i] = (char)(len >> (24 - 8 * i));
 }
 
+/* They are made again when somebody asks. */
+static void
+drop_values(lua_State *L, int index)
+{
+    lua_pushliteral(L, "data");
+    if (lua_rawget(L, index) == LUA_TSTRING) {
+        lua_pushliteral(L, "values");
+        lua_pushnil(L);
+        lua_rawset(L, index);
+    }
+    lua_pop(L, 1);
+}
+
 static void
 put_table(struct encoder *enc, int index)
 {
     lua_State *L = enc->L;
     uint32_t count;
-    bool list, json_list = false;
+    bool list, json_list = false, tensor = false;
     size_t begun;
 
     luaL_checkstack(L, LUA_MINSTACK, "state");
@@ -248,16 +263,23 @@ put_table(struct encoder *enc, int index)
     if (lua_getmetatable(L, index)) {
         lua_pop(L, 1);
         json_list = cn_lua_is_array(L, index);
-        if (!json_list)
+        tensor = cn_lua_is_tensor(L, index);
+        if (!json_list && !tensor)
             refuse(enc, "a table with a metatable cannot be stored");
     }
+    if (tensor)
+        drop_values(L, index);
     list = measure(enc, index, &count);
     if (json_list) {
         if (!list)
             refuse(enc, "a JSON list has the keys 1, 2, 3 ... without holes (use continuo.null)");
-        begun = begin_json_list(enc);
+        begun = begin_extension(enc, EXT_JSON_LIST);
         put_array(enc, index, count);
-        end_json_list(enc, begun);
+        end_extension(enc, begun);
+    } else if (tensor) {
+        begun = begin_extension(enc, EXT_TENSOR);
+        put_map(enc, index, count);
+        end_extension(enc, begun);
     } else if (list && count > 0) {
         put_array(enc, index, count);
     } else {
@@ -324,20 +346,27 @@ walk_values(struct walker *walk, uint64_t count, int depth)
     return true;
 }
 
-/* Our extension holds one array, of the same level as itself, and nothing behind it. */
+/* Our extensions hold one array or map, of the same level as themselves, and nothing behind it. */
 static bool
 walk_ext(struct walker *walk, uint64_t len, int depth)
 {
     struct walker inner;
+    unsigned char type;
+    bool fits;
 
-    if (walk->at == walk->end || *walk->at++ != EXT_JSON_LIST ||
-        len > (uint64_t)(walk->end - walk->at) || len == 0)
+    if (walk->at == walk->end)
+        return false;
+    type = *walk->at++;
+    if (len > (uint64_t)(walk->end - walk->at) || len == 0)
         return false;
     inner = (struct walker){walk->at, walk->at + len};
     walk->at += len;
-    if ((*inner.at & 0xf0) != 0x90 && *inner.at != 0xdc && *inner.at != 0xdd)
-        return false;
-    return walk_value(&inner, depth) && inner.at == inner.end;
+    if (type == EXT_JSON_LIST)
+        fits = (*inner.at & 0xf0) == 0x90 || *inner.at == 0xdc || *inner.at == 0xdd;
+    else
+        fits = type == EXT_TENSOR &&
+               ((*inner.at & 0xf0) == 0x80 || *inner.at == 0xde || *inner.at == 0xdf);
+    return fits && walk_value(&inner, depth) && inner.at == inner.end;
 }
 
 static bool
@@ -454,7 +483,7 @@ push_map(lua_State *L, const msgpack_object_map *map)
 /* The content of our extension is MessagePack again; walk_ext has seen it. The document is held by
  * a userdata, since a push may run out of memory. */
 static void
-push_json_list(lua_State *L, const msgpack_object_ext *ext)
+push_extension(lua_State *L, const msgpack_object_ext *ext)
 {
     struct cn_lua_state_bytes **holder =
         lua_newuserdatauv(L, sizeof(struct cn_lua_state_bytes *), 0);
@@ -465,8 +494,13 @@ push_json_list(lua_State *L, const msgpack_object_ext *ext)
     luaL_setmetatable(L, CN_LUA_STATE_HOLDER);
     if (cn_lua_state_parse(bytes, holder, &err) < 0)
         luaL_error(L, "%s", err.message);
-    push_array(L, &(*holder)->root.data.via.array);
-    cn_lua_mark_array(L);
+    if (ext->type == EXT_TENSOR) {
+        push_map(L, &(*holder)->root.data.via.map);
+        cn_lua_mark_tensor(L);
+    } else {
+        push_array(L, &(*holder)->root.data.via.array);
+        cn_lua_mark_array(L);
+    }
     cn_lua_state_bytes_free(*holder);
     *holder = NULL;
     lua_replace(L, -2);
@@ -505,7 +539,7 @@ push_object(lua_State *L, const msgpack_object *object)
         push_map(L, &object->via.map);
         return;
     case MSGPACK_OBJECT_EXT:
-        push_json_list(L, &object->via.ext);
+        push_extension(L, &object->via.ext);
         return;
     case MSGPACK_OBJECT_NIL:
         lua_pushlightuserdata(L, NULL);

@@ -3,6 +3,9 @@
  * An input is a table: datatype ("FP32"), shape ({1, 16}), data (its bytes) and values: a
  * continuo.array over them, or for BYTES a table of strings. An output is given the same way; its data
  * may also be a continuo.array or a plain table of values.
+ *
+ * `values` is made when it is first asked for, by a metatable, which also tells the state codec that
+ * the table is a tensor: it leaves them out.
  */
 #include <string.h>
 
@@ -10,19 +13,81 @@
 #include "handlers/reply.h"
 #include "proto/tensor.h"
 
+#define TENSOR_NAME "continuo.tensor"
+
 static void
-push_strings(lua_State *L, const struct cn_tensor *tensor)
+push_strings(lua_State *L, struct cn_str data)
 {
     struct cn_reader reader;
     struct cn_str element;
     lua_Integer n = 0;
 
     lua_newtable(L);
-    cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
+    cn_reader_init(&reader, data.ptr, data.len);
     while (cn_tensor_next(&reader, &element)) {
         lua_pushlstring(L, element.ptr ? element.ptr : "", element.len);
         lua_rawseti(L, -2, ++n);
     }
+}
+
+/* __index(tensor, key): its values, which then stay in the table. */
+static int
+tensor_index(lua_State *L)
+{
+    enum cn_datatype type;
+    struct cn_str word, data;
+
+    lua_settop(L, 2);
+    if (lua_type(L, 2) != LUA_TSTRING || strcmp(lua_tostring(L, 2), "values") != 0)
+        return 0;
+    lua_pushliteral(L, "datatype");
+    if (lua_rawget(L, 1) != LUA_TSTRING)
+        return 0;
+    word.ptr = lua_tolstring(L, -1, &word.len);
+    type = cn_datatype_parse(word);
+    lua_pushliteral(L, "data");
+    if (type == CN_DATATYPE_NONE || lua_rawget(L, 1) != LUA_TSTRING)
+        return 0;
+    if (type == CN_DATATYPE_BYTES) {
+        data.ptr = lua_tolstring(L, -1, &data.len);
+        push_strings(L, data);
+    } else {
+        cn_lua_push_values(L, type);
+    }
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, 1);
+    return 1;
+}
+
+void
+cn_lua_open_tensor(lua_State *L)
+{
+    luaL_newmetatable(L, TENSOR_NAME);
+    lua_rt_of(L)->tensor_mt = lua_topointer(L, -1);
+    lua_pushcfunction(L, tensor_index);
+    lua_setfield(L, -2, "__index");
+    lua_pushliteral(L, "tensor");
+    lua_setfield(L, -2, "__metatable"); /* cannot be changed by a handler */
+    lua_pop(L, 1);
+}
+
+bool
+cn_lua_is_tensor(lua_State *L, int index)
+{
+    const void *mt;
+
+    if (!lua_getmetatable(L, index))
+        return false;
+    mt = lua_topointer(L, -1);
+    lua_pop(L, 1);
+    return mt == lua_rt_of(L)->tensor_mt;
+}
+
+void
+cn_lua_mark_tensor(lua_State *L)
+{
+    luaL_setmetatable(L, TENSOR_NAME);
 }
 
 void
@@ -38,14 +103,8 @@ cn_lua_push_tensor(lua_State *L, const struct cn_tensor *tensor)
     }
     lua_setfield(L, -2, "shape");
     lua_pushlstring(L, tensor->data.ptr ? tensor->data.ptr : "", tensor->data.len);
-    if (tensor->type == CN_DATATYPE_BYTES) {
-        push_strings(L, tensor);
-    } else {
-        lua_pushvalue(L, -1);
-        cn_lua_push_values(L, tensor->type);
-    }
-    lua_setfield(L, -3, "values");
     lua_setfield(L, -2, "data");
+    cn_lua_mark_tensor(L);
 }
 
 void
@@ -66,7 +125,7 @@ cn_lua_fill_inputs(lua_State *L, const struct cn_row *row)
 /* --- outputs --- */
 
 static enum cn_datatype
-read_type(lua_State *L, int output, const char *name)
+read_type(lua_State *L, int output, const char *what, const char *name)
 {
     enum cn_datatype type = CN_DATATYPE_NONE;
     struct cn_str word;
@@ -76,14 +135,15 @@ read_type(lua_State *L, int output, const char *name)
         type = cn_datatype_parse(word);
     }
     if (type == CN_DATATYPE_NONE)
-        luaL_error(L, "output '%s' needs a datatype such as \"FP32\" or \"BYTES\"", name);
+        luaL_error(L, "%s '%s' needs a datatype such as \"FP32\" or \"BYTES\"", what, name);
     lua_pop(L, 1);
     return type;
 }
 
 /* Booleans, numbers and strings, each for its own type. Raises on others. */
 static void
-pack_value(lua_State *L, enum cn_datatype type, const char *name, lua_Integer i, struct cn_buf *out)
+pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *name, lua_Integer i,
+           struct cn_buf *out)
 {
     const unsigned bytes = cn_datatype_bytes(type);
     lua_Integer integer;
@@ -112,7 +172,7 @@ pack_value(lua_State *L, enum cn_datatype type, const char *name, lua_Integer i,
         break;
     case CN_DATATYPE_FP16:
     case CN_DATATYPE_BF16:
-        luaL_error(L, "output '%s': give the data of %s as bytes", name, cn_datatype_word(type));
+        luaL_error(L, "%s '%s': give the data of %s as bytes", what, name, cn_datatype_word(type));
         break;
     default:
         integer = lua_tointegerx(L, -1, &ok);
@@ -120,14 +180,15 @@ pack_value(lua_State *L, enum cn_datatype type, const char *name, lua_Integer i,
         break;
     }
     if (!ok)
-        luaL_error(L, "output '%s': element %I is a %s, which is no %s", name, i,
+        luaL_error(L, "%s '%s': element %I is a %s, which is no %s", what, name, i,
                    luaL_typename(L, -1), cn_datatype_word(type));
 }
 
 /* The output's bytes, appended to the runtime's scratch buffer. Returns the elements of a table, or -1
  * for bytes. */
 static lua_Integer
-pack_data(lua_State *L, int output, enum cn_datatype type, const char *name, struct cn_buf *out)
+pack_data(lua_State *L, int output, enum cn_datatype type, const char *what, const char *name,
+          struct cn_buf *out)
 {
     lua_Integer n;
     size_t len;
@@ -154,19 +215,20 @@ pack_data(lua_State *L, int output, enum cn_datatype type, const char *name, str
         n = luaL_len(L, -1);
         for (lua_Integer i = 1; i <= n; i++) {
             lua_geti(L, -1, i);
-            pack_value(L, type, name, i, out);
+            pack_value(L, type, what, name, i, out);
             lua_pop(L, 1);
         }
         lua_pop(L, 1);
         return n;
     default:
-        return luaL_error(L, "output '%s' needs data: bytes, a continuo.array or a table of values",
-                          name);
+        return luaL_error(L, "%s '%s' needs data: bytes, a continuo.array or a table of values",
+                          what, name);
     }
 }
 
 static void
-read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, const char *name)
+read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, const char *what,
+           const char *name)
 {
     lua_Integer rank;
 
@@ -176,14 +238,14 @@ read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, co
         if (n < 0 && bytes)
             n = (lua_Integer)(tensor->data.len / bytes);
         if (n < 0)
-            luaL_error(L, "output '%s' needs a shape such as {1, 2}", name);
+            luaL_error(L, "%s '%s' needs a shape such as {1, 2}", what, name);
         tensor->rank = 1;
         tensor->shape[0] = n;
         lua_pop(L, 1);
         return;
     }
     if (!lua_istable(L, -1) || (rank = luaL_len(L, -1)) > CN_TENSOR_RANK_MAX)
-        luaL_error(L, "output '%s': a shape is a table of up to %d sizes", name,
+        luaL_error(L, "%s '%s': a shape is a table of up to %d sizes", what, name,
                    CN_TENSOR_RANK_MAX);
     rank = luaL_len(L, -1);
     tensor->rank = (uint32_t)rank;
@@ -193,11 +255,38 @@ read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, co
         lua_geti(L, -1, i + 1);
         tensor->shape[i] = lua_tointegerx(L, -1, &ok);
         if (!ok || tensor->shape[i] < 0)
-            luaL_error(L, "output '%s': size %I of its shape is not a whole number from 0", name,
+            luaL_error(L, "%s '%s': size %I of its shape is not a whole number from 0", what, name,
                        i + 1);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
+}
+
+void
+cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *name,
+                   struct cn_tensor *out)
+{
+    struct cn_buf *scratch = &lua_rt_of(L)->scratch;
+    struct cn_error err;
+    lua_Integer n = -1;
+
+    memset(out, 0, sizeof(*out));
+    luaL_checkstack(L, LUA_MINSTACK, what);
+    index = lua_absindex(L, index);
+    out->name = cn_str_from(name);
+    out->type = read_type(L, index, what, name);
+    if (lua_getfield(L, index, "data") != LUA_TSTRING) {
+        lua_pop(L, 1);
+        cn_buf_reset(scratch);
+        n = pack_data(L, index, out->type, what, name, scratch);
+        if (scratch->failed)
+            luaL_error(L, "%s '%s': no memory for its data", what, name);
+        lua_pushlstring(L, scratch->len ? scratch->data : "", scratch->len);
+    }
+    out->data.ptr = lua_tolstring(L, -1, &out->data.len);
+    read_shape(L, index, n, out, what, name);
+    if (cn_tensor_check(out, &err))
+        luaL_error(L, "%s: %s", what, err.message);
 }
 
 /* The output at the top, named by the string below it, packed behind those in the reply's body. */
@@ -215,13 +304,13 @@ put_output(lua_State *L, struct cn_reply *reply, struct cn_buf *scratch)
                       "{ OUT = { datatype = \"FP32\", shape = {1}, data = {0.5} } }");
     name = lua_tolstring(L, output - 1, &tensor.name.len);
     tensor.name.ptr = name;
-    tensor.type = read_type(L, output, name);
+    tensor.type = read_type(L, output, "output", name);
     cn_buf_reset(scratch);
-    n = pack_data(L, output, tensor.type, name, scratch);
+    n = pack_data(L, output, tensor.type, "output", name, scratch);
     if (scratch->failed)
         luaL_error(L, "output '%s': no memory for its data", name);
     tensor.data = cn_buf_str(scratch);
-    read_shape(L, output, n, &tensor, name);
+    read_shape(L, output, n, &tensor, "output", name);
     if (cn_tensor_check(&tensor, &err))
         luaL_error(L, "output: %s", err.message);
     cn_tensors_put_one(&reply->body, &tensor);
