@@ -7,31 +7,48 @@ set(CN_TORCH_DIR "" CACHE PATH "libtorch: the folder with include/ and lib/; emp
 if(NOT CN_TORCH_DIR)
   set(CN_TORCH_DIR ${found})
 endif()
-if(EXISTS ${CN_TORCH_DIR}/include/torch/script.h)
+# Debian's libtorch-dev, older and built otherwise: where it is installed the library is compiled against
+# it, too, for tests/e2e/test_torch_portability.py.
+set(CN_TORCH_SYSTEM_DIR /usr CACHE PATH "Debian's libtorch: the folder with include/ and lib/")
+if(EXISTS ${CN_TORCH_DIR}/include/torch/script.h OR
+   EXISTS ${CN_TORCH_SYSTEM_DIR}/include/torch/script.h)
   enable_language(CXX)
 endif()
 
-function(cn_torch_library)
-  if(NOT EXISTS ${CN_TORCH_DIR}/include/torch/script.h)
-    message(STATUS "torch: no libtorch, TorchScript models are left out (scripts/setup.sh --torch)")
-    return()
+# libcontinuo_torch.so into `output`, against the libtorch of `dir`.
+function(cn_torch_module target dir output)
+  set(libraries ${dir}/lib)
+  if(NOT EXISTS ${libraries}/libtorch.so)
+    set(libraries ${dir}/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   endif()
-  message(STATUS "torch: ${CN_TORCH_DIR}")
-  add_library(continuo_torch MODULE ${CMAKE_SOURCE_DIR}/torchlib/library.cpp)
-  target_include_directories(continuo_torch PRIVATE ${CMAKE_SOURCE_DIR})
-  target_include_directories(continuo_torch SYSTEM PRIVATE
-    ${CN_TORCH_DIR}/include ${CN_TORCH_DIR}/include/torch/csrc/api/include)
+  message(STATUS "torch: ${dir}")
+  add_library(${target} MODULE ${CMAKE_SOURCE_DIR}/torchlib/library.cpp)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_include_directories(${target} SYSTEM PRIVATE
+    ${dir}/include ${dir}/include/torch/csrc/api/include)
   # The same in each preset: its 40 s of compilation are then spent once, and libtorch isn't made for
   # sanitizers. The version script leaves one symbol; libtorch's headers would export a hundred.
-  set_target_properties(continuo_torch PROPERTIES
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME continuo_torch
     COMPILE_OPTIONS "-O2;-Wall;-Wextra;-fPIC" COMPILE_DEFINITIONS "" CXX_STANDARD 20
     LINK_OPTIONS "-Wl,--as-needed,--version-script=${CMAKE_SOURCE_DIR}/torchlib/symbols.map"
-    BUILD_RPATH ${CN_TORCH_DIR}/lib INSTALL_RPATH ${CN_TORCH_DIR}/lib
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
-  target_link_libraries(continuo_torch PRIVATE ${CN_TORCH_DIR}/lib/libtorch.so
-    ${CN_TORCH_DIR}/lib/libtorch_cpu.so ${CN_TORCH_DIR}/lib/libc10.so)
+    BUILD_RPATH ${libraries} INSTALL_RPATH ${libraries}
+    LIBRARY_OUTPUT_DIRECTORY ${output})
+  target_link_libraries(${target} PRIVATE ${libraries}/libtorch.so
+    ${libraries}/libtorch_cpu.so ${libraries}/libc10.so)
   if(CN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set_target_properties(continuo_torch PROPERTIES CXX_COMPILER_LAUNCHER ${CN_CCACHE})
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER ${CN_CCACHE})
   endif()
-  install(TARGETS continuo_torch LIBRARY DESTINATION bin)
+endfunction()
+
+function(cn_torch_library)
+  if(EXISTS ${CN_TORCH_SYSTEM_DIR}/include/torch/script.h)
+    cn_torch_module(continuo_torch_system ${CN_TORCH_SYSTEM_DIR}
+      ${CMAKE_BINARY_DIR}/tests/torch-system)
+  endif()
+  if(EXISTS ${CN_TORCH_DIR}/include/torch/script.h)
+    cn_torch_module(continuo_torch ${CN_TORCH_DIR} ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+    install(TARGETS continuo_torch LIBRARY DESTINATION bin)
+  else()
+    message(STATUS "torch: no libtorch, TorchScript models are left out (scripts/setup.sh --torch)")
+  endif()
 endfunction()
