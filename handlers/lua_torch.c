@@ -7,6 +7,7 @@
  * libtorch is opened by the first torch.load, and never where nobody calls it. Results are copied into
  * the VM, so that its memory limit holds for them; what a module itself takes, the limit doesn't see.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -337,6 +338,8 @@ read_option(lua_State *L, struct ctt_options *options)
         if (!is_device(options->device))
             luaL_error(L, "torch.load: device must be \"cpu\", \"cuda\" or \"cuda:1\", got \"%s\"",
                        options->device);
+        if (strcmp(options->device, "cuda") == 0)
+            options->device = "cuda:0";
         return;
     case 1:
         options->method = lua_tostring(L, -1);
@@ -411,6 +414,9 @@ torch_load(lua_State *L)
     }
     torch->n_modules++;
     torch->threads = options.threads;
+    if (strcmp(options.device, "cpu") != 0) /* the last one is shown */
+        snprintf(lua_rt_of(L)->base.device, sizeof(lua_rt_of(L)->base.device), "%s",
+                 options.device);
     return 1;
 }
 

@@ -105,6 +105,8 @@ struct cn_runtime {
     /* Set by open(): what the model declares as state (load->state) is the runtime's own business. Else
      * it is laid over the runtime (tensor_state.h). */
     bool keeps_state_tensors;
+    /* Set by open(): the device that the model runs on, such as "cuda:1"; empty: the CPU. */
+    char device[16];
     struct cn_tensor_state *tensor_state; /* NULL but for tensor_state.c, which lies over `ops` */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
     /* Set by the worker once the model is open; NULL before. An item that rests with CN_NEVER has

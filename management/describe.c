@@ -5,6 +5,7 @@
  * can't be freed, since whatever closes it asks the same loop later. */
 #include "management/describe.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "config/model_io.h"
@@ -44,6 +45,12 @@ number(uint64_t value)
     return json_integer((json_int_t)value);
 }
 
+static bool
+is_gpu(const struct cn_worker_facts *worker)
+{
+    return strncmp(worker->device, "cuda", 4) == 0;
+}
+
 static json_t *
 show_worker(const struct cn_worker_facts *worker)
 {
@@ -56,7 +63,9 @@ show_worker(const struct cn_worker_facts *worker)
     put(out, "status", json_string(worker->state == CN_WORKER_READY ? "READY" : "UNLOADING"));
     put(out, "memoryUsage", number(worker->stats.rss_bytes));
     put(out, "pid", number((uint64_t)worker->pid));
-    put(out, "gpu", json_false());
+    put(out, "gpu", json_boolean(is_gpu(worker)));
+    if (worker->state == CN_WORKER_READY)
+        put(out, "device", json_string(worker->device[0] ? worker->device : "cpu"));
     put(out, "gpuUsage", json_string("N/A"));
     put(out, "index", number(worker->index));
     put(out, "state", json_string(cn_worker_state_word(worker->state)));
@@ -122,8 +131,36 @@ show_state(const struct cn_state_specs *specs)
     return out;
 }
 
+/* What the workers run on, not what the model's YAML wishes: a worker that is there has its device. */
 static void
-show_settings(json_t *out, const struct cn_version *version)
+show_devices(json_t *out, const struct cn_pool_facts *facts)
+{
+    json_t *ids = json_array();
+    bool seen[128] = {false};
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < facts->n_workers; i++) {
+        const struct cn_worker_facts *worker = &facts->workers[i];
+        unsigned id = 0;
+
+        if (!is_gpu(worker))
+            continue;
+        n++;
+        if (sscanf(worker->device, "cuda:%u", &id) == 1 && id < 128)
+            seen[id] = true;
+    }
+    for (unsigned id = 0; n && id < 128; id++)
+        if (seen[id])
+            json_array_append_new(ids, json_integer(id));
+    put(out, "deviceType", json_string(n ? "gpu" : "cpu"));
+    if (n)
+        put(out, "deviceIds", ids);
+    else
+        json_decref(ids);
+}
+
+static void
+show_settings(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
 {
     const struct cn_model_about *about = &version->about;
     const struct cn_model_config *config = &about->config;
@@ -142,7 +179,7 @@ show_settings(json_t *out, const struct cn_version *version)
     put(out, "clientTimeoutInMills", number(config->client_timeout_ms));
     put(out, "parallelType", json_string(""));
     put(out, "parallelLevel", json_integer(0));
-    put(out, "deviceType", json_string("cpu"));
+    show_devices(out, facts);
     put(out, "continuousBatching", json_boolean(config->continuous_batching));
     put(out, "useJobTicket", json_boolean(config->use_job_ticket));
     put(out, "useVenv", json_false());
@@ -237,7 +274,7 @@ on_facts(struct cn_pool_facts *facts)
     struct gathering *gathering = cn_container_of(facts, struct gathering, facts);
     struct describing *describing = gathering->describing;
 
-    show_settings(gathering->place, gathering->version);
+    show_settings(gathering->place, gathering->version, facts);
     show_facts(gathering->place, gathering->version, facts);
     cn_pool_facts_fini(facts);
     cn_free(gathering);

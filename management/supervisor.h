@@ -88,6 +88,7 @@ struct cn_worker_facts {
     struct cn_worker_stats stats;      /* as it told last */
     bool waits;                        /* for the zygote, whose progress is shown */
     char progress[CN_PROGRESS_MAX];    /* of loading; empty: not told */
+    char device[16];                   /* "cuda:1"; empty: the CPU, or not loaded */
     char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };
 void cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out);

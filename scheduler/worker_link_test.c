@@ -31,7 +31,7 @@ frames_may_come_in_pieces(void **state)
                            .runtime = "lua",
                            .store_dir = "",
                            .worker_index = 1};
-    const struct cn_loaded loaded = {0, CN_STR("Lua 5.4")};
+    const struct cn_loaded loaded = {.message = CN_STR("Lua 5.4")};
     const struct cn_worker_stats stats = {.rows = 3};
     struct cn_buf buf;
     size_t i;
@@ -401,7 +401,7 @@ link_may_be_destroyed_in_callbacks(void **state)
 {
     static const struct cn_worker_link_ops ops = {destroys_on_loaded, fake_stats, destroys_on_lost,
                                                   fake_overdue,       NULL,       NULL};
-    const struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no")};
+    const struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no"), CN_STR("")};
     struct rig *rig = rig_create(NULL);
     struct fake *first = fake_add(rig), *second = fake_add(rig);
     struct cn_buf buf;

@@ -59,6 +59,8 @@ load_model(struct torch_runtime *rt, struct cn_error *err)
     options.file = path.data;
     rc = rt->api->load(&options, &rt->model, rt->error, CTT_ERROR_BYTES);
     cn_buf_fini(&path);
+    if (rc == 0 && config->gpu)
+        memcpy(rt->base.device, rt->device, sizeof(rt->device));
     if (rc == 0)
         return 0;
     log_message(rt, "torch_load_failed");

@@ -201,7 +201,8 @@ load_again(struct cn_worker *worker, struct cn_error *err)
 static int
 loaded_send(struct cn_worker *worker, int code, const char *message, struct cn_error *err)
 {
-    struct cn_loaded loaded = {code, cn_str_from(message)};
+    struct cn_loaded loaded = {code, cn_str_from(message),
+                               cn_str_from(code == 0 && worker->rt ? worker->rt->device : "")};
 
     cn_frame_put_loaded(&worker->channel.out, &loaded);
     return cn_channel_flush(&worker->channel, err);

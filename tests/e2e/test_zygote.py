@@ -260,3 +260,17 @@ def test_all_end_with_the_server(serve):
     s.restart()
     s.expect_ready("adds", 2)
     assert step(s, "a") == 3
+
+
+def test_describe_shows_the_devices_that_workers_use(serve):
+    """Workers share out the devices in turns, and describe shows which they have; on the CPU there are none."""
+    s = serve(adds(workers=3, more="deviceType: gpu\ndeviceIds: [1, 3]\n"))
+    s.expect_ready("adds", 3)
+    shown = s.describe("adds")
+    assert shown["deviceType"] == "gpu" and shown["deviceIds"] == [1, 3]
+    devices = {worker["index"]: (worker["gpu"], worker["device"]) for worker in shown["workers"]}
+    assert devices == {1: (True, "cuda:1"), 2: (True, "cuda:3"), 3: (True, "cuda:1")}
+    assert shown["zygote"] is None
+    shown = serve(adds()).describe("adds")
+    assert shown["deviceType"] == "cpu" and "deviceIds" not in shown
+    assert [(worker["gpu"], worker["device"]) for worker in shown["workers"]] == [(False, "cpu")]
