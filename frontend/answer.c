@@ -281,6 +281,17 @@ add_handler_headers(struct cn_http_request *request, struct MHD_Response *respon
         add(response, "Continuo-Replayed", "true");
 }
 
+/* The connection ends with what its reader says now: an error, or the end of a body that an HTTP/1.0
+ * client can't know otherwise. libmicrohttpd 0.9.75 closes it then, but cleans up behind it only when
+ * it looks at it again; after a suspend no event of the socket may bring it there. It looks at those
+ * with a timeout of their own in each run. */
+static void
+end_connection(struct MHD_Connection *mhd, struct cn_http_listener *listener)
+{
+    MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+    listener->resumed = true; /* run in the next turn, too */
+}
+
 /* libmicrohttpd wants bytes of a stream: at most one piece a call, so that a piece is a chunk. */
 static ssize_t
 read_stream(void *ctx, uint64_t position, char *out, size_t room)
@@ -296,6 +307,7 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
                    (unsigned long long)box->answer.job_id,
                    cn_error_info(box->answer.error_code)->word);
             request->state = CN_REQUEST_ANSWERED;
+            end_connection(request->mhd, request->listener);
             return MHD_CONTENT_READER_END_WITH_ERROR; /* the head is out: all we can do is close */
         }
         len = box->answer.body.len - request->piece_sent;
@@ -322,6 +334,8 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
     }
     if (request->last_piece_came) {
         request->state = CN_REQUEST_ANSWERED;
+        if (!request->is_http_1_1)
+            end_connection(request->mhd, request->listener);
         return MHD_CONTENT_READER_END_OF_STREAM;
     }
     request->state = CN_REQUEST_STARVED;

@@ -168,6 +168,43 @@ def test_killed_worker_breaks_the_stream_off_and_the_step_is_not_done(server):
     assert client.step("talker", "a", b"").text == "0"
 
 
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_broken_off_answer_leaves_no_connection_behind(server, version):
+    """Its client is gone, but libmicrohttpd forgets to clean up behind it while an older connection lives:
+    each such answer would cost a descriptor, and a stop would wait for its connection for ever."""
+    s = server(talker())
+    older = s.client("older")
+    older.step("talker", "a", b"")
+    open_ones = s.metric("continuo_http_connections")
+    for i in range(3):
+        raw = s.raw(f"stream{i}")
+        raw.send(f"POST /predictions/talker HTTP/{version}\r\nHost: t\r\nts_request_sequence_id: s{i}\r\n"
+                 "Content-Length: 5\r\n\r\n9 600")
+        assert raw.socket.recv(4096).startswith(b"HTTP/1.1 202")
+        s.kill_worker("talker")
+        assert raw.is_closed_by_server()
+        raw.close()
+        s.expect_ready("talker")
+    expect(lambda: s.metric("continuo_http_connections") == open_ones, "only the older connection is left")
+    assert older.step("talker", "a", b"").status == 200
+    s.stop(timeout=5)
+
+
+def test_old_client_whose_answer_ends_late_leaves_no_connection_behind(server):
+    """The same where the end of the connection is the end of the answer, and comes alone."""
+    s = server(Model("m", "return { step = function() coroutine.yield('p', 0.2) return '' end }"))
+    older = s.client("older")
+    older.get("/ping")
+    open_ones = s.metric("continuo_http_connections")
+    raw = s.raw()
+    raw.send("POST /predictions/m HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
+    answer = raw.answer()
+    assert (answer.status, answer.text) == (200, "p")
+    raw.close()
+    expect(lambda: s.metric("continuo_http_connections") == open_ones, "only the older connection is left")
+    assert older.get("/ping").status == 200
+
+
 def test_killed_worker_with_a_committed_stream(server):
     """With continuousBatching the step stood at its first yield: its retry learns that, and no more."""
     s = server(talker(continuousBatching=True))
