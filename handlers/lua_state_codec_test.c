@@ -230,8 +230,10 @@ foreign_bytes_are_refused(void **state)
         CN_STR("\x81\x80\x01"),                             /* a table as a key */
         CN_STR("\x91\xcf\xff\xff\xff\xff\xff\xff\xff\xff"), /* over int64 */
         CN_STR("\x91\xc1"),                                 /* no type */
-        CN_STR("\x91\xc7\x01\x02\x90"),                     /* an extension that is not ours */
+        CN_STR("\x91\xc7\x01\x03\x90"),                     /* an extension that is not ours */
         CN_STR("\x91\xc7\x01\x01\x80"),                     /* ours, with no array in it */
+        CN_STR("\x91\xc7\x01\x02\x90"),                     /* with no map in it */
+        CN_STR("\x91\xc7\x02\x02\x80\x80"),                 /* with more behind the map */
         CN_STR(
             "\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91\x90"), /* 17 deep */
     };
