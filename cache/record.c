@@ -4,14 +4,16 @@
 #include <inttypes.h>
 #include <sodium/crypto_shorthash.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define MAGIC 0x31524e43u /* "CNR1" */
 #define ALL_FLAGS                                                                                  \
     (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER |                            \
      CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED | CN_RECORD_PENDING)
 #define CHECKSUM_BYTES 8
-#define KEY_BYTES (CN_KEY_HASH_BYTES + 8) /* what format 2 has more than format 1 */
+#define KEY_BYTES (CN_KEY_HASH_BYTES + 8) /* what formats 2 and 4 have more than 1 and 3 */
 
+/* Of the formats before 3. */
 static const unsigned char checksum_key[crypto_shorthash_KEYBYTES] = "continuo-record";
 
 static void
@@ -69,11 +71,26 @@ cn_record_has_key(const struct cn_record *record)
     return memcmp(record->key_hash, none, sizeof(none)) != 0;
 }
 
+static bool
+is_keyed(uint16_t format)
+{
+    return format % 2 == 0;
+}
+
 /* Of the fixed part. */
 static size_t
 head_bytes(uint16_t format)
 {
-    return CN_RECORD_HEAD_BYTES + (format > 1 ? KEY_BYTES : 0);
+    return CN_RECORD_HEAD_BYTES + (is_keyed(format) ? KEY_BYTES : 0);
+}
+
+static void
+put_checksum(unsigned char *out, uint16_t format, const unsigned char *bytes, size_t len)
+{
+    if (format > 2)
+        put64(out, XXH3_64bits(bytes, len));
+    else
+        crypto_shorthash(out, bytes, len, checksum_key);
 }
 
 int
@@ -81,7 +98,7 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
 {
     const struct cn_str *parts[] = {&record->content_type, &record->headers, &record->chunks,
                                     &record->body, &record->state};
-    uint16_t format = cn_record_has_key(record) ? 2 : 1;
+    uint16_t format = cn_record_has_key(record) ? 4 : 3;
     size_t bytes = head_bytes(format) + CHECKSUM_BYTES;
     unsigned char *head, *at;
 
@@ -117,14 +134,14 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
     put32(head + 100, (uint32_t)record->chunks.len);
     put32(head + 104, (uint32_t)record->body.len);
     put32(head + 108, (uint32_t)record->state.len);
-    if (format > 1) {
+    if (is_keyed(format)) {
         memcpy(head + CN_RECORD_HEAD_BYTES, record->key_hash, CN_KEY_HASH_BYTES);
         put64(head + CN_RECORD_HEAD_BYTES + CN_KEY_HASH_BYTES, record->request_hash);
     }
     at = head + head_bytes(format);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         at = put_bytes(at, *parts[i]);
-    crypto_shorthash(at, head, (unsigned long long)(at - head), checksum_key);
+    put_checksum(at, format, head, (size_t)(at - head));
     out->len += bytes;
     return 0;
 }
@@ -159,7 +176,7 @@ cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
     out->answer_flags = get32(head + 80);
     out->n_headers = get32(head + 88);
     out->n_chunks = get32(head + 96);
-    if (format > 1) {
+    if (is_keyed(format)) {
         memcpy(out->key_hash, head + CN_RECORD_HEAD_BYTES, CN_KEY_HASH_BYTES);
         out->request_hash = get64(head + CN_RECORD_HEAD_BYTES + CN_KEY_HASH_BYTES);
     }
@@ -242,7 +259,7 @@ fields_fit(const struct cn_record *record, const unsigned char *head)
 
     if ((record->flags & ~(uint32_t)ALL_FLAGS) || head[69] != 0 || record->generation == 0)
         return 0;
-    if (get16(head + 4) > 1 && !cn_record_has_key(record))
+    if (is_keyed(get16(head + 4)) && !cn_record_has_key(record))
         return 0;
     if ((record->flags & kept) && (record->flags & (large | CN_RECORD_ANSWER_STREAMED)))
         return 0;
@@ -271,7 +288,7 @@ cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *er
     if ((rc = cn_record_peek(bytes, out, err)) != 0)
         return rc;
     left = bytes.len - CHECKSUM_BYTES;
-    crypto_shorthash(sum, head, left, checksum_key);
+    put_checksum(sum, get16(head + 4), head, left);
     if (memcmp(sum, head + left, sizeof(sum)) != 0)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: its checksum does not fit");
     at = bytes.ptr + head_bytes(get16(head + 4));

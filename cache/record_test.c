@@ -2,6 +2,7 @@
 #include "cache/record.h"
 
 #include <setjmp.h>
+#include <sodium/crypto_shorthash.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,7 @@ layout_is_as_documented(void **state)
 
     (void)state;
     encode(&full, &buf);
-    assert_memory_equal(buf.data, "CNR1\1\0\6\0\7\0\0\0\0\0\0\0\x29\0\0\0\0\0\0\0", 24);
+    assert_memory_equal(buf.data, "CNR1\3\0\6\0\7\0\0\0\0\0\0\0\x29\0\0\0\0\0\0\0", 24);
     assert_memory_equal(buf.data + 24, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
     assert_memory_equal(buf.data + 64, "\3\0\0\0\0\0\xc9\0\x09\0\0\0\0\0\0\0\4\0\0\0", 20);
     assert_memory_equal(buf.data + 84,
@@ -103,7 +104,7 @@ key_of_the_last_step_survives(void **state)
     encode(&full, &plain);
     encode(&record, &keyed);
     assert_int_equal(keyed.len, plain.len + CN_KEY_HASH_BYTES + 8);
-    assert_memory_equal(keyed.data, "CNR1\2\0", 6);
+    assert_memory_equal(keyed.data, "CNR1\4\0", 6);
     assert_memory_equal(keyed.data + 6, plain.data + 6, CN_RECORD_HEAD_BYTES - 6);
     assert_memory_equal(keyed.data + 112, "0123456789abcdef\x88\x77\x66\x55\x44\x33\x22\x11", 24);
     assert_memory_equal(keyed.data + 136, "text/plain", 10);
@@ -119,6 +120,42 @@ key_of_the_last_step_survives(void **state)
                          CN_E_STATE_STORE);
     cn_buf_fini(&plain);
     cn_buf_fini(&keyed);
+}
+
+/* Makes it what programs before XXH3 wrote. */
+static void
+make_older(struct cn_buf *buf)
+{
+    unsigned char *bytes = (unsigned char *)buf->data;
+
+    bytes[4] -= 2;
+    crypto_shorthash(bytes + buf->len - 8, bytes, buf->len - 8,
+                     (const unsigned char *)"continuo-record");
+}
+
+/* A store outlives the program that wrote it: records with the checksum of before are read, and their
+ * damage is found. */
+static void
+older_formats_are_read(void **state)
+{
+    struct cn_record keyed = full, got;
+    const struct cn_record *records[] = {&full, &keyed};
+
+    (void)state;
+    memcpy(keyed.key_hash, "0123456789abcdef", CN_KEY_HASH_BYTES);
+    for (size_t i = 0; i < 2; i++) {
+        struct cn_buf buf;
+
+        encode(records[i], &buf);
+        make_older(&buf);
+        assert_int_equal(buf.data[4], i + 1);
+        assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
+        assert_true(cn_str_eq(got.state, full.state));
+        assert_int_equal(cn_record_has_key(&got), i);
+        buf.data[120] ^= 1;
+        assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), CN_E_STATE_STORE);
+        cn_buf_fini(&buf);
+    }
 }
 
 /* A torn or flipped byte anywhere is found: state that is silently wrong is worse than none. */
@@ -184,9 +221,9 @@ newer_format_is_named(void **state)
 
     (void)state;
     encode(&full, &buf);
-    buf.data[4] = 3;
+    buf.data[4] = 5;
     assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, &err), CN_E_STATE_STORE);
-    assert_string_equal(err.message, "record of format 3, this program knows 1 to 2");
+    assert_string_equal(err.message, "record of format 5, this program knows 1 to 4");
     cn_buf_fini(&buf);
 }
 
@@ -220,6 +257,7 @@ main(void)
         cmocka_unit_test(every_field_survives),
         cmocka_unit_test(layout_is_as_documented),
         cmocka_unit_test(any_damage_is_found),
+        cmocka_unit_test(older_formats_are_read),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(newer_format_is_named),
         cmocka_unit_test(tombstone_survives),

@@ -12,7 +12,7 @@ packages=(
   build-essential cmake ninja-build pkg-config ccache git ca-certificates curl procps
   libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libjansson-dev libjemalloc-dev
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
-  libsodium-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
+  libsodium-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
   alsa-utils # its spoken WAV files are the data of examples/speech
   python3    # the lint tests; Python packages of the end-to-end tests go to .venv
 )

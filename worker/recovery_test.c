@@ -194,7 +194,7 @@ check_store_finds_damage(void **state)
     file = fopen(path, "r+");
     len = fread(bytes, 1, 1 << 20, file);
     for (size_t at = 0; at + 20 < len; at++) { /* the step count in every copy of a record */
-        if (memcmp(bytes + at, "CNR1\1", 5) == 0) {
+        if (memcmp(bytes + at, "CNR1\3", 5) == 0) {
             fseek(file, (long)at + 16, SEEK_SET);
             fputc(99, file);
             hits++;

@@ -6,18 +6,22 @@ import struct
 
 OUT = pathlib.Path(__file__).parent / "corpus" / "record"
 sodium = ctypes.CDLL("libsodium.so.23")
+xxhash = ctypes.CDLL("libxxhash.so.0")
+xxhash.XXH3_64bits.restype = ctypes.c_uint64
 TOMBSTONE, HAS_STATE, HAS_ANSWER, TOO_LARGE = 1, 2, 4, 8
 
 
 def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), body=b"", state=b"",
-           key=b""):
+           key=b"", old=False):
     packed_headers = b"".join(struct.pack("<H", len(n)) + n + struct.pack("<I", len(v)) + v for n, v in headers)
     packed_chunks = b"".join(struct.pack("<I", len(c)) + c for c in chunks)
-    head = struct.pack("<4sHHQQQQQQQIBBHQIIIIIIII", b"CNR1", 2 if key else 1, flags, 7, 41, 99, 1700000000000, 1700000001000,
+    head = struct.pack("<4sHHQQQQQQQIBBHQIIIIIIII", b"CNR1", (2 if key else 1) + (0 if old else 2), flags, 7, 41, 99, 1700000000000, 1700000001000,
                        closed, 1700000061000, 3, reason, 0, 200, 9, 4, len(content_type), len(headers),
                        len(packed_headers), len(chunks), len(packed_chunks), len(body), len(state))
     assert len(head) == 112
     data = head + key + content_type + packed_headers + packed_chunks + body + state
+    if not old:
+        return data + struct.pack("<Q", xxhash.XXH3_64bits(data, ctypes.c_size_t(len(data))))
     checksum = ctypes.create_string_buffer(8)
     sodium.crypto_shorthash(checksum, data, ctypes.c_ulonglong(len(data)), b"continuo-record\0")
     return data + checksum.raw
@@ -32,6 +36,8 @@ SEEDS = {
     "ended": record(TOMBSTONE | HAS_ANSWER, reason=1, closed=1700000002000, body=b"last"),
     "keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"0123456789abcdef" + b"\x01" * 8),
     "key-of-zeros": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"\0" * 24),
+    "old": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", old=True),
+    "old-keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"0123456789abcdef" + b"\x01" * 8, old=True),
     "stateless": record(HAS_ANSWER, body=b"x"),
     "contradiction": record(TOMBSTONE | HAS_STATE, reason=1, state=b"s"),
     "no-answer-but-body": record(HAS_STATE, body=b"x"),
