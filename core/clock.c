@@ -81,6 +81,15 @@ cn_now_ms(void)
 }
 
 uint64_t
+cn_cpu_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+uint64_t
 cn_wall_ms(void)
 {
     return read_us(CLOCK_REALTIME, FROZEN_AT_WALL_MS) / 1000;

@@ -17,6 +17,8 @@
 uint64_t cn_now_ms(void);
 /* Microseconds of the same clock, for measuring. */
 uint64_t cn_now_us(void);
+/* Microseconds of CPU that this process has used. A system call. */
+uint64_t cn_cpu_us(void);
 /* Milliseconds since 1970 UTC: what is written to disk or shown to people. */
 uint64_t cn_wall_ms(void);
 /* Is time under a test's control? Loops then look at the clock at least each 5 ms. */

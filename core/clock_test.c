@@ -27,6 +27,18 @@ real_time_passes_forward(void **state)
     assert_true(wall > UINT64_C(1600000000000));
 }
 
+/* How busy a process is: it can't have worked longer than the time that passed. */
+static void
+cpu_time_is_that_of_work(void **state)
+{
+    uint64_t begun_us = cn_now_us(), cpu_us = cn_cpu_us();
+
+    (void)state;
+    while (cn_cpu_us() - cpu_us < 2000)
+        ;
+    assert_true(cn_now_us() - begun_us >= 1999);
+}
+
 /* What is written to disk and shown to people. */
 static void
 wall_time_is_formatted_as_utc(void **state)
@@ -113,6 +125,7 @@ main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(real_time_passes_forward),
+        cmocka_unit_test(cpu_time_is_that_of_work),
         cmocka_unit_test(wall_time_is_formatted_as_utc),
         cmocka_unit_test(a_mapped_file_moves_the_clocks_of_all_processes),
         cmocka_unit_test(frozen_time_moves_by_hand_only),

@@ -95,6 +95,8 @@ struct cn_runtime_ops {
     /* Before open() in a zygote: will an open model live on in the children of its process? 0, or
      * CN_E_UNIMPLEMENTED with the reason; other errors are open()'s to tell. NULL: it will not. */
     int (*check_zygote)(const struct cn_load *load, struct cn_error *err);
+    /* Once a second after batches: puts what was counted since into rt->samples. NULL: nothing is. */
+    void (*report)(struct cn_runtime *rt);
 };
 
 struct cn_runtime {

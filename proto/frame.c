@@ -200,7 +200,7 @@ cn_frame_get_forked(const struct cn_frame *frame, struct cn_forked *out, struct 
     return 0;
 }
 
-/* STATS: eight u64 in the order of struct cn_worker_stats. */
+/* STATS: nine u64 in the order of struct cn_worker_stats. */
 void
 cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
 {
@@ -214,6 +214,7 @@ cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats)
     cn_write_u64(buf, stats->batches);
     cn_write_u64(buf, stats->rows);
     cn_write_u64(buf, stats->streams);
+    cn_write_u64(buf, stats->busy_us);
     frame_end(buf, begun);
 }
 
@@ -231,6 +232,7 @@ cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out, st
     out->batches = cn_read_u64(&reader);
     out->rows = cn_read_u64(&reader);
     out->streams = cn_read_u64(&reader);
+    out->busy_us = cn_read_u64(&reader);
     return reader_done(&reader) ? 0 : bad_payload(err, "STATS");
 }
 

@@ -132,6 +132,7 @@ struct cn_worker_stats {
         rows;
     uint64_t streams; /* rows that stream. Sent each second while there are some: they may have
                        * nothing to say for long, and the worker gets on all the same */
+    uint64_t busy_us; /* CPU time since the last STATS, without that of waiting for frames */
 };
 
 /* A number that a handler measured under a name of its own. */

@@ -196,7 +196,7 @@ static void
 put_small(void)
 {
     struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no handler"), CN_STR("cuda:1")};
-    struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     struct cn_close closes[] = {{CN_STR("a"), 5, CN_CLOSE_IDLE},
                                 {CN_STR("b"), 0, CN_CLOSE_DELETED}};
     struct cn_cancel cancels[] = {{1, CN_STOP_GONE}, {UINT64_MAX, CN_STOP_CANCELLED}};
@@ -299,6 +299,7 @@ frames_follow_each_other_in_a_stream(void **state)
     assert_int_equal(stats.rss_bytes, 1);
     assert_int_equal(stats.rows, 7);
     assert_int_equal(stats.streams, 8);
+    assert_int_equal(stats.busy_us, 9);
     NEXT(CN_FRAME_CLOSE);
     assert_int_equal(cn_frame_get_closes(&frame, &arena, &closes, NULL), 0);
     assert_int_equal(closes[0].generation, 5);

@@ -698,6 +698,7 @@ cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *st
     /* Before the first step of all: what an earlier server left, or nothing. */
     if (queue->stats.jobs == 0 && stats->stored_sequences == 0)
         queue->may_remember = false;
+    cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);
 }
 
 void

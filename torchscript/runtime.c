@@ -132,9 +132,12 @@ sample(struct torch_runtime *rt, enum cn_sample_type type, const char *name, con
                    &ignored);
 }
 
+/* Once a second: samples of each batch were several microseconds of it. */
 static void
-report_spent(struct torch_runtime *rt)
+runtime_report(struct cn_runtime *base)
 {
+    struct torch_runtime *rt = checked(base);
+
     for (uint32_t b = 0; b < rt->plan.n; b++) {
         if (rt->spent[b].runs == 0)
             continue;
@@ -517,7 +520,6 @@ runtime_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         if (!rt->items[i].failed)
             answer(rt, &rt->items[i]);
-    report_spent(rt);
     cn_arena_fini(&rt->arena);
 }
 
@@ -593,4 +595,5 @@ const struct cn_runtime_ops cn_torch_runtime_ops = {
     .state_decode = cn_torch_state_decode,
     .state_free = runtime_state_free,
     .on_close = runtime_on_close,
+    .report = runtime_report,
 };

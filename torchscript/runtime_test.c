@@ -387,6 +387,42 @@ it_tells_of_its_buckets(void **state)
     rt->ops->close(rt);
 }
 
+static double
+sample_of(const struct cn_runtime *rt, const char *name)
+{
+    for (uint32_t i = 0; i < rt->samples.n; i++)
+        if (cn_str_eq(rt->samples.list[i].name, cn_str_from(name)))
+            return rt->samples.list[i].value;
+    return 0;
+}
+
+/* Batches don't pay for samples: the worker asks once a second, and what was counted comes once. */
+static void
+runs_are_told_when_asked(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt;
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    load.samples_max = 100;
+    rt = must_open("sum", SUM_YAML);
+    assert_true(sample_of(rt, "TorchBucketTime") > 0);
+    cn_samples_clear(&rt->samples);
+    for (int i = 0; i < 3; i++) {
+        add(&batch, 0, "x", 1, 2, (float[]){1, 2});
+        rt->ops->run(rt, batch.list, 1);
+        end(rt, &batch, 1);
+    }
+    assert_int_equal(rt->samples.n, 0);
+    rt->ops->report(rt);
+    assert_float_equal(sample_of(rt, "TorchRuns"), 3, 0);
+    cn_samples_clear(&rt->samples);
+    rt->ops->report(rt);
+    assert_int_equal(rt->samples.n, 0);
+    drop(rt, &batch);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int
@@ -401,6 +437,7 @@ main(void)
         TEST(wrong_requests_name_what_is_wrong),
         TEST(what_the_yaml_says_wrongly_shows_at_load),
         TEST(it_tells_of_its_buckets),
+        TEST(runs_are_told_when_asked),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 #include "core/panic.h"
 #include "worker/kill_point.h"
@@ -156,11 +157,13 @@ make_room(struct cn_channel *channel, struct cn_error *err)
  * other side reads what it was sent (the socket can be written to again), to find nothing. Between a
  * busy server and its worker that was one needless switch a batch on either side. */
 static void
-wait_readable(const struct cn_channel *channel, int timeout_ms)
+wait_readable(struct cn_channel *channel, int timeout_ms)
 {
     struct pollfd watched = {.fd = channel->fd, .events = POLLIN};
+    uint64_t begun_us = cn_cpu_us();
 
     poll(&watched, 1, timeout_ms); /* whatever it says, the recv after it says it better */
+    channel->waited_us += cn_cpu_us() - begun_us;
 }
 
 static ssize_t

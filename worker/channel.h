@@ -32,8 +32,9 @@ struct cn_channel {
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;
-    struct cn_buf out; /* frames that leave with the next flush */
-    bool out_answers;  /* a batch's answers are among them: a kill point counts those */
+    struct cn_buf out;  /* frames that leave with the next flush */
+    bool out_answers;   /* a batch's answers are among them: a kill point counts those */
+    uint64_t waited_us; /* CPU time that waiting took */
 };
 
 /* Takes `fd`, a connected stream socket, and makes it blocking. */

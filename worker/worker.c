@@ -458,11 +458,13 @@ rss_bytes(void)
 static int
 stats_send(struct cn_worker *worker, struct cn_error *err)
 {
+    const uint64_t busy_us = cn_cpu_us() - worker->channel.waited_us;
     struct cn_worker_stats stats = {
         .rss_bytes = rss_bytes(),
         .batches = worker->batches,
         .rows = worker->rows,
         .streams = cn_streams_count(&worker->streams),
+        .busy_us = busy_us - worker->busy_us,
     };
 
     if (worker->stateful) {
@@ -471,6 +473,9 @@ stats_send(struct cn_worker *worker, struct cn_error *err)
         stats.stored_sequences = cn_store_count(worker->states.store);
         stats.stored_bytes = cn_store_bytes(worker->states.store);
     }
+    if (worker->rt->ops->report)
+        worker->rt->ops->report(worker->rt);
+    worker->busy_us = busy_us;
     worker->stats_due = false;
     worker->stats_sent_ms = cn_now_ms();
     cn_frame_put_stats(&worker->channel.out, &stats);
@@ -539,8 +544,12 @@ serve(struct cn_worker *worker, struct cn_error *err)
 
         if (worker->rt->samples.n && (rc = samples_send(worker, err)) != 0)
             return rc;
-        if (worker->stopping && !work)
-            return 0;
+        if (worker->stopping && !work) {
+            if (!worker->stats_due)
+                return 0;
+            rc = stats_send(worker, err); /* what was counted since the last ones */
+            continue;
+        }
         wait_ms = !work                      ? idle_wait_ms(worker)
                   : held(worker)             ? HOLD_POLL_MS
                   : worker->batch.incomplete ? idle_wait_ms(worker)
@@ -629,6 +638,7 @@ cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
     if (rc != 0 || worker.channel.eof)
         goto done;
     worker.maintained_ms = cn_now_ms();
+    worker.busy_us = cn_cpu_us() - worker.channel.waited_us; /* loading is told of elsewhere */
     cn_streams_init(&worker.streams, worker.maintained_ms);
     worker.rt->wake = cn_stream_wake;
     worker.rt->worker = &worker;

@@ -138,6 +138,7 @@ struct cn_worker {
     struct cn_streams streams;
     bool stopping;
     uint64_t batches, rows;
+    uint64_t busy_us; /* as told last: CPU time without that of waiting */
     bool stats_due;
     uint64_t stats_sent_ms, maintained_ms;
     const char *hold_file; /* CONTINUO_TEST_HOLD */

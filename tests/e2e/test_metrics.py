@@ -111,6 +111,7 @@ def test_workers_tell_what_they_hold(server):
     assert sample(s, "continuo_states_cached", model="counter") == 10
     assert sample(s, "continuo_state_cached_bytes", model="counter") > 0
     assert sample(s, "continuo_worker_resident_bytes", model="counter") > 1 << 20
+    assert 0 < sample(s, "continuo_worker_busy_seconds_total", model="counter") < 1
 
 
 def test_a_reader_may_ask_for_some_families_only(server):
