@@ -1,10 +1,11 @@
-"""A GRU of 256 units served as TorchScript, beside TorchServe's way and a bare Python loop, in alternated rounds;
-what of a worker's time is not the model's; and how fast forked workers come up and what they take.
+"""A GRU of 256 units served as TorchScript, beside TorchServe and a bare Python loop, in alternated rounds; what of
+a worker's time is not the model's; and how fast forked workers come up and what they take.
 
-TorchServe's way: its Python handler with an LRU of states, called in a loop as TorchServe's worker calls it, with
-as many rows as there are connections, without TorchServe's sockets, queues and Java server.
+TorchServe has a Python handler with an LRU of states, as its stateful examples do. The same handler is also called
+in a loop as TorchServe's worker calls it, with as many rows as there are connections, without anything around it.
 
-Run it with a Python that has PyTorch (docs/torch.md). Prints tables in Markdown. One thread."""
+Run it with a Python that has PyTorch (docs/torch.md) and, for `compare`, TorchServe 0.12 and its archiver; Java 17.
+Prints tables in Markdown. One thread."""
 
 import argparse
 import collections
@@ -15,6 +16,7 @@ import re
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -22,6 +24,7 @@ import urllib.request
 import torch
 
 import served
+import torchserved
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
@@ -58,6 +61,18 @@ state:
 
 
 # --- TorchServe's way: a Python handler that keeps states in an LRU ---
+
+# An idle sequence keeps one of its places, so those of a round must be gone before the next one.
+THEIR_IDLE_MS = 500
+THEIR_YAML = f"""minWorkers: 1
+maxWorkers: 1
+batchSize: 32
+maxBatchDelay: 1
+sequenceBatching: true
+sequenceMaxIdleMSec: {THEIR_IDLE_MS}
+maxNumSequence: 64
+maxSequenceJobQueueSize: 10
+"""
 
 HANDLER = '''"""States of sequences in an LRU of the handler, as TorchServe's stateful examples keep them."""
 import collections
@@ -144,34 +159,43 @@ def bare_loop(script, rows, seconds):
 
 
 def compare(script, rounds, seconds):
-    models = {"gru": (script, yaml(32))}
+    folder = pathlib.Path(sys.executable).parent
     table = {}
-    with served.Served(models) as ours:
+    with (served.Served({"gru": (script, yaml(32))}) as ours,
+          torchserved.TorchServed(folder, "gru", HANDLER, script, THEIR_YAML) as theirs):
         for connections in (1, 8, 32, 64):
-            load = ["--connections", connections, "--duration", seconds, "--warmup", 0.3, "--any-answer"]
+            load = ["--connections", connections, "--duration", seconds, "--warmup", 0.5, "--any-answer"]
             rows = min(connections, 32)
-            samples = [(ours.bench("gru", *load)["steps_per_s"], handler_loop(script, rows, seconds / 2),
-                        bare_loop(script, 1, seconds / 2), bare_loop(script, 32, seconds / 2))
-                       for _ in range(rounds)]
+            samples = []
+            for _ in range(rounds):
+                runs = bench(ours.inference, "gru", *load), bench(theirs.inference, "gru", *load)
+                samples.append((*(run["steps_per_s"] for run in runs), *(run["p99_ms"] for run in runs),
+                                handler_loop(script, rows, seconds / 2), bare_loop(script, 1, seconds / 2),
+                                bare_loop(script, rows, seconds / 2)))
+                time.sleep(2 * THEIR_IDLE_MS / 1000)
             table[connections] = [statistics.median(column) for column in zip(*samples)]
-    print("| connections | here | TorchServe's handler in a loop | bare loop, 1 row | bare loop, 32 rows "
-          "| here / the handler |")
-    print("|---" * 6 + "|")
-    for connections, row in table.items():
-        print(f"| {connections} | " + " | ".join(f"{value:,.0f}" for value in row) + f" | {row[0] / row[1]:.2f} |")
+            table[connections].append(statistics.median(one[0] / one[1] for one in samples))
+    print("| connections | here, steps/s | TorchServe, steps/s | here / TorchServe | p99 here / TorchServe, ms "
+          "| its handler in a loop | bare loop, 1 row | bare loop, as many rows | here / the bare loop of them |")
+    print("|---" * 9 + "|")
+    for connections, (here, there, p99, their_p99, handler, one, many, ratio) in table.items():
+        print(f"| {connections} | {here:,.0f} | {there:,.0f} | {ratio:.1f} | {p99:.1f} / {their_p99:.1f} "
+              f"| {handler:,.0f} | {one:,.0f} | {many:,.0f} | {here / many:.2f} |")
 
 
 # --- what of a worker's time is not the model's ---
-
-
-def cpu_ns(pid):
-    return int(pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
 def metric(s, name):
     text = urllib.request.urlopen(f"{s.metrics}/metrics", timeout=30).read().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines()
                if re.match(rf"{name}(\{{| )", line))
+
+
+def spent(s):
+    """The model's runs, their CPU time and that of the worker without waiting, in us; all told in one moment."""
+    time.sleep(2.2)  # told once a second
+    return metric(s, "TorchRuns"), metric(s, "TorchRunTime"), metric(s, "continuo_worker_busy_seconds_total") * 1e6
 
 
 def share(script, seconds):
@@ -181,15 +205,12 @@ def share(script, seconds):
         for rows in (8, 32):
             # Twice as many connections as rows: the next batch waits when one is done, and is full.
             with served.Served({"gru": (script, yaml(rows, durability, delay=20))}) as s:
-                pid = s.worker_pid("gru")
                 load = ["--connections", 2 * rows, "--duration", seconds, "--warmup", 0, "--any-answer"]
                 s.bench("gru", *load[:2], "--duration", 0.5, *load[4:])
-                before = cpu_ns(pid), metric(s, "TorchRunTime"), metric(s, "TorchRuns")
+                before = spent(s)
                 s.bench("gru", *load)
-                time.sleep(1.2)
-                after = cpu_ns(pid), metric(s, "TorchRunTime"), metric(s, "TorchRuns")
-            runs = after[2] - before[2]
-            model, whole = (after[1] - before[1]) / runs, (after[0] - before[0]) / 1000 / runs
+                runs, model, whole = (b - a for a, b in zip(before, spent(s)))
+            model, whole = model / runs, whole / runs
             print(f"| {rows} | {durability} | {runs:.0f} | {model:.0f} | {whole:.0f} | {1 - model / whole:.1%} |")
 
 
