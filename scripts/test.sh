@@ -22,19 +22,39 @@ failures=()
 
 say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - began)); }
 
-# A step that is not a test itself: its failure counts as one.
-must() { # name, command...
+# Steps that are not tests themselves. begin() starts one beside what follows, must() waits for it, and
+# its failure counts as one.
+declare -A running=() ended=()
+
+begin() { # name, command...
     local name=$1
     shift
-    if ! "$@" >"$logs/$name.log" 2>&1; then
-        failed=$((failed + 1)) failures+=("$name: see $logs/$name.log")
-        tail -n 40 "$logs/$name.log"
-        return 1
-    fi
+    "$@" >"$logs/$name.log" 2>&1 &
+    running[$name]=$!
 }
 
-build() { # preset
-    must "configure-$1" cmake --preset "$1" && must "build-$1" cmake --build --preset "$1"
+must() { # name, command...
+    local name=$1
+    [ -n "${running[$name]:-}" ] || begin "$@"
+    if [ -z "${ended[$name]:-}" ]; then
+        wait "${running[$name]}"
+        ended[$name]=$?
+        if [ "${ended[$name]}" != 0 ]; then
+            failed=$((failed + 1)) failures+=("$name: see $logs/$name.log")
+            tail -n 40 "$logs/$name.log"
+        fi
+    fi
+    return "${ended[$name]}"
+}
+
+compile() { # preset
+    cmake --preset "$1" && cmake --build --preset "$1"
+}
+
+# Beside tests, which come first.
+compile_beside() { # preset
+    renice -n 10 "$BASHPID" >/dev/null
+    compile "$1"
 }
 
 sum_of() { # pattern with the number in \1, file
@@ -44,7 +64,7 @@ sum_of() { # pattern with the number in \1, file
 unit() { # preset
     local log=$logs/unit-$1.log detail=build/$1/Testing/Temporary/LastTest.log good bad rc
     say "unit tests, $1"
-    build "$1" || return
+    must "build-$1" compile "$1" || return
     ctest --preset "$1" >"$log" 2>&1
     rc=$?
     # cmocka's own counts; tests that are not cmocka's count as one each.
@@ -61,16 +81,21 @@ unit() { # preset
 }
 
 # Tests mostly wait, so more of them run side by side than there are cores; those that load the machine
-# run one by one afterwards. More loops than a small machine would have by default bring the crossings
-# between them to light.
-end_to_end() { # preset, factor for time limits, loops (0: as many as by default)
-    local preset=$1 factor=$2 loops=$3 log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0
+# run one by one afterwards, which leaves time to build what comes next. More loops than a small machine
+# would have by default bring the crossings between them to light.
+end_to_end() { # preset, factor for time limits, loops (0: as many as by default), preset to build meanwhile
+    local preset=$1 factor=$2 loops=$3 next=${4:-} log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0
     [ "$preset" != release ] || folders+=(tests/chaos)
     say "end-to-end tests, $preset"
-    build "$preset" || return
-    tests=(env "CONTINUO_BUILD=build/$preset" "CONTINUO_TEST_FACTOR=$factor" "CONTINUO_TEST_LOOPS=$loops"
-        "$python" -m pytest "${folders[@]}" -q -p no:cacheprovider --durations=5)
-    "${tests[@]}" -m "not load" -n $(($(nproc) + 1)) --dist worksteal >"$log" 2>&1 || rc=1
+    must "build-$preset" compile "$preset" || return
+    must python-packages || return
+    # Each process that collects the tests would compile them anew, were it not to keep what it compiled;
+    # and of the plug-ins that are found, some import for a second what one test needs.
+    tests=(env -u PYTHONDONTWRITEBYTECODE PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+        "CONTINUO_BUILD=build/$preset" "CONTINUO_TEST_FACTOR=$factor" "CONTINUO_TEST_LOOPS=$loops"
+        "$python" -m pytest "${folders[@]}" -q -p xdist -p no:cacheprovider --durations=15)
+    "${tests[@]}" -m "not load" -n $(($(nproc) + 2)) --dist worksteal >"$log" 2>&1 || rc=1
+    [ -z "$next" ] || begin "build-$next" compile_beside "$next"
     [ -n "$quick" ] || "${tests[@]}" -m load >>"$log" 2>&1 || rc=1
     sums=$(grep ' in [0-9.]*s' "$log" | sed 's/^/ /')
     good=$(sum_of '.*[^0-9]\([0-9]*\) passed.*' <(echo "$sums"))
@@ -87,15 +112,20 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
 }
 
 mkdir -p "$logs"
+trap 'jobs=$(jobs -p) && [ -z "$jobs" ] || kill $jobs' EXIT
 say "set-up"
-must setup scripts/setup.sh || { echo "0 passed, 1 failed"; exit 1; }
+must setup scripts/setup.sh --no-python || { echo "0 passed, 1 failed"; exit 1; }
 python=${CONTINUO_PYTHON:-.venv/bin/python}
+begin python-packages scripts/setup.sh # only .venv is left to do
 
+must build-debug compile debug && begin build-release compile_beside release
 unit debug
-end_to_end release 2 0
-if [ -z "$quick" ]; then
+if [ -n "$quick" ]; then
+    end_to_end release 2 0
+else
+    end_to_end release 2 0 asan
     unit asan
-    end_to_end asan 6 2
+    end_to_end asan 6 2 tsan
     unit tsan
     end_to_end tsan 8 3
 fi
