@@ -1,5 +1,6 @@
 """Fixtures of the end-to-end tests. What they are built of lies in tests/support."""
 
+import contextlib
 import pathlib
 import shutil
 import sys
@@ -33,7 +34,9 @@ def pytest_runtest_makereport(item, call):
     report = outcome.get_result()
     if report.failed:
         item.stash[FAILED] = True
-        if transcript := item.funcargs.get("transcript") if hasattr(item, "funcargs") else None:
+        given = getattr(item, "funcargs", {}).values()
+        for transcript in {each if isinstance(each, Transcript) else each.transcript
+                           for each in given if isinstance(each, (Transcript, Server))}:
             report.sections.append(("transcript", str(transcript)))
         if folder := item.funcargs.get("folder") if hasattr(item, "funcargs") else None:
             report.sections.append(("folder", f"kept: {folder}"))
@@ -53,12 +56,9 @@ def folder(request):
         shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.fixture
-def server(folder, transcript, request):
-    """server(model, ..., flags=[...], env={...}, clock=False) starts a server with these models.
-
-    start=False gives one that is set up but not started. At the end of the test each server that
-    still runs must stop cleanly, and none may have left a sanitizer report."""
+@contextlib.contextmanager
+def servers_in(folder, transcript, failed):
+    """The function that the fixture `server` gives; at the end it looks at what was started."""
     servers = []
 
     def start_server(*models, flags=(), env=None, clock=False, start=True, name="server", share=None):
@@ -70,18 +70,39 @@ def server(folder, transcript, request):
 
     yield start_server
     try:
-        if not request.node.stash.get(FAILED, False):
+        if not failed():
             for each in servers:
                 if each.process is not None and each.process.poll() is None:
                     each.stop()
         reports = [text for each in servers for text in each.sanitizer_reports()]
         assert not reports, "\n".join(reports)
-    except BaseException:
-        request.node.stash[FAILED] = True  # keeps the folder
-        raise
     finally:
         for each in servers:
             each.destroy()
+
+
+@pytest.fixture
+def server(folder, transcript, request):
+    """server(model, ..., flags=[...], env={...}, clock=False) starts a server with these models.
+
+    start=False gives one that is set up but not started. At the end of the test each server that
+    still runs must stop cleanly, and none may have left a sanitizer report."""
+    try:
+        with servers_in(folder, transcript, lambda: request.node.stash.get(FAILED, False)) as start_server:
+            yield start_server
+    except BaseException:
+        request.node.stash[FAILED] = True  # keeps the folder
+        raise
+
+
+@pytest.fixture(scope="module")
+def shared_server():
+    """As `server`, but what it starts is shared by the tests of the module: for those of many small
+    cases that only ask. The last of them finds out whether it stopped cleanly."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-e2e-"))
+    with servers_in(folder, Transcript(), lambda: False) as start_server:
+        yield start_server
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -43,6 +43,12 @@ def models(server):
     return server(repeat(), echo(), echo("batched", 8))
 
 
+@pytest.fixture(scope="module")
+def shared(shared_server):
+    """The same for tests that only ask."""
+    return shared_server(repeat(), echo(), echo("batched", 8))
+
+
 def test_fields_become_tensors_and_back(models):
     """One element is a scalar, more are a list; keys are in the order of their bytes."""
     answer = generate(models, "echo", {"TEXT": "hi", "INT": [1, -2, 3], "REAL": [0.5, 1, 2, 3], "FLAG": True})
@@ -104,9 +110,9 @@ def test_parameters_and_id(models):
     ("[" * 200, 400, "JSON nesting depth exceeds maximum allowed limit (100)"),
 ])
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_wrong_before_the_model_runs(models, body, status, says, stream):
+def test_what_is_wrong_before_the_model_runs(shared, body, status, says, stream):
     """A plain JSON error, of the stream too."""
-    answer = generate(models, "echo", body, stream)
+    answer = generate(shared, "echo", body, stream)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/json")
     assert says in answer.json()["error"]
 

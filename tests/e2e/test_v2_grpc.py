@@ -31,6 +31,12 @@ def same(server):
     return server(identity(), identity("batched", 4))
 
 
+@pytest.fixture(scope="module")
+def shared(shared_server):
+    """The same for tests that only ask."""
+    return shared_server(identity(), identity("batched", 4))
+
+
 @pytest.fixture
 def channel(request):
     """channel(server): a raw channel, closed at the end."""
@@ -216,10 +222,10 @@ def test_sessions_and_keys_by_metadata(sums, channel):
 
 
 @pytest.mark.parametrize("datatype", TYPES)
-def test_every_datatype_comes_back(same, datatype):
+def test_every_datatype_comes_back(shared, datatype):
     """The extremes of each type, to the last bit."""
     values = VALUES[datatype]
-    with client_of(same) as client:
+    with client_of(shared) as client:
         got = client.infer("identity", [tensor(datatype, values, datatype)]).as_numpy(datatype)
     if datatype == "BYTES":
         assert got.tolist() == values.tolist()
@@ -233,11 +239,11 @@ CONTENTS = {"BOOL": "bool_contents", "UINT8": "uint_contents", "UINT16": "uint_c
 
 
 @pytest.mark.parametrize("datatype", CONTENTS)
-def test_typed_contents_of_every_datatype(same, channel, datatype):
+def test_typed_contents_of_every_datatype(shared, channel, datatype):
     """KServe's clients send values in the field of their type; answers are raw all the same."""
     values = VALUES[datatype].tolist()
     asked = request("identity", [(datatype, datatype, [2], {CONTENTS[datatype]: values})])
-    answer = stub_of(channel(same)).ModelInfer(asked)
+    answer = stub_of(channel(shared)).ModelInfer(asked)
     assert [output.name for output in answer.outputs] == [datatype] and not answer.outputs[0].HasField("contents")
     raw = tensor(datatype, VALUES[datatype], datatype)._get_content()
     assert list(answer.raw_output_contents) == [raw]
@@ -379,9 +385,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize("message, code, says", WRONG, ids=range(len(WRONG)))
-def test_wrong_requests_get_the_protocols_words(same, channel, message, code, says):
+def test_wrong_requests_get_the_protocols_words(shared, channel, message, code, says):
     """Each mistake has its code and its text, as a call's status and in a stream, which goes on."""
-    connection = channel(same)
+    connection = channel(shared)
     error = refused(stub_of(connection).ModelInfer, message, timeout=limit(30))
     assert (error.code().name, says in error.details()) == (code, True), error.details()
     stream = Stream(connection)

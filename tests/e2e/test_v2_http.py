@@ -71,6 +71,12 @@ def same(server):
     return server(identity(), identity("batched", 4))
 
 
+@pytest.fixture(scope="module")
+def shared(shared_server):
+    """The same for tests that only ask."""
+    return shared_server(identity(), identity("batched", 4))
+
+
 def test_health_and_metadata(sums):
     """What tritonclient asks before anything else."""
     client = client_of(sums)
@@ -193,12 +199,12 @@ VALUES = {
 @pytest.mark.parametrize("datatype", TYPES)
 @pytest.mark.parametrize("binary_in", [True, False])
 @pytest.mark.parametrize("binary_out", [True, False])
-def test_every_datatype_comes_back(same, datatype, binary_in, binary_out):
+def test_every_datatype_comes_back(shared, datatype, binary_in, binary_out):
     """The extremes of each type, to the last bit, in all combinations of the encodings."""
     if datatype == "FP16" and not (binary_in and binary_out):
         pytest.skip("JSON has no FP16: test_json_has_no_half_floats")
     values = VALUES[datatype]
-    answer = client_of(same).infer(
+    answer = client_of(shared).infer(
         "identity",
         [tensor(datatype, values, datatype, binary_in)],
         outputs=[triton.InferRequestedOutput(datatype, binary_data=binary_out)],
@@ -292,9 +298,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize("document, status, says", WRONG)
-def test_wrong_requests_get_the_protocols_words(same, document, status, says):
+def test_wrong_requests_get_the_protocols_words(shared, document, status, says):
     """Each mistake has its status and its text: clients and tests match on them."""
-    answer = post(same, "identity", document)
+    answer = post(shared, "identity", document)
     assert (answer.status_code, says in answer.json()["error"]) == (status, True), answer.text
 
 

@@ -35,6 +35,13 @@ def models(server):
                   same_as("word", "BYTES"), same_as("half", "FP16"), same_as("long", "INT64"), accumulator())
 
 
+@pytest.fixture(scope="module")
+def shared(shared_server):
+    """The same for tests that only ask."""
+    return shared_server(identity(), identity("batched", 4), same_as("one"), same_as("pairs", batch=8),
+                  same_as("word", "BYTES"), same_as("half", "FP16"), same_as("long", "INT64"), accumulator())
+
+
 # --- /predictions ---
 
 
@@ -85,9 +92,9 @@ def test_a_sequence_of_predictions(models):
     ("[" * 200, "application/json", "nesting depth exceeds"),
     ("a=1&b=2", "application/x-www-form-urlencoded", "not as a form"),
 ])
-def test_wrong_predictions_are_400(models, body, content_type, says):
+def test_wrong_predictions_are_400(shared, body, content_type, says):
     """Whatever a client wrote wrongly is its own mistake here, and named."""
-    answer = predict(models, "identity", body, content_type)
+    answer = predict(shared, "identity", body, content_type)
     assert (answer.status_code, says in answer.text) == (400, True), answer.text
 
 
@@ -221,8 +228,8 @@ def test_repository_index(models):
     ("GET", "/v2/nothing", 404, "Not Found"),
     ("POST", "/v2/models/one/infer/more", 404, "Not Found"),
 ])
-def test_wrong_paths_and_methods_below_v2(models, method, path, status, says):
+def test_wrong_paths_and_methods_below_v2(shared, method, path, status, says):
     """In the protocol's form, with Allow where the path is known."""
-    answer = requests.request(method, models.inference + path, timeout=20)
+    answer = requests.request(method, shared.inference + path, timeout=20)
     assert (answer.status_code, answer.json()) == (status, {"error": says})
     assert ("Allow" in answer.headers) == (status == 405)
