@@ -10,6 +10,7 @@ operation on the server did what it should."""
 import argparse
 import asyncio
 import contextlib
+import importlib.util
 import json
 import pathlib
 import random
@@ -26,6 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "support"))
 
 from faults import Faults  # noqa: E402
+from link import Link  # noqa: E402
 from models import Model  # noqa: E402
 from sequence import Sequence  # noqa: E402
 from server import Server, address_of  # noqa: E402
@@ -45,10 +47,11 @@ class Tally:
     """What the clients saw. Promises are kept while lost, doubled, reordered and hung stay 0."""
 
     def __init__(self):
-        self.steps = self.ended = self.done_unanswered = self.not_done = self.unreachable = 0
+        self.ended = self.done_unanswered = self.not_done = self.unreachable = 0
         self.lost = self.doubled = self.reordered = self.hung = self.unexpected = self.operations = 0
         self.slowest_ms = 0.0
         self.errors = Counter()
+        self.steps = Counter()  # by kind of link
 
     def heard(self, ms):
         self.slowest_ms = max(self.slowest_ms, ms)
@@ -67,7 +70,7 @@ class Run:
         self._began = time.monotonic()
         self._accusations = 0
         flags = ["--max-connections", max(1000, 4 * args.sequences)]
-        for which in ("inference", "management", "metrics"):
+        for which in ("inference", "management", "metrics", "grpc-inference"):
             flags += [f"--{which}-address", f"http://127.0.0.1:{free_port()}"]
         self.server = Server(folder, self.transcript, flags)
         # Both are there after every restart: a swap makes the other one the default.
@@ -76,10 +79,26 @@ class Run:
         if disk is not None:
             self.server.state_dir = disk / "state"
         self.server.start()
-        self.address = address_of(self.server.inference)
         chance = random.Random(args.seed)
         self.faults = Faults(self, self.server, random.Random(chance.random()), disk)
-        self.sequences = [Sequence(i, self, random.Random(chance.random())) for i in range(args.sequences)]
+        links = self._links(args.grpc, address_of(self.server.inference), self.server.grpc)
+        self.sequences = [Sequence(i, self, next(links), random.Random(chance.random()))
+                          for i in range(args.sequences)]
+
+    @staticmethod
+    def _links(grpc_share, address, grpc_target):
+        """The clients' connections: this share of them by gRPC streams, evenly among the others."""
+        if grpc_share:
+            from grpc_link import Channels, GrpcLink  # the only ones who need grpcio
+            channels = Channels(grpc_target)
+        due = 0
+        while True:
+            due += grpc_share
+            if due >= 1:
+                due -= 1
+                yield GrpcLink(channels)
+            else:
+                yield Link(address)
 
     def model(self, version, policy="migrate"):
         """A version of the sum; its `policy` says what becomes of sequences once it is the default."""
@@ -105,10 +124,10 @@ class Run:
         while True:
             await asyncio.sleep(1)
             t = self.tally
-            print(f"{time.monotonic() - self._began:6.0f} s  {t.steps - before:6} steps/s  faults "
+            print(f"{time.monotonic() - self._began:6.0f} s  {t.steps.total() - before:6} steps/s  faults "
                   f"{sum(self.faults.counts.values())}  errors {sum(t.errors.values())}  lost {t.lost} "
                   f"doubled {t.doubled} reordered {t.reordered} hung {t.hung}", flush=True)
-            before = t.steps
+            before = t.steps.total()
 
     async def play(self, seconds):
         progress = asyncio.create_task(self._progress())
@@ -134,7 +153,8 @@ class Run:
         t = self.tally
         down = sorted(self.faults.down_ms)
         return {"seed": args.seed, "seconds": round(seconds, 1), "sequences": args.sequences,
-                "idempotency": args.idempotency, "steps": t.steps, "sequences_ended": t.ended,
+                "idempotency": args.idempotency, "steps": t.steps.total(), "steps_by": t.steps,
+                "sequences_ended": t.ended,
                 "faults": dict(sorted(self.faults.counts.items())),
                 "clients_dropped": self.faults.clients_dropped, "errors": dict(sorted(t.errors.items())),
                 "unreachable": t.unreachable, "done_unanswered": t.done_unanswered, "not_done": t.not_done,
@@ -179,8 +199,12 @@ def parse(argv):
     parser.add_argument("--seed", type=int, help="of the order of faults; as printed by an earlier run")
     parser.add_argument("--idempotency", action="store_true",
                         help="send Idempotency-Key and retry with it instead of asking what became of a step")
+    parser.add_argument("--grpc", type=float, default=0.25,
+                        help="this share of the clients uses gRPC streams (0.25; 0 where grpcio is missing)")
     parser.add_argument("--no-mount", action="store_true", help="fill a small store instead of a small disk")
     args = parser.parse_args(argv)
+    if importlib.util.find_spec("grpc_tools") is None:
+        args.grpc = 0
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(1 << 31)
     return args

@@ -3,6 +3,7 @@ exact about what a failed request means (never sent, broken, no answer in time).
 
 import asyncio
 import contextlib
+import dataclasses
 
 from waiting import limit
 
@@ -33,7 +34,29 @@ class Reply:
         return self.headers.get("continuo-error") or f"http_{self.status}"
 
 
+@dataclasses.dataclass
+class Step:
+    """What a request asks for."""
+
+    sequence: str
+    body: str
+    end: bool = False
+    key: str = None  # Idempotency-Key
+
+    def http(self):
+        lines = [f"POST /predictions/sum HTTP/1.1\r\nHost: chaos\r\nts_request_sequence_id: {self.sequence}\r\n"]
+        if self.end:
+            lines.append("ts_request_sequence_end: true\r\n")
+        if self.key:
+            lines.append(f"Idempotency-Key: {self.key}\r\n")
+        lines.append(f"Content-Length: {len(self.body)}\r\n\r\n{self.body}")
+        return "".join(lines).encode()
+
+
 class Link:
+    kind = "http"
+    parts = True  # it can send a part of a request
+
     def __init__(self, address):
         self._address = address
         self._reader = self._writer = None
@@ -55,12 +78,12 @@ class Link:
                 self._writer.close()
         self._reader = self._writer = None
 
-    async def ask(self, request):
-        """Sends the bytes of one request and returns its reply."""
+    async def ask(self, step):
+        """Sends one request and returns its reply."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await self._open()
-                return await self._exchange(request)
+                return await self._exchange(step.http())
         except TimeoutError as e:
             self.close()
             raise Hung(f"no answer within {DEADLINE_S:g} s") from e
@@ -93,8 +116,10 @@ class Link:
         await self._reader.readexactly(2)
         return body
 
-    async def drop(self, request, sent_bytes, linger_s):
-        """Sends a part of the request, waits a little and goes away without reading."""
+    async def drop(self, step, share, linger_s):
+        """Sends a share of the request, 1 for all of it, waits a little and goes away without reading."""
+        request = step.http()
+        sent_bytes = len(request) if share == 1 else 1 + int(share * (len(request) - 1))
         await self._open()
         with contextlib.suppress(OSError):
             self._writer.write(request[:sent_bytes])

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Chaos against a build (CONTINUO_BUILD, default build/release): see docs/reliability.md.
-#   tests/chaos/run.sh [--seconds N] [--sequences N] [--seed S] [--idempotency] [--no-mount]
+#   tests/chaos/run.sh [--seconds N] [--sequences N] [--seed S] [--idempotency] [--grpc SHARE] [--no-mount]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-exec "${CONTINUO_PYTHON:-python3}" tests/chaos/chaos.py "$@"
+python=.venv/bin/python
+[ -x "$python" ] || python=python3
+exec "${CONTINUO_PYTHON:-$python}" tests/chaos/chaos.py "$@"

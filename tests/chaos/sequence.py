@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import deque
 
-from link import Broken, Hung, Link, Unsent
+from link import Broken, Hung, Step, Unsent
 from waiting import limit
 
 STALL_S = limit(60)  # for one step with all its retries, through every fault
@@ -34,13 +34,13 @@ class Stalled(Exception):
 
 
 class Sequence:
-    def __init__(self, index, run, chance):
+    def __init__(self, index, run, link, chance):
         self._run = run
         self._tally = run.tally
         self._chance = chance
         self._index = index
         self._generation = 0
-        self._link = Link(run.address)
+        self._link = link
         self._recent = deque(maxlen=12)  # what it sent and heard, for a report
         self.state = NOTHING
         self.drop_next = None  # set by a fault: "part" or "whole"
@@ -53,18 +53,9 @@ class Sequence:
 
     # --- one request
 
-    def _request(self, body, end=False, key=None):
-        lines = [f"POST /predictions/sum HTTP/1.1\r\nHost: chaos\r\nts_request_sequence_id: {self.id}\r\n"]
-        if end:
-            lines.append("ts_request_sequence_end: true\r\n")
-        if key:
-            lines.append(f"Idempotency-Key: {key}\r\n")
-        lines.append(f"Content-Length: {len(body)}\r\n\r\n{body}")
-        return "".join(lines).encode()
-
     async def _ask(self, body, end=False, key=None):
         """(the state that the server tells, None), or (None, why there is none)."""
-        request = self._request(body, end, key)
+        request = Step(self.id, body, end, key)
         began = time.monotonic()
         try:
             reply = await self._link.ask(request)
@@ -139,7 +130,7 @@ class Sequence:
                     # What was asked and denied can no longer happen.
                     maybe_done = False
             await self._pause(deadline)
-        self._tally.steps += 1
+        self._tally.steps[self._link.kind] += 1
         if end:
             self._tally.ended += 1
             self._new()
@@ -182,10 +173,9 @@ class Sequence:
 
     async def _drop(self, body, end, key):
         mode, self.drop_next = self.drop_next, None
-        request = self._request(body, end, key)
-        whole = mode == "whole"
+        whole = mode == "whole" or not self._link.parts
         try:
-            await self._link.drop(request, len(request) if whole else self._chance.randrange(1, len(request)),
+            await self._link.drop(Step(self.id, body, end, key), 1 if whole else self._chance.random(),
                                   self._chance.choice((0, 0.001, 0.02)))
         except Unsent:
             return "unsent"

@@ -22,5 +22,5 @@ def test_chaos_loses_doubles_reorders_and_hangs_nothing():
     run = subprocess.run(command, capture_output=True, text=True, timeout=limit(240), check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     result = json.loads(run.stdout.splitlines()[-1])
-    assert result["steps"] > 1000, result
+    assert result["steps_by"]["http"] > 1000 and result["steps_by"]["grpc"] > 100, result
     assert result["faults"]["kill_worker"] > 0 and result["faults"]["kill_server"] > 1, result
