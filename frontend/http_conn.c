@@ -147,7 +147,10 @@ look_at_first_byte(struct cn_http_conn *conn)
 {
     char first;
 
-    if (recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first >= 'A' && first <= 'z')
+    if (conn->looked_at || recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
+        return;
+    conn->looked_at = true;
+    if (first >= 'A' && first <= 'z')
         refuse_plain(conn);
 }
 
@@ -166,10 +169,8 @@ on_closed(struct cn_watch *watch, uint32_t events)
 {
     struct cn_http_conn *conn = cn_container_of(watch, struct cn_http_conn, watch);
 
-    if (conn->unproven && !conn->looked_at) {
-        conn->looked_at = true;
+    if (conn->unproven)
         look_at_first_byte(conn);
-    }
     if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
         return;
     conn->peer_closed = true;
@@ -203,6 +204,8 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd)
     if (cn_loop_watch(listener->loop, &conn->watch, fd,
                       EPOLLRDHUP | EPOLLET | (conn->unproven ? EPOLLIN : 0), &err))
         cn_log(CN_LOG_WARN, "event=connection_unwatched why=\"%s\"", err.message);
+    if (conn->unproven) /* it may be there already, and libmicrohttpd may run before the watch */
+        look_at_first_byte(conn);
     return conn;
 }
 
@@ -223,6 +226,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
     conn->magic = 0;
     cn_free(conn);
+    cn_http_accept_go_on(&listener->accept);
 }
 
 /* Is libmicrohttpd in the middle of something that may go on without news from the socket? */

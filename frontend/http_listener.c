@@ -7,6 +7,8 @@
  * - a resumed connection is only prepared by the first MHD_run and sent by the second;
  * - it reads from a connection right after its answer, finds nothing, and only then watches it. That
  *   is left to the next turn, when a busy client's next request is there already;
+ * - once accept() had no descriptor for it, it accepts nobody until one of its connections has ended: so
+ *   we accept;
  * - it stops with abort() while a connection is suspended: drain comes first;
  * - a suspended connection leaves its epoll set and comes back into it, with a read that finds
  *   nothing: three system calls a request. So one that waits for an answer first lingers: it stays
@@ -25,7 +27,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -342,8 +343,26 @@ on_panic(void *ctx, const char *file, unsigned line, const char *why)
     cn_panic(file, (int)line, "libmicrohttpd: %s", why ? why : "?");
 }
 
+static bool
+has_room(const struct cn_http_accept *accept)
+{
+    const struct cn_http_listener *listener =
+        cn_container_of(accept, struct cn_http_listener, accept);
+
+    return listener->n_conns < listener->shared->config->max_connections + SURPLUS_MAX;
+}
+
+static void
+on_client(struct cn_http_accept *accept, int fd, const struct sockaddr *from, uint32_t from_len)
+{
+    struct cn_http_listener *listener = cn_container_of(accept, struct cn_http_listener, accept);
+
+    MHD_add_connection(listener->daemon, fd, from, from_len); /* closes it where it can't */
+    listener->ready = true;                                   /* its request may be there already */
+}
+
 static struct MHD_Daemon *
-start_daemon(struct cn_http_listener *listener, int listen_fd)
+start_daemon(struct cn_http_listener *listener)
 {
     const struct cn_server_config *config = listener->shared->config;
     /* libmicrohttpd takes a function by a data pointer, as POSIX lets it. */
@@ -356,8 +375,9 @@ start_daemon(struct cn_http_listener *listener, int listen_fd)
 
     MHD_set_panic_func(on_panic, NULL);
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | (listener->is_tls ? MHD_USE_TLS : 0), 0, NULL,
-        NULL, on_request, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
+            (listener->is_tls ? MHD_USE_TLS : 0),
+        0, NULL, NULL, on_request, NULL, MHD_OPTION_CONNECTION_LIMIT,
         config->max_connections + SURPLUS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
         0u, /* idle time only: we have deadlines of our own */
@@ -381,9 +401,16 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->is_tls = is_tls;
     cn_list_init(&listener->conns);
     cn_list_init(&listener->discards);
-    listener->daemon = start_daemon(listener, listen_fd);
+    listener->accept.has_room = has_room;
+    listener->accept.on_client = on_client;
+    rc = cn_http_accept_begin(&listener->accept, loop, listen_fd, err);
+    if (rc) {
+        cn_free(listener);
+        return rc;
+    }
+    listener->daemon = start_daemon(listener);
     if (!listener->daemon) {
-        close(listen_fd);
+        cn_http_accept_end(&listener->accept);
         cn_free(listener);
         return cn_fail(err, CN_E_UNAVAILABLE, "libmicrohttpd %s does not start a listener",
                        MHD_get_version());
@@ -393,6 +420,7 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->watch.fn = on_ready;
     rc = cn_loop_watch(loop, &listener->watch, info->epoll_fd, EPOLLIN, err);
     if (rc) {
+        cn_http_accept_end(&listener->accept);
         MHD_stop_daemon(listener->daemon);
         cn_free(listener);
         return rc;
@@ -400,7 +428,6 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->hook.run = run;
     listener->hook.timeout_ms = run_again_ms;
     cn_loop_add_hook(loop, &listener->hook);
-    listener->again = true; /* the listening socket enters its epoll set with the first run */
     *out = listener;
     return 0;
 }
@@ -409,15 +436,12 @@ void
 cn_http_listener_drain(struct cn_http_listener *listener)
 {
     struct cn_list *node;
-    int fd;
 
     if (listener->draining)
         return;
     listener->draining = true;
-    MHD_run(listener->daemon);                 /* what arrived before is still taken */
-    fd = MHD_quiesce_daemon(listener->daemon); /* ours to close */
-    if (fd >= 0)
-        close(fd);
+    MHD_run(listener->daemon); /* what arrived before is still taken */
+    cn_http_accept_end(&listener->accept);
     cn_list_for_each(node, &listener->conns) {
         struct cn_http_conn *conn = cn_container_of(node, struct cn_http_conn, link);
 
@@ -455,6 +479,7 @@ cn_http_listener_destroy(struct cn_http_listener *listener)
 {
     if (!listener)
         return;
+    cn_http_accept_end(&listener->accept);
     cn_http_discard_end_all(listener);
     cn_loop_remove_hook(listener->loop, &listener->hook);
     cn_loop_unwatch(listener->loop, &listener->watch);

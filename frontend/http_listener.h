@@ -15,6 +15,7 @@
 #include "core/list.h"
 #include "core/loop.h"
 #include "frontend/envelope.h"
+#include "frontend/http_accept.h"
 #include "frontend/route.h"
 #include "management/tokens.h"
 
@@ -49,6 +50,7 @@ struct cn_http_listener {
     const struct cn_http_api *api;
     bool is_tls;
     struct cn_loop *loop;
+    struct cn_http_accept accept;
     struct MHD_Daemon *daemon;
     struct cn_watch watch; /* the daemon's epoll set */
     struct cn_hook hook;

@@ -1,6 +1,8 @@
 """Everything is bounded, and "full" is an ordinary answer."""
 
 import contextlib
+import os
+import resource
 
 import pytest
 
@@ -161,3 +163,36 @@ def test_two_different_ids_in_one_request_are_refused(server):
              "ts-request-sequence-id: b\r\nContent-Length: 1\r\n\r\n1")
     assert raw.answer().status == 400
     raw.close()
+
+
+def test_new_clients_are_taken_again_when_there_are_descriptors(server):
+    """While none is left they wait; afterwards they are served, though no connection of theirs has ended.
+
+    (Once accept() had failed, libmicrohttpd accepted nobody until one of its connections ended.)"""
+    s = server(counter())
+    old = s.client("old")
+    assert old.step("counter", "a", 1).text == "1"
+    _, hard = resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE)
+    # As if all but these were in use.
+    resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{s.process.pid}/fd")), hard))
+    waiting = s.raw("waiting")
+    waiting.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: a\r\nContent-Length: 1\r\n\r\n1")
+    s.expect_log("event=accept_failed")
+    assert old.step("counter", "a", 1).text == "2", "who is connected is served"
+    resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    assert waiting.answer().text == "3"
+    waiting.close()
+
+
+def test_clients_over_the_limit_wait_for_a_place(server):
+    """A few too many are told so, the others wait until somebody leaves."""
+    s = server(counter(), flags=["--max-connections", 10])
+    clients = [s.raw(f"c{i}") for i in range(100)]
+    for client in clients:
+        client.send("GET /ping HTTP/1.1\r\nHost: t\r\n\r\n")
+    statuses = []
+    for client in clients:
+        statuses.append(client.answer().status)
+        client.close()
+    assert set(statuses) == {200, 503} and statuses[:10] == [200] * 10, statuses
+    assert s.client().get("/ping").status == 200
