@@ -22,7 +22,7 @@ class Channels:
         self._channels = []
         self._taken = 0
 
-    def stub(self):
+    def service(self):
         if self._taken % CALLS_A_CHANNEL == 0:
             self._channels.append(grpc.aio.insecure_channel(self._target, OPTIONS))
         self._taken += 1
@@ -35,7 +35,7 @@ class GrpcLink:
 
     def __init__(self, channels):
         self._channels = channels
-        self._stub = self._call = None
+        self._service = self._call = None
 
     def close(self, reset=False):
         """A call that is cancelled is a RST_STREAM, whatever `reset` says."""
@@ -54,10 +54,10 @@ class GrpcLink:
         return module("inference_pb2").PredictionsRequest(model_name="sum", input=inputs, sequence_id=step.sequence)
 
     def _open(self):
-        if self._stub is None:
-            self._stub = self._channels.stub()
+        if self._service is None:
+            self._service = self._channels.service()
         if self._call is None:
-            self._call = self._stub.StreamPredictions2()
+            self._call = self._service.StreamPredictions2()
 
     async def ask(self, step):
         try:
