@@ -51,14 +51,12 @@ grow(struct cn_buf *buf, size_t need)
 }
 
 char *
-cn_buf_reserve(struct cn_buf *buf, size_t bytes)
+cn_buf_make_room(struct cn_buf *buf, size_t bytes)
 {
     size_t limit = buf->max_bytes ? buf->max_bytes : SIZE_MAX / 2;
 
     if (buf->failed)
         return NULL;
-    if (buf->data && bytes <= buf->cap - buf->len)
-        return buf->data + buf->len;
     if (buf->len > limit || bytes > limit - buf->len || grow(buf, buf->len + bytes) < 0) {
         buf->failed = 1;
         return NULL;

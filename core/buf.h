@@ -19,8 +19,19 @@ void cn_buf_fini(struct cn_buf *buf);
 /* Empties, keeps the memory, clears `failed`. */
 void cn_buf_reset(struct cn_buf *buf);
 
-/* Room for `bytes` more, or NULL (and failed). The caller adds to `len` what it wrote. */
-char *cn_buf_reserve(struct cn_buf *buf, size_t bytes);
+/* For cn_buf_reserve: what is there is too small. */
+char *cn_buf_make_room(struct cn_buf *buf, size_t bytes);
+
+/* Room for `bytes` more, or NULL (and failed). The caller adds to `len` what it wrote. Inline: a frame is
+ * written in many small pieces. */
+static inline char *
+cn_buf_reserve(struct cn_buf *buf, size_t bytes)
+{
+    if (buf->data && !buf->failed && bytes <= buf->cap - buf->len)
+        return buf->data + buf->len;
+    return cn_buf_make_room(buf, bytes);
+}
+
 /* 0, or -1 (and failed). */
 int cn_buf_append(struct cn_buf *buf, const void *bytes, size_t len);
 int cn_buf_append_str(struct cn_buf *buf, struct cn_str text);

@@ -10,12 +10,12 @@
 
 static const struct datatype {
     enum cn_datatype type;
-    const char *word, *config_word;
+    struct cn_str word, config_word;
     unsigned bytes;
 } datatypes[] = {
-    {CN_DATATYPE_NONE, NULL, NULL, 0},
+    {CN_DATATYPE_NONE, {NULL, 0}, {NULL, 0}, 0},
 #define CN_DATATYPE(name, number, word, config_word, bytes)                                        \
-    {CN_DATATYPE_##name, word, config_word, bytes},
+    {CN_DATATYPE_##name, {word, sizeof(word) - 1}, {config_word, sizeof(config_word) - 1}, bytes},
 #include "proto/datatypes.def"
 #undef CN_DATATYPE
 };
@@ -30,21 +30,20 @@ datatype_of(enum cn_datatype type)
 const char *
 cn_datatype_word(enum cn_datatype type)
 {
-    return datatype_of(type)->word;
+    return datatype_of(type)->word.ptr;
 }
 
 const char *
 cn_datatype_config_word(enum cn_datatype type)
 {
-    return datatype_of(type)->config_word;
+    return datatype_of(type)->config_word.ptr;
 }
 
 enum cn_datatype
 cn_datatype_parse(struct cn_str word)
 {
     for (size_t i = 1; i < N_DATATYPES; i++) {
-        if (cn_str_eq(word, cn_str_from(datatypes[i].word)) ||
-            cn_str_eq(word, cn_str_from(datatypes[i].config_word)))
+        if (cn_str_eq(word, datatypes[i].word) || cn_str_eq(word, datatypes[i].config_word))
             return datatypes[i].type;
     }
     return CN_DATATYPE_NONE;

@@ -1,6 +1,7 @@
 /* proto/wire.c - bounds-checked little-endian fields. Any thread. */
 #include "proto/wire.h"
 
+#include <endian.h>
 #include <string.h>
 
 #include "core/panic.h"
@@ -94,10 +95,8 @@ cn_read_str16(struct cn_reader *reader)
 static void
 put_little_endian(unsigned char *at, uint64_t value, unsigned bytes)
 {
-    unsigned i;
-
-    for (i = 0; i < bytes; i++)
-        at[i] = (unsigned char)(value >> (8 * i));
+    value = htole64(value);
+    memcpy(at, &value, bytes);
 }
 
 static void
