@@ -82,6 +82,19 @@ function(cn_module name)
   install(TARGETS ${name} LIBRARY DESTINATION bin)
 endfunction()
 
+# cn_programs(folders): the target `programs`, which is all but unit tests and fuzz targets: what end-to-end
+# tests start.
+function(cn_programs)
+  add_custom_target(programs)
+  foreach(folder ${ARGN})
+    get_property(targets DIRECTORY ${CMAKE_SOURCE_DIR}/${folder} PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER targets EXCLUDE REGEX "^(test_|fuzz_|programs$)")
+    if(targets)
+      add_dependencies(programs ${targets})
+    endif()
+  endforeach()
+endfunction()
+
 function(cn_summary)
   message(STATUS "continuo ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, sanitizers: "
     "${CN_SANITIZE}, warnings as errors: ${CN_WERROR}, fuzzing: ${CN_FUZZ}")
