@@ -20,11 +20,13 @@
 #include "core/list.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "frontend/grpc_seats.h"
 #include "frontend/http_listener.h"
 
 #define MODULE_FILE "continuo-grpc.so"
 #define ACCEPTS_A_TURN 64
 #define PAUSE_MS 100 /* after accept() had no descriptor or memory */
+#define TELL_MS 10000
 
 struct port {
     struct cn_grpc_door *door;
@@ -32,6 +34,8 @@ struct port {
     bool is_open; /* somebody listens: we, by `fd`, or the module, with TLS */
     int fd;       /* -1: not ours */
     struct cn_watch watch;
+    struct cn_grpc_seats seats;
+    uint64_t told_ms; /* that they are all taken */
 };
 
 struct cn_grpc_door {
@@ -193,11 +197,24 @@ on_pause_over(struct cn_timer *timer)
     watch_ports(cn_container_of(timer, struct cn_grpc_door, pause));
 }
 
+static void
+tell_full(struct port *port, uint32_t max)
+{
+    uint64_t now_ms = cn_loop_now_ms(port->door->loop);
+
+    if (port->told_ms && now_ms < port->told_ms + TELL_MS)
+        return;
+    port->told_ms = now_ms;
+    cn_log(CN_LOG_WARN, "event=grpc_connections_full port=%s max=%u note=\"more are closed\"",
+           port == &port->door->ports[CN_GRPC_INFERENCE] ? "inference" : "management", max);
+}
+
 /* False: no more for now. */
 static bool
 accept_one(struct port *port)
 {
     struct cn_grpc_door *door = port->door;
+    uint32_t max = door->shared->config->grpc_max_connections;
     int fd = accept4(port->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
@@ -209,6 +226,11 @@ accept_one(struct port *port)
     }
     if (fd < 0)
         return errno == ECONNABORTED || errno == EINTR;
+    if (!cn_grpc_seats_take(&port->seats, fd, max, cn_loop_now_ms(door->loop))) {
+        tell_full(port, max);
+        close(fd);
+        return true;
+    }
     if (!port->address.is_unix)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     door->module->connect(door->rpc, (enum cn_grpc_port)(port - door->ports), fd);
@@ -383,8 +405,10 @@ cn_grpc_door_destroy(struct cn_grpc_door *door)
 
     if (!door)
         return;
-    for (i = 0; i < CN_N_GRPC; i++)
+    for (i = 0; i < CN_N_GRPC; i++) {
         close_port(&door->ports[i]);
+        cn_grpc_seats_fini(&door->ports[i].seats);
+    }
     if (door->rpc)
         door->module->destroy(door->rpc);
     cn_timer_cancel(&door->pause);

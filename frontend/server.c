@@ -61,10 +61,14 @@ static const struct {
 
 /* --- the start list */
 
+/* As many as may be open at once: else clients of one port could keep those of all others out, and the
+ * workers. */
 static int
 start_limits(struct cn_server *server, struct cn_error *err)
 {
-    uint64_t need = (uint64_t)server->n_loops * server->config.max_connections + SPARE_FDS;
+    struct cn_server_config *config = &server->config;
+    uint64_t grpc = (uint64_t)CN_N_GRPC * config->grpc_max_connections;
+    uint64_t need = (uint64_t)server->n_loops * config->max_connections + grpc + SPARE_FDS;
     uint64_t fits;
     struct rlimit limit;
 
@@ -76,9 +80,14 @@ start_limits(struct cn_server *server, struct cn_error *err)
     if (limit.rlim_cur >= need)
         return 0;
     fits = limit.rlim_cur > 2 * SPARE_FDS ? limit.rlim_cur - SPARE_FDS : limit.rlim_cur / 2;
-    server->config.max_connections = (uint32_t)(fits / server->n_loops);
-    cn_log(CN_LOG_INFO, "event=connections_limited max_connections=%u open_files=%llu",
-           server->config.max_connections, (unsigned long long)limit.rlim_cur);
+    if (grpc > fits / 4)
+        grpc = fits / 4;
+    config->grpc_max_connections = (uint32_t)(grpc / CN_N_GRPC);
+    config->max_connections = (uint32_t)((fits - grpc) / server->n_loops);
+    cn_log(CN_LOG_INFO,
+           "event=connections_limited max_connections=%u grpc_max_connections=%u open_files=%llu",
+           config->max_connections, config->grpc_max_connections,
+           (unsigned long long)limit.rlim_cur);
     return 0;
 }
 

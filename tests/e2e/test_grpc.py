@@ -11,6 +11,7 @@ from google.protobuf import empty_pb2
 from models import BUILD, counter, stateless
 from rpc import Rpc, details, refused, request, word
 from server import address_of
+from waiting import expect, limit
 
 
 @pytest.fixture
@@ -358,6 +359,27 @@ def test_calls_over_the_limit_are_refused_and_may_come_again(server, rpc):
         assert details(error)[1]["RetryInfo"].retry_delay.seconds >= 1
     assert [call.result().prediction for call in held] == [b"1"] * 4
     assert first.predict("counter", 1, "more").prediction == b"1"
+
+
+def test_connections_over_the_limit_are_closed_until_somebody_leaves(server, rpc):
+    """Else silent clients of this port could take every descriptor of the server."""
+    running = server(counter(), flags=["--grpc-max-connections", 20])
+    first = rpc(running.grpc)
+    assert first.predict("counter", 1, "s").prediction == b"1"
+    silent = [socket.create_connection(address_of("http://" + running.grpc), limit(10)) for _ in range(19)]
+    over = socket.create_connection(address_of("http://" + running.grpc), limit(10))
+    assert over.recv(1) == b"", "closed at once"
+    over.close()
+    running.expect_log("event=grpc_connections_full", "max=20")
+    assert first.predict("counter", 1, "s").prediction == b"2"
+    for each in silent:
+        each.close()
+
+    def is_served():
+        with contextlib.suppress(grpc.RpcError):
+            return rpc(running.grpc).predict("counter", 0, "s").prediction == b"2"
+
+    expect(is_served, "a new client is served")
 
 
 def test_unix_sockets_serve_grpc_too(server, rpc, folder):
