@@ -401,10 +401,12 @@ send_unary(struct slot *slot)
 static void
 send_bidi(struct slot *slot)
 {
-    grpc_op ops[4] = {{.op = GRPC_OP_SEND_MESSAGE},
-                      {.op = GRPC_OP_RECV_MESSAGE},
-                      {.op = GRPC_OP_SEND_INITIAL_METADATA},
-                      {.op = GRPC_OP_RECV_INITIAL_METADATA}};
+    /* A stream is never opened again, so it waits until its channel is connected. */
+    grpc_op ops[4] = {
+        {.op = GRPC_OP_SEND_MESSAGE},
+        {.op = GRPC_OP_RECV_MESSAGE},
+        {.op = GRPC_OP_SEND_INITIAL_METADATA, .flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA}};
     bool first = slot->steps == 0;
 
     slot->began_s = now_s();
