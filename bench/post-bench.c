@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -268,6 +269,8 @@ main(int argc, char **argv)
     load.end = end ? read_file(end) : body;
     make_request(argv[optind], argv[optind + 1], header, body);
     address = parse_target(argv[optind]);
+    /* An answer wakes the load, but doesn't take the core from the server. */
+    sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
     load.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     for (int i = 0; i < n_conns; i++)
         conn_open(calloc(1, sizeof(struct conn)), &address);

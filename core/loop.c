@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/busy_wait.h"
 #include "core/clock.h"
 #include "core/mem.h"
 #include "core/metrics.h"
@@ -35,6 +36,7 @@ struct cn_loop {
     int epoll_fd;
     int event_fd;                     /* written when something is put into an empty mailbox */
     _Atomic(struct cn_msg *) mailbox; /* newest first */
+    atomic_bool asleep; /* or about to sleep: who puts something into the mailbox must wake it */
     atomic_bool stopping;
     atomic_bool running; /* some thread is in cn_loop_run */
 
@@ -47,6 +49,7 @@ struct cn_loop {
     size_t n_places;
     uint32_t last_generation;
     struct cn_metrics metrics;
+    struct cn_busy_wait busy_wait;
     struct epoll_event events[EVENTS_MAX];
 };
 
@@ -95,6 +98,12 @@ cn_loop_destroy(struct cn_loop *loop)
     cn_timer_wheel_destroy(loop->wheel);
     cn_free(loop->places);
     cn_free(loop);
+}
+
+void
+cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us)
+{
+    loop->busy_wait.limit_us = limit_us;
 }
 
 unsigned
@@ -163,9 +172,10 @@ cn_loop_post(struct cn_loop *loop, struct cn_msg *msg)
     do {
         msg->next = head;
     } while (!atomic_compare_exchange_weak_explicit(&loop->mailbox, &head, msg,
-                                                    memory_order_release, memory_order_relaxed));
-    /* The loop's own thread looks into the mailbox before it waits. */
-    if (!head && current != loop)
+                                                    memory_order_seq_cst, memory_order_relaxed));
+    /* The loop says that it sleeps and then looks into the mailbox once more; here the other way
+     * round: one of the two sees the other. */
+    if (!head && current != loop && atomic_load(&loop->asleep))
         wake(loop);
 }
 
@@ -369,6 +379,40 @@ run_deferred(struct cn_loop *loop)
     }
 }
 
+static int
+sleep_for_events(struct cn_loop *loop, int timeout_ms)
+{
+    int count;
+
+    atomic_store(&loop->asleep, true);
+    if (atomic_load(&loop->mailbox))
+        timeout_ms = 0;
+    count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, timeout_ms);
+    atomic_store_explicit(&loop->asleep, false, memory_order_relaxed);
+    return count;
+}
+
+/* As epoll_wait, but a message ends the wait, too. */
+static int
+wait_for_events(struct cn_loop *loop, int timeout_ms)
+{
+    int count;
+
+    if (timeout_ms == 0)
+        return epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
+    if (!loop->busy_wait.limit_us)
+        return sleep_for_events(loop, timeout_ms);
+    cn_busy_wait_begin(&loop->busy_wait);
+    do
+        count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
+    while (count == 0 && !atomic_load_explicit(&loop->mailbox, memory_order_relaxed) &&
+           cn_busy_wait_again(&loop->busy_wait));
+    if (count == 0)
+        count = sleep_for_events(loop, timeout_ms);
+    cn_busy_wait_end(&loop->busy_wait);
+    return count;
+}
+
 void
 cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
 {
@@ -376,7 +420,7 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     int count;
 
     current = loop;
-    count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, wait_ms(loop, max_wait_ms));
+    count = wait_for_events(loop, wait_ms(loop, max_wait_ms));
     cn_assert(count >= 0 || errno == EINTR);
     begin_us = cn_now_us();
     loop->now_us = begin_us;

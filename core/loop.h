@@ -50,6 +50,10 @@ int cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err);
 /* Not while it runs. Messages still in the mailbox are dropped. */
 void cn_loop_destroy(struct cn_loop *loop);
 
+/* Before it sleeps a busy loop looks for events for so long (core/busy_wait.h); 0, as at first: not
+ * at all. Not while it runs. */
+void cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us);
+
 /* Runs turns in the calling thread until cn_loop_stop. */
 void cn_loop_run(struct cn_loop *loop);
 /* One turn, waiting at most max_wait_ms; for tests and start-up. */

@@ -115,6 +115,7 @@ start_loops(struct cn_server *server, struct cn_error *err)
         rc = cn_loop_create(i, &server->loops[i], err);
         if (rc)
             return rc;
+        cn_loop_set_busy_wait(server->loops[i], server->config.busy_wait_us);
         server->sites[i].loop = server->loops[i];
     }
     return 0;

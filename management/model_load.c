@@ -362,6 +362,7 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     about.handler = choose_handler(request, &manifest, server);
     complete_handler(&about, manifest.runtime);
     about.torch_library = torch_library(server);
+    about.busy_wait_us = server->busy_wait_us;
     about.config_file = first_of(manifest.config_file, NULL, "");
     about.stamp = cn_model_store_stamp(path);
     rc = check_name("name", about.name, err);
@@ -428,6 +429,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .store_dir = kept ? store_dir : "",
         .worker_index = worker_index,
         .zygote = worker_index == 0,
+        .busy_wait_us = about->busy_wait_us,
         .batch_size = config->batch_size,
         .stateful = config->sequence_batching,
         .durability = config->durability,

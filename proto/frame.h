@@ -90,6 +90,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(report_jobs)       /* 1: a REPORT names the jobs of its call */                            \
     NUM(max_batch_size)    /* of a typed model: tensors begin with a batch dimension; 0: none */   \
     NUM(samples_max)       /* a REPORT has at most so many samples */                              \
+    NUM(busy_wait_us)      /* it looks for work so long before it sleeps; 0: not at all */         \
     NUM(zygote)            /* 1: load the model, then fork workers instead of being one */
 
 struct cn_load {

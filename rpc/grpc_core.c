@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/busy_wait.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -14,18 +15,40 @@
 #define KEEPALIVE_ANSWER_MS 20000
 #define MIN_PING_INTERVAL_MS 5000 /* clients may ask so often without calls */
 
+static grpc_event
+next_event(grpc_completion_queue *queue, struct cn_busy_wait *busy_wait)
+{
+    const gpr_timespec at_once = gpr_inf_past(GPR_CLOCK_REALTIME);
+    const gpr_timespec ever = gpr_inf_future(GPR_CLOCK_REALTIME);
+    grpc_event event;
+
+    if (!busy_wait->limit_us)
+        return grpc_completion_queue_next(queue, ever, NULL);
+    event = grpc_completion_queue_next(queue, at_once, NULL);
+    if (event.type != GRPC_QUEUE_TIMEOUT)
+        return event;
+    cn_busy_wait_begin(busy_wait);
+    while (event.type == GRPC_QUEUE_TIMEOUT && cn_busy_wait_again(busy_wait))
+        event = grpc_completion_queue_next(queue, at_once, NULL);
+    if (event.type == GRPC_QUEUE_TIMEOUT)
+        event = grpc_completion_queue_next(queue, ever, NULL);
+    cn_busy_wait_end(busy_wait);
+    return event;
+}
+
 /* The queue's thread: what happened goes to where it belongs. */
 static void *
 queue_main(void *ctx)
 {
     struct cn_grpc *grpc = ctx;
+    struct cn_busy_wait busy_wait = {.limit_us = grpc->limits.busy_wait_us};
     grpc_event event;
 
     pthread_setname_np(pthread_self(), "grpc-queue");
     for (;;) {
         struct cn_grpc_tag *tag;
 
-        event = grpc_completion_queue_next(grpc->queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+        event = next_event(grpc->queue, &busy_wait);
         if (event.type == GRPC_QUEUE_SHUTDOWN)
             return NULL;
         tag = event.tag;

@@ -28,6 +28,7 @@ struct cn_grpc_limits {
     uint32_t calls;          /* open ones, per loop */
     uint32_t keepalive_ms;   /* a silent connection is asked after; it has 20 s to answer */
     uint32_t write_ms;       /* a client must take a message within */
+    uint32_t busy_wait_us;   /* core/busy_wait.h; 0: none */
     uint64_t compress_bytes; /* answers from this size are compressed; 0: none */
 };
 

@@ -281,6 +281,7 @@ create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GR
         .metadata_bytes = config->connection_memory_bytes,
         .calls = config->grpc_max_calls,
         .keepalive_ms = config->grpc_keepalive_ms,
+        .busy_wait_us = config->busy_wait_us,
         .compress_bytes = config->compress_bytes,
         .write_ms = config->write_timeout_ms,
     };

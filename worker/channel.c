@@ -157,13 +157,11 @@ make_room(struct cn_channel *channel, struct cn_error *err)
  * other side reads what it was sent (the socket can be written to again), to find nothing. Between a
  * busy server and its worker that was one needless switch a batch on either side. */
 static void
-wait_readable(struct cn_channel *channel, int timeout_ms)
+wait_readable(const struct cn_channel *channel, int timeout_ms)
 {
     struct pollfd watched = {.fd = channel->fd, .events = POLLIN};
-    uint64_t begun_us = cn_cpu_us();
 
     poll(&watched, 1, timeout_ms); /* whatever it says, the recv after it says it better */
-    channel->waited_us += cn_cpu_us() - begun_us;
 }
 
 static ssize_t
@@ -174,6 +172,25 @@ receive(const struct cn_channel *channel, char *at, size_t room)
     do
         n = recv(channel->fd, at, room, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
+    return n;
+}
+
+/* As receive, but waits for something to come: awake for a moment where that pays, then asleep. */
+static ssize_t
+wait_and_receive(struct cn_channel *channel, char *at, size_t room, int timeout_ms)
+{
+    uint64_t begun_us = cn_cpu_us();
+    ssize_t n = -1;
+
+    cn_busy_wait_begin(&channel->busy_wait);
+    while (n < 0 && cn_busy_wait_again(&channel->busy_wait))
+        n = receive(channel, at, room);
+    if (n < 0) {
+        wait_readable(channel, timeout_ms);
+        n = receive(channel, at, room);
+    }
+    cn_busy_wait_end(&channel->busy_wait);
+    channel->waited_us += cn_cpu_us() - begun_us;
     return n;
 }
 
@@ -194,8 +211,7 @@ cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err
     room = block->cap - block->filled;
     n = receive(channel, block->bytes + block->filled, room);
     if (n < 0 && errno == EAGAIN && timeout_ms > 0) {
-        wait_readable(channel, timeout_ms);
-        n = receive(channel, block->bytes + block->filled, room);
+        n = wait_and_receive(channel, block->bytes + block->filled, room, timeout_ms);
     }
     if (n > 0) {
         block->filled += (size_t)n;

@@ -11,6 +11,7 @@
 
 #include "core/arena.h"
 #include "core/buf.h"
+#include "core/busy_wait.h"
 #include "core/error.h"
 #include "core/list.h"
 #include "proto/frame.h"
@@ -32,9 +33,10 @@ struct cn_channel {
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;
-    struct cn_buf out;  /* frames that leave with the next flush */
-    bool out_answers;   /* a batch's answers are among them: a kill point counts those */
-    uint64_t waited_us; /* CPU time that waiting took */
+    struct cn_buf out;             /* frames that leave with the next flush */
+    bool out_answers;              /* a batch's answers are among them: a kill point counts those */
+    uint64_t waited_us;            /* CPU time that waiting took */
+    struct cn_busy_wait busy_wait; /* of a read that waits; limit 0 as at first: it sleeps */
 };
 
 /* Takes `fd`, a connected stream socket, and makes it blocking. */

@@ -614,6 +614,7 @@ start(struct cn_worker *worker, cn_runtime_find_fn find, char *title, struct cn_
         if (rc != 0 || worker->channel.eof)
             return rc;
     }
+    worker->channel.busy_wait.limit_us = (uint32_t)worker->load.busy_wait_us;
     if (rc == 0)
         rc = states_open(worker, err);
     if (rc != 0)
