@@ -1,6 +1,8 @@
 /* frontend/route.c - matching paths against a table. Any thread, no state. */
 #include "frontend/route.h"
 
+#include <string.h>
+
 #include "frontend/http_checks.h"
 
 static const struct {
@@ -40,54 +42,47 @@ cn_http_methods_text(struct cn_arena *arena, unsigned methods)
     return text;
 }
 
-/* The next segment of "/a/b"; false at the end. */
+/* The part of a path that stands for "{name}tail": up to the next slash, without `tail`, not empty. */
 static bool
-next_segment(struct cn_str *rest, struct cn_str *out)
+take_argument(const char *tail, size_t tail_len, struct cn_str *path, struct cn_str *arg)
 {
-    size_t len = 1;
+    const char *slash = memchr(path->ptr, '/', path->len);
+    size_t len = slash ? (size_t)(slash - path->ptr) : path->len;
 
-    if (rest->len == 0 || rest->ptr[0] != '/')
+    if (len <= tail_len || memcmp(path->ptr + len - tail_len, tail, tail_len) != 0)
         return false;
-    while (len < rest->len && rest->ptr[len] != '/')
-        len++;
-    *out = (struct cn_str){rest->ptr + 1, len - 1};
-    rest->ptr += len;
-    rest->len -= len;
+    *arg = (struct cn_str){path->ptr, len - tail_len};
+    path->ptr += len;
+    path->len -= len;
     return true;
 }
 
-/* Does `got` have the shape of `want`: a word, or {name} and what must follow it? */
+/* Does `path` have the shape of `pattern`: its words, {name} for one segment with what must follow it
+ * there, {*name} for all the rest? The raw arguments go to `args`. Most routes differ early. */
 static bool
-segment_matches(struct cn_str want, struct cn_str got, struct cn_str *args, unsigned *n_args)
+matches(const char *pattern, struct cn_str path, struct cn_str *args, unsigned *n_args)
 {
-    const char *end = want.len && want.ptr[0] == '{' ? memchr(want.ptr, '}', want.len) : NULL;
-    size_t tail;
-
-    if (!end)
-        return cn_str_eq(want, got);
-    tail = (size_t)(want.ptr + want.len - end) - 1;
-    if (got.len <= tail || memcmp(got.ptr + got.len - tail, end + 1, tail) != 0)
-        return false;
-    args[(*n_args)++] = (struct cn_str){got.ptr, got.len - tail};
-    return true;
-}
-
-/* Does `path` have the shape of `pattern`? The raw arguments go to `args`. */
-static bool
-matches(struct cn_str pattern, struct cn_str path, struct cn_str *args, unsigned *n_args)
-{
-    struct cn_str want, got;
-
     *n_args = 0;
-    while (next_segment(&pattern, &want)) {
-        if (want.len > 2 && want.ptr[1] == '*') {
-            if (path.len < 2)
+    while (*pattern) {
+        if (*pattern == '{') {
+            const char *tail = strchr(pattern, '}') + 1;
+            size_t tail_len = strcspn(tail, "/");
+
+            if (pattern[1] == '*') {
+                args[(*n_args)++] = path;
+                return path.len > 0;
+            }
+            if (!take_argument(tail, tail_len, &path, &args[*n_args]))
                 return false;
-            args[(*n_args)++] = (struct cn_str){path.ptr + 1, path.len - 1};
-            return true;
-        }
-        if (!next_segment(&path, &got) || !segment_matches(want, got, args, n_args))
+            ++*n_args;
+            pattern = tail + tail_len;
+        } else if (path.len && *path.ptr == *pattern) {
+            path.ptr++;
+            path.len--;
+            pattern++;
+        } else {
             return false;
+        }
     }
     return path.len == 0;
 }
@@ -105,7 +100,7 @@ cn_route_find(const struct cn_route *table, unsigned method, struct cn_str path,
         path.len--;
     for (route = table; route->handle; route++) {
         out->n_args = 0;
-        if (route->pattern && !matches(cn_str_from(route->pattern), path, raw, &out->n_args))
+        if (route->pattern && !matches(route->pattern, path, raw, &out->n_args))
             continue;
         if (!(route->methods & method)) {
             out->allowed |= route->methods;

@@ -86,7 +86,7 @@ check_names(const struct check *check)
 {
     const struct cn_v2_request *request = check->request;
     const struct cn_model_io *io = check->io;
-    const char *wanted = cn_arena_printf(check->arena, "%u", io->n_inputs);
+    const char *wanted;
     uint32_t required = 0;
 
     for (uint32_t i = 0; i < request->n_inputs; i++) {
