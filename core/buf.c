@@ -90,6 +90,26 @@ cn_buf_puts(struct cn_buf *buf, const char *text)
 }
 
 int
+cn_buf_put_uint(struct cn_buf *buf, uint64_t value)
+{
+    char digits[20], *end = digits + sizeof(digits), *at = end;
+
+    do
+        *--at = (char)('0' + value % 10);
+    while (value /= 10);
+    return cn_buf_append(buf, at, (size_t)(end - at));
+}
+
+int
+cn_buf_put_int(struct cn_buf *buf, int64_t value)
+{
+    if (value >= 0)
+        return cn_buf_put_uint(buf, (uint64_t)value);
+    cn_buf_append(buf, "-", 1);
+    return cn_buf_put_uint(buf, 0 - (uint64_t)value);
+}
+
+int
 cn_buf_printf(struct cn_buf *buf, const char *fmt, ...)
 {
     va_list args;

@@ -108,10 +108,38 @@ take_hands_over_text_with_a_nul(void **state)
     cn_buf_fini(&buf);
 }
 
+static void
+numbers_are_written_in_decimal(void **state)
+{
+    static const char expected[] = "0 -1 9223372036854775807 -9223372036854775808 10 "
+                                   "18446744073709551615 0";
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    cn_buf_put_int(&buf, 0);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_int(&buf, -1);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_int(&buf, INT64_MAX);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_int(&buf, INT64_MIN);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_uint(&buf, 10);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_uint(&buf, UINT64_MAX);
+    cn_buf_puts(&buf, " ");
+    assert_int_equal(cn_buf_put_uint(&buf, 0), 0);
+    assert_int_equal(buf.len, strlen(expected));
+    assert_memory_equal(buf.data, expected, buf.len);
+    cn_buf_fini(&buf);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_written_in_decimal),
         cmocka_unit_test(grows_and_keeps_what_it_has),
         cmocka_unit_test(the_limit_is_exact_and_failure_sticks),
         cmocka_unit_test(printf_grows_as_needed),

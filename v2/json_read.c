@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "v2/json_heads.h"
 #include "v2/json_values.h"
 #include "v2/json_words.h"
 #include "v2/request.h"
@@ -415,7 +416,8 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
                        "request JSON size of %zu bytes exceeds the maximum allowed input size of "
                        "%zu bytes. Use --max-request-size to increase the limit.",
                        json_len, limits->json_bytes);
-    rc = cn_v2_json_load((struct cn_str){body.ptr, json_len}, &root, err);
+    rc = (reader.tail.len ? cn_v2_json_head : cn_v2_json_load)((struct cn_str){body.ptr, json_len},
+                                                               &root, err);
     if (rc)
         return rc;
     rc = read_root(&reader, root);

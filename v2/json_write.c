@@ -133,10 +133,10 @@ cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
     case CN_DATATYPE_INT16:
     case CN_DATATYPE_INT32:
     case CN_DATATYPE_INT64:
-        cn_buf_printf(out, "%" PRId64, integer_at(at, bytes));
+        cn_buf_put_int(out, integer_at(at, bytes));
         break;
     default:
-        cn_buf_printf(out, "%" PRIu64, natural_at(at, bytes));
+        cn_buf_put_uint(out, natural_at(at, bytes));
     }
 }
 
@@ -182,8 +182,10 @@ static void
 write_shape(const int64_t *shape, uint32_t rank, struct cn_buf *out)
 {
     cn_buf_puts(out, "[");
-    for (uint32_t i = 0; i < rank; i++)
-        cn_buf_printf(out, "%s%" PRId64, i ? "," : "", shape[i]);
+    for (uint32_t i = 0; i < rank; i++) {
+        cn_buf_puts(out, i ? "," : "");
+        cn_buf_put_int(out, shape[i]);
+    }
     cn_buf_puts(out, "]");
 }
 
@@ -193,12 +195,17 @@ write_output(const struct cn_tensor *tensor, const struct cn_v2_output *output, 
 {
     cn_buf_puts(out, "{\"name\":");
     cn_v2_write_text(tensor->name, out);
-    cn_buf_printf(out, ",\"datatype\":\"%s\",\"shape\":", cn_datatype_word(tensor->type));
+    cn_buf_puts(out, ",\"datatype\":\"");
+    cn_buf_puts(out, cn_datatype_word(tensor->type));
+    cn_buf_puts(out, "\",\"shape\":");
     write_shape(tensor->shape, tensor->rank, out);
-    if (output->binary)
-        cn_buf_printf(out, ",\"parameters\":{\"binary_data_size\":%zu}", tensor->data.len);
-    else if (!output->window.region.len && write_data(tensor, out, err))
+    if (output->binary) {
+        cn_buf_puts(out, ",\"parameters\":{\"binary_data_size\":");
+        cn_buf_put_uint(out, tensor->data.len);
+        cn_buf_puts(out, "}");
+    } else if (!output->window.region.len && write_data(tensor, out, err)) {
         return err->code;
+    }
     cn_buf_puts(out, "}");
     return 0;
 }
