@@ -44,9 +44,9 @@ heads_that_meet_in_one_place_are_told_apart(void **state)
 
         snprintf(text, sizeof(text), "{\"parameters\":{\"sequence_id\":%d}}", n);
         assert_int_equal(cn_v2_json_head(cn_str_from(text), &root, &err), 0);
-        assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "parameters"),
-                                                            "sequence_id")),
-                         n);
+        assert_int_equal(
+            json_integer_value(json_object_get(json_object_get(root, "parameters"), "sequence_id")),
+            n);
         json_decref(root);
     }
 }
