@@ -427,8 +427,9 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     loop->now_ms = begin_us / 1000;
 
     give_events(loop, count);
-    read_mailbox(loop);
+    /* Before new requests, which come by mail or from a hook: what ran out before they came is over. */
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);
+    read_mailbox(loop);
     run_hooks(loop);
     run_deferred(loop);
 

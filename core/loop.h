@@ -1,6 +1,6 @@
 /* core/loop.h - one thread, one epoll set, its timers and its mailbox.
  *
- * A turn: epoll_wait -> descriptor callbacks -> mailbox -> timers -> hooks
+ * A turn: epoll_wait -> descriptor callbacks -> timers -> mailbox -> hooks
  * (libmicrohttpd runs here) -> deferred work. Work collected in a turn is
  * done once at its end, by cn_loop_defer: that is the natural batching.
  * Only cn_loop_post and cn_loop_stop may be called from other threads.
