@@ -5,6 +5,9 @@
  */
 #include "frontend/http_conn.h"
 
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -150,8 +153,38 @@ look_at_first_byte(struct cn_http_conn *conn)
     if (conn->looked_at || recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
         return;
     conn->looked_at = true;
-    if (first >= 'A' && first <= 'z')
+    conn->plain = first >= 'A' && first <= 'z';
+    if (conn->plain)
         refuse_plain(conn);
+}
+
+/* Where GnuTLS gets its bytes from, so that it gets none before the first one was looked at. */
+static ssize_t
+pull(gnutls_transport_ptr_t ctx, void *out, size_t room)
+{
+    struct cn_http_conn *conn = ctx;
+
+    look_at_first_byte(conn);
+    if (conn->plain) {
+        errno = ECONNRESET;
+        return -1;
+    }
+    return recv(conn->fd, out, room, 0);
+}
+
+/* Nothing is read in its name once libmicrohttpd has told that it is closed. */
+static void
+read_through_us(struct cn_http_conn *conn, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    gnutls_transport_ptr_t in, out;
+
+    if (!info || !info->tls_session)
+        return;
+    gnutls_transport_get_ptr2(info->tls_session, &in, &out);
+    gnutls_transport_set_ptr2(info->tls_session, conn, out);
+    gnutls_transport_set_pull_function(info->tls_session, pull);
 }
 
 void
@@ -179,7 +212,7 @@ on_closed(struct cn_watch *watch, uint32_t events)
 }
 
 struct cn_http_conn *
-cn_http_conn_open(struct cn_http_listener *listener, int fd)
+cn_http_conn_open(struct cn_http_listener *listener, struct MHD_Connection *mhd, int fd)
 {
     const struct cn_server_config *config = listener->shared->config;
     struct cn_http_conn *conn = cn_alloc(sizeof(*conn));
@@ -204,8 +237,8 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd)
     if (cn_loop_watch(listener->loop, &conn->watch, fd,
                       EPOLLRDHUP | EPOLLET | (conn->unproven ? EPOLLIN : 0), &err))
         cn_log(CN_LOG_WARN, "event=connection_unwatched why=\"%s\"", err.message);
-    if (conn->unproven) /* it may be there already, and libmicrohttpd may run before the watch */
-        look_at_first_byte(conn);
+    if (conn->unproven)
+        read_through_us(conn, mhd);
     return conn;
 }
 

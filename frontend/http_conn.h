@@ -13,6 +13,7 @@
 #include "core/list.h"
 #include "core/loop.h"
 
+struct MHD_Connection;
 struct cn_http_listener;
 struct cn_http_request;
 
@@ -38,12 +39,14 @@ struct cn_http_conn {
     bool discards;     /* refused while the client may still send */
     bool surplus;      /* over --max-connections: its first request is refused */
     bool looked_at;    /* TLS: its first byte was */
+    bool plain;        /* TLS: that was none of a handshake; refused */
     bool unproven;     /* TLS: no request came yet, maybe not even a handshake */
     char client[64];   /* address for the access log; empty: not wanted, or not known */
 };
 
 /* A connection was accepted. Never NULL. */
-struct cn_http_conn *cn_http_conn_open(struct cn_http_listener *listener, int fd);
+struct cn_http_conn *cn_http_conn_open(struct cn_http_listener *listener,
+                                       struct MHD_Connection *mhd, int fd);
 /* Before the descriptor is closed; frees it. */
 void cn_http_conn_close(struct cn_http_conn *conn);
 struct cn_http_conn *cn_http_conn_cast(void *conn);

@@ -259,7 +259,7 @@ on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
     }
     info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     cn_assert(info);
-    *slot = cn_http_conn_open(ctx, info->connect_fd);
+    *slot = cn_http_conn_open(ctx, mhd, info->connect_fd);
     if (cn_access_log_enabled())
         note_client(*slot, mhd);
 }

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import threading
+import warnings
 
 from client import Client, RawClient, Stream
 from models import BIN, ROOT, Model, pack
@@ -164,7 +165,18 @@ class Server:
         code = self.process.wait(limit(timeout))
         self._join_readers()
         self.transcript.log(self.name, f"ended with {code}")
-        return code
+        return 0 if code == 1 and self._leak_check_crashed() else code
+
+    def _leak_check_crashed(self):
+        """LeakSanitizer stops all threads at the end, and now and then crashes over one that is just ending
+        (gRPC's). Then it says that and nothing else, and what would have leaked is not known: a warning."""
+        path = self.folder / f"sanitizer.address.{self.process.pid}"
+        text = path.read_text() if path.exists() else ""
+        if not text.startswith("Tracer caught signal") or "ERROR:" in text or len(text.splitlines()) > 4:
+            return False
+        path.unlink()
+        warnings.warn(f"{self.name}: LeakSanitizer itself crashed, no word about leaks: {text}", stacklevel=3)
+        return True
 
     def stop(self, timeout=40):
         """SIGTERM, and everything a clean end promises."""
