@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <gnutls/gnutls.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -174,17 +173,13 @@ pull(gnutls_transport_ptr_t ctx, void *out, size_t room)
 
 /* Nothing is read in its name once libmicrohttpd has told that it is closed. */
 static void
-read_through_us(struct cn_http_conn *conn, struct MHD_Connection *mhd)
+read_through_us(struct cn_http_conn *conn, gnutls_session_t session)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     gnutls_transport_ptr_t in, out;
 
-    if (!info || !info->tls_session)
-        return;
-    gnutls_transport_get_ptr2(info->tls_session, &in, &out);
-    gnutls_transport_set_ptr2(info->tls_session, conn, out);
-    gnutls_transport_set_pull_function(info->tls_session, pull);
+    gnutls_transport_get_ptr2(session, &in, &out);
+    gnutls_transport_set_ptr2(session, conn, out);
+    gnutls_transport_set_pull_function(session, pull);
 }
 
 void
@@ -212,7 +207,7 @@ on_closed(struct cn_watch *watch, uint32_t events)
 }
 
 struct cn_http_conn *
-cn_http_conn_open(struct cn_http_listener *listener, struct MHD_Connection *mhd, int fd)
+cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session)
 {
     const struct cn_server_config *config = listener->shared->config;
     struct cn_http_conn *conn = cn_alloc(sizeof(*conn));
@@ -237,8 +232,8 @@ cn_http_conn_open(struct cn_http_listener *listener, struct MHD_Connection *mhd,
     if (cn_loop_watch(listener->loop, &conn->watch, fd,
                       EPOLLRDHUP | EPOLLET | (conn->unproven ? EPOLLIN : 0), &err))
         cn_log(CN_LOG_WARN, "event=connection_unwatched why=\"%s\"", err.message);
-    if (conn->unproven)
-        read_through_us(conn, mhd);
+    if (tls_session)
+        read_through_us(conn, tls_session);
     return conn;
 }
 

@@ -13,7 +13,6 @@
 #include "core/list.h"
 #include "core/loop.h"
 
-struct MHD_Connection;
 struct cn_http_listener;
 struct cn_http_request;
 
@@ -44,9 +43,9 @@ struct cn_http_conn {
     char client[64];   /* address for the access log; empty: not wanted, or not known */
 };
 
-/* A connection was accepted. Never NULL. */
-struct cn_http_conn *cn_http_conn_open(struct cn_http_listener *listener,
-                                       struct MHD_Connection *mhd, int fd);
+/* A connection was accepted. `tls_session`: its gnutls_session_t, NULL for plain HTTP. Never NULL. */
+struct cn_http_conn *cn_http_conn_open(struct cn_http_listener *listener, int fd,
+                                       void *tls_session);
 /* Before the descriptor is closed; frees it. */
 void cn_http_conn_close(struct cn_http_conn *conn);
 struct cn_http_conn *cn_http_conn_cast(void *conn);

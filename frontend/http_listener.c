@@ -251,7 +251,7 @@ static void
 on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
               enum MHD_ConnectionNotificationCode what)
 {
-    const union MHD_ConnectionInfo *info;
+    const union MHD_ConnectionInfo *info, *tls;
 
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
         cn_http_conn_close(cn_http_conn_cast(*slot));
@@ -259,7 +259,8 @@ on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
     }
     info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     cn_assert(info);
-    *slot = cn_http_conn_open(ctx, mhd, info->connect_fd);
+    tls = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    *slot = cn_http_conn_open(ctx, info->connect_fd, tls ? tls->tls_session : NULL);
     if (cn_access_log_enabled())
         note_client(*slot, mhd);
 }
