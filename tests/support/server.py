@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -319,6 +320,16 @@ class Server:
     def hold(self):
         """Workers take no batch until release(), or the end of the `with`."""
         return Hold(self.hold_file, self.transcript)
+
+    @contextlib.contextmanager
+    def without_descriptors(self):
+        """As if all of the server's descriptors but those it has now were in use."""
+        taken = {int(number) for number in os.listdir(f"/proc/{self.process.pid}/fd")}
+        free = next(number for number in range(len(taken) + 1) if number not in taken)
+        before = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (free, before[1]))
+        yield
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, before)
 
     def metric(self, name):
         """The sum of a metric over its labels, from the metrics listener."""
