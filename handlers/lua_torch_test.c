@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 
 /* The fake model "sum": y = x + h row by row, h lies the other way round. */
@@ -20,21 +21,8 @@
     "local x = { datatype = 'FP32', shape = {1, 2}, data = {1, 2} }\n"                             \
     "local h = { datatype = 'FP32', shape = {2, 1}, data = continuo.array({10, 20}, 'f32') }\n"
 
-static char dir[] = "/tmp/cn-lt-XXXXXX", library[4096];
+static char dir[TEST_DIR_MAX], library[4096];
 static struct cn_load load;
-
-static void
-write_file(const char *name, const char *text)
-{
-    char path[200];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
 
 static struct cn_runtime *
 must_open(const char *source)
@@ -42,7 +30,7 @@ must_open(const char *source)
     struct cn_runtime *rt = NULL;
     struct cn_error err = {0};
 
-    write_file("handler.lua", source);
+    test_dir_write(dir, "handler.lua", source);
     if (cn_lua_runtime_ops.open(&load, CN_STR("{}"), &rt, &err) != 0)
         fail_msg("%s", err.message);
     return rt;
@@ -82,17 +70,13 @@ models_loaded(void)
 static int
 setup(void **state)
 {
-    ssize_t len = readlink("/proc/self/exe", library, sizeof(library) - 64);
-
     (void)state;
-    assert_true(len > 0);
-    library[len] = '\0';
-    strcpy(strrchr(library, '/') + 1, "torchscript/fake_library.so");
+    test_beside_program("torchscript/fake_library.so", library, sizeof(library));
     cn_log_set_level(CN_LOG_ERROR);
-    strcpy(dir, "/tmp/cn-lt-XXXXXX");
+    test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",
-                            .model_dir = mkdtemp(dir),
+                            .model_dir = dir,
                             .handler = "handler.lua",
                             .config_file = "",
                             .runtime = "lua",
@@ -102,20 +86,17 @@ setup(void **state)
                             .stateful = 1,
                             .state_max_bytes = 100000,
                             .memory_max_bytes = 4 << 20};
-    write_file("model.pt", "sum");
-    write_file("attributes.pt", "attribute");
-    write_file("bad.pt", "nothing");
+    test_dir_write(dir, "model.pt", "sum");
+    test_dir_write(dir, "attributes.pt", "attribute");
+    test_dir_write(dir, "bad.pt", "nothing");
     return 0;
 }
 
 static int
 teardown(void **state)
 {
-    char command[100];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 /* Tensors go in as a reply's outputs are written, and come out as inputs are read. */

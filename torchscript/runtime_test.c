@@ -15,6 +15,7 @@
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/test_support.h"
 #include "proto/tensor.h"
 
 #define SUM_YAML                                                                                   \
@@ -33,36 +34,19 @@
 
 #define ITEMS_MAX 8
 
-static char dir[] = "/tmp/cn-torch-XXXXXX", library[4096];
+static char dir[TEST_DIR_MAX], library[4096];
 static struct cn_load load;
-
-static void
-write_file(const char *name, const char *text)
-{
-    char path[200];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
 
 static int
 setup(void **state)
 {
-    ssize_t len = readlink("/proc/self/exe", library, sizeof(library) - 64);
-
     (void)state;
-    assert_true(len > 0);
-    library[len] = '\0';
-    strcpy(strrchr(library, '/') + 1, "torchscript/fake_library.so");
+    test_beside_program("torchscript/fake_library.so", library, sizeof(library));
     cn_log_set_level(CN_LOG_ERROR);
-    strcpy(dir, "/tmp/cn-torch-XXXXXX");
+    test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",
-                            .model_dir = mkdtemp(dir),
+                            .model_dir = dir,
                             .handler = "model.pt",
                             .config_file = "m.yaml",
                             .runtime = "torch",
@@ -77,18 +61,15 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    char command[100];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 static int
 open_model(const char *kind, const char *yaml, struct cn_runtime **rt, struct cn_error *err)
 {
-    write_file("model.pt", kind);
-    write_file("m.yaml", yaml);
+    test_dir_write(dir, "model.pt", kind);
+    test_dir_write(dir, "m.yaml", yaml);
     return cn_torch_runtime_ops.open(&load, cn_str_from("{}"), rt, err);
 }
 
