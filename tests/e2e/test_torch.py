@@ -10,10 +10,8 @@ import pathlib
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import urllib.parse
 import zipfile
 
@@ -523,22 +521,9 @@ def test_sixteen_real_streams_with_kills(vad, server, torch_, tolerance):
     voices = sorted(VOICES.glob("*.wav"))
     paths = [voices[i % len(voices)] for i in range(16)]
     want = {path: silero(vad, path) for path in voices}
-    stop = threading.Event()
-
-    def kill():
-        while not stop.wait(1):
-            if pids := s.ready_pids("vad"):
-                os.kill(pids[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        address = urllib.parse.urlsplit(s.inference)
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            got = list(pool.map(lambda path: vad.probabilities(address, path), paths))
-    finally:
-        stop.set()
-        killer.join()
+    address = urllib.parse.urlsplit(s.inference)
+    with s.killing("vad", 1), concurrent.futures.ThreadPoolExecutor(16) as pool:
+        got = list(pool.map(lambda path: vad.probabilities(address, path), paths))
     for path, probs in zip(paths, got):
         assert np.abs(np.array(probs) - np.array(want[path])).max() <= tolerance
         assert vad.segments(probs) == vad.segments(want[path])

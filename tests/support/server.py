@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import random
 import re
 import resource
 import signal
@@ -316,6 +317,26 @@ class Server:
 
     def expect_ready_any(self, model, version=None):
         return expect(lambda: self.ready_pids(model, version), f"a ready worker of {model}", 20)
+
+    @contextlib.contextmanager
+    def killing(self, model, every_s):
+        """Meanwhile one of the model's ready workers is killed each so many seconds."""
+        over = threading.Event()
+
+        def kill():
+            chance = random.Random(3)
+            while not over.wait(every_s):
+                if pids := self.ready_pids(model):
+                    with contextlib.suppress(ProcessLookupError):  # it may have died of the last one just now
+                        os.kill(chance.choice(pids), signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            yield
+        finally:
+            over.set()
+            killer.join()
 
     def hold(self):
         """Workers take no batch until release(), or the end of the `with`."""
