@@ -491,6 +491,15 @@ arrays_read_bytes(void **state)
                         "-0.5 8 1.7677669529664");
     assert_non_null(strstr(reply_of("continuo.array('abc', 'f32')", ""),
                            "bad_request/400 3 bytes are no whole number of f32"));
+    assert_non_null(strstr(reply_of("continuo.array(setmetatable({ 1, 2, 3 }, { __len = function() "
+                                    "return 1 << 61 end }), 'f64')",
+                                    ""),
+                           "a table of 2305843009213693952 elements: an array has 0 to"));
+    assert_non_null(
+        strstr(reply_of("continuo.stack(setmetatable({ req, req }, { __len = function() "
+                        "return 1 << 61 end }), 'x')",
+                        ""),
+               "2305843009213693952 items"));
     assert_non_null(strstr(reply_of("continuo.array({ 70000 }, 'i16')", ""),
                            "element 1 is 70000, which no i16 can hold"));
     assert_string_equal(reply_of("return continuo.unpack('<i4', continuo.pack('<i4', -7))", ""),

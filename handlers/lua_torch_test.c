@@ -222,6 +222,50 @@ mistakes_are_errors(void **state)
     assert_int_equal(models_loaded(), 0);
 }
 
+/* Tables with metamethods run the handler's code while they are read: it may close the module, or let
+ * it be collected, or change its mind. */
+static void
+arguments_that_run_code(void **state)
+{
+#define LIVELY(does)                                                                               \
+    STEP "local a = torch.load('attributes.pt')\n"                                                 \
+         "local lively = setmetatable({}, { __index = function(_, key)\n"                          \
+         "  " does "\n"                                                                            \
+         "  return ({ datatype = 'FP32', shape = {1, 2}, data = {1, 2} })[key] end })\n"
+    (void)state;
+    assert_non_null(strstr(reply_of(LIVELY("m:close()") "m:run { lively, h }"),
+                           "the module model.pt is closed"));
+    assert_non_null(strstr(reply_of(LIVELY("m:close()") "m:run('again', { lively, h })"),
+                           "the module model.pt is closed"));
+    assert_non_null(strstr(reply_of(LIVELY("a:close()") "a:set('_h', lively)"),
+                           "the module attributes.pt is closed"));
+    assert_string_equal(
+        reply_of(LIVELY(
+            "collectgarbage() collectgarbage()") "return torch.load('model.pt'):run('again', { "
+                                                 "lively, h }).values[1]"),
+        "11.0");
+    assert_int_equal(models_loaded(), 0);
+    assert_non_null(
+        strstr(reply_of(STEP "local n = 0\n"
+                             "x.shape = setmetatable({}, { __index = function() return 1 end,\n"
+                             "  __len = function() n = n + 1 return n == 1 and 1 or 1000 end })\n"
+                             "m:run { x, h }"),
+               "8 bytes, 1 elements of FP32 need 4 each"));
+    assert_non_null(
+        strstr(reply_of(STEP "x.shape = setmetatable({}, { __len = function() return -1 end })\n"
+                             "m:run { x, h }"),
+               "a shape is a table of up to 16 sizes"));
+    /* The output's bytes stand where arguments are packed, too. */
+    assert_non_null(
+        strstr(reply_of(STEP "local rows = {} for i = 1, 128 do rows[i] = i end\n"
+                             "local y = { datatype = 'FP32', data = {1, 2} }\n"
+                             "return { outputs = { y = setmetatable(y, { __index = function()\n"
+                             "  m:run { { datatype = 'FP32', shape = {64, 2}, data = rows },\n"
+                             "    { datatype = 'FP32', shape = {2, 64}, data = rows } }\n"
+                             "  return {1, 2} end }) } }"),
+               "output: tensor y: 512 bytes, 2 elements of FP32 need 4 each"));
+}
+
 /* Modules are freed by close, by <close>, by the collector, and with the handler; a handler that loads
  * one in each step has a bounded number of them. */
 static void
@@ -279,6 +323,7 @@ main(void)
         cmocka_unit_test_setup_teardown(reads_and_sets_attributes, setup, teardown),
         cmocka_unit_test_setup_teardown(results_are_state, setup, teardown),
         cmocka_unit_test_setup_teardown(mistakes_are_errors, setup, teardown),
+        cmocka_unit_test_setup_teardown(arguments_that_run_code, setup, teardown),
         cmocka_unit_test_setup_teardown(modules_are_freed, setup, teardown),
         cmocka_unit_test_setup_teardown(without_the_library, setup, teardown),
     };
