@@ -222,7 +222,7 @@ module_run(lua_State *L)
     }
     check_module(L); /* again: an argument's metamethods may have closed it */
     if (torch->api->run(module->model, arguments, (uint32_t)n, results, VALUES_MAX, &n_results,
-                        torch->error, sizeof(torch->error)))
+                        NULL, torch->error, sizeof(torch->error)))
         return raise_failed(L, 1, user_text(L, 1, UV_METHOD));
     lua_settop(L, 1);
     luaL_checkstack(L, VALUES_MAX + LUA_MINSTACK, "results");

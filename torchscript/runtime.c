@@ -105,7 +105,7 @@ make_room(struct torch_runtime *rt)
 {
     const struct cn_torch_config *config = &rt->config;
 
-    rt->batches = cn_alloc((config->n_arguments + config->n_attributes + 1) * sizeof(*rt->batches));
+    rt->batches = cn_alloc((config->n_attributes + 1) * sizeof(*rt->batches));
     rt->arguments = cn_alloc((config->n_arguments + 1) * sizeof(*rt->arguments));
     rt->results = cn_alloc((config->n_results + 1) * sizeof(*rt->results));
     rt->kept = cn_alloc((config->n_attributes + 1) * sizeof(*rt->kept));
@@ -139,11 +139,16 @@ runtime_report(struct cn_runtime *base)
     struct torch_runtime *rt = checked(base);
 
     for (uint32_t b = 0; b < rt->plan.n; b++) {
-        if (rt->spent[b].runs == 0)
+        const struct torch_spent *spent = &rt->spent[b];
+        double runs = (double)spent->runs;
+
+        if (spent->runs == 0)
             continue;
-        sample(rt, CN_SAMPLE_COUNTER, "TorchRuns", "Count", b, (double)rt->spent[b].runs);
-        sample(rt, CN_SAMPLE_COUNTER, "TorchRunTime", "Microseconds", b, (double)rt->spent[b].us);
-        rt->spent[b] = (struct torch_spent){0, 0};
+        sample(rt, CN_SAMPLE_COUNTER, "TorchRuns", "Count", b, runs);
+        /* The first one is always among those that were timed. */
+        sample(rt, CN_SAMPLE_COUNTER, "TorchRunTime", "Microseconds", b,
+               (double)spent->ns / 1000 * runs / (double)spent->timed);
+        rt->spent[b] = (struct torch_spent){0};
     }
 }
 
@@ -220,7 +225,7 @@ runtime_close(struct cn_runtime *base)
         rt->api->unload(rt->model);
     for (uint32_t i = 0; rt->init_files && i < rt->config.io->state.n; i++)
         cn_buf_fini(&rt->init_files[i]);
-    for (uint32_t i = 0; rt->batches && i < rt->config.n_arguments + rt->config.n_attributes; i++)
+    for (uint32_t i = 0; rt->batches && i < rt->config.n_attributes; i++)
         cn_free(rt->batches[i].data);
     cn_free(rt->init_files);
     cn_free(rt->spent);
