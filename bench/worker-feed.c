@@ -17,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "config/model_config.h"
 #include "core/clock.h"
 #include "core/panic.h"
-#include "config/model_config.h"
 #include "proto/frame.h"
 
 #define IN_BYTES (1u << 20)
@@ -243,7 +243,8 @@ main(int argc, char **argv)
     double seconds = argc > 5 ? atof(argv[5]) : 2, runs, model_us, busy_us;
 
     if (argc < 5 || (feed.rows = (uint32_t)atoi(argv[3])) == 0 || feed.rows > 1024) {
-        fprintf(stderr, "worker-feed WORKER FOLDER ROWS none|process|power [SECONDS [STATE-DIR]]\n");
+        fprintf(stderr,
+                "worker-feed WORKER FOLDER ROWS none|process|power [SECONDS [STATE-DIR]]\n");
         return 2;
     }
     cn_buf_init(&feed.out, 0);
@@ -260,8 +261,7 @@ main(int argc, char **argv)
     busy_us = (feed.busy_us - busy_us) / runs;
     printf("{\"rows\":%u,\"durability\":\"%s\",\"runs\":%.0f,\"model_us\":%.1f,\"worker_us\":%.1f,"
            "\"outside_us\":%.1f,\"outside\":%.4f}\n",
-           feed.rows, argv[4], runs, model_us, busy_us, busy_us - model_us,
-           1 - model_us / busy_us);
+           feed.rows, argv[4], runs, model_us, busy_us, busy_us - model_us, 1 - model_us / busy_us);
     close(feed.fd);
     waitpid(feed.pid, NULL, 0);
     cn_buf_fini(&feed.out);

@@ -312,6 +312,31 @@ state_over_its_limit(void **state)
     drop(rt, &batch);
 }
 
+/* What a row says of its tensor is read once for rows that say the same; their data is not taken on trust
+ * for that, nor is a row that says something else. */
+static void
+rows_that_look_alike_are_checked(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", SUM_YAML);
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    add(&batch, 0, "x", 1, 2, (float[]){1, 2});
+    add(&batch, 1, "x", 1, 2, (float[]){3, 4});
+    batch.parts[1].data.len = 4;
+    add(&batch, 2, "x", 1, 2, (float[]){5, 6});
+    add(&batch, 3, "x", 1, 3, (float[]){1, 2, 3});
+    batch.parts[3].data.len = 8; /* as long as the others', and not what its type says */
+    rt->ops->run(rt, batch.list, 4);
+    assert_float_equal(value(&batch, 0, 1), 2, 0);
+    fails_with(&batch, 1, CN_E_BAD_REQUEST, "4 bytes");
+    assert_float_equal(value(&batch, 2, 1), 6, 0);
+    fails_with(&batch, 3, CN_E_BAD_REQUEST, "8 bytes");
+    end(rt, &batch, 4);
+    drop(rt, &batch);
+}
+
 static void
 wrong_requests_name_what_is_wrong(void **state)
 {
@@ -417,6 +442,7 @@ main(void)
         TEST(attributes_are_set_and_read),
         TEST(states_become_bytes_and_states_again),
         TEST(state_over_its_limit),
+        TEST(rows_that_look_alike_are_checked),
         TEST(wrong_requests_name_what_is_wrong),
         TEST(what_the_yaml_says_wrongly_shows_at_load),
         TEST(it_tells_of_its_buckets),

@@ -67,6 +67,7 @@ struct torch_runtime {
 
     struct torch_spent *spent;   /* by the plan's buckets, since the last report */
     struct torch_batch *batches; /* of attributes; an argument's lies in the library */
+    struct cn_str *types;        /* by input: as the last row of this batch has it, borrowed */
     struct ctt_value *arguments;
     struct ctt_tensor *results, *kept; /* kept: of attributes */
 
