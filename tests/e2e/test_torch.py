@@ -383,6 +383,43 @@ def test_metrics_show_what_batches_cost(server):
     assert s.metric("TorchRunTime") > 0 and s.metric("TorchBucketTime") > 0
 
 
+class Keeper(torch.nn.Module):
+    """Keeps arguments in attributes, whole and as a view, changes one in place and gives one back."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole = torch.zeros(1, 4)
+        self.view = torch.zeros(1, 4)
+
+    def forward(self, x, z):
+        before = torch.cat([self.whole, self.view], 1)
+        self.whole = x
+        self.view = z[:, 1:]
+        x.add_(1)
+        return before, z
+
+
+KEEPER_YAML = """
+batchSize: 1
+maxBatchSize: 1
+inputs: [{name: x, dataType: FP32, dims: [4]}, {name: z, dataType: FP32, dims: [5]}]
+outputs: [{name: before, dataType: FP32, dims: [8]}, {name: z, dataType: FP32, dims: [5]}]
+"""
+
+
+def test_what_a_module_keeps_of_its_arguments_stays_its_own(server):
+    """Arguments' memory serves again in the next run: not where the module still holds it."""
+    s = server(stateless("keeper", Keeper(), KEEPER_YAML))
+    xs, zs = inputs(6, 1), inputs(6, 2, 5)
+    for i in range(6):
+        answer = requests.post(f"{s.inference}/predictions/keeper", timeout=60,
+                               json={"x": [xs[i].tolist()], "z": [zs[i].tolist()]}).json()
+        assert np.array_equal(np.array(answer["z"][0], np.float32), zs[i])
+        if i > 0:
+            want = np.concatenate([xs[i - 1] + 1, zs[i - 1][1:]])
+            assert np.array_equal(np.array(answer["before"][0], np.float32), want)
+
+
 # --- forked workers ---
 
 
