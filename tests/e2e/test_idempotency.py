@@ -46,7 +46,7 @@ def lose_answer(s, key, sequence, body, head=""):
     raw = s.raw("lost")
     raw.send(f"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: {sequence}\r\n{head}"
              f"Idempotency-Key: {key}\r\nContent-Length: {len(body)}\r\n\r\n{body}")
-    expect(lambda: s.describe("counter")["steps"] > seen, "the step is answered")
+    expect(lambda: s.describe("counter")["steps"] > seen and s.outstanding("counter") == 0, "the step is answered")
     raw.close()
 
 
