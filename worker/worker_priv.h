@@ -12,6 +12,7 @@
 #include "proto/query.h"
 #include "worker/channel.h"
 #include "worker/sequence_state.h"
+#include "worker/worker.h"
 
 /* A row, a CLOSE or a QUERY that was read and waits its turn, in order of arrival. */
 struct cn_pending {
@@ -143,6 +144,16 @@ struct cn_worker {
     uint64_t stats_sent_ms, maintained_ms;
     const char *hold_file; /* CONTINUO_TEST_HOLD */
 };
+
+/* start.c */
+/* The model is open, and the store where there is one. 0 also when the server is gone (channel.eof). In a
+ * zygote the call ends with the server, and in each of its workers when that is ready. Of a model or a
+ * store that does not open the server is told already. */
+int cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
+                    struct cn_error *err);
+/* LOADED, sent at once. `code` 0: `message` is the runtime's words. */
+int cn_worker_send_loaded(struct cn_worker *worker, int code, const char *message,
+                          struct cn_error *err);
 
 /* zygote.c */
 /* Forks workers until the server is gone. 0 then, or an error; 1 in each of the workers, whose channel
