@@ -1,4 +1,5 @@
-/* frontend/server_priv.h - what server.c starts and server_stop.c ends; for those two only.
+/* frontend/server_priv.h - what server.c and server_sockets.c start and server_stop.c ends; for those
+ * only.
  *
  * Loop 0 owns it all; the other loops' threads see their own site only.
  */
@@ -60,7 +61,14 @@ struct cn_server {
     void *ready_ctx;
 };
 
-/* Prepares what the end needs, before any loop runs. */
+/* server_sockets.c, in the start list: from addresses to listening sockets, and from those to listeners.
+ * The stop functions also undo a start that failed halfway. */
+int cn_server_start_sockets(struct cn_server *server, struct cn_error *err);
+void cn_server_stop_sockets(struct cn_server *server);
+int cn_server_start_listeners(struct cn_server *server, struct cn_error *err);
+void cn_server_stop_listeners(struct cn_server *server);
+
+/* server_stop.c. Prepares what the end needs, before any loop runs. */
 void cn_server_stop_init(struct cn_server *server);
 /* SIGTERM or SIGINT came; on loop 0. The second one hurries. */
 void cn_server_stop_begin(struct cn_server *server, int signal_number);
