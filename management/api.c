@@ -15,22 +15,18 @@
  *   GET    /token?type=inference|management   a new key; with the API key, where keys are asked for
  *   /workflows[/{w}]                     there are none: as TorchServe's last version says it
  */
-#include <errno.h>
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "management/api_call.h"
 #include "management/describe.h"
 #include "management/envelope.h"
 #include "management/json_text.h"
 #include "management/lifecycle.h"
-#include "management/management_priv.h"
 #include "management/sequences.h"
 
-#define PARTS_MAX 4
 #define LIST_LIMIT 100
 #define WORKERS_MAX 1024
 #define SWAP_DEADLINE_MAX_S 31536000
@@ -38,231 +34,104 @@
 #define NO_SUCH_METHOD "Requested method is not allowed, please refer to API document."
 #define NO_SUCH_PATH "Requested resource is not found, please refer to API document."
 
-/* One request while it is worked on. */
-struct api_call {
-    struct cn_management *management;
-    struct cn_api_request *request;
-    json_t *body;          /* the JSON object, or NULL */
-    struct cn_arena arena; /* parts and parameters */
-    const char *parts[PARTS_MAX];
-    unsigned n_parts;
-    const char *sequence_id; /* behind /sequences/, which is the last part then; else NULL */
-    struct cn_error err;     /* of the first parameter that was wrong; code 0: none */
-    struct cn_token_renewal renewal;
-};
-
-/* --- answers */
-
-static void
-call_free(struct api_call *call)
-{
-    json_decref(call->body);
-    cn_arena_fini(&call->arena);
-    cn_free(call);
-}
-
-static void
-call_reply(struct api_call *call, int http_status, struct cn_buf *json)
-{
-    struct cn_api_request *request = call->request;
-
-    call_free(call);
-    request->on_reply(request, http_status, cn_buf_str(json));
-    cn_buf_fini(json);
-}
-
-static void
-call_fail(struct api_call *call, int code, const char *message)
-{
-    struct cn_buf json;
-
-    cn_buf_init(&json, 0);
-    cn_error_json(code, 0, message, &json);
-    call->request->error_code = code;
-    call_reply(call, cn_error_info(code)->http_status, &json);
-}
-
-static void
-call_answer(struct api_call *call, int http_status, json_t *value)
-{
-    struct cn_buf json;
-
-    cn_buf_init(&json, 0);
-    cn_json_print(value, &json);
-    call_reply(call, http_status, &json);
-}
+/* --- what answers */
 
 static void
 on_lifecycle(void *ctx, const struct cn_lifecycle_result *result)
 {
-    struct api_call *call = ctx;
+    struct cn_api_call *call = ctx;
     json_t *value;
 
     if (result->code) {
-        call_fail(call, result->code, result->text);
+        cn_api_fail(call, result->code, result->text);
         return;
     }
     value = json_object();
     json_object_set_new(value, "status", cn_json_text(result->text));
-    call_answer(call, result->http_status, value);
+    cn_api_answer(call, result->http_status, value);
 }
 
 static void
 on_described(void *ctx, json_t *value, const struct cn_error *err)
 {
     if (value)
-        call_answer(ctx, 200, value);
+        cn_api_answer(ctx, 200, value);
     else
-        call_fail(ctx, err->code, err->message);
-}
-
-/* --- parameters: from the query, or from a JSON object in the body */
-
-static const char *
-body_text(struct api_call *call, const char *name)
-{
-    json_t *value = json_object_get(call->body, name);
-
-    if (!value || json_is_null(value))
-        return NULL;
-    if (json_is_string(value))
-        return json_string_value(value);
-    if (json_is_integer(value))
-        return cn_arena_printf(&call->arena, "%lld", (long long)json_integer_value(value));
-    if (json_is_boolean(value))
-        return json_is_true(value) ? "true" : "false";
-    if (!call->err.code)
-        cn_fail(&call->err, CN_E_BAD_REQUEST, "%s must be a string, a number or a boolean", name);
-    return NULL;
-}
-
-/* NULL when it isn't given. */
-static const char *
-param(struct api_call *call, const char *name)
-{
-    const struct cn_api_request *request = call->request;
-    uint32_t i;
-
-    for (i = 0; i < request->n_query; i++)
-        if (cn_str_eq(request->query[i].name, cn_str_from(name)))
-            return cn_arena_strndup(&call->arena, request->query[i].value.ptr,
-                                    request->query[i].value.len);
-    return body_text(call, name);
-}
-
-/* -1 when it isn't given. A wrong one is an error: silently taking a default instead, as TorchServe
- * does, hides typing errors. */
-static int64_t
-param_number(struct api_call *call, const char *name, int64_t max)
-{
-    const char *text = param(call, name);
-    char *end;
-    long long value;
-
-    if (!text)
-        return -1;
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    if (errno || end == text || *end || value < 0 || value > max) {
-        if (!call->err.code)
-            cn_fail(&call->err, CN_E_BAD_REQUEST,
-                    "%s is \"%.100s\"; it must be a number from 0 to %lld", name, text,
-                    (long long)max);
-        return -1;
-    }
-    return value;
-}
-
-static bool
-param_bool(struct api_call *call, const char *name, bool otherwise)
-{
-    const char *text = param(call, name);
-
-    return text ? cn_str_eq_nocase(cn_str_from(text), CN_STR("true")) : otherwise;
-}
-
-/* false: answered. */
-static bool
-params_fine(struct api_call *call)
-{
-    if (!call->err.code)
-        return true;
-    call_fail(call, call->err.code, call->err.message);
-    return false;
+        cn_api_fail(ctx, err->code, err->message);
 }
 
 /* --- endpoints */
 
 static void
-list_models(struct api_call *call)
+list_models(struct cn_api_call *call)
 {
-    int64_t limit = param_number(call, "limit", INT32_MAX);
-    int64_t from = param_number(call, "next_page_token", INT32_MAX);
+    int64_t limit = cn_api_param_number(call, "limit", INT32_MAX);
+    int64_t from = cn_api_param_number(call, "next_page_token", INT32_MAX);
 
     call->err.code = 0; /* here TorchServe's leniency does no harm */
     if (limit < 0 || limit > LIST_LIMIT)
         limit = LIST_LIMIT;
     if (from < 0)
         from = 0;
-    call_answer(call, 200, cn_describe_list(call->management, (unsigned)limit, (unsigned)from));
+    cn_api_answer(call, 200, cn_describe_list(call->management, (unsigned)limit, (unsigned)from));
 }
 
 static void
-register_model(struct api_call *call)
+register_model(struct cn_api_call *call)
 {
     struct cn_register_call reg = {
         .request =
             {
-                .url = param(call, "url"),
-                .model_name = param(call, "model_name"),
-                .handler = param(call, "handler"),
-                .runtime = param(call, "runtime"),
-                .batch_size = param_number(call, "batch_size", INT32_MAX),
-                .max_batch_delay_ms = param_number(call, "max_batch_delay", INT32_MAX),
-                .initial_workers = param_number(call, "initial_workers", WORKERS_MAX),
-                .response_timeout_s = param_number(call, "response_timeout", INT32_MAX),
-                .startup_timeout_s = param_number(call, "startup_timeout", INT32_MAX),
+                .url = cn_api_param(call, "url"),
+                .model_name = cn_api_param(call, "model_name"),
+                .handler = cn_api_param(call, "handler"),
+                .runtime = cn_api_param(call, "runtime"),
+                .batch_size = cn_api_param_number(call, "batch_size", INT32_MAX),
+                .max_batch_delay_ms = cn_api_param_number(call, "max_batch_delay", INT32_MAX),
+                .initial_workers = cn_api_param_number(call, "initial_workers", WORKERS_MAX),
+                .response_timeout_s = cn_api_param_number(call, "response_timeout", INT32_MAX),
+                .startup_timeout_s = cn_api_param_number(call, "startup_timeout", INT32_MAX),
                 .max_workers = -1,
             },
-        .synchronous = param_bool(call, "synchronous", true),
+        .synchronous = cn_api_param_bool(call, "synchronous", true),
     };
 
-    if (!params_fine(call))
+    if (!cn_api_params_fine(call))
         return;
     if (!reg.request.url) {
-        call_fail(call, CN_E_BAD_REQUEST, "Parameter url is required.");
+        cn_api_fail(call, CN_E_BAD_REQUEST, "Parameter url is required.");
         return;
     }
     cn_lifecycle_register(call->management, &reg, on_lifecycle, call);
 }
 
 static void
-scale_model(struct api_call *call, const char *version)
+scale_model(struct cn_api_call *call, const char *version)
 {
-    int64_t min = param_number(call, "min_worker", WORKERS_MAX);
-    int64_t max = param_number(call, "max_worker", WORKERS_MAX);
+    int64_t min = cn_api_param_number(call, "min_worker", WORKERS_MAX);
+    int64_t max = cn_api_param_number(call, "max_worker", WORKERS_MAX);
     struct cn_scale_call scale = {
         .name = call->parts[1],
-        .version = version ? version : param(call, "model_version"),
-        .synchronous = param_bool(call, "synchronous", false),
+        .version = version ? version : cn_api_param(call, "model_version"),
+        .synchronous = cn_api_param_bool(call, "synchronous", false),
     };
 
-    if (!params_fine(call))
+    if (!cn_api_params_fine(call))
         return;
     scale.min = min < 0 ? 1 : (uint32_t)min;
     scale.max = max < 0 ? scale.min : (uint32_t)max;
     if (scale.max < scale.min) {
-        call_fail(call, CN_E_BAD_REQUEST, "max_worker cannot be less than min_worker.");
+        cn_api_fail(call, CN_E_BAD_REQUEST, "max_worker cannot be less than min_worker.");
         return;
     }
     cn_lifecycle_scale(call->management, &scale, on_lifecycle, call);
 }
 
 static void
-set_default(struct api_call *call, const char *name, const char *version)
+set_default(struct cn_api_call *call, const char *name, const char *version)
 {
-    const char *policy = param(call, "swap_policy");
-    int64_t deadline_s = param_number(call, "swap_deadline", SWAP_DEADLINE_MAX_S);
+    const char *policy = cn_api_param(call, "swap_policy");
+    int64_t deadline_s = cn_api_param_number(call, "swap_deadline", SWAP_DEADLINE_MAX_S);
     struct cn_default_call to = {
         .name = name,
         .version = version,
@@ -273,25 +142,25 @@ set_default(struct api_call *call, const char *name, const char *version)
     if (policy && to.swap_policy < 0 && !call->err.code)
         cn_fail(&call->err, CN_E_BAD_REQUEST,
                 "swap_policy is \"%.100s\"; it must be pin, migrate, reset or reject", policy);
-    if (params_fine(call))
+    if (cn_api_params_fine(call))
         cn_lifecycle_set_default(call->management, &to, on_lifecycle, call);
 }
 
 static void
-not_allowed(struct api_call *call)
+not_allowed(struct cn_api_call *call)
 {
-    call_fail(call, CN_E_METHOD_NOT_ALLOWED, NO_SUCH_METHOD);
+    cn_api_fail(call, CN_E_METHOD_NOT_ALLOWED, NO_SUCH_METHOD);
 }
 
 /* GET /v1/models/{m} */
 static void
-route_kserve(struct api_call *call)
+route_kserve(struct cn_api_call *call)
 {
     struct cn_error err;
     json_t *value;
 
     if (call->n_parts != 3 || strcmp(call->parts[1], "models") != 0) {
-        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
         return;
     }
     if (!cn_str_eq(call->request->method, CN_STR("GET"))) {
@@ -300,13 +169,13 @@ route_kserve(struct api_call *call)
     }
     value = cn_describe_ready(call->management, call->parts[2], &err);
     if (value)
-        call_answer(call, 200, value);
+        cn_api_answer(call, 200, value);
     else
-        call_fail(call, err.code, err.message);
+        cn_api_fail(call, err.code, err.message);
 }
 
 static void
-route_workflows(struct api_call *call)
+route_workflows(struct cn_api_call *call)
 {
     struct cn_str method = call->request->method;
     bool is_get = cn_str_eq(method, CN_STR("GET"));
@@ -316,27 +185,27 @@ route_workflows(struct api_call *call)
     if (call->n_parts == 1 && is_get) {
         value = json_object();
         json_object_set_new(value, "workflows", json_array());
-        call_answer(call, 200, value);
+        cn_api_answer(call, 200, value);
     } else if (call->n_parts == 1 && cn_str_eq(method, CN_STR("POST"))) {
-        call_fail(call, CN_E_BAD_REQUEST, "Registering new workflows is disabled.");
+        cn_api_fail(call, CN_E_BAD_REQUEST, "Registering new workflows is disabled.");
     } else if (call->n_parts == 2 && (is_get || cn_str_eq(method, CN_STR("DELETE")))) {
         snprintf(text, sizeof text, "Workflow not found: %.200s", call->parts[1]);
-        call_fail(call, CN_E_WORKFLOW_NOT_FOUND, text);
+        cn_api_fail(call, CN_E_WORKFLOW_NOT_FOUND, text);
     } else {
         not_allowed(call);
     }
 }
 
 static void
-list_sequences(struct api_call *call)
+list_sequences(struct cn_api_call *call)
 {
     uint32_t most = call->management->config->max_page;
-    int64_t limit = param_number(call, "limit", INT32_MAX);
-    int64_t idle = param_number(call, "min_idle_ms", INT64_MAX / 4);
-    const char *which = param(call, "state");
+    int64_t limit = cn_api_param_number(call, "limit", INT32_MAX);
+    int64_t idle = cn_api_param_number(call, "min_idle_ms", INT64_MAX / 4);
+    const char *which = cn_api_param(call, "state");
     struct cn_sequence_list list = {
-        .prefix = param(call, "prefix"),
-        .token = param(call, "next_page_token"),
+        .prefix = cn_api_param(call, "prefix"),
+        .token = cn_api_param(call, "next_page_token"),
         .min_idle_ms = idle > 0 ? (uint64_t)idle : 0,
         .limit = limit < 0 && most > LIST_LIMIT ? LIST_LIMIT : most,
         .which = CN_SEQUENCES_LIVE,
@@ -348,7 +217,7 @@ list_sequences(struct api_call *call)
     if (which && cn_sequence_which_parse(which) < 0 && !call->err.code)
         cn_fail(&call->err, CN_E_BAD_REQUEST,
                 "state is \"%.40s\"; it must be live, open, closed or all", which);
-    if (!params_fine(call))
+    if (!cn_api_params_fine(call))
         return;
     if (limit > 0)
         list.limit = (uint32_t)limit;
@@ -360,7 +229,7 @@ list_sequences(struct api_call *call)
 
 /* A name for the download: the id, with what a file's name had better not have as '_'. */
 static const char *
-file_name(struct api_call *call)
+file_name(struct cn_api_call *call)
 {
     char *name = cn_arena_printf(&call->arena, "%.100s.cnseq", call->sequence_id);
 
@@ -374,25 +243,25 @@ file_name(struct api_call *call)
 static void
 on_exported(void *ctx, const struct cn_str *bytes, const struct cn_error *err)
 {
-    struct api_call *call = ctx;
+    struct cn_api_call *call = ctx;
 
     if (err) {
-        call_fail(call, err->code, err->message);
+        cn_api_fail(call, err->code, err->message);
         return;
     }
     call->request->reply_type = CN_ENVELOPE_TYPE;
     call->request->reply_file = file_name(call);
     call->request->on_reply(call->request, 200, *bytes);
-    call_free(call);
+    cn_api_end(call);
 }
 
 static void
-import_sequence(struct api_call *call, const char *version)
+import_sequence(struct cn_api_call *call, const char *version)
 {
     struct cn_sequence_import import = {
         .bytes = call->request->body,
-        .replace = param_bool(call, "replace", false),
-        .any_model = param_bool(call, "any_model", false),
+        .replace = cn_api_param_bool(call, "replace", false),
+        .any_model = cn_api_param_bool(call, "any_model", false),
     };
 
     cn_sequence_import(call->management, call->parts[1], version, call->sequence_id, &import,
@@ -400,7 +269,7 @@ import_sequence(struct api_call *call, const char *version)
 }
 
 static void
-route_sequence(struct api_call *call)
+route_sequence(struct cn_api_call *call)
 {
     struct cn_management *management = call->management;
     struct cn_str method = call->request->method;
@@ -410,19 +279,19 @@ route_sequence(struct api_call *call)
     if (cn_str_eq(method, CN_STR("DELETE"))) {
         cn_sequence_delete(management, name, version, id, on_described, call);
     } else if (cn_str_eq(method, CN_STR("GET"))) {
-        if (param_bool(call, "export", false))
+        if (cn_api_param_bool(call, "export", false))
             cn_sequence_export(management, name, version, id, on_exported, call);
         else
             cn_sequence_show(management, name, version, id, on_described, call);
     } else if (cn_str_eq(method, CN_STR("PUT"))) {
         import_sequence(call, version);
     } else if (cn_str_eq(method, CN_STR("POST"))) {
-        to = param(call, "fork_to");
+        to = cn_api_param(call, "fork_to");
         if (to)
             cn_sequence_fork(management, name, version, id, to, on_described, call);
         else
-            call_fail(call, CN_E_BAD_REQUEST,
-                      "POST copies a sequence: give the new id with ?fork_to=ID");
+            cn_api_fail(call, CN_E_BAD_REQUEST,
+                        "POST copies a sequence: give the new id with ?fork_to=ID");
     } else {
         not_allowed(call);
     }
@@ -430,7 +299,7 @@ route_sequence(struct api_call *call)
 
 /* Is it the list of a model's sequences? */
 static bool
-is_sequence_list(const struct api_call *call)
+is_sequence_list(const struct cn_api_call *call)
 {
     return (call->n_parts == 3 || call->n_parts == 4) &&
            strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
@@ -442,28 +311,28 @@ is_sequence_list(const struct api_call *call)
 static void
 on_renewed(struct cn_token_renewal *renewal)
 {
-    struct api_call *call = cn_container_of(renewal, struct api_call, renewal);
+    struct cn_api_call *call = cn_container_of(renewal, struct cn_api_call, renewal);
     struct cn_management *management = call->management;
     struct cn_buf empty;
 
     if (renewal->err.code) {
-        call_fail(call, renewal->err.code, renewal->err.message);
+        cn_api_fail(call, renewal->err.code, renewal->err.message);
     } else {
         cn_log(CN_LOG_INFO, "event=token_renewed type=%s",
                renewal->kind == CN_TOKEN_INFERENCE ? "inference" : "management");
         cn_buf_init(&empty, 0);
         cn_buf_puts(&empty, "\n"); /* the key stands in the file and goes over no wire */
-        call_reply(call, 200, &empty);
+        cn_api_reply(call, 200, &empty);
     }
     cn_management_op_end(management);
 }
 
 /* A wrong key and a wrong type get the same words. */
 static void
-renew_token(struct api_call *call)
+renew_token(struct cn_api_call *call)
 {
     struct cn_management *management = call->management;
-    const char *type = param(call, "type");
+    const char *type = cn_api_param(call, "type");
     struct cn_error err;
 
     call->renewal.kind = type && strcmp(type, "inference") == 0    ? CN_TOKEN_INFERENCE
@@ -472,20 +341,20 @@ renew_token(struct api_call *call)
     call->renewal.on_done = on_renewed;
     if (call->renewal.kind == CN_TOKEN_API ||
         cn_tokens_check(management->tokens, CN_TOKEN_API, call->request->authorization, NULL)) {
-        call_fail(call, CN_E_TOKEN,
-                  "Token Authentication failed. Token either incorrect, expired, or not provided "
-                  "correctly");
+        cn_api_fail(call, CN_E_TOKEN,
+                    "Token Authentication failed. Token either incorrect, expired, or not provided "
+                    "correctly");
         return;
     }
     cn_management_op_begin(management);
     if (cn_tokens_renew(management->tokens, management->files, &call->renewal, &err)) {
-        call_fail(call, err.code, err.message);
+        cn_api_fail(call, err.code, err.message);
         cn_management_op_end(management);
     }
 }
 
 static void
-route(struct api_call *call)
+route(struct cn_api_call *call)
 {
     struct cn_str method = call->request->method;
     const char *name = call->n_parts > 1 ? call->parts[1] : NULL;
@@ -494,7 +363,7 @@ route(struct api_call *call)
     bool may_change = call->management->config->model_api;
 
     if (strcmp(call->parts[0], "token") == 0 && !call->management->tokens)
-        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (strcmp(call->parts[0], "token") == 0 && is_get)
         renew_token(call);
     else if (strcmp(call->parts[0], "token") == 0)
@@ -516,9 +385,9 @@ route(struct api_call *call)
     else if (call->n_parts == 4 && is_put && strcmp(call->parts[3], "set-default") == 0)
         set_default(call, name, version);
     else if (call->n_parts == 4)
-        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (is_get)
-        cn_describe(call->management, name, version, param_bool(call, "customized", false),
+        cn_describe(call->management, name, version, cn_api_param_bool(call, "customized", false),
                     on_described, call);
     else if (is_put)
         scale_model(call, version);
@@ -534,7 +403,7 @@ route(struct api_call *call)
  * follow a version, and a version may be called "sequences": to import a sequence of that id takes a
  * path with a version. */
 static bool
-is_before_id(const struct api_call *call, struct cn_str rest)
+is_before_id(const struct cn_api_call *call, struct cn_str rest)
 {
     return (call->n_parts == 3 || call->n_parts == 4) && rest.len > 1 && rest.ptr[0] == '/' &&
            strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
@@ -551,7 +420,7 @@ is_known(const char *first)
 
 /* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */
 static bool
-split_path(struct api_call *call)
+split_path(struct cn_api_call *call)
 {
     struct cn_str path = call->request->path;
     size_t at = 0, end;
@@ -565,7 +434,7 @@ split_path(struct api_call *call)
         }
         for (end = at; end < path.len && path.ptr[end] != '/'; end++)
             continue;
-        if (call->n_parts == PARTS_MAX)
+        if (call->n_parts == CN_API_PARTS_MAX)
             return false;
         call->parts[call->n_parts++] = cn_arena_strndup(&call->arena, path.ptr + at, end - at);
         at = end;
@@ -578,52 +447,21 @@ split_path(struct api_call *call)
     return call->n_parts > 0 && is_known(call->parts[0]);
 }
 
-static bool
-is_json(struct cn_str content_type)
-{
-    struct cn_str word = content_type;
-    size_t i;
-
-    for (i = 0; i < word.len; i++)
-        if (word.ptr[i] == ';' || word.ptr[i] == ' ')
-            word.len = i;
-    return cn_str_eq_nocase(word, CN_STR("application/json"));
-}
-
-/* 0, or what is wrong with the body. */
-static int
-read_body(struct api_call *call)
-{
-    struct cn_str body = call->request->body;
-    json_error_t why;
-
-    if (!is_json(call->request->content_type) || body.len == 0)
-        return 0;
-    call->body = json_loadb(body.ptr, body.len, JSON_REJECT_DUPLICATES, &why);
-    if (!call->body)
-        return cn_fail(&call->err, CN_E_BAD_REQUEST, "the body is no JSON: %s (line %d, column %d)",
-                       why.text, why.line, why.column);
-    if (!json_is_object(call->body))
-        return cn_fail(&call->err, CN_E_BAD_REQUEST,
-                       "the body must be a JSON object of parameters");
-    return 0;
-}
-
 void
 cn_management_handle(struct cn_management *management, struct cn_api_request *request)
 {
-    struct api_call *call = cn_alloc(sizeof *call);
+    struct cn_api_call *call = cn_alloc(sizeof *call);
 
     cn_assert_on_loop(management->home);
     call->management = management;
     call->request = request;
     cn_arena_init(&call->arena);
     if (!split_path(call))
-        call_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (atomic_load(&management->draining))
-        call_fail(call, CN_E_DRAINING, "the server is stopping");
-    else if (read_body(call))
-        call_fail(call, call->err.code, call->err.message);
+        cn_api_fail(call, CN_E_DRAINING, "the server is stopping");
+    else if (cn_api_read_body(call))
+        cn_api_fail(call, call->err.code, call->err.message);
     else
         route(call);
 }
