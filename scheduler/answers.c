@@ -180,6 +180,15 @@ put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
 }
 
 void
+cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *stats)
+{
+    /* Before the first step of all: what an earlier server left, or nothing. */
+    if (queue->stats.jobs == 0 && stats->stored_sequences == 0)
+        queue->may_remember = false;
+    cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);
+}
+
+void
 cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
 {
     struct cn_metrics *metrics = &link->queue->metrics;

@@ -8,47 +8,15 @@
  */
 #include "scheduler/swap.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "scheduler/detour.h"
 #include "scheduler/model_queue_priv.h"
 #include "scheduler/swap_traces.h"
 
 #define ROUNDS_MAX                                                                                 \
     8 /* a client that steps without pause in the old version should not hold up all */
-
-enum stage {
-    STAGE_ASK_HERE, /* our own worker looks first */
-    STAGE_VISIT,    /* another version is asked; with policy pin it does the step at once */
-    STAGE_STAY,     /* the other version does the step, whatever the policy */
-    STAGE_IMPORT,   /* our own worker takes the record */
-    STAGE_BURY,     /* the other version closes it */
-    STAGE_HOME,     /* lives in no other version: a step like any other */
-};
-
-struct cn_detour {
-    struct cn_job visitor;
-    struct cn_job *job;
-    struct cn_list link; /* in queue->away while the visitor is under way */
-    enum stage stage;
-    uint32_t peer;                /* serial of the version that is or was visited */
-    uint32_t below;               /* those with lower serials were not asked yet */
-    struct cn_model_queue *queue; /* the peer's; not to be used once the visitor was answered */
-    unsigned rounds;              /* that began again, since the sequence had gone on */
-    bool by_hint;                 /* the first visit goes where the last step was done */
-    bool closes;                  /* its version is retired, and so is the sequence */
-    bool stale;                   /* what was imported is not to be used */
-    bool take_pending;            /* the peer's import is the only copy */
-    bool had_pending;             /* our own worker has one */
-    bool pass_pending;            /* and it is a leftover */
-    struct cn_swap_traces traces; /* of those that were asked since the round began */
-    char *version;                /* of the peer that was exported from or reset; NULL: none */
-    struct cn_answer_box *exported;
-    struct cn_move move;
-};
 
 /* --- who is there */
 
@@ -83,71 +51,6 @@ cn_swap_may_leave(const struct cn_model_queue *queue, const struct cn_job *job)
         (job->row.flags & CN_ROW_GENERATED_ID))
         return false;
     return find_peer(queue, UINT32_MAX, 0, &peer, NULL) || peer;
-}
-
-/* --- the job goes and comes */
-
-/* Out of its group's list, as if a worker had it. */
-static void
-set_out(struct cn_model_queue *queue, struct cn_job *job)
-{
-    cn_aggregator_unplace(queue, &job->sequence->group);
-    cn_job_group_take(&job->sequence->group);
-    job->state = CN_JOB_IN_FLIGHT;
-    job->worker = NULL;
-    job->sent_ms = cn_loop_now_ms(queue->loop);
-    queue->stats.waiting_jobs--;
-    queue->stats.in_flight_jobs++;
-    queue->stats.diverted_jobs++;
-    cn_sequence_give_slot(job->sequence);
-}
-
-/* To be sent to one of our own workers, before all others of its group. */
-static void
-come_back(struct cn_model_queue *queue, struct cn_job *job, enum stage stage)
-{
-    job->detour->stage = stage;
-    queue->stats.in_flight_jobs--;
-    queue->stats.diverted_jobs--;
-    cn_job_group_put_back(&job->sequence->group, job);
-    cn_queue_job_waits(queue, job);
-    cn_queue_wake(queue);
-}
-
-/* The answer for the client. */
-static void
-finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
-{
-    struct cn_sequence *sequence = job->sequence;
-
-    box->job = job;
-    queue->stats.in_flight_jobs--;
-    queue->stats.diverted_jobs--;
-    if (job->loose)
-        sequence->streams--;
-    else
-        cn_job_group_settle(&sequence->group);
-    cn_queue_finish(queue, job, box);
-    cn_sequence_update(sequence);
-    cn_queue_wake(queue);
-}
-
-static void __attribute__((format(printf, 4, 5)))
-give_up(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
-{
-    struct cn_sequence *sequence = job->sequence;
-    struct cn_error err;
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(err.message, sizeof(err.message), fmt, args);
-    va_end(args);
-    queue->stats.in_flight_jobs--;
-    queue->stats.diverted_jobs--;
-    cn_job_group_settle(&sequence->group);
-    cn_queue_fail(queue, job, code, "%s", err.message);
-    cn_sequence_update(sequence);
-    cn_queue_wake(queue);
 }
 
 static void on_visitor_answer(struct cn_job *visitor, struct cn_answer_box *box);
@@ -219,13 +122,13 @@ go_home(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     if (!job->sequence->counted && cn_queue_check_slot(queue, &err) < 0) {
-        give_up(queue, job, err.code, "%s", err.message);
+        cn_detour_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     cn_sequence_take_slot(job->sequence);
     if (job->detour->stale)
         job->row.flags |= CN_ROW_START;
-    come_back(queue, job, STAGE_HOME);
+    cn_detour_come_back(queue, job, CN_STAGE_HOME);
 }
 
 /* All were asked, and it lives nowhere. The version whose import that nobody met is the sequence, for a
@@ -264,14 +167,14 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
         rc = find_pending(queue, detour, &peer, &err);
     }
     if (rc) {
-        give_up(queue, job, err.code, "%s", err.message);
+        cn_detour_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     if (!peer && queue->closed) { /* it would be opened here only to end with this version */
         if (queue->close_code == CN_E_DRAINING)
-            give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
+            cn_detour_give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
         else
-            give_up(
+            cn_detour_give_up(
                 queue, job, CN_E_UNAVAILABLE,
                 "version %s of model %s, the default when the step came, is being unregistered; "
                 "send the step again",
@@ -284,7 +187,7 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
     }
     if (!detour->take_pending)
         detour->below = peer->serial;
-    detour->stage = STAGE_VISIT;
+    detour->stage = CN_STAGE_VISIT;
     visit(queue, job, peer, first_op(queue, job));
 }
 
@@ -312,17 +215,17 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
     if (!blind && cn_sequence_away(sequence) && !(job->row.flags & CN_ROW_START) &&
         !find_peer(queue, UINT32_MAX, cn_sequence_away(sequence), &peer, NULL) && peer) {
         detour->by_hint = true;
-        detour->stage = STAGE_VISIT;
-        set_out(queue, job);
+        detour->stage = CN_STAGE_VISIT;
+        cn_detour_set_out(queue, job);
         visit(queue, job, peer, first_op(queue, job));
         return true;
     }
     if (blind ||
         (queue->may_remember && cn_queue_has_hope(queue) && !(job->row.flags & CN_ROW_START))) {
-        detour->stage = STAGE_ASK_HERE;
+        detour->stage = CN_STAGE_ASK_HERE;
         return false;
     }
-    set_out(queue, job);
+    cn_detour_set_out(queue, job);
     go_on(queue, job);
     return true;
 }
@@ -340,7 +243,7 @@ done_there(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_bo
 
     if (!job->loose)
         cn_sequence_set_away(job->sequence, gone ? 0 : job->detour->peer);
-    finish(queue, job, box);
+    cn_detour_finish(queue, job, box);
 }
 
 /* The step is committed there and streams on: the next one may go. */
@@ -386,7 +289,7 @@ not_there(struct cn_model_queue *queue, struct cn_job *job)
     }
     detour->by_hint = false;
     if (queue->may_remember && cn_queue_has_hope(queue))
-        come_back(queue, job, STAGE_ASK_HERE);
+        cn_detour_come_back(queue, job, CN_STAGE_ASK_HERE);
     else
         go_on(queue, job);
 }
@@ -402,7 +305,7 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
 
     if (find_peer(queue, UINT32_MAX, detour->peer, &peer, &err)) {
         cn_answer_box_free(box);
-        give_up(queue, job, err.code, "%s", err.message);
+        cn_detour_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     if (!peer) { /* the version has gone meanwhile, and its sequences with it */
@@ -412,16 +315,17 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
     }
     version = cn_model_queue_version(peer);
     detour->closes = atomic_load_explicit(&peer->retired, memory_order_relaxed) &&
-                     (detour->move.op == 0 || detour->stage == STAGE_STAY ||
+                     (detour->move.op == 0 || detour->stage == CN_STAGE_STAY ||
                       queue->swap_policy == CN_SWAP_REJECT);
     if (!detour->closes && detour->move.op == CN_MOVE_LOOK &&
         queue->swap_policy == CN_SWAP_REJECT) {
         cn_sequence_set_away(job->sequence, detour->peer);
-        give_up(queue, job, CN_E_VERSION_SWAPPED,
-                "sequence %.*s lives in version %s of model %s, and version %s, the default now, "
-                "does not take it over (sequence.swapPolicy: reject); send its steps to version %s "
-                "by name, or begin it anew with ts_request_sequence_start: true",
-                CN_STR_ARG(job->row.sequence_id), version, queue->name, queue->version, version);
+        cn_detour_give_up(
+            queue, job, CN_E_VERSION_SWAPPED,
+            "sequence %.*s lives in version %s of model %s, and version %s, the default now, "
+            "does not take it over (sequence.swapPolicy: reject); send its steps to version %s "
+            "by name, or begin it anew with ts_request_sequence_start: true",
+            CN_STR_ARG(job->row.sequence_id), version, queue->name, queue->version, version);
         cn_answer_box_free(box);
         return;
     }
@@ -437,13 +341,13 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
         detour->move.op = CN_MOVE_IMPORT;
         detour->move.runtime = box->answer.content_type;
         detour->move.record = box->answer.body;
-        come_back(queue, job, STAGE_IMPORT);
+        cn_detour_come_back(queue, job, CN_STAGE_IMPORT);
         return;
     }
     cn_answer_box_free(box);
     detour->move.reason = detour->closes ? CN_CLOSE_EVICTED : CN_CLOSE_RESET;
     detour->move.runtime = detour->move.record = (struct cn_str){NULL, 0};
-    detour->stage = STAGE_BURY;
+    detour->stage = CN_STAGE_BURY;
     visit(queue, job, peer, CN_MOVE_BURY);
 }
 
@@ -455,7 +359,7 @@ buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer 
 
     if (answer->flags & CN_ANSWER_ELSEWHERE) {
         if (++detour->rounds > ROUNDS_MAX) {
-            give_up(
+            cn_detour_give_up(
                 queue, job, CN_E_CONFLICT,
                 "sequence %.*s cannot be taken over by version %s while other clients go on with "
                 "it in its own version; send the step again",
@@ -469,10 +373,11 @@ buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer 
     }
     if (detour->closes) {
         cn_metrics_count_reason(&queue->metrics, CN_M_SEQUENCES_CLOSED, CN_CLOSE_EVICTED);
-        give_up(queue, job, CN_E_SEQUENCE_ENDED,
-                "sequence %.*s is closed (evicted): it lived in version %s of model %s, whose swap "
-                "deadline has passed; start a new one with ts_request_sequence_start: true",
-                CN_STR_ARG(job->row.sequence_id), detour->version, queue->name);
+        cn_detour_give_up(
+            queue, job, CN_E_SEQUENCE_ENDED,
+            "sequence %.*s is closed (evicted): it lived in version %s of model %s, whose swap "
+            "deadline has passed; start a new one with ts_request_sequence_start: true",
+            CN_STR_ARG(job->row.sequence_id), detour->version, queue->name);
         return;
     }
     detour->move = (struct cn_move){
@@ -500,12 +405,12 @@ on_visitor_answer(struct cn_job *visitor, struct cn_answer_box *box)
         return;
     }
     cn_list_remove(&detour->link);
-    if (detour->stage == STAGE_BURY || (visitor->row.flags & CN_ROW_START)) {
+    if (detour->stage == CN_STAGE_BURY || (visitor->row.flags & CN_ROW_START)) {
         if (answer->error_code && !(answer->flags & CN_ANSWER_ELSEWHERE)) {
-            finish(queue, job, box);
+            cn_detour_finish(queue, job, box);
             return;
         }
-        if (detour->stage == STAGE_BURY)
+        if (detour->stage == CN_STAGE_BURY)
             buried(queue, job, answer);
         else
             go_on(queue, job);
@@ -539,13 +444,14 @@ stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
            cn_log_quote(job->row.sequence_id.ptr, job->row.sequence_id.len, id, sizeof(id)),
            cn_log_quote(answer->body.ptr, answer->body.len, why, sizeof(why)));
     if (find_peer(queue, UINT32_MAX, detour->peer, &peer, &err)) {
-        give_up(queue, job, err.code, "%s", err.message);
+        cn_detour_give_up(queue, job, err.code, "%s", err.message);
     } else if (!peer) {
-        give_up(queue, job, CN_E_UNAVAILABLE,
-                "version %s of model %s is gone, and its sequence %.*s could not be migrated",
-                detour->version, queue->name, CN_STR_ARG(job->row.sequence_id));
+        cn_detour_give_up(
+            queue, job, CN_E_UNAVAILABLE,
+            "version %s of model %s is gone, and its sequence %.*s could not be migrated",
+            detour->version, queue->name, CN_STR_ARG(job->row.sequence_id));
     } else {
-        detour->stage = STAGE_STAY;
+        detour->stage = CN_STAGE_STAY;
         visit(queue, job, peer, 0);
     }
 }
@@ -559,7 +465,7 @@ imported(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     if (find_peer(queue, UINT32_MAX, detour->peer, &peer, &err)) {
-        give_up(queue, job, err.code, "%s", err.message);
+        cn_detour_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     if (!peer) {
@@ -568,7 +474,7 @@ imported(struct cn_model_queue *queue, struct cn_job *job)
     }
     detour->move.reason = CN_CLOSE_MOVED;
     detour->move.runtime = detour->move.record = (struct cn_str){NULL, 0};
-    detour->stage = STAGE_BURY;
+    detour->stage = CN_STAGE_BURY;
     visit(queue, job, peer, CN_MOVE_BURY);
 }
 
@@ -577,8 +483,8 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
 {
     struct cn_detour *detour = job->detour;
 
-    if (detour->stage == STAGE_HOME ||
-        (detour->stage == STAGE_ASK_HERE && !(answer->flags & CN_ANSWER_ELSEWHERE)))
+    if (detour->stage == CN_STAGE_HOME ||
+        (detour->stage == CN_STAGE_ASK_HERE && !(answer->flags & CN_ANSWER_ELSEWHERE)))
         return false;
     /* The worker lives; the job is out, and others may fill its place. */
     job->worker = NULL;
@@ -588,7 +494,7 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     queue->stats.diverted_jobs++;
     cn_queue_wake(queue);
     cn_sequence_give_slot(job->sequence);
-    if (detour->stage == STAGE_ASK_HERE) {
+    if (detour->stage == CN_STAGE_ASK_HERE) {
         cn_swap_traces_note(&detour->traces, queue->serial, answer);
         detour->had_pending = answer->flags & CN_ANSWER_PENDING;
         go_on(queue, job);
@@ -600,49 +506,13 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     return true;
 }
 
-void
-cn_swap_dress(const struct cn_job *job, struct cn_row *row)
-{
-    const struct cn_detour *detour = job->detour;
-
-    if (job->any_version)
-        row->flags |= CN_ROW_ANY_VERSION;
-    if (!detour)
-        return;
-    if (detour->stage == STAGE_ASK_HERE)
-        row->flags |= CN_ROW_ASK;
-    if (detour->stage == STAGE_HOME && detour->pass_pending)
-        row->flags |= CN_ROW_PASS_PENDING;
-    if (detour->stage == STAGE_IMPORT ||
-        (detour->stage == STAGE_HOME && detour->move.op == CN_MOVE_TOLD)) {
-        row->flags |= CN_ROW_MOVE;
-        row->move = &detour->move;
-    }
-}
-
-void
-cn_swap_cancel(struct cn_job *job)
-{
-    struct cn_detour *detour = job->detour;
-
-    cn_assert(detour && !cn_list_empty(&detour->link));
-    cn_model_queue_cancel(detour->queue, &detour->visitor);
-}
-
-void
-cn_swap_consumed(struct cn_job *job, uint64_t bytes)
-{
-    if (job->detour && !cn_list_empty(&job->detour->link))
-        cn_model_queue_consumed(&job->detour->visitor, bytes);
-}
-
 /* --- the visited side */
 
 /* Is the sequence of these jobs about to come here? Then it is here for nobody yet. */
 static bool
 on_its_way(const struct cn_detour *detour)
 {
-    return detour && (detour->stage == STAGE_IMPORT || detour->stage == STAGE_BURY);
+    return detour && (detour->stage == CN_STAGE_IMPORT || detour->stage == CN_STAGE_BURY);
 }
 
 /* Does a job of ours look for it in other versions? Then it isn't known to be here, and whoever waited
@@ -650,7 +520,7 @@ on_its_way(const struct cn_detour *detour)
 static bool
 is_looked_for(const struct cn_detour *detour)
 {
-    return detour && detour->stage != STAGE_HOME;
+    return detour && detour->stage != CN_STAGE_HOME;
 }
 
 bool
@@ -690,33 +560,4 @@ cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *visitor)
     box->answer.flags |= CN_ANSWER_ELSEWHERE;
     cn_queue_finish(queue, visitor, box);
     return true;
-}
-
-void
-cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *stats)
-{
-    /* Before the first step of all: what an earlier server left, or nothing. */
-    if (queue->stats.jobs == 0 && stats->stored_sequences == 0)
-        queue->may_remember = false;
-    cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);
-}
-
-void
-cn_detour_free(struct cn_job *job)
-{
-    struct cn_detour *detour = job->detour;
-
-    if (!detour)
-        return;
-    job->detour = NULL;
-    cn_list_remove(&detour->link);
-    cn_answer_box_free(detour->exported);
-    cn_free(detour->version);
-    cn_free(detour);
-}
-
-struct cn_job_group *
-cn_detour_group(struct cn_list *node)
-{
-    return &cn_container_of(node, struct cn_detour, link)->job->sequence->group;
 }

@@ -193,7 +193,8 @@ cn_worker_send_loaded(struct cn_worker *worker, int code, const char *message, s
 }
 
 int
-cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title, struct cn_error *err)
+cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
+                struct cn_error *err)
 {
     int rc = load_read(worker, err);
 
