@@ -1,8 +1,9 @@
 /* cache/lmdb_store.c - a store in an LMDB folder that the workers of one model version share.
  *
  * Owned by the worker's thread; the only file that knows LMDB. The main database holds
- *   00 "format"        u32, little-endian: CN_STORE_FORMAT
- *   01 sequence id     a record (cache/record.h)
+ *   00 "format"        u32, little-endian: CN_STORE_FORMAT, or an older one that nobody wrote to since
+ *   00 "journal"       how far the journal is in the records below (cache/journal_store.c)
+ *   01 sequence id     a record (cache/record.h), or nothing yet: the journal has it
  * Never MDB_WRITEMAP: a stray pointer of a handler could write into the store. MDB_NOSYNC unless
  * each commit must survive the machine: what was committed survives kill -9 either way, since it
  * is in the kernel's page cache.
@@ -11,7 +12,7 @@
  * could never be emptied. The map is therefore larger than the limit by a reserve, and the limit is
  * kept here: a write transaction has a budget of pages, charged for values that grow only.
  */
-#include "cache/store.h"
+#include "cache/lmdb_store.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -34,14 +35,15 @@
 #define NEAR_LIMIT_BYTES (256ull << 20)
 /* Pages that a transaction takes besides those of its values: the path to the root, the free list. */
 #define OVERHEAD_PAGES 12
-/* So many pages the file is made to have beyond those in use, whenever less than half of them are left. */
+/* So many pages the file is made to have beyond those in use. */
 #define AHEAD_PAGES 256
 
 struct lmdb_store {
     struct cn_store base;
     char *dir;
-    uint64_t max_bytes;
+    uint64_t max_bytes, spare_bytes;
     bool sync, read_only;
+    bool has_note; /* an entry that is no sequence's */
     MDB_env *env;
     MDB_dbi dbi;
     uint64_t page_bytes;
@@ -50,7 +52,7 @@ struct lmdb_store {
     MDB_cursor *cursor;   /* of the open transaction, or NULL */
     int64_t budget_pages; /* that a write may still use */
     uint64_t file_pages;  /* that the file has at least */
-    bool writing;
+    bool writing, grown;
     bool at_key; /* the cursor stands on the key that was found last, with nothing written since */
 };
 
@@ -105,12 +107,13 @@ lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_err
 static uint64_t
 map_bytes(const struct lmdb_store *lmdb)
 {
-    uint64_t bytes = lmdb->max_bytes + lmdb->max_bytes / 8 + (1u << 20);
+    uint64_t bytes = lmdb->max_bytes + lmdb->max_bytes / 8 + lmdb->spare_bytes + (1u << 20);
 
     return (bytes + 65535) & ~65535ull; /* whole pages of any size */
 }
 
-/* Reads the format, or writes it into a new store. */
+/* Reads the format, or writes it into a store that is new or was an older program's: that one must not
+ * come back to it. */
 static int
 format_check(struct lmdb_store *lmdb, struct cn_error *err)
 {
@@ -118,7 +121,7 @@ format_check(struct lmdb_store *lmdb, struct cn_error *err)
     unsigned char found[4], ours[4] = {CN_STORE_FORMAT & 0xff, CN_STORE_FORMAT >> 8, 0, 0};
     MDB_val key = {sizeof(key_bytes) - 1, key_bytes}, value;
     MDB_txn *txn;
-    uint32_t format;
+    uint32_t format = 0;
     int rc;
 
     rc = mdb_txn_begin(lmdb->env, NULL, lmdb->read_only ? MDB_RDONLY : 0, &txn);
@@ -127,22 +130,22 @@ format_check(struct lmdb_store *lmdb, struct cn_error *err)
     if ((rc = mdb_dbi_open(txn, NULL, 0, &lmdb->dbi)) != 0)
         goto failed;
     rc = mdb_get(txn, lmdb->dbi, &key, &value);
-    if (rc == MDB_NOTFOUND && !lmdb->read_only) {
-        value = (MDB_val){sizeof(ours), ours};
-        if ((rc = mdb_put(txn, lmdb->dbi, &key, &value, 0)) != 0)
-            goto failed;
-        rc = mdb_txn_commit(txn);
-        return rc ? lmdb_fail(lmdb, rc, "open", err) : 0;
+    if (rc == 0 && value.mv_size == sizeof(found)) {
+        memcpy(found, value.mv_data, sizeof(found));
+        format = found[0] | (uint32_t)found[1] << 8 | (uint32_t)found[2] << 16 |
+                 (uint32_t)found[3] << 24;
     }
-    if (rc != 0 || value.mv_size != sizeof(found)) {
+    if (format == 0 && (rc != MDB_NOTFOUND || lmdb->read_only)) {
         rc = cn_fail(err, CN_E_STATE_STORE, "%s is an LMDB folder but not a store of Continuo",
                      lmdb->dir);
         goto abort;
     }
-    memcpy(found, value.mv_data, sizeof(found));
-    format =
-        found[0] | (uint32_t)found[1] << 8 | (uint32_t)found[2] << 16 | (uint32_t)found[3] << 24;
-    if (format != CN_STORE_FORMAT) {
+    if (format < CN_STORE_FORMAT && !lmdb->read_only) {
+        value = (MDB_val){sizeof(ours), ours};
+        if ((rc = mdb_put(txn, lmdb->dbi, &key, &value, 0)) != 0)
+            goto failed;
+    }
+    if (format > CN_STORE_FORMAT) {
         rc = cn_fail(err, CN_E_STATE_STORE,
                      "store %s has format %u, written by a newer Continuo; this one knows format "
                      "%d: upgrade, or move the folder aside",
@@ -267,57 +270,97 @@ count_free_pages(struct lmdb_store *lmdb, int64_t *out, struct cn_error *err)
     return rc && rc != MDB_NOTFOUND ? lmdb_fail(lmdb, rc, "free list", err) : 0;
 }
 
+/* Pages that writes may still take, of the limit. Outside a transaction. */
 static int
-budget_set(struct lmdb_store *lmdb, struct cn_error *err)
+pages_left(struct lmdb_store *lmdb, int64_t *out, struct cn_error *err)
 {
     MDB_envinfo info;
     int64_t free_pages;
     int rc;
 
-    if (!lmdb->env) { /* begin opens it again or says why not */
-        lmdb->budget_pages = INT64_MAX;
+    *out = INT64_MAX;
+    if (!lmdb->env) /* begin opens it again or says why not */
         return 0;
-    }
     mdb_env_info(lmdb->env, &info);
-    lmdb->budget_pages = (int64_t)(lmdb->max_bytes / lmdb->page_bytes) -
-                         (int64_t)(info.me_last_pgno + 1) - OVERHEAD_PAGES;
-    if (lmdb->budget_pages > (int64_t)(NEAR_LIMIT_BYTES / lmdb->page_bytes))
+    *out = (int64_t)(lmdb->max_bytes / lmdb->page_bytes) - (int64_t)(info.me_last_pgno + 1) -
+           OVERHEAD_PAGES;
+    if (*out > (int64_t)(NEAR_LIMIT_BYTES / lmdb->page_bytes))
         return 0;
     if ((rc = count_free_pages(lmdb, &free_pages, err)) != 0)
         return rc;
-    lmdb->budget_pages += free_pages;
+    *out += free_pages;
     return 0;
 }
 
-/* LMDB writes new pages by dozens at once. A file system with large folios (ext4 since Linux 6.16) keeps
+int
+cn_lmdb_room(struct cn_store *store, int64_t *bytes, struct cn_error *err)
+{
+    struct lmdb_store *lmdb = lmdb_of(store);
+    int rc = pages_left(lmdb, bytes, err);
+
+    *bytes = *bytes == INT64_MAX ? INT64_MAX / 4 : *bytes * (int64_t)lmdb->page_bytes;
+    return rc;
+}
+
+/* Gives the file `ahead` pages over those in use, whenever less than `least` are left. 0 or an errno.
+ * LMDB writes new pages by dozens at once. A file system with large folios (ext4 since Linux 6.16) keeps
  * such a write as one folio, and from then on looks at all its pages whenever one of them is written:
  * half the cost of a step among a million sequences. So the file gets its pages one by one before.
- * A full disk is no matter here: LMDB meets it itself. In a write transaction, so nobody else writes. */
-static void
-grow_file(struct lmdb_store *lmdb)
+ * In a write transaction, so nobody else writes. */
+static int
+extend_file(struct lmdb_store *lmdb, uint64_t least, uint64_t ahead)
 {
     static const char zeros[65536];
     uint64_t end, limit = map_bytes(lmdb) / lmdb->page_bytes;
     struct stat stat;
     MDB_envinfo info;
+    ssize_t n;
     int fd;
 
     mdb_env_info(lmdb->env, &info);
     end = info.me_last_pgno + 1;
-    if (end + AHEAD_PAGES / 2 < lmdb->file_pages || lmdb->page_bytes > sizeof(zeros) ||
-        mdb_env_get_fd(lmdb->env, &fd) != 0 || fstat(fd, &stat) != 0)
-        return;
+    if (end + least < lmdb->file_pages || lmdb->page_bytes > sizeof(zeros))
+        return 0;
+    if (mdb_env_get_fd(lmdb->env, &fd) != 0 || fstat(fd, &stat) != 0)
+        return errno;
     lmdb->file_pages = (uint64_t)stat.st_size / lmdb->page_bytes;
-    while (lmdb->file_pages < end + AHEAD_PAGES && lmdb->file_pages < limit &&
-           pwrite(fd, zeros, lmdb->page_bytes, (off_t)(lmdb->file_pages * lmdb->page_bytes)) ==
-               (ssize_t)lmdb->page_bytes)
+    while (lmdb->file_pages < end + ahead && lmdb->file_pages < limit) {
+        n = pwrite(fd, zeros, lmdb->page_bytes, (off_t)(lmdb->file_pages * lmdb->page_bytes));
+        if (n != (ssize_t)lmdb->page_bytes)
+            return end + least <= lmdb->file_pages ? 0 : n < 0 ? errno : ENOSPC;
         lmdb->file_pages++;
+    }
+    return 0;
+}
+
+int
+cn_lmdb_provide(struct cn_store *store, uint64_t bytes, struct cn_error *err)
+{
+    struct lmdb_store *lmdb = lmdb_of(store);
+    const uint64_t pages = bytes / lmdb->page_bytes + 1;
+    MDB_txn *txn = lmdb->txn;
+    MDB_envinfo info;
+    int64_t free_pages;
+    int rc;
+
+    if ((rc = extend_file(lmdb, pages, pages + AHEAD_PAGES)) == 0)
+        return 0;
+    /* LMDB may have as many that it uses again. The two transactions of this thread don't meet: one
+     * looks only, and is over at once. */
+    mdb_env_info(lmdb->env, &info);
+    if (count_free_pages(lmdb, &free_pages, NULL) != 0)
+        free_pages = 0;
+    lmdb->txn = txn;
+    if (info.me_last_pgno + 1 + pages <= lmdb->file_pages + (uint64_t)free_pages)
+        return 0;
+    return lmdb_fail(lmdb, rc, "write", err);
 }
 
 static int
 lmdb_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
 {
     struct lmdb_store *lmdb = lmdb_of(store);
+    int64_t left;
     int rc;
 
     cn_assert(!lmdb->txn);
@@ -325,14 +368,32 @@ lmdb_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
     lmdb->writing = kind == CN_STORE_WRITE;
     if (!lmdb->writing)
         return read_begin(lmdb, err);
-    if ((rc = budget_set(lmdb, err)) != 0)
+    if ((rc = pages_left(lmdb, &left, err)) != 0 || (rc = cn_lmdb_begin(store, err)) != 0)
         return rc;
+    lmdb->budget_pages = left;
+    return 0;
+}
+
+int
+cn_lmdb_begin(struct cn_store *store, struct cn_error *err)
+{
+    struct lmdb_store *lmdb = lmdb_of(store);
+    int rc;
+
+    cn_assert(!lmdb->txn && !lmdb->read_only);
+    lmdb->writing = true;
+    lmdb->grown = false;
+    lmdb->budget_pages = INT64_MAX;
     rc = txn_begin(lmdb, 0, &lmdb->txn, err);
     if (rc)
         lmdb->txn = NULL;
-    else
-        grow_file(lmdb);
     return rc;
+}
+
+uint64_t
+cn_lmdb_version(struct cn_store *store)
+{
+    return mdb_txn_id(lmdb_of(store)->txn);
 }
 
 /* The key of a sequence, in the caller's bytes. */
@@ -420,6 +481,15 @@ lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, struct
     return 0;
 }
 
+/* Before the first write of a transaction. A full disk is no matter here: LMDB meets it itself. */
+static void
+write_ahead(struct lmdb_store *lmdb)
+{
+    if (!lmdb->grown)
+        extend_file(lmdb, AHEAD_PAGES / 2, AHEAD_PAGES);
+    lmdb->grown = true;
+}
+
 /* A small value costs its leaf at most; a large one has pages of its own besides. */
 static int64_t
 value_pages(const struct lmdb_store *lmdb, size_t bytes)
@@ -450,6 +520,7 @@ lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value, struct c
         return 1;
     }
     lmdb->budget_pages -= growth > 0 ? growth : 0;
+    write_ahead(lmdb);
     rc = mdb_cursor_put(lmdb->cursor, &key, &data, flags);
     lmdb->at_key = false;
     return rc ? lmdb_fail(lmdb, rc, "write", err) : 0;
@@ -469,6 +540,60 @@ lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err)
         rc = mdb_cursor_del(lmdb->cursor, 0);
     lmdb->at_key = false;
     return rc && rc != MDB_NOTFOUND ? lmdb_fail(lmdb, rc, "delete", err) : 0;
+}
+
+static MDB_val
+note_key(void)
+{
+    static char bytes[] = "\0journal"; /* KEY_FORMAT's kind */
+
+    return (MDB_val){sizeof(bytes) - 1, bytes};
+}
+
+int
+cn_lmdb_get_note(struct cn_store *store, struct cn_str *out, struct cn_error *err)
+{
+    struct lmdb_store *lmdb = lmdb_of(store);
+    MDB_val key = note_key(), value;
+    int rc = mdb_get(lmdb->txn, lmdb->dbi, &key, &value);
+
+    *out = (struct cn_str){NULL, 0};
+    lmdb->has_note = rc == 0;
+    if (rc == 0)
+        *out = (struct cn_str){value.mv_data, value.mv_size};
+    return rc && rc != MDB_NOTFOUND ? lmdb_fail(lmdb, rc, "read", err) : 0;
+}
+
+int
+cn_lmdb_put_note(struct cn_store *store, struct cn_str note, struct cn_error *err)
+{
+    struct lmdb_store *lmdb = lmdb_of(store);
+    MDB_val key = note_key(), value = {note.len, (char *)note.ptr};
+    int rc = mdb_put(lmdb->txn, lmdb->dbi, &key, &value, 0);
+
+    lmdb->at_key = false;
+    lmdb->has_note = lmdb->has_note || rc == 0;
+    return rc ? lmdb_fail(lmdb, rc, "write", err) : 0;
+}
+
+uint64_t
+cn_lmdb_cost(uint64_t value_bytes)
+{
+    /* Leaves that are written to at random are two thirds full; a value of half a page has pages of its
+     * own, of 4 kB nearly everywhere. */
+    return value_bytes < 2000 ? (value_bytes + 32) * 3 / 2 : (value_bytes / 4096 + 1) * 4096 + 32;
+}
+
+int
+cn_lmdb_fail_errno(struct cn_store *store, int error, const char *what, struct cn_error *err)
+{
+    return lmdb_fail(lmdb_of(store), error, what, err);
+}
+
+int
+cn_lmdb_fail_full(struct cn_store *store, struct cn_error *err)
+{
+    return lmdb_fail(lmdb_of(store), MDB_MAP_FULL, "write", err);
 }
 
 static void
@@ -523,7 +648,7 @@ lmdb_count(struct cn_store *store)
     cn_assert(!lmdb->txn);
     if (!lmdb->env || mdb_env_stat(lmdb->env, &stat) != 0 || stat.ms_entries == 0)
         return 0;
-    return stat.ms_entries - 1; /* the format */
+    return stat.ms_entries - 1 - lmdb->has_note; /* 1: the format */
 }
 
 static uint64_t
@@ -587,6 +712,7 @@ cn_lmdb_store_open(const struct cn_lmdb_options *options, struct cn_store **out,
     lmdb->base.ops = &lmdb_ops;
     lmdb->dir = cn_strdup(options->dir);
     lmdb->max_bytes = options->max_bytes;
+    lmdb->spare_bytes = options->spare_bytes;
     lmdb->sync = options->sync;
     lmdb->read_only = options->read_only;
     if ((rc = env_open(lmdb, err)) != 0) {

@@ -81,3 +81,10 @@ cn_store_maintain(struct cn_store *store)
 {
     return store->ops->maintain(store);
 }
+
+void
+cn_store_tend(struct cn_store *store)
+{
+    if (store->ops->tend)
+        store->ops->tend(store);
+}

@@ -1,6 +1,7 @@
 /* cache/store.h - where records of sequences live: get, put, delete and scan under transactions.
  *
- * Two kinds: a table in memory (durability none) and LMDB (process, power). Keys are sequence ids.
+ * Two kinds: a table in memory (durability none), and a journal above LMDB (process, power). Keys are
+ * sequence ids.
  * One thread per store object; several processes may share one LMDB folder. At most one
  * transaction is open at a time, and no handler code runs while one is.
  */
@@ -14,7 +15,7 @@
 #include "core/str.h"
 
 #define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
-#define CN_STORE_FORMAT 1    /* version of keys and folder; a newer one is refused */
+#define CN_STORE_FORMAT 2 /* version of keys and folder; a newer one is refused; 1 had no journal */
 
 struct cn_store;
 
@@ -39,6 +40,7 @@ struct cn_store_ops {
     uint64_t (*count)(struct cn_store *store);
     uint64_t (*bytes)(struct cn_store *store);
     unsigned (*maintain)(struct cn_store *store);
+    void (*tend)(struct cn_store *store); /* may be NULL */
 };
 
 struct cn_store {
@@ -48,16 +50,28 @@ struct cn_store {
 /* A store in this process's memory, gone with it. `max_bytes` of keys and values. Never fails. */
 struct cn_store *cn_mem_store_open(uint64_t max_bytes);
 
-struct cn_lmdb_options {
+/* Where a test may want to know that the journal is. */
+enum cn_store_point {
+    CN_STORE_APPENDED, /* a transaction stands in the journal, LMDB was told nothing yet */
+    CN_STORE_SWITCHED, /* the other file is the journal from now on */
+    CN_STORE_DRAINING, /* values of the journal are written to LMDB, nothing is committed */
+    CN_STORE_DRAINED,  /* they are committed */
+};
+
+struct cn_journal_options {
     const char *dir;    /* exists; one per model version */
-    uint64_t max_bytes; /* of the file on disk; limits writes that grow it */
-    bool sync;          /* fsync on each commit: survives the machine, not only the process */
-    bool read_only;     /* no write transaction; the folder must hold a store already */
+    uint64_t max_bytes; /* of LMDB's file; limits writes that grow it, once the journal is in it */
+    uint64_t
+        journal_max_bytes; /* of each of the journal's two files, and what one commit is over */
+    bool sync; /* fdatasync on each commit: survives the machine, not only the process */
+    bool
+        read_only; /* no write transaction; the folder must hold a store already, of nobody at work */
+    void (*passing)(enum cn_store_point point); /* or NULL */
 };
 /* CN_E_STATE_STORE: folder not writable, not a store, damaged, or from a newer version.
  * Removes readers that died. Never open one folder twice in a process, nor fork with it open. */
-int cn_lmdb_store_open(const struct cn_lmdb_options *options, struct cn_store **out,
-                       struct cn_error *err);
+int cn_journal_store_open(const struct cn_journal_options *options, struct cn_store **out,
+                          struct cn_error *err);
 
 /* NULL is allowed; an open transaction is aborted. */
 void cn_store_close(struct cn_store *store);
@@ -87,10 +101,13 @@ void cn_store_abort(struct cn_store *store);
 
 /* Entries, tombstones included. Outside a transaction. */
 uint64_t cn_store_count(struct cn_store *store);
-/* What they take: on disk the pages that hold them, without those that are free again. */
+/* What they take: on disk the pages that hold them, without those that are free again, and the journal. */
 uint64_t cn_store_bytes(struct cn_store *store);
 /* Call at times, and when a commit found the store full: lets go of readers whose process died
- * (they keep old pages from being used again) and returns how many there were. */
+ * (they keep old pages from being used again) and makes room in the journal. How much of either was
+ * done: over 0, a commit may be tried again. */
 unsigned cn_store_maintain(struct cn_store *store);
+/* Call between transactions, often: does a little of what commits put off, when it is due. */
+void cn_store_tend(struct cn_store *store);
 
 #endif

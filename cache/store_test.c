@@ -1,5 +1,5 @@
-/* cache/store_test.c - what every kind of store promises: run over memory and LMDB alike. */
-#include "cache/store.h"
+/* cache/store_test.c - what every kind of store promises: run over memory, LMDB and the journal above it alike. */
+#include "cache/lmdb_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,17 +39,32 @@ open_lmdb(void **state)
 }
 
 static int
+open_journal(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct cn_journal_options options = {
+        .dir = f->dir, .max_bytes = 1 << 20, .journal_max_bytes = 256 << 10};
+
+    strcpy(f->dir, "/tmp/continuo-store-XXXXXX");
+    if (!mkdtemp(f->dir) || cn_journal_store_open(&options, &f->store, NULL) != 0)
+        return -1;
+    *state = f;
+    return 0;
+}
+
+static int
 close_any(void **state)
 {
+    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0", "journal.1"};
     struct fixture *f = *state;
     char path[128];
 
     cn_store_close(f->store);
     if (f->dir[0]) {
-        snprintf(path, sizeof(path), "%s/data.mdb", f->dir);
-        unlink(path);
-        snprintf(path, sizeof(path), "%s/lock.mdb", f->dir);
-        unlink(path);
+        for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+            snprintf(path, sizeof(path), "%s/%s", f->dir, files[i]);
+            unlink(path);
+        }
         rmdir(f->dir);
     }
     free(f);
@@ -229,16 +244,17 @@ full_refuses_growth_only(void **state)
 int
 main(void)
 {
-#define BOTH(test)                                                                                 \
+#define EACH(test)                                                                                 \
     {"memory: " #test, test, open_memory, close_any, NULL},                                        \
+        {"lmdb: " #test, test, open_lmdb, close_any, NULL},                                        \
     {                                                                                              \
-        "lmdb: " #test, test, open_lmdb, close_any, NULL                                           \
+        "journal: " #test, test, open_journal, close_any, NULL                                     \
     }
     const struct CMUnitTest tests[] = {
-        BOTH(commit_keeps_and_abort_undoes),
-        BOTH(keys_are_bytes),
-        BOTH(scan_sees_each_once),
-        BOTH(full_refuses_growth_only),
+        EACH(commit_keeps_and_abort_undoes),
+        EACH(keys_are_bytes),
+        EACH(scan_sees_each_once),
+        EACH(full_refuses_growth_only),
     };
 
     return cmocka_run_group_tests_name("cache.store", tests, NULL, NULL);

@@ -8,9 +8,8 @@
 #include "config/server_options.h"
 #include "config/test_support.h"
 #include "config/torchserve_models.h"
-#include "core/test_support.h"
 
-static char dir[TEST_DIR_MAX], all_warnings[8192];
+static char dir[64], all_warnings[8192];
 
 static void
 keep_all(void *ctx, const char *line)
@@ -24,7 +23,11 @@ keep_all(void *ctx, const char *line)
 static void
 write_file(const char *name, const char *text)
 {
-    test_dir_write(dir, name, text);
+    FILE *file = fopen(name, "w");
+
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
 }
 
 /* `flags` and `environment`: words with '|' between them. */
@@ -76,7 +79,8 @@ static int
 set_up(void **state)
 {
     (void)state;
-    test_dir_make(dir);
+    strcpy(dir, "/tmp/cn-torchserve-XXXXXX");
+    assert_non_null(mkdtemp(dir));
     assert_int_equal(chdir(dir), 0);
     return mkdir("store", 0700);
 }
@@ -84,9 +88,12 @@ set_up(void **state)
 static int
 tear_down(void **state)
 {
+    char command[100];
+
     (void)state;
     assert_int_equal(chdir("/"), 0);
-    return test_dir_remove(dir);
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    return system(command);
 }
 
 /* --- the command line */

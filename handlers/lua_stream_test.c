@@ -10,10 +10,9 @@
 #include <cmocka.h>
 
 #include "core/log.h"
-#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 
-static char dir[TEST_DIR_MAX];
+static char dir[] = "/tmp/cn-lua-XXXXXX";
 static struct cn_load load;
 
 static struct cn_runtime *
@@ -21,11 +20,14 @@ must_open(const char *step)
 {
     struct cn_runtime *rt = NULL;
     struct cn_error err = {0};
-    char source[8000];
+    char path[200];
+    FILE *file;
 
-    snprintf(source, sizeof(source),
-             "local M = {}\nfunction M.step(state, req)\n%s\nend\nreturn M\n", step);
-    test_dir_write(dir, "handler.lua", source);
+    snprintf(path, sizeof(path), "%s/handler.lua", dir);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    fprintf(file, "local M = {}\nfunction M.step(state, req)\n%s\nend\nreturn M\n", step);
+    fclose(file);
     if (cn_lua_runtime_ops.open(&load, CN_STR(""), &rt, &err) != 0)
         fail_msg("%s", err.message);
     return rt;
@@ -72,7 +74,8 @@ static int
 setup(void **state)
 {
     (void)state;
-    test_dir_make(dir);
+    if (!mkdtemp(dir))
+        return -1;
     cn_log_set_level(CN_LOG_ERROR);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",
@@ -88,8 +91,12 @@ setup(void **state)
 static int
 teardown(void **state)
 {
+    char path[200];
+
     (void)state;
-    return test_dir_remove(dir);
+    snprintf(path, sizeof(path), "%s/handler.lua", dir);
+    unlink(path);
+    return rmdir(dir);
 }
 
 /* coroutine.yield gives a piece and goes on where it was, with the same request and state. */

@@ -79,6 +79,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(answer_keep_bytes) /* stored answers up to this size can be replayed */                    \
     NUM(answer_max_bytes)  /* an answer over this is an error */                                   \
     NUM(store_max_bytes)   /* size limit of the model's store */                                   \
+    NUM(journal_max_bytes) /* of each of its journal's two files */                                \
     NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                       \
     NUM(lifetime_ms)       /* sequenceTimeoutMSec; 0: none */                                      \
     NUM(tombstone_ms)      /* how long a closed sequence is remembered */                          \

@@ -66,7 +66,7 @@ has_store(const char *dir)
 int
 cn_worker_check_store(const char *dir)
 {
-    struct cn_lmdb_options options = {.dir = dir, .read_only = true};
+    struct cn_journal_options options = {.dir = dir, .read_only = true};
     struct counts counts = {0};
     struct cn_store *store;
     struct cn_error err;
@@ -76,7 +76,7 @@ cn_worker_check_store(const char *dir)
         printf("store %s: empty\n", dir);
         return 0;
     }
-    if (cn_lmdb_store_open(&options, &store, &err) != 0) {
+    if (cn_journal_store_open(&options, &store, &err) != 0) {
         fprintf(stderr, "continuo-worker: %s\n", err.message);
         return 1;
     }

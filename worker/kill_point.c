@@ -20,9 +20,13 @@ static const char *const words[] = {
     [CN_KILL_BATCH_READ] = "batch_read",
     [CN_KILL_HANDLER_DONE] = "handler_done",
     [CN_KILL_BEFORE_COMMIT] = "before_commit",
+    [CN_KILL_APPENDED] = "appended",
     [CN_KILL_AFTER_COMMIT] = "after_commit",
     [CN_KILL_ANSWERS_HALF_WRITTEN] = "answers_half_written",
     [CN_KILL_ANSWERS_WRITTEN] = "answers_written",
+    [CN_KILL_JOURNAL_SWITCHED] = "journal_switched",
+    [CN_KILL_DRAINING] = "draining",
+    [CN_KILL_DRAINED] = "drained",
 };
 
 void

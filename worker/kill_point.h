@@ -7,9 +7,14 @@
  *   batch_read            rows are chosen, nothing was looked up
  *   handler_done          the handler has run, nothing is written
  *   before_commit         all is written, the transaction is open
+ *   appended              they are in the store's journal, a new sequence not in its list
  *   after_commit          the steps are committed, no answer was sent
  *   answers_half_written  half of the bytes of the batch's answers were sent
  *   answers_written       all were sent
+ * and, of the store's journal, which most commits don't come to:
+ *   journal_switched      the other file was begun
+ *   draining              a slice of the older file is written to LMDB, not committed there
+ *   drained               it is committed
  * Always compiled: an unarmed point is one compare.
  */
 #ifndef CN_WORKER_KILL_POINT_H
@@ -23,9 +28,13 @@ enum cn_kill_point {
     CN_KILL_BATCH_READ,
     CN_KILL_HANDLER_DONE,
     CN_KILL_BEFORE_COMMIT,
+    CN_KILL_APPENDED,
     CN_KILL_AFTER_COMMIT,
     CN_KILL_ANSWERS_HALF_WRITTEN,
     CN_KILL_ANSWERS_WRITTEN,
+    CN_KILL_JOURNAL_SWITCHED,
+    CN_KILL_DRAINING,
+    CN_KILL_DRAINED,
 };
 
 extern enum cn_kill_point cn_kill_armed;

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "worker/kill_point.h"
 
 /* A sweep: so many records, so often at most. A million records take ten minutes, for 0.05 % of a core. */
 #define SWEEP_RECORDS 16
@@ -36,14 +37,29 @@ on_evict(void *ctx, struct cn_lru_entry *entry)
     cn_states_free(ctx, cn_container_of(entry, struct cn_sequence, lru));
 }
 
+static void
+store_passes(enum cn_store_point point)
+{
+    static const enum cn_kill_point points[] = {
+        [CN_STORE_APPENDED] = CN_KILL_APPENDED,
+        [CN_STORE_SWITCHED] = CN_KILL_JOURNAL_SWITCHED,
+        [CN_STORE_DRAINING] = CN_KILL_DRAINING,
+        [CN_STORE_DRAINED] = CN_KILL_DRAINED,
+    };
+
+    cn_kill_pass(points[point]);
+}
+
 int
 cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_runtime *rt,
                struct cn_error *err)
 {
-    struct cn_lmdb_options options = {
+    struct cn_journal_options options = {
         .dir = load->store_dir,
         .max_bytes = load->store_max_bytes,
+        .journal_max_bytes = load->journal_max_bytes,
         .sync = load->durability == CN_DURABILITY_POWER,
+        .passing = store_passes,
     };
     int rc;
 
@@ -52,7 +68,7 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     states->rt = rt;
     if (load->durability == CN_DURABILITY_NONE)
         states->store = cn_mem_store_open(load->store_max_bytes);
-    else if ((rc = cn_lmdb_store_open(&options, &states->store, err)) != 0)
+    else if ((rc = cn_journal_store_open(&options, &states->store, err)) != 0)
         return rc;
     states->lru = cn_lru_create(load->cache_entries, load->cache_bytes, on_evict, states);
     cn_buf_init(&states->scratch, 0);

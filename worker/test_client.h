@@ -388,6 +388,7 @@ client_defaults(struct client *c)
         .answer_keep_bytes = 100,
         .answer_max_bytes = 5000,
         .store_max_bytes = 64 << 20,
+        .journal_max_bytes = 1 << 20,
         .idle_ms = 1000,
         .lifetime_ms = 10000,
         .tombstone_ms = 60000,
@@ -551,16 +552,25 @@ client_setup(void **state)
     return 0;
 }
 
+/* Removes the store. */
+static inline void
+client_empty_dir(struct client *c)
+{
+    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0", "journal.1"};
+    char path[128];
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        snprintf(path, sizeof(path), "%s/%s", c->dir, files[i]);
+        unlink(path);
+    }
+}
+
 static inline int
 client_teardown(void **state)
 {
     struct client *c = *state;
-    char path[128];
 
-    snprintf(path, sizeof(path), "%s/data.mdb", c->dir);
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/lock.mdb", c->dir);
-    unlink(path);
+    client_empty_dir(c);
     rmdir(c->dir);
     cn_buf_fini(&c->out);
     cn_buf_fini(&c->in);

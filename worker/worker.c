@@ -374,8 +374,10 @@ serve(struct cn_worker *worker, struct cn_error *err)
         }
         if (!cn_list_empty(&worker->pending) && (worker->stopping || !held(worker))) {
             rc = run_next(worker, err);
-            if (rc == 0 && worker->stateful)
+            if (rc == 0 && worker->stateful) {
+                cn_store_tend(worker->states.store);
                 cn_states_sweep(&worker->states);
+            }
         }
         if (rc == 0)
             rc = tick(worker, err);

@@ -38,6 +38,7 @@ DISK_MB = 48
 # A store's file never shrinks: three of them must leave room for archives on the disk, however often each
 # was filled.
 STORE_MAX_BYTES = 12 << 20
+JOURNAL_MAX_BYTES = 1 << 18  # so that both files of it are gone through again and again
 SETTLE_S = limit(90)  # for the last steps, once the faults are over
 ACCUSATIONS_SHOWN = 20
 TRANSCRIPTS_KEPT = 3
@@ -105,7 +106,8 @@ class Run:
         lua = (HERE / "handler.lua").read_text().replace("SCHEMA", version[0])
         return Model("sum", lua, {"minWorkers": 2, "maxWorkers": 2, "batchSize": 16,
                                   "sequence": {"swapPolicy": policy},
-                                  "state": {"storeMaxBytes": STORE_MAX_BYTES}}, version)
+                                  "state": {"storeMaxBytes": STORE_MAX_BYTES,
+                                            "journalMaxBytes": JOURNAL_MAX_BYTES}}, version)
 
     def note(self, text):
         self.transcript.log("chaos", text)

@@ -12,7 +12,8 @@ from models import counter
 from server import SLOW_BUILD
 from waiting import expect, limit
 
-POINTS = ["batch_read", "handler_done", "before_commit", "after_commit", "answers_half_written", "answers_written"]
+POINTS = ["batch_read", "handler_done", "before_commit", "appended", "after_commit", "answers_half_written",
+          "answers_written"]
 
 
 def killing_at(folder, point, nth=1):
@@ -55,6 +56,25 @@ def test_a_worker_that_dies_in_a_batch_of_eight_loses_no_row(server, folder, poi
     for each in clients:
         each.close()
     assert (folder / "killed").exists(), "the worker came to the point"
+
+
+@pytest.mark.parametrize("point", ["journal_switched", "draining", "drained"])
+def test_a_worker_that_dies_while_its_journal_is_drained_loses_no_step(server, folder, point):
+    """Nobody sees what the store does between steps, nor that its worker died of it."""
+    s = server(counter(minWorkers=2, maxWorkers=2, state={"journalMaxBytes": 65536}), env=killing_at(folder, point))
+    client = s.client()
+    totals = [0] * 40
+    for step in range(1, 1201):
+        i = step * 7 % len(totals)
+        totals[i] += step
+        answer = client.step("counter", f"j{i}", step)
+        assert (answer.status, answer.text) == (200, str(totals[i])), answer
+    assert (folder / "killed").exists(), "the worker came to the point"
+    assert sum(w["restarts"] for w in s.workers("counter")) == 1
+    s.kill()
+    s.restart()
+    for i, total in enumerate(totals):
+        assert s.client().step("counter", f"j{i}", 0).text == str(total)
 
 
 def test_a_worker_that_dies_while_loading_is_started_again(server, folder):

@@ -1,0 +1,122 @@
+/* cache/journal_priv.h - what the files of the journal's store share: its files, its drain, its lock. */
+#ifndef CN_CACHE_JOURNAL_PRIV_H
+#define CN_CACHE_JOURNAL_PRIV_H
+
+#include "cache/journal.h"
+#include "cache/journal_index.h"
+#include "cache/lmdb_store.h"
+
+/* One of the two files. `first` 0: nothing of it is in force. */
+struct cn_journal_file {
+    int fd;
+    const char *map; /* PROT_READ: what a handler writes by a stray pointer never gets here */
+    uint64_t map_bytes, size;
+    uint64_t known_first;             /* what its header said when it was looked at */
+    uint64_t first, next, seed, tail; /* transactions `first` to `next` - 1 stand before `tail` */
+    struct cn_journal_index index;
+    uint64_t live_bytes; /* of the newest entries of each key */
+    int64_t owed;        /* what LMDB will hold more of them than it does, */
+    int64_t freed;       /* and less, of others */
+    uint64_t last_at;    /* offset of the last transaction that another one wrote */
+    uint64_t first_key;  /* offset of some entry: all keys begin with `common` bytes of its key */
+    uint64_t common;
+};
+
+/* An entry to be written to LMDB. Compared by 16 bytes of its key behind what all have in common. */
+struct cn_drain_item {
+    uint64_t high, low;
+    uint64_t at;
+};
+
+/* What a process knows of draining the older file; begun anew for each. */
+struct cn_drain {
+    uint64_t of;         /* `first` of the file */
+    uint64_t collect_at; /* offset up to which its entries are in `items` */
+    struct cn_drain_item *items;
+    uint32_t n, cap, at, sorted; /* `items` are in order before `sorted`; `at` is the next one */
+    uint32_t pivots[64], n_pivots;
+};
+
+struct cn_journal_store {
+    struct cn_store base;
+    struct cn_store *lmdb;
+    char *dir;
+    uint64_t limit;
+    bool sync, read_only;
+    void (*passing)(enum cn_store_point point);
+    struct cn_journal_file files[2];
+    unsigned cur;           /* the one that is appended to */
+    uint64_t version;       /* of LMDB when its note was read */
+    uint64_t drained_below; /* transactions before this one are in LMDB */
+    char drained_key[CN_STORE_KEY_MAX];
+    size_t drained_key_len; /* and those of the older file up to this key */
+    struct cn_drain drain;
+    uint64_t drain_pause; /* after a failure: the tail at which it is tried again */
+    int64_t room;         /* for owed bytes */
+    uint64_t room_version;
+    bool open, writing, dirty; /* dirty: LMDB has to commit, too */
+    bool crowded;              /* the file system had no room for the last append */
+    bool unlisted;             /* LMDB doesn't know a key of the journal's */
+    /* The open transaction's own writes. */
+    struct cn_buf txn;
+    uint32_t n_entries;
+    int64_t growth;
+    uint64_t largest; /* value that was put since the store was opened */
+    struct cn_journal_index pending;
+};
+
+static inline void
+cn_journal_pass(const struct cn_journal_store *js, enum cn_store_point point)
+{
+    if (js->passing)
+        js->passing(point);
+}
+
+static inline struct cn_journal_file *
+cn_journal_cur(struct cn_journal_store *js)
+{
+    return &js->files[js->cur];
+}
+
+static inline struct cn_journal_file *
+cn_journal_old(struct cn_journal_store *js)
+{
+    return &js->files[1 - js->cur];
+}
+
+/* --- journal_file.c --- */
+
+int cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err);
+void cn_journal_file_close(struct cn_journal_file *file);
+/* Takes what others appended, drained and began. In a transaction of LMDB. Sets `settle` when somebody
+ * else appended last, who may have died before LMDB heard of its keys. */
+int cn_journal_catch_up(struct cn_journal_store *js, bool *settle, struct cn_error *err);
+/* After `settle`: tells LMDB of the last transaction's keys. */
+int cn_journal_settle(struct cn_journal_store *js, struct cn_error *err);
+/* Empties file `i`, which must be drained, and makes it the one that is appended to. */
+int cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err);
+/* Writes the open transaction; the commit point. Nothing of it is there after a failure. */
+int cn_journal_append(struct cn_journal_store *js, struct cn_error *err);
+/* Adds what an entry counts for in `owed` or `freed`, or takes it away with -1. */
+void cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal_entry *entry,
+                           int sign);
+/* Is what the older file has of this key in LMDB already? */
+bool cn_journal_is_drained(struct cn_journal_store *js, struct cn_str key);
+
+/* --- journal_drain.c --- */
+
+/* Writes up to `records` of the older file to LMDB, in a transaction of its own. */
+int cn_journal_drain_some(struct cn_journal_store *js, uint32_t records, struct cn_error *err);
+int cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err);
+/* Of the older file, in thousandths. */
+uint32_t cn_journal_drain_progress(const struct cn_journal_store *js);
+int cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err);
+
+int cn_journal_key_compare(struct cn_str a, struct cn_str b);
+
+/* --- journal_store.c --- */
+
+/* A transaction of LMDB, caught up with. */
+int cn_journal_lock(struct cn_journal_store *js, struct cn_error *err);
+
+#endif
