@@ -5,7 +5,6 @@
  * ended), and its socket was read to the end (it may hold last answers). */
 #include "management/supervisor.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -70,50 +69,6 @@ kill_process(struct cn_worker *worker, const char *why)
     if (worker->pid && !worker->exited && !worker->killed_for[0])
         snprintf(worker->killed_for, sizeof worker->killed_for, "%s", why);
     cn_spawn_kill(worker->exited ? -1 : worker->pid_fd);
-}
-
-/* --- what the process prints */
-
-static void
-on_stderr_line(void *ctx, const char *line)
-{
-    struct cn_worker *worker = ctx;
-    char quoted[2048];
-
-    cn_log_model(CN_LOG_INFO, "event=worker_stderr model=%s version=%s worker=%u pid=%d line=%s",
-                 worker->spec->about->name, worker->spec->about->version, worker->index,
-                 (int)worker->pid, cn_log_quote(line, strlen(line), quoted, sizeof quoted));
-}
-
-/* Reads at most `rounds` times; false when there is no more for now. */
-static bool
-read_stderr(struct cn_worker *worker, int rounds)
-{
-    char bytes[4096];
-    ssize_t n;
-
-    while (rounds-- > 0) {
-        n = read(worker->stderr_fd, bytes, sizeof bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            /* Its end is no news: the process or the socket will tell. */
-            if (n == 0)
-                cn_loop_unwatch(worker->spec->loop, &worker->stderr_watch);
-            return false;
-        }
-        cn_stderr_tail_add(&worker->tail, bytes, (size_t)n, on_stderr_line, worker);
-    }
-    return true;
-}
-
-static void
-on_stderr(struct cn_watch *watch, uint32_t events)
-{
-    struct cn_worker *worker = cn_container_of(watch, struct cn_worker, stderr_watch);
-
-    (void)events;
-    read_stderr(worker, 4); /* a chatty handler gets its share of a turn, not all of it */
 }
 
 /* --- what the link tells */
@@ -267,58 +222,6 @@ on_exit_event(struct cn_watch *watch, uint32_t events)
     check_end(worker);
 }
 
-/* "worker 2", "zygote" */
-static const char *
-who(const struct cn_worker *worker, char out[32])
-{
-    if (cn_worker_is_zygote(worker))
-        return "zygote";
-    snprintf(out, 32, "worker %u", worker->index);
-    return out;
-}
-
-/* "worker 2 (pid 123) of counter/1.0 was killed by signal 11 (SIGSEGV); last stderr: ..." */
-static void
-compose_last_words(struct cn_worker *worker)
-{
-    const char *line = cn_stderr_tail_last(&worker->tail);
-    bool killed = worker->exit.by_signal || worker->killed_for[0];
-    char how[CN_ERROR_MESSAGE_MAX + 64], name[32];
-
-    if (worker->load_error[0])
-        snprintf(how, sizeof how, "could not load the model: %s", worker->load_error);
-    else if (worker->killed_for[0])
-        snprintf(how, sizeof how, "was killed by the server: %s", worker->killed_for);
-    else
-        cn_exit_describe(&worker->exit, how, sizeof how);
-    snprintf(worker->last_exit, sizeof worker->last_exit,
-             "%s (pid %d) of %.128s/%.128s %.400s%s%.200s", who(worker, name), (int)worker->pid,
-             worker->spec->about->name, worker->spec->about->version, how,
-             !line[0] ? ""
-             : killed ? "; last stderr: "
-                      : ": ",
-             line);
-}
-
-static void
-log_end(struct cn_worker *worker)
-{
-    bool expected = worker->state == CN_WORKER_STOPPING;
-    char quoted[1024], tail[CN_TAIL_BYTES], tail_quoted[CN_TAIL_BYTES / 2];
-
-    cn_log(expected && !worker->exit.by_signal ? CN_LOG_INFO : CN_LOG_WARN,
-           "event=%s_ended model=%s version=%s worker=%u pid=%d expected=%s cause=%s",
-           cn_worker_is_zygote(worker) ? "zygote" : "worker", worker->spec->about->name,
-           worker->spec->about->version, worker->index, (int)worker->pid, expected ? "yes" : "no",
-           cn_log_quote(worker->last_exit, strlen(worker->last_exit), quoted, sizeof quoted));
-    if (expected || !cn_log_enabled(CN_LOG_DEBUG))
-        return;
-    cn_stderr_tail_join(&worker->tail, CN_TAIL_LINES, tail, sizeof tail);
-    cn_log(CN_LOG_DEBUG, "event=worker_last_lines model=%s worker=%u pid=%d lines=%s",
-           worker->spec->about->name, worker->index, (int)worker->pid,
-           cn_log_quote(tail, strlen(tail), tail_quoted, sizeof tail_quoted));
-}
-
 /* Gives back what belonged to the process. */
 static void
 release_process(struct cn_worker *worker)
@@ -366,11 +269,7 @@ finish_process(struct cn_deferred *deferred)
 {
     struct cn_worker *worker = cn_container_of(deferred, struct cn_worker, finish);
 
-    while (worker->stderr_watch.fd >= 0 && read_stderr(worker, 16))
-        continue;
-    cn_stderr_tail_end(&worker->tail, on_stderr_line, worker);
-    compose_last_words(worker);
-    log_end(worker);
+    cn_worker_note_end(worker);
     if (worker->state != CN_WORKER_STOPPING)
         count(worker, CN_M_WORKER_DEATHS, 1);
     if (worker->attached) {
@@ -393,6 +292,15 @@ finish_process(struct cn_deferred *deferred)
 }
 
 /* --- the start of a process */
+
+const char *
+cn_worker_name(const struct cn_worker *worker, char out[32])
+{
+    if (cn_worker_is_zygote(worker))
+        return "zygote";
+    snprintf(out, 32, "worker %u", worker->index);
+    return out;
+}
 
 void
 cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes)
@@ -439,7 +347,7 @@ begun(struct cn_worker *worker, int rc, const struct cn_error *err)
     char name[32], why[CN_LAST_WORDS_MAX];
 
     if (rc) {
-        snprintf(why, sizeof why, "%s of %.128s/%.128s: %.500s", who(worker, name),
+        snprintf(why, sizeof why, "%s of %.128s/%.128s: %.500s", cn_worker_name(worker, name),
                  worker->spec->about->name, worker->spec->about->version, err->message);
         cn_worker_start_failed(worker, why);
         return;
@@ -546,7 +454,7 @@ cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
     worker->owner = owner;
     worker->pid_fd = worker->stderr_fd = -1;
     worker->pid_watch = (struct cn_watch){.fd = -1, .fn = on_exit_event};
-    worker->stderr_watch = (struct cn_watch){.fd = -1, .fn = on_stderr};
+    worker->stderr_watch = (struct cn_watch){.fd = -1, .fn = cn_worker_on_stderr};
     cn_list_init(&worker->finish.link);
     worker->finish.fn = finish_process;
     cn_stderr_tail_init(&worker->tail);

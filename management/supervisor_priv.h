@@ -1,4 +1,4 @@
-/* management/supervisor_priv.h - what supervisor.c and zygote.c share: a worker slot from inside. */
+/* management/supervisor_priv.h - what supervisor.c, last_words.c and zygote.c share: a worker slot from inside. */
 #ifndef CN_MANAGEMENT_SUPERVISOR_PRIV_H
 #define CN_MANAGEMENT_SUPERVISOR_PRIV_H
 
@@ -58,6 +58,8 @@ cn_worker_is_zygote(const struct cn_worker *worker)
 /* --- supervisor.c */
 
 void cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms);
+/* "worker 2", "zygote" */
+const char *cn_worker_name(const struct cn_worker *worker, char out[32]);
 /* "m/1.0#2": what ps shows */
 void cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes);
 /* The slot that waited gets its process; `process` is the slot's from here on. */
@@ -66,6 +68,13 @@ void cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *p
 void cn_worker_start_alone(struct cn_worker *worker);
 /* ... or fails as if that had failed. */
 void cn_worker_start_failed(struct cn_worker *worker, const char *why);
+
+/* --- last_words.c */
+
+/* Of stderr_watch: lines go to the log, the last ones are kept. */
+void cn_worker_on_stderr(struct cn_watch *watch, uint32_t events);
+/* The process has ended: the rest of its lines, last_exit, and the log's line about it. */
+void cn_worker_note_end(struct cn_worker *worker);
 
 /* --- zygote.c */
 
