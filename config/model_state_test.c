@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "core/test_support.h"
+
 #define TENSORS                                                                                    \
     "inputs:\n"                                                                                    \
     "  - {name: IN, dataType: INT32, dims: [1]}\n"                                                 \
@@ -190,13 +192,13 @@ initial_states_are_checked(void **state)
 static void
 files_are_checked(void **state)
 {
-    char dir[] = "/tmp/cn_state_XXXXXX", path[64];
+    char dir[TEST_DIR_MAX], path[100];
     struct cn_model_io *io;
     struct cn_error err;
     FILE *file;
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    test_dir_make(dir);
     snprintf(path, sizeof(path), "%s/begin", dir);
     only(ONE(", init: {file: begin}"), &io);
     assert_int_equal(cn_model_state_check_files(io, dir, &err), CN_E_CONFIG);

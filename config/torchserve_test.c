@@ -8,8 +8,9 @@
 #include "config/server_options.h"
 #include "config/test_support.h"
 #include "config/torchserve_models.h"
+#include "core/test_support.h"
 
-static char dir[64], all_warnings[8192];
+static char dir[TEST_DIR_MAX], all_warnings[8192];
 
 static void
 keep_all(void *ctx, const char *line)
@@ -23,11 +24,7 @@ keep_all(void *ctx, const char *line)
 static void
 write_file(const char *name, const char *text)
 {
-    FILE *file = fopen(name, "w");
-
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
+    test_dir_write(dir, name, text);
 }
 
 /* `flags` and `environment`: words with '|' between them. */
@@ -79,8 +76,7 @@ static int
 set_up(void **state)
 {
     (void)state;
-    strcpy(dir, "/tmp/cn-torchserve-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    test_dir_make(dir);
     assert_int_equal(chdir(dir), 0);
     return mkdir("store", 0700);
 }
@@ -88,12 +84,9 @@ set_up(void **state)
 static int
 tear_down(void **state)
 {
-    char command[100];
-
     (void)state;
     assert_int_equal(chdir("/"), 0);
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 /* --- the command line */

@@ -15,28 +15,24 @@
 #include <cmocka.h>
 
 #include "core/log.h"
+#include "core/test_support.h"
 
-static char folder[64], text[1 << 20];
+static char folder[TEST_DIR_MAX], text[1 << 20];
 
 static int
 set_up(void **state)
 {
     (void)state;
-    strcpy(folder, "/tmp/continuo-logs-XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    test_dir_make(folder);
     return 0;
 }
 
 static int
 tear_down(void **state)
 {
-    char command[100];
-
     (void)state;
     cn_log_files_stop();
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    assert_int_equal(system(command), 0);
-    return 0;
+    return test_dir_remove(folder);
 }
 
 static void

@@ -64,6 +64,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
         add(response, "X-Amzn-SageMaker-Closed-Session-Id", request->closed_session);
     if (request->allow)
         add(response, "Allow", request->allow);
+    if (request->codings)
+        add(response, "Accept-Encoding", request->codings);
     if (request->listener->shared->config->cors_allowed_origin)
         add_cors(response, request->listener->shared->config);
     /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end

@@ -1,4 +1,4 @@
-/* frontend/grpc_door.c - accepts on the gRPC ports, and loads the module when it is needed. Loop 0.
+/* frontend/grpc_door.c - the gRPC ports, and loading the module when it is needed. Loop 0.
  *
  * The library takes some milliseconds to load, so a thread of its own does it; connections wait in
  * the kernel meanwhile.
@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,20 +19,18 @@
 #include "core/list.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "frontend/accept.h"
 #include "frontend/grpc_seats.h"
 #include "frontend/http_listener.h"
 
 #define MODULE_FILE "continuo-grpc.so"
-#define ACCEPTS_A_TURN 64
-#define PAUSE_MS 100 /* after accept() had no descriptor or memory */
 #define TELL_MS 10000
 
 struct port {
     struct cn_grpc_door *door;
     struct cn_address address;
-    bool is_open; /* somebody listens: we, by `fd`, or the module, with TLS */
-    int fd;       /* -1: not ours */
-    struct cn_watch watch;
+    bool is_open; /* somebody listens: we, by `accept`, or the module, with TLS */
+    struct cn_accept accept;
     struct cn_grpc_seats seats;
     uint64_t told_ms; /* that they are all taken */
 };
@@ -46,8 +43,7 @@ struct cn_grpc_door {
     bool is_loading, draining;
     pthread_t thread; /* while it loads */
     struct cn_msg loaded;
-    struct cn_error err; /* of loading */
-    struct cn_timer pause;
+    struct cn_error err;                 /* of loading */
     const struct cn_grpc_module *module; /* NULL: not loaded yet */
     struct cn_rpc *rpc;
 };
@@ -61,43 +57,12 @@ static const struct {
 };
 
 static void
-watch_port(struct port *port)
-{
-    struct cn_error err;
-
-    if (port->fd < 0 || port->watch.generation)
-        return;
-    if (cn_loop_watch(port->door->loop, &port->watch, port->fd, EPOLLIN, &err))
-        cn_log(CN_LOG_ERROR, "event=grpc_port_lost why=\"%s\"", err.message);
-}
-
-static void
-watch_ports(struct cn_grpc_door *door)
-{
-    unsigned i;
-
-    for (i = 0; i < CN_N_GRPC; i++)
-        watch_port(&door->ports[i]);
-}
-
-static void
-unwatch_ports(struct cn_grpc_door *door)
-{
-    unsigned i;
-
-    for (i = 0; i < CN_N_GRPC; i++)
-        cn_loop_unwatch(door->loop, &door->ports[i].watch);
-}
-
-static void
 close_port(struct port *port)
 {
-    if (port->fd < 0)
+    if (port->accept.fd < 0)
         return;
-    cn_loop_unwatch(port->door->loop, &port->watch);
-    close(port->fd);
+    cn_accept_end(&port->accept);
     cn_http_socket_forget(&port->address);
-    port->fd = -1;
 }
 
 /* --- loading */
@@ -161,6 +126,7 @@ static void
 on_loaded(struct cn_msg *msg)
 {
     struct cn_grpc_door *door = cn_container_of(msg, struct cn_grpc_door, loaded);
+    unsigned i;
 
     pthread_join(door->thread, NULL);
     door->is_loading = false;
@@ -170,7 +136,8 @@ on_loaded(struct cn_msg *msg)
         give_up(door);
         return;
     }
-    watch_ports(door);
+    for (i = 0; i < CN_N_GRPC; i++)
+        cn_accept_go_on(&door->ports[i].accept);
 }
 
 static void
@@ -178,7 +145,6 @@ begin_loading(struct cn_grpc_door *door)
 {
     int rc;
 
-    unwatch_ports(door);
     door->err.code = 0;
     rc = pthread_create(&door->thread, NULL, load_main, door);
     if (rc) {
@@ -191,10 +157,15 @@ begin_loading(struct cn_grpc_door *door)
 
 /* --- connections */
 
-static void
-on_pause_over(struct cn_timer *timer)
+/* The first client has the module loaded. */
+static bool
+is_ready(struct cn_accept *accept)
 {
-    watch_ports(cn_container_of(timer, struct cn_grpc_door, pause));
+    struct cn_grpc_door *door = cn_container_of(accept, struct port, accept)->door;
+
+    if (!door->rpc && !door->is_loading && !door->draining)
+        begin_loading(door);
+    return door->rpc != NULL;
 }
 
 static void
@@ -209,47 +180,23 @@ tell_full(struct port *port, uint32_t max)
            port == &port->door->ports[CN_GRPC_INFERENCE] ? "inference" : "management", max);
 }
 
-/* False: no more for now. */
-static bool
-accept_one(struct port *port)
+static void
+on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_t from_len)
 {
+    struct port *port = cn_container_of(accept, struct port, accept);
     struct cn_grpc_door *door = port->door;
     uint32_t max = door->shared->config->grpc_max_connections;
-    int fd = accept4(port->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), one = 1;
+    int one = 1;
 
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-        cn_log(CN_LOG_WARN, "event=grpc_accept_failed errno=%d pause_ms=%d", errno, PAUSE_MS);
-        unwatch_ports(door);
-        cn_timer_set(cn_loop_wheel(door->loop), &door->pause,
-                     cn_loop_now_ms(door->loop) + PAUSE_MS);
-        return false;
-    }
-    if (fd < 0)
-        return errno == ECONNABORTED || errno == EINTR;
+    (void)from, (void)from_len;
     if (!cn_grpc_seats_take(&port->seats, fd, max, cn_loop_now_ms(door->loop))) {
         tell_full(port, max);
         close(fd);
-        return true;
+        return;
     }
     if (!port->address.is_unix)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     door->module->connect(door->rpc, (enum cn_grpc_port)(port - door->ports), fd);
-    return true;
-}
-
-static void
-on_connection(struct cn_watch *watch, uint32_t events)
-{
-    struct port *port = cn_container_of(watch, struct port, watch);
-    int i;
-
-    (void)events;
-    if (!port->door->rpc) {
-        begin_loading(port->door);
-        return;
-    }
-    for (i = 0; i < ACCEPTS_A_TURN && accept_one(port); i++)
-        continue;
 }
 
 /* --- the door */
@@ -284,7 +231,7 @@ find_module(struct cn_grpc_door *door, struct cn_error *err)
 static int
 open_port(struct port *port, const char *text, unsigned index, struct cn_error *err)
 {
-    int rc;
+    int fd, rc;
 
     if (strcmp(text, "none") == 0)
         return 0;
@@ -301,7 +248,13 @@ open_port(struct port *port, const char *text, unsigned index, struct cn_error *
     port->is_open = true;
     if (port->address.is_https)
         return 0;
-    return cn_http_socket_listen(&port->address, false, ports[index].flag, &port->fd, err);
+    rc = cn_http_socket_listen(&port->address, false, ports[index].flag, &fd, err);
+    if (rc)
+        return rc;
+    rc = cn_accept_begin(&port->accept, port->door->loop, fd, err);
+    if (rc)
+        cn_http_socket_forget(&port->address);
+    return rc;
 }
 
 /* A module that listens by itself is there from the start. */
@@ -327,7 +280,6 @@ open_door(struct cn_grpc_door *door, struct cn_error *err)
         if (rc)
             return cn_fail(err, rc, "%s", door->err.message);
     }
-    watch_ports(door);
     return 0;
 }
 
@@ -341,11 +293,11 @@ cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door **o
     door->shared = shared;
     door->loop = shared->loops[0];
     door->loaded.fn = on_loaded;
-    cn_timer_init(&door->pause, on_pause_over);
     for (i = 0; i < CN_N_GRPC; i++) {
         door->ports[i].door = door;
-        door->ports[i].fd = -1;
-        door->ports[i].watch.fn = on_connection;
+        door->ports[i].accept.fd = -1;
+        door->ports[i].accept.is_ready = is_ready;
+        door->ports[i].accept.on_client = on_client;
     }
     *out = door;
     return open_door(door, err);
@@ -411,6 +363,5 @@ cn_grpc_door_destroy(struct cn_grpc_door *door)
     }
     if (door->rpc)
         door->module->destroy(door->rpc);
-    cn_timer_cancel(&door->pause);
     cn_free(door);
 }

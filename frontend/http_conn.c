@@ -254,7 +254,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
     conn->magic = 0;
     cn_free(conn);
-    cn_http_accept_go_on(&listener->accept);
+    cn_accept_go_on(&listener->accept);
 }
 
 /* Is libmicrohttpd in the middle of something that may go on without news from the socket? */

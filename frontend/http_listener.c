@@ -345,7 +345,7 @@ on_panic(void *ctx, const char *file, unsigned line, const char *why)
 }
 
 static bool
-has_room(const struct cn_http_accept *accept)
+has_room(struct cn_accept *accept)
 {
     const struct cn_http_listener *listener =
         cn_container_of(accept, struct cn_http_listener, accept);
@@ -354,7 +354,7 @@ has_room(const struct cn_http_accept *accept)
 }
 
 static void
-on_client(struct cn_http_accept *accept, int fd, const struct sockaddr *from, uint32_t from_len)
+on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_t from_len)
 {
     struct cn_http_listener *listener = cn_container_of(accept, struct cn_http_listener, accept);
 
@@ -402,16 +402,16 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->is_tls = is_tls;
     cn_list_init(&listener->conns);
     cn_list_init(&listener->discards);
-    listener->accept.has_room = has_room;
+    listener->accept.is_ready = has_room;
     listener->accept.on_client = on_client;
-    rc = cn_http_accept_begin(&listener->accept, loop, listen_fd, err);
+    rc = cn_accept_begin(&listener->accept, loop, listen_fd, err);
     if (rc) {
         cn_free(listener);
         return rc;
     }
     listener->daemon = start_daemon(listener);
     if (!listener->daemon) {
-        cn_http_accept_end(&listener->accept);
+        cn_accept_end(&listener->accept);
         cn_free(listener);
         return cn_fail(err, CN_E_UNAVAILABLE, "libmicrohttpd %s does not start a listener",
                        MHD_get_version());
@@ -421,7 +421,7 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->watch.fn = on_ready;
     rc = cn_loop_watch(loop, &listener->watch, info->epoll_fd, EPOLLIN, err);
     if (rc) {
-        cn_http_accept_end(&listener->accept);
+        cn_accept_end(&listener->accept);
         MHD_stop_daemon(listener->daemon);
         cn_free(listener);
         return rc;
@@ -442,7 +442,7 @@ cn_http_listener_drain(struct cn_http_listener *listener)
         return;
     listener->draining = true;
     MHD_run(listener->daemon); /* what arrived before is still taken */
-    cn_http_accept_end(&listener->accept);
+    cn_accept_end(&listener->accept);
     cn_list_for_each(node, &listener->conns) {
         struct cn_http_conn *conn = cn_container_of(node, struct cn_http_conn, link);
 
@@ -480,7 +480,7 @@ cn_http_listener_destroy(struct cn_http_listener *listener)
 {
     if (!listener)
         return;
-    cn_http_accept_end(&listener->accept);
+    cn_accept_end(&listener->accept);
     cn_http_discard_end_all(listener);
     cn_loop_remove_hook(listener->loop, &listener->hook);
     cn_loop_unwatch(listener->loop, &listener->watch);

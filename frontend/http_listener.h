@@ -14,8 +14,8 @@
 #include "core/error.h"
 #include "core/list.h"
 #include "core/loop.h"
+#include "frontend/accept.h"
 #include "frontend/envelope.h"
-#include "frontend/http_accept.h"
 #include "frontend/route.h"
 #include "management/tokens.h"
 
@@ -50,7 +50,7 @@ struct cn_http_listener {
     const struct cn_http_api *api;
     bool is_tls;
     struct cn_loop *loop;
-    struct cn_http_accept accept;
+    struct cn_accept accept;
     struct MHD_Daemon *daemon;
     struct cn_watch watch; /* the daemon's epoll set */
     struct cn_hook hook;

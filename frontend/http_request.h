@@ -69,8 +69,9 @@ struct cn_http_request {
     struct cn_str echo_name;  /* sequence header as the client spelt it */
     struct cn_str echo_value; /* the id, once the answer says it; empty: no such header */
     const char *allow;        /* Allow header of a 405 */
-    bool plain;               /* its answer is not compressed, whatever the client takes */
-    const char *json_length;  /* Inference-Header-Content-Length of the answer; NULL: none */
+    const char *codings; /* Accept-Encoding header of the answer: what its body might have had */
+    bool plain;          /* its answer is not compressed, whatever the client takes */
+    const char *json_length; /* Inference-Header-Content-Length of the answer; NULL: none */
     const char *new_session, *closed_session; /* values of SageMaker's headers; NULL: none */
     /* Called when the client is gone while the request is held, at most once. */
     void (*on_gone)(struct cn_http_request *request);

@@ -152,8 +152,10 @@ decompress(struct cn_http_request *request, struct cn_error *err)
 
     if (!coding || coding->value.len == 0 || cn_str_eq(coding->value, CN_STR("identity")))
         return 0;
-    if (!cn_str_eq(coding->value, CN_STR("gzip")) && !cn_str_eq(coding->value, CN_STR("deflate")))
+    if (!cn_str_eq(coding->value, CN_STR("gzip")) && !cn_str_eq(coding->value, CN_STR("deflate"))) {
+        request->codings = "gzip, deflate";
         return cn_fail(err, CN_E_UNIMPLEMENTED, "Unsupported compression type");
+    }
     cn_buf_init(&plain, 0);
     rc = cn_inflate(cn_http_request_body_str(request),
                     request->listener->shared->config->max_request_bytes, &plain, err);

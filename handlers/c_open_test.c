@@ -1,7 +1,6 @@
 /* C handlers that answer items after run() has returned: from other calls and from timers. */
 #include "handlers/runtime.h"
 
-#include <libgen.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 #include "proto/tensor.h"
 
@@ -23,13 +23,8 @@ static uint32_t woken;
 static int
 setup(void **state)
 {
-    char self[4000];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
     (void)state;
-    assert_true(n > 0);
-    self[n] = '\0';
-    snprintf(dir, sizeof(dir), "%s/handlers", dirname(self));
+    test_beside_program("handlers", dir, sizeof(dir));
     cn_log_set_level(CN_LOG_ERROR);
     cn_clock_freeze();
     wheel = cn_timer_wheel_create(cn_now_ms());

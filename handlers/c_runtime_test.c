@@ -1,7 +1,6 @@
 /* The C runtime through its ops, with small handlers built from handlers/testdata. */
 #include "handlers/runtime.h"
 
-#include <libgen.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +10,7 @@
 #include <cmocka.h>
 
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 #include "proto/tensor.h"
 
@@ -21,13 +21,8 @@ static struct cn_load load;
 static int
 setup(void **state)
 {
-    char self[4000];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
     (void)state;
-    assert_true(n > 0);
-    self[n] = '\0';
-    snprintf(dir, sizeof(dir), "%s/handlers", dirname(self));
+    test_beside_program("handlers", dir, sizeof(dir));
     cn_log_set_level(CN_LOG_ERROR);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",

@@ -9,6 +9,7 @@
 #include "handlers/lua_priv.h"
 
 #define ARRAY_NAME "continuo.array"
+#define ELEMENTS_MAX INT32_MAX /* the VM's memory allows for less; their bytes fit a size_t */
 
 enum kind { I8, U8, I16, U16, I32, U32, I64, F32, F64 };
 
@@ -254,10 +255,13 @@ array_table(lua_State *L)
 static void
 pack_table(lua_State *L, enum kind kind)
 {
-    lua_Integer n = luaL_len(L, 1);
+    lua_Integer n = luaL_len(L, 1); /* what a metamethod says need not be so */
     luaL_Buffer bytes;
-    char *at = luaL_buffinitsize(L, &bytes, (size_t)n * kind_bytes[kind]);
+    char *at;
 
+    if (n < 0 || n > ELEMENTS_MAX)
+        luaL_error(L, "a table of %I elements: an array has 0 to %d", n, ELEMENTS_MAX);
+    at = luaL_buffinitsize(L, &bytes, (size_t)n * kind_bytes[kind]);
     for (lua_Integer i = 1; i <= n; i++, at += kind_bytes[kind]) {
         int ok = 1;
 

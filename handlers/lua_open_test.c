@@ -11,9 +11,10 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 
-static char dir[] = "/tmp/cn-lua-XXXXXX";
+static char dir[TEST_DIR_MAX];
 static struct cn_load load;
 static struct cn_timer_wheel *wheel;
 static uint32_t woken;
@@ -30,15 +31,11 @@ must_open(const char *module)
 {
     struct cn_runtime *rt = NULL;
     struct cn_error err = {0};
-    char path[200];
-    FILE *file;
+    char source[8000];
 
     load.stateful = strstr(module, "step =") != NULL;
-    snprintf(path, sizeof(path), "%s/handler.lua", dir);
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    fprintf(file, "local kept\nreturn {%s}\n", module);
-    fclose(file);
+    snprintf(source, sizeof(source), "local kept\nreturn {%s}\n", module);
+    test_dir_write(dir, "handler.lua", source);
     if (cn_lua_runtime_ops.open(&load, CN_STR(""), &rt, &err) != 0)
         fail_msg("%s", err.message);
     rt->wake = on_wake;
@@ -87,8 +84,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    if (!mkdtemp(dir))
-        return -1;
+    test_dir_make(dir);
     cn_log_set_level(CN_LOG_ERROR);
     cn_clock_freeze();
     wheel = cn_timer_wheel_create(cn_now_ms());
@@ -106,13 +102,9 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    char path[200];
-
     (void)state;
     cn_timer_wheel_destroy(wheel);
-    snprintf(path, sizeof(path), "%s/handler.lua", dir);
-    unlink(path);
-    return rmdir(dir);
+    return test_dir_remove(dir);
 }
 
 /* "keep" leaves the request open; "end" answers and ends it, anything else is a response to it. */

@@ -10,28 +10,16 @@
 #include <cmocka.h>
 
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 
-static char dir[] = "/tmp/cn-lua-XXXXXX";
+static char dir[TEST_DIR_MAX];
 static struct cn_load load;
-
-static void
-write_file(const char *name, const char *source)
-{
-    char path[200];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    fwrite(source, 1, strlen(source), file);
-    fclose(file);
-}
 
 static int
 open_source(const char *source, const char *config, struct cn_runtime **rt, struct cn_error *err)
 {
-    write_file("handler.lua", source);
+    test_dir_write(dir, "handler.lua", source);
     return cn_lua_runtime_ops.open(&load, cn_str_from(config), rt, err);
 }
 
@@ -80,10 +68,10 @@ setup(void **state)
 {
     (void)state;
     cn_log_set_level(CN_LOG_ERROR);
-    strcpy(dir, "/tmp/cn-lua-XXXXXX");
+    test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",
-                            .model_dir = mkdtemp(dir),
+                            .model_dir = dir,
                             .handler = "handler.lua",
                             .config_file = "",
                             .runtime = "lua",
@@ -98,11 +86,8 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    char command[100];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 #define COUNTER                                                                                    \
@@ -474,10 +459,11 @@ static void
 require_stays_in_the_model(void **state)
 {
     (void)state;
-    write_file("one.lua", "loads = (loads or 0) + 1\nreturn { name = ..., loads = loads }");
-    write_file("a.lua", "return require 'b'");
-    write_file("b.lua", "return require 'a'");
-    write_file("bad.lua", "x = = 1");
+    test_dir_write(dir, "one.lua",
+                   "loads = (loads or 0) + 1\nreturn { name = ..., loads = loads }");
+    test_dir_write(dir, "a.lua", "return require 'b'");
+    test_dir_write(dir, "b.lua", "return require 'a'");
+    test_dir_write(dir, "bad.lua", "x = = 1");
     assert_string_equal(
         reply_of("require 'one' return require 'one'.name .. require('one').loads", ""), "one1");
     assert_non_null(strstr(reply_of("require 'a'", ""), "require each other in a circle"));
@@ -505,6 +491,15 @@ arrays_read_bytes(void **state)
                         "-0.5 8 1.7677669529664");
     assert_non_null(strstr(reply_of("continuo.array('abc', 'f32')", ""),
                            "bad_request/400 3 bytes are no whole number of f32"));
+    assert_non_null(strstr(reply_of("continuo.array(setmetatable({ 1, 2, 3 }, { __len = function() "
+                                    "return 1 << 61 end }), 'f64')",
+                                    ""),
+                           "a table of 2305843009213693952 elements: an array has 0 to"));
+    assert_non_null(
+        strstr(reply_of("continuo.stack(setmetatable({ req, req }, { __len = function() "
+                        "return 1 << 61 end }), 'x')",
+                        ""),
+               "2305843009213693952 items"));
     assert_non_null(strstr(reply_of("continuo.array({ 70000 }, 'i16')", ""),
                            "element 1 is 70000, which no i16 can hold"));
     assert_string_equal(reply_of("return continuo.unpack('<i4', continuo.pack('<i4', -7))", ""),

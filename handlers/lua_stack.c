@@ -6,6 +6,8 @@
 #include "handlers/reply.h"
 #include "proto/tensor.h"
 
+#define ITEMS_MAX 65536 /* batchSize has no more */
+
 /* The items of the table at 1, as an array in a userdata that is pushed. Raises on others. */
 static struct cn_item **
 check_items(lua_State *L, lua_Integer *n)
@@ -13,7 +15,9 @@ check_items(lua_State *L, lua_Integer *n)
     struct cn_item **items;
 
     luaL_checktype(L, 1, LUA_TTABLE);
-    *n = luaL_len(L, 1);
+    *n = luaL_len(L, 1); /* what a metamethod says need not be so */
+    if (*n < 0 || *n > ITEMS_MAX)
+        luaL_error(L, "%I items: a batch has 0 to %d", *n, ITEMS_MAX);
     items = lua_newuserdatauv(L, sizeof(struct cn_item *) * (size_t)(*n > 0 ? *n : 1), 0);
     for (lua_Integer i = 0; i < *n; i++) {
         lua_rawgeti(L, 1, i + 1);

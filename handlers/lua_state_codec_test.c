@@ -10,9 +10,10 @@
 #include <cmocka.h>
 
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 
-static char dir[40];
+static char dir[TEST_DIR_MAX];
 static struct cn_load load;
 
 static struct cn_runtime *
@@ -20,13 +21,8 @@ open_handler(const char *source)
 {
     struct cn_runtime *rt = NULL;
     struct cn_error err = {0};
-    char path[100];
-    FILE *file;
 
-    snprintf(path, sizeof(path), "%s/handler.lua", dir);
-    file = fopen(path, "wb");
-    fwrite(source, 1, strlen(source), file);
-    fclose(file);
+    test_dir_write(dir, "handler.lua", source);
     if (cn_lua_runtime_ops.open(&load, CN_STR(""), &rt, &err) != 0)
         fail_msg("%s", err.message);
     return rt;
@@ -37,10 +33,10 @@ setup(void **state)
 {
     (void)state;
     cn_log_set_level(CN_LOG_ERROR);
-    strcpy(dir, "/tmp/cn-codec-XXXXXX");
+    test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1",
-                            .model_dir = mkdtemp(dir),
+                            .model_dir = dir,
                             .handler = "handler.lua",
                             .stateful = 1,
                             .state_max_bytes = 1 << 20,
@@ -51,11 +47,8 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    char command[100];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 /* A handler that puts the Lua value `make` in state.v at its first step, and afterwards answers the

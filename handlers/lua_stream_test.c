@@ -10,9 +10,10 @@
 #include <cmocka.h>
 
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 
-static char dir[] = "/tmp/cn-lua-XXXXXX";
+static char dir[TEST_DIR_MAX];
 static struct cn_load load;
 
 static struct cn_runtime *
@@ -20,14 +21,11 @@ must_open(const char *step)
 {
     struct cn_runtime *rt = NULL;
     struct cn_error err = {0};
-    char path[200];
-    FILE *file;
+    char source[8000];
 
-    snprintf(path, sizeof(path), "%s/handler.lua", dir);
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    fprintf(file, "local M = {}\nfunction M.step(state, req)\n%s\nend\nreturn M\n", step);
-    fclose(file);
+    snprintf(source, sizeof(source),
+             "local M = {}\nfunction M.step(state, req)\n%s\nend\nreturn M\n", step);
+    test_dir_write(dir, "handler.lua", source);
     if (cn_lua_runtime_ops.open(&load, CN_STR(""), &rt, &err) != 0)
         fail_msg("%s", err.message);
     return rt;
@@ -74,8 +72,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    if (!mkdtemp(dir))
-        return -1;
+    test_dir_make(dir);
     cn_log_set_level(CN_LOG_ERROR);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",
@@ -91,12 +88,8 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    char path[200];
-
     (void)state;
-    snprintf(path, sizeof(path), "%s/handler.lua", dir);
-    unlink(path);
-    return rmdir(dir);
+    return test_dir_remove(dir);
 }
 
 /* coroutine.yield gives a piece and goes on where it was, with the same request and state. */

@@ -244,10 +244,11 @@ read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, co
         lua_pop(L, 1);
         return;
     }
-    if (!lua_istable(L, -1) || (rank = luaL_len(L, -1)) > CN_TENSOR_RANK_MAX)
+    /* Asked for once: it may run the handler's code. */
+    rank = lua_istable(L, -1) ? luaL_len(L, -1) : -1;
+    if (rank < 0 || rank > CN_TENSOR_RANK_MAX)
         luaL_error(L, "%s '%s': a shape is a table of up to %d sizes", what, name,
                    CN_TENSOR_RANK_MAX);
-    rank = luaL_len(L, -1);
     tensor->rank = (uint32_t)rank;
     for (lua_Integer i = 0; i < rank; i++) {
         int ok;
@@ -311,6 +312,7 @@ put_output(lua_State *L, struct cn_reply *reply, struct cn_buf *scratch)
         luaL_error(L, "output '%s': no memory for its data", name);
     tensor.data = cn_buf_str(scratch);
     read_shape(L, output, n, &tensor, "output", name);
+    tensor.data = cn_buf_str(scratch); /* where that ran the handler's code, it may lie elsewhere */
     if (cn_tensor_check(&tensor, &err))
         luaL_error(L, "output: %s", err.message);
     cn_tensors_put_one(&reply->body, &tensor);

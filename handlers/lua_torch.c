@@ -24,8 +24,8 @@
 #define MODULES_MAX 64
 #define THREADS_MAX 256
 
-/* User values of a module: of messages, and methods that were asked for. */
-enum { UV_FILE = 1, UV_METHOD, UV_METHODS, UV_COUNT = UV_METHODS };
+/* User values of a module: of messages, methods that were asked for, and the module of a method. */
+enum { UV_FILE = 1, UV_METHOD, UV_METHODS, UV_OWNER, UV_COUNT = UV_OWNER };
 
 struct lua_torch {
     const struct ctt_api *api;
@@ -157,7 +157,8 @@ check_module(lua_State *L)
     return module;
 }
 
-/* The module at 1 is replaced by its method of the name at 2, which is removed. */
+/* The module at 1 is replaced by its method of the name at 2, which is removed. The method keeps its
+ * module, which nobody else may have: as it is collected it closes its methods. */
 static struct module *
 take_method(lua_State *L, struct module *module)
 {
@@ -180,6 +181,8 @@ take_method(lua_State *L, struct module *module)
                                    sizeof(torch->error)))
                 raise_failed(L, 1, lua_tostring(L, 2));
             torch->n_modules++;
+            lua_pushvalue(L, 1);
+            lua_setiuservalue(L, -2, UV_OWNER);
             lua_pushvalue(L, 2);
             lua_pushvalue(L, -2);
             lua_rawset(L, -6); /* UV_METHODS; above it: nil, file, method, name, method */
@@ -217,8 +220,9 @@ module_run(lua_State *L)
         lua_geti(L, 2, i + 1);
         read_argument(L, lua_gettop(L), name[0] == '0' ? name + 1 : name, &arguments[i]);
     }
+    check_module(L); /* again: an argument's metamethods may have closed it */
     if (torch->api->run(module->model, arguments, (uint32_t)n, results, VALUES_MAX, &n_results,
-                        torch->error, sizeof(torch->error)))
+                        NULL, torch->error, sizeof(torch->error)))
         return raise_failed(L, 1, user_text(L, 1, UV_METHOD));
     lua_settop(L, 1);
     luaL_checkstack(L, VALUES_MAX + LUA_MINSTACK, "results");
@@ -238,6 +242,7 @@ module_set(lua_State *L)
 
     luaL_checkany(L, 3);
     read_argument(L, 3, name, &value);
+    check_module(L); /* again, as above */
     if (torch->api->set_attribute(module->model, name, &value, torch->error, sizeof(torch->error)))
         return raise_failed(L, 1, name);
     return 0;

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 
 #include "core/log.h"
+#include "core/test_support.h"
 #include "handlers/testdata/fake_row.h"
 
 /* The fake model "sum": y = x + h row by row, h lies the other way round. */
@@ -20,21 +21,8 @@
     "local x = { datatype = 'FP32', shape = {1, 2}, data = {1, 2} }\n"                             \
     "local h = { datatype = 'FP32', shape = {2, 1}, data = continuo.array({10, 20}, 'f32') }\n"
 
-static char dir[] = "/tmp/cn-lt-XXXXXX", library[4096];
+static char dir[TEST_DIR_MAX], library[4096];
 static struct cn_load load;
-
-static void
-write_file(const char *name, const char *text)
-{
-    char path[200];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "wb");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
 
 static struct cn_runtime *
 must_open(const char *source)
@@ -42,7 +30,7 @@ must_open(const char *source)
     struct cn_runtime *rt = NULL;
     struct cn_error err = {0};
 
-    write_file("handler.lua", source);
+    test_dir_write(dir, "handler.lua", source);
     if (cn_lua_runtime_ops.open(&load, CN_STR("{}"), &rt, &err) != 0)
         fail_msg("%s", err.message);
     return rt;
@@ -82,17 +70,13 @@ models_loaded(void)
 static int
 setup(void **state)
 {
-    ssize_t len = readlink("/proc/self/exe", library, sizeof(library) - 64);
-
     (void)state;
-    assert_true(len > 0);
-    library[len] = '\0';
-    strcpy(strrchr(library, '/') + 1, "torchscript/fake_library.so");
+    test_beside_program("torchscript/fake_library.so", library, sizeof(library));
     cn_log_set_level(CN_LOG_ERROR);
-    strcpy(dir, "/tmp/cn-lt-XXXXXX");
+    test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",
-                            .model_dir = mkdtemp(dir),
+                            .model_dir = dir,
                             .handler = "handler.lua",
                             .config_file = "",
                             .runtime = "lua",
@@ -102,20 +86,17 @@ setup(void **state)
                             .stateful = 1,
                             .state_max_bytes = 100000,
                             .memory_max_bytes = 4 << 20};
-    write_file("model.pt", "sum");
-    write_file("attributes.pt", "attribute");
-    write_file("bad.pt", "nothing");
+    test_dir_write(dir, "model.pt", "sum");
+    test_dir_write(dir, "attributes.pt", "attribute");
+    test_dir_write(dir, "bad.pt", "nothing");
     return 0;
 }
 
 static int
 teardown(void **state)
 {
-    char command[100];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 /* Tensors go in as a reply's outputs are written, and come out as inputs are read. */
@@ -241,6 +222,50 @@ mistakes_are_errors(void **state)
     assert_int_equal(models_loaded(), 0);
 }
 
+/* Tables with metamethods run the handler's code while they are read: it may close the module, or let
+ * it be collected, or change its mind. */
+static void
+arguments_that_run_code(void **state)
+{
+#define LIVELY(does)                                                                               \
+    STEP "local a = torch.load('attributes.pt')\n"                                                 \
+         "local lively = setmetatable({}, { __index = function(_, key)\n"                          \
+         "  " does "\n"                                                                            \
+         "  return ({ datatype = 'FP32', shape = {1, 2}, data = {1, 2} })[key] end })\n"
+    (void)state;
+    assert_non_null(strstr(reply_of(LIVELY("m:close()") "m:run { lively, h }"),
+                           "the module model.pt is closed"));
+    assert_non_null(strstr(reply_of(LIVELY("m:close()") "m:run('again', { lively, h })"),
+                           "the module model.pt is closed"));
+    assert_non_null(strstr(reply_of(LIVELY("a:close()") "a:set('_h', lively)"),
+                           "the module attributes.pt is closed"));
+    assert_string_equal(
+        reply_of(LIVELY(
+            "collectgarbage() collectgarbage()") "return torch.load('model.pt'):run('again', { "
+                                                 "lively, h }).values[1]"),
+        "11.0");
+    assert_int_equal(models_loaded(), 0);
+    assert_non_null(
+        strstr(reply_of(STEP "local n = 0\n"
+                             "x.shape = setmetatable({}, { __index = function() return 1 end,\n"
+                             "  __len = function() n = n + 1 return n == 1 and 1 or 1000 end })\n"
+                             "m:run { x, h }"),
+               "8 bytes, 1 elements of FP32 need 4 each"));
+    assert_non_null(
+        strstr(reply_of(STEP "x.shape = setmetatable({}, { __len = function() return -1 end })\n"
+                             "m:run { x, h }"),
+               "a shape is a table of up to 16 sizes"));
+    /* The output's bytes stand where arguments are packed, too. */
+    assert_non_null(
+        strstr(reply_of(STEP "local rows = {} for i = 1, 128 do rows[i] = i end\n"
+                             "local y = { datatype = 'FP32', data = {1, 2} }\n"
+                             "return { outputs = { y = setmetatable(y, { __index = function()\n"
+                             "  m:run { { datatype = 'FP32', shape = {64, 2}, data = rows },\n"
+                             "    { datatype = 'FP32', shape = {2, 64}, data = rows } }\n"
+                             "  return {1, 2} end }) } }"),
+               "output: tensor y: 512 bytes, 2 elements of FP32 need 4 each"));
+}
+
 /* Modules are freed by close, by <close>, by the collector, and with the handler; a handler that loads
  * one in each step has a bounded number of them. */
 static void
@@ -298,6 +323,7 @@ main(void)
         cmocka_unit_test_setup_teardown(reads_and_sets_attributes, setup, teardown),
         cmocka_unit_test_setup_teardown(results_are_state, setup, teardown),
         cmocka_unit_test_setup_teardown(mistakes_are_errors, setup, teardown),
+        cmocka_unit_test_setup_teardown(arguments_that_run_code, setup, teardown),
         cmocka_unit_test_setup_teardown(modules_are_freed, setup, teardown),
         cmocka_unit_test_setup_teardown(without_the_library, setup, teardown),
     };

@@ -92,6 +92,43 @@ describe_has_torchserves_members_in_order(void **state)
     json_decref(whole);
 }
 
+/* A worker's word for its device is shown whatever it is: a handler may have written over its memory. */
+static void
+describe_shows_any_device(void **state)
+{
+    static const struct {
+        const char *script, *shown, *ids;
+    } cases[] = {
+        {"device cuda:128", "cuda:128", "[128]"},
+        {"device cuda:99999999999999999999", "cuda:9999999999", "[]"},
+        {"device cuda:-1", "cuda:-1", "[]"},
+        {"device cuda:x", "cuda:x", "[]"},
+        {"device \xff", "?", NULL},
+    };
+
+    (void)state;
+    start();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[8], line[100], *ids;
+        json_t *whole, *shown;
+
+        snprintf(name, sizeof name, "m%zu", i);
+        make_model(name, "1.0", cases[i].script, NULL);
+        snprintf(line, sizeof line, "POST /models?url=%s-1.0&initial_workers=1&synchronous=true",
+                 name);
+        json_decref(ask(line, 200));
+        shown = describe_worker(name, &whole);
+        assert_string_equal(json_string_value(json_object_get(shown, "device")), cases[i].shown);
+        ids = json_dumps(json_object_get(json_array_get(whole, 0), "deviceIds"), JSON_COMPACT);
+        if (cases[i].ids)
+            assert_string_equal(ids, cases[i].ids);
+        else
+            assert_null(ids);
+        free(ids);
+        json_decref(whole);
+    }
+}
+
 /* The call's own values beat the model's YAML, which beats the defaults. */
 static void
 the_register_call_beats_the_yaml(void **state)
@@ -306,6 +343,7 @@ main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         CASE(a_model_is_registered_used_described_and_unregistered),
         CASE(describe_has_torchserves_members_in_order),
+        CASE(describe_shows_any_device),
         CASE(the_register_call_beats_the_yaml),
         CASE(a_json_body_registers_too),
         CASE(wrong_calls_are_answered_as_torchserve_does),

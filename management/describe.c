@@ -16,6 +16,8 @@
 #include "management/json_text.h"
 #include "management/model_store.h"
 
+#define IDS_MAX 1000 /* of devices: "cuda:999" */
+
 struct describing {
     struct cn_management *management;
     cn_describe_done_fn done;
@@ -65,7 +67,7 @@ show_worker(const struct cn_worker_facts *worker)
     put(out, "pid", number((uint64_t)worker->pid));
     put(out, "gpu", json_boolean(is_gpu(worker)));
     if (worker->state == CN_WORKER_READY)
-        put(out, "device", json_string(worker->device[0] ? worker->device : "cpu"));
+        put(out, "device", cn_json_text(worker->device[0] ? worker->device : "cpu"));
     put(out, "gpuUsage", json_string("N/A"));
     put(out, "index", number(worker->index));
     put(out, "state", json_string(cn_worker_state_word(worker->state)));
@@ -135,28 +137,29 @@ show_state(const struct cn_state_specs *specs)
 static void
 show_devices(json_t *out, const struct cn_pool_facts *facts)
 {
-    json_t *ids = json_array();
-    bool seen[128] = {false};
+    bool seen[IDS_MAX] = {false};
+    json_t *ids;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < facts->n_workers; i++) {
         const struct cn_worker_facts *worker = &facts->workers[i];
         unsigned id = 0;
+        char more;
 
         if (!is_gpu(worker))
             continue;
         n++;
-        if (sscanf(worker->device, "cuda:%u", &id) == 1 && id < 128)
+        if (sscanf(worker->device, "cuda:%3u%c", &id, &more) == 1 && id < IDS_MAX)
             seen[id] = true;
     }
-    for (unsigned id = 0; n && id < 128; id++)
+    put(out, "deviceType", json_string(n ? "gpu" : "cpu"));
+    if (n == 0)
+        return;
+    ids = json_array();
+    for (unsigned id = 0; id < IDS_MAX; id++)
         if (seen[id])
             json_array_append_new(ids, json_integer(id));
-    put(out, "deviceType", json_string(n ? "gpu" : "cpu"));
-    if (n)
-        put(out, "deviceIds", ids);
-    else
-        json_decref(ids);
+    put(out, "deviceIds", ids);
 }
 
 static void

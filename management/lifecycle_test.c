@@ -21,6 +21,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/test_support.h"
 
 #define LOOPS 3
 #define CLIENTS 8 /* a loop */
@@ -123,19 +124,6 @@ run_loop(void *arg)
 /* --- the rig */
 
 static void
-write_file(const char *name, const char *text)
-{
-    char path[300];
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/%s", store, name);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
-static void
 turn_until(const bool *flag)
 {
     time_t end = time(NULL) + 60;
@@ -158,16 +146,13 @@ static int
 set_up(void **state)
 {
     struct cn_error err = {0};
-    ssize_t n = readlink("/proc/self/exe", worker, 500);
     char path[300];
     bool done = false;
-    unsigned i;
+    unsigned i, n;
 
     (void)state;
-    worker[n] = '\0';
-    strcpy(strrchr(worker, '/'), "/fake_worker");
-    strcpy(dir, "/tmp/cn-life-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    test_beside_program("fake_worker", worker, sizeof(worker));
+    test_dir_make(dir);
     snprintf(store, sizeof store, "%s/store", dir);
     snprintf(state_dir, sizeof state_dir, "%s/state", dir);
     assert_int_equal(mkdir(store, 0700), 0);
@@ -175,11 +160,12 @@ set_up(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     snprintf(path, sizeof path, "%s/m/MAR-INF", store);
     assert_int_equal(mkdir(path, 0700), 0);
-    write_file("m/MAR-INF/MANIFEST.json",
-               "{\"createdOn\": \"01/01/2026 00:00:00\", \"runtime\": \"lua\", \"model\": "
-               "{\"modelName\": \"m\", \"modelVersion\": \"1.0\", \"handler\": \"handler.lua\"}, "
-               "\"archiverVersion\": \"0.1.0\"}");
-    write_file("m/handler.lua", "echo\n");
+    test_dir_write(
+        store, "m/MAR-INF/MANIFEST.json",
+        "{\"createdOn\": \"01/01/2026 00:00:00\", \"runtime\": \"lua\", \"model\": "
+        "{\"modelName\": \"m\", \"modelVersion\": \"1.0\", \"handler\": \"handler.lua\"}, "
+        "\"archiverVersion\": \"0.1.0\"}");
+    test_dir_write(store, "m/handler.lua", "echo\n");
     config = (struct cn_server_config){.model_store = store,
                                        .state_dir = state_dir,
                                        .durability = CN_DURABILITY_PROCESS,
@@ -311,7 +297,6 @@ on_drained(void *ctx)
 static int
 tear_down(void **state)
 {
-    char command[100];
     bool done = false;
     unsigned i;
 
@@ -330,8 +315,7 @@ tear_down(void **state)
     cn_management_destroy(management);
     for (i = 0; i < LOOPS; i++)
         cn_loop_destroy(loops[i]);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 /* Workers come and go under load; no request may notice. */

@@ -14,31 +14,28 @@
 #include <cmocka.h>
 
 #include "core/mem.h"
+#include "core/test_support.h"
 
-static char store[64];
+static char store[TEST_DIR_MAX];
 
 static void
 make(const char *name, int is_dir)
 {
     char path[200];
-    FILE *file;
 
-    snprintf(path, sizeof path, "%s/%s", store, name);
-    if (is_dir) {
-        assert_int_equal(mkdir(path, 0700), 0);
+    if (!is_dir) {
+        test_dir_write(store, name, "");
         return;
     }
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fclose(file);
+    snprintf(path, sizeof path, "%s/%s", store, name);
+    assert_int_equal(mkdir(path, 0700), 0);
 }
 
 static int
 set_up(void **state)
 {
     (void)state;
-    strcpy(store, "/tmp/cn-store-XXXXXX");
-    assert_non_null(mkdtemp(store));
+    test_dir_make(store);
     make("b.mar", 0);
     make("a.tar.gz", 0);
     make("folder", 1);
@@ -50,11 +47,8 @@ set_up(void **state)
 static int
 tear_down(void **state)
 {
-    char command[100];
-
     (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", store);
-    return system(command);
+    return test_dir_remove(store);
 }
 
 static void

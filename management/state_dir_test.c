@@ -15,21 +15,17 @@
 #include <cmocka.h>
 
 #include "core/mem.h"
+#include "core/test_support.h"
 
-static char dir[64];
+static char dir[TEST_DIR_MAX];
 static char worker[600]; /* the fake one, beside this test */
 
 static int
 set_up(void **state)
 {
-    ssize_t n = readlink("/proc/self/exe", worker, 500);
-
     (void)state;
-    assert_true(n > 0);
-    worker[n] = '\0';
-    strcpy(strrchr(worker, '/'), "/fake_worker");
-    strcpy(dir, "/tmp/cn-state-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    test_beside_program("fake_worker", worker, sizeof(worker));
+    test_dir_make(dir);
     strcat(dir, "/state");
     return 0;
 }
@@ -37,25 +33,9 @@ set_up(void **state)
 static int
 tear_down(void **state)
 {
-    char command[100];
-
     (void)state;
     *strrchr(dir, '/') = '\0';
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
-}
-
-static void
-write_file(const char *name, const char *text)
-{
-    char path[300];
-    FILE *file;
-
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
+    return test_dir_remove(dir);
 }
 
 static bool
@@ -139,12 +119,12 @@ a_newer_format_is_refused(void **state)
 
     (void)state;
     cn_state_dir_close(open_dir(), true);
-    write_file("FORMAT", "99\n");
+    test_dir_write(dir, "FORMAT", "99\n");
     assert_int_equal(cn_state_dir_open(dir, 0, &opened, &err), CN_E_CONFIG);
     assert_non_null(strstr(err.message, "format 99"));
-    write_file("FORMAT", "hello\n");
+    test_dir_write(dir, "FORMAT", "hello\n");
     assert_int_equal(cn_state_dir_open(dir, 0, &opened, &err), CN_E_CONFIG);
-    write_file("FORMAT", "1\n");
+    test_dir_write(dir, "FORMAT", "1\n");
     cn_state_dir_close(open_dir(), true);
 }
 
@@ -200,7 +180,7 @@ only_a_power_cut_makes_stores_suspect(void **state)
     assert_true(exists(path));
     cn_state_dir_close(opened, false);
 
-    write_file("boot", "11111111-2222-3333-4444-555555555555 running\n");
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
     opened = open_dir();
     snprintf(path, sizeof path, "%s/UNVERIFIED", good);
     assert_true(exists(path));
@@ -213,7 +193,7 @@ only_a_power_cut_makes_stores_suspect(void **state)
     assert_int_equal(system(command), 0);
     cn_state_dir_close(opened, true);
 
-    write_file("boot", "11111111-2222-3333-4444-555555555555 clean\n");
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 clean\n");
     opened = open_dir();
     snprintf(path, sizeof path, "%s/UNVERIFIED", good);
     assert_false(exists(path));

@@ -40,7 +40,7 @@ loading_is_tried_again_ever_more_slowly(void **state)
     (void)state;
     snprintf(flag, sizeof flag, "%s/broken", dir);
     snprintf(script, sizeof script, "refuse-while %s", flag);
-    write_file(flag, "");
+    test_dir_write(dir, "broken", "");
     make_model("m", "1.0", script, NULL);
     start();
     expect("POST /models?url=m-1.0&synchronous=false", 202, "Processing worker updates...");

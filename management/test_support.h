@@ -23,13 +23,14 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/metrics.h"
+#include "core/test_support.h"
 #include "management/management.h"
 
 #define PATIENCE_S 20
 
 /* --- the rig */
 
-static char dir[64], worker[600];
+static char dir[TEST_DIR_MAX], worker[600];
 static struct cn_server_config config;
 static struct cn_model_arg model_args[4];
 static struct cn_loop *loop;
@@ -53,40 +54,26 @@ turn_until(const bool *flag, const char *what)
     }
 }
 
-static inline void
-write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-}
-
 /* A model in a folder of the store; its handler tells the fake worker what to do. */
 static inline void
 make_model(const char *name, const char *version, const char *script, const char *yaml)
 {
-    char path[300], text[600];
+    char path[200], inside[220], text[600];
 
     snprintf(path, sizeof path, "%s/store/%s-%s", dir, name, version);
     assert_int_equal(mkdir(path, 0700), 0);
-    snprintf(path, sizeof path, "%s/store/%s-%s/MAR-INF", dir, name, version);
-    assert_int_equal(mkdir(path, 0700), 0);
-    snprintf(path, sizeof path, "%s/store/%s-%s/MAR-INF/MANIFEST.json", dir, name, version);
+    snprintf(inside, sizeof inside, "%s/MAR-INF", path);
+    assert_int_equal(mkdir(inside, 0700), 0);
     snprintf(text, sizeof text,
              "{\"createdOn\": \"01/01/2026 00:00:00\", \"runtime\": \"lua\", \"model\": {"
              "\"modelName\": \"%s\", \"modelVersion\": \"%s\", \"handler\": \"handler.lua\"%s}, "
              "\"archiverVersion\": \"0.1.0\"}",
              name, version, yaml ? ", \"configFile\": \"model.yaml\"" : "");
-    write_file(path, text);
-    snprintf(path, sizeof path, "%s/store/%s-%s/handler.lua", dir, name, version);
+    test_dir_write(inside, "MANIFEST.json", text);
     snprintf(text, sizeof text, "%s\n", script);
-    write_file(path, text);
-    if (yaml) {
-        snprintf(path, sizeof path, "%s/store/%s-%s/model.yaml", dir, name, version);
-        write_file(path, yaml);
-    }
+    test_dir_write(path, "handler.lua", text);
+    if (yaml)
+        test_dir_write(path, "model.yaml", yaml);
 }
 
 static inline void
@@ -130,15 +117,11 @@ static inline int
 set_up(void **state)
 {
     static char store[100], state_dir[100];
-    ssize_t n = readlink("/proc/self/exe", worker, 500);
 
     (void)state;
-    assert_true(n > 0);
-    worker[n] = '\0';
-    strcpy(strrchr(worker, '/'), "/fake_worker");
+    test_beside_program("fake_worker", worker, sizeof(worker));
     cn_clock_freeze();
-    strcpy(dir, "/tmp/cn-mgmt-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    test_dir_make(dir);
     snprintf(store, sizeof store, "%s/store", dir);
     snprintf(state_dir, sizeof state_dir, "%s/state", dir);
     assert_int_equal(mkdir(store, 0700), 0);
@@ -164,14 +147,11 @@ set_up(void **state)
 static inline int
 tear_down(void **state)
 {
-    char command[100];
-
     (void)state;
     if (management)
         stop();
     cn_loop_destroy(loop);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
+    return test_dir_remove(dir);
 }
 
 /* --- API calls */

@@ -15,10 +15,11 @@
 #include <cmocka.h>
 
 #include "core/clock.h"
+#include "core/test_support.h"
 
 #define LIFETIME_MS 60000
 
-static char dir[64], path[100];
+static char dir[TEST_DIR_MAX], path[100];
 static struct cn_tokens *tokens;
 static struct cn_loop *loop;
 static struct cn_file_thread *files;
@@ -30,8 +31,7 @@ set_up(void **state)
 
     (void)state;
     cn_clock_freeze();
-    strcpy(dir, "/tmp/cn-tokens-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    test_dir_make(dir);
     snprintf(path, sizeof path, "%s/key_file.json", dir);
     assert_int_equal(cn_loop_create(0, &loop, &err), 0);
     assert_int_equal(cn_file_thread_create(loop, 1, &files, &err), 0);

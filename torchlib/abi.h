@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define CTT_ABI 1
+#define CTT_ABI 2
 #define CTT_RANK_MAX 16
 #define CTT_ERROR_BYTES 8192 /* a good size for `error` */
 
@@ -64,12 +64,17 @@ struct ctt_api {
     /* The tensor stays as it is until the next run() or get_attribute() of the same name. */
     int (*get_attribute)(struct ctt_model *model, const char *name, struct ctt_tensor *out,
                          char *error, size_t n);
+    /* Where argument `i` of the next run() may be written, so that it need not be copied there: sets
+     * `data` of a tensor whose type and dimensions are set. Stays until that run(). */
+    int (*room)(struct ctt_model *model, uint32_t i, struct ctt_tensor *tensor, char *error,
+                size_t n);
     /* Arguments in the order of the method's; where it takes a tuple of k tensors, k arguments are
      * put into one. Results come flat, tuples and lists taken apart, and stay until the next run().
-     * Nothing keeps pointers to arguments. */
+     * Nothing keeps pointers to arguments. `method_ns`, where it is not NULL: what the method alone
+     * took, in CPU time of this thread; in real time on a GPU and with several threads. */
     int (*run)(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_arguments,
-               struct ctt_tensor *results, uint32_t max_results, uint32_t *n_results, char *error,
-               size_t n);
+               struct ctt_tensor *results, uint32_t max_results, uint32_t *n_results,
+               uint64_t *method_ns, char *error, size_t n);
     /* Another method of the same module, as a model of its own: with its own results, and the same
      * weights and attributes, which live as long as one of the two. */
     int (*method)(struct ctt_model *model, const char *name, struct ctt_model **out, char *error,

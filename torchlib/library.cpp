@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <sys/utsname.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstring>
@@ -115,7 +116,9 @@ tensor_to(const at::Tensor &from, at::Tensor &keep, ctt_tensor *out)
         throw std::runtime_error("a tensor without a value");
     if (from.dim() > CTT_RANK_MAX)
         throw std::runtime_error("a tensor of rank " + std::to_string(from.dim()));
-    keep = from.detach().to(at::kCPU).contiguous();
+    keep = from.is_cpu() ? from : from.to(at::kCPU);
+    if (!keep.is_contiguous()) // asked first: contiguous() is a call through the dispatcher
+        keep = keep.contiguous();
     out->data = keep.data_ptr();
     out->rank = static_cast<int32_t>(keep.dim());
     out->datatype = data_type(keep.scalar_type());
@@ -159,31 +162,6 @@ scalar_as(const IValue &value, const c10::TypePtr &type)
     return value;
 }
 
-// Takes the arguments that one parameter of this type needs off the front.
-IValue
-take(const c10::TypePtr &type, const ctt_value *&at, const ctt_value *end, at::Device device)
-{
-    if (type->kind() == TypeKind::OptionalType)
-        return take(type->expectRef<c10::OptionalType>().getElementType(), at, end, device);
-    if (type->kind() == TypeKind::TupleType) {
-        std::vector<IValue> members;
-
-        for (const auto &member : type->expectRef<c10::TupleType>().elements())
-            members.push_back(take(member, at, end, device));
-        return c10::ivalue::Tuple::create(std::move(members));
-    }
-    if (type->kind() == TypeKind::ListType) { // the rest
-        c10::List<at::Tensor> members;
-
-        while (at < end)
-            members.push_back(value_from(*at++, device).toTensor());
-        return members;
-    }
-    if (at == end)
-        throw std::runtime_error("the method takes more arguments");
-    return scalar_as(value_from(*at++, device), type);
-}
-
 void
 flatten(const IValue &value, std::vector<at::Tensor> &out)
 {
@@ -217,6 +195,7 @@ struct ctt_model {
     std::unique_ptr<torch::inductor::AOTIModelPackageLoader> package; // instead of the two
 #endif
     std::string schema;
+    std::vector<at::Tensor> room; // by argument; of model_room()
     std::vector<at::Tensor> results;
     std::map<std::string, at::Tensor> attributes;
 };
@@ -334,7 +313,7 @@ load_package(const ctt_options *options, at::Device device)
         throw std::runtime_error("packages run on the CPU here");
     check_package(options->file);
     auto package = std::make_unique<torch::inductor::AOTIModelPackageLoader>(options->file, "model", true);
-    return new ctt_model{device, {}, std::nullopt, std::move(package), "forward of a package of AOTInductor", {}, {}};
+    return new ctt_model{device, {}, std::nullopt, std::move(package), "forward of a package of AOTInductor", {}, {}, {}};
 }
 #endif
 
@@ -348,6 +327,7 @@ new_model(at::Device device, const torch::jit::Module &module, const torch::jit:
                          nullptr,
 #endif
                          schema_text(method),
+                         {},
                          {},
                          {}};
 }
@@ -433,61 +413,174 @@ model_get_attribute(ctt_model *model, const char *name, ctt_tensor *out, char *e
     });
 }
 
-void
-run_method(ctt_model *model, const ctt_value *at, uint32_t n_arguments)
+// The memory of the run before serves again, unless somebody still holds the tensor or a view of it (the
+// module in an attribute, a result), or the method has made something else of it in place.
+bool
+serves_again(const at::Tensor &tensor, const ctt_tensor &like)
 {
+    return tensor.defined() && tensor.use_count() == 1 && tensor.storage().use_count() == 1 &&
+           tensor.is_contiguous() && tensor.scalar_type() == scalar_type(like.datatype) &&
+           tensor.sizes() == at::IntArrayRef(like.dims, like.rank);
+}
+
+int
+model_room(ctt_model *model, uint32_t i, ctt_tensor *tensor, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        if (tensor->rank < 0 || tensor->rank > CTT_RANK_MAX)
+            throw std::runtime_error("a tensor of rank " + std::to_string(tensor->rank));
+        if (i >= model->room.size())
+            model->room.resize(i + 1);
+        if (!serves_again(model->room[i], *tensor))
+            model->room[i] = at::empty(at::IntArrayRef(tensor->dims, tensor->rank),
+                                       at::TensorOptions().dtype(scalar_type(tensor->datatype)));
+        tensor->data = model->room[i].data_ptr();
+    });
+}
+
+// What a run was given, from the front on.
+struct given {
+    ctt_model *model;
+    const ctt_value *begin, *at, *end;
+};
+
+IValue
+take_one(given &given)
+{
+    size_t i = given.at - given.begin;
+    const ctt_value &value = *given.at++;
+    const auto &room = given.model->room;
+
+    if (value.kind == CTT_TENSOR && i < room.size() && room[i].defined() &&
+        room[i].data_ptr() == value.tensor.data)
+        return given.model->device.is_cpu() ? room[i] : room[i].to(given.model->device);
+    return value_from(value, given.model->device);
+}
+
+// Takes the arguments that one parameter of this type needs.
+IValue
+take(const c10::TypePtr &type, given &given)
+{
+    if (type->kind() == TypeKind::OptionalType)
+        return take(type->expectRef<c10::OptionalType>().getElementType(), given);
+    if (type->kind() == TypeKind::TupleType) {
+        std::vector<IValue> members;
+
+        for (const auto &member : type->expectRef<c10::TupleType>().elements())
+            members.push_back(take(member, given));
+        return c10::ivalue::Tuple::create(std::move(members));
+    }
+    if (type->kind() == TypeKind::ListType) { // the rest
+        c10::List<at::Tensor> members;
+
+        while (given.at < given.end)
+            members.push_back(take_one(given).toTensor());
+        return members;
+    }
+    if (given.at == given.end)
+        throw std::runtime_error("the method takes more arguments");
+    return scalar_as(take_one(given), type);
+}
+
+// What a method takes, where somebody asks. A GPU is done when its results are here, so there the time
+// goes on until stop() is called for the second time.
+class stopwatch {
+  public:
+    stopwatch(const ctt_model *model, uint64_t *ns)
+        : ns_(ns), real_(!model->device.is_cpu() || at::get_num_threads() > 1)
+    {
+    }
+    void
+    start()
+    {
+        begun_ = ns_ ? now() : 0;
+    }
+    void
+    stop()
+    {
+        if (ns_)
+            *ns_ = now() - begun_;
+    }
+
+  private:
+    uint64_t
+    now() const
+    {
+        timespec at;
+
+        clock_gettime(real_ ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &at);
+        return static_cast<uint64_t>(at.tv_sec) * 1000000000 + static_cast<uint64_t>(at.tv_nsec);
+    }
+
+    uint64_t *ns_, begun_ = 0;
+    bool real_;
+};
+
+void
+run_method(given given, stopwatch &watch)
+{
+    ctt_model *model = given.model;
     const auto &wanted = model->method->function().getSchema().arguments();
-    const ctt_value *end = at + n_arguments;
     std::vector<IValue> stack;
 
-    for (size_t i = 1; i < wanted.size() && (at < end || !wanted[i].default_value()); i++)
-        stack.push_back(take(wanted[i].type(), at, end, model->device));
-    if (at < end)
+    stack.reserve(wanted.size()); // and one more, the module itself
+    for (size_t i = 1; i < wanted.size() && (given.at < given.end || !wanted[i].default_value()); i++)
+        stack.push_back(take(wanted[i].type(), given));
+    if (given.at < given.end)
         throw std::runtime_error("the method takes fewer arguments than " +
-                                 count_of(n_arguments, "value"));
-    flatten((*model->method)(std::move(stack)), model->results);
+                                 count_of(given.end - given.begin, "value"));
+    watch.start();
+    IValue result = (*model->method)(std::move(stack));
+    watch.stop();
+    flatten(result, model->results);
 }
 
 #ifdef CTT_PACKAGES
 void
-run_package(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments)
+run_package(given given, stopwatch &watch)
 {
     std::vector<at::Tensor> inputs;
 
-    for (uint32_t i = 0; i < n_arguments; i++) {
-        IValue value = value_from(arguments[i], model->device);
+    while (given.at < given.end) {
+        IValue value = take_one(given);
         if (!value.isTensor())
             throw std::runtime_error("a package takes tensors, no numbers (torch.arguments)");
         inputs.push_back(value.toTensor());
     }
-    model->results = model->package->boxed_run(std::move(inputs));
+    watch.start();
+    given.model->results = given.model->package->boxed_run(std::move(inputs));
+    watch.stop();
 }
 #endif
 
 void
-run(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments, ctt_tensor *results,
-    uint32_t max_results, uint32_t *n_results)
+run(given given, ctt_tensor *results, uint32_t max_results, uint32_t *n_results, stopwatch watch)
 {
+    ctt_model *model = given.model;
+
     model->results.clear();
 #ifdef CTT_PACKAGES
     if (model->package)
-        run_package(model, arguments, n_arguments);
+        run_package(given, watch);
     else
 #endif
-        run_method(model, arguments, n_arguments);
+        run_method(given, watch);
     if (model->results.size() > max_results)
         throw std::runtime_error("the method gives " + count_of(model->results.size(), "tensor"));
     for (size_t i = 0; i < model->results.size(); i++)
         tensor_to(model->results[i], model->results[i], &results[i]);
+    if (!model->device.is_cpu())
+        watch.stop();
     *n_results = static_cast<uint32_t>(model->results.size());
 }
 
 int
 model_run(ctt_model *model, const ctt_value *arguments, uint32_t n_arguments, ctt_tensor *results,
-          uint32_t max_results, uint32_t *n_results, char *error, size_t n)
+          uint32_t max_results, uint32_t *n_results, uint64_t *method_ns, char *error, size_t n)
 {
     return guarded(error, n, [&] {
-        run(model, arguments, n_arguments, results, max_results, n_results);
+        run({model, arguments, arguments, arguments + n_arguments}, results, max_results, n_results,
+            stopwatch(model, method_ns));
     });
 }
 
@@ -509,6 +602,7 @@ const ctt_api api = {CTT_ABI,
                      model_schema,
                      model_set_attribute,
                      model_get_attribute,
+                     model_room,
                      model_run,
                      model_method};
 

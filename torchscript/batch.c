@@ -6,12 +6,13 @@
  */
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
-#include "core/clock.h"
 #include "core/mem.h"
 #include "torchlib/message.h"
 #include "torchscript/torchscript_priv.h"
+
+/* One run of so many is timed: to read a thread's CPU clock twice takes 2 us. */
+#define TIMED_EACH 8
 
 /* A tensor of many rows: `outer` pieces of `inner` bytes a row, rows side by side in each piece. */
 struct layout {
@@ -85,8 +86,35 @@ state_at(const struct torch_runtime *rt, const struct torch_row *row, int32_t st
 }
 
 static int
-gather(struct torch_runtime *rt, struct torch_batch *batch, const uint32_t *rows, uint32_t k,
-       uint32_t bucket, int32_t input, int32_t state, struct ctt_tensor *out, struct cn_error *err)
+library_failed(const struct torch_runtime *rt, struct cn_error *err)
+{
+    struct cn_str cause = cn_torch_cause(rt->error, true);
+
+    return cn_fail(err, CN_E_HANDLER_FAILED, "%s of %s: %.*s", rt->config.method, rt->load->handler,
+                   CN_STR_ARG(cause));
+}
+
+/* Where the rows are joined: an argument right where the library wants it. `out` has type and shape. */
+static int
+room_for(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, size_t bytes,
+         struct ctt_tensor *out, struct cn_error *err)
+{
+    int rc;
+
+    if (!batch)
+        return rt->api->room(rt->model, argument, out, rt->error, CTT_ERROR_BYTES)
+                   ? library_failed(rt, err)
+                   : 0;
+    rc = batch_reserve(batch, bytes, err);
+    out->data = batch->data;
+    return rc;
+}
+
+/* `batch`: NULL for an argument. */
+static int
+gather(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, const uint32_t *rows,
+       uint32_t k, uint32_t bucket, int32_t input, int32_t state, struct ctt_tensor *out,
+       struct cn_error *err)
 {
     const struct torch_row *first = row_at(rt, rows, 0);
     const struct cn_model_io *io = rt->config.io;
@@ -110,7 +138,10 @@ gather(struct torch_runtime *rt, struct torch_batch *batch, const uint32_t *rows
         dims = state_at(rt, first, state)->dims;
     }
     layout = layout_of(type, rank, dims, axis);
-    if ((rc = batch_reserve(batch, layout.outer * layout.inner * bucket, err)) != 0)
+    out->datatype = (int32_t)type;
+    out->rank = (int32_t)put_axis(rank, dims, axis, batched ? bucket : 0, out->dims);
+    rc = room_for(rt, argument, batch, layout.outer * layout.inner * bucket, out, err);
+    if (rc)
         return rc;
     for (uint32_t i = 0; i < bucket && layout.inner; i++) {
         const struct torch_row *row = row_at(rt, rows, i < k ? i : 0);
@@ -119,25 +150,13 @@ gather(struct torch_runtime *rt, struct torch_batch *batch, const uint32_t *rows
                        : state_at(rt, row, state)->data;
 
         for (size_t o = 0; o < layout.outer; o++)
-            memcpy(batch->data + (o * bucket + i) * layout.inner, from + o * layout.inner,
+            memcpy((char *)out->data + (o * bucket + i) * layout.inner, from + o * layout.inner,
                    layout.inner);
     }
-    out->data = batch->data;
-    out->datatype = (int32_t)type;
-    out->rank = (int32_t)put_axis(rank, dims, axis, batched ? bucket : 0, out->dims);
     return 0;
 }
 
 /* --- run --- */
-
-static int
-library_failed(const struct torch_runtime *rt, struct cn_error *err)
-{
-    struct cn_str cause = cn_torch_cause(rt->error, true);
-
-    return cn_fail(err, CN_E_HANDLER_FAILED, "%s of %s: %.*s", rt->config.method, rt->load->handler,
-                   CN_STR_ARG(cause));
-}
 
 static int
 set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
@@ -152,8 +171,8 @@ set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint3
 
         if (attribute->state >= 0) {
             value.kind = CTT_TENSOR;
-            rc = gather(rt, &rt->batches[config->n_arguments + i], rows, k, bucket, -1,
-                        attribute->state, &value.tensor, err);
+            rc = gather(rt, 0, &rt->batches[i], rows, k, bucket, -1, attribute->state,
+                        &value.tensor, err);
             if (rc)
                 return rc;
         } else if (attribute->batch) {
@@ -166,26 +185,34 @@ set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint3
     return 0;
 }
 
-uint64_t
-cn_torch_spent_us(const struct torch_runtime *rt)
+/* What the runs of this bucket took; NULL: it is none of the plan's. */
+static struct torch_spent *
+spent_of(struct torch_runtime *rt, uint32_t bucket)
 {
-    struct timespec at;
-
-    if (rt->config.threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at) != 0)
-        return cn_now_us();
-    return (uint64_t)at.tv_sec * 1000000 + (uint64_t)at.tv_nsec / 1000;
+    for (uint32_t b = 0; b < rt->plan.n; b++)
+        if (rt->plan.rows[b] == bucket)
+            return &rt->spent[b];
+    return NULL;
 }
 
-/* The run counts for its bucket, if it is one. */
-static void
-note_spent(struct torch_runtime *rt, uint32_t bucket, uint64_t us)
+static int
+run_model(struct torch_runtime *rt, uint32_t bucket, uint32_t *n_results)
 {
-    for (uint32_t b = 0; b < rt->plan.n; b++) {
-        if (rt->plan.rows[b] != bucket)
-            continue;
-        rt->spent[b].runs++;
-        rt->spent[b].us += us;
+    struct torch_spent *spent = spent_of(rt, bucket);
+    bool timed = spent && spent->runs % TIMED_EACH == 0;
+    uint64_t ns = 0;
+
+    if (rt->api->run(rt->model, rt->arguments, rt->config.n_arguments, rt->results,
+                     rt->config.n_results, n_results, timed ? &ns : NULL, rt->error,
+                     CTT_ERROR_BYTES))
+        return -1;
+    if (spent)
+        spent->runs++;
+    if (timed) {
+        spent->timed++;
+        spent->ns += ns;
     }
+    return 0;
 }
 
 static int
@@ -194,7 +221,6 @@ call_model(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t 
 {
     const struct cn_torch_config *config = &rt->config;
     uint32_t n_results = 0;
-    uint64_t begun_us;
     int rc = set_attributes(rt, rows, k, bucket, err);
 
     for (uint32_t i = 0; rc == 0 && i < config->n_arguments; i++) {
@@ -204,16 +230,13 @@ call_model(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t 
         if (slot->input < 0 && slot->state < 0)
             continue;
         rt->arguments[i].kind = CTT_TENSOR;
-        rc = gather(rt, &rt->batches[i], rows, k, bucket, slot->input, slot->state,
+        rc = gather(rt, i, NULL, rows, k, bucket, slot->input, slot->state,
                     &rt->arguments[i].tensor, err);
     }
     if (rc)
         return rc;
-    begun_us = cn_torch_spent_us(rt);
-    if (rt->api->run(rt->model, rt->arguments, config->n_arguments, rt->results, config->n_results,
-                     &n_results, rt->error, CTT_ERROR_BYTES))
+    if (run_model(rt, bucket, &n_results))
         return library_failed(rt, err);
-    note_spent(rt, bucket, cn_torch_spent_us(rt) - begun_us);
     if (n_results != config->n_results)
         return cn_fail(err, CN_E_HANDLER_FAILED,
                        "%s of %s gives %" PRIu32 " tensors, the model's YAML declares %" PRIu32

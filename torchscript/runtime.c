@@ -105,7 +105,8 @@ make_room(struct torch_runtime *rt)
 {
     const struct cn_torch_config *config = &rt->config;
 
-    rt->batches = cn_alloc((config->n_arguments + config->n_attributes + 1) * sizeof(*rt->batches));
+    rt->batches = cn_alloc((config->n_attributes + 1) * sizeof(*rt->batches));
+    rt->types = cn_alloc((config->io->n_inputs + 1) * sizeof(*rt->types));
     rt->arguments = cn_alloc((config->n_arguments + 1) * sizeof(*rt->arguments));
     rt->results = cn_alloc((config->n_results + 1) * sizeof(*rt->results));
     rt->kept = cn_alloc((config->n_attributes + 1) * sizeof(*rt->kept));
@@ -139,11 +140,16 @@ runtime_report(struct cn_runtime *base)
     struct torch_runtime *rt = checked(base);
 
     for (uint32_t b = 0; b < rt->plan.n; b++) {
-        if (rt->spent[b].runs == 0)
+        const struct torch_spent *spent = &rt->spent[b];
+        double runs = (double)spent->runs;
+
+        if (spent->runs == 0)
             continue;
-        sample(rt, CN_SAMPLE_COUNTER, "TorchRuns", "Count", b, (double)rt->spent[b].runs);
-        sample(rt, CN_SAMPLE_COUNTER, "TorchRunTime", "Microseconds", b, (double)rt->spent[b].us);
-        rt->spent[b] = (struct torch_spent){0, 0};
+        sample(rt, CN_SAMPLE_COUNTER, "TorchRuns", "Count", b, runs);
+        /* The first one is always among those that were timed. */
+        sample(rt, CN_SAMPLE_COUNTER, "TorchRunTime", "Microseconds", b,
+               (double)spent->ns / 1000 * runs / (double)spent->timed);
+        rt->spent[b] = (struct torch_spent){0};
     }
 }
 
@@ -220,11 +226,12 @@ runtime_close(struct cn_runtime *base)
         rt->api->unload(rt->model);
     for (uint32_t i = 0; rt->init_files && i < rt->config.io->state.n; i++)
         cn_buf_fini(&rt->init_files[i]);
-    for (uint32_t i = 0; rt->batches && i < rt->config.n_arguments + rt->config.n_attributes; i++)
+    for (uint32_t i = 0; rt->batches && i < rt->config.n_attributes; i++)
         cn_free(rt->batches[i].data);
     cn_free(rt->init_files);
     cn_free(rt->spent);
     cn_free(rt->batches);
+    cn_free(rt->types);
     cn_free(rt->arguments);
     cn_free(rt->results);
     cn_free(rt->kept);
@@ -283,27 +290,34 @@ runtime_state_schema(struct cn_runtime *rt)
 
 /* --- a request's tensors --- */
 
+static const struct cn_part *
+find_part(const struct cn_row *row, struct cn_str name)
+{
+    for (uint32_t i = 0; i < row->n_parts; i++)
+        if (cn_str_eq(row->parts[i].name, name))
+            return &row->parts[i];
+    return NULL;
+}
+
 static int
-take_input(const struct cn_row *row, const struct cn_tensor_spec *spec, bool batched,
-           struct cn_tensor *out, struct cn_error *err)
+check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool batched,
+            struct cn_tensor *out, struct cn_error *err)
 {
     const int64_t *dims = out->shape + batched;
     struct cn_arena arena;
-    bool found = false;
+    bool fits;
     int rc;
 
-    for (uint32_t i = 0; i < row->n_parts && !found; i++)
-        found = cn_str_eq(row->parts[i].name, spec->name) && cn_tensor_of_part(&row->parts[i], out);
-    if (!found)
+    if (!part || !cn_tensor_of_part(part, out))
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the request has no tensor %.*s: give the inputs that the model declares",
                        CN_STR_ARG(spec->name));
     if ((rc = cn_tensor_check(out, err)) != 0)
         return rc;
-    found = out->type == spec->type && out->rank == spec->rank + batched;
-    for (uint32_t d = 0; found && d < spec->rank; d++)
-        found = spec->dims[d] < 0 || spec->dims[d] == dims[d];
-    if (found)
+    fits = out->type == spec->type && out->rank == spec->rank + batched;
+    for (uint32_t d = 0; fits && d < spec->rank; d++)
+        fits = spec->dims[d] < 0 || spec->dims[d] == dims[d];
+    if (fits)
         return 0;
     cn_arena_init(&arena);
     rc = cn_fail(err, CN_E_BAD_REQUEST, "input %.*s is %s%s, the model takes %s%s%s",
@@ -312,6 +326,28 @@ take_input(const struct cn_row *row, const struct cn_tensor_spec *spec, bool bat
                  cn_shape_text(&arena, spec->dims, spec->rank),
                  batched ? " behind the batch dimension" : "");
     cn_arena_fini(&arena);
+    return rc;
+}
+
+/* Rows of a batch mostly say the same of their tensors: then only the data is looked at. `before`: the
+ * input of the last row that was fine; NULL: none. */
+static int
+take_input(struct torch_runtime *rt, const struct cn_row *row, uint32_t i,
+           const struct cn_tensor *before, struct cn_tensor *out, struct cn_error *err)
+{
+    const struct cn_tensor_spec *spec = &rt->config.io->inputs[i];
+    const struct cn_part *part = find_part(row, spec->name);
+    int rc;
+
+    if (before && part && part->data.len == before->data.len &&
+        cn_str_eq(part->content_type, rt->types[i])) {
+        *out = *before;
+        out->data = part->data;
+        return 0;
+    }
+    rc = check_input(part, spec, rt->config.io->max_batch_size > 0, out, err);
+    if (rc == 0)
+        rt->types[i] = part->content_type;
     return rc;
 }
 
@@ -339,8 +375,10 @@ count_rows(const struct torch_runtime *rt, struct torch_item *item, struct cn_er
     return 0;
 }
 
+/* `before`: the inputs of the last row that was fine, or NULL. */
 static int
-take_item(struct torch_runtime *rt, struct torch_item *item, struct cn_error *err)
+take_item(struct torch_runtime *rt, struct torch_item *item, const struct cn_tensor *before,
+          struct cn_error *err)
 {
     const struct cn_model_io *io = rt->config.io;
     struct cn_item *theirs = item->item;
@@ -351,7 +389,7 @@ take_item(struct torch_runtime *rt, struct torch_item *item, struct cn_error *er
     item->outputs = cn_arena_alloc(&rt->arena, (io->n_outputs + 1) * sizeof(*item->outputs));
     memset(item->outputs, 0, io->n_outputs * sizeof(*item->outputs));
     for (uint32_t i = 0; rc == 0 && i < io->n_inputs; i++)
-        rc = take_input(theirs->row, &io->inputs[i], io->max_batch_size > 0, &item->inputs[i], err);
+        rc = take_input(rt, theirs->row, i, before ? &before[i] : NULL, &item->inputs[i], err);
     if (rc == 0)
         rc = count_rows(rt, item, err);
     if (rc == 0 && rt->load->stateful && !theirs->state) {
@@ -502,6 +540,7 @@ static void
 runtime_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
 {
     struct torch_runtime *rt = checked(base);
+    const struct cn_tensor *before = NULL;
     struct cn_error err;
 
     cn_assert(n <= rt->cap_items);
@@ -509,10 +548,13 @@ runtime_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
     rt->n_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
         rt->items[i] = (struct torch_item){.item = items[i]};
-        if (take_item(rt, &rt->items[i], &err))
+        if (take_item(rt, &rt->items[i], before, &err)) {
             fail_item(&rt->items[i], &err);
-        else
-            add_rows(rt, i, rt->items[i].n_rows);
+            before = NULL; /* rt->types may be of this row */
+            continue;
+        }
+        before = rt->items[i].inputs;
+        add_rows(rt, i, rt->items[i].n_rows);
     }
     run_rows(rt);
     for (uint32_t i = 0; i < n; i++)

@@ -46,9 +46,9 @@ struct torch_row {
     bool taken;
 };
 
-/* What a bucket's runs took. */
+/* What a bucket's runs took: the method's own time, of those that were timed. */
 struct torch_spent {
-    uint64_t runs, us;
+    uint64_t runs, timed, ns;
 };
 
 struct torch_runtime {
@@ -66,7 +66,8 @@ struct torch_runtime {
     bool fixed;  /* no -1 in dims: all rows fit together */
 
     struct torch_spent *spent;   /* by the plan's buckets, since the last report */
-    struct torch_batch *batches; /* arguments, then attributes */
+    struct torch_batch *batches; /* of attributes; an argument's lies in the library */
+    struct cn_str *types;        /* by input: as the last row of this batch has it, borrowed */
     struct ctt_value *arguments;
     struct ctt_tensor *results, *kept; /* kept: of attributes */
 
@@ -95,10 +96,6 @@ int cn_torch_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t f
  * no state and no output has changed. CN_E_HANDLER_FAILED: rt->error has the whole message. */
 int cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
                        struct cn_error *err);
-
-/* The time of one run of the model: the thread's own, so that the machine's other work is not counted;
- * that of several threads is the clock's. */
-uint64_t cn_torch_spent_us(const struct torch_runtime *rt);
 
 /* warmup.c */
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */

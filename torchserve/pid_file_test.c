@@ -11,14 +11,15 @@
 
 #include <cmocka.h>
 
-static char dir[64], path[128];
+#include "core/test_support.h"
+
+static char dir[TEST_DIR_MAX], path[128];
 
 static int
 set_up(void **state)
 {
     (void)state;
-    strcpy(dir, "/tmp/cn-pid-XXXXXX");
-    assert_non_null(mkdtemp(dir));
+    test_dir_make(dir);
     snprintf(path, sizeof(path), "%s/.model_server.pid", dir);
     return 0;
 }
@@ -29,16 +30,6 @@ tear_down(void **state)
     (void)state;
     unlink(path);
     return rmdir(dir);
-}
-
-static void
-write_file(const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
 }
 
 /* Python's order, which TorchServe's launcher goes by. */
@@ -70,12 +61,12 @@ only_a_torchserve_counts_as_running(void **state)
     assert_int_equal(cn_pid_file_running(path, &is_stale), 0);
     assert_false(is_stale);
     for (size_t i = 0; i < sizeof(stale) / sizeof(stale[0]); i++) {
-        write_file(stale[i]);
+        test_dir_write(dir, ".model_server.pid", stale[i]);
         assert_int_equal(cn_pid_file_running(path, &is_stale), 0);
         assert_true(is_stale);
     }
     snprintf(mine, sizeof(mine), "%ld", (long)getpid());
-    write_file(mine);
+    test_dir_write(dir, ".model_server.pid", mine);
     assert_int_equal(cn_pid_file_running(path, &is_stale), 0);
     assert_true(is_stale);
 }
@@ -100,7 +91,7 @@ static void
 only_the_own_file_is_removed(void **state)
 {
     (void)state;
-    write_file("2147483647");
+    test_dir_write(dir, ".model_server.pid", "2147483647");
     cn_pid_file_remove_own(path);
     assert_int_equal(access(path, F_OK), 0);
     assert_int_equal(unlink(path), 0);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "v2/json_heads.h"
+#include "v2/json_numbers.h"
 #include "v2/json_values.h"
 #include "v2/json_words.h"
 #include "v2/request.h"
@@ -19,7 +20,8 @@ struct reader {
     struct cn_arena *arena;
     const struct cn_v2_limits *limits;
     const char *model;
-    struct cn_str tail; /* binary inputs that are not taken yet */
+    struct cn_str tail;      /* binary inputs that are not taken yet */
+    struct cn_v2_cuts *cuts; /* arrays that are not in the document; NULL: they all are */
     struct cn_error *err;
 };
 
@@ -284,6 +286,11 @@ read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor,
         return 0; /* cn_shm_fetch() reads it */
     if (source.is_binary)
         return take_binary(reader, source.binary_bytes, tensor);
+    if (reader->cuts)
+        return cn_v2_cut_values(reader->cuts, source.data, reader->limits->json_bytes,
+                                reader->arena, tensor)
+                   ? 0
+                   : CN_E_BAD_REQUEST;
     return cn_v2_values(source.data, reader->limits->json_bytes, reader->arena, tensor,
                         reader->err);
 }
@@ -396,6 +403,30 @@ read_root(struct reader *reader, const json_t *root)
     return rc;
 }
 
+/* A request in order whose numbers need no document. False: as if it had not been looked at. */
+static bool
+read_cut(struct cn_str json, const struct reader *like)
+{
+    struct reader reader = *like;
+    struct cn_v2_cuts cuts;
+    json_t *root;
+    int rc;
+
+    if (!cn_v2_cut(json, &cuts))
+        return false;
+    reader.cuts = &cuts;
+    reader.err = NULL; /* whatever it is, the whole document tells it */
+    rc = cn_v2_json_head(cn_v2_cut_head(&cuts), &root, NULL);
+    if (!rc) {
+        rc = read_root(&reader, root);
+        json_decref(root);
+    }
+    if (!rc && cuts.taken == cuts.n) /* what nobody took, nobody has looked at */
+        return true;
+    *reader.out = (struct cn_v2_request){.batch = 1};
+    return false;
+}
+
 int
 cn_v2_read(struct cn_str body, size_t json_len, const char *model,
            const struct cn_v2_limits *limits, struct cn_arena *arena, struct cn_v2_request *out,
@@ -416,6 +447,8 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
                        "request JSON size of %zu bytes exceeds the maximum allowed input size of "
                        "%zu bytes. Use --max-request-size to increase the limit.",
                        json_len, limits->json_bytes);
+    if (reader.tail.len == 0 && read_cut(body, &reader))
+        return 0;
     rc = (reader.tail.len ? cn_v2_json_head : cn_v2_json_load)((struct cn_str){body.ptr, json_len},
                                                                &root, err);
     if (rc)

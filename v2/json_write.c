@@ -40,11 +40,13 @@ cn_v2_write_error(const char *message, struct cn_buf *out)
     cn_buf_puts(out, "}");
 }
 
+#define VALUE_MAX 40 /* bytes of any number's text, with a comma; %.17g needs 24 */
+
 /* Numbers of up to six places behind the point, which most are that people write: no printf, no trial.
  * The quotient of two whole numbers is what their text reads back as, and with up to 15 digits no shorter
- * text does. */
-static bool
-write_short(double value, struct cn_buf *out)
+ * text does. Behind what was written; NULL: it is none of them. */
+static char *
+put_short(double value, char *to)
 {
     const double size = fabs(value), scaled = size * 1e6;
     char text[24], *const end = text + sizeof(text), *at = end;
@@ -52,7 +54,7 @@ write_short(double value, struct cn_buf *out)
 
     if (!(scaled < 1e15) || scaled != floor(scaled) || scaled / 1e6 != size ||
         (size > 0 && size < 1e-4))
-        return false;
+        return NULL;
     n = (uint64_t)scaled;
     for (int place = 6; place > 0; place--, n /= 10)
         if (at < end || n % 10 || place == 1) /* no zeros at the end, but for "1.0" */
@@ -63,34 +65,56 @@ write_short(double value, struct cn_buf *out)
     while (n /= 10);
     if (signbit(value))
         *--at = '-';
-    cn_buf_append(out, at, (size_t)(end - at));
-    return true;
+    memcpy(to, at, (size_t)(end - at));
+    return to + (end - at);
+}
+
+static char *
+put_word(const char *word, char *to)
+{
+    return stpcpy(to, word);
 }
 
 /* The shortest text that reads back as the same number; NaN and Infinity as bare words. */
-static void
-write_double(double value, struct cn_buf *out)
+static char *
+put_double(double value, char *to)
 {
-    char text[32];
+    char *end;
 
-    if (isnan(value)) {
-        cn_buf_puts(out, "NaN");
-        return;
-    }
-    if (isinf(value)) {
-        cn_buf_puts(out, value < 0 ? "-Infinity" : "Infinity");
-        return;
-    }
-    if (write_short(value, out))
-        return;
+    if (isnan(value))
+        return put_word("NaN", to);
+    if (isinf(value))
+        return put_word(value < 0 ? "-Infinity" : "Infinity", to);
+    if ((end = put_short(value, to)))
+        return end;
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        end = to + snprintf(to, VALUE_MAX, "%.*g", digits, value);
+        if (strtod(to, NULL) == value)
             break;
     }
-    cn_buf_puts(out, text);
-    if (strcspn(text, ".e") == strlen(text))
-        cn_buf_puts(out, ".0"); /* a number with a fraction stays one */
+    return to[strcspn(to, ".e")] ? end
+                                 : put_word(".0", end); /* a number with a fraction stays one */
+}
+
+static char *
+put_uint(uint64_t value, char *to)
+{
+    char digits[20], *const end = digits + sizeof(digits), *at = end;
+
+    do
+        *--at = (char)('0' + value % 10);
+    while (value /= 10);
+    memcpy(to, at, (size_t)(end - at));
+    return to + (end - at);
+}
+
+static char *
+put_int(int64_t value, char *to)
+{
+    if (value >= 0)
+        return put_uint((uint64_t)value, to);
+    *to++ = '-';
+    return put_uint(0 - (uint64_t)value, to);
 }
 
 static uint64_t
@@ -110,8 +134,9 @@ integer_at(const char *at, unsigned bytes)
     return (int64_t)(natural_at(at, bytes) << shift) >> shift;
 }
 
-void
-cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
+/* The number at `at` into VALUE_MAX bytes of room. Behind it. */
+static char *
+put_value(enum cn_datatype type, const char *at, char *to)
 {
     const unsigned bytes = cn_datatype_bytes(type);
     double wide;
@@ -119,25 +144,30 @@ cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
 
     switch (type) {
     case CN_DATATYPE_BOOL:
-        cn_buf_puts(out, *at ? "true" : "false");
-        break;
+        return put_word(*at ? "true" : "false", to);
     case CN_DATATYPE_FP32:
         memcpy(&narrow, at, sizeof(narrow));
-        write_double((double)narrow, out);
-        break;
+        return put_double((double)narrow, to);
     case CN_DATATYPE_FP64:
         memcpy(&wide, at, sizeof(wide));
-        write_double(wide, out);
-        break;
+        return put_double(wide, to);
     case CN_DATATYPE_INT8:
     case CN_DATATYPE_INT16:
     case CN_DATATYPE_INT32:
     case CN_DATATYPE_INT64:
-        cn_buf_put_int(out, integer_at(at, bytes));
-        break;
+        return put_int(integer_at(at, bytes), to);
     default:
-        cn_buf_put_uint(out, natural_at(at, bytes));
+        return put_uint(natural_at(at, bytes), to);
     }
+}
+
+void
+cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
+{
+    char *to = cn_buf_reserve(out, VALUE_MAX);
+
+    if (to)
+        out->len = (size_t)(put_value(type, at, to) - out->data);
 }
 
 int
@@ -160,9 +190,13 @@ cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn
         comma = ",";
     }
     for (size_t at = 0; bytes && at < tensor->data.len; at += bytes) {
-        cn_buf_puts(out, comma);
-        cn_v2_write_value(tensor->type, tensor->data.ptr + at, out);
-        comma = ",";
+        char *to = cn_buf_reserve(out, VALUE_MAX);
+
+        if (!to)
+            break;
+        if (at)
+            *to++ = ',';
+        out->len = (size_t)(put_value(tensor->type, tensor->data.ptr + at, to) - out->data);
     }
     return 0;
 }

@@ -411,6 +411,27 @@ put_report(struct cn_worker *worker, struct cn_report report)
         cn_samples_clear(samples);
 }
 
+/* How many requests' worth the run is. Rows mostly have the same shape: its text is read once. */
+static uint32_t
+count_requests(const struct cn_worker *worker, uint32_t n)
+{
+    struct cn_str before = {NULL, 0};
+    uint32_t each = 1, rows = 0;
+
+    if (worker->load.max_batch_size == 0)
+        return n;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cn_row *row = worker->batch.items[i]->row;
+        struct cn_str type = row->n_parts ? row->parts[0].content_type : CN_STR("");
+
+        if (type.len == 0 || !cn_str_eq(type, before))
+            each = cn_tensor_batch(row, worker->load.max_batch_size);
+        before = type;
+        rows += each;
+    }
+    return rows;
+}
+
 int
 cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
 {
@@ -427,8 +448,7 @@ cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
     add_controls(worker);
     n = collect(worker);
     if (n) {
-        for (uint32_t i = 0; i < n; i++)
-            rows += cn_tensor_batch(batch->items[i]->row, worker->load.max_batch_size);
+        rows = count_requests(worker, n);
         run_us = cn_now_us();
         worker->rt->ops->run(worker->rt, batch->items, n);
         run_again_after_memory(worker);

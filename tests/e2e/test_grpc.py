@@ -382,6 +382,19 @@ def test_connections_over_the_limit_are_closed_until_somebody_leaves(server, rpc
     expect(is_served, "a new client is served")
 
 
+def test_new_clients_are_taken_again_when_there_are_descriptors(server, rpc):
+    """While none is left they wait; who is connected is served meanwhile. It is said once."""
+    running = server(counter())
+    old = rpc(running.grpc)
+    assert old.predict("counter", 1, "s").prediction == b"1"
+    with running.without_descriptors():
+        waiting = rpc(running.grpc).inference.Predictions.future(request("counter", 1, "s"), timeout=limit(20))
+        running.expect_log("event=accept_failed")
+        assert old.predict("counter", 1, "s").prediction == b"2"
+    assert waiting.result().prediction == b"3"
+    assert len([line for line in running.lines if "accept_failed" in line]) == 1
+
+
 def test_unix_sockets_serve_grpc_too(server, rpc, folder):
     address = f"unix:{folder}/grpc.sock"
     running = server(counter(), flags=["--grpc-inference-address", address])

@@ -1,10 +1,8 @@
 """StreamPredictions2: many steps of many sequences on one call."""
 
-import contextlib
 import os
 import queue
 import random
-import signal
 import threading
 
 import grpc
@@ -200,24 +198,9 @@ def test_a_thousand_steps_while_workers_are_killed(server, rpc):
     """The same values: a killed worker's steps are sent again, and done once."""
     running = server(counter(batchSize=4, minWorkers=2, maxWorkers=2))
     stream = Stream(rpc(running.grpc), timeout=300)
-    over = threading.Event()
-
-    def kill():
-        chance = random.Random(3)
-        while not over.wait(0.05):
-            pids = running.ready_pids("counter")
-            if pids:
-                with contextlib.suppress(ProcessLookupError):  # it may have died of the last one just now
-                    os.kill(chance.choice(pids), signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
+    with running.killing("counter", 0.05):
         expected = thousand_steps(stream)
         answers = gather(stream)
-    finally:
-        over.set()
-        killer.join()
     assert answers == expected
     assert running.metric("continuo_worker_deaths_total") >= 1
 

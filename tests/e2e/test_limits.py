@@ -1,8 +1,6 @@
 """Everything is bounded, and "full" is an ordinary answer."""
 
 import contextlib
-import os
-import resource
 
 import pytest
 
@@ -172,14 +170,12 @@ def test_new_clients_are_taken_again_when_there_are_descriptors(server):
     s = server(counter())
     old = s.client("old")
     assert old.step("counter", "a", 1).text == "1"
-    _, hard = resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE)
-    # As if all but these were in use.
-    resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{s.process.pid}/fd")), hard))
-    waiting = s.raw("waiting")
-    waiting.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: a\r\nContent-Length: 1\r\n\r\n1")
-    s.expect_log("event=accept_failed")
-    assert old.step("counter", "a", 1).text == "2", "who is connected is served"
-    resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    with s.without_descriptors():
+        waiting = s.raw("waiting")
+        waiting.send("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: a\r\n"
+                     "Content-Length: 1\r\n\r\n1")
+        s.expect_log("event=accept_failed")
+        assert old.step("counter", "a", 1).text == "2", "who is connected is served"
     assert waiting.answer().text == "3"
     waiting.close()
 

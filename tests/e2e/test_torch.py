@@ -10,10 +10,8 @@ import pathlib
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import urllib.parse
 import zipfile
 
@@ -385,6 +383,43 @@ def test_metrics_show_what_batches_cost(server):
     assert s.metric("TorchRunTime") > 0 and s.metric("TorchBucketTime") > 0
 
 
+class Keeper(torch.nn.Module):
+    """Keeps arguments in attributes, whole and as a view, changes one in place and gives one back."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole = torch.zeros(1, 4)
+        self.view = torch.zeros(1, 4)
+
+    def forward(self, x, z):
+        before = torch.cat([self.whole, self.view], 1)
+        self.whole = x
+        self.view = z[:, 1:]
+        x.add_(1)
+        return before, z
+
+
+KEEPER_YAML = """
+batchSize: 1
+maxBatchSize: 1
+inputs: [{name: x, dataType: FP32, dims: [4]}, {name: z, dataType: FP32, dims: [5]}]
+outputs: [{name: before, dataType: FP32, dims: [8]}, {name: z, dataType: FP32, dims: [5]}]
+"""
+
+
+def test_what_a_module_keeps_of_its_arguments_stays_its_own(server):
+    """Arguments' memory serves again in the next run: not where the module still holds it."""
+    s = server(stateless("keeper", Keeper(), KEEPER_YAML))
+    xs, zs = inputs(6, 1), inputs(6, 2, 5)
+    for i in range(6):
+        answer = requests.post(f"{s.inference}/predictions/keeper", timeout=60,
+                               json={"x": [xs[i].tolist()], "z": [zs[i].tolist()]}).json()
+        assert np.array_equal(np.array(answer["z"][0], np.float32), zs[i])
+        if i > 0:
+            want = np.concatenate([xs[i - 1] + 1, zs[i - 1][1:]])
+            assert np.array_equal(np.array(answer["before"][0], np.float32), want)
+
+
 # --- forked workers ---
 
 
@@ -523,22 +558,9 @@ def test_sixteen_real_streams_with_kills(vad, server, torch_, tolerance):
     voices = sorted(VOICES.glob("*.wav"))
     paths = [voices[i % len(voices)] for i in range(16)]
     want = {path: silero(vad, path) for path in voices}
-    stop = threading.Event()
-
-    def kill():
-        while not stop.wait(1):
-            if pids := s.ready_pids("vad"):
-                os.kill(pids[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        address = urllib.parse.urlsplit(s.inference)
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            got = list(pool.map(lambda path: vad.probabilities(address, path), paths))
-    finally:
-        stop.set()
-        killer.join()
+    address = urllib.parse.urlsplit(s.inference)
+    with s.killing("vad", 1), concurrent.futures.ThreadPoolExecutor(16) as pool:
+        got = list(pool.map(lambda path: vad.probabilities(address, path), paths))
     for path, probs in zip(paths, got):
         assert np.abs(np.array(probs) - np.array(want[path])).max() <= tolerance
         assert vad.segments(probs) == vad.segments(want[path])

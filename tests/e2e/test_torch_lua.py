@@ -3,10 +3,7 @@
 Skipped where the Python package torch or libcontinuo_torch.so is missing (scripts/setup.sh --torch)."""
 
 import concurrent.futures
-import os
-import signal
 import sys
-import threading
 import urllib.parse
 
 import numpy as np
@@ -18,7 +15,8 @@ from models import BIN, Model, ROOT
 from server import SLOW_BUILD
 from test_examples import blocks
 # pylint: disable-next=unused-import
-from test_torch import Affine, Cell, SILERO, VOICES, inputs, memory, read_example, refused, saved, vad  # noqa: F401
+from test_torch import (Affine, Cell, SILERO, VOICES, inputs, memory, read_example, register,  # noqa: F401
+                        saved, vad)
 
 torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
 pytestmark = pytest.mark.skipif(not (BIN / "libcontinuo_torch.so").exists(),
@@ -169,22 +167,9 @@ def test_sound_in_pieces_of_any_size_with_kills(voice, server):
     s = server(Model("voice", (folder / "handler.lua").read_text(), (folder / "model-config.yaml").read_text(),
                      extra={"silero_vad.jit": SILERO.read_bytes()}))
     paths = sorted(VOICES.glob("*.wav"))
-    stop = threading.Event()
-
-    def kill():
-        while not stop.wait(1.5):
-            if pids := s.ready_pids("voice"):
-                os.kill(pids[0], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        address = urllib.parse.urlsplit(s.inference)
-        with concurrent.futures.ThreadPoolExecutor(len(paths)) as pool:
-            got = list(pool.map(lambda i: voice.listen(address, paths[i], 777 + 1000 * i), range(len(paths))))
-    finally:
-        stop.set()
-        killer.join()
+    address = urllib.parse.urlsplit(s.inference)
+    with s.killing("voice", 1.5), concurrent.futures.ThreadPoolExecutor(len(paths)) as pool:
+        got = list(pool.map(lambda i: voice.listen(address, paths[i], 777 + 1000 * i), range(len(paths))))
     for path, (probs, events) in zip(paths, got):
         assert probs == silero(voice.pcm(path)), path
         heard = [event["speech"] for event in events]
@@ -294,10 +279,6 @@ def test_an_exception_in_the_module_fails_its_step_only(server):
     wrong = post("[1, 2, 3]")
     assert wrong.status_code == 503 and "argument" in wrong.json()["message"], wrong.text
     assert post("steps").text == "2"
-
-
-def register(s, model):
-    return refused(s, s.pack(model).name)
 
 
 def test_a_module_that_does_not_load_stops_the_registration(server):

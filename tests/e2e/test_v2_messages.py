@@ -301,6 +301,7 @@ def test_sizes_are_bounded(server):
             "increase the limit.")
     answer = post(s, "identity", b"x", {"Content-Encoding": "br"})
     assert (answer.status_code, answer.json()) == (501, {"error": "Unsupported compression type"})
+    assert answer.headers["Accept-Encoding"] == "gzip, deflate", "what it might have had"
 
 
 # --- bodies made to break a parser

@@ -79,9 +79,11 @@ decode_and_encode(const struct cn_frame *frame, struct cn_arena *arena, struct c
     cn_unreachable();
 }
 
-int
-LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+/* How many of the bytes are valid frames. */
+static size_t
+run(const uint8_t *bytes, size_t len)
 {
+    const uint8_t *begin = bytes;
     struct cn_frame frame;
     struct cn_error err;
     struct cn_arena arena;
@@ -101,5 +103,18 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     }
     cn_buf_fini(&out);
     cn_arena_fini(&arena);
+    return (size_t)(bytes - begin);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
+{
+    run(bytes, len);
     return 0;
+}
+
+bool
+cn_fuzz_is_valid(const uint8_t *bytes, size_t len)
+{
+    return run(bytes, len) == len;
 }

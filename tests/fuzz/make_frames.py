@@ -3,14 +3,17 @@
 
 It packs the layouts of proto/frame.c by hand, so it is also a second reading of
 them. Run it after a change of a layout: tests/fuzz/make_frames.py
+With --check it writes nothing and says what is stale (lint.frames); that each stream is
+taken whole, the targets themselves hold.
 """
 import pathlib
 import re
 import struct
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY = 1, 2, 3, 4, 5, 6, 7
-LOADED, ANSWER, STATS, CLOSED, RESULT, REPORT = 65, 66, 67, 68, 69, 70
+LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY, FORK = range(1, 9)
+LOADED, ANSWER, STATS, CLOSED, RESULT, REPORT, FORKED, PROGRESS = range(65, 73)
 STATEFUL, START, END = 1, 2, 4
 ASK, ANY_VERSION, MOVE = 1 << 16, 1 << 17, 1 << 18
 
@@ -46,6 +49,10 @@ def answer(job, flags, body, head=(), error=0, status=0, generation=0, step=0, o
             + str16(kind) + headers(head) + str32(body))
 
 
+def loaded(message, device=b"", error=0):
+    return frame(LOADED, struct.pack("<i", error) + str32(message) + str32(device))
+
+
 def query(op, flags=0, limit=0, idle=0, most=0, sequence=b"", prefix=b"", record=b""):
     return (struct.pack("<QBIIQQ", 9, op, flags, limit, idle, most) + str16(sequence) + str16(prefix)
             + str32(record))
@@ -74,13 +81,13 @@ def load():
     return out
 
 
-def write(target, name, data):
-    folder = HERE / "corpus" / target
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(data)
+def streams():
+    """(target, file, bytes)"""
+    made = []
 
+    def write(*stream):
+        made.append(stream)
 
-def main():
     body = (b"body", b"text/plain", b"42")
     first = row(1, STATEFUL | START, b"seq_0", [body], [(b"Accept", b"*/*"), (b"X", b"")], 3, 120000, b"r-1")
     plain = row(2, 0, b"", [])
@@ -105,7 +112,12 @@ def main():
           + frame(RESULT, struct.pack("<Qi", 9, -980) + str32(b"no such sequence") + str16(b"") + str32(b"")))
     write("frame_to_server", "closed.bin", frame(CLOSED, struct.pack("<Ii", 1, -974) + str32(b"disk full"), 2))
     write("frame_to_worker", "session.bin", frame(LOAD, load()) + frame(BATCH, plain, 1) + frame(STOP))
-    write("frame_to_server", "loaded.bin", frame(LOADED, struct.pack("<i", 0) + str32(b"Lua 5.4.4")))
+    write("frame_to_worker", "fork.bin", frame(FORK, str32(b"counter 1.0 #2")) + frame(STOP))
+    write("frame_to_server", "loaded.bin", loaded(b"Lua 5.4.4", b"cuda:1"))
+    write("frame_to_server", "progress.bin",
+          frame(PROGRESS, struct.pack("<II", 2, 6) + str32(b"warming up")) + loaded(b"no", error=-960))
+    write("frame_to_server", "forked.bin",
+          frame(FORKED, struct.pack("<I", 4711) + str32(b"")) + frame(FORKED, struct.pack("<I", 0) + str32(b"no memory")))
     write("frame_to_server", "answer.bin",
           frame(ANSWER, answer(1, 1, b"42", [(b"X-Step", b"7")], status=200, generation=3, step=2, opened=1700000000000)))
     write("frame_to_server", "refused.bin", frame(ANSWER, answer(2, 1, b"too late", error=-990, kind=b"")))
@@ -114,8 +126,23 @@ def main():
           report(2, 1500, [1, 2], [sample(0, b"tokens", b"Count", 2.5, [(b"Kind", b"prompt")]),
                                    sample(2, b"size", b"Bytes", 1e300)]))
     write("frame_to_server", "session.bin",
-          frame(LOADED, struct.pack("<i", 0) + str32(b"C")) + frame(ANSWER, answer(1, 0, b"a"))
+          loaded(b"C") + frame(ANSWER, answer(1, 0, b"a"))
           + frame(ANSWER, answer(1, 1, b"")) + frame(CLOSED, b"", 2))
+    return made
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    stale = []
+    for target, name, data in streams():
+        path = HERE / "corpus" / target / name
+        if check and (not path.exists() or path.read_bytes() != data):
+            stale.append(f"{target}/{name}")
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    if stale:
+        sys.exit(f"not what tests/fuzz/make_frames.py writes: {' '.join(stale)}")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,11 @@ run_file(const char *path)
     len = fread(bytes, 1, FILE_BYTES_MAX, file);
     fclose(file);
     run(bytes, len);
+    if (cn_fuzz_is_valid && strstr(path, ".bin") && !cn_fuzz_is_valid(bytes, len)) {
+        fprintf(stderr, "%s is not valid: its make_*.py has another layout than the decoder\n",
+                path);
+        exit(1);
+    }
     for (cut = 0; cut < len && len <= CUT_ALL_BYTES_MAX; cut++)
         run(bytes, cut);
     run_changed(bytes, len);

@@ -2,6 +2,7 @@
  *
  * Speaks frames on descriptor 3 and does what the model's handler file says, one word:
  *   echo            loads, answers each row with its body
+ *   device TEXT     the same, and says that it runs there
  *   refuse          LOADED with an error
  *   refuse-while F  the same while file F exists, then as echo
  *   die-on-load     prints two lines and exits with status 3
@@ -116,6 +117,8 @@ on_load(const struct cn_frame *frame, struct cn_arena *arena)
         loaded.error_code = CN_E_LOAD_FAILED;
         loaded.message = CN_STR("handler.lua:3: nothing to see");
     }
+    if (script_is("device "))
+        loaded.device = cn_str_from(script + 7);
     cn_frame_put_loaded(&out, &loaded);
     cn_frame_put_stats(&out, &(struct cn_worker_stats){.rss_bytes = 1234567});
     if (script_is("garbage"))

@@ -3,7 +3,9 @@
 import contextlib
 import os
 import pathlib
+import random
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -316,9 +318,39 @@ class Server:
     def expect_ready_any(self, model, version=None):
         return expect(lambda: self.ready_pids(model, version), f"a ready worker of {model}", 20)
 
+    @contextlib.contextmanager
+    def killing(self, model, every_s):
+        """Meanwhile one of the model's ready workers is killed each so many seconds."""
+        over = threading.Event()
+
+        def kill():
+            chance = random.Random(3)
+            while not over.wait(every_s):
+                if pids := self.ready_pids(model):
+                    with contextlib.suppress(ProcessLookupError):  # it may have died of the last one just now
+                        os.kill(chance.choice(pids), signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            yield
+        finally:
+            over.set()
+            killer.join()
+
     def hold(self):
         """Workers take no batch until release(), or the end of the `with`."""
         return Hold(self.hold_file, self.transcript)
+
+    @contextlib.contextmanager
+    def without_descriptors(self):
+        """As if all of the server's descriptors but those it has now were in use."""
+        taken = {int(number) for number in os.listdir(f"/proc/{self.process.pid}/fd")}
+        free = next(number for number in range(len(taken) + 1) if number not in taken)
+        before = resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (free, before[1]))
+        yield
+        resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, before)
 
     def metric(self, name):
         """The sum of a metric over its labels, from the metrics listener."""

@@ -1,5 +1,5 @@
-/* frontend/http_accept.c - accept(2), and what to do when it fails. Owned by the loop thread. */
-#include "frontend/http_accept.h"
+/* frontend/accept.c - accept(2), and what to do when it fails. Owned by the loop thread. */
+#include "frontend/accept.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -15,7 +15,7 @@
 static void on_clients(struct cn_watch *watch, uint32_t events);
 
 static void
-wait_a_little(struct cn_http_accept *accept)
+wait_a_little(struct cn_accept *accept)
 {
     cn_timer_set(cn_loop_wheel(accept->loop), &accept->pause,
                  cn_loop_now_ms(accept->loop) + PAUSE_MS);
@@ -24,15 +24,14 @@ wait_a_little(struct cn_http_accept *accept)
 static void
 on_pause_over(struct cn_timer *timer)
 {
-    struct cn_http_accept *accept = cn_container_of(timer, struct cn_http_accept, pause);
+    struct cn_accept *accept = cn_container_of(timer, struct cn_accept, pause);
 
     if (cn_loop_watch(accept->loop, &accept->watch, accept->fd, EPOLLIN, NULL))
         wait_a_little(accept);
 }
 
 int
-cn_http_accept_begin(struct cn_http_accept *accept, struct cn_loop *loop, int fd,
-                     struct cn_error *err)
+cn_accept_begin(struct cn_accept *accept, struct cn_loop *loop, int fd, struct cn_error *err)
 {
     int rc;
 
@@ -42,20 +41,20 @@ cn_http_accept_begin(struct cn_http_accept *accept, struct cn_loop *loop, int fd
     cn_timer_init(&accept->pause, on_pause_over);
     rc = cn_loop_watch(loop, &accept->watch, fd, EPOLLIN, err);
     if (rc)
-        cn_http_accept_end(accept);
+        cn_accept_end(accept);
     return rc;
 }
 
 /* False: no more in this turn. */
 static bool
-accept_one(struct cn_http_accept *accept)
+accept_one(struct cn_accept *accept)
 {
     struct sockaddr_storage from = {0};
     socklen_t len = sizeof(from);
     int fd;
 
-    if (!accept->has_room(accept)) {
-        accept->is_full = true;
+    if (!accept->is_ready(accept)) {
+        accept->is_held = true;
         cn_loop_unwatch(accept->loop, &accept->watch);
         return false;
     }
@@ -72,6 +71,7 @@ accept_one(struct cn_http_accept *accept)
         accept->failing = true;
         cn_loop_unwatch(accept->loop, &accept->watch);
         wait_a_little(accept);
+        return false;
     }
     return errno == ECONNABORTED || errno == EINTR;
 }
@@ -79,7 +79,7 @@ accept_one(struct cn_http_accept *accept)
 static void
 on_clients(struct cn_watch *watch, uint32_t events)
 {
-    struct cn_http_accept *accept = cn_container_of(watch, struct cn_http_accept, watch);
+    struct cn_accept *accept = cn_container_of(watch, struct cn_accept, watch);
     int i;
 
     (void)events;
@@ -88,16 +88,16 @@ on_clients(struct cn_watch *watch, uint32_t events)
 }
 
 void
-cn_http_accept_go_on(struct cn_http_accept *accept)
+cn_accept_go_on(struct cn_accept *accept)
 {
-    if (!accept->is_full || accept->fd < 0)
+    if (!accept->is_held || accept->fd < 0)
         return;
-    accept->is_full = false;
+    accept->is_held = false;
     on_pause_over(&accept->pause);
 }
 
 void
-cn_http_accept_end(struct cn_http_accept *accept)
+cn_accept_end(struct cn_accept *accept)
 {
     if (accept->fd < 0)
         return;

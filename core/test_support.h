@@ -1,0 +1,63 @@
+/* core/test_support.h - for all folders' tests: a folder for a test's files, and what was built beside
+ * the test program. */
+#ifndef CN_CORE_TEST_SUPPORT_H
+#define CN_CORE_TEST_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TEST_DIR_MAX 64
+
+/* A new, empty folder; its path in `dir`. */
+static inline void
+test_dir_make(char dir[TEST_DIR_MAX])
+{
+    strcpy(dir, "/tmp/cn-test-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+}
+
+/* With all that is in it. 0, for a teardown to return. */
+static inline int
+test_dir_remove(const char *dir)
+{
+    char command[TEST_DIR_MAX + 8];
+
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    return system(command);
+}
+
+static inline void
+test_dir_write(const char *dir, const char *name, const char *text)
+{
+    char path[300];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The path of `name` beside the running test program. */
+static inline void
+test_beside_program(const char *name, char *out, size_t out_size)
+{
+    char self[4000];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    assert_true(n > 0);
+    self[n] = '\0';
+    *strrchr(self, '/') = '\0';
+    assert_true(snprintf(out, out_size, "%s/%s", self, name) < (int)out_size);
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* cn_fuzz: v2 config proto core */
+/* tests/fuzz/v2_numbers_fuzz.c - arrays of numbers of any bytes, read past the document.
+ *
+ * Input: a byte that says the datatype, one that says how many there are, then the array. What is read must
+ * be what the document says.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/panic.h"
+#include "tests/fuzz/fuzz.h"
+#include "v2/json_numbers.h"
+#include "v2/json_values.h"
+#include "v2/json_words.h"
+
+#define N_TYPES 14
+#define ARRAY_MAX 4096
+
+static void
+hold_against_document(const struct cn_tensor *read, struct cn_str array, struct cn_arena *arena)
+{
+    struct cn_tensor tensor = *read;
+    struct cn_error err;
+    json_t *root;
+
+    cn_assert(cn_v2_json_load(array, &root, &err) == 0);
+    cn_assert(cn_v2_values(root, 1 << 20, arena, &tensor, &err) == 0);
+    cn_assert(cn_str_eq(tensor.data, read->data));
+    json_decref(root);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct cn_tensor tensor = {.name = CN_STR("x"), .rank = 1};
+    char text[ARRAY_MAX + 32];
+    struct cn_v2_cuts cuts;
+    struct cn_arena arena;
+    json_t *place;
+    int len;
+
+    if (size < 2 || size > ARRAY_MAX)
+        return 0;
+    tensor.type = (enum cn_datatype)(CN_DATATYPE_NONE + 1 + data[0] % N_TYPES);
+    tensor.shape[0] = data[1];
+    len = sprintf(text, "{\"inputs\":[{\"data\":");
+    memcpy(text + len, data + 2, size - 2);
+    memcpy(text + len + size - 2, "}]}", 3);
+    if (!cn_v2_cut((struct cn_str){text, (size_t)len + size + 1}, &cuts))
+        return 0;
+    cn_arena_init(&arena);
+    place = json_pack("[i]", 0);
+    if (cn_v2_cut_values(&cuts, place, 1 << 20, &arena, &tensor))
+        hold_against_document(&tensor, cuts.at[0], &arena);
+    json_decref(place);
+    cn_arena_fini(&arena);
+    return 0;
+}
