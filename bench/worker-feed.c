@@ -103,6 +103,7 @@ put_load(const char *folder, const char *durability, const char *state_dir)
                                      .answer_keep_bytes = 65536,
                                      .answer_max_bytes = 16u << 20,
                                      .store_max_bytes = 1ull << 33,
+                                     .journal_max_bytes = 64 << 20,
                                      .tombstone_ms = 600000,
                                      .stream_bytes = 1u << 20,
                                      .max_batch_size = feed.rows,
