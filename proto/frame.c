@@ -430,11 +430,25 @@ read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header 
     return 0;
 }
 
+/* As cn_write_str32, but without the bytes where they are worth to be lent. */
+static void
+write_or_lend(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent, struct cn_str text)
+{
+    if (!lents || text.len < CN_LENT_MIN_BYTES || text.len > UINT32_MAX) {
+        cn_write_str32(buf, text);
+        return;
+    }
+    cn_write_u32(buf, (uint32_t)text.len);
+    if (!buf->failed)
+        cn_lents_add(lents, buf, text, unsent);
+}
+
 /* ANSWER: u64 job id, u32 flags, u32 error code, u16 status, u64 generation, u64 step,
  * u64 opened (wall ms), str16 content type, headers, str32 body. */
 void
-cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer)
+cn_frame_lend_answer(struct cn_buf *buf, struct cn_lents *lents, const struct cn_answer *answer)
 {
+    const uint64_t before = lents ? lents->bytes : 0;
     size_t begun = frame_begin(buf, CN_FRAME_ANSWER, 0);
 
     cn_write_u64(buf, answer->job_id);
@@ -446,8 +460,14 @@ cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer)
     cn_write_u64(buf, answer->opened_wall_ms);
     cn_write_str16(buf, answer->content_type);
     write_headers(buf, answer->headers, answer->n_headers);
-    cn_write_str32(buf, answer->body);
-    frame_end(buf, begun);
+    write_or_lend(buf, lents, NULL, answer->body);
+    frame_end_lent(buf, begun, lents ? lents->bytes - before : 0);
+}
+
+void
+cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer)
+{
+    cn_frame_lend_answer(buf, NULL, answer);
 }
 
 int
@@ -579,7 +599,8 @@ write_move(struct cn_buf *buf, const struct cn_move *move)
 }
 
 void
-cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
+cn_frame_lend_row(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
+                  const struct cn_row *row)
 {
     uint32_t i;
 
@@ -595,17 +616,29 @@ cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
     for (i = 0; i < row->n_parts; i++) {
         cn_write_str16(buf, row->parts[i].name);
         cn_write_str16(buf, row->parts[i].content_type);
-        cn_write_str32(buf, row->parts[i].data);
+        write_or_lend(buf, lents, unsent, row->parts[i].data);
     }
     if (row->flags & CN_ROW_MOVE)
         write_move(buf, row->move);
 }
 
 void
+cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
+{
+    cn_frame_lend_row(buf, NULL, NULL, row);
+}
+
+void
+cn_frame_end_lent_batch(struct cn_buf *buf, size_t begun, uint32_t rows, uint64_t lent)
+{
+    frame_end_lent(buf, begun, lent);
+    cn_patch_u32(buf, begun + 8, rows);
+}
+
+void
 cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows)
 {
-    frame_end(buf, begun);
-    cn_patch_u32(buf, begun + 8, rows);
+    cn_frame_end_lent_batch(buf, begun, rows, 0);
 }
 
 static int
@@ -677,6 +710,53 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
         row->idempotency_key.len > CN_IDEMPOTENCY_KEY_MAX ||
         (row->sequence_id.len == 0) == ((row->flags & CN_ROW_STATEFUL) != 0))
         return bad_payload(err, "BATCH");
+    return 0;
+}
+
+/* Reads over a row's beginning and parts. The bytes of its first large one's data, else 0. */
+static uint32_t
+skip_to_large(struct cn_reader *reader)
+{
+    uint32_t flags, n, bytes;
+
+    cn_read_u64(reader);
+    flags = cn_read_u32(reader);
+    cn_read_u32(reader);
+    cn_read_u64(reader);
+    for (n = 3; n > 0; n--)
+        cn_read_str16(reader);
+    for (n = cn_read_u32(reader); n > 0 && !reader->bad; n--) {
+        cn_read_str16(reader);
+        cn_read_str32(reader);
+    }
+    for (n = cn_read_u32(reader); n > 0 && !reader->bad; n--) {
+        cn_read_str16(reader);
+        cn_read_str16(reader);
+        bytes = cn_read_u32(reader);
+        if (!reader->bad && bytes >= CN_LENT_MIN_BYTES)
+            return bytes;
+        cn_read_bytes(reader, bytes);
+    }
+    reader->bad = reader->bad || (flags & CN_ROW_MOVE);
+    return 0;
+}
+
+size_t
+cn_frame_find_large(const void *bytes, size_t len)
+{
+    struct cn_reader reader;
+    uint32_t type, rows;
+
+    cn_reader_init(&reader, bytes, len);
+    cn_read_u32(&reader);
+    type = cn_read_u8(&reader);
+    cn_read_bytes(&reader, 3);
+    rows = cn_read_u32(&reader);
+    if (type != CN_FRAME_BATCH)
+        return 0;
+    for (; rows > 0 && !reader.bad; rows--)
+        if (skip_to_large(&reader))
+            return len - cn_reader_left(&reader);
     return 0;
 }
 

@@ -18,10 +18,11 @@ frame_begin(struct cn_buf *buf, enum cn_frame_type type, uint32_t count)
     return begun;
 }
 
+/* `lent`: bytes of the payload that are not in the buffer. */
 static inline void
-frame_end(struct cn_buf *buf, size_t begun)
+frame_end_lent(struct cn_buf *buf, size_t begun, uint64_t lent)
 {
-    size_t payload = buf->len - begun - CN_FRAME_HEADER_BYTES;
+    uint64_t payload = buf->len - begun - CN_FRAME_HEADER_BYTES + lent;
 
     if (buf->failed)
         return;
@@ -30,6 +31,12 @@ frame_end(struct cn_buf *buf, size_t begun)
         return;
     }
     cn_patch_u32(buf, begun, (uint32_t)payload);
+}
+
+static inline void
+frame_end(struct cn_buf *buf, size_t begun)
+{
+    frame_end_lent(buf, begun, 0);
 }
 
 static inline int

@@ -677,6 +677,81 @@ an_encoder_without_room_fails(void **state)
     }
 }
 
+/* What is lent and what is not together are the frame that it would be without. */
+static void
+lent_parts_stand_where_they_would(void **state)
+{
+    static char large[CN_LENT_MIN_BYTES + 3];
+    struct cn_part parts[] = {{CN_STR("a"), CN_STR(""), CN_STR("small")},
+                              {CN_STR("b"), CN_STR("type"), {large, sizeof(large)}},
+                              {CN_STR("c"), CN_STR(""), CN_STR("")}};
+    struct cn_row row = {.job_id = 1, .n_parts = 3, .parts = parts};
+    const struct cn_answer answer = {.body = {large, sizeof(large)}};
+    struct cn_lents lents;
+    struct cn_buf whole;
+    uint32_t unsent = 0;
+    size_t begun, at = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(large); i++)
+        large[i] = (char)i;
+    cn_lents_init(&lents);
+    begun = cn_frame_begin_batch(&buf);
+    cn_frame_lend_row(&buf, &lents, &unsent, &row);
+    cn_frame_lend_row(&buf, &lents, &unsent, &row);
+    cn_frame_end_lent_batch(&buf, begun, 2, lents.bytes);
+    cn_frame_lend_answer(&buf, &lents, &answer);
+    assert_int_equal(unsent, 2);
+    assert_int_equal(lents.n, 3);
+    cn_buf_init(&whole, 0);
+    for (uint32_t i = 0; i < lents.n; i++) {
+        cn_buf_append(&whole, buf.data + at, lents.list[i].at - at);
+        cn_buf_append_str(&whole, lents.list[i].bytes);
+        at = lents.list[i].at;
+    }
+    cn_buf_append(&whole, buf.data + at, buf.len - at);
+    cn_buf_reset(&buf);
+    begun = cn_frame_begin_batch(&buf);
+    cn_frame_put_row(&buf, &row);
+    cn_frame_put_row(&buf, &row);
+    cn_frame_end_batch(&buf, begun, 2);
+    cn_frame_put_answer(&buf, &answer);
+    assert_true(cn_str_eq(cn_buf_str(&whole), cn_buf_str(&buf)));
+    cn_buf_fini(&whole);
+    cn_lents_fini(&lents);
+}
+
+/* From the first bytes of a frame on, as soon as they reach so far. */
+static void
+a_large_part_is_found_before_it_is_there(void **state)
+{
+    static char large[CN_LENT_MIN_BYTES];
+    struct cn_header header = {CN_STR("Accept"), CN_STR("*/*")};
+    struct cn_part parts[] = {{CN_STR("a"), CN_STR("t"), CN_STR("small")},
+                              {CN_STR("b"), CN_STR(""), {large, sizeof(large)}}};
+    struct cn_row first = {.job_id = 2, .request_id = CN_STR("r"), .n_parts = 1, .parts = parts};
+    struct cn_row second = {
+        .job_id = 1, .n_headers = 1, .headers = &header, .n_parts = 2, .parts = parts};
+    size_t begun = cn_frame_begin_batch(&buf), at;
+
+    (void)state;
+    memset(large, 'x', sizeof(large));
+    cn_frame_put_row(&buf, &first);
+    cn_frame_put_row(&buf, &second);
+    cn_frame_end_batch(&buf, begun, 2);
+    at = (size_t)((char *)memchr(buf.data, 'x', buf.len) - buf.data);
+    for (size_t len = 0; len <= buf.len; len += len < at + 10 ? 1 : 5000)
+        assert_int_equal(cn_frame_find_large(buf.data, len), len < at ? 0 : at);
+    cn_buf_reset(&buf);
+    begun = cn_frame_begin_batch(&buf);
+    cn_frame_put_row(&buf, &first);
+    cn_frame_end_batch(&buf, begun, 1);
+    assert_int_equal(cn_frame_find_large(buf.data, buf.len), 0);
+    cn_buf_reset(&buf);
+    put_answer();
+    assert_int_equal(cn_frame_find_large(buf.data, buf.len), 0);
+}
+
 #define FRAME_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -701,6 +776,8 @@ main(void)
         FRAME_TEST(a_close_needs_an_id_and_a_known_reason),
         FRAME_TEST(a_row_may_move_a_sequence),
         FRAME_TEST(an_encoder_without_room_fails),
+        FRAME_TEST(lent_parts_stand_where_they_would),
+        FRAME_TEST(a_large_part_is_found_before_it_is_there),
     };
 
     return cmocka_run_group_tests_name("proto.frame", tests, NULL, NULL);

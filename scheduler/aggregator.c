@@ -178,17 +178,27 @@ cn_aggregator_credit(const struct cn_model_queue *queue, const struct cn_worker_
 }
 
 static void
+begin_frame(struct cn_worker_link *link)
+{
+    if (link->frame_rows > 0)
+        return;
+    link->frame_begun = cn_frame_begin_batch(&link->out);
+    link->frame_lent = link->lents.bytes;
+}
+
+static void
 end_frame(struct cn_worker_link *link)
 {
     if (link->frame_rows == 0)
         return;
-    cn_frame_end_batch(&link->out, link->frame_begun, link->frame_rows);
+    cn_frame_end_lent_batch(&link->out, link->frame_begun, link->frame_rows,
+                            link->lents.bytes - link->frame_lent);
     link->frame_rows = 0;
 }
 
 /* As the worker sees it at this moment. */
 static void
-put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct cn_job *job,
+put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
         uint32_t more_flags)
 {
     const struct cn_sequence *sequence = job->sequence;
@@ -212,12 +222,11 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, const struct 
         left = job->deadline_ms > now ? job->deadline_ms - now : 1;
         row.deadline_ms = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
     }
-    if (link->frame_rows == 0)
-        link->frame_begun = cn_frame_begin_batch(&link->out);
-    cn_frame_put_row(&link->out, &row);
+    begin_frame(link);
+    cn_frame_lend_row(&link->out, &link->lents, &job->unsent, &row);
     link->frame_rows++;
     if (link->frame_rows >= queue->config.batch_size ||
-        link->out.len - link->frame_begun >= FRAME_BYTES)
+        link->out.len - link->frame_begun + link->lents.bytes - link->frame_lent >= FRAME_BYTES)
         end_frame(link);
 }
 
@@ -294,8 +303,7 @@ cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link
 {
     const struct cn_row pad = {.flags = CN_ROW_PAD | CN_ROW_JOINED};
 
-    if (link->frame_rows == 0)
-        link->frame_begun = cn_frame_begin_batch(&link->out);
+    begin_frame(link);
     cn_frame_put_row(&link->out, &pad);
     link->frame_rows++;
     if (link->frame_rows >= queue->config.batch_size)
@@ -326,7 +334,7 @@ cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *li
                           .sequence_id = job->row.sequence_id,
                           .move = &look};
     end_frame(link);
-    link->frame_begun = cn_frame_begin_batch(&link->out);
+    begin_frame(link);
     cn_frame_put_row(&link->out, &row);
     link->frame_rows = 1;
     end_frame(link);

@@ -12,6 +12,8 @@
 void
 cn_answer_box_free(struct cn_answer_box *box)
 {
+    if (box)
+        cn_free(box->read);
     cn_free(box);
 }
 
@@ -93,6 +95,20 @@ cn_answer_box_copy(struct cn_job *job, const struct cn_answer *answer, uint64_t 
         return NULL;
     }
     return cn_answer_box_error(job, CN_E_OUT_OF_MEMORY, "no memory for the answer", 0);
+}
+
+struct cn_answer_box *
+cn_answer_box_keep(struct cn_job *job, const struct cn_answer *answer, char *read)
+{
+    struct cn_answer head = *answer;
+    struct cn_answer_box *box;
+
+    head.body.len = 0;
+    box = cn_alloc(box_bytes(job, &head));
+    fill(box, job, &head);
+    box->answer.body = answer->body;
+    box->read = read;
+    return box;
 }
 
 struct cn_answer_box *

@@ -8,6 +8,9 @@
  * memory a final piece becomes an error; any other piece is NULL and the final one will be an error. */
 struct cn_answer_box *cn_answer_box_copy(struct cn_job *job, const struct cn_answer *answer,
                                          uint64_t skip);
+/* The same, but the body stays where it was read to: in `read`, which the box takes. */
+struct cn_answer_box *cn_answer_box_keep(struct cn_job *job, const struct cn_answer *answer,
+                                         char *read);
 /* A final piece that says why there is no answer. */
 struct cn_answer_box *cn_answer_box_error(struct cn_job *job, int code, const char *message,
                                           uint32_t retry_after_s);

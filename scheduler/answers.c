@@ -92,6 +92,16 @@ says_something(const struct cn_answer *answer)
     return answer->body.len || answer->status || answer->n_headers || answer->content_type.len;
 }
 
+/* A large answer goes on from where it was read to. */
+static struct cn_answer_box *
+make_box(struct cn_worker_link *link, struct cn_job *job, const struct cn_answer *answer)
+{
+    const uint64_t skip = skip_of(job, answer);
+    char *read = skip || job->piece_lost ? NULL : cn_worker_link_take_read(link, answer->body);
+
+    return read ? cn_answer_box_keep(job, answer, read) : cn_answer_box_copy(job, answer, skip);
+}
+
 static void
 finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
        const struct cn_answer *answer)
@@ -114,7 +124,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
         return;
     if (job->probing && cn_slots_on_probe(queue, job, answer))
         return;
-    box = cn_answer_box_copy(job, answer, skip_of(job, answer));
+    box = make_box(link, job, answer);
     if (answer->flags & CN_ANSWER_REPLAYED) {
         queue->stats.replayed++;
         cn_metrics_add(&queue->metrics, CN_M_JOBS_REPLAYED, 1);
@@ -139,6 +149,9 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
 
     if (!job)
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which is not in flight there",
+                       (unsigned long long)answer->job_id);
+    if (job->unsent) /* it can't know of it yet, and who gets the answer may free what is to be sent */
+        return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which was not sent in full yet",
                        (unsigned long long)answer->job_id);
     link->progress_ms = cn_loop_now_ms(link->loop);
     cn_infer_job_heard(link, job, answer);

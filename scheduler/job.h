@@ -25,8 +25,8 @@ struct cn_model_queue;
 struct cn_sequence;
 struct cn_worker_link;
 
-/* One piece of an answer with its own copy of all bytes, in one heap block. Owned by whoever holds
- * it; freed with cn_answer_box_free. */
+/* One piece of an answer with its own copy of all bytes, in one heap block; a large body may lie in a block
+ * of its own. Owned by whoever holds it; freed with cn_answer_box_free. */
 struct cn_answer_box {
     struct cn_msg msg; /* scheduler's: carries it to the job's loop */
     struct cn_job *job;
@@ -35,6 +35,7 @@ struct cn_answer_box {
     uint32_t retry_after_s;    /* for 429 and 503; 0: unknown */
     bool remade;            /* its body is not the handler's; then, once it is taken, its client */
     uint64_t made_of_bytes; /* took so many bytes of the handler's */
+    char *read;             /* what the answer was read into, if its body still lies there */
     char bytes[];
 };
 void cn_answer_box_free(struct cn_answer_box *box);
@@ -95,6 +96,7 @@ struct cn_job {
     uint64_t arrived_us;      /* for the metrics: of the turn, as arrived_ms */
     uint64_t forwarded_bytes; /* of body in pieces that were passed on */
     uint64_t skip_bytes;      /* so much of the next worker's answer was passed on already */
+    uint32_t unsent;          /* its parts that its worker's link sends from where they lie */
     uint32_t deaths;          /* workers that died with it in flight */
     uint32_t alone_deaths;    /* those that had nothing else in flight */
     uint64_t queued_us;       /* from its arrival to the handler's first call for it */

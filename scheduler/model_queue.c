@@ -190,7 +190,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     cn_timer_init(&job->timer, NULL);
     job->arrived_ms = job->sent_ms = job->arrived_us = 0;
     job->forwarded_bytes = job->skip_bytes = 0;
-    job->deaths = job->alone_deaths = 0;
+    job->unsent = job->deaths = job->alone_deaths = 0;
     job->queued_us = job->last_call = job->n_responses = 0;
     memset(job->phase_us, 0, sizeof(job->phase_us));
     job->detour = NULL;

@@ -70,7 +70,7 @@ cn_slots_on_probe(struct cn_model_queue *queue, struct cn_job *job, const struct
     sequence->known = true;
     sequence->generation = answer->generation;
     job->worker = NULL;
-    job->deaths = job->alone_deaths = 0;
+    job->unsent = job->deaths = job->alone_deaths = 0;
     cn_job_group_put_back(&sequence->group, job);
     cn_queue_job_waits(queue, job);
     cn_queue_wake(queue);

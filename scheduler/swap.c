@@ -488,7 +488,7 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
         return false;
     /* The worker lives; the job is out, and others may fill its place. */
     job->worker = NULL;
-    job->deaths = job->alone_deaths = 0;
+    job->unsent = job->deaths = job->alone_deaths = 0;
     job->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
     queue->stats.in_flight_jobs++;
     queue->stats.diverted_jobs++;

@@ -80,6 +80,7 @@ struct client {
     int error;
     uint32_t retry_after_s;
     char text[256], sequence_id[300], all[256]; /* final body; id; all bodies in a row */
+    bool was_read_there;                        /* the final answer lies where it was read to */
 };
 
 static unsigned answers_seen;
@@ -103,6 +104,7 @@ client_answered(struct cn_job *job, struct cn_answer_box *box)
         client->order = ++answers_seen;
         client->error = box->answer.error_code;
         client->retry_after_s = box->retry_after_s;
+        client->was_read_there = box->read != NULL;
         copy_text(client->text, sizeof(client->text), box->answer.body);
         copy_text(client->sequence_id, sizeof(client->sequence_id), box->sequence_id);
     } else {

@@ -23,6 +23,7 @@
 #define READ_BYTES (64u * 1024)
 #define READ_TURN_BYTES (4u * 1024 * 1024) /* then other descriptors get their turn */
 #define KEEP_BYTES (1024u * 1024)          /* a buffer that was larger is given back when empty */
+#define LARGE_BYTES READ_BYTES             /* frames from here on are read to memory of their own */
 
 static void lose(struct cn_worker_link *link, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
@@ -203,12 +204,25 @@ parse(struct cn_worker_link *link)
             break;
         }
         at += (size_t)size;
+        if (!link->in.data) { /* an answer has taken it */
+            at = 0;
+            break;
+        }
     }
     if (!link->destroyed)
         cn_buf_consume(&link->in, at);
 }
 
-/* How many bytes to make room for: a large frame gets it all at once. */
+char *
+cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body)
+{
+    if (body.len < LARGE_BYTES || body.ptr + body.len != link->in.data + link->in.len)
+        return NULL;
+    return cn_buf_take(&link->in, NULL);
+}
+
+/* How many bytes to make room for: a large frame gets it all at once, and nothing behind it, so that who
+ * gets its body can have the memory as well. */
 static size_t
 bytes_wanted(const struct cn_worker_link *link)
 {
@@ -219,7 +233,7 @@ bytes_wanted(const struct cn_worker_link *link)
         return READ_BYTES;
     cn_reader_init(&reader, link->in.data, link->in.len);
     frame = CN_FRAME_HEADER_BYTES + (uint64_t)cn_read_u32(&reader);
-    if (frame <= link->in.len + READ_BYTES)
+    if (frame < LARGE_BYTES || frame <= link->in.len)
         return READ_BYTES;
     return (size_t)(frame - link->in.len); /* within max_frame_bytes: parse has looked at it */
 }
@@ -293,26 +307,25 @@ cn_worker_link_flush(struct cn_worker_link *link)
         lose(link, "no memory for frames to worker %u", link->index);
         return;
     }
-    while (link->out_sent < out->len) {
-        ssize_t n = send(link->fd, out->data + link->out_sent, out->len - link->out_sent,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (link->out_sent < out->len || cn_lents_pending(&link->lents)) {
+        ssize_t n = cn_lents_send(&link->lents, out, &link->out_sent, SIZE_MAX, link->fd,
+                                  MSG_NOSIGNAL | MSG_DONTWAIT);
 
-        if (n < 0 && errno == EINTR)
+        if (n >= 0 || errno == EINTR)
             continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            if (link->out_sent > out->len / 2) { /* moving the rest is now the smaller part */
-                cn_buf_consume(out, link->out_sent);
-                link->out_sent = 0;
-            }
-            watch_for_space(link, true);
-            return;
-        }
-        if (n < 0) {
+        if (errno != EAGAIN && errno != EWOULDBLOCK) {
             write_failed(link);
             return;
         }
-        link->out_sent += (size_t)n;
+        if (link->out_sent > out->len / 2) { /* moving the rest is now the smaller part */
+            cn_lents_consume(&link->lents, link->out_sent);
+            cn_buf_consume(out, link->out_sent);
+            link->out_sent = 0;
+        }
+        watch_for_space(link, true);
+        return;
     }
+    cn_lents_consume(&link->lents, link->out_sent);
     link->out_sent = 0;
     if (out->cap > KEEP_BYTES)
         cn_buf_fini(out);
@@ -333,9 +346,17 @@ cn_worker_link_usable(const struct cn_worker_link *link)
     return !link->lost && !link->write_failed && !link->overdue_told;
 }
 
+void
+cn_worker_link_forget_lent(struct cn_worker_link *link)
+{
+    link->write_failed = link->write_failed || cn_lents_pending(&link->lents);
+    cn_lents_fini(&link->lents);
+}
+
 static void
 free_link(struct cn_worker_link *link)
 {
+    cn_lents_fini(&link->lents);
     cn_buf_fini(&link->in);
     cn_buf_fini(&link->out);
     link->magic = 0;
@@ -401,6 +422,7 @@ cn_worker_link_create(struct cn_loop *loop, int fd, uint32_t index, uint64_t max
     cn_list_init(&link->turn_end.link);
     cn_buf_init(&link->in, max_frame_bytes + CN_FRAME_HEADER_BYTES + READ_BYTES);
     cn_buf_init(&link->out, 0); /* bounded by credit: rows in flight, closes under way */
+    cn_lents_init(&link->lents);
     cn_list_init(&link->attached);
     cn_list_init(&link->in_flight);
     cn_list_init(&link->live);

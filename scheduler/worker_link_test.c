@@ -81,7 +81,9 @@ slow_reader_gets_all(void **state)
     client.part.data = (struct cn_str){body, len};
     cn_model_queue_submit(rig->queue, &client.job);
     settle(rig);
-    assert_true(fake->link->out.len > 0); /* more than the socket takes */
+    assert_true(cn_lents_pending(&fake->link->lents)); /* more than the socket takes */
+    assert_true(fake->link->out.cap < 4096);           /* and no copy of it */
+    assert_int_equal(client.job.unsent, 1);
     while (cn_frame_next(bytes, got, len + 4096, &frame, NULL) == 0) {
         ssize_t n = recv(fake->fd, bytes + got, 50000, 0);
 
@@ -94,7 +96,8 @@ slow_reader_gets_all(void **state)
     assert_int_equal(rows[0].parts[0].data.len, len);
     assert_memory_equal(rows[0].parts[0].data.ptr, body, len);
     cn_arena_fini(&arena);
-    assert_int_equal(fake->link->out.cap, 0); /* the large buffer is given back */
+    assert_false(cn_lents_pending(&fake->link->lents));
+    assert_int_equal(client.job.unsent, 0);
     assert_int_equal(fake->lost, 0);
     cn_free(body);
     cn_free(bytes);
@@ -132,7 +135,119 @@ large_answer_arrives(void **state)
     settle(rig);
     assert_int_equal(client.finals, 1);
     assert_int_equal(strlen(client.text), sizeof(client.text) - 1);
+    assert_int_equal(strspn(client.text, "a"), sizeof(client.text) - 1);
+    assert_true(client.was_read_there); /* not copied */
     cn_buf_fini(&buf);
+    cn_free(body);
+    rig_destroy(rig);
+}
+
+/* Of several large answers that come at once each one has all of its bytes, and what follows them is read. */
+static void
+large_answers_in_a_row_are_told_apart(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *fake = fake_attach(rig);
+    struct client clients[2];
+    struct cn_answer answer;
+    struct cn_buf buf;
+    size_t len = 300000, sent = 0;
+    char *body = cn_alloc(len);
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        client_send(rig, &clients[i], "", "x", 0);
+    settle(rig);
+    fake_read(fake);
+    cn_buf_init(&buf, 0);
+    for (int i = 0; i < 2; i++) {
+        answer = answer_to(&fake->rows[i]);
+        memset(body, 'a' + i, len);
+        answer.body = (struct cn_str){body, len};
+        cn_frame_put_answer(&buf, &answer);
+    }
+    cn_frame_put_stats(&buf, &(struct cn_worker_stats){.batches = 1});
+    while (sent < buf.len) {
+        ssize_t n = send(fake->fd, buf.data + sent, buf.len - sent, MSG_DONTWAIT);
+
+        if (n > 0)
+            sent += (size_t)n;
+        cn_loop_turn(rig->loop, 0);
+    }
+    settle(rig);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(clients[i].finals, 1);
+        assert_int_equal(strspn(clients[i].text, i ? "b" : "a"), sizeof(clients[i].text) - 1);
+    }
+    assert_int_equal(fake->stats, 1);
+    assert_int_equal(fake->lost, 0);
+    cn_buf_fini(&buf);
+    cn_free(body);
+    rig_destroy(rig);
+}
+
+/* A job's memory is not looked at again once its worker is gone: the job goes whole to the next one. */
+static void
+what_was_lent_goes_back_with_its_job(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *first = fake_attach(rig), *second;
+    struct client client;
+    size_t len = 3u << 20;
+    char *body = cn_alloc(len);
+
+    (void)state;
+    memset(body, 'b', len);
+    client_prepare(&client, rig->loop, "", "", 0);
+    client.part.data = (struct cn_str){body, len};
+    cn_model_queue_submit(rig->queue, &client.job);
+    settle(rig);
+    assert_int_equal(client.job.unsent, 1);
+    cn_model_queue_detach(rig->queue, first->link, false, "it is to go");
+    assert_int_equal(client.job.unsent, 0);
+    client.part.data = CN_STR("small"); /* what the next one gets */
+    memset(body, 'c', len);
+    cn_free(body);
+    second = fake_attach(rig);
+    fake_read(first); /* there is room again, but nothing more to write */
+    settle(rig);
+    assert_true(first->lost == 1 || !first->link->out.len);
+    answer_all(rig, second);
+    assert_string_equal(second->rows[0].body, "small");
+    assert_int_equal(client.finals, 1);
+    assert_int_equal(client.error, 0);
+    rig_destroy(rig);
+}
+
+/* Who gets that answer may free what is still to be sent. */
+static void
+an_answer_before_all_was_sent_loses_the_link(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *fake = fake_attach(rig);
+    struct cn_answer answer = {.flags = CN_ANSWER_FINAL, .body = CN_STR("guessed")};
+    struct client client;
+    size_t len = 3u << 20;
+    char *body = cn_alloc(len);
+
+    (void)state;
+    memset(body, 'b', len);
+    client_prepare(&client, rig->loop, "", "", 0);
+    client.part.data = (struct cn_str){body, len};
+    cn_model_queue_submit(rig->queue, &client.job);
+    settle(rig);
+    answer.job_id = client.job.row.job_id;
+    fake_send(fake, &answer);
+    settle(rig);
+    assert_int_equal(client.finals, 0);
+    assert_int_equal(fake->lost, 1);
+    assert_non_null(strstr(fake->why, "which was not sent in full yet"));
+    fake_die(fake, false, fake->why);
+    fake = fake_attach(rig);
+    client.part.data = CN_STR("small");
+    settle(rig);
+    answer_all(rig, fake);
+    assert_int_equal(client.finals, 1);
     cn_free(body);
     rig_destroy(rig);
 }
@@ -428,6 +543,9 @@ main(void)
         cmocka_unit_test(frames_may_come_in_pieces),
         cmocka_unit_test(slow_reader_gets_all),
         cmocka_unit_test(large_answer_arrives),
+        cmocka_unit_test(large_answers_in_a_row_are_told_apart),
+        cmocka_unit_test(what_was_lent_goes_back_with_its_job),
+        cmocka_unit_test(an_answer_before_all_was_sent_loses_the_link),
         cmocka_unit_test(box_has_its_own_bytes),
         cmocka_unit_test(broken_rules_lose_the_link),
         cmocka_unit_test(answers_of_the_dead_are_read),

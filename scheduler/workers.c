@@ -169,6 +169,7 @@ rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_
     bool alone;
     struct cn_list *node;
 
+    cn_worker_link_forget_lent(link);
     rescue_live(queue, link, last_words);
     alone = link->n_in_flight == 1;
     while ((node = cn_list_pop_front(&link->in_flight))) {
@@ -178,6 +179,7 @@ rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_
         queue->stats.in_flight_jobs--;
         job->worker = NULL;
         job->stopped = false;
+        job->unsent = 0;
         job->deaths++;
         job->alone_deaths += alone;
         if (job->cancelled || (alone && was_overdue) || job->alone_deaths >= CN_MAX_ALONE_DEATHS)

@@ -15,6 +15,7 @@
 
 #define BLOCK_BYTES 65536
 #define SPARE_BLOCKS_MAX 4
+#define ALIGNMENT 16 /* bytes; no element of a tensor needs more */
 /* A batch of rows at their largest; what the server allows is below it. */
 #define MAX_PAYLOAD_BYTES (2ull << 30)
 /* Output memory that is kept for the next batch. */
@@ -30,6 +31,7 @@ cn_channel_init(struct cn_channel *channel, int fd)
     *channel = (struct cn_channel){.fd = fd};
     cn_list_init(&channel->spare);
     cn_buf_init(&channel->out, 0);
+    cn_lents_init(&channel->lents);
     if (flags >= 0 && (flags & O_NONBLOCK))
         fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
 }
@@ -51,6 +53,7 @@ cn_channel_fini(struct cn_channel *channel)
     while ((link = cn_list_pop_front(&channel->spare)) != NULL)
         block_free(cn_container_of(link, struct cn_block, link));
     cn_buf_fini(&channel->out);
+    cn_lents_fini(&channel->lents);
     close(channel->fd);
 }
 
@@ -116,6 +119,16 @@ frame_need(const struct cn_block *block, size_t *out, struct cn_error *err)
     return 0;
 }
 
+/* Where in the block a frame that began with these bytes is to stand, so that a large tensor in it is aligned
+ * for its type: a handler needs no copy of it then. */
+static size_t
+gap_for(const struct cn_block *block, const char *begun, size_t len)
+{
+    const size_t at = cn_frame_find_large(begun, len);
+
+    return at ? -((uintptr_t)block->bytes + at) % ALIGNMENT : 0;
+}
+
 /* Makes room behind what was read; a frame that began in this block and can't end in it moves. */
 static int
 make_room(struct cn_channel *channel, struct cn_error *err)
@@ -141,12 +154,15 @@ make_room(struct cn_channel *channel, struct cn_error *err)
         (need > 0 || block->cap - block->filled >= ROOM_MIN_BYTES))
         return 0;
     rest = block ? block->filled - block->parsed : 0;
-    fresh = block_take(channel, need > rest + ROOM_MIN_BYTES ? need : rest + ROOM_MIN_BYTES);
+    fresh = block_take(channel,
+                       (need > rest + ROOM_MIN_BYTES ? need : rest + ROOM_MIN_BYTES) + ALIGNMENT);
     if (!fresh)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a frame of %zu bytes", need);
-    if (rest)
-        memcpy(fresh->bytes, block->bytes + block->parsed, rest);
-    fresh->filled = rest;
+    if (rest) {
+        fresh->parsed = gap_for(fresh, block->bytes + block->parsed, rest);
+        memcpy(fresh->bytes + fresh->parsed, block->bytes + block->parsed, rest);
+    }
+    fresh->filled = fresh->parsed + rest;
     if (block)
         cn_block_unref(channel, block);
     channel->current = fresh;
@@ -243,26 +259,27 @@ cn_channel_next(struct cn_channel *channel, struct cn_frame *out, struct cn_bloc
     return 1;
 }
 
-static size_t
-send_some(struct cn_channel *channel, const char *bytes, size_t len)
+/* The next `max` bytes of all that is to be sent. */
+static void
+send_some(struct cn_channel *channel, size_t *sent, uint64_t max)
 {
-    size_t sent = 0;
-
-    while (sent < len && !channel->eof) {
-        ssize_t n = send(channel->fd, bytes + sent, len - sent, MSG_NOSIGNAL);
+    while (max > 0 && !channel->eof) {
+        ssize_t n =
+            cn_lents_send(&channel->lents, &channel->out, sent,
+                          max < SIZE_MAX ? (size_t)max : SIZE_MAX, channel->fd, MSG_NOSIGNAL);
 
         if (n > 0)
-            sent += (size_t)n;
+            max -= (uint64_t)n;
         else if (errno != EINTR)
             channel->eof = true; /* EPIPE, ECONNRESET: nobody is left to tell */
     }
-    return sent;
 }
 
 int
 cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
 {
     struct cn_buf *out = &channel->out;
+    const uint64_t all = out->len + channel->lents.bytes;
     size_t sent = 0;
 
     if (out->failed)
@@ -271,13 +288,13 @@ cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
     if (out->len == 0)
         return 0;
     if (cn_kill_armed == CN_KILL_ANSWERS_HALF_WRITTEN && channel->out_answers && cn_kill_due()) {
-        send_some(channel, out->data, out->len / 2);
+        send_some(channel, &sent, all / 2);
         cn_kill_now();
     }
-    while (sent < out->len && !channel->eof)
-        sent += send_some(channel, out->data + sent, out->len - sent);
+    send_some(channel, &sent, all);
     channel->out_answers = false;
     cn_buf_reset(out);
+    cn_lents_fini(&channel->lents);
     if (out->cap > OUT_KEEP_BYTES)
         cn_buf_fini(out);
     return 0;

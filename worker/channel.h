@@ -13,6 +13,7 @@
 #include "core/buf.h"
 #include "core/busy_wait.h"
 #include "core/error.h"
+#include "core/lent.h"
 #include "core/list.h"
 #include "proto/frame.h"
 
@@ -34,6 +35,7 @@ struct cn_channel {
     struct cn_list spare;
     unsigned n_spare;
     struct cn_buf out;             /* frames that leave with the next flush */
+    struct cn_lents lents;         /* large bodies of them, which wait where their replies are */
     bool out_answers;              /* a batch's answers are among them: a kill point counts those */
     uint64_t waited_us;            /* CPU time that waiting took */
     struct cn_busy_wait busy_wait; /* of a read that waits; limit 0 as at first: it sleeps */

@@ -94,6 +94,7 @@ run(const uint8_t *bytes, size_t len)
 
     cn_arena_init(&arena);
     cn_buf_init(&out, 0);
+    cn_assert(cn_frame_find_large(bytes, len) <= len);
     while ((size = cn_frame_next(bytes, len, 1 << 20, &frame, &err)) > 0) {
         cn_assert((size_t)size <= len);
         cn_buf_reset(&out);
