@@ -1,0 +1,55 @@
+"""Large tensors are sent from where they lie: each answer is its own request's, whatever size it has, also when
+workers die while they read and write them."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from test_v2_clients import start  # noqa: F401 (a fixture)
+from v2clients import client_of_kind
+
+# Bytes, around those at which copies end.
+SIZES = [16376, 16384, 65528, 65536, 300_000, 1_000_000, 3_000_000]
+
+
+class Asker(threading.Thread):
+    """Asks for tensors of all sizes until it is told to stop, once at least for each."""
+
+    def __init__(self, server, kind, seed):
+        super().__init__()
+        self.server, self.kind, self.seed = server, kind, seed
+        self.stop = threading.Event()
+        self.asked, self.wrong = 0, []
+
+    def run(self):
+        rng = np.random.default_rng(self.seed)
+        client = client_of_kind(self.kind, self.server)
+        try:
+            while self.asked < len(SIZES) or not self.stop.is_set():
+                size = SIZES[self.asked % len(SIZES)]
+                # What stands before the second one decides how it is aligned in its frame.
+                given = {"INT8": rng.integers(-128, 128, 1 + self.asked % 7, np.int8), "FP64": rng.random(size // 8)}
+                answer = client.infer("identity", [client.tensor(name, value, name) for name, value in given.items()])
+                self.asked += 1
+                self.wrong += [(size, name) for name, value in given.items()
+                               if not np.array_equal(answer.as_numpy(name), value)]
+        except Exception as error:  # the test tells it
+            self.wrong.append(error)
+        finally:
+            client.close()
+
+
+@pytest.mark.parametrize("kills", [0, 3])
+def test_each_answer_is_its_own(start, kills):  # noqa: F811
+    s = start("identity")
+    askers = [Asker(s, kind, seed) for seed, kind in enumerate(("http", "grpc", "http", "grpc"))]
+    for asker in askers:
+        asker.start()
+    for _ in range(kills):
+        s.kill_worker("identity")
+        s.expect_ready("identity")
+    for asker in askers:
+        asker.stop.set()
+        asker.join()
+        assert not asker.wrong and asker.asked >= len(SIZES)
