@@ -13,9 +13,15 @@
 #include "core/panic.h"
 #include "core/table.h"
 
+/* Replaced entries that wait to serve again: a model's records mostly have one size, and a malloc of
+ * over a KiB is slow. Their number, and their bytes each: a MiB in all. */
+#define SPARE_MAX 64
+#define SPARE_BYTES_MAX 16384
+
 struct mem_entry {
-    struct cn_list link; /* in `entries`, in the order of their keys' first insertion */
+    struct cn_list link; /* in `entries`, in the order of their keys' first insertion; or a spare */
     size_t value_len;
+    uint32_t cap; /* of `bytes`; 0: over SPARE_BYTES_MAX */
     uint16_t key_len;
     char bytes[]; /* key, value */
 };
@@ -31,6 +37,8 @@ struct mem_store {
     struct cn_table *table;
     struct cn_list entries;
     struct mem_undo *undo;
+    struct cn_list spare;
+    unsigned n_spare;
     uint64_t used_bytes, max_bytes;
     bool open, writing;
 };
@@ -100,33 +108,57 @@ mem_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct
     return 0;
 }
 
-static void
-mem_unlink(struct mem_store *mem, struct mem_entry *entry)
+/* Room for key and value, of a spare entry where that has the right size. */
+static struct mem_entry *
+entry_take(struct mem_store *mem, size_t bytes)
 {
-    cn_table_remove(mem->table, entry_key(entry));
-    cn_list_remove(&entry->link);
-    mem->used_bytes -= entry_bytes(entry);
+    struct mem_entry *entry = NULL;
+
+    if (mem->n_spare) {
+        entry = cn_container_of(cn_list_pop_front(&mem->spare), struct mem_entry, link);
+        mem->n_spare--;
+        if (bytes <= entry->cap && entry->cap <= 2 * bytes)
+            return entry;
+        cn_free(entry); /* sizes have changed: soon there are others here */
+    }
+    entry = cn_try_alloc(sizeof(*entry) + bytes);
+    if (!entry)
+        return NULL;
+    cn_list_init(&entry->link);
+    entry->cap = bytes <= SPARE_BYTES_MAX ? (uint32_t)bytes : 0;
+    return entry;
 }
 
-/* `added` takes the place of `removed`, either of which may be NULL: a scan that goes on meets an
- * entry that was changed meanwhile once, not again and again at the end. */
+/* It is in no list. */
 static void
-mem_swap(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
+entry_give(struct mem_store *mem, struct mem_entry *entry)
 {
-    struct cn_list *before = removed ? removed->link.next : &mem->entries;
-
-    if (removed)
-        mem_unlink(mem, removed);
-    if (!added)
+    if (!entry || entry->cap == 0 || mem->n_spare == SPARE_MAX) {
+        cn_free(entry);
         return;
-    cn_table_insert(mem->table, added);
-    cn_list_push_back(before, &added->link);
-    mem->used_bytes += entry_bytes(added);
+    }
+    cn_list_push_front(&mem->spare, &entry->link);
+    mem->n_spare++;
 }
 
-/* Takes ownership of `added`. */
+/* `added` follows `removed` in the list, either of which may be NULL: a scan that goes on meets an entry
+ * that was changed meanwhile once, not again and again at the end. */
 static void
-mem_replace(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
+mem_relink(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
+{
+    if (added) {
+        cn_list_push_back(removed ? removed->link.next : &mem->entries, &added->link);
+        mem->used_bytes += entry_bytes(added);
+    }
+    if (removed) {
+        cn_list_remove(&removed->link);
+        mem->used_bytes -= entry_bytes(removed);
+    }
+}
+
+/* The table has it already. */
+static void
+mem_note(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {
     struct mem_undo *undo = cn_alloc(sizeof(*undo));
 
@@ -134,34 +166,46 @@ mem_replace(struct mem_store *mem, struct mem_entry *added, struct mem_entry *re
     undo->removed = removed;
     undo->next = mem->undo;
     mem->undo = undo;
-    mem_swap(mem, added, removed);
+    mem_relink(mem, added, removed);
+}
+
+/* What was in the table before `added` was put there; NULL: nothing. */
+static void
+mem_put_back(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
+{
+    if (removed)
+        cn_table_put(mem->table, removed);
+    else
+        cn_table_remove(mem->table, entry_key(added));
 }
 
 static int
 mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
 {
     struct mem_store *mem = mem_of(store);
-    struct mem_entry *old = cn_table_find(mem->table, key), *entry;
-    size_t bytes = sizeof(*entry) + key.len + value.len;
+    struct mem_entry *entry = entry_take(mem, key.len + value.len), *old;
 
     cn_assert(mem->open && mem->writing);
-    if (bytes > entry_bytes(old) && mem->used_bytes - entry_bytes(old) + bytes > mem->max_bytes) {
+    if (!entry)
+        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", value.len);
+    entry->key_len = (uint16_t)key.len;
+    entry->value_len = value.len;
+    memcpy(entry->bytes, key.ptr, key.len);
+    if (value.len)
+        memcpy(entry->bytes + key.len, value.ptr, value.len);
+    old =
+        cn_table_put(mem->table, entry); /* tried first: to look before would be a second search */
+    if (entry_bytes(entry) > entry_bytes(old) &&
+        mem->used_bytes - entry_bytes(old) + entry_bytes(entry) > mem->max_bytes) {
+        mem_put_back(mem, entry, old);
+        entry_give(mem, entry);
         cn_fail(err, CN_E_STATE_STORE,
                 "the store in memory is full: %" PRIu64 " of %" PRIu64
                 " bytes (state.storeMaxBytes); end sequences or raise the limit",
                 mem->used_bytes, mem->max_bytes);
         return 1;
     }
-    entry = cn_try_alloc(bytes);
-    if (!entry)
-        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", value.len);
-    cn_list_init(&entry->link);
-    entry->key_len = (uint16_t)key.len;
-    entry->value_len = value.len;
-    memcpy(entry->bytes, key.ptr, key.len);
-    if (value.len)
-        memcpy(entry->bytes + key.len, value.ptr, value.len);
-    mem_replace(mem, entry, old);
+    mem_note(mem, entry, old);
     return 0;
 }
 
@@ -169,12 +213,13 @@ static int
 mem_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
 {
     struct mem_store *mem = mem_of(store);
-    struct mem_entry *old = cn_table_find(mem->table, key);
+    struct mem_entry *old;
 
     (void)err;
     cn_assert(mem->open && mem->writing);
+    old = cn_table_remove(mem->table, key);
     if (old)
-        mem_replace(mem, NULL, old);
+        mem_note(mem, NULL, old);
     return 0;
 }
 
@@ -188,7 +233,7 @@ mem_commit(struct cn_store *store, struct cn_error *err)
     cn_assert(mem->open);
     while ((undo = mem->undo) != NULL) {
         mem->undo = undo->next;
-        cn_free(undo->removed);
+        entry_give(mem, undo->removed);
         cn_free(undo);
     }
     mem->open = mem->writing = false;
@@ -203,8 +248,9 @@ mem_abort(struct cn_store *store)
 
     while ((undo = mem->undo) != NULL) { /* newest first */
         mem->undo = undo->next;
-        mem_swap(mem, undo->removed, undo->added);
-        cn_free(undo->added);
+        mem_put_back(mem, undo->added, undo->removed);
+        mem_relink(mem, undo->removed, undo->added);
+        entry_give(mem, undo->added);
         cn_free(undo);
     }
     mem->open = mem->writing = false;
@@ -237,7 +283,8 @@ mem_close(struct cn_store *store)
 
     mem_abort(store);
     cn_table_destroy(mem->table);
-    while ((link = cn_list_pop_front(&mem->entries)) != NULL)
+    while ((link = cn_list_pop_front(&mem->entries)) != NULL ||
+           (link = cn_list_pop_front(&mem->spare)) != NULL)
         cn_free(cn_container_of(link, struct mem_entry, link));
     cn_free(mem);
 }
@@ -266,5 +313,6 @@ cn_mem_store_open(uint64_t max_bytes)
     mem->table = cn_table_create(entry_key);
     mem->max_bytes = max_bytes;
     cn_list_init(&mem->entries);
+    cn_list_init(&mem->spare);
     return &mem->base;
 }

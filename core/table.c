@@ -128,6 +128,16 @@ cn_table_find(const struct cn_table *table, struct cn_str key)
     return slot ? slot->item : NULL;
 }
 
+static void
+add(struct cn_table *table, struct shard *shard, struct slot slot)
+{
+    if (shard->used >= shard->cap / 4 * 3)
+        grow(shard);
+    place(shard->slots, shard->cap, slot);
+    shard->used++;
+    table->count++;
+}
+
 void
 cn_table_insert(struct cn_table *table, void *item)
 {
@@ -138,11 +148,25 @@ cn_table_insert(struct cn_table *table, void *item)
 #ifdef CN_DEBUG
     cn_assert(!find_slot(table, shard, key, hash));
 #endif
-    if (shard->used >= shard->cap / 4 * 3)
-        grow(shard);
-    place(shard->slots, shard->cap, (struct slot){item, hash});
-    shard->used++;
-    table->count++;
+    add(table, shard, (struct slot){item, hash});
+}
+
+void *
+cn_table_put(struct cn_table *table, void *item)
+{
+    struct cn_str key = table->key_of(item);
+    uint64_t hash = hash_of(table, key);
+    struct shard *shard = &table->shards[shard_of(hash)];
+    struct slot *slot = find_slot(table, shard, key, hash);
+    void *old;
+
+    if (!slot) {
+        add(table, shard, (struct slot){item, hash});
+        return NULL;
+    }
+    old = slot->item;
+    slot->item = item;
+    return old;
 }
 
 /* Closes the gap at `hole`: an item may move there if that is not in front of its own place. */

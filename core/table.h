@@ -27,6 +27,9 @@ size_t cn_table_count(const struct cn_table *table);
 void *cn_table_find(const struct cn_table *table, struct cn_str key);
 /* The key must not be there yet (asserted in debug builds). */
 void cn_table_insert(struct cn_table *table, void *item);
+/* The same where the key may be there: the new item takes the place of that one, which is returned;
+ * NULL: there was none. */
+void *cn_table_put(struct cn_table *table, void *item);
 /* The item that was removed, or NULL. */
 void *cn_table_remove(struct cn_table *table, struct cn_str key);
 /* Visits all items: start with *cursor = 0, ends with NULL. No insert or remove in between,

@@ -144,6 +144,28 @@ each_item_is_visited_once_even_while_removing(void **state)
     cn_table_destroy(table);
 }
 
+/* A record that is written anew takes the place of the old one, among neighbours that stay. */
+static void
+an_item_takes_anothers_place(void **state)
+{
+    static struct item again[ITEMS];
+    struct cn_table *table = cn_table_create(key_of);
+    int i;
+
+    (void)state;
+    make_items();
+    memcpy(again, items, sizeof(again));
+    for (i = 0; i < ITEMS; i++)
+        assert_null(cn_table_put(table, &items[i]));
+    for (i = 0; i < ITEMS; i += 2)
+        assert_ptr_equal(cn_table_put(table, &again[i]), &items[i]);
+    assert_int_equal(cn_table_count(table), ITEMS);
+    for (i = 0; i < ITEMS; i++)
+        assert_ptr_equal(cn_table_find(table, key_of(&items[i])),
+                         i % 2 == 0 ? &again[i] : &items[i]);
+    cn_table_destroy(table);
+}
+
 static void
 an_empty_table_answers(void **state)
 {
@@ -164,6 +186,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_inserts_and_removes_agree_with_an_array),
+        cmocka_unit_test(an_item_takes_anothers_place),
         cmocka_unit_test(each_item_is_visited_once_even_while_removing),
         cmocka_unit_test(an_empty_table_answers),
     };
