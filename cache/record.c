@@ -93,19 +93,24 @@ put_checksum(unsigned char *out, uint16_t format, const unsigned char *bytes, si
         crypto_shorthash(out, bytes, len, checksum_key);
 }
 
+static int
+too_long(size_t bytes, struct cn_error *err)
+{
+    return cn_fail(err, CN_E_STATE_STORE, "a part of the record has %zu bytes, over 4 GiB", bytes);
+}
+
 int
-cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
+cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
 {
     const struct cn_str *parts[] = {&record->content_type, &record->headers, &record->chunks,
-                                    &record->body, &record->state};
+                                    &record->body};
     uint16_t format = cn_record_has_key(record) ? 4 : 3;
-    size_t bytes = head_bytes(format) + CHECKSUM_BYTES;
+    size_t bytes = head_bytes(format);
     unsigned char *head, *at;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         if (parts[i]->len > UINT32_MAX)
-            return cn_fail(err, CN_E_STATE_STORE, "a part of the record has %zu bytes, over 4 GiB",
-                           parts[i]->len);
+            return too_long(parts[i]->len, err);
         bytes += parts[i]->len;
     }
     head = (unsigned char *)cn_buf_reserve(out, bytes);
@@ -133,7 +138,6 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
     put32(head + 96, record->n_chunks);
     put32(head + 100, (uint32_t)record->chunks.len);
     put32(head + 104, (uint32_t)record->body.len);
-    put32(head + 108, (uint32_t)record->state.len);
     if (is_keyed(format)) {
         memcpy(head + CN_RECORD_HEAD_BYTES, record->key_hash, CN_KEY_HASH_BYTES);
         put64(head + CN_RECORD_HEAD_BYTES + CN_KEY_HASH_BYTES, record->request_hash);
@@ -141,9 +145,46 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
     at = head + head_bytes(format);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         at = put_bytes(at, *parts[i]);
-    put_checksum(at, format, head, (size_t)(at - head));
     out->len += bytes;
     return 0;
+}
+
+int
+cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err)
+{
+    static const unsigned char length_at[] = {84, 92, 100, 104};
+    unsigned char *sum = (unsigned char *)cn_buf_reserve(out, CHECKSUM_BYTES);
+    unsigned char *head;
+    uint16_t format;
+    size_t state;
+
+    if (!sum)
+        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", out->len - at);
+    head = (unsigned char *)out->data + at;
+    format = get16(head + 4);
+    state = out->len - at - head_bytes(format);
+    for (size_t i = 0; i < sizeof(length_at); i++)
+        state -= get32(head + length_at[i]);
+    if (state > UINT32_MAX)
+        return too_long(state, err);
+    put32(head + 108, (uint32_t)state);
+    put_checksum(sum, format, head, out->len - at);
+    out->len += CHECKSUM_BYTES;
+    return 0;
+}
+
+int
+cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
+{
+    size_t at = out->len;
+    int rc = cn_record_begin(record, out, err);
+
+    if (rc != 0)
+        return rc;
+    if (cn_buf_append_str(out, record->state) < 0)
+        return cn_fail(err, CN_E_STATE_STORE, "no memory for a state of %zu bytes",
+                       record->state.len);
+    return cn_record_end(out, at, err);
 }
 
 int

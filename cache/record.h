@@ -79,6 +79,11 @@ bool cn_record_has_key(const struct cn_record *record);
 /* Appends to `out`; CN_E_STATE_STORE when a part is over 4 GiB or memory runs out. */
 int cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);
 
+/* The same in two halves, for a state that is encoded right behind the rest: `begin` appends all but the
+ * state, the caller appends that, `end` completes it. `at`: out->len before. */
+int cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);
+int cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err);
+
 /* Strict: every length, flag and the checksum must fit. CN_E_STATE_STORE says what doesn't.
  * `out` borrows from `bytes`. */
 int cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *err);

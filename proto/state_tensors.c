@@ -133,13 +133,19 @@ cn_state_from_row(const struct cn_state_specs *specs, const struct cn_state_spec
 /* --- bytes --- */
 
 void
-cn_state_pack(const struct cn_state_specs *specs, const struct cn_tensor *tensors,
-              struct cn_buf *out)
+cn_state_pack_begin(const struct cn_state_specs *specs, struct cn_buf *out)
 {
     cn_write_u32(out, CN_STATE_TENSORS_MAGIC);
     cn_write_u16(out, CN_STATE_TENSORS_VERSION);
     cn_write_u16(out, 0);
     cn_write_u32(out, specs->n);
+}
+
+void
+cn_state_pack(const struct cn_state_specs *specs, const struct cn_tensor *tensors,
+              struct cn_buf *out)
+{
+    cn_state_pack_begin(specs, out);
     for (uint32_t i = 0; i < specs->n; i++) {
         struct cn_tensor tensor = tensors[i];
 

@@ -73,6 +73,8 @@ int cn_state_from_row(const struct cn_state_specs *specs, const struct cn_state_
  * out->failed when they did not fit. */
 void cn_state_pack(const struct cn_state_specs *specs, const struct cn_tensor *tensors,
                    struct cn_buf *out);
+/* The same by hand: what they begin with, then each tensor, named as the input, by cn_tensors_put_one. */
+void cn_state_pack_begin(const struct cn_state_specs *specs, struct cn_buf *out);
 /* `out`: specs->n, in the order of the declaration whatever the order of the bytes; data is borrowed
  * from `bytes`. CN_E_STATE_STORE, naming the tensor, when the bytes are no such state or not one of
  * this declaration: another version of the model wrote them. */

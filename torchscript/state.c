@@ -114,22 +114,19 @@ cn_torch_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
     const struct cn_state_specs *specs = &rt->config.io->state;
     struct torch_state *state = cn_cast(struct torch_state, state_, TORCH_STATE_MAGIC);
     const size_t begun = out->len, max = rt->load->state_max_bytes;
-    struct cn_tensor *tensors;
-    struct cn_arena arena;
 
-    cn_arena_init(&arena);
-    tensors = cn_arena_alloc(&arena, (state->n + 1) * sizeof(*tensors));
+    cn_state_pack_begin(specs, out);
     for (uint32_t i = 0; i < state->n; i++) {
         const struct torch_tensor *from = &state->tensors[i];
+        struct cn_tensor tensor; /* its other dimensions are not looked at */
 
-        tensors[i] = (struct cn_tensor){.name = specs->items[i].input,
-                                        .type = specs->items[i].type,
-                                        .rank = from->rank,
-                                        .data = {from->data, from->bytes}};
-        memcpy(tensors[i].shape, from->dims, sizeof(from->dims[0]) * from->rank);
+        tensor.name = specs->items[i].input;
+        tensor.type = specs->items[i].type;
+        tensor.rank = from->rank;
+        memcpy(tensor.shape, from->dims, sizeof(from->dims[0]) * from->rank);
+        tensor.data = (struct cn_str){from->data, from->bytes};
+        cn_tensors_put_one(out, &tensor);
     }
-    cn_state_pack(specs, tensors, out);
-    cn_arena_fini(&arena);
     if (out->failed || (max && out->len - begun > max))
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
                        "the sequence's state is over %zu bytes (state.maxBytes)",

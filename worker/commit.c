@@ -101,30 +101,48 @@ record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
     record->chunks = cn_buf_str(&batch->chunks);
 }
 
+/* The state of a slot whose record has one, right behind the rest of that. */
 static int
-record_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
-    struct cn_buf *bytes = &worker->batch.state;
+    struct cn_buf *out = &worker->batch.records;
+    const uint64_t limit = worker->load.state_max_bytes;
+    const size_t begun = out->len;
     int rc;
 
-    slot->state_bytes_len = 0;
-    if (!slot->item.state)
-        return 0;
-    cn_buf_reset(bytes);
-    rc = worker->rt->ops->state_encode(worker->rt, slot->item.state, bytes, err);
-    if (bytes->failed || bytes->len > worker->load.state_max_bytes)
+    out->max_bytes = begun + limit + 1; /* one byte over shows it: the rest need not be made */
+    rc = worker->rt->ops->state_encode(worker->rt, slot->item.state, out, err);
+    out->max_bytes = 0;
+    if (out->failed || out->len - begun > limit)
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "its state is over the limit of %" PRIu64 " bytes (state.maxBytes)",
-                       worker->load.state_max_bytes);
-    if (rc != 0)
-        return rc;
-    slot->record.flags |= CN_RECORD_HAS_STATE;
-    slot->record.state = cn_buf_str(bytes);
-    slot->state_bytes_len = bytes->len;
-    return 0;
+                       "its state is over the limit of %" PRIu64 " bytes (state.maxBytes)", limit);
+    slot->state_bytes_len = out->len - begun;
+    return rc;
 }
 
-/* The record that the step leaves; encoded behind those of the other rows. */
+/* Behind the records of the other rows. On failure nothing is left of it. */
+static int
+record_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_buf *out = &worker->batch.records;
+    int rc;
+
+    slot->record_at = out->len;
+    slot->state_bytes_len = 0;
+    rc = cn_record_begin(&slot->record, out, err);
+    if (rc == 0 && (slot->record.flags & CN_RECORD_HAS_STATE))
+        rc = append_state(worker, slot, err);
+    if (rc == 0)
+        rc = cn_record_end(out, slot->record_at, err);
+    if (rc != 0) {
+        out->len = slot->record_at;
+        out->failed = 0;
+    }
+    slot->record_len = out->len - slot->record_at;
+    return rc;
+}
+
+/* The record that the step leaves, but for its state. */
 static int
 record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_bytes, uint64_t now,
             struct cn_error *err)
@@ -132,7 +150,6 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
     struct cn_record *record = &slot->record;
     const struct cn_sequence *seq = slot->seq;
     bool end = (slot->row->flags & CN_ROW_END) || slot->item.reply.end_sequence;
-    int rc;
 
     *record = (struct cn_record){
         .generation = seq->generation,
@@ -147,8 +164,8 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
     record->request_hash = slot->request_hash;
     if (end)
         slot->answer_flags |= CN_ANSWER_ENDED;
-    else if ((rc = record_state(worker, slot, err)) != 0)
-        return rc;
+    else if (slot->item.state)
+        record->flags |= CN_RECORD_HAS_STATE;
     record_answer(worker, slot, answer_bytes);
     if (end)
         cn_states_bury(&worker->states, record, CN_CLOSE_ENDED, now, true);
@@ -158,23 +175,19 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
 }
 
 /* The record that an import leaves: the other version's, with the state as this one has it. */
-static int
-record_import(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+static void
+record_import(struct cn_worker *worker, struct cn_slot *slot)
 {
     struct cn_record *record = &slot->record;
-    int rc;
 
-    record->flags = (record->flags & ~(uint32_t)CN_RECORD_HAS_STATE) | CN_RECORD_PENDING;
+    record->flags = (record->flags & ~(uint32_t)CN_RECORD_HAS_STATE) | CN_RECORD_PENDING |
+                    (slot->item.state ? CN_RECORD_HAS_STATE : 0u);
     record->state = (struct cn_str){NULL, 0};
     record->generation = slot->seq->generation;
     record->last_job = 0; /* numbers of the other version's jobs mean nothing here */
     record->schema = worker->rt->ops->state_schema(worker->rt);
     record->expires_wall_ms =
         cn_states_expires_at(&worker->states, record->opened_wall_ms, record->last_wall_ms);
-    rc = record_state(worker, slot, err);
-    if (rc == 0)
-        slot->answer_flags |= CN_ANSWER_HERE;
-    return rc;
 }
 
 static void
@@ -202,18 +215,17 @@ slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
         rc = record_step(worker, slot, answer_bytes, now, err);
         slot->write = CN_WRITE_STEP;
     } else if (slot->import && !slot->stream && slot->item.reply.error_code == 0) {
-        rc = record_import(worker, slot, err);
+        record_import(worker, slot);
         slot->write = CN_WRITE_IMPORT;
     } else if (slot->write != CN_WRITE_TOMBSTONE) {
         slot_drop(worker, slot);
         return;
     }
-    slot->record_at = batch->records.len;
     if (rc == 0)
-        rc = cn_record_encode(&slot->record, &batch->records, err);
-    slot->record_len = batch->records.len - slot->record_at;
+        rc = record_write(worker, slot, err);
+    if (rc == 0 && slot->write == CN_WRITE_IMPORT)
+        slot->answer_flags |= CN_ANSWER_HERE;
     if (rc != 0) {
-        batch->records.failed = 0;
         cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
                      err->message);
         slot_drop(worker, slot);

@@ -32,8 +32,6 @@ cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
     cn_arena_init(&batch->arena);
     cn_buf_init(&batch->records, 0);
     cn_buf_init(&batch->chunks, 0);
-    /* One byte over the limit shows that it was passed; the rest need not be made. */
-    cn_buf_init(&batch->state, load->state_max_bytes + 1);
 }
 
 void
@@ -46,7 +44,6 @@ cn_batch_fini(struct cn_batch *batch)
     cn_free(batch->seen);
     cn_arena_fini(&batch->arena);
     cn_buf_fini(&batch->records);
-    cn_buf_fini(&batch->state);
     cn_buf_fini(&batch->chunks);
     memset(batch, 0, sizeof(*batch));
 }
@@ -364,8 +361,6 @@ clean_up(struct cn_worker *worker)
     cn_arena_fini(&batch->arena);
     if (batch->records.cap > BATCH_KEEP_BYTES)
         cn_buf_fini(&batch->records);
-    if (batch->state.cap > BATCH_KEEP_BYTES)
-        cn_buf_fini(&batch->state);
     if (batch->chunks.cap > BATCH_KEEP_BYTES)
         cn_buf_fini(&batch->chunks);
 }

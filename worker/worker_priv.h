@@ -116,7 +116,6 @@ struct cn_batch {
     uint32_t n_ready;      /* slots whose reply was initialised */
     struct cn_arena arena; /* of one batch */
     struct cn_buf records; /* encoded, one after the other */
-    struct cn_buf state;   /* one encoded state */
     struct cn_buf chunks;  /* one answer's */
     struct cn_error err;
     /* Sequences in the batch: open addressing, entries of older batches count as free. */
