@@ -45,6 +45,7 @@ struct cn_loop {
     struct cn_list deferred;
     struct cn_list hooks;
     struct cn_list *next_hook; /* of the walk in progress; NULL outside it */
+    struct cn_source *source;  /* NULL: none */
     struct place *places;
     size_t n_places;
     uint32_t last_generation;
@@ -104,6 +105,12 @@ void
 cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us)
 {
     loop->busy_wait.limit_us = limit_us;
+}
+
+bool
+cn_loop_is_awake(const struct cn_loop *loop)
+{
+    return !atomic_load_explicit(&loop->asleep, memory_order_relaxed);
 }
 
 unsigned
@@ -285,6 +292,12 @@ cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook)
     cn_list_remove(&hook->link);
 }
 
+void
+cn_loop_set_source(struct cn_loop *loop, struct cn_source *source)
+{
+    loop->source = source;
+}
+
 /* For epoll_wait: -1 waits without limit. */
 static int
 wait_ms(struct cn_loop *loop, int max_wait_ms)
@@ -384,6 +397,8 @@ sleep_for_events(struct cn_loop *loop, int timeout_ms)
 {
     int count;
 
+    if (loop->source)
+        loop->source->rest(loop->source);
     atomic_store(&loop->asleep, true);
     if (atomic_load(&loop->mailbox))
         timeout_ms = 0;
@@ -392,22 +407,32 @@ sleep_for_events(struct cn_loop *loop, int timeout_ms)
     return count;
 }
 
+/* Is there something to do? Events are in loop->events then, messages in the mailbox. */
+static bool
+look(struct cn_loop *loop, int *count)
+{
+    if (loop->source)
+        loop->source->ask(loop->source);
+    *count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
+    return *count != 0 || atomic_load_explicit(&loop->mailbox, memory_order_relaxed);
+}
+
 /* As epoll_wait, but a message ends the wait, too. */
 static int
 wait_for_events(struct cn_loop *loop, int timeout_ms)
 {
+    bool found;
     int count;
 
-    if (timeout_ms == 0)
-        return epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
-    if (!loop->busy_wait.limit_us)
+    if (timeout_ms != 0 && !loop->busy_wait.limit_us && !loop->source)
         return sleep_for_events(loop, timeout_ms);
+    found = look(loop, &count);
+    if (timeout_ms == 0)
+        return count;
     cn_busy_wait_begin(&loop->busy_wait);
-    do
-        count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
-    while (count == 0 && !atomic_load_explicit(&loop->mailbox, memory_order_relaxed) &&
-           cn_busy_wait_again(&loop->busy_wait));
-    if (count == 0)
+    while (!found && cn_busy_wait_again(&loop->busy_wait))
+        found = look(loop, &count);
+    if (!found)
         count = sleep_for_events(loop, timeout_ms);
     cn_busy_wait_end(&loop->busy_wait);
     return count;

@@ -1,6 +1,6 @@
 /* core/loop.h - one thread, one epoll set, its timers and its mailbox.
  *
- * A turn: epoll_wait -> descriptor callbacks -> timers -> mailbox -> hooks
+ * A turn: source, epoll_wait -> descriptor callbacks -> timers -> mailbox -> hooks
  * (libmicrohttpd runs here) -> deferred work. Work collected in a turn is
  * done once at its end, by cn_loop_defer: that is the natural batching.
  * Only cn_loop_post and cn_loop_stop may be called from other threads.
@@ -46,6 +46,14 @@ struct cn_hook {
     uint64_t (*timeout_ms)(struct cn_hook *hook);
 };
 
+/* Where messages come from that no descriptor tells of: it is asked in every turn, and again and again
+ * while the loop looks for work before it sleeps, and posts what it finds. Loop's thread. */
+struct cn_source {
+    void (*ask)(struct cn_source *source);
+    /* The loop goes to sleep: whoever has a message from now on must post it. */
+    void (*rest)(struct cn_source *source);
+};
+
 int cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err);
 /* Not while it runs. Messages still in the mailbox are dropped. */
 void cn_loop_destroy(struct cn_loop *loop);
@@ -64,6 +72,9 @@ void cn_loop_stop(struct cn_loop *loop);
 /* Any thread: `msg->fn` runs on the loop, in the order of posting as seen by each poster.
  * Wakes the loop only when its mailbox was empty. */
 void cn_loop_post(struct cn_loop *loop, struct cn_msg *msg);
+
+/* Any thread: would a message find the loop at work? Out of date as soon as it is known. */
+bool cn_loop_is_awake(const struct cn_loop *loop);
 
 unsigned cn_loop_index(const struct cn_loop *loop);
 /* The loop that the calling thread runs, or NULL. */
@@ -95,5 +106,7 @@ void cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch);
 void cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred);
 void cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook);
 void cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook);
+/* One at most; NULL: none. The owner keeps the memory. */
+void cn_loop_set_source(struct cn_loop *loop, struct cn_source *source);
 
 #endif

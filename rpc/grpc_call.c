@@ -238,7 +238,7 @@ void
 cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index)
 {
     struct cn_grpc_call *call = call_create(site, server, index);
-    grpc_completion_queue *queue = site->grpc->queue;
+    grpc_completion_queue *queue = site->grpc->taker.queue;
     grpc_call_error rc;
 
     cn_list_push_back(&site->waiting, &call->link);

@@ -1,4 +1,4 @@
-/* rpc/grpc_core.c - the gRPC library's one queue, its servers and their identity; see grpc_priv.h. */
+/* rpc/grpc_core.c - the gRPC library, its servers and their identity; see grpc_priv.h. */
 #include "rpc/grpc_core.h"
 
 #include <dlfcn.h>
@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/busy_wait.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -15,49 +14,6 @@
 #define PREPOSTED 8 /* calls asked for per method and loop; 1 to 256 measured alike */
 #define KEEPALIVE_ANSWER_MS 20000
 #define MIN_PING_INTERVAL_MS 5000 /* clients may ask so often without calls */
-
-static grpc_event
-next_event(grpc_completion_queue *queue, struct cn_busy_wait *busy_wait)
-{
-    const gpr_timespec at_once = gpr_inf_past(GPR_CLOCK_REALTIME);
-    const gpr_timespec ever = gpr_inf_future(GPR_CLOCK_REALTIME);
-    grpc_event event;
-
-    if (!busy_wait->limit_us)
-        return grpc_completion_queue_next(queue, ever, NULL);
-    event = grpc_completion_queue_next(queue, at_once, NULL);
-    if (event.type != GRPC_QUEUE_TIMEOUT)
-        return event;
-    cn_busy_wait_begin(busy_wait);
-    while (event.type == GRPC_QUEUE_TIMEOUT && cn_busy_wait_again(busy_wait))
-        event = grpc_completion_queue_next(queue, at_once, NULL);
-    if (event.type == GRPC_QUEUE_TIMEOUT)
-        event = grpc_completion_queue_next(queue, ever, NULL);
-    cn_busy_wait_end(busy_wait);
-    return event;
-}
-
-/* The queue's thread: what happened goes to where it belongs. */
-static void *
-queue_main(void *ctx)
-{
-    struct cn_grpc *grpc = ctx;
-    struct cn_busy_wait busy_wait = {.limit_us = grpc->limits.busy_wait_us};
-    grpc_event event;
-
-    pthread_setname_np(pthread_self(), "grpc-queue");
-    for (;;) {
-        struct cn_grpc_tag *tag;
-
-        event = next_event(grpc->queue, &busy_wait);
-        if (event.type == GRPC_QUEUE_SHUTDOWN)
-            return NULL;
-        tag = event.tag;
-        comes_from_core(tag);
-        tag->ok = event.success != 0;
-        cn_loop_post(tag->loop, &tag->msg);
-    }
-}
 
 /* The core's own lines go where ours go. */
 static void
@@ -115,19 +71,14 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
         cn_list_init(&site->waiting);
         cn_list_init(&site->live);
     }
-    grpc->queue = grpc_completion_queue_create_for_next(NULL);
-    rc = pthread_create(&grpc->thread, NULL, queue_main, grpc);
+    rc = cn_grpc_taker_start(&grpc->taker, limits, loops, n_loops, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) {
-        grpc_completion_queue_shutdown(grpc->queue);
-        while (grpc_completion_queue_next(grpc->queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL)
-                   .type != GRPC_QUEUE_SHUTDOWN)
-            continue;
-        grpc_completion_queue_destroy(grpc->queue);
         grpc_shutdown_blocking();
+        pthread_mutex_destroy(&grpc->identity.mutex);
         cn_free(grpc->sites);
         cn_free(grpc);
-        return cn_fail_sys(err, CN_E_UNAVAILABLE, rc, "cannot start gRPC's thread");
+        return rc;
     }
     *out = grpc;
     return 0;
@@ -283,7 +234,7 @@ cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
             0);
         cn_assert(server->handles[i]);
     }
-    grpc_server_register_completion_queue(server->core, grpc->queue, NULL);
+    grpc_server_register_completion_queue(server->core, grpc->taker.queue, NULL);
     if (tls_host)
         listen_tls(server, tls_host, tls_port);
     grpc_server_start(server->core);
@@ -312,7 +263,7 @@ cn_grpc_server_drain(struct cn_grpc_server *server)
         return;
     server->draining = true;
     passes_to_core(&server->stopped);
-    grpc_server_shutdown_and_notify(server->core, server->grpc->queue, &server->stopped);
+    grpc_server_shutdown_and_notify(server->core, server->grpc->taker.queue, &server->stopped);
     for (i = 0; i < server->grpc->n_loops; i++)
         cn_loop_post(server->grpc->sites[i].loop, &server->orders[i].drain);
 }
@@ -362,9 +313,7 @@ cn_grpc_destroy(struct cn_grpc *grpc)
     cn_list_for_each(node, &grpc->servers) /* where the loops never came to it */
         cn_grpc_server_drain(cn_container_of(node, struct cn_grpc_server, link));
     cn_grpc_cut(grpc);
-    grpc_completion_queue_shutdown(grpc->queue);
-    pthread_join(grpc->thread, NULL);
-    grpc_completion_queue_destroy(grpc->queue);
+    cn_grpc_taker_stop(&grpc->taker);
     for (i = 0; i < grpc->n_loops; i++) {
         cn_assert(cn_list_empty(&grpc->sites[i].live));
         while (!cn_list_empty(&grpc->sites[i].waiting))

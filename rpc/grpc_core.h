@@ -1,7 +1,7 @@
 /* rpc/grpc_core.h - servers, calls and messages of the gRPC C core.
  *
- * One completion queue with one thread; the thread only passes what happened to the loop of its
- * call, by that loop's mailbox. So a call, its state and all callbacks below belong to one loop,
+ * One completion queue with one thread, or with one loop that is awake, as taker (grpc_queue.c), which only
+ * passes what happened to the loop of its call, by that loop's mailbox. So a call, its state and all callbacks below belong to one loop,
  * and nothing here locks. Functions are for the call's loop where they don't say otherwise.
  */
 #ifndef CN_RPC_GRPC_CORE_H

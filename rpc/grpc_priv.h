@@ -1,4 +1,4 @@
-/* rpc/grpc_priv.h - what the three files that know the gRPC C core (libgrpc 1.51) share.
+/* rpc/grpc_priv.h - what the four files that know the gRPC C core (libgrpc 1.51) share.
  *
  * Its rules, found by experiment: a byte buffer is sent once and destroyed after; every call that
  * lasts gets a batch of its own for "the client is gone"; exactly one status per call; methods that nobody
@@ -19,7 +19,9 @@
 #include <grpc/support/time.h>
 #include <pthread.h>
 #include <stdalign.h>
+#include <stdatomic.h>
 
+#include "core/busy_wait.h"
 #include "core/list.h"
 #include "rpc/grpc_core.h"
 
@@ -87,12 +89,24 @@ struct cn_grpc_keys {
     uint64_t generation;
 };
 
+/* grpc_queue.c: who takes what happened out of the core's queue. */
+struct cn_grpc_taker {
+    grpc_completion_queue *queue;
+    struct cn_loop *loop;    /* that may take events itself, as the only one; NULL: it never does */
+    struct cn_source source; /* of that loop */
+    struct cn_busy_wait wait; /* the thread's */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t returned;
+    atomic_bool lent; /* the loop takes the events, the thread waits; under `mutex`, for writing */
+    bool stopping;    /* under `mutex` */
+};
+
 struct cn_grpc {
     struct cn_grpc_limits limits;
     struct cn_grpc_keys identity;
     void *host;
-    grpc_completion_queue *queue;
-    pthread_t thread;
+    struct cn_grpc_taker taker;
     unsigned n_loops;
     struct cn_grpc_site *sites;
     struct cn_list servers;
@@ -132,6 +146,12 @@ struct cn_grpc_call {
 struct cn_grpc_message {
     grpc_byte_buffer *bytes;
 };
+
+/* Starts the thread. CN_E_UNAVAILABLE: it can't. On loop 0, or before the loops run. */
+int cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits *limits,
+                        struct cn_loop *const *loops, unsigned n_loops, struct cn_error *err);
+/* Empties the queue, which must have no calls left, and destroys it. The loops don't run. */
+void cn_grpc_taker_stop(struct cn_grpc_taker *taker);
 
 /* grpc_call.c: begins to wait for a call of this method (n_methods: any other). On the site's loop. */
 void cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index);
