@@ -8,19 +8,12 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
 #include "handlers/c_priv.h"
 #include "handlers/reply.h"
 
 #define MORE_AFTER_MAX_S 86400.0
-
-static struct c_runtime *
-runtime_of(struct continuo_model *model)
-{
-    return cn_cast(struct c_runtime, ((struct c_model *)model)->rt, C_RUNTIME_MAGIC);
-}
 
 static struct c_item *
 item_of(struct continuo_item *item)
@@ -32,171 +25,6 @@ struct c_item *
 cn_c_item(struct continuo_item *item)
 {
     return item_of(item);
-}
-
-/* --- the model --- */
-
-static const char *
-api_model_name(struct continuo_model *model)
-{
-    return runtime_of(model)->name;
-}
-
-static const char *
-api_model_version(struct continuo_model *model)
-{
-    return runtime_of(model)->version;
-}
-
-static const char *
-api_from_version(struct continuo_model *model)
-{
-    return runtime_of(model)->base.from_version;
-}
-
-static const char *
-api_model_dir(struct continuo_model *model)
-{
-    return runtime_of(model)->dir;
-}
-
-static unsigned
-api_worker(struct continuo_model *model)
-{
-    return runtime_of(model)->worker_index;
-}
-
-static void
-api_set_data(struct continuo_model *model, void *data)
-{
-    runtime_of(model)->data = data;
-}
-
-static void *
-api_data(struct continuo_model *model)
-{
-    return runtime_of(model)->data;
-}
-
-/* printf into `out`, cut to its size; returns out. */
-static const char *
-format(char *out, size_t bytes, const char *fmt, va_list args)
-{
-    if (vsnprintf(out, bytes, fmt, args) < 0)
-        out[0] = '\0';
-    return out;
-}
-
-static void
-api_load_error(struct continuo_model *model, const char *fmt, va_list args)
-{
-    struct c_runtime *rt = runtime_of(model);
-    char text[800];
-
-    cn_buf_reset(&rt->load_error);
-    cn_buf_puts(&rt->load_error, format(text, sizeof(text), fmt, args));
-}
-
-static void
-api_log(struct continuo_model *model, enum continuo_log_level level, const char *fmt, va_list args)
-{
-    struct c_runtime *rt = runtime_of(model);
-    char text[1024], quoted[2048];
-
-    if ((int)level < 0 || level > CONTINUO_LOG_DEBUG || !cn_log_enabled((enum cn_log_level)level))
-        return;
-    format(text, sizeof(text), fmt, args);
-    cn_log((enum cn_log_level)level, "event=handler_log model=%s version=%s text=%s", rt->name,
-           rt->version, cn_log_quote(text, strlen(text), quoted, sizeof(quoted)));
-}
-
-/* The value at "a.b.c" below `root`; "" is the root. NULL when there is none. */
-static json_t *
-json_at(json_t *root, const char *path)
-{
-    char key[128];
-
-    while (root && *path) {
-        size_t len = strcspn(path, ".");
-
-        if (len >= sizeof(key))
-            return NULL;
-        memcpy(key, path, len);
-        key[len] = '\0';
-        root = json_object_get(root, key);
-        path += len + (path[len] == '.');
-    }
-    return root;
-}
-
-static const char *
-api_config_string(struct continuo_model *model, const char *path, const char *fallback)
-{
-    json_t *value = json_at(runtime_of(model)->config, path);
-
-    return json_is_string(value) ? json_string_value(value) : fallback;
-}
-
-static int64_t
-api_config_int(struct continuo_model *model, const char *path, int64_t fallback)
-{
-    json_t *value = json_at(runtime_of(model)->config, path);
-
-    return json_is_integer(value) ? json_integer_value(value) : fallback;
-}
-
-static double
-api_config_double(struct continuo_model *model, const char *path, double fallback)
-{
-    json_t *value = json_at(runtime_of(model)->config, path);
-
-    return json_is_number(value) ? json_number_value(value) : fallback;
-}
-
-static int
-api_config_bool(struct continuo_model *model, const char *path, int fallback)
-{
-    json_t *value = json_at(runtime_of(model)->config, path);
-
-    return json_is_boolean(value) ? json_is_true(value) : fallback;
-}
-
-/* --- metrics --- */
-
-static int
-refuse_metric(struct c_runtime *rt, const struct cn_error *err)
-{
-    cn_samples_log(&rt->base.samples, err);
-    return -1;
-}
-
-static int
-api_metric(struct continuo_model *model, enum continuo_metric_type type, const char *name,
-           const char *unit, double value, const struct continuo_dimension *dimensions, size_t n)
-{
-    struct c_runtime *rt = runtime_of(model);
-    struct cn_header dims[CN_SAMPLE_DIMS_MAX];
-    struct cn_sample sample = {.type = (enum cn_sample_type)type,
-                               .name = cn_str_from(name),
-                               .unit = cn_str_from(unit),
-                               .value = value,
-                               .n_dims = (uint32_t)n,
-                               .dims = dims};
-    struct cn_error err;
-
-    if ((unsigned)type > CN_SAMPLE_HISTOGRAM) {
-        cn_fail(&err, CN_E_HANDLER_FAILED, "metric of type %d: 0 to 2 are known", (int)type);
-        return refuse_metric(rt, &err);
-    }
-    if (n > CN_SAMPLE_DIMS_MAX) {
-        cn_fail(&err, CN_E_HANDLER_FAILED, "a metric has %d dimensions at most, not %zu",
-                CN_SAMPLE_DIMS_MAX, n);
-        return refuse_metric(rt, &err);
-    }
-    for (size_t i = 0; i < n; i++)
-        dims[i] =
-            (struct cn_header){cn_str_from(dimensions[i].name), cn_str_from(dimensions[i].value)};
-    return cn_samples_add(&rt->base.samples, &sample, &err) ? refuse_metric(rt, &err) : 0;
 }
 
 /* --- failing an item --- */
@@ -227,7 +55,7 @@ api_fail(struct continuo_item *handle, int status, const char *fmt, va_list args
 {
     char text[800];
 
-    fail_item(item_of(handle), status, format(text, sizeof(text), fmt, args));
+    fail_item(item_of(handle), status, cn_c_format(text, sizeof(text), fmt, args));
 }
 
 /* -1 and the item has failed, where `rc` says so. */
@@ -449,7 +277,7 @@ json_of(struct continuo_item *handle, const char *path)
         item->json =
             json_loadb(body.ptr ? body.ptr : "", body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     }
-    return json_at(item->json, path);
+    return cn_c_json_at(item->json, path);
 }
 
 static int
@@ -668,18 +496,18 @@ api_stop_streams(struct continuo_item *handle)
 const struct continuo_api cn_c_api = {
     .abi = CONTINUO_HANDLER_ABI,
     .size = sizeof(struct continuo_api),
-    .model_name = api_model_name,
-    .model_version = api_model_version,
-    .model_dir = api_model_dir,
-    .worker = api_worker,
-    .set_data = api_set_data,
-    .data = api_data,
-    .load_error = api_load_error,
-    .log = api_log,
-    .config_string = api_config_string,
-    .config_int = api_config_int,
-    .config_double = api_config_double,
-    .config_bool = api_config_bool,
+    .model_name = cn_c_model_name,
+    .model_version = cn_c_model_version,
+    .model_dir = cn_c_model_dir,
+    .worker = cn_c_worker,
+    .set_data = cn_c_set_model_data,
+    .data = cn_c_model_data,
+    .load_error = cn_c_load_error,
+    .log = cn_c_log,
+    .config_string = cn_c_config_string,
+    .config_int = cn_c_config_int,
+    .config_double = cn_c_config_double,
+    .config_bool = cn_c_config_bool,
     .state = api_state,
     .object = api_object,
     .part_count = api_part_count,
@@ -710,12 +538,12 @@ const struct continuo_api cn_c_api = {
     .stream = api_stream,
     .stop_reason = api_stop_reason,
     .stop_streams = api_stop_streams,
-    .from_version = api_from_version,
+    .from_version = cn_c_from_version,
     .tensor_count = cn_c_tensor_count,
     .tensor_at = cn_c_tensor_at,
     .tensor = cn_c_tensor,
     .reply_tensors = cn_c_reply_tensors,
-    .metric = api_metric,
+    .metric = cn_c_metric,
     .respond = cn_c_respond,
     .defer = cn_c_defer,
     .finish = cn_c_finish,

@@ -102,6 +102,30 @@ struct c_item *cn_c_item(struct continuo_item *item);
 int cn_c_open_answer(struct c_item *item);
 void cn_c_fail(struct c_item *item, const char *message);
 
+/* c_model.c: functions of the table, and what else it has for others. */
+const char *cn_c_model_name(struct continuo_model *model);
+const char *cn_c_model_version(struct continuo_model *model);
+const char *cn_c_from_version(struct continuo_model *model);
+const char *cn_c_model_dir(struct continuo_model *model);
+unsigned cn_c_worker(struct continuo_model *model);
+void cn_c_set_model_data(struct continuo_model *model, void *data);
+void *cn_c_model_data(struct continuo_model *model);
+void cn_c_load_error(struct continuo_model *model, const char *fmt, va_list args);
+void cn_c_log(struct continuo_model *model, enum continuo_log_level level, const char *fmt,
+              va_list args);
+const char *cn_c_config_string(struct continuo_model *model, const char *path,
+                               const char *fallback);
+int64_t cn_c_config_int(struct continuo_model *model, const char *path, int64_t fallback);
+double cn_c_config_double(struct continuo_model *model, const char *path, double fallback);
+int cn_c_config_bool(struct continuo_model *model, const char *path, int fallback);
+int cn_c_metric(struct continuo_model *model, enum continuo_metric_type type, const char *name,
+                const char *unit, double value, const struct continuo_dimension *dimensions,
+                size_t n);
+/* printf into `out`, cut to its size; returns out. */
+const char *cn_c_format(char *out, size_t bytes, const char *fmt, va_list args);
+/* The value at "a.b.c" below `root`; "" is the root. NULL when there is none. */
+json_t *cn_c_json_at(json_t *root, const char *path);
+
 /* c_open.c: items that are answered later, and timers. */
 struct continuo_item *cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg);
 int cn_c_finish(struct continuo_item *handle);
