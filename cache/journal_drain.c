@@ -23,6 +23,8 @@
 #define COLLECT_BYTES (512u << 10)
 /* Keys that one slice leaves out at most: each costs a look into the index. */
 #define SKIP_MAX 4096
+/* Of values, that one slice writes: LMDB has old and new ones until it is committed. */
+#define SLICE_BYTES (512u << 10)
 /* So many are put in order at once. */
 #define RUN_ITEMS 256
 #define SLICE_RECORDS 128
@@ -208,9 +210,11 @@ write_some(struct cn_journal_store *js, uint32_t records, struct cn_str *key,
     struct cn_drain *drain = &js->drain;
     struct cn_journal_entry entry;
     uint32_t skipped = 0;
+    uint64_t bytes = 0;
     int rc = 0;
 
-    while (rc == 0 && records > 0 && skipped < SKIP_MAX && drain->at < drain->n) {
+    while (rc == 0 && records > 0 && bytes < SLICE_BYTES && skipped < SKIP_MAX &&
+           drain->at < drain->n) {
         if (drain->at == drain->sorted)
             order_more(drain, old->map);
         if (drain->at == drain->sorted)
@@ -226,6 +230,7 @@ write_some(struct cn_journal_store *js, uint32_t records, struct cn_str *key,
             continue;
         }
         records--;
+        bytes += entry.value.len;
         cn_journal_count_owed(done, &entry, 1);
         if (entry.flags & CN_JOURNAL_REMOVED)
             rc = js->lmdb->ops->remove(js->lmdb, entry.key, err);

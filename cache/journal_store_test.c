@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -678,6 +679,41 @@ the_limit_counts_the_journal(void **state)
     cn_store_close(store);
 }
 
+/* A store that is filled and emptied again and again uses the room that it has. */
+static void
+the_file_stays_near_its_limit(void **state)
+{
+    struct cn_store *store =
+        open_with(*state, (struct cn_journal_options){.max_bytes = 4u << 20,
+                                                      .journal_max_bytes = 256u << 10});
+    static char value[10000];
+    struct stat stat;
+    char key[32], path[256];
+    unsigned n, rounds;
+    int rc;
+
+    for (rounds = 0; rounds < 12; rounds++) {
+        for (n = 0, rc = 0; rc == 0 && n < 1000; n++) {
+            begin(store, CN_STORE_WRITE);
+            rc = cn_store_put(store, key_of(key, n), (struct cn_str){value, sizeof(value)}, NULL);
+            assert_int_equal(cn_store_commit(store, NULL), 0);
+            cn_store_tend(store);
+        }
+        assert_in_range(n, 100, 500);
+        for (unsigned i = 0; i < n; i++) {
+            begin(store, CN_STORE_WRITE);
+            assert_int_equal(cn_store_remove(store, key_of(key, i), NULL), 0);
+            assert_int_equal(cn_store_commit(store, NULL), 0);
+            cn_store_tend(store);
+        }
+    }
+    cn_store_close(store);
+    snprintf(path, sizeof(path), "%s/data.mdb", (char *)*state);
+    assert_int_equal(lstat(path, &stat), 0);
+    print_message("%ld bytes after %u rounds\n", (long)stat.st_size, rounds);
+    assert_in_range(stat.st_size, 1 << 20, 7 << 20);
+}
+
 /* Steps of a few sequences never come to LMDB: each file finds them in the next one. */
 static void
 busy_keys_stay_in_the_journal(void **state)
@@ -716,6 +752,7 @@ main(void)
         WITH_DIR(a_failed_append_leaves_nothing),
         WITH_DIR(full_disk_fails_what_grows_only),
         WITH_DIR(the_limit_counts_the_journal),
+        WITH_DIR(the_file_stays_near_its_limit),
         WITH_DIR(busy_keys_stay_in_the_journal),
     };
 

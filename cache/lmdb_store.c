@@ -337,23 +337,22 @@ int
 cn_lmdb_provide(struct cn_store *store, uint64_t bytes, struct cn_error *err)
 {
     struct lmdb_store *lmdb = lmdb_of(store);
-    const uint64_t pages = bytes / lmdb->page_bytes + 1;
+    uint64_t pages = bytes / lmdb->page_bytes + 1;
     MDB_txn *txn = lmdb->txn;
     MDB_envinfo info;
     int64_t free_pages;
     int rc;
 
-    if ((rc = extend_file(lmdb, pages, pages + AHEAD_PAGES)) == 0)
-        return 0;
-    /* LMDB may have as many that it uses again. The two transactions of this thread don't meet: one
-     * looks only, and is over at once. */
     mdb_env_info(lmdb->env, &info);
-    if (count_free_pages(lmdb, &free_pages, NULL) != 0)
-        free_pages = 0;
-    lmdb->txn = txn;
-    if (info.me_last_pgno + 1 + pages <= lmdb->file_pages + (uint64_t)free_pages)
+    if (info.me_last_pgno + 1 + pages < lmdb->file_pages)
         return 0;
-    return lmdb_fail(lmdb, rc, "write", err);
+    /* What LMDB will use again need not be there twice. The two transactions of this thread don't meet:
+     * one looks only, and is over at once. */
+    if (count_free_pages(lmdb, &free_pages, NULL) == 0)
+        pages -= pages < (uint64_t)free_pages ? pages : (uint64_t)free_pages;
+    lmdb->txn = txn;
+    rc = extend_file(lmdb, pages, pages + AHEAD_PAGES / 4);
+    return rc ? lmdb_fail(lmdb, rc, "write", err) : 0;
 }
 
 static int
