@@ -391,10 +391,10 @@ class Keeper(torch.nn.Module):
         self.whole = torch.zeros(1, 4)
         self.view = torch.zeros(1, 4)
 
-    def forward(self, x, z):
+    def forward(self, x, z, w):
         before = torch.cat([self.whole, self.view], 1)
         self.whole = x
-        self.view = z[:, 1:]
+        self.view = w[:, 1:]
         x.add_(1)
         return before, z
 
@@ -402,7 +402,10 @@ class Keeper(torch.nn.Module):
 KEEPER_YAML = """
 batchSize: 1
 maxBatchSize: 1
-inputs: [{name: x, dataType: FP32, dims: [4]}, {name: z, dataType: FP32, dims: [5]}]
+inputs:
+  - {name: x, dataType: FP32, dims: [4]}
+  - {name: z, dataType: FP32, dims: [5]}
+  - {name: w, dataType: FP32, dims: [5]}
 outputs: [{name: before, dataType: FP32, dims: [8]}, {name: z, dataType: FP32, dims: [5]}]
 """
 
@@ -410,13 +413,13 @@ outputs: [{name: before, dataType: FP32, dims: [8]}, {name: z, dataType: FP32, d
 def test_what_a_module_keeps_of_its_arguments_stays_its_own(server):
     """Arguments' memory serves again in the next run: not where the module still holds it."""
     s = server(stateless("keeper", Keeper(), KEEPER_YAML))
-    xs, zs = inputs(6, 1), inputs(6, 2, 5)
+    xs, zs, ws = inputs(6, 1), inputs(6, 2, 5), inputs(6, 3, 5)
     for i in range(6):
         answer = requests.post(f"{s.inference}/predictions/keeper", timeout=60,
-                               json={"x": [xs[i].tolist()], "z": [zs[i].tolist()]}).json()
+                               json={"x": [xs[i].tolist()], "z": [zs[i].tolist()], "w": [ws[i].tolist()]}).json()
         assert np.array_equal(np.array(answer["z"][0], np.float32), zs[i])
         if i > 0:
-            want = np.concatenate([xs[i - 1] + 1, zs[i - 1][1:]])
+            want = np.concatenate([xs[i - 1] + 1, ws[i - 1][1:]])
             assert np.array_equal(np.array(answer["before"][0], np.float32), want)
 
 
