@@ -91,8 +91,8 @@ def test_every_described_operation_is_there(served):
 
 def test_the_parameters_of_management_are_described(served):
     """Those that the code reads, by name; path parameters besides."""
-    code = (ROOT / "management/api.c").read_text()
-    read = set(re.findall(r'\bparam(?:_number|_bool)?\(call, "(\w+)"', code))
+    code = "".join(file.read_text() for file in (ROOT / "management").glob("*.c"))
+    read = set(re.findall(r'\bcn_api_param(?:_number|_bool)?\(call, "(\w+)"', code))
     told = {parameter["name"] for _, _, about in operations(description(served.management)).values()
             for parameter in about["parameters"] if parameter["in"] == "query"}
     assert read and read <= told, read - told
