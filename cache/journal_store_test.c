@@ -19,34 +19,16 @@
 #include <cmocka.h>
 
 #include "cache/store.h"
+#include "core/test_support.h"
 
 #define KEYS 64
 #define SMALL (16u << 10) /* a journal that is full again and again */
 
-static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0", "journal.1"};
-
-static int
-make_dir(void **state)
-{
-    char *dir = strdup("/tmp/continuo-journal-XXXXXX");
-
-    *state = mkdtemp(dir);
-    return *state ? 0 : -1;
-}
-
 static int
 remove_dir(void **state)
 {
-    char path[256];
-
     umount2(*state, MNT_DETACH); /* after a failed test of the full disk */
-    for (size_t i = 0; i < 4; i++) {
-        snprintf(path, sizeof(path), "%s/%s", (char *)*state, files[i]);
-        unlink(path);
-    }
-    rmdir(*state);
-    free(*state);
-    return 0;
+    return test_dir_tear_down(state);
 }
 
 static struct cn_store *
@@ -740,7 +722,7 @@ busy_keys_stay_in_the_journal(void **state)
 int
 main(void)
 {
-#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, test_dir_set_up, remove_dir)
     const struct CMUnitTest tests[] = {
         WITH_DIR(it_says_what_a_table_would),
         WITH_DIR(kill_9_loses_nothing_committed),

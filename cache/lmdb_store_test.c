@@ -16,32 +16,16 @@
 #include <cmocka.h>
 
 #include "core/clock.h"
+#include "core/test_support.h"
 
 #define KEYS 64
 #define KILLS 40
 
 static int
-make_dir(void **state)
-{
-    char *dir = strdup("/tmp/continuo-lmdb-XXXXXX");
-
-    *state = mkdtemp(dir);
-    return *state ? 0 : -1;
-}
-
-static int
 remove_dir(void **state)
 {
-    char path[256];
-
     umount2(*state, MNT_DETACH); /* after a failed test of the full disk */
-    snprintf(path, sizeof(path), "%s/data.mdb", (char *)*state);
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/lock.mdb", (char *)*state);
-    unlink(path);
-    rmdir(*state);
-    free(*state);
-    return 0;
+    return test_dir_tear_down(state);
 }
 
 static struct cn_store *
@@ -524,7 +508,7 @@ full_disk_fails_the_commit_only(void **state)
 int
 main(void)
 {
-#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, test_dir_set_up, remove_dir)
     const struct CMUnitTest tests[] = {
         WITH_DIR(kill_9_loses_nothing_committed),
         WITH_DIR(dead_reader_is_let_go),

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "cache/store.h"
+#include "core/test_support.h"
 
 #define KEYS 50
 #define VALUE_MAX 20000 /* over what is kept of replaced entries, too */
@@ -19,18 +20,6 @@ struct expected {
 };
 
 static char value[VALUE_MAX];
-
-/* A fixed generator: a failure comes back when the test is run again. */
-static uint32_t
-next_random(void)
-{
-    static uint32_t x = 12345;
-
-    x ^= x << 13;
-    x ^= x >> 17;
-    x ^= x << 5;
-    return x;
-}
 
 static struct cn_str
 key_at(int i)
@@ -46,15 +35,16 @@ write_one(struct cn_store *store, struct expected *expected)
 {
     /* Mostly one of two sizes, as a model's records have. */
     static const size_t sizes[] = {1300, 1300, 1300, 200, 200, VALUE_MAX};
-    int i = (int)(next_random() % KEYS);
-    size_t len = next_random() % 8 ? sizes[next_random() % 6] : 1 + next_random() % VALUE_MAX;
+    int i = (int)(test_next_random() % KEYS);
+    size_t len =
+        test_next_random() % 8 ? sizes[test_next_random() % 6] : 1 + test_next_random() % VALUE_MAX;
 
-    if (next_random() % 5 == 0) {
+    if (test_next_random() % 5 == 0) {
         assert_int_equal(cn_store_remove(store, key_at(i), NULL), 0);
         expected[i].len = 0;
         return;
     }
-    expected[i] = (struct expected){len, (char)('a' + next_random() % 26)};
+    expected[i] = (struct expected){len, (char)('a' + test_next_random() % 26)};
     memset(value, expected[i].letter, len);
     assert_int_equal(cn_store_put(store, key_at(i), (struct cn_str){value, len}, NULL), 0);
 }
@@ -88,9 +78,9 @@ random_transactions_agree_with_an_array(void **state)
     for (int i = 0; i < 3000; i++) {
         memcpy(before, now, sizeof(before));
         assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
-        for (uint32_t n = next_random() % 40; n > 0; n--)
+        for (uint32_t n = test_next_random() % 40; n > 0; n--)
             write_one(store, now);
-        if (next_random() % 3) {
+        if (test_next_random() % 3) {
             assert_int_equal(cn_store_commit(store, NULL), 0);
         } else {
             cn_store_abort(store);

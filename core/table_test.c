@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "core/test_support.h"
+
 #define ITEMS 20000
 
 struct item {
@@ -36,18 +38,6 @@ make_items(void)
     }
 }
 
-/* A fixed generator: a failure comes back when the test is run again. */
-static uint32_t
-next_random(void)
-{
-    static uint32_t x = 12345;
-
-    x ^= x << 13;
-    x ^= x >> 17;
-    x ^= x << 5;
-    return x;
-}
-
 /* Removal without marks is where open addressing goes wrong. */
 static void
 random_inserts_and_removes_agree_with_an_array(void **state)
@@ -59,7 +49,7 @@ random_inserts_and_removes_agree_with_an_array(void **state)
     (void)state;
     make_items();
     for (i = 0; i < 400000; i++) {
-        struct item *item = &items[next_random() % ITEMS];
+        struct item *item = &items[test_next_random() % ITEMS];
 
         if (item->in) {
             assert_ptr_equal(cn_table_remove(table, key_of(item)), item);
@@ -109,7 +99,7 @@ static bool
 remove_some(const struct item *item)
 {
     (void)item;
-    return next_random() % 2 == 0;
+    return test_next_random() % 2 == 0;
 }
 
 static bool

@@ -34,6 +34,37 @@ test_dir_remove(const char *dir)
     return system(command);
 }
 
+/* As a cmocka set-up and tear-down: the state is the folder's path. */
+static inline int
+test_dir_set_up(void **state)
+{
+    *state = malloc(TEST_DIR_MAX);
+    assert_non_null(*state);
+    test_dir_make(*state);
+    return 0;
+}
+
+static inline int
+test_dir_tear_down(void **state)
+{
+    int rc = test_dir_remove(*state);
+
+    free(*state);
+    return rc;
+}
+
+/* A fixed generator: a failure comes back when the test is run again. */
+static inline uint32_t
+test_next_random(void)
+{
+    static uint32_t x = 12345;
+
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    return x;
+}
+
 static inline void
 test_dir_write(const char *dir, const char *name, const char *text)
 {
