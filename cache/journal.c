@@ -1,10 +1,10 @@
 /* cache/journal.c - the format of journal.h. No state, any thread. */
 #include "cache/journal.h"
 
-#include <endian.h>
 #include <string.h>
 #include <xxhash.h>
 
+#include "cache/little_endian.h"
 #include "cache/store.h"
 
 #define FILE_MAGIC 0x314a4e43u /* "CNJ1" */
@@ -13,47 +13,6 @@
 #define ENTRY_BYTES 16
 #define CHECKSUM_BYTES 8
 #define ALL_FLAGS (CN_JOURNAL_REMOVED | CN_JOURNAL_NEW)
-
-static void
-put32(char *at, uint32_t v)
-{
-    v = htole32(v);
-    memcpy(at, &v, sizeof(v));
-}
-
-static void
-put64(char *at, uint64_t v)
-{
-    v = htole64(v);
-    memcpy(at, &v, sizeof(v));
-}
-
-static uint16_t
-get16(const char *at)
-{
-    uint16_t v;
-
-    memcpy(&v, at, sizeof(v));
-    return le16toh(v);
-}
-
-static uint32_t
-get32(const char *at)
-{
-    uint32_t v;
-
-    memcpy(&v, at, sizeof(v));
-    return le32toh(v);
-}
-
-static uint64_t
-get64(const char *at)
-{
-    uint64_t v;
-
-    memcpy(&v, at, sizeof(v));
-    return le64toh(v);
-}
 
 static uint64_t
 padded(uint64_t bytes)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "cache/little_endian.h"
+
 #define MAGIC 0x31524e43u /* "CNR1" */
 #define ALL_FLAGS                                                                                  \
     (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER |                            \
@@ -15,45 +17,6 @@
 
 /* Of the formats before 3. */
 static const unsigned char checksum_key[crypto_shorthash_KEYBYTES] = "continuo-record";
-
-static void
-put16(unsigned char *at, uint16_t v)
-{
-    at[0] = (unsigned char)v;
-    at[1] = (unsigned char)(v >> 8);
-}
-
-static void
-put32(unsigned char *at, uint32_t v)
-{
-    put16(at, (uint16_t)v);
-    put16(at + 2, (uint16_t)(v >> 16));
-}
-
-static void
-put64(unsigned char *at, uint64_t v)
-{
-    put32(at, (uint32_t)v);
-    put32(at + 4, (uint32_t)(v >> 32));
-}
-
-static uint16_t
-get16(const unsigned char *at)
-{
-    return (uint16_t)(at[0] | at[1] << 8);
-}
-
-static uint32_t
-get32(const unsigned char *at)
-{
-    return get16(at) | (uint32_t)get16(at + 2) << 16;
-}
-
-static uint64_t
-get64(const unsigned char *at)
-{
-    return get32(at) | (uint64_t)get32(at + 4) << 32;
-}
 
 static unsigned char *
 put_bytes(unsigned char *at, struct cn_str bytes)

@@ -81,6 +81,16 @@ struct cn_row {
     const struct cn_move *move; /* with CN_ROW_MOVE; else ignored */
 };
 
+/* The part of that name, or NULL; of several the first. */
+static inline const struct cn_part *
+cn_row_part(const struct cn_row *row, struct cn_str name)
+{
+    for (uint32_t i = 0; i < row->n_parts; i++)
+        if (cn_str_eq(row->parts[i].name, name))
+            return &row->parts[i];
+    return NULL;
+}
+
 /* Why a row that streams is to come to its end; handlers hear the word. */
 enum cn_stop_reason {
     CN_STOP_NONE = 0,

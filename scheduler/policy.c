@@ -86,15 +86,6 @@ cn_policy_utilized(const struct cn_policy *policy, uint32_t ready, uint64_t olde
            now_ms >= oldest_ms + policy->delay_ms;
 }
 
-static const struct cn_part *
-find_part(const struct cn_row *row, struct cn_str name)
-{
-    for (uint32_t i = 0; i < row->n_parts; i++)
-        if (cn_str_eq(row->parts[i].name, name))
-            return &row->parts[i];
-    return NULL;
-}
-
 uint32_t
 cn_policy_rows(const struct cn_policy *policy, const struct cn_model_io *io,
                const struct cn_row *row)
@@ -127,7 +118,7 @@ cn_policy_fits(const struct cn_model_io *io, const struct cn_row *a, const struc
         return true;
     for (uint32_t i = 0; i < io->n_inputs; i++)
         if (!io->inputs[i].ragged &&
-            !same_shape(find_part(a, io->inputs[i].name), find_part(b, io->inputs[i].name)))
+            !same_shape(cn_row_part(a, io->inputs[i].name), cn_row_part(b, io->inputs[i].name)))
             return false;
     return true;
 }

@@ -290,15 +290,6 @@ runtime_state_schema(struct cn_runtime *rt)
 
 /* --- a request's tensors --- */
 
-static const struct cn_part *
-find_part(const struct cn_row *row, struct cn_str name)
-{
-    for (uint32_t i = 0; i < row->n_parts; i++)
-        if (cn_str_eq(row->parts[i].name, name))
-            return &row->parts[i];
-    return NULL;
-}
-
 static int
 check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool batched,
             struct cn_tensor *out, struct cn_error *err)
@@ -336,7 +327,7 @@ take_input(struct torch_runtime *rt, const struct cn_row *row, uint32_t i,
            const struct cn_tensor *before, struct cn_tensor *out, struct cn_error *err)
 {
     const struct cn_tensor_spec *spec = &rt->config.io->inputs[i];
-    const struct cn_part *part = find_part(row, spec->name);
+    const struct cn_part *part = cn_row_part(row, spec->name);
     int rc;
 
     if (before && part && part->data.len == before->data.len &&
