@@ -279,8 +279,10 @@ find(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_jo
     return NOWHERE;
 }
 
+/* From the journal, or by `below` from LMDB. */
 static int
-js_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+get_by(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err,
+       int (*below)(struct cn_store *, struct cn_str, struct cn_str *, struct cn_error *))
 {
     struct cn_journal_store *js = js_of(store);
     struct cn_journal_entry entry;
@@ -291,14 +293,26 @@ js_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_
         *out = entry.flags & CN_JOURNAL_REMOVED ? (struct cn_str){NULL, 0} : entry.value;
         return 0;
     }
-    rc = js->lmdb->ops->get(js->lmdb, key, out, err);
+    rc = below(js->lmdb, key, out, err);
     if (out->len == 0)
         out->ptr = NULL;
     return rc;
 }
 
 static int
-js_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *value,
+js_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    return get_by(store, key, out, err, js_of(store)->lmdb->ops->get);
+}
+
+static int
+js_front(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    return get_by(store, key, out, err, js_of(store)->lmdb->ops->front);
+}
+
+static int
+js_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *front,
         struct cn_error *err)
 {
     struct cn_journal_store *js = js_of(store);
@@ -306,14 +320,14 @@ js_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct 
     int rc;
 
     cn_assert(js->open);
-    while ((rc = js->lmdb->ops->next(js->lmdb, after, key, value, err)) == 0 && key->ptr) {
+    while ((rc = js->lmdb->ops->next(js->lmdb, after, key, front, err)) == 0 && key->ptr) {
         bool newer = find(js, *key, cn_journal_hash(*key), &entry) != NOWHERE;
 
         if (newer && !(entry.flags & CN_JOURNAL_REMOVED)) {
-            *value = entry.value;
+            *front = entry.value;
             return 0;
         }
-        if (!newer && value->len > 0)
+        if (!newer && front->len > 0)
             return 0;
         after = *key; /* in LMDB's pages, where it stays during the transaction */
     }
@@ -343,27 +357,28 @@ stored_cost(uint64_t value_bytes)
     return cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
 }
 
-/* What there is of a key: the value that a new one replaces, and what LMDB's takes. In `listed`, does LMDB
- * have the key? */
+/* What there is of a key: in `bytes` those of the value that a new one replaces, in `was->stored` what LMDB's
+ * takes. In `listed`, does LMDB have the key? */
 static int
 look_up(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_journal_entry *was,
-        bool *listed, struct cn_error *err)
+        uint64_t *bytes, bool *listed, struct cn_error *err)
 {
     enum place place = find(js, key, hash, was);
-    struct cn_str stored;
+    struct cn_str front;
     int rc;
 
     *listed = true;
     if (place != NOWHERE && !(was->flags & CN_JOURNAL_REMOVED)) {
+        *bytes = was->value.len;
         if (place == IN_OLD && cn_journal_is_drained(js, key))
-            was->stored = stored_cost(was->value.len);
+            was->stored = stored_cost(*bytes);
         return 0;
     }
-    if ((rc = js->lmdb->ops->get(js->lmdb, key, &stored, err)) != 0)
+    if ((rc = js->lmdb->ops->front(js->lmdb, key, &front, err)) != 0 ||
+        (rc = cn_lmdb_bytes_of(js->lmdb, key, front, bytes, err)) != 0)
         return rc;
-    *listed = stored.ptr != NULL;
-    *was = (struct cn_journal_entry){.value = stored};
-    was->stored = *listed ? stored_cost(stored.len) : 0;
+    *listed = front.ptr != NULL;
+    was->stored = *listed ? stored_cost(*bytes) : 0;
     return 0;
 }
 
@@ -373,16 +388,16 @@ js_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn
     struct cn_journal_store *js = js_of(store);
     uint32_t hash = cn_journal_hash(key);
     struct cn_journal_entry entry;
+    uint64_t had;
     int64_t growth;
     bool listed;
     int rc;
 
     cn_assert(js->open && js->writing && value.len > 0);
-    if ((rc = look_up(js, key, hash, &entry, &listed, err)) != 0)
+    if ((rc = look_up(js, key, hash, &entry, &had, &listed, err)) != 0)
         return rc;
-    growth = (int64_t)cn_lmdb_cost(value.len) -
-             (entry.value.len ? (int64_t)cn_lmdb_cost(entry.value.len) : 0);
-    if (value.len > entry.value.len && growth > 0 &&
+    growth = (int64_t)cn_lmdb_cost(value.len) - (had ? (int64_t)cn_lmdb_cost(had) : 0);
+    if (value.len > had && growth > 0 &&
         growth > js->room - owed_bytes(js) + freed_bytes(js) - js->growth) {
         cn_lmdb_fail_full(js->lmdb, err);
         return 1;
@@ -407,17 +422,18 @@ js_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
     struct cn_journal_store *js = js_of(store);
     uint32_t hash = cn_journal_hash(key);
     struct cn_journal_entry entry;
+    uint64_t had;
     bool listed;
     int rc;
 
     cn_assert(js->open && js->writing);
-    if ((rc = look_up(js, key, hash, &entry, &listed, err)) != 0 || !listed)
+    if ((rc = look_up(js, key, hash, &entry, &had, &listed, err)) != 0 || !listed)
         return rc;
     if ((rc = js->lmdb->ops->remove(js->lmdb, key, err)) != 0)
         return rc;
     js->dirty = true;
     entry.key = key;
-    js->growth -= entry.value.len ? (int64_t)cn_lmdb_cost(entry.value.len) : 0;
+    js->growth -= had ? (int64_t)cn_lmdb_cost(had) : 0;
     entry.value = (struct cn_str){NULL, 0};
     entry.stored = 0; /* LMDB has room again at once */
     entry.flags = CN_JOURNAL_REMOVED;
@@ -518,6 +534,7 @@ static const struct cn_store_ops js_ops = {
     .close = js_close,
     .begin = js_begin,
     .get = js_get,
+    .front = js_front,
     .next = js_next,
     .put = js_put,
     .remove = js_remove,

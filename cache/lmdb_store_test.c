@@ -297,6 +297,24 @@ raw_put(const char *dir, const char *key, size_t key_len, const char *value, siz
     mdb_env_close(env);
 }
 
+static void
+raw_remove_piece(const char *dir, const char *key, size_t key_len)
+{
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_val k = {key_len, (char *)key};
+
+    assert_int_equal(mdb_env_create(&env), 0);
+    assert_int_equal(mdb_env_set_maxdbs(env, 1), 0);
+    assert_int_equal(mdb_env_open(env, dir, 0, 0600), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, "\2pieces", 0, &dbi), 0);
+    assert_int_equal(mdb_del(txn, dbi, &k, NULL), 0);
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+}
+
 static int
 raw_format(const char *dir)
 {
@@ -328,10 +346,10 @@ newer_store_is_refused(void **state)
     struct cn_error err;
 
     cn_store_close(store);
-    raw_put(*state, "\0format", 7, "\3\0\0\0", 4);
+    raw_put(*state, "\0format", 7, "\4\0\0\0", 4);
     assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
     assert_null(store);
-    assert_non_null(strstr(err.message, "format 3"));
+    assert_non_null(strstr(err.message, "format 4"));
     assert_non_null(strstr(err.message, "newer Continuo"));
 }
 
@@ -371,6 +389,58 @@ older_store_is_upgraded(void **state)
         snprintf(path, sizeof(path), "%s/journal.%u", (char *)*state, i);
         unlink(path);
     }
+}
+
+/* Stores of format 2 held large values whole. */
+static void
+older_values_are_whole(void **state)
+{
+    static char large[10000], larger[20000];
+    struct cn_store *store = open_store(*state, 1 << 20);
+    struct cn_str got;
+
+    memset(large, 'a', sizeof(large));
+    memset(larger, 'b', sizeof(larger));
+    cn_store_close(store);
+    raw_put(*state, "\1old", 4, large, sizeof(large));
+    raw_put(*state, "\0format", 7, "\2\0\0\0", 4);
+    store = open_store(*state, 1 << 20);
+    assert_int_equal(raw_format(*state), CN_STORE_FORMAT);
+    assert_int_equal(cn_store_count(store), 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+        assert_int_equal(cn_store_get(store, CN_STR("old"), &got, NULL), 0);
+        assert_true(cn_str_eq(got, i ? (struct cn_str){larger, sizeof(larger)}
+                                     : (struct cn_str){large, sizeof(large)}));
+        assert_int_equal(
+            cn_store_put(store, CN_STR("old"), (struct cn_str){larger, sizeof(larger)}, NULL), 0);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+    }
+    cn_store_close(store);
+}
+
+/* A value without one of its pieces is what there is before it: a record's checksum shows that. */
+static void
+a_missing_piece_ends_its_value(void **state)
+{
+    static char large[20000];
+    struct cn_store *store = open_store(*state, 1 << 20);
+    struct cn_str got;
+
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(cn_store_put(store, CN_STR("a"), (struct cn_str){large, sizeof(large)}, NULL),
+                     0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    cn_store_close(store);
+    raw_remove_piece(*state, "\2\0\1a\0\0\0\3", 8);
+    store = open_store(*state, 1 << 20);
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(cn_store_get(store, CN_STR("a"), &got, NULL), 0);
+    assert_int_equal(got.len, 3 * 4080);
+    assert_int_equal(cn_store_remove(store, CN_STR("a"), NULL), 0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    assert_int_equal(cn_store_count(store), 0);
+    cn_store_close(store);
 }
 
 /* Nor take a folder for a store that is none. */
@@ -516,6 +586,8 @@ main(void)
         WITH_DIR(dead_writer_blocks_nobody),
         WITH_DIR(newer_store_is_refused),
         WITH_DIR(older_store_is_upgraded),
+        WITH_DIR(older_values_are_whole),
+        WITH_DIR(a_missing_piece_ends_its_value),
         WITH_DIR(other_files_are_refused),
         WITH_DIR(synced_store_and_a_second_reader),
         WITH_DIR(over_the_limit_leaves_the_store_readable),

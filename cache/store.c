@@ -31,11 +31,18 @@ cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out, stru
 }
 
 int
-cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *value,
+cn_store_front(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    key_check(key);
+    return (store->ops->front ? store->ops->front : store->ops->get)(store, key, out, err);
+}
+
+int
+cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *front,
               struct cn_error *err)
 {
     cn_assert(after.len <= CN_STORE_KEY_MAX);
-    return store->ops->next(store, after, key, value, err);
+    return store->ops->next(store, after, key, front, err);
 }
 
 int

@@ -15,7 +15,9 @@
 #include "core/str.h"
 
 #define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
-#define CN_STORE_FORMAT 2 /* version of keys and folder; a newer one is refused; 1 had no journal */
+/* Version of keys and folder; a newer one is refused. 1 had no journal, 2 no pieces of values. */
+#define CN_STORE_FORMAT 3
+#define CN_STORE_FRONT_BYTES 2048 /* of a value, that cn_store_front shows at least */
 
 struct cn_store;
 
@@ -30,8 +32,10 @@ struct cn_store_ops {
     void (*close)(struct cn_store *store);
     int (*begin)(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err);
     int (*get)(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err);
+    int (*front)(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                 struct cn_error *err); /* NULL: as get */
     int (*next)(struct cn_store *store, struct cn_str after, struct cn_str *key,
-                struct cn_str *value, struct cn_error *err);
+                struct cn_str *front, struct cn_error *err);
     int (*put)(struct cn_store *store, struct cn_str key, struct cn_str value,
                struct cn_error *err);
     int (*remove)(struct cn_store *store, struct cn_str key, struct cn_error *err);
@@ -82,11 +86,15 @@ int cn_store_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_err
  * out->ptr is NULL when there is no such key. */
 int cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
                  struct cn_error *err);
+/* As get, but of a value over CN_STORE_FRONT_BYTES `out` may have its beginning only, of that length at
+ * least: for those who need no more, where a large value would have to be put together first. */
+int cn_store_front(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                   struct cn_error *err);
 /* In a transaction: the entry after `after` (empty: the first) in the store's own order; key->ptr is
- * NULL past the last. Borrowed as with get. Visits what stays in the store exactly once; an `after`
+ * NULL past the last. The value as cn_store_front has it. Borrowed as with get. Visits what stays in the store exactly once; an `after`
  * that was removed may start over. */
 int cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
-                  struct cn_str *value, struct cn_error *err);
+                  struct cn_str *front, struct cn_error *err);
 /* In a write transaction. 1 (and `err` names the limit) when the value is larger than the old one and
  * the store is full: nothing was changed and the transaction may go on without it. After
  * CN_E_STATE_STORE only abort is allowed. */

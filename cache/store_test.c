@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "core/test_support.h"
+
 struct fixture {
     char dir[64];
     struct cn_store *store;
@@ -241,6 +243,102 @@ full_refuses_growth_only(void **state)
     assert_int_equal(cn_store_commit(store, NULL), 0);
 }
 
+/* A value that says whose it is at each byte. */
+static void
+make_value(char *bytes, size_t len, uint32_t seed)
+{
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (char)(seed * 31 + i * 7 + (i >> 8));
+}
+
+static void
+expect_whole(struct cn_store *store, struct cn_str key, size_t len, uint32_t seed)
+{
+    static char wanted[60000];
+    struct cn_str got, front;
+
+    make_value(wanted, len, seed);
+    assert_int_equal(cn_store_front(store, key, &front, NULL), 0);
+    assert_int_equal(cn_store_get(store, key, &got, NULL), 0);
+    if (len == 0) {
+        assert_null(got.ptr);
+        assert_null(front.ptr);
+        return;
+    }
+    assert_int_equal(got.len, len);
+    assert_memory_equal(got.ptr, wanted, len);
+    assert_in_range(front.len, len < CN_STORE_FRONT_BYTES ? len : CN_STORE_FRONT_BYTES, len);
+    assert_memory_equal(front.ptr, wanted, front.len);
+}
+
+/* Values of any size, around the pages of a file too, come back whole, whatever was under their key before, and
+ * keys that are like parts of others are not confused. */
+static void
+values_of_any_size(void **state)
+{
+    static const size_t sizes[] = {0,    1,    2038, 2039,  4079,  4080,  4081,
+                                   8159, 8160, 8161, 12240, 12241, 40001, 59999};
+    const struct cn_str keys[] = {CN_STR("k"),         CN_STR("k\0"), CN_STR("k\0\0\0\1"),
+                                  CN_STR("k\0\0\0\2"), CN_STR("l"),   CN_STR("l1"),
+                                  CN_STR("\2pieces")};
+    enum { KEYS = sizeof(keys) / sizeof(*keys) };
+    struct cn_store *store = ((struct fixture *)*state)->store;
+    size_t is[KEYS] = {0}, will[KEYS];
+    uint32_t seeds[KEYS] = {0}, new_seeds[KEYS];
+    static char value[60000];
+    struct cn_str after = {NULL, 0}, id, front;
+    unsigned n;
+
+    for (uint32_t round = 1; round < 400; round++) {
+        memcpy(will, is, sizeof(is));
+        memcpy(new_seeds, seeds, sizeof(seeds));
+        begin(store, CN_STORE_WRITE);
+        for (unsigned i = 0; i < 1 + test_next_random() % 3; i++) {
+            unsigned key = test_next_random() % KEYS;
+
+            will[key] = sizes[test_next_random() % (sizeof(sizes) / sizeof(*sizes))];
+            new_seeds[key] = round + i;
+            make_value(value, will[key], new_seeds[key]);
+            assert_int_equal(
+                will[key] ? cn_store_put(store, keys[key], (struct cn_str){value, will[key]}, NULL)
+                          : cn_store_remove(store, keys[key], NULL),
+                0);
+            expect_whole(store, keys[key], will[key], new_seeds[key]);
+        }
+        if (test_next_random() % 4 == 0) {
+            cn_store_abort(store);
+        } else {
+            assert_int_equal(cn_store_commit(store, NULL), 0);
+            memcpy(is, will, sizeof(is));
+            memcpy(seeds, new_seeds, sizeof(seeds));
+        }
+        cn_store_tend(store);
+        if (round % 40 == 0)
+            cn_store_maintain(store);
+        begin(store, CN_STORE_READ);
+        for (unsigned i = 0; i < KEYS; i++)
+            expect_whole(store, keys[i], is[i], seeds[i]);
+        cn_store_abort(store);
+    }
+    begin(store, CN_STORE_READ);
+    for (n = 0; cn_store_next(store, after, &id, &front, NULL) == 0 && id.ptr; n++) {
+        unsigned i = 0;
+
+        while (!cn_str_eq(keys[i], id))
+            assert_in_range(++i, 0, KEYS - 1);
+        make_value(value, is[i], seeds[i]);
+        assert_in_range(front.len, is[i] < CN_STORE_FRONT_BYTES ? is[i] : CN_STORE_FRONT_BYTES,
+                        is[i]);
+        assert_memory_equal(front.ptr, value, front.len);
+        after = id;
+    }
+    cn_store_abort(store);
+    assert_int_equal(cn_store_count(store), n);
+    for (unsigned i = 0; i < KEYS; i++)
+        n -= is[i] != 0;
+    assert_int_equal(n, 0);
+}
+
 int
 main(void)
 {
@@ -251,10 +349,8 @@ main(void)
         "journal: " #test, test, open_journal, close_any, NULL                                     \
     }
     const struct CMUnitTest tests[] = {
-        EACH(commit_keeps_and_abort_undoes),
-        EACH(keys_are_bytes),
-        EACH(scan_sees_each_once),
-        EACH(full_refuses_growth_only),
+        EACH(commit_keeps_and_abort_undoes), EACH(keys_are_bytes),     EACH(scan_sees_each_once),
+        EACH(full_refuses_growth_only),      EACH(values_of_any_size),
     };
 
     return cmocka_run_group_tests_name("cache.store", tests, NULL, NULL);

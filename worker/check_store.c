@@ -25,15 +25,17 @@ static int
 check_records(struct cn_store *store, struct counts *counts, struct cn_error *err)
 {
     char at[CN_STORE_KEY_MAX], shown[128];
-    struct cn_str after = {at, 0}, id, value;
+    struct cn_str after = {at, 0}, id, front, value;
     struct cn_record record;
     int rc;
 
     if ((rc = cn_store_begin(store, CN_STORE_READ, err)) != 0)
         return rc;
-    while ((rc = cn_store_next(store, after, &id, &value, err)) == 0 && id.ptr) {
+    while ((rc = cn_store_next(store, after, &id, &front, err)) == 0 && id.ptr) {
         memcpy(at, id.ptr, id.len);
         after.len = id.len;
+        if ((rc = cn_store_get(store, after, &value, err)) != 0)
+            break;
         if (cn_record_decode(value, &record, err) != 0) {
             if (counts->damaged++ < DAMAGED_SHOWN_MAX)
                 fprintf(stderr, "continuo-worker: sequence %s: %s\n", cn_id_shown(after, shown),

@@ -245,7 +245,7 @@ slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *
     struct cn_str bytes;
     int rc;
 
-    rc = cn_store_get(worker->states.store, slot->row->sequence_id, &bytes, err);
+    rc = cn_store_front(worker->states.store, slot->row->sequence_id, &bytes, err);
     if (rc != 0)
         return rc;
     if (slot->had_damaged)

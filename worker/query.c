@@ -96,7 +96,7 @@ list_scan(struct listing *at, bool sorted, struct cn_error *err)
     int rc;
 
     if (sorted && after.len == 0 && query->prefix.len) {
-        if ((rc = cn_store_get(at->states->store, query->prefix, &value, err)) != 0)
+        if ((rc = cn_store_front(at->states->store, query->prefix, &value, err)) != 0)
             return rc;
         after = query->prefix;
         if (value.ptr)
@@ -127,7 +127,7 @@ list_check_start(struct listing *at, bool sorted, struct cn_error *err)
 
     if (sorted || at->query->sequence_id.len == 0)
         return 0;
-    if ((rc = cn_store_get(at->states->store, at->query->sequence_id, &value, err)) != 0)
+    if ((rc = cn_store_front(at->states->store, at->query->sequence_id, &value, err)) != 0)
         return rc;
     return value.ptr ? 0
                      : cn_fail(err, CN_E_CONFLICT,
@@ -191,17 +191,18 @@ static int
 read_one(struct cn_states *states, const struct cn_query *query, uint64_t now,
          struct cn_query_result *result, struct cn_error *err)
 {
+    const bool whole = query->flags & CN_QUERY_RECORD;
     struct cn_record record;
     struct cn_str bytes;
     int rc;
 
-    if ((rc = cn_store_get(states->store, query->sequence_id, &bytes, err)) != 0)
+    rc = (whole ? cn_store_get : cn_store_front)(states->store, query->sequence_id, &bytes, err);
+    if (rc != 0)
         return rc;
     if (!bytes.ptr)
         return fail_unknown(states, query->sequence_id, err);
-    rc = query->flags & CN_QUERY_RECORD
-             ? read_whole(states, query, bytes, &record, now, result, err)
-             : cn_record_peek(bytes, &record, err);
+    rc = whole ? read_whole(states, query, bytes, &record, now, result, err)
+               : cn_record_peek(bytes, &record, err);
     if (rc != 0)
         return rc;
     if ((record.flags & CN_RECORD_TOMBSTONE) && cn_states_forgotten(states, &record, now))

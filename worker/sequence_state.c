@@ -351,7 +351,7 @@ forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t 
         return rc;
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         /* It may have been opened again since it was looked at. */
-        if ((rc = cn_store_get(states->store, ids[i], &bytes, err)) == 0 && bytes.ptr &&
+        if ((rc = cn_store_front(states->store, ids[i], &bytes, err)) == 0 && bytes.ptr &&
             cn_record_peek(bytes, &record, NULL) == 0 && (record.flags & CN_RECORD_TOMBSTONE) &&
             cn_states_forgotten(states, &record, now_wall_ms))
             rc = cn_store_remove(states->store, ids[i], err);
