@@ -34,10 +34,9 @@ from server import Server, address_of  # noqa: E402
 from transcript import Transcript  # noqa: E402
 from waiting import limit  # noqa: E402
 
-DISK_MB = 256
-# A store's files never shrink, and large states leave holes in them: three of them, each at most its map (an
-# eighth more than this, and 66 MiB for what the journal owes) and two journals of a MiB, must leave room for
-# archives on the disk, however often each was filled.
+DISK_MB = 48
+# A store's files never shrink: three of them, each 2 MiB larger than this (docs/reliability.md) and with two
+# journals of a MiB, must leave room for archives on the disk, however often each was filled.
 STORE_MAX_BYTES = 10 << 20
 JOURNAL_MAX_BYTES = 1 << 18  # so that both files of it are gone through again and again
 SETTLE_S = limit(90)  # for the last steps, once the faults are over
