@@ -45,6 +45,7 @@ struct file {
     uint64_t bytes; /* in it */
     bool torn;      /* the last write was cut in the middle of a line */
     bool failing;   /* told of that already */
+    bool missing; /* the disk had no room for it: fd is of /dev/null, and opening is tried again */
     struct cn_buf batch;
     uint64_t lines; /* in batch */
 };
@@ -192,19 +193,43 @@ path_of(enum cn_log_file file, unsigned generation, char out[PATH_BYTES])
         snprintf(out, PATH_BYTES, "%s/%s", in, names[file]);
 }
 
-/* The server's log keeps its descriptor's number: other threads write to it. */
+/* The folder with its parents, as TorchServe's log library does. Returns 0 or the errno. */
+static int
+make_folder(const char *path, struct cn_error *err)
+{
+    char part[PATH_BYTES];
+    size_t len = strlen(path), i;
+
+    for (i = 1; i <= len; i++) {
+        int why;
+
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        snprintf(part, sizeof(part), "%.*s", (int)i, path);
+        if (mkdir(part, 0755) == 0 || (why = errno) == EEXIST)
+            continue;
+        cn_fail_sys(err, CN_E_IO, why, "cannot make the folder %s (log-dir)", part);
+        return why;
+    }
+    return 0;
+}
+
+/* The server's log keeps its descriptor's number: other threads write to it. Returns 0 or the errno. */
 static int
 open_file(enum cn_log_file which, struct cn_error *err)
 {
     struct file *file = &files[which];
     char path[PATH_BYTES];
     struct stat about;
-    int fd;
+    int fd, why;
 
     path_of(which, 0, path);
     fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return cn_fail_sys(err, CN_E_IO, errno, "cannot open the log file %s (log-dir)", path);
+    if (fd < 0) {
+        why = errno;
+        cn_fail_sys(err, CN_E_IO, why, "cannot open the log file %s (log-dir)", path);
+        return why;
+    }
     file->bytes = fstat(fd, &about) == 0 ? (uint64_t)about.st_size : 0;
     if (file->fd >= 0) {
         dup3(fd, file->fd, O_CLOEXEC);
@@ -223,13 +248,38 @@ tell_failing(enum cn_log_file which, const char *why)
     files[which].failing = true;
 }
 
+static int
+open_in_folder(enum cn_log_file which, struct cn_error *err)
+{
+    int why = make_folder(which >= CN_LOG_METRICS ? metrics_dir : dir, err);
+
+    return why ? why : open_file(which, err);
+}
+
 static void
 open_again(enum cn_log_file which)
 {
+    struct file *file = &files[which];
     struct cn_error err;
 
-    if (open_file(which, &err))
+    if (file->missing ? open_in_folder(which, &err) : open_file(which, &err))
         tell_failing(which, err.message); /* the old one goes on */
+    else
+        file->missing = false;
+}
+
+/* At the start. A disk without room for one more file costs lines, as one that is full later does. */
+static int
+open_first(enum cn_log_file which, struct cn_error *err)
+{
+    int why = open_in_folder(which, err);
+
+    if (why != ENOSPC && why != EDQUOT)
+        return why ? CN_E_IO : 0;
+    tell_failing(which, err->message);
+    files[which].missing = true;
+    files[which].fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return files[which].fd < 0 ? cn_fail_sys(err, CN_E_IO, errno, "cannot open /dev/null") : 0;
 }
 
 static void
@@ -274,11 +324,14 @@ write_batch(enum cn_log_file which)
 
     if (batch->len == 0)
         return;
+    if (file->missing)
+        open_again(which);
     if (is_too_large(file, batch->len))
         rotate(which);
     mend(file);
+    errno = ENOSPC; /* of what is missing */
     do
-        n = write(file->fd, batch->data, batch->len);
+        n = file->missing ? -1 : write(file->fd, batch->data, batch->len);
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)batch->len) {
         file->failing = false;
@@ -349,6 +402,8 @@ look_at_server_log(void)
 {
     struct stat about;
 
+    if (files[CN_LOG_SERVER].missing)
+        open_again(CN_LOG_SERVER);
     if (!dir[0] || fstat(files[CN_LOG_SERVER].fd, &about) < 0)
         return;
     files[CN_LOG_SERVER].bytes = (uint64_t)about.st_size;
@@ -400,23 +455,6 @@ log_thread(void *ctx)
 
 /* --- start and end */
 
-/* With its parents, as TorchServe's log library does. */
-static int
-make_folder(const char *path, struct cn_error *err)
-{
-    char part[PATH_BYTES];
-    size_t len = strlen(path), i;
-
-    for (i = 1; i <= len; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        snprintf(part, sizeof(part), "%.*s", (int)i, path);
-        if (mkdir(part, 0755) < 0 && errno != EEXIST)
-            return cn_fail_sys(err, CN_E_IO, errno, "cannot make the folder %s (log-dir)", part);
-    }
-    return 0;
-}
-
 static int
 open_all(struct cn_error *err)
 {
@@ -433,11 +471,8 @@ open_all(struct cn_error *err)
             STDOUT_FILENO;
         return 0;
     }
-    rc = make_folder(dir, err);
-    if (!rc)
-        rc = make_folder(metrics_dir, err);
     for (i = 0; i < CN_N_LOG_FILES && !rc; i++)
-        rc = open_file((enum cn_log_file)i, err);
+        rc = open_first((enum cn_log_file)i, err);
     return rc;
 }
 

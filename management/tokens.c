@@ -85,28 +85,63 @@ show(const struct cn_tokens *tokens, enum cn_token_kind kind, uint64_t key,
              (const char *)&keys[CN_TOKEN_API]);
 }
 
-/* Whole or not at all: a reader never sees a half. */
 static int
-write_file(const struct cn_tokens *tokens, const char *text, struct cn_error *err)
+fail_write(const struct cn_tokens *tokens, int why, struct cn_error *err)
+{
+    return cn_fail_sys(err, CN_E_CONFIG, why, "cannot write the keys to %s (token-file)",
+                       tokens->path);
+}
+
+/* Whole or not at all: a reader never sees a half. Returns 0 or the errno. */
+static int
+write_new(const struct cn_tokens *tokens, const char *text)
 {
     size_t len = strlen(text);
-    int fd, saved;
+    ssize_t n;
+    int fd, failed = 0;
 
     unlink(tokens->path_new); /* what a killed server left */
     fd = open(tokens->path_new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write the keys to %s (token-file)",
-                           tokens->path);
-    if (fchmod(fd, 0600) < 0 || write(fd, text, len) != (ssize_t)len ||
-        rename(tokens->path_new, tokens->path) < 0) {
-        saved = errno;
-        close(fd);
-        unlink(tokens->path_new);
-        return cn_fail_sys(err, CN_E_CONFIG, saved, "cannot write the keys to %s (token-file)",
-                           tokens->path);
-    }
+        return errno;
+    if (fchmod(fd, 0600) < 0 || (n = write(fd, text, len)) < 0)
+        failed = errno;
+    else if ((size_t)n < len)
+        failed = ENOSPC;
     close(fd);
-    return 0;
+    if (!failed && rename(tokens->path_new, tokens->path) < 0)
+        failed = errno;
+    if (failed)
+        unlink(tokens->path_new);
+    return failed;
+}
+
+/* On a full disk: over the file of the last time, which was as long. Only over our own, that nobody else
+ * may read. Returns 0 or the errno. */
+static int
+write_over(const struct cn_tokens *tokens, const char *text)
+{
+    int fd = open(tokens->path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), failed = 0;
+    size_t len = strlen(text);
+    struct stat st;
+
+    if (fd < 0)
+        return ENOSPC;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_uid != geteuid() ||
+        (st.st_mode & 077) || (size_t)st.st_size != len || pwrite(fd, text, len, 0) != (ssize_t)len)
+        failed = ENOSPC;
+    close(fd);
+    return failed;
+}
+
+static int
+write_file(const struct cn_tokens *tokens, const char *text, struct cn_error *err)
+{
+    int failed = write_new(tokens, text);
+
+    if (failed == ENOSPC || failed == EDQUOT)
+        failed = write_over(tokens, text);
+    return failed ? fail_write(tokens, failed, err) : 0;
 }
 
 /* --- begin and end */

@@ -54,12 +54,15 @@ static int
 run(struct running *running)
 {
     struct cn_error err;
-    int code;
+    int code = cn_pid_file_write(running->pid_file, &err);
 
-    if (cn_pid_file_write(running->pid_file, &err) != 0) {
+    if (code == CN_E_CONFLICT) {
         fprintf(stderr, "torchserve: %s\n", err.message);
         return 1;
     }
+    if (code != 0) /* a full disk: nothing but --stop needs the file */
+        fprintf(stderr, "torchserve: %s; torchserve --stop won't find this server, kill %ld does\n",
+                err.message, (long)getpid());
     code = cn_server_run(running->config, on_ready, running);
     cn_pid_file_remove_own(running->pid_file);
     if (code == 0) {
