@@ -14,7 +14,8 @@ struct cn_close_call {
     bool delete_archive; /* one that was downloaded */
 };
 /* Takes a version that is up out of the registry and the views, ends its queue and workers, deletes
- * what was unpacked, frees the version; then `on_done(ctx)` (may be NULL). An operation. */
+ * what was unpacked (not with CN_E_DRAINING: the next start does), frees the version; then
+ * `on_done(ctx)` (may be NULL). An operation. */
 void cn_version_close(struct cn_management *management, struct cn_version *version,
                       const struct cn_close_call *call, void (*on_done)(void *ctx), void *ctx);
 

@@ -16,12 +16,15 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/panic.h"
 #include "core/random.h"
 #include "management/state_dir_priv.h"
 
 #define FORMAT_VERSION 1
 #define LOCK_RETRY_MS 10
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
+#define LINE_BYTES 80 /* of the small files: a boot id and a word fit */
+#define PID_BYTES 24  /* of the lock file, as long for each pid */
 
 struct cn_state_dir {
     char *path;
@@ -59,33 +62,38 @@ read_line(const char *path, char *out, size_t out_bytes)
     return rc;
 }
 
-/* Replaces a small file as a whole, so that a crash leaves the old or the new one. */
+/* Writes a small file in place: where one is, that needs no room, and a disk without a free byte must not
+ * keep a server from starting. It is not cut, and always as long, so that it is within one sector, which a
+ * power cut leaves as it was or as it is to be; what is behind the line is empty lines. */
 static int
 write_line(const char *dir, const char *name, const char *line, struct cn_error *err)
 {
-    char *path = cn_state_path(dir, name), *fresh;
-    struct cn_buf text;
+    char *path = cn_state_path(dir, name), text[LINE_BYTES];
+    const size_t len = strlen(line);
     int fd, rc = 0;
 
-    cn_buf_init(&text, 0);
-    cn_buf_printf(&text, "%s.new", path);
-    fresh = cn_buf_take(&text, NULL);
-    cn_buf_printf(&text, "%s\n", line);
-    fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", fresh);
-    } else {
-        if (write(fd, text.data, text.len) != (ssize_t)text.len || fsync(fd) < 0)
-            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", fresh);
-        if (close(fd) < 0 && !rc)
-            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", fresh);
-        if (!rc && rename(fresh, path) < 0)
-            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", path);
-    }
-    cn_buf_fini(&text);
-    cn_free(fresh);
+    cn_assert(len < sizeof text);
+    memset(text, '\n', sizeof text);
+    memcpy(text, line, len);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || pwrite(fd, text, sizeof text, 0) != (ssize_t)sizeof text || fsync(fd) < 0)
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", path);
+    if (fd >= 0 && close(fd) < 0 && !rc)
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", path);
     cn_free(path);
     return rc;
+}
+
+/* For who finds the folder locked; in place, as write_line() does. Nothing but a message needs it. */
+static void
+tell_pid(const struct cn_state_dir *state, const char *path)
+{
+    char pid[PID_BYTES + 1];
+
+    memset(pid, '\n', sizeof pid);
+    pid[snprintf(pid, sizeof pid, "%ld", (long)getpid())] = '\n';
+    if (pwrite(state->lock_fd, pid, PID_BYTES, 0) != PID_BYTES)
+        cn_log(CN_LOG_WARN, "event=pid_not_written file=%s reason=\"%s\"", path, strerror(errno));
 }
 
 /* Takes the lock, or says who has it. */
@@ -94,7 +102,7 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
 {
     const struct timespec pause = {.tv_nsec = LOCK_RETRY_MS * 1000000L};
     char *path = cn_state_path(state->path, "lock");
-    char holder[32], mine[32];
+    char holder[32];
     uint32_t waited_ms = 0;
     int fd, rc = 0;
 
@@ -128,10 +136,7 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
         nanosleep(&pause, NULL);
         waited_ms += LOCK_RETRY_MS;
     }
-    snprintf(mine, sizeof mine, "%ld\n", (long)getpid());
-    if (ftruncate(state->lock_fd, 0) < 0 ||
-        pwrite(state->lock_fd, mine, strlen(mine), 0) != (ssize_t)strlen(mine))
-        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", path);
+    tell_pid(state, path);
 out:
     cn_free(path);
     return rc;
@@ -147,7 +152,7 @@ check_format(struct cn_state_dir *state, struct cn_error *err)
     int rc = read_line(path, line, sizeof line);
 
     cn_free(path);
-    if (rc == ENOENT) {
+    if (rc == ENOENT || (rc == 0 && !*line)) { /* empty: there was no room, or a power cut */
         snprintf(number, sizeof number, "%d", FORMAT_VERSION);
         return write_line(state->path, "FORMAT", number, err);
     }
@@ -171,18 +176,19 @@ static int
 check_boot(struct cn_state_dir *state, struct cn_error *err)
 {
     char *path = cn_state_path(state->path, "boot");
-    char line[128], running[128];
-    char *word;
+    char line[LINE_BYTES], running[LINE_BYTES];
+    size_t id_len;
     int rc;
 
     read_line(path, line, sizeof line);
     cn_free(path);
     /* Without /proc the id is empty: equal each time, so nothing is checked. */
     read_line(BOOT_ID_FILE, state->boot_id, sizeof state->boot_id);
-    word = strchr(line, ' ');
-    if (word)
-        *word++ = '\0';
-    if (word && strcmp(word, "clean") != 0 && strcmp(line, state->boot_id) != 0) {
+    snprintf(running, sizeof running, "%s running", state->boot_id);
+    if (strcmp(line, running) == 0) /* killed: the mark stands */
+        return 0;
+    id_len = strcspn(line, " ");
+    if (*line && strcmp(line + id_len, " clean") != 0) {
         cn_log(CN_LOG_WARN,
                "event=unclean_power_off state_dir=%s note=\"stores are checked before use\"",
                state->path);
@@ -190,7 +196,6 @@ check_boot(struct cn_state_dir *state, struct cn_error *err)
         if (rc)
             return rc;
     }
-    snprintf(running, sizeof running, "%s running", state->boot_id);
     return write_line(state->path, "boot", running, err);
 }
 
@@ -202,21 +207,21 @@ make_dir(const char *path, struct cn_error *err)
     return 0;
 }
 
+/* Folders that are there stay, and what a server left in `unpacked` goes: on a full disk that is the room
+ * that the same archives need again. */
 static int
 make_subdirs(struct cn_state_dir *state, struct cn_error *err)
 {
-    static const char *const names[] = {"models", "unpacked"};
-    size_t i;
-    char *path;
-    int rc = 0;
+    char *models = cn_state_path(state->path, "models");
+    char *unpacked = cn_state_path(state->path, "unpacked");
+    int rc;
 
-    for (i = 0; !rc && i < sizeof names / sizeof *names; i++) {
-        path = cn_state_path(state->path, names[i]);
-        if (i == 1) /* what a crashed server left */
-            cn_state_remove_tree(path);
-        rc = make_dir(path, err);
-        cn_free(path);
-    }
+    cn_state_empty_tree(unpacked);
+    rc = make_dir(models, err);
+    if (!rc)
+        rc = make_dir(unpacked, err);
+    cn_free(models);
+    cn_free(unpacked);
     return rc;
 }
 
@@ -262,14 +267,13 @@ void
 cn_state_dir_close(struct cn_state_dir *state, bool clean)
 {
     struct cn_error err;
-    char line[128];
+    char line[LINE_BYTES];
 
     if (!state)
         return;
     if (clean) {
-        cn_state_sync_stores(state->path);
         snprintf(line, sizeof line, "%s clean", state->boot_id);
-        if (write_line(state->path, "boot", line, &err))
+        if (cn_state_sync_stores(state->path, &err) || write_line(state->path, "boot", line, &err))
             cn_log(CN_LOG_WARN, "event=state_dir_not_marked_clean reason=\"%s\"", err.message);
     }
     close(state->lock_fd);

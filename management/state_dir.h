@@ -3,10 +3,12 @@
  *   FORMAT     version of the layout, "1"
  *   lock       flock()ed by the server; the workers inherit the descriptor, so that the lock is free
  *              only when the server and all its workers are gone. Holds the server's pid
- *   boot       boot id of the machine, and "running" or "clean"
+ *   boot       boot id of the machine, and "running" or "clean"; written in place
  *   models/<name>/<version>/   one store a model version, names percent-encoded
  *   models/<name>/<version>/UNVERIFIED   the machine stopped without warning: check before use
  *   unpacked/  archives of registered models, emptied at each start
+ *
+ * A folder that was opened once is opened again, and closed, on a disk without a free byte.
  *
  * Opened on the main thread; the functions on stores block and run on the file thread.
  */
@@ -27,7 +29,7 @@ struct cn_state_dir;
 int cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
                       struct cn_error *err);
 /* `clean`: all workers have ended in order: what they wrote is flushed to the disk, and the next start
- * need not check it. NULL is allowed. */
+ * need not check it; where that fails it will. NULL is allowed. */
 void cn_state_dir_close(struct cn_state_dir *state, bool clean);
 
 /* Of the lock, for the workers to inherit; stays the state folder's. */

@@ -8,9 +8,11 @@
 char *cn_state_path(const char *dir, const char *name);
 /* Deletes a folder with all in it; links are deleted, not followed. Harmless where there is none. */
 void cn_state_remove_tree(const char *path);
+/* Deletes all in a folder, which stays. Harmless where there is none. */
+void cn_state_empty_tree(const char *path);
 /* Puts the mark into each store of the state folder. */
 int cn_state_mark_stores(const char *state_path, struct cn_error *err);
-/* fsyncs the files of each store. */
-void cn_state_sync_stores(const char *state_path);
+/* fsyncs the files of each store; all of them, also when one can't be: then CN_E_IO. */
+int cn_state_sync_stores(const char *state_path, struct cn_error *err);
 
 #endif

@@ -110,6 +110,69 @@ the_lock_lives_as_long_as_an_inheritor(void **state)
     cn_state_dir_close(open_dir(), true);
 }
 
+static ino_t
+inode_of(const char *name)
+{
+    char path[200];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_ino;
+}
+
+/* A disk without a free byte takes no new file and no new folder: what is written is written in place. */
+static void
+nothing_is_made_anew_at_the_second_start(void **state)
+{
+    static const char *const names[] = {"FORMAT", "lock", "boot", "models", "unpacked"};
+    struct cn_state_dir *opened = open_dir();
+    char *place = cn_state_dir_unpack_place(opened);
+    ino_t before[5];
+    off_t lock_bytes;
+    char path[200], text[100];
+    struct stat st;
+    FILE *file;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(mkdir(place, 0700), 0);
+    for (i = 0; i < 5; i++)
+        before[i] = inode_of(names[i]);
+    snprintf(path, sizeof path, "%s/lock", dir);
+    assert_int_equal(stat(path, &st), 0);
+    lock_bytes = st.st_size;
+    cn_state_dir_close(opened, true);
+    cn_state_dir_close(open_dir(), false);
+    for (i = 0; i < 5; i++)
+        assert_int_equal(inode_of(names[i]), before[i]);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, lock_bytes);
+    assert_false(exists(place));
+    snprintf(path, sizeof path, "%s/boot", dir);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_non_null(strstr(text, " running\n"));
+    cn_free(place);
+}
+
+/* A first start that found no room, or a power cut in it, may leave small files empty: as none. */
+static void
+empty_files_are_as_none(void **state)
+{
+    char path[200];
+
+    (void)state;
+    cn_state_dir_close(open_dir(), true);
+    test_dir_write(dir, "FORMAT", "");
+    test_dir_write(dir, "boot", "");
+    cn_state_dir_close(open_dir(), true);
+    snprintf(path, sizeof path, "%s/FORMAT", dir);
+    assert_true(exists(path));
+}
+
 /* An old server must not touch what it doesn't understand. */
 static void
 a_newer_format_is_refused(void **state)
@@ -212,6 +275,9 @@ main(void)
         cmocka_unit_test_setup_teardown(a_second_server_is_refused_and_told_the_pid, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_lock_lives_as_long_as_an_inheritor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_made_anew_at_the_second_start, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(empty_files_are_as_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_newer_format_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_impossible_folder_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_become_safe_file_names, set_up, tear_down),

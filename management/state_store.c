@@ -18,6 +18,7 @@
 #include "management/spawn.h"
 #include "management/state_dir.h"
 #include "management/state_dir_priv.h"
+#include "proto/frame.h"
 
 #define MARK "UNVERIFIED"
 
@@ -36,6 +37,18 @@ void
 cn_state_remove_tree(const char *path)
 {
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+static int
+remove_below(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    return where->level > 0 ? remove_entry(path, st, kind, where) : 0;
+}
+
+void
+cn_state_empty_tree(const char *path)
+{
+    nftw(path, remove_below, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
 /* Calls `fn` for each folder models/<name>/<version>. Ends at the first that isn't 0. */
@@ -90,6 +103,7 @@ cn_state_mark_stores(const char *state_path, struct cn_error *err)
     return each_store(state_path, mark_store, err);
 }
 
+/* Says in *err what could not be flushed, and goes on. */
 static int
 sync_store(const char *store, struct cn_error *err)
 {
@@ -97,7 +111,6 @@ sync_store(const char *store, struct cn_error *err)
     struct dirent *entry;
     int fd;
 
-    (void)err;
     while (dir && (entry = readdir(dir))) {
         if (entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN)
             continue;
@@ -105,8 +118,7 @@ sync_store(const char *store, struct cn_error *err)
         if (fd < 0)
             continue;
         if (fsync(fd) < 0)
-            cn_log(CN_LOG_WARN, "event=store_not_flushed store=%s reason=\"%s\"", store,
-                   strerror(errno));
+            cn_fail_sys(err, CN_E_IO, errno, "cannot flush %s/%s", store, entry->d_name);
         close(fd);
     }
     if (dir)
@@ -114,13 +126,16 @@ sync_store(const char *store, struct cn_error *err)
     return 0;
 }
 
-void
-cn_state_sync_stores(const char *state_path)
+int
+cn_state_sync_stores(const char *state_path, struct cn_error *err)
 {
-    each_store(state_path, sync_store, NULL);
+    err->code = 0;
+    each_store(state_path, sync_store, err);
+    return err->code;
 }
 
-/* Runs `worker_program --check-store DIR`; its findings go to our stderr. */
+/* Runs `worker_program --check-store DIR`; its findings go to our stderr. Returns 0 whole, 1 damaged, or
+ * an error. */
 static int
 check_store(const char *store, const char *worker_program, struct cn_error *err)
 {
@@ -144,6 +159,11 @@ check_store(const char *store, const char *worker_program, struct cn_error *err)
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
             return cn_fail_sys(err, CN_E_LOAD_FAILED, errno, "cannot wait for %s", worker_program);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == CN_CHECK_NO_ROOM)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the store %s is to be checked after a power cut, and the disk has no room "
+                       "for its lock.mdb; make room and register the model again",
+                       store);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
 }
 

@@ -3,6 +3,8 @@
  * The server runs it after a power cut, as a process of its own: LMDB may crash on pages that were
  * never written, and that must not take the server along.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +14,12 @@
 #include "cache/store.h"
 #include "core/buf.h"
 #include "core/mem.h"
+#include "proto/frame.h"
 #include "worker/worker.h"
 #include "worker/worker_priv.h"
 
 #define DAMAGED_SHOWN_MAX 10
+#define LOCK_BYTES 4096 /* its header and the first readers */
 
 struct counts {
     uint64_t live, tombstones, damaged;
@@ -50,19 +54,39 @@ check_records(struct cn_store *store, struct counts *counts, struct cn_error *er
     return rc;
 }
 
+static char *
+path_in(const char *dir, const char *name)
+{
+    struct cn_buf path;
+
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", dir, name);
+    return cn_buf_take(&path, NULL);
+}
+
 static bool
 has_store(const char *dir)
 {
-    struct cn_buf path;
-    char *text;
-    bool has;
+    char *path = path_in(dir, "data.mdb");
+    bool has = access(path, F_OK) == 0;
 
-    cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/data.mdb", dir);
-    text = cn_buf_take(&path, NULL);
-    has = access(text, F_OK) == 0;
-    cn_free(text);
+    cn_free(path);
     return has;
+}
+
+/* LMDB writes its lock file through a mapping. Where the disk has no room for that the kernel sends
+ * SIGBUS, which must not be taken for damage. Returns 0, ENOSPC or EDQUOT; LMDB finds whatever else. */
+static int
+provide_lock(const char *dir)
+{
+    char *path = path_in(dir, "lock.mdb");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int failed = fd < 0 || fallocate(fd, 0, 0, LOCK_BYTES) < 0 ? errno : 0;
+
+    if (fd >= 0)
+        close(fd);
+    cn_free(path);
+    return failed == ENOSPC || failed == EDQUOT ? failed : 0;
 }
 
 int
@@ -77,6 +101,11 @@ cn_worker_check_store(const char *dir)
     if (access(dir, F_OK) == 0 && !has_store(dir)) {
         printf("store %s: empty\n", dir);
         return 0;
+    }
+    if ((rc = provide_lock(dir)) != 0) {
+        fprintf(stderr, "continuo-worker: cannot check %s: no room for its lock.mdb: %s\n", dir,
+                strerror(rc));
+        return CN_CHECK_NO_ROOM;
     }
     if (cn_journal_store_open(&options, &store, &err) != 0) {
         fprintf(stderr, "continuo-worker: %s\n", err.message);

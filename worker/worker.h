@@ -13,7 +13,8 @@ typedef const struct cn_runtime_ops *(*cn_runtime_find_fn)(const char *name);
 int cn_worker_run(int fd, cn_runtime_find_fn find, char *title);
 
 /* Opens the store in `dir`, reads every record and prints what it found. Returns the exit status: 0
- * all is well (also when there is no store), 1 damaged or unreadable. */
+ * all is well (also when there is no store), 1 damaged or unreadable, CN_CHECK_NO_ROOM nothing is known:
+ * the disk is too full to look. */
 int cn_worker_check_store(const char *dir);
 
 #endif

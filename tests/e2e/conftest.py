@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
+from disk import mounted  # noqa: E402
 from models import BIN  # noqa: E402
 from server import Server  # noqa: E402
 from torchserve import TorchServe  # noqa: E402
@@ -54,6 +55,13 @@ def folder(request):
     yield path
     if not request.node.stash.get(FAILED, False):
         shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def small_disk(folder):
+    """A file system of 6 MB; needs the right to mount."""
+    with mounted(folder / "disk") as path:
+        yield path
 
 
 @contextlib.contextmanager

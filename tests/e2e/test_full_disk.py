@@ -1,13 +1,9 @@
 """The store is full: steps that cannot be kept are refused, never half done."""
 
 import os
-import pathlib
-import subprocess
 
-import pytest
-
+from disk import resize
 from models import Model
-from waiting import limit
 
 # Keeps what it is given: state grows with each step.
 KEEPER = """
@@ -77,23 +73,10 @@ def test_a_sequence_stays_in_its_version_while_the_new_one_has_no_room(server):
     assert s.describe("keeper", "1.0")["liveSequences"] == 0
 
 
-@pytest.fixture
-def small_disk(folder):
-    """A file system of 6 MB; needs the right to mount."""
-    path = folder / "disk"
-    path.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", path], capture_output=True,
-                          timeout=limit(10), check=False)
-    if made.returncode != 0:
-        pytest.skip(f"may not mount a tmpfs here: {made.stderr.decode().strip()}")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True, timeout=limit(10))
-
-
 def test_a_full_disk_refuses_steps_and_recovers(server, small_disk):
     """The same when the disk, not a limit, is full; LMDB must not be torn by a signal or a short write."""
     s = server(start=False)
-    s.state_dir = pathlib.Path(small_disk) / "state"
+    s.state_dir = small_disk / "state"
     s.models = [keeper()]
     s.start()
     client = s.client()
@@ -101,7 +84,7 @@ def test_a_full_disk_refuses_steps_and_recovers(server, small_disk):
     assert taken > 2 and (refused.status, refused.error) == (507, "state_store"), refused
     assert client.step("keeper", f"s{taken - 1}", b"", headers={"ts_request_sequence_end": "true"}).status in (200, 507)
     # Room on the disk again, by someone else's cleaning.
-    subprocess.run(["mount", "-o", "remount,size=60m", small_disk], check=True, timeout=limit(10))
+    resize(small_disk, "60m")
     again = client.step("keeper", f"s{taken}", b"small")
     assert (again.status, again.text) == (200, "1"), again
     assert client.step("keeper", "s0", b"").text == "2"

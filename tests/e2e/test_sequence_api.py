@@ -408,19 +408,6 @@ def test_a_worker_that_dies_meanwhile(server, folder):
     assert client.step("counter", "s", 1).text == "6"
 
 
-@pytest.fixture
-def small_disk(folder):
-    """A file system of 6 MB; needs the right to mount."""
-    path = folder / "disk"
-    path.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", path], capture_output=True,
-                          timeout=limit(10), check=False)
-    if made.returncode != 0:
-        pytest.skip(f"may not mount a tmpfs here: {made.stderr.decode().strip()}")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True, timeout=limit(10))
-
-
 def test_a_deletion_that_the_disk_refuses_is_no_success(server, small_disk):
     """507 with the reason, and the sequence is still there; when there is room again it goes."""
     s = server(counter(), start=False)

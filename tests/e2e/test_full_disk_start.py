@@ -1,0 +1,148 @@
+"""A disk without a free byte, and without room for one more file: the server ends and starts on it."""
+
+import json
+import os
+import signal
+import stat
+
+import pytest
+
+from disk import clear, fill, resize
+from models import counter
+from test_full_disk import PIECE, fill as fill_store, keeper
+from waiting import expect
+
+
+@pytest.fixture
+def on_disk(server, small_disk):
+    """A server whose state lies on the small disk, not started yet."""
+    def make(model, **more):
+        s = server(start=False, **more)
+        s.state_dir = small_disk / "state"
+        s.models = [model]
+        return s
+    return make
+
+
+def check_goes_on(s, small_disk):
+    """What clients see: reads are answered, new sequences refused, until there is room."""
+    client = s.client()
+    shown = s.admin().get("/models/keeper/sequences/s0")
+    assert shown.status == 200 and shown.json["step"] == 1, shown
+    old = client.step("keeper", "s0", b"")  # its record may find room in the journal, or not
+    assert (old.status, old.text) == (200, "2") or (old.status, old.error) == (507, "state_store"), old
+    new = client.step("keeper", "new", PIECE * 4)
+    assert (new.status, new.error) == (507, "state_store"), new
+    clear(small_disk)
+    resize(small_disk, "60m")
+    new = client.step("keeper", "new", PIECE)
+    assert (new.status, new.text) == (200, "1"), new
+    assert client.step("keeper", "s0", b"").text == ("3" if old.status == 200 else "2")
+
+
+def test_a_server_killed_on_a_full_disk_starts_again(on_disk, small_disk):
+    """kill -9, the usual end of what runs on a full disk: its models are loaded, no sequence is lost."""
+    s = on_disk(keeper())
+    s.start()
+    taken, refused = fill_store(s.client())
+    assert taken > 2 and refused.status == 507, refused
+    fill(small_disk)
+    s.kill()
+    s.restart()
+    check_goes_on(s, small_disk)
+
+
+def test_a_server_stopped_on_a_full_disk_starts_again(on_disk, small_disk):
+    """Others may fill what a stop leaves free: it leaves the room that the models' archives need."""
+    s = on_disk(keeper())
+    s.start()
+    fill_store(s.client())
+    fill(small_disk)
+    s.stop()
+    assert (small_disk / "state" / "boot").read_text().split()[1] == "clean"
+    fill(small_disk)
+    s.restart()
+    assert (small_disk / "state" / "boot").read_text().split()[1] == "running"
+    check_goes_on(s, small_disk)
+
+
+def test_a_power_cut_on_a_full_disk_costs_no_store(on_disk, small_disk):
+    """What can't be checked for want of room is no damaged store: nothing is set aside, and room mends it."""
+    s = on_disk(keeper())
+    s.start()
+    fill_store(s.client())
+    s.kill()
+    expect(lambda: not s.session_members(), "the workers have ended")
+    boot = small_disk / "state" / "boot"
+    store = small_disk / "state" / "models" / "keeper" / "1.0"
+    (store / "lock.mdb").unlink()  # never flushed
+    boot.write_text("11111111-2222-3333-4444-555555555555 running\n")
+    (store / "UNVERIFIED").touch()
+    fill(small_disk)
+    s.restart()
+    s.expect_log("event=model_failed", "lock.mdb")
+    assert not list(store.parent.glob("*.bad-*"))
+    clear(small_disk)
+    s.kill()
+    s.restart()
+    s.expect_log("event=store_verified")
+    assert s.client().step("keeper", "s0", b"").text == "2"
+
+
+def test_keys_are_written_over_the_last_ones(server, small_disk):
+    """A full disk takes no new file: those of the last start are as long. Never over another's file."""
+    path = small_disk / "keys.json"
+    s = server(counter(), flags=["--token-auth", "--token-file", str(path)])
+    before = json.loads(path.read_text())
+    fill(small_disk)
+    s.kill()
+    s.restart()
+    after = json.loads(path.read_text())
+    assert after.keys() == before.keys() and after["inference"]["key"] != before["inference"]["key"]
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600 and not path.with_name("keys.json.new").exists()
+    key = {"Authorization": f"Bearer {after['inference']['key']}"}
+    assert s.client().get("/ping", headers=key).status == 200
+    s.kill()
+    os.chmod(path, 0o644)  # somebody may have it open
+    s.launch()
+    assert s.exit_code() == 1
+    s.expect_log("cannot write the keys to", str(path), "No space left on device")
+    s.expected_exit = 1
+
+
+def test_logs_wait_for_room(server, small_disk):
+    """Neither a folder nor files for them: the server runs, says so once a log, and writes when it can."""
+    logs = small_disk / "logs"
+    fill(small_disk)
+    s = server(counter(), flags=["--log-dir", str(logs)])
+    client = s.client()
+    assert client.step("counter", "a", 1).text == "1"
+    s.expect_log("event=log_failing", "log=server", "No space left on device")
+    s.expect_log("event=log_failing", "log=access", "No space left on device")
+    expect(lambda: s.metric("continuo_log_lines_dropped_total") >= 1, "lost lines are counted")
+    clear(small_disk)
+    expect(lambda: client.step("counter", "a", 1).status == 200 and (logs / "access_log.log").exists()
+           and "POST /predictions" in (logs / "access_log.log").read_text(), "the access log goes on")
+    expect((logs / "ts_log.log").exists, "the server's log goes on")
+    os.kill(s.process.pid, signal.SIGHUP)
+    expect(lambda: "event=logs_reopened" in (logs / "ts_log.log").read_text(), "and takes lines")
+
+
+def test_torchserve_starts_without_its_pid_file(torchserve, small_disk):
+    """Only --stop needs it, and the warning says what does instead."""
+    ts = torchserve()
+    ts.pack(counter())
+    ts.properties()
+    ts.pid_file = small_disk / ts.pid_file.name
+    ts.env["TMPDIR"] = str(small_disk)
+    fill(small_disk)
+    code, said = ts.run("--start", "--ncs", "--model-store", "model-store", "--models", "counter.mar",
+                        "--ts-config", "config.properties")
+    assert code == 0, said
+    pid = int(ts.ready.group(6))
+    assert f"cannot write the pid file {ts.pid_file}: No space left on device" in ts.text
+    assert f"kill {pid} does" in ts.text
+    assert ts.client().step("counter", "a", 5).text == "5"
+    assert not ts.pid_file.exists()
+    os.kill(pid, signal.SIGTERM)
+    expect(lambda: "Torchserve stopped." in ts.text, "the server has ended")

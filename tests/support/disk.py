@@ -1,0 +1,45 @@
+"""A small file system that may be filled without harm: a tmpfs, where mounting is allowed."""
+
+import contextlib
+import subprocess
+
+import pytest
+
+from waiting import limit
+
+FILLER = "filler"
+
+
+def fill(disk):
+    """To the last byte, and the last file that could be made. What the server has keeps its room."""
+    with open(disk / FILLER, "ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+    with contextlib.suppress(OSError):
+        for i in range(100_000):
+            (disk / f"{FILLER}-{i}").touch()
+        raise AssertionError("the disk has room for 100,000 files")
+
+
+def clear(disk):
+    """Room again, by someone else's cleaning."""
+    for path in disk.glob(f"{FILLER}*"):
+        path.unlink()
+
+
+def resize(disk, size):
+    subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True, timeout=limit(10))
+
+
+@contextlib.contextmanager
+def mounted(path, size="6m", inodes=200):
+    """The folder `path`, made as a file system of that size; skips the test where mounting is not allowed."""
+    path.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "tmpfs", path],
+                          capture_output=True, timeout=limit(10), check=False)
+    if made.returncode != 0:
+        pytest.skip(f"may not mount a tmpfs here: {made.stderr.decode().strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True, timeout=limit(10))
