@@ -21,6 +21,8 @@
 
 /* A file is made larger by so much at a time, and is so large from the beginning. */
 #define GROW_BYTES (1u << 20)
+/* That are read in one hold of the lock: a few milliseconds. */
+#define SCAN_BYTES (1u << 20)
 
 static struct cn_str
 file_bytes(const struct cn_journal_file *file)
@@ -199,17 +201,21 @@ publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t 
     }
 }
 
-/* Reads on to the end. Returns how many transactions there were, or an error. */
+/* Reads on to the end, or with CN_JOURNAL_WHOLE in `end` as far as one hold of the lock may. Returns 1 when there
+ * were transactions, 0, or an error. */
 static int
 file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_journal_found *end,
           struct cn_error *err)
 {
+    const uint64_t stop = file->tail + SCAN_BYTES;
     struct cn_journal_txn txn;
     bool looked = false;
     int rc, n = 0;
 
     for (;;) {
         *end = cn_journal_look(file_bytes(file), file->tail, file->next, file->seed, &txn);
+        if (*end == CN_JOURNAL_WHOLE && file->tail >= stop)
+            return n;
         if (*end == CN_JOURNAL_WHOLE) {
             publish_txn(js, file, txn.n_entries);
             file->last_at = file->tail;
@@ -310,38 +316,53 @@ tell_gap(struct cn_journal_store *js)
                js->drained_below, first - 1);
 }
 
+/* The older file, after its header was read: what it holds, to the end. */
+static int
+scan_old(struct cn_journal_store *js, enum cn_journal_found *end, struct cn_error *err)
+{
+    const struct cn_journal_file *cur = cn_journal_cur(js);
+    struct cn_journal_file *old = cn_journal_old(js);
+    int rc = file_scan(js, old, end, err);
+
+    if (rc >= 0 && *end != CN_JOURNAL_WHOLE && !js->opened && old->next != cur->first)
+        tell_cut(js, old);
+    return rc;
+}
+
 int
-cn_journal_catch_up(struct cn_journal_store *js, bool *settle, struct cn_error *err)
+cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err)
 {
     struct cn_journal_file *cur = cn_journal_cur(js), *old = cn_journal_old(js);
     enum cn_journal_found end;
-    bool opening = js->version == 0;
-    int rc;
+    int rc = 0;
 
-    *settle = false;
-    if (js->version != cn_lmdb_version(js->lmdb) || cur->known_first != header_word(cur) ||
-        old->known_first != header_word(old) || old->size < CN_JOURNAL_HEADER_BYTES) {
+    if (js->behind || js->version != cn_lmdb_version(js->lmdb) ||
+        cur->known_first != header_word(cur) || old->known_first != header_word(old) ||
+        old->size < CN_JOURNAL_HEADER_BYTES) {
         if ((rc = identify(js, err)) != 0)
             return rc;
-        cur = cn_journal_cur(js);
-        old = cn_journal_old(js);
-        if (opening)
+        if (!js->opened && !js->behind)
             tell_gap(js);
-        if (old->first) {
-            if ((rc = file_scan(js, old, &end, err)) < 0)
-                return rc;
-            *settle = rc > 0;
-            if (opening && old->next != cur->first)
-                tell_cut(js, old);
-        }
+        if (cn_journal_old(js)->first && (rc = scan_old(js, &end, err)) < 0)
+            return rc;
+        js->unsettled = js->unsettled || rc > 0;
+        *more = js->behind = rc > 0 && end == CN_JOURNAL_WHOLE;
+        if (*more)
+            return 0;
     }
-    if (!cur->first)
-        return 0;
-    if ((rc = file_scan(js, cur, &end, err)) < 0)
-        return rc;
-    *settle = *settle || rc > 0;
-    if (opening && end == CN_JOURNAL_TORN)
-        tell_cut(js, cur);
+    cur = cn_journal_cur(js);
+    if (cur->first) {
+        if ((rc = file_scan(js, cur, &end, err)) < 0)
+            return rc;
+        js->unsettled = js->unsettled || rc > 0;
+        *more = js->behind = end == CN_JOURNAL_WHOLE;
+        if (*more)
+            return 0;
+        if (!js->opened && end == CN_JOURNAL_TORN)
+            tell_cut(js, cur);
+    }
+    *more = js->behind = false;
+    js->opened = true;
     return 0;
 }
 

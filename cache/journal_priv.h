@@ -55,8 +55,11 @@ struct cn_journal_store {
     int64_t room;         /* for owed bytes */
     uint64_t room_version;
     bool open, writing, dirty; /* dirty: LMDB has to commit, too */
-    bool crowded;              /* the file system had no room for the last append */
-    bool unlisted;             /* LMDB doesn't know a key of the journal's */
+    bool opened;               /* all that there was has been read once */
+    bool behind;    /* of what others appended, the lock was let go in the middle of it */
+    bool unsettled; /* somebody else appended last */
+    bool crowded;   /* the file system had no room for the last append */
+    bool unlisted;  /* LMDB doesn't know a key of the journal's */
     /* The open transaction's own writes. */
     struct cn_buf txn;
     uint32_t n_entries;
@@ -88,10 +91,11 @@ cn_journal_old(struct cn_journal_store *js)
 
 int cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err);
 void cn_journal_file_close(struct cn_journal_file *file);
-/* Takes what others appended, drained and began. In a transaction of LMDB. Sets `settle` when somebody
- * else appended last, who may have died before LMDB heard of its keys. */
-int cn_journal_catch_up(struct cn_journal_store *js, bool *settle, struct cn_error *err);
-/* After `settle`: tells LMDB of the last transaction's keys. */
+/* Takes what others appended, drained and began. In a transaction of LMDB. Sets `more` when that is so much that
+ * the lock should be let go before the rest, and js->unsettled when somebody else appended last, who may have
+ * died before LMDB heard of its keys. */
+int cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err);
+/* When `unsettled`: tells LMDB of the last transaction's keys. */
 int cn_journal_settle(struct cn_journal_store *js, struct cn_error *err);
 /* Empties file `i`, which must be drained, and makes it the one that is appended to. */
 int cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err);

@@ -18,6 +18,7 @@
  */
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #include "cache/journal_priv.h"
 #include "core/list.h"
@@ -46,23 +47,40 @@ js_of(struct cn_store *store)
 /* --- begin and end --- */
 
 static int
-lock_once(struct cn_journal_store *js, bool *settle, struct cn_error *err)
+lock_once(struct cn_journal_store *js, bool *more, struct cn_error *err)
 {
     int rc = js->read_only ? js->lmdb->ops->begin(js->lmdb, CN_STORE_READ, err)
                            : cn_lmdb_begin(js->lmdb, err);
 
-    if (rc == 0 && (rc = cn_journal_catch_up(js, settle, err)) != 0)
+    if (rc == 0 && (rc = cn_journal_catch_up(js, more, err)) != 0)
         js->lmdb->ops->abort(js->lmdb);
     return rc;
+}
+
+/* The lock is not fair: without a moment's sleep whoever lets go of it has it again. */
+static void
+let_others_in(struct cn_journal_store *js)
+{
+    const struct timespec moment = {.tv_nsec = 100000};
+
+    js->lmdb->ops->abort(js->lmdb);
+    nanosleep(&moment, NULL);
 }
 
 int
 cn_journal_lock(struct cn_journal_store *js, struct cn_error *err)
 {
-    bool settle;
+    bool more;
     int rc;
 
-    while ((rc = lock_once(js, &settle, err)) == 0 && settle && !js->read_only) {
+    while ((rc = lock_once(js, &more, err)) == 0) {
+        if (more) {
+            let_others_in(js);
+            continue;
+        }
+        if (!js->unsettled || js->read_only)
+            return 0;
+        js->unsettled = false;
         rc = cn_journal_settle(js, NULL);
         if (rc == 0 && !js->dirty)
             return 0;

@@ -724,6 +724,48 @@ the_file_stays_near_its_limit(void **state)
     assert_in_range(stat.st_size, 8 << 20, 11 << 20);
 }
 
+/* A journal that is read in several holds of the lock, between which others go on with it. */
+static void
+a_long_journal_is_read_in_parts(void **state)
+{
+    const struct cn_journal_options options = {.journal_max_bytes = 32u << 20};
+    struct cn_store *store = open_with(*state, options);
+    const unsigned n = 20000;
+    int status;
+    pid_t child;
+
+    for (unsigned i = 0; i < n; i++) {
+        begin(store, CN_STORE_WRITE);
+        put_word(store, i, i + 1, 700);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+    }
+    child = fork();
+    if (child == 0) {
+        struct cn_store *reader = open_with(*state, options);
+        char key[32];
+        struct cn_str got;
+
+        begin(reader, CN_STORE_WRITE);
+        for (unsigned i = 0; i < n; i++) {
+            assert_int_equal(cn_store_get(reader, key_of(key, i), &got, NULL), 0);
+            assert_true(word_of(got) == i + 1 || word_of(got) == i + 7);
+        }
+        put_word(reader, n, 5, 8);
+        assert_int_equal(cn_store_commit(reader, NULL), 0);
+        cn_store_close(reader);
+        _exit(0);
+    }
+    for (unsigned i = 0; waitpid(child, &status, WNOHANG) == 0; i++) {
+        begin(store, CN_STORE_WRITE);
+        put_word(store, i % n, i % n + 7, 700);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+        cn_store_tend(store);
+    }
+    assert_int_equal(status, 0);
+    assert_int_equal(cn_store_count(store), n + 1);
+    cn_store_close(store);
+}
+
 /* Steps of a few sequences never come to LMDB: each file finds them in the next one. */
 static void
 busy_keys_stay_in_the_journal(void **state)
@@ -763,6 +805,7 @@ main(void)
         WITH_DIR(full_disk_fails_what_grows_only),
         WITH_DIR(the_limit_counts_the_journal),
         WITH_DIR(the_file_stays_near_its_limit),
+        WITH_DIR(a_long_journal_is_read_in_parts),
         WITH_DIR(busy_keys_stay_in_the_journal),
     };
 
