@@ -4,7 +4,7 @@
  *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
  * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT, sequences of a RESULT, samples
  * of a REPORT; 0 otherwise. Both ends validate everything; a bad frame ends the connection. The layout of
- * each payload stands in frame.c above its encoder.
+ * each payload stands in frame_*.c above its encoder.
  *
  * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order, STOP last
  * worker -> server   PROGRESS, LOADED once, then ANSWER, CLOSED, STATS, RESULT, REPORT

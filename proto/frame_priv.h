@@ -52,4 +52,14 @@ reader_done(const struct cn_reader *reader)
     return !reader->bad && cn_reader_left(reader) == 0;
 }
 
+/* A list of headers: u32 count, then per header str16 name, str32 value. */
+void cn_frame_write_headers(struct cn_buf *buf, const struct cn_header *headers, uint32_t count);
+/* The array comes from the arena, NULL when there are none; CN_E_PROTOCOL, CN_E_OUT_OF_MEMORY. */
+int cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header **out,
+                          uint32_t *count_out, struct cn_error *err);
+/* As cn_write_str32, but without the bytes where they are worth to be lent (counted in *unsent). `lents`
+ * NULL: never. */
+void cn_frame_write_or_lend(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
+                            struct cn_str text);
+
 #endif

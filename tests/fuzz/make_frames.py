@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the corpus of the frame targets: one valid stream a file.
 
-It packs the layouts of proto/frame.c by hand, so it is also a second reading of
+It packs the layouts of proto/frame_*.c by hand, so it is also a second reading of
 them. Run it after a change of a layout: tests/fuzz/make_frames.py
 With --check it writes nothing and says what is stale (lint.frames); that each stream is
 taken whole, the targets themselves hold.
