@@ -1,9 +1,10 @@
-/* torchscript/torch_priv.h - what the files of the torch runtime share. Worker's thread. */
+/* torchscript/torchscript_priv.h - what the files of the torch runtime share. Worker's thread. */
 #ifndef CN_TORCHSCRIPT_PRIV_H
 #define CN_TORCHSCRIPT_PRIV_H
 
 #include "core/arena.h"
 #include "core/buf.h"
+#include "core/panic.h"
 #include "torchlib/abi.h"
 #include "torchscript/config.h"
 #include "torchscript/plan.h"
@@ -101,6 +102,12 @@ int cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t 
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */
 int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
 
+/* run.c: the runtime's `run` */
+void cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n);
+
+/* runtime.c: rt->error, as a line of the log. */
+void cn_torch_log_error(const struct torch_runtime *rt, const char *event);
+
 /* Says how far loading is, to whom it may concern. */
 static inline void
 cn_torch_progress(const struct torch_runtime *rt, const char *what, uint32_t done, uint32_t total)
@@ -113,6 +120,13 @@ static inline struct torch_runtime *
 torch_rt(struct cn_runtime *rt)
 {
     return (struct torch_runtime *)rt;
+}
+
+/* The same of a pointer that comes from outside. */
+static inline struct torch_runtime *
+cn_torch_checked(struct cn_runtime *rt)
+{
+    return cn_cast(struct torch_runtime, torch_rt(rt), TORCH_RUNTIME_MAGIC);
 }
 
 #endif

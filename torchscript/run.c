@@ -1,0 +1,274 @@
+/* torchscript/run.c - a batch of requests: their tensors are checked, their rows sorted by shape and run, and
+ * each request is answered. Worker's thread. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "handlers/reply.h"
+#include "torchscript/torchscript_priv.h"
+
+/* --- a request's tensors --- */
+
+static int
+check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool batched,
+            struct cn_tensor *out, struct cn_error *err)
+{
+    const int64_t *dims = out->shape + batched;
+    struct cn_arena arena;
+    bool fits;
+    int rc;
+
+    if (!part || !cn_tensor_of_part(part, out))
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the request has no tensor %.*s: give the inputs that the model declares",
+                       CN_STR_ARG(spec->name));
+    if ((rc = cn_tensor_check(out, err)) != 0)
+        return rc;
+    fits = out->type == spec->type && out->rank == spec->rank + batched;
+    for (uint32_t d = 0; fits && d < spec->rank; d++)
+        fits = spec->dims[d] < 0 || spec->dims[d] == dims[d];
+    if (fits)
+        return 0;
+    cn_arena_init(&arena);
+    rc = cn_fail(err, CN_E_BAD_REQUEST, "input %.*s is %s%s, the model takes %s%s%s",
+                 CN_STR_ARG(spec->name), cn_datatype_word(out->type),
+                 cn_shape_text(&arena, out->shape, out->rank), cn_datatype_word(spec->type),
+                 cn_shape_text(&arena, spec->dims, spec->rank),
+                 batched ? " behind the batch dimension" : "");
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+/* Rows of a batch mostly say the same of their tensors: then only the data is looked at. `before`: the
+ * input of the last row that was fine; NULL: none. */
+static int
+take_input(struct torch_runtime *rt, const struct cn_row *row, uint32_t i,
+           const struct cn_tensor *before, struct cn_tensor *out, struct cn_error *err)
+{
+    const struct cn_tensor_spec *spec = &rt->config.io->inputs[i];
+    const struct cn_part *part = cn_row_part(row, spec->name);
+    int rc;
+
+    if (before && part && part->data.len == before->data.len &&
+        cn_str_eq(part->content_type, rt->types[i])) {
+        *out = *before;
+        out->data = part->data;
+        return 0;
+    }
+    rc = check_input(part, spec, rt->config.io->max_batch_size > 0, out, err);
+    if (rc == 0)
+        rt->types[i] = part->content_type;
+    return rc;
+}
+
+/* Rows of a request: its first dimension, which all inputs must share. */
+static int
+count_rows(const struct torch_runtime *rt, struct torch_item *item, struct cn_error *err)
+{
+    const struct cn_model_io *io = rt->config.io;
+    int64_t rows = io->max_batch_size ? item->inputs[0].shape[0] : 1;
+
+    for (uint32_t i = 1; i < io->n_inputs && io->max_batch_size; i++)
+        if (item->inputs[i].shape[0] != rows)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "input %.*s has %" PRId64 " rows, input %.*s %" PRId64,
+                           CN_STR_ARG(io->inputs[0].name), rows, CN_STR_ARG(io->inputs[i].name),
+                           item->inputs[i].shape[0]);
+    if (rt->load->stateful && rows != 1)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "a step of a sequence is one row, not %" PRId64 ": a batch dimension of 1",
+                       rows);
+    if (rows < 1 || (io->max_batch_size && rows > io->max_batch_size))
+        return cn_fail(err, CN_E_BAD_REQUEST, "%" PRId64 " rows; the model takes 1 to %" PRIu32,
+                       rows, io->max_batch_size);
+    item->n_rows = (uint32_t)rows;
+    return 0;
+}
+
+/* `before`: the inputs of the last row that was fine, or NULL. */
+static int
+take_item(struct torch_runtime *rt, struct torch_item *item, const struct cn_tensor *before,
+          struct cn_error *err)
+{
+    const struct cn_model_io *io = rt->config.io;
+    struct cn_item *theirs = item->item;
+    struct torch_state *state;
+    int rc = 0;
+
+    item->inputs = cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(*item->inputs));
+    item->outputs = cn_arena_alloc(&rt->arena, (io->n_outputs + 1) * sizeof(*item->outputs));
+    memset(item->outputs, 0, io->n_outputs * sizeof(*item->outputs));
+    for (uint32_t i = 0; rc == 0 && i < io->n_inputs; i++)
+        rc = take_input(rt, theirs->row, i, before ? &before[i] : NULL, &item->inputs[i], err);
+    if (rc == 0)
+        rc = count_rows(rt, item, err);
+    if (rc == 0 && rt->load->stateful && !theirs->state) {
+        if ((rc = cn_torch_state_begin(rt, theirs->row, &state, err)) == 0)
+            theirs->state = state; /* the worker's from here on, whatever comes of the step */
+    }
+    return rc;
+}
+
+static void
+fail_item(struct torch_item *item, const struct cn_error *err)
+{
+    item->failed = true;
+    if (err->code == CN_E_HANDLER_FAILED)
+        cn_reply_refuse(&item->item->reply, 0, cn_str_from(err->message));
+    else
+        cn_reply_fail(&item->item->reply, err->code, "%s", err->message);
+}
+
+static void
+add_rows(struct torch_runtime *rt, uint32_t item, uint32_t n)
+{
+    while (rt->n_rows + n > rt->cap_rows) {
+        struct torch_row *rows = cn_alloc(2 * (size_t)rt->cap_rows * sizeof(*rows));
+
+        memcpy(rows, rt->rows, rt->n_rows * sizeof(*rows));
+        cn_free(rt->rows);
+        rt->rows = rows;
+        rt->cap_rows *= 2; /* at most batchSize times maxBatchSize */
+    }
+    for (uint32_t i = 0; i < n; i++)
+        rt->rows[rt->n_rows++] = (struct torch_row){.item = item, .index = i};
+}
+
+/* --- batches --- */
+
+static bool
+same_shape(const struct torch_runtime *rt, const struct torch_row *a, const struct torch_row *b)
+{
+    const struct torch_item *left = &rt->items[a->item], *right = &rt->items[b->item];
+    const struct torch_state *mine = left->item->state, *theirs = right->item->state;
+    const bool batched = rt->config.io->max_batch_size > 0;
+
+    if (rt->fixed || a->item == b->item)
+        return true;
+    for (uint32_t i = 0; i < rt->config.io->n_inputs; i++) {
+        const struct cn_tensor *x = &left->inputs[i], *y = &right->inputs[i];
+
+        if (memcmp(x->shape + batched, y->shape + batched,
+                   sizeof(x->shape[0]) * (x->rank - batched)) != 0)
+            return false;
+    }
+    for (uint32_t i = 0; mine && i < mine->n; i++)
+        if (memcmp(mine->tensors[i].dims, theirs->tensors[i].dims,
+                   sizeof(mine->tensors[i].dims[0]) * mine->tensors[i].rank) != 0)
+            return false;
+    return true;
+}
+
+static void
+fail_rows(struct torch_runtime *rt, const uint32_t *rows, uint32_t n, const struct cn_error *err)
+{
+    for (uint32_t i = 0; i < n; i++)
+        fail_item(&rt->items[rt->rows[rows[i]].item], err);
+}
+
+/* When a run fails its rows run one by one, so that a row's fault is nobody else's. */
+static void
+run_cut(struct torch_runtime *rt, const uint32_t *rows, uint32_t n, uint32_t bucket)
+{
+    struct cn_error err;
+
+    if (cn_torch_batch_run(rt, rows, n, bucket, &err) == 0)
+        return;
+    if (n == 1) {
+        cn_torch_log_error(rt, "torch_error");
+        fail_rows(rt, rows, 1, &err);
+        return;
+    }
+    bucket = rt->plan.rows[cn_torch_plan_next(&rt->plan, 1)];
+    for (uint32_t i = 0; i < n; i++)
+        run_cut(rt, &rows[i], 1, bucket);
+}
+
+/* Rows of one shape, in as many runs as cost least. */
+static void
+run_group(struct torch_runtime *rt, const uint32_t *rows, uint32_t n)
+{
+    const bool batched = rt->config.io->max_batch_size > 0;
+
+    while (n > 0) {
+        uint32_t bucket = batched ? rt->plan.rows[cn_torch_plan_next(&rt->plan, n)] : 1;
+        uint32_t k = bucket < n ? bucket : n;
+
+        run_cut(rt, rows, k, bucket);
+        rows += k;
+        n -= k;
+    }
+}
+
+static void
+run_rows(struct torch_runtime *rt)
+{
+    uint32_t *group = cn_arena_alloc(&rt->arena, (rt->n_rows + 1) * sizeof(*group));
+
+    for (uint32_t i = 0; i < rt->n_rows; i++) {
+        uint32_t n = 0;
+
+        if (rt->rows[i].taken)
+            continue;
+        for (uint32_t j = i; j < rt->n_rows; j++) {
+            if (rt->rows[j].taken || !same_shape(rt, &rt->rows[i], &rt->rows[j]))
+                continue;
+            rt->rows[j].taken = true;
+            group[n++] = j;
+        }
+        run_group(rt, group, n);
+    }
+}
+
+static void
+answer(struct torch_runtime *rt, struct torch_item *item)
+{
+    const struct cn_model_io *io = rt->config.io;
+    struct cn_reply *reply = &item->item->reply;
+    const bool batched = io->max_batch_size > 0;
+    struct cn_error err;
+
+    cn_buf_reset(&reply->content_type); /* no word of a handler: nothing to check */
+    cn_buf_append_str(&reply->content_type, CN_STR(CN_TENSORS_TYPE));
+    cn_write_u32(&reply->body, io->n_outputs);
+    for (uint32_t i = 0; i < io->n_outputs; i++) {
+        const struct torch_tensor *from = &item->outputs[i];
+        struct cn_tensor tensor = {.name = io->outputs[i].name,
+                                   .type = io->outputs[i].type,
+                                   .rank = from->rank + batched,
+                                   .data = {from->data, from->bytes}};
+
+        tensor.shape[0] = item->n_rows;
+        memcpy(tensor.shape + batched, from->dims, sizeof(from->dims[0]) * from->rank);
+        cn_tensors_put_one(&reply->body, &tensor);
+    }
+    if (cn_reply_check_body(reply, &err))
+        fail_item(item, &err);
+}
+
+void
+cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
+{
+    struct torch_runtime *rt = cn_torch_checked(base);
+    const struct cn_tensor *before = NULL;
+    struct cn_error err;
+
+    cn_assert(n <= rt->cap_items);
+    rt->n_items = n;
+    rt->n_rows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        rt->items[i] = (struct torch_item){.item = items[i]};
+        if (take_item(rt, &rt->items[i], before, &err)) {
+            fail_item(&rt->items[i], &err);
+            before = NULL; /* rt->types may be of this row */
+            continue;
+        }
+        before = rt->items[i].inputs;
+        add_rows(rt, i, rt->items[i].n_rows);
+    }
+    run_rows(rt);
+    for (uint32_t i = 0; i < n; i++)
+        if (!rt->items[i].failed)
+            answer(rt, &rt->items[i]);
+    cn_arena_fini(&rt->arena);
+}
