@@ -65,32 +65,45 @@ cn_rpc_is_utf8(struct cn_str text)
     return true;
 }
 
+/* What a field has: how many values, and the first one; NULL: none. */
 static const char *
-bad_string(const ProtobufCFieldDescriptor *field, const char *text)
+field_values(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field, size_t *n)
 {
-    return text && !cn_rpc_is_utf8(cn_str_from(text)) ? field->name : NULL;
+    const char *base = (const char *)message, *at = base + field->offset;
+
+    *n = 1;
+    if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+        memcpy(n, base + field->quantifier_offset, sizeof(*n));
+        memcpy(&at, base + field->offset, sizeof(at));
+    } else if ((field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) &&
+               *(const uint32_t *)(const void *)(base + field->quantifier_offset) != field->id) {
+        *n = 0;
+    }
+    return at;
 }
 
-/* The name of a string field of this message that is no UTF-8; NULL: all are. Our request messages
- * have strings at the top, or in one oneof. */
+/* The name of a string field of this message, or of those in it, that is no UTF-8; NULL: all are.
+ * Messages in messages are few: our requests nest as deep as their types, none of which has itself. */
 static const char *
 find_bad_string(const ProtobufCMessage *message)
 {
-    unsigned i;
-
-    for (i = 0; i < message->descriptor->n_fields; i++) {
+    for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
-        const char *at = (const char *)message + field->offset, *bad;
+        const bool is_text = field->type == PROTOBUF_C_TYPE_STRING;
+        const char *values, *bad;
+        size_t n;
 
-        if (field->type != PROTOBUF_C_TYPE_STRING || field->label == PROTOBUF_C_LABEL_REPEATED)
+        if (!is_text && field->type != PROTOBUF_C_TYPE_MESSAGE)
             continue;
-        if ((field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) &&
-            *(const uint32_t *)(const void *)((const char *)message + field->quantifier_offset) !=
-                field->id)
-            continue;
-        bad = bad_string(field, *(char *const *)(const void *)at);
-        if (bad)
-            return bad;
+        values = field_values(message, field, &n);
+        for (size_t k = 0; k < n; k++) {
+            const void *value = ((void *const *)(const void *)values)[k];
+
+            if (is_text && value && !cn_rpc_is_utf8(cn_str_from(value)))
+                return field->name;
+            if (!is_text && value && (bad = find_bad_string(value)))
+                return bad;
+        }
     }
     return NULL;
 }

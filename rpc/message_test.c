@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <grpc/reflection/v1/reflection.pb-c.h>
 #include <management.pb-c.h>
+#include <v2_inference.pb-c.h>
 
 static const ProtobufCMessageDescriptor *const describe_type =
     &org__pytorch__serve__grpc__management__describe_model_request__descriptor;
@@ -180,11 +182,52 @@ heads_are_written_as_they_are_read(void **state)
     }
 }
 
+/* Also in the messages that a message holds: keys of maps, members of lists, what a oneof has. */
+static void
+strings_of_inner_messages_are_looked_at_too(void **state)
+{
+    /* settings: key "k", value { value: the string } */
+    static const char good_list[] = "\x0a\x0a\x0a\x01k\x12\x05\x0a\x03\xe2\x82\xac";
+    static const char bad_list[] = "\x0a\x0a\x0a\x01k\x12\x05\x0a\x03\xe2\x82(";
+    static const char bad_key[] = "\x0a\x03\x0a\x01\xff";
+    /* file_containing_extension { containing_type } */
+    static const char good_inner[] = "\x2a\x03\x0a\x01t";
+    static const char bad_inner[] = "\x2a\x03\x0a\x01\xff";
+    const ProtobufCMessageDescriptor *settings = &inference__trace_setting_request__descriptor;
+    const ProtobufCMessageDescriptor *reflection =
+        &grpc__reflection__v1__server_reflection_request__descriptor;
+    const struct {
+        const ProtobufCMessageDescriptor *type;
+        struct cn_str bytes;
+        const char *bad;
+    } cases[] = {
+        {settings, {good_list, sizeof(good_list) - 1}, NULL},
+        {settings, {bad_list, sizeof(bad_list) - 1}, "value is not UTF-8"},
+        {settings, {bad_key, sizeof(bad_key) - 1}, "key is not UTF-8"},
+        {reflection, {good_inner, sizeof(good_inner) - 1}, NULL},
+        {reflection, {bad_inner, sizeof(bad_inner) - 1}, "containing_type is not UTF-8"},
+    };
+    struct cn_arena arena;
+    struct cn_error err;
+
+    (void)state;
+    cn_arena_init(&arena);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const void *message = cn_rpc_unpack(cases[i].type, &arena, cases[i].bytes, &err);
+
+        assert_int_equal(message == NULL, cases[i].bad != NULL);
+        if (cases[i].bad)
+            assert_string_equal(err.message, cases[i].bad);
+    }
+    cn_arena_fini(&arena);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(utf8_is_told_from_what_only_looks_like_it),
+        cmocka_unit_test(strings_of_inner_messages_are_looked_at_too),
         cmocka_unit_test(messages_are_unpacked_into_the_arena),
         cmocka_unit_test(bytes_that_are_no_message_are_refused),
         cmocka_unit_test(a_small_message_can_not_take_much_memory),
