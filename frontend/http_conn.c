@@ -24,6 +24,7 @@
 
 #define CONN_MAGIC 0x434e4343u /* "CNCC" */
 #define SLACK_MS 50            /* the kernel counts in ticks of a few ms */
+#define PLAIN_READS 16         /* of what came to a TLS port; the rest is dropped later */
 
 struct cn_http_conn *
 cn_http_conn_cast(void *conn)
@@ -123,9 +124,11 @@ refuse_plain(struct cn_http_conn *conn)
     const struct cn_error_info *info = cn_error_info(CN_E_TLS_REQUIRED);
     struct cn_buf body, answer;
     char dropped[4096];
+    int reads = 0;
 
-    while (recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
-        continue; /* what is left unread would turn the answer into a reset */
+    /* What is left unread would turn the answer into a reset. */
+    while (reads++ < PLAIN_READS && recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
+        continue;
     cn_buf_init(&body, 0);
     cn_buf_init(&answer, 0);
     cn_error_json(CN_E_TLS_REQUIRED, 0, "this port speaks TLS: begin the URL with https://", &body);
