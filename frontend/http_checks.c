@@ -278,6 +278,15 @@ utf8_sequence(const unsigned char *at, size_t left, uint32_t *code)
 }
 
 bool
+cn_http_is_printable_ascii(struct cn_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
+            return false;
+    return true;
+}
+
+bool
 cn_http_is_printable(struct cn_str text)
 {
     size_t i = 0, len;

@@ -46,6 +46,8 @@ bool cn_http_header_is_ours(struct cn_str name);
 
 /* UTF-8 without control characters (C0, DEL, C1). */
 bool cn_http_is_printable(struct cn_str text);
+/* Only bytes from ' ' to '~': may stand in gRPC's metadata, and in any header. */
+bool cn_http_is_printable_ascii(struct cn_str text);
 
 /* Without blanks at both ends. */
 struct cn_str cn_http_trim(struct cn_str text);

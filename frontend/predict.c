@@ -80,15 +80,6 @@ cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
     return 0;
 }
 
-static bool
-is_printable_ascii(struct cn_str text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
-            return false;
-    return true;
-}
-
 int
 cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *out,
                     struct cn_error *err)
@@ -103,7 +94,7 @@ cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *
             return cn_fail(err, CN_E_BAD_REQUEST,
                            "Idempotency-Key of %zu bytes, it must have 1 to %d", value.len,
                            CN_IDEMPOTENCY_KEY_MAX);
-        if (!is_printable_ascii(value))
+        if (!cn_http_is_printable_ascii(value))
             return cn_fail(err, CN_E_BAD_REQUEST, "Idempotency-Key must be printable ASCII");
         if (out->len > 0 && !cn_str_eq(*out, value))
             return cn_fail(err, CN_E_BAD_REQUEST, "two different Idempotency-Keys in one request");

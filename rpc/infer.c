@@ -18,12 +18,7 @@
 void
 cn_rpc_infer_refuse(struct cn_rpc_infer *infer, const struct cn_error *why)
 {
-    size_t bytes = offsetof(struct cn_error, message) + strlen(why->message) + 1;
-
-    /* Only as much of it as its text needs: there may be many. */
-    infer->refused = cn_arena_alloc(&infer->arena, bytes);
-    infer->refused->code = why->code;
-    memcpy(infer->refused->message, why->message, strlen(why->message) + 1);
+    infer->refused = cn_rpc_keep_error(why, &infer->arena);
 }
 
 struct cn_rpc_infer *
@@ -156,20 +151,6 @@ cn_rpc_infer_cancel(struct cn_rpc_infer *infer)
         cn_model_queue_cancel(infer->v2.job.queue, &infer->v2.job);
 }
 
-static void
-free_box(void *box)
-{
-    cn_answer_box_free(box);
-}
-
-void
-cn_rpc_infer_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box)
-{
-    out->body = box->answer.body;
-    out->release = free_box;
-    out->arg = box;
-}
-
 int
 cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
                       const struct cn_rpc_infer_form *form, struct cn_arena *arena,
@@ -184,7 +165,7 @@ cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
                                    arena, &response, err)) ||
         cn_rpc_infer_write(&response, &infer->v2.request, form, arena, out, err))
         return err->code;
-    cn_rpc_infer_lend(out, box);
+    cn_rpc_lend(out, box);
     return 0;
 }
 
@@ -195,22 +176,14 @@ struct call {
 };
 _Static_assert(sizeof(struct call) <= CN_RPC_INFER_STATE, "the state's size is too small");
 
-static bool
-is_printable_ascii(struct cn_str text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
-            return false;
-    return true;
-}
-
 static void
 add_headers(struct cn_rpc_infer *infer, const struct cn_answer_box *box)
 {
     const bool as_session = cn_str_eq_header(infer->v2.echo_name, CN_STR("inference-session-id"));
 
     cn_grpc_call_add_header(infer->call, "x-request-id", cn_str_from(infer->request_id));
-    if (infer->v2.echo_name.len && box->sequence_id.len && is_printable_ascii(box->sequence_id))
+    if (infer->v2.echo_name.len && box->sequence_id.len &&
+        cn_http_is_printable_ascii(box->sequence_id))
         cn_grpc_call_add_header(infer->call,
                                 as_session ? "inference-session-id" : CN_SEQUENCE_HEADER,
                                 box->sequence_id);

@@ -41,8 +41,6 @@ void cn_rpc_infer_refuse(struct cn_rpc_infer *infer, const struct cn_error *why)
 /* Nobody waits for its answer any more; it comes all the same. */
 void cn_rpc_infer_cancel(struct cn_rpc_infer *infer);
 
-/* The message owns the box from here on, whose body is in it. */
-void cn_rpc_infer_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box);
 /* The answer as a message that owns the box; what is in it is borrowed. On failure (CN_E_...) the box is
  * the caller's. */
 int cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,

@@ -194,7 +194,7 @@ send_response(struct cn_rpc_infer *infer, const struct cn_v2_piece *piece,
 
     if (cn_rpc_infer_write(&piece->response, &infer->v2.request, &form, arena, &out, err))
         return err->code;
-    cn_rpc_infer_lend(&out, box);
+    cn_rpc_lend(&out, box);
     send(infer, &out);
     return 0;
 }

@@ -1,12 +1,13 @@
 /* rpc/status.c - errors.def in gRPC's terms. On the call's loop. */
 #include "rpc/status.h"
 
+#include <stddef.h>
+
 #include <google/protobuf/any.pb-c.h>
 #include <google/protobuf/duration.pb-c.h>
 #include <google/rpc/error_details.pb-c.h>
 #include <google/rpc/status.pb-c.h>
 
-#include "core/error.h"
 #include "rpc/grpc_core.h"
 #include "rpc/message.h"
 
@@ -71,6 +72,17 @@ cn_rpc_status_text(struct cn_str text, struct cn_arena *arena)
         return cn_arena_printf(arena, "the handler failed with %zu bytes that are no text",
                                text.len);
     return cn_arena_strndup(arena, text.ptr, len);
+}
+
+struct cn_error *
+cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *arena)
+{
+    size_t text_bytes = strlen(err->message) + 1;
+    struct cn_error *kept = cn_arena_alloc(arena, offsetof(struct cn_error, message) + text_bytes);
+
+    kept->code = err->code;
+    memcpy(kept->message, err->message, text_bytes);
+    return kept;
 }
 
 int

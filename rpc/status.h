@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "core/arena.h"
+#include "core/error.h"
 #include "core/str.h"
 
 struct cn_grpc_call;
@@ -19,6 +20,9 @@ struct cn_rpc_failure {
 
 /* A status' message: UTF-8 and short, in the arena. `text`: of any bytes, as a handler gave it. */
 const char *cn_rpc_status_text(struct cn_str text, struct cn_arena *arena);
+
+/* A copy in the arena, only as large as its text: there may be many. */
+struct cn_error *cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *arena);
 
 /* gRPC's code: errors.def, or for a handler's own status the nearest to HTTP's. */
 int cn_rpc_status_code(const struct cn_rpc_failure *failure);

@@ -148,12 +148,7 @@ cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena, struct cn_rp
 void
 cn_rpc_step_refuse(struct cn_rpc_step *step, const struct cn_error *why)
 {
-    size_t bytes = offsetof(struct cn_error, message) + strlen(why->message) + 1;
-
-    /* Only as much of it as its text needs: there may be many. */
-    step->refused = cn_arena_alloc(&step->arena, bytes);
-    step->refused->code = why->code;
-    memcpy(step->refused->message, why->message, strlen(why->message) + 1);
+    step->refused = cn_rpc_keep_error(why, &step->arena);
     step->is_done = true;
 }
 
@@ -419,6 +414,14 @@ free_box(void *box)
     cn_answer_box_free(box);
 }
 
+void
+cn_rpc_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box)
+{
+    out->body = box->answer.body;
+    out->release = free_box;
+    out->arg = box;
+}
+
 /* The response's head: all but the prediction's bytes. */
 static void
 make_outgoing(struct cn_arena *arena, struct cn_str sequence_id, struct cn_answer_box *box,
@@ -473,20 +476,11 @@ cn_rpc_step_send_last(struct cn_grpc_call *call, struct cn_answer_box *box)
     cn_grpc_call_finish(call, &out, &ok);
 }
 
-static bool
-is_printable_ascii(struct cn_str text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
-            return false;
-    return true;
-}
-
 void
 cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box)
 {
     cn_grpc_call_add_header(step->call, "x-request-id", cn_str_from(step->request_id));
-    if (box->sequence_id.len && is_printable_ascii(box->sequence_id))
+    if (box->sequence_id.len && cn_http_is_printable_ascii(box->sequence_id))
         cn_grpc_call_add_header(step->call, CN_SEQUENCE_HEADER, box->sequence_id);
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(step->call, "continuo-replayed", CN_STR("true"));

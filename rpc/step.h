@@ -76,6 +76,8 @@ struct cn_rpc_failure;
 bool cn_rpc_step_failed(const struct cn_answer_box *box, struct cn_arena *arena,
                         struct cn_rpc_failure *out);
 
+/* The message owns the box from here on, whose body is in it. */
+void cn_rpc_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box);
 /* Sends a PredictionResponse with the step as owner; takes the box, which may be NULL. `status`:
  * packed, may be empty; with one there is no prediction. */
 void cn_rpc_step_send(struct cn_rpc_step *step, struct cn_answer_box *box, struct cn_str status);
