@@ -110,8 +110,12 @@ is_private_v4(uint32_t address)
         {0xa9fe0000, 16}, /* link; clouds' metadata services */
         {0xac100000, 12}, /* private */
         {0xc0000000, 24}, /* protocols' */
+        {0xc0000200, 24}, /* documentation */
+        {0xc0586300, 24}, /* 6to4 relays */
         {0xc0a80000, 16}, /* private */
         {0xc6120000, 15}, /* benchmarks */
+        {0xc6336400, 24}, /* documentation */
+        {0xcb007100, 24}, /* documentation */
         {0xe0000000, 3},  /* multicast, reserved, broadcast */
     };
     size_t i;
@@ -140,6 +144,8 @@ is_private_v6(const uint8_t *bytes)
     if (bytes[0] == 0x20 && bytes[1] == 0x02) /* 6to4 */
         return is_private_v4(v4_at(bytes + 2));
     if (bytes[0] == 0x20 && bytes[1] == 0x01 && bytes[2] == 0 && bytes[3] == 0) /* Teredo */
+        return true;
+    if (v4_at(bytes) == 0x20010db8) /* documentation */
         return true;
     return bytes[0] >> 5 != 1;
 }
