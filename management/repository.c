@@ -13,6 +13,7 @@
 #include "management/lifecycle_priv.h"
 #include "management/model_store.h"
 #include "management/repository_priv.h"
+#include "management/snapshot.h"
 
 /* A load or an unload. */
 struct job {
@@ -334,6 +335,7 @@ static void
 begin_unload(struct job *job)
 {
     unload(job);
+    cn_snapshot_changed(job->repository->management);
     cn_registry_publish(job->repository->management->registry, on_unpublished, job);
 }
 

@@ -47,19 +47,22 @@ tell_queue(const struct cn_version *version)
 static void
 unregister_retired(struct cn_version *version)
 {
+    struct cn_management *management = version->management;
     char reason[400];
 
     cn_log(CN_LOG_INFO, "event=version_goes model=%s version=%s note=\"its swap deadline is over\"",
            version->about.name, version->about.version);
     snprintf(reason, sizeof reason, "model %s version %s is gone, its swap deadline has passed",
              version->about.name, version->about.version);
-    cn_version_close(version->management, version,
+    cn_version_close(management, version,
                      &(struct cn_close_call){.code = CN_E_MODEL_NOT_FOUND,
                                              .reason = reason,
                                              .drop_waiting = true,
                                              .close_sequences = true,
-                                             .delete_store = true},
+                                             .delete_store = true,
+                                             .delete_archive = true},
                      NULL, NULL);
+    cn_snapshot_changed(management);
 }
 
 static void

@@ -104,6 +104,20 @@ def test_a_model_comes_from_a_url_and_its_file_goes_with_it(server, source):
     assert s.register_url(f"{source.base}/unsized/remote.mar", synchronous="false").status == 202
 
 
+def test_a_version_that_goes_at_its_deadline_takes_its_archive_with_it(server, source):
+    """As one that is unregistered by a call."""
+    s = trusting(server, source, clock=True)
+    assert s.register_url(f"{source.base}/remote.mar").status == 200
+    assert s.register(counter(version="2.0")).status == 200
+    assert s.admin().put("/models/counter/2.0/set-default?swap_deadline=60").status == 200
+    s.clock.advance(61_000)
+    s.expect_log("event=version_retired", "version=1.0")
+    assert "remote.mar" in left_in_store(s)
+    s.clock.advance(601_000)
+    s.expect_log("event=model_closed", "version=1.0")
+    assert "remote.mar" not in left_in_store(s)
+
+
 def test_a_stop_keeps_the_downloaded_archive(server, source):
     """So that the server that starts next finds it."""
     s = trusting(server, source)

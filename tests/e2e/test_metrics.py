@@ -114,6 +114,18 @@ def test_workers_tell_what_they_hold(server):
     assert 0 < sample(s, "continuo_worker_busy_seconds_total", model="counter") < 1
 
 
+def test_what_workers_hold_without_a_store_is_added_up(server):
+    """durability: none: each has its own; one store that all share is told once."""
+    s = server(counter(durability="none", minWorkers=2, maxWorkers=2), counter("kept", minWorkers=2, maxWorkers=2))
+    client = s.client()
+    for i in range(8):
+        for model in ("counter", "kept"):
+            assert client.step(model, f"s{i}", 1).status == 200
+    for model in ("counter", "kept"):
+        assert all(worker["liveSequences"] > 0 for worker in s.workers(model))
+        expect(lambda: sample(s, "continuo_states_stored", model=model) == 8, f"eight records of {model}")
+
+
 def test_a_reader_may_ask_for_some_families_only(server):
     s = server(counter(), stateless())
     text = page(s, "?name[]=continuo_jobs_total&name%5B%5D=continuo_batch_rows_count")

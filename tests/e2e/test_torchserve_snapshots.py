@@ -6,6 +6,7 @@ import re
 import signal
 
 from models import counter, stateless
+from server import Clock
 from torchserve import NO_TOKENS, PORTS
 from waiting import expect
 
@@ -74,6 +75,25 @@ def test_each_change_writes_a_snapshot(torchserve):
     t.stop()
     [path] = t.snapshots("shutdown")
     assert path == t.snapshots()[-1] and list(models_of(path)["counter"]) == ["2.0"]
+
+
+def test_a_version_that_went_at_its_deadline_is_in_no_snapshot(torchserve, transcript):
+    """Nobody called for it then: a server that is killed afterwards must not bring it back."""
+    t = torchserve()
+    clock = Clock(t.folder / "clock", transcript)
+    t.env["CONTINUO_TEST_CLOCK"] = str(clock.path)
+    t.pack(counter(), "one.mar")
+    t.pack(counter(version="2.0"), "two.mar")
+    t.properties("enable_model_api=true\n")
+    t.start("--ts-config", "config.properties", *START)
+    for url in ("one.mar", "two.mar"):
+        assert t.admin().post(f"/models?url={url}&initial_workers=1").status == 200
+    assert t.admin().put("/models/counter/2.0/set-default?swap_deadline=60").status == 200
+    clock.advance(61_000)
+    expect(lambda: "event=version_retired" in t.text, "the old version is retired")
+    clock.advance(601_000)
+    expect(lambda: "event=model_closed" in t.text, "and goes")
+    expect(lambda: list(models_of(t.snapshots()[-1])["counter"]) == ["2.0"], "a snapshot without it")
 
 
 def test_the_newest_snapshot_is_restored(torchserve):
