@@ -17,6 +17,8 @@ from models import BIN, ROOT, Model, pack
 from transcript import shorten
 from waiting import FACTOR, expect, limit
 
+LEAK_CHECKS_LOST_MAX = 3  # in a run of the tests, see Server._leak_check_crashed
+
 READY = re.compile(r"^Model server started\. inference=(\S+) management=(\S+) metrics=(\S+) grpc=(\S+) "
                    r"grpc_admin=(\S+) pid=(\d+) loops=(\d+) ready_ms=(\d+)$")
 
@@ -65,6 +67,8 @@ class Hold:
 
 
 class Server:
+    _leak_checks_lost = 0
+
     def __init__(self, folder, transcript, flags=(), env=None, clock=False, models=(), name="server"):
         self.folder = pathlib.Path(folder)
         self.transcript = transcript
@@ -174,11 +178,17 @@ class Server:
 
     def _leak_check_crashed(self):
         """LeakSanitizer stops all threads at the end, and now and then crashes over one that is just ending
-        (gRPC's). Then it says that and nothing else, and what would have leaked is not known: a warning."""
+        (gRPC's). Then it says that and nothing else, and what would have leaked is not known: a warning. Only
+        behind a server's own good end, whose status it replaced; and not often in a run: what crashes it each
+        time would hide a leak for good."""
         path = self.folder / f"sanitizer.address.{self.process.pid}"
         text = path.read_text() if path.exists() else ""
         if not text.startswith("Tracer caught signal") or "ERROR:" in text or len(text.splitlines()) > 4:
             return False
+        ended_well = any("event=stopped" in line for line in self.lines)
+        if not ended_well or Server._leak_checks_lost == LEAK_CHECKS_LOST_MAX:
+            return False
+        Server._leak_checks_lost += 1
         path.unlink()
         warnings.warn(f"{self.name}: LeakSanitizer itself crashed, no word about leaks: {text}", stacklevel=3)
         return True
