@@ -1,4 +1,4 @@
-/* frontend/v2_http.c - health, metadata, configuration and index of the v2 protocol over HTTP. On the request's loop. */
+/* frontend/v2_http.c - health, metadata and configuration of the v2 protocol over HTTP. On the request's loop. */
 #include "frontend/v2_http.h"
 
 #include "frontend/answer.h"

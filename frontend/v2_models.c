@@ -1,4 +1,4 @@
-/* frontend/v2_models.c - metadata, configuration and index of the v2 protocol. On any loop. */
+/* frontend/v2_models.c - metadata and configuration of the v2 protocol. On any loop. */
 #include "frontend/v2_models.h"
 
 #include "management/management.h"

@@ -150,6 +150,8 @@ cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits *li
     if (taker->loop)
         cn_loop_set_source(taker->loop, NULL);
     grpc_completion_queue_destroy(taker->queue);
+    pthread_cond_destroy(&taker->returned);
+    pthread_mutex_destroy(&taker->mutex);
     return cn_fail_sys(err, CN_E_UNAVAILABLE, rc, "cannot start gRPC's thread");
 }
 
