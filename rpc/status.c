@@ -74,6 +74,21 @@ cn_rpc_status_text(struct cn_str text, struct cn_arena *arena)
     return cn_arena_strndup(arena, text.ptr, len);
 }
 
+/* Names of clients stand in messages, and may be cut in the middle of a character. */
+static const char *
+as_utf8(const char *message, struct cn_arena *arena)
+{
+    char *copy;
+
+    if (cn_rpc_is_utf8(cn_str_from(message)))
+        return message;
+    copy = cn_arena_strndup(arena, message, strlen(message));
+    for (char *at = copy; *at; at++)
+        if ((unsigned char)*at >= 0x80)
+            *at = '?';
+    return copy;
+}
+
 struct cn_error *
 cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *arena)
 {
@@ -151,7 +166,7 @@ cn_rpc_status_pack(const struct cn_rpc_failure *failure, struct cn_arena *arena)
         status.n_details = 2;
     }
     status.code = cn_rpc_status_code(failure);
-    status.message = (char *)(uintptr_t)failure->message;
+    status.message = (char *)(uintptr_t)as_utf8(failure->message, arena);
     status.details = list;
     return cn_rpc_pack(&status.base, arena);
 }
@@ -161,7 +176,7 @@ cn_rpc_fail_with(struct cn_grpc_call *call, const struct cn_rpc_failure *failure
 {
     struct cn_grpc_status status = {
         .code = cn_rpc_status_code(failure),
-        .message = failure->message,
+        .message = as_utf8(failure->message, cn_grpc_call_arena(call)),
         .details = cn_rpc_status_pack(failure, cn_grpc_call_arena(call)),
         .word = cn_error_info(failure->code)->word,
         .retry_after_s = retry_after(failure),

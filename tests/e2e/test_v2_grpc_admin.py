@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 from models import Model
-from rpc import refused
+from rpc import details, refused
 from test_v2_http import accumulator, identity
 from test_v2_repository import EXPLICIT, adder, put
 from v2rpc import Stream, channel_of, client_of, request, stub_of, tensor
@@ -40,6 +40,17 @@ def says(call, message, code, text, **more):
 
 
 # --- the repository
+
+
+def test_a_name_that_is_cut_in_a_message_leaves_the_status_readable(server):
+    """google.rpc.Status is UTF-8, wherever a long name ends; so clients can read why."""
+    s = server(identity())
+    values = {"x" + "\u00e9" * 300: service_pb2.TraceSettingRequest.SettingValue(value=["1"])}
+    with channel_of(s) as channel:
+        error = refused(stub_of(channel).TraceSetting, service_pb2.TraceSettingRequest(settings=values), timeout=limit(10))
+    status, _ = details(error)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert status.message == error.details() == "invalid trace setting name: 'x" + "?" * 255 + "'"
 
 
 def test_models_are_loaded_and_unloaded_by_name(server):
