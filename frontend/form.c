@@ -69,9 +69,11 @@ find_any(struct cn_str text, const char *set)
     return at;
 }
 
-bool
-cn_form_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, struct cn_str *out,
-              int *rc, struct cn_error *err)
+/* The parameter `name` of a header's value: `form-data; name="a \"b\""`. In the arena, unescaped.
+ * False: there is none. CN_E_BAD_REQUEST in `*rc`: twice there, or its quotes do not end. */
+static bool
+header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, struct cn_str *out,
+             int *rc, struct cn_error *err)
 {
     struct cn_str rest = from(value, find_any(value, ";")), key, text;
     bool found = false;
@@ -151,8 +153,7 @@ read_boundary(struct reader *reader, struct cn_str content_type)
     char *text;
     int rc;
 
-    if (!cn_form_param(reader->arena, content_type, CN_STR("boundary"), &boundary, &rc,
-                       reader->err))
+    if (!header_param(reader->arena, content_type, CN_STR("boundary"), &boundary, &rc, reader->err))
         return rc ? rc
                   : cn_fail(reader->err, CN_E_BAD_REQUEST,
                             "multipart/form-data needs a boundary in Content-Type");
@@ -205,14 +206,13 @@ read_disposition(struct reader *reader, struct cn_str value, struct part_head *h
     if (head->has_name)
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has two Content-Dispositions");
     head->has_name =
-        cn_form_param(reader->arena, value, CN_STR("name"), &head->name, &rc, reader->err);
+        header_param(reader->arena, value, CN_STR("name"), &head->name, &rc, reader->err);
     if (rc)
         return rc;
-    head->is_file =
-        cn_form_param(reader->arena, value, CN_STR("filename"), &file, &rc, reader->err);
+    head->is_file = header_param(reader->arena, value, CN_STR("filename"), &file, &rc, reader->err);
     if (!rc && !head->is_file)
         head->is_file =
-            cn_form_param(reader->arena, value, CN_STR("filename*"), &file, &rc, reader->err);
+            header_param(reader->arena, value, CN_STR("filename*"), &file, &rc, reader->err);
     return rc;
 }
 

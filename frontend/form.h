@@ -40,9 +40,4 @@ int cn_form_multipart(struct cn_arena *arena, struct cn_str content_type, struct
 int cn_form_urlencoded(struct cn_arena *arena, struct cn_str body, struct cn_parts *parts,
                        struct cn_error *err);
 
-/* The parameter `name` of a header's value: `form-data; name="a \"b\""`. In the arena, unescaped.
- * False: there is none. CN_E_BAD_REQUEST in `*rc`: twice there, or its quotes do not end. */
-bool cn_form_param(struct cn_arena *arena, struct cn_str value, struct cn_str name,
-                   struct cn_str *out, int *rc, struct cn_error *err);
-
 #endif

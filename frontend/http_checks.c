@@ -96,7 +96,9 @@ parse_length(struct cn_str text, uint64_t *out, struct cn_error *err)
         value = value * 10 + digit;
     }
     if (text.len == 0 || i < text.len)
-        return cn_fail(err, CN_E_BAD_REQUEST, "Content-Length must be one decimal number");
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "Content-Length is \"%.*s\"; it must be one decimal number",
+                       text.len > 40 ? 40 : (int)text.len, text.len ? text.ptr : "");
     *out = value;
     return 0;
 }
@@ -127,7 +129,9 @@ check_header(struct cn_str name, struct cn_str value, struct cn_http_framing *ou
         if (counts->encoding++)
             return cn_fail(err, CN_E_BAD_REQUEST, "more than one Transfer-Encoding header");
         if (!cn_str_eq_nocase(value, CN_STR("chunked")))
-            return cn_fail(err, CN_E_BAD_REQUEST, "the only Transfer-Encoding known is chunked");
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "Transfer-Encoding is \"%.*s\"; the only one known is chunked",
+                           value.len > 40 ? 40 : (int)value.len, value.len ? value.ptr : "");
         out->chunked = true;
     } else if (cn_str_eq_nocase(name, CN_STR("expect"))) {
         out->expects_continue = cn_str_eq_nocase(value, CN_STR("100-continue"));

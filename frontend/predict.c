@@ -33,8 +33,9 @@ read_flag(const struct cn_header *header, bool *out, struct cn_error *err)
     }
     if (header->value.len == 0 || cn_str_eq_nocase(header->value, CN_STR("false")))
         return 0;
-    return cn_fail(err, CN_E_BAD_REQUEST, "header %.*s must be true or false",
-                   CN_STR_ARG(header->name));
+    return cn_fail(err, CN_E_BAD_REQUEST, "header %.*s is \"%.*s\"; it must be true or false",
+                   CN_STR_ARG(header->name), header->value.len > 40 ? 40 : (int)header->value.len,
+                   header->value.ptr);
 }
 
 int

@@ -6,9 +6,7 @@
 
 /* "dir/name"; cn_free() it. */
 char *cn_state_path(const char *dir, const char *name);
-/* Deletes a folder with all in it; links are deleted, not followed. Harmless where there is none. */
-void cn_state_remove_tree(const char *path);
-/* Deletes all in a folder, which stays. Harmless where there is none. */
+/* Deletes all in a folder, which stays; links are deleted, not followed. Harmless where there is none. */
 void cn_state_empty_tree(const char *path);
 /* Puts the mark into each store of the state folder. */
 int cn_state_mark_stores(const char *state_path, struct cn_error *err);

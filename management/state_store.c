@@ -33,8 +33,8 @@ remove_entry(const char *path, const struct stat *st, int kind, struct FTW *wher
     return 0;
 }
 
-void
-cn_state_remove_tree(const char *path)
+static void
+remove_tree(const char *path)
 {
     nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
@@ -227,7 +227,7 @@ cn_state_dir_remove_store(const char *store)
 {
     char *model = cn_strndup(store, (size_t)(strrchr(store, '/') - store));
 
-    cn_state_remove_tree(store);
+    remove_tree(store);
     rmdir(model); /* stays when other versions are in it */
     cn_free(model);
 }

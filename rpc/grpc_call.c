@@ -98,8 +98,8 @@ cn_grpc_call_destroy(struct cn_grpc_call *call)
 }
 
 /* Frees the call once it is over for everybody. */
-void
-cn_grpc_call_check(struct cn_grpc_call *call)
+static void
+call_check(struct cn_grpc_call *call)
 {
     if (call->n_busy || call->n_holds || !call->end_sent || call->freeing)
         return;
@@ -355,5 +355,5 @@ cn_grpc_call_release(struct cn_grpc_call *call)
 {
     cn_assert(call->n_holds > 0);
     call->n_holds--;
-    cn_grpc_call_check(call);
+    call_check(call);
 }

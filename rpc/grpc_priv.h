@@ -156,8 +156,6 @@ void cn_grpc_taker_stop(struct cn_grpc_taker *taker);
 /* grpc_call.c: begins to wait for a call of this method (n_methods: any other). On the site's loop. */
 void cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index);
 void cn_grpc_call_destroy(struct cn_grpc_call *call);
-/* Frees the call once it is over for everybody. */
-void cn_grpc_call_check(struct cn_grpc_call *call);
 /* Hands operations to the core, of which `tag` hears; the call is busy until then. */
 void cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
                          struct cn_grpc_tag *tag);

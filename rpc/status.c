@@ -100,8 +100,9 @@ cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *arena)
     return kept;
 }
 
-int
-cn_rpc_status_code(const struct cn_rpc_failure *failure)
+/* errors.def says it, or for a handler's own status the nearest to HTTP's. */
+static int
+status_code(const struct cn_rpc_failure *failure)
 {
     if (failure->http_status >= 400)
         return code_of_http(failure->http_status);
@@ -165,7 +166,7 @@ cn_rpc_status_pack(const struct cn_rpc_failure *failure, struct cn_arena *arena)
         details[1] = any_of("type.googleapis.com/google.rpc.RetryInfo", &retry.base, arena);
         status.n_details = 2;
     }
-    status.code = cn_rpc_status_code(failure);
+    status.code = status_code(failure);
     status.message = (char *)(uintptr_t)as_utf8(failure->message, arena);
     status.details = list;
     return cn_rpc_pack(&status.base, arena);
@@ -175,7 +176,7 @@ void
 cn_rpc_fail_with(struct cn_grpc_call *call, const struct cn_rpc_failure *failure)
 {
     struct cn_grpc_status status = {
-        .code = cn_rpc_status_code(failure),
+        .code = status_code(failure),
         .message = as_utf8(failure->message, cn_grpc_call_arena(call)),
         .details = cn_rpc_status_pack(failure, cn_grpc_call_arena(call)),
         .word = cn_error_info(failure->code)->word,

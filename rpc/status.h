@@ -24,8 +24,6 @@ const char *cn_rpc_status_text(struct cn_str text, struct cn_arena *arena);
 /* A copy in the arena, only as large as its text: there may be many. */
 struct cn_error *cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *arena);
 
-/* gRPC's code: errors.def, or for a handler's own status the nearest to HTTP's. */
-int cn_rpc_status_code(const struct cn_rpc_failure *failure);
 /* google.rpc.Status with ErrorInfo, and RetryInfo where a retry makes sense; in the arena. */
 struct cn_str cn_rpc_status_pack(const struct cn_rpc_failure *failure, struct cn_arena *arena);
 

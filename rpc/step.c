@@ -145,8 +145,9 @@ cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena, struct cn_rp
 
 /* --- a step's life */
 
-void
-cn_rpc_step_refuse(struct cn_rpc_step *step, const struct cn_error *why)
+/* It will not become a job, and why. */
+static void
+refuse(struct cn_rpc_step *step, const struct cn_error *why)
 {
     step->refused = cn_rpc_keep_error(why, &step->arena);
     step->is_done = true;
@@ -173,12 +174,12 @@ cn_rpc_step_create(struct cn_grpc_call *call, const struct cn_grpc_message *mess
     bytes = cn_arena_try_alloc(&step->arena, len ? len : 1);
     if (!bytes) {
         cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
-        cn_rpc_step_refuse(step, &err);
+        refuse(step, &err);
         return step;
     }
     cn_grpc_message_copy(message, bytes);
     if (cn_rpc_prediction_read((struct cn_str){bytes, len}, &step->arena, &step->request, &err))
-        cn_rpc_step_refuse(step, &err);
+        refuse(step, &err);
     return step;
 }
 
@@ -373,7 +374,7 @@ cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
     if (step->refused)
         return step->refused->code;
     if (prepare(step, stream, &queue, &err)) {
-        cn_rpc_step_refuse(step, &err);
+        refuse(step, &err);
         return err.code;
     }
     step->job.ops = ops;

@@ -51,8 +51,6 @@ struct cn_rpc_step *cn_rpc_step_create(struct cn_grpc_call *call,
                                        const struct cn_grpc_message *message);
 /* Must not be submitted, or have its final answer. */
 void cn_rpc_step_destroy(struct cn_rpc_step *step);
-/* It will not become a job, and why. */
-void cn_rpc_step_refuse(struct cn_rpc_step *step, const struct cn_error *why);
 
 /* The id that the client gave, NULL or a header, if it is short and printable; else a new one. */
 void cn_rpc_choose_request_id(const struct cn_header *given, char out[CN_RPC_REQUEST_ID_MAX]);
