@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sodium/crypto_generichash.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,9 @@
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 #define LINE_BYTES 80 /* of the small files: a boot id and a word fit */
 #define PID_BYTES 24  /* of the lock file, as long for each pid */
+/* Of an encoded name that is over NAME_MAX: what stays of it, and the sum behind. */
+#define KEPT_BYTES 180
+#define SUM_BYTES 16
 
 struct cn_state_dir {
     char *path;
@@ -287,9 +291,24 @@ cn_state_dir_lock_fd(const struct cn_state_dir *state)
     return state->lock_fd;
 }
 
+/* The sum of a name stands in for the end of what no file name has room for. No other name is encoded
+ * with a '~'. */
+static void
+shorten(const char *text, size_t begun, struct cn_buf *out)
+{
+    unsigned char sum[SUM_BYTES];
+
+    crypto_generichash(sum, sizeof sum, (const unsigned char *)text, strlen(text), NULL, 0);
+    out->len = begun + KEPT_BYTES;
+    cn_buf_puts(out, "~");
+    for (size_t i = 0; i < sizeof sum; i++)
+        cn_buf_printf(out, "%02x", sum[i]);
+}
+
 void
 cn_state_dir_encode(const char *text, struct cn_buf *out)
 {
+    const size_t begun = out->len;
     const char *at;
 
     for (at = text; *at; at++) {
@@ -302,6 +321,8 @@ cn_state_dir_encode(const char *text, struct cn_buf *out)
         else
             cn_buf_printf(out, "%%%02X", c);
     }
+    if (!out->failed && out->len - begun > NAME_MAX)
+        shorten(text, begun, out);
 }
 
 char *

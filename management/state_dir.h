@@ -46,7 +46,8 @@ int cn_state_dir_prepare_store(const char *store, const char *worker_program, st
 /* Deletes the store and, when that was its last version, the model's folder. */
 void cn_state_dir_remove_store(const char *store);
 
-/* Text as a file name: bytes but letters, digits, _ and - (and . within) as %XX. */
+/* Text as a file name: bytes but letters, digits, _ and - (and . within) as %XX; what would be over NAME_MAX
+ * then ends with a sum of all of it. */
 void cn_state_dir_encode(const char *text, struct cn_buf *out);
 
 #endif

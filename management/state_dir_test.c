@@ -221,6 +221,36 @@ names_become_safe_file_names(void **state)
     cn_buf_fini(&buf);
 }
 
+/* 128 bytes of a name are allowed, which can be 384 of a file name: those have 255. */
+static void
+long_names_fit_and_stay_apart(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char name[129], other[129], *stores[2];
+    struct cn_error err;
+
+    (void)state;
+    memset(name, 0xe4, 128);
+    name[128] = '\0';
+    strcpy(other, name);
+    other[127] = '!';
+    stores[0] = cn_state_dir_store(opened, name, "1.0");
+    stores[1] = cn_state_dir_store(opened, other, "1.0");
+    assert_string_not_equal(stores[0], stores[1]);
+    for (int i = 0; i < 2; i++) {
+        if (cn_state_dir_prepare_store(stores[i], worker, &err))
+            fail_msg("%s", err.message);
+        assert_true(exists(stores[i]));
+        cn_free(stores[i]);
+    }
+    name[85] = '\0'; /* 255 in the file's name: as they always were */
+    stores[0] = cn_state_dir_store(opened, name, "1.0");
+    assert_null(strchr(stores[0], '~'));
+    assert_int_equal(cn_state_dir_prepare_store(stores[0], worker, &err), 0);
+    cn_free(stores[0]);
+    cn_state_dir_close(opened, true);
+}
+
 /* After kill -9 of the server the page cache is whole: nothing to check. After a power cut each store
  * is checked before its first use, and a bad one is kept but not used. */
 static void
@@ -281,6 +311,7 @@ main(void)
         cmocka_unit_test_setup_teardown(a_newer_format_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_impossible_folder_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_become_safe_file_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(long_names_fit_and_stay_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_power_cut_makes_stores_suspect, set_up, tear_down),
     };
 

@@ -1,6 +1,7 @@
 """The server goes and comes back; sequences go on where their last answered step left off."""
 
 import threading
+from urllib.parse import quote
 
 from models import counter
 from waiting import expect
@@ -29,6 +30,20 @@ def test_sequences_go_on_after_a_clean_restart(server):
     s.stop()
     s.restart()
     goes_on(s)
+
+
+def test_the_longest_name_has_a_store_like_any_other(server):
+    """128 bytes are allowed; as the name of a folder they may need three times as many, which none has."""
+    name = "\u00e4" * 64
+    model = counter()
+    s = server(start=False)
+    s.models = [f"{name}={s.pack(model).name}"]
+    s.start()
+    path = quote(name)
+    assert s.client().step(path, "a", 5).text == "5"
+    s.stop()
+    s.restart()
+    assert s.client().step(path, "a", 5).text == "10"
 
 
 def test_sequences_go_on_after_kill_9_of_the_server(server):
