@@ -166,14 +166,11 @@ cn_sequence_id_check(const char *id, struct cn_error *err)
 {
     size_t len = strlen(id);
     bool fine;
-    json_t *text;
 
     if (len < 1 || len > CN_SEQUENCE_ID_MAX)
         return cn_fail(err, CN_E_BAD_REQUEST, "a sequence id of %zu bytes; it must have 1 to %d",
                        len, CN_SEQUENCE_ID_MAX);
-    text = json_string(id); /* knows UTF-8 */
-    fine = text != NULL;
-    json_decref(text);
+    fine = cn_json_is_utf8(id);
     for (size_t i = 0; fine && i < len; i++) {
         unsigned char c = (unsigned char)id[i];
 
