@@ -571,6 +571,7 @@ cn_journal_store_open(const struct cn_journal_options *options, struct cn_store 
     struct cn_lmdb_options below = {
         .dir = options->dir,
         .max_bytes = options->max_bytes,
+        /* A drain writes states anew before the pages of the old ones are free. */
         .spare_bytes = 8 * options->journal_max_bytes + (64u << 20),
         .sync = options->sync,
         .read_only = options->read_only,

@@ -183,10 +183,11 @@ class Faults:
     # --- the store
 
     def _fill_store(self):
-        """Until a step is refused for want of room; held for a moment, in which a worker may die."""
+        """Until a step is refused for want of room; held for a moment, in which a worker or the server may die: the
+        next one starts on the full disk."""
         self._fills += 1
         names = [f"fill-{self._fills}-{i}" for i in range(FILL_SEQUENCES)]
-        hold_s, kill = self._chance.uniform(0.2, 1.0), self._chance.random() < 0.5
+        hold_s, kill = self._chance.uniform(0.2, 1.0), self._chance.choice((None, "worker", "server"))
         ballast = self._disk / "ballast" if self._disk else None
         client = self._server.client("filler")
         opened = []
@@ -199,8 +200,12 @@ class Faults:
                 if answer.status != 200:
                     break
             assert answer.error == "state_store", f"a full store must refuse with state_store: {answer}"
-            if kill:
+            if kill == "worker":
                 self._kill_worker()
+            elif kill == "server":
+                client.close()
+                self._kill_server()
+                client = self._server.client("filler")
             self._stop.wait(hold_s)
         finally:
             if ballast:
