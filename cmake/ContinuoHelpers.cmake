@@ -53,7 +53,6 @@ function(cn_program name)
   list(TRANSFORM ARG_LIBS PREPEND cn_lib_)
   add_executable(${name} ${CMAKE_SOURCE_DIR}/${ARG_MAIN})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS})
-  install(TARGETS ${name} RUNTIME DESTINATION bin)
 endfunction()
 
 # cn_module(name OF folder FOR programs LIBS ...): name.so, which programs load at run time. It has
@@ -79,7 +78,6 @@ function(cn_module name)
   foreach(program ${ARG_FOR})
     add_dependencies(${program} ${name})
   endforeach()
-  install(TARGETS ${name} LIBRARY DESTINATION bin)
 endfunction()
 
 # cn_programs(folders): the target `programs`, which is all but unit tests and fuzz targets: what end-to-end

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "config/server_config.h"
+#include "core/beside.h"
 #include "core/list.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -201,24 +202,17 @@ on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_
 
 /* --- the door */
 
-/* The file of the option, or beside this program, as the worker is. */
+/* The file of the option, or the program's own. */
 static int
 find_module(struct cn_grpc_door *door, struct cn_error *err)
 {
     const char *given = door->shared->config->grpc_module;
-    ssize_t len;
-    char *slash;
+    int rc;
 
-    if (given) {
+    if (given)
         snprintf(door->path, sizeof(door->path), "%s", given);
-    } else {
-        len = readlink("/proc/self/exe", door->path, sizeof(door->path) - sizeof(MODULE_FILE));
-        if (len < 0)
-            return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot find my own program file");
-        door->path[len] = '\0';
-        slash = strrchr(door->path, '/');
-        strcpy(slash ? slash + 1 : door->path, MODULE_FILE);
-    }
+    else if ((rc = cn_beside(MODULE_FILE, door->path, sizeof(door->path), err)) != 0)
+        return rc;
     if (access(door->path, R_OK) < 0)
         return cn_fail_sys(
             err, CN_E_UNAVAILABLE, errno,

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/beside.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -28,40 +29,25 @@
 
 /* --- begin */
 
-/* The one that was asked for, or continuo-worker beside this program. Absolute: workers run in the
- * folder of their model. */
+/* The one that was asked for, or this program's own. Absolute: workers run in the folder of their model. */
 static int
 find_worker_program(const char *wanted, char **out, struct cn_error *err)
 {
-    char self[PATH_MAX], *slash, *absolute;
-    struct cn_buf path;
-    ssize_t n;
+    char path[PATH_MAX], *absolute;
+    int rc;
 
-    cn_buf_init(&path, 0);
-    if (wanted) {
-        cn_buf_puts(&path, wanted);
-    } else {
-        n = readlink("/proc/self/exe", self, sizeof self - 1);
-        if (n < 0)
-            return cn_fail_sys(err, CN_E_CONFIG, errno,
-                               "cannot tell where this program is; name the worker with --worker");
-        self[n] = '\0';
-        slash = strrchr(self, '/');
-        cn_buf_append(&path, self, slash ? (size_t)(slash - self) : 0);
-        cn_buf_puts(&path, "/continuo-worker");
-    }
-    cn_buf_append(&path, "", 1);
-    absolute = realpath(path.data, NULL);
+    if (!wanted && (rc = cn_beside("continuo-worker", path, sizeof(path), err)) != 0)
+        return rc;
+    wanted = wanted ? wanted : path;
+    absolute = realpath(wanted, NULL);
     if (!absolute || access(absolute, X_OK) < 0) {
         cn_fail_sys(err, CN_E_CONFIG, errno,
-                    "cannot run the worker program %s; name it with --worker", path.data);
+                    "cannot run the worker program %s; name it with --worker", wanted);
         free(absolute);
-        cn_buf_fini(&path);
         return CN_E_CONFIG;
     }
     *out = cn_strdup(absolute);
     free(absolute);
-    cn_buf_fini(&path);
     return 0;
 }
 

@@ -3,29 +3,13 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
+
+#include "core/beside.h"
 
 #define NAME "libcontinuo_torch.so"
 #define HOW_TO_GET                                                                                 \
     "build it with scripts/setup.sh --torch && scripts/build.sh, or name it with --torch-library"
-
-static int
-beside_program(char *out, size_t bytes)
-{
-    ssize_t len = readlink("/proc/self/exe", out, bytes - 1);
-    char *slash;
-
-    if (len < 0)
-        return -1;
-    out[len] = '\0';
-    slash = strrchr(out, '/');
-    if (!slash || (size_t)(slash + 1 - out) + sizeof(NAME) > bytes)
-        return -1;
-    strcpy(slash + 1, NAME);
-    return 0;
-}
 
 static int
 look_at(void *library, const char *path, const struct ctt_api **out, struct cn_error *err)
@@ -52,7 +36,7 @@ cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_er
     void *library;
 
     if (!*path) {
-        if (beside_program(found, sizeof(found)) < 0 || access(found, F_OK) != 0)
+        if (cn_beside(NAME, found, sizeof(found), err) != 0 || access(found, F_OK) != 0)
             return cn_fail(err, CN_E_LOAD_FAILED,
                            "TorchScript models need " NAME
                            ", which is not beside continuo-worker: " HOW_TO_GET);

@@ -84,6 +84,7 @@ class Server:
         self.env = dict(env or {})
         self.models = list(models)
         self.lines = []  # of stdout and stderr
+        self.program = BIN / "continuo"
         self.process = None
         self.expected_exit = 0
         self._clients = 0
@@ -113,7 +114,7 @@ class Server:
                 archives.append(model)
         if archives:
             flags += ["--models", *archives]
-        return [str(BIN / "continuo"), *map(str, flags), *map(str, self.flags)]
+        return [str(self.program), *map(str, flags), *map(str, self.flags)]
 
     def environment(self):
         env = {key: value for key, value in os.environ.items() if not key.startswith("CONTINUO_")}

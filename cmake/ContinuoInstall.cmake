@@ -1,0 +1,44 @@
+# What is installed where, and the Debian package of it (scripts/package.sh). Programs find what belongs to them
+# in ../lib/continuo (core/beside.c), so the tree may lie anywhere.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_CONTACT "The Continuo developers <continuo@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "model server for stateful inference")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+"Serves models that remember: the steps of each client's sequence run in order,
+batched with those of others, and state is committed to disk before an answer
+leaves. Speaks TorchServe's APIs and the KServe v2 protocol over HTTP and gRPC.
+Handlers are written in Lua or C; TorchScript models need libtorch besides.")
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_SOURCE_DIR}/packaging/conffiles)
+set(CPACK_INSTALL_CMAKE_PROJECTS
+  "${CMAKE_BINARY_DIR};continuo;ALL;/;${CMAKE_BINARY_DIR};continuo;settings;/")
+include(CPack)
+
+function(cn_install)
+  install(TARGETS continuo torchserve continuo-archiver torch-model-archiver continuo-ctl
+    RUNTIME DESTINATION bin)
+  install(TARGETS continuo-worker RUNTIME DESTINATION lib/continuo)
+  install(TARGETS continuo-grpc LIBRARY DESTINATION lib/continuo)
+  # Bound to one libtorch, which is none of Debian's packages: cmake --install DIR --component torch.
+  if(TARGET continuo_torch)
+    install(TARGETS continuo_torch LIBRARY DESTINATION lib/continuo COMPONENT torch EXCLUDE_FROM_ALL)
+  endif()
+  install(FILES include/continuo/handler.h DESTINATION include/continuo)
+  install(DIRECTORY proto/ DESTINATION share/continuo/proto FILES_MATCHING PATTERN *.proto)
+  install(DIRECTORY examples DESTINATION share/continuo PATTERN CMakeLists.txt EXCLUDE)
+  install(DIRECTORY docs/ DESTINATION share/doc/continuo PATTERN decisions EXCLUDE)
+  install(FILES README.md CHANGELOG.md DESTINATION share/doc/continuo)
+  install(FILES LICENSE DESTINATION share/doc/continuo RENAME copyright)
+  install(FILES packaging/continuo.service DESTINATION lib/systemd/system)
+  # The programs write their own pages.
+  install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/manpages.sh
+    ${CMAKE_RUNTIME_OUTPUT_DIRECTORY} ${CMAKE_BINARY_DIR}/man OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)")
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man1 FILES_MATCHING PATTERN *.1)
+  install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man5 FILES_MATCHING PATTERN *.5)
+  # A package's settings: beside /usr, so no part of other installations.
+  install(FILES packaging/continuo.yaml DESTINATION ../etc/continuo COMPONENT settings EXCLUDE_FROM_ALL)
+endfunction()

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the Debian package: scripts/package.sh [folder of a release build]
+# The default build is build/release, made first by scripts/build.sh. The package lies in build/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case ${1:-} in
+-h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;;
+'') scripts/build.sh release; build=build/release ;;
+*) build=$1 ;;
+esac
+[ -f "$build/CPackConfig.cmake" ] || { echo "scripts/package.sh: no build in $build" >&2; exit 2; }
+echo "package: cpack, from $build"
+cpack --config "$build/CPackConfig.cmake" -B "$build/package" >"$build/cpack.log" 2>&1 ||
+  { cat "$build/cpack.log" >&2; exit 1; }
+mkdir -p build
+for deb in "$build"/package/continuo_*.deb; do
+  mv "$deb" build/
+  deb=build/${deb##*/}
+  echo "package: $deb, $(du -k "$deb" | cut -f1) kB, $(dpkg-deb -f "$deb" Installed-Size) kB installed"
+  echo "package: install it with: apt-get install ./$deb"
+done
