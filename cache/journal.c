@@ -2,8 +2,8 @@
 #include "cache/journal.h"
 
 #include <string.h>
-#include <xxhash.h>
 
+#include "cache/checksum.h"
 #include "cache/little_endian.h"
 #include "cache/store.h"
 

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <sodium/crypto_shorthash.h>
 #include <string.h>
-#include <xxhash.h>
 
+#include "cache/checksum.h"
 #include "cache/little_endian.h"
 
 #define MAGIC 0x31524e43u /* "CNR1" */
