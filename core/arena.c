@@ -111,6 +111,25 @@ cn_arena_fini(struct cn_arena *arena)
     cn_arena_init(arena);
 }
 
+void
+cn_arena_clear(struct cn_arena *arena)
+{
+#ifndef CN_ARENA_MALLOC
+    struct cn_arena_block *newest = arena->blocks;
+
+    if (newest && newest->bytes <= LAST_BLOCK_BYTES) {
+        arena->blocks = newest->older;
+        newest->older = NULL;
+        cn_arena_fini(arena);
+        arena->blocks = newest;
+        arena->next = (char *)newest + HEADER_BYTES;
+        arena->end = (char *)newest + newest->bytes;
+        return;
+    }
+#endif
+    cn_arena_fini(arena);
+}
+
 /* An allocation with a block to itself, behind the newest: that one's free part stays in use. */
 static void *
 alloc_alone(struct cn_arena *arena, size_t bytes)

@@ -106,6 +106,41 @@ an_arena_may_be_used_again(void **state)
     }
 }
 
+/* A worker's batches come one after the other: once the memory for one is there, the next one of its size
+ * needs no more. Large pieces are not kept. */
+static void
+a_cleared_arena_has_its_newest_block(void **state)
+{
+    struct cn_arena arena;
+    char *first = NULL;
+    int i;
+
+    (void)state;
+    cn_arena_init(&arena);
+    cn_arena_clear(&arena);
+    for (i = 0; i < 100; i++) {
+        int n;
+
+        for (n = 0; n < 20; n++)
+            memset(cn_arena_alloc(&arena, 500), i, 500);
+        memset(cn_arena_alloc(&arena, 1 << 20), i, 1 << 20);
+        cn_arena_clear(&arena);
+        assert_int_equal(arena.used_bytes, 0);
+#ifndef CN_ARENA_MALLOC
+        if (i == 50)
+            first = arena.next;
+        assert_true(i < 50 || arena.next == first);
+        assert_true(arena.end - arena.next <= 65536);
+#endif
+    }
+    (void)first;
+    cn_arena_fini(&arena);
+    assert_null(arena.next);
+    cn_arena_alloc(&arena, 1 << 20); /* alone in its block */
+    cn_arena_clear(&arena);
+    assert_null(arena.blocks);
+}
+
 static void *
 fill(void *arg)
 {
@@ -146,6 +181,7 @@ main(void)
         cmocka_unit_test(large_pieces_leave_the_block_in_use),
         cmocka_unit_test(text_is_copied_with_its_nul),
         cmocka_unit_test(an_arena_may_be_used_again),
+        cmocka_unit_test(a_cleared_arena_has_its_newest_block),
         cmocka_unit_test(arenas_move_between_threads),
     };
 

@@ -73,7 +73,7 @@ cn_block_unref(struct cn_channel *channel, struct cn_block *block)
         block_free(block);
         return;
     }
-    cn_arena_fini(&block->arena);
+    cn_arena_clear(&block->arena);
     cn_list_push_front(&channel->spare, &block->link);
     channel->n_spare++;
 }
@@ -140,7 +140,7 @@ make_room(struct cn_channel *channel, struct cn_error *err)
     if (block && block->parsed == block->filled && block->refs == 1) {
         if (block->cap <= BLOCK_BYTES) { /* nobody looks at it: from the start again */
             block->filled = block->parsed = 0;
-            cn_arena_fini(&block->arena);
+            cn_arena_clear(&block->arena);
         } else {
             channel->current = NULL;
             cn_block_unref(channel, block);

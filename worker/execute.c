@@ -358,7 +358,7 @@ clean_up(struct cn_worker *worker)
         cn_worker_release(worker, slot->pending);
         reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
     }
-    cn_arena_fini(&batch->arena);
+    cn_arena_clear(&batch->arena);
     if (batch->records.cap > BATCH_KEEP_BYTES)
         cn_buf_fini(&batch->records);
     if (batch->chunks.cap > BATCH_KEEP_BYTES)
