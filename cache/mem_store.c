@@ -28,7 +28,6 @@ struct mem_entry {
 
 /* What one write did: `added` replaced `removed`; either may be NULL. */
 struct mem_undo {
-    struct mem_undo *next;
     struct mem_entry *added, *removed;
 };
 
@@ -36,7 +35,8 @@ struct mem_store {
     struct cn_store base;
     struct cn_table *table;
     struct cn_list entries;
-    struct mem_undo *undo;
+    struct mem_undo *undo; /* n_undo of them, oldest first; the array stays */
+    uint32_t n_undo, cap_undo;
     struct cn_list spare;
     unsigned n_spare;
     uint64_t used_bytes, max_bytes;
@@ -160,12 +160,17 @@ mem_relink(struct mem_store *mem, struct mem_entry *added, struct mem_entry *rem
 static void
 mem_note(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {
-    struct mem_undo *undo = cn_alloc(sizeof(*undo));
+    if (mem->n_undo == mem->cap_undo) {
+        const uint32_t cap = mem->cap_undo ? 2 * mem->cap_undo : 64;
+        struct mem_undo *undo = cn_alloc(cap * sizeof(*undo));
 
-    undo->added = added;
-    undo->removed = removed;
-    undo->next = mem->undo;
-    mem->undo = undo;
+        if (mem->n_undo)
+            memcpy(undo, mem->undo, mem->n_undo * sizeof(*undo));
+        cn_free(mem->undo);
+        mem->undo = undo;
+        mem->cap_undo = cap;
+    }
+    mem->undo[mem->n_undo++] = (struct mem_undo){added, removed};
     mem_relink(mem, added, removed);
 }
 
@@ -227,15 +232,11 @@ static int
 mem_commit(struct cn_store *store, struct cn_error *err)
 {
     struct mem_store *mem = mem_of(store);
-    struct mem_undo *undo;
 
     (void)err;
     cn_assert(mem->open);
-    while ((undo = mem->undo) != NULL) {
-        mem->undo = undo->next;
-        entry_give(mem, undo->removed);
-        cn_free(undo);
-    }
+    while (mem->n_undo > 0)
+        entry_give(mem, mem->undo[--mem->n_undo].removed);
     mem->open = mem->writing = false;
     return 0;
 }
@@ -244,14 +245,13 @@ static void
 mem_abort(struct cn_store *store)
 {
     struct mem_store *mem = mem_of(store);
-    struct mem_undo *undo;
 
-    while ((undo = mem->undo) != NULL) { /* newest first */
-        mem->undo = undo->next;
+    while (mem->n_undo > 0) { /* newest first */
+        const struct mem_undo *undo = &mem->undo[--mem->n_undo];
+
         mem_put_back(mem, undo->added, undo->removed);
         mem_relink(mem, undo->removed, undo->added);
         entry_give(mem, undo->added);
-        cn_free(undo);
     }
     mem->open = mem->writing = false;
 }
@@ -283,6 +283,7 @@ mem_close(struct cn_store *store)
 
     mem_abort(store);
     cn_table_destroy(mem->table);
+    cn_free(mem->undo);
     while ((link = cn_list_pop_front(&mem->entries)) != NULL ||
            (link = cn_list_pop_front(&mem->spare)) != NULL)
         cn_free(cn_container_of(link, struct mem_entry, link));
