@@ -269,15 +269,45 @@ cn_tensor_take(struct cn_tensor *rest, uint64_t rows, bool batched, struct cn_te
     return true;
 }
 
+static inline char *
+put_number(char *at, uint64_t value, unsigned bytes)
+{
+    value = htole64(value);
+    memcpy(at, &value, bytes);
+    return at + bytes;
+}
+
+static inline char *
+put_bytes(char *at, struct cn_str bytes)
+{
+    if (bytes.len)
+        memcpy(at, bytes.ptr, bytes.len);
+    return at + bytes.len;
+}
+
+/* In one piece: each row of a batch has its answer and its state written here. */
 void
 cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
 {
-    cn_write_str16(buf, tensor->name);
-    cn_write_u8(buf, (uint8_t)tensor->type);
-    cn_write_u8(buf, (uint8_t)tensor->rank);
+    const size_t head = 2 + tensor->name.len + 2 + 8 * (size_t)tensor->rank + 4;
+    char *at;
+
+    if (tensor->name.len > UINT16_MAX || tensor->data.len > UINT32_MAX) {
+        buf->failed = 1;
+        return;
+    }
+    at = cn_buf_reserve(buf, head + tensor->data.len);
+    if (!at)
+        return;
+    at = put_number(at, tensor->name.len, 2);
+    at = put_bytes(at, tensor->name);
+    at = put_number(at, (uint64_t)tensor->type, 1);
+    at = put_number(at, tensor->rank, 1);
     for (uint32_t d = 0; d < tensor->rank; d++)
-        cn_write_u64(buf, (uint64_t)tensor->shape[d]);
-    cn_write_str32(buf, tensor->data);
+        at = put_number(at, (uint64_t)tensor->shape[d], 8);
+    at = put_number(at, tensor->data.len, 4);
+    put_bytes(at, tensor->data);
+    buf->len += head + tensor->data.len;
 }
 
 void

@@ -145,9 +145,8 @@ gather(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, c
         return rc;
     for (uint32_t i = 0; i < bucket && layout.inner; i++) {
         const struct torch_row *row = row_at(rt, rows, i < k ? i : 0);
-        const char *from =
-            input >= 0 ? rt->items[row->item].inputs[input].data.ptr + row->index * layout.inner
-                       : state_at(rt, row, state)->data;
+        const char *from = input >= 0 ? rt->items[row->item].data[input] + row->index * layout.inner
+                                      : state_at(rt, row, state)->data;
 
         for (size_t o = 0; o < layout.outer; o++)
             memcpy((char *)out->data + (o * bucket + i) * layout.inner, from + o * layout.inner,
@@ -372,6 +371,15 @@ scatter_state(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t s
     return rc;
 }
 
+static const int64_t *
+keep_dims(struct torch_runtime *rt, const int64_t *dims, uint32_t rank)
+{
+    int64_t *kept = cn_arena_alloc(&rt->arena, sizeof(dims[0]) * CN_TENSOR_RANK_MAX);
+
+    memcpy(kept, dims, sizeof(dims[0]) * rank);
+    return kept;
+}
+
 /* The outputs of an item lie in one piece, whichever runs its rows were in. */
 static int
 scatter_output(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t output,
@@ -382,18 +390,22 @@ scatter_output(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t 
     uint32_t rank = row_dims(rt, from, 0, dims);
     struct layout layout = layout_of(spec->type, rank, dims, 0);
 
+    const int64_t *kept = NULL; /* the same dimensions, for all requests of this run */
+
     for (uint32_t i = 0; i < k; i++) {
         const struct torch_row *row = row_at(rt, rows, i);
         struct torch_item *item = &rt->items[row->item];
-        struct torch_tensor *to = &item->outputs[output];
+        struct torch_output *to = &item->outputs[output];
 
         if (write) {
             copy_row(from, layout, bucket, i, to->data + row->index * layout.inner);
             continue;
         }
         if (!to->data) {
+            if (!kept)
+                kept = keep_dims(rt, dims, rank);
             to->rank = rank;
-            memcpy(to->dims, dims, sizeof(dims[0]) * rank);
+            to->dims = kept;
             to->bytes = layout.inner * item->n_rows;
             to->data = cn_arena_try_alloc(&rt->arena, to->bytes ? to->bytes : 1);
             if (!to->data)

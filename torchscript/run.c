@@ -40,25 +40,42 @@ check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool 
 }
 
 /* Rows of a batch mostly say the same of their tensors: then only the data is looked at. `before`: the
- * input of the last row that was fine; NULL: none. */
-static int
-take_input(struct torch_runtime *rt, const struct cn_row *row, uint32_t i,
-           const struct cn_tensor *before, struct cn_tensor *out, struct cn_error *err)
+ * inputs of the last row that was fine, whose types rt->types has. */
+static bool
+same_inputs(struct torch_runtime *rt, const struct cn_row *row, const struct cn_tensor *before,
+            const char **data)
 {
-    const struct cn_tensor_spec *spec = &rt->config.io->inputs[i];
-    const struct cn_part *part = cn_row_part(row, spec->name);
-    int rc;
+    const struct cn_model_io *io = rt->config.io;
 
-    if (before && part && part->data.len == before->data.len &&
-        cn_str_eq(part->content_type, rt->types[i])) {
-        *out = *before;
-        out->data = part->data;
-        return 0;
+    for (uint32_t i = 0; i < io->n_inputs; i++) {
+        const struct cn_part *part = cn_row_part(row, io->inputs[i].name);
+
+        if (!part || part->data.len != before[i].data.len ||
+            !cn_str_eq(part->content_type, rt->types[i]))
+            return false;
+        data[i] = part->data.ptr;
     }
-    rc = check_input(part, spec, rt->config.io->max_batch_size > 0, out, err);
-    if (rc == 0)
+    return true;
+}
+
+static int
+take_inputs(struct torch_runtime *rt, struct torch_item *item, struct cn_error *err)
+{
+    const struct cn_model_io *io = rt->config.io;
+    struct cn_tensor *inputs =
+        cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(*item->inputs));
+
+    for (uint32_t i = 0; i < io->n_inputs; i++) {
+        const struct cn_part *part = cn_row_part(item->item->row, io->inputs[i].name);
+        int rc = check_input(part, &io->inputs[i], io->max_batch_size > 0, &inputs[i], err);
+
+        if (rc)
+            return rc;
         rt->types[i] = part->content_type;
-    return rc;
+        item->data[i] = inputs[i].data.ptr;
+    }
+    item->inputs = inputs;
+    return 0;
 }
 
 /* Rows of a request: its first dimension, which all inputs must share. */
@@ -90,16 +107,14 @@ static int
 take_item(struct torch_runtime *rt, struct torch_item *item, const struct cn_tensor *before,
           struct cn_error *err)
 {
-    const struct cn_model_io *io = rt->config.io;
     struct cn_item *theirs = item->item;
     struct torch_state *state;
     int rc = 0;
 
-    item->inputs = cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(*item->inputs));
-    item->outputs = cn_arena_alloc(&rt->arena, (io->n_outputs + 1) * sizeof(*item->outputs));
-    memset(item->outputs, 0, io->n_outputs * sizeof(*item->outputs));
-    for (uint32_t i = 0; rc == 0 && i < io->n_inputs; i++)
-        rc = take_input(rt, theirs->row, i, before ? &before[i] : NULL, &item->inputs[i], err);
+    if (before && same_inputs(rt, theirs->row, before, item->data))
+        item->inputs = before;
+    else
+        rc = take_inputs(rt, item, err);
     if (rc == 0)
         rc = count_rows(rt, item, err);
     if (rc == 0 && rt->load->stateful && !theirs->state) {
@@ -232,12 +247,13 @@ answer(struct torch_runtime *rt, struct torch_item *item)
     cn_buf_append_str(&reply->content_type, CN_STR(CN_TENSORS_TYPE));
     cn_write_u32(&reply->body, io->n_outputs);
     for (uint32_t i = 0; i < io->n_outputs; i++) {
-        const struct torch_tensor *from = &item->outputs[i];
-        struct cn_tensor tensor = {.name = io->outputs[i].name,
-                                   .type = io->outputs[i].type,
-                                   .rank = from->rank + batched,
-                                   .data = {from->data, from->bytes}};
+        const struct torch_output *from = &item->outputs[i];
+        struct cn_tensor tensor; /* its other dimensions are not looked at */
 
+        tensor.name = io->outputs[i].name;
+        tensor.type = io->outputs[i].type;
+        tensor.rank = from->rank + batched;
+        tensor.data = (struct cn_str){from->data, from->bytes};
         tensor.shape[0] = item->n_rows;
         memcpy(tensor.shape + batched, from->dims, sizeof(from->dims[0]) * from->rank);
         cn_tensors_put_one(&reply->body, &tensor);
@@ -250,14 +266,22 @@ void
 cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
 {
     struct torch_runtime *rt = cn_torch_checked(base);
+    const uint32_t n_inputs = rt->config.io->n_inputs, n_outputs = rt->config.io->n_outputs;
     const struct cn_tensor *before = NULL;
+    struct torch_output *outputs;
     struct cn_error err;
+    const char **data;
 
     cn_assert(n <= rt->cap_items);
+    data = cn_arena_alloc(&rt->arena, ((size_t)n * n_inputs + 1) * sizeof(*data));
+    outputs = cn_arena_alloc(&rt->arena, ((size_t)n * n_outputs + 1) * sizeof(*outputs));
+    memset(outputs, 0, (size_t)n * n_outputs * sizeof(*outputs));
     rt->n_items = n;
     rt->n_rows = 0;
     for (uint32_t i = 0; i < n; i++) {
-        rt->items[i] = (struct torch_item){.item = items[i]};
+        rt->items[i] = (struct torch_item){.item = items[i],
+                                           .data = data + (size_t)i * n_inputs,
+                                           .outputs = outputs + (size_t)i * n_outputs};
         if (take_item(rt, &rt->items[i], before, &err)) {
             fail_item(&rt->items[i], &err);
             before = NULL; /* rt->types may be of this row */
@@ -270,5 +294,5 @@ cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         if (!rt->items[i].failed)
             answer(rt, &rt->items[i]);
-    cn_arena_fini(&rt->arena);
+    cn_arena_clear(&rt->arena);
 }

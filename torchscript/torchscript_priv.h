@@ -13,12 +13,21 @@
 #define TORCH_RUNTIME_MAGIC 0x54525431u
 #define TORCH_STATE_MAGIC 0x54535431u
 
-/* A tensor of one row: without batch dimension. */
+/* A tensor of one row: without batch dimension. What each step reads comes first, in one line of the
+ * processor's cache, where a run of the model leaves nothing of ours. */
 struct torch_tensor {
+    char *data; /* cn_try_alloc'ed */
+    size_t bytes, cap;
     uint32_t rank;
     int64_t dims[CN_TENSOR_RANK_MAX];
-    size_t bytes, cap;
-    char *data; /* cn_try_alloc'ed */
+};
+
+/* An output of a request: of all its rows, in the arena, as are its dimensions. */
+struct torch_output {
+    char *data; /* NULL: no run has made it yet */
+    size_t bytes;
+    const int64_t *dims; /* of one row */
+    uint32_t rank;
 };
 
 /* A sequence's state as the worker holds it. */
@@ -38,8 +47,10 @@ struct torch_item {
     struct cn_item *item;
     uint32_t n_rows;
     bool failed;
-    struct cn_tensor *inputs;     /* borrowed from the request */
-    struct torch_tensor *outputs; /* bytes: of all rows; the data lies in the arena */
+    const struct cn_tensor
+        *inputs;       /* shared by requests that say the same; the data is not theirs, */
+    const char **data; /* but this, borrowed from the request */
+    struct torch_output *outputs;
 };
 
 struct torch_row {

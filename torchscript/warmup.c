@@ -44,11 +44,17 @@ static int
 run_once(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
          const uint32_t *indices, uint32_t rows, struct cn_error *err)
 {
+    const struct cn_model_io *io = rt->config.io;
+    const char **data = cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(*data));
+
     rt->items[0].outputs =
-        cn_arena_alloc(&rt->arena, (rt->config.io->n_outputs + 1) * sizeof(struct torch_tensor));
-    memset(rt->items[0].outputs, 0, rt->config.io->n_outputs * sizeof(struct torch_tensor));
+        cn_arena_alloc(&rt->arena, (io->n_outputs + 1) * sizeof(*rt->items[0].outputs));
+    memset(rt->items[0].outputs, 0, io->n_outputs * sizeof(*rt->items[0].outputs));
+    for (uint32_t i = 0; i < io->n_inputs; i++)
+        data[i] = inputs[i].data.ptr;
     rt->items[0].item = item;
-    rt->items[0].inputs = (struct cn_tensor *)(uintptr_t)inputs;
+    rt->items[0].inputs = inputs;
+    rt->items[0].data = data;
     rt->items[0].n_rows = 1;
     memset(rt->rows, 0, sizeof(*rt->rows));
     return cn_torch_batch_run(rt, indices, 1, rows, err);
