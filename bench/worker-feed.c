@@ -5,10 +5,14 @@
  * of warm-up prints one JSON line: runs, and microseconds a run of the model and of the whole worker,
  * both as the worker tells them. One thread.
  *
- *   worker-feed WORKER FOLDER ROWS none|process|power [SECONDS [STATE-DIR]]
+ *   worker-feed WORKER FOLDER ROWS none|process|power [SECONDS [STATE-DIR [awake]]]
+ *
+ * `awake`: looks again and again instead of sleeping, as a server does that has much else to do: the worker
+ * then pays for no wake-up, which on a virtual machine can cost more than all the rest.
  *
  * FOLDER holds model.pt and config.yaml; its one input is a tensor x of UINT8[1,1].
  */
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +34,7 @@ struct feed {
     pid_t pid;
     uint32_t rows;
     uint64_t next_job, answers;
-    bool loaded, ended;
+    bool loaded, ended, awake;
     double runs, model_us, busy_us;
     unsigned told; /* how often since the last look: STATS, then a REPORT of the same moment */
     struct cn_buf out;
@@ -204,8 +208,11 @@ take(void)
     ssize_t n;
     long used;
 
-    poll(&watched, 1, -1);
-    n = recv(feed.fd, feed.in + feed.in_len, IN_BYTES - feed.in_len, 0);
+    if (!feed.awake)
+        poll(&watched, 1, -1);
+    do
+        n = recv(feed.fd, feed.in + feed.in_len, IN_BYTES - feed.in_len, MSG_DONTWAIT);
+    while (n < 0 && errno == EAGAIN);
 
     if (n <= 0)
         cn_panic(__FILE__, __LINE__, "the worker is gone");
@@ -244,10 +251,12 @@ main(int argc, char **argv)
     double seconds = argc > 5 ? atof(argv[5]) : 2, runs, model_us, busy_us;
 
     if (argc < 5 || (feed.rows = (uint32_t)atoi(argv[3])) == 0 || feed.rows > 1024) {
-        fprintf(stderr,
-                "worker-feed WORKER FOLDER ROWS none|process|power [SECONDS [STATE-DIR]]\n");
+        fprintf(
+            stderr,
+            "worker-feed WORKER FOLDER ROWS none|process|power [SECONDS [STATE-DIR [awake]]]\n");
         return 2;
     }
+    feed.awake = argc > 7 && strcmp(argv[7], "awake") == 0;
     cn_buf_init(&feed.out, 0);
     start_worker(argv[1]);
     put_load(argv[2], argv[4], argc > 6 ? argv[6] : argv[2]);
