@@ -28,6 +28,8 @@
 /* So many are put in order at once. */
 #define RUN_ITEMS 256
 #define SLICE_RECORDS 128
+/* Of an entry that is to be written: its head and its key, and all of a small one. */
+#define FETCH_BYTES 256
 
 int
 cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err)
@@ -176,27 +178,72 @@ item_add(struct cn_drain *drain, struct cn_drain_item item)
     drain->items[drain->n++] = item;
 }
 
+/* Notes those of `n` entries at `at` that are the newest of their keys. Returns where they end. Their places
+ * in the index are asked for at once, since they lie anywhere in it. */
+static uint64_t
+collect_entries(struct cn_drain *drain, const struct cn_journal_file *old, uint64_t at, uint32_t n)
+{
+    struct cn_drain_item items[CN_FETCH_MAX];
+    uint32_t hashes[CN_FETCH_MAX];
+    struct cn_journal_entry entry;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t bytes = cn_journal_entry_at(old->map + at, &entry);
+
+        items[i] = (struct cn_drain_item){key_word(entry.key, old->common),
+                                          key_word(entry.key, old->common + 8), at};
+        hashes[i] = cn_journal_hash(entry.key);
+        cn_journal_index_fetch(&old->index, hashes[i]);
+        at += bytes;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (cn_journal_index_has(&old->index, hashes[i], items[i].at))
+            item_add(drain, items[i]);
+    return at;
+}
+
 /* Notes the newest entries of the keys of the older file, for some bytes of it. */
 static void
 collect(struct cn_drain *drain, const struct cn_journal_file *old)
 {
     const uint64_t stop = drain->collect_at + COLLECT_BYTES;
-    struct cn_journal_entry entry;
 
     while (drain->collect_at < old->tail && drain->collect_at < stop) {
         uint64_t at = drain->collect_at + CN_JOURNAL_TXN_BYTES;
-        uint32_t n = cn_journal_txn_entries(old->map + drain->collect_at);
+        uint32_t left = cn_journal_txn_entries(old->map + drain->collect_at), n;
 
-        for (; n > 0; n--) {
-            uint64_t here = at;
-
-            at += cn_journal_entry_at(old->map + at, &entry);
-            if (cn_journal_index_find(&old->index, old->map, cn_journal_hash(entry.key),
-                                      entry.key) == here)
-                item_add(drain, (struct cn_drain_item){key_word(entry.key, old->common),
-                                                       key_word(entry.key, old->common + 8), here});
+        for (; left > 0; left -= n) {
+            n = left < CN_FETCH_MAX ? left : CN_FETCH_MAX;
+            at = collect_entries(drain, old, at, n);
         }
         drain->collect_at = at;
+    }
+}
+
+/* Some of the items that come next, and whether the newer file has their keys, too. What this is to be read
+ * from is asked for at once: in the order of keys it lies anywhere. */
+struct ahead {
+    uint32_t hashes[CN_FETCH_MAX];
+    uint32_t from, to; /* items */
+};
+
+static void
+look_ahead(struct cn_journal_store *js, struct ahead *ahead)
+{
+    const struct cn_journal_file *old = cn_journal_old(js), *cur = cn_journal_cur(js);
+    const struct cn_drain *drain = &js->drain;
+    uint32_t n =
+        drain->sorted - drain->at < CN_FETCH_MAX ? drain->sorted - drain->at : CN_FETCH_MAX;
+    struct cn_journal_entry entry;
+
+    ahead->from = drain->at;
+    ahead->to = drain->at + n;
+    for (uint32_t i = 0; i < n; i++)
+        cn_fetch(old->map + drain->items[drain->at + i].at, FETCH_BYTES);
+    for (uint32_t i = 0; i < n; i++) {
+        cn_journal_entry_at(old->map + drain->items[drain->at + i].at, &entry);
+        ahead->hashes[i] = cn_journal_hash(entry.key);
+        cn_journal_index_fetch(&cur->index, ahead->hashes[i]);
     }
 }
 
@@ -209,7 +256,8 @@ write_some(struct cn_journal_store *js, uint32_t records, struct cn_str *key,
     const struct cn_journal_file *old = cn_journal_old(js), *cur = cn_journal_cur(js);
     struct cn_drain *drain = &js->drain;
     struct cn_journal_entry entry;
-    uint32_t skipped = 0;
+    struct ahead ahead = {.to = 0};
+    uint32_t skipped = 0, hash;
     uint64_t bytes = 0;
     int rc = 0;
 
@@ -219,13 +267,16 @@ write_some(struct cn_journal_store *js, uint32_t records, struct cn_str *key,
             order_more(drain, old->map);
         if (drain->at == drain->sorted)
             continue;
+        if (drain->at >= ahead.to)
+            look_ahead(js, &ahead);
+        hash = ahead.hashes[drain->at - ahead.from];
         cn_journal_entry_at(old->map + drain->items[drain->at++].at, &entry);
         if (cn_journal_is_drained(js, entry.key)) {
             skipped++;
             continue;
         }
         *key = entry.key;
-        if (cn_journal_index_find(&cur->index, cur->map, cn_journal_hash(entry.key), entry.key)) {
+        if (cn_journal_index_find(&cur->index, cur->map, hash, entry.key)) {
             skipped++;
             continue;
         }

@@ -385,8 +385,7 @@ cn_journal_settle(struct cn_journal_store *js, struct cn_error *err)
         uint64_t here = at;
 
         at += cn_journal_entry_at(file->map + at, &entry);
-        if (!entry.flags || cn_journal_index_find(&file->index, file->map,
-                                                  cn_journal_hash(entry.key), entry.key) != here)
+        if (!entry.flags || !cn_journal_index_has(&file->index, cn_journal_hash(entry.key), here))
             continue;
         if ((rc = js->lmdb->ops->get(js->lmdb, entry.key, &stored, err)) != 0)
             break;

@@ -11,6 +11,7 @@
 #include "core/panic.h"
 
 #define MIN_SLOTS 64
+#define FETCH_LEAST 4096 /* entries; fewer are in the processor's caches anyway */
 
 void
 cn_journal_index_fini(struct cn_journal_index *index)
@@ -72,6 +73,39 @@ cn_journal_index_find(const struct cn_journal_index *index, const char *bytes, u
                       struct cn_str key)
 {
     return index->n ? (uint64_t)slot_of(index, bytes, hash, key)->at * 8 : 0;
+}
+
+bool
+cn_journal_index_has(const struct cn_journal_index *index, uint32_t hash, uint64_t at)
+{
+    uint32_t i = hash & index->mask;
+
+    if (index->n == 0)
+        return false;
+    while (index->slots[i].at && index->slots[i].at != at / 8)
+        i = (i + 1) & index->mask;
+    return index->slots[i].at != 0;
+}
+
+void
+cn_journal_index_fetch(const struct cn_journal_index *index, uint32_t hash)
+{
+    if (index->n >= FETCH_LEAST)
+        cn_fetch(&index->slots[hash & index->mask], sizeof(*index->slots));
+}
+
+void
+cn_journal_index_fetch_entry(const struct cn_journal_index *index, const char *bytes, uint32_t hash,
+                             size_t entry_bytes)
+{
+    uint32_t i = hash & index->mask;
+
+    if (index->n < FETCH_LEAST)
+        return;
+    while (index->slots[i].at && index->slots[i].hash != hash)
+        i = (i + 1) & index->mask;
+    if (index->slots[i].at)
+        cn_fetch(bytes + (uint64_t)index->slots[i].at * 8, entry_bytes);
 }
 
 static void

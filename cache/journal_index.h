@@ -6,6 +6,7 @@
 #ifndef CN_CACHE_JOURNAL_INDEX_H
 #define CN_CACHE_JOURNAL_INDEX_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/str.h"
@@ -29,6 +30,13 @@ uint32_t cn_journal_hash(struct cn_str key);
 /* The offset of the key's entry in `bytes`, or 0. */
 uint64_t cn_journal_index_find(const struct cn_journal_index *index, const char *bytes,
                                uint32_t hash, struct cn_str key);
+/* Is the entry at this offset, of a key of this hash, the newest of its key? */
+bool cn_journal_index_has(const struct cn_journal_index *index, uint32_t hash, uint64_t at);
+/* The key of this hash will be looked for: asks for its slot's memory; and, once that has come, for that of
+ * the `bytes` that its entry begins with. */
+void cn_journal_index_fetch(const struct cn_journal_index *index, uint32_t hash);
+void cn_journal_index_fetch_entry(const struct cn_journal_index *index, const char *bytes,
+                                  uint32_t hash, size_t entry_bytes);
 /* Puts an offset (a multiple of 8, not 0) for the key; returns the one it had, or 0. */
 uint64_t cn_journal_index_set(struct cn_journal_index *index, const char *bytes, uint32_t hash,
                               struct cn_str key, uint64_t at);

@@ -37,6 +37,8 @@
 #define TXN_KEEP_BYTES (4u << 20)
 /* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full disk. */
 #define SPARE_BYTES (256u << 10)
+/* Of an entry that is looked for: its head, its key, the numbers of its record. */
+#define FETCH_BYTES 128
 
 static struct cn_journal_store *
 js_of(struct cn_store *store)
@@ -295,6 +297,23 @@ find(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_jo
         return IN_OLD;
     }
     return NOWHERE;
+}
+
+static void
+js_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
+{
+    struct cn_journal_store *js = js_of(store);
+    uint32_t hashes[CN_FETCH_MAX];
+
+    for (uint32_t i = 0; i < n; i++) {
+        hashes[i] = cn_journal_hash(keys[i]);
+        for (unsigned f = 0; f < 2; f++)
+            cn_journal_index_fetch(&js->files[f].index, hashes[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        for (unsigned f = 0; f < 2; f++)
+            cn_journal_index_fetch_entry(&js->files[f].index, js->files[f].map, hashes[i],
+                                         FETCH_BYTES);
 }
 
 /* From the journal, or by `below` from LMDB. */
@@ -562,6 +581,7 @@ static const struct cn_store_ops js_ops = {
     .bytes = js_bytes,
     .maintain = js_maintain,
     .tend = js_tend,
+    .fetch = js_fetch,
 };
 
 int

@@ -78,6 +78,12 @@ cn_lru_take(struct cn_lru *lru, struct cn_str key)
 }
 
 void
+cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, size_t owner_bytes)
+{
+    cn_table_fetch(lru->table, keys, n, owner_bytes);
+}
+
+void
 cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry)
 {
     cn_table_insert(lru->table, entry);

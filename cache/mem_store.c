@@ -17,6 +17,8 @@
  * over a KiB is slow. Their number, and their bytes each: a MiB in all. */
 #define SPARE_MAX 64
 #define SPARE_BYTES_MAX 16384
+/* Of an entry that is looked for: its head, its key, the numbers of its record. */
+#define FETCH_BYTES 128
 
 struct mem_entry {
     struct cn_list link; /* in `entries`, in the order of their keys' first insertion; or a spare */
@@ -86,6 +88,12 @@ mem_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn
     *out = entry ? (struct cn_str){entry->bytes + entry->key_len, entry->value_len}
                  : (struct cn_str){NULL, 0};
     return 0;
+}
+
+static void
+mem_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
+{
+    cn_table_fetch(mem_of(store)->table, keys, n, FETCH_BYTES);
 }
 
 static int
@@ -303,6 +311,7 @@ static const struct cn_store_ops mem_ops = {
     .count = mem_count,
     .bytes = mem_bytes,
     .maintain = mem_maintain,
+    .fetch = mem_fetch,
 };
 
 struct cn_store *

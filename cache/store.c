@@ -1,6 +1,7 @@
 /* cache/store.c - the checks that every kind of store shares. Owned by the worker's thread. */
 #include "cache/store.h"
 
+#include "core/mem.h"
 #include "core/panic.h"
 
 void
@@ -28,6 +29,14 @@ cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out, stru
 {
     key_check(key);
     return store->ops->get(store, key, out, err);
+}
+
+void
+cn_store_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
+{
+    cn_assert(n <= CN_FETCH_MAX);
+    if (store->ops->fetch)
+        store->ops->fetch(store, keys, n);
 }
 
 int

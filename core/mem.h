@@ -8,6 +8,7 @@
 #define CN_CORE_MEM_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Zeroed memory of `bytes`; never NULL. Free with cn_free. */
 void *cn_alloc(size_t bytes) __attribute__((malloc, returns_nonnull));
@@ -19,5 +20,17 @@ void *cn_try_realloc(void *ptr, size_t bytes);
 char *cn_strndup(const char *text, size_t len);
 char *cn_strdup(const char *text);
 void cn_free(void *ptr);
+
+#define CN_FETCH_MAX 64 /* look-ups that functions named fetch prepare in one call */
+/* Asks the processor for the lines of these bytes, which will be used soon, without waiting for them. The
+ * bytes need not exist. */
+static inline void
+cn_fetch(const void *at, size_t bytes)
+{
+    const uintptr_t line = 64, end = (uintptr_t)at + bytes;
+
+    for (uintptr_t p = (uintptr_t)at & ~(line - 1); p < end; p += line)
+        __builtin_prefetch((const void *)p);
+}
 
 #endif

@@ -15,6 +15,7 @@
 #define SHARD_BITS 6
 #define SHARDS (1u << SHARD_BITS)
 #define FIRST_SLOTS 8u
+#define FETCH_LEAST 4096u    /* items; fewer are in the processor's caches anyway */
 #define MAX_SLOTS (1u << 28) /* a shard; what a cursor can hold */
 
 struct slot {
@@ -126,6 +127,36 @@ cn_table_find(const struct cn_table *table, struct cn_str key)
     struct slot *slot = find_slot(table, &table->shards[shard_of(hash)], key, hash);
 
     return slot ? slot->item : NULL;
+}
+
+void
+cn_table_fetch(const struct cn_table *table, const struct cn_str *keys, uint32_t n,
+               size_t item_bytes)
+{
+    uint64_t hashes[CN_FETCH_MAX];
+
+    cn_assert(n <= CN_FETCH_MAX);
+    if (table->count < FETCH_LEAST)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct shard *shard;
+
+        hashes[i] = hash_of(table, keys[i]);
+        shard = &table->shards[shard_of(hashes[i])];
+        if (shard->cap)
+            cn_fetch(&shard->slots[(uint32_t)hashes[i] & (shard->cap - 1)], sizeof(struct slot));
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct shard *shard = &table->shards[shard_of(hashes[i])];
+        uint32_t at = (uint32_t)hashes[i] & (shard->cap - 1);
+
+        if (shard->cap == 0)
+            continue;
+        while (shard->slots[at].item && shard->slots[at].hash != hashes[i])
+            at = (at + 1) & (shard->cap - 1);
+        if (shard->slots[at].item)
+            cn_fetch(shard->slots[at].item, item_bytes);
+    }
 }
 
 static void

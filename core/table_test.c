@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "core/mem.h"
 #include "core/test_support.h"
 
 #define ITEMS 20000
@@ -171,6 +172,29 @@ an_empty_table_answers(void **state)
     cn_table_destroy(NULL);
 }
 
+/* It is a hint, whatever is asked for: of a table that is worth it, or small, or empty. */
+static void
+fetching_changes_nothing(void **state)
+{
+    struct cn_table *table = cn_table_create(key_of);
+    struct cn_str keys[CN_FETCH_MAX];
+
+    (void)state;
+    make_items();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < CN_FETCH_MAX; i++)
+            keys[i] = key_of(&items[test_next_random() % ITEMS]);
+        cn_table_fetch(table, keys, 0, sizeof(struct item));
+        cn_table_fetch(table, keys, CN_FETCH_MAX, sizeof(struct item));
+        for (int i = round * 50; round < 2 && i < (round ? ITEMS * 3 / 4 : 50); i++)
+            cn_table_insert(table, &items[i]);
+    }
+    for (int i = 0; i < ITEMS; i++)
+        assert_ptr_equal(cn_table_find(table, key_of(&items[i])),
+                         i < ITEMS * 3 / 4 ? &items[i] : NULL);
+    cn_table_destroy(table);
+}
+
 int
 main(void)
 {
@@ -179,6 +203,7 @@ main(void)
         cmocka_unit_test(an_item_takes_anothers_place),
         cmocka_unit_test(each_item_is_visited_once_even_while_removing),
         cmocka_unit_test(an_empty_table_answers),
+        cmocka_unit_test(fetching_changes_nothing),
     };
 
     return cmocka_run_group_tests_name("core.table", tests, NULL, NULL);

@@ -7,6 +7,9 @@
 #include "core/mem.h"
 #include "handlers/lua_priv.h"
 
+/* A table, and a small one's only entries, which are mostly made right behind it. */
+#define STATE_FETCH_BYTES 128
+
 /* --- what steps and batches share --- */
 
 void
@@ -261,12 +264,32 @@ run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     return n_open;
 }
 
+/* The states of a batch lie anywhere among those of all sequences: their memory is asked for at once. */
+static void
+fetch_states(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    lua_State *L = rt->L;
+
+    if (!rt->stateful || n < 2)
+        return;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!items[i]->state)
+            continue;
+        lua_rawgeti(L, -1, lua_ref_of_state(items[i]->state));
+        cn_fetch(lua_topointer(L, -1), STATE_FETCH_BYTES);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
 void
 cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 {
     uint32_t n_open;
 
     rt->call_serial++;
+    fetch_states(rt, items, n);
     n_open = run_open(rt, items, n);
     if (rt->mode == LUA_MODE_BATCH && n > n_open)
         run_batch(rt, items + n_open, n - n_open);

@@ -434,6 +434,26 @@ cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job)
         cn_aggregator_place(queue, group); /* the group goes with the job */
 }
 
+/* Of a turn's jobs, whose sequences lie anywhere among all: their memory is asked for at once. */
+static void
+fetch_sequences(const struct cn_model_queue *queue, const struct cn_list *jobs)
+{
+    struct cn_str ids[CN_FETCH_MAX];
+    struct cn_list *node;
+    uint32_t n = 0;
+
+    if (!queue->stateful)
+        return;
+    cn_list_for_each(node, jobs) {
+        ids[n] = cn_container_of(node, struct cn_job, link)->row.sequence_id;
+        n += ids[n].len > 0;
+        if (n == CN_FETCH_MAX)
+            break; /* a burst: the others wait for their own */
+    }
+    if (n > 1)
+        cn_table_fetch(queue->sequences, ids, n, sizeof(struct cn_sequence));
+}
+
 static void
 admit_incoming(struct cn_model_queue *queue)
 {
@@ -442,6 +462,7 @@ admit_incoming(struct cn_model_queue *queue)
     /* A callback may submit more; that waits for the next turn. */
     cn_list_init(&now);
     cn_list_splice_back(&now, &queue->incoming);
+    fetch_sequences(queue, &now);
     while ((node = cn_list_pop_front(&now)))
         cn_queue_admit(queue, cn_container_of(node, struct cn_job, link));
 }

@@ -95,6 +95,13 @@ cn_sequence_create(struct cn_str id)
     return seq;
 }
 
+void
+cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n)
+{
+    cn_lru_fetch(states->lru, ids, n, sizeof(struct cn_sequence) + 16);
+    cn_store_fetch(states->store, ids, n);
+}
+
 struct cn_sequence *
 cn_states_take(struct cn_states *states, struct cn_str id)
 {

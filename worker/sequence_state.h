@@ -48,6 +48,8 @@ void cn_states_close(struct cn_states *states);
 void cn_states_warn(const struct cn_states *states, const char *event, const struct cn_error *err);
 
 struct cn_sequence *cn_sequence_create(struct cn_str id);
+/* These, CN_FETCH_MAX at most, will be looked for in LRU and store: asks for their memory. */
+void cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n);
 /* Out of the LRU, to be worked on; NULL: not cached. */
 struct cn_sequence *cn_states_take(struct cn_states *states, struct cn_str id);
 /* Into the LRU; `bytes` is what it counts for. */
