@@ -15,6 +15,11 @@
 
 /* What migrate and close may take where no limit is configured: nobody waits for them. */
 #define BACKGROUND_CALL_MS 5000
+/* How much the collector does for so much that is allocated: by default (100) it goes through all there is
+ * within half a percent of it, and with the states of a million sequences each of its steps held up a
+ * batch for 5 ms, while server and clients had nothing to do. At this it takes a tenth of the memory in
+ * use, which the pause of 200 % before hardly notices, in steps of a third of a millisecond. */
+#define COLLECT_STEP 4
 #define OPEN_LIMIT_MS CN_NEVER /* loading is under the server's startupTimeout */
 
 static struct lua_rt *
@@ -333,6 +338,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     }
     *(struct lua_rt **)lua_getextraspace(rt->L) = rt;
     lua_atpanic(rt->L, on_panic);
+    lua_gc(rt->L, LUA_GCINC, 0, COLLECT_STEP, 0);
     cn_lua_arm(rt, OPEN_LIMIT_MS);
     rc = protect_err(rt, open_protected, &args, CN_E_LOAD_FAILED, err);
     if (rc < 0) {
