@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "frontend/access_log.h"
 #include "frontend/answer.h"
+#include "frontend/routes.h"
 #include "frontend/v2_http_priv.h"
 #include "management/management.h"
 #include "scheduler/job.h"
@@ -344,10 +345,65 @@ is_restricted(struct cn_http_request *request)
     return true;
 }
 
+/* No row has the path, or only management's last one, which has every path and no pattern. */
+static bool
+is_nowhere(const struct cn_http_request *request, int rc)
+{
+    const struct cn_route *route = request->match.route;
+
+    return rc == CN_E_NOT_FOUND || (!rc && !route->pattern && !request->match.allowed);
+}
+
+static bool
+is_served_here(const struct cn_http_request *request, const struct cn_route *routes)
+{
+    const struct cn_http_api *api = request->listener->api;
+
+    while (api && api->routes != routes)
+        api = api->next;
+    return api != NULL;
+}
+
+/* Answers a path that another interface has with which one. Who asked for TorchServe's errors gets its
+ * words alone. */
+static bool
+refuse_wrong_port(struct cn_http_request *request)
+{
+    static const struct {
+        const struct cn_route *routes;
+        const char *place;
+    } interfaces[] = {
+        {cn_inference_routes, "inference API: port 8080, or what --inference-address says"},
+        {cn_management_routes, "management API: port 8081, or what --management-address says"},
+        {cn_metrics_routes, "metrics API: port 8082, or what --metrics-address says"},
+    };
+    struct cn_route_match match;
+    size_t i;
+
+    if (request->listener->shared->config->torchserve_errors)
+        return false;
+    for (i = 0; i < sizeof interfaces / sizeof interfaces[0]; i++) {
+        if (is_served_here(request, interfaces[i].routes) ||
+            cn_route_find(interfaces[i].routes, request->method, request->path, &request->arena,
+                          &match, NULL) ||
+            !match.route->pattern)
+            continue;
+        cn_http_answer_error(request, CN_E_NOT_FOUND,
+                             cn_arena_printf(&request->arena,
+                                             "Requested resource is not found, please refer to API "
+                                             "document. It is of the %s",
+                                             interfaces[i].place),
+                             0);
+        return true;
+    }
+    return false;
+}
+
 void
 cn_http_request_end(struct cn_http_request *request)
 {
     struct cn_error err;
+    int rc;
 
     if (request->state == CN_REQUEST_SWALLOW) {
         refuse_too_large(request, 0);
@@ -360,8 +416,11 @@ cn_http_request_end(struct cn_http_request *request)
         cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
         return;
     }
-    if (cn_route_find(request->api->routes, request->method, request->path, &request->arena,
-                      &request->match, &err)) {
+    rc = cn_route_find(request->api->routes, request->method, request->path, &request->arena,
+                       &request->match, &err);
+    if (is_nowhere(request, rc) && refuse_wrong_port(request))
+        return;
+    if (rc) {
         if (err.code == CN_E_METHOD_NOT_ALLOWED)
             request->allow = cn_http_methods_text(&request->arena, request->match.allowed);
         cn_http_answer_error(request, err.code, err.message, 0);

@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+import requests
 
 from client import RawClient
 from models import Model, counter, stateless
@@ -59,6 +60,23 @@ def quoted(text):
 def test_what_is_not_there(moody, path, status, kind, message):
     """404, with the type that says what was looked for."""
     same(moody.client().post(path, b"x"), status, kind, message)
+
+
+def test_a_path_of_another_port_is_told_its_place(server):
+    """A newcomer's commonest mistake: the message names the API and the option that has its address."""
+    s = server()
+    for port, path, place in [("inference", "/models", "management"), ("inference", "/metrics", "metrics"),
+                              ("management", "/ping", "inference"), ("management", "/v2/health/ready", "inference"),
+                              ("management", "/metrics", "metrics"), ("metrics", "/predictions/one", "inference")]:
+        answer = requests.get(getattr(s, port) + path, timeout=10)
+        assert answer.status_code == 404, (port, path)
+        message = answer.json()["error" if path.startswith("/v2") else "message"]
+        assert message.startswith("Requested resource is not found, please refer to API document. It is of the "
+                                  f"{place} API: port "), (port, path)
+        assert f"--{place}-address" in message
+    for port in "inference", "management", "metrics":
+        answer = requests.get(getattr(s, port) + "/nowhere", timeout=10)
+        assert answer.json()["message"] == "Requested resource is not found, please refer to API document."
 
 
 def test_no_model_name(server):
