@@ -8,13 +8,11 @@
 #include "core/buf.h"
 #include "proto/wire.h"
 
-#define NUMBER_PREFIX '\x01' /* before the digits of an integer id (v2/request.h) */
-
 /* The digits of an integer id. False: it is a text. */
 static bool
 read_number(struct cn_str id, uint64_t *out)
 {
-    if (id.len < 2 || id.ptr[0] != NUMBER_PREFIX)
+    if (id.len < 2 || id.ptr[0] != CN_NUMBER_PREFIX)
         return false;
     *out = 0;
     for (size_t i = 1; i < id.len; i++)

@@ -173,7 +173,7 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
     if (!slot->row->generation)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
                      "there is no sequence %s, and none is opened without a start flag "
-                     "(sequence.strict, or the id of a session); " START_HINT,
+                     "(of v2 requests, of sessions, and with sequence.strict); " START_HINT,
                      shown);
     else if (found)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,

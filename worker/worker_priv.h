@@ -234,7 +234,7 @@ void cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot);
 /* The same for an answer that the store holds. */
 void cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_record *record);
 void cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char *message);
-/* A sequence id for messages: as it is, or quoted; cut. */
+/* A sequence id for messages: as it is, or quoted; cut. An integer is its digits. */
 const char *cn_id_shown(struct cn_str id, char out[128]);
 
 #endif

@@ -168,7 +168,7 @@ def test_rules_of_sequences(sums):
     answer = post(sums, "accumulator", one("INPUT", "INT32", [1], [1], parameters={"sequence_id": 77}))
     assert answer.status_code == 400
     assert ("inference request for sequence 77 to model 'accumulator' must specify the START flag on the first "
-            "request of the sequence") in answer.json()["error"]
+            "request of the sequence (there is no sequence 77, and ") in answer.json()["error"]
 
 
 def test_a_session_header_opens_its_sequence(sums):
