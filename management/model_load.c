@@ -106,10 +106,12 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
     else if (ends_with(about->handler, ".so"))
         about->runtime = cn_strdup("c");
     else
-        return cn_fail(err, CN_E_INVALID_MODEL,
-                       "model %s has the handler %s (runtime %s): this server runs handlers in Lua "
-                       "(.lua) and C (.so), and TorchScript models (runtime torch), but not Python",
-                       about->name, about->handler, manifest ? manifest : "unknown");
+        return cn_fail(
+            err, CN_E_INVALID_MODEL,
+            "model %s has the handler %s (runtime %s): this server runs handlers in Lua "
+            "(.lua) and C (.so), and TorchScript models (runtime torch), but not Python; "
+            "docs/handlers.md shows how to write it in Lua",
+            about->name, about->handler, manifest ? manifest : "unknown");
     return 0;
 }
 

@@ -235,10 +235,16 @@ cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
 {
     struct cn_state_dir *state;
     char *absolute;
-    int rc = make_dir(path, err);
+    struct stat about;
+    int rc = 0;
 
-    if (rc)
-        return rc;
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return cn_fail(err, CN_E_CONFIG,
+                       "cannot make the state folder %s: %s; --state-dir names another place", path,
+                       strerror(errno));
+    if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
+        return cn_fail(err, CN_E_CONFIG,
+                       "the state folder %s is a file; --state-dir names another place", path);
     absolute = realpath(path, NULL);
     if (!absolute)
         return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open the state folder %s", path);
@@ -247,7 +253,9 @@ cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
     free(absolute);
     state->lock_fd = -1;
     if (access(state->path, R_OK | W_OK | X_OK) < 0)
-        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write to the state folder %s", path);
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "cannot write to the state folder %s: %s; --state-dir names another place",
+                     path, strerror(errno));
     if (!rc)
         rc = take_lock(state, wait_ms, err);
     if (!rc)

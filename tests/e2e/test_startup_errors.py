@@ -49,7 +49,14 @@ def test_a_state_folder_that_cannot_be_made_is_named(server, folder):
     (folder / "file").write_text("")
     s = server(start=False)
     s.state_dir = folder / "file" / "state"
-    refuses(s, str(s.state_dir))
+    refuses(s, str(s.state_dir), "Not a directory", "--state-dir")
+
+
+def test_a_state_folder_that_is_a_file_is_named(server):
+    """With the option that chooses another: it is the default that newcomers run into."""
+    s = server(start=False)
+    s.state_dir.write_text("")
+    refuses(s, str(s.state_dir), "is a file", "--state-dir")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
