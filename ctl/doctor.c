@@ -259,10 +259,11 @@ metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view)
             find(diagnosis, false,
                  SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " requests failed with a 5xx status",
                      m[CN_M_HTTP_5XX], m[CN_M_HTTP_REQUESTS]));
-        finding->why = "handlers that fail, workers that die, or a state store that takes no more "
-                       "(status 507), since the server started";
-        finding->advice = "the answers' bodies say which; for 507 look at the disk of --state-dir "
-                          "with df";
+        finding->why =
+            "handlers that fail, workers that die, or no room for a state or a handler's "
+            "memory (status 507), since the server started";
+        finding->advice = "the answers' bodies say which; for 507 they name the limit that was "
+                          "reached, or the store: then look at the disk of --state-dir with df";
     }
     if (m[CN_M_LOOP_SLOW_TURNS] >= SLOW_TURNS_MIN &&
         percent(m[CN_M_LOOP_SLOW_TURNS], m[CN_M_LOOP_TURNS]) >= SLOW_TURNS_PERCENT) {
