@@ -274,7 +274,8 @@ keys_without_effect_are_explained(void **state)
 
     (void)state;
     write_file("c", "model_store=store\nuse_native_io=true\nvmargs=-Xmx1g\nio_ratio=70\n"
-                    "number_of_netty_threads=4\nmax_reqest_size=1\nfoo=1\ncontinuo.lops=1\n");
+                    "number_of_netty_threads=4\nmax_reqest_size=1\nfoo=1\ncontinuo.lops=1\n"
+                    "metrics_format=prometheus\n");
     good("--ts-config|c", "", &config);
     assert_null(strstr(all_warnings, "use_native_io"));
     assert_null(strstr(all_warnings, "vmargs"));
@@ -284,6 +285,8 @@ keys_without_effect_are_explained(void **state)
                     "c:6: max_reqest_size is no known key (did you mean max_request_size?)\n");
     assert_contains(all_warnings, "c:7: foo is no known key\n");
     assert_contains(all_warnings, "c:8: continuo.lops is no known key");
+    assert_null(
+        strstr(all_warnings, "metrics_format")); /* of older TorchServes, and of KServe's files */
     cn_server_config_fini(&config);
 }
 
