@@ -1,43 +1,25 @@
 /* archiver/path.c - which names inside an archive are allowed. Any thread. */
 #include "archiver/path.h"
 
-#include <stdint.h>
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/utf8.h"
 
-/* Length of the UTF-8 character at `text`, or 0: names become JSON, which must be UTF-8. */
-static size_t
-utf8_length(const unsigned char *text)
-{
-    size_t len = text[0] < 0x80 ? 1 : text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    uint32_t value = len == 1 ? text[0] : text[0] & (0x7fu >> len);
-    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
-
-    if (text[0] >= 0x80 && (text[0] < 0xc2 || text[0] > 0xf4))
-        return 0;
-    for (size_t i = 1; i < len; i++) {
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-        value = value << 6 | (text[i] & 0x3f);
-    }
-    return value < smallest[len] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000) ? 0
-                                                                                            : len;
-}
-
+/* Names become JSON, which must be UTF-8. */
 static const char *
 check_characters(const char *path)
 {
-    for (const unsigned char *c = (const unsigned char *)path; *c != '\0';) {
-        size_t len = utf8_length(c);
+    size_t left = strlen(path), len;
 
+    for (const char *c = path; left > 0; c += len, left -= len) {
+        len = cn_utf8_length(c, left);
         if (len == 0)
             return "is not UTF-8";
-        if (*c < 0x20 || *c == 0x7f)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
             return "has a control character in its name";
         if (*c == '\\')
             return "has a backslash in its name";
-        c += len;
     }
     return NULL;
 }

@@ -39,15 +39,6 @@ is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static int
-hex_of(char c)
-{
-    return is_digit(c)            ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Spaces, newlines, comments. What comes then; '\0' at the end. */
 static char
 skip(struct parser *p)
@@ -94,8 +85,8 @@ read_escape(struct parser *p, char **out)
         return 0;
     }
     if (*p->at == 'x' || *p->at == 'X') {
-        for (p->at++, n = 0; n < 2 && p->at < p->end && hex_of(*p->at) >= 0; n++)
-            value = value * 16 + (unsigned)hex_of(*p->at++);
+        for (p->at++, n = 0; n < 2 && p->at < p->end && cn_hex_digit(*p->at) >= 0; n++)
+            value = value * 16 + (unsigned)cn_hex_digit(*p->at++);
     } else {
         for (n = 0; n < 3 && p->at < p->end && *p->at >= '0' && *p->at <= '7'; n++)
             value = value * 8 + (unsigned)(*p->at++ - '0');
@@ -161,7 +152,7 @@ read_number(struct parser *p, struct cn_pbtxt *field)
     }
     digits = p->at;
     if (p->end - p->at > 1 && p->at[0] == '0' && (p->at[1] == 'x' || p->at[1] == 'X')) {
-        for (p->at += 2, digits = p->at; p->at < p->end && hex_of(*p->at) >= 0;)
+        for (p->at += 2, digits = p->at; p->at < p->end && cn_hex_digit(*p->at) >= 0;)
             p->at++;
     } else {
         skip_digits(p);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/utf8.h"
 
 struct out {
     char *at, *end;
@@ -29,38 +30,12 @@ put_code(struct out *out, unsigned char c)
     put(out, text, sizeof(text));
 }
 
-/* The length of the UTF-8 character at `at`, 0 when there is none. Overlong forms and surrogates
- * are none. */
-static size_t
-utf8_len(const unsigned char *at, size_t left)
-{
-    static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = at[0] < 0x80       ? 1
-                 : at[0] >> 5 == 6  ? 2
-                 : at[0] >> 4 == 14 ? 3
-                 : at[0] >> 3 == 30 ? 4
-                                    : 0;
-    unsigned long code;
-
-    if (len == 0 || len > left)
-        return 0;
-    if (len == 1)
-        return 1;
-    code = at[0] & (0x7fu >> len);
-    for (size_t i = 1; i < len; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (at[i] & 0x3f);
-    }
-    return code >= least[len] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff) ? len : 0;
-}
-
 /* Bytes that are no UTF-8 are shown as the characters of Latin-1. */
 static void
 put_char(struct out *out, const char *at, size_t left, size_t *taken)
 {
     unsigned char c = (unsigned char)*at;
-    size_t len = utf8_len((const unsigned char *)at, left);
+    size_t len = cn_utf8_length(at, left);
 
     *taken = len ? len : 1;
     if (c == '"' || c == '\\')
@@ -69,12 +44,6 @@ put_char(struct out *out, const char *at, size_t left, size_t *taken)
         put_code(out, c);
     else
         put(out, at, len);
-}
-
-static int
-hex(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* The inside of what cn_log_quote made, without the quotes. */
@@ -89,8 +58,8 @@ put_quoted(struct out *out, const char *at, const char *end)
             continue;
         }
         taken = 2;
-        if (at[1] == 'x' && end - at >= 4 && hex(at[2]) >= 0 && hex(at[3]) >= 0) {
-            put_code(out, (unsigned char)(hex(at[2]) << 4 | hex(at[3])));
+        if (at[1] == 'x' && end - at >= 4 && cn_hex_digit(at[2]) >= 0 && cn_hex_digit(at[3]) >= 0) {
+            put_code(out, (unsigned char)(cn_hex_digit(at[2]) << 4 | cn_hex_digit(at[3])));
             taken = 4;
         } else {
             put(out, at, 2); /* \" \\ \n \r \t mean the same in JSON */

@@ -27,6 +27,16 @@ cn_str_eq(struct cn_str a, struct cn_str b)
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
 
+/* 0 to 15; -1: it is none. */
+static inline int
+cn_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20; /* small, if it is a letter */
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 /* ASCII only; `-` and `_` differ. */
 bool cn_str_eq_nocase(struct cn_str a, struct cn_str b);
 /* ASCII only, and `-` equals `_`: header names as clients of either family spell them. */

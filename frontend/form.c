@@ -333,16 +333,6 @@ cn_form_multipart(struct cn_arena *arena, struct cn_str content_type, struct cn_
 
 /* --- x-www-form-urlencoded */
 
-static int
-hex(char c)
-{
-    char lower = (char)(c | 0x20);
-
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
 /* Decodes `text` to *at and moves that on; any byte may come out, also NUL. */
 static bool
 decode(struct cn_str text, char **at, struct cn_str *out)
@@ -354,9 +344,10 @@ decode(struct cn_str text, char **at, struct cn_str *out)
             *end++ = (char)(text.ptr[i] == '+' ? ' ' : text.ptr[i]);
             continue;
         }
-        if (text.len - i < 3 || hex(text.ptr[i + 1]) < 0 || hex(text.ptr[i + 2]) < 0)
+        if (text.len - i < 3 || cn_hex_digit(text.ptr[i + 1]) < 0 ||
+            cn_hex_digit(text.ptr[i + 2]) < 0)
             return false;
-        *end++ = (char)(hex(text.ptr[i + 1]) * 16 + hex(text.ptr[i + 2]));
+        *end++ = (char)(cn_hex_digit(text.ptr[i + 1]) * 16 + cn_hex_digit(text.ptr[i + 2]));
         i += 2;
     }
     *at = end;

@@ -162,18 +162,6 @@ cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_
     return 0;
 }
 
-static int
-hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* The byte that the escape at `at` stands for; -1: it is none. */
 static int
 escaped_byte(struct cn_str raw, size_t at)
@@ -182,8 +170,8 @@ escaped_byte(struct cn_str raw, size_t at)
 
     if (raw.len - at < 3)
         return -1;
-    high = hex_digit(raw.ptr[at + 1]);
-    low = hex_digit(raw.ptr[at + 2]);
+    high = cn_hex_digit(raw.ptr[at + 1]);
+    low = cn_hex_digit(raw.ptr[at + 2]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
@@ -254,53 +242,11 @@ cn_http_header_is_ours(struct cn_str name)
     return cn_sequence_name_find(name) == CN_NAME_ID;
 }
 
-/* Length of the UTF-8 sequence at `at`, 0 when it is broken, overlong or a surrogate. */
-static size_t
-utf8_sequence(const unsigned char *at, size_t left, uint32_t *code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len, i;
-
-    if (at[0] < 0x80) {
-        *code = at[0];
-        return 1;
-    }
-    if (at[0] < 0xc2 || at[0] > 0xf4)
-        return 0;
-    len = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    if (left < len)
-        return 0;
-    *code = at[0] & (0xffu >> (len + 1));
-    for (i = 1; i < len; i++) {
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-        *code = *code << 6 | (at[i] & 0x3fu);
-    }
-    if (*code < least[len] || *code > 0x10ffff || (*code >= 0xd800 && *code <= 0xdfff))
-        return 0;
-    return len;
-}
-
 bool
 cn_http_is_printable_ascii(struct cn_str text)
 {
     for (size_t i = 0; i < text.len; i++)
         if (text.ptr[i] < ' ' || text.ptr[i] > '~')
             return false;
-    return true;
-}
-
-bool
-cn_http_is_printable(struct cn_str text)
-{
-    size_t i = 0, len;
-    uint32_t code = 0;
-
-    while (i < text.len) {
-        len = utf8_sequence((const unsigned char *)text.ptr + i, text.len - i, &code);
-        if (len == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0))
-            return false;
-        i += len;
-    }
     return true;
 }

@@ -44,8 +44,6 @@ bool cn_http_header_is_valid(struct cn_str name, struct cn_str value);
 /* Is this header the server's own business in a response (hop-by-hop, framing, our own names)? */
 bool cn_http_header_is_ours(struct cn_str name);
 
-/* UTF-8 without control characters (C0, DEL, C1). */
-bool cn_http_is_printable(struct cn_str text);
 /* Only bytes from ' ' to '~': may stand in gRPC's metadata, and in any header. */
 bool cn_http_is_printable_ascii(struct cn_str text);
 

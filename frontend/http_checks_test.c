@@ -157,24 +157,6 @@ handlers_cannot_inject_headers(void **state)
     assert_false(cn_http_header_is_ours(CN_STR("content-type")));
 }
 
-/* Ids appear in logs and headers: text yes, control characters and broken UTF-8 no. */
-static void
-printable_is_utf8_without_controls(void **state)
-{
-    (void)state;
-    assert_true(cn_http_is_printable(CN_STR("seq/0?x=%20 \xc3\xa9 \xe2\x82\xac \xf0\x9f\x8e\xb5")));
-    assert_true(cn_http_is_printable(CN_STR("")));
-    assert_false(cn_http_is_printable(CN_STR("a\tb")));
-    assert_false(cn_http_is_printable(CN_STR("a\x7f")));
-    assert_false(cn_http_is_printable(CN_STR("\xc2\x85")));         /* C1: next line */
-    assert_false(cn_http_is_printable(CN_STR("\xc3")));             /* cut */
-    assert_false(cn_http_is_printable(CN_STR("\xc0\xaf")));         /* overlong */
-    assert_false(cn_http_is_printable(CN_STR("\xe0\x80\xaf")));     /* overlong */
-    assert_false(cn_http_is_printable(CN_STR("\xed\xa0\x80")));     /* surrogate */
-    assert_false(cn_http_is_printable(CN_STR("\xf4\x90\x80\x80"))); /* beyond Unicode */
-    assert_false(cn_http_is_printable(CN_STR("\xff")));
-}
-
 int
 main(void)
 {
@@ -187,7 +169,6 @@ main(void)
         cmocka_unit_test(bad_urls_are_refused),
         cmocka_unit_test(escapes_are_decoded_once),
         cmocka_unit_test(handlers_cannot_inject_headers),
-        cmocka_unit_test(printable_is_utf8_without_controls),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

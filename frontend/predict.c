@@ -7,6 +7,7 @@
 
 #include "config/model_io.h"
 #include "core/clock.h"
+#include "core/utf8.h"
 #include "frontend/access_log.h"
 #include "frontend/answer.h"
 #include "frontend/http_request.h"
@@ -47,7 +48,7 @@ cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *o
     if (header->value.len > CN_SEQUENCE_ID_MAX)
         return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes, the limit is %d",
                        header->value.len, CN_SEQUENCE_ID_MAX);
-    if (!cn_http_is_printable(header->value))
+    if (!cn_utf8_is_printable(header->value))
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "a sequence id must be UTF-8 without control characters");
     if (out->id.len > 0 && !cn_str_eq(out->id, header->value))

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/utf8.h"
 #include "handlers/lua_priv.h"
-#include "handlers/reply.h"
 
 #define JSON_DEPTH_MAX 128
 #define HOLDER_NAME "continuo.json_holder"
@@ -225,7 +225,7 @@ write_string(lua_State *L, const struct path *path, const char *text, size_t len
     static const char hex[] = "0123456789abcdef";
     size_t from = 0;
 
-    if (!cn_is_utf8(text, len))
+    if (!cn_utf8_is_valid((struct cn_str){text, len}))
         encode_error(L, path, "the string is not UTF-8, so it cannot stand in JSON");
     cn_buf_append(out, "\"", 1);
     for (size_t i = 0; i < len; i++) {

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/panic.h"
+#include "core/utf8.h"
 #include "handlers/lua_priv.h"
 #include "handlers/reply.h"
 
@@ -88,7 +89,7 @@ push_text(lua_State *L, const struct cn_row *row)
 {
     struct cn_str body = cn_row_body(row);
 
-    if (!cn_is_utf8(body.ptr, body.len))
+    if (!cn_utf8_is_valid(body))
         cn_lua_client_error(L, 400, "the request's body is not UTF-8 text");
     push_str(L, body);
     return 1;

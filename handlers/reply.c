@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/utf8.h"
 #include "proto/wire.h"
 
 static bool
@@ -156,7 +157,7 @@ clean_text(struct cn_str text, char *out, size_t out_bytes)
         n++;
     while (n > 0 && n < text.len && ((unsigned char)text.ptr[n] & 0xc0) == 0x80)
         n--; /* not in the middle of a character */
-    utf8 = cn_is_utf8(text.ptr, n);
+    utf8 = cn_utf8_is_valid((struct cn_str){text.ptr, n});
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text.ptr[i];
 
@@ -203,37 +204,4 @@ cn_row_body(const struct cn_row *row)
             if (cn_str_eq(row->parts[i].name, cn_str_from(names[n])))
                 return row->parts[i].data;
     return row->n_parts > 0 ? row->parts[0].data : CN_STR("");
-}
-
-bool
-cn_is_utf8(const char *text, size_t len)
-{
-    const unsigned char *at = (const unsigned char *)text, *end = at + len;
-
-    while (at < end) {
-        unsigned char first = *at++;
-        unsigned more, low = 0x80, high = 0xbf;
-
-        if (first < 0x80)
-            continue;
-        if (first < 0xc2 || first > 0xf4)
-            return false;
-        more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-        /* Overlong forms, surrogates and what is past U+10FFFF: the second byte tells. */
-        if (first == 0xe0)
-            low = 0xa0;
-        else if (first == 0xed)
-            high = 0x9f;
-        else if (first == 0xf0)
-            low = 0x90;
-        else if (first == 0xf4)
-            high = 0x8f;
-        if ((size_t)(end - at) < more || at[0] < low || at[0] > high)
-            return false;
-        for (unsigned i = 1; i < more; i++)
-            if ((at[i] & 0xc0) != 0x80)
-                return false;
-        at += more;
-    }
-    return true;
 }

@@ -23,6 +23,5 @@ void cn_reply_refuse(struct cn_reply *reply, long long status, struct cn_str mes
 
 /* The part named body, or data, or else the first; empty when there is none. */
 struct cn_str cn_row_body(const struct cn_row *row);
-bool cn_is_utf8(const char *text, size_t len);
 
 #endif

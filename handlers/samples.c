@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/ts_metrics.h"
-#include "handlers/reply.h"
+#include "core/utf8.h"
 
 #define FIRST_CAP 16
 #define SAMPLES_MAX 100000
@@ -73,7 +73,7 @@ is_value(struct cn_str text)
     for (size_t i = 0; i < text.len; i++)
         if ((unsigned char)text.ptr[i] < ' ' || text.ptr[i] == '\x7f')
             return false;
-    return text.len <= CN_SAMPLE_VALUE_MAX && cn_is_utf8(text.ptr ? text.ptr : "", text.len);
+    return text.len <= CN_SAMPLE_VALUE_MAX && cn_utf8_is_valid(text);
 }
 
 /* Set by the server, or of a meaning in the text format. */

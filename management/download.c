@@ -52,15 +52,6 @@ failed(const struct cn_download *download, struct cn_error *err, const char *why
                    download->url, why);
 }
 
-static int
-hex_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* %xx in place; what it cannot be stays. */
 static void
 unescape(char *text)
@@ -68,8 +59,8 @@ unescape(char *text)
     char *to = text;
 
     for (; *text; text++) {
-        if (*text == '%' && hex_digit(text[1]) >= 0 && hex_digit(text[2]) >= 0) {
-            *to++ = (char)(hex_digit(text[1]) << 4 | hex_digit(text[2]));
+        if (*text == '%' && cn_hex_digit(text[1]) >= 0 && cn_hex_digit(text[2]) >= 0) {
+            *to++ = (char)(cn_hex_digit(text[1]) << 4 | cn_hex_digit(text[2]));
             text += 2;
         } else {
             *to++ = *text;

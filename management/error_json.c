@@ -5,16 +5,6 @@
 #include "management/json_text.h"
 #include "management/management.h"
 
-bool
-cn_json_is_utf8(const char *text)
-{
-    json_t *value = json_string(text); /* the library knows */
-    bool is_utf8 = value != NULL;
-
-    json_decref(value);
-    return is_utf8;
-}
-
 json_t *
 cn_json_text(const char *text)
 {

@@ -3,11 +3,9 @@
 #define CN_MANAGEMENT_JSON_TEXT_H
 
 #include <jansson.h>
-#include <stdbool.h>
 
 #include "core/buf.h"
 
-bool cn_json_is_utf8(const char *text);
 /* A JSON string also of text that is no UTF-8. Never NULL; text must not be NULL. */
 json_t *cn_json_text(const char *text);
 /* Appends the value and a newline, and gives the value back. */

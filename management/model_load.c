@@ -14,7 +14,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/ts_metrics.h"
-#include "management/json_text.h"
+#include "core/utf8.h"
 #include "management/model_store.h"
 
 #define NAME_MAX_BYTES 128
@@ -34,7 +34,8 @@ check_name(const char *what, const char *name, struct cn_error *err)
             return cn_fail(err, CN_E_INVALID_MODEL,
                            "the %s of a model has no slashes, quotes, spaces or control characters",
                            what);
-    if (!cn_json_is_utf8(name)) /* a page of metrics with it could be read by nobody */
+    if (!cn_utf8_is_valid(
+            cn_str_from(name))) /* a page of metrics with it could be read by nobody */
         return cn_fail(err, CN_E_INVALID_MODEL, "the %s of a model must be UTF-8", what);
     return 0;
 }

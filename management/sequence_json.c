@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/utf8.h"
 #include "management/json_text.h"
 
 static void
@@ -124,12 +125,11 @@ cn_page_token_json(uint32_t worker, struct cn_str id)
     return json_string(text);
 }
 
+/* Small letters only: as a page gave it out. */
 static int
 hex_digit(char c)
 {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= 'A' && c <= 'F' ? -1 : cn_hex_digit(c);
 }
 
 int
@@ -165,19 +165,13 @@ int
 cn_sequence_id_check(const char *id, struct cn_error *err)
 {
     size_t len = strlen(id);
-    bool fine;
 
     if (len < 1 || len > CN_SEQUENCE_ID_MAX)
         return cn_fail(err, CN_E_BAD_REQUEST, "a sequence id of %zu bytes; it must have 1 to %d",
                        len, CN_SEQUENCE_ID_MAX);
-    fine = cn_json_is_utf8(id);
-    for (size_t i = 0; fine && i < len; i++) {
-        unsigned char c = (unsigned char)id[i];
-
-        fine = c >= 0x20 && c != 0x7f && !(c == 0xc2 && (unsigned char)id[i + 1] < 0xa0);
-    }
-    return fine ? 0
-                : cn_fail(err, CN_E_BAD_REQUEST,
-                          "a sequence id must be printable UTF-8; it has control characters or "
-                          "broken UTF-8");
+    return cn_utf8_is_printable((struct cn_str){id, len})
+               ? 0
+               : cn_fail(err, CN_E_BAD_REQUEST,
+                         "a sequence id must be printable UTF-8; it has control characters or "
+                         "broken UTF-8");
 }

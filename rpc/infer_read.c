@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 
+#include "core/utf8.h"
 #include "rpc/infer_contents.h"
 #include "rpc/message.h"
 
@@ -52,7 +53,7 @@ not_a_request(struct cn_error *err)
 static int
 check_text(struct cn_str text, const char *what, struct cn_error *err)
 {
-    if (cn_rpc_is_utf8(text))
+    if (cn_utf8_is_valid(text))
         return 0;
     return cn_fail(err, CN_E_BAD_REQUEST, "%s is not UTF-8", what);
 }

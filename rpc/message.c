@@ -2,6 +2,7 @@
 #include "rpc/message.h"
 
 #include "core/panic.h"
+#include "core/utf8.h"
 
 struct capped {
     struct cn_arena *arena;
@@ -28,41 +29,6 @@ capped_free(void *ctx, void *ptr)
 {
     (void)ctx;
     (void)ptr;
-}
-
-bool
-cn_rpc_is_utf8(struct cn_str text)
-{
-    const unsigned char *at = (const unsigned char *)text.ptr, *end = at;
-
-    if (text.len > 0) /* without bytes there may be no pointer to count from */
-        end += text.len;
-    while (at < end) {
-        unsigned c = *at++, n, low = 0x80, high = 0xbf;
-
-        if (c < 0x80)
-            continue;
-        if (c < 0xc2 || c > 0xf4)
-            return false;
-        n = c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
-        if ((size_t)(end - at) < n)
-            return false;
-        /* The second byte rules out overlong forms, surrogates, and what is over U+10FFFF. */
-        if (c == 0xe0)
-            low = 0xa0;
-        else if (c == 0xed)
-            high = 0x9f;
-        else if (c == 0xf0)
-            low = 0x90;
-        else if (c == 0xf4)
-            high = 0x8f;
-        if (*at < low || *at > high)
-            return false;
-        for (at++; --n > 0; at++)
-            if ((*at & 0xc0) != 0x80)
-                return false;
-    }
-    return true;
 }
 
 /* What a field has: how many values, and the first one; NULL: none. */
@@ -99,7 +65,7 @@ find_bad_string(const ProtobufCMessage *message)
         for (size_t k = 0; k < n; k++) {
             const void *value = ((void *const *)(const void *)values)[k];
 
-            if (is_text && value && !cn_rpc_is_utf8(cn_str_from(value)))
+            if (is_text && value && !cn_utf8_is_valid(cn_str_from(value)))
                 return field->name;
             if (!is_text && value && (bad = find_bad_string(value)))
                 return bad;

@@ -23,9 +23,6 @@ void *cn_rpc_unpack(const ProtobufCMessageDescriptor *type, struct cn_arena *are
 /* Its bytes, in the arena. */
 struct cn_str cn_rpc_pack(const ProtobufCMessage *message, struct cn_arena *arena);
 
-/* UTF-8 without surrogates and overlong forms. NUL is a character. */
-bool cn_rpc_is_utf8(struct cn_str text);
-
 enum cn_rpc_wire {
     CN_RPC_WIRE_VARINT = 0,
     CN_RPC_WIRE_FIXED64 = 1,

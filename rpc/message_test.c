@@ -15,36 +15,6 @@
 static const ProtobufCMessageDescriptor *const describe_type =
     &org__pytorch__serve__grpc__management__describe_model_request__descriptor;
 
-/* Names go to logs, paths and JSON: what is no UTF-8 stops here. */
-static void
-utf8_is_told_from_what_only_looks_like_it(void **state)
-{
-    static const char *const good[] = {"",
-                                       "a",
-                                       "\xc3\xa4",
-                                       "\xe2\x82\xac",
-                                       "\xf0\x9f\x98\x80",
-                                       "\xed\x9f\xbf",
-                                       "\xf4\x8f\xbf\xbf"};
-    static const char *const bad[] = {"\x80",
-                                      "\xc0\x80",
-                                      "\xc3",
-                                      "\xe0\x80\x80",
-                                      "\xed\xa0\x80",
-                                      "\xe2\x82",
-                                      "\xf0\x80\x80\x80",
-                                      "\xf4\x90\x80\x80",
-                                      "\xff",
-                                      "a\xc3("};
-    size_t i;
-
-    (void)state;
-    for (i = 0; i < sizeof(good) / sizeof(good[0]); i++)
-        assert_true(cn_rpc_is_utf8(cn_str_from(good[i])));
-    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_false(cn_rpc_is_utf8(cn_str_from(bad[i])));
-}
-
 static void
 messages_are_unpacked_into_the_arena(void **state)
 {
@@ -226,7 +196,6 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(utf8_is_told_from_what_only_looks_like_it),
         cmocka_unit_test(strings_of_inner_messages_are_looked_at_too),
         cmocka_unit_test(messages_are_unpacked_into_the_arena),
         cmocka_unit_test(bytes_that_are_no_message_are_refused),

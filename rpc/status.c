@@ -8,6 +8,7 @@
 #include <google/rpc/error_details.pb-c.h>
 #include <google/rpc/status.pb-c.h>
 
+#include "core/utf8.h"
 #include "rpc/grpc_core.h"
 #include "rpc/message.h"
 
@@ -68,7 +69,7 @@ cn_rpc_status_text(struct cn_str text, struct cn_arena *arena)
 
     while (len > 0 && len < text.len && (text.ptr[len] & 0xc0) == 0x80)
         len--;
-    if (!cn_rpc_is_utf8((struct cn_str){text.ptr, len}))
+    if (!cn_utf8_is_valid((struct cn_str){text.ptr, len}))
         return cn_arena_printf(arena, "the handler failed with %zu bytes that are no text",
                                text.len);
     return cn_arena_strndup(arena, text.ptr, len);
@@ -80,7 +81,7 @@ as_utf8(const char *message, struct cn_arena *arena)
 {
     char *copy;
 
-    if (cn_rpc_is_utf8(cn_str_from(message)))
+    if (cn_utf8_is_valid(cn_str_from(message)))
         return message;
     copy = cn_arena_strndup(arena, message, strlen(message));
     for (char *at = copy; *at; at++)

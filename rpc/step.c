@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "core/random.h"
+#include "core/utf8.h"
 #include "frontend/http_checks.h"
 #include "frontend/predict.h"
 #include "management/management.h"
@@ -39,7 +40,7 @@ not_a_request(struct cn_error *err)
 static int
 check_text(struct cn_str text, const char *what, struct cn_error *err)
 {
-    if (!cn_rpc_is_utf8(text))
+    if (!cn_utf8_is_valid(text))
         return cn_fail(err, CN_E_BAD_REQUEST, "%s is not UTF-8", what);
     if (text.len && memchr(text.ptr, '\0', text.len))
         return cn_fail(err, CN_E_BAD_REQUEST, "%s has a zero byte", what);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/panic.h"
+#include "core/utf8.h"
 #include "frontend/http_checks.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -39,7 +40,7 @@ check_url(struct cn_arena *arena, struct cn_str url)
     } else {
         cn_assert(!accepted);
     }
-    cn_http_is_printable(url);
+    cn_utf8_is_printable(url);
 }
 
 int
