@@ -1,6 +1,7 @@
 /* rpc/json_message.c - a walk over a message's descriptor with a JSON object in hand. Any thread. */
 #include "rpc/json_message.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "v2/json_words.h"
@@ -102,12 +103,16 @@ put_value(const ProtobufCFieldDescriptor *field, const json_t *json, struct cn_a
     }
 }
 
-/* An entry of a map, which is a message with a key and a value. */
+/* An entry of a map, which is a message with a key and a value. In JSON every key is a text. */
 static ProtobufCMessage *
 make_entry(const ProtobufCMessageDescriptor *type, const char *key, const json_t *value,
            struct cn_arena *arena)
 {
-    json_t *entry = json_pack("{s:s, s:O}", "key", key, "value", value);
+    const ProtobufCFieldDescriptor *field =
+        protobuf_c_message_descriptor_get_field_by_name(type, "key");
+    json_t *name = field->type == PROTOBUF_C_TYPE_STRING ? json_string(key)
+                                                         : json_integer(strtoll(key, NULL, 10));
+    json_t *entry = json_pack("{s:o, s:O}", "key", name, "value", value);
     ProtobufCMessage *message = cn_rpc_message_of_json(type, entry, arena);
 
     json_decref(entry);

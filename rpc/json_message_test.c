@@ -92,6 +92,23 @@ statistics_keep_their_numbers(void **state)
     assert_int_equal(stats->response_stats[0]->value->success->count, 3);
 }
 
+/* Keys of a map are texts in JSON only. */
+static void
+a_map_may_have_numbers_as_keys(void **state)
+{
+    const Inference__ModelConfig *config =
+        make(&inference__model_config__descriptor,
+             "{\"dynamic_batching\":{\"priority_queue_policy\":{\"1\":{\"max_queue_size\":5},"
+             "\"12\":{\"max_queue_size\":6}}}}");
+    const Inference__ModelDynamicBatching *batching = config->dynamic_batching;
+
+    (void)state;
+    assert_int_equal(batching->n_priority_queue_policy, 2);
+    assert_int_equal(batching->priority_queue_policy[0]->key, 1);
+    assert_int_equal(batching->priority_queue_policy[1]->key, 12);
+    assert_int_equal(batching->priority_queue_policy[1]->value->max_queue_size, 6);
+}
+
 /* What has no field, no value, or a value of another kind is as if it were not there. */
 static void
 what_does_not_fit_is_left_out(void **state)
@@ -118,6 +135,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_configuration_becomes_its_message, set_up, tear_down),
         cmocka_unit_test_setup_teardown(statistics_keep_their_numbers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_map_may_have_numbers_as_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_does_not_fit_is_left_out, set_up, tear_down),
     };
 
