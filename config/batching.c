@@ -99,14 +99,15 @@ read_uint(const struct cn_batching_reader *parse, const struct cn_yaml *map, con
 {
     const struct cn_yaml *value = cn_batching_get(map, key);
     char expected[80];
+    int64_t integer;
 
     if (!value)
         return 0;
-    if (value->kind != CN_YAML_INT || value->integer < 0 || value->integer > max) {
+    if (!cn_yaml_take_integer(value, &integer) || integer < 0 || integer > max) {
         snprintf(expected, sizeof(expected), "an integer from 0 to %" PRId64, max);
         return cn_batching_refuse(parse, value, key, expected);
     }
-    *out = (uint64_t)value->integer;
+    *out = (uint64_t)integer;
     return 0;
 }
 

@@ -61,8 +61,8 @@ read_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *item,
     for (size_t i = 0; !rc && i < 3; i++) {
         const struct cn_yaml *value = cn_batching_get(item, forms[i].key);
 
-        if (!value)
-            continue;
+        if (!value || (value->kind == CN_YAML_LIST && value->n_items == 0))
+            continue; /* the configuration as it is shown has empty lists for the other two */
         if (control->type != CN_DATATYPE_NONE)
             return cn_batching_invalid(
                 parse, value,
@@ -113,9 +113,10 @@ read_kind(const struct cn_batching_reader *parse, const struct cn_yaml *item,
           struct cn_control *control)
 {
     const struct cn_yaml *kind = cn_batching_get(item, "kind");
+    struct cn_str word = kind ? kind->text : cn_str_from(control_words[0]); /* protobuf's default */
 
-    for (unsigned i = 0; kind && i < 4; i++) {
-        if (!cn_str_eq(kind->text, cn_str_from(control_words[i])))
+    for (unsigned i = 0; i < 4; i++) {
+        if (!cn_str_eq(word, cn_str_from(control_words[i])))
             continue;
         control->kind = (enum cn_control_kind)i;
         if (cn_batching_control(parse->batching, control->kind))
@@ -124,7 +125,7 @@ read_kind(const struct cn_batching_reader *parse, const struct cn_yaml *item,
         return 0;
     }
     return cn_batching_refuse(
-        parse, kind ? kind : item, "kind",
+        parse, kind, "kind",
         "CONTROL_SEQUENCE_START, CONTROL_SEQUENCE_END, CONTROL_SEQUENCE_READY or "
         "CONTROL_SEQUENCE_CORRID");
 }

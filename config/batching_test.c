@@ -214,13 +214,44 @@ mistakes_are_named(void **state)
     }
 }
 
+/* As the configuration is shown over gRPC: 64 bits are texts, and what has its default is left out; over
+ * HTTP there are empty lists for what a control is not. */
+static void
+what_the_protocol_shows_is_read(void **state)
+{
+    struct cn_model_config config;
+    const struct cn_control *start;
+    struct cn_model_io *io;
+    struct cn_error err;
+    int rc = parse("max_batch_size: 4\n"
+                   "input: [{name: A, data_type: TYPE_INT32, dims: ['-1', \"2\"]}]\n"
+                   "output: [{name: A, data_type: TYPE_INT32, dims: [1]}]\n"
+                   "sequence_batching: {max_sequence_idle_microseconds: \"3000\", control_input: "
+                   "[{name: S, control: [{int32_false_true: [], fp32_false_true: [0, 1], "
+                   "bool_false_true: [], data_type: TYPE_INVALID}]}]}\n",
+                   &io, &config, &err);
+
+    (void)state;
+    assert_int_equal(rc, 0);
+    assert_int_equal(io->inputs[0].dims[0], -1);
+    assert_int_equal(io->inputs[0].dims[1], 2);
+    assert_int_equal(io->batching->idle_us, 3000);
+    start = cn_batching_control(io->batching, CN_CONTROL_SEQUENCE_START);
+    assert_non_null(start);
+    assert_int_equal(start->type, CN_DATATYPE_FP32);
+    cn_model_io_unref(io);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_spellings_are_one),     cmocka_unit_test(a_boolean_is_no_block),
-        cmocka_unit_test(defaults_and_plain_options), cmocka_unit_test(levels_have_policies),
+        cmocka_unit_test(both_spellings_are_one),
+        cmocka_unit_test(a_boolean_is_no_block),
+        cmocka_unit_test(defaults_and_plain_options),
+        cmocka_unit_test(levels_have_policies),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(what_the_protocol_shows_is_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -80,9 +80,8 @@ cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int
     for (uint32_t i = 0; i < dims->n_items; i++) {
         const struct cn_yaml *dim = dims->items[i];
 
-        if (dim->kind != CN_YAML_INT || dim->integer < -1 || dim->integer == 0)
+        if (!cn_yaml_take_integer(dim, &out[i]) || out[i] < -1 || out[i] == 0)
             return cn_io_refuse(parse, dim, "dims", "sizes from 1, or -1 for any");
-        out[i] = dim->integer;
     }
     *rank = dims->n_items;
     return 0;

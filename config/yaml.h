@@ -52,6 +52,8 @@ const struct cn_yaml *cn_yaml_root(const struct cn_yaml_doc *doc);
 const char *cn_yaml_name(const struct cn_yaml_doc *doc);
 /* NULL when the map has no such key (or it isn't a map). */
 const struct cn_yaml *cn_yaml_get(const struct cn_yaml *map, const char *key);
+/* An integer, also one in quotes: so the JSON of protocol buffers has those of 64 bits. */
+bool cn_yaml_take_integer(const struct cn_yaml *node, int64_t *out);
 /* "an integer", "a list" ... */
 const char *cn_yaml_kind_word(enum cn_yaml_kind kind);
 

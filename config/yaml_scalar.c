@@ -109,3 +109,14 @@ cn_yaml_resolve(struct cn_yaml *node)
         node->number = __builtin_nan("");
     }
 }
+
+bool
+cn_yaml_take_integer(const struct cn_yaml *node, int64_t *out)
+{
+    struct cn_yaml plain = *node;
+
+    if (plain.kind == CN_YAML_STRING)
+        cn_yaml_resolve(&plain);
+    *out = plain.integer;
+    return plain.kind == CN_YAML_INT;
+}

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import requests
+import tritonclient.grpc
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
@@ -138,6 +139,37 @@ def test_a_configuration_instead_of_the_archives(explicit):
     assert client.get_model_metadata("adder")["inputs"][0]["shape"] == [1]
     with pytest.raises(InferenceServerException, match="nonsense"):
         client.load_model("adder", config='{"inputs": "nonsense"}')
+
+
+CONTROLS = """
+  control_input:
+    - {name: START, control: [{kind: CONTROL_SEQUENCE_START, fp32_false_true: [0, 1]}]}
+    - {name: READY, control: [{kind: CONTROL_SEQUENCE_READY, bool_false_true: [false, true]}]}
+    - {name: CORRID, control: [{kind: CONTROL_SEQUENCE_CORRID, data_type: TYPE_UINT64}]}
+"""
+
+
+@pytest.mark.parametrize("block", [
+    "sequence_batching:\n  direct: {minimum_slot_utilization: 0.5}" + CONTROLS,
+    "sequence_batching:\n  oldest: {max_candidate_sequences: 6, preferred_batch_size: [2, 4]}" + CONTROLS,
+    "dynamic_batching: {max_queue_delay_microseconds: 3000, priority_levels: 2, default_priority_level: 2, "
+    "priority_queue_policy: {1: {timeout_action: DELAY, default_timeout_microseconds: 1000000}}}\n",
+], ids=["direct", "oldest", "dynamic"])
+def test_a_configuration_goes_back_as_it_was_shown(server, block):
+    """Clients read it, change a value and load it: over HTTP, and over gRPC, whose JSON has 64 bits as texts."""
+    s = server(flags=EXPLICIT)
+    put(s, Model("m", "return { api = 1, step = function() return {} end }", ADD_YAML + "max_batch_size: 4\n" + block,
+                 stateful=False))
+    http, grpc = client_of(s), tritonclient.grpc.InferenceServerClient(s.grpc)
+    http.load_model("m")
+    shown = http.get_model_config("m")
+    http.load_model("m", config=json.dumps(shown))
+    assert http.get_model_config("m") == shown
+    grpc.load_model("m", config=json.dumps(grpc.get_model_config("m", as_json=True)["config"]))
+    assert http.get_model_config("m") == shown
+    http.load_model("m", config=json.dumps({**shown, "max_batch_size": 5}))
+    assert http.get_model_config("m") == {**shown, "max_batch_size": 5}
+    grpc.close()
 
 
 def test_a_load_that_fails_says_why(explicit):
