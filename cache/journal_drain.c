@@ -20,7 +20,7 @@
 #include "core/random.h"
 
 /* Of the file, looked through for one slice. */
-#define COLLECT_BYTES (512u << 10)
+#define COLLECT_BYTES (128u << 10)
 /* Keys that one slice leaves out at most: each costs a look into the index. */
 #define SKIP_MAX 4096
 /* Of values, that one slice writes: LMDB has old and new ones until it is committed. */
@@ -373,12 +373,13 @@ cn_journal_drain_progress(const struct cn_journal_store *js)
 {
     const struct cn_journal_file *old = &js->files[1 - js->cur];
     const struct cn_drain *drain = &js->drain;
+    const uint64_t collected = CN_DRAIN_WHOLE / 4, written = CN_DRAIN_WHOLE - collected - 1;
 
     if (!old->first)
-        return 1000;
+        return CN_DRAIN_WHOLE;
     if (drain->of != old->first)
         return 0;
     if (drain->collect_at < old->tail)
-        return (uint32_t)(250 * drain->collect_at / old->tail);
-    return 250 + (drain->n ? (uint32_t)(749ull * drain->at / drain->n) : 749);
+        return (uint32_t)(collected * drain->collect_at / old->tail);
+    return (uint32_t)(collected + (drain->n ? written * drain->at / drain->n : written));
 }

@@ -112,7 +112,8 @@ bool cn_journal_is_drained(struct cn_journal_store *js, struct cn_str key);
 /* Writes up to `records` of the older file to LMDB, in a transaction of its own. */
 int cn_journal_drain_some(struct cn_journal_store *js, uint32_t records, struct cn_error *err);
 int cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err);
-/* Of the older file, in thousandths. */
+/* Of the older file, in parts of CN_DRAIN_WHOLE: so fine that the slices of a large one are done one by one. */
+#define CN_DRAIN_WHOLE 1000000u
 uint32_t cn_journal_drain_progress(const struct cn_journal_store *js);
 int cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err);
 

@@ -508,9 +508,9 @@ js_tend(struct cn_store *store)
 
     if (js->read_only || !cn_journal_old(js)->first || used <= target / 4 || used < js->drain_pause)
         return;
-    due = (used - target / 4) * 2000 / target;
-    for (int i = 0; i < TEND_SLICES && cn_journal_drain_progress(js) < (due < 1000 ? due : 1000);
-         i++) {
+    due = (used - target / 4) * 2 * CN_DRAIN_WHOLE / target;
+    due = due < CN_DRAIN_WHOLE ? due : CN_DRAIN_WHOLE;
+    for (int i = 0; i < TEND_SLICES && cn_journal_drain_progress(js) < due; i++) {
         if (cn_journal_drain_some(js, SLICE_RECORDS, &err) == 0)
             continue;
         js->drain_pause = used + target / 16; /* the commit that finds no room says why */
