@@ -36,7 +36,7 @@
 #define MAINTAIN_SLICES 64
 #define TXN_KEEP_BYTES (4u << 20)
 /* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full disk. */
-#define SPARE_BYTES (256u << 10)
+#define SPARE_BYTES (512u << 10)
 /* Of an entry that is looked for: its head, its key, the numbers of its record. */
 #define FETCH_BYTES 128
 

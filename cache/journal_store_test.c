@@ -620,7 +620,8 @@ full_disk_fails_what_grows_only(void **state)
     }
     assert_int_equal(cn_store_commit(store, &err), 0);
     for (unsigned i = 0; i < 200; i++, round++) {
-        assert_int_equal(step(store, 6, round, 16000, &err), 0);
+        if (step(store, 6, round, 16000, &err) != 0)
+            fail_msg("step %u: %s", i, err.message);
         words[6] = round;
         cn_store_tend(store);
     }

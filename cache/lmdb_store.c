@@ -11,10 +11,14 @@
  * is in the kernel's page cache.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "cache/lmdb_priv.h"
 #include "core/mem.h"
@@ -22,6 +26,8 @@
 
 /* Workers of one version and readers such as management. LMDB's own default is 126. */
 #define MAX_READERS 1200
+/* A header and 64 bytes for each of them. */
+#define LOCK_FILE_BYTES (256 + 64 * MAX_READERS)
 
 int
 cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_error *err)
@@ -138,6 +144,27 @@ env_close(struct lmdb_store *lmdb)
     lmdb->env = NULL;
 }
 
+/* LMDB maps the table of readers and writes to it: on a disk that has no room for it that is a SIGBUS. One that
+ * was there before has the part that is in use. Before the environment is open: to close a descriptor of this
+ * file lets go of its locks. 0 or an errno. */
+static int
+reserve_lock_file(const struct lmdb_store *lmdb)
+{
+    const int flags = O_RDWR | O_CLOEXEC | (lmdb->read_only ? 0 : O_CREAT);
+    char path[PATH_MAX];
+    struct stat stat;
+    int fd, rc = 0;
+
+    if (snprintf(path, sizeof(path), "%s/lock.mdb", lmdb->dir) >= (int)sizeof(path) ||
+        (fd = open(path, flags, 0600)) < 0)
+        return 0; /* LMDB says why */
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, LOCK_FILE_BYTES) < 0 && errno == ENOSPC &&
+        fstat(fd, &stat) == 0 && stat.st_blocks == 0)
+        rc = ENOSPC;
+    close(fd);
+    return rc;
+}
+
 static int
 env_open(struct lmdb_store *lmdb, struct cn_error *err)
 {
@@ -145,7 +172,7 @@ env_open(struct lmdb_store *lmdb, struct cn_error *err)
     MDB_stat stat;
     int rc, dead;
 
-    if ((rc = mdb_env_create(&lmdb->env)) != 0)
+    if ((rc = reserve_lock_file(lmdb)) != 0 || (rc = mdb_env_create(&lmdb->env)) != 0)
         return cn_lmdb_fail(lmdb, rc, "open", err);
     if ((rc = mdb_env_set_maxreaders(lmdb->env, MAX_READERS)) != 0 ||
         (rc = mdb_env_set_maxdbs(lmdb->env, 1)) != 0 ||

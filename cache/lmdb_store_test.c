@@ -2,6 +2,7 @@
 #include "cache/lmdb_store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <lmdb.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -575,6 +576,32 @@ full_disk_fails_the_commit_only(void **state)
     assert_int_equal(umount(*state), 0);
 }
 
+/* Without room for its files a store does not open, and says so; no signal ends the process. */
+static void
+a_full_disk_opens_no_new_store(void **state)
+{
+    static char zeros[4096];
+    struct cn_lmdb_options options = {.dir = *state, .max_bytes = 1 << 20};
+    struct cn_store *store;
+    struct cn_error err = {0};
+    char path[256];
+    int fd;
+
+    if (mount("tmpfs", *state, "tmpfs", 0, "size=64k") != 0) {
+        print_message("skipped: cannot mount a tmpfs: %s\n", strerror(errno));
+        skip(); /* only root may mount */
+    }
+    snprintf(path, sizeof(path), "%s/ballast", (char *)*state);
+    fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    while (write(fd, zeros, sizeof(zeros)) > 0) {
+    }
+    close(fd);
+    assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "make room"));
+    assert_int_equal(umount(*state), 0);
+}
+
 int
 main(void)
 {
@@ -592,6 +619,7 @@ main(void)
         WITH_DIR(synced_store_and_a_second_reader),
         WITH_DIR(over_the_limit_leaves_the_store_readable),
         WITH_DIR(full_disk_fails_the_commit_only),
+        WITH_DIR(a_full_disk_opens_no_new_store),
     };
 
     return cmocka_run_group_tests_name("cache.lmdb_store", tests, NULL, NULL);
