@@ -1,15 +1,11 @@
 /* core/timer_wheel_test.c - timers, against a model that looks at all of them. */
 #include "core/timer_wheel.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "core/clock.h"
+#include "core/test_support.h"
 
 #define START UINT64_C(1000000)
 #define HOUR UINT64_C(3600000)
@@ -221,21 +217,10 @@ timers_of_a_destroyed_wheel_are_disarmed(void **state)
     cn_timer_wheel_destroy(NULL);
 }
 
-static uint32_t
-next_random(void)
-{
-    static uint32_t x = 2463534242;
-
-    x ^= x << 13;
-    x ^= x >> 17;
-    x ^= x << 5;
-    return x;
-}
-
 static uint64_t
 random_delay(void)
 {
-    return next_random() >> (next_random() % 31); /* any order of size, up to 49 days */
+    return test_next_random() >> (test_next_random() % 31); /* any order of size, up to 49 days */
 }
 
 /* A thousand timers set, moved, cancelled at random under small steps and jumps of days: at each
@@ -258,9 +243,9 @@ agrees_with_a_list_that_is_searched(void **state)
     }
     for (round = 0; round < 3000; round++) {
         for (i = 0; i < 20; i++) {
-            unsigned at = next_random() % COUNT;
+            unsigned at = test_next_random() % COUNT;
 
-            expected[at] = next_random() % 8 ? now + random_delay() : CN_NEVER;
+            expected[at] = test_next_random() % 8 ? now + random_delay() : CN_NEVER;
             cn_timer_set(wheel, &timers[at].timer, expected[at]);
         }
         soonest = CN_NEVER;
