@@ -27,7 +27,6 @@
 #define SLICE_BYTES (512u << 10)
 /* So many are put in order at once. */
 #define RUN_ITEMS 256
-#define SLICE_RECORDS 128
 /* Of an entry that is to be written: its head and its key, and all of a small one. */
 #define FETCH_BYTES 256
 
@@ -351,7 +350,7 @@ cn_journal_drain_some(struct cn_journal_store *js, uint32_t records, struct cn_e
 int
 cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err)
 {
-    uint32_t records = SLICE_RECORDS;
+    uint32_t records = CN_SLICE_RECORDS;
     int rc = 0;
 
     while (rc == 0 && cn_journal_old(js)->first) {

@@ -11,7 +11,6 @@
 #include "core/panic.h"
 
 #define MIN_SLOTS 64
-#define FETCH_LEAST 4096 /* entries; fewer are in the processor's caches anyway */
 
 void
 cn_journal_index_fini(struct cn_journal_index *index)
@@ -90,7 +89,7 @@ cn_journal_index_has(const struct cn_journal_index *index, uint32_t hash, uint64
 void
 cn_journal_index_fetch(const struct cn_journal_index *index, uint32_t hash)
 {
-    if (index->n >= FETCH_LEAST)
+    if (index->n >= CN_FETCH_LEAST)
         cn_fetch(&index->slots[hash & index->mask], sizeof(*index->slots));
 }
 
@@ -100,7 +99,7 @@ cn_journal_index_fetch_entry(const struct cn_journal_index *index, const char *b
 {
     uint32_t i = hash & index->mask;
 
-    if (index->n < FETCH_LEAST)
+    if (index->n < CN_FETCH_LEAST)
         return;
     while (index->slots[i].at && index->slots[i].hash != hash)
         i = (i + 1) & index->mask;

@@ -109,6 +109,7 @@ bool cn_journal_is_drained(struct cn_journal_store *js, struct cn_str key);
 
 /* --- journal_drain.c --- */
 
+#define CN_SLICE_RECORDS 128
 /* Writes up to `records` of the older file to LMDB, in a transaction of its own. */
 int cn_journal_drain_some(struct cn_journal_store *js, uint32_t records, struct cn_error *err);
 int cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err);

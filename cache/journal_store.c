@@ -30,15 +30,12 @@
 #define SMALL_BYTES (1u << 20)
 /* It may be so many times what it holds of live entries: each of them goes to LMDB once a file at most. */
 #define LIVE_TIMES 8
-#define SLICE_RECORDS 128
 /* Slices that one call to tend does at most. */
 #define TEND_SLICES 8
 #define MAINTAIN_SLICES 64
 #define TXN_KEEP_BYTES (4u << 20)
 /* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full disk. */
 #define SPARE_BYTES (512u << 10)
-/* Of an entry that is looked for: its head, its key, the numbers of its record. */
-#define FETCH_BYTES 128
 
 static struct cn_journal_store *
 js_of(struct cn_store *store)
@@ -313,7 +310,7 @@ js_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         for (unsigned f = 0; f < 2; f++)
             cn_journal_index_fetch_entry(&js->files[f].index, js->files[f].map, hashes[i],
-                                         FETCH_BYTES);
+                                         CN_STORE_FETCH_BYTES);
 }
 
 /* From the journal, or by `below` from LMDB. */
@@ -511,7 +508,7 @@ js_tend(struct cn_store *store)
     due = (used - target / 4) * 2 * CN_DRAIN_WHOLE / target;
     due = due < CN_DRAIN_WHOLE ? due : CN_DRAIN_WHOLE;
     for (int i = 0; i < TEND_SLICES && cn_journal_drain_progress(js) < due; i++) {
-        if (cn_journal_drain_some(js, SLICE_RECORDS, &err) == 0)
+        if (cn_journal_drain_some(js, CN_SLICE_RECORDS, &err) == 0)
             continue;
         js->drain_pause = used + target / 16; /* the commit that finds no room says why */
         return;
@@ -545,7 +542,7 @@ js_maintain(struct cn_store *store)
         return done + (make_room(js) == 0);
     }
     for (int i = 0; i < MAINTAIN_SLICES && cn_journal_old(js)->first; i++)
-        if (cn_journal_drain_some(js, SLICE_RECORDS, NULL) != 0)
+        if (cn_journal_drain_some(js, CN_SLICE_RECORDS, NULL) != 0)
             break;
     return done;
 }

@@ -280,10 +280,10 @@ cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, str
     return 0;
 }
 
-/* Writes the value's pieces; `had`: there may be some of an older one. */
+/* Writes the value's pieces; `shrinks`: there may be more of an older one. */
 static int
 write_value(struct lmdb_store *lmdb, MDB_val *key, struct cn_str id, struct cn_str value,
-            unsigned flags, bool had)
+            unsigned flags, bool shrinks)
 {
     const size_t piece = piece_bytes(lmdb);
     MDB_val data = {value.len < piece ? value.len : piece, (char *)value.ptr};
@@ -291,7 +291,7 @@ write_value(struct lmdb_store *lmdb, MDB_val *key, struct cn_str id, struct cn_s
     int rc;
 
     if ((rc = mdb_cursor_put(lmdb->cursor, key, &data, flags)) == 0 &&
-        (rc = put_pieces(lmdb, id, value, &next)) == 0 && had)
+        (rc = put_pieces(lmdb, id, value, &next)) == 0 && shrinks)
         rc = cut_pieces(lmdb, id, next);
     return rc;
 }
@@ -324,7 +324,8 @@ cn_lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value, struc
     }
     lmdb->budget_pages -= growth > 0 ? growth : 0;
     cn_lmdb_write_ahead(lmdb);
-    rc = write_value(lmdb, &key, id, value, flags, old_bytes > piece_bytes(lmdb));
+    rc = write_value(lmdb, &key, id, value, flags,
+                     old_bytes > value.len && old_bytes > piece_bytes(lmdb));
     lmdb->at_key = false;
     return rc ? cn_lmdb_fail(lmdb, rc, "write", err) : 0;
 }

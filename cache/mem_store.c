@@ -17,8 +17,6 @@
  * over a KiB is slow. Their number, and their bytes each: a MiB in all. */
 #define SPARE_MAX 64
 #define SPARE_BYTES_MAX 16384
-/* Of an entry that is looked for: its head, its key, the numbers of its record. */
-#define FETCH_BYTES 128
 
 struct mem_entry {
     struct cn_list link; /* in `entries`, in the order of their keys' first insertion; or a spare */
@@ -93,7 +91,7 @@ mem_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn
 static void
 mem_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
 {
-    cn_table_fetch(mem_of(store)->table, keys, n, FETCH_BYTES);
+    cn_table_fetch(mem_of(store)->table, keys, n, CN_STORE_FETCH_BYTES);
 }
 
 static int
@@ -170,11 +168,10 @@ mem_note(struct mem_store *mem, struct mem_entry *added, struct mem_entry *remov
 {
     if (mem->n_undo == mem->cap_undo) {
         const uint32_t cap = mem->cap_undo ? 2 * mem->cap_undo : 64;
-        struct mem_undo *undo = cn_alloc(cap * sizeof(*undo));
+        struct mem_undo *undo = cn_try_realloc(mem->undo, cap * sizeof(*undo));
 
-        if (mem->n_undo)
-            memcpy(undo, mem->undo, mem->n_undo * sizeof(*undo));
-        cn_free(mem->undo);
+        if (!undo)
+            cn_panic(__FILE__, __LINE__, "no memory for a transaction of %u writes", cap);
         mem->undo = undo;
         mem->cap_undo = cap;
     }

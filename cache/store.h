@@ -18,6 +18,8 @@
 /* Version of keys and folder; a newer one is refused. 1 had no journal, 2 no pieces of values. */
 #define CN_STORE_FORMAT 3
 #define CN_STORE_FRONT_BYTES 2048 /* of a value, that cn_store_front shows at least */
+/* Of an entry that is looked for: its head, its key, the numbers of its record. */
+#define CN_STORE_FETCH_BYTES 128
 
 struct cn_store;
 
@@ -95,8 +97,8 @@ int cn_store_front(struct cn_store *store, struct cn_str key, struct cn_str *out
  * memory that this would wait for, all at once. Changes nothing. */
 void cn_store_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n);
 /* In a transaction: the entry after `after` (empty: the first) in the store's own order; key->ptr is
- * NULL past the last. The value as cn_store_front has it. Borrowed as with get. Visits what stays in the store exactly once; an `after`
- * that was removed may start over. */
+ * NULL past the last. The value as cn_store_front has it. Borrowed as with get. Visits what stays in the
+ * store exactly once; an `after` that was removed may start over. */
 int cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
                   struct cn_str *front, struct cn_error *err);
 /* In a write transaction. 1 (and `err` names the limit) when the value is larger than the old one and

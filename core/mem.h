@@ -21,7 +21,8 @@ char *cn_strndup(const char *text, size_t len);
 char *cn_strdup(const char *text);
 void cn_free(void *ptr);
 
-#define CN_FETCH_MAX 64 /* look-ups that functions named fetch prepare in one call */
+#define CN_FETCH_LEAST 4096 /* items of a table; fewer are in the processor's caches anyway */
+#define CN_FETCH_MAX 64     /* look-ups that functions named fetch prepare in one call */
 /* Asks the processor for the lines of these bytes, which will be used soon, without waiting for them. The
  * bytes need not exist. */
 static inline void

@@ -15,7 +15,6 @@
 #define SHARD_BITS 6
 #define SHARDS (1u << SHARD_BITS)
 #define FIRST_SLOTS 8u
-#define FETCH_LEAST 4096u    /* items; fewer are in the processor's caches anyway */
 #define MAX_SLOTS (1u << 28) /* a shard; what a cursor can hold */
 
 struct slot {
@@ -136,7 +135,7 @@ cn_table_fetch(const struct cn_table *table, const struct cn_str *keys, uint32_t
     uint64_t hashes[CN_FETCH_MAX];
 
     cn_assert(n <= CN_FETCH_MAX);
-    if (table->count < FETCH_LEAST)
+    if (table->count < CN_FETCH_LEAST)
         return;
     for (uint32_t i = 0; i < n; i++) {
         const struct shard *shard;
