@@ -83,7 +83,7 @@ void cn_sequence_stop_stream(struct cn_sequence *sequence);
 /* sequence_close.c: takes the slot away and has a worker delete the state. With no worker there is
  * nobody to tell: the store's own times will say the same. May free an idle sequence. */
 void cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reason);
-/* The total clock has ended: closes now, or after the job in flight. May free the sequence. */
+/* The total clock has ended: closes now, or after the job or the write in flight. May free the sequence. */
 void cn_sequence_outlived(struct cn_sequence *sequence);
 /* It is to be deleted: now, or after the job in flight. May free the sequence. */
 void cn_sequence_delete_soon(struct cn_sequence *sequence);

@@ -158,7 +158,7 @@ cn_sequence_outlived(struct cn_sequence *sequence)
     if (sequence->close_after != CN_CLOSE_DELETED)
         sequence->close_after = CN_CLOSE_LIFETIME;
     cn_sequence_stop_stream(sequence);
-    if (sequence->closing || sequence->group.in_flight)
+    if (sequence->closing || sequence->held || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED)) {
         cn_aggregator_place(queue, &sequence->group);

@@ -547,6 +547,57 @@ levels_have_their_order(void **state)
     rig_done(rig);
 }
 
+static void
+note_written(struct cn_sequence_query *order, const struct cn_query_result *result)
+{
+    (void)result;
+    *(bool *)(uintptr_t)order->query.record.ptr = true;
+}
+
+/* The total clock runs out while a worker writes the record and steps wait for that: what was written is what
+ * they meet, with clocks of its own. */
+static void
+a_write_outlives_the_clock(void **state)
+{
+    struct rig *rig = rig_with("sequenceTimeoutMSec: 9000\nsequence_batching: {oldest: "
+                               "{max_candidate_sequences: 1}, "
+                               "max_sequence_idle_microseconds: 60000000}");
+    struct fake *worker = fake_attach(rig);
+    struct cn_sequence_info info = {.id = CN_STR("a"), .generation = 9};
+    struct cn_query_result result = {.n_sequences = 1, .sequences = &info};
+    bool written = false;
+    struct cn_sequence_query order = {
+        .query = {.op = CN_QUERY_WRITE,
+                  .flags = CN_QUERY_REPLACE,
+                  .sequence_id = CN_STR("a"),
+                  .record = {(const char *)&written, sizeof(written)}},
+        .on_done = note_written};
+    struct client first, waits;
+    struct cn_buf buf;
+
+    (void)state;
+    client_send(rig, &first, "a", "1", CN_ROW_START);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    cn_model_queue_query(rig->queue, &order);
+    client_send(rig, &waits, "a", "2", 0);
+    settle(rig);
+    fake_read(worker);
+    assert_int_equal(worker->n_queries, 1);
+    pass(rig, 10000);
+    assert_int_equal(waits.finals, 0);
+    result.query_id = worker->queries[0].id;
+    info.opened_wall_ms = cn_wall_ms();
+    cn_buf_init(&buf, 0);
+    cn_frame_put_result(&buf, &result);
+    fake_write(worker, &buf);
+    settle(rig);
+    assert_true(written);
+    assert_int_equal(answer_all(rig, worker), 1);
+    assert_int_equal(waits.error, 0);
+    rig_done(rig);
+}
+
 int
 main(void)
 {
@@ -566,6 +617,7 @@ main(void)
         cmocka_unit_test(the_backlog_is_not_idle),
         cmocka_unit_test(oldest_keeps_shapes_apart),
         cmocka_unit_test(a_delay_needs_a_share_of_slots),
+        cmocka_unit_test(a_write_outlives_the_clock),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
