@@ -155,8 +155,10 @@ choose(struct cn_worker *worker)
         if (in_formed && pending->stream)
             continue; /* its turn came while the formed batch was still arriving */
         joined = !pending->stream && (pending->row->flags & CN_ROW_JOINED);
-        if (joined && !in_formed && batch->n > 0)
-            break; /* a batch that the server formed stays by itself */
+        if (joined && !in_formed && batch->n > 0) {
+            joined = false; /* a batch that the server formed stays by itself: it is the next one */
+            break;
+        }
         in_formed |= joined;
         if (pending->stop == CN_STOP_GONE && !pending->stream && !in_formed) {
             cn_worker_refuse(worker, pending->row->job_id, CN_E_CANCELLED,

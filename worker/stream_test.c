@@ -206,6 +206,50 @@ formed_batch_stays_together(void **state)
     client_stop(c);
 }
 
+/* A batch that the server formed finds a stream in front of it, which goes on all the time: each has its turn. */
+static void
+formed_batch_waits_for_its_turn(void **state)
+{
+    struct client *c = *state;
+    unsigned left = 4, largest;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "stream 2", 0, 0);
+    client_put(c, 2, "b", "2", CN_ROW_JOINED, 0);
+    client_put(c, 3, "c", "3", 0, 0);
+    client_send(c);
+    expect_piece(c, 1, "1", false);
+    expect_piece(c, 2, "2", true);
+    expect_piece(c, 3, "3", true);
+    largest = fake.largest_batch;
+    while (left-- > 2)
+        assert_int_equal(next_piece(c).job, 1);
+    client_stop(c);
+    assert_int_equal(largest, 2);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* The places of a formed batch are somebody's: a row whose client is gone keeps its own, the first one too. */
+static void
+formed_batch_keeps_its_places(void **state)
+{
+    struct client *c = *state;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "1", CN_ROW_JOINED, 0);
+    client_put(c, 2, "b", "2", CN_ROW_JOINED, 0);
+    client_put(c, 3, "c", "3", 0, 0);
+    for (uint64_t job = 1; job < 3; job++)
+        cn_frame_put_cancel(&c->out, &(struct cn_cancel){job, CN_STOP_GONE}, 1);
+    client_send(c);
+    expect_piece(c, 1, "1", true);
+    expect_piece(c, 2, "2", true);
+    expect_piece(c, 3, "3", true);
+    assert_int_equal(fake.largest_batch, 3);
+    client_stop(c);
+}
+
 /* The handler hears why, ends as it likes, and its step stands. */
 static void
 told_to_stop_it_may_end_well(void **state)
@@ -584,6 +628,8 @@ main(void)
         STREAM(long_stream_is_not_kept),
         STREAM(slow_client_pauses_its_own_row),
         STREAM(formed_batch_stays_together),
+        STREAM(formed_batch_waits_for_its_turn),
+        STREAM(formed_batch_keeps_its_places),
         STREAM(told_to_stop_it_may_end_well),
         STREAM(one_that_never_ends_is_given_up),
         STREAM(stop_before_the_first_yield),
