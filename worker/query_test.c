@@ -337,6 +337,48 @@ what_was_written_survives_the_worker(void **state)
     client_stop(c);
 }
 
+/* Adds a row that swaps: an import, or a step that passes one over. */
+static struct got
+swap_row(struct client *c, uint64_t job, uint32_t flags, const struct cn_move *move)
+{
+    size_t begun = cn_frame_begin_batch(&c->out);
+    struct cn_part part;
+    struct cn_row row = row_of(job, "s", "3", flags | (move ? CN_ROW_MOVE : 0), &part);
+    struct got got;
+
+    row.move = move;
+    cn_frame_put_row(&c->out, &row);
+    cn_frame_end_batch(&c->out, begun, 1);
+    client_send(c);
+    assert_true(client_get(c, &got));
+    return got;
+}
+
+/* A move that did not take place left its import here; the sequence has ended elsewhere since. Its id begins
+ * anew, as if nothing were there. */
+static void
+a_leftover_import_is_written_over(void **state)
+{
+    struct client *c = *state;
+    struct cn_move move = {
+        .op = CN_MOVE_IMPORT, .version = CN_STR("2"), .runtime = CN_STR("fake")};
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_step(c, 1, "of_another_version", "5", 0, 0);
+    move.record = take_record(c, "of_another_version");
+    assert_true(swap_row(c, 2, 0, &move).flags & CN_ANSWER_HERE);
+    assert_true(swap_row(c, 3, CN_ROW_ASK, NULL).flags & CN_ANSWER_PENDING);
+    got = swap_row(c, 4, CN_ROW_PASS_PENDING, NULL);
+    assert_int_equal(got.code, 0);
+    assert_string_equal(got.body, "3");
+    assert_true(got.flags & CN_ANSWER_OPENED);
+    assert_string_equal(client_step(c, 5, "s", "1", 0, 0).body, "4");
+    free((char *)move.record.ptr);
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
 #define WORKER_TEST(name) cmocka_unit_test_setup_teardown(name, client_setup, client_teardown)
 
 int
@@ -353,6 +395,7 @@ main(void)
         WORKER_TEST(a_live_sequence_is_replaced_only_if_asked),
         WORKER_TEST(records_that_are_wrong_are_refused),
         WORKER_TEST(what_was_written_survives_the_worker),
+        WORKER_TEST(a_leftover_import_is_written_over),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

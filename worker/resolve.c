@@ -22,7 +22,7 @@ slot_reset(struct cn_slot *slot)
     slot->answer_flags = 0;
     slot->seq = slot->closed_seq = NULL;
     slot->generation = slot->opened_wall_ms = 0;
-    slot->had_record = slot->had_tombstone = slot->had_damaged = false;
+    slot->had_record = slot->had_tombstone = slot->had_damaged = slot->had_leftover = false;
     slot->had_generation = slot->had_step = 0;
     slot->decode = slot->close_decode = false;
     slot->closed_reason = 0;
@@ -296,12 +296,12 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
         slot->had_damaged = true;
         return rc;
     }
-    if ((record->flags & CN_RECORD_PENDING) && (slot->row->flags & CN_ROW_PASS_PENDING))
-        return 0;
-    slot->had_record = true;
-    slot->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
     slot->had_generation = record->generation;
     slot->had_step = record->step;
+    slot->had_leftover =
+        (record->flags & CN_RECORD_PENDING) && (slot->row->flags & CN_ROW_PASS_PENDING);
+    slot->had_record = !slot->had_leftover;
+    slot->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
     return 0;
 }
 

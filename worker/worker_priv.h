@@ -56,7 +56,8 @@ struct cn_slot {
 
     /* What the store held when the row was looked up; it must still do so at the commit. */
     bool had_record, had_tombstone;
-    bool had_damaged; /* whatever it holds is overwritten */
+    bool had_damaged;  /* whatever it holds is overwritten */
+    bool had_leftover; /* an import that counts for nothing (CN_ROW_PASS_PENDING) */
     uint64_t had_generation, had_step;
 
     /* A state that must be decoded before the run, copied out of the store. */
