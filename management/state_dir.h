@@ -41,7 +41,7 @@ char *cn_state_dir_store(const struct cn_state_dir *state, const char *name, con
 char *cn_state_dir_unpack_place(const struct cn_state_dir *state);
 
 /* Makes the store's folder; one that is marked is first checked by `worker_program --check-store`,
- * and set aside (renamed to .bad-<time>, said in the log) when that fails. */
+ * and set aside (renamed to <its name>~bad-<time>, said in the log) when that fails. */
 int cn_state_dir_prepare_store(const char *store, const char *worker_program, struct cn_error *err);
 /* Deletes the store and, when that was its last version, the model's folder. */
 void cn_state_dir_remove_store(const char *store);

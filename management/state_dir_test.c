@@ -282,7 +282,7 @@ only_a_power_cut_makes_stores_suspect(void **state)
     assert_int_equal(cn_state_dir_prepare_store(bad, worker, &err), 0);
     snprintf(path, sizeof path, "%s/damaged", bad);
     assert_false(exists(path));
-    snprintf(command, sizeof command, "ls -d '%s'.bad-* > /dev/null", bad);
+    snprintf(command, sizeof command, "ls -d '%s'~bad-* > /dev/null", bad);
     assert_int_equal(system(command), 0);
     cn_state_dir_close(opened, true);
 
@@ -295,6 +295,40 @@ only_a_power_cut_makes_stores_suspect(void **state)
     cn_state_dir_close(opened, true);
     cn_free(good);
     cn_free(bad);
+}
+
+/* Whatever a version is called, its store is no damaged one that was set aside, and is checked as any; and
+ * one with the longest of names can be set aside. */
+static void
+every_version_is_checked(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char longest[129], path[800], *stores[3];
+    struct cn_error err;
+
+    (void)state;
+    memset(longest, 'v', 128);
+    memset(longest, 0xe4, 60);
+    longest[128] = '\0';
+    stores[0] = cn_state_dir_store(opened, "counter", "1.bad-2");
+    stores[1] = cn_state_dir_store(opened, "counter", "1~bad-2");
+    stores[2] = cn_state_dir_store(opened, "counter", longest);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(cn_state_dir_prepare_store(stores[i], worker, &err), 0);
+    cn_state_dir_close(opened, false);
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
+    opened = open_dir();
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/UNVERIFIED", stores[i]);
+        assert_true(exists(path));
+        snprintf(path, sizeof path, "%s/damaged", stores[i]);
+        fclose(fopen(path, "w"));
+        if (cn_state_dir_prepare_store(stores[i], worker, &err))
+            fail_msg("%s", err.message);
+        assert_false(exists(path));
+        cn_free(stores[i]);
+    }
+    cn_state_dir_close(opened, true);
 }
 
 int
@@ -313,6 +347,7 @@ main(void)
         cmocka_unit_test_setup_teardown(names_become_safe_file_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(long_names_fit_and_stay_apart, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_a_power_cut_makes_stores_suspect, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_version_is_checked, set_up, tear_down),
     };
 
     return cmocka_run_group_tests_name("management.state_dir", tests, NULL, NULL);

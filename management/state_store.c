@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -21,6 +22,10 @@
 #include "proto/frame.h"
 
 #define MARK "UNVERIFIED"
+/* In the name of what was set aside. No version's folder has it: '~' stands only before a sum, in
+ * hexadecimal digits (cn_state_dir_encode). */
+#define BAD "~bad-"
+#define BAD_BYTES (sizeof BAD - 1 + 20) /* with a time */
 
 static int
 remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
@@ -67,7 +72,7 @@ each_store(const char *state_path, int (*fn)(const char *store, struct cn_error 
         model = cn_state_path(models, entry->d_name);
         inner = opendir(model);
         while (inner && !rc && (entry = readdir(inner))) {
-            if (entry->d_name[0] == '.' || strstr(entry->d_name, ".bad-"))
+            if (entry->d_name[0] == '.' || strstr(entry->d_name, BAD))
                 continue;
             store = cn_state_path(model, entry->d_name);
             rc = fn(store, err);
@@ -171,12 +176,15 @@ check_store(const char *store, const char *worker_program, struct cn_error *err)
 static int
 set_aside(const char *store, struct cn_error *err)
 {
+    size_t begun = (size_t)(strrchr(store, '/') + 1 - store), len = strlen(store);
     struct cn_buf bad;
     char *path;
     int rc = 0;
 
+    if (len - begun > NAME_MAX - BAD_BYTES) /* the new name is a file's, too */
+        len = begun + NAME_MAX - BAD_BYTES;
     cn_buf_init(&bad, 0);
-    cn_buf_printf(&bad, "%s.bad-%llu", store, (unsigned long long)cn_wall_ms());
+    cn_buf_printf(&bad, "%.*s" BAD "%llu", (int)len, store, (unsigned long long)cn_wall_ms());
     path = cn_buf_take(&bad, NULL);
     cn_log(CN_LOG_ERROR,
            "event=store_damaged store=%s set_aside=%s "

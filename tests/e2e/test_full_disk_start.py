@@ -81,7 +81,7 @@ def test_a_power_cut_on_a_full_disk_costs_no_store(on_disk, small_disk):
     fill(small_disk)
     s.restart()
     s.expect_log("event=model_failed", "lock.mdb")
-    assert not list(store.parent.glob("*.bad-*"))
+    assert not list(store.parent.glob("*~bad-*"))
     clear(small_disk)
     s.kill()
     s.restart()
