@@ -254,8 +254,8 @@ slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *
         return !slot->had_record || slot->had_tombstone;
     if (cn_record_peek(bytes, &record, NULL) != 0)
         return 0;
-    return (slot->had_record || slot->had_leftover) &&
-           record.generation == slot->had_generation && record.step == slot->had_step &&
+    return (slot->had_record || slot->had_leftover) && record.generation == slot->had_generation &&
+           record.step == slot->had_step &&
            !!(record.flags & CN_RECORD_TOMBSTONE) == slot->had_tombstone;
 }
 

@@ -360,8 +360,7 @@ static void
 a_leftover_import_is_written_over(void **state)
 {
     struct client *c = *state;
-    struct cn_move move = {
-        .op = CN_MOVE_IMPORT, .version = CN_STR("2"), .runtime = CN_STR("fake")};
+    struct cn_move move = {.op = CN_MOVE_IMPORT, .version = CN_STR("2"), .runtime = CN_STR("fake")};
     struct got got;
 
     assert_int_equal(client_start(c, false), 0);
