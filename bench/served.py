@@ -2,6 +2,7 @@
 
 One thread. Needs a release build (scripts/build.sh); CONTINUO_BUILD names another build folder."""
 
+import atexit
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -33,7 +35,11 @@ class Served:
     server looks at its clock each 5 ms. Use it in a `with`."""
 
     def __init__(self, models, flags=(), clock=False):
+        # Whoever ends a measurement with a timeout should find neither servers nor gigabytes after it.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        self.process = self._errors = None
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-bench-"))
+        atexit.register(self.close)
         self._clock = self.folder / "clock"
         self._clock.write_bytes(struct.pack("<q", 0))
         store = self.folder / "store"
@@ -74,16 +80,19 @@ class Served:
         self.close()
 
     def close(self):
-        if self.process.poll() is None:
+        if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-        self.process.stdout.close()
-        self._errors.close()
+        if self.process:
+            self.process.stdout.close()
+        if self._errors:
+            self._errors.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        atexit.unregister(self.close)
 
     @property
     def address(self):
