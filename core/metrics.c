@@ -145,6 +145,15 @@ cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric)
     return sum;
 }
 
+uint64_t
+cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric)
+{
+    const struct info *info = &infos[metric];
+
+    cn_assert(info->shape == DURATION || info->shape == ROWS);
+    return get(metrics, info->at + info->n - 1);
+}
+
 void
 cn_metrics_copy(struct cn_metrics *to, const struct cn_metrics *from)
 {

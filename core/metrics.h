@@ -70,6 +70,8 @@ void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint6
 
 /* Any thread. The value; of a metric with several, their sum (of a histogram, how many were put in). */
 uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
+/* Any thread. Of a histogram: all that was put in, added up. */
+uint64_t cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric);
 /* One of the two values of a NAMED metric. */
 uint64_t cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bool named);
 /* A relaxed copy of all values. */

@@ -97,6 +97,7 @@ a_histogram_is_cumulative_and_ends_with_all(void **state)
     cn_metrics_observe(&b, CN_M_STEP_TIME, 1000);
     cn_metrics_observe(&b, CN_M_STEP_TIME, 1001);
     cn_metrics_observe(&b, CN_M_STEP_TIME, 99000000);
+    assert_int_equal(cn_metrics_sum(&b, CN_M_STEP_TIME), 1000 + 1001 + 99000000);
     cn_metrics_observe(&b, CN_M_BATCH_ROWS, 16);
     assert_int_equal(cn_metrics_get(&b, CN_M_STEP_TIME), 3);
     print(NULL, 0);

@@ -15,6 +15,9 @@
 #define FAILED_PERCENT 1
 #define SLOW_TURNS_PERCENT 10
 #define SLOW_TURNS_MIN 100 /* starting up has some */
+/* A call of this length, or of half of responseTimeout, is a long one; but not where the model's calls are. */
+#define LONG_CALL_MS 10000
+#define LONG_CALL_TIMES 3
 
 void
 cn_ctl_diagnosis_init(struct cn_ctl_diagnosis *diagnosis)
@@ -202,6 +205,45 @@ restarts(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
         finding->advice = advice_for(diagnosis, model, worker->last_exit, server);
 }
 
+/* Has it been at work for far longer than its model's calls take? */
+static bool
+is_stuck(const struct cn_ctl_model *model, const struct cn_ctl_worker *worker)
+{
+    uint64_t limit_ms = model->response_timeout_ms;
+
+    if (worker->busy_rows == 0 || (double)worker->busy_ms < LONG_CALL_TIMES * model->mean_call_ms)
+        return false;
+    return worker->busy_ms >= LONG_CALL_MS || (limit_ms && worker->busy_ms >= limit_ms / 2);
+}
+
+static void
+stuck(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
+      const struct cn_ctl_worker *worker)
+{
+    struct cn_ctl_finding *finding =
+        find(diagnosis, false,
+             SAY(diagnosis,
+                 "model %s %s: worker %" PRIu32 " (pid %" PRId64 ") has not answered for %" PRIu64
+                 ".%" PRIu64 " s; it has %" PRIu64 " step%s%s%s",
+                 model->name, model->version, worker->index, worker->pid, worker->busy_ms / 1000,
+                 worker->busy_ms / 100 % 10, worker->busy_rows, worker->busy_rows == 1 ? "" : "s",
+                 worker->busy_sequence ? ", the first of sequence " : "",
+                 worker->busy_sequence ? worker->busy_sequence : ""));
+
+    finding->why = SAY(diagnosis,
+                       "a call of the handler takes so long (%.1f ms on average), or somebody "
+                       "stopped the process; what comes for this worker waits",
+                       model->mean_call_ms);
+    finding->advice =
+        SAY(diagnosis,
+            "look what it does: ps -o stat,time,wchan %" PRId64 " (T: it is stopped, kill -CONT "
+            "%" PRId64 " lets it go on); gdb -p %" PRId64 " -batch -ex bt. The server ends it "
+            "after responseTimeout (%" PRIu64 " s), and the step fails with status 500; kill -9 "
+            "%" PRId64 " ends it now, and its steps are sent again. If steps may take so long, "
+            "raise responseTimeout in model-config.yaml",
+            worker->pid, worker->pid, worker->pid, model->response_timeout_ms / 1000, worker->pid);
+}
+
 /* --- a model's bounds */
 
 static void
@@ -290,9 +332,12 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
             no_worker(diagnosis, model, server);
         else if (model->n_ready < model->min_workers)
             few_workers(diagnosis, model, server);
-        for (i = 0; i < model->n_workers; i++)
+        for (i = 0; i < model->n_workers; i++) {
+            if (is_stuck(model, &model->workers[i]))
+                stuck(diagnosis, model, &model->workers[i]);
             if (model->workers[i].ready || !model->last_error) /* else it was told above */
                 restarts(diagnosis, model, &model->workers[i], server, wall_ms);
+        }
         bounds(diagnosis, model);
     }
     if (!view->models) {

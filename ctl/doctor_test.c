@@ -122,6 +122,42 @@ advice_fits_the_reason(void **state)
     }
 }
 
+/* What is long depends on the model: its calls, and how long they may take. */
+static void
+a_worker_that_does_not_answer_is_found(void **state)
+{
+    static const struct {
+        unsigned for_ms, rows, timeout_s;
+        const char *mean_ms;
+        bool stuck;
+    } cases[] = {{31000, 3, 120, "12.5", true},  {9999, 1, 120, "12.5", false},
+                 {31000, 0, 120, "12.5", false}, {31000, 1, 120, "15000", false},
+                 {1000, 1, 2, "12.5", true},     {1000, 1, 2, "900", false},
+                 {31000, 1, 120, "null", true}};
+    char json[1024];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(json, sizeof json,
+                 "[" MODEL("m", "1.0",
+                           WORKER("2", "ready", "READY",
+                                  ", \"restarts\": 0, \"busy\": {\"forMSec\": %u, \"rows\": %u, "
+                                  "\"sequence\": \"seq_0\"}"),
+                           ", \"responseTimeout\": %u, \"meanCallMSec\": %s") "]",
+                 cases[i].for_ms, cases[i].rows, cases[i].timeout_s, cases[i].mean_ms);
+        diagnose(json, NULL, 0);
+        if (diagnosis.n_problems != cases[i].stuck)
+            fail_msg("case %zu: %s", i, shown);
+        if (i > 0)
+            continue;
+        assert_contains(shown, "PROBLEM  model m 1.0: worker 2 (pid 77) has not answered for 31.0 "
+                               "s; it has 3 steps, the first of sequence seq_0\n");
+        assert_contains(shown, "(12.5 ms on average)");
+        assert_contains(shown, "kill -CONT 77");
+        assert_contains(shown, "responseTimeout (120 s)");
+    }
+}
+
 static void
 full_queues_and_many_sequences_are_found(void **state)
 {
@@ -208,6 +244,7 @@ main(void)
         CASE(loading_and_scaled_to_nothing_are_told_apart),
         CASE(frequent_restarts_are_a_problem),
         CASE(advice_fits_the_reason),
+        CASE(a_worker_that_does_not_answer_is_found),
         CASE(full_queues_and_many_sequences_are_found),
         CASE(metrics_tell_of_refusals_failures_and_slow_loops),
         CASE(a_silent_server_and_a_wrong_address_are_told_apart),

@@ -52,6 +52,7 @@ worker_json(const struct cn_ctl_model *model, const struct cn_ctl_worker *worker
     put(out, "liveSequences", number(worker->live_sequences));
     put(out, "memoryBytes", number(worker->rss_bytes));
     put(out, "restarts", number(worker->restarts));
+    put(out, "busyMSec", worker->busy_rows ? number(worker->busy_ms) : json_null());
     put(out, "lastExit", text_or_null(worker->last_exit));
     return out;
 }

@@ -65,6 +65,7 @@ cn_ctl_parse_time(const char *text)
 static void
 read_worker(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_worker *worker)
 {
+    const json_t *busy = json_object_get(from, "busy");
     const char *id = json_string_value(json_object_get(from, "id"));
     const char *started = json_string_value(json_object_get(from, "startTime"));
     const char *status = json_string_value(json_object_get(from, "status"));
@@ -79,6 +80,9 @@ read_worker(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_worker *
     worker->started_wall_ms = started ? cn_ctl_parse_time(started) : 0;
     worker->rss_bytes = number(from, "memoryUsage");
     worker->live_sequences = number(from, "liveSequences");
+    worker->busy_rows = number(busy, "rows");
+    worker->busy_ms = number(busy, "forMSec");
+    worker->busy_sequence = text_of(view, busy, "sequence", NULL);
 }
 
 static void
@@ -100,6 +104,8 @@ read_model(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_model *mo
     model->live_sequences = number(from, "liveSequences");
     model->max_sequences = number(from, "maxNumSequence");
     model->steps = number(from, "steps");
+    model->response_timeout_ms = (uint64_t)small(from, "responseTimeout") * 1000;
+    model->mean_call_ms = json_number_value(json_object_get(from, "meanCallMSec"));
     model->n_workers = (uint32_t)json_array_size(workers);
     model->workers = cn_arena_alloc(&view->arena, sizeof(*model->workers) * (model->n_workers + 1));
     json_array_foreach(workers, i, worker)

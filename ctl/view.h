@@ -17,6 +17,9 @@ struct cn_ctl_worker {
     const char *last_exit;    /* how its last process ended; NULL: none has */
     uint64_t started_wall_ms; /* 0: not known */
     uint64_t rss_bytes, live_sequences;
+    uint64_t busy_rows;        /* that it works on; 0: none */
+    uint64_t busy_ms;          /* without an answer */
+    const char *busy_sequence; /* of the first row; NULL: none */
 };
 
 /* One version of a model. Text is the arena's. */
@@ -30,6 +33,8 @@ struct cn_ctl_model {
     struct cn_ctl_worker *workers;
     uint64_t waiting, queue_size, in_flight; /* jobs */
     uint64_t live_sequences, max_sequences, steps;
+    uint64_t response_timeout_ms; /* 0: not known */
+    double mean_call_ms;          /* of the handler; 0: not known */
 };
 
 struct cn_ctl_view {

@@ -53,6 +53,22 @@ is_gpu(const struct cn_worker_facts *worker)
     return strncmp(worker->device, "cuda", 4) == 0;
 }
 
+/* What it works on; null: nothing. */
+static json_t *
+show_busy(const struct cn_worker_facts *worker)
+{
+    json_t *out;
+
+    if (worker->busy_rows == 0)
+        return json_null();
+    out = json_object();
+    put(out, "forMSec", number(worker->busy_ms));
+    put(out, "rows", number(worker->busy_rows));
+    put(out, "sequence",
+        worker->busy_sequence[0] ? cn_json_text(worker->busy_sequence) : json_null());
+    return out;
+}
+
 static json_t *
 show_worker(const struct cn_worker_facts *worker)
 {
@@ -75,6 +91,7 @@ show_worker(const struct cn_worker_facts *worker)
     if (worker->progress[0])
         put(out, "loading", cn_json_text(worker->progress));
     put(out, "liveSequences", number(worker->live_sequences));
+    put(out, "busy", show_busy(worker));
     put(out, "lastExit", worker->last_exit[0] ? cn_json_text(worker->last_exit) : json_null());
     return out;
 }
@@ -220,6 +237,17 @@ show_swap(json_t *out, const struct cn_version *version, const struct cn_model_q
     put(out, "swap", swap);
 }
 
+/* Of the handler; null: there was none. */
+static json_t *
+mean_call(const struct cn_metrics *metrics)
+{
+    uint64_t calls = cn_metrics_get(metrics, CN_M_HANDLER_TIME);
+
+    return calls ? json_real((double)cn_metrics_sum(metrics, CN_M_HANDLER_TIME) / 1000 /
+                             (double)calls)
+                 : json_null();
+}
+
 static void
 show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
 {
@@ -245,6 +273,7 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_f
     put(out, "sequences", sequences);
     put(out, "liveSequences", number(stats->live_sequences));
     put(out, "steps", number(stats->jobs));
+    put(out, "meanCallMSec", mean_call(&facts->metrics));
     put(out, "redispatched", number(stats->redispatched));
     put(out, "replayed", number(stats->replayed));
     put(out, "durability", json_string(cn_durability_word(config->durability)));

@@ -85,11 +85,15 @@ struct cn_worker_facts {
     uint64_t started_wall_ms, live_sequences;
     bool loaded; /* the model; it took so long: */
     uint64_t load_ms;
-    struct cn_worker_stats stats;      /* as it told last */
-    bool waits;                        /* for the zygote, whose progress is shown */
-    char progress[CN_PROGRESS_MAX];    /* of loading; empty: not told */
-    char device[16];                   /* "cuda:1"; empty: the CPU, or not loaded */
-    char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
+    struct cn_worker_stats stats; /* as it told last */
+    uint32_t busy_rows;           /* that it has; 0: none */
+    uint64_t busy_ms;             /* without progress with them */
+    char
+        busy_sequence[CN_SEQUENCE_ID_MAX + 1]; /* of the first; an integer id as digits; or empty */
+    bool waits;                                /* for the zygote, whose progress is shown */
+    char progress[CN_PROGRESS_MAX];            /* of loading; empty: not told */
+    char device[16];                           /* "cuda:1"; empty: the CPU, or not loaded */
+    char last_exit[CN_LAST_WORDS_MAX];         /* empty: it never ended */
 };
 void cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out);
 

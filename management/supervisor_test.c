@@ -143,6 +143,8 @@ a_killed_worker_comes_back_by_itself(void **state)
 static void
 a_hanging_call_costs_its_worker(void **state)
 {
+    json_t *whole, *busy;
+
     (void)state;
     make_model("m", "1.0", "echo", "responseTimeout: 2\n");
     start();
@@ -151,11 +153,18 @@ a_hanging_call_costs_its_worker(void **state)
     while (count_of("m", CN_M_JOBS) == 0)
         cn_loop_turn(loop, 5);
     cn_loop_turn(loop, 5);
-    cn_clock_advance(2001);
+    cn_clock_advance(1500);
+    busy = json_object_get(describe_worker("m", &whole), "busy");
+    assert_int_equal(number_of(busy, "rows"), 1);
+    assert_true(number_of(busy, "forMSec") >= 1500);
+    json_decref(whole);
+    cn_clock_advance(501);
     turn_until(&step.done, "the deadline");
     assert_int_equal(step.error, CN_E_HANDLER_DEADLINE);
     wait_for_worker("m", "ready", 1);
     assert_string_equal(run("m", "x"), "x");
+    assert_true(json_is_null(json_object_get(describe_worker("m", &whole), "busy")));
+    json_decref(whole);
 }
 
 /* Bytes that are no frame: that worker can't be trusted, the server is not impressed. */

@@ -164,6 +164,9 @@ const struct cn_handler_metrics *cn_model_queue_handler_metrics(const struct cn_
 struct cn_worker_link_stats {
     uint64_t live_sequences, rows, answers;
     uint32_t in_flight;
+    uint32_t busy_rows;          /* that it has and does not stream; 0: it has nothing to do */
+    uint64_t busy_ms;            /* for so long it has shown no progress with them */
+    struct cn_str busy_sequence; /* of the first of them; empty: none. Borrowed for this turn */
 };
 void cn_worker_link_stats(const struct cn_worker_link *link, struct cn_worker_link_stats *out);
 

@@ -251,8 +251,19 @@ cn_queue_tell_retired(struct cn_model_queue *queue)
 void
 cn_worker_link_stats(const struct cn_worker_link *link, struct cn_worker_link_stats *out)
 {
+    const struct cn_job *first;
+
     out->live_sequences = link->live_sequences;
     out->rows = link->rows;
     out->answers = link->answers;
     out->in_flight = link->n_in_flight;
+    out->busy_rows = link->queue ? cn_worker_link_rows(link) : 0;
+    out->busy_ms = 0;
+    out->busy_sequence = (struct cn_str){NULL, 0};
+    if (out->busy_rows == 0)
+        return;
+    first = cn_container_of(link->in_flight.next, struct cn_job, link);
+    out->busy_ms = cn_loop_now_ms(link->loop) - link->progress_ms;
+    if (first->sequence)
+        out->busy_sequence = cn_sequence_id(first->sequence);
 }

@@ -54,6 +54,40 @@ death_sends_steps_again_in_order(void **state)
     rig_destroy(rig);
 }
 
+/* What a worker is at, and since when nothing came of it, can be asked. */
+static void
+a_busy_worker_shows_with_what(void **state)
+{
+    struct rig *rig = rig_create(config_batch_4);
+    struct fake *worker = fake_attach(rig);
+    struct cn_worker_link_stats stats;
+    struct client clients[3];
+
+    (void)state;
+    cn_worker_link_stats(worker->link, &stats);
+    assert_true(stats.busy_rows == 0 && stats.busy_ms == 0 && stats.busy_sequence.len == 0);
+    client_send(rig, &clients[0], "s", "0", 0);
+    settle(rig);
+    pass(rig, 4000);
+    client_send(rig, &clients[1], "t", "0", 0);
+    client_send(rig, &clients[2], "s", "1", 0); /* waits for the first one */
+    settle(rig);
+    pass(rig, 3000);
+    cn_worker_link_stats(worker->link, &stats);
+    assert_int_equal(stats.busy_rows, 2);
+    assert_int_equal(stats.busy_ms, 7000);
+    assert_true(cn_str_eq(stats.busy_sequence, CN_STR("s")));
+    answer_next(rig, worker);
+    pass(rig, 500);
+    cn_worker_link_stats(worker->link, &stats);
+    assert_int_equal(stats.busy_ms, 500);
+    assert_true(cn_str_eq(stats.busy_sequence, CN_STR("t")));
+    answer_all(rig, worker);
+    cn_worker_link_stats(worker->link, &stats);
+    assert_true(stats.busy_rows == 0 && stats.busy_ms == 0);
+    rig_destroy(rig);
+}
+
 /* Nobody knows which of the rows killed the worker: each goes alone, before anything else. */
 static void
 suspects_go_alone(void **state)
@@ -421,6 +455,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(death_sends_steps_again_in_order),
+        cmocka_unit_test(a_busy_worker_shows_with_what),
         cmocka_unit_test(suspects_go_alone),
         cmocka_unit_test(busy_worker_empties_for_a_suspect),
         cmocka_unit_test(poison_is_answered_after_three_deaths),

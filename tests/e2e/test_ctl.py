@@ -121,6 +121,28 @@ def test_top_on_a_terminal_quits_and_leaves_it_as_it_was(server, how):
     os.close(main)
 
 
+def test_doctor_tells_of_a_worker_that_does_not_answer(server, ctl):
+    """Which one, with which sequence, for how long; and nothing once it goes on."""
+    s = server(counter(), clock=True)
+    client = s.client()
+    client.step("counter", "seq_7", 1)
+    pid = s.expect_ready("counter", 1)[0]
+    os.kill(pid, signal.SIGSTOP)
+    step = s.stream("counter", "seq_7", 2)
+    expect(lambda: s.describe("counter")["workers"][0]["busy"], "the worker has the step")
+    s.clock.advance(31_000)
+    doctor = ctl(s, "doctor")
+    os.kill(pid, signal.SIGCONT)
+    assert doctor.returncode == 1
+    assert re.search(rf"worker 1 \(pid {pid}\) has not answered for 3\d\.\d s; "
+                     "it has 1 step, the first of sequence seq_7\n", doctor.stdout)
+    assert f"kill -CONT {pid}" in doctor.stdout and "responseTimeout (120 s)" in doctor.stdout
+    assert step.rest() == b"3"
+    assert s.describe("counter")["workers"][0]["busy"] is None
+    assert s.describe("counter")["meanCallMSec"] > 0
+    assert ctl(s, "doctor").returncode == 0
+
+
 def test_doctor_tells_of_a_handler_that_raises_at_load(server, ctl):
     """With the handler's own words."""
     s = server(counter(), stateless("broken", lua='error("my weights are gone")'))
