@@ -437,6 +437,12 @@ cn_batching_parse(const struct cn_yaml_doc *doc, const char *model, struct cn_mo
     return read_sequence(&parse, sequence, max_rows);
 }
 
+uint32_t
+cn_batching_shown_preferred(uint32_t rows, uint32_t max_batch_size)
+{
+    return rows < max_batch_size ? rows : max_batch_size;
+}
+
 void
 cn_batching_apply(const struct cn_yaml_doc *doc, const struct cn_model_io *io,
                   struct cn_model_config *config)

@@ -82,6 +82,10 @@ int cn_batching_parse(const struct cn_yaml_doc *doc, const char *model, struct c
 void cn_batching_apply(const struct cn_yaml_doc *doc, const struct cn_model_io *io,
                        struct cn_model_config *config);
 
+/* The preferred size that is shown where none is set: what a handler gets at most. 0: none, since without
+ * batch dimension there are no sizes. */
+uint32_t cn_batching_shown_preferred(uint32_t rows, uint32_t max_batch_size);
+
 /* "CONTROL_SEQUENCE_START" ... */
 const char *cn_control_word(enum cn_control_kind kind);
 /* NULL: the model has no such control. */

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 
 #include "config/batching.h"
+#include "config/instances.h"
 #include "config/model_io.h"
 #include "config/model_state.h"
 #include "config/suggest.h"
@@ -320,8 +321,8 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
 
         if (cn_model_state_owns(prefix, value))
             continue; /* model_state.c reads it */
-        if (prefix[0] == '\0' && cn_batching_owns(value))
-            continue; /* batching.c reads it */
+        if (prefix[0] == '\0' && (cn_batching_owns(value) || cn_instances_own(value)))
+            continue; /* batching.c and instances.c read them */
         /* A key with a dot or NUL in it is nobody's name; "a.b" is not b in a. */
         if (value->key.len < 64 && memchr(value->key.ptr, '.', value->key.len) == NULL &&
             memchr(value->key.ptr, '\0', value->key.len) == NULL)
@@ -360,10 +361,12 @@ cn_model_config_apply(struct cn_model_config *config, const struct cn_yaml_doc *
 {
     const struct cn_yaml *root = cn_yaml_root(doc);
     struct walk walk = {config, cn_yaml_name(doc), warn, ctx, err};
+    int rc;
 
     if (root->kind != CN_YAML_MAP)
         return wrong_value(&walk, "the document", root, "a map of settings");
-    return apply_map(&walk, "", root);
+    rc = apply_map(&walk, "", root);
+    return rc ? rc : cn_instances_apply(doc, config, err);
 }
 
 int

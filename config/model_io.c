@@ -229,6 +229,25 @@ cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struc
     return 0;
 }
 
+int
+cn_model_io_check_untyped(const struct cn_yaml_doc *doc, struct cn_error *err)
+{
+    const struct cn_yaml *root = cn_yaml_root(doc), *outputs = cn_io_get(root, output_keys);
+    struct cn_model_io unused = {.n_inputs = 0};
+    struct cn_io_parse parse = {&unused, cn_yaml_name(doc), err};
+    int rc = 0;
+
+    cn_arena_init(&unused.arena);
+    if (outputs)
+        rc = read_tensors(&parse, outputs, &unused.outputs, &unused.n_outputs);
+    if (!rc)
+        rc = read_batch_size(&parse, root);
+    if (!rc)
+        rc = read_decoupled(&parse, root);
+    cn_arena_fini(&unused.arena);
+    return rc;
+}
+
 bool
 cn_model_io_knows(struct cn_str key)
 {

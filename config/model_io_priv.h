@@ -24,8 +24,20 @@ int cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item,
 int cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t *out,
                     uint32_t *rank);
 
+/* Of a document without inputs: what it says of tensors otherwise means nothing, but is well-formed. */
+int cn_model_io_check_untyped(const struct cn_yaml_doc *doc, struct cn_error *err);
+
 /* model_state.c: sets io->state from the document; io's tensors are read. */
 int cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root);
+/* What the states of a document that is laid over another one say (overlay.c). */
+enum cn_state_overlay {
+    CN_STATE_OVERLAY_NONE, /* nothing: it declares none */
+    CN_STATE_OVERLAY_SAME, /* what the other one's look like to clients of the v2 protocol */
+    CN_STATE_OVERLAY_OTHER
+};
+/* `below`: NULL is an empty one. CN_E_CONFIG: one of them can't be read. */
+int cn_model_state_compare(const struct cn_yaml_doc *below, const struct cn_yaml_doc *above,
+                           enum cn_state_overlay *out, struct cn_error *err);
 /* State that a document without inputs declares is refused. */
 int cn_model_state_without_inputs(const struct cn_io_parse *parse, const struct cn_yaml *root);
 

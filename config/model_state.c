@@ -278,27 +278,21 @@ find_list(const struct cn_io_parse *parse, const struct cn_yaml *root, const str
     return 0;
 }
 
-int
-cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root)
+/* Without what ties them to the model's inputs and outputs. */
+static int
+read_list(const struct cn_io_parse *parse, const struct cn_yaml *list)
 {
     struct cn_state_specs *specs = &parse->io->state;
-    const struct cn_yaml *list;
     char text[CN_YAML_SHOWN_MAX + 64], shown[CN_YAML_SHOWN_MAX];
-    int rc = find_list(parse, root, &list);
+    int rc;
 
-    if (rc || !list || (list->kind == CN_YAML_LIST && list->n_items == 0))
-        return rc;
     if (list->kind != CN_YAML_LIST || list->n_items > CN_MODEL_TENSORS_MAX)
         return cn_io_refuse(parse, list, "state", "a list of up to 256 tensors");
-    specs->batched = parse->io->max_batch_size > 0;
     specs->items = cn_arena_alloc(&parse->io->arena, sizeof(*specs->items) * list->n_items);
     for (uint32_t i = 0; i < list->n_items; i++) {
         struct cn_state_spec *spec = &specs->items[i];
 
-        rc = read_state(parse, list->items[i], spec);
-        if (!rc)
-            rc = check_state(parse, list->items[i], spec);
-        if (rc)
+        if ((rc = read_state(parse, list->items[i], spec)))
             return rc;
         if (cn_state_of_input(specs, spec->input) || cn_state_of_output(specs, spec->output)) {
             snprintf(
@@ -310,6 +304,75 @@ cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root
         specs->n = i + 1;
     }
     return 0;
+}
+
+int
+cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root)
+{
+    struct cn_state_specs *specs = &parse->io->state;
+    const struct cn_yaml *list;
+    int rc = find_list(parse, root, &list);
+
+    if (rc || !list || (list->kind == CN_YAML_LIST && list->n_items == 0))
+        return rc;
+    specs->batched = parse->io->max_batch_size > 0;
+    rc = read_list(parse, list);
+    for (uint32_t i = 0; !rc && i < specs->n; i++)
+        rc = check_state(parse, list->items[i], &specs->items[i]);
+    return rc;
+}
+
+/* What the protocol has words for: neither a batch axis nor an input that a state begins as. */
+static bool
+looks_as(const struct cn_state_spec *spec, const struct cn_state_spec *shown)
+{
+    const struct cn_str folder = CN_STR(TRITON_FOLDER);
+    struct cn_str file = shown->init_from;
+    size_t dims = spec->rank * sizeof(spec->dims[0]);
+
+    if (!cn_str_eq(spec->input, shown->input) || !cn_str_eq(spec->output, shown->output) ||
+        spec->type != shown->type || spec->rank != shown->rank ||
+        memcmp(spec->dims, shown->dims, dims) != 0 ||
+        memcmp(spec->init_dims, shown->init_dims, dims) != 0 ||
+        (spec->init == CN_STATE_FILE) != (shown->init == CN_STATE_FILE))
+        return false;
+    if (spec->init != CN_STATE_FILE || cn_str_eq(spec->init_from, file))
+        return true;
+    return file.len > folder.len && memcmp(file.ptr, folder.ptr, folder.len) == 0 &&
+           cn_str_eq(spec->init_from,
+                     (struct cn_str){file.ptr + folder.len, file.len - folder.len});
+}
+
+int
+cn_model_state_compare(const struct cn_yaml_doc *below, const struct cn_yaml_doc *above,
+                       enum cn_state_overlay *out, struct cn_error *err)
+{
+    const struct cn_yaml_doc *docs[2] = {below, above};
+    struct cn_model_io io[2];
+    const struct cn_yaml *lists[2] = {NULL, NULL};
+    int rc = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct cn_io_parse parse = {.io = &io[i], .err = err};
+
+        io[i] = (struct cn_model_io){.n_inputs = 0};
+        cn_arena_init(&io[i].arena);
+        parse.name = docs[i] ? cn_yaml_name(docs[i]) : "";
+        if (!rc && docs[i])
+            rc = find_list(&parse, cn_yaml_root(docs[i]), &lists[i]);
+        if (!rc && lists[i])
+            rc = read_list(&parse, lists[i]);
+    }
+    *out = CN_STATE_OVERLAY_NONE;
+    if (!rc && lists[1]) {
+        *out = io[0].state.n == io[1].state.n ? CN_STATE_OVERLAY_SAME : CN_STATE_OVERLAY_OTHER;
+        for (uint32_t i = 0; *out == CN_STATE_OVERLAY_SAME && i < io[0].state.n; i++)
+            if (!looks_as(&io[0].state.items[i], &io[1].state.items[i]))
+                *out = CN_STATE_OVERLAY_OTHER;
+    }
+    for (int i = 0; i < 2; i++)
+        cn_arena_fini(&io[i].arena);
+    return rc;
 }
 
 int

@@ -11,6 +11,7 @@
 #include "config/batching.h"
 #include "config/model_io.h"
 #include "config/model_state.h"
+#include "config/overlay.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/ts_metrics.h"
@@ -162,14 +163,39 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
     return rc;
 }
 
-/* The register call has another configuration than the archive: a file beside those that were unpacked,
- * since workers read it there, too. */
+/* What the archive's YAML and the call's configuration say together. */
+static int
+lay_over(const struct cn_model_about *about, const char *text, struct cn_buf *out,
+         struct cn_error *err)
+{
+    struct cn_yaml_doc *below = NULL, *above = NULL;
+    struct cn_buf path;
+    int rc = cn_yaml_parse("config", cn_str_from(text), &above, err);
+
+    if (!rc && *about->config_file)
+        rc = check_file(about, "configuration file", about->config_file, err);
+    cn_buf_init(&path, 0);
+    if (!rc && *about->config_file) {
+        cn_buf_printf(&path, "%s/%s", about->dir, about->config_file);
+        cn_buf_append(&path, "", 1);
+        rc = cn_yaml_parse_file_as(path.data, about->config_file, &below, err);
+    }
+    if (!rc)
+        rc = cn_overlay_write(below, above, about->name, &about->config, out, err);
+    cn_buf_fini(&path);
+    cn_yaml_destroy(below);
+    cn_yaml_destroy(above);
+    return rc;
+}
+
+/* The load has a configuration of its own: a file beside those that were unpacked, since workers read it
+ * there, too. */
 static int
 override_yaml(struct cn_model_about *about, const char *text, struct cn_error *err)
 {
-    struct cn_buf path;
+    struct cn_buf path, both;
     FILE *file;
-    int rc = 0;
+    int rc;
 
     if (!about->unpacked)
         return cn_fail(
@@ -177,17 +203,22 @@ override_yaml(struct cn_model_about *about, const char *text, struct cn_error *e
             "model %s is a folder, whose configuration can't be overridden: pack it into "
             "an archive, or change its YAML",
             about->name);
+    cn_buf_init(&both, 0);
+    rc = lay_over(about, text, &both, err);
+    if (rc) {
+        cn_buf_fini(&both);
+        return rc;
+    }
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/" OVERRIDE_FILE, about->dir);
     cn_buf_append(&path, "", 1);
     file = fopen(path.data, "we");
-    if (!file)
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
-    else if (fputs(text, file) < 0)
+    if (!file || fwrite(both.data, 1, both.len, file) != both.len)
         rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
     if (file && fclose(file) != 0 && !rc)
         rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
     cn_buf_fini(&path);
+    cn_buf_fini(&both);
     cn_free(about->config_file);
     about->config_file = cn_strdup(OVERRIDE_FILE);
     about->stamp = 0;
@@ -286,7 +317,9 @@ make_config(struct cn_model_about *about, const struct cn_model_request *request
     apply_server(config, server, at_startup);
     apply_settings(about, server);
     by_default = config->min_workers;
-    rc = apply_yaml(about, err);
+    rc = request->config ? override_yaml(about, request->config, err) : 0;
+    if (!rc)
+        rc = apply_yaml(about, err);
     /* A YAML with maxWorkers alone bounds what it did not say. */
     if (!rc && config->min_workers == by_default && config->max_workers > 0 &&
         config->max_workers < by_default)
@@ -378,8 +411,6 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
         rc = choose_runtime(&about, request->runtime, manifest.runtime, err);
     if (!rc)
         rc = check_file(&about, "handler", about.handler, err);
-    if (!rc && request->config)
-        rc = override_yaml(&about, request->config, err);
     if (!rc)
         rc = make_config(&about, request, server, at_startup, err);
     cn_free(stem);

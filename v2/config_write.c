@@ -190,8 +190,11 @@ static void
 write_scheduling(const struct cn_model_io *io, const struct cn_v2_settings *settings,
                  struct cn_buf *out)
 {
+    const struct cn_batching plain = {.delay_us = settings->delay_us};
+    uint32_t preferred = cn_batching_shown_preferred(settings->rows, io->max_batch_size);
+
     if (io->batching) {
-        write_batching(io, io->max_batch_size ? settings->rows : 0, out);
+        write_batching(io, preferred, out);
     } else if (settings->sequences) {
         cn_buf_printf(out,
                       ",\"sequence_batching\":{\"max_sequence_idle_microseconds\":%" PRIu64
@@ -200,16 +203,16 @@ write_scheduling(const struct cn_model_io *io, const struct cn_v2_settings *sett
         write_state(&io->state, out);
         cn_buf_printf(out,
                       ",\"oldest\":{"
-                      "\"max_candidate_sequences\":%u,\"preferred_batch_size\":[%u],"
-                      "\"max_queue_delay_microseconds\":%" PRIu64 "}}",
-                      settings->rows, settings->rows, settings->delay_us);
-    } else
-        cn_buf_printf(out,
-                      ",\"dynamic_batching\":{\"preferred_batch_size\":[%u],"
-                      "\"max_queue_delay_microseconds\":%" PRIu64
-                      ",\"preserve_ordering\":false,\"priority_levels\":0,"
-                      "\"default_priority_level\":0}",
-                      settings->rows, settings->delay_us);
+                      "\"max_candidate_sequences\":%u,",
+                      settings->rows);
+        write_preferred(&plain, preferred, out);
+        cn_buf_puts(out, ",\"preserve_ordering\":false}}");
+    } else {
+        cn_buf_puts(out, ",\"dynamic_batching\":{");
+        write_preferred(&plain, preferred, out);
+        cn_buf_puts(out, ",\"preserve_ordering\":false,\"priority_levels\":0,"
+                         "\"default_priority_level\":0}");
+    }
 }
 
 void

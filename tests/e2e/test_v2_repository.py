@@ -1,6 +1,8 @@
 """The model repository of the v2 protocol: load, unload, index, and the modes of model control."""
 
+import ast
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import tritonclient.grpc
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from models import Model
+from models import ROOT, Model
 from test_v2_http import accumulator, client_of, one, post, tensor
 from waiting import expect
 
@@ -170,6 +172,81 @@ def test_a_configuration_goes_back_as_it_was_shown(server, block):
     http.load_model("m", config=json.dumps({**shown, "max_batch_size": 5}))
     assert http.get_model_config("m") == {**shown, "max_batch_size": 5}
     grpc.close()
+
+
+ANY_LUA = "return { api = 1, step = function() return {} end, handle = function() return {} end }"
+
+
+def typed_yaml():
+    """Of all examples, and what the other tests' models have, where it stands there as it is."""
+    for path in sorted((ROOT / "examples").glob("**/*.yaml")):
+        yield str(path.relative_to(ROOT)), path.read_text()
+    for path in sorted((ROOT / "tests" / "e2e").glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield f"{path.name}:{node.lineno}", node.value
+
+
+def settings_of(s, name):
+    kept = ("minWorkers", "maxWorkers", "batchSize", "maxBatchDelay", "stateful", "state", "sequenceMaxIdleMSec",
+            "durability", "continuousBatching", "maxNumSequence", "swapPolicy")
+    return {key: value for key, value in s.describe(name).items() if key in kept}
+
+
+def test_what_is_shown_can_be_sent_back(server):
+    """Of every model there is, over HTTP and gRPC; and it changes nothing: neither what is shown nor what the
+    protocol has no words for, such as a batch axis, an idle time of never, or the number of rows."""
+    s = server(flags=EXPLICIT)
+    http, grpc = client_of(s), tritonclient.grpc.InferenceServerClient(s.grpc)
+    loaded = []
+    for where, text in typed_yaml():
+        if not re.search(r"^inputs?:", text, re.M) or not re.search(r"^outputs?:", text, re.M):
+            continue
+        if "{{" in text or "%s" in text:
+            continue  # a test fills it in
+        put(s, Model("m", ANY_LUA, text, stateful=False))
+        if call(s, "models/m/load")[0] != 200:
+            assert not where.startswith("examples"), where
+            continue  # wrong on purpose
+        loaded.append(where)
+        shown, settings = http.get_model_config("m"), settings_of(s, "m")
+        for document in (shown, grpc.get_model_config("m", as_json=True)["config"]):
+            status, answer = call(s, "models/m/load", {"parameters": {"config": json.dumps(document)}})
+            assert status == 200, (where, answer, document)
+            assert (http.get_model_config("m"), settings_of(s, "m")) == (shown, settings), where
+        http.unload_model("m")
+    grpc.close()
+    assert len([where for where in loaded if where.startswith("examples")]) >= 12 and len(loaded) > 30, loaded
+
+
+def test_instances_are_workers(explicit):
+    """A client of Triton says so how many there are; with the archive's own number back it is as before."""
+    client = client_of(explicit)
+    client.load_model("adder")
+    shown = client.get_model_config("adder")
+    assert shown["instance_group"] == [{"name": "adder", "kind": "KIND_CPU", "count": 1, "gpus": []}]
+    client.load_model("adder", config=json.dumps({**shown, "instance_group": [{"count": 2, "kind": "KIND_CPU"}]}))
+    assert len(explicit.ready_pids("adder")) == 2
+    assert client.get_model_config("adder")["instance_group"][0]["count"] == 2 and add(explicit, 5) == 6
+    with pytest.raises(InferenceServerException, match="instance_group: kind: expected KIND_CPU or KIND_AUTO.*KIND_GPU"):
+        client.load_model("adder", config=json.dumps({"instance_group": [{"count": 1, "kind": "KIND_GPU"}]}))
+    client.load_model("adder", config=json.dumps(shown))
+    assert len(explicit.ready_pids("adder")) == 1
+
+
+@pytest.mark.parametrize("document, words", [
+    ({"max_batch_size": "x"}, "maxBatchSize: expected an integer from 0 to 65536, found a string x"),
+    ({"name": 5}, "name: expected a string, found an integer 5"),
+    ({"instance_group": [{"count": "two"}]}, "instance_group: count: expected an integer from 0 to 1024, found a string two"),
+    ({"input": {"name": "X"}}, "input: expected a list of 1 to 256 tensors, found a map"),
+    ({"response_cache": {"enable": "yes"}}, "response_cache.enable: expected true or false, found a string yes"),
+])
+def test_a_wrong_kind_is_refused(explicit, document, words):
+    """With the field, its value and what it should be; the model that is up goes on."""
+    client_of(explicit).load_model("adder")
+    status, answer = call(explicit, "models/adder/load", {"parameters": {"config": json.dumps(document)}})
+    assert status == 400 and words in json.loads(answer)["error"], answer
+    assert add(explicit, 5) == 6
 
 
 def test_a_load_that_fails_says_why(explicit):

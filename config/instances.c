@@ -1,0 +1,93 @@
+/* config/instances.c - instance_group out of a model's YAML: instances are workers. Any thread. */
+#include "config/instances.h"
+
+#include <stdio.h>
+
+#include "core/str.h"
+
+#define WORKERS_MAX 1024 /* as minWorkers */
+
+static const char *const own_keys[] = {"instance_group", "instanceGroup"};
+
+bool
+cn_instances_own(const struct cn_yaml *value)
+{
+    return cn_str_eq(value->key, cn_str_from(own_keys[0])) ||
+           cn_str_eq(value->key, cn_str_from(own_keys[1]));
+}
+
+const struct cn_yaml *
+cn_instances_get(const struct cn_yaml *map)
+{
+    const struct cn_yaml *list = cn_yaml_get(map, own_keys[0]);
+
+    return list ? list : cn_yaml_get(map, own_keys[1]);
+}
+
+static int
+refuse(const struct cn_yaml *at, const char *name, const char *what, const char *expected,
+       struct cn_error *err)
+{
+    char shown[CN_YAML_SHOWN_MAX];
+
+    return cn_fail(err, CN_E_CONFIG, "%s:%u:%u: instance_group%s: expected %s, found %s %s", name,
+                   at->line, at->column, what, expected, cn_yaml_kind_word(at->kind),
+                   cn_yaml_shown(at->text, shown));
+}
+
+static int
+read_group(const struct cn_yaml *group, const char *name, uint32_t *sum, struct cn_error *err)
+{
+    const struct cn_yaml *count = cn_yaml_get(group, "count"), *kind = cn_yaml_get(group, "kind");
+    int64_t n = 1;
+
+    if (group->kind != CN_YAML_MAP)
+        return refuse(group, name, "", "a map with count and kind for each group", err);
+    if (kind && !(kind->kind == CN_YAML_STRING && (cn_str_eq(kind->text, CN_STR("KIND_CPU")) ||
+                                                   cn_str_eq(kind->text, CN_STR("KIND_AUTO")))))
+        return refuse(kind, name, ": kind",
+                      "KIND_CPU or KIND_AUTO, since instances are processes (TorchScript models go "
+                      "to a GPU by deviceType)",
+                      err);
+    if (count && (!cn_yaml_take_integer(count, &n) || n < 0 || n > WORKERS_MAX))
+        return refuse(count, name, ": count", "an integer from 0 to 1024", err);
+    *sum += (uint32_t)n;
+    if (*sum > WORKERS_MAX)
+        return refuse(count ? count : group, name, ": count", "1024 instances at most in all", err);
+    return 0;
+}
+
+int
+cn_instances_read(const struct cn_yaml *list, const char *name, uint32_t *out, struct cn_error *err)
+{
+    int rc = 0;
+
+    *out = 0;
+    if (list->kind != CN_YAML_LIST)
+        return refuse(list, name, "", "a list of groups", err);
+    for (uint32_t i = 0; !rc && i < list->n_items; i++)
+        rc = read_group(list->items[i], name, out, err);
+    return rc;
+}
+
+int
+cn_instances_apply(const struct cn_yaml_doc *doc, struct cn_model_config *config,
+                   struct cn_error *err)
+{
+    static const char *const others[] = {"minWorkers", "min_workers", "maxWorkers", "max_workers"};
+    const struct cn_yaml *root = cn_yaml_root(doc), *list = cn_instances_get(root);
+    uint32_t workers;
+    int rc;
+
+    if (!list || (list->kind == CN_YAML_LIST && list->n_items == 0))
+        return 0;
+    if ((rc = cn_instances_read(list, cn_yaml_name(doc), &workers, err)))
+        return rc;
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (cn_yaml_get(root, others[i]))
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s:%u:%u: instance_group and %s are one setting; leave one out",
+                           cn_yaml_name(doc), list->key_line, list->key_column, others[i]);
+    config->min_workers = config->max_workers = workers;
+    return 0;
+}
