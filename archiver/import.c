@@ -21,6 +21,7 @@
 #include "archiver/pack.h"
 #include "archiver/path.h"
 #include "config/model_io.h"
+#include "core/buf.h"
 #include "core/mem.h"
 
 #define VERSIONS_MAX 1000
@@ -288,28 +289,17 @@ warn(void *ctx, const char *line)
     fprintf(stderr, "%s: warning: %s\n", (const char *)ctx, line);
 }
 
-/* Several versions of one model: NAME-VERSION.mar, so that one does not lie over the other. */
-static int
-give_name(const struct import *import, const struct cn_pack_result *result, const char *version)
+/* Several versions of one model: NAME-VERSION, so that one does not lie over the other. cn_free(). */
+static char *
+file_name(const struct import *import, const char *version)
 {
-    char name[512];
-    char *to;
-    int rc = 0;
+    struct cn_buf name;
 
-    snprintf(name, sizeof(name), "%.200s-%.20s.mar", import->model, version);
-    to = cn_path_join(import->export_path ? import->export_path : ".", name);
-    if (import->n_versions == 1) {
-        printf("%s: version %s\n", result->path, version);
-    } else if (!import->force && access(to, F_OK) == 0) {
-        rc = cn_fail(import->err, CN_E_CONFLICT, "%s exists; --force overwrites it", to);
-        unlink(result->path);
-    } else if (rename(result->path, to) < 0) {
-        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot rename %s to %s", result->path, to);
-    } else {
-        printf("%s: version %s\n", to, version);
-    }
-    cn_free(to);
-    return rc;
+    cn_buf_init(&name, 0);
+    cn_buf_puts(&name, import->model);
+    if (import->n_versions > 1)
+        cn_buf_printf(&name, "-%s", version);
+    return cn_buf_take(&name, NULL);
 }
 
 /* `home`: a folder of our own, with room for the YAML and the links. */
@@ -318,12 +308,14 @@ pack_staged(struct import *import, const char *version, const char *handler, con
 {
     char *staging = cn_path_join(home, "files"), *yaml = cn_path_join(home, YAML_NAME);
     char *folder = cn_path_join(import->dir, version);
+    char *name = file_name(import, version);
     struct cn_pack_spec spec = {.model_name = import->model,
                                 .version = version,
                                 .handler = handler,
                                 .config_file = yaml,
                                 .extra_files = staging,
                                 .export_path = import->export_path,
+                                .file_name = name,
                                 .force = import->force};
     struct cn_pack_result result = {0};
     int rc = 0;
@@ -339,8 +331,9 @@ pack_staged(struct import *import, const char *version, const char *handler, con
     if (rc == 0)
         rc = cn_pack(&spec, warn, (void *)(uintptr_t)import->program, &result, import->err);
     if (rc == 0)
-        rc = give_name(import, &result, version);
+        printf("%s: version %s\n", result.path, version);
     cn_free(result.path);
+    cn_free(name);
     cn_free(staging);
     cn_free(yaml);
     cn_free(folder);

@@ -163,6 +163,8 @@ prepare_export_path(const char *path, cn_config_warn_fn warn, void *ctx, struct 
     char *copy, text[512];
     int rc = 0;
 
+    if (*path == '\0')
+        return cn_fail(err, CN_E_BAD_REQUEST, "Given export-path is empty. Point to a folder.");
     if (stat(path, &st) == 0)
         return S_ISDIR(st.st_mode) ? 0
                                    : cn_fail(err, CN_E_BAD_REQUEST,
@@ -247,7 +249,8 @@ write_out(const struct cn_pack_spec *spec, const struct cn_pack_files *files,
     cn_buf_init(&path, 0);
     if (spec->export_path != NULL)
         cn_buf_printf(&path, "%s/", spec->export_path);
-    cn_buf_printf(&path, "%s%s", spec->model_name, suffixes[spec->format]);
+    cn_buf_printf(&path, "%s%s", spec->file_name ? spec->file_name : spec->model_name,
+                  suffixes[spec->format]);
     result->path = cn_buf_take(&path, NULL);
     if (!spec->force && lstat(result->path, &st) == 0)
         rc = cn_fail(err, CN_E_CONFLICT,

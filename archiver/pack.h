@@ -27,6 +27,7 @@ struct cn_pack_spec {
     const char *serialized_file, *model_file, *extra_files, *requirements_file, *config_file;
     const char *runtime;     /* NULL: by the handler's suffix */
     const char *export_path; /* NULL: the working folder */
+    const char *file_name;   /* without its suffix; NULL: the model's name */
     enum cn_pack_format format;
     bool force; /* overwrite */
 };

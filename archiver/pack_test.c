@@ -238,6 +238,8 @@ wrong_arguments_are_named(void **state)
     wrong = spec;
     wrong.export_path = spec.handler;
     fails(&wrong, CN_E_BAD_REQUEST, "is not a directory");
+    wrong.export_path = "";
+    fails(&wrong, CN_E_BAD_REQUEST, "export-path is empty");
 }
 
 /* Found before it is served: with file, line and column. */

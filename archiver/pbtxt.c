@@ -4,11 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/buf.h"
+
 struct parser {
     const char *at, *end, *line_begin;
     unsigned line, depth, n_fields;
     const char *name;
     struct cn_arena *arena;
+    struct cn_buf text; /* of the string that is being read */
     struct cn_error *err;
 };
 
@@ -70,19 +73,19 @@ field_new(struct parser *p, struct cn_str name, enum cn_pbtxt_kind kind)
 
 /* Behind the backslash; appends what it stands for. */
 static int
-read_escape(struct parser *p, char **out)
+read_escape(struct parser *p)
 {
     static const char from[] = "abfnrtv\\'\"?", to[] = "\a\b\f\n\r\t\v\\'\"?";
     const char *simple;
     unsigned value = 0, n;
+    char byte;
 
     if (p->at == p->end)
         return fail(p, "a string is not closed");
     simple = *p->at ? strchr(from, *p->at) : NULL;
     if (simple) {
-        *(*out)++ = to[simple - from];
         p->at++;
-        return 0;
+        return cn_buf_append(&p->text, &to[simple - from], 1);
     }
     if (*p->at == 'x' || *p->at == 'X') {
         for (p->at++, n = 0; n < 2 && p->at < p->end && cn_hex_digit(*p->at) >= 0; n++)
@@ -93,35 +96,39 @@ read_escape(struct parser *p, char **out)
     }
     if (n == 0 || value > 255)
         return fail(p, "an escape in a string that has no meaning here");
-    *(*out)++ = (char)value;
-    return 0;
+    byte = (char)value;
+    return cn_buf_append(&p->text, &byte, 1);
 }
 
 /* Pieces one behind the other are one string. */
 static int
 read_string(struct parser *p, struct cn_pbtxt *field)
 {
-    char *text = cn_arena_alloc(p->arena, (size_t)(p->end - p->at) + 1), *out = text, quote;
+    char quote;
     int rc;
 
+    cn_buf_reset(&p->text);
     while ((quote = skip(p)) == '"' || quote == '\'') {
         for (p->at++; p->at < p->end && *p->at != quote;) {
+            const char *begin = p->at;
+
             if (*p->at == '\n')
                 return fail(p, "a string goes over its line");
-            if (*p->at != '\\') {
-                *out++ = *p->at++;
+            if (*p->at == '\\') {
+                p->at++;
+                if ((rc = read_escape(p)))
+                    return rc;
                 continue;
             }
-            p->at++;
-            if ((rc = read_escape(p, &out)))
-                return rc;
+            while (p->at < p->end && *p->at != quote && *p->at != '\n' && *p->at != '\\')
+                p->at++;
+            cn_buf_append(&p->text, begin, (size_t)(p->at - begin));
         }
         if (p->at == p->end)
             return fail(p, "a string is not closed");
         p->at++;
     }
-    *out = '\0';
-    field->text = (struct cn_str){text, (size_t)(out - text)};
+    field->text = cn_arena_str(p->arena, cn_buf_str(&p->text));
     return 0;
 }
 
@@ -320,13 +327,17 @@ cn_pbtxt_parse(const char *name, struct cn_str bytes, struct cn_arena *arena, st
                        .name = name,
                        .arena = arena,
                        .err = err};
+    int rc;
 
     if (bytes.len == 0)
         p.at = p.end = p.line_begin = "";
     if (bytes.len > CN_PBTXT_MAX_BYTES)
         return fail(&p, "it is over 4 MiB");
     *out = field_new(&p, CN_STR(""), CN_PBTXT_MESSAGE);
-    return parse_fields(&p, '\0', *out);
+    cn_buf_init(&p.text, 0);
+    rc = parse_fields(&p, '\0', *out);
+    cn_buf_fini(&p.text);
+    return rc;
 }
 
 const struct cn_pbtxt *

@@ -105,6 +105,26 @@ mistakes_have_a_place(void **state)
     refuses(deep, "more than 32 others");
 }
 
+/* A string's memory follows its own length, not that of the document. */
+static void
+many_strings_take_little(void **state)
+{
+    struct cn_pbtxt *document;
+    struct cn_arena arena;
+    struct cn_buf text;
+
+    (void)state;
+    cn_arena_init(&arena);
+    cn_buf_init(&text, 0);
+    for (int i = 0; i < 2000; i++)
+        cn_buf_puts(&text, "s: \"ab\"\n");
+    assert_int_equal(cn_pbtxt_parse("c", cn_buf_str(&text), &arena, &document, NULL), 0);
+    assert_true(cn_str_eq(cn_pbtxt_get(document, "s")->text, CN_STR("ab")));
+    assert_true(arena.used_bytes < (size_t)1 << 20);
+    cn_buf_fini(&text);
+    cn_arena_fini(&arena);
+}
+
 /* The last of a name counts, as with protobuf. */
 static void
 get_finds_the_last(void **state)
@@ -126,6 +146,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_forms_are_read),
         cmocka_unit_test(mistakes_have_a_place),
+        cmocka_unit_test(many_strings_take_little),
         cmocka_unit_test(get_finds_the_last),
     };
 

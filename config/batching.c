@@ -208,8 +208,8 @@ read_direct(const struct cn_batching_reader *parse, const struct cn_yaml *map)
 
     parse->batching->kind = CN_BATCHING_DIRECT;
     if (!rc && share &&
-        ((share->kind != CN_YAML_INT && share->kind != CN_YAML_FLOAT) || share->number < 0 ||
-         share->number > 1))
+        ((share->kind != CN_YAML_INT && share->kind != CN_YAML_FLOAT) ||
+         !(share->number >= 0 && share->number <= 1))) /* nor .nan */
         rc = cn_batching_refuse(parse, share, "minimum_slot_utilization", "a number from 0 to 1");
     if (!rc && share)
         parse->batching->min_utilization = (float)share->number;

@@ -165,6 +165,7 @@ mistakes_are_named(void **state)
         {IO "sequence_batching: {oldest: {}, direct: {}}\n", "one strategy, direct or oldest"},
         {IO "sequence_batching: {oldest: 1}\n", "a map of settings"},
         {IO "sequence_batching: {direct: {minimum_slot_utilization: 1.5}}\n", "from 0 to 1"},
+        {IO "sequence_batching: {direct: {minimum_slot_utilization: .nan}}\n", "from 0 to 1"},
         {IO "sequence_batching: {iterative_sequence: true}\n", "iterative_sequence"},
         {IO "sequence_batching: {max_sequence_idle_microseconds: -1}\n", "an integer from 0"},
         {IO "sequence_batching: {timeout_action: maybe}\n", "reject, complete or describe"},

@@ -74,8 +74,7 @@ struct cn_server_config {
 int cn_server_config_load(int argc, char **argv, char **environment, struct cn_server_config *out,
                           cn_config_warn_fn warn, void *ctx, struct cn_error *err);
 void cn_server_config_fini(struct cn_server_config *config);
-/* --help: a line an option. */
-/* `section`: a name that cn_server_help_has, or NULL for the usual options. */
+/* --help: a line an option. `section`: a name that cn_server_help_has, or NULL for the usual options. */
 void cn_server_config_help(const char *section, FILE *out);
 /* --print-config: each value and where it came from, as YAML with comments; may be read back. */
 void cn_server_config_print(const struct cn_server_config *config, FILE *out);

@@ -75,9 +75,9 @@ struct cn_command_line {
  * go to `config` at once: nothing stronger can come. */
 int cn_command_line_take(struct cn_server_config *config, struct cn_command_line *line, int *at,
                          struct cn_error *err);
-/* Was there a flag that only asks for text, --help or its like? */
 /* Is it a section of --help, or "all"? */
 bool cn_server_help_has(const char *section);
+/* Was there a flag that only asks for text, --help or its like? */
 bool cn_config_only_informs(const struct cn_server_config *config);
 
 /* config/server_models.c: appends what one word of --models says: FILE, NAME=FILE, or several with

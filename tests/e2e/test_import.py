@@ -84,10 +84,15 @@ def test_versions_by_the_policy(repository, folder, policy, made):
     model = repository(CONFIG % ("lua", policy), {1: LUA % 1, 2: LUA % 2, 10: LUA % 10})
     store = folder / "made"
     store.mkdir()
+    if len(made) > 1:
+        made = ["sums.mar", *made]
+        (store / "sums.mar").write_bytes(b"another's")
     archiver("import", model, "--export-path", store)
     assert sorted(path.name for path in store.iterdir()) == sorted(made)
     assert "exists" in archiver("import", model, "--export-path", store, check=False).stderr
     archiver("import", model, "--export-path", store, "--force")
+    if len(made) > 1:
+        assert (store / "sums.mar").read_bytes() == b"another's"
 
 
 def test_other_backends_need_a_handler(repository, folder):
