@@ -356,6 +356,8 @@ clock_ended(struct cn_timer *timer)
         cn_sequence_outlived(sequence);
         return;
     }
+    if (sequence->closing || sequence->held)
+        return; /* a step that came meanwhile has set it; what the worker says then begins it anew */
     if (queue->policy.slots && (!cn_job_group_idle(&sequence->group) || sequence->streams)) {
         expire_busy(sequence);
         return;

@@ -547,11 +547,48 @@ levels_have_their_order(void **state)
     rig_done(rig);
 }
 
+/* The record of sequence "a" is written. */
+struct write {
+    struct cn_sequence_query order;
+    bool done;
+};
+
 static void
 note_written(struct cn_sequence_query *order, const struct cn_query_result *result)
 {
     (void)result;
-    *(bool *)(uintptr_t)order->query.record.ptr = true;
+    cn_container_of(order, struct write, order)->done = true;
+}
+
+static void
+write_begin(struct rig *rig, struct write *write)
+{
+    *write = (struct write){.order = {.query = {.op = CN_QUERY_WRITE,
+                                                .flags = CN_QUERY_REPLACE,
+                                                .sequence_id = CN_STR("a"),
+                                                .record = CN_STR("bytes")},
+                                      .on_done = note_written}};
+    cn_model_queue_query(rig->queue, &write->order);
+    settle(rig);
+}
+
+/* The worker has done it. */
+static void
+write_end(struct rig *rig, struct fake *worker, const struct write *write)
+{
+    struct cn_sequence_info info = {
+        .id = CN_STR("a"), .generation = 9, .opened_wall_ms = cn_wall_ms()};
+    struct cn_query_result result = {.n_sequences = 1, .sequences = &info};
+    struct cn_buf buf;
+
+    fake_read(worker);
+    assert_int_equal(worker->n_queries, 1);
+    result.query_id = worker->queries[0].id;
+    cn_buf_init(&buf, 0);
+    cn_frame_put_result(&buf, &result);
+    fake_write(worker, &buf);
+    settle(rig);
+    assert_true(write->done);
 }
 
 /* The total clock runs out while a worker writes the record and steps wait for that: what was written is what
@@ -563,38 +600,85 @@ a_write_outlives_the_clock(void **state)
                                "{max_candidate_sequences: 1}, "
                                "max_sequence_idle_microseconds: 60000000}");
     struct fake *worker = fake_attach(rig);
-    struct cn_sequence_info info = {.id = CN_STR("a"), .generation = 9};
-    struct cn_query_result result = {.n_sequences = 1, .sequences = &info};
-    bool written = false;
-    struct cn_sequence_query order = {
-        .query = {.op = CN_QUERY_WRITE,
-                  .flags = CN_QUERY_REPLACE,
-                  .sequence_id = CN_STR("a"),
-                  .record = {(const char *)&written, sizeof(written)}},
-        .on_done = note_written};
     struct client first, waits;
-    struct cn_buf buf;
+    struct write write;
 
     (void)state;
     client_send(rig, &first, "a", "1", CN_ROW_START);
     settle(rig);
     assert_int_equal(answer_all(rig, worker), 1);
-    cn_model_queue_query(rig->queue, &order);
+    write_begin(rig, &write);
     client_send(rig, &waits, "a", "2", 0);
     settle(rig);
-    fake_read(worker);
-    assert_int_equal(worker->n_queries, 1);
     pass(rig, 10000);
     assert_int_equal(waits.finals, 0);
-    result.query_id = worker->queries[0].id;
-    info.opened_wall_ms = cn_wall_ms();
-    cn_buf_init(&buf, 0);
-    cn_frame_put_result(&buf, &result);
-    fake_write(worker, &buf);
-    settle(rig);
-    assert_true(written);
+    write_end(rig, worker, &write);
     assert_int_equal(answer_all(rig, worker), 1);
     assert_int_equal(waits.error, 0);
+    rig_done(rig);
+}
+
+/* A step that came while its sequence was being closed has gone again, and the idle clock that it began ends
+ * before the worker has closed: that goes on as it was, and the next step opens anew. */
+static void
+a_step_that_left_does_not_close_twice(void **state)
+{
+    struct rig *rig =
+        rig_with("sequence_batching: {oldest: {}, max_sequence_idle_microseconds: 1000000}");
+    struct fake *worker = fake_attach(rig);
+    struct client a, gone, again;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    pass(rig, 1001);
+    fake_read(worker);
+    assert_int_equal(worker->n_closes, 1);
+    client_send(rig, &gone, "a", "2", CN_ROW_START);
+    settle(rig);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    settle(rig);
+    assert_int_equal(gone.error, CN_E_CANCELLED);
+    pass(rig, 1001);
+    fake_closed(worker, 1);
+    settle(rig);
+    fake_read(worker);
+    assert_int_equal(worker->n_closes, 1);
+    client_send(rig, &again, "a", "3", CN_ROW_START);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    assert_int_equal(again.error, 0);
+    rig_done(rig);
+}
+
+/* The same while its record is written. */
+static void
+a_step_that_left_does_not_close_what_is_written(void **state)
+{
+    struct rig *rig =
+        rig_with("sequence_batching: {oldest: {}, max_sequence_idle_microseconds: 1000000}");
+    struct fake *worker = fake_attach(rig);
+    struct client a, gone, again;
+    struct write write;
+
+    (void)state;
+    client_send(rig, &a, "a", "1", CN_ROW_START);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    write_begin(rig, &write);
+    client_send(rig, &gone, "a", "2", CN_ROW_MUST_EXIST);
+    settle(rig);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    pass(rig, 1001);
+    write_end(rig, worker, &write);
+    client_send(rig, &again, "a", "3", CN_ROW_MUST_EXIST);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    assert_int_equal(again.error, 0);
+    pass(rig, 1001);
+    fake_read(worker);
+    assert_int_equal(worker->n_closes, 1);
     rig_done(rig);
 }
 
@@ -618,6 +702,8 @@ main(void)
         cmocka_unit_test(oldest_keeps_shapes_apart),
         cmocka_unit_test(a_delay_needs_a_share_of_slots),
         cmocka_unit_test(a_write_outlives_the_clock),
+        cmocka_unit_test(a_step_that_left_does_not_close_twice),
+        cmocka_unit_test(a_step_that_left_does_not_close_what_is_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
