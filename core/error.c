@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text from outside may hold line ends; an error is one line wherever it is shown. A text that
- * was cut must not end inside a UTF-8 character, or it could not be put into JSON. */
+#include "core/utf8.h"
+
+/* Text from outside may hold line ends; an error is one line wherever it is shown. It is UTF-8 too, or it
+ * could not be put into JSON: what was cut ends before the character that was, and bytes that are none,
+ * also where an argument was cut, become question marks. */
 static void
 make_one_line(char *text, size_t len, int was_cut)
 {
-    size_t i, start = len;
+    size_t i, n, start = len;
 
     for (i = 0; i < len; i++)
         if (text[i] == '\n' || text[i] == '\r')
@@ -20,6 +23,13 @@ make_one_line(char *text, size_t len, int was_cut)
             start--;
         if (start > 0 && (unsigned char)text[start - 1] >= 0xc0)
             len = start - 1;
+    }
+    for (i = 0; i < len; i += n) {
+        n = cn_utf8_length(text + i, len - i);
+        if (n == 0) {
+            text[i] = '?';
+            n = 1;
+        }
     }
     while (len > 0 && text[len - 1] == ' ')
         len--;

@@ -85,6 +85,17 @@ cut_text_ends_with_a_whole_character(void **state)
     }
 }
 
+/* Bytes from outside, and arguments that were cut, are no reason for a body that clients can't read. */
+static void
+a_message_is_utf8(void **state)
+{
+    struct cn_error err = {0};
+
+    (void)state;
+    cn_fail(&err, CN_E_IO, "a\xff'%.3s' \xe2\x82\xac", "x\xe2\x82\xac");
+    assert_string_equal(err.message, "a?'x?\x3f' \xe2\x82\xac");
+}
+
 /* A code that nobody knows is our bug, and is shown as such. */
 static void
 the_table_answers_every_code(void **state)
@@ -116,6 +127,7 @@ main(void)
         cmocka_unit_test(an_error_may_be_wrapped_in_place),
         cmocka_unit_test(a_message_is_one_line),
         cmocka_unit_test(cut_text_ends_with_a_whole_character),
+        cmocka_unit_test(a_message_is_utf8),
         cmocka_unit_test(the_table_answers_every_code),
     };
 

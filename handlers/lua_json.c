@@ -6,6 +6,7 @@
  * process, and a step that is run again must give the same bytes.
  */
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,13 +282,32 @@ compare_keys(const void *a, const void *b)
     return order ? order : (x->len > y->len) - (x->len < y->len);
 }
 
+/* Pushes a table of what stands in the one at `index`: the collector may empty a weak one meanwhile, and
+ * free its keys. */
+static void
+push_strong(lua_State *L, int index, lua_Integer count)
+{
+    lua_createtable(L, 0, count < INT_MAX ? (int)count : INT_MAX);
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        lua_pushvalue(L, -2);
+        lua_insert(L, -2);
+        lua_rawset(L, -4);
+    }
+}
+
 static void
 write_object(lua_State *L, int index, lua_Integer count, const struct path *path, int depth,
              struct cn_buf *out)
 {
+    const int top = lua_gettop(L);
     struct json_key *keys;
     lua_Integer n = 0;
 
+    if (lua_getmetatable(L, index)) {
+        push_strong(L, index, count);
+        index = lua_gettop(L);
+    }
     keys = lua_newuserdatauv(L, (size_t)(count ? count : 1) * sizeof(*keys), 0);
     lua_pushnil(L);
     while (lua_next(L, index)) {
@@ -312,7 +332,7 @@ write_object(lua_State *L, int index, lua_Integer count, const struct path *path
         lua_pop(L, 1);
     }
     cn_buf_append(out, "}", 1);
-    lua_pop(L, 1);
+    lua_settop(L, top);
 }
 
 static void
@@ -359,7 +379,7 @@ write_value(lua_State *L, int index, const struct path *path, int depth, struct 
     char what[64];
     size_t len;
 
-    luaL_checkstack(L, 6, "JSON");
+    luaL_checkstack(L, 10, "JSON");
     switch (lua_type(L, index)) {
     case LUA_TNIL:
         cn_buf_puts(out, "null");

@@ -121,24 +121,35 @@ set_content(lua_State *L, const char *key, int index, struct cn_reply *reply)
         cn_buf_puts(&reply->content_type, type);
 }
 
+/* One of the four, as a constant: the key's own text may go while the handler's metamethods run. */
+static const char *
+content_key(const char *key)
+{
+    static const char *const keys[] = {"json", "text", "body", "outputs"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (strcmp(key, keys[i]) == 0)
+            return keys[i];
+    return NULL;
+}
+
 static void
 set_table(lua_State *L, int index, struct cn_reply *reply)
 {
-    const char *content = NULL;
+    const char *content = NULL, *of_content;
 
     lua_pushnil(L);
     while (lua_next(L, index)) {
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "[1]";
         int value = lua_gettop(L);
 
-        if (strcmp(key, "json") == 0 || strcmp(key, "text") == 0 || strcmp(key, "body") == 0 ||
-            strcmp(key, "outputs") == 0) {
+        if ((of_content = content_key(key))) {
             if (content)
                 luaL_error(
                     L, "a reply has one of json, text, body and outputs, this one has %s and %s",
                     content, key);
-            content = key; /* lives as long as its table */
-            set_content(L, key, value, reply);
+            content = of_content;
+            set_content(L, content, value, reply);
         } else if (strcmp(key, "status") == 0) {
             set_status(L, value, reply);
         } else if (strcmp(key, "headers") == 0) {
@@ -166,7 +177,7 @@ cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply)
 {
     index = lua_absindex(L, index);
     luaL_checkstack(L, LUA_MINSTACK, "reply");
-    cn_buf_reset(&reply->body); /* of an attempt whose error the handler caught */
+    cn_reply_begin(reply); /* perhaps after an attempt whose error the handler caught */
     if (lua_type(L, index) == LUA_TTABLE)
         set_table(L, index, reply);
     else if (!append_scalar(L, index, &reply->body))

@@ -199,9 +199,11 @@ headers_index(lua_State *L)
     wanted.ptr = lua_tolstring(L, 2, &wanted.len);
     lua_pushnil(L);
     while (lua_next(L, 1)) {
-        name.ptr = lua_tolstring(L, -2, &name.len);
-        if (cn_str_eq_header(name, wanted))
-            return 1;
+        if (lua_type(L, -2) == LUA_TSTRING) { /* else it is the handler's own */
+            name.ptr = lua_tolstring(L, -2, &name.len);
+            if (cn_str_eq_header(name, wanted))
+                return 1;
+        }
         lua_pop(L, 1);
     }
     return 0;

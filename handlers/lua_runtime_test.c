@@ -667,6 +667,70 @@ a_handler_describes_itself(void **state)
     rt->ops->close(rt);
 }
 
+/* A reply that could not be made leaves nothing behind in the one that is made instead. */
+static void
+a_failed_reply_leaves_nothing(void **state)
+{
+    struct cn_runtime *rt = must_open(
+        "return { step = function(state, req)\n"
+        "  for _, bad in ipairs { { text = 'x', nope = 1 }, { status = 404, nope = 1 },\n"
+        "      { headers = { a = 'b' }, nope = 1 }, { content_type = 'c', nope = 1 },\n"
+        "      { end_sequence = true, nope = 1 }, { stop_streams = true, nope = 1 } } do\n"
+        "    for key, value in pairs(bad) do\n" /* in any order */
+        "      assert(not pcall(req.reply, req, setmetatable({ json = print }, {})))\n"
+        "      assert(not pcall(req.reply, req, { [key] = value, json = print }))\n"
+        "    end\n"
+        "    assert(not pcall(req.reply, req, bad))\n"
+        "  end\n"
+        "  req:reply { json = { 1 } }\n"
+        "end }");
+    struct fake fake = {0};
+    struct cn_item *items[1] = {&fake.item};
+
+    (void)state;
+    fake_body(&fake, "", 0);
+    rt->ops->run(rt, items, 1);
+    assert_string_equal(fake_text(&fake), "[1]");
+    assert_int_equal(fake.item.reply.status, 0);
+    assert_int_equal(fake.item.reply.n_headers, 0);
+    assert_int_equal(fake.item.reply.headers.len, 0);
+    assert_false(fake.item.reply.end_sequence || fake.item.reply.stop_streams);
+    assert_memory_equal(fake.item.reply.content_type.data, "application/json", 16);
+    fake_end(rt, &fake);
+    fake_drop(rt, &fake);
+    rt->ops->close(rt);
+}
+
+/* The collector empties weak tables while they are written: what stood there at the beginning stays. */
+static void
+weak_tables_are_written_whole(void **state)
+{
+    const char *text;
+
+    (void)state;
+    load.memory_max_bytes = 64 << 20;
+    text = reply_of("local weak, big = setmetatable({}, { __mode = 'v' }), {}\n"
+                    "for i = 1, 200 do big[i .. ('x'):rep(10000)] = true end\n"
+                    "local all = { big, big, big, big, big }\n"
+                    "for i = 1, 200 do weak['k' .. ('z'):rep(60) .. i] = { i } end\n"
+                    "weak.a = all\n"
+                    "return continuo.json.encode(weak):find('null') and 'lost' or 'whole'",
+                    "");
+    load.memory_max_bytes = 4 << 20;
+    assert_string_equal(text, "whole");
+}
+
+/* A key of a handler's own among the headers is not in the way of a search. */
+static void
+headers_may_be_changed(void **state)
+{
+    (void)state;
+    assert_string_equal(reply_of("req.headers[1] = 'x' req.headers[{}] = 'y'\n"
+                                 "return tostring(req.headers['No-Such'])",
+                                 ""),
+                        "nil");
+}
+
 int
 main(void)
 {
@@ -690,6 +754,9 @@ main(void)
         cmocka_unit_test(batch_survives_a_failed_init),
         cmocka_unit_test(stateless_models_get_no_state),
         cmocka_unit_test(close_hears_the_reason),
+        cmocka_unit_test(a_failed_reply_leaves_nothing),
+        cmocka_unit_test(weak_tables_are_written_whole),
+        cmocka_unit_test(headers_may_be_changed),
         cmocka_unit_test(a_handler_describes_itself),
     };
 

@@ -50,6 +50,19 @@ head_is_out(const char *what, struct cn_error *err)
                    "the %s of the answer went out with its first piece: set it there", what);
 }
 
+void
+cn_reply_begin(struct cn_reply *reply)
+{
+    cn_buf_reset(&reply->body);
+    if (reply->head_out || reply->n_chunks) /* it came with a piece, and counts */
+        return;
+    cn_buf_reset(&reply->content_type);
+    cn_buf_reset(&reply->headers);
+    reply->n_headers = 0;
+    reply->status = 0;
+    reply->end_sequence = reply->stop_streams = false;
+}
+
 int
 cn_reply_put_header(struct cn_reply *reply, struct cn_str name, struct cn_str value,
                     struct cn_error *err)

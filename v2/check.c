@@ -6,9 +6,13 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "config/batching.h"
 #include "v2/request.h"
+
+#define ID_SHOWN_MAX 64
+#define NAMES_MAX 320 /* bytes of a message that name a request's inputs */
 
 struct check {
     struct cn_v2_request *request;
@@ -21,16 +25,19 @@ struct check {
 static int __attribute__((format(printf, 2, 3)))
 refuse(const struct check *check, const char *fmt, ...)
 {
-    const struct cn_str id = check->request->id;
-    char text[640];
+    struct cn_str id = check->request->id;
+    char text[CN_ERROR_MESSAGE_MAX]; /* with the prefix it is cut once more, between characters */
     va_list args;
 
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    return cn_fail(check->err, CN_E_BAD_REQUEST, "[request id: %.*s] %s",
-                   id.len ? (int)(id.len < 64 ? id.len : 64) : 12, id.len ? id.ptr : "<id_unknown>",
-                   text);
+    if (id.len == 0)
+        id = CN_STR("<id_unknown>");
+    if (id.len > ID_SHOWN_MAX)
+        for (id.len = ID_SHOWN_MAX; id.len > 0 && (id.ptr[id.len] & 0xc0) == 0x80;)
+            id.len--; /* between two characters */
+    return cn_fail(check->err, CN_E_BAD_REQUEST, "[request id: %.*s] %s", CN_STR_ARG(id), text);
 }
 
 static int
@@ -61,24 +68,31 @@ has_input(const struct cn_v2_request *request, struct cn_str name, uint32_t belo
     return false;
 }
 
-/* "['A','B']" */
+/* "['A','B']", or as much of it as there is room for: names are as long as a client makes them. */
 static const char *
-names_text(const struct check *check, bool missing)
+names_text(const struct check *check, bool missing, char out[NAMES_MAX])
 {
     const struct cn_v2_request *request = check->request;
     const struct cn_model_io *io = check->io;
     const uint32_t n = missing ? io->n_inputs : request->n_inputs;
-    const char *text = "[", *comma = "";
+    const char *comma = "";
+    size_t len = 1;
 
+    out[0] = '[';
     for (uint32_t i = 0; i < n; i++) {
         struct cn_str name = missing ? io->inputs[i].name : request->inputs[i].name;
 
         if (missing && (io->inputs[i].optional || has_input(request, name, request->n_inputs)))
             continue;
-        text = cn_arena_printf(check->arena, "%s%s'%.*s'", text, comma, CN_STR_ARG(name));
+        if (len + name.len + sizeof("','...]") > NAMES_MAX) {
+            len += (size_t)snprintf(out + len, NAMES_MAX - len, "%s...", comma);
+            break;
+        }
+        len += (size_t)snprintf(out + len, NAMES_MAX - len, "%s'%.*s'", comma, CN_STR_ARG(name));
         comma = ",";
     }
-    return cn_arena_printf(check->arena, "%s]", text);
+    memcpy(out + len, "]", 2);
+    return out;
 }
 
 static int
@@ -86,6 +100,7 @@ check_names(const struct check *check)
 {
     const struct cn_v2_request *request = check->request;
     const struct cn_model_io *io = check->io;
+    char given[NAMES_MAX], missing[NAMES_MAX];
     const char *wanted;
     uint32_t required = 0;
 
@@ -107,8 +122,8 @@ check_names(const struct check *check)
         return refuse(check,
                       "expected %s but got %u inputs for model '%s'. Got input(s) %s, but missing "
                       "required input(s) %s. Please provide all required input(s).",
-                      wanted, request->n_inputs, check->model, names_text(check, false),
-                      names_text(check, true));
+                      wanted, request->n_inputs, check->model, names_text(check, false, given),
+                      names_text(check, true, missing));
     }
     for (uint32_t i = 0; i < request->n_inputs; i++)
         if (!cn_model_io_input(io, request->inputs[i].name))
