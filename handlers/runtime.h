@@ -70,8 +70,8 @@ struct cn_runtime_ops {
     const char *(*describe)(struct cn_runtime *rt);
     /* The version of the state's shape that the handler declares; stored with each state. */
     uint32_t (*state_schema)(struct cn_runtime *rt);
-    /* Runs one batch: item->reply is initialised by the caller. Never fails as a whole: every item
-     * gets a reply or an error. CN_E_OUT_OF_MEMORY: the memory that the handler and all cached
+    /* Runs one batch: item->reply is initialised by the caller, and `items` may come back in another
+     * order. Never fails as a whole: every item gets a reply or an error. CN_E_OUT_OF_MEMORY: the memory that the handler and all cached
      * states share is used up; dropping cached states helps. An item that said `more` is in a later
      * batch again, at another address, with what it had in `state`, `resume` and its reply's head. */
     void (*run)(struct cn_runtime *rt, struct cn_item **items, uint32_t n);

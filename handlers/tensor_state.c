@@ -25,6 +25,7 @@ struct tensor_state {
 struct call {
     uint32_t magic;
     struct cn_arena arena;
+    struct cn_item *item;     /* of the present run */
     struct cn_row row;        /* what the handler sees */
     const struct cn_row *was; /* the worker's */
     void *resume;             /* the runtime's */
@@ -395,14 +396,15 @@ over_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
             continue;
         item->row = &call->row;
         item->resume = call->resume;
+        call->item = item;
         over->items[n_run] = item;
         over->calls[n_run++] = call;
     }
     if (n_run == 0)
         return;
     over->under->run(rt, over->items, n_run);
-    for (uint32_t i = 0; i < n_run; i++)
-        settle(rt, over->items[i], over->calls[i]);
+    for (uint32_t i = 0; i < n_run; i++) /* which has sorted its items, but not the calls */
+        settle(rt, over->calls[i]->item, over->calls[i]);
 }
 
 static void

@@ -35,7 +35,7 @@ static struct fake {
     int32_t found[4];    /* their state */
     uint32_t n_parts[4]; /* of their rows */
     int32_t puts[4];     /* what each answers as its state; -1: it doesn't */
-    bool goes_on, fails;
+    bool goes_on, fails, reorders;
     unsigned dropped, closed;
     int token; /* its resume */
 } fake;
@@ -90,6 +90,12 @@ fake_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
             items[i]->reply.more = true;
             items[i]->resume = &fake.token;
         }
+    }
+    if (fake.reorders) { /* as the runtimes do, whose open requests go to the front */
+        struct cn_item *first = items[0];
+
+        items[0] = items[n - 1];
+        items[n - 1] = first;
     }
 }
 
@@ -247,6 +253,26 @@ a_state_goes_round(void **state)
     step_fini(&step);
 }
 
+/* A runtime that sorts its batch gives nobody the state or the request of another. */
+static void
+the_order_of_a_batch_may_change(void **state)
+{
+    struct step a, b, *steps[] = {&a, &b};
+
+    (void)state;
+    fake.reorders = true;
+    step_init(&a, 10);
+    step_init(&b, 20);
+    fake.puts[0] = fake.puts[1] = -1;
+    run(steps, 2);
+    run_one(&a);
+    assert_int_equal(fake.found[0], 10);
+    run_one(&b);
+    assert_int_equal(fake.found[0], 20);
+    step_fini(&a);
+    step_fini(&b);
+}
+
 /* Kept from the first step on, whether the handler says anything of it or not. */
 static void
 the_caller_begins_it(void **state)
@@ -394,6 +420,7 @@ main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_state_goes_round),
+        TEST(the_order_of_a_batch_may_change),
         TEST(the_caller_begins_it),
         TEST(a_wrong_beginning_fails_alone),
         TEST(rows_without_sequence_keep_nothing),

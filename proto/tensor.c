@@ -197,7 +197,6 @@ cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out)
     return false;
 }
 
-/* A set: u32 number of tensors; each: u16 + name, u8 type, u8 rank, u64 dimensions, u32 + data. */
 uint32_t
 cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size)
 {
@@ -285,7 +284,8 @@ put_bytes(char *at, struct cn_str bytes)
     return at + bytes.len;
 }
 
-/* In one piece: each row of a batch has its answer and its state written here. */
+/* A set: u32 number of tensors; each: u16 + name, u8 type, u8 rank, u64 dimensions, u32 + data.
+ * In one piece: each row of a batch has its answer and its state written here. */
 void
 cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
 {
