@@ -2,29 +2,27 @@
  * call's loop.
  *
  * A request is outstanding from its message until the transport took its last response; so many at
- * most (grpc-stream-steps), then the client's messages wait in its own window. Responses leave in the
- * order of their requests, whichever model or sequence they are of: clients of the protocol rely on it.
- * Those of decoupled models leave as they come: they are in no order but that of their own request.
+ * most (rpc/intake.h). Responses leave in the order of their requests, whichever model or sequence they
+ * are of: clients of the protocol rely on it. Those of decoupled models leave as they come: they are in no
+ * order but that of their own request.
  * A failure is a message of its own, and the stream goes on, unless the client asked for gRPC's statuses
  * (triton_grpc_error: true).
  */
 #include "rpc/infer_stream.h"
 
-#include "config/server_config.h"
 #include "frontend/http_checks.h"
 #include "rpc/infer.h"
-#include "rpc/rpc.h"
+#include "rpc/intake.h"
 #include "rpc/status.h"
 #include "rpc/step.h"
 #include "scheduler/model_queue.h"
 
 struct stream {
-    struct cn_list owing;   /* requests, in the order they came */
-    struct cn_list flowing; /* those of decoupled models that have not ended */
-    struct cn_list sending; /* those whose responses the transport has not taken yet */
-    uint32_t n_requests;
-    bool reading, half_closed, draining;
-    bool is_strict; /* the first failure of a model ends the call */
+    struct cn_rpc_intake intake; /* first */
+    struct cn_list owing;        /* requests, in the order they came */
+    struct cn_list flowing;      /* those of decoupled models that have not ended */
+    struct cn_list sending;      /* those whose responses the transport has not taken yet */
+    bool is_strict;              /* the first failure of a model ends the call */
 };
 _Static_assert(sizeof(struct stream) <= CN_RPC_INFER_STREAM_STATE, "the state's size is too small");
 
@@ -34,30 +32,10 @@ stream_of(struct cn_grpc_call *call)
     return cn_grpc_call_state(call);
 }
 
-/* Reads on, or ends the call when nothing is left to answer. */
-static void
-go_on(struct cn_grpc_call *call)
-{
-    const struct cn_rpc_host *host = cn_grpc_call_host(call);
-    struct stream *stream = stream_of(call);
-    const struct cn_grpc_status ok = {0};
-
-    if (stream->n_requests == 0 && stream->half_closed) {
-        cn_grpc_call_finish(call, NULL, &ok);
-    } else if (stream->n_requests == 0 && stream->draining) {
-        cn_rpc_fail(call, CN_E_DRAINING,
-                    "GRPC server is shutting down and has stopped accepting new requests.", 0);
-    } else if (!stream->reading && !stream->half_closed && !stream->draining &&
-               stream->n_requests < host->config->grpc_stream_steps) {
-        stream->reading = true;
-        cn_grpc_call_read(call);
-    }
-}
-
 static void
 forget(struct cn_rpc_infer *infer)
 {
-    stream_of(infer->call)->n_requests--;
+    stream_of(infer->call)->intake.n--;
     cn_rpc_infer_destroy(infer);
 }
 
@@ -178,7 +156,7 @@ advance(struct cn_grpc_call *call)
         if (--infer->n_sending == 0)
             forget(infer);
     }
-    go_on(call);
+    cn_rpc_intake_go_on(call);
     cn_grpc_call_release(call);
 }
 
@@ -249,7 +227,7 @@ flow(struct cn_rpc_infer *infer, struct cn_answer_box *box)
     send_piece(infer, box);
     if (--infer->n_sending == 0 && infer->is_done)
         forget(infer);
-    go_on(call);
+    cn_rpc_intake_go_on(call);
     cn_grpc_call_release(call);
 }
 
@@ -295,6 +273,8 @@ cn_rpc_infer_stream_open(struct cn_grpc_call *call)
     struct cn_error err;
     uint32_t n;
 
+    cn_rpc_intake_open(call,
+                       "GRPC server is shutting down and has stopped accepting new requests.");
     cn_list_init(&stream->owing);
     cn_list_init(&stream->flowing);
     cn_list_init(&stream->sending);
@@ -303,7 +283,6 @@ cn_rpc_infer_stream_open(struct cn_grpc_call *call)
     stream->is_strict = strict && cn_str_eq(strict->value, CN_STR("true"));
     if (cn_rpc_step_check_stream(headers, n, &err))
         cn_rpc_fail(call, err.code, err.message, 0);
-    stream->reading = true; /* the first message is asked for after this */
 }
 
 void
@@ -313,25 +292,14 @@ cn_rpc_infer_stream_message(struct cn_grpc_call *call, const struct cn_grpc_mess
     struct stream *stream = stream_of(call);
     struct cn_rpc_infer *infer = cn_rpc_infer_create(call, message);
 
-    stream->reading = false;
+    cn_rpc_intake_take(call);
     cn_list_push_back(&stream->owing, &infer->link);
-    stream->n_requests++;
     infer->in_stream = true;
     if (cn_rpc_infer_submit(infer, &ops) == 0 && infer->v2.io->decoupled) {
         cn_list_remove(&infer->link);
         cn_list_push_back(&stream->flowing, &infer->link);
     }
     advance(call);
-}
-
-void
-cn_rpc_infer_stream_half_close(struct cn_grpc_call *call)
-{
-    struct stream *stream = stream_of(call);
-
-    stream->reading = false;
-    stream->half_closed = true;
-    go_on(call);
 }
 
 void
@@ -345,7 +313,7 @@ cn_rpc_infer_stream_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
         return;
     cn_grpc_call_hold(call);
     forget(infer);
-    go_on(call);
+    cn_rpc_intake_go_on(call);
     cn_grpc_call_release(call);
 }
 
@@ -354,11 +322,4 @@ void
 cn_rpc_infer_stream_gone(struct cn_grpc_call *call)
 {
     cancel_all(stream_of(call));
-}
-
-void
-cn_rpc_infer_stream_drain(struct cn_grpc_call *call)
-{
-    stream_of(call)->draining = true;
-    go_on(call);
 }

@@ -8,9 +8,7 @@
 
 void cn_rpc_infer_stream_open(struct cn_grpc_call *call);
 void cn_rpc_infer_stream_message(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-void cn_rpc_infer_stream_half_close(struct cn_grpc_call *call);
 void cn_rpc_infer_stream_sent(struct cn_grpc_call *call, void *owner, size_t bytes);
 void cn_rpc_infer_stream_gone(struct cn_grpc_call *call);
-void cn_rpc_infer_stream_drain(struct cn_grpc_call *call);
 
 #endif

@@ -14,6 +14,7 @@
 #include "rpc/health.h"
 #include "rpc/infer.h"
 #include "rpc/infer_stream.h"
+#include "rpc/intake.h"
 #include "rpc/management.h"
 #include "rpc/predict.h"
 #include "rpc/reflection.h"
@@ -85,10 +86,10 @@ static const struct cn_grpc_method inference_methods[] = {
      .state_bytes = CN_RPC_STREAM_STATE,
      .on_open = cn_rpc_stream_open,
      .on_message = cn_rpc_stream_message,
-     .on_half_close = cn_rpc_stream_half_close,
+     .on_half_close = cn_rpc_intake_half_close,
      .on_sent = cn_rpc_stream_sent,
      .on_gone = cn_rpc_stream_gone,
-     .on_drain = cn_rpc_stream_drain},
+     .on_drain = cn_rpc_intake_drain},
     {.path = V2 "ModelInfer",
      GROUP(INFERENCE),
      .state_bytes = CN_RPC_INFER_STATE,
@@ -100,10 +101,10 @@ static const struct cn_grpc_method inference_methods[] = {
      .state_bytes = CN_RPC_INFER_STREAM_STATE,
      .on_open = cn_rpc_infer_stream_open,
      .on_message = cn_rpc_infer_stream_message,
-     .on_half_close = cn_rpc_infer_stream_half_close,
+     .on_half_close = cn_rpc_intake_half_close,
      .on_sent = cn_rpc_infer_stream_sent,
      .on_gone = cn_rpc_infer_stream_gone,
-     .on_drain = cn_rpc_infer_stream_drain},
+     .on_drain = cn_rpc_intake_drain},
     FACTS(V2),
     ASK(V2 "ModelMetadata", METADATA, cn_rpc_v2_model_metadata),
     ASK(V2 "ModelConfig", MODEL_CONFIG, cn_rpc_v2_model_config),

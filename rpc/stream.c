@@ -1,27 +1,25 @@
 /* rpc/stream.c - StreamPredictions2: steps of many sequences on one call. On the call's loop.
  *
  * A step is outstanding from its message until the transport took its last response; so many at
- * most (grpc-stream-steps), then the client's messages wait in its own window. Answers of one
- * sequence leave in the order of its steps, also those that were refused: the client may have
- * nothing else to tell them apart. That is a look at the outstanding steps, no more.
+ * most (rpc/intake.h). Answers of one sequence leave in the order of its steps, also those that were
+ * refused: the client may have nothing else to tell them apart. That is a look at the outstanding steps,
+ * no more.
  */
 #include "rpc/stream.h"
 
 #include <stddef.h>
 
-#include "config/server_config.h"
 #include "frontend/predict.h"
+#include "rpc/intake.h"
 #include "rpc/message.h"
-#include "rpc/rpc.h"
 #include "rpc/status.h"
 #include "rpc/step.h"
 #include "scheduler/model_queue.h"
 
 struct stream {
-    struct cn_list steps; /* outstanding, in the order they came */
-    uint32_t n_steps;
-    bool reading, half_closed, draining;
-    struct cn_rpc_stream_id id; /* of steps that name no sequence */
+    struct cn_rpc_intake intake; /* first */
+    struct cn_list steps;        /* outstanding, in the order they came */
+    struct cn_rpc_stream_id id;  /* of steps that name no sequence */
 };
 _Static_assert(sizeof(struct stream) <= CN_RPC_STREAM_STATE, "the state's size is too small");
 
@@ -29,25 +27,6 @@ static struct stream *
 stream_of(struct cn_grpc_call *call)
 {
     return cn_grpc_call_state(call);
-}
-
-/* Reads on, or ends the call when nothing is left to answer. */
-static void
-go_on(struct cn_grpc_call *call)
-{
-    const struct cn_rpc_host *host = cn_grpc_call_host(call);
-    struct stream *stream = stream_of(call);
-    const struct cn_grpc_status ok = {0};
-
-    if (stream->n_steps == 0 && stream->half_closed) {
-        cn_grpc_call_finish(call, NULL, &ok);
-    } else if (stream->n_steps == 0 && stream->draining) {
-        cn_rpc_fail(call, CN_E_DRAINING, "the server is stopping", 0);
-    } else if (!stream->reading && !stream->half_closed && !stream->draining &&
-               stream->n_steps < host->config->grpc_stream_steps) {
-        stream->reading = true;
-        cn_grpc_call_read(call);
-    }
 }
 
 static void
@@ -58,10 +37,10 @@ step_check(struct cn_rpc_step *step)
 
     if (step->owes || step->n_sending)
         return;
-    stream->n_steps--;
+    stream->intake.n--;
     cn_grpc_call_hold(call);
     cn_rpc_step_destroy(step);
-    go_on(call);
+    cn_rpc_intake_go_on(call);
     cn_grpc_call_release(call);
 }
 
@@ -200,6 +179,7 @@ cn_rpc_stream_open(struct cn_grpc_call *call)
     struct cn_error err;
     uint32_t n;
 
+    cn_rpc_intake_open(call, "the server is stopping");
     cn_list_init(&stream->steps);
     headers = cn_grpc_call_headers(call, &n);
     if (cn_rpc_step_check_stream(headers, n, &err) ||
@@ -209,7 +189,6 @@ cn_rpc_stream_open(struct cn_grpc_call *call)
         memcpy(stream->id.text, sequence.id.ptr, sequence.id.len);
         stream->id.len = sequence.id.len;
     }
-    stream->reading = true; /* the first message is asked for after this */
 }
 
 void
@@ -219,23 +198,12 @@ cn_rpc_stream_message(struct cn_grpc_call *call, const struct cn_grpc_message *m
     struct stream *stream = stream_of(call);
     struct cn_rpc_step *step = cn_rpc_step_create(call, message);
 
-    stream->reading = false;
+    cn_rpc_intake_take(call);
     cn_list_push_back(&stream->steps, &step->link);
-    stream->n_steps++;
     step->owes = true;
     if (cn_rpc_step_submit(step, &ops, &stream->id))
         advance(step);
-    go_on(call);
-}
-
-void
-cn_rpc_stream_half_close(struct cn_grpc_call *call)
-{
-    struct stream *stream = stream_of(call);
-
-    stream->reading = false;
-    stream->half_closed = true;
-    go_on(call);
+    cn_rpc_intake_go_on(call);
 }
 
 void
@@ -259,11 +227,4 @@ cn_rpc_stream_gone(struct cn_grpc_call *call)
 
     cn_list_for_each(node, &stream->steps)
         cn_rpc_step_cancel(cn_container_of(node, struct cn_rpc_step, link));
-}
-
-void
-cn_rpc_stream_drain(struct cn_grpc_call *call)
-{
-    stream_of(call)->draining = true;
-    go_on(call);
 }
