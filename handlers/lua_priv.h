@@ -176,8 +176,9 @@ void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);
 void cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply);
 /* The same for what a step yields, which may be all that a reply may be. Raises. */
 void cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply);
-/* The handler refuses the request: `status` 0 means that it failed, else 400..599. Raises on others. */
-void cn_lua_refuse(lua_State *L, struct cn_reply *reply, struct cn_str message, lua_Integer status);
+/* The handler refuses the request, with what stands at index `status`: nil, none or 0 mean that it failed,
+ * else it is 400..599. Raises on others. */
+void cn_lua_refuse(lua_State *L, int status, struct cn_str message, struct cn_reply *reply);
 /* Turns the error value on the top of the stack (popped) into a failed reply. Never raises. */
 void cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply);
 

@@ -214,11 +214,17 @@ cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply)
 /* --- failures --- */
 
 void
-cn_lua_refuse(lua_State *L, struct cn_reply *reply, struct cn_str message, lua_Integer status)
+cn_lua_refuse(lua_State *L, int status, struct cn_str message, struct cn_reply *reply)
 {
-    if (status != 0 && (status < 400 || status > 599))
-        luaL_error(L, "the status of a refusal must be from 400 to 599, got %I", status);
-    cn_reply_refuse(reply, status, message);
+    lua_Integer number = 0;
+    int ok = 1;
+
+    if (!lua_isnoneornil(L, status))
+        number = lua_tointegerx(L, status, &ok);
+    if (!ok || (number != 0 && (number < 400 || number > 599)))
+        luaL_error(L, "the status of a refusal must be from 400 to 599, got %s",
+                   luaL_tolstring(L, status, NULL));
+    cn_reply_refuse(reply, number, message);
 }
 
 /* Argument: {message = ..., status = ...}; light userdata: the reply. Raises on other tables. */
@@ -227,17 +233,14 @@ refuse_by_table(lua_State *L)
 {
     struct cn_reply *reply = lua_touserdata(L, 2);
     struct cn_str message;
-    lua_Integer status = 0;
 
-    lua_pushliteral(L, "status");
-    lua_rawget(L, 1);
-    if (!lua_isnil(L, -1))
-        status = luaL_checkinteger(L, -1);
     lua_pushliteral(L, "message");
     if (lua_rawget(L, 1) != LUA_TSTRING)
-        return luaL_error(L, "error() was called with a table that has no message");
+        return luaL_error(L, "it has no message");
     message.ptr = lua_tolstring(L, -1, &message.len);
-    cn_lua_refuse(L, reply, message, status);
+    lua_pushliteral(L, "status");
+    lua_rawget(L, 1);
+    cn_lua_refuse(L, lua_gettop(L), message, reply);
     return 0;
 }
 
@@ -267,8 +270,8 @@ cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply)
         lua_pushvalue(L, -2);
         lua_pushlightuserdata(L, reply);
         if (lua_pcall(L, 2, 0, 0) != LUA_OK) {
-            cn_reply_fail(reply, CN_E_HANDLER_FAILED,
-                          "Prediction failed: %s raised a table without a message", rt->file);
+            cn_reply_fail(reply, CN_E_HANDLER_FAILED, "Prediction failed: %s raised a table: %s",
+                          rt->file, lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
             lua_pop(L, 1);
         }
     } else if (lua_type(L, -1) == LUA_TSTRING) {

@@ -367,7 +367,7 @@ request_fail(lua_State *L)
     struct cn_str message;
 
     message.ptr = luaL_checklstring(L, 2, &message.len);
-    cn_lua_refuse(L, &req->item->reply, message, luaL_optinteger(L, 3, 0));
+    cn_lua_refuse(L, 3, message, &req->item->reply);
     return end_answer(req);
 }
 

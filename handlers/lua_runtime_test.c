@@ -139,6 +139,26 @@ refusals_have_status_and_message(void **state)
                         "400 to 599, got 200");
 }
 
+/* A status that is none is told as such, with the value, however the refusal came. */
+static void
+a_refusals_status_is_checked(void **state)
+{
+    (void)state;
+    assert_string_equal(reply_of("return nil, 'x', 1e300", ""),
+                        "handler_failed/0 Prediction failed: the status of a refusal must be from "
+                        "400 to 599, got 1e+300");
+    assert_string_equal(reply_of("return nil, 'x', 'y'", ""),
+                        "handler_failed/0 Prediction failed: the status of a refusal must be from "
+                        "400 to 599, got y");
+    assert_string_equal(reply_of("error({ status = 'y', message = 'x' })", ""),
+                        "handler_failed/0 Prediction failed: handler.lua raised a table: the "
+                        "status of a refusal must be from 400 to 599, got y");
+    assert_string_equal(reply_of("error({ status = 200, message = 'x' })", ""),
+                        "handler_failed/0 Prediction failed: handler.lua raised a table: the "
+                        "status of a refusal must be from 400 to 599, got 200");
+    assert_string_equal(reply_of("return nil, 'x', 404.0", ""), "not_found/404 x");
+}
+
 /* A bug in a handler shows file and line to whoever calls, and costs that item only. */
 static void
 errors_name_file_and_line(void **state)
@@ -151,7 +171,7 @@ errors_name_file_and_line(void **state)
                         "handler_failed/0 Prediction failed: handler.lua:3: attempt to index a nil "
                         "value (local 't')");
     assert_string_equal(reply_of("error({})", ""),
-                        "handler_failed/0 Prediction failed: handler.lua raised a table without a "
+                        "handler_failed/0 Prediction failed: handler.lua raised a table: it has no "
                         "message");
     assert_string_equal(reply_of("error('a\\xff\\n b')", ""),
                         "handler_failed/0 Prediction failed: handler.lua:2: a?");
@@ -737,6 +757,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_goes_on),
         cmocka_unit_test(refusals_have_status_and_message),
+        cmocka_unit_test(a_refusals_status_is_checked),
         cmocka_unit_test(errors_name_file_and_line),
         cmocka_unit_test(load_errors_name_the_fix),
         cmocka_unit_test(load_gets_the_context),

@@ -50,7 +50,7 @@ take_results(lua_State *L, int request, struct cn_item *item)
         struct cn_str message;
 
         message.ptr = lua_tolstring(L, reply + 1, &message.len);
-        cn_lua_refuse(L, &item->reply, message, luaL_optinteger(L, reply + 2, 0));
+        cn_lua_refuse(L, reply + 2, message, &item->reply);
     } else if (!item->resume && item->reply.n_chunks == 0) {
         luaL_error(L, "%s: %s returned nothing: return a reply, or nil and a message", rt->file,
                    name);

@@ -1,10 +1,11 @@
 /* v2/answer.c - a handler's tensors against what was declared and asked for. Any thread. */
 #include "v2/answer.h"
 
+/* Among the first `n`. */
 static const struct cn_tensor *
-find_tensor(const struct cn_v2_answer *answer, struct cn_str name)
+find_tensor(const struct cn_v2_answer *answer, uint32_t n, struct cn_str name)
 {
-    for (uint32_t i = 0; i < answer->n_tensors; i++)
+    for (uint32_t i = 0; i < n; i++)
         if (cn_str_eq(answer->tensors[i].name, name))
             return &answer->tensors[i];
     return NULL;
@@ -15,7 +16,7 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
                    const struct cn_model_io *io, struct cn_error *err)
 {
     for (uint32_t i = 0; i < request->n_outputs; i++)
-        if (!find_tensor(answer, request->outputs[i].name))
+        if (!find_tensor(answer, answer->n_tensors, request->outputs[i].name))
             return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave no output '%.*s'",
                            CN_STR_ARG(request->outputs[i].name));
     for (uint32_t i = 0; i < answer->n_tensors; i++) {
@@ -25,6 +26,9 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
         if (!spec)
             return cn_fail(err, CN_E_HANDLER_FAILED,
                            "the handler gave an output '%.*s' that the model does not declare",
+                           CN_STR_ARG(tensor->name));
+        if (find_tensor(answer, i, tensor->name))
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave output '%.*s' twice",
                            CN_STR_ARG(tensor->name));
         if (spec->type != tensor->type)
             return cn_fail(err, CN_E_HANDLER_FAILED,

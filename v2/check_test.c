@@ -9,6 +9,7 @@
 
 #include "core/mem.h"
 #include "core/utf8.h"
+#include "v2/answer.h"
 #include "v2/request.h"
 
 #define N_INPUTS 200
@@ -74,12 +75,32 @@ messages_are_utf8(void **state)
     cn_arena_fini(&arena);
 }
 
+/* A handler in C can name one twice; clients would find either. */
+static void
+an_output_is_given_once(void **state)
+{
+    struct cn_tensor_spec spec = {.name = CN_STR("Y"), .type = CN_DATATYPE_INT32};
+    struct cn_model_io io = {.n_outputs = 1, .outputs = &spec};
+    struct cn_tensor tensors[2] = {{.name = CN_STR("Y"), .type = CN_DATATYPE_INT32},
+                                   {.name = CN_STR("Y"), .type = CN_DATATYPE_INT32}};
+    struct cn_v2_request request = {.n_inputs = 0};
+    struct cn_v2_answer answer = {.n_tensors = 1, .tensors = tensors};
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_v2_answer_check(&answer, &request, &io, &err), 0);
+    answer.n_tensors = 2;
+    assert_int_equal(cn_v2_answer_check(&answer, &request, &io, &err), CN_E_HANDLER_FAILED);
+    assert_string_equal(err.message, "the handler gave output 'Y' twice");
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_of_long_names_is_short),
         cmocka_unit_test(messages_are_utf8),
+        cmocka_unit_test(an_output_is_given_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

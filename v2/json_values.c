@@ -117,7 +117,12 @@ make_room(struct fill *fill, size_t max_bytes, uint64_t elements)
     uint64_t bytes;
 
     if (__builtin_mul_overflow(elements, cn_datatype_bytes(tensor->type), &bytes) ||
-        bytes > max_bytes)
+        bytes > INT64_MAX)
+        return cn_fail(fill->err, CN_E_BAD_REQUEST,
+                       "byte size overflow for input '%.*s': element count (%" PRIu64
+                       ") * data type size (%u) exceeds maximum allowed size (9223372036854775807)",
+                       CN_STR_ARG(tensor->name), elements, cn_datatype_bytes(tensor->type));
+    if (bytes > max_bytes)
         return cn_fail(fill->err, CN_E_BAD_REQUEST,
                        "JSON input '%.*s' has a byte_size (%" PRIu64
                        " bytes) that exceeds the maximum allowed value of %zu bytes. Use "

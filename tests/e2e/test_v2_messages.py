@@ -112,6 +112,9 @@ JSON_BODIES = [
     ("identity", one("INT8", "INT8", [2**62, 4], [1]), 400,
      "invalid shape for input 'INT8': shape [4611686018427387904,4] causes total element count to exceed maximum size "
      "of 9223372036854775807"),
+    ("identity", one("FP32", "FP32", [2**62], [1]), 400,
+     "byte size overflow for input 'FP32': element count (4611686018427387904) * data type size (4) exceeds maximum "
+     "allowed size (9223372036854775807)"),
     ("identity", one("INT8", "INT8", [2**31], [1]), 400,
      "JSON input 'INT8' has a byte_size (2147483648 bytes) that exceeds the maximum allowed value of "),
     # --- parameters, 1.7
