@@ -207,7 +207,7 @@ gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now
         if (items[i]->deadline_ms > latest)
             latest = items[i]->deadline_ms;
     /* One limit for the batch, that of its most patient item. */
-    cn_lua_arm(rt, cn_lua_call_deadline(rt, latest, now_ms));
+    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, latest, now_ms));
     if ((rc = cn_lua_protect(rt, begin_batch_protected, NULL)) != LUA_OK)
         return rc;
     for (uint32_t i = 0; i < n; i++) {
@@ -301,7 +301,7 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
         if (items[i]->resume && cn_lua_is_open(items[i]->resume))
             cn_lua_settle_open(rt, items[i]);
     rt->call_serial++; /* requests that the handler kept are over */
-    cn_lua_arm(rt, CN_NEVER);
+    cn_lua_disarm(rt);
 }
 
 /* --- the handler about itself --- */
@@ -330,7 +330,7 @@ cn_lua_metadata(struct lua_rt *rt, struct cn_item *item)
         cn_buf_puts(&item->reply.body, "{}");
         return;
     }
-    cn_lua_arm(rt, cn_lua_call_deadline(rt, item->deadline_ms, now_ms));
+    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, item->deadline_ms, now_ms));
     cn_lua_settle_failure(rt, cn_lua_protect(rt, describe_protected, item), item);
-    cn_lua_arm(rt, CN_NEVER);
+    cn_lua_disarm(rt);
 }

@@ -90,6 +90,7 @@ void
 cn_lua_run_open(struct lua_rt *rt, struct cn_item *item)
 {
     struct lua_open *open = open_of(item->resume);
+    uint64_t now_ms;
 
     open->base.item.deadline_ms = item->deadline_ms;
     open->base.item.stop = item->stop;
@@ -97,7 +98,8 @@ cn_lua_run_open(struct lua_rt *rt, struct cn_item *item)
         return;
     open->told = true;
     rt->current = item;
-    cn_lua_arm(rt, cn_lua_call_deadline(rt, CN_NEVER, cn_now_ms()));
+    now_ms = cn_now_ms();
+    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, CN_NEVER, now_ms));
     cn_lua_settle_failure(rt, cn_lua_protect(rt, stop_protected, open), &open->base.item);
     rt->current = NULL;
 }

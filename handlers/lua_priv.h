@@ -141,8 +141,10 @@ void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
 /* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
 void cn_lua_open_sandbox(lua_State *L);
-/* Arms the time limit of the calls that follow; CN_NEVER: none. */
-void cn_lua_arm(struct lua_rt *rt, uint64_t deadline_ms);
+/* Arms the time limit of the calls that follow, which begin now; CN_NEVER: none. */
+void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
+/* They have none, until it is armed again. */
+void cn_lua_disarm(struct lua_rt *rt);
 /* Reads and compiles DIR/name as text and leaves the chunk on the stack. Raises. */
 void cn_lua_load_file(lua_State *L, const char *name);
 /* Pushes the path of a file that the model has. Raises where the name leads out of it, or nowhere. */

@@ -20,7 +20,6 @@
  * batch for 5 ms, while server and clients had nothing to do. At this it takes a tenth of the memory in
  * use, which the pause of 200 % before hardly notices, in steps of a third of a millisecond. */
 #define COLLECT_STEP 4
-#define OPEN_LIMIT_MS CN_NEVER /* loading is under the server's startupTimeout */
 
 static struct lua_rt *
 lua_rt(struct cn_runtime *rt)
@@ -339,7 +338,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     *(struct lua_rt **)lua_getextraspace(rt->L) = rt;
     lua_atpanic(rt->L, on_panic);
     lua_gc(rt->L, LUA_GCINC, 0, COLLECT_STEP, 0);
-    cn_lua_arm(rt, OPEN_LIMIT_MS);
+    cn_lua_disarm(rt); /* loading is under the server's startupTimeout */
     rc = protect_err(rt, open_protected, &args, CN_E_LOAD_FAILED, err);
     if (rc < 0) {
         runtime_close(&rt->base);
@@ -464,10 +463,12 @@ decode_protected(lua_State *L)
     return 0;
 }
 
-static uint64_t
-background_deadline(const struct lua_rt *rt)
+static void
+arm_background(struct lua_rt *rt)
 {
-    return cn_now_ms() + (rt->step_time_ms ? rt->step_time_ms : BACKGROUND_CALL_MS);
+    uint64_t now_ms = cn_now_ms();
+
+    cn_lua_arm(rt, now_ms, now_ms + (rt->step_time_ms ? rt->step_time_ms : BACKGROUND_CALL_MS));
 }
 
 static int
@@ -481,9 +482,9 @@ runtime_state_decode(struct cn_runtime *base, struct cn_str bytes, uint32_t from
     if (rc < 0)
         return rc;
     if (from_schema != rt->schema)
-        cn_lua_arm(rt, background_deadline(rt));
+        arm_background(rt);
     rc = protect_err(rt, decode_protected, &args, CN_E_HANDLER_FAILED, err);
-    cn_lua_arm(rt, CN_NEVER);
+    cn_lua_disarm(rt);
     cn_lua_state_bytes_free(args.parsed);
     if (rc < 0)
         return rc;
@@ -545,11 +546,11 @@ runtime_on_close(struct cn_runtime *base, struct cn_str sequence_id, void *state
 
     if (rt->fn_close == LUA_NOREF)
         return;
-    cn_lua_arm(rt, background_deadline(rt));
+    arm_background(rt);
     if (protect_err(rt, close_protected, &args, CN_E_HANDLER_FAILED, &err) < 0)
         cn_log(CN_LOG_WARN, "event=handler_close_failed model=%s version=%s error=%s", rt->model,
                rt->version, cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
-    cn_lua_arm(rt, CN_NEVER);
+    cn_lua_disarm(rt);
 }
 
 const struct cn_runtime_ops cn_lua_runtime_ops = {

@@ -37,13 +37,19 @@ time_hook(lua_State *L, lua_Debug *ar)
 }
 
 void
-cn_lua_arm(struct lua_rt *rt, uint64_t deadline_ms)
+cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
 {
     if (rt->expired || !lua_gethook(rt->L))
         lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
     rt->expired = false;
-    rt->started_ms = deadline_ms == CN_NEVER ? 0 : cn_now_ms();
+    rt->started_ms = now_ms;
     rt->deadline_ms = deadline_ms;
+}
+
+void
+cn_lua_disarm(struct lua_rt *rt)
+{
+    cn_lua_arm(rt, 0, CN_NEVER);
 }
 
 /* A new coroutine inherits the count of its creator, not the fact that time is up. */
