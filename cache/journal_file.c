@@ -189,6 +189,7 @@ publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash
     cn_journal_count_owed(old, &was, -1);
 }
 
+/* The next transaction, which another process wrote, or this one before it was started. */
 static void
 publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t n_entries)
 {
@@ -196,8 +197,12 @@ publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t 
     struct cn_journal_entry entry;
 
     for (; n_entries > 0; n_entries--, at += bytes) {
+        uint32_t hash;
+
         bytes = cn_journal_entry_at(file->map + at, &entry);
-        publish(js, file, cn_journal_hash(entry.key), entry.key, at);
+        hash = cn_journal_hash(entry.key);
+        publish(js, file, hash, entry.key, at);
+        cn_journal_trace_stale(js, hash, file->next);
     }
 }
 
@@ -275,8 +280,11 @@ file_identify(struct cn_journal_store *js, struct cn_journal_file *file, struct 
             js->dir, (unsigned)(file - js->files));
     if (first < js->drained_below)
         first = 0;
-    if (first != file->first || first == 0)
+    if (first != file->first || first == 0) {
         file_reset(file, first, seed);
+        cn_journal_traces_begin(
+            js, first); /* what others began, and maybe had before, is read from here on */
+    }
     return 0;
 }
 

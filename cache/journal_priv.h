@@ -37,6 +37,9 @@ struct cn_drain {
     uint32_t pivots[64], n_pivots;
 };
 
+/* Where the last writes of others are noted, by the key's hash. */
+#define CN_TRACE_PLACES 4096u
+
 struct cn_journal_store {
     struct cn_store base;
     struct cn_store *lmdb;
@@ -66,6 +69,10 @@ struct cn_journal_store {
     int64_t growth;
     uint64_t largest; /* value that was put since the store was opened */
     struct cn_journal_index pending;
+    /* What traces (cn_store_trace) hold: those of transactions from this one on, and of keys that were last
+     * written otherwise before them. */
+    uint64_t traces_from;
+    uint64_t changed[CN_TRACE_PLACES];
 };
 
 static inline void
@@ -120,7 +127,22 @@ int cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err);
 
 int cn_journal_key_compare(struct cn_str a, struct cn_str b);
 
+/* --- journal_trace.c --- */
+
+/* Transaction `txn` wrote a key of this hash, and nobody's trace says so. */
+void cn_journal_trace_stale(struct cn_journal_store *js, uint32_t hash, uint64_t txn);
+/* Not all that was before `txn` was seen. */
+void cn_journal_traces_begin(struct cn_journal_store *js, uint64_t txn);
+/* In a transaction: is the value still the one that the trace is of? */
+bool cn_journal_trace_holds(struct cn_journal_store *js, const struct cn_store_trace *trace);
+/* What LMDB's value of the key takes, of a trace that holds. */
+uint32_t cn_journal_trace_stored(struct cn_journal_store *js, struct cn_str key,
+                                 const struct cn_store_trace *trace);
+
 /* --- journal_store.c --- */
+
+/* As an entry's `stored` says it: what a value of LMDB's takes. */
+uint32_t cn_journal_stored_cost(uint64_t value_bytes);
 
 /* A transaction of LMDB, caught up with. */
 int cn_journal_lock(struct cn_journal_store *js, struct cn_error *err);

@@ -383,8 +383,8 @@ add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *e
     js->n_entries++;
 }
 
-static uint32_t
-stored_cost(uint64_t value_bytes)
+uint32_t
+cn_journal_stored_cost(uint64_t value_bytes)
 {
     uint64_t cost = cn_lmdb_cost(value_bytes);
 
@@ -405,30 +405,57 @@ look_up(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn
     if (place != NOWHERE && !(was->flags & CN_JOURNAL_REMOVED)) {
         *bytes = was->value.len;
         if (place == IN_OLD && cn_journal_is_drained(js, key))
-            was->stored = stored_cost(*bytes);
+            was->stored = cn_journal_stored_cost(*bytes);
         return 0;
     }
     if ((rc = js->lmdb->ops->front(js->lmdb, key, &front, err)) != 0 ||
         (rc = cn_lmdb_bytes_of(js->lmdb, key, front, bytes, err)) != 0)
         return rc;
     *listed = front.ptr != NULL;
-    was->stored = *listed ? stored_cost(*bytes) : 0;
+    was->stored = *listed ? cn_journal_stored_cost(*bytes) : 0;
     return 0;
 }
 
-static int
-js_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
+/* The same from a trace; false: it doesn't say. */
+static bool
+recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_trace *trace,
+       struct cn_journal_entry *was, uint64_t *bytes)
 {
-    struct cn_journal_store *js = js_of(store);
-    uint32_t hash = cn_journal_hash(key);
+    /* By this very transaction only who has another trace of the key, against the rule, could have put it. */
+    if (trace->txn == 0 || !cn_journal_trace_holds(js, trace) ||
+        cn_journal_index_find(&js->pending, js->txn.data, trace->hash, key) != 0)
+        return false;
+    *bytes = trace->bytes;
+    was->stored = cn_journal_trace_stored(js, key, trace);
+#ifndef NDEBUG
+    {
+        struct cn_journal_entry found = {.stored = 0};
+        uint64_t found_bytes;
+        bool listed;
+
+        cn_assert(look_up(js, key, trace->hash, &found, &found_bytes, &listed, NULL) != 0 ||
+                  (listed && found_bytes == *bytes && found.stored == was->stored));
+    }
+#endif
+    return true;
+}
+
+/* `trace`: NULL when the value's owner has none. */
+static int
+put(struct cn_journal_store *js, struct cn_str key, struct cn_str value,
+    struct cn_store_trace *trace, struct cn_error *err)
+{
+    const uint32_t hash = trace && trace->txn ? trace->hash : cn_journal_hash(key);
+    const uint64_t txn = cn_journal_cur(js)->next;
     struct cn_journal_entry entry;
+    bool listed = true;
     uint64_t had;
     int64_t growth;
-    bool listed;
     int rc;
 
     cn_assert(js->open && js->writing && value.len > 0);
-    if ((rc = look_up(js, key, hash, &entry, &had, &listed, err)) != 0)
+    if (!(trace && recall(js, key, trace, &entry, &had)) &&
+        (rc = look_up(js, key, hash, &entry, &had, &listed, err)) != 0)
         return rc;
     growth = (int64_t)cn_lmdb_cost(value.len) - (had ? (int64_t)cn_lmdb_cost(had) : 0);
     if (value.len > had && growth > 0 &&
@@ -447,7 +474,32 @@ js_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn
     js->growth += growth;
     js->largest = value.len > js->largest ? value.len : js->largest;
     add(js, hash, &entry);
+    if (!trace)
+        cn_journal_trace_stale(js, hash, txn);
+    else
+        *trace = (struct cn_store_trace){value.len <= UINT32_MAX ? txn : 0, hash,
+                                         (uint32_t)value.len, entry.stored};
     return 0;
+}
+
+static int
+js_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
+{
+    return put(js_of(store), key, value, NULL, err);
+}
+
+static int
+js_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
+           struct cn_store_trace *trace, struct cn_error *err)
+{
+    return put(js_of(store), key, value, trace, err);
+}
+
+static bool
+js_holds(struct cn_store *store, const struct cn_store_trace *trace)
+{
+    cn_assert(js_of(store)->open);
+    return cn_journal_trace_holds(js_of(store), trace);
 }
 
 static int
@@ -472,6 +524,7 @@ js_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
     entry.stored = 0; /* LMDB has room again at once */
     entry.flags = CN_JOURNAL_REMOVED;
     add(js, hash, &entry);
+    cn_journal_trace_stale(js, hash, cn_journal_cur(js)->next);
     return 0;
 }
 
@@ -571,6 +624,8 @@ static const struct cn_store_ops js_ops = {
     .front = js_front,
     .next = js_next,
     .put = js_put,
+    .replace = js_replace,
+    .holds = js_holds,
     .remove = js_remove,
     .commit = js_commit,
     .abort = js_abort,

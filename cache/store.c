@@ -62,6 +62,22 @@ cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value, str
 }
 
 int
+cn_store_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
+                 struct cn_store_trace *trace, struct cn_error *err)
+{
+    key_check(key);
+    if (store->ops->replace)
+        return store->ops->replace(store, key, value, trace, err);
+    return store->ops->put(store, key, value, err);
+}
+
+bool
+cn_store_holds(struct cn_store *store, const struct cn_store_trace *trace)
+{
+    return trace->txn != 0 && store->ops->holds && store->ops->holds(store, trace);
+}
+
+int
 cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
 {
     key_check(key);

@@ -21,6 +21,13 @@
 /* Of an entry that is looked for: its head, its key, the numbers of its record. */
 #define CN_STORE_FETCH_BYTES 128
 
+/* What a store knows of a key's value without looking for it. Kept beside what was decoded of that value, by
+ * the one who puts its next ones; of use to the store object alone that filled it. Zeroed: nothing. */
+struct cn_store_trace {
+    uint64_t txn; /* that put the value; 0: nothing is known */
+    uint32_t hash, bytes, stored;
+};
+
 struct cn_store;
 
 enum cn_store_txn {
@@ -40,6 +47,9 @@ struct cn_store_ops {
                 struct cn_str *front, struct cn_error *err);
     int (*put)(struct cn_store *store, struct cn_str key, struct cn_str value,
                struct cn_error *err);
+    int (*replace)(struct cn_store *store, struct cn_str key, struct cn_str value,
+                   struct cn_store_trace *trace, struct cn_error *err);        /* NULL: as put */
+    bool (*holds)(struct cn_store *store, const struct cn_store_trace *trace); /* NULL: never */
     int (*remove)(struct cn_store *store, struct cn_str key, struct cn_error *err);
     int (*commit)(struct cn_store *store, struct cn_error *err);
     void (*abort)(struct cn_store *store);
@@ -106,6 +116,13 @@ int cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *ke
  * CN_E_STATE_STORE only abort is allowed. */
 int cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value,
                  struct cn_error *err);
+/* As put, with what is known of the value that is replaced: spares looking for it. On success `trace` is of
+ * the new value, once the transaction is committed; if it is not, it is worth nothing. A key's values
+ * have one trace at a time. */
+int cn_store_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
+                     struct cn_store_trace *trace, struct cn_error *err);
+/* In a transaction: is it certain, without looking, that the value is still the one of `trace`? */
+bool cn_store_holds(struct cn_store *store, const struct cn_store_trace *trace);
 /* As put; a key that isn't there is fine. */
 int cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
 /* All or nothing; the transaction is over either way. CN_E_STATE_STORE: full or disk error, named. */

@@ -245,6 +245,8 @@ slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *
     struct cn_str bytes;
     int rc;
 
+    if (slot->seq && cn_store_holds(worker->states.store, &slot->seq->trace))
+        return 1;
     rc = cn_store_front(worker->states.store, slot->row->sequence_id, &bytes, err);
     if (rc != 0)
         return rc;
@@ -257,6 +259,18 @@ slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *
     return (slot->had_record || slot->had_leftover) && record.generation == slot->had_generation &&
            record.step == slot->had_step &&
            !!(record.flags & CN_RECORD_TOMBSTONE) == slot->had_tombstone;
+}
+
+static int
+record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
+           struct cn_error *err)
+{
+    struct cn_store *store = worker->states.store;
+
+    if (!slot->seq)
+        return cn_store_put(store, slot->row->sequence_id, value, err);
+    slot->trace = slot->seq->trace;
+    return cn_store_replace(store, slot->row->sequence_id, value, &slot->trace, err);
 }
 
 static int
@@ -276,7 +290,7 @@ slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
         slot_drop(worker, slot);
         return 0;
     }
-    rc = cn_store_put(worker->states.store, slot->row->sequence_id, value, err);
+    rc = record_put(worker, slot, value, err);
     if (rc == 1) {
         cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
                      cn_id_shown(slot->row->sequence_id, shown), err->message);
@@ -319,6 +333,7 @@ slot_settle(struct cn_worker *worker, struct cn_slot *slot)
     seq->step = slot->record.step;
     seq->last_job = slot->record.last_job;
     seq->last_wall_ms = slot->record.last_wall_ms;
+    seq->trace = slot->trace;
     memcpy(seq->key_hash, slot->record.key_hash, sizeof(seq->key_hash));
     slot->committed = slot->yields;
     if (slot->answer_flags & CN_ANSWER_ENDED) {

@@ -25,6 +25,7 @@ struct cn_sequence {
     uint64_t generation, step, last_job, opened_wall_ms, last_wall_ms;
     unsigned char key_hash[CN_KEY_HASH_BYTES]; /* of the last step; all zero: none */
     void *state;                               /* the runtime's; NULL before the first step */
+    struct cn_store_trace trace;               /* of the record that this is of */
     char id[];
 };
 

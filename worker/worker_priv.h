@@ -76,6 +76,7 @@ struct cn_slot {
     struct cn_record record;      /* to be written */
     size_t record_at, record_len; /* encoded, in the batch's `records` */
     size_t state_bytes_len;
+    struct cn_store_trace trace; /* of it, once it is committed */
 };
 
 /* What reply buffers keep from batch to batch. */
