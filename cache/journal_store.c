@@ -416,6 +416,20 @@ look_up(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn
     return 0;
 }
 
+#ifdef CN_DEBUG
+static void
+check_recalled(struct cn_journal_store *js, struct cn_str key, uint32_t hash,
+               const struct cn_journal_entry *was, uint64_t bytes)
+{
+    struct cn_journal_entry found = {.stored = 0};
+    uint64_t found_bytes;
+    bool listed;
+
+    cn_assert(look_up(js, key, hash, &found, &found_bytes, &listed, NULL) != 0 ||
+              (listed && found_bytes == bytes && found.stored == was->stored));
+}
+#endif
+
 /* The same from a trace; false: it doesn't say. */
 static bool
 recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_trace *trace,
@@ -427,15 +441,8 @@ recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_tra
         return false;
     *bytes = trace->bytes;
     was->stored = cn_journal_trace_stored(js, key, trace);
-#ifndef NDEBUG
-    {
-        struct cn_journal_entry found = {.stored = 0};
-        uint64_t found_bytes;
-        bool listed;
-
-        cn_assert(look_up(js, key, trace->hash, &found, &found_bytes, &listed, NULL) != 0 ||
-                  (listed && found_bytes == *bytes && found.stored == was->stored));
-    }
+#ifdef CN_DEBUG
+    check_recalled(js, key, trace->hash, was, *bytes);
 #endif
     return true;
 }

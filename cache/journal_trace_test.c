@@ -15,8 +15,9 @@
 #include "core/test_support.h"
 
 #define KEYS 3000u
-#define SEVERAL_SLICES (256u << 10) /* a journal that is full now and then, and drained a part at a time */
-#define SMALL (16u << 10)           /* one that is full again and again */
+#define SEVERAL_SLICES                                                                             \
+    (256u << 10)          /* a journal that is full now and then, and drained a part at a time */
+#define SMALL (16u << 10) /* one that is full again and again */
 
 /* What the owner of a key has of it in memory. */
 struct owned {
@@ -144,7 +145,7 @@ static void
 a_trace_changes_nothing(void **state)
 {
     struct cn_store *traced = open_store(*state, "/traced", SEVERAL_SLICES),
- *plain = open_store(*state, "/plain", SEVERAL_SLICES);
+                    *plain = open_store(*state, "/plain", SEVERAL_SLICES);
     static struct owned owned[KEYS];
     unsigned held = 0;
 
@@ -183,8 +184,9 @@ write_as_told(const char *dir, int wishes, int done)
             unsigned at = test_next_random() % KEYS;
 
             if (cn_store_begin(store, CN_STORE_WRITE, NULL) != 0 ||
-                (at % 7 == 0 ? cn_store_remove(store, key_of(key, at), NULL)
-                             : cn_store_put(store, key_of(key, at), value_of(2 * i + 2, 400), NULL)) ||
+                (at % 7 == 0
+                     ? cn_store_remove(store, key_of(key, at), NULL)
+                     : cn_store_put(store, key_of(key, at), value_of(2 * i + 2, 400), NULL)) ||
                 cn_store_commit(store, NULL) != 0)
                 _exit(1);
             cn_store_tend(store);
@@ -272,8 +274,7 @@ a_table_in_memory_has_none(void **state)
 int
 main(void)
 {
-#define WITH_DIR(test)                                                                             \
-    cmocka_unit_test_setup_teardown(test, test_dir_set_up, test_dir_tear_down)
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, test_dir_set_up, test_dir_tear_down)
     const struct CMUnitTest tests[] = {
         WITH_DIR(a_trace_changes_nothing),
         WITH_DIR(others_make_a_trace_stale),
