@@ -28,7 +28,7 @@ local function read_value(req)
     if not value and req.text:match("^%s*{") then
         value = req.json.value
     end
-    if math.type(value) and value == value and math.abs(value) < math.huge then
+    if math.type(value) and math.abs(value) < 1e100 then -- not nan; and its square is finite, too
         return value + 0.0
     end
 end
@@ -40,7 +40,7 @@ end
 function M.step(state, req)
     local value = read_value(req)
     if not value then
-        return nil, 'send a number, as text or as {"value": 12.8}', 400
+        return nil, 'send a number below 1e100, as text or as {"value": 12.8}', 400
     end
 
     local distance = value - state.mean

@@ -137,3 +137,22 @@ def test_generate_as_its_readme_says(read_example):
     assert requests.post(url, json={"text_input": "alone"}, timeout=20).json()["text_output"] == ""
     answer = requests.post(url, json={"text_input": " "}, timeout=20)
     assert answer.status_code == 400 and "nothing to go on with" in answer.json()["error"]
+
+
+def example(name, folder):
+    folder = ROOT / "examples" / folder
+    return Model(name, (folder / "handler.lua").read_text(), (folder / "model-config.yaml").read_text(), stateful=False)
+
+
+def test_examples_refuse_what_they_cannot_do(server):
+    """A client's mistake is a 400 with the reason: not a failure of the handler, nor a request that never ends."""
+    s = server(example("anomaly", "anomaly"), example("repeat", "v2/repeat"), example("generate", "v2/generate"))
+    for value in ("1e200", "nan", "-1e400"):
+        answer = requests.post(s.inference + "/predictions/anomaly", data=value, timeout=20,
+                               headers={"ts_request_sequence_id": "s"})
+        assert (answer.status_code, "send a number below 1e100" in answer.text) == (400, True), answer.text
+    for model, document, words in (
+            ("repeat", {"IN": [1, 2], "DELAY": [0, 4000000000]}, "a delay of 4000000000 ms; a day is the most"),
+            ("generate", {"text_input": "a b a", "seconds": -1.0}, "seconds is -1.0; it must be from 0 to 86400")):
+        answer = requests.post(f"{s.inference}/v2/models/{model}/generate_stream", data=json.dumps(document), timeout=20)
+        assert (answer.status_code, words in answer.text) == (400, True), answer.text

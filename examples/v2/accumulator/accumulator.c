@@ -24,7 +24,9 @@ answer(struct continuo_item *item)
     if (!total)
         return;
     if (value_of(item, "READY")) { /* else a slot without a row */
-        *total = value_of(item, "INPUT") + (value_of(item, "START") ? 0 : *total);
+        uint32_t before = value_of(item, "START") ? 0 : (uint32_t)*total;
+
+        *total = (int32_t)(before + (uint32_t)value_of(item, "INPUT")); /* wraps, as Lua's does */
         out.data.data = (const char *)total;
     }
     continuo_reply_tensors(item, &out, 1);

@@ -52,6 +52,8 @@ function M.handle(req)
 
     if #words == 0 then
         return nil, "text_input is empty: there is nothing to go on with", 400
+    elseif not (rest >= 0 and rest <= 86400) then
+        return nil, "seconds is " .. rest .. "; it must be from 0 to 86400", 400
     end
     while #made < limit do
         local word = next_word(words)

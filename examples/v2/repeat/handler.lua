@@ -2,6 +2,8 @@
 -- returns at once: timers answer, so that the requests of many clients go on side by side.
 local M = { api = 1 }
 
+local DAY_MS = 86400000 -- continuo.after takes no more
+
 local function number_of(datatype, value)
     return { datatype = datatype, shape = { 1 }, data = { value } }
 end
@@ -12,6 +14,11 @@ function M.handle(req)
     local n, i, stopped = #values, 0, false
     if #delays ~= n then
         return nil, "IN and DELAY must have the same number of elements", 400
+    end
+    for k = 1, n do
+        if delays[k] + (k == 1 and wait or 0) > DAY_MS then
+            return nil, "a delay of " .. delays[k] .. " ms; a day is the most", 400
+        end
     end
     if n == 0 then
         req:finish() -- no response, and that is all
