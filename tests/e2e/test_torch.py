@@ -144,6 +144,24 @@ def test_v2_sequences(server):
         np.testing.assert_allclose(answer.as_numpy("y")[0], want, atol=1e-5)
 
 
+def test_a_configuration_that_is_sent_back_changes_nothing(server):
+    """What the protocol has no words for, such as `torch` and a batch axis, stays as the archive has it; the
+    sequence goes on."""
+    s = server(flags=["--model-control-mode", "explicit"])
+    s.pack(lstm(torch_="{buckets: [1, 8], threads: 1}"), "lstm.mar")
+    client = triton.InferenceServerClient(s.inference.removeprefix("http://"))
+    client.load_model("lstm")
+    shown, described = client.get_model_config("lstm"), s.describe("lstm")["state"]
+    data = inputs(6, 12)
+    for i, want in enumerate(reference(Lstm().eval(), data)):
+        if i == 3:
+            client.load_model("lstm", config=json.dumps(shown))
+            assert (client.get_model_config("lstm"), s.describe("lstm")["state"]) == (shown, described)
+        np.testing.assert_allclose(step(s, "lstm", "a", data[i]), want, atol=1e-5)
+    client.load_model("lstm", config=json.dumps({**shown, "instance_group": [{"count": 2, "kind": "KIND_CPU"}]}))
+    assert len(s.ready_pids("lstm")) == 2
+
+
 def test_a_killed_worker_loses_no_step(server):
     s = server(lstm(torch_="{buckets: [1]}"))
     data = inputs(8, 3)
