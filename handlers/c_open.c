@@ -32,6 +32,8 @@ cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg)
     }
     if (item->rt->stateful && !item->item->state) /* one for both */
         item->item->state = cn_c_state_create();
+    if (!item->stream) /* and one for both, whichever is asked for it */
+        item->stream = cn_c_stream_create();
     open = cn_alloc(sizeof(*open));
     cn_open_item_init(&open->base, &item->rt->base, item->item);
     open->item = (struct c_item){.handle = item->handle,

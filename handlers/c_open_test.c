@@ -268,13 +268,31 @@ timers_answer(void **state)
     cn_timer_wheel_advance(wheel, cn_now_ms());
 }
 
+/* What an item keeps from call to call is one, whichever handle asks for it. */
+static void
+a_deferred_item_keeps_its_stream(void **state)
+{
+    struct cn_runtime *rt = must_open();
+    struct fake fake = {0};
+
+    (void)state;
+    assert_string_equal(run(rt, &fake, "stream"), "same| ...");
+    assert_string_equal(turn(rt, &fake, CN_STOP_DEADLINE), "late");
+    finish(rt, &fake);
+    rt->ops->close(rt);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_call_answers),         cmocka_unit_test(ends),
-        cmocka_unit_test(the_same_batch_answers),       cmocka_unit_test(stop_is_heard),
-        cmocka_unit_test(a_failed_batch_keeps_nothing), cmocka_unit_test(timers_answer),
+        cmocka_unit_test(another_call_answers),
+        cmocka_unit_test(ends),
+        cmocka_unit_test(the_same_batch_answers),
+        cmocka_unit_test(stop_is_heard),
+        cmocka_unit_test(a_failed_batch_keeps_nothing),
+        cmocka_unit_test(timers_answer),
+        cmocka_unit_test(a_deferred_item_keeps_its_stream),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

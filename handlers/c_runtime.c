@@ -256,13 +256,10 @@ leave_open(struct c_item *item)
 
     if (!open)
         return;
-    if (!item->stream)
-        item->stream = open->item.stream ? open->item.stream : cn_c_stream_create();
     if (item->item->reply.error_code) {
         cn_c_open_destroy(open);
         return;
     }
-    open->item.stream = item->stream;
     item->stream->open = open;
     item->item->reply.more = true;
 }

@@ -47,6 +47,11 @@ answer(struct continuo_model *model, struct continuo_item *item)
                                  continuo_after(model, 0.1, on_time, one) != 0))
             continuo_fail(kept, 500, "no timers");
         return;
+    } else if (is(item, "stream")) { /* either handle leads to the item's bytes */
+        kept = continuo_defer(item, on_stop, arg);
+        memcpy(continuo_stream(item, 5), "same", 5);
+        continuo_send(kept, continuo_stream(kept, 5), 4);
+        return;
     } else if (is(item, "no stop")) {
         continuo_defer(item, NULL, NULL);
         return;
