@@ -163,7 +163,8 @@ a_hanging_call_costs_its_worker(void **state)
     assert_int_equal(step.error, CN_E_HANDLER_DEADLINE);
     wait_for_worker("m", "ready", 1);
     assert_string_equal(run("m", "x"), "x");
-    assert_true(json_is_null(json_object_get(describe_worker("m", &whole), "busy")));
+    busy = json_object_get(describe_worker("m", &whole), "busy");
+    assert_true(json_is_null(busy));
     json_decref(whole);
 }
 
