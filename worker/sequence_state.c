@@ -15,6 +15,11 @@
 #define SWEEP_RECORDS 16
 #define SWEEP_EVERY_MS 10
 #define SWEEP_PAUSE_MS 60000
+/* Without steps that would be never, so an idle worker does as many per second in a few goes, each short: a
+ * step may come. */
+#define SWEEP_IDLE_MS 100
+#define SWEEP_IDLE_TIMES 10
+#define SWEEP_IDLE_MAX_US 1000
 /* The server closes what it knows on time. The sweep is for what nobody knows any more, so it is
  * late on purpose: a sequence whose steps wait in a queue must not be taken from under them. */
 #define SWEEP_GRACE_MS 60000
@@ -424,16 +429,15 @@ sweep_scan(struct cn_states *states, struct swept *swept, uint64_t now, struct c
     return rc;
 }
 
-void
-cn_states_sweep(struct cn_states *states)
+/* False: it failed, or the round is over. */
+static bool
+sweep(struct cn_states *states)
 {
     uint64_t now_ms = cn_now_ms(), now = cn_wall_ms();
     struct cn_error err;
     struct swept swept;
     int rc;
 
-    if (now_ms < states->next_sweep_ms)
-        return;
     states->next_sweep_ms = now_ms + SWEEP_EVERY_MS;
     swept.n_expired = swept.n_old = 0;
     rc = sweep_scan(states, &swept, now, &err);
@@ -443,7 +447,30 @@ cn_states_sweep(struct cn_states *states)
         cn_states_close_some(states, swept.expired, swept.n_expired, &err) < swept.n_expired)
         rc = err.code;
     if (rc == 0)
-        return;
+        return states->sweep_at_len > 0;
     cn_states_warn(states, "sweep_failed", &err);
     states->next_sweep_ms = now_ms + SWEEP_PAUSE_MS; /* a full disk should not fill the log too */
+    return false;
+}
+
+void
+cn_states_sweep(struct cn_states *states)
+{
+    if (cn_now_ms() >= states->next_sweep_ms)
+        sweep(states);
+}
+
+uint64_t
+cn_states_sweep_on_ms(const struct cn_states *states)
+{
+    return states->sweep_at_len ? states->next_sweep_ms + SWEEP_IDLE_MS : CN_NEVER;
+}
+
+void
+cn_states_sweep_on(struct cn_states *states)
+{
+    uint64_t until = cn_now_us() + SWEEP_IDLE_MAX_US;
+
+    for (unsigned n = 0; n < SWEEP_IDLE_TIMES && sweep(states) && cn_now_us() < until; n++)
+        ;
 }

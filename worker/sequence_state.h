@@ -88,5 +88,8 @@ int cn_states_touch(struct cn_states *states, struct cn_str id, uint64_t now_wal
 /* Looks at a few records, closing those that expired long ago without anybody knowing them and
  * removing old tombstones. Cheap to call often. */
 void cn_states_sweep(struct cn_states *states);
+/* For a worker without steps: when the round that was begun should go on (CN_NEVER: none was), and more of it. */
+uint64_t cn_states_sweep_on_ms(const struct cn_states *states);
+void cn_states_sweep_on(struct cn_states *states);
 
 #endif

@@ -17,7 +17,7 @@
 #include "worker/worker_priv.h"
 
 #define STATS_EVERY_MS 1000
-/* Readers of the store that died are let go so often, and an idle worker sweeps. */
+/* Readers of the store that died are let go so often, and an idle worker begins to sweep. */
 #define MAINTAIN_EVERY_MS 60000
 #define HOLD_POLL_MS 1
 
@@ -306,6 +306,10 @@ tick(struct cn_worker *worker, struct cn_error *err)
         cn_store_maintain(worker->states.store);
         cn_states_sweep(&worker->states);
     }
+    if (worker->stateful && cn_states_sweep_on_ms(&worker->states) <= now) {
+        cn_states_sweep_on(&worker->states);
+        worker->stats_due = true;
+    }
     if (cn_timer_wheel_next_ms(worker->streams.wheel) <= now)
         cn_timer_wheel_advance(worker->streams.wheel, now);
     if (cn_streams_count(&worker->streams) > 0) {
@@ -340,8 +344,10 @@ static int
 idle_wait_ms(const struct cn_worker *worker)
 {
     int wait_ms = worker->stats_due ? STATS_EVERY_MS : MAINTAIN_EVERY_MS;
-    uint64_t now = cn_now_ms(), next = cn_timer_wheel_next_ms(worker->streams.wheel);
+    uint64_t now = cn_now_ms(), next = cn_timer_wheel_next_ms(worker->streams.wheel), sweep;
 
+    if (worker->stateful && (sweep = cn_states_sweep_on_ms(&worker->states)) < next)
+        next = sweep;
     if (next == CN_NEVER || next >= now + (uint64_t)wait_ms)
         return wait_ms;
     return next > now ? (int)(next - now) : 1;

@@ -3,6 +3,8 @@
  * The worker runs in a thread, so that the test moves its clock. */
 #include "worker/test_client.h"
 
+#include <poll.h>
+
 #include "core/clock.h"
 #include "core/log.h"
 
@@ -571,6 +573,57 @@ sweep_closes_what_nobody_knows(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
+/* How many sequences the worker last said it keeps in memory; waits for its word for 50 ms at most. */
+static uint64_t
+cached_sequences(struct client *c, uint64_t before)
+{
+    struct pollfd socket = {.fd = c->fd, .events = POLLIN};
+    struct cn_worker_stats stats = {.cached_sequences = before};
+    struct cn_frame frame;
+    struct cn_error err;
+    long used;
+
+    if (poll(&socket, 1, 50) == 1) {
+        ssize_t n = recv(c->fd, cn_buf_reserve(&c->in, 65536), 65536, 0);
+
+        assert_true(n > 0);
+        c->in.len += (size_t)n;
+    }
+    while (c->in.len && (used = cn_frame_next(c->in.data, c->in.len, 1 << 30, &frame, &err)) > 0) {
+        if (frame.type == CN_FRAME_STATS)
+            assert_int_equal(cn_frame_get_stats(&frame, &stats, &err), 0);
+        cn_buf_consume(&c->in, (size_t)used);
+    }
+    return stats.cached_sequences;
+}
+
+/* Nor does it take a step: a round that was begun is brought to its end. */
+static void
+sweep_goes_on_without_steps(void **state)
+{
+    struct client *c = *state;
+    uint64_t job = 1, cached = 100;
+    char id[32];
+
+    assert_int_equal(client_start(c, false), 0);
+    for (int i = 0; i < 300; i++) {
+        snprintf(id, sizeof(id), "s%03d", i);
+        expect_body(c, job++, id, "1", 0, "1");
+    }
+    cn_clock_advance(1000 + 60000);
+    expect_body(c, job++, "a", "1", 0, "1");
+    for (int i = 0; i < 400 && cached > 1; i++) {
+        cn_clock_advance(200);
+        cached = cached_sequences(c, cached);
+    }
+    client_stop(c);
+    assert_true(cached <= 1);
+    for (int i = 0; i < 300; i++) {
+        snprintf(id, sizeof(id), "s%03d:idle:1", i);
+        assert_non_null(strstr(fake.closed, id));
+    }
+}
+
 /* Any worker takes over any sequence, and one whose memory is stale does no harm. */
 static void
 second_worker_takes_over(void **state)
@@ -718,6 +771,7 @@ main(void)
         WORKER(memory_store_behaves_alike),
         WORKER(cached_states_make_room_for_a_step),
         WORKER(sweep_closes_what_nobody_knows),
+        WORKER(sweep_goes_on_without_steps),
         WORKER(second_worker_takes_over),
         WORKER(large_and_torn_frames_arrive),
         WORKER(bad_frames_end_the_worker),
