@@ -213,7 +213,7 @@ message_of(const struct cn_answer *answer, struct cn_arena *arena)
     char *message = cn_arena_strndup(arena, answer->body.ptr, answer->body.len), *to = message;
 
     for (const char *from = message; *from; from++)
-        if (*from != CN_V2_NUMBER_PREFIX)
+        if (*from != CN_SEQUENCE_NUMBER)
             *to++ = *from;
     *to = '\0';
     return message;

@@ -77,9 +77,11 @@ cn_lua_log_error(lua_State *L, lua_State *of)
     }
     luaL_traceback(L, of, lua_tostring(L, 1), L == of); /* 1: without the message handler itself */
     text = lua_tolstring(L, -1, &len);
-    if (rt->current)
-        cn_log_quote(rt->current->row->sequence_id.ptr, rt->current->row->sequence_id.len, sequence,
-                     sizeof(sequence));
+    if (rt->current) {
+        struct cn_str id = cn_sequence_id_shown(rt->current->row->sequence_id);
+
+        cn_log_quote(id.ptr, id.len, sequence, sizeof(sequence));
+    }
     cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s sequence=%s error=%s", rt->model,
            rt->version, sequence, cn_log_quote(text, len, quoted, sizeof(quoted)));
     lua_settop(L, 1);

@@ -18,7 +18,6 @@
 #include "core/ts_metrics.h"
 #include "management/supervisor_priv.h"
 
-#define NUMBER_PREFIX '\x01' /* before the digits of an integer id (v2/request.h) */
 #define BACKOFF_MAX_MS 30000
 #define BACKOFF_FIRST_MS 1000
 /* Between the end of its socket and the end of its process, and the other way round. */
@@ -575,10 +574,7 @@ cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out)
         .busy_rows = stats.busy_rows,
         .busy_ms = stats.busy_ms,
     };
-    if (stats.busy_sequence.len > 1 && stats.busy_sequence.ptr[0] == NUMBER_PREFIX) {
-        stats.busy_sequence.ptr++;
-        stats.busy_sequence.len--;
-    }
+    stats.busy_sequence = cn_sequence_id_shown(stats.busy_sequence);
     snprintf(out->busy_sequence, sizeof out->busy_sequence, "%.*s",
              CN_STR_ARG(stats.busy_sequence));
     snprintf(out->last_exit, sizeof out->last_exit, "%s", worker->last_exit);

@@ -13,6 +13,18 @@
 #define CN_SEQUENCE_ID_MAX 256     /* bytes; at least 1 */
 #define CN_IDEMPOTENCY_KEY_MAX 256 /* bytes */
 
+/* Before the digits of an id that a client gave as an integer. No text id may hold it, so 42 and "42" are
+ * two sequences. */
+#define CN_SEQUENCE_NUMBER '\x01'
+
+/* For people: an integer is its digits. */
+static inline struct cn_str
+cn_sequence_id_shown(struct cn_str id)
+{
+    return id.len > 1 && id.ptr[0] == CN_SEQUENCE_NUMBER ? (struct cn_str){id.ptr + 1, id.len - 1}
+                                                         : id;
+}
+
 struct cn_header {
     struct cn_str name, value;
 };

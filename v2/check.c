@@ -314,7 +314,7 @@ cn_v2_sequence_id(const struct cn_v2_request *request, struct cn_arena *arena, s
         return 0;
     case CN_V2_ID_NUMBER:
         *out = cn_str_from(
-            cn_arena_printf(arena, "%c%" PRIu64, CN_V2_NUMBER_PREFIX, request->sequence_number));
+            cn_arena_printf(arena, "%c%" PRIu64, CN_SEQUENCE_NUMBER, request->sequence_number));
         return 0;
     case CN_V2_ID_TEXT:
         break;

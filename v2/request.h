@@ -89,10 +89,8 @@ int cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, con
 int cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io *io,
                        const char *model, bool is_text, struct cn_error *err);
 
-#define CN_V2_NUMBER_PREFIX '\x01'
-
-/* The sequence's id as the scheduler and the store know it, or empty: a number has a byte before it
- * that no text id may hold, so the two never meet. CN_E_BAD_REQUEST: longer than an id may be, or with
+/* The sequence's id as the scheduler and the store know it, or empty: a number begins with
+ * CN_SEQUENCE_NUMBER. CN_E_BAD_REQUEST: longer than an id may be, or with
  * control characters. */
 int cn_v2_sequence_id(const struct cn_v2_request *request, struct cn_arena *arena,
                       struct cn_str *out, struct cn_error *err);

@@ -7,14 +7,12 @@
 
 #include "core/log.h"
 #include "proto/wire.h"
-#include "worker/control.h"
 #include "worker/worker_priv.h"
 
 const char *
 cn_id_shown(struct cn_str id, char out[128])
 {
-    if (id.len > 1 && id.ptr[0] == CN_NUMBER_PREFIX)
-        id = (struct cn_str){id.ptr + 1, id.len - 1};
+    id = cn_sequence_id_shown(id);
     for (size_t i = 0; i < id.len; i++) {
         unsigned char c = (unsigned char)id.ptr[i];
 

@@ -12,7 +12,7 @@
 static bool
 read_number(struct cn_str id, uint64_t *out)
 {
-    if (id.len < 2 || id.ptr[0] != CN_NUMBER_PREFIX)
+    if (id.len < 2 || id.ptr[0] != CN_SEQUENCE_NUMBER)
         return false;
     *out = 0;
     for (size_t i = 1; i < id.len; i++)

@@ -11,8 +11,6 @@
 #include "core/error.h"
 #include "proto/message.h"
 
-#define CN_NUMBER_PREFIX '\x01' /* before the digits of an integer id (v2/request.h) */
-
 struct cn_model_io;
 
 /* The row with control tensors behind its parts; `row` itself where there are none. What it points to

@@ -100,6 +100,14 @@ def test_metadata_has_the_batch_dimension(same):
     assert client_of(same).get_model_metadata("batched")["inputs"][0]["shape"] == [-1, -1]
 
 
+def test_an_integer_id_is_logged_as_its_digits(server):
+    """Who looks for sequence 42 in the log finds it."""
+    s = server(Model("m", "return { api = 1, step = function() error('broken') end }", accumulator().yaml))
+    document = {**one("INPUT", "INT32", [1], [1]), "parameters": {"sequence_id": 42, "sequence_start": True}}
+    assert post(s, "m", document).status_code == 503
+    s.expect_log("handler_error", r'sequence=\"42\"')
+
+
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("number", [True, False])
 def test_a_sequence_by_tritonclient(sums, binary, number):
