@@ -25,26 +25,34 @@ static const struct cn_yaml nothing = {.kind = CN_YAML_MAP};
 
 /* --- names --- */
 
+static char
+lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
 /* In either spelling: batch_size is batchSize. */
 static bool
-same_word(struct cn_str a, const char *b)
+same_word(struct cn_str a, struct cn_str b)
 {
-    size_t i = 0;
+    size_t i = 0, k = 0;
 
-    for (; i < a.len; i++) {
-        char left = a.ptr[i], right;
-
-        if (left == '_')
-            continue;
-        while (*b == '_')
-            b++;
-        right = *b++;
-        left = left >= 'A' && left <= 'Z' ? (char)(left - 'A' + 'a') : left;
-        right = right >= 'A' && right <= 'Z' ? (char)(right - 'A' + 'a') : right;
-        if (left != right)
+    for (;; i++, k++) {
+        while (i < a.len && a.ptr[i] == '_')
+            i++;
+        while (k < b.len && b.ptr[k] == '_')
+            k++;
+        if (i == a.len || k == b.len)
+            return i == a.len && k == b.len;
+        if (lower(a.ptr[i]) != lower(b.ptr[k]))
             return false;
     }
-    return *b == '\0';
+}
+
+static bool
+is_word(struct cn_str key, const char *word)
+{
+    return same_word(key, cn_str_from(word));
 }
 
 /* Names of one setting; those of sequences and of none exclude each other, and a number of workers is
@@ -63,7 +71,7 @@ group_of(struct cn_str key)
 {
     for (size_t g = 0; g < N_GROUPS; g++)
         for (size_t i = 0; i < 3 && groups[g][i]; i++)
-            if (same_word(key, groups[g][i]))
+            if (is_word(key, groups[g][i]))
                 return g;
     return N_GROUPS;
 }
@@ -73,15 +81,11 @@ static const struct cn_yaml *
 find(const struct cn_yaml *root, struct cn_str key)
 {
     size_t group = group_of(key);
-    char word[FIELD_MAX];
 
-    snprintf(word, sizeof(word), "%.*s", (int)(key.len < FIELD_MAX ? key.len : FIELD_MAX - 1),
-             key.ptr);
     for (uint32_t i = 0; i < root->n_items; i++) {
         struct cn_str other = root->items[i]->key;
 
-        if (cn_str_eq(other, key) ||
-            (group < N_GROUPS ? group_of(other) == group : same_word(other, word)))
+        if (group < N_GROUPS ? group_of(other) == group : same_word(other, key))
             return root->items[i];
     }
     return NULL;
@@ -103,7 +107,7 @@ static bool
 is_silent(struct cn_str key)
 {
     for (size_t i = 0; i < N_FIELDS; i++)
-        if (same_word(key, fields[i].path))
+        if (is_word(key, fields[i].path))
             return true;
     return false;
 }
@@ -115,7 +119,7 @@ check_field(const struct overlay *overlay, const struct cn_yaml *value, const ch
     char shown[CN_YAML_SHOWN_MAX];
 
     for (size_t i = 0; i < N_FIELDS; i++)
-        if (same_word(cn_str_from(path), fields[i].path) && value->kind != fields[i].kind &&
+        if (is_word(cn_str_from(path), fields[i].path) && value->kind != fields[i].kind &&
             value->kind != CN_YAML_NULL)
             return cn_fail(err, CN_E_CONFIG, "%s:%u:%u: %s: expected %s, found %s %s",
                            cn_yaml_name(overlay->above_doc), value->line, value->column, path,
@@ -134,12 +138,11 @@ check_fields(const struct overlay *overlay, const struct cn_yaml *map, const cha
 
     for (uint32_t i = 0; !rc && map->kind == CN_YAML_MAP && i < map->n_items; i++) {
         const struct cn_yaml *value = map->items[i];
-        int len = snprintf(below, sizeof(below), "%s%.*s", path,
-                           (int)(value->key.len < FIELD_MAX ? value->key.len : FIELD_MAX),
-                           value->key.len ? value->key.ptr : "");
+        const size_t from = strlen(path), len = value->key.len;
 
-        if (len >= FIELD_MAX - 1)
-            continue;
+        if (from + len + sizeof(".") > FIELD_MAX || (len && memchr(value->key.ptr, '\0', len)))
+            continue; /* nobody's name */
+        snprintf(below, sizeof(below), "%s%.*s", path, CN_STR_ARG(value->key));
         rc = check_field(overlay, value, below, err);
         strcat(below, ".");
         if (!rc)
@@ -178,7 +181,7 @@ write_map_but(const struct cn_yaml *map, const char *key, const struct cn_yaml *
     cn_buf_puts(out, "{");
     for (uint32_t i = 0; i < map->n_items; i++) {
         const struct cn_yaml *item = map->items[i];
-        bool is_it = same_word(item->key, key);
+        bool is_it = is_word(item->key, key);
 
         if (is_it && !instead)
             continue;
@@ -220,7 +223,7 @@ static void
 write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn_buf *out)
 {
     const struct cn_yaml *other = find(overlay->above, item->key);
-    bool parameters = same_word(item->key, "parameters"),
+    bool parameters = is_word(item->key, "parameters"),
          state = cn_str_eq(item->key, CN_STR("state"));
 
     if (other && overlay->workers_stay && cn_instances_own(other))
@@ -229,7 +232,7 @@ write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn
         other = NULL;
     if (other && parameters && other->n_items == 0)
         other = NULL; /* so they are shown, whatever they are */
-    if (other || (overlay->batch_size && same_word(item->key, "batchSize")))
+    if (other || (overlay->batch_size && is_word(item->key, "batchSize")))
         return;
     if (overlay->state == CN_STATE_OVERLAY_OTHER && state && item->kind == CN_YAML_LIST)
         return;
@@ -247,7 +250,7 @@ write_above(const struct overlay *overlay, const struct cn_yaml *item, struct cn
 {
     const struct cn_yaml *block = block_of(overlay->above);
 
-    if (same_word(item->key, "parameters")) {
+    if (is_word(item->key, "parameters")) {
         if (item->n_items > 0)
             write_parameters(item, out);
     } else if (is_silent(item->key) || (overlay->workers_stay && cn_instances_own(item)) ||

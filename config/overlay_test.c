@@ -307,6 +307,25 @@ wrong_kinds_are_refused(void **state)
     is_refused(NULL, cases[0].above, cases[0].message);
 }
 
+/* A key with a byte 0 in it, or one that goes on where a known one ends, is another one. */
+static void
+keys_are_compared_to_their_end(void **state)
+{
+    static const char *const keys[] = {"\"name\\0\"", "\"name\\0\\0runtime\"", "\"batchSize\\0\"",
+                                       "batchSizes",  "\"batch_size_\\0_\"",   "\"\""};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        struct both both;
+        char above[64];
+
+        snprintf(above, sizeof(above), "{%s: 5}", keys[i]);
+        both_say("batchSize: 8\n", above, &both);
+        assert_int_equal(both.config.batch_size, 8);
+        drop(&both);
+    }
+}
+
 int
 main(void)
 {
@@ -319,6 +338,7 @@ main(void)
         cmocka_unit_test(rows_follow_the_batch_dimension),
         cmocka_unit_test(parameters_are_the_handlers),
         cmocka_unit_test(wrong_kinds_are_refused),
+        cmocka_unit_test(keys_are_compared_to_their_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
