@@ -256,12 +256,12 @@ has_fixed_rows(const struct cn_worker *worker)
            worker->io->batching->kind == CN_BATCHING_DIRECT;
 }
 
-/* The last row that runs; NULL: none does. What comes behind it needs no padding. */
+/* The last row that runs, or runs again; NULL: none does. What comes behind it needs no padding. */
 static const struct cn_slot *
-last_run(const struct cn_batch *batch)
+last_run(const struct cn_batch *batch, bool again)
 {
     for (uint32_t i = batch->n; i-- > 0;)
-        if (batch->slots[i].run)
+        if (again ? batch->slots[i].again : batch->slots[i].run)
             return &batch->slots[i];
     return NULL;
 }
@@ -272,7 +272,7 @@ static uint32_t
 collect(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
-    const struct cn_slot *last = has_fixed_rows(worker) ? last_run(batch) : NULL;
+    const struct cn_slot *last = has_fixed_rows(worker) ? last_run(batch, false) : NULL;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < batch->n; i++)
@@ -285,34 +285,47 @@ collect(struct cn_worker *worker)
     return n;
 }
 
+/* Is it one that met a full memory? Then it is as before the run, and looked up anew. */
+static bool
+begin_again(struct cn_worker *worker, struct cn_slot *slot)
+{
+    if (!slot->run || is_describe(slot) || slot->stream ||
+        slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
+        return false;
+    cn_lru_clear(worker->states.lru);
+    if (slot->seq)
+        slot->seq->state = slot->item.state;
+    cn_states_free(&worker->states, slot->seq);
+    cn_states_free(&worker->states, slot->closed_seq);
+    reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
+    cn_batch_resolve_again(worker, slot);
+    return slot->run;
+}
+
 /* The handler's memory is shared with all cached states. When it was used up, cached states go and
  * the rows that met that run again from what is stored. */
 static void
 run_again_after_memory(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
+    const struct cn_slot *last;
+    bool any = false;
     uint32_t n = 0;
 
     if (!worker->stateful || cn_lru_count(worker->states.lru) == 0)
         return;
-    for (uint32_t i = 0; i < batch->n; i++) {
-        struct cn_slot *slot = &batch->slots[i];
-
-        if (!slot->run || is_describe(slot) || slot->stream ||
-            slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
-            continue;
-        cn_lru_clear(worker->states.lru);
-        if (slot->seq)
-            slot->seq->state = slot->item.state;
-        cn_states_free(&worker->states, slot->seq);
-        cn_states_free(&worker->states, slot->closed_seq);
-        reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
-        cn_batch_resolve_again(worker, slot);
-        if (slot->run)
-            batch->items[n++] = &slot->item;
-    }
-    if (n)
-        worker->rt->ops->run(worker->rt, batch->items, n);
+    for (uint32_t i = 0; i < batch->n; i++)
+        any |= batch->slots[i].again = begin_again(worker, &batch->slots[i]);
+    if (!any)
+        return;
+    drop_pads(worker);
+    last = has_fixed_rows(worker) ? last_run(batch, true) : NULL;
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->slots[i].again)
+            batch->items[n++] = &batch->slots[i].item;
+        else if (last && &batch->slots[i] < last && !put_pad(worker, last, &n))
+            last = NULL;
+    worker->rt->ops->run(worker->rt, batch->items, n);
 }
 
 /* The handler hears of the sequences that are over: after the commit, so that it never hears of an

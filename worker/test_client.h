@@ -53,6 +53,7 @@ static struct {
     unsigned rows, batches, largest_batch, decoded, live_states;
     unsigned live_streams, dropped;
     unsigned out_of_memory_over; /* live states; 0: never */
+    char last_run[16];           /* a letter a row: r, or p for padding */
     char closed[4096];           /* "id:reason:sum " each */
 } fake;
 
@@ -226,8 +227,12 @@ fake_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
     fake.rows += n;
     if (n > fake.largest_batch)
         fake.largest_batch = n;
-    for (uint32_t i = 0; i < n; i++)
+    memset(fake.last_run, 0, sizeof(fake.last_run));
+    for (uint32_t i = 0; i < n; i++) {
+        if (i < sizeof(fake.last_run) - 1)
+            fake.last_run[i] = items[i]->row->flags & CN_ROW_PAD ? 'p' : 'r';
         fake_step(items[i]);
+    }
 }
 
 static inline int

@@ -38,6 +38,7 @@ struct cn_slot {
     const struct cn_row *row;
     struct cn_item item;
     bool run;       /* the handler gets it */
+    bool again;     /* ... once more, since its memory was used up */
     bool pad;       /* nobody's row: it fills a place of a formed batch */
     bool answered;  /* its answer is in the output already */
     bool ended;     /* the sequence ended with this step, and that is committed */

@@ -542,6 +542,44 @@ cached_states_make_room_for_a_step(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
+/* Rows that run again keep their places where those are slots. */
+static void
+memory_used_up_keeps_the_places(void **state)
+{
+    static const char yaml[] = "max_batch_size: 4\n"
+                               "input: [{name: A, data_type: TYPE_INT32, dims: [1]}]\n"
+                               "output: [{name: B, data_type: TYPE_INT32, dims: [1]}]\n"
+                               "sequence_batching: {direct: {}}\n";
+    struct client *c = *state;
+    struct got got;
+    char path[512];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/direct.yaml", c->dir);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(yaml, file);
+    fclose(file);
+    c->load.model_dir = c->dir;
+    c->load.config_file = "direct.yaml";
+    fake.out_of_memory_over = 4;
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 1, "a", "1", 0, "1");
+    expect_body(c, 2, "b", "1", 0, "1");
+    client_put(c, 3, "x", "1", CN_ROW_JOINED, 0);
+    client_put(c, 4, "y", "2", CN_ROW_JOINED, 0);
+    client_put(c, 5, "z", "3", 0, 0);
+    client_send(c);
+    for (int i = 0; i < 3; i++) {
+        assert_true(client_get(c, &got));
+        assert_int_equal(got.code, 0);
+    }
+    client_stop(c);
+    unlink(path);
+    assert_string_equal(fake.last_run, "ppr");
+    assert_int_equal(fake.live_states, 0);
+}
+
 /* Expired sequences that no server knows any more go without anybody asking. */
 static void
 sweep_closes_what_nobody_knows(void **state)
@@ -770,6 +808,7 @@ main(void)
         WORKER(full_store_refuses_only_growth),
         WORKER(memory_store_behaves_alike),
         WORKER(cached_states_make_room_for_a_step),
+        WORKER(memory_used_up_keeps_the_places),
         WORKER(sweep_closes_what_nobody_knows),
         WORKER(sweep_goes_on_without_steps),
         WORKER(second_worker_takes_over),
