@@ -99,6 +99,12 @@ cn_journal_seal(struct cn_buf *txn, uint32_t n_entries, uint64_t number, uint64_
 }
 
 uint64_t
+cn_journal_entry_bytes(const struct cn_journal_entry *entry)
+{
+    return ENTRY_BYTES + padded(entry->key.len + entry->value.len);
+}
+
+uint64_t
 cn_journal_entry_at(const char *at, struct cn_journal_entry *out)
 {
     uint64_t value_len = get64(at);
@@ -108,7 +114,7 @@ cn_journal_entry_at(const char *at, struct cn_journal_entry *out)
     out->flags = get16(at + 14);
     out->key = (struct cn_str){at + ENTRY_BYTES, key_len};
     out->value = (struct cn_str){at + ENTRY_BYTES + key_len, value_len};
-    return ENTRY_BYTES + padded(key_len + value_len);
+    return cn_journal_entry_bytes(out);
 }
 
 uint32_t

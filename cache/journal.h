@@ -63,5 +63,7 @@ enum cn_journal_found cn_journal_look(struct cn_str file, uint64_t at, uint64_t 
 uint32_t cn_journal_txn_entries(const char *txn);
 /* The entry at this place of a whole transaction; returns the bytes it takes. */
 uint64_t cn_journal_entry_at(const char *at, struct cn_journal_entry *out);
+/* What an entry takes, by the lengths of its key and value. */
+uint64_t cn_journal_entry_bytes(const struct cn_journal_entry *entry);
 
 #endif

@@ -131,14 +131,12 @@ cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal_entr
         file->freed -= sign * more;
 }
 
-/* An entry becomes the newest of its key, or with -1 ceases to be. */
+/* An entry of so many bytes becomes the newest of its key, or with -1 ceases to be. */
 static void
-count_entry(struct cn_journal_file *file, uint64_t at, int sign)
+count_entry(struct cn_journal_file *file, const struct cn_journal_entry *entry, uint64_t bytes,
+            int sign)
 {
-    struct cn_journal_entry entry;
-    uint64_t bytes = cn_journal_entry_at(file->map + at, &entry);
-
-    cn_journal_count_owed(file, &entry, sign);
+    cn_journal_count_owed(file, entry, sign);
     file->live_bytes += sign > 0 ? bytes : -bytes;
 }
 
@@ -168,25 +166,49 @@ narrow_common(struct cn_journal_file *file, struct cn_str key, uint64_t at)
 
 /* The entry at `at` is the newest of its key. */
 static void
-publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash, struct cn_str key,
-        uint64_t at)
+publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash,
+        const struct cn_journal_entry *entry, uint64_t at)
 {
     struct cn_journal_file *old = cn_journal_old(js);
-    uint64_t before = cn_journal_index_set(&file->index, file->map, hash, key, at);
+    uint64_t before = cn_journal_index_set(&file->index, file->map, hash, entry->key, at), bytes;
     struct cn_journal_entry was;
 
-    count_entry(file, at, 1);
     if (before) {
-        count_entry(file, before, -1);
+        bytes = cn_journal_entry_at(file->map + before, &was);
+        count_entry(file, &was, bytes, -1);
         return;
     }
-    narrow_common(file, key, at);
+    narrow_common(file, entry->key, at);
     if (file == old || !old->first ||
-        !(before = cn_journal_index_find(&old->index, old->map, hash, key)) ||
-        cn_journal_is_drained(js, key))
+        !(before = cn_journal_index_find(&old->index, old->map, hash, entry->key)) ||
+        cn_journal_is_drained(js, entry->key))
         return;
     cn_journal_entry_at(old->map + before, &was); /* will not be drained any more */
     cn_journal_count_owed(old, &was, -1);
+}
+
+/* The same, in the newer file, with what is known of the entry that it replaces: no other one is looked at. */
+static void
+publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
+              const struct cn_journal_entry *entry, uint64_t at)
+{
+    struct cn_journal_file *cur = cn_journal_cur(js), *old = cn_journal_old(js);
+    const bool in_cur = put->was.txn >= cur->first;
+    const struct cn_journal_entry was = {
+        .key = entry->key, .value.len = put->was.bytes, .stored = put->was.stored};
+
+#ifdef CN_DEBUG
+    cn_assert(cn_journal_index_find(&cur->index, cur->map, put->hash, entry->key) ==
+              (in_cur ? (uint64_t)put->was.at * 8 : 0));
+#endif
+    cn_journal_index_move(&cur->index, put->hash, in_cur ? (uint64_t)put->was.at * 8 : 0, at);
+    if (in_cur) {
+        count_entry(cur, &was, cn_journal_entry_bytes(&was), -1);
+        return;
+    }
+    narrow_common(cur, entry->key, at);
+    if (old->first && put->was.txn >= old->first && !cn_journal_is_drained(js, entry->key))
+        cn_journal_count_owed(old, &was, -1);
 }
 
 /* The next transaction, which another process wrote, or this one before it was started. */
@@ -201,7 +223,8 @@ publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t 
 
         bytes = cn_journal_entry_at(file->map + at, &entry);
         hash = cn_journal_hash(entry.key);
-        publish(js, file, hash, entry.key, at);
+        count_entry(file, &entry, bytes, 1);
+        publish(js, file, hash, &entry, at);
         cn_journal_trace_stale(js, hash, file->next);
     }
 }
@@ -449,6 +472,24 @@ cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
     return 0;
 }
 
+/* Out of the transaction's own bytes, which are at hand; those in the file have yet to be mapped. */
+static void
+publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
+{
+    struct cn_journal_file *cur = cn_journal_cur(js);
+    struct cn_journal_entry entry;
+    uint64_t bytes;
+
+    if (js->pending.n < js->n_puts && !cn_journal_index_has(&js->pending, put->hash, put->at))
+        return; /* the same transaction put the key again */
+    bytes = cn_journal_entry_at(js->txn.data + put->at, &entry);
+    count_entry(cur, &entry, bytes, 1);
+    if (put->was.txn)
+        publish_known(js, put, &entry, cur->tail + put->at);
+    else
+        publish(js, cur, put->hash, &entry, cur->tail + put->at);
+}
+
 int
 cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
 {
@@ -457,7 +498,7 @@ cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
     uint64_t seed;
     int rc;
 
-    seed = cn_journal_seal(&js->txn, js->n_entries, cur->next, cur->seed);
+    seed = cn_journal_seal(&js->txn, js->n_puts, cur->next, cur->seed);
     if ((rc = file_provide(js, cur, cur->tail + js->txn.len, err)) != 0) {
         js->crowded = true;
         return rc;
@@ -470,15 +511,8 @@ cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
         js->crowded = rc == ENOSPC || rc == EDQUOT;
         return cn_lmdb_fail_errno(js->lmdb, rc, "write the journal", err);
     }
-    for (uint32_t i = 0; i <= js->pending.mask; i++) {
-        const struct cn_journal_slot *slot = &js->pending.slots[i];
-        struct cn_journal_entry entry;
-
-        if (slot->at == 0)
-            continue;
-        cn_journal_entry_at(js->txn.data + (uint64_t)slot->at * 8, &entry);
-        publish(js, cur, slot->hash, entry.key, cur->tail + (uint64_t)slot->at * 8);
-    }
+    for (uint32_t i = 0; i < js->n_puts; i++)
+        publish_put(js, &js->puts[i]);
     cur->tail += js->txn.len;
     cur->seed = seed;
     cur->next++;

@@ -128,6 +128,26 @@ grow(struct cn_journal_index *index)
     cn_free(old.slots);
 }
 
+static void
+make_room(struct cn_journal_index *index)
+{
+    if (!index->slots || index->n >= index->mask / 2)
+        grow(index);
+}
+
+void
+cn_journal_index_move(struct cn_journal_index *index, uint32_t hash, uint64_t from, uint64_t at)
+{
+    uint32_t i;
+
+    cn_assert(at > 0 && at % 8 == 0 && at / 8 <= UINT32_MAX);
+    make_room(index);
+    for (i = hash & index->mask; index->slots[i].at != from / 8; i = (i + 1) & index->mask)
+        cn_assert(index->slots[i].at != 0);
+    index->n += from == 0;
+    index->slots[i] = (struct cn_journal_slot){hash, (uint32_t)(at / 8)};
+}
+
 uint64_t
 cn_journal_index_set(struct cn_journal_index *index, const char *bytes, uint32_t hash,
                      struct cn_str key, uint64_t at)
@@ -136,8 +156,7 @@ cn_journal_index_set(struct cn_journal_index *index, const char *bytes, uint32_t
     uint64_t before;
 
     cn_assert(at > 0 && at % 8 == 0 && at / 8 <= UINT32_MAX);
-    if (!index->slots || index->n >= index->mask / 2)
-        grow(index);
+    make_room(index);
     slot = slot_of(index, bytes, hash, key);
     before = (uint64_t)slot->at * 8;
     index->n += before == 0;

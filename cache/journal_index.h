@@ -40,5 +40,8 @@ void cn_journal_index_fetch_entry(const struct cn_journal_index *index, const ch
 /* Puts an offset (a multiple of 8, not 0) for the key; returns the one it had, or 0. */
 uint64_t cn_journal_index_set(struct cn_journal_index *index, const char *bytes, uint32_t hash,
                               struct cn_str key, uint64_t at);
+/* The same of a key whose offset is known to be `from`, 0: none. Looks at no entry. */
+void cn_journal_index_move(struct cn_journal_index *index, uint32_t hash, uint64_t from,
+                           uint64_t at);
 
 #endif

@@ -40,6 +40,13 @@ struct cn_drain {
 /* Where the last writes of others are noted, by the key's hash. */
 #define CN_TRACE_PLACES 4096u
 
+/* An entry of the open transaction. */
+struct cn_journal_put {
+    uint64_t at;               /* in its bytes */
+    struct cn_store_trace was; /* of the value that it replaces; txn 0: not known */
+    uint32_t hash;
+};
+
 struct cn_journal_store {
     struct cn_store base;
     struct cn_store *lmdb;
@@ -65,7 +72,8 @@ struct cn_journal_store {
     bool unlisted;  /* LMDB doesn't know a key of the journal's */
     /* The open transaction's own writes. */
     struct cn_buf txn;
-    uint32_t n_entries;
+    struct cn_journal_put *puts;
+    uint32_t n_puts, cap_puts;
     int64_t growth;
     uint64_t largest; /* value that was put since the store was opened */
     struct cn_journal_index pending;

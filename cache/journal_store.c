@@ -34,6 +34,7 @@
 #define TEND_SLICES 8
 #define MAINTAIN_SLICES 64
 #define TXN_KEEP_BYTES (4u << 20)
+#define FIRST_PUTS 64u
 /* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full disk. */
 #define SPARE_BYTES (512u << 10)
 
@@ -195,7 +196,7 @@ forget_pending(struct cn_journal_store *js)
     cn_journal_index_reset(&js->pending);
     if (js->txn.cap > TXN_KEEP_BYTES)
         cn_buf_fini(&js->txn);
-    js->n_entries = 0;
+    js->n_puts = 0;
     js->growth = 0;
     js->open = js->dirty = false;
 }
@@ -249,7 +250,7 @@ js_commit(struct cn_store *store, struct cn_error *err)
     int rc = 0;
 
     cn_assert(js->open);
-    if (!js->writing || js->n_entries == 0 || (rc = write_all(js, err)) != 0) {
+    if (!js->writing || js->n_puts == 0 || (rc = write_all(js, err)) != 0) {
         js_abort(store);
         return rc;
     }
@@ -296,18 +297,25 @@ find(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_jo
     return NOWHERE;
 }
 
+/* Of a value with a trace only its place in the index will be touched. */
 static void
-js_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
+js_fetch(struct cn_store *store, const struct cn_str *keys,
+         const struct cn_store_trace *const *traces, uint32_t n)
 {
     struct cn_journal_store *js = js_of(store);
-    uint32_t hashes[CN_FETCH_MAX];
+    uint32_t hashes[CN_FETCH_MAX], n_hashes = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        hashes[i] = cn_journal_hash(keys[i]);
+        if (traces[i] && traces[i]->txn && cn_journal_trace_holds(js, traces[i])) {
+            cn_journal_index_fetch(&cn_journal_cur(js)->index, traces[i]->hash);
+            continue;
+        }
+        hashes[n_hashes] = cn_journal_hash(keys[i]);
         for (unsigned f = 0; f < 2; f++)
-            cn_journal_index_fetch(&js->files[f].index, hashes[i]);
+            cn_journal_index_fetch(&js->files[f].index, hashes[n_hashes]);
+        n_hashes++;
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n_hashes; i++)
         for (unsigned f = 0; f < 2; f++)
             cn_journal_index_fetch_entry(&js->files[f].index, js->files[f].map, hashes[i],
                                          CN_STORE_FETCH_BYTES);
@@ -370,17 +378,33 @@ js_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct 
 
 /* --- writing --- */
 
-/* Adds an entry to the open transaction. */
-static void
-add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *entry)
+/* Adds an entry to the open transaction; `was`: of what it replaces, or NULL. Returns its offset there. */
+static uint64_t
+add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *entry,
+    const struct cn_store_trace *was)
 {
     uint64_t at = js->txn.len;
 
+    if (js->n_puts == js->cap_puts) {
+        uint32_t cap = js->cap_puts ? js->cap_puts * 2 : FIRST_PUTS;
+        struct cn_journal_put *puts = cn_try_realloc(js->puts, cap * sizeof(*puts));
+
+        if (!puts) {
+            js->txn.failed = true; /* commit will say so */
+            return at;
+        }
+        js->puts = puts;
+        js->cap_puts = cap;
+    }
     cn_journal_add(&js->txn, entry);
     if (js->txn.failed)
-        return; /* commit will say so */
+        return at;
     cn_journal_index_set(&js->pending, js->txn.data, hash, entry->key, at);
-    js->n_entries++;
+    js->puts[js->n_puts] = (struct cn_journal_put){.at = at, .hash = hash};
+    if (was)
+        js->puts[js->n_puts].was = *was;
+    js->n_puts++;
+    return at;
 }
 
 uint32_t
@@ -453,16 +477,17 @@ put(struct cn_journal_store *js, struct cn_str key, struct cn_str value,
     struct cn_store_trace *trace, struct cn_error *err)
 {
     const uint32_t hash = trace && trace->txn ? trace->hash : cn_journal_hash(key);
-    const uint64_t txn = cn_journal_cur(js)->next;
+    const struct cn_journal_file *cur = cn_journal_cur(js);
     struct cn_journal_entry entry;
-    bool listed = true;
     uint64_t had;
+    const bool recalled = trace && recall(js, key, trace, &entry, &had);
+    bool listed = true;
     int64_t growth;
+    uint64_t at;
     int rc;
 
     cn_assert(js->open && js->writing && value.len > 0);
-    if (!(trace && recall(js, key, trace, &entry, &had)) &&
-        (rc = look_up(js, key, hash, &entry, &had, &listed, err)) != 0)
+    if (!recalled && (rc = look_up(js, key, hash, &entry, &had, &listed, err)) != 0)
         return rc;
     growth = (int64_t)cn_lmdb_cost(value.len) - (had ? (int64_t)cn_lmdb_cost(had) : 0);
     if (value.len > had && growth > 0 &&
@@ -480,12 +505,12 @@ put(struct cn_journal_store *js, struct cn_str key, struct cn_str value,
     entry.flags = listed ? 0 : CN_JOURNAL_NEW;
     js->growth += growth;
     js->largest = value.len > js->largest ? value.len : js->largest;
-    add(js, hash, &entry);
+    at = cur->tail + add(js, hash, &entry, recalled ? trace : NULL);
     if (!trace)
-        cn_journal_trace_stale(js, hash, txn);
+        cn_journal_trace_stale(js, hash, cur->next);
     else
-        *trace = (struct cn_store_trace){value.len <= UINT32_MAX ? txn : 0, hash,
-                                         (uint32_t)value.len, entry.stored};
+        *trace = (struct cn_store_trace){value.len <= UINT32_MAX ? cur->next : 0, hash,
+                                         (uint32_t)(at / 8), (uint32_t)value.len, entry.stored};
     return 0;
 }
 
@@ -530,7 +555,7 @@ js_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
     entry.value = (struct cn_str){NULL, 0};
     entry.stored = 0; /* LMDB has room again at once */
     entry.flags = CN_JOURNAL_REMOVED;
-    add(js, hash, &entry);
+    add(js, hash, &entry, NULL);
     cn_journal_trace_stale(js, hash, cn_journal_cur(js)->next);
     return 0;
 }
@@ -619,6 +644,7 @@ js_close(struct cn_store *store)
     cn_journal_index_fini(&js->pending);
     cn_buf_fini(&js->txn);
     cn_free(js->drain.items);
+    cn_free(js->puts);
     cn_free(js->dir);
     cn_free(js);
 }

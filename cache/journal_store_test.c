@@ -68,16 +68,26 @@ begin(struct cn_store *store, enum cn_store_txn kind)
         fail_msg("%s", err.message);
 }
 
+/* Its owner's, or with no `trace` anybody's. */
 static void
-put_word(struct cn_store *store, unsigned key, uint32_t word, size_t len)
+put_word_by(struct cn_store *store, unsigned key, uint32_t word, size_t len,
+            struct cn_store_trace *trace)
 {
     static uint32_t words[4096];
+    struct cn_str value = {(char *)words, len};
     char bytes[32];
 
     for (size_t i = 0; i < len / 4; i++)
         words[i] = word;
-    assert_int_equal(
-        cn_store_put(store, key_of(bytes, key), (struct cn_str){(char *)words, len}, NULL), 0);
+    assert_int_equal(trace ? cn_store_replace(store, key_of(bytes, key), value, trace, NULL)
+                           : cn_store_put(store, key_of(bytes, key), value, NULL),
+                     0);
+}
+
+static void
+put_word(struct cn_store *store, unsigned key, uint32_t word, size_t len)
+{
+    put_word_by(store, key, word, len, NULL);
 }
 
 /* The word that a key's value repeats; 0: no such key. */
@@ -800,21 +810,27 @@ many_keys_are_fetched_ahead(void **state)
     struct cn_store *store =
         open_with(*state, (struct cn_journal_options){.journal_max_bytes = 1u << 20});
     static uint32_t words[MANY];
+    static struct cn_store_trace known[MANY]; /* of every other value, by its owner */
+    const struct cn_store_trace *traces[CN_FETCH_MAX] = {NULL};
     struct cn_str keys[CN_FETCH_MAX];
     char bytes[CN_FETCH_MAX][32];
 
     memset(words, 0, sizeof(words));
+    memset(known, 0, sizeof(known));
     for (unsigned round = 0; round < 4 * MANY; round += CN_FETCH_MAX) {
         unsigned first = round < MANY ? round : (unsigned)test_next_random() % (MANY / 3);
 
         for (unsigned i = 0; i < CN_FETCH_MAX; i++)
             keys[i] = key_of(bytes[i], first + i);
-        cn_store_fetch(store, keys, 0);
-        cn_store_fetch(store, keys, CN_FETCH_MAX);
+        for (unsigned i = 0; i < CN_FETCH_MAX; i += 2)
+            traces[i] = &known[first + i];
+        cn_store_fetch(store, keys, traces, 0);
+        cn_store_fetch(store, keys, traces, CN_FETCH_MAX);
         begin(store, CN_STORE_WRITE);
         for (unsigned i = 0; i < CN_FETCH_MAX; i++) {
             assert_int_equal(get_word(store, first + i), words[first + i]);
-            put_word(store, first + i, words[first + i] = round + 1, 60);
+            put_word_by(store, first + i, words[first + i] = round + 1, 60,
+                        i % 2 ? NULL : &known[first + i]);
         }
         assert_int_equal(cn_store_commit(store, NULL), 0);
         cn_store_tend(store);

@@ -15,8 +15,8 @@
 #include "core/test_support.h"
 
 #define KEYS 3000u
-#define SEVERAL_SLICES                                                                             \
-    (256u << 10)          /* a journal that is full now and then, and drained a part at a time */
+/* A journal that is full now and then, and drained a part at a time. */
+#define SEVERAL_SLICES (256u << 10)
 #define SMALL (16u << 10) /* one that is full again and again */
 
 /* What the owner of a key has of it in memory. */

@@ -78,9 +78,20 @@ cn_lru_take(struct cn_lru *lru, struct cn_str key)
 }
 
 void
-cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, size_t owner_bytes)
+cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, size_t owner_bytes,
+             struct cn_lru_entry **found)
 {
-    cn_table_fetch(lru->table, keys, n, owner_bytes);
+    void *items[CN_FETCH_MAX];
+
+    cn_table_fetch(lru->table, keys, n, owner_bytes, items);
+    for (uint32_t i = 0; i < n; i++) {
+        found[i] = items[i];
+        if (!found[i])
+            continue;
+        cn_fetch(found[i]->link.prev,
+                 sizeof(struct cn_list)); /* it will be taken out between them */
+        cn_fetch(found[i]->link.next, sizeof(struct cn_list));
+    }
 }
 
 void

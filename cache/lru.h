@@ -33,9 +33,10 @@ void cn_lru_destroy(struct cn_lru *lru);
 
 /* Takes the entry out: the caller owns it until it puts it back. NULL when it isn't there. */
 struct cn_lru_entry *cn_lru_take(struct cn_lru *lru, struct cn_str key);
-/* These keys will be taken soon: cn_table_fetch, `owner_bytes` of the owner's objects. */
+/* These keys, CN_FETCH_MAX at most, will be taken soon: asks for the memory that this touches, and for `owner_bytes`
+ * of the owner's objects. `found` gets for each the entry of that key's hash, for further hints, or NULL. */
 void cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n,
-                  size_t owner_bytes);
+                  size_t owner_bytes, struct cn_lru_entry **found);
 /* Puts in as the newest; key and bytes are set, the key is not in yet. Then evicts the oldest until
  * the bounds hold, which may be this one. */
 void cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry);

@@ -89,9 +89,11 @@ mem_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn
 }
 
 static void
-mem_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
+mem_fetch(struct cn_store *store, const struct cn_str *keys,
+          const struct cn_store_trace *const *traces, uint32_t n)
 {
-    cn_table_fetch(mem_of(store)->table, keys, n, CN_STORE_FETCH_BYTES);
+    (void)traces;
+    cn_table_fetch(mem_of(store)->table, keys, n, CN_STORE_FETCH_BYTES, NULL);
 }
 
 static int

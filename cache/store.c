@@ -32,11 +32,12 @@ cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out, stru
 }
 
 void
-cn_store_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n)
+cn_store_fetch(struct cn_store *store, const struct cn_str *keys,
+               const struct cn_store_trace *const *traces, uint32_t n)
 {
     cn_assert(n <= CN_FETCH_MAX);
     if (store->ops->fetch)
-        store->ops->fetch(store, keys, n);
+        store->ops->fetch(store, keys, traces, n);
 }
 
 int

@@ -25,7 +25,7 @@
  * the one who puts its next ones; of use to the store object alone that filled it. Zeroed: nothing. */
 struct cn_store_trace {
     uint64_t txn; /* that put the value; 0: nothing is known */
-    uint32_t hash, bytes, stored;
+    uint32_t hash, at, bytes, stored;
 };
 
 struct cn_store;
@@ -56,8 +56,9 @@ struct cn_store_ops {
     uint64_t (*count)(struct cn_store *store);
     uint64_t (*bytes)(struct cn_store *store);
     unsigned (*maintain)(struct cn_store *store);
-    void (*tend)(struct cn_store *store);                                         /* may be NULL */
-    void (*fetch)(struct cn_store *store, const struct cn_str *keys, uint32_t n); /* may be NULL */
+    void (*tend)(struct cn_store *store); /* may be NULL */
+    void (*fetch)(struct cn_store *store, const struct cn_str *keys,
+                  const struct cn_store_trace *const *traces, uint32_t n); /* may be NULL */
 };
 
 struct cn_store {
@@ -103,9 +104,11 @@ int cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
  * least: for those who need no more, where a large value would have to be put together first. */
 int cn_store_front(struct cn_store *store, struct cn_str key, struct cn_str *out,
                    struct cn_error *err);
-/* These keys, CN_FETCH_MAX at most, will be looked for soon, in a transaction or not: asks for the
- * memory that this would wait for, all at once. Changes nothing. */
-void cn_store_fetch(struct cn_store *store, const struct cn_str *keys, uint32_t n);
+/* These keys, CN_FETCH_MAX at most, will be looked for or replaced soon, in a transaction or not: asks for the
+ * memory that this would wait for, all at once. Changes nothing. `traces`: those that there are of their
+ * values, NULL where there is none. */
+void cn_store_fetch(struct cn_store *store, const struct cn_str *keys,
+                    const struct cn_store_trace *const *traces, uint32_t n);
 /* In a transaction: the entry after `after` (empty: the first) in the store's own order; key->ptr is
  * NULL past the last. The value as cn_store_front has it. Borrowed as with get. Visits what stays in the
  * store exactly once; an `after` that was removed may start over. */

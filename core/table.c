@@ -7,6 +7,7 @@
 #include "core/table.h"
 
 #include <sodium/crypto_shorthash.h>
+#include <string.h>
 
 #include "core/mem.h"
 #include "core/panic.h"
@@ -130,11 +131,13 @@ cn_table_find(const struct cn_table *table, struct cn_str key)
 
 void
 cn_table_fetch(const struct cn_table *table, const struct cn_str *keys, uint32_t n,
-               size_t item_bytes)
+               size_t item_bytes, void **found)
 {
     uint64_t hashes[CN_FETCH_MAX];
 
     cn_assert(n <= CN_FETCH_MAX);
+    if (found)
+        memset(found, 0, n * sizeof(*found));
     if (table->count < CN_FETCH_LEAST)
         return;
     for (uint32_t i = 0; i < n; i++) {
@@ -153,8 +156,11 @@ cn_table_fetch(const struct cn_table *table, const struct cn_str *keys, uint32_t
             continue;
         while (shard->slots[at].item && shard->slots[at].hash != hashes[i])
             at = (at + 1) & (shard->cap - 1);
-        if (shard->slots[at].item)
-            cn_fetch(shard->slots[at].item, item_bytes);
+        if (!shard->slots[at].item)
+            continue;
+        cn_fetch(shard->slots[at].item, item_bytes);
+        if (found)
+            found[i] = shard->slots[at].item;
     }
 }
 

@@ -451,7 +451,7 @@ fetch_sequences(const struct cn_model_queue *queue, const struct cn_list *jobs)
             break; /* a burst: the others wait for their own */
     }
     if (n > 1)
-        cn_table_fetch(queue->sequences, ids, n, sizeof(struct cn_sequence));
+        cn_table_fetch(queue->sequences, ids, n, sizeof(struct cn_sequence), NULL);
 }
 
 static void

@@ -103,8 +103,13 @@ cn_sequence_create(struct cn_str id)
 void
 cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n)
 {
-    cn_lru_fetch(states->lru, ids, n, sizeof(struct cn_sequence) + 16);
-    cn_store_fetch(states->store, ids, n);
+    struct cn_lru_entry *found[CN_FETCH_MAX];
+    const struct cn_store_trace *traces[CN_FETCH_MAX];
+
+    cn_lru_fetch(states->lru, ids, n, sizeof(struct cn_sequence) + 16, found);
+    for (uint32_t i = 0; i < n; i++)
+        traces[i] = found[i] ? &cn_container_of(found[i], struct cn_sequence, lru)->trace : NULL;
+    cn_store_fetch(states->store, ids, traces, n);
 }
 
 struct cn_sequence *
