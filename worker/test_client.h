@@ -174,7 +174,8 @@ fake_step(struct cn_item *item)
     struct fake_state *state = item->state;
     char text[64] = "";
 
-    memcpy(text, body.ptr, body.len < 63 ? body.len : 63);
+    if (body.len)
+        memcpy(text, body.ptr, body.len < 63 ? body.len : 63);
     if (!(item->row->flags & CN_ROW_STATEFUL)) {
         if (!fake_streams(item, text))
             cn_buf_printf(&item->reply.body, "echo %s", text);
