@@ -301,6 +301,26 @@ help_and_version_end_the_reading(void **state)
     cn_server_config_fini(&config);
 }
 
+/* A password is not printed. */
+static void
+the_printed_config_has_no_password(void **state)
+{
+    struct cn_server_config config;
+    char *text = NULL;
+    size_t len;
+    FILE *out;
+
+    (void)state;
+    good("--keystore-password|hunter2", "", &config);
+    out = open_memstream(&text, &len);
+    cn_server_config_print(&config, out);
+    fclose(out);
+    assert_null(strstr(text, "hunter2"));
+    assert_non_null(strstr(text, "\n# keystore-password: set, but not shown # flag"));
+    free(text);
+    cn_server_config_fini(&config);
+}
+
 /* What is printed is a file that says the same. */
 static void
 the_printed_config_reads_back(void **state)
@@ -430,6 +450,7 @@ main(void)
         cmocka_unit_test(the_file_lists_models_in_three_forms),
         cmocka_unit_test(help_and_version_end_the_reading),
         cmocka_unit_test(the_printed_config_reads_back),
+        cmocka_unit_test(the_printed_config_has_no_password),
         cmocka_unit_test(help_is_short_and_all_of_it_names_every_option),
         cmocka_unit_test(help_may_name_a_section),
     };

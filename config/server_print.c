@@ -180,19 +180,29 @@ source_text(enum cn_config_source source, const char *flag, char out[80])
     return "?";
 }
 
+/* What is printed ends in tickets and mails. */
+static bool
+is_secret(const struct cn_option *option)
+{
+    return strcmp(option->flag, "keystore-password") == 0;
+}
+
 static void
 print_option(const struct cn_option *option, const struct cn_server_config *config,
              enum cn_config_source source, FILE *out)
 {
     char number[32], from[80];
     const char *text = cn_option_text(option, config, number);
+    const bool hidden = is_secret(option) && source != CN_FROM_DEFAULT;
 
-    /* What is not set, and the file's own name, are comments: the output is a valid file. */
-    if (text == NULL || option->yaml_key[0] == '\0')
+    /* What is not set or shown, and the file's own name, are comments: the output is a valid file. */
+    if (text == NULL || hidden || option->yaml_key[0] == '\0')
         fputs("# ", out);
     fprintf(out, "%s: ", option->flag);
     if (text == NULL)
         fputs("not set", out);
+    else if (hidden)
+        fputs("set, but not shown", out);
     else if (cn_option_is_text(option))
         print_quoted(out, text);
     else
