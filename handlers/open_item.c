@@ -47,9 +47,10 @@ move_head(struct cn_reply *from, struct cn_reply *to)
         to->status = from->status;
     if (to->content_type.len == 0)
         swap_bufs(&from->content_type, &to->content_type);
-    if (from->n_headers && to->n_headers == 0) {
-        swap_bufs(&from->headers, &to->headers);
-        to->n_headers = from->n_headers;
+    if (from->n_headers && to->n_headers == to->n_given) {
+        cn_buf_append_str(&to->headers, cn_buf_str(&from->headers));
+        to->n_headers += from->n_headers;
+        cn_buf_reset(&from->headers);
         from->n_headers = 0;
     }
 }

@@ -57,8 +57,9 @@ cn_reply_begin(struct cn_reply *reply)
     if (reply->head_out || reply->n_chunks) /* it came with a piece, and counts */
         return;
     cn_buf_reset(&reply->content_type);
-    cn_buf_reset(&reply->headers);
-    reply->n_headers = 0;
+    reply->headers.len = reply->given_bytes;
+    reply->headers.failed = 0;
+    reply->n_headers = reply->n_given;
     reply->status = 0;
     reply->end_sequence = reply->stop_streams = false;
 }

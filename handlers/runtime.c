@@ -69,7 +69,8 @@ cn_reply_fail(struct cn_reply *reply, int code, const char *fmt, ...)
     free_chunks(reply);
     cn_buf_reset(&reply->content_type);
     cn_buf_reset(&reply->headers);
-    reply->n_headers = 0;
+    reply->n_headers = reply->n_given = 0;
+    reply->given_bytes = 0;
     reply->status = 0;
     reply->end_sequence = reply->stop_streams = reply->more = false;
     reply->error_code = code;

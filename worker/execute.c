@@ -86,7 +86,8 @@ reply_empty(struct cn_reply *reply, size_t answer_max_bytes)
     struct cn_buf *bufs[] = {&reply->content_type, &reply->headers, &reply->body};
 
     cn_reply_next(reply);
-    reply->n_headers = 0;
+    reply->n_headers = reply->n_given = 0;
+    reply->given_bytes = 0;
     reply->error_code = 0;
     reply->status = 0;
     reply->end_sequence = reply->stop_streams = reply->head_out = false;

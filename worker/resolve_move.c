@@ -67,7 +67,8 @@ put_header(struct cn_slot *slot, const char *name, const char *value)
 {
     cn_write_str16(&slot->item.reply.headers, cn_str_from(name));
     cn_write_str32(&slot->item.reply.headers, cn_str_from(value));
-    slot->item.reply.n_headers++;
+    slot->item.reply.n_given = ++slot->item.reply.n_headers;
+    slot->item.reply.given_bytes = slot->item.reply.headers.len;
 }
 
 /* It lives here: says so, with the record if that is wanted. Nothing changes. Takes `cached`. */

@@ -50,7 +50,7 @@ def test_a_name_that_is_cut_in_a_message_leaves_the_status_readable(server):
         error = refused(stub_of(channel).TraceSetting, service_pb2.TraceSettingRequest(settings=values), timeout=limit(10))
     status, _ = details(error)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert status.message == error.details() == "invalid trace setting name: 'x" + "?" * 255 + "'"
+    assert status.message == error.details() == "invalid trace setting name: 'x" + "\u00e9" * 127 + "?'"
 
 
 def test_models_are_loaded_and_unloaded_by_name(server):
