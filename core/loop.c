@@ -344,24 +344,39 @@ give_events(struct cn_loop *loop, int count)
     }
 }
 
-/* The mailbox as it is now; what is posted meanwhile waits for the next turn. */
-static void
-read_mailbox(struct cn_loop *loop)
+/* What the mailbox holds now, oldest first; what is posted from here on waits for the next turn. */
+static struct cn_msg *
+take_mail(struct cn_loop *loop)
 {
     struct cn_msg *msg, *next, *oldest = NULL;
 
     if (!atomic_load_explicit(&loop->mailbox, memory_order_relaxed))
-        return;
+        return NULL;
     msg = atomic_exchange_explicit(&loop->mailbox, NULL, memory_order_acquire);
     for (; msg; msg = next) {
         next = msg->next;
         msg->next = oldest;
         oldest = msg;
     }
-    for (msg = oldest; msg; msg = next) {
+    return oldest;
+}
+
+static void
+read_mail(struct cn_msg *msg)
+{
+    struct cn_msg *next;
+
+    for (; msg; msg = next) {
         next = msg->next; /* the message may be freed by its function */
         msg->fn(msg);
     }
+}
+
+static void
+read_clock(struct cn_loop *loop)
+{
+    loop->now_us = cn_now_us();
+    loop->now_ms = loop->now_us / 1000;
 }
 
 static void
@@ -442,19 +457,22 @@ void
 cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
 {
     uint64_t begin_us, busy_us;
+    struct cn_msg *mail;
     int count;
 
     current = loop;
     count = wait_for_events(loop, wait_ms(loop, max_wait_ms));
     cn_assert(count >= 0 || errno == EINTR);
-    begin_us = cn_now_us();
-    loop->now_us = begin_us;
-    loop->now_ms = begin_us / 1000;
+    read_clock(loop);
+    begin_us = loop->now_us;
 
     give_events(loop, count);
-    /* Before new requests, which come by mail or from a hook: what ran out before they came is over. */
+    /* Requests come by mail or from a hook. No mail is from later than the clock says, or what it sets would run
+     * out too early; and what ran out before it came is over. */
+    mail = take_mail(loop);
+    read_clock(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);
-    read_mailbox(loop);
+    read_mail(mail);
     run_hooks(loop);
     run_deferred(loop);
 

@@ -100,6 +100,14 @@ on_message(struct cn_msg *msg)
 }
 
 static void
+on_message_in_time(struct cn_msg *msg)
+{
+    (void)msg;
+    note('m');
+    assert_int_equal(cn_loop_now_ms(loop), cn_now_ms());
+}
+
+static void
 on_timer(struct cn_timer *timer)
 {
     (void)timer;
@@ -479,6 +487,38 @@ a_moved_clock_is_seen_while_waiting(void **state)
     assert_true(cn_loop_now_ms(loop) == cn_now_ms());
 }
 
+/* While the loop hears of a descriptor an hour goes by, and then something is posted. */
+static void
+let_time_pass(struct cn_watch *watch, uint32_t events)
+{
+    static struct posted late;
+
+    on_pipe(watch, events);
+    cn_clock_advance(3600 * 1000);
+    late = (struct posted){.msg.fn = on_message_in_time};
+    cn_loop_post(loop, &late.msg);
+}
+
+/* A message's time is not before it was posted, and what ran out until then is over. */
+static void
+mail_is_not_from_the_future(void **state)
+{
+    struct pipe_watch p = {.watch.fn = let_time_pass};
+    struct cn_timer timer;
+
+    cn_clock_freeze();
+    tear_down(state);
+    set_up(state);
+    open_pipe(&p);
+    cn_timer_init(&timer, on_timer);
+    cn_timer_set(cn_loop_wheel(loop), &timer, cn_now_ms() + 60 * 1000);
+    assert_int_equal(cn_loop_watch(loop, &p.watch, p.fds[0], EPOLLIN, NULL), 0);
+    cn_loop_turn(loop, 0);
+    assert_string_equal(trace, "ftm");
+    cn_loop_unwatch(loop, &p.watch);
+    close_pipe(&p);
+}
+
 #define LOOP_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int
@@ -500,6 +540,7 @@ main(void)
         LOOP_TEST(stop_ends_a_loop_that_has_not_begun),
         LOOP_TEST(assertions_hold_outside_of_run),
         LOOP_TEST(a_moved_clock_is_seen_while_waiting),
+        LOOP_TEST(mail_is_not_from_the_future),
     };
 
     return cmocka_run_group_tests_name("core.loop", tests, NULL, NULL);
