@@ -18,6 +18,7 @@
 #include "core/arena.h"
 #include "core/buf.h"
 #include "core/mem.h"
+#include "core/utf8.h"
 
 #define DEPTH_MAX 64
 #define NODES_MAX 100000
@@ -452,11 +453,8 @@ cn_yaml_kind_word(enum cn_yaml_kind kind)
 const char *
 cn_yaml_shown(struct cn_str text, char out[CN_YAML_SHOWN_MAX])
 {
-    size_t n = text.len < CN_YAML_SHOWN_MAX - 4 ? text.len : CN_YAML_SHOWN_MAX - 4;
+    size_t n = cn_utf8_cut(text, CN_YAML_SHOWN_MAX - 4);
 
-    /* Not in the middle of a UTF-8 character. */
-    while (n > 0 && n < text.len && ((unsigned char)text.ptr[n] & 0xc0) == 0x80)
-        n--;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text.ptr[i];
         out[i] = c < 0x20 || c == 0x7f ? '?' : (char)c;

@@ -47,6 +47,16 @@ cn_utf8_is_valid(struct cn_str text)
     return true;
 }
 
+size_t
+cn_utf8_cut(struct cn_str text, size_t max)
+{
+    if (text.len <= max)
+        return text.len;
+    while (max > 0 && ((unsigned char)text.ptr[max] & 0xc0) == 0x80)
+        max--;
+    return max;
+}
+
 static bool
 is_control(const char *text)
 {

@@ -13,5 +13,7 @@ size_t cn_utf8_length(const char *at, size_t left);
 bool cn_utf8_is_valid(struct cn_str text);
 /* The same without control characters (U+0000 to U+001F, U+007F to U+009F). */
 bool cn_utf8_is_printable(struct cn_str text);
+/* How many bytes, `max` at most, may be shown without cutting a character. */
+size_t cn_utf8_cut(struct cn_str text, size_t max);
 
 #endif

@@ -54,6 +54,19 @@ a_character_has_a_length(void **state)
 }
 
 static void
+a_text_is_cut_between_characters(void **state)
+{
+    struct cn_str text = CN_STR("a\xc3\xa4\xf0\x9f\x98\x80z"); /* of 1, 2, 4 and 1 bytes */
+    static const size_t cut[] = {0, 1, 1, 3, 3, 3, 3, 7, 8, 8};
+
+    (void)state;
+    for (size_t max = 0; max < sizeof(cut) / sizeof(cut[0]); max++)
+        assert_int_equal(cn_utf8_cut(text, max), cut[max]);
+    assert_int_equal(cn_utf8_cut((struct cn_str){NULL, 0}, 0), 0);
+    assert_int_equal(cn_utf8_cut(CN_STR("\x80\x80\x80"), 2), 0); /* no text at all */
+}
+
+static void
 control_characters_are_not_printable(void **state)
 {
     static const char *const bad[] = {"\n", "a\tb", "\x1f", "\x7f", "\xc2\x80", "\xc2\x9f", "\xff"};
@@ -73,6 +86,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(utf8_is_told_from_what_only_looks_like_it),
         cmocka_unit_test(a_character_has_a_length),
+        cmocka_unit_test(a_text_is_cut_between_characters),
         cmocka_unit_test(control_characters_are_not_printable),
     };
 

@@ -164,13 +164,13 @@ cn_reply_body_to_chunk(struct cn_reply *reply, struct cn_error *err)
 static void
 clean_text(struct cn_str text, char *out, size_t out_bytes)
 {
-    size_t n = 0;
+    const char *line_end = text.len ? memchr(text.ptr, '\n', text.len) : NULL;
+    size_t n;
     bool utf8;
 
-    while (n < text.len && text.ptr[n] != '\n' && n < out_bytes - 1)
-        n++;
-    while (n > 0 && n < text.len && ((unsigned char)text.ptr[n] & 0xc0) == 0x80)
-        n--; /* not in the middle of a character */
+    if (line_end)
+        text.len = (size_t)(line_end - text.ptr);
+    n = cn_utf8_cut(text, out_bytes - 1);
     utf8 = cn_utf8_is_valid((struct cn_str){text.ptr, n});
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text.ptr[i];

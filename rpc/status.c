@@ -65,10 +65,8 @@ code_of_http(unsigned status)
 const char *
 cn_rpc_status_text(struct cn_str text, struct cn_arena *arena)
 {
-    size_t len = text.len < CN_ERROR_MESSAGE_MAX ? text.len : CN_ERROR_MESSAGE_MAX;
+    size_t len = cn_utf8_cut(text, CN_ERROR_MESSAGE_MAX);
 
-    while (len > 0 && len < text.len && (text.ptr[len] & 0xc0) == 0x80)
-        len--;
     if (!cn_utf8_is_valid((struct cn_str){text.ptr, len}))
         return cn_arena_printf(arena, "the handler failed with %zu bytes that are no text",
                                text.len);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "config/batching.h"
+#include "core/utf8.h"
 #include "v2/request.h"
 
 #define ID_SHOWN_MAX 64
@@ -34,9 +35,7 @@ refuse(const struct check *check, const char *fmt, ...)
     va_end(args);
     if (id.len == 0)
         id = CN_STR("<id_unknown>");
-    if (id.len > ID_SHOWN_MAX)
-        for (id.len = ID_SHOWN_MAX; id.len > 0 && (id.ptr[id.len] & 0xc0) == 0x80;)
-            id.len--; /* between two characters */
+    id.len = cn_utf8_cut(id, ID_SHOWN_MAX);
     return cn_fail(check->err, CN_E_BAD_REQUEST, "[request id: %.*s] %s", CN_STR_ARG(id), text);
 }
 
