@@ -65,14 +65,6 @@ cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item)
     return true;
 }
 
-uint64_t
-cn_lua_call_deadline(const struct lua_rt *rt, uint64_t deadline_ms, uint64_t now_ms)
-{
-    if (rt->step_time_ms && now_ms + rt->step_time_ms < deadline_ms)
-        return now_ms + rt->step_time_ms;
-    return deadline_ms;
-}
-
 bool
 cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms)
 {
@@ -207,7 +199,7 @@ gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now
         if (items[i]->deadline_ms > latest)
             latest = items[i]->deadline_ms;
     /* One limit for the batch, that of its most patient item. */
-    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, latest, now_ms));
+    cn_lua_arm(rt, now_ms, latest);
     if ((rc = cn_lua_protect(rt, begin_batch_protected, NULL)) != LUA_OK)
         return rc;
     for (uint32_t i = 0; i < n; i++) {
@@ -324,13 +316,11 @@ describe_protected(lua_State *L)
 void
 cn_lua_metadata(struct lua_rt *rt, struct cn_item *item)
 {
-    uint64_t now_ms = cn_now_ms();
-
     if (rt->fn_describe == LUA_NOREF) {
         cn_buf_puts(&item->reply.body, "{}");
         return;
     }
-    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, item->deadline_ms, now_ms));
+    cn_lua_arm(rt, cn_now_ms(), item->deadline_ms);
     cn_lua_settle_failure(rt, cn_lua_protect(rt, describe_protected, item), item);
     cn_lua_disarm(rt);
 }

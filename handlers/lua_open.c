@@ -90,7 +90,6 @@ void
 cn_lua_run_open(struct lua_rt *rt, struct cn_item *item)
 {
     struct lua_open *open = open_of(item->resume);
-    uint64_t now_ms;
 
     open->base.item.deadline_ms = item->deadline_ms;
     open->base.item.stop = item->stop;
@@ -98,8 +97,7 @@ cn_lua_run_open(struct lua_rt *rt, struct cn_item *item)
         return;
     open->told = true;
     rt->current = item;
-    now_ms = cn_now_ms();
-    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, CN_NEVER, now_ms));
+    cn_lua_arm(rt, cn_now_ms(), CN_NEVER);
     cn_lua_settle_failure(rt, cn_lua_protect(rt, stop_protected, open), &open->base.item);
     rt->current = NULL;
 }

@@ -106,8 +106,6 @@ void cn_lua_log_error(lua_State *L, lua_State *of);
 void cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n);
 /* Did the call fail? Then the item has its error. */
 bool cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item);
-/* When a call that begins now must end: by `deadline_ms` or the model's limit. */
-uint64_t cn_lua_call_deadline(const struct lua_rt *rt, uint64_t deadline_ms, uint64_t now_ms);
 /* Is the deadline over before the call began? Then the item has its error. */
 bool cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms);
 /* Gives the request at `request` its sequence's state, a new one from init(req). Raises. */
@@ -141,9 +139,11 @@ void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
 /* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
 void cn_lua_open_sandbox(lua_State *L);
-/* Arms the time limit of the calls that follow, which begin now; CN_NEVER: none. */
+/* The calls that follow, which begin now, must end by `deadline_ms` (CN_NEVER: none) and the model's limit. */
 void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
-/* They have none, until it is armed again. */
+/* The same without the model's limit: in `limit_ms`. */
+void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
+/* They have no limit, until it is armed again. */
 void cn_lua_disarm(struct lua_rt *rt);
 /* Reads and compiles DIR/name as text and leaves the chunk on the stack. Raises. */
 void cn_lua_load_file(lua_State *L, const char *name);

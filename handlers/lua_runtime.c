@@ -468,9 +468,7 @@ decode_protected(lua_State *L)
 static void
 arm_background(struct lua_rt *rt)
 {
-    uint64_t now_ms = cn_now_ms();
-
-    cn_lua_arm(rt, now_ms, now_ms + (rt->step_time_ms ? rt->step_time_ms : BACKGROUND_CALL_MS));
+    cn_lua_arm_for(rt, rt->step_time_ms ? rt->step_time_ms : BACKGROUND_CALL_MS);
 }
 
 static int

@@ -36,8 +36,8 @@ time_hook(lua_State *L, lua_Debug *ar)
     luaL_error(L, "time limit of %d ms reached", (int)(rt->deadline_ms - rt->started_ms));
 }
 
-void
-cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
+static void
+arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
 {
     if (rt->expired || !lua_gethook(rt->L))
         lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
@@ -47,9 +47,25 @@ cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
 }
 
 void
+cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
+{
+    if (rt->step_time_ms && now_ms + rt->step_time_ms < deadline_ms)
+        deadline_ms = now_ms + rt->step_time_ms;
+    arm(rt, now_ms, deadline_ms);
+}
+
+void
+cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms)
+{
+    uint64_t now_ms = cn_now_ms();
+
+    arm(rt, now_ms, now_ms + limit_ms);
+}
+
+void
 cn_lua_disarm(struct lua_rt *rt)
 {
-    cn_lua_arm(rt, 0, CN_NEVER);
+    arm(rt, 0, CN_NEVER);
 }
 
 /* A new coroutine inherits the count of its creator, not the fact that time is up. */

@@ -302,7 +302,7 @@ cn_lua_run_step(struct lua_rt *rt, struct cn_item *item)
         return;
     rt->current = item;
     /* A stream's deadline is told to it, it is not cut off by it. */
-    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, step ? CN_NEVER : item->deadline_ms, now_ms));
+    cn_lua_arm(rt, now_ms, step ? CN_NEVER : item->deadline_ms);
     if (step)
         call(rt, item, step->co, step->ref, push_go_on(rt, step->co, item));
     else if (rt->idle || !cn_lua_settle_failure(rt, cn_lua_protect(rt, make_coroutine, NULL), item))
@@ -314,9 +314,8 @@ void
 cn_lua_drop_step(struct lua_rt *rt, void *resume)
 {
     struct lua_step *step = step_of(resume);
-    uint64_t now_ms = cn_now_ms();
 
-    cn_lua_arm(rt, now_ms, now_ms + DROP_LIMIT_MS);
+    cn_lua_arm_for(rt, DROP_LIMIT_MS);
     end_coroutine(rt, step->co, step->ref);
     cn_lua_disarm(rt);
     free_step(step);

@@ -46,12 +46,11 @@ time_came(struct cn_timer *base)
 {
     struct lua_timer *timer = cn_container_of(base, struct lua_timer, timer);
     struct lua_rt *rt = timer->rt;
-    uint64_t now_ms = cn_now_ms();
     int ref = timer->ref, rc;
 
     cn_assert(timer->magic == TIMER_MAGIC);
     free_timer(timer);
-    cn_lua_arm(rt, now_ms, cn_lua_call_deadline(rt, CN_NEVER, now_ms));
+    cn_lua_arm(rt, cn_now_ms(), CN_NEVER);
     rc = cn_lua_protect(rt, call_protected, &ref);
     if (rt->expired || rc == LUA_ERRMEM)
         cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s error=\"continuo.after: %s\"",
