@@ -131,24 +131,35 @@ warn_line(void *ctx, const char *line)
            cn_log_quote(line, strlen(line), quoted, sizeof quoted));
 }
 
+/* The archive's YAML, or NULL when it has none. */
 static int
-apply_yaml(struct cn_model_about *about, struct cn_error *err)
+read_yaml(const struct cn_model_about *about, struct cn_yaml_doc **doc, struct cn_error *err)
 {
-    struct cn_yaml_doc *doc = NULL;
     struct cn_buf path;
     int rc;
 
+    *doc = NULL;
     if (!*about->config_file)
         return 0;
-    rc = check_file(about, "configuration file", about->config_file, err);
-    if (rc)
+    if ((rc = check_file(about, "configuration file", about->config_file, err)) != 0)
         return rc;
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/%s", about->dir, about->config_file);
     cn_buf_append(&path, "", 1);
-    rc = cn_yaml_parse_file_as(path.data, about->config_file, &doc, err);
-    if (!rc)
-        rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
+    rc = cn_yaml_parse_file_as(path.data, about->config_file, doc, err);
+    cn_buf_fini(&path);
+    return rc;
+}
+
+static int
+apply_yaml(struct cn_model_about *about, struct cn_error *err)
+{
+    struct cn_yaml_doc *doc;
+    int rc = read_yaml(about, &doc, err);
+
+    if (rc || !doc)
+        return rc;
+    rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
     if (!rc)
         rc = cn_model_io_parse(doc, &about->io, err);
     if (!rc && about->io)
@@ -159,7 +170,6 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
         cn_batching_apply(doc, about->io, &about->config);
     about->config.io = about->io;
     cn_yaml_destroy(doc);
-    cn_buf_fini(&path);
     return rc;
 }
 
@@ -169,20 +179,12 @@ lay_over(const struct cn_model_about *about, const char *text, struct cn_buf *ou
          struct cn_error *err)
 {
     struct cn_yaml_doc *below = NULL, *above = NULL;
-    struct cn_buf path;
     int rc = cn_yaml_parse("config", cn_str_from(text), &above, err);
 
-    if (!rc && *about->config_file)
-        rc = check_file(about, "configuration file", about->config_file, err);
-    cn_buf_init(&path, 0);
-    if (!rc && *about->config_file) {
-        cn_buf_printf(&path, "%s/%s", about->dir, about->config_file);
-        cn_buf_append(&path, "", 1);
-        rc = cn_yaml_parse_file_as(path.data, about->config_file, &below, err);
-    }
+    if (!rc)
+        rc = read_yaml(about, &below, err);
     if (!rc)
         rc = cn_overlay_write(below, above, about->name, &about->config, out, err);
-    cn_buf_fini(&path);
     cn_yaml_destroy(below);
     cn_yaml_destroy(above);
     return rc;
