@@ -25,35 +25,28 @@ cn_instances_get(const struct cn_yaml *map)
 }
 
 static int
-refuse(const struct cn_yaml *at, const char *name, const char *what, const char *expected,
-       struct cn_error *err)
-{
-    char shown[CN_YAML_SHOWN_MAX];
-
-    return cn_fail(err, CN_E_CONFIG, "%s:%u:%u: instance_group%s: expected %s, found %s %s", name,
-                   at->line, at->column, what, expected, cn_yaml_kind_word(at->kind),
-                   cn_yaml_shown(at->text, shown));
-}
-
-static int
 read_group(const struct cn_yaml *group, const char *name, uint32_t *sum, struct cn_error *err)
 {
     const struct cn_yaml *count = cn_yaml_get(group, "count"), *kind = cn_yaml_get(group, "kind");
     int64_t n = 1;
 
     if (group->kind != CN_YAML_MAP)
-        return refuse(group, name, "", "a map with count and kind for each group", err);
+        return cn_yaml_refuse(name, group, "instance_group",
+                              "a map with count and kind for each group", err);
     if (kind && !(kind->kind == CN_YAML_STRING && (cn_str_eq(kind->text, CN_STR("KIND_CPU")) ||
                                                    cn_str_eq(kind->text, CN_STR("KIND_AUTO")))))
-        return refuse(kind, name, ": kind",
-                      "KIND_CPU or KIND_AUTO, since instances are processes (TorchScript models go "
-                      "to a GPU by deviceType)",
-                      err);
+        return cn_yaml_refuse(
+            name, kind, "instance_group: kind",
+            "KIND_CPU or KIND_AUTO, since instances are processes (TorchScript models go "
+            "to a GPU by deviceType)",
+            err);
     if (count && (!cn_yaml_take_integer(count, &n) || n < 0 || n > WORKERS_MAX))
-        return refuse(count, name, ": count", "an integer from 0 to 1024", err);
+        return cn_yaml_refuse(name, count, "instance_group: count", "an integer from 0 to 1024",
+                              err);
     *sum += (uint32_t)n;
     if (*sum > WORKERS_MAX)
-        return refuse(count ? count : group, name, ": count", "1024 instances at most in all", err);
+        return cn_yaml_refuse(name, count ? count : group, "instance_group: count",
+                              "1024 instances at most in all", err);
     return 0;
 }
 
@@ -64,7 +57,7 @@ cn_instances_read(const struct cn_yaml *list, const char *name, uint32_t *out, s
 
     *out = 0;
     if (list->kind != CN_YAML_LIST)
-        return refuse(list, name, "", "a list of groups", err);
+        return cn_yaml_refuse(name, list, "instance_group", "a list of groups", err);
     for (uint32_t i = 0; !rc && i < list->n_items; i++)
         rc = read_group(list->items[i], name, out, err);
     return rc;

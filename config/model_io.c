@@ -31,11 +31,7 @@ int
 cn_io_refuse(const struct cn_io_parse *parse, const struct cn_yaml *at, const char *what,
              const char *expected)
 {
-    char shown[CN_YAML_SHOWN_MAX];
-
-    return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: %s: expected %s, found %s %s", parse->name,
-                   at->line, at->column, what, expected, cn_yaml_kind_word(at->kind),
-                   cn_yaml_shown(at->text, shown));
+    return cn_yaml_refuse(parse->name, at, what, expected, parse->err);
 }
 
 int

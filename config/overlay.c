@@ -116,15 +116,11 @@ static int
 check_field(const struct overlay *overlay, const struct cn_yaml *value, const char *path,
             struct cn_error *err)
 {
-    char shown[CN_YAML_SHOWN_MAX];
-
     for (size_t i = 0; i < N_FIELDS; i++)
         if (is_word(cn_str_from(path), fields[i].path) && value->kind != fields[i].kind &&
             value->kind != CN_YAML_NULL)
-            return cn_fail(err, CN_E_CONFIG, "%s:%u:%u: %s: expected %s, found %s %s",
-                           cn_yaml_name(overlay->above_doc), value->line, value->column, path,
-                           cn_yaml_kind_word(fields[i].kind), cn_yaml_kind_word(value->kind),
-                           cn_yaml_shown(value->text, shown));
+            return cn_yaml_refuse(cn_yaml_name(overlay->above_doc), value, path,
+                                  cn_yaml_kind_word(fields[i].kind), err);
     return 0;
 }
 

@@ -462,3 +462,14 @@ cn_yaml_shown(struct cn_str text, char out[CN_YAML_SHOWN_MAX])
     strcpy(out + n, n < text.len ? "..." : "");
     return out;
 }
+
+int
+cn_yaml_refuse(const char *name, const struct cn_yaml *at, const char *what, const char *expected,
+               struct cn_error *err)
+{
+    char shown[CN_YAML_SHOWN_MAX];
+
+    return cn_fail(err, CN_E_CONFIG, "%s:%u:%u: %s: expected %s, found %s %s", name, at->line,
+                   at->column, what, expected, cn_yaml_kind_word(at->kind),
+                   cn_yaml_shown(at->text, shown));
+}

@@ -60,5 +60,8 @@ const char *cn_yaml_kind_word(enum cn_yaml_kind kind);
 /* Text from outside for a message: cut, without control characters; returns `out`. */
 #define CN_YAML_SHOWN_MAX 52
 const char *cn_yaml_shown(struct cn_str text, char out[CN_YAML_SHOWN_MAX]);
+/* Fails with CN_E_CONFIG: "NAME:3:7: WHAT: expected EXPECTED, found an integer 5". */
+int cn_yaml_refuse(const char *name, const struct cn_yaml *at, const char *what,
+                   const char *expected, struct cn_error *err);
 
 #endif
