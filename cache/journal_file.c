@@ -133,9 +133,10 @@ cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal_entr
 
 /* An entry of so many bytes becomes the newest of its key, or with -1 ceases to be. */
 static void
-count_entry(struct cn_journal_file *file, const struct cn_journal_entry *entry, uint64_t bytes,
-            int sign)
+count_entry(struct cn_journal_file *file, const struct cn_journal_entry *entry, int sign)
 {
+    const uint64_t bytes = cn_journal_entry_bytes(entry);
+
     cn_journal_count_owed(file, entry, sign);
     file->live_bytes += sign > 0 ? bytes : -bytes;
 }
@@ -170,12 +171,12 @@ publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash
         const struct cn_journal_entry *entry, uint64_t at)
 {
     struct cn_journal_file *old = cn_journal_old(js);
-    uint64_t before = cn_journal_index_set(&file->index, file->map, hash, entry->key, at), bytes;
+    uint64_t before = cn_journal_index_set(&file->index, file->map, hash, entry->key, at);
     struct cn_journal_entry was;
 
     if (before) {
-        bytes = cn_journal_entry_at(file->map + before, &was);
-        count_entry(file, &was, bytes, -1);
+        cn_journal_entry_at(file->map + before, &was);
+        count_entry(file, &was, -1);
         return;
     }
     narrow_common(file, entry->key, at);
@@ -192,23 +193,23 @@ static void
 publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
               const struct cn_journal_entry *entry, uint64_t at)
 {
-    struct cn_journal_file *cur = cn_journal_cur(js), *old = cn_journal_old(js);
-    const bool in_cur = put->was.txn >= cur->first;
+    struct cn_journal_file *cur = cn_journal_cur(js);
+    const enum cn_journal_place place = cn_journal_trace_place(js, entry->key, &put->was);
+    const uint64_t from = place == CN_JOURNAL_IN_CUR ? (uint64_t)put->was.at * 8 : 0;
     const struct cn_journal_entry was = {
         .key = entry->key, .value.len = put->was.bytes, .stored = put->was.stored};
 
 #ifdef CN_DEBUG
-    cn_assert(cn_journal_index_find(&cur->index, cur->map, put->hash, entry->key) ==
-              (in_cur ? (uint64_t)put->was.at * 8 : 0));
+    cn_assert(cn_journal_index_find(&cur->index, cur->map, put->hash, entry->key) == from);
 #endif
-    cn_journal_index_move(&cur->index, put->hash, in_cur ? (uint64_t)put->was.at * 8 : 0, at);
-    if (in_cur) {
-        count_entry(cur, &was, cn_journal_entry_bytes(&was), -1);
+    cn_journal_index_move(&cur->index, put->hash, from, at);
+    if (place == CN_JOURNAL_IN_CUR) {
+        count_entry(cur, &was, -1);
         return;
     }
     narrow_common(cur, entry->key, at);
-    if (old->first && put->was.txn >= old->first && !cn_journal_is_drained(js, entry->key))
-        cn_journal_count_owed(old, &was, -1);
+    if (place == CN_JOURNAL_IN_OLD)
+        cn_journal_count_owed(cn_journal_old(js), &was, -1);
 }
 
 /* The next transaction, which another process wrote, or this one before it was started. */
@@ -223,7 +224,7 @@ publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t 
 
         bytes = cn_journal_entry_at(file->map + at, &entry);
         hash = cn_journal_hash(entry.key);
-        count_entry(file, &entry, bytes, 1);
+        count_entry(file, &entry, 1);
         publish(js, file, hash, &entry, at);
         cn_journal_trace_stale(js, hash, file->next);
     }
@@ -478,12 +479,11 @@ publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
 {
     struct cn_journal_file *cur = cn_journal_cur(js);
     struct cn_journal_entry entry;
-    uint64_t bytes;
 
     if (js->pending.n < js->n_puts && !cn_journal_index_has(&js->pending, put->hash, put->at))
         return; /* the same transaction put the key again */
-    bytes = cn_journal_entry_at(js->txn.data + put->at, &entry);
-    count_entry(cur, &entry, bytes, 1);
+    cn_journal_entry_at(js->txn.data + put->at, &entry);
+    count_entry(cur, &entry, 1);
     if (put->was.txn)
         publish_known(js, put, &entry, cur->tail + put->at);
     else

@@ -5,6 +5,7 @@
 #include "cache/journal.h"
 #include "cache/journal_index.h"
 #include "cache/lmdb_store.h"
+#include "core/list.h"
 
 /* One of the two files. `first` 0: nothing of it is in force. */
 struct cn_journal_file {
@@ -39,6 +40,14 @@ struct cn_drain {
 
 /* Where the last writes of others are noted, by the key's hash. */
 #define CN_TRACE_PLACES 4096u
+
+/* Where the newest of a key is. */
+enum cn_journal_place {
+    CN_JOURNAL_IN_LMDB, /* or nowhere */
+    CN_JOURNAL_IN_TXN,  /* the open one */
+    CN_JOURNAL_IN_CUR,
+    CN_JOURNAL_IN_OLD, /* and not in LMDB yet, when a trace says so */
+};
 
 /* An entry of the open transaction. */
 struct cn_journal_put {
@@ -82,6 +91,25 @@ struct cn_journal_store {
     uint64_t traces_from;
     uint64_t changed[CN_TRACE_PLACES];
 };
+
+static inline struct cn_journal_store *
+cn_journal_of(struct cn_store *store)
+{
+    return cn_container_of(store, struct cn_journal_store, base);
+}
+
+/* What LMDB will hold more, and less, than it does. */
+static inline int64_t
+cn_journal_owed(const struct cn_journal_store *js)
+{
+    return js->files[0].owed + js->files[1].owed;
+}
+
+static inline int64_t
+cn_journal_freed(const struct cn_journal_store *js)
+{
+    return js->files[0].freed + js->files[1].freed;
+}
 
 static inline void
 cn_journal_pass(const struct cn_journal_store *js, enum cn_store_point point)
@@ -143,14 +171,28 @@ void cn_journal_trace_stale(struct cn_journal_store *js, uint32_t hash, uint64_t
 void cn_journal_traces_begin(struct cn_journal_store *js, uint64_t txn);
 /* In a transaction: is the value still the one that the trace is of? */
 bool cn_journal_trace_holds(struct cn_journal_store *js, const struct cn_store_trace *trace);
-/* What LMDB's value of the key takes, of a trace that holds. */
-uint32_t cn_journal_trace_stored(struct cn_journal_store *js, struct cn_str key,
-                                 const struct cn_store_trace *trace);
+/* Where the value is, of a trace that holds. */
+enum cn_journal_place cn_journal_trace_place(struct cn_journal_store *js, struct cn_str key,
+                                             const struct cn_store_trace *trace);
+
+/* --- journal_values.c: of struct cn_store_ops --- */
+
+void cn_journal_fetch(struct cn_store *store, const struct cn_str *keys,
+                      const struct cn_store_trace *const *traces, uint32_t n);
+int cn_journal_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                   struct cn_error *err);
+int cn_journal_front(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                     struct cn_error *err);
+int cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
+                    struct cn_str *front, struct cn_error *err);
+int cn_journal_put(struct cn_store *store, struct cn_str key, struct cn_str value,
+                   struct cn_error *err);
+int cn_journal_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
+                       struct cn_store_trace *trace, struct cn_error *err);
+bool cn_journal_holds(struct cn_store *store, const struct cn_store_trace *trace);
+int cn_journal_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
 
 /* --- journal_store.c --- */
-
-/* As an entry's `stored` says it: what a value of LMDB's takes. */
-uint32_t cn_journal_stored_cost(uint64_t value_bytes);
 
 /* A transaction of LMDB, caught up with. */
 int cn_journal_lock(struct cn_journal_store *js, struct cn_error *err);

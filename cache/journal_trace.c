@@ -36,15 +36,15 @@ cn_journal_trace_holds(struct cn_journal_store *js, const struct cn_store_trace 
     return trace->txn >= js->traces_from && trace->txn > *changed_at(js, trace->hash);
 }
 
-uint32_t
-cn_journal_trace_stored(struct cn_journal_store *js, struct cn_str key,
-                        const struct cn_store_trace *trace)
+enum cn_journal_place
+cn_journal_trace_place(struct cn_journal_store *js, struct cn_str key,
+                       const struct cn_store_trace *trace)
 {
     const struct cn_journal_file *cur = cn_journal_cur(js), *old = cn_journal_old(js);
 
     if (trace->txn >= cur->first)
-        return trace->stored;
+        return CN_JOURNAL_IN_CUR;
     if (old->first && trace->txn >= old->first && !cn_journal_is_drained(js, key))
-        return trace->stored;
-    return cn_journal_stored_cost(trace->bytes);
+        return CN_JOURNAL_IN_OLD;
+    return CN_JOURNAL_IN_LMDB;
 }
