@@ -26,6 +26,12 @@ compare(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
+static int
+compare_upwards(const void *left, const void *right)
+{
+    return compare(right, left);
+}
+
 static long double
 value_at(enum cn_datatype type, const char *at)
 {
@@ -64,19 +70,45 @@ write_class(const struct cn_tensor *tensor, const struct class *class, struct cn
     cn_write_str32(out, (struct cn_str){text, (size_t)len});
 }
 
-/* The `classes` largest of the elements from `first` on. */
+/* Puts `class` into a heap of `n` whose root is free: the root is the one that all others come before. */
+static void
+sink(struct class *heap, uint64_t n, struct class class)
+{
+    uint64_t at = 0, below;
+
+    while ((below = 2 * at + 1) < n) {
+        if (below + 1 < n && compare(&heap[below + 1], &heap[below]) > 0)
+            below++;
+        if (compare(&heap[below], &class) < 0)
+            break;
+        heap[at] = heap[below];
+        at = below;
+    }
+    heap[at] = class;
+}
+
+/* The `classes` largest, one at least, of the elements from `first` on. They are few of many, as a rule: this
+ * is time of a loop, so that not all are sorted. */
 static void
 write_row(const struct cn_tensor *tensor, uint64_t first, uint64_t elements, uint64_t classes,
-          struct class *room, struct cn_buf *out)
+          struct class *heap, struct cn_buf *out)
 {
     const unsigned bytes = cn_datatype_bytes(tensor->type);
 
-    for (uint64_t i = 0; i < elements; i++)
-        room[i] = (struct class){value_at(tensor->type, tensor->data.ptr + (first + i) * bytes),
-                                 (uint32_t)i};
-    qsort(room, elements, sizeof(*room), compare);
+    for (uint64_t i = 0; i < elements; i++) {
+        struct class class = {value_at(tensor->type, tensor->data.ptr + (first + i) * bytes),
+                              (uint32_t)i};
+
+        if (i < classes)
+            heap[i] = class;
+        if (i + 1 == classes) /* sorted upwards it is a heap */
+            qsort(heap, classes, sizeof(*heap), compare_upwards);
+        else if (i >= classes && compare(&class, &heap[0]) < 0)
+            sink(heap, classes, class);
+    }
+    qsort(heap, classes, sizeof(*heap), compare);
     for (uint64_t i = 0; i < classes; i++)
-        write_class(tensor, &room[i], out);
+        write_class(tensor, &heap[i], out);
 }
 
 static int
@@ -84,7 +116,7 @@ classify(struct cn_tensor *tensor, uint64_t classes, bool batching, struct cn_ar
          struct cn_error *err)
 {
     uint64_t elements, rows = 1, row;
-    struct class *room;
+    struct class *heap;
     struct cn_buf out;
     bool failed;
 
@@ -98,13 +130,13 @@ classify(struct cn_tensor *tensor, uint64_t classes, bool batching, struct cn_ar
         rows = elements ? (uint64_t)tensor->shape[0] : 0;
     row = rows ? elements / rows : 0;
     classes = classes < row ? classes : row;
-    room = cn_arena_try_alloc(arena, sizeof(*room) * (row ? row : 1));
-    if (!room)
+    heap = cn_arena_try_alloc(arena, sizeof(*heap) * (classes ? classes : 1));
+    if (!heap)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to classify output '%.*s'",
                        CN_STR_ARG(tensor->name));
     cn_buf_init(&out, 0);
-    for (uint64_t i = 0; i < rows; i++)
-        write_row(tensor, i * row, row, classes, room, &out);
+    for (uint64_t i = 0; classes > 0 && i < rows; i++)
+        write_row(tensor, i * row, row, classes, heap, &out);
     tensor->type = CN_DATATYPE_BYTES;
     tensor->data = cn_arena_str(arena, cn_buf_str(&out));
     tensor->rank = batching ? 2 : 1;
