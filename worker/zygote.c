@@ -92,14 +92,16 @@ static int
 become_worker(struct cn_worker *worker, const int fds[2], struct cn_error *err)
 {
     const int own = worker->channel.fd;
+    int failed;
 
     cn_channel_fini(&worker->channel);
-    if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || dup2(fds[0], own) < 0 ||
-        dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[1], STDERR_FILENO) < 0)
-        return cn_fail_sys(err, CN_E_IO, errno, "a forked worker cannot be set up");
+    failed = setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || dup2(fds[0], own) < 0 ||
+                     dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[1], STDERR_FILENO) < 0
+                 ? errno
+                 : 0;
+    cn_channel_init(&worker->channel, own); /* a channel in any case: the caller ends it */
     close_both(fds);
-    cn_channel_init(&worker->channel, own);
-    return 1;
+    return failed ? cn_fail_sys(err, CN_E_IO, failed, "a forked worker cannot be set up") : 1;
 }
 
 int
