@@ -35,7 +35,7 @@ find(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_jo
 /* Of a value with a trace only its place in the index will be touched. */
 void
 cn_journal_fetch(struct cn_store *store, const struct cn_str *keys,
-         const struct cn_store_trace *const *traces, uint32_t n)
+                 const struct cn_store_trace *const *traces, uint32_t n)
 {
     struct cn_journal_store *js = cn_journal_of(store);
     uint32_t hashes[CN_FETCH_MAX], n_hashes = 0;
@@ -83,14 +83,15 @@ cn_journal_get(struct cn_store *store, struct cn_str key, struct cn_str *out, st
 }
 
 int
-cn_journal_front(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+cn_journal_front(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                 struct cn_error *err)
 {
     return get_by(store, key, out, err, cn_journal_of(store)->lmdb->ops->front);
 }
 
 int
-cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *front,
-        struct cn_error *err)
+cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
+                struct cn_str *front, struct cn_error *err)
 {
     struct cn_journal_store *js = cn_journal_of(store);
     struct cn_journal_entry entry;
@@ -260,7 +261,7 @@ cn_journal_put(struct cn_store *store, struct cn_str key, struct cn_str value, s
 
 int
 cn_journal_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
-           struct cn_store_trace *trace, struct cn_error *err)
+                   struct cn_store_trace *trace, struct cn_error *err)
 {
     return put(cn_journal_of(store), key, value, trace, err);
 }

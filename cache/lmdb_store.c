@@ -38,7 +38,8 @@ cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_
     case MDB_MAP_FULL:
         return cn_fail(err, CN_E_STATE_STORE,
                        "%s: the store %s is full (state.storeMaxBytes: %" PRIu64
-                       "); end sequences or raise the limit",
+                       "); raise the limit, or end sequences, of which for "
+                       "sequence.tombstoneMSec a tombstone stays",
                        what, lmdb->dir, lmdb->max_bytes);
     case MDB_VERSION_MISMATCH:
         return cn_fail(err, CN_E_STATE_STORE,

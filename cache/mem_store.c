@@ -213,7 +213,8 @@ mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct c
         entry_give(mem, entry);
         cn_fail(err, CN_E_STATE_STORE,
                 "the store in memory is full: %" PRIu64 " of %" PRIu64
-                " bytes (state.storeMaxBytes); end sequences or raise the limit",
+                " bytes (state.storeMaxBytes); raise the limit, or end sequences, of which for "
+                "sequence.tombstoneMSec a tombstone stays",
                 mem->used_bytes, mem->max_bytes);
         return 1;
     }

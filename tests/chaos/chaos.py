@@ -38,6 +38,8 @@ DISK_MB = 48
 # A store's files never shrink: three of them, each 2 MiB larger than this (docs/reliability.md) and with two
 # journals of a MiB, must leave room for archives on the disk, however often each was filled.
 STORE_MAX_BYTES = 10 << 20
+# Longer than a step with all its retries. Those of ten minutes would fill the store.
+TOMBSTONE_MS = 120_000
 JOURNAL_MAX_BYTES = 1 << 18  # so that both files of it are gone through again and again
 SETTLE_S = limit(90)  # for the last steps, once the faults are over
 ACCUSATIONS_SHOWN = 20
@@ -105,7 +107,7 @@ class Run:
         """A version of the sum; its `policy` says what becomes of sequences once it is the default."""
         lua = (HERE / "handler.lua").read_text().replace("SCHEMA", version[0])
         return Model("sum", lua, {"minWorkers": 2, "maxWorkers": 2, "batchSize": 16,
-                                  "sequence": {"swapPolicy": policy},
+                                  "sequence": {"swapPolicy": policy, "tombstoneMSec": TOMBSTONE_MS},
                                   "state": {"storeMaxBytes": STORE_MAX_BYTES,
                                             "journalMaxBytes": JOURNAL_MAX_BYTES}}, version)
 
