@@ -101,20 +101,21 @@ no_output(struct cn_error *err, size_t i, const char *why)
 static bool
 read_texts(const json_t *data, size_t max_bytes, struct cn_arena *arena, struct cn_tensor *tensor)
 {
-    struct cn_buf all;
-    bool failed;
+    struct cn_buf all, one;
+    bool written = true;
 
     cn_buf_init(&all, max_bytes);
-    for (size_t i = 0; i < json_array_size(data); i++) {
-        char *text = json_dumps(json_array_get(data, i), JSON_ENCODE_ANY | JSON_COMPACT);
-
-        cn_write_str32(&all, cn_str_from(text ? text : ""));
-        free(text);
+    cn_buf_init(&one, max_bytes);
+    for (size_t i = 0; written && i < json_array_size(data); i++) {
+        cn_buf_reset(&one);
+        written = cn_v2_json_write(json_array_get(data, i), &one);
+        cn_write_str32(&all, cn_buf_str(&one));
     }
     tensor->data = cn_arena_str(arena, cn_buf_str(&all));
-    failed = all.failed;
+    written = written && !all.failed;
+    cn_buf_fini(&one);
     cn_buf_fini(&all);
-    return !failed;
+    return written;
 }
 
 static const char *

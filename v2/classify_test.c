@@ -42,7 +42,9 @@ check(const float *values, uint32_t rows, uint64_t classes)
     struct cn_v2_output wanted = {.name = CN_STR("Y"), .classes = classes};
     struct cn_v2_request request = {.n_outputs = 1, .outputs = &wanted};
     struct cn_model_io io = {.max_batch_size = rows};
-    struct cn_tensor tensor = {.name = CN_STR("Y"), .type = CN_DATATYPE_FP32, .rank = 2,
+    struct cn_tensor tensor = {.name = CN_STR("Y"),
+                               .type = CN_DATATYPE_FP32,
+                               .rank = 2,
                                .shape = {rows, ROW},
                                .data = {(const char *)values, rows * ROW * sizeof(float)}};
     struct cn_reader reader;
@@ -81,11 +83,14 @@ the_largest_come_first(void **state)
     srand(8);
     for (int kind = 0; kind < 4; kind++) {
         for (int i = 0; i < 3 * ROW; i++)
-            values[i] = kind == 0   ? (float)i              /* each one larger than all before */
-                        : kind == 1 ? (float)-i             /* none */
-                        : kind == 2 ? (float)(rand() % 9)   /* many equals */
-                        : rand() % 5 ? (float)rand() / 1000 /* and what is no number, at the start too */
-                                     : (i % 2 ? NAN : i < 99 ? NAN : -INFINITY);
+            values[i] = kind == 0   ? (float)i            /* each one larger than all before */
+                        : kind == 1 ? (float)-i           /* none */
+                        : kind == 2 ? (float)(rand() % 9) /* many equals */
+                        : rand() % 5
+                            ? (float)rand() / 1000 /* and what is no number, at the start too */
+                            : (i % 2    ? NAN
+                               : i < 99 ? NAN
+                                        : -INFINITY);
         for (size_t c = 0; c < sizeof(classes) / sizeof(classes[0]); c++)
             check(values, 3, classes[c]);
     }
@@ -97,8 +102,8 @@ of_nothing_there_is_nothing(void **state)
     struct cn_v2_output wanted = {.name = CN_STR("Y"), .classes = 3};
     struct cn_v2_request request = {.n_outputs = 1, .outputs = &wanted};
     struct cn_model_io io = {.max_batch_size = 8};
-    struct cn_tensor tensor = {.name = CN_STR("Y"), .type = CN_DATATYPE_FP32, .rank = 2,
-                               .shape = {4, 0}};
+    struct cn_tensor tensor = {
+        .name = CN_STR("Y"), .type = CN_DATATYPE_FP32, .rank = 2, .shape = {4, 0}};
     struct cn_arena arena;
     struct cn_error err;
 

@@ -222,3 +222,39 @@ cn_v2_json_number(const json_t *value, double *out)
         *out = *text == 'N' ? (double)NAN : strtod(text, NULL);
     return json_is_number(value) || text;
 }
+
+/* `at`: at the quote that begins a string. Behind the one that ends it. */
+static const char *
+end_of_string(const char *at)
+{
+    for (at++; *at != '"'; at++)
+        at += *at == '\\';
+    return at + 1;
+}
+
+bool
+cn_v2_json_write(const json_t *value, struct cn_buf *out)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    const char *at = text, *end;
+
+    for (; at && *at; at = end) {
+        if (*at != '"') {
+            end = at + strcspn(at, "\"");
+            cn_buf_append(out, at, (size_t)(end - at));
+            continue;
+        }
+        end = end_of_string(at);
+        if (*end == ':' ||
+            strncmp(at + 1, MARK_TEXT, MARK_LEN) != 0) { /* a key, a text like any other */
+            cn_buf_append(out, at, (size_t)(end - at));
+        } else if (strncmp(at + 1 + MARK_LEN, MARK_TEXT, MARK_LEN) == 0) {
+            cn_buf_puts(out, "\"");
+            cn_buf_append(out, at + 1 + MARK_LEN, (size_t)(end - at) - 1 - MARK_LEN);
+        } else {
+            cn_buf_append(out, at + 1 + MARK_LEN, (size_t)(end - at) - 2 - MARK_LEN);
+        }
+    }
+    free(text);
+    return text && !out->failed;
+}

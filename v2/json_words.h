@@ -30,5 +30,7 @@ struct cn_str cn_v2_json_text(const json_t *value);
 bool cn_v2_json_uint(const json_t *value, uint64_t *out);
 /* Any number, NaN and the infinities too. */
 bool cn_v2_json_number(const json_t *value, double *out);
+/* The value as it stood in the document, without spaces. False: no memory. */
+bool cn_v2_json_write(const json_t *value, struct cn_buf *out);
 
 #endif
