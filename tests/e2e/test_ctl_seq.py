@@ -1,6 +1,7 @@
 """continuo-ctl seq against running servers, as an operator calls it."""
 
 import json
+import os
 import subprocess
 import threading
 
@@ -109,6 +110,33 @@ def test_export_import_fork_rm(server, seq, folder):
     assert "not live" in seq(there, "rm", "counter", "copy").text
     gone = seq(there, "export", "counter", "copy", "x", code=1)
     assert "deleted" in gone.errors and not (folder / "x").exists()
+
+
+def test_an_export_that_is_not_whole_is_no_success(server, seq, folder):
+    """Who saw it succeed may delete the sequence."""
+    s = server(counter())
+    s.client().step("counter", "a", 5)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "seq", "export", "counter", "a", "-"],
+                              stdout=full, stderr=subprocess.PIPE, timeout=limit(30), check=False)
+    assert done.returncode == 1 and b"not whole" in done.stderr
+    (folder / "full").symlink_to("/dev/full")
+    assert "No space left" in seq(s, "export", "counter", "a", "full", code=1).errors
+
+
+def test_an_export_replaces_files_only(server, seq, folder):
+    """A pipe, a device or a link is written to: as root, "seq export M ID /dev/stdout" must leave that as it is."""
+    s = server(counter())
+    s.client().step("counter", "a", 5)
+    plain = seq(s, "export", "counter", "a", "-").stdout
+    os.mkfifo(folder / "pipe")
+    with subprocess.Popen(["cat", folder / "pipe"], stdout=subprocess.PIPE) as reader:
+        seq(s, "export", "counter", "a", "pipe")
+        assert len(reader.communicate(timeout=limit(30))[0]) == len(plain)
+    (folder / "link").symlink_to("target")
+    seq(s, "export", "counter", "a", "link")
+    assert (folder / "link").is_symlink() and (folder / "target").stat().st_size == len(plain)
+    assert sorted(path.name for path in folder.iterdir() if ".part" in path.name) == []
 
 
 def test_files_that_are_none(server, seq, folder):
