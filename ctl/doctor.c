@@ -114,6 +114,14 @@ static const char *
 advice_for(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model, const char *reason,
            const char *server)
 {
+    if (strstr(reason, "Too many open files"))
+        return "the server may not open more files: raise LimitNOFILE of its service (elsewhere "
+               "ulimit -n) and start it again, or lower max-connections; it goes on trying by "
+               "itself";
+    if (strstr(reason, "cannot start "))
+        return "the worker's program is not there or may not run, or no process more is allowed "
+               "(TasksMax of the service, ulimit -u): was the server's package removed or replaced "
+               "while it runs? Install it and start the server again; it goes on trying by itself";
     if (strstr(reason, " store "))
         return "look at the disk of --state-dir (df, dmesg) and at the folder's owner; the server "
                "goes on trying by itself";

@@ -108,6 +108,9 @@ advice_fits_the_reason(void **state)
     static const char *const cases[][2] = {
         {"opening the store s: No space left on device", "--state-dir"},
         {"worker 1 was killed by signal 9 (SIGKILL)", "oom"},
+        {"cannot prepare descriptors of a worker: Too many open files", "LimitNOFILE"},
+        {"cannot start /usr/lib/continuo/continuo-worker in /s: No such file or directory",
+         "package"},
         {"worker 1 was killed by the server: a batch took over 1 s", "responseTimeout"},
     };
     char json[1024];
