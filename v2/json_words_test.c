@@ -22,7 +22,8 @@ load(const char *text)
 static void
 words_are_numbers_and_texts_stay_texts(void **state)
 {
-    json_t *root = load("[NaN, -Infinity, 18446744073709551615, \"\\u0001x\", \"\\u0001\", \"NaN\"]");
+    json_t *root =
+        load("[NaN, -Infinity, 18446744073709551615, \"\\u0001x\", \"\\u0001\", \"NaN\"]");
     struct cn_str text;
     double number;
     uint64_t wide;
