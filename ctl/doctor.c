@@ -289,11 +289,29 @@ bounds(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
 /* --- the whole server, from its metrics */
 
 static void
+connections(struct cn_ctl_diagnosis *diagnosis, uint64_t open, uint64_t max)
+{
+    struct cn_ctl_finding *finding;
+
+    if (max == 0 || percent(open, max) < NEARLY_FULL_PERCENT)
+        return;
+    finding =
+        find(diagnosis, false,
+             SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " HTTP connections are open", open, max));
+    finding->why = "over the bound new clients wait, or get 503; an idle connection is kept for "
+                   "keepalive-timeout";
+    finding->advice = "let clients keep fewer connections, lower keepalive-timeout, or raise "
+                      "max-connections; where the server's log has event=connections_limited, also "
+                      "LimitNOFILE of its service (elsewhere ulimit -n)";
+}
+
+static void
 metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view)
 {
     const uint64_t *m = view->metrics;
     struct cn_ctl_finding *finding;
 
+    connections(diagnosis, m[CN_M_HTTP_CONNECTIONS], m[CN_M_HTTP_CONNECTIONS_MAX]);
     if (m[CN_M_JOBS_REFUSED] &&
         percent(m[CN_M_JOBS_REFUSED], m[CN_M_JOBS] + m[CN_M_JOBS_REFUSED]) >= REFUSED_PERCENT) {
         finding = find(diagnosis, false,

@@ -236,6 +236,22 @@ findings_are_bounded(void **state)
     assert_int_equal(diagnosis.n_problems, CN_CTL_FINDINGS_MAX + 5);
 }
 
+/* Before new clients find no room; a server that does not tell its bound is not judged. */
+static void
+many_connections_are_found(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
+             "continuo_http_connections 80\ncontinuo_http_connections_max 100\n", 0);
+    assert_int_equal(diagnosis.n_problems, 1);
+    assert_contains(shown, "80 of 100 HTTP connections are open");
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
+             "continuo_http_connections 79\ncontinuo_http_connections_max 100\n", 0);
+    assert_int_equal(diagnosis.n_problems, 0);
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]", "continuo_http_connections 80\n", 0);
+    assert_int_equal(diagnosis.n_problems, 0);
+}
+
 #define CASE(test) cmocka_unit_test_teardown(test, end_case)
 
 int
@@ -250,6 +266,7 @@ main(void)
         CASE(a_worker_that_does_not_answer_is_found),
         CASE(full_queues_and_many_sequences_are_found),
         CASE(metrics_tell_of_refusals_failures_and_slow_loops),
+        CASE(many_connections_are_found),
         CASE(a_silent_server_and_a_wrong_address_are_told_apart),
         CASE(findings_are_bounded),
     };

@@ -209,6 +209,23 @@ on_closed(struct cn_watch *watch, uint32_t events)
         cn_http_request_peer_closed(conn->request);
 }
 
+/* Once, until a quarter of them has gone. */
+static void
+tell_of_fullness(struct cn_http_listener *listener)
+{
+    uint32_t max = listener->shared->config->max_connections;
+
+    if (listener->n_conns > max && !listener->told_full) {
+        cn_log(CN_LOG_WARN,
+               "event=connections_full max_connections=%u note=\"of this loop and address; further "
+               "clients wait or get 503\"",
+               max);
+        listener->told_full = true;
+    } else if (listener->n_conns <= max - max / 4) {
+        listener->told_full = false;
+    }
+}
+
 struct cn_http_conn *
 cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session)
 {
@@ -222,6 +239,7 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session)
     cn_list_push_back(&listener->conns, &conn->link);
     listener->n_conns++;
     conn->surplus = listener->n_conns > config->max_connections;
+    tell_of_fullness(listener);
     if (listener->api->counted)
         cn_metrics_add(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
 
@@ -252,6 +270,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
     cn_timer_cancel(&conn->timer);
     cn_list_remove(&conn->link);
     listener->n_conns--;
+    tell_of_fullness(listener);
     listener->n_unproven -= conn->unproven;
     if (listener->api->counted)
         cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);

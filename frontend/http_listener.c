@@ -31,6 +31,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/metrics.h"
 #include "core/panic.h"
 #include "frontend/access_log.h"
 #include "frontend/http_discard.h"
@@ -429,6 +430,9 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     listener->hook.run = run;
     listener->hook.timeout_ms = run_again_ms;
     cn_loop_add_hook(loop, &listener->hook);
+    if (api->counted)
+        cn_metrics_add(cn_loop_metrics(loop), CN_M_HTTP_CONNECTIONS_MAX,
+                       shared->config->max_connections);
     *out = listener;
     return 0;
 }

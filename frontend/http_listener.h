@@ -58,6 +58,7 @@ struct cn_http_listener {
     struct cn_list discards; /* refused clients that still send */
     uint32_t n_conns, n_discards;
     uint32_t n_requests;    /* records not freed yet, also those whose connection is gone */
+    bool told_full;         /* the log has it that there are too many connections */
     bool draining;          /* every answer closes its connection */
     bool ready;             /* its epoll set has something */
     bool resumed;           /* connections were resumed since it ran last */

@@ -1,11 +1,12 @@
 """Everything is bounded, and "full" is an ordinary answer."""
 
 import contextlib
+import subprocess
 
 import pytest
 
-from models import counter, stateless
-from waiting import expect
+from models import BIN, counter, stateless
+from waiting import expect, limit
 
 
 def post(sequence, body="1", model="counter"):
@@ -194,3 +195,22 @@ def test_clients_over_the_limit_wait_for_a_place(server):
     assert set(statuses) == {200, 503} and statuses[:10] == [200] * 10, statuses
     # A client that closes tells the server by a packet: the place is free once that has been read.
     expect(lambda: s.client().get("/ping").status == 200, "a place is free again")
+
+
+def test_a_full_server_tells_so(server):
+    """Clients that find no room hear nothing for a while: the log, the metrics and the doctor say why."""
+    s = server(counter(), flags=["--max-connections", 8, "--loops", 1])
+    assert s.metric("continuo_http_connections_max") == 8
+    clients = [s.raw(f"c{i}") for i in range(20)]
+    s.expect_log("event=connections_full max_connections=8")
+    doctor = [BIN / "continuo-ctl", "--server", s.management, "--metrics", s.metrics, "doctor"]
+    said = subprocess.run(doctor, capture_output=True, text=True, timeout=limit(30), check=False)
+    assert said.returncode == 1 and "of 8 HTTP connections are open" in said.stdout, said.stdout
+    for client in clients:
+        client.close()
+    expect(lambda: s.metric("continuo_http_connections") == 0, "all have gone")
+    assert len([line for line in s.lines if "connections_full" in line]) == 1
+    again = [s.raw(f"d{i}") for i in range(9)]
+    expect(lambda: len([line for line in s.lines if "connections_full" in line]) == 2, "it is told again")
+    for client in again:
+        client.close()
