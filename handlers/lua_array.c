@@ -319,21 +319,49 @@ array_new(lua_State *L)
     return 1;
 }
 
-void
-cn_lua_push_values(lua_State *L, enum cn_datatype type)
+/* What values of a datatype are; -1: nothing that Lua has numbers for. */
+static int
+kind_of(enum cn_datatype type)
 {
     static const enum kind kinds[] = {
         [CN_DATATYPE_BOOL] = U8,    [CN_DATATYPE_UINT8] = U8,   [CN_DATATYPE_UINT16] = U16,
         [CN_DATATYPE_UINT32] = U32, [CN_DATATYPE_UINT64] = I64, [CN_DATATYPE_INT8] = I8,
         [CN_DATATYPE_INT16] = I16,  [CN_DATATYPE_INT32] = I32,  [CN_DATATYPE_INT64] = I64,
         [CN_DATATYPE_FP32] = F32,   [CN_DATATYPE_FP64] = F64};
-    const int bytes = lua_gettop(L);
 
     if (type == CN_DATATYPE_FP16 || type == CN_DATATYPE_BF16 || type == CN_DATATYPE_BYTES)
+        return -1;
+    return (int)kinds[type];
+}
+
+void
+cn_lua_push_values(lua_State *L, enum cn_datatype type)
+{
+    const int bytes = lua_gettop(L), kind = kind_of(type);
+
+    if (kind < 0)
         lua_pushnil(L);
     else
-        push_array(L, bytes, kinds[type]);
+        push_array(L, bytes, (enum kind)kind);
     lua_remove(L, bytes);
+}
+
+bool
+cn_lua_is_number_array(lua_State *L, int index)
+{
+    return luaL_testudata(L, index, ARRAY_NAME) != NULL;
+}
+
+bool
+cn_lua_array_has(lua_State *L, int index, enum cn_datatype type, struct cn_str *bytes)
+{
+    const struct array *array = luaL_testudata(L, index, ARRAY_NAME);
+    const int kind = kind_of(type);
+
+    if (!array || (kind >= 0 && kind != (int)array->kind))
+        return false;
+    *bytes = (struct cn_str){array->bytes, (size_t)array->n * kind_bytes[array->kind]};
+    return true;
 }
 
 void

@@ -12,6 +12,32 @@
 
 /* --- what steps and batches share --- */
 
+/* One table as the state of two sequences would mix them, and come apart in the store. The usual mistake
+ * gives the same one to each that is new, so it is the newest one's. The state is at the top. */
+static void
+check_own_state(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->newest);
+    lua_rawgeti(L, -1, 1);
+    if (lua_rawequal(L, -1, -3))
+        luaL_error(L,
+                   "%s: a new sequence has the same table as another one for its state: make a "
+                   "new one for each, within init(seq)",
+                   rt->file);
+    lua_pop(L, 2);
+}
+
+static void
+set_newest_state(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, lua_rt_of(L)->newest);
+    lua_pushvalue(L, -2);
+    lua_rawseti(L, -2, 1);
+    lua_pop(L, 1);
+}
+
 void
 cn_lua_attach_state(lua_State *L, int request, struct cn_item *item)
 {
@@ -28,8 +54,11 @@ cn_lua_attach_state(lua_State *L, int request, struct cn_item *item)
         lua_pushvalue(L, request);
         lua_call(L, 1, 1);
         if (!lua_istable(L, -1))
-            luaL_error(L, "%s: init(seq) must return the state, a table; got %s", rt->file,
-                       luaL_typename(L, -1));
+            luaL_error(L,
+                       "%s: init(seq) must return the state, a table; got %s (to refuse the "
+                       "request: error({ status = 400, message = ... }))",
+                       rt->file, luaL_typename(L, -1));
+        check_own_state(L);
     } else {
         lua_newtable(L);
     }
@@ -47,10 +76,13 @@ cn_lua_keep_state(lua_State *L, int request, struct cn_item *item)
     request = lua_absindex(L, request);
     lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
     cn_lua_get_request_state(L, request);
-    if (item->state)
+    if (item->state) {
         lua_rawseti(L, -2, lua_ref_of_state(item->state));
-    else
+    } else {
+        check_own_state(L);
+        set_newest_state(L);
         item->state = lua_state_of_ref(luaL_ref(L, -2));
+    }
     lua_pop(L, 1);
 }
 

@@ -16,6 +16,7 @@
 #include "handlers/lua_priv.h"
 
 #define JSON_DEPTH_MAX 128
+#define PATH_SHOWN_MAX 240 /* in bytes, of 512 of a message */
 #define HOLDER_NAME "continuo.json_holder"
 #define ARRAY_MT_NAME "continuo.json_array"
 
@@ -205,6 +206,29 @@ add_path(luaL_Buffer *out, const struct path *path)
     }
 }
 
+_Noreturn void
+cn_lua_path_error(lua_State *L, const char *what)
+{
+    struct cn_str path;
+    size_t tail;
+
+    path.ptr = lua_tolstring(L, -1, &path.len);
+    if (path.len > PATH_SHOWN_MAX) {
+        tail = path.len - PATH_SHOWN_MAX / 2;
+        while (tail < path.len && ((unsigned char)path.ptr[tail] & 0xc0) == 0x80)
+            tail++; /* not from within a character */
+        lua_pushlstring(L, path.ptr, cn_utf8_cut(path, PATH_SHOWN_MAX / 2));
+        lua_pushliteral(L, " ... ");
+        lua_pushlstring(L, path.ptr + tail, path.len - tail);
+        lua_concat(L, 3);
+    }
+    lua_pushliteral(L, ": ");
+    lua_pushstring(L, what);
+    lua_concat(L, 3);
+    lua_error(L);
+    __builtin_unreachable();
+}
+
 static _Noreturn void
 encode_error(lua_State *L, const struct path *path, const char *what)
 {
@@ -212,11 +236,8 @@ encode_error(lua_State *L, const struct path *path, const char *what)
 
     luaL_buffinit(L, &text);
     add_path(&text, path);
-    luaL_addstring(&text, ": ");
-    luaL_addstring(&text, what);
     luaL_pushresult(&text);
-    lua_error(L);
-    __builtin_unreachable();
+    cn_lua_path_error(L, what);
 }
 
 static void

@@ -52,6 +52,7 @@ struct lua_rt {
     /* Registry references; LUA_NOREF where the handler has no such function. */
     int fn_run, fn_init, fn_migrate, fn_close, fn_describe;
     int states;            /* table: the live state of each sequence, by reference */
+    int newest;            /* weak table: [1] is the state of the newest sequence */
     int stop_words;        /* table: why a stream is to end, by enum cn_stop_reason */
     const void *array_mt;  /* identity of the metatable that marks JSON arrays */
     const void *tensor_mt; /* and that of tensors */
@@ -189,6 +190,8 @@ void cn_lua_open_json(lua_State *L);
 /* Pushes the value of a JSON text; 0, or -1 with a message pushed instead. JSON's null becomes
  * continuo.null, or nothing where `null_is_nil`. Raises only when memory is used up. */
 int cn_lua_json_decode(lua_State *L, struct cn_str text, bool null_is_nil);
+/* Raises "PATH: what" of the path at the top; a long one loses its middle, so that the message holds both. */
+_Noreturn void cn_lua_path_error(lua_State *L, const char *what);
 /* Appends the value at `index` as JSON; `name` begins paths in messages. Raises. */
 void cn_lua_json_encode(lua_State *L, int index, const char *name, struct cn_buf *out);
 /* Is the table at `index` marked as a JSON array? */
@@ -201,6 +204,10 @@ void cn_lua_open_array(lua_State *L);
 /* The string at the top becomes a view of a tensor's elements, or nil for types that Lua has no numbers
  * for (FP16, BF16). BOOL is u8; UINT64 is read as i64, with the same bits. Raises. */
 void cn_lua_push_values(lua_State *L, enum cn_datatype type);
+bool cn_lua_is_number_array(lua_State *L, int index);
+/* Is it a continuo.array whose bytes are values of that type? They live as long as it does. Any fits a type
+ * that Lua has no numbers for. */
+bool cn_lua_array_has(lua_State *L, int index, enum cn_datatype type, struct cn_str *bytes);
 
 /* lua_torch.c: sets the global `torch`. Raises. */
 void cn_lua_open_torch(lua_State *L);

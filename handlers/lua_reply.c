@@ -81,7 +81,8 @@ set_status(lua_State *L, int index, struct cn_reply *reply)
     struct cn_error err;
 
     if (!lua_isinteger(L, index))
-        luaL_error(L, "reply.status must be an integer, got %s", luaL_tolstring(L, index, NULL));
+        luaL_error(L, "reply.status must be an integer, got %s %s", luaL_typename(L, index),
+                   luaL_tolstring(L, index, NULL));
     check(L, cn_reply_set_status(reply, lua_tointeger(L, index), &err), &err);
 }
 
@@ -95,6 +96,16 @@ set_content_type(lua_State *L, int index, struct cn_reply *reply)
         luaL_error(L, "reply.content_type must be a string, got %s", luaL_typename(L, index));
     type.ptr = lua_tolstring(L, index, &type.len);
     check(L, cn_reply_set_content_type(reply, type, &err), &err);
+}
+
+/* Nothing else is taken for true: not 0, and not the null of somebody's JSON. */
+static bool
+read_flag(lua_State *L, const char *key, int index)
+{
+    if (lua_type(L, index) != LUA_TBOOLEAN)
+        luaL_error(L, "reply.%s must be true or false, got %s", key,
+                   luaL_tolstring(L, index, NULL));
+    return lua_toboolean(L, index);
 }
 
 /* One of json, text, body, outputs. */
@@ -157,9 +168,9 @@ set_table(lua_State *L, int index, struct cn_reply *reply)
         } else if (strcmp(key, "content_type") == 0) {
             set_content_type(L, value, reply);
         } else if (strcmp(key, "end_sequence") == 0) {
-            reply->end_sequence = lua_toboolean(L, value);
+            reply->end_sequence = read_flag(L, key, value);
         } else if (strcmp(key, "stop_streams") == 0) {
-            reply->stop_streams = lua_toboolean(L, value);
+            reply->stop_streams = read_flag(L, key, value);
         } else {
             luaL_error(
                 L,

@@ -314,7 +314,9 @@ request_newindex(lua_State *L)
     if (lua_rt_of(L)->tensor_state)
         return luaL_error(L, "the model declares its state as tensors: give the new ones in "
                              "outputs, a request of it has no state to be set");
-    luaL_checktype(L, 3, LUA_TTABLE);
+    if (!lua_istable(L, 3))
+        return luaL_error(L, "a state is a table, got %s ({} is an empty one)",
+                          luaL_typename(L, 3));
     lua_settop(L, 3);
     lua_setiuservalue(L, 1, UV_STATE);
     return 0;

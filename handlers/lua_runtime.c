@@ -242,6 +242,12 @@ open_protected(lua_State *L)
     cn_lua_open_sandbox(L);
     lua_newtable(L);
     rt->states = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_createtable(L, 1, 0);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    rt->newest = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_createtable(L, CN_STOP_CANCELLED, 0);
     for (int reason = CN_STOP_GONE; reason <= CN_STOP_CANCELLED; reason++) {
         lua_pushstring(L, cn_stop_reason_word((enum cn_stop_reason)reason));
@@ -327,7 +333,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->state_max_bytes = load->state_max_bytes;
     rt->deadline_ms = CN_NEVER;
     rt->fn_run = rt->fn_init = rt->fn_migrate = rt->fn_close = rt->fn_describe = LUA_NOREF;
-    rt->states = rt->stop_words = rt->idle_ref = LUA_NOREF;
+    rt->states = rt->newest = rt->stop_words = rt->idle_ref = LUA_NOREF;
     cn_buf_init(&rt->scratch, rt->memory_max);
     cn_reply_init(&rt->stacked, rt->memory_max);
     snprintf(rt->describe, sizeof(rt->describe), "%s", LUA_RELEASE);
@@ -440,7 +446,10 @@ migrate(struct lua_rt *rt, uint32_t from_schema)
     lua_pushvalue(L, -2);
     lua_pushinteger(L, (lua_Integer)from_schema);
     lua_pushstring(L, rt->base.from_version); /* nil for NULL */
-    lua_call(L, 3, 1);
+    lua_call(L, 3, 2);
+    if (lua_isnil(L, -2) && !lua_isnil(L, -1))
+        luaL_error(L, "%s: migrate(state, from) failed: %s", rt->file, luaL_tolstring(L, -1, NULL));
+    lua_pop(L, 1);
     if (lua_isnil(L, -1)) { /* changed in place */
         lua_pop(L, 1);
         return;

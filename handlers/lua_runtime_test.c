@@ -349,6 +349,104 @@ reply_table_sets_everything(void **state)
     assert_non_null(strstr(reply_of("req:reply(1) req:reply(2)", ""), "answered already"));
 }
 
+/* Whether a sequence ends is said with a boolean: 0 and null are no "no" in Lua. */
+static void
+flags_of_a_reply_are_booleans(void **state)
+{
+    (void)state;
+    assert_string_equal(
+        reply_of("return { text = 'x', end_sequence = req.json }", "null"),
+        "handler_failed/0 Prediction failed: reply.end_sequence must be true or false, got null");
+    assert_string_equal(
+        reply_of("return { text = 'x', stop_streams = 0 }", ""),
+        "handler_failed/0 Prediction failed: reply.stop_streams must be true or false, got 0");
+    assert_string_equal(reply_of("return { text = 'x', end_sequence = false }", ""), "x");
+    assert_string_equal(reply_of("return { text = 'x', end_sequence = nil }", ""), "x");
+}
+
+/* A message has the reason, however deep the value lies and however long its path. */
+static void
+long_paths_keep_the_reason(void **state)
+{
+    const char *text = reply_of("local t = { inner = print }\n"
+                                "for i = 1, 20 do t = { [('\u00fc'):rep(30)] = t } end\n"
+                                "return { json = t }",
+                                "");
+
+    (void)state;
+    assert_non_null(strstr(text, "reply.json.\u00fc"));
+    assert_non_null(strstr(text, " ... "));
+    assert_non_null(strstr(text, ".inner: a function cannot stand in JSON"));
+    assert_non_null(strstr(reply_of("local t = {} t.children = { t } return { json = t }", ""),
+                           "a table that holds itself?"));
+}
+
+/* Do two steps answer with the same bytes? */
+static bool
+same_outputs(const char *one, const char *other)
+{
+    const char *outputs[2] = {one, other};
+    struct fake fakes[2] = {0};
+    struct cn_item *item;
+    char source[600];
+    bool same;
+
+    for (int i = 0; i < 2; i++) {
+        struct cn_runtime *rt;
+
+        snprintf(source, sizeof(source),
+                 "return { step = function() return { outputs = { Y = %s } } end }", outputs[i]);
+        rt = must_open(source);
+        item = &fakes[i].item;
+        fake_body(&fakes[i], "", 0);
+        rt->ops->run(rt, &item, 1);
+        assert_int_equal(item->reply.error_code, 0);
+        fake_drop(rt, &fakes[i]);
+        rt->ops->close(rt);
+    }
+    same = cn_str_eq(cn_buf_str(&fakes[0].item.reply.body), cn_buf_str(&fakes[1].item.reply.body));
+    cn_reply_fini(&fakes[0].item.reply);
+    cn_reply_fini(&fakes[1].item.reply);
+    return same;
+}
+
+/* An output has the values that the handler gave, or is an error: its bytes are not taken for others. */
+static void
+outputs_are_what_was_given(void **state)
+{
+#define FAILED "handler_failed/0 Prediction failed: "
+    (void)state;
+    assert_true(same_outputs("{ datatype = 'FP32', data = continuo.array({1, 2, -3}, 'i16') }",
+                             "{ datatype = 'FP32', data = {1, 2, -3} }"));
+    assert_true(same_outputs("{ datatype = 'FP32', data = continuo.array({0.5, 2}, 'f64') }",
+                             "{ datatype = 'FP32', data = {0.5, 2} }"));
+    assert_true(same_outputs("{ datatype = 'FP16', data = continuo.array({0, 15360}, 'u16') }",
+                             "{ datatype = 'FP16', data = '\\0\\0\\0\\x3c' }"));
+    assert_true(same_outputs("{ datatype = 'BOOL', data = {1, 0, true} }",
+                             "{ datatype = 'BOOL', data = {true, false, true} }"));
+    assert_true(same_outputs("{ datatype = 'UINT64', data = {-1} }",
+                             "{ datatype = 'UINT64', data = ('\\xff'):rep(8) }"));
+#define REPLY(type, data)                                                                          \
+    reply_of("return { outputs = { Y = { datatype = '" type "', data = " data " } } }", "")
+    assert_string_equal(REPLY("UINT8", "{ 255, 256 }"),
+                        FAILED "output 'Y': element 2 is 256, which no UINT8 can hold");
+    assert_string_equal(REPLY("UINT32", "{ -1 }"),
+                        FAILED "output 'Y': element 1 is -1, which no UINT32 can hold");
+    assert_string_equal(REPLY("INT16", "{ -32768, 32767, 32768 }"),
+                        FAILED "output 'Y': element 3 is 32768, which no INT16 can hold");
+    assert_string_equal(REPLY("INT8", "continuo.array({ 200 }, 'u8')"),
+                        FAILED "output 'Y': element 1 is 200, which no INT8 can hold");
+    assert_string_equal(REPLY("INT32", "continuo.array({ 1.5 }, 'f32')"),
+                        FAILED "output 'Y': element 1 is number 1.5, which is no INT32");
+    assert_string_equal(REPLY("BOOL", "{ 2 }"),
+                        FAILED "output 'Y': element 1 is number 2, which is no BOOL");
+    assert_string_equal(REPLY("FP32", "req"), FAILED
+                        "output 'Y' needs data: bytes, a continuo.array or a table of values");
+    assert_string_equal(REPLY("BYTES", "'text'"),
+                        FAILED "output 'Y': the bytes of strings need a shape such as {1, 2}; or "
+                               "give the strings: data = {\"text\"}");
+}
+
 /* No loop runs past its time: not one that catches errors, not one in a coroutine. */
 static void
 time_limit_stops_any_loop(void **state)
@@ -601,6 +699,33 @@ batch_may_replace_states(void **state)
     rt->ops->close(rt);
 }
 
+/* A table for all sequences is the mistake of an init that returns a constant: they would count together. */
+static void
+sequences_have_tables_of_their_own(void **state)
+{
+    struct cn_runtime *rt = must_open("local zero = { n = 0 }\n"
+                                      "return { init = function(seq) return zero end,\n"
+                                      "step = function(state, req)\n"
+                                      "  if req.body == 'own' then req.state = { n = 7 } end\n"
+                                      "  req.state.n = req.state.n + 1 return req.state.n end }");
+    static struct fake a, b, c, d;
+
+    (void)state;
+    assert_string_equal(fake_step(rt, &c, "own"), "8"); /* a constant to begin with does no harm */
+    assert_string_equal(fake_step(rt, &d, "own"), "8");
+    assert_string_equal(fake_step(rt, &a, ""), "1");
+    assert_string_equal(fake_step(rt, &b, ""),
+                        "handler_failed/0 Prediction failed: handler.lua: a new sequence has the "
+                        "same table as another one for its state: make a new one for each, within "
+                        "init(seq)");
+    assert_string_equal(fake_step(rt, &a, ""), "2");
+    fake_drop(rt, &a);
+    fake_drop(rt, &b);
+    fake_drop(rt, &c);
+    fake_drop(rt, &d);
+    rt->ops->close(rt);
+}
+
 /* One sequence whose init fails does not keep the others from their batch. */
 static void
 batch_survives_a_failed_init(void **state)
@@ -764,6 +889,9 @@ main(void)
         cmocka_unit_test(request_shows_what_was_sent),
         cmocka_unit_test(json_keeps_types),
         cmocka_unit_test(reply_table_sets_everything),
+        cmocka_unit_test(flags_of_a_reply_are_booleans),
+        cmocka_unit_test(long_paths_keep_the_reason),
+        cmocka_unit_test(outputs_are_what_was_given),
         cmocka_unit_test(time_limit_stops_any_loop),
         cmocka_unit_test(vm_lives_on_after_the_limit),
         cmocka_unit_test(memory_limit_fails_one_step),
@@ -772,6 +900,7 @@ main(void)
         cmocka_unit_test(arrays_read_bytes),
         cmocka_unit_test(batch_answers_each_item),
         cmocka_unit_test(batch_may_replace_states),
+        cmocka_unit_test(sequences_have_tables_of_their_own),
         cmocka_unit_test(batch_survives_a_failed_init),
         cmocka_unit_test(stateless_models_get_no_state),
         cmocka_unit_test(close_hears_the_reason),

@@ -79,11 +79,8 @@ refuse(struct encoder *enc, const char *what)
             luaL_addstring(&text, "\"]");
         }
     }
-    luaL_addstring(&text, ": ");
-    luaL_addstring(&text, what);
     luaL_pushresult(&text);
-    lua_error(L);
-    __builtin_unreachable();
+    cn_lua_path_error(L, what);
 }
 
 static void put_table(struct encoder *enc, int index);

@@ -172,6 +172,10 @@ refusals_name_the_key(void **state)
                         "state.v.a[2]: this table stands in the state a second time; store a copy");
     assert_string_equal(moved("(function() state.me = { state } return 1 end)()", "1"),
                         "state.me[1]: this table stands in the state a second time; store a copy");
+    assert_non_null(strstr(moved("(function() local t = print for i = 1, 12 do\n"
+                                 "t = { [('k'):rep(90)] = t } end return t end)()",
+                                 "1"),
+                           "kkk: a function cannot be stored"));
     assert_non_null(
         strstr(moved("{ [{}] = 1 }", "1"), "only strings, numbers and booleans can be keys"));
 }
@@ -272,6 +276,13 @@ older_states_are_migrated(void **state)
     assert_int_equal(rt->ops->state_decode(rt, cn_buf_str(&bytes), 1, &fake.item.state, &err), 0);
     assert_string_equal(fake_step(rt, &fake, ""), "6");
     fake_drop(rt, &fake);
+    rt->ops->close(rt);
+
+    rt = open_handler("return { state_schema = 3, step = function(state, req) return 1 end,\n"
+                      "migrate = function(state, from) return nil, 'no total' end }");
+    assert_int_equal(rt->ops->state_decode(rt, cn_buf_str(&bytes), 1, &fake.item.state, &err),
+                     CN_E_HANDLER_FAILED);
+    assert_string_equal(err.message, "handler.lua: migrate(state, from) failed: no total");
     rt->ops->close(rt);
 
     load.step_time_ms = 20;

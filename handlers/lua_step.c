@@ -173,6 +173,13 @@ yielded_protected(lua_State *L)
     lua_settop(L, 0);
     lua_xmove(outcome->co, L, outcome->n_values);
     lua_settop(L, 2);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, outcome->co);
+    if (cn_lua_request_answered(L, 3))
+        luaL_error(L,
+                   "%s: coroutine.yield after the answer (req:reply, fail or finish): pieces come "
+                   "before it",
+                   lua_rt_of(L)->file);
+    lua_settop(L, 2);
     if (!lua_isnil(L, 1))
         cn_lua_add_piece(L, 1, &item->reply);
     if (!lua_isnil(L, 2)) {

@@ -236,6 +236,12 @@ failures_after_a_yield(void **state)
         {"coroutine.yield('p')\ncoroutine.yield({ text = 'q', end_sequence = true })",
          "handler_failed/0 Prediction failed: end_sequence and stop_streams belong to the answer, "
          "not to a piece of it"},
+        {"coroutine.yield('p')\nreq:reply('last') coroutine.yield('q')",
+         "handler_failed/0 Prediction failed: handler.lua: coroutine.yield after the answer "
+         "(req:reply, fail or finish): pieces come before it"},
+        {"coroutine.yield('p')\nreq:reply('last') coroutine.yield(nil, 1)",
+         "handler_failed/0 Prediction failed: handler.lua: coroutine.yield after the answer "
+         "(req:reply, fail or finish): pieces come before it"},
         {"coroutine.yield('p')\ncoroutine.yield('q', -1)",
          "handler_failed/0 Prediction failed: handler.lua: coroutine.yield(piece, seconds): "
          "seconds must be from 0 to 86400, got -1"},

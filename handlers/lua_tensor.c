@@ -140,7 +140,20 @@ read_type(lua_State *L, int output, const char *what, const char *name)
     return type;
 }
 
-/* Booleans, numbers and strings, each for its own type. Raises on others. */
+static bool
+is_in_range(enum cn_datatype type, lua_Integer value)
+{
+    const unsigned bits = 8 * cn_datatype_bytes(type);
+
+    if (bits == 64) /* UINT64 is read as int64, too */
+        return true;
+    if (type == CN_DATATYPE_UINT8 || type == CN_DATATYPE_UINT16 || type == CN_DATATYPE_UINT32)
+        return value >= 0 && value < (lua_Integer)1 << bits;
+    return value >= -((lua_Integer)1 << (bits - 1)) && value < (lua_Integer)1 << (bits - 1);
+}
+
+/* Booleans (0 and 1 too, as values of an input has them), numbers and strings, each for its own type.
+ * Raises on others. */
 static void
 pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *name, lua_Integer i,
            struct cn_buf *out)
@@ -154,8 +167,9 @@ pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *na
 
     switch (type) {
     case CN_DATATYPE_BOOL:
-        ok = lua_isboolean(L, -1);
-        cn_write_u8(out, (uint8_t)lua_toboolean(L, -1));
+        integer = lua_isinteger(L, -1) ? lua_tointeger(L, -1) : lua_toboolean(L, -1);
+        ok = lua_isboolean(L, -1) || (lua_isinteger(L, -1) && (integer == 0 || integer == 1));
+        cn_write_u8(out, (uint8_t)integer);
         break;
     case CN_DATATYPE_FP32:
     case CN_DATATYPE_FP64:
@@ -176,12 +190,34 @@ pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *na
         break;
     default:
         integer = lua_tointegerx(L, -1, &ok);
+        if (ok && !is_in_range(type, integer))
+            luaL_error(L, "%s '%s': element %I is %I, which no %s can hold", what, name, i, integer,
+                       cn_datatype_word(type));
         cn_buf_append(out, &integer, bytes); /* its low bytes; machines here are little-endian */
         break;
     }
-    if (!ok)
-        luaL_error(L, "%s '%s': element %I is a %s, which is no %s", what, name, i,
-                   luaL_typename(L, -1), cn_datatype_word(type));
+    if (!ok) {
+        const char *given = luaL_typename(L, -1);
+
+        luaL_error(L, "%s '%s': element %I is %s %s, which is no %s", what, name, i, given,
+                   luaL_tolstring(L, -1, NULL), cn_datatype_word(type));
+    }
+}
+
+/* The elements of the table or array at the top, which is popped; how many they were. */
+static lua_Integer
+pack_values(lua_State *L, enum cn_datatype type, const char *what, const char *name,
+            struct cn_buf *out)
+{
+    lua_Integer n = luaL_len(L, -1);
+
+    for (lua_Integer i = 1; i <= n; i++) {
+        lua_geti(L, -1, i);
+        pack_value(L, type, what, name, i, out);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return n;
 }
 
 /* The output's bytes, appended to the runtime's scratch buffer. Returns the elements of a table, or -1
@@ -190,7 +226,7 @@ static lua_Integer
 pack_data(lua_State *L, int output, enum cn_datatype type, const char *what, const char *name,
           struct cn_buf *out)
 {
-    lua_Integer n;
+    struct cn_str data;
     size_t len;
 
     if (lua_getfield(L, output, "data") == LUA_TNIL) {
@@ -203,27 +239,20 @@ pack_data(lua_State *L, int output, enum cn_datatype type, const char *what, con
         cn_buf_append(out, lua_tostring(L, -1), len);
         lua_pop(L, 1);
         return -1;
-    case LUA_TUSERDATA:
-        lua_getfield(L, -1, "bytes");
-        lua_insert(L, -2);
-        lua_call(L, 1, 1);
-        luaL_checklstring(L, -1, &len);
-        cn_buf_append(out, lua_tostring(L, -1), len);
-        lua_pop(L, 1);
-        return -1;
-    case LUA_TTABLE:
-        n = luaL_len(L, -1);
-        for (lua_Integer i = 1; i <= n; i++) {
-            lua_geti(L, -1, i);
-            pack_value(L, type, what, name, i, out);
+    case LUA_TUSERDATA: /* of another kind it is a table of values, as any */
+        if (cn_lua_array_has(L, -1, type, &data)) {
+            cn_buf_append_str(out, data);
             lua_pop(L, 1);
+            return -1;
         }
-        lua_pop(L, 1);
-        return n;
-    default:
-        return luaL_error(L, "%s '%s' needs data: bytes, a continuo.array or a table of values",
-                          what, name);
+        if (cn_lua_is_number_array(L, -1))
+            return pack_values(L, type, what, name, out);
+        break;
+    case LUA_TTABLE:
+        return pack_values(L, type, what, name, out);
     }
+    return luaL_error(L, "%s '%s' needs data: bytes, a continuo.array or a table of values", what,
+                      name);
 }
 
 static void
@@ -238,7 +267,10 @@ read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, co
         if (n < 0 && bytes)
             n = (lua_Integer)(tensor->data.len / bytes);
         if (n < 0)
-            luaL_error(L, "%s '%s' needs a shape such as {1, 2}", what, name);
+            luaL_error(L,
+                       "%s '%s': the bytes of strings need a shape such as {1, 2}; or give the "
+                       "strings: data = {\"text\"}",
+                       what, name);
         tensor->rank = 1;
         tensor->shape[0] = n;
         lua_pop(L, 1);
