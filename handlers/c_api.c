@@ -53,9 +53,16 @@ has_failed(const struct c_item *item)
 static void
 api_fail(struct continuo_item *handle, int status, const char *fmt, va_list args)
 {
-    char text[800];
+    char text[800], told[900];
 
-    fail_item(item_of(handle), status, cn_c_format(text, sizeof(text), fmt, args));
+    cn_c_format(text, sizeof(text), fmt, args);
+    if (status != 0 && (status < 400 || status > 599)) {
+        snprintf(told, sizeof(told), "the status of a refusal must be from 400 to 599, got %d: %s",
+                 status, text);
+        fail_item(item_of(handle), 0, told);
+        return;
+    }
+    fail_item(item_of(handle), status, text);
 }
 
 /* -1 and the item has failed, where `rc` says so. */
@@ -93,6 +100,13 @@ api_state(struct continuo_item *handle, size_t size)
                   !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
                   : size == 0   ? "a state of 0 bytes was asked for"
                                 : "the handler has create(): use continuo_object()");
+        return NULL;
+    }
+    if (rt->handler.state_bytes && size != rt->handler.state_bytes) {
+        snprintf(text, sizeof(text),
+                 "the handler asks for a state of %zu bytes, its state_bytes is %u", size,
+                 rt->handler.state_bytes);
+        fail_item(item, 0, text);
         return NULL;
     }
     if (!state)
@@ -471,7 +485,8 @@ api_stream(struct continuo_item *handle, size_t size)
         snprintf(text, sizeof(text), "continuo_stream: the item has %zu bytes, not %zu",
                  stream->bytes, size);
     else
-        snprintf(text, sizeof(text), "continuo_stream: no memory for %zu bytes", size);
+        snprintf(text, sizeof(text), "continuo_stream: %s %zu bytes",
+                 size ? "no memory for" : "asked for", size);
     fail_item(item, 0, text);
     return NULL;
 }

@@ -421,6 +421,11 @@ decode_flat(struct c_runtime *rt, struct cn_str bytes, uint32_t from_schema, str
                        "%s: a stored state has schema %u, the handler declares %u and has no "
                        "migrate()",
                        rt->file, from_schema, rt->handler.state_schema);
+    if (!migrates && rt->handler.state_bytes && bytes.len != rt->handler.state_bytes)
+        return cn_fail(err, CN_E_HANDLER_FAILED,
+                       "%s: a stored state of schema %u has %zu bytes, state_bytes is %u: count "
+                       "state_schema up and give migrate()",
+                       rt->file, from_schema, bytes.len, rt->handler.state_bytes);
     state->bytes = migrates ? rt->handler.state_bytes : bytes.len;
     state->flat = cn_try_alloc(state->bytes);
     if (!state->flat)

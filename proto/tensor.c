@@ -122,7 +122,8 @@ cn_tensor_check(const struct cn_tensor *tensor, struct cn_error *err)
         return cn_fail(err, CN_E_BAD_REQUEST, "tensor %.*s: datatype %u of rank %u is none",
                        CN_STR_ARG(tensor->name), (unsigned)tensor->type, tensor->rank);
     if (!cn_shape_elements(tensor->shape, tensor->rank, &elements))
-        return cn_fail(err, CN_E_BAD_REQUEST, "tensor %.*s: its shape has too many elements",
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "tensor %.*s: its shape has a negative size or too many elements",
                        CN_STR_ARG(tensor->name));
     if (tensor->type == CN_DATATYPE_BYTES)
         return check_strings(tensor, elements, err);

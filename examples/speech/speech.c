@@ -141,6 +141,7 @@ const struct continuo_handler continuo_handler = {
     .abi = CONTINUO_HANDLER_ABI,
     .size = sizeof(struct continuo_handler),
     .state_schema = 1,
+    .state_bytes = sizeof(struct state),
     .load = load,
     .unload = unload,
     .run = run,

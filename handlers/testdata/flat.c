@@ -1,7 +1,7 @@
 /* A handler with a flat state: sums integers. For handlers/c_runtime_test.c.
  *
  * Bodies: an integer; "skip" leaves the item unanswered, "fail" fails the batch, "twice" answers
- * twice, "stream" counts to 3 in pieces, "more" goes on after its answer, "metric" measures, "big" answers 1,000,000 bytes, "info" shows what the request and the model hold. */
+ * twice, "wide" asks for a state of another size, "teapot" refuses with 200, "nothing" streams no bytes, "stream" counts to 3 in pieces, "more" goes on after its answer, "metric" measures, "big" answers 1,000,000 bytes, "info" shows what the request and the model hold. */
 #include <continuo/handler.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -97,7 +97,13 @@ answer(struct continuo_model *model, struct continuo_item *item)
     if (!total)
         return;
     total->steps++;
-    if (is(body, "info")) {
+    if (is(body, "wide")) {
+        continuo_state(item, sizeof(*total) + 8);
+    } else if (is(body, "teapot")) {
+        continuo_fail(item, 200, "not so");
+    } else if (is(body, "nothing")) {
+        continuo_stream(item, 0);
+    } else if (is(body, "info")) {
         info(model, item);
     } else if (is(body, "twice")) {
         continuo_reply(item, "1", 1);

@@ -125,7 +125,8 @@ struct continuo_handler {
     /* The version of the state's shape; stored with each state. Count it up when the shape
      * changes. 0 is read as 1. */
     uint32_t state_schema;
-    /* Flat state: its size, where `migrate` is given; else what continuo_state() asks for. */
+    /* Flat state: its size, which continuo_state() asks for. `migrate` needs it. A stored state of
+     * this schema and another size is refused then; without it close() may get one. */
     uint32_t state_bytes;
 
     /* Once, before the first request. Nonzero: the model cannot run; say why with
@@ -139,6 +140,7 @@ struct continuo_handler {
     int (*run)(struct continuo_model *model, struct continuo_item *const *items, size_t n);
 
     /* The sequence is over. `state`: the flat state or the object, NULL when there is none.
+     * A flat one has the size that it was stored with: see state_bytes.
      * `reason`: "ended", "idle", "lifetime", "evicted", "cancelled", "deleted", "unloaded", "moved", "reset". */
     void (*close)(struct continuo_model *model, struct continuo_bytes sequence_id, void *state,
                   const char *reason);
