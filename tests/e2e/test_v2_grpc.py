@@ -593,7 +593,7 @@ def test_a_strict_stream_ends_with_a_models_failure(server, channel):
     assert stream.ask(ask_fails(1)).infer_response.raw_output_contents[0] == b"\1"
     stream.send(ask_fails(0), *(ask_fails(1) for _ in range(5)))
     error = refused(stream.rest)
-    assert error.code() == grpc.StatusCode.UNAVAILABLE and "zero is too little" in error.details()
+    assert error.code() == grpc.StatusCode.INTERNAL and "zero is too little" in error.details()
     assert word(error) == "handler_failed"
     stream.half_close()
     expect(lambda: s.metric("continuo_grpc_calls_open") == 0, "the call is over")
@@ -890,7 +890,7 @@ def test_open_inference_of_a_stateful_model(open_call):
 def test_open_inference_answers_that_are_none(open_call, lua, says):
     ask = open_call(Model("bad", f"return {{ api = 1, step = function() {lua} end }}", stateful=False))
     error = refused(ask, "ModelInfer", model_name="bad")
-    assert error.code().name == "UNAVAILABLE" and says in error.details()
+    assert error.code().name == "INTERNAL" and says in error.details()
     half = {"name": "A", "datatype": "FP16", "shape": [1]}
     error = refused(ask, "ModelInfer", model_name="bad", inputs=[half], raw_input_contents=[b"\0\0"])
     assert error.code().name == "INVALID_ARGUMENT" and "which JSON has no numbers for" in error.details()

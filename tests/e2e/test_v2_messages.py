@@ -384,3 +384,32 @@ def test_the_same_over_grpc(models):
         for message, says in cases:
             error = refused(stub_of(channel).ModelInfer, message, timeout=limit(30))
             assert error.code().name == "INVALID_ARGUMENT" and says in (None, error.details()), error
+
+
+UNLUCKY = "return { api = 1, handle = function(req) return nil, 'no luck', req.inputs.A.values[1] end }"
+
+
+@pytest.mark.parametrize("own, status, code", [
+    (500, 500, "INTERNAL"), (507, 500, "INTERNAL"), (503, 503, "UNAVAILABLE"), (404, 404, "NOT_FOUND"),
+    (418, 400, "INVALID_ARGUMENT")])
+def test_a_models_failure_is_no_overload(server, own, status, code):
+    """Clients and proxies repeat what is 503 or UNAVAILABLE: that is for handlers that say so."""
+    s = server(Model("m", UNLUCKY, "input: [{name: A, data_type: TYPE_INT32, dims: [1]}]\n"
+                                   "output: [{name: B, data_type: TYPE_INT32, dims: [1]}]\n", stateful=False))
+    answers = [post(s, "m", one("A", "INT32", [1], [own]))]
+    answers += [requests.post(f"{s.inference}/v2/models/m/{verb}", json={"A": own}, timeout=limit(30))
+                for verb in ("generate", "generate_stream")]
+    assert [answer.status_code for answer in answers] == [status] * 3
+    assert all("no luck" in answer.text for answer in answers)
+    assert ("Retry-After" in answers[0].headers) == (status == 503)
+    with channel_of(s) as channel:
+        error = refused(stub_of(channel).ModelInfer, request("m", [("A", "INT32", [1])], [own.to_bytes(4, "little")]))
+    assert (error.code().name, error.details()) == (code, "no luck")
+
+
+def test_a_handlers_mistake_is_internal(server):
+    """An error of the code, without a status."""
+    s = server(Model("m", "return { api = 1, handle = function() error('oh') end }", pair("m").yaml, stateful=False))
+    answer = post(s, "m", wants([A, B]))
+    assert answer.status_code == 500 and "oh" in answer.json()["error"]
+    assert answer.headers["Continuo-Error"] == "handler_failed" and "Retry-After" not in answer.headers
