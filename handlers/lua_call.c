@@ -206,8 +206,9 @@ settle_slots(struct lua_rt *rt)
     for (uint32_t i = 0; i < rt->n_slots; i++)
         if (!rt->slots[i].answered)
             cn_reply_fail(&rt->slots[i].item->reply, CN_E_HANDLER_FAILED,
-                          "Prediction failed: %s: handler answered %u of %u items", rt->file,
-                          answered, rt->n_slots);
+                          "Prediction failed: %s: handler answered %u of %u items: batch(items) "
+                          "calls it:reply, it:fail or it:defer of each",
+                          rt->file, answered, rt->n_slots);
     cn_log(CN_LOG_WARN,
            "event=handler_error model=%s version=%s error=\"batch(items) answered %u "
            "of %u items\"",

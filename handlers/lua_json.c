@@ -425,6 +425,8 @@ write_value(lua_State *L, int index, const struct path *path, int depth, struct 
         write_table(L, index, path, depth, out);
         return;
     }
+    if (cn_lua_is_number_array(L, index))
+        encode_error(L, path, "a continuo.array cannot stand in JSON; give its :table()");
     snprintf(what, sizeof(what), "a %s cannot stand in JSON", luaL_typename(L, index));
     encode_error(L, path, what);
 }

@@ -212,6 +212,13 @@ load_errors_name_the_fix(void **state)
                                       "  return nil, 'no weights in ' .. ctx.dir end }"),
                            "load(ctx) failed: no weights in /tmp"));
     assert_non_null(strstr(load_error("\033Lua"), "attempt to load a binary chunk"));
+    /* What editors and shells put in front is no mistake, and counts as a line. */
+    assert_string_equal(load_error("\xef\xbb\xbfreturn {\n  step = \n}"),
+                        "handler.lua:3: unexpected symbol near '}'");
+    assert_string_equal(load_error("\xef\xbb\xbf#!/usr/bin/lua\nstep = \n}"),
+                        "handler.lua:3: unexpected symbol near '}'");
+    assert_string_equal(load_error("#"), "handler.lua must return a table of functions, got nil "
+                                         "(end the file with 'return M')");
     load.handler = "../handler.lua";
     assert_non_null(strstr(load_error(""), "is not the name of a file in the model"));
     load.handler = "other.lua";
@@ -344,6 +351,9 @@ reply_table_sets_everything(void **state)
     assert_non_null(strstr(reply_of("for i = 1, 3 do req:send(('x'):rep(40000)) end return ''", ""),
                            "answerMaxBytes"));
     assert_string_equal(reply_of("return true", ""), "true");
+    assert_non_null(
+        strstr(reply_of("return { json = { continuo.array({1}, 'i8') } }", ""),
+               "reply.json[1]: a continuo.array cannot stand in JSON; give its :table()"));
     assert_string_equal(reply_of("return 1.5", ""), "1.5");
     assert_non_null(strstr(reply_of("req:reply(1) return 2", ""), "returned a reply too"));
     assert_non_null(strstr(reply_of("req:reply(1) req:reply(2)", ""), "answered already"));
@@ -659,8 +669,10 @@ batch_answers_each_item(void **state)
     (void)state;
     run_three(rt, fakes, (const char *const[]){"a", "skip", "fail"});
     assert_string_equal(fakes[0].text, "1/3");
-    assert_string_equal(fakes[1].text, "handler_failed/0 Prediction failed: handler.lua: handler "
-                                       "answered 2 of 3 items");
+    assert_string_equal(
+        fakes[1].text,
+        "handler_failed/0 Prediction failed: handler.lua: handler "
+        "answered 2 of 3 items: batch(items) calls it:reply, it:fail or it:defer of each");
     assert_string_equal(fakes[2].text, "bad_request/400 bad");
     run_three(rt, fakes, (const char *const[]){"a", "b", "c"});
     assert_string_equal(fakes[0].text, "2/3");

@@ -249,6 +249,21 @@ is_module_name(const char *name)
                name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0';
 }
 
+/* As lua reads it: without a byte order mark, and without a first line that is for a shell. */
+static const char *
+source_of(const char *bytes, size_t *len)
+{
+    const char *from = bytes, *end = bytes + *len;
+
+    if (*len >= 3 && memcmp(from, "\xef\xbb\xbf", 3) == 0)
+        from += 3;
+    if (from < end && *from == '#')
+        while (from < end && *from != '\n')
+            from++;
+    *len = (size_t)(end - from);
+    return from;
+}
+
 /* Compiles the file at `path` under the chunk name `name`: the chunk is on the stack then. False
  * and nothing pushed when there is no such file. Raises on other troubles. */
 static bool
@@ -256,6 +271,7 @@ load_path(lua_State *L, const char *path, const char *name)
 {
     struct stat info;
     size_t len;
+    const char *source;
     FILE *file;
     char *bytes;
 
@@ -271,7 +287,8 @@ load_path(lua_State *L, const char *path, const char *name)
     len = fread(bytes, 1, (size_t)info.st_size, file);
     fclose(file);
     lua_pushfstring(L, "@%s", name);
-    if (luaL_loadbufferx(L, bytes, len, lua_tostring(L, -1), "t") != LUA_OK)
+    source = source_of(bytes, &len);
+    if (luaL_loadbufferx(L, source, len, lua_tostring(L, -1), "t") != LUA_OK)
         lua_error(L);
     lua_replace(L, -3); /* the bytes */
     lua_pop(L, 1);      /* the name */

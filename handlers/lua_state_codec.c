@@ -119,6 +119,8 @@ put_value(struct encoder *enc)
         put_table(enc, lua_gettop(L));
         return;
     }
+    if (cn_lua_is_number_array(L, -1))
+        refuse(enc, "a continuo.array cannot be stored; store its :bytes()");
     snprintf(what, sizeof(what), "a %s cannot be stored", luaL_typename(L, -1));
     refuse(enc, what);
 }

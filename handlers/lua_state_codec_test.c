@@ -162,6 +162,8 @@ refusals_name_the_key(void **state)
                         "state.v.users[3].callback: a function cannot be stored");
     assert_string_equal(moved("{ ['a b'] = req }", "1"),
                         "state.v[\"a b\"]: a userdata cannot be stored");
+    assert_string_equal(moved("continuo.array({1}, 'f32')", "1"),
+                        "state.v: a continuo.array cannot be stored; store its :bytes()");
     assert_string_equal(moved("coroutine.create(print)", "1"),
                         "state.v: a thread cannot be stored");
     assert_string_equal(moved("setmetatable({}, {})", "1"),
