@@ -212,12 +212,13 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     queue->stats.jobs++;
-    if (!cn_swap_is_visitor(job)) /* it was counted where it came from */
+    if (!cn_swap_is_visitor(job)) { /* it was counted where it came from */
         cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
+        cn_ts_job_came(queue, job);
+    }
     job->row.job_id = queue->next_job_id++;
     job->arrived_ms = cn_loop_now_ms(queue->loop);
     job->arrived_us = cn_loop_now_us(queue->loop);
-    cn_ts_job_came(queue, job);
     if (queue->config.client_timeout_ms &&
         job->arrived_ms + queue->config.client_timeout_ms < job->deadline_ms)
         job->deadline_ms = job->arrived_ms + queue->config.client_timeout_ms;

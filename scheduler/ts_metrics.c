@@ -34,9 +34,18 @@ log_sum(const struct cn_model_queue *queue, const struct cn_job *job, const char
         cn_ts_log(CN_LOG_METRICS, name, value, model_dims(queue, job, dims), NULL);
 }
 
+/* Else it asks for a description, which TorchServe counts nowhere. */
+static bool
+is_request(const struct cn_job *job)
+{
+    return !(job->row.flags & CN_ROW_DESCRIBE);
+}
+
 void
 cn_ts_job_came(struct cn_model_queue *queue, const struct cn_job *job)
 {
+    if (!is_request(job))
+        return;
     cn_metrics_add_named(&queue->metrics, CN_M_TS_REQUESTS, job->named_version, 1);
     log_sum(queue, job, "ts_inference_requests_total.Count", 1);
 }
@@ -46,6 +55,8 @@ cn_ts_job_sent(struct cn_model_queue *queue, const struct cn_job *job)
 {
     uint64_t now_us = cn_loop_now_us(queue->loop), us = now_us - job->arrived_us;
 
+    if (!is_request(job))
+        return;
     cn_metrics_add_named(&queue->metrics, CN_M_TS_QUEUE, job->named_version, us);
     cn_metrics_set(&queue->metrics, CN_M_TS_QUEUE_LAST, us / 1000);
     cn_metrics_set(&queue->metrics, CN_M_TS_QUEUE_STAMP, now_us);
@@ -61,6 +72,8 @@ cn_ts_job_done(struct cn_model_queue *queue, const struct cn_job *job)
     uint64_t now_us = cn_loop_now_us(queue->loop), us = now_us - job->arrived_us;
     uint64_t worker_ms = cn_loop_now_ms(queue->loop) - job->sent_ms;
 
+    if (!is_request(job))
+        return;
     cn_metrics_add_named(&queue->metrics, CN_M_TS_LATENCY, job->named_version, us);
     cn_metrics_set(&queue->metrics, CN_M_TS_WORKER_LAST, worker_ms);
     cn_metrics_set(&queue->metrics, CN_M_TS_WORKER_STAMP, now_us);

@@ -5,6 +5,7 @@ import re
 from models import counter, stateless
 from test_logs import expect_line, lines
 from test_metrics import families, page, sample
+from test_swap import COUNT, swapped
 
 LINE = re.compile(r"^\S+Z - ([^|]+)\.(\w+):([0-9.e+-]+)\|#([^|]*)\|#hostname:([^,]+)(?:,requestID:[0-9a-f,-]+)?,timestamp:(\d{10})$")
 
@@ -33,6 +34,14 @@ def test_requests_are_counted_by_model_and_version(server):
     assert counted(s, "Requests2XX", Level="Host") >= 5
     assert counted(s, "Requests4XX", Level="Host") == 1
     assert counted(s, "Requests5XX", Level="Host") == 0
+
+
+def test_only_requests_of_clients_are_counted_and_each_once(server):
+    """A description asks the handler, too, and a step of a pinned sequence passes through two versions."""
+    s, client = swapped(server, "pin")
+    assert s.admin().get("/models/counter?customized=true").status == 200
+    assert client.step("counter", "s1", 1).text == "2"
+    assert counted(s, "ts_inference_requests_total", model_name="counter", model_version="default") == COUNT + 1
 
 
 def test_the_default_set_is_there_in_torchserves_form(server):
