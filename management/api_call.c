@@ -64,7 +64,8 @@ body_text(struct cn_api_call *call, const char *name)
     if (json_is_boolean(value))
         return json_is_true(value) ? "true" : "false";
     if (!call->err.code)
-        cn_fail(&call->err, CN_E_BAD_REQUEST, "%s must be a string, a number or a boolean", name);
+        cn_fail(&call->err, CN_E_BAD_REQUEST, "%s must be a string, a whole number or a boolean",
+                name);
     return NULL;
 }
 

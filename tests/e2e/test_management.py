@@ -36,6 +36,9 @@ def test_register_by_json_body(server):
                             headers={"Content-Type": "application/json"})
     assert answer.status == 200, answer
     assert s.client().step("renamed", "a", 2).text == "2"
+    answer = s.admin().post("/models", json.dumps({"url": path.name, "batch_size": 2.5}),
+                            headers={"Content-Type": "application/json"})
+    assert (answer.status, answer.message) == (400, "batch_size must be a string, a whole number or a boolean")
 
 
 def test_register_can_return_before_the_workers_are_up(server):
