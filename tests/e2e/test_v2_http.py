@@ -83,7 +83,7 @@ def test_health_and_metadata(sums):
     assert client.is_server_live() and client.is_server_ready()
     assert client.is_model_ready("accumulator") and client.is_model_ready("accumulator", "1.0")
     assert not client.is_model_ready("nobody")
-    assert "sequence" in client.get_server_metadata()["extensions"]
+    assert {"sequence", "schedule_policy"} <= set(client.get_server_metadata()["extensions"])
     assert client.get_model_metadata("accumulator") == {
         "name": "accumulator",
         "versions": ["1.0"],
