@@ -227,6 +227,12 @@ read_identity(const struct cn_server_config *config, struct cn_arena *arena,
         rc = read_pem(config->private_key_file, arena, &out->key, err);
     if (!rc && config->grpc_client_ca)
         rc = read_pem(config->grpc_client_ca, arena, &out->client_ca, err);
+    /* gRPC itself would keep the old ones and call that no error. */
+    if (!rc && config->grpc_client_ca &&
+        !memmem(out->client_ca.ptr, out->client_ca.len, CN_STR("CERTIFICATE-----").ptr,
+                CN_STR("CERTIFICATE-----").len))
+        rc = cn_fail(err, CN_E_CONFIG, "the grpc-client-ca %s has no PEM certificates",
+                     config->grpc_client_ca);
     return rc;
 }
 

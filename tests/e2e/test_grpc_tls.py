@@ -107,6 +107,8 @@ def test_a_new_certificate_is_shown_after_sighup(server, identity):
     (["--certificate-file", "/nowhere.pem", "--private-key-file", "{key}"], "/nowhere.pem"),
     (["--certificate-file", "{cert}", "--private-key-file", "{key}", "--grpc-client-ca", "/nowhere.pem"],
      "/nowhere.pem"),
+    (["--certificate-file", "{cert}", "--private-key-file", "{key}", "--grpc-client-ca", "{key}"],
+     "has no PEM certificates"),
 ])
 def test_missing_files_stop_the_start(server, identity, flags, words):
     flags = [flag.format(cert=identity.cert, key=identity.key) for flag in flags]
