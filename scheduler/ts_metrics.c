@@ -95,9 +95,8 @@ cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const char *
     if (!cn_ts_logs())
         return;
     snprintf(dims, sizeof(dims), "ModelName:%.256s,Level:Model", queue->name);
-    cn_ts_log(CN_LOG_MODEL_METRICS, "HandlerTime.Milliseconds", (double)handler_us / 1000, dims,
-              request_ids);
-    cn_ts_log(CN_LOG_MODEL_METRICS, "PredictionTime.Milliseconds", (double)handler_us / 1000, dims,
+    cn_ts_log(CN_LOG_MODEL_METRICS, "HandlerTime.ms", (double)handler_us / 1000, dims, request_ids);
+    cn_ts_log(CN_LOG_MODEL_METRICS, "PredictionTime.ms", (double)handler_us / 1000, dims,
               request_ids);
 }
 

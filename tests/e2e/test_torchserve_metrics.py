@@ -77,8 +77,8 @@ def test_in_log_mode_they_are_lines_and_not_on_the_page(server, tmp_path):
                        ("ts_queue_latency_microseconds.Microseconds:", "model_name:counter"),
                        ("CPUUtilization.Percent:", "Level:Host"), ("DiskUsage.Gigabytes:", "Level:Host")):
         assert dims in expect_line(log, f" - {name}")
-    expect_line(model_log, " - HandlerTime.Milliseconds:", "|#ModelName:counter,Level:Model|#hostname:")
-    expect_line(model_log, " - PredictionTime.Milliseconds:")
+    expect_line(model_log, " - HandlerTime.ms:", "|#ModelName:counter,Level:Model|#hostname:")
+    expect_line(model_log, " - PredictionTime.ms:")
     for path in (log, model_log):
         for line in lines(path):
             assert LINE.match(line), line
