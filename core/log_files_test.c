@@ -310,6 +310,8 @@ a_line_becomes_members_of_an_object(void **state)
     (void)state;
     members("event=x worker=2 load=1.5 pid=-3",
             "\"event\":\"x\",\"worker\":2,\"load\":1.5,\"pid\":-3");
+    members("model=7 version=1.10 from=1.0 to=2",
+            "\"model\":\"7\",\"version\":\"1.10\",\"from\":\"1.0\",\"to\":\"2\"");
     members("version=1.0.0 id=007 n=12345678901234567890 e=1.",
             "\"version\":\"1.0.0\",\"id\":\"007\",\"n\":\"12345678901234567890\",\"e\":\"1.\"");
     members("line=\"a \\\"b\\\" \\n\\x01\\x7f\" more=y",

@@ -89,6 +89,18 @@ is_number(const char *at, const char *end)
     return at == end;
 }
 
+/* Version 1.10 is not 1.1, and a model may be called 7: names stay texts, as in the access log. */
+static bool
+is_name(const char *key, size_t len)
+{
+    static const char *const names[] = {"model", "version", "from", "to"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strlen(names[i]) == len && memcmp(key, names[i], len) == 0)
+            return true;
+    return false;
+}
+
 static void
 put_plain(struct out *out, const char *at, const char *end)
 {
@@ -128,7 +140,7 @@ put_member(struct out *out, const char *at)
         return *end ? end + 1 : end;
     }
     end = value + strcspn(value, " ");
-    if (is_number(value, end)) {
+    if (!is_name(at, key) && is_number(value, end)) {
         put(out, value, (size_t)(end - value));
         return end;
     }
