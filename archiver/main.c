@@ -1,11 +1,12 @@
 /* archiver/main.c - continuo-archiver: create, import, inspect, verify; or torch-model-archiver's flags. */
+#include <stdio.h>
 #include <string.h>
 
 #include "archiver/cli.h"
 #include "archiver/path.h"
 
-int
-main(int argc, char **argv)
+static int
+run(int argc, char **argv)
 {
     const char *program = argc > 0 ? cn_basename(argv[0]) : "continuo-archiver";
     bool torch_name = strcmp(program, "torch-model-archiver") == 0;
@@ -33,4 +34,15 @@ main(int argc, char **argv)
         return 0;
     }
     return cn_archiver_create(program, argc - 1, argv + 1, true);
+}
+
+int
+main(int argc, char **argv)
+{
+    int status = run(argc, argv);
+
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fputs("continuo-archiver: error: the output could not be written; it is not whole\n", stderr);
+    return status == 0 ? CN_EXIT_FAILED : status;
 }

@@ -256,6 +256,10 @@ cn_http_request_begin(struct cn_http_request *request)
         refuse(request, CN_E_HEADERS_TOO_LARGE, "URL and headers are too long (connection-memory)");
         return;
     }
+    if (cn_str_eq(request->method_word, CN_STR("CONNECT"))) { /* its answer would have no length */
+        refuse(request, CN_E_METHOD_NOT_ALLOWED, "CONNECT is for proxies, and this is none");
+        return;
+    }
     if (request->has_folded) {
         refuse(request, CN_E_BAD_REQUEST, "a header goes on in a second line");
         return;

@@ -239,9 +239,10 @@ cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
     int rc = 0;
 
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return cn_fail(err, CN_E_CONFIG,
-                       "cannot make the state folder %s: %s; --state-dir names another place", path,
-                       strerror(errno));
+        return cn_fail(err, CN_E_CONFIG, "cannot make the state folder %s: %s; %s", path,
+                       strerror(errno),
+                       errno == ENOENT ? "the folder above it must be there (mkdir -p)"
+                                       : "--state-dir names another place");
     if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
         return cn_fail(err, CN_E_CONFIG,
                        "the state folder %s is a file; --state-dir names another place", path);

@@ -12,7 +12,9 @@
 #include "core/mem.h"
 #include "worker/resolve_priv.h"
 
-#define START_HINT "start a new one with ts_request_sequence_start: true or another id"
+#define START_HINT                                                                                 \
+    "begin a new one with the start flag (ts_request_sequence_start, sequence_start) or take "     \
+    "another id"
 
 static void
 slot_reset(struct cn_slot *slot)

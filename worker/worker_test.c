@@ -209,8 +209,10 @@ idle_sequence_expires_with_its_reason(void **state)
     assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
     assert_int_equal(got.flags, CN_ANSWER_CLOSED_BEFORE);
     assert_non_null(strstr(got.body, "sequence a expired at 20"));
-    assert_non_null(strstr(got.body, "after 1200 ms idle (limit 1000 ms); start a new one with "
-                                     "ts_request_sequence_start: true or another id"));
+    assert_non_null(
+        strstr(got.body, "after 1200 ms idle (limit 1000 ms); begin a new one with the start flag "
+                         "(ts_request_sequence_start, sequence_start) or take "
+                         "another id"));
     got = client_step(c, 4, "a", "1", 0, 0); /* the tombstone says the same */
     assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
     assert_non_null(strstr(got.body, "1200 ms idle"));

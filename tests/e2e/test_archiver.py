@@ -61,6 +61,15 @@ def test_inspect_shows_what_is_inside(source, transcript):
     assert "handler.lua" in shown and "2.5" in shown
 
 
+def test_output_that_is_not_whole_is_no_success(source, transcript):
+    """Whoever reads it from a file on a full disk must know."""
+    archiver(*flags(source, source), transcript=transcript)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([BIN / "continuo-archiver", "inspect", source / "m.mar"], stdout=full,
+                              stderr=subprocess.PIPE, timeout=limit(30), check=False)
+    assert done.returncode == 1 and b"not whole" in done.stderr
+
+
 def test_an_existing_archive_is_kept_unless_forced(source, transcript):
     """As torch-model-archiver."""
     archiver(*flags(source, source), transcript=transcript)

@@ -27,6 +27,8 @@ REFUSED = {
     "no host": "POST /predictions/counter HTTP/1.1\r\nContent-Length: 1\r\n\r\n1",
     "a zero byte in the path": "POST /predictions/counter%00x HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\n1",
     "a bad chunk size": HEAD + "Transfer-Encoding: chunked\r\n\r\nzz\r\n1\r\n0\r\n\r\n",
+    "a tunnel": "CONNECT /ping HTTP/1.1\r\nHost: t\r\n\r\n",
+    "a tunnel to a host": "CONNECT t:80 HTTP/1.1\r\nHost: t\r\n\r\n",
     "no HTTP at all": "\x16\x03\x01\x02\x00 hello\r\n\r\n",
 }
 

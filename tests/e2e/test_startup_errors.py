@@ -52,6 +52,13 @@ def test_a_state_folder_that_cannot_be_made_is_named(server, folder):
     refuses(s, str(s.state_dir), "Not a directory", "--state-dir")
 
 
+def test_a_state_folder_under_a_missing_one_says_what_is_missing(server, folder):
+    """One level is made, no more: a mistyped path must not become a folder."""
+    s = server(start=False)
+    s.state_dir = folder / "missing" / "state"
+    refuses(s, str(s.state_dir), "the folder above it must be there")
+
+
 def test_a_state_folder_that_is_a_file_is_named(server):
     """With the option that chooses another: it is the default that newcomers run into."""
     s = server(start=False)
