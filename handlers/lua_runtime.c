@@ -177,6 +177,7 @@ take_entry_point(struct lua_rt *rt, int module)
                    "handle(req)",
                    rt->file);
     }
+    rt->base.runs_rows_apart = rt->mode != LUA_MODE_BATCH;
 }
 
 static lua_Integer

@@ -110,6 +110,9 @@ struct cn_runtime {
     /* Set by open(): what the model declares as state (load->state) is the runtime's own business. Else
      * it is laid over the runtime (tensor_state.h). */
     bool keeps_state_tensors;
+    /* Set by open(): rows are run one after the other, so that two small batches cost no more than a large
+     * one. */
+    bool runs_rows_apart;
     /* Set by open(): the device that the model runs on, such as "cuda:1"; empty: the CPU. */
     char device[16];
     struct cn_tensor_state *tensor_state; /* NULL but for tensor_state.c, which lies over `ops` */

@@ -218,7 +218,7 @@ cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err
     ssize_t n;
     int rc;
 
-    channel->more = false;
+    channel->more = channel->waited = false;
     if (channel->eof)
         return 0;
     if ((rc = make_room(channel, err)) != 0)
@@ -227,6 +227,7 @@ cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err
     room = block->cap - block->filled;
     n = receive(channel, block->bytes + block->filled, room);
     if (n < 0 && errno == EAGAIN && timeout_ms > 0) {
+        channel->waited = true;
         n = wait_and_receive(channel, block->bytes + block->filled, room, timeout_ms);
     }
     if (n > 0) {

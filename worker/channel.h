@@ -29,8 +29,9 @@ void cn_block_ref(struct cn_block *block);
 
 struct cn_channel {
     int fd;
-    bool eof;  /* the server is gone */
-    bool more; /* the last read filled its block: there may be more */
+    bool eof;    /* the server is gone */
+    bool more;   /* the last read filled its block: there may be more */
+    bool waited; /* it found nothing at once */
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;

@@ -16,6 +16,8 @@
 
 /* What buffers keep from batch to batch. */
 #define BATCH_KEEP_BYTES (1u << 20)
+/* Fewer are not worth a commit and a wake-up of their own. */
+#define FEW_ROWS 8u
 
 void
 cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
@@ -29,6 +31,7 @@ cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
     batch->items = cn_alloc(load->batch_size * sizeof(*batch->items));
     batch->seen = cn_alloc(seen * sizeof(*batch->seen));
     batch->seen_mask = (uint32_t)seen - 1;
+    batch->stamp = 1; /* the entries of the table have none */
     cn_arena_init(&batch->arena);
     cn_buf_init(&batch->records, 0);
     cn_buf_init(&batch->chunks, 0);
@@ -76,6 +79,7 @@ seen_before(struct cn_batch *batch, const struct cn_pending *pending)
             return true;
     }
     batch->seen[i].stamp = batch->stamp;
+    batch->seen[i].hash = pending->id_hash;
     batch->seen[i].slot = batch->n;
     return false;
 }
@@ -133,12 +137,58 @@ cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
     cn_list_push_front(&worker->spare, &pending->link);
 }
 
+/* Was a row of this sequence in the last batch? Hashes tell, which is good enough for a guess. */
+static bool
+just_ran(const struct cn_batch *batch, uint32_t id_hash)
+{
+    uint32_t i = id_hash & batch->seen_mask;
+
+    for (; batch->seen[i].stamp == batch->stamp; i = (i + 1) & batch->seen_mask)
+        if (batch->seen[i].hash == id_hash)
+            return true;
+    return false;
+}
+
+/* Did everybody wait for this worker, and this worker then for everybody? The one that came last was in the
+ * last batch: nobody else is on the way. */
+static bool
+in_lockstep(const struct cn_worker *worker)
+{
+    const struct cn_pending *last;
+
+    if (!worker->channel.waited || cn_list_empty(&worker->pending))
+        return false;
+    last = cn_container_of(worker->pending.prev, struct cn_pending, link);
+    return last->row && (last->row->flags & CN_ROW_STATEFUL) && !last->stream &&
+           just_ran(&worker->batch, last->id_hash);
+}
+
+/* How many rows a batch should have. Those that were all answered at once come back at once, and so on for
+ * ever, and server and worker wait for each other. So half of them, where a large batch spares the handler
+ * nothing: while these are answered, and their clients' next steps read, the others run. */
+static uint32_t
+rows_wanted(const struct cn_worker *worker)
+{
+    const uint32_t most = worker->load.batch_size;
+    const struct cn_list *link;
+    uint32_t waiting = 0;
+
+    if (!worker->rt->runs_rows_apart || !in_lockstep(worker))
+        return most;
+    cn_list_for_each(link, &worker->pending)
+        waiting++;
+    waiting = (waiting + 1) / 2;
+    waiting = waiting < FEW_ROWS ? FEW_ROWS : waiting;
+    return waiting < most ? waiting : most;
+}
+
 /* In order of arrival, at most one row a sequence. A CLOSE or a QUERY is a fence: what came before it runs
  * first, what comes after it later. */
 static void
 choose(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
+    const uint32_t wanted = rows_wanted(worker);
     struct cn_list *link, *next;
     bool joined = false;
 
@@ -151,7 +201,7 @@ choose(struct cn_worker *worker)
         struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
         bool in_formed = joined;
 
-        if (!pending->row || batch->n == worker->load.batch_size)
+        if (!pending->row || batch->n == (in_formed ? worker->load.batch_size : wanted))
             break;
         if (in_formed && pending->stream)
             continue; /* its turn came while the formed batch was still arriving */

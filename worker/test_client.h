@@ -68,6 +68,7 @@ fake_open(const struct cn_load *load, struct cn_str config_json, struct cn_runti
     if (strcmp(load->handler, "broken") == 0)
         return cn_fail(err, CN_E_LOAD_FAILED, "handler is broken, line 1");
     runtime.ops = &fake_ops;
+    runtime.runs_rows_apart = strcmp(load->handler, "apart") == 0;
     *out = &runtime;
     return 0;
 }

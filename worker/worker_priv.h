@@ -123,7 +123,7 @@ struct cn_batch {
     struct cn_error err;
     /* Sequences in the batch: open addressing, entries of older batches count as free. */
     struct {
-        uint32_t stamp, slot;
+        uint32_t stamp, slot, hash;
     } * seen;
     uint32_t seen_mask, stamp;
 };

@@ -372,6 +372,60 @@ batches_stay_in_their_size(void **state)
     client_stop(c);
 }
 
+/* One row of each of the sequences from `first` on, in one frame; how many batches the worker made of them. */
+static unsigned
+round_of(struct client *c, uint64_t *job, int first, int n)
+{
+    const unsigned before = fake.batches;
+    struct got got;
+    char id[32];
+
+    for (int i = first; i < first + n; i++) {
+        snprintf(id, sizeof(id), "s%d", i);
+        client_put(c, ++*job, id, "1", 0, 0);
+    }
+    client_send(c);
+    for (int i = 0; i < n; i++)
+        assert_true(client_get(c, &got));
+    return fake.batches - before;
+}
+
+/* Sequences whose steps always come and go together are parted, when the worker had to wait for them. */
+static void
+lockstep_is_broken(void **state)
+{
+    struct client *c = *state;
+    unsigned rounds = 1;
+    uint64_t job = 0;
+
+    c->load.batch_size = 64;
+    c->load.handler = "apart";
+    assert_int_equal(client_start(c, false), 0);
+    assert_int_equal(round_of(c, &job, 0, 20), 1); /* nothing ran before */
+    /* Whether the worker already waits when they come is not up to us. */
+    while (round_of(c, &job, 0, 20) == 1)
+        assert_in_range(++rounds, 0, 10000);
+    assert_int_equal(fake.batches, rounds + 2);
+    client_stop(c);
+}
+
+/* Two groups in turn keep server and worker busy: they stay whole. So do all where a batch is one run. */
+static void
+what_is_not_in_lockstep_stays_whole(void **state)
+{
+    struct client *c = *state;
+    uint64_t job = 0;
+
+    c->load.batch_size = 64;
+    for (int apart = 0; apart < 2; apart++) {
+        c->load.handler = apart ? "apart" : "fine";
+        assert_int_equal(client_start(c, false), 0);
+        for (int round = 0; round < 200; round++)
+            assert_int_equal(round_of(c, &job, apart ? round % 2 * 20 : 0, 20), 1);
+        client_stop(c);
+    }
+}
+
 /* A client that went away costs no step, if its row still waits. */
 static void
 cancelled_row_does_not_run(void **state)
@@ -803,6 +857,8 @@ main(void)
         WORKER(close_deletes_and_tells),
         WORKER(one_row_a_sequence_in_order),
         WORKER(batches_stay_in_their_size),
+        WORKER(lockstep_is_broken),
+        WORKER(what_is_not_in_lockstep_stays_whole),
         WORKER(cancelled_row_does_not_run),
         WORKER(close_keeps_its_place),
         WORKER(stateless_rows_need_no_store),
