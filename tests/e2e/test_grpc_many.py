@@ -14,7 +14,7 @@ from models import BIN, BUILD, counter
 from waiting import expect, limit
 
 STREAMS = int(os.environ.get("CONTINUO_GRPC_STREAMS", "500"))
-ROUNDS = int(os.environ.get("CONTINUO_GRPC_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("CONTINUO_GRPC_ROUNDS", "6"))
 PLAIN = BUILD.name not in ("asan", "tsan")  # those hold freed memory back
 
 
