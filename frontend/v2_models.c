@@ -74,9 +74,8 @@ cn_v2_write_server(struct cn_buf *out)
     cn_buf_puts(out, "{\"name\":\"continuo\",\"version\":\"" CN_VERSION
                      "\",\"extensions\":[\"classification\",\"sequence\",\"sequence(string_id)\","
                      "\"model_repository\",\"model_repository(unload_dependents)\","
-                     "\"schedule_policy\",\"model_configuration\",\"system_shared_memory\",\"cuda_"
-                     "shared_memory\","
-                     "\"binary_tensor_data\",\"parameters\","
+                     "\"schedule_policy\",\"model_configuration\",\"system_shared_memory\","
+                     "\"cuda_shared_memory\",\"binary_tensor_data\",\"parameters\","
                      "\"statistics\",\"trace\",\"logging\"]"
                      "}");
 }

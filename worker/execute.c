@@ -74,7 +74,7 @@ seen_before(struct cn_batch *batch, const struct cn_pending *pending)
         if (batch->seen[i].stamp != batch->stamp)
             break;
         slot = &batch->slots[batch->seen[i].slot];
-        if (slot->pending->id_hash == pending->id_hash &&
+        if (batch->seen[i].hash == pending->id_hash &&
             cn_str_eq(slot->row->sequence_id, pending->row->sequence_id))
             return true;
     }
