@@ -8,6 +8,7 @@ import pytest
 
 from test_v2_clients import start  # noqa: F401 (a fixture)
 from v2clients import client_of_kind
+from waiting import expect
 
 # Bytes, around those at which copies end.
 SIZES = [16376, 16384, 65528, 65536, 300_000, 1_000_000, 3_000_000]
@@ -35,7 +36,7 @@ class Asker(threading.Thread):
                 self.wrong += [(size, name) for name, value in given.items()
                                if not np.array_equal(answer.as_numpy(name), value)]
         except Exception as error:  # the test tells it
-            self.wrong.append(error)
+            self.wrong.append(f"{type(error).__name__}: {error}")
         finally:
             client.close()
 
@@ -49,7 +50,12 @@ def test_each_answer_is_its_own(start, kills):  # noqa: F811
     for _ in range(kills):
         s.kill_worker("identity")
         s.expect_ready("identity")
+        # Each has an answer to a request of after the kill: no request is in all the kills, which would refuse it.
+        before = [asker.asked for asker in askers]
+        expect(lambda: all(asker.wrong or asker.asked >= count + 2 for asker, count in zip(askers, before)),
+               "two more answers for each")
     for asker in askers:
         asker.stop.set()
         asker.join()
-        assert not asker.wrong and asker.asked >= len(SIZES)
+        assert not asker.wrong, asker.wrong
+        assert asker.asked >= len(SIZES)
