@@ -4,6 +4,7 @@
 
 #include "archiver/cli.h"
 #include "archiver/path.h"
+#include "core/whole.h"
 
 static int
 run(int argc, char **argv)
@@ -41,8 +42,5 @@ main(int argc, char **argv)
 {
     int status = run(argc, argv);
 
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return status;
-    fputs("continuo-archiver: error: the output could not be written; it is not whole\n", stderr);
-    return status == 0 ? CN_EXIT_FAILED : status;
+    return cn_stdout_whole("continuo-archiver") || status != 0 ? status : CN_EXIT_FAILED;
 }

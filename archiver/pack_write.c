@@ -16,6 +16,7 @@
 #include "archiver/manifest.h"
 #include "archiver/path.h"
 #include "core/mem.h"
+#include "core/whole.h"
 
 /* 1980-01-01 00:00:00 UTC, the oldest time that zip can hold. */
 #define ENTRY_TIME 315532800
@@ -159,18 +160,9 @@ cn_pack_write_archive(int fd, enum cn_pack_format format, const char *name,
 static int
 fd_sink(void *ctx, const char *bytes, size_t len, struct cn_error *err)
 {
-    int fd = *(int *)ctx;
+    int failed = cn_write_whole(*(int *)ctx, bytes, len);
 
-    for (size_t done = 0; done < len;) {
-        ssize_t wrote = write(fd, bytes + done, len - done);
-
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote < 0)
-            return cn_fail_sys(err, CN_E_IO, errno, "cannot write");
-        done += (size_t)wrote;
-    }
-    return 0;
+    return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write") : 0;
 }
 
 /* Opens <dir>/<name> for writing, with the folders above it. */

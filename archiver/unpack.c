@@ -18,6 +18,7 @@
 
 #include "archiver/path.h"
 #include "core/mem.h"
+#include "core/whole.h"
 
 #define BLOCK_BYTES 65536
 
@@ -70,21 +71,6 @@ make_folders(struct unpacker *u, char *path, bool also_last, const char *shown)
     }
 }
 
-static int
-write_all(struct unpacker *u, int fd, size_t len, const char *shown)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t wrote = write(fd, u->block + done, len - done);
-
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote < 0)
-            return cn_fail_sys(u->err, CN_E_IO, errno, "%s: cannot write %.200s", u->name, shown);
-        done += (size_t)wrote;
-    }
-    return 0;
-}
-
 /* What the archive library says, on one line and without our paths. */
 static int
 reader_error(struct unpacker *u, const char *doing)
@@ -129,10 +115,11 @@ copy_content(struct unpacker *u, int fd, const char *shown)
         file_bytes += (uint64_t)got;
         u->bytes += (uint64_t)got;
         rc = check_bytes(u, file_bytes, shown);
-        if (rc == 0)
-            rc = write_all(u, fd, (size_t)got, shown);
         if (rc != 0)
             return rc;
+        rc = cn_write_whole(fd, u->block, (size_t)got);
+        if (rc != 0)
+            return cn_fail_sys(u->err, CN_E_IO, rc, "%s: cannot write %.200s", u->name, shown);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "core/whole.h"
 #include "ctl/json_out.h"
 
 #define LIMIT_DEFAULT 1000
@@ -167,21 +168,6 @@ show(struct seq *seq)
 
 /* --- export, import */
 
-static int
-write_all(int fd, const char *name, struct cn_str bytes, struct cn_error *err)
-{
-    size_t at = 0;
-
-    while (at < bytes.len) {
-        ssize_t n = write(fd, bytes.ptr + at, bytes.len - at);
-
-        if (n < 0 && errno != EINTR)
-            return cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
 /* Next to the file first, so that a cut transfer or a full disk leaves no half file under its name;
  * on the disk when it is said to be saved, since who saved a sequence may delete it then. What is no
  * file (a pipe, a device, a link) is written to, not replaced. */
@@ -191,26 +177,23 @@ save(const char *name, struct cn_str bytes, struct cn_error *err)
     struct cn_buf other;
     struct stat there;
     bool beside = lstat(name, &there) < 0 || S_ISREG(there.st_mode);
-    int fd, rc = 0;
+    int fd, failed;
 
     cn_buf_init(&other, 0);
     cn_buf_printf(&other, "%s.part%d%c", name, (int)getpid(), '\0');
     fd = beside ? open(other.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
                 : open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
-    else
-        rc = write_all(fd, name, bytes, err);
-    if (rc == 0 && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
-    if (fd >= 0 && close(fd) < 0 && rc == 0)
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
-    if (rc == 0 && beside && rename(other.data, name) < 0)
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", name);
-    if (rc != 0 && beside && fd >= 0)
+    failed = fd < 0 ? errno : cn_write_whole(fd, bytes.ptr, bytes.len);
+    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
+        failed = errno;
+    if (fd >= 0 && close(fd) < 0 && !failed)
+        failed = errno;
+    if (!failed && beside && rename(other.data, name) < 0)
+        failed = errno;
+    if (failed && beside && fd >= 0)
         unlink(other.data);
     cn_buf_fini(&other);
-    return rc;
+    return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write %s", name) : 0;
 }
 
 /* The id as a file's name. */

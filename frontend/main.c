@@ -3,6 +3,7 @@
 
 #include "config/model_page.h"
 #include "config/server_config.h"
+#include "core/whole.h"
 #include "frontend/server.h"
 
 extern char **environ;
@@ -48,7 +49,7 @@ main(int argc, char **argv)
     }
     if (!show(&config))
         rc = cn_server_run(&config, NULL, NULL);
-    else if (fflush(stdout) != 0 || ferror(stdout))
+    else if (!cn_stdout_whole("continuo"))
         rc = 1;
     cn_server_config_fini(&config);
     return rc;

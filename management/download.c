@@ -20,6 +20,7 @@
 #include "core/buf.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "core/whole.h"
 #include "management/model_store.h"
 
 #define REDIRECTS_MAX 5
@@ -100,7 +101,7 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
     struct transfer *transfer = ctx;
     struct cn_download *download = transfer->download;
     uint64_t before = atomic_load_explicit(&download->bytes, memory_order_relaxed);
-    size_t len = size * count, done = 0;
+    size_t len = size * count;
     long status = 0;
 
     curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
@@ -110,17 +111,9 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
         transfer->was_large = true;
         return 0;
     }
-    while (done < len) {
-        ssize_t n = write(transfer->fd, bytes + done, len - done);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            transfer->write_errno = errno;
-            return 0;
-        }
-        done += (size_t)n;
-    }
+    transfer->write_errno = cn_write_whole(transfer->fd, bytes, len);
+    if (transfer->write_errno)
+        return 0;
     atomic_store_explicit(&download->bytes, before + len, memory_order_relaxed);
     return len;
 }

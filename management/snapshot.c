@@ -23,6 +23,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "core/whole.h"
 #include "management/management_priv.h"
 #include "management/model_store.h"
 
@@ -215,14 +216,15 @@ static int
 write_file(const char *path, struct cn_str text)
 {
     char fresh[4200];
-    int fd, failed = 0;
+    int fd, failed;
 
     snprintf(fresh, sizeof fresh, "%s.new", path);
     fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return errno;
-    if (write(fd, text.ptr, text.len) != (ssize_t)text.len || fsync(fd) < 0)
-        failed = errno ? errno : EIO;
+    failed = cn_write_whole(fd, text.ptr, text.len);
+    if (!failed && fsync(fd) < 0)
+        failed = errno;
     if (close(fd) < 0 && !failed)
         failed = errno;
     if (!failed && rename(fresh, path) < 0)

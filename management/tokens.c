@@ -18,6 +18,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "core/random.h"
+#include "core/whole.h"
 
 #define KEY_BYTES 8
 #define RANDOM_BYTES 6
@@ -96,18 +97,13 @@ fail_write(const struct cn_tokens *tokens, int why, struct cn_error *err)
 static int
 write_new(const struct cn_tokens *tokens, const char *text)
 {
-    size_t len = strlen(text);
-    ssize_t n;
-    int fd, failed = 0;
+    int fd, failed;
 
     unlink(tokens->path_new); /* what a killed server left */
     fd = open(tokens->path_new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return errno;
-    if (fchmod(fd, 0600) < 0 || (n = write(fd, text, len)) < 0)
-        failed = errno;
-    else if ((size_t)n < len)
-        failed = ENOSPC;
+    failed = fchmod(fd, 0600) < 0 ? errno : cn_write_whole(fd, text, strlen(text));
     close(fd);
     if (!failed && rename(tokens->path_new, tokens->path) < 0)
         failed = errno;

@@ -22,11 +22,10 @@ struct parse {
 static int
 refuse(const struct parse *parse, const struct cn_yaml *at, const char *key, const char *expected)
 {
-    char shown[CN_YAML_SHOWN_MAX];
+    char what[64];
 
-    return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: torch.%s: expected %s, found %s %s",
-                   parse->name, at->line, at->column, key, expected, cn_yaml_kind_word(at->kind),
-                   cn_yaml_shown(at->text, shown));
+    snprintf(what, sizeof(what), "torch.%s", key);
+    return cn_yaml_refuse(parse->name, at, what, expected, parse->err);
 }
 
 static bool

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/whole.h"
 #include "torchserve/start.h"
 
 extern char **environ;
@@ -10,7 +11,7 @@ static int
 show(void (*text)(FILE *out))
 {
     text(stdout);
-    return fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;
+    return cn_stdout_whole("torchserve") ? 0 : 1;
 }
 
 /* What scripts look for, and then what it is. */

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/whole.h"
+
 #define NAME ".model_server.pid"
 
 static const char *
@@ -109,7 +111,7 @@ cn_pid_file_write(const char *path, struct cn_error *err)
     /* Not over a link that somebody else put into a folder that all may write to. */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     char text[32];
-    int n = snprintf(text, sizeof(text), "%ld", (long)getpid());
+    int n = snprintf(text, sizeof(text), "%ld", (long)getpid()), failed;
 
     if (fd < 0 && errno == EEXIST)
         return cn_fail(err, CN_E_CONFLICT,
@@ -118,14 +120,12 @@ cn_pid_file_write(const char *path, struct cn_error *err)
                        path);
     if (fd < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot write the pid file %s", path);
-    if (write(fd, text, (size_t)n) != n) {
-        cn_fail_sys(err, CN_E_IO, errno, "cannot write the pid file %s", path);
-        close(fd);
-        unlink(path);
-        return CN_E_IO;
-    }
+    failed = cn_write_whole(fd, text, (size_t)n);
     close(fd);
-    return 0;
+    if (!failed)
+        return 0;
+    unlink(path);
+    return cn_fail_sys(err, CN_E_IO, failed, "cannot write the pid file %s", path);
 }
 
 void

@@ -2,10 +2,12 @@
 
 import os
 import socket
+import subprocess
 
 import pytest
 
-from models import counter
+from models import BIN, counter
+from waiting import limit
 
 
 def refuses(s, *words, code=None):
@@ -160,3 +162,12 @@ def test_help_and_version_are_answers_not_errors(server):
         s = server(start=False, flags=[flag])
         s.launch()
         assert s.exit_code() == 0 and s.lines
+
+
+@pytest.mark.parametrize("program", ["continuo", "torchserve"])
+@pytest.mark.parametrize("flag", ["--help", "--version", "--print-man"])
+def test_an_answer_that_is_not_whole_is_no_success(program, flag):
+    """Whoever reads it from a file on a full disk must know."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([BIN / program, flag], stdout=full, stderr=subprocess.PIPE, timeout=limit(30), check=False)
+    assert done.returncode == 1 and done.stderr.startswith(program.encode()) and b"not whole" in done.stderr
