@@ -29,7 +29,7 @@ cn_journal_put_header(char out[CN_JOURNAL_HEADER_BYTES], uint64_t first)
     put32(out, FILE_MAGIC);
     put32(out + 4, FORMAT);
     put64(out + 8, first);
-    sum = XXH3_64bits(out, CN_JOURNAL_HEADER_BYTES - CHECKSUM_BYTES);
+    sum = cn_checksum(out, CN_JOURNAL_HEADER_BYTES - CHECKSUM_BYTES, 0);
     put64(out + CN_JOURNAL_HEADER_BYTES - CHECKSUM_BYTES, sum);
     return sum;
 }
@@ -44,7 +44,7 @@ cn_journal_get_header(struct cn_str file, uint64_t *first, uint64_t *seed)
         return false;
     *first = get64(file.ptr + 8);
     *seed = get64(file.ptr + summed);
-    return *first > 0 && *seed == XXH3_64bits(file.ptr, summed);
+    return *first > 0 && *seed == cn_checksum(file.ptr, summed, 0);
 }
 
 void
@@ -79,9 +79,9 @@ static uint64_t
 txn_sum(const char *txn, uint64_t bytes, uint64_t seed)
 {
     uint64_t sum =
-        XXH3_64bits_withSeed(txn + CN_JOURNAL_TXN_BYTES, bytes - CN_JOURNAL_TXN_BYTES, seed);
+        cn_checksum(txn + CN_JOURNAL_TXN_BYTES, bytes - CN_JOURNAL_TXN_BYTES, seed);
 
-    return XXH3_64bits_withSeed(txn, CN_JOURNAL_TXN_BYTES - CHECKSUM_BYTES, sum);
+    return cn_checksum(txn, CN_JOURNAL_TXN_BYTES - CHECKSUM_BYTES, sum);
 }
 
 uint64_t

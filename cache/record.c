@@ -51,7 +51,7 @@ static void
 put_checksum(unsigned char *out, uint16_t format, const unsigned char *bytes, size_t len)
 {
     if (format > 2)
-        put64(out, XXH3_64bits(bytes, len));
+        put64(out, cn_checksum(bytes, len, 0));
     else
         crypto_shorthash(out, bytes, len, checksum_key);
 }

@@ -410,7 +410,7 @@ write_value(lua_State *L, int index, const struct path *path, int depth, struct 
         return;
     case LUA_TNUMBER:
         if (lua_isinteger(L, index))
-            cn_buf_printf(out, "%lld", (long long)lua_tointeger(L, index));
+            cn_buf_put_int(out, lua_tointeger(L, index));
         else
             write_float(L, path, lua_tonumber(L, index), out);
         return;

@@ -56,6 +56,8 @@ struct lua_rt {
     int stop_words;        /* table: why a stream is to end, by enum cn_stop_reason */
     const void *array_mt;  /* identity of the metatable that marks JSON arrays */
     const void *tensor_mt; /* and that of tensors */
+    int request_mt;        /* the metatable of requests, and its identity */
+    const void *request_mt_is;
 
     struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
     uint32_t n_slots, cap_slots;

@@ -38,7 +38,7 @@ append_scalar(lua_State *L, int index, struct cn_buf *out)
         return true;
     case LUA_TNUMBER: /* lua_tolstring would turn the handler's own number into a string */
         if (lua_isinteger(L, index)) {
-            cn_buf_printf(out, "%lld", (long long)lua_tointeger(L, index));
+            cn_buf_put_int(out, lua_tointeger(L, index));
         } else {
             text = luaL_tolstring(L, index, &len);
             cn_buf_append(out, text, len);

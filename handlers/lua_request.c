@@ -49,12 +49,30 @@ enum field {
     FIELD_REQ
 };
 
+/* At an index where nothing else can be. */
+static struct request *
+request_at(lua_State *L, int index)
+{
+    struct request *req = lua_touserdata(L, index);
+
+    cn_assert(req && req->magic == REQUEST_MAGIC);
+    return req;
+}
+
+/* luaL_checkudata, which looks the name up, is for the error. */
 static struct request *
 check_request(lua_State *L, int index)
 {
-    struct request *req = luaL_checkudata(L, index, REQUEST_NAME);
+    struct request *req;
+    bool is_one = false;
 
-    cn_assert(req->magic == REQUEST_MAGIC);
+    if (lua_getmetatable(L, index)) {
+        is_one = lua_topointer(L, -1) == lua_rt_of(L)->request_mt_is;
+        lua_pop(L, 1);
+    }
+    if (!is_one)
+        luaL_checkudata(L, index, REQUEST_NAME);
+    req = request_at(L, index);
     if (!req->open && req->serial != lua_rt_of(L)->call_serial)
         luaL_error(L, "this request is over: keep what you need of it in the state");
     return req;
@@ -431,15 +449,15 @@ cn_lua_push_request(lua_State *L, struct cn_item *item)
                             .serial = lua_rt_of(L)->call_serial,
                             .fresh = item->state == NULL,
                             .item = item};
-    luaL_setmetatable(L, REQUEST_NAME);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, lua_rt_of(L)->request_mt);
+    lua_setmetatable(L, -2);
 }
 
 void
 cn_lua_renew_request(lua_State *L, struct cn_item *item)
 {
-    struct request *req = lua_touserdata(L, -1);
+    struct request *req = request_at(L, -1);
 
-    cn_assert(req && req->magic == REQUEST_MAGIC);
     req->serial = lua_rt_of(L)->call_serial;
     req->item = item;
 }
@@ -479,15 +497,14 @@ cn_lua_request_answered(lua_State *L, int request)
 bool
 cn_lua_request_deferred(lua_State *L, int request)
 {
-    return check_request(L, request)->deferred;
+    return request_at(L, request)->deferred;
 }
 
 void
 cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct cn_item *item)
 {
-    struct request *req = lua_touserdata(L, request);
+    struct request *req = request_at(L, request);
 
-    cn_assert(req && req->magic == REQUEST_MAGIC);
     req->open = open;
     req->item = item;
     req->serial = 0; /* once it is not open it is over: calls count from 1 */
@@ -545,6 +562,9 @@ cn_lua_open_request(lua_State *L)
     lua_setfield(L, -2, "__newindex");
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
+    lua_rt_of(L)->request_mt_is = lua_topointer(L, -1);
+    lua_pushvalue(L, -1);
+    lua_rt_of(L)->request_mt = luaL_ref(L, LUA_REGISTRYINDEX);
 
     luaL_newmetatable(L, REQUEST_NAME ".headers");
     lua_pushcfunction(L, headers_index);

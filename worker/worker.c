@@ -268,10 +268,20 @@ rss_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* CPU time of all but waiting, since the worker began. That of waiting is an estimate and may be too large for
+ * a while: what was told before stays true. */
+static uint64_t
+busy_until_now(const struct cn_worker *worker)
+{
+    const uint64_t all_us = cn_cpu_us(), waited_us = worker->channel.waited_us;
+
+    return all_us > waited_us + worker->busy_us ? all_us - waited_us : worker->busy_us;
+}
+
 static int
 stats_send(struct cn_worker *worker, struct cn_error *err)
 {
-    const uint64_t busy_us = cn_cpu_us() - worker->channel.waited_us;
+    const uint64_t busy_us = busy_until_now(worker);
     struct cn_worker_stats stats = {
         .rss_bytes = rss_bytes(),
         .batches = worker->batches,
@@ -433,7 +443,7 @@ cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
     if (rc != 0 || worker.channel.eof)
         goto done;
     worker.maintained_ms = cn_now_ms();
-    worker.busy_us = cn_cpu_us() - worker.channel.waited_us; /* loading is told of elsewhere */
+    worker.busy_us = busy_until_now(&worker); /* loading is told of elsewhere */
     cn_streams_init(&worker.streams, worker.maintained_ms);
     worker.rt->wake = cn_stream_wake;
     worker.rt->worker = &worker;
