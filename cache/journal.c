@@ -78,8 +78,7 @@ cn_journal_add(struct cn_buf *txn, const struct cn_journal_entry *entry)
 static uint64_t
 txn_sum(const char *txn, uint64_t bytes, uint64_t seed)
 {
-    uint64_t sum =
-        cn_checksum(txn + CN_JOURNAL_TXN_BYTES, bytes - CN_JOURNAL_TXN_BYTES, seed);
+    uint64_t sum = cn_checksum(txn + CN_JOURNAL_TXN_BYTES, bytes - CN_JOURNAL_TXN_BYTES, seed);
 
     return cn_checksum(txn, CN_JOURNAL_TXN_BYTES - CHECKSUM_BYTES, sum);
 }

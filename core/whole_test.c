@@ -31,7 +31,8 @@ read_all(void *arg)
     ssize_t n;
 
     while (reader->len < sizeof(reader->bytes) &&
-           (n = read(reader->fd, reader->bytes + reader->len, sizeof(reader->bytes) - reader->len)) > 0)
+           (n = read(reader->fd, reader->bytes + reader->len,
+                     sizeof(reader->bytes) - reader->len)) > 0)
         reader->len += (size_t)n;
     return NULL;
 }
