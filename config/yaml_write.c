@@ -1,7 +1,6 @@
 /* config/yaml_write.c - writes a YAML tree as JSON or YAML. Any thread. */
 #include "config/yaml_write.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -55,22 +54,15 @@ cn_yaml_write_text(struct cn_str text, struct cn_buf *out)
     cn_buf_append(out, "\"", 1);
 }
 
-/* Of those that %g writes without a point or an exponent. */
-static bool
-is_whole(double number)
-{
-    return number > -1e15 && number < 1e15 && number == (double)(int64_t)number;
-}
-
 static void
 write_number(const struct cn_yaml *node, enum cn_yaml_form form, struct cn_buf *out)
 {
     if (form == CN_YAML_AS_YAML)
         cn_buf_append_str(out, node->text);
     else if (node->kind == CN_YAML_INT)
-        cn_buf_printf(out, "%" PRId64, node->integer);
+        cn_buf_put_int(out, node->integer);
     else if (isfinite(node->number))
-        cn_buf_printf(out, "%.17g%s", node->number, is_whole(node->number) ? ".0" : "");
+        cn_buf_put_double(out, node->number);
     else
         cn_yaml_write_text(node->text, out);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/number.h"
 #include "core/panic.h"
 
 #define FIRST_CAP 256
@@ -92,21 +93,25 @@ cn_buf_puts(struct cn_buf *buf, const char *text)
 int
 cn_buf_put_uint(struct cn_buf *buf, uint64_t value)
 {
-    char digits[20], *end = digits + sizeof(digits), *at = end;
+    char text[CN_NUMBER_MAX];
 
-    do
-        *--at = (char)('0' + value % 10);
-    while (value /= 10);
-    return cn_buf_append(buf, at, (size_t)(end - at));
+    return cn_buf_append(buf, text, (size_t)(cn_put_uint(value, text) - text));
 }
 
 int
 cn_buf_put_int(struct cn_buf *buf, int64_t value)
 {
-    if (value >= 0)
-        return cn_buf_put_uint(buf, (uint64_t)value);
-    cn_buf_append(buf, "-", 1);
-    return cn_buf_put_uint(buf, 0 - (uint64_t)value);
+    char text[CN_NUMBER_MAX];
+
+    return cn_buf_append(buf, text, (size_t)(cn_put_int(value, text) - text));
+}
+
+int
+cn_buf_put_double(struct cn_buf *buf, double value)
+{
+    char text[CN_NUMBER_MAX];
+
+    return cn_buf_append(buf, text, (size_t)(cn_put_double(value, text) - text));
 }
 
 int

@@ -37,9 +37,10 @@ int cn_buf_append(struct cn_buf *buf, const void *bytes, size_t len);
 int cn_buf_append_str(struct cn_buf *buf, struct cn_str text);
 int cn_buf_puts(struct cn_buf *buf, const char *text);
 int cn_buf_printf(struct cn_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* In decimal. */
+/* In decimal; a double as cn_put_double writes it. */
 int cn_buf_put_int(struct cn_buf *buf, int64_t value);
 int cn_buf_put_uint(struct cn_buf *buf, uint64_t value);
+int cn_buf_put_double(struct cn_buf *buf, double value);
 /* Drops the first `bytes` and moves the rest to the front. */
 void cn_buf_consume(struct cn_buf *buf, size_t bytes);
 /* Ownership of the bytes (with a NUL behind them) to the caller: cn_free(). Never NULL. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/number.h"
 
 static enum cn_ts_mode the_mode;
 static char host[256] = "localhost";
@@ -98,17 +99,21 @@ cn_ts_is_shown(struct cn_str name)
 }
 
 unsigned long
-cn_ts_format(const char *name_and_unit, double value, const char *dims, const char *request_id,
-             char out[CN_TS_LINE_MAX])
+cn_ts_format(enum cn_log_file file, const char *name_and_unit, double value, const char *dims,
+             const char *request_id, char out[CN_TS_LINE_MAX])
 {
     uint64_t now_ms = cn_wall_ms();
-    char when[25];
+    char when[25], number[CN_NUMBER_MAX];
+    int number_len = (int)(cn_put_double(value, number) - number);
     int n;
 
+    if (file == CN_LOG_MODEL_METRICS && number_len > 2 && !memcmp(number + number_len - 2, ".0", 2))
+        number_len -= 2; /* mostly a handler's counts, which Python writes so */
     cn_wall_format(now_ms, when);
-    n = snprintf(out, CN_TS_LINE_MAX, "%s - %s:%.17g|#%s|#hostname:%s%s%s,timestamp:%llu\n", when,
-                 name_and_unit, value, dims, host, request_id && *request_id ? ",requestID:" : "",
-                 request_id ? request_id : "", (unsigned long long)(now_ms / 1000));
+    n = snprintf(out, CN_TS_LINE_MAX, "%s - %s:%.*s|#%s|#hostname:%s%s%s,timestamp:%llu\n", when,
+                 name_and_unit, number_len, number, dims, host,
+                 request_id && *request_id ? ",requestID:" : "", request_id ? request_id : "",
+                 (unsigned long long)(now_ms / 1000));
     return n > 0 && n < CN_TS_LINE_MAX ? (unsigned long)n : 0;
 }
 
@@ -121,7 +126,7 @@ cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const 
 
     if (!cn_ts_is_shown((struct cn_str){name_and_unit, strcspn(name_and_unit, ".")}))
         return;
-    len = cn_ts_format(name_and_unit, value, dims, request_id, line);
+    len = cn_ts_format(file, name_and_unit, value, dims, request_id, line);
     if (len)
         cn_log_files_put(file, line, len);
 }

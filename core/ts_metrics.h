@@ -36,12 +36,13 @@ void cn_ts_show(bool (*shown)(const char *name, void *ctx), void *ctx);
 bool cn_ts_is_shown(struct cn_str name);
 
 /* TIME - Name.Unit:value|#dims|#hostname:H,timestamp:SECONDS, with ",requestID:ID" before the
- * timestamp when there is one (not NULL, not empty). `dims`: "Level:Host", as TorchServe writes them. */
+ * timestamp when there is one (not NULL, not empty). `dims`: "Level:Host", as TorchServe writes them.
+ * A whole number is "1.0" as Java writes it, and in model_metrics.log "1". */
 void cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const char *dims,
                const char *request_id);
 /* The line, with its end; returns its length. For tests. */
 #define CN_TS_LINE_MAX 8000 /* what a log file takes */
-unsigned long cn_ts_format(const char *name_and_unit, double value, const char *dims,
-                           const char *request_id, char out[CN_TS_LINE_MAX]);
+unsigned long cn_ts_format(enum cn_log_file file, const char *name_and_unit, double value,
+                           const char *dims, const char *request_id, char out[CN_TS_LINE_MAX]);
 
 #endif

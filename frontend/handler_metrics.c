@@ -2,7 +2,6 @@
 #include "frontend/handler_metrics.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,9 +52,9 @@ collect(const struct cn_model_counted *models, unsigned n_models,
 static void
 put_value(struct cn_buf *out, double value)
 {
-    bool whole = value == floor(value) && fabs(value) < 1e15;
-
-    cn_buf_printf(out, whole ? "} %.1f\n" : "} %.17g\n", value);
+    cn_buf_puts(out, "} ");
+    cn_buf_put_double(out, value);
+    cn_buf_puts(out, "\n");
 }
 
 static void

@@ -64,13 +64,17 @@ a_line_has_torchserves_form(void **state)
     cn_clock_freeze();
     cn_ts_setup(CN_TS_LOG);
     assert_true(cn_ts_logs());
-    line[cn_ts_format("QueueTime.Milliseconds", 2.5, "Level:Host", NULL, line)] = '\0';
+    line[cn_ts_format(CN_LOG_METRICS, "QueueTime.Milliseconds", 2.5, "Level:Host", NULL, line)] =
+        '\0';
     snprintf(wanted, sizeof(wanted),
              "2023-11-14T22:13:20.000Z - "
              "QueueTime.Milliseconds:2.5|#Level:Host|#hostname:%s,timestamp:1700000000\n",
              cn_ts_host());
     assert_string_equal(line, wanted);
-    line[cn_ts_format("n.Count", 1, "ModelName:m,Level:Model", "a,b", line)] = '\0';
+    line[cn_ts_format(CN_LOG_METRICS, "n.Count", 1, "Level:Host", NULL, line)] = '\0';
+    assert_non_null(strstr(line, " - n.Count:1.0|#Level:Host|#hostname:"));
+    line[cn_ts_format(CN_LOG_MODEL_METRICS, "n.Count", 1, "ModelName:m,Level:Model", "a,b", line)] =
+        '\0';
     assert_non_null(strstr(line, "n.Count:1|#ModelName:m,Level:Model|#hostname:"));
     assert_non_null(strstr(line, ",requestID:a,b,timestamp:1700000000\n"));
 }

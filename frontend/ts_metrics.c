@@ -2,8 +2,6 @@
  * behind the last label, values with a point. On loop 0. */
 #include "frontend/ts_metrics.h"
 
-#include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,9 +30,9 @@ begin(struct page *page, const char *name, const char *type, const char *unit)
 static void
 put_value(struct cn_buf *out, double value)
 {
-    bool whole = value == floor(value) && fabs(value) < 1e15;
-
-    cn_buf_printf(out, whole ? "} %.1f\n" : "} %.17g\n", value);
+    cn_buf_puts(out, "} ");
+    cn_buf_put_double(out, value);
+    cn_buf_puts(out, "\n");
 }
 
 static void

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/number.h"
 #include "frontend/predict.h"
 #include "scheduler/model_queue.h"
 #include "v2/classify.h"
@@ -98,6 +99,7 @@ static struct cn_part
 param_part(const struct cn_v2_param *param, struct cn_arena *arena)
 {
     struct cn_part part = {.name = param->name};
+    char *number;
 
     switch (param->kind) {
     case CN_V2_BOOL:
@@ -110,7 +112,8 @@ param_part(const struct cn_v2_param *param, struct cn_arena *arena)
         break;
     case CN_V2_DOUBLE:
         part.content_type = CN_STR("parameter/double");
-        part.data = cn_str_from(cn_arena_printf(arena, "%.17g", param->number));
+        part.data.ptr = number = cn_arena_alloc(arena, CN_NUMBER_MAX);
+        part.data.len = (size_t)(cn_put_double(param->number, number) - number);
         break;
     case CN_V2_STRING:
         part.content_type = CN_STR("parameter/string");

@@ -273,17 +273,10 @@ write_string(lua_State *L, const struct path *path, const char *text, size_t len
 static void
 write_float(lua_State *L, const struct path *path, double value, struct cn_buf *out)
 {
-    char text[40];
-
     if (!isfinite(value))
         encode_error(L, path,
                      isnan(value) ? "nan is not a JSON number" : "inf is not a JSON number");
-    snprintf(text, sizeof(text), "%.14g", value);
-    if (strtod(text, NULL) != value)
-        snprintf(text, sizeof(text), "%.17g", value);
-    if (!text[strcspn(text, ".e")])
-        strcat(text, ".0"); /* a float stays a float */
-    cn_buf_puts(out, text);
+    cn_buf_put_double(out, value);
 }
 
 static void write_value(lua_State *L, int index, const struct path *path, int depth,

@@ -211,6 +211,12 @@ load_errors_name_the_fix(void **state)
     assert_non_null(strstr(load_error("return { step = print, load = function(ctx)\n"
                                       "  return nil, 'no weights in ' .. ctx.dir end }"),
                            "load(ctx) failed: no weights in /tmp"));
+    assert_non_null(
+        strstr(load_error("return { step = print, load = function() return false, 'no' end }"),
+               "load(ctx) failed: no"));
+    assert_non_null(
+        strstr(load_error("return { step = print, load = function() return false end }"),
+               "load(ctx) failed: it returned false"));
     assert_non_null(strstr(load_error("\033Lua"), "attempt to load a binary chunk"));
     /* What editors and shells put in front is no mistake, and counts as a line. */
     assert_string_equal(load_error("\xef\xbb\xbfreturn {\n  step = \n}"),

@@ -3,11 +3,10 @@
  * Written by hand: a tensor's numbers go from its bytes into the text without a document between.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "core/number.h"
 #include "v2/answer.h"
 
 void
@@ -40,83 +39,6 @@ cn_v2_write_error(const char *message, struct cn_buf *out)
     cn_buf_puts(out, "}");
 }
 
-#define VALUE_MAX 40 /* bytes of any number's text, with a comma; %.17g needs 24 */
-
-/* Numbers of up to six places behind the point, which most are that people write: no printf, no trial.
- * The quotient of two whole numbers is what their text reads back as, and with up to 15 digits no shorter
- * text does. Behind what was written; NULL: it is none of them. */
-static char *
-put_short(double value, char *to)
-{
-    const double size = fabs(value), scaled = size * 1e6;
-    char text[24], *const end = text + sizeof(text), *at = end;
-    uint64_t n;
-
-    if (!(scaled < 1e15) || scaled != floor(scaled) || scaled / 1e6 != size ||
-        (size > 0 && size < 1e-4))
-        return NULL;
-    n = (uint64_t)scaled;
-    for (int place = 6; place > 0; place--, n /= 10)
-        if (at < end || n % 10 || place == 1) /* no zeros at the end, but for "1.0" */
-            *--at = (char)('0' + n % 10);
-    *--at = '.';
-    do
-        *--at = (char)('0' + n % 10);
-    while (n /= 10);
-    if (signbit(value))
-        *--at = '-';
-    memcpy(to, at, (size_t)(end - at));
-    return to + (end - at);
-}
-
-static char *
-put_word(const char *word, char *to)
-{
-    return stpcpy(to, word);
-}
-
-/* The shortest text that reads back as the same number; NaN and Infinity as bare words. */
-static char *
-put_double(double value, char *to)
-{
-    char *end;
-
-    if (isnan(value))
-        return put_word("NaN", to);
-    if (isinf(value))
-        return put_word(value < 0 ? "-Infinity" : "Infinity", to);
-    if ((end = put_short(value, to)))
-        return end;
-    for (int digits = 15; digits <= 17; digits++) {
-        end = to + snprintf(to, VALUE_MAX, "%.*g", digits, value);
-        if (strtod(to, NULL) == value)
-            break;
-    }
-    return to[strcspn(to, ".e")] ? end
-                                 : put_word(".0", end); /* a number with a fraction stays one */
-}
-
-static char *
-put_uint(uint64_t value, char *to)
-{
-    char digits[20], *const end = digits + sizeof(digits), *at = end;
-
-    do
-        *--at = (char)('0' + value % 10);
-    while (value /= 10);
-    memcpy(to, at, (size_t)(end - at));
-    return to + (end - at);
-}
-
-static char *
-put_int(int64_t value, char *to)
-{
-    if (value >= 0)
-        return put_uint((uint64_t)value, to);
-    *to++ = '-';
-    return put_uint(0 - (uint64_t)value, to);
-}
-
 static uint64_t
 natural_at(const char *at, unsigned bytes)
 {
@@ -134,7 +56,7 @@ integer_at(const char *at, unsigned bytes)
     return (int64_t)(natural_at(at, bytes) << shift) >> shift;
 }
 
-/* The number at `at` into VALUE_MAX bytes of room. Behind it. */
+/* The number at `at` into CN_NUMBER_MAX bytes of room. Behind it. */
 static char *
 put_value(enum cn_datatype type, const char *at, char *to)
 {
@@ -144,27 +66,27 @@ put_value(enum cn_datatype type, const char *at, char *to)
 
     switch (type) {
     case CN_DATATYPE_BOOL:
-        return put_word(*at ? "true" : "false", to);
+        return stpcpy(to, *at ? "true" : "false");
     case CN_DATATYPE_FP32:
         memcpy(&narrow, at, sizeof(narrow));
-        return put_double((double)narrow, to);
+        return cn_put_double((double)narrow, to);
     case CN_DATATYPE_FP64:
         memcpy(&wide, at, sizeof(wide));
-        return put_double(wide, to);
+        return cn_put_double(wide, to);
     case CN_DATATYPE_INT8:
     case CN_DATATYPE_INT16:
     case CN_DATATYPE_INT32:
     case CN_DATATYPE_INT64:
-        return put_int(integer_at(at, bytes), to);
+        return cn_put_int(integer_at(at, bytes), to);
     default:
-        return put_uint(natural_at(at, bytes), to);
+        return cn_put_uint(natural_at(at, bytes), to);
     }
 }
 
 void
 cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
 {
-    char *to = cn_buf_reserve(out, VALUE_MAX);
+    char *to = cn_buf_reserve(out, CN_NUMBER_MAX);
 
     if (to)
         out->len = (size_t)(put_value(type, at, to) - out->data);
@@ -190,7 +112,7 @@ cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn
         comma = ",";
     }
     for (size_t at = 0; bytes && at < tensor->data.len; at += bytes) {
-        char *to = cn_buf_reserve(out, VALUE_MAX);
+        char *to = cn_buf_reserve(out, CN_NUMBER_MAX);
 
         if (!to)
             break;

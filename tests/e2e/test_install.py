@@ -1,5 +1,6 @@
 """What is installed runs from wherever it lies, and the Debian package has it all."""
 
+import os
 import shutil
 import subprocess
 
@@ -62,7 +63,30 @@ def test_the_debian_package_has_it_all(server, folder):
     run("dpkg-deb", "-R", package, folder / "files")
     assert (folder / "files/DEBIAN/conffiles").read_text() == "/etc/continuo/continuo.yaml\n"
     assert (folder / "files/etc/continuo/continuo.yaml").is_file()
+    assert all(os.access(folder / "files/DEBIAN" / name, os.X_OK) for name in ("postinst", "prerm", "postrm"))
     serves(server, folder / "files/usr/bin/continuo")
     told = run(folder / "files/usr/bin/continuo", "--config", folder / "files/etc/continuo/continuo.yaml",
                "--print-config")
     assert 'state-dir: "/var/lib/continuo/state"' in told
+
+
+@pytest.mark.parametrize("script, arguments, said", [
+    ("postinst", ["configure", ""], ["daemon-reload"]),
+    ("postinst", ["configure", "0.1.0"], ["daemon-reload", "try-restart continuo.service"]),
+    ("postinst", ["abort-upgrade", "0.1.0"], []),
+    ("prerm", ["upgrade", "0.2.0"], []),
+    ("prerm", ["remove"], ["disable --now continuo.service"]),
+    ("postrm", ["remove"], ["daemon-reload"]),
+    ("postrm", ["purge"], [])])
+def test_the_package_tells_systemd(folder, script, arguments, said):
+    """A new package's server runs at once, one that is removed drains first; without systemd nobody is told."""
+    systemctl, log, system = folder / "systemctl", folder / "log", folder / "system"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >>{log}\n[ "$1" = daemon-reload ]\n')
+    systemctl.chmod(0o755)
+    text = (ROOT / "packaging" / script).read_text().replace("/run/systemd/system", str(system))
+    env = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", text, script, *arguments], env=env, check=True)
+    assert not log.exists()
+    system.mkdir()
+    subprocess.run(["sh", "-c", text, script, *arguments], env=env, check=True)
+    assert (log.read_text().splitlines() if log.exists() else []) == said

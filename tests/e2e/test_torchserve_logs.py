@@ -41,7 +41,7 @@ def test_variables_move_logs_and_metrics(torchserve):
     t.start(*START)
     assert t.client().step("counter", "a", 1).status == 200
     expect_line(t.folder / "var/log/serve/access_log.log", "/predictions/counter")
-    expect_line(t.folder / "var/metrics/ts_metrics.log", "Requests2XX.Count:1|#Level:Host|#hostname:")
+    expect_line(t.folder / "var/metrics/ts_metrics.log", "Requests2XX.Count:1.0|#Level:Host|#hostname:")
     expect_line(t.folder / "var/metrics/model_metrics.log", "PredictionTime.ms:", "ModelName:counter")
     assert not (t.folder / "logs").exists() and not (t.folder / "var/log/serve/ts_metrics.log").exists()
 

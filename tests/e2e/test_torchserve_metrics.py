@@ -69,10 +69,10 @@ def test_in_log_mode_they_are_lines_and_not_on_the_page(server, tmp_path):
     s = server(counter(), flags=["--metrics-mode", "log", "--log-dir", str(tmp_path / "logs")])
     assert s.client().step("counter", "a", 1).status == 200
     log, model_log = tmp_path / "logs" / "ts_metrics.log", tmp_path / "logs" / "model_metrics.log"
-    for name, dims in (("Requests2XX.Count:1", "Level:Host"), ("QueueTime.Milliseconds:", "Level:Host"),
+    for name, dims in (("Requests2XX.Count:1.0", "Level:Host"), ("QueueTime.Milliseconds:", "Level:Host"),
                        ("WorkerThreadTime.Milliseconds:", "Level:Host"),
                        ("WorkerLoadTime.Milliseconds:", "-counter_1.0,Level:Host"),
-                       ("ts_inference_requests_total.Count:1", "model_name:counter,model_version:default"),
+                       ("ts_inference_requests_total.Count:1.0", "model_name:counter,model_version:default"),
                        ("ts_inference_latency_microseconds.Microseconds:", "model_name:counter"),
                        ("ts_queue_latency_microseconds.Microseconds:", "model_name:counter"),
                        ("CPUUtilization.Percent:", "Level:Host"), ("DiskUsage.Gigabytes:", "Level:Host")):

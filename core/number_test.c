@@ -1,7 +1,10 @@
-/* v2/json_write_test.c - numbers as text. */
+/* core/number_test.c - numbers as text. */
+#include "core/number.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <cmocka.h>
 #include <math.h>
@@ -9,18 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "v2/answer.h"
-
 static const char *
 text_of(double value)
 {
-    static char text[64];
-    struct cn_buf out;
+    static char text[CN_NUMBER_MAX + 1];
 
-    cn_buf_init(&out, 0);
-    cn_v2_write_value(CN_DATATYPE_FP64, (const char *)&value, &out);
-    snprintf(text, sizeof(text), "%.*s", (int)out.len, out.data);
-    cn_buf_fini(&out);
+    *cn_put_double(value, text) = '\0';
     return text;
 }
 
@@ -88,11 +85,28 @@ texts_read_back_and_are_the_shortest(void **state)
     }
 }
 
+static void
+integers_are_written_whole(void **state)
+{
+    char text[CN_NUMBER_MAX + 1];
+
+    (void)state;
+    *cn_put_uint(UINT64_MAX, text) = '\0';
+    assert_string_equal(text, "18446744073709551615");
+    *cn_put_uint(0, text) = '\0';
+    assert_string_equal(text, "0");
+    *cn_put_int(INT64_MIN, text) = '\0';
+    assert_string_equal(text, "-9223372036854775808");
+    *cn_put_int(-1, text) = '\0';
+    assert_string_equal(text, "-1");
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_have_their_texts),
+        cmocka_unit_test(integers_are_written_whole),
         cmocka_unit_test(texts_read_back_and_are_the_shortest),
     };
 
