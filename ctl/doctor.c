@@ -18,6 +18,9 @@
 /* A call of this length, or of half of responseTimeout, is a long one; but not where the model's calls are. */
 #define LONG_CALL_MS 10000
 #define LONG_CALL_TIMES 3
+/* Of a certificate, from which it is told of. */
+#define LAST_DAYS 14
+#define DAY_S 86400u
 
 void
 cn_ctl_diagnosis_init(struct cn_ctl_diagnosis *diagnosis)
@@ -306,12 +309,35 @@ connections(struct cn_ctl_diagnosis *diagnosis, uint64_t open, uint64_t max)
 }
 
 static void
-metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view)
+certificate(struct cn_ctl_diagnosis *diagnosis, uint64_t end_s, uint64_t now_s)
+{
+    const uint64_t days = end_s > now_s ? (end_s - now_s) / DAY_S : 0;
+    struct cn_ctl_finding *finding;
+
+    if (end_s == 0 || days >= LAST_DAYS)
+        return;
+    if (end_s <= now_s)
+        finding = find(diagnosis, false, "the certificate for https has expired");
+    else if (days == 0)
+        finding = find(diagnosis, true, "the certificate for https ends within a day");
+    else
+        finding = find(diagnosis, true,
+                       SAY(diagnosis, "the certificate for https ends in %" PRIu64 " day%s", days,
+                           days == 1 ? "" : "s"));
+    finding->why = end_s <= now_s ? "clients that check it refuse to connect"
+                                  : "clients that check it refuse to connect from then on";
+    finding->advice = "put a new one where certificate-file and private-key-file (or keystore) "
+                      "point to, and send the server SIGHUP: open connections stay";
+}
+
+static void
+metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view, uint64_t wall_ms)
 {
     const uint64_t *m = view->metrics;
     struct cn_ctl_finding *finding;
 
     connections(diagnosis, m[CN_M_HTTP_CONNECTIONS], m[CN_M_HTTP_CONNECTIONS_MAX]);
+    certificate(diagnosis, m[CN_M_CERTIFICATE_END], wall_ms / 1000);
     if (m[CN_M_JOBS_REFUSED] &&
         percent(m[CN_M_JOBS_REFUSED], m[CN_M_JOBS] + m[CN_M_JOBS_REFUSED]) >= REFUSED_PERCENT) {
         finding = find(diagnosis, false,
@@ -372,5 +398,5 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
             diagnosis, "curl -X POST '%s/models?url=FILE.mar', FILE.mar in --model-store", server);
     }
     if (view->has_metrics)
-        metrics(diagnosis, view);
+        metrics(diagnosis, view, wall_ms);
 }

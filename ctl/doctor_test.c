@@ -252,6 +252,40 @@ many_connections_are_found(void **state)
     assert_int_equal(diagnosis.n_problems, 0);
 }
 
+/* A note while there is time, a problem when there is none left. */
+static void
+the_end_of_a_certificate_is_found(void **state)
+{
+    static const struct {
+        long long left_s;
+        unsigned findings, problems;
+        const char *words;
+    } cases[] = {
+        {-1, 1, 1, "PROBLEM  the certificate for https has expired"},
+        {0, 1, 1, "has expired"},
+        {1, 1, 0, "the certificate for https ends within a day"},
+        {86400, 1, 0, "ends in 1 day\n"},
+        {3 * 86400 + 7, 1, 0, "ends in 3 days\n"},
+        {14 * 86400 - 1, 1, 0, "ends in 13 days\n"},
+        {14 * 86400, 0, 0, "nothing wrong"},
+    };
+    char metrics[100];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(metrics, sizeof(metrics),
+                 "continuo_certificate_not_after_timestamp_seconds %lld\n",
+                 (long long)(STARTED_MS / 1000) + cases[i].left_s);
+        diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]", metrics, 0);
+        assert_int_equal(diagnosis.n_findings, cases[i].findings);
+        assert_int_equal(diagnosis.n_problems, cases[i].problems);
+        assert_contains(shown, cases[i].words);
+    }
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
+             "continuo_certificate_not_after_timestamp_seconds 0\n", 0);
+    assert_int_equal(diagnosis.n_findings, 0);
+}
+
 #define CASE(test) cmocka_unit_test_teardown(test, end_case)
 
 int
@@ -267,6 +301,7 @@ main(void)
         CASE(full_queues_and_many_sequences_are_found),
         CASE(metrics_tell_of_refusals_failures_and_slow_loops),
         CASE(many_connections_are_found),
+        CASE(the_end_of_a_certificate_is_found),
         CASE(a_silent_server_and_a_wrong_address_are_told_apart),
         CASE(findings_are_bounded),
     };

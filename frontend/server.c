@@ -122,10 +122,19 @@ has_tls(const struct cn_server *server)
            strncmp(server->config.grpc_management_address, "https://", 8) == 0;
 }
 
+static void
+show_certificate_end(struct cn_server *server)
+{
+    cn_metrics_set(cn_loop_metrics(server->loops[0]), CN_M_CERTIFICATE_END, cn_tls_ends_s());
+}
+
 static int
 start_tls(struct cn_server *server, struct cn_error *err)
 {
-    return has_tls(server) ? cn_tls_start(&server->config, err) : 0;
+    int rc = has_tls(server) ? cn_tls_start(&server->config, err) : 0;
+
+    show_certificate_end(server);
+    return rc;
 }
 
 static void
@@ -147,6 +156,7 @@ reload(struct cn_server *server)
     else if (cn_tls_reload(&server->config, &err) || cn_grpc_door_reload(server->grpc, &err))
         cn_log(CN_LOG_ERROR, "event=reload_failed reason=%s note=\"the old certificate stays\"",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
+    show_certificate_end(server);
 }
 
 static int

@@ -308,6 +308,15 @@ cn_tls_reload(const struct cn_server_config *config, struct cn_error *err)
     return 0;
 }
 
+uint64_t
+cn_tls_ends_s(void)
+{
+    const struct identity *identity = atomic_load_explicit(&current, memory_order_acquire);
+    const time_t end = identity ? gnutls_x509_crt_get_expiration_time(identity->certs[0]) : 0;
+
+    return end > 0 ? (uint64_t)end : 0;
+}
+
 void
 cn_tls_stop(void)
 {

@@ -228,9 +228,10 @@ call_load(struct lua_rt *rt, int module, struct cn_str config_json)
         luaL_error(L, "%s: load must be a function, got %s", rt->file, luaL_typename(L, -1));
     push_context(rt, config_json);
     lua_call(L, 1, 2);
-    if (lua_isnil(L, -1) ? lua_isboolean(L, -2) && !lua_toboolean(L, -2) : !lua_toboolean(L, -2))
-        luaL_error(L, "%s: load(ctx) failed: %s", rt->file,
-                   lua_isnil(L, -1) ? "it returned false" : luaL_tolstring(L, -1, NULL));
+    if (lua_toboolean(L, -2) || (lua_isnil(L, -2) && lua_isnil(L, -1)))
+        return;
+    luaL_error(L, "%s: load(ctx) failed: %s", rt->file,
+               lua_isnil(L, -1) ? "it returned false" : luaL_tolstring(L, -1, NULL));
 }
 
 static int

@@ -18,19 +18,23 @@ from waiting import expect, limit
 
 
 def openssl(*args):
-    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, timeout=60)
+    return subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True, timeout=60, text=True).stdout
 
 
 class Identity:
     """A self-signed certificate for 127.0.0.1 and its key, as files."""
 
-    def __init__(self, folder, name, kind=("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
+    def __init__(self, folder, name, kind=("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"), days=2):
         self.cert, self.key = folder / f"{name}-cert.pem", folder / f"{name}-key.pem"
-        openssl("req", "-x509", *kind, "-nodes", "-days", "2", "-keyout", self.key, "-out", self.cert,
+        openssl("req", "-x509", *kind, "-nodes", "-days", days, "-keyout", self.key, "-out", self.cert,
                 "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1")
 
     def trusting(self):
         return ssl.create_default_context(cafile=self.cert)
+
+    def not_after(self):
+        end = openssl("x509", "-in", self.cert, "-noout", "-enddate").strip().removeprefix("notAfter=")
+        return ssl.cert_time_to_seconds(end)
 
     def flags(self):
         return ["--certificate-file", self.cert, "--private-key-file", self.key]
@@ -172,6 +176,24 @@ def test_sighup_takes_a_new_certificate_and_drops_nobody(server, folder, identit
     s.process.send_signal(signal.SIGHUP)
     s.expect_log("event=reload_failed", "the old certificate stays")
     assert s.client().step("counter", "a", 1).text == "4"
+
+
+def test_the_end_of_the_certificate_is_told(server, folder, identity):
+    """Before clients find out; a renewed one is known at once."""
+    s = secure(server, identity, counter())
+    end, name = identity.not_after(), "continuo_certificate_not_after_timestamp_seconds"
+    assert s.metric(name) == end
+    doctor = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "--metrics", s.metrics, "doctor"],
+                            env={"CONTINUO_CA": str(identity.cert)}, capture_output=True, text=True,
+                            timeout=limit(20), check=False)
+    assert doctor.returncode == 0 and "the certificate for https ends in " in doctor.stdout, doctor
+    renewed = Identity(folder, "renewed", days=90)
+    identity.cert.write_bytes(renewed.cert.read_bytes())
+    identity.key.write_bytes(renewed.key.read_bytes())
+    s.process.send_signal(signal.SIGHUP)
+    s.expect_log("event=certificate_loaded", "CN=renewed")
+    s.tls = renewed.trusting()
+    expect(lambda: s.metric(name) == renewed.not_after(), "the new one's end")
 
 
 def test_sighup_without_tls_does_no_harm(server):
