@@ -197,6 +197,14 @@ cn_metrics_put_label(struct cn_buf *out, struct cn_str text)
 }
 
 /* name{labels,more="value"} without what is empty. */
+void
+cn_metrics_put_value(struct cn_buf *out, double value)
+{
+    cn_buf_puts(out, "} ");
+    cn_buf_put_double(out, value);
+    cn_buf_puts(out, "\n");
+}
+
 static void
 put_name(struct cn_buf *out, const char *name, const char *tail, const char *labels,
          const char *more, const char *value)

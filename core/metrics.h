@@ -95,5 +95,7 @@ void cn_metrics_print(const struct cn_metrics *const *loops, unsigned n_loops,
                       const struct cn_metric_filter *filter, struct cn_buf *out);
 /* `text` as a label's value, without the quotes: \ " and line ends are escaped. */
 void cn_metrics_put_label(struct cn_buf *out, struct cn_str text);
+/* Behind the labels of a line: their end, the value, and the line's. */
+void cn_metrics_put_value(struct cn_buf *out, double value);
 
 #endif

@@ -311,21 +311,21 @@ connections(struct cn_ctl_diagnosis *diagnosis, uint64_t open, uint64_t max)
 static void
 certificate(struct cn_ctl_diagnosis *diagnosis, uint64_t end_s, uint64_t now_s)
 {
-    const uint64_t days = end_s > now_s ? (end_s - now_s) / DAY_S : 0;
+    const bool is_over = end_s <= now_s;
+    const uint64_t days = is_over ? 0 : (end_s - now_s) / DAY_S;
+    const char *what = "the certificate for https has expired";
     struct cn_ctl_finding *finding;
 
     if (end_s == 0 || days >= LAST_DAYS)
         return;
-    if (end_s <= now_s)
-        finding = find(diagnosis, false, "the certificate for https has expired");
-    else if (days == 0)
-        finding = find(diagnosis, true, "the certificate for https ends within a day");
-    else
-        finding = find(diagnosis, true,
-                       SAY(diagnosis, "the certificate for https ends in %" PRIu64 " day%s", days,
-                           days == 1 ? "" : "s"));
-    finding->why = end_s <= now_s ? "clients that check it refuse to connect"
-                                  : "clients that check it refuse to connect from then on";
+    if (days > 0)
+        what = SAY(diagnosis, "the certificate for https ends in %" PRIu64 " day%s", days,
+                   days == 1 ? "" : "s");
+    else if (!is_over)
+        what = "the certificate for https ends within a day";
+    finding = find(diagnosis, !is_over, what);
+    finding->why =
+        SAY(diagnosis, "clients that check it refuse to connect%s", is_over ? "" : " from then on");
     finding->advice = "put a new one where certificate-file and private-key-file (or keystore) "
                       "point to, and send the server SIGHUP: open connections stay";
 }

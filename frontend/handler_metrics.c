@@ -50,14 +50,6 @@ collect(const struct cn_model_counted *models, unsigned n_models,
 }
 
 static void
-put_value(struct cn_buf *out, double value)
-{
-    cn_buf_puts(out, "} ");
-    cn_buf_put_double(out, value);
-    cn_buf_puts(out, "\n");
-}
-
-static void
 put_labels(struct cn_buf *out, const struct entry *entry, const char *tail)
 {
     cn_buf_printf(out, "%s%s{%sModelName=\"", cn_series_name(entry->series), tail,
@@ -79,7 +71,7 @@ put_histogram(struct cn_buf *out, const struct entry *entry)
                       i < CN_SERIES_BUCKETS ? cn_series_bucket_end(i) : "+Inf", below);
     }
     put_labels(out, entry, "_sum");
-    put_value(out, entry->series->value);
+    cn_metrics_put_value(out, entry->series->value);
     put_labels(out, entry, "_count");
     cn_buf_printf(out, "} %" PRIu64 "\n", below);
 }
@@ -133,7 +125,7 @@ cn_handler_metrics_print(const struct cn_model_counted *models, unsigned n_model
             put_histogram(out, entry);
         } else {
             put_labels(out, entry, "");
-            put_value(out, entry->series->value);
+            cn_metrics_put_value(out, entry->series->value);
         }
     }
     cn_free(entries);

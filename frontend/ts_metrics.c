@@ -28,14 +28,6 @@ begin(struct page *page, const char *name, const char *type, const char *unit)
 }
 
 static void
-put_value(struct cn_buf *out, double value)
-{
-    cn_buf_puts(out, "} ");
-    cn_buf_put_double(out, value);
-    cn_buf_puts(out, "\n");
-}
-
-static void
 put_label(struct cn_buf *out, const char *name, const char *value)
 {
     cn_buf_printf(out, "%s=\"", name);
@@ -49,7 +41,7 @@ put_host(struct page *page, const char *name, double value)
     cn_buf_printf(page->out, "%s{", name);
     put_label(page->out, "Level", "Host");
     put_label(page->out, "Hostname", cn_ts_host());
-    put_value(page->out, value);
+    cn_metrics_put_value(page->out, value);
 }
 
 static void
@@ -82,7 +74,7 @@ put_model(struct page *page, const char *name, const char *model, const char *ve
     put_label(page->out, "model_name", model);
     put_label(page->out, "model_version", version);
     put_label(page->out, "hostname", cn_ts_host());
-    put_value(page->out, (double)value);
+    cn_metrics_put_value(page->out, (double)value);
 }
 
 /* The versions of a model stand side by side. */
@@ -151,7 +143,7 @@ print_workers(struct page *page)
             put_label(page->out, "WorkerName", worker);
             put_label(page->out, "Level", "Host");
             put_label(page->out, "Hostname", cn_ts_host());
-            put_value(page->out, (double)model->workers[w].load_ms);
+            cn_metrics_put_value(page->out, (double)model->workers[w].load_ms);
         }
     }
 }
@@ -179,7 +171,7 @@ print_handler(struct page *page, const char *name)
             put_label(page->out, "ModelName", model->name);
             put_label(page->out, "Level", "Model");
             put_label(page->out, "Hostname", cn_ts_host());
-            put_value(page->out, (double)us / 1000);
+            cn_metrics_put_value(page->out, (double)us / 1000);
         }
         stamp = 0;
     }

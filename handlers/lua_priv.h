@@ -51,13 +51,12 @@ struct lua_rt {
 
     /* Registry references; LUA_NOREF where the handler has no such function. */
     int fn_run, fn_init, fn_migrate, fn_close, fn_describe;
-    int states;            /* table: the live state of each sequence, by reference */
-    int newest;            /* weak table: [1] is the state of the newest sequence */
-    int stop_words;        /* table: why a stream is to end, by enum cn_stop_reason */
-    const void *array_mt;  /* identity of the metatable that marks JSON arrays */
-    const void *tensor_mt; /* and that of tensors */
-    int request_mt;        /* the metatable of requests, and its identity */
-    const void *request_mt_is;
+    int states;             /* table: the live state of each sequence, by reference */
+    int newest;             /* weak table: [1] is the state of the newest sequence */
+    int stop_words;         /* table: why a stream is to end, by enum cn_stop_reason */
+    const void *array_mt;   /* identity of the metatable that marks JSON arrays */
+    const void *tensor_mt;  /* and that of tensors */
+    const void *request_mt; /* and that of requests, which the registry has under it */
 
     struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
     uint32_t n_slots, cap_slots;
@@ -83,6 +82,19 @@ static inline struct lua_rt *
 lua_rt_of(lua_State *L)
 {
     return *(struct lua_rt **)lua_getextraspace(L);
+}
+
+/* Is `mt` the identity of the metatable of the value at `index`? Other than luaL_testudata it compares no names. */
+static inline bool
+lua_has_metatable(lua_State *L, int index, const void *mt)
+{
+    const void *of_value;
+
+    if (!lua_getmetatable(L, index))
+        return false;
+    of_value = lua_topointer(L, -1);
+    lua_pop(L, 1);
+    return of_value == mt;
 }
 
 /* A state as the worker holds it: its reference in rt->states, which is at least 1. */

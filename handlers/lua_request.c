@@ -64,13 +64,8 @@ static struct request *
 check_request(lua_State *L, int index)
 {
     struct request *req;
-    bool is_one = false;
 
-    if (lua_getmetatable(L, index)) {
-        is_one = lua_topointer(L, -1) == lua_rt_of(L)->request_mt_is;
-        lua_pop(L, 1);
-    }
-    if (!is_one)
+    if (!lua_has_metatable(L, index, lua_rt_of(L)->request_mt))
         luaL_checkudata(L, index, REQUEST_NAME);
     req = request_at(L, index);
     if (!req->open && req->serial != lua_rt_of(L)->call_serial)
@@ -449,7 +444,7 @@ cn_lua_push_request(lua_State *L, struct cn_item *item)
                             .serial = lua_rt_of(L)->call_serial,
                             .fresh = item->state == NULL,
                             .item = item};
-    lua_rawgeti(L, LUA_REGISTRYINDEX, lua_rt_of(L)->request_mt);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, lua_rt_of(L)->request_mt);
     lua_setmetatable(L, -2);
 }
 
@@ -562,9 +557,9 @@ cn_lua_open_request(lua_State *L)
     lua_setfield(L, -2, "__newindex");
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
-    lua_rt_of(L)->request_mt_is = lua_topointer(L, -1);
+    lua_rt_of(L)->request_mt = lua_topointer(L, -1);
     lua_pushvalue(L, -1);
-    lua_rt_of(L)->request_mt = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, lua_rt_of(L)->request_mt);
 
     luaL_newmetatable(L, REQUEST_NAME ".headers");
     lua_pushcfunction(L, headers_index);

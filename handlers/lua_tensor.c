@@ -75,13 +75,7 @@ cn_lua_open_tensor(lua_State *L)
 bool
 cn_lua_is_tensor(lua_State *L, int index)
 {
-    const void *mt;
-
-    if (!lua_getmetatable(L, index))
-        return false;
-    mt = lua_topointer(L, -1);
-    lua_pop(L, 1);
-    return mt == lua_rt_of(L)->tensor_mt;
+    return lua_has_metatable(L, index, lua_rt_of(L)->tensor_mt);
 }
 
 void

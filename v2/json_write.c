@@ -112,7 +112,7 @@ cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn
         comma = ",";
     }
     for (size_t at = 0; bytes && at < tensor->data.len; at += bytes) {
-        char *to = cn_buf_reserve(out, CN_NUMBER_MAX);
+        char *to = cn_buf_reserve(out, 1 + CN_NUMBER_MAX);
 
         if (!to)
             break;
