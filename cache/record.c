@@ -7,16 +7,70 @@
 
 #include "cache/checksum.h"
 #include "cache/little_endian.h"
+#include "core/varint.h"
 
 #define MAGIC 0x31524e43u /* "CNR1" */
 #define ALL_FLAGS                                                                                  \
     (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER |                            \
      CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED | CN_RECORD_PENDING)
 #define CHECKSUM_BYTES 8
-#define KEY_BYTES (CN_KEY_HASH_BYTES + 8) /* what formats 2 and 4 have more than 1 and 3 */
+#define KEY_BYTES (CN_KEY_HASH_BYTES + 8)
+#define KEYED 0x8000u /* among the flags */
+/* Of the formats before 5. */
+#define FIXED_BYTES 112
 
-/* Of the formats before 3. */
+/* Of those before 3. */
 static const unsigned char checksum_key[crypto_shorthash_KEYBYTES] = "continuo-record";
+
+/* The varints of a head, in their order. */
+enum number {
+    GENERATION,
+    STEP,
+    OPENED,
+    LAST,
+    CLOSED,
+    EXPIRES,
+    SCHEMA,
+    CLOSE_REASON,
+    STATUS,
+    ANSWER_FLAGS,
+    ANSWER_BYTES,
+    CONTENT_TYPE,
+    N_HEADERS,
+    HEADER_BYTES,
+    N_CHUNKS,
+    CHUNK_BYTES,
+    BODY_BYTES,
+    N_NUMBERS
+};
+
+#define NUMBERS_AT 20
+#define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + KEY_BYTES)
+
+static const uint64_t highest[N_NUMBERS] = {
+    [GENERATION] = UINT64_MAX,  [STEP] = UINT64_MAX,         [OPENED] = UINT64_MAX,
+    [LAST] = UINT64_MAX,        [CLOSED] = UINT64_MAX,       [EXPIRES] = UINT64_MAX,
+    [SCHEMA] = UINT32_MAX,      [CLOSE_REASON] = UINT8_MAX,  [STATUS] = UINT16_MAX,
+    [ANSWER_FLAGS] = UINT32_MAX, [ANSWER_BYTES] = UINT64_MAX, [CONTENT_TYPE] = 2ull * UINT32_MAX,
+    [N_HEADERS] = UINT32_MAX,   [HEADER_BYTES] = UINT32_MAX, [N_CHUNKS] = UINT32_MAX,
+    [CHUNK_BYTES] = UINT32_MAX, [BODY_BYTES] = UINT32_MAX,
+};
+
+static const struct cn_str content_types[] = {
+    CN_STR("text/plain; charset=utf-8"),
+    CN_STR("application/json"),
+    CN_STR("application/octet-stream"),
+};
+#define N_CONTENT_TYPES (sizeof(content_types) / sizeof(*content_types))
+
+/* What a head says of the parts behind it: content type, headers, chunks, body, state. */
+struct head {
+    uint16_t format;
+    bool keyed;
+    size_t bytes;
+    uint32_t parts[5];
+    const struct cn_str *content_type; /* a known one, without bytes; or NULL */
+};
 
 static unsigned char *
 put_bytes(unsigned char *at, struct cn_str bytes)
@@ -34,19 +88,6 @@ cn_record_has_key(const struct cn_record *record)
     return memcmp(record->key_hash, none, sizeof(none)) != 0;
 }
 
-static bool
-is_keyed(uint16_t format)
-{
-    return format % 2 == 0;
-}
-
-/* Of the fixed part. */
-static size_t
-head_bytes(uint16_t format)
-{
-    return CN_RECORD_HEAD_BYTES + (is_keyed(format) ? KEY_BYTES : 0);
-}
-
 static void
 put_checksum(unsigned char *out, uint16_t format, const unsigned char *bytes, size_t len)
 {
@@ -56,82 +97,106 @@ put_checksum(unsigned char *out, uint16_t format, const unsigned char *bytes, si
         crypto_shorthash(out, bytes, len, checksum_key);
 }
 
-static int
-too_long(size_t bytes, struct cn_error *err)
+/* --- writing --- */
+
+/* A small difference is a small number, whatever its sign. */
+static uint64_t
+fold(uint64_t difference)
 {
-    return cn_fail(err, CN_E_STATE_STORE, "a part of the record has %zu bytes, over 4 GiB", bytes);
+    return difference << 1 ^ (0 - (difference >> 63));
+}
+
+static uint64_t
+unfold(uint64_t number)
+{
+    return number >> 1 ^ (0 - (number & 1));
+}
+
+static uint64_t
+content_type_number(struct cn_str type)
+{
+    for (size_t i = 0; i < N_CONTENT_TYPES; i++)
+        if (cn_str_eq(type, content_types[i]))
+            return 2 * i + 1;
+    return 2 * (uint64_t)type.len;
+}
+
+static unsigned char *
+put_numbers(unsigned char *at, const struct cn_record *record)
+{
+    const uint64_t numbers[N_NUMBERS] = {
+        [GENERATION] = fold(record->generation - record->opened_wall_ms),
+        [STEP] = record->step,
+        [OPENED] = record->opened_wall_ms,
+        [LAST] = fold(record->last_wall_ms - record->opened_wall_ms),
+        [CLOSED] = record->closed_wall_ms,
+        [EXPIRES] = fold(record->expires_wall_ms - record->last_wall_ms),
+        [SCHEMA] = record->schema,
+        [CLOSE_REASON] = record->close_reason,
+        [STATUS] = record->status,
+        [ANSWER_FLAGS] = record->answer_flags,
+        [ANSWER_BYTES] = record->answer_bytes,
+        [CONTENT_TYPE] = content_type_number(record->content_type),
+        [N_HEADERS] = record->n_headers,
+        [HEADER_BYTES] = record->headers.len,
+        [N_CHUNKS] = record->n_chunks,
+        [CHUNK_BYTES] = record->chunks.len,
+        [BODY_BYTES] = record->body.len,
+    };
+
+    for (size_t i = 0; i < N_NUMBERS; i++)
+        at = (unsigned char *)cn_put_varint(numbers[i], (char *)at);
+    return at;
 }
 
 int
 cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
 {
-    const struct cn_str *parts[] = {&record->content_type, &record->headers, &record->chunks,
-                                    &record->body};
-    uint16_t format = cn_record_has_key(record) ? 4 : 3;
-    size_t bytes = head_bytes(format);
+    const bool keyed = cn_record_has_key(record),
+               known = content_type_number(record->content_type) % 2 == 1;
+    const struct cn_str parts[] = {known ? (struct cn_str){NULL, 0} : record->content_type,
+                                   record->headers, record->chunks, record->body};
+    size_t bytes = 0;
     unsigned char *head, *at;
 
-    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-        if (parts[i]->len > UINT32_MAX)
-            return too_long(parts[i]->len, err);
-        bytes += parts[i]->len;
-    }
-    head = (unsigned char *)cn_buf_reserve(out, bytes);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+        bytes += parts[i].len;
+    if (bytes > UINT32_MAX - HEAD_MAX)
+        return cn_fail(err, CN_E_STATE_STORE, "an answer of %zu bytes is over 4 GiB", bytes);
+    head = (unsigned char *)cn_buf_reserve(out, HEAD_MAX + bytes);
     if (!head)
         return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", bytes);
     put32(head, MAGIC);
-    put16(head + 4, format);
-    put16(head + 6, (uint16_t)record->flags);
-    put64(head + 8, record->generation);
-    put64(head + 16, record->step);
-    put64(head + 24, record->last_job);
-    put64(head + 32, record->opened_wall_ms);
-    put64(head + 40, record->last_wall_ms);
-    put64(head + 48, record->closed_wall_ms);
-    put64(head + 56, record->expires_wall_ms);
-    put32(head + 64, record->schema);
-    head[68] = record->close_reason;
-    head[69] = 0;
-    put16(head + 70, record->status);
-    put64(head + 72, record->answer_bytes);
-    put32(head + 80, record->answer_flags);
-    put32(head + 84, (uint32_t)record->content_type.len);
-    put32(head + 88, record->n_headers);
-    put32(head + 92, (uint32_t)record->headers.len);
-    put32(head + 96, record->n_chunks);
-    put32(head + 100, (uint32_t)record->chunks.len);
-    put32(head + 104, (uint32_t)record->body.len);
-    if (is_keyed(format)) {
-        memcpy(head + CN_RECORD_HEAD_BYTES, record->key_hash, CN_KEY_HASH_BYTES);
-        put64(head + CN_RECORD_HEAD_BYTES + CN_KEY_HASH_BYTES, record->request_hash);
+    put16(head + 4, CN_RECORD_FORMAT);
+    put16(head + 6, (uint16_t)(record->flags | (keyed ? KEYED : 0)));
+    put64(head + 8, record->last_job);
+    at = put_numbers(head + NUMBERS_AT, record);
+    if (keyed) {
+        memcpy(at, record->key_hash, CN_KEY_HASH_BYTES);
+        put64(at + CN_KEY_HASH_BYTES, record->request_hash);
+        at += KEY_BYTES;
     }
-    at = head + head_bytes(format);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-        at = put_bytes(at, *parts[i]);
-    out->len += bytes;
+        at = put_bytes(at, parts[i]);
+    put32(head + 16, (uint32_t)(at - head)); /* where the state begins, until its end is known */
+    out->len += (size_t)(at - head);
     return 0;
 }
 
 int
 cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err)
 {
-    static const unsigned char length_at[] = {84, 92, 100, 104};
-    unsigned char *sum = (unsigned char *)cn_buf_reserve(out, CHECKSUM_BYTES);
-    unsigned char *head;
-    uint16_t format;
+    unsigned char *sum = (unsigned char *)cn_buf_reserve(out, CHECKSUM_BYTES), *head;
     size_t state;
 
     if (!sum)
         return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", out->len - at);
     head = (unsigned char *)out->data + at;
-    format = get16(head + 4);
-    state = out->len - at - head_bytes(format);
-    for (size_t i = 0; i < sizeof(length_at); i++)
-        state -= get32(head + length_at[i]);
+    state = out->len - at - get32(head + 16);
     if (state > UINT32_MAX)
-        return too_long(state, err);
-    put32(head + 108, (uint32_t)state);
-    put_checksum(sum, format, head, out->len - at);
+        return cn_fail(err, CN_E_STATE_STORE, "a state of %zu bytes is over 4 GiB", state);
+    put32(head + 16, (uint32_t)state);
+    put_checksum(sum, CN_RECORD_FORMAT, head, out->len - at);
     out->len += CHECKSUM_BYTES;
     return 0;
 }
@@ -150,47 +215,133 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
     return cn_record_end(out, at, err);
 }
 
+/* --- reading --- */
+
+static bool
+take_numbers(struct cn_str *rest, uint64_t numbers[N_NUMBERS])
+{
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        const char *begun = rest->ptr;
+
+        if (!cn_take_varint(rest, &numbers[i]) || numbers[i] > highest[i])
+            return false;
+        if (rest->ptr[-1] == 0 && rest->ptr - begun > 1) /* longer than it needs to be */
+            return false;
+    }
+    return true;
+}
+
+/* True, and the content type is a known one or has so many bytes. */
+static bool
+read_content_type(uint64_t number, struct head *head)
+{
+    head->parts[0] = number % 2 ? 0 : (uint32_t)(number / 2);
+    head->content_type = number % 2 && number / 2 < N_CONTENT_TYPES ? &content_types[number / 2] : NULL;
+    return number % 2 == 0 || head->content_type;
+}
+
+static bool
+read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
+{
+    const unsigned char *at = (const unsigned char *)bytes.ptr;
+    struct cn_str rest = {bytes.ptr + NUMBERS_AT, bytes.len - NUMBERS_AT};
+    uint64_t numbers[N_NUMBERS];
+
+    if (!take_numbers(&rest, numbers) || !read_content_type(numbers[CONTENT_TYPE], head))
+        return false;
+    head->keyed = out->flags & KEYED;
+    head->bytes = (size_t)(rest.ptr - bytes.ptr) + (head->keyed ? KEY_BYTES : 0);
+    out->flags &= ~KEYED;
+    out->last_job = get64(at + 8);
+    out->generation = numbers[OPENED] + unfold(numbers[GENERATION]);
+    out->step = numbers[STEP];
+    out->opened_wall_ms = numbers[OPENED];
+    out->last_wall_ms = numbers[OPENED] + unfold(numbers[LAST]);
+    out->closed_wall_ms = numbers[CLOSED];
+    out->expires_wall_ms = out->last_wall_ms + unfold(numbers[EXPIRES]);
+    out->schema = (uint32_t)numbers[SCHEMA];
+    out->close_reason = (uint8_t)numbers[CLOSE_REASON];
+    out->status = (uint16_t)numbers[STATUS];
+    out->answer_flags = (uint32_t)numbers[ANSWER_FLAGS];
+    out->answer_bytes = numbers[ANSWER_BYTES];
+    out->n_headers = (uint32_t)numbers[N_HEADERS];
+    out->n_chunks = (uint32_t)numbers[N_CHUNKS];
+    head->parts[1] = (uint32_t)numbers[HEADER_BYTES];
+    head->parts[2] = (uint32_t)numbers[CHUNK_BYTES];
+    head->parts[3] = (uint32_t)numbers[BODY_BYTES];
+    head->parts[4] = get32(at + 16);
+    return true;
+}
+
+/* Of the formats before 5. */
+static bool
+read_fixed_head(struct cn_str bytes, struct cn_record *out, struct head *head)
+{
+    static const unsigned char length_at[] = {84, 92, 100, 104, 108};
+    const unsigned char *at = (const unsigned char *)bytes.ptr;
+
+    if (bytes.len < FIXED_BYTES || at[69] != 0)
+        return false;
+    head->content_type = NULL;
+    head->keyed = head->format % 2 == 0;
+    head->bytes = FIXED_BYTES + (head->keyed ? KEY_BYTES : 0);
+    out->generation = get64(at + 8);
+    out->step = get64(at + 16);
+    out->last_job = get64(at + 24);
+    out->opened_wall_ms = get64(at + 32);
+    out->last_wall_ms = get64(at + 40);
+    out->closed_wall_ms = get64(at + 48);
+    out->expires_wall_ms = get64(at + 56);
+    out->schema = get32(at + 64);
+    out->close_reason = at[68];
+    out->status = get16(at + 70);
+    out->answer_bytes = get64(at + 72);
+    out->answer_flags = get32(at + 80);
+    out->n_headers = get32(at + 88);
+    out->n_chunks = get32(at + 96);
+    for (size_t i = 0; i < sizeof(length_at); i++)
+        head->parts[i] = get32(at + length_at[i]);
+    return true;
+}
+
+static int
+peek(struct cn_str bytes, struct cn_record *out, struct head *head, struct cn_error *err)
+{
+    const unsigned char *at = (const unsigned char *)bytes.ptr;
+    bool fits;
+
+    memset(out, 0, sizeof(*out));
+    if (bytes.len < NUMBERS_AT || get32(at) != MAGIC)
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
+    head->format = get16(at + 4);
+    if (head->format < 1 || head->format > CN_RECORD_FORMAT)
+        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows 1 to %d",
+                       head->format, CN_RECORD_FORMAT);
+    out->flags = get16(at + 6);
+    fits = head->format == CN_RECORD_FORMAT ? read_head(bytes, out, head)
+                                            : read_fixed_head(bytes, out, head);
+    if (!fits || bytes.len < head->bytes + CHECKSUM_BYTES)
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: the head of %zu bytes is none",
+                       bytes.len);
+    if (head->keyed) {
+        memcpy(out->key_hash, at + head->bytes - KEY_BYTES, CN_KEY_HASH_BYTES);
+        out->request_hash = get64(at + head->bytes - 8);
+    }
+    return 0;
+}
+
 int
 cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
 {
-    const unsigned char *head = (const unsigned char *)bytes.ptr;
-    uint16_t format;
+    struct head head;
 
-    memset(out, 0, sizeof(*out));
-    if (bytes.len < CN_RECORD_HEAD_BYTES + CHECKSUM_BYTES || get32(head) != MAGIC)
-        return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
-    format = get16(head + 4);
-    if (format < 1 || format > CN_RECORD_FORMAT)
-        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows 1 to %d",
-                       format, CN_RECORD_FORMAT);
-    if (bytes.len < head_bytes(format) + CHECKSUM_BYTES)
-        return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
-    out->flags = get16(head + 6);
-    out->generation = get64(head + 8);
-    out->step = get64(head + 16);
-    out->last_job = get64(head + 24);
-    out->opened_wall_ms = get64(head + 32);
-    out->last_wall_ms = get64(head + 40);
-    out->closed_wall_ms = get64(head + 48);
-    out->expires_wall_ms = get64(head + 56);
-    out->schema = get32(head + 64);
-    out->close_reason = head[68];
-    out->status = get16(head + 70);
-    out->answer_bytes = get64(head + 72);
-    out->answer_flags = get32(head + 80);
-    out->n_headers = get32(head + 88);
-    out->n_chunks = get32(head + 96);
-    if (is_keyed(format)) {
-        memcpy(out->key_hash, head + CN_RECORD_HEAD_BYTES, CN_KEY_HASH_BYTES);
-        out->request_hash = get64(head + CN_RECORD_HEAD_BYTES + CN_KEY_HASH_BYTES);
-    }
-    return 0;
+    return peek(bytes, out, &head, err);
 }
 
 uint32_t
 cn_record_state_bytes(struct cn_str bytes)
 {
-    return get32((const unsigned char *)bytes.ptr + 108);
+    return get32(bytes.ptr + (get16(bytes.ptr + 4) == CN_RECORD_FORMAT ? 16 : 108));
 }
 
 int
@@ -257,13 +408,16 @@ headers_fit(struct cn_str headers, uint32_t count)
 }
 
 static int
-fields_fit(const struct cn_record *record, const unsigned char *head)
+fields_fit(const struct cn_record *record, const struct head *head)
 {
     uint32_t kept = CN_RECORD_HAS_ANSWER, large = CN_RECORD_ANSWER_TOO_LARGE;
 
-    if ((record->flags & ~(uint32_t)ALL_FLAGS) || head[69] != 0 || record->generation == 0)
+    if ((record->flags & ~(uint32_t)ALL_FLAGS) || record->generation == 0)
         return 0;
-    if (is_keyed(get16(head + 4)) && !cn_record_has_key(record))
+    if (head->keyed && !cn_record_has_key(record))
+        return 0;
+    if (head->format == CN_RECORD_FORMAT && !head->content_type &&
+        content_type_number(record->content_type) % 2) /* it would be no bytes */
         return 0;
     if ((record->flags & kept) && (record->flags & (large | CN_RECORD_ANSWER_STREAMED)))
         return 0;
@@ -280,25 +434,24 @@ fields_fit(const struct cn_record *record, const unsigned char *head)
 int
 cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
 {
-    const unsigned char *head = (const unsigned char *)bytes.ptr;
     struct cn_str *parts[] = {&out->content_type, &out->headers, &out->chunks, &out->body,
                               &out->state};
-    static const unsigned char length_at[] = {84, 92, 100, 104, 108};
     unsigned char sum[CHECKSUM_BYTES];
+    struct head head;
     const char *at;
     size_t left;
     int rc;
 
-    if ((rc = cn_record_peek(bytes, out, err)) != 0)
+    if ((rc = peek(bytes, out, &head, err)) != 0)
         return rc;
     left = bytes.len - CHECKSUM_BYTES;
-    put_checksum(sum, get16(head + 4), head, left);
-    if (memcmp(sum, head + left, sizeof(sum)) != 0)
+    put_checksum(sum, head.format, (const unsigned char *)bytes.ptr, left);
+    if (memcmp(sum, bytes.ptr + left, sizeof(sum)) != 0)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: its checksum does not fit");
-    at = bytes.ptr + head_bytes(get16(head + 4));
-    left -= head_bytes(get16(head + 4));
+    at = bytes.ptr + head.bytes;
+    left -= head.bytes;
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-        uint32_t len = get32(head + length_at[i]);
+        uint32_t len = head.parts[i];
 
         if (len > left)
             return cn_fail(err, CN_E_STATE_STORE, "damaged record: part %zu has %u of %zu bytes", i,
@@ -307,7 +460,9 @@ cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *er
         at += len;
         left -= len;
     }
-    if (left != 0 || !fields_fit(out, head) || !chunks_fit(out->chunks, out->n_chunks) ||
+    if (head.content_type)
+        out->content_type = *head.content_type;
+    if (left != 0 || !fields_fit(out, &head) || !chunks_fit(out->chunks, out->n_chunks) ||
         !headers_fit(out->headers, out->n_headers))
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: its fields do not fit together");
     return 0;

@@ -9,9 +9,12 @@
 
 #include <cmocka.h>
 
+#include "cache/checksum.h"
+#include "cache/little_endian.h"
+
 static const struct cn_record full = {
     .flags = CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER,
-    .generation = 7,
+    .generation = 1700000000007,
     .step = 41,
     .last_job = 0x1122334455667788,
     .opened_wall_ms = 1700000000000,
@@ -47,10 +50,9 @@ every_field_survives(void **state)
 
     (void)state;
     encode(&full, &buf);
-    assert_int_equal(buf.len, CN_RECORD_HEAD_BYTES + 10 + 11 + 10 + 6 + 6 + 8);
     assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
     assert_int_equal(got.flags, full.flags);
-    assert_int_equal(got.generation, 7);
+    assert_int_equal(got.generation, 1700000000007);
     assert_int_equal(got.step, 41);
     assert_true(got.last_job == full.last_job);
     assert_int_equal(got.opened_wall_ms, full.opened_wall_ms);
@@ -75,6 +77,8 @@ every_field_survives(void **state)
 }
 
 /* The layout is a promise to stores on disk: these bytes must be read for ever. */
+#define HEAD_BYTES 46
+
 static void
 layout_is_as_documented(void **state)
 {
@@ -82,12 +86,13 @@ layout_is_as_documented(void **state)
 
     (void)state;
     encode(&full, &buf);
-    assert_memory_equal(buf.data, "CNR1\3\0\6\0\7\0\0\0\0\0\0\0\x29\0\0\0\0\0\0\0", 24);
-    assert_memory_equal(buf.data + 24, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
-    assert_memory_equal(buf.data + 64, "\3\0\0\0\0\0\xc9\0\x09\0\0\0\0\0\0\0\4\0\0\0", 20);
-    assert_memory_equal(buf.data + 84,
-                        "\x0a\0\0\0\1\0\0\0\x0b\0\0\0\2\0\0\0\x0a\0\0\0\6\0\0\0\6\0\0\0", 28);
-    assert_memory_equal(buf.data + 112, "text/plain", 10);
+    assert_int_equal(buf.len, HEAD_BYTES + 10 + 11 + 10 + 6 + 6 + 8);
+    assert_memory_equal(buf.data, "CNR1\5\0\6\0\x88\x77\x66\x55\x44\x33\x22\x11\6\0\0\0", 20);
+    /* generation (7 ms after that), step, opened, 1 s later, not closed, 60 s later, schema, live, 201, flags, 9 bytes */
+    assert_memory_equal(buf.data + 20,
+                        "\x0e\x29\x80\xd0\x95\xff\xbc\x31\xd0\x0f\0\xc0\xa9\x07\3\0\xc9\1\4\x09", 20);
+    assert_memory_equal(buf.data + 40, "\x14\1\x0b\2\x0a\6", 6);
+    assert_memory_equal(buf.data + HEAD_BYTES, "text/plain", 10);
     cn_buf_fini(&buf);
 }
 
@@ -104,10 +109,11 @@ key_of_the_last_step_survives(void **state)
     encode(&full, &plain);
     encode(&record, &keyed);
     assert_int_equal(keyed.len, plain.len + CN_KEY_HASH_BYTES + 8);
-    assert_memory_equal(keyed.data, "CNR1\4\0", 6);
-    assert_memory_equal(keyed.data + 6, plain.data + 6, CN_RECORD_HEAD_BYTES - 6);
-    assert_memory_equal(keyed.data + 112, "0123456789abcdef\x88\x77\x66\x55\x44\x33\x22\x11", 24);
-    assert_memory_equal(keyed.data + 136, "text/plain", 10);
+    assert_memory_equal(keyed.data, "CNR1\5\0\6\x80", 8);
+    assert_memory_equal(keyed.data + 8, plain.data + 8, HEAD_BYTES - 8);
+    assert_memory_equal(keyed.data + HEAD_BYTES, "0123456789abcdef\x88\x77\x66\x55\x44\x33\x22\x11",
+                        24);
+    assert_memory_equal(keyed.data + HEAD_BYTES + 24, "text/plain", 10);
     assert_int_equal(cn_record_decode(cn_buf_str(&keyed), &got, NULL), 0);
     assert_true(cn_record_has_key(&got));
     assert_memory_equal(got.key_hash, record.key_hash, CN_KEY_HASH_BYTES);
@@ -122,40 +128,197 @@ key_of_the_last_step_survives(void **state)
     cn_buf_fini(&keyed);
 }
 
-/* Makes it what programs before XXH3 wrote. */
+/* Times and counts of any size come back, also those that run backwards: clocks are set, and what is
+ * imported has been anywhere. */
 static void
-make_older(struct cn_buf *buf)
+numbers_of_any_size_survive(void **state)
 {
-    unsigned char *bytes = (unsigned char *)buf->data;
+    static const uint64_t values[] = {0,          1,           127,        1700000000000, INT64_MAX,
+                                      INT64_MIN, UINT64_MAX, UINT64_MAX - 1};
+    const size_t n = sizeof(values) / sizeof(*values);
 
-    bytes[4] -= 2;
-    crypto_shorthash(bytes + buf->len - 8, bytes, buf->len - 8,
-                     (const unsigned char *)"continuo-record");
+    (void)state;
+    for (size_t i = 0; i < n * n; i++) {
+        struct cn_record record = full, got;
+        struct cn_buf buf;
+
+        record.opened_wall_ms = values[i / n];
+        record.last_wall_ms = values[i % n];
+        record.expires_wall_ms = values[(i / n + i % n) % n];
+        record.generation = values[i % n] ? values[i % n] : 1;
+        record.step = record.last_job = record.answer_bytes = values[i / n];
+        record.schema = record.answer_flags = (uint32_t)values[i % n];
+        record.status = (uint16_t)values[i % n];
+        encode(&record, &buf);
+        assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
+        assert_true(got.opened_wall_ms == record.opened_wall_ms);
+        assert_true(got.last_wall_ms == record.last_wall_ms);
+        assert_true(got.expires_wall_ms == record.expires_wall_ms);
+        assert_true(got.generation == record.generation);
+        assert_true(got.step == record.step);
+        assert_true(got.last_job == record.last_job);
+        assert_true(got.answer_bytes == record.answer_bytes);
+        assert_int_equal(got.schema, record.schema);
+        assert_int_equal(got.answer_flags, record.answer_flags);
+        assert_int_equal(got.status, record.status);
+        cn_buf_fini(&buf);
+    }
 }
 
-/* A store outlives the program that wrote it: records with the checksum of before are read, and their
- * damage is found. */
+/* The content types that nearly all answers have are a byte, others are themselves. */
+static void
+known_content_types_take_no_room(void **state)
+{
+    static const struct {
+        struct cn_str type;
+        size_t bytes;
+    } cases[] = {
+        {CN_STR("text/plain; charset=utf-8"), 0}, {CN_STR("application/json"), 0},
+        {CN_STR("application/octet-stream"), 0},  {CN_STR("application/jsonl"), 17},
+        {CN_STR("text/plain"), 10},               {CN_STR(""), 0},
+    };
+    struct cn_record record = full, got;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct cn_buf buf;
+
+        record.content_type = cases[i].type;
+        encode(&record, &buf);
+        assert_int_equal(buf.len, HEAD_BYTES + cases[i].bytes + 11 + 10 + 6 + 6 + 8);
+        assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
+        assert_true(cn_str_eq(got.content_type, cases[i].type));
+        assert_true(cn_str_eq(got.headers, full.headers));
+        cn_buf_fini(&buf);
+    }
+}
+
+/* What programs before format 5 wrote. */
+static void
+encode_older(const struct cn_record *record, unsigned char format, struct cn_buf *out)
+{
+    const struct cn_str parts[] = {record->content_type, record->headers, record->chunks,
+                                   record->body, record->state};
+    unsigned char head[136] = {'C', 'N', 'R', '1', format}, sum[8];
+
+    put16(head + 6, (uint16_t)record->flags);
+    put64(head + 8, record->generation);
+    put64(head + 16, record->step);
+    put64(head + 24, record->last_job);
+    put64(head + 32, record->opened_wall_ms);
+    put64(head + 40, record->last_wall_ms);
+    put64(head + 48, record->closed_wall_ms);
+    put64(head + 56, record->expires_wall_ms);
+    put32(head + 64, record->schema);
+    head[68] = record->close_reason;
+    put16(head + 70, record->status);
+    put64(head + 72, record->answer_bytes);
+    put32(head + 80, record->answer_flags);
+    put32(head + 84, (uint32_t)record->content_type.len);
+    put32(head + 88, record->n_headers);
+    put32(head + 92, (uint32_t)record->headers.len);
+    put32(head + 96, record->n_chunks);
+    put32(head + 100, (uint32_t)record->chunks.len);
+    put32(head + 104, (uint32_t)record->body.len);
+    put32(head + 108, (uint32_t)record->state.len);
+    memcpy(head + 112, record->key_hash, CN_KEY_HASH_BYTES);
+    put64(head + 128, record->request_hash);
+    cn_buf_init(out, 0);
+    cn_buf_append(out, head, format % 2 ? 112 : 136);
+    for (size_t i = 0; i < 5; i++)
+        cn_buf_append_str(out, parts[i]);
+    if (format > 2)
+        put64(sum, cn_checksum(out->data, out->len, 0));
+    else
+        crypto_shorthash(sum, (const unsigned char *)out->data, out->len,
+                         (const unsigned char *)"continuo-record");
+    cn_buf_append(out, sum, sizeof(sum));
+}
+
+/* A store outlives the program that wrote it: records of the formats before are read, and their damage is
+ * found. */
 static void
 older_formats_are_read(void **state)
 {
     struct cn_record keyed = full, got;
-    const struct cn_record *records[] = {&full, &keyed};
 
     (void)state;
     memcpy(keyed.key_hash, "0123456789abcdef", CN_KEY_HASH_BYTES);
-    for (size_t i = 0; i < 2; i++) {
+    keyed.request_hash = 99;
+    for (unsigned char format = 1; format <= 4; format++) {
         struct cn_buf buf;
 
-        encode(records[i], &buf);
-        make_older(&buf);
-        assert_int_equal(buf.data[4], i + 1);
+        encode_older(&keyed, format, &buf);
         assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
+        assert_int_equal(got.flags, full.flags);
+        assert_int_equal(got.generation, full.generation);
+        assert_int_equal(got.step, full.step);
+        assert_true(got.last_job == full.last_job);
+        assert_true(got.opened_wall_ms == full.opened_wall_ms);
+        assert_true(got.last_wall_ms == full.last_wall_ms);
+        assert_true(got.expires_wall_ms == full.expires_wall_ms);
+        assert_int_equal(got.schema, full.schema);
+        assert_int_equal(got.status, full.status);
+        assert_int_equal(got.answer_flags, full.answer_flags);
+        assert_int_equal(got.answer_bytes, full.answer_bytes);
+        assert_int_equal(got.n_headers, full.n_headers);
+        assert_int_equal(got.n_chunks, full.n_chunks);
+        assert_true(cn_str_eq(got.content_type, full.content_type));
+        assert_true(cn_str_eq(got.body, full.body));
         assert_true(cn_str_eq(got.state, full.state));
-        assert_int_equal(cn_record_has_key(&got), i);
-        buf.data[120] ^= 1;
-        assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), CN_E_STATE_STORE);
+        assert_int_equal(cn_record_state_bytes(cn_buf_str(&buf)), 6);
+        assert_int_equal(cn_record_has_key(&got), format % 2 == 0);
+        assert_int_equal(got.request_hash, format % 2 == 0 ? 99 : 0);
+        for (size_t i = 0; i < buf.len; i++) {
+            buf.data[i] ^= 0x20;
+            assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), CN_E_STATE_STORE);
+            buf.data[i] ^= 0x20;
+            assert_int_equal(cn_record_decode((struct cn_str){buf.data, i}, &got, NULL),
+                             CN_E_STATE_STORE);
+        }
         cn_buf_fini(&buf);
     }
+}
+
+/* The sum of these bytes fits, but nobody wrote them: a number over what its field can have, one in more
+ * bytes than it needs, one without an end. */
+static void
+numbers_that_are_none_are_refused(void **state)
+{
+    static const struct {
+        size_t at, instead_of;
+        struct cn_str bytes;
+        int rc;
+    } cases[] = {
+        {20, 1, {"\x8e\1", 2}, 0},                              /* another generation */
+        {20, 1, {"\x8e\0", 2}, CN_E_STATE_STORE},               /* the same, in two bytes */
+        {34, 1, {"\xff\xff\xff\xff\x0f", 5}, 0},                /* the highest schema */
+        {34, 1, {"\x80\x80\x80\x80\x10", 5}, CN_E_STATE_STORE}, /* and one more */
+        {35, 1, {"\x80\2", 2}, CN_E_STATE_STORE},               /* a reason of 256 */
+        {36, 2, {"\x80\x80\4", 3}, CN_E_STATE_STORE},           /* a status of 65536 */
+        {41, 1, {"\x81\x80\x80\x80\x10", 5}, CN_E_STATE_STORE}, /* headers */
+        {40, 1, {"\7", 1}, CN_E_STATE_STORE},                   /* a fourth known content type */
+        {20, 1, {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11}, CN_E_STATE_STORE},
+    };
+    struct cn_record got;
+    struct cn_buf plain, buf;
+
+    (void)state;
+    encode(&full, &plain);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        size_t behind = cases[i].at + cases[i].instead_of;
+        unsigned char sum[8];
+
+        cn_buf_init(&buf, 0);
+        cn_buf_append(&buf, plain.data, cases[i].at);
+        cn_buf_append_str(&buf, cases[i].bytes);
+        cn_buf_append(&buf, plain.data + behind, plain.len - behind - sizeof(sum));
+        put64(sum, cn_checksum(buf.data, buf.len, 0));
+        cn_buf_append(&buf, sum, sizeof(sum));
+        assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), cases[i].rc);
+        cn_buf_fini(&buf);
+    }
+    cn_buf_fini(&plain);
 }
 
 /* A torn or flipped byte anywhere is found: state that is silently wrong is worse than none. */
@@ -221,9 +384,9 @@ newer_format_is_named(void **state)
 
     (void)state;
     encode(&full, &buf);
-    buf.data[4] = 5;
+    buf.data[4] = 6;
     assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, &err), CN_E_STATE_STORE);
-    assert_string_equal(err.message, "record of format 5, this program knows 1 to 4");
+    assert_string_equal(err.message, "record of format 6, this program knows 1 to 5");
     cn_buf_fini(&buf);
 }
 
@@ -258,6 +421,9 @@ main(void)
         cmocka_unit_test(layout_is_as_documented),
         cmocka_unit_test(any_damage_is_found),
         cmocka_unit_test(older_formats_are_read),
+        cmocka_unit_test(known_content_types_take_no_room),
+        cmocka_unit_test(numbers_of_any_size_survive),
+        cmocka_unit_test(numbers_that_are_none_are_refused),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(newer_format_is_named),
         cmocka_unit_test(tombstone_survives),

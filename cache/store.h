@@ -15,8 +15,9 @@
 #include "core/str.h"
 
 #define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
-/* Version of keys and folder; a newer one is refused. 1 had no journal, 2 no pieces of values. */
-#define CN_STORE_FORMAT 3
+/* Version of keys and folder; a newer one is refused. 1 had no journal, 2 no pieces of values, 3 no
+ * records of format 5. */
+#define CN_STORE_FORMAT 4
 #define CN_STORE_FRONT_BYTES 2048 /* of a value, that cn_store_front shows at least */
 /* Of an entry that is looked for: its head, its key, the numbers of its record. */
 #define CN_STORE_FETCH_BYTES 128

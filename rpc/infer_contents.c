@@ -1,6 +1,7 @@
 /* rpc/infer_contents.c - InferTensorContents, read and written. Any thread. */
 #include "rpc/infer_contents.h"
 
+#include "core/varint.h"
 #include "proto/wire.h"
 #include "rpc/message.h"
 
@@ -163,7 +164,7 @@ fill(struct cn_str input, unsigned wanted, enum cn_datatype type, char *at)
             at += packed.len;
         } else {
             while (packed.len > 0) {
-                if (!cn_rpc_take_varint(&packed, &value))
+                if (!cn_take_varint(&packed, &value))
                     return false;
                 at = put_value(at, type, value);
             }
@@ -265,12 +266,12 @@ put_varints(const struct cn_tensor *tensor, struct cn_buf *out)
     size_t len = 0;
 
     for (at = tensor->data.ptr; at < end; at += bytes)
-        len += (size_t)(cn_rpc_put_varint(head, value_at(tensor->type, at)) - head);
+        len += (size_t)(cn_put_varint(value_at(tensor->type, at), head) - head);
     cn_buf_append(out, head,
                   (size_t)(cn_rpc_put_head(head, of_type[tensor->type].field, len) - head));
     for (at = tensor->data.ptr; at < end; at += bytes)
         cn_buf_append(out, head,
-                      (size_t)(cn_rpc_put_varint(head, value_at(tensor->type, at)) - head));
+                      (size_t)(cn_put_varint(value_at(tensor->type, at), head) - head));
 }
 
 static void

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "core/utf8.h"
+#include "core/varint.h"
 #include "rpc/infer_contents.h"
 #include "rpc/message.h"
 
@@ -246,7 +247,7 @@ take_shape(const struct reader *reader, const struct cn_rpc_field *field, struct
     if (field->wire != CN_RPC_WIRE_BYTES && field->wire != CN_RPC_WIRE_VARINT)
         return 0;
     while (field->wire == CN_RPC_WIRE_VARINT || rest.len > 0) {
-        if (field->wire == CN_RPC_WIRE_BYTES && !cn_rpc_take_varint(&rest, &dim))
+        if (field->wire == CN_RPC_WIRE_BYTES && !cn_take_varint(&rest, &dim))
             return not_a_request(reader->err);
         if (tensor->rank == CN_TENSOR_RANK_MAX)
             return cn_fail(reader->err, CN_E_BAD_REQUEST,

@@ -6,6 +6,7 @@
 #include "rpc/infer_write.h"
 
 #include "core/buf.h"
+#include "core/varint.h"
 #include "rpc/infer_contents.h"
 #include "rpc/message.h"
 
@@ -57,7 +58,7 @@ put_shape(struct cn_buf *out, const struct cn_tensor *tensor)
     char packed[CN_TENSOR_RANK_MAX * CN_RPC_FIELD_MAX], *at = packed;
 
     for (uint32_t i = 0; i < tensor->rank; i++)
-        at = cn_rpc_put_varint(at, (uint64_t)tensor->shape[i]);
+        at = cn_put_varint((uint64_t)tensor->shape[i], at);
     put_text(out, OUTPUT_SHAPE, (struct cn_str){packed, (size_t)(at - packed)});
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/panic.h"
 #include "core/utf8.h"
+#include "core/varint.h"
 
 struct capped {
     struct cn_arena *arena;
@@ -109,30 +110,6 @@ cn_rpc_pack(const ProtobufCMessage *message, struct cn_arena *arena)
 
 /* --- fields by hand */
 
-bool
-cn_rpc_take_varint(struct cn_str *rest, uint64_t *out)
-{
-    uint64_t value = 0;
-    unsigned shift;
-
-    for (shift = 0; shift < 64; shift += 7) {
-        unsigned char c;
-
-        if (rest->len == 0)
-            return false;
-        c = (unsigned char)*rest->ptr++;
-        rest->len--;
-        if (shift == 63 && c > 1)
-            return false;
-        value |= (uint64_t)(c & 0x7f) << shift;
-        if (c < 0x80) {
-            *out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool
 take_fixed(struct cn_str *rest, unsigned n, uint64_t *out)
 {
@@ -157,19 +134,19 @@ cn_rpc_next_field(struct cn_str *rest, struct cn_rpc_field *out)
     if (rest->len == 0)
         return 0;
     *out = (struct cn_rpc_field){0};
-    if (!cn_rpc_take_varint(rest, &tag) || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
+    if (!cn_take_varint(rest, &tag) || tag >> 3 == 0 || tag >> 3 > 0x1fffffff)
         return -1;
     out->number = (uint32_t)(tag >> 3);
     out->wire = (enum cn_rpc_wire)(tag & 7);
     switch (tag & 7) {
     case 0:
-        return cn_rpc_take_varint(rest, &out->value) ? 1 : -1;
+        return cn_take_varint(rest, &out->value) ? 1 : -1;
     case 1:
         return take_fixed(rest, 8, &out->value) ? 1 : -1;
     case 5:
         return take_fixed(rest, 4, &out->value) ? 1 : -1;
     case 2:
-        if (!cn_rpc_take_varint(rest, &len) || len > rest->len)
+        if (!cn_take_varint(rest, &len) || len > rest->len)
             return -1;
         out->has_bytes = true;
         out->bytes = (struct cn_str){rest->ptr, (size_t)len};
@@ -182,16 +159,7 @@ cn_rpc_next_field(struct cn_str *rest, struct cn_rpc_field *out)
 }
 
 char *
-cn_rpc_put_varint(char *at, uint64_t value)
-{
-    for (; value >= 0x80; value >>= 7)
-        *at++ = (char)(value | 0x80);
-    *at++ = (char)value;
-    return at;
-}
-
-char *
 cn_rpc_put_head(char *at, uint32_t number, size_t len)
 {
-    return cn_rpc_put_varint(cn_rpc_put_varint(at, (uint64_t)number << 3 | 2), len);
+    return cn_put_varint(len, cn_put_varint((uint64_t)number << 3 | 2, at));
 }

@@ -41,13 +41,9 @@ struct cn_rpc_field {
 /* Takes the next field from the front of `rest`. 1: there was one; 0: at the end; -1: the bytes are
  * no protobuf message. Groups, which proto3 doesn't have, are none. */
 int cn_rpc_next_field(struct cn_str *rest, struct cn_rpc_field *out);
-/* Of packed numbers. False: cut short, or over 64 bits. */
-bool cn_rpc_take_varint(struct cn_str *rest, uint64_t *out);
 
-/* Writes a field's tag and value; room for CN_RPC_FIELD_MAX. Returns the end. */
+/* Writes tag and length of a length-delimited field; room for CN_RPC_FIELD_MAX. Returns the end. */
 #define CN_RPC_FIELD_MAX 20
-char *cn_rpc_put_varint(char *at, uint64_t value);
-/* Tag and length of a length-delimited field. */
 char *cn_rpc_put_head(char *at, uint32_t number, size_t len);
 
 #endif

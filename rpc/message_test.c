@@ -12,6 +12,8 @@
 #include <management.pb-c.h>
 #include <v2_inference.pb-c.h>
 
+#include "core/varint.h"
+
 static const ProtobufCMessageDescriptor *const describe_type =
     &org__pytorch__serve__grpc__management__describe_model_request__descriptor;
 
@@ -140,7 +142,7 @@ heads_are_written_as_they_are_read(void **state)
 
     (void)state;
     for (i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        char *end = cn_rpc_put_varint(cn_rpc_put_varint(bytes, 8), lengths[i]);
+        char *end = cn_put_varint(lengths[i], cn_put_varint(8, bytes));
         struct cn_str rest = {bytes, (size_t)(end - bytes)};
 
         assert_int_equal(cn_rpc_next_field(&rest, &field), 1);

@@ -11,22 +11,48 @@ xxhash.XXH3_64bits.restype = ctypes.c_uint64
 TOMBSTONE, HAS_STATE, HAS_ANSWER, TOO_LARGE = 1, 2, 4, 8
 
 
-def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), body=b"", state=b"",
-           key=b"", old=False):
+def varint(number):
+    out = b""
+    while number >= 0x80:
+        out += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return out + bytes([number])
+
+
+def fold(difference):
+    return difference * 2 if difference >= 0 else -difference * 2 - 1
+
+
+def head(form, flags, key, numbers, lengths):
+    """Of formats 1 to 4, which have fixed lengths, and of 5."""
+    generation, step, job, opened, last, closed, expires, schema, reason, status, size, answer_flags = numbers
+    if form < 5:
+        packed = struct.pack("<4sHHQQQQQQQIBBHQIIIIIIII", b"CNR1", form, flags, *numbers[:9], 0, *numbers[9:], *lengths)
+        assert len(packed) == 112
+        return packed + key
+    content_type = lengths[0] * 2 if lengths[0] >= 0 else -lengths[0] * 2 - 1
+    packed = struct.pack("<4sHHQI", b"CNR1", 5, flags | (0x8000 if key else 0), job, lengths[-1])
+    for number in (fold(generation - opened), step, opened, fold(last - opened), closed, fold(expires - last), schema, reason, status,
+                   answer_flags, size, content_type, *lengths[1:-1]):
+        packed += varint(number)
+    return packed + key
+
+
+def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), body=b"", state=b"", key=b"", form=5,
+           last=1700000001000, known=0):
     packed_headers = b"".join(struct.pack("<H", len(n)) + n + struct.pack("<I", len(v)) + v for n, v in headers)
     packed_chunks = b"".join(struct.pack("<I", len(c)) + c for c in chunks)
-    head = struct.pack("<4sHHQQQQQQQIBBHQIIIIIIII", b"CNR1", (2 if key else 1) + (0 if old else 2), flags, 7, 41, 99, 1700000000000, 1700000001000,
-                       closed, 1700000061000, 3, reason, 0, 200, 9, 4, len(content_type), len(headers),
-                       len(packed_headers), len(chunks), len(packed_chunks), len(body), len(state))
-    assert len(head) == 112
-    data = head + key + content_type + packed_headers + packed_chunks + body + state
-    if not old:
+    numbers = (7, 41, 99, 1700000000000, last, closed, 1700000061000, 3, reason, 200, 9, 4)
+    lengths = (-known or len(content_type), len(headers), len(packed_headers), len(chunks), len(packed_chunks), len(body), len(state))
+    data = head(form, flags, key, numbers, lengths) + content_type + packed_headers + packed_chunks + body + state
+    if form > 2:
         return data + struct.pack("<Q", xxhash.XXH3_64bits(data, ctypes.c_size_t(len(data))))
     checksum = ctypes.create_string_buffer(8)
     sodium.crypto_shorthash(checksum, data, ctypes.c_ulonglong(len(data)), b"continuo-record\0")
     return data + checksum.raw
 
 
+KEY = b"0123456789abcdef" + b"\x01" * 8
 SEEDS = {
     "live": record(HAS_STATE | HAS_ANSWER, content_type=b"text/plain", body=b"12", state=b"\x81\xa3sum\x0c"),
     "chunks": record(HAS_STATE | HAS_ANSWER, headers=[(b"X-A", b"hi"), (b"X-B", b"")], chunks=[b"ab", b""],
@@ -34,15 +60,20 @@ SEEDS = {
     "too-large": record(HAS_STATE | TOO_LARGE, state=b"s"),
     "tombstone": record(TOMBSTONE, reason=2, closed=1700000002000),
     "ended": record(TOMBSTONE | HAS_ANSWER, reason=1, closed=1700000002000, body=b"last"),
-    "keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"0123456789abcdef" + b"\x01" * 8),
+    "keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY),
     "key-of-zeros": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"\0" * 24),
-    "old": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", old=True),
-    "old-keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"0123456789abcdef" + b"\x01" * 8, old=True),
+    "known-type": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", known=2),
+    "known-type-in-bytes": record(HAS_STATE | HAS_ANSWER, content_type=b"application/json", body=b"12", state=b"s"),
+    "backwards": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", last=1699999999000),
+    "format-1": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", form=1),
+    "format-2": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY, form=2),
+    "format-3": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", form=3),
+    "format-4": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY, form=4),
     "stateless": record(HAS_ANSWER, body=b"x"),
     "contradiction": record(TOMBSTONE | HAS_STATE, reason=1, state=b"s"),
     "no-answer-but-body": record(HAS_STATE, body=b"x"),
 }
-SEEDS["torn"] = SEEDS["live"][:60]
+SEEDS["torn"] = SEEDS["live"][:40]
 SEEDS["wrong-checksum"] = SEEDS["live"][:-1] + b"\0"
 SEEDS["empty"] = b""
 

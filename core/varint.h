@@ -1,0 +1,44 @@
+/* core/varint.h - numbers of as many bytes as they need: seven bits in each, the lowest first, the highest bit
+ * set in all but the last (LEB128; protobuf's varint). Any thread. */
+#ifndef CN_CORE_VARINT_H
+#define CN_CORE_VARINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/str.h"
+
+#define CN_VARINT_MAX 10 /* bytes of room that cn_put_varint needs */
+
+/* Writes at `to`; returns the place behind. */
+static inline char *
+cn_put_varint(uint64_t value, char *to)
+{
+    for (; value >= 0x80; value >>= 7)
+        *to++ = (char)(value | 0x80);
+    *to++ = (char)value;
+    return to;
+}
+
+/* Takes one from the front of `rest`. False: cut short, or over 64 bits. */
+static inline bool
+cn_take_varint(struct cn_str *rest, uint64_t *out)
+{
+    uint64_t value = 0;
+
+    for (unsigned shift = 0; shift < 64 && rest->len > 0; shift += 7) {
+        unsigned char c = (unsigned char)*rest->ptr++;
+
+        rest->len--;
+        if (shift == 63 && c > 1)
+            return false;
+        value |= (uint64_t)(c & 0x7f) << shift;
+        if (c < 0x80) {
+            *out = value;
+            return true;
+        }
+    }
+    return false;
+}
+
+#endif
