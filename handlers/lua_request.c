@@ -18,12 +18,16 @@
 #define REQUEST_NAME "continuo.request"
 #define REQUEST_MAGIC 0x4c525251u
 
-enum { UV_STATE = 1, UV_JSON, UV_CACHE, UV_STOP, UV_COUNT = UV_STOP };
+/* What a request keeps. Most have a state alone, which then is their one uservalue; with more of it that is a
+ * table of all. One is made for each step, and garbage then: its bytes are what the collector has to do. */
+enum kept { KEPT_STATE = 1, KEPT_JSON, KEPT_TABLES, KEPT_STOP, KEPT_COUNT = KEPT_STOP };
 
 struct request {
     uint32_t magic;
-    bool answered, has_json, fresh; /* fresh: the sequence had no state before */
-    bool deferred;                  /* the handler will answer it after it has returned */
+    bool answered : 1, has_json : 1;
+    bool fresh : 1;    /* the sequence had no state before */
+    bool deferred : 1; /* the handler will answer it after it has returned */
+    bool keeps_more : 1;
     struct lua_open *open;          /* it has, and does so; then `serial` counts for nothing */
     uint64_t serial;
     struct cn_item *item;
@@ -57,6 +61,46 @@ request_at(lua_State *L, int index)
 
     cn_assert(req && req->magic == REQUEST_MAGIC);
     return req;
+}
+
+/* Pushes what is kept, or nil. */
+static void
+get_kept(lua_State *L, int index, enum kept what)
+{
+    const struct request *req = request_at(L, index);
+
+    lua_getiuservalue(L, index, 1);
+    if (req->keeps_more) {
+        lua_rawgeti(L, -1, what);
+        lua_remove(L, -2);
+    } else if (what != KEPT_STATE) {
+        lua_pop(L, 1);
+        lua_pushnil(L);
+    }
+}
+
+/* Keeps the value on the top, and pops it. */
+static void
+set_kept(lua_State *L, int index, enum kept what)
+{
+    struct request *req = request_at(L, index);
+
+    index = lua_absindex(L, index);
+    if (!req->keeps_more && what != KEPT_STATE) {
+        lua_createtable(L, KEPT_COUNT, 0);
+        lua_getiuservalue(L, index, 1);
+        lua_rawseti(L, -2, KEPT_STATE);
+        lua_setiuservalue(L, index, 1);
+        req->keeps_more = true;
+    }
+    if (!req->keeps_more) {
+        lua_setiuservalue(L, index, 1);
+        return;
+    }
+    lua_getiuservalue(L, index, 1);
+    lua_insert(L, -2);
+    lua_rawseti(L, -2, what);
+    lua_pop(L, 1);
 }
 
 /* luaL_checkudata, which looks the name up, is for the error. */
@@ -112,14 +156,14 @@ static int
 push_json(lua_State *L, struct request *req)
 {
     if (req->has_json) {
-        lua_getiuservalue(L, 1, UV_JSON);
+        get_kept(L, 1, KEPT_JSON);
         return 1;
     }
     if (cn_lua_json_decode(L, cn_row_body(req->item->row), false) < 0)
         cn_lua_client_error(L, 400, "the request's body is not valid JSON: %s",
                             lua_tostring(L, -1));
     lua_pushvalue(L, -1);
-    lua_setiuservalue(L, 1, UV_JSON);
+    set_kept(L, 1, KEPT_JSON);
     req->has_json = true;
     return 1;
 }
@@ -128,11 +172,12 @@ push_json(lua_State *L, struct request *req)
 static bool
 open_cached(lua_State *L, const char *name)
 {
-    if (lua_getiuservalue(L, 1, UV_CACHE) != LUA_TTABLE) {
+    get_kept(L, 1, KEPT_TABLES);
+    if (lua_isnil(L, -1)) {
         lua_pop(L, 1);
         lua_newtable(L);
         lua_pushvalue(L, -1);
-        lua_setiuservalue(L, 1, UV_CACHE);
+        set_kept(L, 1, KEPT_TABLES);
     }
     if (lua_getfield(L, -1, name) == LUA_TTABLE) {
         lua_remove(L, -2);
@@ -307,7 +352,7 @@ request_index(lua_State *L)
     case FIELD_EXPLAIN:
         return push_flag(L, row->flags & CN_ROW_EXPLAIN);
     case FIELD_STATE:
-        lua_getiuservalue(L, 1, UV_STATE);
+        get_kept(L, 1, KEPT_STATE);
         return 1;
     case FIELD_REQ:
         lua_settop(L, 1);
@@ -331,7 +376,7 @@ request_newindex(lua_State *L)
         return luaL_error(L, "a state is a table, got %s ({} is an empty one)",
                           luaL_typename(L, 3));
     lua_settop(L, 3);
-    lua_setiuservalue(L, 1, UV_STATE);
+    set_kept(L, 1, KEPT_STATE);
     return 0;
 }
 
@@ -430,7 +475,7 @@ request_defer(lua_State *L)
         return luaL_error(L, "this request is to end (%s): it can't be deferred",
                           cn_stop_reason_word(req->item->stop));
     lua_settop(L, 2);
-    lua_setiuservalue(L, 1, UV_STOP);
+    set_kept(L, 1, KEPT_STOP);
     req->deferred = true;
     return 0;
 }
@@ -438,7 +483,7 @@ request_defer(lua_State *L)
 void
 cn_lua_push_request(lua_State *L, struct cn_item *item)
 {
-    struct request *req = lua_newuserdatauv(L, sizeof(*req), UV_COUNT);
+    struct request *req = lua_newuserdatauv(L, sizeof(*req), 1);
 
     *req = (struct request){.magic = REQUEST_MAGIC,
                             .serial = lua_rt_of(L)->call_serial,
@@ -468,13 +513,13 @@ cn_lua_set_request_state(lua_State *L, int request, int state)
 {
     request = lua_absindex(L, request);
     lua_pushvalue(L, state);
-    lua_setiuservalue(L, request, UV_STATE);
+    set_kept(L, request, KEPT_STATE);
 }
 
 void
 cn_lua_get_request_state(lua_State *L, int request)
 {
-    lua_getiuservalue(L, request, UV_STATE);
+    get_kept(L, request, KEPT_STATE);
 }
 
 void
@@ -508,7 +553,7 @@ cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct 
 void
 cn_lua_get_request_stop(lua_State *L, int request)
 {
-    lua_getiuservalue(L, request, UV_STOP);
+    get_kept(L, request, KEPT_STOP);
 }
 
 void
