@@ -88,14 +88,15 @@ connection_send(struct connection *c, const struct request_template *t, uint32_t
     return 0;
 }
 
-/* The value of a header in [head, end), or NULL. `name` ends with its colon. */
+/* The value of a header in [head, end), or NULL. `name` is in small letters and ends with its colon. */
 static const char *
 find_header(const char *head, const char *end, const char *name, size_t name_len)
 {
     const char *line = head;
 
     while ((line = memchr(line, '\n', (size_t)(end - line))) != NULL && ++line < end) {
-        if ((size_t)(end - line) > name_len && strncasecmp(line, name, name_len) == 0) {
+        if ((*line | 0x20) == *name && (size_t)(end - line) > name_len &&
+            strncasecmp(line, name, name_len) == 0) {
             line += name_len;
             while (line < end && *line == ' ')
                 line++;

@@ -26,6 +26,7 @@
 #include "bench/connection.h"
 #include "bench/histogram.h"
 #include "bench/options.h"
+#include "core/number.h"
 
 #define DRAIN_US 10000000u /* for the answers that are still out at the end */
 #define ERRORS_SHOWN 5
@@ -214,19 +215,19 @@ static bool
 answer_is_right(struct bench *b, const struct connection *c, const struct answer *a)
 {
     const struct sequence *s = &b->sequences[c->sequence];
-    char expected[24];
-    size_t len;
+    char expected[CN_NUMBER_MAX];
+    size_t len = 1;
 
     if (b->opt.any_answer)
         return true;
     if (b->opt.echo)
-        len = (size_t)snprintf(expected, sizeof(expected), "%c", c->request[b->request.len - 1]);
+        expected[0] = c->request[b->request.len - 1];
     else
-        len = (size_t)snprintf(expected, sizeof(expected), "%" PRIu64, s->sum);
+        len = (size_t)(cn_put_uint(s->sum, expected) - expected);
     if (a->body_len == len && memcmp(a->body, expected, len) == 0)
         return true;
     b->mismatches++;
-    note_error(b, "sequence %u step %u: expected %s, got %.*s", c->sequence, s->step, expected,
+    note_error(b, "sequence %u step %u: expected %.*s, got %.*s", c->sequence, s->step, (int)len, expected,
                (int)(a->body_len < 200 ? a->body_len : 200), a->body);
     return false;
 }

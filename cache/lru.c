@@ -2,6 +2,7 @@
 #include "cache/lru.h"
 
 #include "core/mem.h"
+#include "core/panic.h"
 #include "core/table.h"
 
 struct cn_lru {
@@ -40,13 +41,21 @@ lru_unlink(struct cn_lru *lru, struct cn_lru_entry *entry)
     lru->bytes -= entry->bytes;
 }
 
+void
+cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry)
+{
+    if (entry->placed)
+        cn_table_remove(lru->table, entry->key);
+    entry->placed = entry->out = false;
+}
+
 static void
 lru_evict_oldest(struct cn_lru *lru)
 {
     struct cn_lru_entry *entry = cn_container_of(lru->order.next, struct cn_lru_entry, link);
 
-    cn_table_remove(lru->table, entry->key);
     lru_unlink(lru, entry);
+    cn_lru_forget(lru, entry);
     lru->evict(lru->ctx, entry);
 }
 
@@ -70,10 +79,12 @@ cn_lru_destroy(struct cn_lru *lru)
 struct cn_lru_entry *
 cn_lru_take(struct cn_lru *lru, struct cn_str key)
 {
-    struct cn_lru_entry *entry = cn_table_remove(lru->table, key);
+    struct cn_lru_entry *entry = cn_table_find(lru->table, key);
 
-    if (entry)
-        lru_unlink(lru, entry);
+    if (!entry || entry->out)
+        return NULL;
+    lru_unlink(lru, entry);
+    entry->out = true;
     return entry;
 }
 
@@ -86,7 +97,7 @@ cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, si
     cn_table_fetch(lru->table, keys, n, owner_bytes, items);
     for (uint32_t i = 0; i < n; i++) {
         found[i] = items[i];
-        if (!found[i])
+        if (!found[i] || found[i]->out)
             continue;
         cn_fetch(found[i]->link.prev,
                  sizeof(struct cn_list)); /* it will be taken out between them */
@@ -97,7 +108,14 @@ cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, si
 void
 cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry)
 {
-    cn_table_insert(lru->table, entry);
+    struct cn_lru_entry *other = entry->placed ? NULL : cn_table_put(lru->table, entry);
+
+    if (other) {
+        cn_assert(other->out);
+        other->placed = false;
+    }
+    entry->placed = true;
+    entry->out = false;
     cn_list_push_back(&lru->order, &entry->link);
     lru->count++;
     lru->bytes += entry->bytes;

@@ -108,6 +108,47 @@ taken_is_never_evicted(void **state)
     cn_lru_destroy(lru);
 }
 
+/* One that is out is nobody else's to take, comes back by itself, and leaves nothing behind where it doesn't:
+ * its key is free for another one, which may be put in before or after it is forgotten. */
+static void
+taken_comes_back_or_is_forgotten(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(10, 1000, on_evict, NULL);
+    struct cn_lru_entry *a, *found[2];
+    const struct cn_str keys[] = {CN_STR("a"), CN_STR("b")};
+
+    (void)state;
+    evicted = 0;
+    put(lru, "a", 1);
+    a = cn_lru_take(lru, CN_STR("a"));
+    assert_non_null(a);
+    assert_int_equal(cn_lru_count(lru), 0);
+    assert_int_equal(cn_lru_bytes(lru), 0);
+    assert_null(cn_lru_take(lru, CN_STR("a")));
+    cn_lru_fetch(lru, keys, 2, sizeof(struct object), found); /* of one that is out, too */
+    cn_lru_put(lru, a);
+    assert_ptr_equal(cn_lru_take(lru, CN_STR("a")), a);
+    cn_lru_forget(lru, a);
+    free(a);
+    assert_null(cn_lru_take(lru, CN_STR("a")));
+    put(lru, "a", 2); /* after */
+    a = cn_lru_take(lru, CN_STR("a"));
+    put(lru, "a", 3); /* before */
+    cn_lru_forget(lru, a);
+    free(a);
+    assert_int_equal(cn_lru_bytes(lru), 3);
+    a = cn_lru_take(lru, CN_STR("a"));
+    assert_int_equal(a->bytes, 3);
+    cn_lru_put(lru, a);
+    cn_lru_clear(lru);
+    assert_int_equal(evicted, 1);
+    assert_null(cn_lru_take(lru, CN_STR("a")));
+    a = calloc(1, sizeof(struct object)); /* never put in */
+    cn_lru_forget(lru, a);
+    free(a);
+    cn_lru_destroy(lru);
+}
+
 /* cacheEntries 0 turns the cache off, it does not break it. */
 static void
 capacity_zero_keeps_nothing(void **state)
@@ -130,6 +171,7 @@ main(void)
         cmocka_unit_test(oldest_goes_when_too_many),
         cmocka_unit_test(oldest_go_when_too_large),
         cmocka_unit_test(taken_is_never_evicted),
+        cmocka_unit_test(taken_comes_back_or_is_forgotten),
         cmocka_unit_test(capacity_zero_keeps_nothing),
     };
 

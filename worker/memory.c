@@ -12,9 +12,10 @@
 #define HUGE_FROM (4u << 20)
 
 /* Read by jemalloc at its start. It would keep what is over 8 MiB, the tables of many sequences, in an arena of
- * its own, out of our sight. */
+ * its own, out of our sight; and after 10 s it would give back what Lua's collector has freed and will soon have
+ * filled again: half of a large heap, each few seconds. */
 extern const char *malloc_conf;
-const char *malloc_conf = "oversize_threshold:0";
+const char *malloc_conf = "oversize_threshold:0,dirty_decay_ms:30000";
 
 static extent_hooks_t *below;
 

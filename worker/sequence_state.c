@@ -134,6 +134,7 @@ cn_states_free(struct cn_states *states, struct cn_sequence *seq)
         return;
     if (seq->state)
         states->rt->ops->state_free(states->rt, seq->state);
+    cn_lru_forget(states->lru, &seq->lru);
     cn_free(seq);
 }
 
