@@ -94,7 +94,8 @@ digit_of_step(uint32_t sequence, uint32_t step)
 static void
 reconnect(struct bench *b, struct connection *c)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    /* By edges: a socket that was read empty is not looked at once more by the next wait. */
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.ptr = c};
 
     connection_close(c);
     if (connection_open(c, &b->address) < 0 ||

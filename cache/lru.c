@@ -1,13 +1,21 @@
-/* cache/lru.c - a hash table for finding, a list for the order of use. Owned by the worker's thread. */
+/* cache/lru.c - a hash table for finding, a list for who is next to go. Owned by the worker's thread.
+ *
+ * The list is a clock's: who is used stays where it stands and is marked, which touches nobody else, where moving
+ * it to the end would wait for the memory of two neighbours. Who comes to the front with a mark loses it and
+ * goes to the end.
+ */
 #include "cache/lru.h"
 
 #include "core/mem.h"
 #include "core/panic.h"
 #include "core/table.h"
 
+/* Entries that one eviction passes over at most because they were used. */
+#define SPARED_MAX 32
+
 struct cn_lru {
     struct cn_table *table;
-    struct cn_list order; /* oldest first */
+    struct cn_list order; /* first is the next to go; some that are out stand in it, too */
     uint64_t count, bytes, max_entries, max_bytes;
     cn_lru_evict_fn evict;
     void *ctx;
@@ -33,10 +41,10 @@ cn_lru_create(uint64_t max_entries, uint64_t max_bytes, cn_lru_evict_fn evict, v
     return lru;
 }
 
+/* It counts no longer, wherever it stands. */
 static void
-lru_unlink(struct cn_lru *lru, struct cn_lru_entry *entry)
+discount(struct cn_lru *lru, const struct cn_lru_entry *entry)
 {
-    cn_list_remove(&entry->link);
     lru->count--;
     lru->bytes -= entry->bytes;
 }
@@ -44,17 +52,37 @@ lru_unlink(struct cn_lru *lru, struct cn_lru_entry *entry)
 void
 cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry)
 {
-    if (entry->placed)
-        cn_table_remove(lru->table, entry->key);
+    if (!entry->placed)
+        return;
+    cn_table_remove(lru->table, entry->key);
+    cn_list_remove(&entry->link);
     entry->placed = entry->out = false;
 }
 
-static void
-lru_evict_oldest(struct cn_lru *lru)
+/* One that was used since it came by here last goes to the end; but not so many in a row that a step would wait
+ * for it. One that is out leaves the list until it comes back. */
+static struct cn_lru_entry *
+next_to_go(struct cn_lru *lru)
 {
-    struct cn_lru_entry *entry = cn_container_of(lru->order.next, struct cn_lru_entry, link);
+    for (unsigned spared = 0;; spared++) {
+        struct cn_lru_entry *entry =
+            cn_container_of(lru->order.next, struct cn_lru_entry, link);
 
-    lru_unlink(lru, entry);
+        if (!entry->out && (!entry->used || spared >= SPARED_MAX))
+            return entry;
+        entry->used = false;
+        cn_list_remove(&entry->link);
+        if (!entry->out)
+            cn_list_push_back(&lru->order, &entry->link);
+    }
+}
+
+static void
+evict_one(struct cn_lru *lru)
+{
+    struct cn_lru_entry *entry = next_to_go(lru);
+
+    discount(lru, entry);
     cn_lru_forget(lru, entry);
     lru->evict(lru->ctx, entry);
 }
@@ -63,7 +91,7 @@ void
 cn_lru_clear(struct cn_lru *lru)
 {
     while (lru->count)
-        lru_evict_oldest(lru);
+        evict_one(lru);
 }
 
 void
@@ -83,7 +111,7 @@ cn_lru_take(struct cn_lru *lru, struct cn_str key)
 
     if (!entry || entry->out)
         return NULL;
-    lru_unlink(lru, entry);
+    discount(lru, entry);
     entry->out = true;
     return entry;
 }
@@ -95,32 +123,38 @@ cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, si
     void *items[CN_FETCH_MAX];
 
     cn_table_fetch(lru->table, keys, n, owner_bytes, items);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         found[i] = items[i];
-        if (!found[i] || found[i]->out)
-            continue;
-        cn_fetch(found[i]->link.prev,
-                 sizeof(struct cn_list)); /* it will be taken out between them */
-        cn_fetch(found[i]->link.next, sizeof(struct cn_list));
+}
+
+/* New in the table, in the place of one that is out. */
+static void
+place(struct cn_lru *lru, struct cn_lru_entry *entry)
+{
+    struct cn_lru_entry *other = cn_table_put(lru->table, entry);
+
+    if (other) {
+        cn_assert(other->out);
+        cn_list_remove(&other->link);
+        other->placed = other->out = false;
     }
+    cn_list_init(&entry->link);
+    entry->placed = true;
 }
 
 void
 cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry)
 {
-    struct cn_lru_entry *other = entry->placed ? NULL : cn_table_put(lru->table, entry);
-
-    if (other) {
-        cn_assert(other->out);
-        other->placed = false;
-    }
-    entry->placed = true;
+    entry->used = entry->placed;
+    if (!entry->placed)
+        place(lru, entry);
+    if (cn_list_empty(&entry->link))
+        cn_list_push_back(&lru->order, &entry->link);
     entry->out = false;
-    cn_list_push_back(&lru->order, &entry->link);
     lru->count++;
     lru->bytes += entry->bytes;
     while (lru->count && (lru->count > lru->max_entries || lru->bytes > lru->max_bytes))
-        lru_evict_oldest(lru);
+        evict_one(lru);
 }
 
 uint64_t

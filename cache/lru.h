@@ -1,8 +1,9 @@
 /* cache/lru.h - the sequences whose decoded state a worker keeps, bounded by number and bytes.
  *
  * Intrusive: the entry sits in the owner's object. An object that is being worked on is taken out
- * and put back afterwards, so eviction never meets one in use. Its place in the table stays, since nearly
- * all come back; who doesn't is forgotten. All operations are O(1).
+ * and put back afterwards, so it is never evicted while in use. Its place stays, since nearly all come
+ * back; who doesn't is forgotten. Who goes is one of those that were not used for longest: in the order in which they
+ * came, but for those used since. All operations are O(1).
  * Owned by the worker's thread.
  */
 #ifndef CN_CACHE_LRU_H
@@ -20,7 +21,7 @@ struct cn_lru_entry {
     struct cn_list link;
     struct cn_str key; /* borrowed from the owner's object */
     uint64_t bytes;    /* what the object counts for */
-    bool placed, out;  /* the LRU's; false at first */
+    bool placed, out, used; /* the LRU's; false at first */
 };
 
 /* Called when an entry must go; it is out of the LRU already and belongs to the callee. */
@@ -43,8 +44,8 @@ void cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry);
  * of the owner's objects. `found` gets for each the entry of that key's hash, for further hints, or NULL. */
 void cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n,
                   size_t owner_bytes, struct cn_lru_entry **found);
-/* Puts in as the newest; key and bytes are set, and none of that key is in; one that is out is forgotten. Then
- * evicts the oldest until the bounds hold, which may be this one. */
+/* Puts in, back or as the newest; key and bytes are set, and none of that key is in; another one that is out is
+ * forgotten. Then evicts until the bounds hold, which may take this one. */
 void cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry);
 
 uint64_t cn_lru_count(const struct cn_lru *lru);

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -108,6 +109,98 @@ taken_is_never_evicted(void **state)
     cn_lru_destroy(lru);
 }
 
+static void
+use(struct cn_lru *lru, const char *name)
+{
+    cn_lru_put(lru, cn_lru_take(lru, cn_str_from(name)));
+}
+
+/* Once: who is not used again until the others had their turn goes then. */
+static void
+who_was_used_stays(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(3, 1000, on_evict, NULL);
+
+    (void)state;
+    evicted = 0;
+    put(lru, "a", 1);
+    put(lru, "b", 1);
+    put(lru, "c", 1);
+    use(lru, "a");
+    use(lru, "b");
+    use(lru, "b");
+    put(lru, "d", 1);
+    assert_string_equal(last_evicted, "c");
+    put(lru, "e", 1);
+    assert_string_equal(last_evicted, "d");
+    put(lru, "f", 1);
+    assert_string_equal(last_evicted, "a");
+    put(lru, "g", 1);
+    assert_string_equal(last_evicted, "b");
+    assert_int_equal(evicted, 4);
+    cn_lru_destroy(lru);
+}
+
+/* With all of them used one goes all the same, and nobody waits until all were looked at. */
+static void
+an_eviction_spares_a_few(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(1000, 100000, on_evict, NULL);
+    char name[16];
+
+    (void)state;
+    evicted = 0;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 1000; i++) {
+            snprintf(name, sizeof(name), "s%d", i);
+            if (round == 0)
+                put(lru, name, 1);
+            else
+                use(lru, name);
+        }
+    put(lru, "new", 1);
+    assert_int_equal(evicted, 1);
+    assert_string_equal(last_evicted, "s32");
+    put(lru, "newer", 1);
+    assert_string_equal(last_evicted, "s65");
+    cn_lru_destroy(lru);
+}
+
+/* Those that are out when room is needed are passed over once, however many they are, and count again when they
+ * are back. */
+static void
+those_that_are_out_are_passed_over(void **state)
+{
+    struct cn_lru *lru = cn_lru_create(10, 1000, on_evict, NULL);
+    struct cn_lru_entry *out[10];
+    char name[16];
+
+    (void)state;
+    evicted = 0;
+    for (int i = 0; i < 10; i++) {
+        snprintf(name, sizeof(name), "s%d", i);
+        put(lru, name, 1);
+        out[i] = cn_lru_take(lru, cn_str_from(name));
+    }
+    for (int i = 0; i < 15; i++) {
+        snprintf(name, sizeof(name), "t%d", i);
+        put(lru, name, 1);
+    }
+    assert_int_equal(evicted, 5);
+    assert_string_equal(last_evicted, "t4");
+    for (int i = 0; i < 9; i++)
+        cn_lru_put(lru, out[i]);
+    assert_int_equal(cn_lru_count(lru), 10);
+    assert_int_equal(evicted, 14);
+    assert_string_equal(last_evicted, "t13");
+    cn_lru_forget(lru, out[9]);
+    free(out[9]);
+    cn_lru_clear(lru);
+    assert_int_equal(evicted, 24);
+    assert_int_equal(cn_lru_bytes(lru), 0);
+    cn_lru_destroy(lru);
+}
+
 /* One that is out is nobody else's to take, comes back by itself, and leaves nothing behind where it doesn't:
  * its key is free for another one, which may be put in before or after it is forgotten. */
 static void
@@ -171,6 +264,9 @@ main(void)
         cmocka_unit_test(oldest_goes_when_too_many),
         cmocka_unit_test(oldest_go_when_too_large),
         cmocka_unit_test(taken_is_never_evicted),
+        cmocka_unit_test(who_was_used_stays),
+        cmocka_unit_test(an_eviction_spares_a_few),
+        cmocka_unit_test(those_that_are_out_are_passed_over),
         cmocka_unit_test(taken_comes_back_or_is_forgotten),
         cmocka_unit_test(capacity_zero_keeps_nothing),
     };
