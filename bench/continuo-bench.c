@@ -228,8 +228,8 @@ answer_is_right(struct bench *b, const struct connection *c, const struct answer
     if (a->body_len == len && memcmp(a->body, expected, len) == 0)
         return true;
     b->mismatches++;
-    note_error(b, "sequence %u step %u: expected %.*s, got %.*s", c->sequence, s->step, (int)len, expected,
-               (int)(a->body_len < 200 ? a->body_len : 200), a->body);
+    note_error(b, "sequence %u step %u: expected %.*s, got %.*s", c->sequence, s->step, (int)len,
+               expected, (int)(a->body_len < 200 ? a->body_len : 200), a->body);
     return false;
 }
 

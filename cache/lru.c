@@ -65,8 +65,7 @@ static struct cn_lru_entry *
 next_to_go(struct cn_lru *lru)
 {
     for (unsigned spared = 0;; spared++) {
-        struct cn_lru_entry *entry =
-            cn_container_of(lru->order.next, struct cn_lru_entry, link);
+        struct cn_lru_entry *entry = cn_container_of(lru->order.next, struct cn_lru_entry, link);
 
         if (!entry->out && (!entry->used || spared >= SPARED_MAX))
             return entry;

@@ -19,8 +19,8 @@ struct cn_lru;
 
 struct cn_lru_entry {
     struct cn_list link;
-    struct cn_str key; /* borrowed from the owner's object */
-    uint64_t bytes;    /* what the object counts for */
+    struct cn_str key;      /* borrowed from the owner's object */
+    uint64_t bytes;         /* what the object counts for */
     bool placed, out, used; /* the LRU's; false at first */
 };
 

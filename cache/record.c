@@ -48,12 +48,12 @@ enum number {
 #define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + KEY_BYTES)
 
 static const uint64_t highest[N_NUMBERS] = {
-    [GENERATION] = UINT64_MAX,  [STEP] = UINT64_MAX,         [OPENED] = UINT64_MAX,
-    [LAST] = UINT64_MAX,        [CLOSED] = UINT64_MAX,       [EXPIRES] = UINT64_MAX,
-    [SCHEMA] = UINT32_MAX,      [CLOSE_REASON] = UINT8_MAX,  [STATUS] = UINT16_MAX,
+    [GENERATION] = UINT64_MAX,   [STEP] = UINT64_MAX,         [OPENED] = UINT64_MAX,
+    [LAST] = UINT64_MAX,         [CLOSED] = UINT64_MAX,       [EXPIRES] = UINT64_MAX,
+    [SCHEMA] = UINT32_MAX,       [CLOSE_REASON] = UINT8_MAX,  [STATUS] = UINT16_MAX,
     [ANSWER_FLAGS] = UINT32_MAX, [ANSWER_BYTES] = UINT64_MAX, [CONTENT_TYPE] = 2ull * UINT32_MAX,
-    [N_HEADERS] = UINT32_MAX,   [HEADER_BYTES] = UINT32_MAX, [N_CHUNKS] = UINT32_MAX,
-    [CHUNK_BYTES] = UINT32_MAX, [BODY_BYTES] = UINT32_MAX,
+    [N_HEADERS] = UINT32_MAX,    [HEADER_BYTES] = UINT32_MAX, [N_CHUNKS] = UINT32_MAX,
+    [CHUNK_BYTES] = UINT32_MAX,  [BODY_BYTES] = UINT32_MAX,
 };
 
 static const struct cn_str content_types[] = {
@@ -236,7 +236,8 @@ static bool
 read_content_type(uint64_t number, struct head *head)
 {
     head->parts[0] = number % 2 ? 0 : (uint32_t)(number / 2);
-    head->content_type = number % 2 && number / 2 < N_CONTENT_TYPES ? &content_types[number / 2] : NULL;
+    head->content_type =
+        number % 2 && number / 2 < N_CONTENT_TYPES ? &content_types[number / 2] : NULL;
     return number % 2 == 0 || head->content_type;
 }
 

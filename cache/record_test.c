@@ -90,7 +90,8 @@ layout_is_as_documented(void **state)
     assert_memory_equal(buf.data, "CNR1\5\0\6\0\x88\x77\x66\x55\x44\x33\x22\x11\6\0\0\0", 20);
     /* generation (7 ms after that), step, opened, 1 s later, not closed, 60 s later, schema, live, 201, flags, 9 bytes */
     assert_memory_equal(buf.data + 20,
-                        "\x0e\x29\x80\xd0\x95\xff\xbc\x31\xd0\x0f\0\xc0\xa9\x07\3\0\xc9\1\4\x09", 20);
+                        "\x0e\x29\x80\xd0\x95\xff\xbc\x31\xd0\x0f\0\xc0\xa9\x07\3\0\xc9\1\4\x09",
+                        20);
     assert_memory_equal(buf.data + 40, "\x14\1\x0b\2\x0a\6", 6);
     assert_memory_equal(buf.data + HEAD_BYTES, "text/plain", 10);
     cn_buf_fini(&buf);
@@ -133,8 +134,8 @@ key_of_the_last_step_survives(void **state)
 static void
 numbers_of_any_size_survive(void **state)
 {
-    static const uint64_t values[] = {0,          1,           127,        1700000000000, INT64_MAX,
-                                      INT64_MIN, UINT64_MAX, UINT64_MAX - 1};
+    static const uint64_t values[] = {0,         1,         127,        1700000000000,
+                                      INT64_MAX, INT64_MIN, UINT64_MAX, UINT64_MAX - 1};
     const size_t n = sizeof(values) / sizeof(*values);
 
     (void)state;
@@ -173,9 +174,12 @@ known_content_types_take_no_room(void **state)
         struct cn_str type;
         size_t bytes;
     } cases[] = {
-        {CN_STR("text/plain; charset=utf-8"), 0}, {CN_STR("application/json"), 0},
-        {CN_STR("application/octet-stream"), 0},  {CN_STR("application/jsonl"), 17},
-        {CN_STR("text/plain"), 10},               {CN_STR(""), 0},
+        {CN_STR("text/plain; charset=utf-8"), 0},
+        {CN_STR("application/json"), 0},
+        {CN_STR("application/octet-stream"), 0},
+        {CN_STR("application/jsonl"), 17},
+        {CN_STR("text/plain"), 10},
+        {CN_STR(""), 0},
     };
     struct cn_record record = full, got;
 

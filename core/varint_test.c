@@ -14,9 +14,10 @@ numbers_come_back(void **state)
     static const struct {
         uint64_t value;
         size_t bytes;
-    } cases[] = {{0, 1},       {1, 1},         {127, 1},        {128, 2},         {16383, 2},
-                 {16384, 3},   {1u << 28, 5},  {UINT32_MAX, 5}, {UINT64_MAX, 10}, {UINT64_MAX >> 1, 9},
-                 {1ull << 63, 10}};
+    } cases[] = {
+        {0, 1},          {1, 1},        {127, 1},        {128, 2},         {16383, 2},
+        {16384, 3},      {1u << 28, 5}, {UINT32_MAX, 5}, {UINT64_MAX, 10}, {UINT64_MAX >> 1, 9},
+        {1ull << 63, 10}};
     char bytes[CN_VARINT_MAX];
 
     (void)state;

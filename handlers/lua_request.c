@@ -28,7 +28,7 @@ struct request {
     bool fresh : 1;    /* the sequence had no state before */
     bool deferred : 1; /* the handler will answer it after it has returned */
     bool keeps_more : 1;
-    struct lua_open *open;          /* it has, and does so; then `serial` counts for nothing */
+    struct lua_open *open; /* it has, and does so; then `serial` counts for nothing */
     uint64_t serial;
     struct cn_item *item;
 };

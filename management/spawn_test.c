@@ -29,8 +29,9 @@ times_seen(char **ours, const char *entry)
 static void
 secrets_stay_with_the_server(void **state)
 {
-    char *ours[] = {(char *)"PATH=/bin", (char *)"AWS_SECRET_ACCESS_KEY=s", (char *)"LC_ALL=C",
-                    (char *)"CONTINUO_MANAGEMENT_TOKEN=t", (char *)"PATHS=no", NULL};
+    char *ours[] = {(char *)"PATH=/bin", (char *)"AWS_SECRET_ACCESS_KEY=s",
+                    (char *)"LC_ALL=C",  (char *)"CONTINUO_MANAGEMENT_TOKEN=t",
+                    (char *)"PATHS=no",  NULL};
 
     (void)state;
     assert_int_equal(times_seen(ours, "PATH=/bin"), 1);

@@ -270,8 +270,7 @@ put_varints(const struct cn_tensor *tensor, struct cn_buf *out)
     cn_buf_append(out, head,
                   (size_t)(cn_rpc_put_head(head, of_type[tensor->type].field, len) - head));
     for (at = tensor->data.ptr; at < end; at += bytes)
-        cn_buf_append(out, head,
-                      (size_t)(cn_put_varint(value_at(tensor->type, at), head) - head));
+        cn_buf_append(out, head, (size_t)(cn_put_varint(value_at(tensor->type, at), head) - head));
 }
 
 static void

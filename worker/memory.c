@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-
 /* jemalloc asks the system for 2 MiB, and each time for a little more: with this the first 12 are small pages. */
 #define HUGE_FROM (4u << 20)
 
