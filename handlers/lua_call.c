@@ -296,11 +296,12 @@ run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 #define TABLE_BYTES 56
 #define VALUE_BYTES 16
 #define ENTRIES_FETCH_BYTES 64
+_Static_assert(LUA_VERSION_NUM == 504, "another Lua has its tables otherwise");
 
-static const char *
+static uintptr_t
 address_in(const void *table, size_t at)
 {
-    const char *address;
+    uintptr_t address;
 
     memcpy(&address, (const char *)table + at, sizeof(address));
     return address;
@@ -311,14 +312,16 @@ address_in(const void *table, size_t at)
 static void
 fetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
 {
-    const char *values = address_in(lua_topointer(L, states), TABLE_ARRAY_AT);
+    const uintptr_t values = address_in(lua_topointer(L, states), TABLE_ARRAY_AT);
     const void *tables[CN_FETCH_MAX];
     uint32_t n_tables = 0;
 
     for (uint32_t i = 0; i < n; i++)
         if (items[i]->state)
-            cn_fetch(values + VALUE_BYTES * ((size_t)lua_ref_of_state(items[i]->state) - 1),
-                     VALUE_BYTES);
+            cn_fetch(
+                (const void *)(values +
+                               VALUE_BYTES * ((uintptr_t)lua_ref_of_state(items[i]->state) - 1)),
+                VALUE_BYTES);
     for (uint32_t i = 0; i < n; i++) {
         if (!items[i]->state)
             continue;
@@ -328,7 +331,7 @@ fetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
         lua_pop(L, 1);
     }
     for (uint32_t i = 0; i < n_tables; i++)
-        cn_fetch(address_in(tables[i], TABLE_ENTRIES_AT), ENTRIES_FETCH_BYTES);
+        cn_fetch((const void *)address_in(tables[i], TABLE_ENTRIES_AT), ENTRIES_FETCH_BYTES);
 }
 
 static void
