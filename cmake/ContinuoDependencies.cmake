@@ -23,14 +23,13 @@ cn_dependency(curl libcurl)
 cn_dependency(zlib zlib)
 cn_dependency(cmocka cmocka)
 cn_dependency(protobuf-c libprotobuf-c)
-# The malloc of server and workers (docs/decisions/0004). Builds for finding faults have the C library's or a
+# The server's malloc (docs/decisions/0004). Builds for finding faults have the C library's or a
 # sanitizer's own, which know more.
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   add_library(cn_lib_malloc INTERFACE)
 else()
   cn_dependency(malloc jemalloc)
   target_link_options(cn_lib_malloc INTERFACE -Wl,--no-as-needed)
-  target_compile_definitions(cn_lib_malloc INTERFACE CN_JEMALLOC)
 endif()
 foreach(name dl m)
   add_library(cn_lib_${name} INTERFACE)
