@@ -21,8 +21,7 @@ struct connection {
     uint64_t sent_us, due_us;
     uint32_t sequence;         /* of the request in flight */
     uint64_t turn;             /* requests started: chooses the sequence */
-    uint64_t chance;           /* or this does, drawn a step ahead; */
-    uint32_t ahead;            /* the sequence that it will choose */
+    uint32_t ahead;            /* or chance does, a step ahead: the sequence of the next request */
     uint64_t backlog;          /* fixed rate: arrivals that wait for this connection */
     uint64_t arrivals_started; /* fixed rate: gives the scheduled time of the next */
     char *request;             /* this connection's copy of the template */

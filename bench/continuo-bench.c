@@ -137,16 +137,14 @@ pick_sequence(struct bench *b, struct connection *c, uint32_t *out)
     uint32_t index = (uint32_t)(c - b->connections);
     uint32_t own = (b->opt.sequences - index - 1) / b->opt.connections + 1;
     bool once_each = b->opt.open_only > 0 || b->ending;
-    uint64_t which = c->turn;
 
     if (once_each && c->turn >= own)
         return false;
+    *out = index + (uint32_t)(c->turn % own) * b->opt.connections;
     if (b->opt.random && !once_each) {
-        which = c->chance;
-        c->chance = next_random(b);
-        c->ahead = index + (uint32_t)(c->chance % own) * b->opt.connections;
+        *out = c->ahead;
+        c->ahead = index + (uint32_t)(next_random(b) % own) * b->opt.connections;
     }
-    *out = index + (uint32_t)(which % own) * b->opt.connections;
     return true;
 }
 
@@ -475,6 +473,7 @@ connect_all(struct bench *b)
     for (uint32_t i = 0; i < b->opt.connections; i++) {
         struct connection *c = &b->connections[i];
         c->fd = -1;
+        c->ahead = i;
         c->request = malloc(b->request.len);
         memcpy(c->request, b->request.bytes, b->request.len);
         reconnect(b, c);

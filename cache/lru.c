@@ -49,14 +49,21 @@ discount(struct cn_lru *lru, const struct cn_lru_entry *entry)
     lru->bytes -= entry->bytes;
 }
 
+/* It is no longer in the table. */
+static void
+unplace(struct cn_lru_entry *entry)
+{
+    cn_list_remove(&entry->link);
+    entry->placed = entry->out = false;
+}
+
 void
 cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry)
 {
     if (!entry->placed)
         return;
     cn_table_remove(lru->table, entry->key);
-    cn_list_remove(&entry->link);
-    entry->placed = entry->out = false;
+    unplace(entry);
 }
 
 /* One that was used since it came by here last goes to the end; but not so many in a row that a step would wait
@@ -134,8 +141,7 @@ place(struct cn_lru *lru, struct cn_lru_entry *entry)
 
     if (other) {
         cn_assert(other->out);
-        cn_list_remove(&other->link);
-        other->placed = other->out = false;
+        unplace(other);
     }
     cn_list_init(&entry->link);
     entry->placed = true;

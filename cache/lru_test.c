@@ -33,7 +33,6 @@ put(struct cn_lru *lru, const char *name, uint64_t bytes)
 {
     struct object *object = calloc(1, sizeof(*object));
 
-    cn_list_init(&object->lru.link);
     snprintf(object->name, sizeof(object->name), "%s", name);
     object->lru.key = cn_str_from(object->name);
     object->lru.bytes = bytes;

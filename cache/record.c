@@ -1,7 +1,6 @@
 /* cache/record.c - encodes and decodes records; layout in record.h. No state, any thread. */
 #include "cache/record.h"
 
-#include <inttypes.h>
 #include <sodium/crypto_shorthash.h>
 #include <string.h>
 
@@ -122,7 +121,7 @@ content_type_number(struct cn_str type)
 }
 
 static unsigned char *
-put_numbers(unsigned char *at, const struct cn_record *record)
+put_numbers(unsigned char *at, const struct cn_record *record, uint64_t content_type)
 {
     const uint64_t numbers[N_NUMBERS] = {
         [GENERATION] = fold(record->generation - record->opened_wall_ms),
@@ -136,7 +135,7 @@ put_numbers(unsigned char *at, const struct cn_record *record)
         [STATUS] = record->status,
         [ANSWER_FLAGS] = record->answer_flags,
         [ANSWER_BYTES] = record->answer_bytes,
-        [CONTENT_TYPE] = content_type_number(record->content_type),
+        [CONTENT_TYPE] = content_type,
         [N_HEADERS] = record->n_headers,
         [HEADER_BYTES] = record->headers.len,
         [N_CHUNKS] = record->n_chunks,
@@ -152,9 +151,9 @@ put_numbers(unsigned char *at, const struct cn_record *record)
 int
 cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
 {
-    const bool keyed = cn_record_has_key(record),
-               known = content_type_number(record->content_type) % 2 == 1;
-    const struct cn_str parts[] = {known ? (struct cn_str){NULL, 0} : record->content_type,
+    const bool keyed = cn_record_has_key(record);
+    const uint64_t type = content_type_number(record->content_type);
+    const struct cn_str parts[] = {type % 2 ? (struct cn_str){NULL, 0} : record->content_type,
                                    record->headers, record->chunks, record->body};
     size_t bytes = 0;
     unsigned char *head, *at;
@@ -170,7 +169,7 @@ cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_er
     put16(head + 4, CN_RECORD_FORMAT);
     put16(head + 6, (uint16_t)(record->flags | (keyed ? KEYED : 0)));
     put64(head + 8, record->last_job);
-    at = put_numbers(head + NUMBERS_AT, record);
+    at = put_numbers(head + NUMBERS_AT, record, type);
     if (keyed) {
         memcpy(at, record->key_hash, CN_KEY_HASH_BYTES);
         put64(at + CN_KEY_HASH_BYTES, record->request_hash);

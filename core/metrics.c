@@ -196,7 +196,6 @@ cn_metrics_put_label(struct cn_buf *out, struct cn_str text)
     }
 }
 
-/* name{labels,more="value"} without what is empty. */
 void
 cn_metrics_put_value(struct cn_buf *out, double value)
 {
@@ -205,6 +204,7 @@ cn_metrics_put_value(struct cn_buf *out, double value)
     cn_buf_puts(out, "\n");
 }
 
+/* name{labels,more="value"} without what is empty. */
 static void
 put_name(struct cn_buf *out, const char *name, const char *tail, const char *labels,
          const char *more, const char *value)

@@ -312,15 +312,15 @@ address_in(const void *table, size_t at)
 static void
 fetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
 {
-    const uintptr_t values = address_in(lua_topointer(L, states), TABLE_ARRAY_AT);
+    /* Of the value at 0, before the first one. */
+    const uintptr_t values = address_in(lua_topointer(L, states), TABLE_ARRAY_AT) - VALUE_BYTES;
     const void *tables[CN_FETCH_MAX];
     uint32_t n_tables = 0;
 
     for (uint32_t i = 0; i < n; i++)
         if (items[i]->state)
             cn_fetch(
-                (const void *)(values +
-                               VALUE_BYTES * ((uintptr_t)lua_ref_of_state(items[i]->state) - 1)),
+                (const void *)(values + VALUE_BYTES * (uintptr_t)lua_ref_of_state(items[i]->state)),
                 VALUE_BYTES);
     for (uint32_t i = 0; i < n; i++) {
         if (!items[i]->state)

@@ -24,7 +24,7 @@ enum kept { KEPT_STATE = 1, KEPT_JSON, KEPT_TABLES, KEPT_STOP, KEPT_COUNT = KEPT
 
 struct request {
     uint32_t magic;
-    bool answered : 1, has_json : 1;
+    bool answered : 1;
     bool fresh : 1;    /* the sequence had no state before */
     bool deferred : 1; /* the handler will answer it after it has returned */
     bool keeps_more : 1;
@@ -153,18 +153,16 @@ push_text(lua_State *L, const struct cn_row *row)
 }
 
 static int
-push_json(lua_State *L, struct request *req)
+push_json(lua_State *L, const struct cn_row *row)
 {
-    if (req->has_json) {
-        get_kept(L, 1, KEPT_JSON);
+    get_kept(L, 1, KEPT_JSON);
+    if (!lua_isnil(L, -1)) /* JSON's null is not nil */
         return 1;
-    }
-    if (cn_lua_json_decode(L, cn_row_body(req->item->row), false) < 0)
+    if (cn_lua_json_decode(L, cn_row_body(row), false) < 0)
         cn_lua_client_error(L, 400, "the request's body is not valid JSON: %s",
                             lua_tostring(L, -1));
     lua_pushvalue(L, -1);
     set_kept(L, 1, KEPT_JSON);
-    req->has_json = true;
     return 1;
 }
 
@@ -319,7 +317,7 @@ request_index(lua_State *L)
     case FIELD_TEXT:
         return push_text(L, row);
     case FIELD_JSON:
-        return push_json(L, req);
+        return push_json(L, row);
     case FIELD_PARTS:
         return push_parts(L, row);
     case FIELD_HEADERS:

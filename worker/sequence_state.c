@@ -94,7 +94,6 @@ cn_sequence_create(struct cn_str id)
 {
     struct cn_sequence *seq = cn_alloc(sizeof(*seq) + id.len);
 
-    cn_list_init(&seq->lru.link);
     memcpy(seq->id, id.ptr, id.len);
     seq->lru.key = (struct cn_str){seq->id, id.len};
     return seq;
