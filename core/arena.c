@@ -26,7 +26,7 @@ struct cn_arena_block {
 
 #define HEADER_BYTES ((sizeof(struct cn_arena_block) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1))
 
-#ifndef CN_ARENA_MALLOC
+#ifndef CN_MALLOC_EACH
 static _Thread_local struct {
     struct cn_arena_block *blocks;
     unsigned count;
@@ -114,7 +114,7 @@ cn_arena_fini(struct cn_arena *arena)
 void
 cn_arena_clear(struct cn_arena *arena)
 {
-#ifndef CN_ARENA_MALLOC
+#ifndef CN_MALLOC_EACH
     struct cn_arena_block *newest = arena->blocks;
 
     if (newest && newest->bytes <= LAST_BLOCK_BYTES) {
@@ -151,7 +151,7 @@ alloc_alone(struct cn_arena *arena, size_t bytes)
     return (char *)block + HEADER_BYTES;
 }
 
-#ifndef CN_ARENA_MALLOC
+#ifndef CN_MALLOC_EACH
 static int
 add_block(struct cn_arena *arena, size_t bytes)
 {
@@ -187,7 +187,7 @@ cn_arena_try_alloc(struct cn_arena *arena, size_t bytes)
     rounded = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     if (rounded == 0)
         rounded = ALIGNMENT;
-#ifdef CN_ARENA_MALLOC
+#ifdef CN_MALLOC_EACH
     return alloc_alone(arena, bytes);
 #else
     if (rounded > (size_t)(arena->end - arena->next)) {

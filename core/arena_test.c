@@ -61,7 +61,7 @@ large_pieces_leave_the_block_in_use(void **state)
     large = cn_arena_alloc(&arena, 1 << 20);
     memset(large, 2, 1 << 20);
     assert_non_null(cn_arena_alloc(&arena, 16));
-#ifndef CN_ARENA_MALLOC
+#ifndef CN_MALLOC_EACH
     assert_true((char *)cn_arena_alloc(&arena, 16) == small + 32);
 #endif
     assert_non_null(small);
@@ -126,7 +126,7 @@ a_cleared_arena_has_its_newest_block(void **state)
         memset(cn_arena_alloc(&arena, 1 << 20), i, 1 << 20);
         cn_arena_clear(&arena);
         assert_int_equal(arena.used_bytes, 0);
-#ifndef CN_ARENA_MALLOC
+#ifndef CN_MALLOC_EACH
         if (i == 50)
             first = arena.next;
         assert_true(i < 50 || arena.next == first);

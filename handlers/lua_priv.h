@@ -14,6 +14,7 @@
 #include <lualib.h>
 
 #include "core/buf.h"
+#include "core/pool.h"
 #include "handlers/runtime.h"
 #include "proto/tensor.h"
 
@@ -46,6 +47,7 @@ struct lua_rt {
 
     /* Limits. The hook looks at deadline_ms; once expired, it fires at every instruction. */
     size_t memory_used, memory_max; /* bytes; max 0: none */
+    struct cn_pool blocks;          /* all that the VM has allocated */
     uint64_t step_time_ms, deadline_ms, started_ms;
     bool expired;
 

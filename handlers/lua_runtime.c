@@ -20,6 +20,12 @@
  * batch for 5 ms, while server and clients had nothing to do. At this it takes a tenth of the memory in
  * use, which the pause of 200 % before hardly notices, in steps of a third of a millisecond. */
 #define COLLECT_STEP 4
+/* In sanitizer builds each block is malloc's own, so that what is used after its end is seen. */
+#ifdef CN_MALLOC_EACH
+#define POOL_BLOCK_MAX 0
+#else
+#define POOL_BLOCK_MAX CN_POOL_BLOCK_MAX
+#endif
 
 static struct lua_rt *
 lua_rt(struct cn_runtime *rt)
@@ -39,14 +45,14 @@ limited_alloc(void *ud, void *ptr, size_t old_bytes, size_t new_bytes)
     if (!ptr)
         old_bytes = 0; /* Lua passes the kind of object there */
     if (new_bytes == 0) {
-        cn_free(ptr);
+        cn_pool_free(&rt->blocks, ptr, old_bytes);
         rt->memory_used -= old_bytes;
         return NULL;
     }
     if (new_bytes > old_bytes && rt->memory_max &&
         rt->memory_used - old_bytes + new_bytes > rt->memory_max)
         return NULL;
-    fresh = ptr ? cn_try_realloc(ptr, new_bytes) : cn_try_alloc(new_bytes);
+    fresh = cn_pool_resize(&rt->blocks, ptr, old_bytes, new_bytes);
     if (!fresh)
         return new_bytes <= old_bytes ? ptr : NULL;
     rt->memory_used = rt->memory_used - old_bytes + new_bytes;
@@ -296,6 +302,7 @@ runtime_close(struct cn_runtime *base)
     cn_lua_drop_timers(rt);
     if (rt->L)
         lua_close(rt->L);
+    cn_pool_fini(&rt->blocks);
     cn_lua_close_torch(rt);
     cn_buf_fini(&rt->scratch);
     cn_reply_fini(&rt->stacked);
@@ -322,6 +329,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     cn_samples_init(&rt->base.samples, load);
     rt->magic = LUA_RT_MAGIC;
     cn_list_init(&rt->timers);
+    cn_pool_init(&rt->blocks, POOL_BLOCK_MAX);
     rt->model = cn_strdup(load->model_name ? load->model_name : "");
     rt->version = cn_strdup(load->model_version ? load->model_version : "");
     rt->dir = cn_strdup(load->model_dir ? load->model_dir : ".");
