@@ -115,6 +115,7 @@ grow(struct cn_journal_index *index)
 
     cn_assert(n <= (size_t)UINT32_MAX + 1);
     index->slots = cn_alloc(sizeof(*index->slots) * n);
+    cn_prefer_huge(index->slots, sizeof(*index->slots) * n);
     index->mask = (uint32_t)(n - 1);
     for (size_t i = 0; i < n_old; i++) {
         uint32_t to = old.slots[i].hash & index->mask;

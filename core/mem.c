@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "core/panic.h"
 
@@ -53,4 +54,14 @@ void
 cn_free(void *ptr)
 {
     free(ptr);
+}
+
+void
+cn_prefer_huge(void *ptr, size_t bytes)
+{
+    uintptr_t begin = ((uintptr_t)ptr + CN_HUGE_BYTES - 1) & ~(uintptr_t)(CN_HUGE_BYTES - 1);
+    uintptr_t end = ((uintptr_t)ptr + bytes) & ~(uintptr_t)(CN_HUGE_BYTES - 1);
+
+    if (ptr && begin < end)
+        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }

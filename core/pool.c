@@ -2,6 +2,7 @@
 #include "core/pool.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -74,6 +75,20 @@ cn_pool_fini(struct cn_pool *pool)
 
 /* --- chunks --- */
 
+/* The largest ones are made of whole huge pages; what comes before would be mostly unused ones. */
+static struct cn_pool_chunk *
+alloc_chunk(size_t bytes)
+{
+    void *chunk;
+
+    if (bytes < CHUNK_BYTES_MAX)
+        return cn_try_alloc(bytes);
+    if (posix_memalign(&chunk, CN_HUGE_BYTES, bytes) != 0)
+        return NULL;
+    cn_prefer_huge(chunk, bytes);
+    return chunk;
+}
+
 static struct cn_pool_chunk *
 add_chunk(struct cn_pool *pool)
 {
@@ -85,7 +100,7 @@ add_chunk(struct cn_pool *pool)
         bytes = CHUNK_BYTES_MIN;
     if (bytes > CHUNK_BYTES_MAX)
         bytes = CHUNK_BYTES_MAX;
-    chunk = cn_try_alloc(bytes);
+    chunk = alloc_chunk(bytes);
     if (!chunk)
         return NULL;
     first =
@@ -256,8 +271,11 @@ cn_pool_resize(struct cn_pool *pool, void *ptr, size_t old_bytes, size_t new_byt
 
     if (!ptr)
         return cn_pool_alloc(pool, new_bytes);
-    if (old_bytes > pool->block_max && new_bytes > pool->block_max)
-        return cn_try_realloc(ptr, new_bytes);
+    if (old_bytes > pool->block_max && new_bytes > pool->block_max) {
+        fresh = cn_try_realloc(ptr, new_bytes);
+        cn_prefer_huge(fresh, new_bytes);
+        return fresh;
+    }
     if (old_bytes > 0 && old_bytes <= pool->block_max && new_bytes > 0 &&
         size_of(new_bytes) == size_of(old_bytes) && new_bytes <= pool->block_max)
         return ptr;

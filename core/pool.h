@@ -14,7 +14,13 @@
 #include "core/list.h"
 
 #define CN_POOL_BLOCK_MAX 256 /* bytes of the largest block that comes from a page */
-#define CN_POOL_STEP 8        /* blocks are multiples of it */
+/* In sanitizer builds each block is malloc's own, so that what is used after its end is seen. */
+#ifdef CN_MALLOC_EACH
+#define CN_POOL_USUAL 0
+#else
+#define CN_POOL_USUAL CN_POOL_BLOCK_MAX
+#endif
+#define CN_POOL_STEP 8 /* blocks are multiples of it */
 #define CN_POOL_SIZES (CN_POOL_BLOCK_MAX / CN_POOL_STEP)
 #define CN_POOL_PAGE_BYTES 16384
 
@@ -33,7 +39,7 @@ struct cn_pool {
     size_t bytes;                /* of all chunks */
 };
 
-/* block_max: CN_POOL_BLOCK_MAX, or less where malloc is to be asked for more of the blocks; 0: for all. */
+/* block_max: up to CN_POOL_BLOCK_MAX; 0: all blocks are malloc's. Mostly CN_POOL_USUAL. */
 void cn_pool_init(struct cn_pool *pool, size_t block_max);
 /* Frees all blocks of pages, whoever has them. Larger ones must have been freed before. */
 void cn_pool_fini(struct cn_pool *pool);

@@ -112,6 +112,7 @@ grow(struct shard *shard)
 
     cn_assert(cap <= MAX_SLOTS);
     slots = cn_alloc(cap * sizeof(*slots));
+    cn_prefer_huge(slots, cap * sizeof(*slots));
     for (i = 0; i < shard->cap; i++)
         if (shard->slots[i].item)
             place(slots, cap, shard->slots[i]);

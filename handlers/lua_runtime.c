@@ -20,12 +20,6 @@
  * batch for 5 ms, while server and clients had nothing to do. At this it takes a tenth of the memory in
  * use, which the pause of 200 % before hardly notices, in steps of a third of a millisecond. */
 #define COLLECT_STEP 4
-/* In sanitizer builds each block is malloc's own, so that what is used after its end is seen. */
-#ifdef CN_MALLOC_EACH
-#define POOL_BLOCK_MAX 0
-#else
-#define POOL_BLOCK_MAX CN_POOL_BLOCK_MAX
-#endif
 
 static struct lua_rt *
 lua_rt(struct cn_runtime *rt)
@@ -329,7 +323,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     cn_samples_init(&rt->base.samples, load);
     rt->magic = LUA_RT_MAGIC;
     cn_list_init(&rt->timers);
-    cn_pool_init(&rt->blocks, POOL_BLOCK_MAX);
+    cn_pool_init(&rt->blocks, CN_POOL_USUAL);
     rt->model = cn_strdup(load->model_name ? load->model_name : "");
     rt->version = cn_strdup(load->model_version ? load->model_version : "");
     rt->dir = cn_strdup(load->model_dir ? load->model_dir : ".");

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
@@ -40,6 +39,7 @@ static const char *const allowed[] = {
     "TSAN_OPTIONS",
     "MALLOC_*",
     "GLIBC_TUNABLES",
+    "GLIBC_TUNABLES",
     "OMP_*",
     "CUDA_VISIBLE_DEVICES",
     "CONTINUO_LOG_LEVEL",
@@ -66,12 +66,6 @@ may_see(const char *entry)
     return false;
 }
 
-/* A worker's memory comes in huge pages where the system gives them to who asks (madvise): the states of a
- * million sequences lie anywhere, and with small pages a step first waits for the page tables. Who sets these
- * tunables sets them all. */
-#define TUNABLES "GLIBC_TUNABLES"
-#define HUGE_PAGES TUNABLES "=glibc.malloc.hugetlb=1"
-
 char **
 cn_spawn_environment(void)
 {
@@ -80,12 +74,10 @@ cn_spawn_environment(void)
 
     while (environ && environ[n])
         n++;
-    out = cn_alloc((n + 2) * sizeof *out);
+    out = cn_alloc((n + 1) * sizeof *out);
     for (size_t i = 0; i < n; i++)
         if (may_see(environ[i]))
             out[kept++] = cn_strdup(environ[i]);
-    if (!getenv(TUNABLES))
-        out[kept++] = cn_strdup(HUGE_PAGES);
     return out;
 }
 

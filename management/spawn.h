@@ -61,8 +61,7 @@ void cn_spawn_wait(int pid_fd);
 /* "was killed by signal 9 (SIGKILL)", "exited with status 1" */
 void cn_exit_describe(const struct cn_exit *ended, char *out, size_t out_bytes);
 
-/* A worker's environment: what of ours it may see, and the tunables of its malloc; free with
- * cn_spawn_environment_free. */
+/* What of our environment a worker may see; free with cn_spawn_environment_free. */
 char **cn_spawn_environment(void);
 void cn_spawn_environment_free(char **environment);
 

@@ -42,27 +42,11 @@ secrets_stay_with_the_server(void **state)
     assert_int_equal(times_seen(NULL, "PATH=/bin"), 0);
 }
 
-/* Without an environment, too; and the operator's own tunables are left as they are. */
-static void
-memory_is_asked_for_in_huge_pages(void **state)
-{
-    const char *huge = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-               *own = "GLIBC_TUNABLES=glibc.malloc.hugetlb=0";
-    char *none[] = {NULL}, *set[] = {(char *)"HOME=/", (char *)own, NULL};
-
-    (void)state;
-    assert_int_equal(times_seen(NULL, huge), 1);
-    assert_int_equal(times_seen(none, huge), 1);
-    assert_int_equal(times_seen(set, own), 1);
-    assert_int_equal(times_seen(set, huge), 0);
-}
-
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(secrets_stay_with_the_server),
-        cmocka_unit_test(memory_is_asked_for_in_huge_pages),
     };
 
     return cmocka_run_group_tests_name("management.spawn", tests, NULL, NULL);

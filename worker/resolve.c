@@ -55,7 +55,7 @@ slot_run(struct cn_slot *slot, struct cn_sequence *seq)
 static void
 slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation)
 {
-    struct cn_sequence *seq = cn_sequence_create(slot->row->sequence_id);
+    struct cn_sequence *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
 
     seq->generation = generation;
     seq->opened_wall_ms = seq->last_wall_ms = at->now_wall_ms;
@@ -74,7 +74,7 @@ static struct cn_sequence *
 record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
             bool *has_state)
 {
-    struct cn_sequence *seq = cn_sequence_create(slot->row->sequence_id);
+    struct cn_sequence *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
     char *copy;
 
     seq->generation = record->generation;

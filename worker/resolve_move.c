@@ -155,7 +155,7 @@ meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
         return;
     }
     slot->import = true;
-    slot->seq = cn_sequence_create(slot->row->sequence_id);
+    slot->seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
     slot->seq->generation =
         slot->had_record ? record->generation + 1 : cn_first_generation(at->now_wall_ms);
     slot->generation = slot->seq->generation;

@@ -71,6 +71,7 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     memset(states, 0, sizeof(*states));
     states->load = load;
     states->rt = rt;
+    cn_pool_init(&states->sequences, CN_POOL_USUAL);
     if (load->durability == CN_DURABILITY_NONE)
         states->store = cn_mem_store_open(load->store_max_bytes);
     else if ((rc = cn_journal_store_open(&options, &states->store, err)) != 0)
@@ -84,16 +85,26 @@ void
 cn_states_close(struct cn_states *states)
 {
     cn_lru_destroy(states->lru);
+    cn_pool_fini(&states->sequences);
     cn_store_close(states->store);
     cn_buf_fini(&states->scratch);
     memset(states, 0, sizeof(*states));
 }
 
-struct cn_sequence *
-cn_sequence_create(struct cn_str id)
+static size_t
+sequence_bytes(size_t id_len)
 {
-    struct cn_sequence *seq = cn_alloc(sizeof(*seq) + id.len);
+    return sizeof(struct cn_sequence) + id_len;
+}
 
+struct cn_sequence *
+cn_states_create(struct cn_states *states, struct cn_str id)
+{
+    struct cn_sequence *seq = cn_pool_alloc(&states->sequences, sequence_bytes(id.len));
+
+    if (!seq)
+        cn_panic(__FILE__, __LINE__, "no memory for a sequence");
+    memset(seq, 0, sizeof(*seq));
     memcpy(seq->id, id.ptr, id.len);
     seq->lru.key = (struct cn_str){seq->id, id.len};
     return seq;
@@ -134,7 +145,7 @@ cn_states_free(struct cn_states *states, struct cn_sequence *seq)
     if (seq->state)
         states->rt->ops->state_free(states->rt, seq->state);
     cn_lru_forget(states->lru, &seq->lru);
-    cn_free(seq);
+    cn_pool_free(&states->sequences, seq, sequence_bytes(seq->lru.key.len));
 }
 
 /* When the clock of `limit_ms`, started at `from`, runs out; CN_NEVER without one. */

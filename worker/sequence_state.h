@@ -14,6 +14,7 @@
 #include "cache/record.h"
 #include "cache/store.h"
 #include "core/buf.h"
+#include "core/pool.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
 
@@ -34,9 +35,10 @@ struct cn_states {
     struct cn_runtime *rt;
     struct cn_store *store;
     struct cn_lru *lru;
-    struct cn_buf scratch;  /* bytes copied out of the store, or a tombstone being made */
-    uint64_t next_sweep_ms; /* cn_now_ms(), not before it */
-    size_t sweep_at_len;    /* where it goes on */
+    struct cn_pool sequences; /* the memory of those of the LRU, and of those that are worked on */
+    struct cn_buf scratch;    /* bytes copied out of the store, or a tombstone being made */
+    uint64_t next_sweep_ms;   /* cn_now_ms(), not before it */
+    size_t sweep_at_len;      /* where it goes on */
     char sweep_at[CN_SEQUENCE_ID_MAX];
 };
 
@@ -48,7 +50,8 @@ void cn_states_close(struct cn_states *states);
 /* Logs an error that we cope with. */
 void cn_states_warn(const struct cn_states *states, const char *event, const struct cn_error *err);
 
-struct cn_sequence *cn_sequence_create(struct cn_str id);
+/* A sequence without a state. Free it with cn_states_free. */
+struct cn_sequence *cn_states_create(struct cn_states *states, struct cn_str id);
 /* These, CN_FETCH_MAX at most, will be looked for in LRU and store: asks for their memory. */
 void cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n);
 /* Out of the LRU, to be worked on; NULL: not cached. */
