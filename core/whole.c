@@ -2,6 +2,7 @@
 #include "core/whole.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -21,6 +22,27 @@ cn_write_whole(int fd, const void *bytes, size_t len)
         len -= (size_t)n;
     }
     return 0;
+}
+
+int
+cn_replace_whole(const char *path, const char *beside, mode_t mode, const void *bytes, size_t len)
+{
+    int fd, failed;
+
+    unlink(beside);
+    fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd < 0)
+        return errno;
+    failed = cn_write_whole(fd, bytes, len);
+    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* some have no disk */
+        failed = errno;
+    if (close(fd) < 0 && !failed)
+        failed = errno;
+    if (!failed && rename(beside, path) < 0)
+        failed = errno;
+    if (failed)
+        unlink(beside);
+    return failed;
 }
 
 bool

@@ -4,16 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
-#include <cmocka.h>
+#include "core/test_support.h"
 
 #define PIPE_BYTES 65536
 #define SENT_BYTES (3 * PIPE_BYTES + 7)
@@ -78,12 +72,72 @@ what_cannot_be_written_is_an_errno(void **state)
     close(fds[1]);
 }
 
+static void
+assert_file(const char *path, const char *text, mode_t mode)
+{
+    char read_back[100];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = read(fd, read_back, sizeof(read_back));
+    struct stat st;
+
+    assert_int_equal(n, strlen(text));
+    assert_memory_equal(read_back, text, strlen(text));
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_mode & 0777, mode);
+    close(fd);
+}
+
+/* Who has the file open goes on reading the old one; what somebody left beside it, a link, say, is not written to. */
+static void
+a_file_is_replaced_as_a_whole(void **state)
+{
+    char path[TEST_DIR_MAX + 8], beside[TEST_DIR_MAX + 8], other[TEST_DIR_MAX + 8], old[3];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/file", (const char *)*state);
+    snprintf(beside, sizeof(beside), "%s/new", (const char *)*state);
+    snprintf(other, sizeof(other), "%s/other", (const char *)*state);
+    assert_int_equal(cn_replace_whole(path, beside, 0600, "old", 3), 0);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    test_dir_write(*state, "other", "other's");
+    assert_int_equal(symlink(other, beside), 0);
+    assert_int_equal(cn_replace_whole(path, beside, 0640, "newer", 5), 0);
+    assert_file(path, "newer", 0640);
+    assert_int_equal(access(beside, F_OK), -1);
+    assert_int_equal(read(fd, old, 3), 3);
+    assert_memory_equal(old, "old", 3);
+    close(fd);
+    fd = open(other, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(read(fd, old, 3), 3);
+    assert_memory_equal(old, "oth", 3);
+    close(fd);
+}
+
+/* Then all is as it was. */
+static void
+a_file_that_cannot_be_replaced_stays(void **state)
+{
+    char path[TEST_DIR_MAX + 8], beside[TEST_DIR_MAX + 16];
+
+    snprintf(path, sizeof(path), "%s/folder", (const char *)*state);
+    snprintf(beside, sizeof(beside), "%s/new", (const char *)*state);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(cn_replace_whole(path, beside, 0600, "x", 1), EISDIR);
+    assert_int_equal(access(beside, F_OK), -1);
+    assert_int_equal(cn_replace_whole(beside, "/no/such/folder", 0600, "x", 1), ENOENT);
+    assert_int_equal(access(beside, F_OK), -1);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_a_pipe_holds_is_written_in_parts),
         cmocka_unit_test(what_cannot_be_written_is_an_errno),
+        cmocka_unit_test_setup_teardown(a_file_is_replaced_as_a_whole, test_dir_set_up,
+                                        test_dir_tear_down),
+        cmocka_unit_test_setup_teardown(a_file_that_cannot_be_replaced_stays, test_dir_set_up,
+                                        test_dir_tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -168,31 +168,35 @@ show(struct seq *seq)
 
 /* --- export, import */
 
-/* Next to the file first, so that a cut transfer or a full disk leaves no half file under its name;
- * on the disk when it is said to be saved, since who saved a sequence may delete it then. What is no
- * file (a pipe, a device, a link) is written to, not replaced. */
+/* To a pipe, a device or a link: it stays what it is. */
 static int
-save(const char *name, struct cn_str bytes, struct cn_error *err)
+save_into(const char *name, struct cn_str bytes)
 {
-    struct cn_buf other;
-    struct stat there;
-    bool beside = lstat(name, &there) < 0 || S_ISREG(there.st_mode);
-    int fd, failed;
+    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int failed = fd < 0 ? errno : cn_write_whole(fd, bytes.ptr, bytes.len);
 
-    cn_buf_init(&other, 0);
-    cn_buf_printf(&other, "%s.part%d%c", name, (int)getpid(), '\0');
-    fd = beside ? open(other.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
-                : open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    failed = fd < 0 ? errno : cn_write_whole(fd, bytes.ptr, bytes.len);
     if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
         failed = errno;
     if (fd >= 0 && close(fd) < 0 && !failed)
         failed = errno;
-    if (!failed && beside && rename(other.data, name) < 0)
-        failed = errno;
-    if (failed && beside && fd >= 0)
-        unlink(other.data);
-    cn_buf_fini(&other);
+    return failed;
+}
+
+/* A file is whole and on the disk when it is said to be saved, since who saved a sequence may delete it then. */
+static int
+save(const char *name, struct cn_str bytes, struct cn_error *err)
+{
+    struct cn_buf beside;
+    struct stat there;
+    int failed;
+
+    cn_buf_init(&beside, 0);
+    cn_buf_printf(&beside, "%s.part%d%c", name, (int)getpid(), '\0');
+    if (lstat(name, &there) < 0 || S_ISREG(there.st_mode))
+        failed = cn_replace_whole(name, beside.data, 0600, bytes.ptr, bytes.len);
+    else
+        failed = save_into(name, bytes);
+    cn_buf_fini(&beside);
     return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write %s", name) : 0;
 }
 

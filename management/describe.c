@@ -5,6 +5,7 @@
  * can't be freed, since whatever closes it asks the same loop later. */
 #include "management/describe.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -237,15 +238,14 @@ show_swap(json_t *out, const struct cn_version *version, const struct cn_model_q
     put(out, "swap", swap);
 }
 
-/* Of the handler; null: there was none. */
+/* Of the handler, to the nanosecond; null: there was none. */
 static json_t *
 mean_call(const struct cn_metrics *metrics)
 {
     uint64_t calls = cn_metrics_get(metrics, CN_M_HANDLER_TIME);
+    double us = (double)cn_metrics_sum(metrics, CN_M_HANDLER_TIME);
 
-    return calls ? json_real((double)cn_metrics_sum(metrics, CN_M_HANDLER_TIME) / 1000 /
-                             (double)calls)
-                 : json_null();
+    return calls ? json_real(round(us * 1000 / (double)calls) / 1e6) : json_null();
 }
 
 static void

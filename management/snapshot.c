@@ -211,27 +211,14 @@ compose(const struct snapshot *snapshot, struct cn_buf *out)
     json_decref(root);
 }
 
-/* As a whole or not at all: the newest one is what the next start reads. */
+/* The newest one is what the next start reads. */
 static int
 write_file(const char *path, struct cn_str text)
 {
     char fresh[4200];
-    int fd, failed;
 
     snprintf(fresh, sizeof fresh, "%s.new", path);
-    fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return errno;
-    failed = cn_write_whole(fd, text.ptr, text.len);
-    if (!failed && fsync(fd) < 0)
-        failed = errno;
-    if (close(fd) < 0 && !failed)
-        failed = errno;
-    if (!failed && rename(fresh, path) < 0)
-        failed = errno;
-    if (failed)
-        unlink(fresh);
-    return failed;
+    return cn_replace_whole(path, fresh, 0644, text.ptr, text.len);
 }
 
 static void

@@ -93,25 +93,6 @@ fail_write(const struct cn_tokens *tokens, int why, struct cn_error *err)
                        tokens->path);
 }
 
-/* Whole or not at all: a reader never sees a half. Returns 0 or the errno. */
-static int
-write_new(const struct cn_tokens *tokens, const char *text)
-{
-    int fd, failed;
-
-    unlink(tokens->path_new); /* what a killed server left */
-    fd = open(tokens->path_new, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return errno;
-    failed = fchmod(fd, 0600) < 0 ? errno : cn_write_whole(fd, text, strlen(text));
-    close(fd);
-    if (!failed && rename(tokens->path_new, tokens->path) < 0)
-        failed = errno;
-    if (failed)
-        unlink(tokens->path_new);
-    return failed;
-}
-
 /* On a full disk: over the file of the last time, which was as long. Only over our own, that nobody else
  * may read. Returns 0 or the errno. */
 static int
@@ -133,7 +114,7 @@ write_over(const struct cn_tokens *tokens, const char *text)
 static int
 write_file(const struct cn_tokens *tokens, const char *text, struct cn_error *err)
 {
-    int failed = write_new(tokens, text);
+    int failed = cn_replace_whole(tokens->path, tokens->path_new, 0600, text, strlen(text));
 
     if (failed == ENOSPC || failed == EDQUOT)
         failed = write_over(tokens, text);
