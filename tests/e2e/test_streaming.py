@@ -324,6 +324,49 @@ def test_commits_are_in_the_order_of_arrival(server):
 
 # --- bad input
 
+def test_a_committed_stream_has_a_state_of_its_own(server):
+    """What it does to it is dropped, also where steps that overtake it give the sequence another table."""
+    s = server(Model("two", """
+local M = { api = 1 }
+function M.init() return { n = 0 } end
+function M.step(state, req)
+    if req.text == "add" then
+        req.state = { n = state.n + 100 }
+    elseif req.text == "stop" then
+        return { text = state.n, stop_streams = true }
+    end
+    while req.text == "stream" do
+        state.n = state.n + 1
+        if not coroutine.yield({ text = state.n .. " " }, 0.02) then
+            return { text = "end" }
+        end
+    end
+    return { text = req.state.n }
+end
+return M
+""", {"continuousBatching": True}))
+    client = s.client()
+    stream = s.stream("two", "a", "stream")
+    told = b""
+
+    def hear(n):
+        nonlocal told
+        while told.count(b" ") < n:
+            told += stream.piece()
+
+    hear(1)
+    assert client.step("two", "a", b"add").text == "101"
+    hear(told.count(b" ") + 2)
+    assert client.step("two", "a", b"add").text == "201"
+    hear(told.count(b" ") + 2)
+    assert client.step("two", "a", b"stop").text == "201"
+    told += stream.rest()
+    n = told.count(b" ")
+    assert n >= 5
+    assert told.decode() == "".join(f"{i} " for i in range(1, n + 1)) + "end"
+    assert client.step("two", "a", b"").text == "201"
+
+
 def test_client_that_does_not_read_holds_up_nobody(server):
     """1 GB for a client that takes none of it: a few pieces are made, the others are served, and the
     server needs no memory for the rest."""
