@@ -55,6 +55,11 @@ static const uint64_t highest[N_NUMBERS] = {
     [CHUNK_BYTES] = UINT32_MAX,  [BODY_BYTES] = UINT32_MAX,
 };
 
+/* What grows in a sequence's life has its bytes from the beginning: 268 million steps, half a year, and what a time
+ * has as long as it is 42 bits. So a record grows only with its state and answer, a tombstone is never larger than
+ * the record that it follows, and both go into a store that is full. */
+static const uint8_t least[N_NUMBERS] = {[STEP] = 4, [LAST] = 5, [CLOSED] = 6, [EXPIRES] = 6};
+
 static const struct cn_str content_types[] = {
     CN_STR("text/plain; charset=utf-8"),
     CN_STR("application/json"),
@@ -144,7 +149,7 @@ put_numbers(unsigned char *at, const struct cn_record *record, uint64_t content_
     };
 
     for (size_t i = 0; i < N_NUMBERS; i++)
-        at = (unsigned char *)cn_put_varint(numbers[i], (char *)at);
+        at = (unsigned char *)cn_put_wide_varint(numbers[i], least[i], (char *)at);
     return at;
 }
 
@@ -221,10 +226,12 @@ take_numbers(struct cn_str *rest, uint64_t numbers[N_NUMBERS])
 {
     for (size_t i = 0; i < N_NUMBERS; i++) {
         const char *begun = rest->ptr;
+        size_t bytes;
 
         if (!cn_take_varint(rest, &numbers[i]) || numbers[i] > highest[i])
             return false;
-        if (rest->ptr[-1] == 0 && rest->ptr - begun > 1) /* longer than it needs to be */
+        bytes = (size_t)(rest->ptr - begun);
+        if (rest->ptr[-1] == 0 && bytes > 1 && bytes != least[i]) /* more than it needs */
             return false;
     }
     return true;

@@ -4,7 +4,9 @@
  * sent again and finds its own number in `last_job` gets the stored answer and changes nothing.
  * A closed sequence leaves a tombstone: the same record without state, with the reason.
  *
- * Layout of format 5, numbers little-endian or as in core/varint.h, none in more bytes than it needs:
+ * Layout of format 5, numbers little-endian or as in core/varint.h, in no more bytes than they need, but for four
+ * that grow in a sequence's life: in 4 bytes at least the step, in 5 last_wall_ms, in 6 the two after it (before
+ * that became so they had what they need, too, which is read):
  *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags; bit 15: keyed
  *     8  u64  last_job            16  u32  state bytes
  *    20  varints: generation less opened_wall_ms, step, opened_wall_ms, last_wall_ms less that,
@@ -17,7 +19,7 @@
  *   end  u64  XXH3 of all before
  * The content type is twice its length, or one of those that handlers mostly have, which has no bytes: 1
  * text/plain; charset=utf-8, 3 application/json, 5 application/octet-stream.
- * A plain step's head takes some 40 bytes, instead of 137 with its content type in the formats before: with a
+ * A plain step's head takes some 50 bytes, instead of 137 with its content type in the formats before: with a
  * small state that is half of what is written.
  *
  * Read only, of fixed lengths: format 3, 4 with a key; 1 and 2 are the same with another checksum:

@@ -77,7 +77,7 @@ every_field_survives(void **state)
 }
 
 /* The layout is a promise to stores on disk: these bytes must be read for ever. */
-#define HEAD_BYTES 46
+#define HEAD_BYTES 60
 
 static void
 layout_is_as_documented(void **state)
@@ -90,11 +90,87 @@ layout_is_as_documented(void **state)
     assert_memory_equal(buf.data, "CNR1\5\0\6\0\x88\x77\x66\x55\x44\x33\x22\x11\6\0\0\0", 20);
     /* generation (7 ms after that), step, opened, 1 s later, not closed, 60 s later, schema, live, 201, flags, 9 bytes */
     assert_memory_equal(buf.data + 20,
-                        "\x0e\x29\x80\xd0\x95\xff\xbc\x31\xd0\x0f\0\xc0\xa9\x07\3\0\xc9\1\4\x09",
-                        20);
-    assert_memory_equal(buf.data + 40, "\x14\1\x0b\2\x0a\6", 6);
+                        "\x0e\xa9\x80\x80\0\x80\xd0\x95\xff\xbc\x31\xd0\x8f\x80\x80\0"
+                        "\x80\x80\x80\x80\x80\0\xc0\xa9\x87\x80\x80\0\3\0\xc9\1\4\x09",
+                        34);
+    assert_memory_equal(buf.data + 54, "\x14\1\x0b\2\x0a\6", 6);
     assert_memory_equal(buf.data + HEAD_BYTES, "text/plain", 10);
     cn_buf_fini(&buf);
+}
+
+/* The same before four numbers had their bytes from the beginning; and no number has others. */
+static void
+narrow_numbers_are_read(void **state)
+{
+    static const char narrow[] =
+        "CNR1\5\0\6\0\x88\x77\x66\x55\x44\x33\x22\x11\6\0\0\0"
+        "\x0e\x29\x80\xd0\x95\xff\xbc\x31\xd0\x0f\0\xc0\xa9\x07\3\0\xc9\1\4\x09"
+        "\x14\1\x0b\2\x0a\6"
+        "text/plain\3\0X-A\2\0\0\0hi\2\0\0\0ab\0\0\0\0answer\0state";
+    const size_t len = sizeof(narrow) - 1;
+    unsigned char bytes[sizeof(narrow) + 16];
+    struct cn_record got;
+
+    (void)state;
+    memcpy(bytes, narrow, len);
+    put64(bytes + len, cn_checksum(bytes, len, 0));
+    assert_int_equal(cn_record_decode((struct cn_str){(char *)bytes, len + 8}, &got, NULL), 0);
+    assert_int_equal(got.step, 41);
+    assert_int_equal(got.last_wall_ms, full.last_wall_ms);
+    assert_int_equal(got.closed_wall_ms, 0);
+    assert_int_equal(got.expires_wall_ms, full.expires_wall_ms);
+    assert_true(cn_str_eq(got.state, full.state));
+
+    memcpy(bytes, narrow, 21); /* the step in two bytes, which are neither one nor four */
+    memcpy(bytes + 21, "\xa9\0", 2);
+    memcpy(bytes + 23, narrow + 22, len - 22);
+    put64(bytes + len + 1, cn_checksum(bytes, len + 1, 0));
+    assert_int_equal(cn_record_decode((struct cn_str){(char *)bytes, len + 9}, &got, NULL),
+                     CN_E_STATE_STORE);
+}
+
+static size_t
+encoded_bytes(const struct cn_record *record)
+{
+    struct cn_buf buf;
+    size_t bytes;
+
+    encode(record, &buf);
+    bytes = buf.len;
+    cn_buf_fini(&buf);
+    return bytes;
+}
+
+/* A step that leaves state and answer as long as they were must fit a store that is full, and so must a
+ * sequence's end: whatever the clocks say by then. */
+static void
+time_makes_no_record_longer(void **state)
+{
+    struct cn_record record = full;
+    const uint64_t day_ms = 86400000;
+    const struct cn_str one = {"\x80", 1};
+    size_t first;
+
+    (void)state;
+    record.step = 1;
+    record.last_wall_ms = record.opened_wall_ms;
+    record.expires_wall_ms = 0;
+    record.state = record.body = one;
+    record.n_chunks = record.n_headers = 0;
+    record.chunks = record.headers = (struct cn_str){NULL, 0};
+    first = encoded_bytes(&record);
+    for (uint64_t days = 0; days < 180; days += 20) {
+        record.step = 1 + days * 1000000;
+        record.last_wall_ms = record.opened_wall_ms + days * day_ms;
+        record.expires_wall_ms = days % 40 ? 0 : record.last_wall_ms + days * day_ms;
+        assert_int_equal(encoded_bytes(&record), first);
+    }
+    record.flags = CN_RECORD_TOMBSTONE | CN_RECORD_HAS_ANSWER; /* of a step with a key */
+    record.close_reason = 3;
+    record.closed_wall_ms = record.last_wall_ms + 10 * day_ms;
+    record.expires_wall_ms = record.closed_wall_ms + day_ms;
+    record.state.len = 0;
+    assert_true(encoded_bytes(&record) < first);
 }
 
 /* Only a step with an idempotency key pays for it, and the layout is a promise as well. */
@@ -295,12 +371,12 @@ numbers_that_are_none_are_refused(void **state)
     } cases[] = {
         {20, 1, {"\x8e\1", 2}, 0},                              /* another generation */
         {20, 1, {"\x8e\0", 2}, CN_E_STATE_STORE},               /* the same, in two bytes */
-        {34, 1, {"\xff\xff\xff\xff\x0f", 5}, 0},                /* the highest schema */
-        {34, 1, {"\x80\x80\x80\x80\x10", 5}, CN_E_STATE_STORE}, /* and one more */
-        {35, 1, {"\x80\2", 2}, CN_E_STATE_STORE},               /* a reason of 256 */
-        {36, 2, {"\x80\x80\4", 3}, CN_E_STATE_STORE},           /* a status of 65536 */
-        {41, 1, {"\x81\x80\x80\x80\x10", 5}, CN_E_STATE_STORE}, /* headers */
-        {40, 1, {"\7", 1}, CN_E_STATE_STORE},                   /* a fourth known content type */
+        {48, 1, {"\xff\xff\xff\xff\x0f", 5}, 0},                /* the highest schema */
+        {48, 1, {"\x80\x80\x80\x80\x10", 5}, CN_E_STATE_STORE}, /* and one more */
+        {49, 1, {"\x80\2", 2}, CN_E_STATE_STORE},               /* a reason of 256 */
+        {50, 2, {"\x80\x80\4", 3}, CN_E_STATE_STORE},           /* a status of 65536 */
+        {55, 1, {"\x81\x80\x80\x80\x10", 5}, CN_E_STATE_STORE}, /* headers */
+        {54, 1, {"\7", 1}, CN_E_STATE_STORE},                   /* a fourth known content type */
         {20, 1, {"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11}, CN_E_STATE_STORE},
     };
     struct cn_record got;
@@ -422,6 +498,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_survives),
         cmocka_unit_test(layout_is_as_documented),
+        cmocka_unit_test(narrow_numbers_are_read),
+        cmocka_unit_test(time_makes_no_record_longer),
         cmocka_unit_test(any_damage_is_found),
         cmocka_unit_test(older_formats_are_read),
         cmocka_unit_test(known_content_types_take_no_room),

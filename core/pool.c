@@ -53,10 +53,10 @@ block_bytes(uint32_t size)
 }
 
 void
-cn_pool_init(struct cn_pool *pool, size_t block_max)
+cn_pool_init(struct cn_pool *pool, size_t block_max, size_t bytes_max)
 {
     cn_assert(block_max <= CN_POOL_BLOCK_MAX);
-    *pool = (struct cn_pool){.block_max = block_max};
+    *pool = (struct cn_pool){.block_max = block_max, .bytes_max = bytes_max};
     for (uint32_t i = 0; i < CN_POOL_SIZES; i++)
         cn_list_init(&pool->sizes[i].more);
     cn_list_init(&pool->empty_pages);
@@ -70,7 +70,7 @@ cn_pool_fini(struct cn_pool *pool)
 
     while ((link = cn_list_pop_front(&pool->chunks)))
         cn_free(cn_container_of(link, struct cn_pool_chunk, link));
-    cn_pool_init(pool, pool->block_max);
+    cn_pool_init(pool, pool->block_max, pool->bytes_max);
 }
 
 /* --- chunks --- */
@@ -89,18 +89,28 @@ alloc_chunk(size_t bytes)
     return chunk;
 }
 
-static struct cn_pool_chunk *
-add_chunk(struct cn_pool *pool)
+/* Of the next chunk; 0: there may be none. */
+static size_t
+chunk_bytes(const struct cn_pool *pool)
 {
-    size_t bytes = pool->bytes;
-    struct cn_pool_chunk *chunk;
-    uintptr_t first;
+    size_t bytes = pool->bytes, left = pool->bytes_max - pool->bytes;
 
     if (bytes < CHUNK_BYTES_MIN)
         bytes = CHUNK_BYTES_MIN;
     if (bytes > CHUNK_BYTES_MAX)
         bytes = CHUNK_BYTES_MAX;
-    chunk = alloc_chunk(bytes);
+    if (pool->bytes_max && bytes > left)
+        bytes = left < CHUNK_BYTES_MIN ? 0 : left;
+    return bytes;
+}
+
+static struct cn_pool_chunk *
+add_chunk(struct cn_pool *pool)
+{
+    const size_t bytes = chunk_bytes(pool);
+    struct cn_pool_chunk *chunk = bytes ? alloc_chunk(bytes) : NULL;
+    uintptr_t first;
+
     if (!chunk)
         return NULL;
     first =

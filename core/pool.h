@@ -36,11 +36,13 @@ struct cn_pool {
     struct cn_list empty_pages;  /* of chunks: without a block in use, of no size */
     struct cn_list chunks;       /* newest first: what is still uncut is the first one's */
     struct cn_pool_chunk *spare; /* no page of it is in use: kept, or it would come and go */
-    size_t bytes;                /* of all chunks */
+    size_t bytes, bytes_max;     /* of all chunks; max 0: none */
 };
 
-/* block_max: up to CN_POOL_BLOCK_MAX; 0: all blocks are malloc's. Mostly CN_POOL_USUAL. */
-void cn_pool_init(struct cn_pool *pool, size_t block_max);
+/* block_max: up to CN_POOL_BLOCK_MAX; 0: all blocks are malloc's. Mostly CN_POOL_USUAL. bytes_max: what all pages
+ * may take, used or not, since a block that stays keeps its page for blocks of its size; then there is no memory for
+ * more. 0: no bound. */
+void cn_pool_init(struct cn_pool *pool, size_t block_max, size_t bytes_max);
 /* Frees all blocks of pages, whoever has them. Larger ones must have been freed before. */
 void cn_pool_fini(struct cn_pool *pool);
 

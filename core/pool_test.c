@@ -20,7 +20,7 @@ set_up(void **state)
 {
     struct cn_pool *pool = cn_alloc(sizeof(*pool));
 
-    cn_pool_init(pool, CN_POOL_BLOCK_MAX);
+    cn_pool_init(pool, CN_POOL_BLOCK_MAX, 0);
     *state = pool;
     return 0;
 }
@@ -200,6 +200,38 @@ a_size_that_cannot_be_had_changes_nothing(void **state)
     cn_pool_free(pool, small, 6);
 }
 
+/* Pages that are kept by a block each count as well. */
+static void
+a_bound_holds_for_pages(void **state)
+{
+    const size_t bound = (size_t)3 << 20;
+    struct cn_pool pool;
+    void *chain = NULL, *kept = NULL, *block;
+    int n;
+
+    (void)state;
+    cn_pool_init(&pool, CN_POOL_BLOCK_MAX, bound);
+    for (n = 0; (block = cn_pool_alloc(&pool, 16)); n++) {
+        void **of = n % 500 ? &chain : &kept;
+
+        memcpy(block, of, sizeof(*of));
+        *of = block;
+    }
+    assert_in_range(n, 170000, bound / 16);
+    assert_in_range(pool.bytes, bound - 65536, bound);
+    free_chain(&pool, 16, chain);
+    assert_null(cn_pool_alloc(&pool, 24)); /* each page has a block left */
+    block = cn_pool_alloc(&pool, 16);
+    assert_non_null(block);
+    cn_pool_free(&pool, block, 16);
+    block = cn_pool_alloc(&pool, 1000); /* not of a page */
+    assert_non_null(block);
+    cn_pool_free(&pool, block, 1000);
+    free_chain(&pool, 16, kept);
+    free_chain(&pool, 24, take_chain(&pool, 24, 100, NULL));
+    cn_pool_fini(&pool);
+}
+
 /* With a bound of 0 all blocks are malloc's, which the sanitizers watch. */
 static void
 above_its_bound_blocks_are_mallocs(void **state)
@@ -208,7 +240,7 @@ above_its_bound_blocks_are_mallocs(void **state)
     char *block;
 
     (void)state;
-    cn_pool_init(&pool, 0);
+    cn_pool_init(&pool, 0, 0);
     block = cn_pool_alloc(&pool, 24);
     block = cn_pool_resize(&pool, block, 24, 48);
     assert_int_equal(pool.bytes, 0);
@@ -239,6 +271,7 @@ main(void)
         cmocka_unit_test_setup_teardown(nothing_is_nobodys_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_size_that_cannot_be_had_changes_nothing, set_up,
                                         tear_down),
+        cmocka_unit_test(a_bound_holds_for_pages),
         cmocka_unit_test_setup_teardown(above_its_bound_blocks_are_mallocs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_frees_all, set_up, tear_down),
     };

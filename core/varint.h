@@ -20,6 +20,16 @@ cn_put_varint(uint64_t value, char *to)
     return to;
 }
 
+/* The same in `least` bytes at least. */
+static inline char *
+cn_put_wide_varint(uint64_t value, unsigned least, char *to)
+{
+    for (; value >= 0x80 || least > 1; value >>= 7, least -= least > 0)
+        *to++ = (char)(value | 0x80);
+    *to++ = (char)value;
+    return to;
+}
+
 /* Takes one from the front of `rest`. False: cut short, or over 64 bits. */
 static inline bool
 cn_take_varint(struct cn_str *rest, uint64_t *out)

@@ -43,6 +43,25 @@ bytes_are_those_of_leb128(void **state)
     assert_memory_equal(bytes, "\xe5\x8e\x26", 3);
 }
 
+/* A number that will grow may have its bytes already. */
+static void
+wide_ones_have_bytes_to_spare(void **state)
+{
+    char bytes[CN_VARINT_MAX];
+    struct cn_str rest = {bytes, 4};
+    uint64_t got;
+
+    (void)state;
+    assert_int_equal(cn_put_wide_varint(5, 4, bytes) - bytes, 4);
+    assert_memory_equal(bytes, "\x85\x80\x80\0", 4);
+    assert_true(cn_take_varint(&rest, &got));
+    assert_int_equal(got, 5);
+    assert_int_equal(cn_put_wide_varint((1u << 28) - 1, 4, bytes) - bytes, 4);
+    assert_int_equal(cn_put_wide_varint(1u << 28, 4, bytes) - bytes, 5);
+    assert_int_equal(cn_put_wide_varint(0, 0, bytes) - bytes, 1);
+    assert_int_equal(cn_put_wide_varint(127, 1, bytes) - bytes, 1);
+}
+
 /* Whoever reads has the lengths of others in it: nothing is read behind the end, and nothing is cut. */
 static void
 what_is_none_is_refused(void **state)
@@ -70,6 +89,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_come_back),
         cmocka_unit_test(bytes_are_those_of_leb128),
+        cmocka_unit_test(wide_ones_have_bytes_to_spare),
         cmocka_unit_test(what_is_none_is_refused),
     };
 

@@ -21,6 +21,9 @@
  * use, which the pause of 200 % before hardly notices, in steps of a third of a millisecond. */
 #define COLLECT_STEP 4
 
+/* What blocks in use take is limited; so is, to so much of that, what lies between them. */
+#define PAGES_TIMES 2
+
 static struct lua_rt *
 lua_rt(struct cn_runtime *rt)
 {
@@ -29,7 +32,8 @@ lua_rt(struct cn_runtime *rt)
 
 /* --- memory, errors --- */
 
-/* The VM's allocator. Growth over the limit fails, shrinking never does. */
+/* The VM's allocator. Growth over the limit fails. So does all that there is no memory for, shrinking, too: a
+ * smaller block is another one (Lua 5.4 keeps the larger one then, or raises its error). */
 static void *
 limited_alloc(void *ud, void *ptr, size_t old_bytes, size_t new_bytes)
 {
@@ -48,7 +52,7 @@ limited_alloc(void *ud, void *ptr, size_t old_bytes, size_t new_bytes)
         return NULL;
     fresh = cn_pool_resize(&rt->blocks, ptr, old_bytes, new_bytes);
     if (!fresh)
-        return new_bytes <= old_bytes ? ptr : NULL;
+        return NULL;
     rt->memory_used = rt->memory_used - old_bytes + new_bytes;
     return fresh;
 }
@@ -323,7 +327,6 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     cn_samples_init(&rt->base.samples, load);
     rt->magic = LUA_RT_MAGIC;
     cn_list_init(&rt->timers);
-    cn_pool_init(&rt->blocks, CN_POOL_USUAL);
     rt->model = cn_strdup(load->model_name ? load->model_name : "");
     rt->version = cn_strdup(load->model_version ? load->model_version : "");
     rt->dir = cn_strdup(load->model_dir ? load->model_dir : ".");
@@ -334,6 +337,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->tensor_state = load->state != NULL;
     rt->batched = load->max_batch_size > 0;
     rt->memory_max = load->memory_max_bytes;
+    cn_pool_init(&rt->blocks, CN_POOL_USUAL, rt->memory_max * PAGES_TIMES);
     rt->step_time_ms = load->step_time_ms;
     rt->state_max_bytes = load->state_max_bytes;
     rt->deadline_ms = CN_NEVER;

@@ -39,7 +39,6 @@ static const char *const allowed[] = {
     "TSAN_OPTIONS",
     "MALLOC_*",
     "GLIBC_TUNABLES",
-    "GLIBC_TUNABLES",
     "OMP_*",
     "CUDA_VISIBLE_DEVICES",
     "CONTINUO_LOG_LEVEL",

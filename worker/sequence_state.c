@@ -71,7 +71,7 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     memset(states, 0, sizeof(*states));
     states->load = load;
     states->rt = rt;
-    cn_pool_init(&states->sequences, CN_POOL_USUAL);
+    cn_pool_init(&states->sequences, CN_POOL_USUAL, 0);
     if (load->durability == CN_DURABILITY_NONE)
         states->store = cn_mem_store_open(load->store_max_bytes);
     else if ((rc = cn_journal_store_open(&options, &states->store, err)) != 0)
@@ -270,7 +270,8 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
     bytes = (struct cn_str){states->scratch.data + at, states->scratch.len - at};
     rc = cn_store_put(states->store, close->sequence_id, bytes, err);
     states->scratch.len = at; /* the tombstone is in the store, the states stay */
-    cn_assert(rc <= 0);       /* a tombstone is smaller than its record: it always fits */
+    if (rc > 0) /* full, and the record was one of before tombstones were never larger: it goes */
+        rc = cn_store_remove(states->store, close->sequence_id, err);
     return rc;
 }
 

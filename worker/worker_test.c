@@ -555,6 +555,50 @@ full_store_refuses_only_growth(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
+/* What a step and a sequence's end write besides the state must not grow with time either: with states of one byte
+ * there is nothing else that a full store could get back. */
+static void
+full_store_of_tiny_states_goes_on(void **state)
+{
+    struct client *c = *state;
+    const char *dir = c->load.store_dir;
+    struct cn_frame frame;
+    uint64_t job = 1;
+    char id[32];
+
+    fake.tiny = true;
+    c->load.store_max_bytes = 1 << 20;
+    c->load.idle_ms = c->load.tombstone_ms = 600000;
+    c->load.lifetime_ms = 0;
+    for (int durable = 0; durable < 2; durable++) {
+        struct got got = {0};
+        int opened = 0;
+
+        c->load.durability = durable ? CN_DURABILITY_PROCESS : CN_DURABILITY_NONE;
+        c->load.store_dir = durable ? dir : "";
+        assert_int_equal(client_start(c, false), 0);
+        for (; got.code == 0 && opened < 100000; opened++) {
+            snprintf(id, sizeof(id), "s%d", opened);
+            got = client_step(c, job++, id, "5", 0, 0);
+        }
+        assert_int_equal(got.code, CN_E_STATE_STORE);
+        assert_true(opened > 2000);
+        cn_clock_advance(20000);
+        for (int i = 0; i < 600; i++) {
+            snprintf(id, sizeof(id), "s%d", i);
+            if (i < 400) {
+                got = client_step(c, job++, id, "0", i < 200 ? 0 : CN_ROW_END, 0);
+                assert_int_equal(got.code, 0);
+                continue;
+            }
+            client_put_close(c, id, 0, CN_CLOSE_IDLE);
+            client_send(c);
+            assert_true(client_next(c, &frame));
+        }
+        client_stop(c);
+    }
+}
+
 /* Without durability all works the same while the worker lives. */
 static void
 memory_store_behaves_alike(void **state)
@@ -864,6 +908,7 @@ main(void)
         WORKER(stateless_rows_need_no_store),
         WORKER(description_touches_no_sequence),
         WORKER(full_store_refuses_only_growth),
+        WORKER(full_store_of_tiny_states_goes_on),
         WORKER(memory_store_behaves_alike),
         WORKER(cached_states_make_room_for_a_step),
         WORKER(memory_used_up_keeps_the_places),
