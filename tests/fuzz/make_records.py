@@ -11,11 +11,12 @@ xxhash.XXH3_64bits.restype = ctypes.c_uint64
 TOMBSTONE, HAS_STATE, HAS_ANSWER, TOO_LARGE = 1, 2, 4, 8
 
 
-def varint(number):
+def varint(number, least=1):
     out = b""
-    while number >= 0x80:
+    while number >= 0x80 or least > 1:
         out += bytes([number & 0x7F | 0x80])
         number >>= 7
+        least -= 1
     return out + bytes([number])
 
 
@@ -23,8 +24,8 @@ def fold(difference):
     return difference * 2 if difference >= 0 else -difference * 2 - 1
 
 
-def head(form, flags, key, numbers, lengths):
-    """Of formats 1 to 4, which have fixed lengths, and of 5."""
+def head(form, flags, key, numbers, lengths, wide):
+    """Of formats 1 to 4, which have fixed lengths, and of 5, where four numbers have their bytes from the beginning."""
     generation, step, job, opened, last, closed, expires, schema, reason, status, size, answer_flags = numbers
     if form < 5:
         packed = struct.pack("<4sHHQQQQQQQIBBHQIIIIIIII", b"CNR1", form, flags, *numbers[:9], 0, *numbers[9:], *lengths)
@@ -32,19 +33,19 @@ def head(form, flags, key, numbers, lengths):
         return packed + key
     content_type = lengths[0] * 2 if lengths[0] >= 0 else -lengths[0] * 2 - 1
     packed = struct.pack("<4sHHQI", b"CNR1", 5, flags | (0x8000 if key else 0), job, lengths[-1])
-    for number in (fold(generation - opened), step, opened, fold(last - opened), closed, fold(expires - last), schema, reason, status,
-                   answer_flags, size, content_type, *lengths[1:-1]):
-        packed += varint(number)
+    for i, number in enumerate((fold(generation - opened), step, opened, fold(last - opened), closed, fold(expires - last), schema,
+                                reason, status, answer_flags, size, content_type, *lengths[1:-1])):
+        packed += varint(number, {1: 4, 3: 5, 4: 6, 5: 6}.get(i, 1) if wide else 1)
     return packed + key
 
 
 def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), body=b"", state=b"", key=b"", form=5,
-           last=1700000001000, known=0):
+           last=1700000001000, known=0, wide=True):
     packed_headers = b"".join(struct.pack("<H", len(n)) + n + struct.pack("<I", len(v)) + v for n, v in headers)
     packed_chunks = b"".join(struct.pack("<I", len(c)) + c for c in chunks)
     numbers = (7, 41, 99, 1700000000000, last, closed, 1700000061000, 3, reason, 200, 9, 4)
     lengths = (-known or len(content_type), len(headers), len(packed_headers), len(chunks), len(packed_chunks), len(body), len(state))
-    data = head(form, flags, key, numbers, lengths) + content_type + packed_headers + packed_chunks + body + state
+    data = head(form, flags, key, numbers, lengths, wide) + content_type + packed_headers + packed_chunks + body + state
     if form > 2:
         return data + struct.pack("<Q", xxhash.XXH3_64bits(data, ctypes.c_size_t(len(data))))
     checksum = ctypes.create_string_buffer(8)
@@ -64,6 +65,7 @@ SEEDS = {
     "key-of-zeros": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"\0" * 24),
     "known-type": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", known=2),
     "known-type-in-bytes": record(HAS_STATE | HAS_ANSWER, content_type=b"application/json", body=b"12", state=b"s"),
+    "narrow": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", known=2, wide=False),
     "backwards": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", last=1699999999000),
     "format-1": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", form=1),
     "format-2": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY, form=2),
