@@ -16,6 +16,7 @@ import pathlib
 import random
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -218,6 +219,7 @@ def main(argv=None):
     args = parse(argv)
     print(f"seed {args.seed}", flush=True)
     allow_files(args.sequences)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it leaves no server and no mount behind
     folder = pathlib.Path(tempfile.mkdtemp(prefix="continuo-chaos-"))
     run, good = None, False
     try:
@@ -232,6 +234,7 @@ def main(argv=None):
                 good = run.tally.broken_promises() == 0 and not reports
             finally:
                 if run:
+                    run.faults.finish()  # after an interruption nobody has, and it starts servers
                     run.server.destroy()
                     if not good:
                         (folder / "transcript.txt").write_text(str(run.transcript))

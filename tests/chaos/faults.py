@@ -38,9 +38,10 @@ class Faults:
         self._thread.start()
 
     def finish(self):
-        """Ends the faults and mends what is still broken."""
+        """Ends the faults and mends what is still broken. May be called again."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.ident:
+            self._thread.join()
         for timer in self._timers:
             timer.cancel()
         for pid in list(self._stopped):
