@@ -55,9 +55,9 @@ static const uint64_t highest[N_NUMBERS] = {
     [CHUNK_BYTES] = UINT32_MAX,  [BODY_BYTES] = UINT32_MAX,
 };
 
-/* What grows in a sequence's life has its bytes from the beginning: 268 million steps, half a year, and what a time
- * has as long as it is 42 bits. So a record grows only with its state and answer, a tombstone is never larger than
- * the record that it follows, and both go into a store that is full. */
+/* What grows in a sequence's life has its bytes from the beginning: enough for 268 million steps, half a year, and
+ * times until 2039. So a record grows with its state, its answer and its key alone, and a tombstone that keeps no
+ * answer is no larger than the record before it: both go into a store that is full. */
 static const uint8_t least[N_NUMBERS] = {[STEP] = 4, [LAST] = 5, [CLOSED] = 6, [EXPIRES] = 6};
 
 static const struct cn_str content_types[] = {
@@ -90,6 +90,14 @@ cn_record_has_key(const struct cn_record *record)
     static const unsigned char none[CN_KEY_HASH_BYTES];
 
     return memcmp(record->key_hash, none, sizeof(none)) != 0;
+}
+
+void
+cn_record_drop_answer(struct cn_record *record)
+{
+    record->n_headers = record->n_chunks = 0;
+    record->content_type = record->headers = record->chunks = record->body =
+        (struct cn_str){NULL, 0};
 }
 
 static void

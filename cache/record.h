@@ -4,9 +4,9 @@
  * sent again and finds its own number in `last_job` gets the stored answer and changes nothing.
  * A closed sequence leaves a tombstone: the same record without state, with the reason.
  *
- * Layout of format 5, numbers little-endian or as in core/varint.h, in no more bytes than they need, but for four
- * that grow in a sequence's life: in 4 bytes at least the step, in 5 last_wall_ms, in 6 the two after it (before
- * that became so they had what they need, too, which is read):
+ * Layout of format 5, numbers little-endian or as in core/varint.h. A varint has as many bytes as it needs, but
+ * the step 4 at least, last_wall_ms 5, closed_wall_ms and expires_wall_ms 6 each; these four are also read in as
+ * many as they need:
  *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags; bit 15: keyed
  *     8  u64  last_job            16  u32  state bytes
  *    20  varints: generation less opened_wall_ms, step, opened_wall_ms, last_wall_ms less that,
@@ -88,6 +88,8 @@ struct cn_record {
 
 /* Was the last step sent with an idempotency key? */
 bool cn_record_has_key(const struct cn_record *record);
+/* Of the answer only what the flags say is left. */
+void cn_record_drop_answer(struct cn_record *record);
 
 /* Appends to `out`; CN_E_STATE_STORE when state or answer are over 4 GiB or memory runs out. */
 int cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);

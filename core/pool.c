@@ -22,7 +22,7 @@ struct cn_pool_page {
     uint32_t uncut;  /* where the blocks begin that nobody has had yet */
     uint32_t n_used; /* blocks */
     uint16_t size;   /* of its blocks, an index of cn_pool.sizes */
-    bool listed;     /* in `more`, or taken from now: known to have, or to have had, a free block */
+    bool listed;     /* in `more`, or the one that is taken from; else all its blocks are in use */
 };
 
 struct cn_pool_chunk {

@@ -39,9 +39,9 @@ struct cn_pool {
     size_t bytes, bytes_max;     /* of all chunks; max 0: none */
 };
 
-/* block_max: up to CN_POOL_BLOCK_MAX; 0: all blocks are malloc's. Mostly CN_POOL_USUAL. bytes_max: what all pages
- * may take, used or not, since a block that stays keeps its page for blocks of its size; then there is no memory for
- * more. 0: no bound. */
+/* block_max: up to CN_POOL_BLOCK_MAX; 0: all blocks are malloc's. Mostly CN_POOL_USUAL.
+ * bytes_max: of all pages together, 0: no bound. A block in use keeps its whole page for its size, so blocks of other
+ * sizes can find no memory before as much is in use. */
 void cn_pool_init(struct cn_pool *pool, size_t block_max, size_t bytes_max);
 /* Frees all blocks of pages, whoever has them. Larger ones must have been freed before. */
 void cn_pool_fini(struct cn_pool *pool);

@@ -232,9 +232,9 @@ a_bound_holds_for_pages(void **state)
     cn_pool_fini(&pool);
 }
 
-/* With a bound of 0 all blocks are malloc's, which the sanitizers watch. */
+/* Here all of them, which the sanitizers watch. */
 static void
-above_its_bound_blocks_are_mallocs(void **state)
+larger_blocks_are_mallocs(void **state)
 {
     struct cn_pool pool;
     char *block;
@@ -272,7 +272,7 @@ main(void)
         cmocka_unit_test_setup_teardown(a_size_that_cannot_be_had_changes_nothing, set_up,
                                         tear_down),
         cmocka_unit_test(a_bound_holds_for_pages),
-        cmocka_unit_test_setup_teardown(above_its_bound_blocks_are_mallocs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(larger_blocks_are_mallocs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_frees_all, set_up, tear_down),
     };
 

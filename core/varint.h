@@ -24,7 +24,7 @@ cn_put_varint(uint64_t value, char *to)
 static inline char *
 cn_put_wide_varint(uint64_t value, unsigned least, char *to)
 {
-    for (; value >= 0x80 || least > 1; value >>= 7, least -= least > 0)
+    for (unsigned n = 1; value >= 0x80 || n < least; n++, value >>= 7)
         *to++ = (char)(value | 0x80);
     *to++ = (char)value;
     return to;

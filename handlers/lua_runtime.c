@@ -32,8 +32,8 @@ lua_rt(struct cn_runtime *rt)
 
 /* --- memory, errors --- */
 
-/* The VM's allocator. Growth over the limit fails. So does all that there is no memory for, shrinking, too: a
- * smaller block is another one (Lua 5.4 keeps the larger one then, or raises its error). */
+/* The VM's allocator. NULL where the limit is reached, or there is no memory: also for a block that is to become
+ * smaller, since that one lies elsewhere; Lua 5.4 then collects, tries again, and keeps the old one or raises. */
 static void *
 limited_alloc(void *ud, void *ptr, size_t old_bytes, size_t new_bytes)
 {

@@ -142,6 +142,12 @@ record_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *er
     return rc;
 }
 
+static struct cn_str
+record_bytes(const struct cn_worker *worker, const struct cn_slot *slot)
+{
+    return (struct cn_str){worker->batch.records.data + slot->record_at, slot->record_len};
+}
+
 /* The record that the step leaves, but for its state. */
 static int
 record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_bytes, uint64_t now,
@@ -273,10 +279,26 @@ record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
     return cn_store_replace(store, slot->row->sequence_id, value, &slot->trace, err);
 }
 
+/* In a full store the end of a sequence needs no more room than the sequence had: its answer need not be kept.
+ * 1: it can't be had for that either. */
+static int
+put_without_answer(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_record *record = &slot->record;
+    int rc;
+
+    if (!(record->flags & CN_RECORD_TOMBSTONE) || !(record->flags & CN_RECORD_HAS_ANSWER))
+        return 1;
+    record->flags ^= CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE;
+    cn_record_drop_answer(record);
+    if ((rc = record_write(worker, slot, err)) != 0)
+        return rc;
+    return record_put(worker, slot, record_bytes(worker, slot), err);
+}
+
 static int
 slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
-    struct cn_str value = {worker->batch.records.data + slot->record_at, slot->record_len};
     char shown[128];
     int rc;
 
@@ -290,7 +312,9 @@ slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
         slot_drop(worker, slot);
         return 0;
     }
-    rc = record_put(worker, slot, value, err);
+    rc = record_put(worker, slot, record_bytes(worker, slot), err);
+    if (rc == 1)
+        rc = put_without_answer(worker, slot, err);
     if (rc == 1) {
         cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
                      cn_id_shown(slot->row->sequence_id, shown), err->message);

@@ -69,6 +69,14 @@ cn_first_generation(uint64_t now_wall_ms)
     return now_wall_ms ? now_wall_ms : 1;
 }
 
+uint64_t
+cn_next_generation(uint64_t generation, uint64_t now_wall_ms)
+{
+    const uint64_t first = cn_first_generation(now_wall_ms);
+
+    return generation < first ? first : generation + 1;
+}
+
 /* A sequence object for a stored record; its state is copied for decoding after the transaction. */
 static struct cn_sequence *
 record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
@@ -346,7 +354,7 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
         cn_states_free(states, cached);
     if (start)
         slot_open(at, slot,
-                  slot->had_record ? record.generation + 1 : cn_first_generation(at->now_wall_ms));
+                  cn_next_generation(slot->had_record ? record.generation : 0, at->now_wall_ms));
     else if (slot->had_record)
         meet_tombstone(at, slot, &record);
     else if (slot->row->generation || (slot->row->flags & CN_ROW_MUST_EXIST))

@@ -157,7 +157,7 @@ meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
     slot->import = true;
     slot->seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
     slot->seq->generation =
-        slot->had_record ? record->generation + 1 : cn_first_generation(at->now_wall_ms);
+        cn_next_generation(slot->had_record ? record->generation : 0, at->now_wall_ms);
     slot->generation = slot->seq->generation;
     slot->opened_wall_ms = moved->opened_wall_ms;
     slot->decode = moved->flags & CN_RECORD_HAS_STATE;

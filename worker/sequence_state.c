@@ -198,9 +198,7 @@ cn_states_bury(const struct cn_states *states, struct cn_record *record, int rea
     if (keep_answer)
         return;
     record->flags &= ~(uint32_t)(CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE);
-    record->n_headers = record->n_chunks = 0;
-    record->content_type = record->headers = record->chunks = record->body =
-        (struct cn_str){NULL, 0};
+    cn_record_drop_answer(record);
 }
 
 int

@@ -214,6 +214,9 @@ int cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct 
 /* Of a sequence whose id the store doesn't know: never one that it may have had before it was
  * forgotten. */
 uint64_t cn_first_generation(uint64_t now_wall_ms);
+/* Of one that follows this one under its id (0: none): a later number, the time where that is one, which a record
+ * has in a byte. */
+uint64_t cn_next_generation(uint64_t generation, uint64_t now_wall_ms);
 
 /* idempotency.c */
 /* Sets key_hash and request_hash from the row: its parts, whether it starts or ends its sequence. */
