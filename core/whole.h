@@ -11,7 +11,7 @@
 int cn_write_whole(int fd, const void *bytes, size_t len);
 
 /* Makes a file of these bytes, in place of what is there under `path`, as a whole or not at all: whoever reads it
- * or stops us sees no half, and on success it is on the disk. `beside` is the name for the while, in the same
+ * or stops us sees no half, and on success its bytes are on the disk. `beside` is the name for the while, in the same
  * folder; what a killed program left there goes. Nobody else may write it at the same time. Returns 0 or the
  * errno; then `path` is as it was. Blocks for the disk. */
 int cn_replace_whole(const char *path, const char *beside, mode_t mode, const void *bytes,

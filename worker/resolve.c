@@ -220,7 +220,7 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
     else if (slot->row->flags & CN_ROW_MUST_EXIST)
         fail_unknown(slot, 0);
     else
-        slot_open(at, slot, record->generation + 1);
+        slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms));
 }
 
 /* Takes `cached`. */

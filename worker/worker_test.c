@@ -179,7 +179,7 @@ start_opens_a_new_generation(void **state)
     expect_body(c, 3, "a", "1", 0, "6");
     second = client_step(c, 4, "a", "1", CN_ROW_START, 0);
     assert_string_equal(second.body, "1");
-    assert_int_equal(second.generation, first.generation + 1);
+    assert_true(second.generation > first.generation);
     second = client_step(c, 5, "a", "2", CN_ROW_START | CN_ROW_RELOAD, 0);
     assert_int_equal(second.generation, first.generation + 2);
     got = client_step(c, 6, "a", "1", 0, first.generation);
@@ -227,7 +227,7 @@ idle_sequence_expires_with_its_reason(void **state)
     cn_clock_advance(60000); /* forgotten: the id is free */
     got = client_step(c, 7, "a", "1", 0, 0);
     assert_string_equal(got.body, "1");
-    assert_true(got.generation > first.generation + 1);
+    assert_true(got.generation > first.generation);
     client_stop(c);
 }
 
@@ -283,7 +283,7 @@ ended_id_may_be_used_again(void **state)
     assert_int_equal(got.code, CN_E_SEQUENCE_ENDED);
     got = client_step(c, 4, "a", "2", 0, 0);
     assert_string_equal(got.body, "2");
-    assert_int_equal(got.generation, end.generation + 1);
+    assert_true(got.generation > end.generation);
     got = client_step(c, 5, "a", "end", 0, 0); /* by the handler */
     assert_true(has(got.flags, CN_ANSWER_ENDED));
     got = client_step(c, 6, "b", "3", CN_ROW_START | CN_ROW_END, 0);
