@@ -15,8 +15,8 @@
 
 /* Pages lie at multiples of their size, so a block's address leads to its page. */
 struct cn_pool_page {
-    struct cn_list
-        link; /* in `more` of its size, or in empty_pages; or in none: full, or taken from now */
+    /* In `more` of its size, or in empty_pages; in none: full, or taken from now. */
+    struct cn_list link;
     struct cn_pool_chunk *chunk;
     void *freed;     /* a block that was freed; in its first bytes the next one */
     uint32_t uncut;  /* where the blocks begin that nobody has had yet */
@@ -286,8 +286,8 @@ cn_pool_resize(struct cn_pool *pool, void *ptr, size_t old_bytes, size_t new_byt
         cn_prefer_huge(fresh, new_bytes);
         return fresh;
     }
-    if (old_bytes > 0 && old_bytes <= pool->block_max && new_bytes > 0 &&
-        size_of(new_bytes) == size_of(old_bytes) && new_bytes <= pool->block_max)
+    if (old_bytes <= pool->block_max && new_bytes <= pool->block_max &&
+        size_of(old_bytes) == size_of(new_bytes))
         return ptr;
     fresh = cn_pool_alloc(pool, new_bytes);
     if (!fresh)

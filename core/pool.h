@@ -2,7 +2,8 @@
  * before a block, and blocks that were freed one after the other come again one after the other.
  *
  * A page has blocks of one size; pages are cut from chunks of malloc's, and a page that has become empty serves
- * any size. Chunks that have become empty go back to malloc, but for one. Larger blocks are malloc's own.
+ * any size. Chunks that have become empty go back to malloc, but for one. Larger blocks are malloc's own;
+ * those that grow ask for huge pages.
  * One thread.
  */
 #ifndef CN_CORE_POOL_H

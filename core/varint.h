@@ -10,17 +10,7 @@
 
 #define CN_VARINT_MAX 10 /* bytes of room that cn_put_varint needs */
 
-/* Writes at `to`; returns the place behind. */
-static inline char *
-cn_put_varint(uint64_t value, char *to)
-{
-    for (; value >= 0x80; value >>= 7)
-        *to++ = (char)(value | 0x80);
-    *to++ = (char)value;
-    return to;
-}
-
-/* The same in `least` bytes at least. */
+/* Writes at `to`, in `least` bytes at least; returns the place behind. */
 static inline char *
 cn_put_wide_varint(uint64_t value, unsigned least, char *to)
 {
@@ -28,6 +18,13 @@ cn_put_wide_varint(uint64_t value, unsigned least, char *to)
         *to++ = (char)(value | 0x80);
     *to++ = (char)value;
     return to;
+}
+
+/* The same in as many bytes as it needs. */
+static inline char *
+cn_put_varint(uint64_t value, char *to)
+{
+    return cn_put_wide_varint(value, 1, to);
 }
 
 /* Takes one from the front of `rest`. False: cut short, or over 64 bits. */

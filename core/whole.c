@@ -25,6 +25,18 @@ cn_write_whole(int fd, const void *bytes, size_t len)
 }
 
 int
+cn_write_out(int fd, const void *bytes, size_t len)
+{
+    int failed = cn_write_whole(fd, bytes, len);
+
+    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
+        failed = errno;
+    if (close(fd) < 0 && !failed)
+        failed = errno;
+    return failed;
+}
+
+int
 cn_replace_whole(const char *path, const char *beside, mode_t mode, const void *bytes, size_t len)
 {
     int fd, failed;
@@ -33,11 +45,7 @@ cn_replace_whole(const char *path, const char *beside, mode_t mode, const void *
     fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0)
         return errno;
-    failed = cn_write_whole(fd, bytes, len);
-    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* some have no disk */
-        failed = errno;
-    if (close(fd) < 0 && !failed)
-        failed = errno;
+    failed = cn_write_out(fd, bytes, len);
     if (!failed && rename(beside, path) < 0)
         failed = errno;
     if (failed)

@@ -10,6 +10,9 @@
  * Blocks: not for descriptors of a loop. */
 int cn_write_whole(int fd, const void *bytes, size_t len);
 
+/* The same, then to the disk, where there is one, and closes `fd`, whatever came of it. */
+int cn_write_out(int fd, const void *bytes, size_t len);
+
 /* Makes a file of these bytes, in place of what is there under `path`, as a whole or not at all: whoever reads it
  * or stops us sees no half, and on success its bytes are on the disk. `beside` is the name for the while, in the same
  * folder; what a killed program left there goes. Nobody else may write it at the same time. Returns 0 or the

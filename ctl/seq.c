@@ -173,13 +173,8 @@ static int
 save_into(const char *name, struct cn_str bytes)
 {
     int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int failed = fd < 0 ? errno : cn_write_whole(fd, bytes.ptr, bytes.len);
 
-    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
-        failed = errno;
-    if (fd >= 0 && close(fd) < 0 && !failed)
-        failed = errno;
-    return failed;
+    return fd < 0 ? errno : cn_write_out(fd, bytes.ptr, bytes.len);
 }
 
 /* A file is whole and on the disk when it is said to be saved, since who saved a sequence may delete it then. */

@@ -263,7 +263,7 @@ write_meet(struct cn_states *states, const struct cn_query *query, struct cn_rec
     if ((rc = cn_store_get(states->store, query->sequence_id, &bytes, err)) != 0)
         return rc;
     if (!(query->flags & CN_QUERY_MOVE) || record->generation == 0)
-        record->generation = cn_first_generation(now);
+        record->generation = cn_next_generation(0, now);
     if (!bytes.ptr)
         return 0;
     if ((rc = cn_record_decode(bytes, &old, err)) != 0)

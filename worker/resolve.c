@@ -64,17 +64,9 @@ slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation)
 }
 
 uint64_t
-cn_first_generation(uint64_t now_wall_ms)
-{
-    return now_wall_ms ? now_wall_ms : 1;
-}
-
-uint64_t
 cn_next_generation(uint64_t generation, uint64_t now_wall_ms)
 {
-    const uint64_t first = cn_first_generation(now_wall_ms);
-
-    return generation < first ? first : generation + 1;
+    return generation < now_wall_ms ? now_wall_ms : generation + 1;
 }
 
 /* A sequence object for a stored record; its state is copied for decoding after the transaction. */
@@ -360,7 +352,7 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
     else if (slot->row->generation || (slot->row->flags & CN_ROW_MUST_EXIST))
         fail_unknown(slot, 0);
     else
-        slot_open(at, slot, cn_first_generation(at->now_wall_ms));
+        slot_open(at, slot, cn_next_generation(0, at->now_wall_ms));
 }
 
 static void

@@ -211,11 +211,8 @@ void cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot);
 /* Why nothing can be done with the closed sequence of `record`; returns the code. */
 int cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
                  struct cn_error *err);
-/* Of a sequence whose id the store doesn't know: never one that it may have had before it was
- * forgotten. */
-uint64_t cn_first_generation(uint64_t now_wall_ms);
-/* Of one that follows this one under its id (0: none): a later number, the time where that is one, which a record
- * has in a byte. */
+/* Of a sequence that follows this generation under its id, or 0, which the store doesn't know. It is later, also than
+ * one that was forgotten: the time, which a record has in a byte, or else the next number. */
 uint64_t cn_next_generation(uint64_t generation, uint64_t now_wall_ms);
 
 /* idempotency.c */

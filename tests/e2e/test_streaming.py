@@ -322,8 +322,6 @@ def test_commits_are_in_the_order_of_arrival(server):
     assert s.client().step("counter", "a", 2).text == "20"
 
 
-# --- bad input
-
 def test_a_committed_stream_has_a_state_of_its_own(server):
     """What it does to it is dropped, also where steps that overtake it give the sequence another table."""
     s = server(Model("two", """
@@ -366,6 +364,8 @@ return M
     assert told.decode() == "".join(f"{i} " for i in range(1, n + 1)) + "end"
     assert client.step("two", "a", b"").text == "201"
 
+
+# --- bad input
 
 def test_client_that_does_not_read_holds_up_nobody(server):
     """1 GB for a client that takes none of it: a few pieces are made, the others are served, and the
