@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything that must hold, in one command: set-up, unit tests (debug), end-to-end
-# tests (release), then both again under AddressSanitizer + UBSan and ThreadSanitizer.
+# tests (release), then both again under AddressSanitizer + UBSan and ThreadSanitizer,
+# and comparisons with the servers whose interfaces these are (tests/differential).
 # Ends with one line of counts; exit 0 only when nothing failed.
-#   scripts/test.sh            all of it, under 15 minutes on 2 cores
+#   scripts/test.sh            all of it, under 25 minutes on 2 cores
 #   scripts/test.sh --quick    debug unit tests and release end-to-end tests, without heavy load
 # Logs stay in build/test-logs. CONTINUO_KILLS=100 makes the kill test long.
 set -uo pipefail
@@ -11,7 +12,7 @@ cd "$(dirname "$0")/.."
 quick=
 case ${1:-} in
 --quick) quick=1 ;;
--h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+-h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
 '') ;;
 *) echo "scripts/test.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
 esac
@@ -114,6 +115,23 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
     echo "$good passed, $bad failed, $skip skipped"
 }
 
+# Peers that can't be installed here are skipped with the reason.
+differential() {
+    local log=$logs/differential.log line good bad skip rc
+    say "differential tests"
+    must build-release compile release || return
+    must python-packages || return
+    CONTINUO_BUILD=build/release CONTINUO_PYTHON=$python tests/differential/run.sh >"$log" 2>&1
+    rc=$?
+    grep -E '(: skipped: |^(DIFFERENT|NO LONGER DIFFERENT): )' "$log"
+    line=$(sed -n 's/^differential tests: //p' "$log" | tail -n 1)
+    read -r good bad skip <<<"$(tr -cs '0-9\n' ' ' <<<"$line")"
+    [ $rc = 0 ] || [ "${bad:-0}" -gt 0 ] || bad=1
+    passed=$((passed + ${good:-0})) failed=$((failed + ${bad:-0})) skipped=$((skipped + ${skip:-0}))
+    [ $rc = 0 ] || failures+=("differential tests: see $log")
+    echo "${line:-${bad:-0} failed}"
+}
+
 mkdir -p "$logs"
 trap 'jobs=$(jobs -p) && [ -z "$jobs" ] || kill $jobs' EXIT
 say "set-up"
@@ -127,6 +145,7 @@ if [ -n "$quick" ]; then
     end_to_end release 2 0
 else
     end_to_end release 2 0 asan
+    differential
     unit asan
     end_to_end asan 6 2 tsan
     unit tsan
@@ -137,6 +156,6 @@ say "done"
 for line in ${failures[@]+"${failures[@]}"}; do
     echo "FAILED: $line"
 done
-[ "$skipped" = 0 ] || echo "$skipped skipped (each says why: pytest -rs)"
+[ "$skipped" = 0 ] || echo "$skipped skipped (each says why: pytest -rs, or the log of the differential tests)"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
