@@ -71,6 +71,7 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     management->next_worker_id = FIRST_WORKER_ID;
     cn_timer_init(&management->drain_timer, on_drain_timer);
     management->registry = cn_registry_create(loops, n_loops);
+    cn_health_init(&management->health);
     cn_list_init(&management->downloads);
     cn_download_begin(config->model_store);
     rc = cn_model_store_check(config->model_store, err);
@@ -128,6 +129,7 @@ cn_management_destroy(struct cn_management *management)
     cn_file_thread_destroy(management->files);
     abandon_versions(management);
     cn_registry_destroy(management->registry);
+    cn_health_fini(&management->health);
     cn_repository_destroy(management->repository);
     cn_tokens_destroy(management->tokens);
     cn_url_rules_destroy(management->url_rules);
@@ -365,7 +367,7 @@ cn_management_each(struct cn_management *management,
 bool
 cn_management_healthy(struct cn_management *management)
 {
-    return cn_registry_is_healthy(management->registry);
+    return cn_health_is_good(&management->health) && cn_registry_is_healthy(management->registry);
 }
 
 int

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "management/file_thread.h"
+#include "management/health.h"
 #include "management/management.h"
 #include "management/registry.h"
 #include "management/state_dir.h"
@@ -22,6 +23,7 @@ struct cn_management {
     struct cn_state_dir *state;
     struct cn_tokens *tokens; /* NULL: nobody must show one */
     struct cn_registry *registry;
+    struct cn_health health; /* reasons to be unhealthy besides missing workers */
     struct cn_repository *repository;
     char *worker_program;
     _Atomic uint32_t next_worker_id; /* any loop */
