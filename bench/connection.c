@@ -19,7 +19,7 @@ request_template_init(struct request_template *t, const char *host, const char *
 
     head =
         snprintf(t->bytes, sizeof(t->bytes),
-                 "POST %s HTTP/1.1\r\nHost: %s\r\nts_request_sequence_id: %s-", path, host, prefix);
+                 "POST %s HTTP/1.1\r\nHost: %s\r\nts-request-sequence-id: %s-", path, host, prefix);
     if (head < 0 || (size_t)head >= sizeof(t->bytes))
         return -1;
     n = snprintf(t->bytes + head, sizeof(t->bytes) - (size_t)head,

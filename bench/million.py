@@ -63,7 +63,7 @@ def expire(crowd):
         time.sleep(0.05)
     took = time.monotonic() - began
     late = urllib.request.Request(f"{crowd.server.inference}/predictions/counter", data=b"1",
-                                  headers={"ts_request_sequence_id": "m-000000007-000"})
+                                  headers={"ts-request-sequence-id": "m-000000007-000"})
     try:
         with urllib.request.urlopen(late, timeout=30) as answer:
             return took, f"{answer.status}"

@@ -75,7 +75,7 @@ run() { # without or with
     local line
     if [ "$1" = with ]; then
         : >"$work/stream"
-        curl -sN -H "ts_request_sequence_id: streamer" "$url/predictions/sums" \
+        curl -sN -H "ts-request-sequence-id: streamer" "$url/predictions/sums" \
             -d "stream $(awk "BEGIN { print $every / 1000 }")" >"$work/stream" 2>/dev/null &
         curl_pid=$!
         for _ in $(seq 100); do [ -s "$work/stream" ] && break; sleep 0.05; done

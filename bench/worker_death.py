@@ -31,7 +31,7 @@ class Load:
         self._sockets = []
         self._by_fd = {}
         self._answers = []
-        self._requests = [f"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts_request_sequence_id: s{i}\r\n"
+        self._requests = [f"POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: s{i}\r\n"
                           "Content-Length: 1\r\n\r\n1".encode() for i in range(count)]
         for i in range(count):
             connection = socket.create_connection(address)

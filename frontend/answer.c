@@ -22,6 +22,7 @@
 #include "core/ts_metrics.h"
 #include "frontend/compress.h"
 #include "frontend/http_request.h"
+#include "frontend/sequence_names.h"
 #include "frontend/torchserve_error.h"
 #include "frontend/v2_http_priv.h"
 #include "management/management.h"
@@ -56,6 +57,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
     add(response, "Expires", "Thu, 01 Jan 1970 00:00:00 UTC");
     if (request->echo_value.len)
         add(response, request->echo_name.ptr, request->echo_value.ptr);
+    if (request->echo_value.len && request->echo_short)
+        add(response, CN_SHORT_SEQUENCE_HEADER, request->echo_value.ptr);
     if (request->json_length)
         add(response, "Inference-Header-Content-Length", request->json_length);
     if (request->new_session)

@@ -67,6 +67,7 @@ struct cn_http_request {
 
     char id[37];              /* x-request-id */
     struct cn_str echo_name;  /* sequence header as the client spelt it */
+    bool echo_short;          /* the server made the id: tell it as Continuo-Sequence, too */
     struct cn_str echo_value; /* the id, once the answer says it; empty: no such header */
     const char *allow;        /* Allow header of a 405 */
     const char *codings; /* Accept-Encoding header of the answer: what its body might have had */

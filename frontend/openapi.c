@@ -59,17 +59,25 @@ default_of(const char *type, const char *text)
     return json_string(text);
 }
 
-/* The table has the headers of sequences by their default names, in this order. */
-static const char *
+/* The table has the headers of sequences by their default names, in this order. Those that a server has
+ * are shown with hyphens, since some proxies drop names with underscores. */
+static json_t *
 shown_name(const char *name)
 {
-    static const char *const defaults[] = {"ts_request_sequence_id", "ts_request_sequence_start",
-                                           "ts_request_sequence_end"};
+    static const char *const defaults[] = {"ts-request-sequence-id", "ts-request-sequence-start",
+                                           "ts-request-sequence-end"};
+    char shown[CN_SEQUENCE_NAME_MAX + 1];
 
-    for (unsigned i = 0; i < CN_N_SEQUENCE_NAMES; i++)
-        if (strcmp(name, defaults[i]) == 0)
-            return cn_sequence_name((enum cn_sequence_name)i).ptr;
-    return name;
+    for (unsigned i = 0; i < CN_N_SEQUENCE_NAMES; i++) {
+        if (strcmp(name, defaults[i]) != 0)
+            continue;
+        snprintf(shown, sizeof(shown), "%s", cn_sequence_name((enum cn_sequence_name)i).ptr);
+        for (char *at = shown; *at; at++)
+            if (*at == '_')
+                *at = '-';
+        return json_string(shown);
+    }
+    return json_string(name);
 }
 
 static void
@@ -87,7 +95,7 @@ add_table_params(json_t *list, const struct cn_route *route)
         if (*params[i].otherwise)
             json_object_set_new(schema, "default", default_of(params[i].type, params[i].otherwise));
         json_array_append_new(list,
-                              json_pack("{s:s, s:s, s:b, s:s, s:o}", "in", params[i].in, "name",
+                              json_pack("{s:s, s:o, s:b, s:s, s:o}", "in", params[i].in, "name",
                                         shown_name(params[i].name), "required", params[i].required,
                                         "description", params[i].text, "schema", schema));
     }

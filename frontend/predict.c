@@ -39,6 +39,25 @@ read_flag(const struct cn_header *header, bool *out, struct cn_error *err)
                    header->value.ptr);
 }
 
+/* A name or an id in an error message: what fits beside the other one. */
+static int
+shown_len(struct cn_str text)
+{
+    return text.len > 60 ? (int)cn_utf8_cut(text, 60) : (int)text.len;
+}
+
+int
+cn_predict_refuse_two_ids(const struct cn_sequence_headers *first, const struct cn_header *second,
+                          struct cn_error *err)
+{
+    return cn_fail(err, CN_E_BAD_REQUEST,
+                   "the request names two different sequences: %.*s is \"%.*s\", and %.*s is "
+                   "\"%.*s\"; send one of them",
+                   shown_len(first->id_name), first->id_name.ptr, shown_len(first->id),
+                   first->id.ptr, shown_len(second->name), second->name.ptr,
+                   shown_len(second->value), second->value.ptr);
+}
+
 int
 cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *out,
                    struct cn_error *err)
@@ -52,7 +71,7 @@ cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *o
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "a sequence id must be UTF-8 without control characters");
     if (out->id.len > 0 && !cn_str_eq(out->id, header->value))
-        return cn_fail(err, CN_E_BAD_REQUEST, "two different sequence ids in one request");
+        return cn_predict_refuse_two_ids(out, header, err);
     if (out->id.len == 0)
         out->id_name = header->name;
     out->id = header->value;
@@ -277,6 +296,7 @@ cn_predict_handle(struct cn_http_request *request)
         request->sequence = call->job.row.sequence_id;
     }
     request->echo_name = sequence.id_name;
+    request->echo_short = sequence.id.len == 0;
     call->typed = (struct cn_typed_answer){.declared = config->io != NULL,
                                            .decoupled = config->io && config->io->decoupled,
                                            .events = wants_events(request)};

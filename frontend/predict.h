@@ -17,8 +17,9 @@ struct cn_sequence_headers {
     bool start, end;
 };
 
-/* Reads ts_request_sequence_id, _start and _end (or as they are called: sequence_names.h), in any
- * case and with - for _, and Inference-Session-Id, which means the same as the first.
+/* Reads ts-request-sequence-id, _start and _end (or as they are called: sequence_names.h), in any
+ * case and with - for _, and Continuo-Sequence and Inference-Session-Id, which mean the same as the
+ * first.
  * CN_E_BAD_REQUEST: an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two different ids, or
  * a flag that is neither true nor false. An empty id is no id. */
 int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
@@ -28,6 +29,10 @@ int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
  * CN_IDEMPOTENCY_KEY_MAX bytes, or two different ones. */
 int cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *out,
                         struct cn_error *err);
+
+/* CN_E_BAD_REQUEST, with both names and both ids in the message. */
+int cn_predict_refuse_two_ids(const struct cn_sequence_headers *first,
+                              const struct cn_header *second, struct cn_error *err);
 
 /* One more header with an id, by the same rules. */
 int cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *out,

@@ -22,13 +22,14 @@
 static void
 any_spelling_is_read_and_kept(void **state)
 {
-    static const char *const spellings[] = {"ts_request_sequence_id", "TS-Request-Sequence-Id",
-                                            "Ts_Request-sequence_ID"};
+    static const char *const spellings[] = {"ts_request_sequence_id", "ts-request-sequence-id",
+                                            "TS-Request-Sequence-Id", "Ts_Request-sequence_ID",
+                                            "Continuo-Sequence",      "continuo_sequence"};
     struct cn_sequence_headers got;
     size_t i;
 
     (void)state;
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
         const struct cn_header list[] = {HEADER("Host", "a"),
                                          {cn_str_from(spellings[i]), CN_STR("seq_0")}};
 
@@ -92,6 +93,8 @@ headers_may_be_renamed(void **state)
     use_names("i", "s", "Content-Length", "--sequence-end-header: Content-Length means something");
     use_names("i", "s", "idempotency_key",
               "--sequence-end-header: idempotency_key means something");
+    use_names("i", "continuo_sequence", "e",
+              "--sequence-start-header: continuo_sequence means something");
     use_names("x-a", "s", "X_A",
               "--sequence-id-header and --sequence-end-header are the same, X_A");
     use_names("ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end",
@@ -160,10 +163,17 @@ two_ids_are_refused(void **state)
                                     HEADER("ts-request-sequence-id", "b")};
     const struct cn_header same[] = {HEADER("ts_request_sequence_id", "a"),
                                      HEADER("ts-request-sequence-id", "a")};
+    const struct cn_header by_alias[] = {HEADER("Continuo-Sequence", "a"),
+                                         HEADER("ts-request-sequence-id", "b")};
     struct cn_sequence_headers got;
+    struct cn_error err;
 
     (void)state;
     assert_int_equal(READ(two, &got, NULL), CN_E_BAD_REQUEST);
+    assert_int_equal(READ(by_alias, &got, &err), CN_E_BAD_REQUEST);
+    assert_string_equal(
+        err.message, "the request names two different sequences: Continuo-Sequence is \"a\", and "
+                     "ts-request-sequence-id is \"b\"; send one of them");
     assert_int_equal(READ(same, &got, NULL), 0);
     assert_true(cn_str_eq(got.id_name, CN_STR("ts_request_sequence_id")));
 }
@@ -186,7 +196,9 @@ inference_session_id_is_the_sequence_id(void **state)
     assert_true(cn_str_eq(got.id, CN_STR("a")));
     assert_true(cn_str_eq(got.id_name, CN_STR("inference-session-id")));
     assert_int_equal(READ(two, &got, &err), CN_E_BAD_REQUEST);
-    assert_string_equal(err.message, "two different sequence ids in one request");
+    assert_string_equal(err.message,
+                        "the request names two different sequences: Inference-Session-Id is \"a\", "
+                        "and ts_request_sequence_id is \"b\"; send one of them");
     assert_int_equal(READ(same, &got, NULL), 0);
     assert_true(got.end);
 }

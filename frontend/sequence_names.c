@@ -20,6 +20,8 @@ cn_sequence_name_find(struct cn_str name)
 {
     unsigned i;
 
+    if (cn_str_eq_header(name, CN_STR(CN_SHORT_SEQUENCE_HEADER)))
+        return CN_NAME_ID;
     for (i = 0; i < CN_N_SEQUENCE_NAMES; i++)
         if (cn_str_eq_header(name, cn_str_from(names[i])))
             break;
@@ -48,7 +50,8 @@ is_taken(struct cn_str name)
                                            CN_STR("idempotency-key"),
                                            CN_STR("origin"),
                                            CN_STR("inference-header-content-length"),
-                                           CN_STR("x-amzn-sagemaker-session-id")};
+                                           CN_STR("x-amzn-sagemaker-session-id"),
+                                           CN_STR(CN_SHORT_SEQUENCE_HEADER)};
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (cn_str_eq_header(name, others[i]))

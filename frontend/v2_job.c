@@ -52,8 +52,21 @@ cn_v2_job_fini(struct cn_v2_job *v2)
     cn_shm_release(&v2->request);
 }
 
-/* The request's own sequence_id wins over the header. An id of the request needs a START once, as v2
- * clients know it; one from the header opens its sequence by itself. */
+/* A proxy that chooses a server by the header may want the id there beside the request's sequence_id:
+ * both must be the same. A number is compared by its digits. */
+static int
+check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struct cn_error *err)
+{
+    const bool is_number = id.ptr[0] == CN_SEQUENCE_NUMBER;
+    const struct cn_header own = {CN_STR("sequence_id"), {id.ptr + is_number, id.len - is_number}};
+
+    if (headers->id.len == 0 || cn_str_eq(own.value, headers->id))
+        return 0;
+    return cn_predict_refuse_two_ids(headers, &own, err);
+}
+
+/* An id of the request needs a START once, as v2 clients know it; one that only a header names opens its
+ * sequence by itself. */
 static int
 set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct cn_error *err)
 {
@@ -80,11 +93,14 @@ set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct 
     row->flags |= (request->start || headers.start ? CN_ROW_START : 0u) |
                   (request->end || headers.end ? CN_ROW_END : 0u);
     if (row->sequence_id.len) {
+        if ((rc = check_same_id(row->sequence_id, &headers, err)))
+            return rc;
         row->flags |= request->start ? 0u : CN_ROW_MUST_EXIST;
     } else {
         row->sequence_id = headers.id;
         v2->echo_name =
             headers.id.len ? cn_arena_str(v2->arena, headers.id_name) : CN_STR(SESSION_HEADER);
+        v2->made_id = headers.id.len == 0;
     }
     if (row->sequence_id.len == 0 && !config->sequence_implicit_start)
         return cn_fail(err, CN_E_BAD_REQUEST,

@@ -22,6 +22,7 @@ struct cn_v2_job {
     struct cn_arena *arena; /* the transport's, which lives as long as this */
     struct cn_str
         echo_name; /* the header that tells its sequence's id; empty: none was asked for */
+    bool made_id;  /* the server makes the id, since the request names none */
 };
 
 /* For a request to `queue`. A model without declared tensors has no `io`: the transport makes the row's

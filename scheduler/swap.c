@@ -324,7 +324,7 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
             queue, job, CN_E_VERSION_SWAPPED,
             "sequence %.*s lives in version %s of model %s, and version %s, the default now, "
             "does not take it over (sequence.swapPolicy: reject); send its steps to version %s "
-            "by name, or begin it anew with ts_request_sequence_start: true",
+            "by name, or begin it anew with ts-request-sequence-start: true",
             CN_STR_ARG(job->row.sequence_id), version, queue->name, queue->version, version);
         cn_answer_box_free(box);
         return;
@@ -376,7 +376,7 @@ buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer 
         cn_detour_give_up(
             queue, job, CN_E_SEQUENCE_ENDED,
             "sequence %.*s is closed (evicted): it lived in version %s of model %s, whose swap "
-            "deadline has passed; start a new one with ts_request_sequence_start: true",
+            "deadline has passed; start a new one with ts-request-sequence-start: true",
             CN_STR_ARG(job->row.sequence_id), detour->version, queue->name);
         return;
     }

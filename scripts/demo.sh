@@ -94,7 +94,7 @@ run curl -s "$inference/ping"
 
 title "Two counters, step by step: state advances for each on its own"
 step() { # sequence, number, expected
-    run curl -s -H "ts_request_sequence_id: $1" "$inference/predictions/counter" -d "$2"
+    run curl -s -H "ts-request-sequence-id: $1" "$inference/predictions/counter" -d "$2"
     is "$3"
 }
 step seq_0 5 5
@@ -136,7 +136,7 @@ printf '$ wait\n'
 wait "$stream_pid"
 run grep -c anomaly "$demo/unusual-days"
 run tail -n 3 "$demo/unusual-days"
-run curl -s -H "ts_request_sequence_id: seattle-wind" "$inference/predictions/anomaly" -d 12.5
+run curl -s -H "ts-request-sequence-id: seattle-wind" "$inference/predictions/anomaly" -d 12.5
 case $output in
 *'"count":1462,'*) echo "(1461 days and this value: no step was lost, none was done twice)" ;;
 *) printf '\nWRONG: expected "count":1462\n' >&2; exit 1 ;;
@@ -144,7 +144,7 @@ esac
 
 title "The file upload of TorchServe's documentation; 0 ends the sequence"
 printf '0' >"$demo/zero"
-run curl -s -H "ts_request_sequence_id: seq_0" "$inference/predictions/counter" -T "$demo/zero"
+run curl -s -H "ts-request-sequence-id: seq_0" "$inference/predictions/counter" -T "$demo/zero"
 is 25
 
 title "What the server says about the counter: one restart and why, one live sequence left"

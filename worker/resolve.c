@@ -13,7 +13,7 @@
 #include "worker/resolve_priv.h"
 
 #define START_HINT                                                                                 \
-    "begin a new one with the start flag (ts_request_sequence_start, sequence_start) or take "     \
+    "begin a new one with the start flag (ts-request-sequence-start, sequence_start) or take "     \
     "another id"
 
 static void

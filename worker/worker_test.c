@@ -211,7 +211,7 @@ idle_sequence_expires_with_its_reason(void **state)
     assert_non_null(strstr(got.body, "sequence a expired at 20"));
     assert_non_null(
         strstr(got.body, "after 1200 ms idle (limit 1000 ms); begin a new one with the start flag "
-                         "(ts_request_sequence_start, sequence_start) or take "
+                         "(ts-request-sequence-start, sequence_start) or take "
                          "another id"));
     got = client_step(c, 4, "a", "1", 0, 0); /* the tombstone says the same */
     assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);

@@ -15,7 +15,7 @@ stream() { # name, column
         NR > 1 && NR <= days + 1 {
             if (NR > 2) print "next"
             printf "url = \"%s\"\n", url
-            printf "header = \"ts_request_sequence_id: seattle-%s\"\n", name
+            printf "header = \"ts-request-sequence-id: seattle-%s\"\n", name
             printf "data = \"%s\"\nfail-with-body\nwrite-out = \"\\n\"\n", $column
         }' "$data" >"$work/$1.curl"
     curl -s -K "$work/$1.curl" >"$work/$1.answers"

@@ -22,7 +22,7 @@ DAYS = 120
 
 def predictions(connection, sequence, day, _first):
     connection.request("POST", "/predictions/lstm", json.dumps({"day": [day]}),
-                       {"Content-Type": "application/json", "ts_request_sequence_id": sequence})
+                       {"Content-Type": "application/json", "ts-request-sequence-id": sequence})
     response = connection.getresponse()
     body = response.read()
     if response.status != 200:

@@ -35,14 +35,14 @@ def main():
     for number, pcm in enumerate(chunks(path)):
         headers = {"Content-Type": "application/octet-stream"}
         if sequence:
-            headers["ts_request_sequence_id"] = sequence
+            headers["Continuo-Sequence"] = sequence
         connection.request("POST", "/predictions/speech", pcm, headers)
         response = connection.getresponse()
         body = response.read()
         if response.status != 200:
             sys.exit(f"chunk {number}: {response.status} {body.decode()}")
         # The first answer brings the id that the server made for this stream.
-        sequence = response.getheader("ts_request_sequence_id")
+        sequence = response.getheader("Continuo-Sequence")
         answer = json.loads(body)
         if answer["change"]:
             print(f"{number * CHUNK_MS / 1000:6.2f} s  speech {answer['change']:5}  "

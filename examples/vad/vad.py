@@ -45,7 +45,7 @@ def chunks(path):
 
 def predictions(connection, sequence, chunk, _first):
     connection.request("POST", "/predictions/vad", chunk.tobytes(),
-                       {"Content-Type": "application/octet-stream", "ts_request_sequence_id": sequence})
+                       {"Content-Type": "application/octet-stream", "ts-request-sequence-id": sequence})
     return json.loads(body_of(connection))["prob"][0][0]
 
 

@@ -32,7 +32,7 @@ def listen(address, path, piece=PIECE):
     sequence, sound, probs, events = uuid.uuid4().hex, pcm(path), [], []
     for at in range(0, len(sound), piece):
         connection.request("POST", "/predictions/voice", sound[at:at + piece],
-                           {"Content-Type": "application/octet-stream", "ts_request_sequence_id": sequence})
+                           {"Content-Type": "application/octet-stream", "ts-request-sequence-id": sequence})
         answer = json.loads(vad.body_of(connection))
         probs += answer["probs"]
         events += answer["events"]

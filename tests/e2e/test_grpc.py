@@ -141,7 +141,7 @@ return M
     ({"sequence": "x" * 257}, "INVALID_ARGUMENT", "bad_request", "257 bytes"),
     ({"sequence": "a\nb"}, "INVALID_ARGUMENT", "bad_request", "control characters"),
     ({"sequence": "a\0b"}, "INVALID_ARGUMENT", "bad_request", "zero byte"),
-    ({"ts_request_sequence_id": "other"}, "INVALID_ARGUMENT", "bad_request", "two different sequence ids"),
+    ({"ts_request_sequence_id": "other"}, "INVALID_ARGUMENT", "bad_request", "two different sequences"),
     ({"ts_request_sequence_start": "maybe"}, "INVALID_ARGUMENT", "bad_request", "true or false"),
     ({"idempotency-key": ""}, "INVALID_ARGUMENT", "bad_request", "Idempotency-Key"),
 ])
