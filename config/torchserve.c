@@ -542,7 +542,11 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     int rc;
 
     cn_server_config_set_defaults(out);
-    out->torchserve_errors = true; /* continuo.torchserve-errors=false brings ours back */
+    /* continuo.torchserve-errors=false and the like bring ours back. TorchServe logs a model that it
+     * cannot load, goes on without it and calls itself healthy. */
+    out->torchserve_errors = true;
+    out->exit_on_model_failure = false;
+    out->strict_readiness = false;
     rc = load(&loading, err);
     cn_properties_fini(&loading.properties);
     if (rc != 0)

@@ -10,7 +10,19 @@
 #include "core/panic.h"
 
 enum scope { LOOP, MODEL };
-enum shape { COUNTER, GAUGE, SECONDS, ERRORS, REASONS, LOGS, HIDDEN, NAMED, DURATION, ROWS };
+enum shape {
+    COUNTER,
+    GAUGE,
+    SECONDS,
+    ERRORS,
+    REASONS,
+    LOGS,
+    UNREADY,
+    HIDDEN,
+    NAMED,
+    DURATION,
+    ROWS
+};
 
 static const struct info {
     enum scope scope;
@@ -76,6 +88,14 @@ cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum cn_lo
 {
     cn_assert(infos[metric].shape == LOGS && file < CN_N_LOG_FILES);
     atomic_store_explicit(&metrics->values[infos[metric].at + file], n, memory_order_relaxed);
+}
+
+void
+cn_metrics_set_unready(struct cn_metrics *metrics, enum cn_metric metric, enum cn_unready reason,
+                       uint64_t n)
+{
+    cn_assert(infos[metric].shape == UNREADY && reason < CN_N_UNREADY);
+    atomic_store_explicit(&metrics->values[infos[metric].at + reason], n, memory_order_relaxed);
 }
 
 void
@@ -293,6 +313,12 @@ print_values(const struct info *info, const uint64_t *values, const char *labels
             cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
         }
         return;
+    case UNREADY:
+        for (i = 0; i < info->n; i++) {
+            put_name(out, info->name, "", labels, "reason", cn_unready_word((enum cn_unready)i));
+            cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
+        }
+        return;
     case DURATION:
     case ROWS:
         print_histogram(info, values, labels, out);
@@ -304,7 +330,9 @@ print_values(const struct info *info, const uint64_t *values, const char *labels
 static const char *
 type_of(enum shape shape)
 {
-    return shape == GAUGE ? "gauge" : shape == DURATION || shape == ROWS ? "histogram" : "counter";
+    if (shape == GAUGE || shape == UNREADY)
+        return "gauge";
+    return shape == DURATION || shape == ROWS ? "histogram" : "counter";
 }
 
 /* The sum over `n` sets. A gauge may be raised on one loop and lowered on another: single sets then

@@ -12,6 +12,7 @@
 #include "core/buf.h"
 #include "core/error.h"
 #include "core/log_files.h"
+#include "core/unready.h"
 
 /* Histograms have a value per bucket, one for what is above all, and the sum. */
 #define CN_DURATION_BUCKETS 17
@@ -25,6 +26,7 @@ enum {
     CN_VALUES_ERRORS = CN_E_END_ - CN_E_FIRST_ - 1,
     CN_VALUES_REASONS = 10,
     CN_VALUES_LOGS = CN_N_LOG_FILES,
+    CN_VALUES_UNREADY = CN_N_UNREADY,
     CN_VALUES_HIDDEN = 1,
     CN_VALUES_NAMED = 2,
     CN_VALUES_DURATION = CN_DURATION_BUCKETS + 2,
@@ -58,6 +60,9 @@ void cn_metrics_set(struct cn_metrics *metrics, enum cn_metric metric, uint64_t 
 /* One value of a metric by LOGS. */
 void cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum cn_log_file file,
                         uint64_t n);
+/* One value of a metric by UNREADY. */
+void cn_metrics_set_unready(struct cn_metrics *metrics, enum cn_metric metric,
+                            enum cn_unready reason, uint64_t n);
 /* One more of a metric by ERRORS; `code` is a CN_E_... */
 void cn_metrics_count_error(struct cn_metrics *metrics, enum cn_metric metric, int code);
 /* One more of a metric by REASONS. */

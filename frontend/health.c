@@ -8,15 +8,42 @@
 #include "frontend/http_request.h"
 #include "management/management.h"
 
+/* The body says which reasons hold, and how many things each concerns. */
+static void
+answer_unready(struct cn_http_request *request, const uint32_t *counts)
+{
+    const char *separator = "";
+    struct cn_buf body;
+
+    cn_buf_init(&body, 0);
+    cn_buf_puts(&body, "{\n  \"status\": \"Unhealthy\",\n  \"reasons\": [");
+    for (int i = 0; i < CN_N_UNREADY; i++) {
+        if (!counts[i])
+            continue;
+        cn_buf_printf(&body, "%s\n    {\"reason\": \"%s\", \"count\": %u, \"text\": \"%s\"}",
+                      separator, cn_unready_word((enum cn_unready)i), counts[i],
+                      cn_unready_text((enum cn_unready)i));
+        separator = ",";
+    }
+    cn_buf_puts(&body, "\n  ]\n}\n");
+    cn_http_answer_bytes(request, 500, "application/json", cn_buf_str(&body));
+    cn_buf_fini(&body);
+}
+
 void
 cn_health_ping(struct cn_http_request *request)
 {
+    uint32_t counts[CN_N_UNREADY];
+
+    cn_management_unready(request->listener->shared->management, counts);
     if (cn_management_healthy(request->listener->shared->management))
         cn_http_answer_bytes(request, 200, "application/json",
                              CN_STR("{\n  \"status\": \"Healthy\"\n}\n"));
-    else
+    else if (request->listener->shared->config->torchserve_errors)
         cn_http_answer_bytes(request, 500, "application/json",
                              CN_STR("{\n  \"status\": \"Unhealthy\"\n}\n"));
+    else
+        answer_unready(request, counts);
 }
 
 void

@@ -4,7 +4,8 @@
 
 struct cn_http_request;
 
-/* 200, or 500 while a model's default version has fewer workers than its minWorkers. */
+/* 200, or 500 while the server isn't ready: then the body says why (core/unready.def), unless answers
+ * are to be TorchServe's. */
 void cn_health_ping(struct cn_http_request *request);
 
 /* GET /v1/models/{model}: has its default version a ready worker? */

@@ -409,6 +409,24 @@ static const struct {
 };
 #define N_STEPS (sizeof(steps) / sizeof(steps[0]))
 
+/* A server without a model that it was started for is of no use to whoever waits for it. */
+static void
+give_up(struct cn_server *server, unsigned failed)
+{
+    char more[64] = "";
+
+    if (failed > 1)
+        snprintf(more, sizeof(more), " (and %u more, see event=model_failed)", failed - 1);
+    fprintf(
+        stderr,
+        "continuo: cannot load a model of the start: %s%s; --exit-on-model-failure=false starts "
+        "the server without it\n",
+        cn_management_first_failure(server->management), more);
+    cn_log(CN_LOG_ERROR, "event=start_failed models=%u", failed);
+    server->exit_code = 1;
+    cn_server_stop_begin(server, 0);
+}
+
 static void
 on_models_up(void *ctx, unsigned failed)
 {
@@ -418,6 +436,10 @@ on_models_up(void *ctx, unsigned failed)
 
     if (server->draining)
         return;
+    if (failed && server->config.exit_on_model_failure) {
+        give_up(server, failed);
+        return;
+    }
     for (api = 0; api < CN_N_APIS; api++)
         cn_http_address_format(&server->addresses[api], shown[api]);
     for (api = 0; api < CN_N_GRPC; api++)
@@ -482,6 +504,7 @@ cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx)
     struct cn_server *server = server_create(config);
     struct cn_error err = {0};
     size_t done = 0;
+    int exit_code;
 
     server->on_ready = on_ready;
     server->ready_ctx = ctx;
@@ -510,7 +533,8 @@ cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx)
     }
     if (err.code == 0)
         cn_log(CN_LOG_INFO, "event=stopped");
+    exit_code = server->exit_code;
     cn_log_files_stop();
     cn_free(server);
-    return err.code ? 1 : 0;
+    return err.code ? 1 : exit_code;
 }

@@ -57,6 +57,7 @@ struct cn_server {
     struct cn_msg start;
     uint64_t began_us;
     bool draining, is_stuck;
+    int exit_code;               /* after a clean stop */
     void (*on_ready)(void *ctx); /* of whoever runs the server; may be NULL */
     void *ready_ctx;
 };
@@ -70,7 +71,7 @@ void cn_server_stop_listeners(struct cn_server *server);
 
 /* server_stop.c. Prepares what the end needs, before any loop runs. */
 void cn_server_stop_init(struct cn_server *server);
-/* SIGTERM or SIGINT came; on loop 0. The second one hurries. */
+/* SIGTERM or SIGINT came (0: the server gives up by itself); on loop 0. The second one hurries. */
 void cn_server_stop_begin(struct cn_server *server, int signal_number);
 
 #endif

@@ -123,7 +123,9 @@ cn_server_stop_begin(struct cn_server *server, int signal_number)
     unsigned i;
 
     cn_log(CN_LOG_INFO, "event=%s signal=%s", server->draining ? "stop_hurried" : "stopping",
-           signal_number == SIGTERM ? "SIGTERM" : "SIGINT");
+           signal_number == 0         ? "none"
+           : signal_number == SIGTERM ? "SIGTERM"
+                                      : "SIGINT");
     if (!server->draining) {
         for (i = 0; i < server->n_loops; i++)
             cn_loop_post(server->loops[i], &server->sites[i].drain);

@@ -397,9 +397,11 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     struct cn_error err;
     json_t *downloading;
 
-    found = cn_registry_find(management->registry, name, all ? NULL : version, &err);
+    found = cn_management_find_version(management, name, all ? NULL : version, &err);
     if (!found) {
-        downloading = err.code == CN_E_MODEL_NOT_FOUND ? show_download(management, name) : NULL;
+        downloading = err.code == CN_E_MODEL_NOT_FOUND || err.code == CN_E_MODEL_LOADING
+                          ? show_download(management, name)
+                          : NULL;
         done(ctx, downloading, downloading ? NULL : &err);
         return;
     }
@@ -429,7 +431,7 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
 json_t *
 cn_describe_ready(struct cn_management *management, const char *name, struct cn_error *err)
 {
-    const struct cn_version *version = cn_registry_find(management->registry, name, NULL, err);
+    const struct cn_version *version = cn_management_find_version(management, name, NULL, err);
     json_t *out;
 
     if (!version)

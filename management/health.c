@@ -10,6 +10,8 @@ cn_health_init(struct cn_health *health)
 {
     cn_list_init(&health->reasons);
     atomic_store(&health->n, 0);
+    for (int i = 0; i < CN_N_UNREADY; i++)
+        atomic_store(&health->counts[i], 0);
 }
 
 static void
@@ -58,6 +60,7 @@ cn_health_set(struct cn_health *health, const char *kind, const char *subject, c
         reason->subject = cn_strdup(subject);
         cn_list_push_back(&health->reasons, &reason->link);
         atomic_fetch_add(&health->n, 1);
+        atomic_fetch_add(&health->counts[cn_unready_find(kind)], 1);
     }
     cn_free(reason->text);
     reason->text = cn_strdup(text);
@@ -71,6 +74,7 @@ cn_health_clear(struct cn_health *health, const char *kind, const char *subject)
 
     if (!reason)
         return false;
+    atomic_fetch_sub(&health->counts[cn_unready_find(kind)], 1);
     cn_list_remove(&reason->link);
     reason_free(reason);
     atomic_fetch_sub(&health->n, 1);
@@ -81,4 +85,10 @@ bool
 cn_health_is_good(struct cn_health *health)
 {
     return atomic_load_explicit(&health->n, memory_order_relaxed) == 0;
+}
+
+uint32_t
+cn_health_count(struct cn_health *health, enum cn_unready kind)
+{
+    return atomic_load_explicit(&health->counts[kind], memory_order_relaxed);
 }

@@ -9,8 +9,10 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "core/list.h"
+#include "core/unready.h"
 
 struct cn_management;
 
@@ -18,11 +20,12 @@ struct cn_management;
 struct cn_health {
     struct cn_list reasons; /* struct cn_health_reason, oldest first */
     atomic_uint n;
+    atomic_uint counts[CN_N_UNREADY]; /* of them, by kind */
 };
 
 struct cn_health_reason {
     struct cn_list link;
-    char *kind;    /* a word, such as "store_damaged" */
+    char *kind;    /* a word of core/unready.def, such as "store_damaged" */
     char *subject; /* what it is about, such as a store; one reason for each kind and subject */
     char *text;    /* a sentence for the operator, with what to do */
 };
@@ -37,5 +40,7 @@ bool cn_health_set(struct cn_health *health, const char *kind, const char *subje
 bool cn_health_clear(struct cn_health *health, const char *kind, const char *subject);
 /* Any loop. */
 bool cn_health_is_good(struct cn_health *health);
+/* Any loop: how many reasons of the kind there are. */
+uint32_t cn_health_count(struct cn_health *health, enum cn_unready kind);
 
 #endif

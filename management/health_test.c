@@ -20,7 +20,10 @@ reasons_come_and_go(void **state)
     assert_false(cn_health_set(&health, "store_damaged", "sum/1.0", "12 sequences"));
     assert_true(cn_health_set(&health, "store_damaged", "sum/1.0", "13 sequences"));
     assert_true(cn_health_set(&health, "store_damaged", "sum/2.0", "13 sequences"));
+    assert_int_equal(cn_health_count(&health, CN_UNREADY_STORE_DAMAGED), 2);
+    assert_int_equal(cn_health_count(&health, CN_UNREADY_STARTING), 0);
     assert_true(cn_health_clear(&health, "store_damaged", "sum/1.0"));
+    assert_int_equal(cn_health_count(&health, CN_UNREADY_STORE_DAMAGED), 1);
     assert_false(cn_health_clear(&health, "store_damaged", "sum/1.0"));
     assert_false(cn_health_is_good(&health));
     assert_true(cn_health_clear(&health, "store_damaged", "sum/2.0"));

@@ -173,7 +173,7 @@ cn_lifecycle_unregister(struct cn_management *management, const char *name,
     struct cn_error err;
     char reason[400];
 
-    version = cn_registry_find(management->registry, name, version_name, &err);
+    version = cn_management_find_version(management, name, version_name, &err);
     if (!version) {
         answer(done, ctx, err.code, 0, err.message);
         return;
@@ -254,7 +254,7 @@ cn_lifecycle_scale(struct cn_management *management, const struct cn_scale_call 
     struct cn_version *version;
     struct cn_error err;
 
-    version = cn_registry_find(management->registry, call->name, call->version, &err);
+    version = cn_management_find_version(management, call->name, call->version, &err);
     if (!version) {
         answer(done, ctx, err.code, 0, err.message);
         return;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -51,6 +52,18 @@ find_worker_program(const char *wanted, char **out, struct cn_error *err)
     return 0;
 }
 
+static void
+set_starting(struct cn_management *management, bool starting)
+{
+    const char *kind = cn_unready_word(CN_UNREADY_STARTING);
+
+    if (starting)
+        cn_health_set(&management->health, kind, "models",
+                      "models of the command line are still being loaded");
+    else
+        cn_health_clear(&management->health, kind, "models");
+}
+
 /* Handlers that stream have the last quarter of the time to stop to come to an end. */
 #define STREAMS_END_PART 4
 
@@ -73,6 +86,7 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     management->registry = cn_registry_create(loops, n_loops);
     cn_health_init(&management->health);
     cn_list_init(&management->downloads);
+    set_starting(management, true);
     cn_download_begin(config->model_store);
     rc = cn_model_store_check(config->model_store, err);
     if (!rc)
@@ -142,8 +156,48 @@ cn_management_destroy(struct cn_management *management)
 
 struct starting {
     struct cn_management *management;
-    char *what; /* for the log */
+    char *what; /* FILE or NAME=FILE */
 };
+
+/* A model whose workers failed is registered and tried again: its workers are missing, not it. With
+ * --strict-readiness=false nobody waits for what could not be registered. */
+static void
+note_failure(struct cn_management *management, const struct starting *starting,
+             const struct cn_lifecycle_result *result)
+{
+    if (management->failed++ == 0)
+        snprintf(management->first_failure, sizeof management->first_failure, "%s: %s",
+                 starting->what, result->text);
+    if (result->code != CN_E_LOAD_FAILED && management->config->strict_readiness)
+        cn_health_set(&management->health, cn_unready_word(CN_UNREADY_MODEL_FAILED), starting->what,
+                      result->text);
+}
+
+/* `what` is FILE or NAME=FILE, as the command line has it. */
+static bool
+is_meant(const char *what, const struct cn_model_about *about)
+{
+    size_t len = strlen(what), url_len = strlen(about->url), name_len = strlen(about->name);
+
+    if (len >= url_len && strcmp(what + len - url_len, about->url) == 0 &&
+        (len == url_len || what[len - url_len - 1] == '='))
+        return true;
+    return strncmp(what, about->name, name_len) == 0 && what[name_len] == '=';
+}
+
+void
+cn_management_model_came(struct cn_management *management, const struct cn_model_about *about)
+{
+    const char *kind = cn_unready_word(CN_UNREADY_MODEL_FAILED);
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &management->health.reasons) {
+        struct cn_health_reason *reason = cn_container_of(node, struct cn_health_reason, link);
+
+        if (strcmp(reason->kind, kind) == 0 && is_meant(reason->subject, about))
+            cn_health_clear(&management->health, kind, reason->subject);
+    }
+}
 
 static void
 start_done(struct cn_management *management)
@@ -152,6 +206,7 @@ start_done(struct cn_management *management)
 
     if (--management->starting > 0)
         return;
+    set_starting(management, false);
     management->on_started = NULL;
     atomic_store_explicit(&management->started, true, memory_order_relaxed);
     cn_snapshot_started(management);
@@ -167,7 +222,7 @@ on_registered(void *ctx, const struct cn_lifecycle_result *result)
     char model[512], reason[CN_ERROR_MESSAGE_MAX];
 
     if (result->code) {
-        management->failed++;
+        note_failure(management, starting, result);
         cn_log(CN_LOG_ERROR, "event=model_failed model=%s reason=%s",
                cn_log_quote(starting->what, strlen(starting->what), model, sizeof model),
                cn_log_quote(result->text, strlen(result->text), reason, sizeof reason));
@@ -222,6 +277,7 @@ start_all(struct cn_management *management)
 
     if (cn_model_store_list(management->config->model_store, &names, &count, &err)) {
         management->failed++;
+        snprintf(management->first_failure, sizeof management->first_failure, "%s", err.message);
         cn_log(CN_LOG_ERROR, "event=model_failed model=all reason=%s",
                cn_log_quote(err.message, strlen(err.message), reason, sizeof reason));
         return;
@@ -367,7 +423,37 @@ cn_management_each(struct cn_management *management,
 bool
 cn_management_healthy(struct cn_management *management)
 {
-    return cn_health_is_good(&management->health) && cn_registry_is_healthy(management->registry);
+    return cn_health_is_good(&management->health) &&
+           cn_registry_count_short(management->registry) == 0;
+}
+
+void
+cn_management_unready(struct cn_management *management, uint32_t counts[CN_N_UNREADY])
+{
+    for (int i = 0; i < CN_N_UNREADY; i++)
+        counts[i] = cn_health_count(&management->health, (enum cn_unready)i);
+    counts[CN_UNREADY_WORKERS] += cn_registry_count_short(management->registry);
+}
+
+const char *
+cn_management_first_failure(const struct cn_management *management)
+{
+    return management->first_failure;
+}
+
+struct cn_version *
+cn_management_find_version(struct cn_management *management, const char *name, const char *version,
+                           struct cn_error *err)
+{
+    struct cn_version *found = cn_registry_find(management->registry, name, version, err);
+
+    if (!found && !atomic_load_explicit(&management->started, memory_order_relaxed) &&
+        (err->code == CN_E_MODEL_NOT_FOUND || err->code == CN_E_VERSION_NOT_FOUND))
+        cn_fail(err, CN_E_MODEL_LOADING,
+                "Model \"%s\" is not known yet: the server is starting and still loads its "
+                "models; try again",
+                name);
+    return found;
 }
 
 int

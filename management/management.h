@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/loop.h"
 #include "core/metrics.h"
+#include "core/unready.h"
 #include "management/supervisor.h"
 #include "management/tokens.h"
 #include "scheduler/model_queue.h"
@@ -29,7 +30,7 @@ int cn_management_create(const struct cn_server_config *config, struct cn_loop *
 void cn_management_destroy(struct cn_management *management);
 
 /* Loop 0: begins to register the models of the command line; `on_done(ctx, failed)` when each is up
- * or has failed (each failure is logged; the server still starts). */
+ * or has failed. Each failure is logged; the caller decides whether the server goes on. */
 void cn_management_start(struct cn_management *management,
                          void (*on_done)(void *ctx, unsigned failed), void *ctx);
 
@@ -50,8 +51,12 @@ int cn_management_is_ready(struct cn_management *management, struct cn_str name,
 void cn_management_each(struct cn_management *management,
                         void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready),
                         void *ctx);
-/* Any loop: for /ping: does every model's default version have its minWorkers? (as last published) */
+/* Any loop: for /ping: is there no reason not to be ready? */
 bool cn_management_healthy(struct cn_management *management);
+/* Any loop: how many models, stores or other things each reason concerns. */
+void cn_management_unready(struct cn_management *management, uint32_t counts[CN_N_UNREADY]);
+/* Loop 0: which model of the command line could not be loaded first, and why; empty: all could. */
+const char *cn_management_first_failure(const struct cn_management *management);
 
 /* Any thread: may this caller use the interface? `authorization`: the value of its Authorization
  * header or metadata, empty without one. 0 also where no keys are asked for (token-auth); else

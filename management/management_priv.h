@@ -51,7 +51,14 @@ struct cn_management {
     unsigned starting, failed;
     void (*on_started)(void *ctx, unsigned failed);
     void *started_ctx;
+    char first_failure[CN_ERROR_MESSAGE_MAX];
 };
+
+/* A version was registered: the server is no longer unready for the want of it. */
+void cn_management_model_came(struct cn_management *management, const struct cn_model_about *about);
+/* As cn_registry_find(); while the server starts, what is not there is CN_E_MODEL_LOADING. */
+struct cn_version *cn_management_find_version(struct cn_management *management, const char *name,
+                                              const char *version, struct cn_error *err);
 
 /* A model of the command line is in the registry now, or will never be. */
 void cn_management_reserved(struct cn_management *management);

@@ -112,12 +112,24 @@ ask_version(struct gathering *gathering, const struct cn_version *version)
     cn_worker_pool_facts(version->pool, &part->facts);
 }
 
+static void
+count_unready(struct cn_management *management)
+{
+    uint32_t counts[CN_N_UNREADY];
+
+    cn_management_unready(management, counts);
+    for (int i = 0; i < CN_N_UNREADY; i++)
+        cn_metrics_set_unready(cn_loop_metrics(management->home), CN_M_UNREADY, (enum cn_unready)i,
+                               counts[i]);
+}
+
 void
 cn_management_metrics(struct cn_management *management, struct cn_metrics_order *order)
 {
     struct gathering *gathering = cn_alloc(sizeof *gathering);
 
     cn_management_op_begin(management);
+    count_unready(management);
     gathering->management = management;
     gathering->order = order;
     each_version(management, count_version, gathering);

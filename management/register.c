@@ -69,6 +69,8 @@ answer(struct registration *reg, int code, int http_status, const char *text)
     reg->answered = true;
     if (!code && !reg->call.at_startup)
         cn_snapshot_changed(reg->management);
+    if (!code && reg->version)
+        cn_management_model_came(reg->management, &reg->version->about);
     reg->done(reg->ctx, &(struct cn_lifecycle_result){code, http_status, text,
                                                       reg->version ? reg->version->about.version
                                                                    : reg->about.version});

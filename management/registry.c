@@ -245,20 +245,21 @@ cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out
     return 0;
 }
 
-bool
-cn_registry_is_healthy(struct cn_registry *registry)
+uint32_t
+cn_registry_count_short(struct cn_registry *registry)
 {
     const struct view *view = view_here(registry);
     const struct view_version *version;
+    uint32_t n = 0;
     unsigned i;
 
     for (i = 0; i < view->n_models; i++) {
         version = view->models[i].default_version;
         if (version && atomic_load_explicit(&version->health->ready, memory_order_relaxed) <
                            atomic_load_explicit(&version->health->wanted, memory_order_relaxed))
-            return false;
+            n++;
     }
-    return true;
+    return n;
 }
 
 void
@@ -482,14 +483,23 @@ cn_registry_find(struct cn_registry *registry, const char *name, const char *ver
 
     if (model && (!version || !*version) && model->default_version->phase == CN_VERSION_UP)
         return model->default_version;
-    if (!model || !version || !*version) {
+    if (model && (!version || !*version)) {
+        cn_fail(err, CN_E_MODEL_LOADING, "Model \"%s\" is still loading; try again", name);
+        return NULL;
+    }
+    if (!model) {
         cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found: %s", name);
         return NULL;
     }
     cn_list_for_each(node, &model->versions) {
         found = cn_container_of(node, struct cn_version, link);
-        if (found->phase == CN_VERSION_UP && strcmp(found->about.version, version) == 0)
+        if (strcmp(found->about.version, version) != 0)
+            continue;
+        if (found->phase == CN_VERSION_UP)
             return found;
+        cn_fail(err, CN_E_MODEL_LOADING, "Model \"%s\" version %s is still loading; try again",
+                name, version);
+        return NULL;
     }
     cn_fail(err, CN_E_VERSION_NOT_FOUND, "Model version: %s does not exist for model: %s", version,
             name);

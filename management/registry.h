@@ -66,7 +66,8 @@ int cn_registry_add(struct cn_registry *registry, struct cn_version *version, st
 void cn_registry_remove(struct cn_registry *registry, struct cn_version *version);
 /* Off the list of the closing ones; the version is then the caller's alone. */
 void cn_registry_forget(struct cn_version *version);
-/* `version` NULL or empty: the default one. Only versions that are up. */
+/* `version` NULL or empty: the default one. Only versions that are up; CN_E_MODEL_LOADING for one that
+ * is being registered. */
 struct cn_version *cn_registry_find(struct cn_registry *registry, const char *name,
                                     const char *version, struct cn_error *err);
 void cn_registry_set_default(struct cn_version *version);
@@ -91,7 +92,8 @@ struct cn_model_queue *cn_registry_lookup_startup(struct cn_registry *registry,
 /* Has the default version a ready worker? CN_E_MODEL_NOT_FOUND. */
 int cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out,
                          struct cn_error *err);
-bool cn_registry_is_healthy(struct cn_registry *registry);
+/* Models whose default version has fewer ready workers than it should have. */
+uint32_t cn_registry_count_short(struct cn_registry *registry);
 /* Every version, by model and age. */
 void cn_registry_each(struct cn_registry *registry,
                       void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready),

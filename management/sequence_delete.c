@@ -78,7 +78,7 @@ cn_sequence_delete(struct cn_management *management, const char *name, const cha
     struct deleting *op;
     struct cn_error err;
 
-    found = cn_registry_find(management->registry, name, version, &err);
+    found = cn_management_find_version(management, name, version, &err);
     if (!found) {
         done(ctx, NULL, &err);
         return;

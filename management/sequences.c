@@ -152,7 +152,7 @@ ask(struct asking *op)
 {
     struct cn_version *found;
 
-    found = cn_registry_find(op->management->registry, op->model, op->version, &op->err);
+    found = cn_management_find_version(op->management, op->model, op->version, &op->err);
     if (!found) {
         finish(op);
         return;
@@ -171,7 +171,7 @@ ask_begin(struct cn_management *management, const char *name, const char *versio
     struct asking *op;
     struct cn_error err;
 
-    found = cn_registry_find(management->registry, name, version, &err);
+    found = cn_management_find_version(management, name, version, &err);
     if (!found || (id && cn_sequence_id_check(id, &err))) {
         if (exported)
             exported(ctx, NULL, &err);

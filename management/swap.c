@@ -139,7 +139,7 @@ cn_lifecycle_set_default(struct cn_management *management, const struct cn_defau
     struct cn_error err;
     uint64_t deadline_ms;
 
-    version = cn_registry_find(management->registry, call->name, call->version, &err);
+    version = cn_management_find_version(management, call->name, call->version, &err);
     if (!version) {
         if (err.code == CN_E_VERSION_NOT_FOUND) /* here TorchServe writes it without colons */
             cn_fail(&err, CN_E_VERSION_NOT_FOUND, "Model version %s does not exist for model %s",

@@ -145,7 +145,8 @@ def test_doctor_tells_of_a_worker_that_does_not_answer(server, ctl):
 
 def test_doctor_tells_of_a_handler_that_raises_at_load(server, ctl):
     """With the handler's own words."""
-    s = server(counter(), stateless("broken", lua='error("my weights are gone")'))
+    s = server(counter(), stateless("broken", lua='error("my weights are gone")'),
+               flags=["--exit-on-model-failure=false"])
     expect(lambda: s.describe("broken")["lastError"], "the load has failed")
     doctor = ctl(s, "doctor")
     assert doctor.returncode == 1

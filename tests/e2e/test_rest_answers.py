@@ -71,7 +71,8 @@ def test_a_refused_client_keeps_its_connection(server):
 
 
 def test_ping_tells_of_missing_workers(server):
-    """200 Healthy, or 500 Unhealthy from the first missing worker on, by any method, as TorchServe prints it."""
+    """200 Healthy, or 500 Unhealthy from the first missing worker on, by any method, as TorchServe prints it;
+    beside TorchServe's word there is the reason, but not in the form that is exactly TorchServe's."""
     s = server(stateless())
     for method in ("GET", "POST"):
         answer = s.client().request(method, "/ping")
@@ -80,7 +81,9 @@ def test_ping_tells_of_missing_workers(server):
     broken = s.pack(stateless("broken", "return { api = 1, handle = function() end, load = function() error('no') end }"))
     s.admin().post(f"/models?url={broken.name}&initial_workers=1&synchronous=false")
     expect(lambda: s.client().get("/ping").status == 500, "ping tells of it")
-    assert s.client().get("/ping").text == '{\n  "status": "Unhealthy"\n}\n'
+    answer = s.client().get("/ping").json
+    assert answer["status"] == "Unhealthy"
+    assert [(each["reason"], each["count"]) for each in answer["reasons"]] == [("workers_missing", 1)]
 
 
 # --- KServe
