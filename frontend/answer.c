@@ -176,14 +176,16 @@ cn_http_answer_file(struct cn_http_request *request, const char *content_type,
     queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
-/* What an error has besides its body. */
+/* What an error has besides its body. `own_status`: what we would say, not TorchServe, whose 503 also
+ * stands for what no repetition heals: a handler's bug, a sequence that is closed. */
 static void
-add_error_headers(struct MHD_Response *response, int code, unsigned status, uint32_t retry_after_s)
+add_error_headers(struct MHD_Response *response, int code, unsigned own_status,
+                  uint32_t retry_after_s)
 {
     char seconds[16];
 
     add(response, "Continuo-Error", cn_error_info(code)->word);
-    if (status == 429 || status == 503) {
+    if (own_status == 429 || own_status == 503) {
         snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
         add(response, "Retry-After", seconds);
     }
@@ -210,9 +212,9 @@ answer_error(struct cn_http_request *request, int code, unsigned status, const c
 {
     const struct cn_server_config *config = request->listener->shared->config;
     const struct cn_error_info *info = cn_error_info(code);
-    bool refused = status >= 400 && status <= 599;
-    struct cn_error_words words = {refused ? status : (unsigned)info->http_status, info->type,
-                                   message};
+    const bool refused = status >= 400 && status <= 599;
+    const unsigned own_status = refused ? status : (unsigned)info->http_status;
+    struct cn_error_words words = {own_status, info->type, message};
     struct MHD_Response *response;
     struct cn_buf body;
 
@@ -228,7 +230,7 @@ answer_error(struct cn_http_request *request, int code, unsigned status, const c
     if (body.len)
         add(response, "Content-Type", "application/json");
     cn_buf_fini(&body);
-    add_error_headers(response, code, words.status, retry_after_s);
+    add_error_headers(response, code, own_status, retry_after_s);
     queue(request, words.status, response, CN_REQUEST_ANSWERED);
 }
 

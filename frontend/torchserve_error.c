@@ -9,9 +9,10 @@
 static const struct {
     int code;
     unsigned status;
+    int grpc_status;
     const char *type, *message;
 } rows[] = {
-#define CN_TORCHSERVE_ERROR(code, status, type, message) {code, status, type, message},
+#define CN_TORCHSERVE_ERROR(code, status, grpc, type, message) {code, status, grpc, type, message},
 #include "frontend/torchserve_errors.def"
 #undef CN_TORCHSERVE_ERROR
 };
@@ -53,4 +54,13 @@ cn_torchserve_error(int code, bool refused, struct cn_str model, struct cn_str v
         if (rows[i].message)
             words->message = *rows[i].message ? rows[i].message : no_worker(model, version, arena);
     }
+}
+
+int
+cn_torchserve_grpc_status(int code)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (rows[i].code == code)
+            return rows[i].grpc_status;
+    return 0;
 }

@@ -19,4 +19,7 @@ struct cn_error_words {
 void cn_torchserve_error(int code, bool refused, struct cn_str model, struct cn_str version,
                          struct cn_arena *arena, struct cn_error_words *words);
 
+/* TorchServe's gRPC status for an error of a prediction; 0: the same as ours. */
+int cn_torchserve_grpc_status(int code);
+
 #endif

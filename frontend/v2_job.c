@@ -193,13 +193,13 @@ response_of(const struct cn_v2_job *v2, const struct cn_answer *answer, bool is_
 
     *out = (struct cn_v2_answer){.model = v2->model, .version = v2->version};
     if (answer->status >= 400) /* the handler's own words */
-        return cn_fail(err, CN_E_MODEL_FAILED, "%.*s", CN_STR_ARG(answer->body));
+        return cn_fail(err, CN_E_HANDLER_FAILED, "%.*s", CN_STR_ARG(answer->body));
     if (!is_tensors)
-        return cn_fail(err, CN_E_MODEL_FAILED,
+        return cn_fail(err, CN_E_HANDLER_FAILED,
                        "the handler answered without outputs; a v2 client needs "
                        "{ outputs = { NAME = { datatype, shape, data } } }");
     if (cn_tensors_get(answer->body, arena, &tensors, &out->n_tensors, &why))
-        return cn_fail(err, CN_E_MODEL_FAILED, "%s", why.message);
+        return cn_fail(err, CN_E_HANDLER_FAILED, "%s", why.message);
     out->tensors = tensors;
     rc = cn_v2_answer_check(out, &v2->request, v2->io, err);
     if (!rc)
@@ -246,8 +246,8 @@ cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
     const char *message = message_of(answer, arena);
 
     *code = answer->error_code;
-    if (*code == CN_E_HANDLER_FAILED && answer->status != 503) /* which it said itself */
-        *code = CN_E_MODEL_FAILED;
+    if (*code == CN_E_HANDLER_FAILED && answer->status == 503) /* the handler's own choice */
+        *code = CN_E_UNAVAILABLE;
     if (*code != CN_E_SEQUENCE_UNKNOWN && *code != CN_E_SEQUENCE_EXPIRED &&
         *code != CN_E_SEQUENCE_ENDED)
         return message;

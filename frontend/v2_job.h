@@ -42,7 +42,7 @@ void cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct
                       const struct cn_job_ops *ops, bool any_version, uint64_t deadline_ms);
 
 /* The response that an answer without error_code is, in the arena given; its bytes are the answer's.
- * CN_E_MODEL_FAILED: the handler gave something else than the model declares. */
+ * CN_E_HANDLER_FAILED: the handler gave something else than the model declares. */
 int cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
                        struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err);
 

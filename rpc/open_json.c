@@ -91,7 +91,7 @@ cn_rpc_open_body(const struct cn_v2_request *request, const char *model, struct 
 static int
 no_output(struct cn_error *err, size_t i, const char *why)
 {
-    return cn_fail(err, CN_E_MODEL_FAILED,
+    return cn_fail(err, CN_E_HANDLER_FAILED,
                    "output %zu of the handler's answer: %s; the Open Inference Protocol needs "
                    "{\"outputs\":[{\"name\",\"datatype\",\"shape\",\"data\"}]}",
                    i, why);
@@ -170,11 +170,11 @@ cn_rpc_open_outputs(struct cn_str json, size_t max_tensor_bytes, struct cn_arena
     int rc = 0;
 
     if (cn_v2_json_load(json, &root, &inner))
-        return cn_fail(err, CN_E_MODEL_FAILED, "the handler's answer is no JSON: %s",
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the handler's answer is no JSON: %s",
                        inner.message);
     list = json_object_get(root, "outputs");
     if (!json_is_array(list) || json_array_size(list) > CN_TENSORS_MAX)
-        rc = cn_fail(err, CN_E_MODEL_FAILED,
+        rc = cn_fail(err, CN_E_HANDLER_FAILED,
                      "the handler's answer has no outputs; the Open Inference Protocol needs "
                      "{\"outputs\":[{\"name\",\"datatype\",\"shape\",\"data\"}]}");
     tensors = cn_arena_alloc(arena, sizeof(*tensors) * (json_array_size(list) + 1));

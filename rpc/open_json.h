@@ -10,7 +10,7 @@
 int cn_rpc_open_body(const struct cn_v2_request *request, const char *model, struct cn_buf *out,
                      struct cn_error *err);
 /* The tensors of {"outputs": [{"name", "datatype", "shape", "data"}]}, in the arena; an element of BYTES
- * is the JSON of what stands there. CN_E_MODEL_FAILED: no such answer. */
+ * is the JSON of what stands there. CN_E_HANDLER_FAILED: no such answer. */
 int cn_rpc_open_outputs(struct cn_str json, size_t max_tensor_bytes, struct cn_arena *arena,
                         struct cn_v2_answer *out, struct cn_error *err);
 

@@ -24,9 +24,11 @@ _Static_assert(sizeof(struct predict) <= CN_RPC_PREDICT_STATE, "the state's size
 static void
 fail(struct cn_grpc_call *call, const struct cn_answer_box *box)
 {
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
     struct cn_rpc_failure failure;
 
-    if (cn_rpc_step_failed(box, cn_grpc_call_arena(call), &failure))
+    if (cn_rpc_step_failed(box, host->config->torchserve_errors, cn_grpc_call_arena(call),
+                           &failure))
         cn_rpc_fail_with(call, &failure);
 }
 

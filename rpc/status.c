@@ -103,6 +103,8 @@ cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *arena)
 static int
 status_code(const struct cn_rpc_failure *failure)
 {
+    if (failure->grpc_status)
+        return failure->grpc_status;
     if (failure->http_status >= 400)
         return code_of_http(failure->http_status);
     return cn_error_info(failure->code)->grpc_status;
@@ -188,5 +190,5 @@ cn_rpc_fail_with(struct cn_grpc_call *call, const struct cn_rpc_failure *failure
 void
 cn_rpc_fail(struct cn_grpc_call *call, int code, const char *message, uint32_t retry_after_s)
 {
-    cn_rpc_fail_with(call, &(struct cn_rpc_failure){code, 0, message, retry_after_s});
+    cn_rpc_fail_with(call, &(struct cn_rpc_failure){code, 0, message, retry_after_s, 0});
 }

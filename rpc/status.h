@@ -16,6 +16,7 @@ struct cn_rpc_failure {
     unsigned http_status; /* a handler's own choice; 0: the code decides */
     const char *message;
     uint32_t retry_after_s; /* 0: one second, where a retry makes sense */
+    int grpc_status;        /* TorchServe's, with --torchserve-errors; 0: that of the two above */
 };
 
 /* A status' message: UTF-8 and short, in the arena. `text`: of any bytes, as a handler gave it. */

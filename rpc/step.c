@@ -10,6 +10,7 @@
 #include "core/utf8.h"
 #include "frontend/http_checks.h"
 #include "frontend/predict.h"
+#include "frontend/torchserve_error.h"
 #include "management/management.h"
 #include "rpc/message.h"
 #include "rpc/rpc.h"
@@ -394,7 +395,7 @@ cn_rpc_step_cancel(struct cn_rpc_step *step)
 /* --- answers */
 
 bool
-cn_rpc_step_failed(const struct cn_answer_box *box, struct cn_arena *arena,
+cn_rpc_step_failed(const struct cn_answer_box *box, bool as_torchserve, struct cn_arena *arena,
                    struct cn_rpc_failure *out)
 {
     const struct cn_answer *answer = &box->answer;
@@ -407,6 +408,8 @@ cn_rpc_step_failed(const struct cn_answer_box *box, struct cn_arena *arena,
         .message = cn_rpc_status_text(answer->body, arena),
         .retry_after_s = box->retry_after_s,
     };
+    if (as_torchserve && answer->status < 400)
+        out->grpc_status = cn_torchserve_grpc_status(out->code);
     return true;
 }
 

@@ -69,9 +69,10 @@ int cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
                        struct cn_rpc_stream_id *stream);
 void cn_rpc_step_cancel(struct cn_rpc_step *step);
 
-/* Does the answer say that something went wrong, and what? `message` is in the arena. */
+/* Does the answer say that something went wrong, and what? `message` is in the arena. `as_torchserve`:
+ * with its status, where it has another one (--torchserve-errors). */
 struct cn_rpc_failure;
-bool cn_rpc_step_failed(const struct cn_answer_box *box, struct cn_arena *arena,
+bool cn_rpc_step_failed(const struct cn_answer_box *box, bool as_torchserve, struct cn_arena *arena,
                         struct cn_rpc_failure *out);
 
 /* The message owns the box from here on, whose body is in it. */

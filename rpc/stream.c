@@ -9,9 +9,11 @@
 
 #include <stddef.h>
 
+#include "config/server_config.h"
 #include "frontend/predict.h"
 #include "rpc/intake.h"
 #include "rpc/message.h"
+#include "rpc/rpc.h"
 #include "rpc/status.h"
 #include "rpc/step.h"
 #include "scheduler/model_queue.h"
@@ -77,11 +79,12 @@ static void
 send_box(struct cn_rpc_step *step, struct cn_answer_box *box)
 {
     bool is_final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    const struct cn_rpc_host *host = cn_grpc_call_host(step->call);
     struct cn_rpc_failure failure;
     struct cn_arena arena;
 
     cn_arena_init(&arena);
-    if (cn_rpc_step_failed(box, &arena, &failure)) {
+    if (cn_rpc_step_failed(box, host->config->torchserve_errors, &arena, &failure)) {
         if (step->lane.len == 0 && box->sequence_id.len) /* the queue opened it */
             step->lane = cn_arena_str(&step->arena, box->sequence_id);
         send_failure(step, &failure);
@@ -103,7 +106,8 @@ flush_step(struct cn_rpc_step *step)
     struct cn_answer_box *box;
 
     if (step->refused && step->owes) {
-        const struct cn_rpc_failure failure = {step->refused->code, 0, step->refused->message, 0};
+        const struct cn_rpc_failure failure = {step->refused->code, 0, step->refused->message, 0,
+                                               0};
 
         send_failure(step, &failure);
     }

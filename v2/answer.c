@@ -17,21 +17,21 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
 {
     for (uint32_t i = 0; i < request->n_outputs; i++)
         if (!find_tensor(answer, answer->n_tensors, request->outputs[i].name))
-            return cn_fail(err, CN_E_MODEL_FAILED, "the handler gave no output '%.*s'",
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave no output '%.*s'",
                            CN_STR_ARG(request->outputs[i].name));
     for (uint32_t i = 0; i < answer->n_tensors; i++) {
         const struct cn_tensor *tensor = &answer->tensors[i];
         const struct cn_tensor_spec *spec = cn_model_io_output(io, tensor->name);
 
         if (!spec)
-            return cn_fail(err, CN_E_MODEL_FAILED,
+            return cn_fail(err, CN_E_HANDLER_FAILED,
                            "the handler gave an output '%.*s' that the model does not declare",
                            CN_STR_ARG(tensor->name));
         if (find_tensor(answer, i, tensor->name))
-            return cn_fail(err, CN_E_MODEL_FAILED, "the handler gave output '%.*s' twice",
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave output '%.*s' twice",
                            CN_STR_ARG(tensor->name));
         if (spec->type != tensor->type)
-            return cn_fail(err, CN_E_MODEL_FAILED,
+            return cn_fail(err, CN_E_HANDLER_FAILED,
                            "the handler gave output '%.*s' as %s; the model declares %s",
                            CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),
                            cn_datatype_word(spec->type));

@@ -13,7 +13,7 @@ struct cn_v2_answer {
 };
 
 /* Is it what the model declares, and is everything there that the request asks for? Before outputs are
- * classified. CN_E_MODEL_FAILED otherwise. */
+ * classified. CN_E_HANDLER_FAILED otherwise. */
 int cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                        const struct cn_model_io *io, struct cn_error *err);
 /* How the request wants that output: what it says, or `otherwise`, which is set, where it lists none;

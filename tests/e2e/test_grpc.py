@@ -179,6 +179,16 @@ return M
     assert client.predict("picky", 201).prediction == b"no: 201"
 
 
+@pytest.mark.parametrize("flags, code", [([], "INTERNAL"), (["--torchserve-errors"], "UNAVAILABLE")])
+def test_a_handlers_bug_is_no_overload(server, rpc, flags, code):
+    """Clients repeat what is UNAVAILABLE; with TorchServe's errors it is, but nothing says when to repeat it."""
+    broken = stateless("broken", lua="return { api = 1, handle = function() error('oh') end }")
+    client = rpc(server(broken, flags=flags).grpc)
+    error = refused(client.predict, "broken", 1)
+    assert (error.code().name, word(error)) == (code, "handler_failed")
+    assert "retry-after" not in dict(error.trailing_metadata()) and "RetryInfo" not in details(error)[1]
+
+
 def test_a_full_queue_is_told_with_the_time_to_wait(server, rpc):
     """RESOURCE_EXHAUSTED with RetryInfo, so that clients can back off."""
     running = server(counter(jobQueueSize=1, batchSize=1))

@@ -112,7 +112,7 @@ def test_a_failed_step_is_a_message_and_the_stream_goes_on(server, rpc):
     stream = Stream(rpc(server(counter()).grpc))
     assert stream.step("counter", 1, "a").prediction == b"1"
     failed = stream.step("counter", "no number", "a")
-    assert failed.status.code == grpc.StatusCode.UNAVAILABLE.value[0] and failed.prediction == b""
+    assert failed.status.code == grpc.StatusCode.INTERNAL.value[0] and failed.prediction == b""
     assert "must be a decimal integer" in failed.status.message and failed.sequence_id == "a"
     assert reason(stream.step("nobody", 1, "a")) == "model_not_found"
     assert reason(stream.step("", 1, "a")) == "bad_request"

@@ -25,7 +25,7 @@ def test_a_handler_that_raises_is_answered_with_the_line_and_keeps_the_state(ser
     client = s.client()
     assert client.step("m", "a", b"x").text == "1"
     failed = client.step("m", "a", b"boom")
-    assert (failed.status, failed.error) == (503, "handler_failed"), failed
+    assert (failed.status, failed.error) == (500, "handler_failed"), failed
     assert "handler.lua:" in failed.message and "that hurt" in failed.message
     s.expect_log("that hurt")
     assert client.step("m", "a", b"x").text == "2"
@@ -37,7 +37,7 @@ def test_a_handler_can_refuse_a_step_with_a_message(server):
     client = s.client()
     assert client.step("counter", "a", 5).text == "5"
     refused = client.step("counter", "a", b"five")
-    assert refused.status == 503 and "the body must be a decimal integer" in refused.message, refused
+    assert refused.status == 500 and "the body must be a decimal integer" in refused.message, refused
     assert client.step("counter", "a", 1).text == "6"
 
 
@@ -52,7 +52,7 @@ def test_one_failing_row_does_not_harm_its_batch(server):
                      f"Content-Length: {len(body)}\r\n\r\n{body}")
     for i, raw in enumerate(raws):
         answer = raw.answer()
-        assert (answer.status == 503) if i == 3 else (answer.text == str(i)), answer
+        assert (answer.status == 500) if i == 3 else (answer.text == str(i)), answer
         raw.close()
 
 
@@ -94,7 +94,7 @@ def test_rows_without_an_answer_are_errors(server):
     client = s.client()
     assert client.step("m", "a", 7).text == "7"
     forgotten = client.step("m", "b", 0)
-    assert (forgotten.status, forgotten.error) == (503, "handler_failed"), forgotten
+    assert (forgotten.status, forgotten.error) == (500, "handler_failed"), forgotten
     assert client.step("m", "a", 8).text == "8"
 
 
@@ -113,18 +113,18 @@ def test_a_row_that_is_answered_twice_is_an_error(server):
     client = s.client()
     assert client.step("m", "a", 7).text == "7"
     answer = client.step("m", "a", 9)
-    assert (answer.status, answer.error) == (503, "handler_failed"), answer
+    assert (answer.status, answer.error) == (500, "handler_failed"), answer
     assert client.step("m", "a", 8).text == "8"
 
 
 @pytest.mark.parametrize("reply", ["{ text = {} }", "{ nonsense = 1 }", "function() end", "{ status = 99, text = 'x' }",
                                    "{ json = function() end }"])
 def test_a_reply_of_the_wrong_shape_is_named(server, reply):
-    """503, and the worker lives."""
+    """500, and the worker lives."""
     s = server(Model("m", lua(f"if req.body == '1' then return {reply} end return {{ text = 'fine' }}")))
     client = s.client()
     wrong = client.step("m", "a", 1)
-    assert (wrong.status, wrong.error) == (503, "handler_failed"), wrong
+    assert (wrong.status, wrong.error) == (500, "handler_failed"), wrong
     assert client.step("m", "a", 2).text == "fine"
     assert s.workers("m")[0]["restarts"] == 0
 
@@ -138,7 +138,7 @@ def test_state_that_cannot_be_stored_names_its_key(server):
     client = s.client()
     assert client.step("m", "a", 2).text == "1"
     refused = client.step("m", "a", 1)
-    assert refused.status == 503 and "callback" in refused.message, refused
+    assert refused.status == 500 and "callback" in refused.message, refused
     assert client.step("m", "a", 2).text == "2"
 
 
@@ -203,7 +203,7 @@ def test_the_sandbox_has_no_way_out(server, code):
     """A handler gets its rows and its state, not the machine."""
     s = server(Model("m", lua(f"{code} return {{ text = 'out' }}")))
     refused = s.client().step("m", "a", 1)
-    assert (refused.status, refused.error) == (503, "handler_failed"), refused
+    assert (refused.status, refused.error) == (500, "handler_failed"), refused
 
 
 # --- what a handler can say
@@ -375,7 +375,7 @@ def test_a_c_handler_that_forgets_a_row_is_told_on(c_server):
     """Neither a hang nor an empty 200."""
     client = c_server.client()
     forgotten = client.step("c", "a", b"none")
-    assert (forgotten.status, forgotten.error) == (503, "handler_failed"), forgotten
+    assert (forgotten.status, forgotten.error) == (500, "handler_failed"), forgotten
     assert client.step("c", "a", b"x").text == "1"
 
 

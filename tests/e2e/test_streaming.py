@@ -121,7 +121,7 @@ def test_old_clients_get_the_same_without_chunks(server):
 def test_error_before_the_first_piece_is_an_ordinary_answer(server):
     s = server(Model("m", "return { step = function() coroutine.yield(print) end }"))
     answer = s.client().step("m", "a", b"")
-    assert (answer.status, answer.error) == (503, "handler_failed")
+    assert (answer.status, answer.error) == (500, "handler_failed")
 
 
 def test_error_after_the_first_piece_breaks_the_answer_off(server):

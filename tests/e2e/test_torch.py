@@ -350,7 +350,7 @@ def test_requests_of_many_rows(server):
         assert answer.json() == {"y": [[(2.0 + i) * v for v in row] for i, row in enumerate(x)],
                                  "n": [[int(v + 1) for v in row] for row in x]}
     raised = ask(s, "affine", {"x": [[1, 1], [-1, 0]], "scale": [[1], [1]]})
-    assert raised.status_code == 503 and "x must not be negative" in raised.json()["message"]
+    assert raised.status_code == 500 and "x must not be negative" in raised.json()["message"]
     uneven = ask(s, "affine", {"x": [[1, 1], [1, 0]], "scale": [[1]]})
     assert uneven.status_code == 400, uneven.text
 
@@ -363,7 +363,7 @@ def test_a_rows_fault_is_nobody_elses(server):
         futures = [pool.submit(ask, s, "affine", {"x": x, "scale": [[1]]}) for x in rows]
         s.expect_outstanding("affine", 4)
     answers = [future.result() for future in futures]
-    assert [answer.status_code for answer in answers] == [200, 503, 200, 200]
+    assert [answer.status_code for answer in answers] == [200, 500, 200, 200]
     assert answers[3].json()["y"] == [[7, 8]]
     assert answers[1].json()["message"].endswith("RuntimeError: x must not be negative")
     s.expect_log("event=torch_error", "Traceback of TorchScript")
@@ -704,7 +704,7 @@ def test_a_model_that_wants_too_much_memory(server):
                          "outputs: [{name: y, dataType: FP32, dims: [1]}]\n"))
     pid = s.expect_ready("hungry")[0]
     answer = ask(s, "hungry", {"x": [[3]]})
-    assert answer.status_code == 503 and "memory" in answer.json()["message"], answer.text
+    assert answer.status_code == 500 and "memory" in answer.json()["message"], answer.text
     assert ask(s, "hungry", {"x": [[0]]}).json() == {"y": [[0]]}
     assert s.ready_pids("hungry") == [pid]
 

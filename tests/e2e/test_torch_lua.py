@@ -272,12 +272,12 @@ def test_an_exception_in_the_module_fails_its_step_only(server):
 
     assert post("[1, 2]").json() == [4.0, "INT64", 3]
     raised = post("[-1, 2]")
-    assert raised.status_code == 503, raised.text
+    assert raised.status_code == 500, raised.text
     message = raised.json()["message"]
     assert "forward of affine.pt: " in message and message.endswith("RuntimeError: x must not be negative"), message
     s.expect_log("event=torch_error", "Traceback of TorchScript")
     wrong = post("[1, 2, 3]")
-    assert wrong.status_code == 503 and "argument" in wrong.json()["message"], wrong.text
+    assert wrong.status_code == 500 and "argument" in wrong.json()["message"], wrong.text
     assert post("steps").text == "2"
 
 

@@ -161,7 +161,7 @@ def test_a_step_without_state_output_keeps_it(server):
     s = server(seen("  - {name: S, dataType: INT32, dims: [1], init: {file: begin.bin}}\n",
                     extra={"begin.bin": b"\x07\x00\x00\x00"}))
     assert [step(s, n) for n in (0, 0, 5, 0)] == [7, 7, 7, 5]
-    assert "unlucky" in step(s, 13, status=503)
+    assert "unlucky" in step(s, 13, status=500)
     assert step(s, 0) == 5
     s.kill_worker("seen")
     assert step(s, 0) == 5
@@ -217,7 +217,7 @@ def test_a_state_output_that_does_not_fit_fails_the_step(server, datatype, shape
                            % (datatype, shape))
     s = server(seen(lua=lua))
     assert step(s, 5) == 0
-    assert words in step(s, 9, status=503)
+    assert words in step(s, 9, status=500)
     assert step(s, 0) == 5
 
 
@@ -300,7 +300,7 @@ def test_a_handler_has_no_second_state(server):
                         initial_workers=1, synchronous="true")
     assert answer.status >= 400 and "declares it as tensors" in answer.message, answer
     s = server(seen(lua=SEEN_LUA.replace("local s,", "req.state = {}\nlocal s,")))
-    assert "give the new ones in outputs" in step(s, 1, status=503)
+    assert "give the new ones in outputs" in step(s, 1, status=500)
 
 
 def test_it_is_shown(server):
