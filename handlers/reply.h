@@ -20,7 +20,7 @@ int cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_er
 int cn_reply_body_to_chunk(struct cn_reply *reply, struct cn_error *err);
 /* After writing to the body: did it fit? */
 int cn_reply_check_body(const struct cn_reply *reply, struct cn_error *err);
-/* The handler refuses the request: `status` 400 to 599, or 0 when it failed (503). The message is
+/* The handler refuses the request: `status` 400 to 599, or 0 when it failed (500). The message is
  * cut to one printable line. Anything else in `status` counts as 0. */
 void cn_reply_refuse(struct cn_reply *reply, long long status, struct cn_str message);
 

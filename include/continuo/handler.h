@@ -544,7 +544,7 @@ continuo_end_sequence(struct continuo_item *item)
     item->api->end_sequence(item);
 }
 
-/* Refuses the item with a message: `status` 400 to 599, or 0 for "the handler failed" (503). Its
+/* Refuses the item with a message: `status` 400 to 599, or 0 for "the handler failed" (500). Its
  * state stays as it was before the step. */
 CONTINUO_PRINTF(3, 4)
 static inline void
