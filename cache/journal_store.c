@@ -32,6 +32,7 @@
 /* Slices that one call to tend does at most. */
 #define TEND_SLICES 8
 #define MAINTAIN_SLICES 64
+/* What the buffer of a transaction keeps when the store is maintained. */
 #define TXN_KEEP_BYTES (4u << 20)
 /* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full disk. */
 #define SPARE_BYTES (512u << 10)
@@ -186,8 +187,6 @@ static void
 forget_pending(struct cn_journal_store *js)
 {
     cn_journal_index_reset(&js->pending);
-    if (js->txn.cap > TXN_KEEP_BYTES)
-        cn_buf_fini(&js->txn);
     js->n_puts = 0;
     js->growth = 0;
     js->open = js->dirty = false;
@@ -308,6 +307,8 @@ js_maintain(struct cn_store *store)
 
     if (js->read_only)
         return done;
+    if (!js->open && js->txn.cap > TXN_KEEP_BYTES)
+        cn_buf_fini(&js->txn);
     if (js->crowded) {
         js->crowded = false;
         return done + (make_room(js) == 0);

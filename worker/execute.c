@@ -14,7 +14,7 @@
 #include "worker/kill_point.h"
 #include "worker/worker_priv.h"
 
-/* What buffers keep from batch to batch. */
+/* What the buffers of a batch keep when cn_batch_shed() is called. */
 #define BATCH_KEEP_BYTES (1u << 20)
 /* Fewer are not worth a commit and a wake-up of their own. */
 #define FEW_ROWS 8u
@@ -49,6 +49,16 @@ cn_batch_fini(struct cn_batch *batch)
     cn_buf_fini(&batch->records);
     cn_buf_fini(&batch->chunks);
     memset(batch, 0, sizeof(*batch));
+}
+
+void
+cn_batch_shed(struct cn_batch *batch)
+{
+    struct cn_buf *bufs[] = {&batch->records, &batch->chunks};
+
+    for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++)
+        if (bufs[i]->cap > BATCH_KEEP_BYTES)
+            cn_buf_fini(bufs[i]);
 }
 
 /* FNV-1a. Clients choose ids, but a batch is small: collisions cost it little. */
@@ -425,10 +435,6 @@ clean_up(struct cn_worker *worker)
         reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
     }
     cn_arena_clear(&batch->arena);
-    if (batch->records.cap > BATCH_KEEP_BYTES)
-        cn_buf_fini(&batch->records);
-    if (batch->chunks.cap > BATCH_KEEP_BYTES)
-        cn_buf_fini(&batch->chunks);
 }
 
 /* What was committed may be the end of streams: of a generation that is over, or by the handler's

@@ -1,5 +1,4 @@
 /* worker/main.c - continuo-worker, started by the server with a socket as descriptor 3. */
-#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "core/log.h"
 #include "proto/frame.h"
 #include "torchscript/runtime.h"
+#include "worker/heap.h"
 #include "worker/worker.h"
 
 /* Descriptor 4 is the server's lock of its state folder: it is only kept open, so that a new server
@@ -48,15 +48,6 @@ confine(void)
     return 0;
 }
 
-/* Buffers of a megabyte come and go with each large row. By itself the C library gives their memory back each
- * time and has the kernel zero it for the next one, which was a tenth of a worker's work. */
-static void
-keep_memory(void)
-{
-    mallopt(M_MMAP_THRESHOLD, 8 << 20);
-    mallopt(M_TRIM_THRESHOLD, 32 << 20);
-}
-
 static const struct cn_runtime_ops *
 find_runtime(const char *name)
 {
@@ -88,6 +79,6 @@ main(int argc, char **argv)
         return usage(stderr);
     if (confine() != 0)
         return 1;
-    keep_memory();
+    cn_heap_keep();
     return cn_worker_run(CN_WORKER_FD, find_runtime, argc > 1 ? argv[1] : NULL);
 }

@@ -13,11 +13,12 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "worker/control.h"
+#include "worker/heap.h"
 #include "worker/kill_point.h"
 #include "worker/worker_priv.h"
 
 #define STATS_EVERY_MS 1000
-/* Readers of the store that died are let go so often, and an idle worker begins to sweep. */
+/* So often the store is maintained, and memory that only large batches need goes back. */
 #define MAINTAIN_EVERY_MS 60000
 #define HOLD_POLL_MS 1
 
@@ -311,10 +312,14 @@ tick(struct cn_worker *worker, struct cn_error *err)
 {
     uint64_t now = cn_now_ms();
 
-    if (worker->stateful && now - worker->maintained_ms >= MAINTAIN_EVERY_MS) {
+    if (now - worker->maintained_ms >= MAINTAIN_EVERY_MS) {
         worker->maintained_ms = now;
-        cn_store_maintain(worker->states.store);
-        cn_states_sweep(&worker->states);
+        if (worker->stateful) {
+            cn_store_maintain(worker->states.store);
+            cn_states_sweep(&worker->states);
+        }
+        cn_batch_shed(&worker->batch);
+        cn_heap_give_back();
     }
     if (worker->stateful && cn_states_sweep_on_ms(&worker->states) <= now) {
         cn_states_sweep_on(&worker->states);

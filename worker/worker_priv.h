@@ -165,6 +165,9 @@ int cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err)
 /* execute.c */
 void cn_batch_init(struct cn_batch *batch, const struct cn_load *load);
 void cn_batch_fini(struct cn_batch *batch);
+/* Frees the buffers that a large batch has left. Call it between batches, and not after each one: a
+ * model with large states needs them again at once. */
+void cn_batch_shed(struct cn_batch *batch);
 uint32_t cn_id_hash(struct cn_str id);
 /* Runs one batch of what waits (nothing but rows before the first CLOSE or QUERY) and answers it. Returns 0, or
  * the reason to stop. */
