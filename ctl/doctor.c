@@ -255,6 +255,21 @@ stuck(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
             worker->pid, worker->pid, worker->pid, model->response_timeout_ms / 1000, worker->pid);
 }
 
+static void
+broken_archive(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
+{
+    struct cn_ctl_finding *finding =
+        find(diagnosis, false,
+             SAY(diagnosis,
+                 "model %s %s: its archive %s has changed and cannot be loaded (since %s); the old "
+                 "one goes on",
+                 model->name, model->version, model->url, model->reload_since));
+
+    finding->why = SAY(diagnosis, "%s", model->reload_error);
+    finding->advice = "put a whole archive there (continuo-archiver verify FILE checks it): it is "
+                      "tried when the file changes, or with the next load by name";
+}
+
 /* --- a model's bounds */
 
 static void
@@ -330,6 +345,20 @@ certificate(struct cn_ctl_diagnosis *diagnosis, uint64_t end_s, uint64_t now_s)
                       "point to, and send the server SIGHUP: open connections stay";
 }
 
+/* Archives that no model is made of. */
+static void
+broken_store(struct cn_ctl_diagnosis *diagnosis, uint64_t n)
+{
+    struct cn_ctl_finding *finding =
+        find(diagnosis, false,
+             SAY(diagnosis, "%" PRIu64 " archive%s of the model store cannot be loaded", n,
+                 n == 1 ? "" : "s"));
+
+    finding->why = "the server's log says why (event=repository_load_failed), as does "
+                   "POST /v2/repository/index on the inference address";
+    finding->advice = "repair it (continuo-archiver verify FILE checks it) or take it away";
+}
+
 static void
 metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view, uint64_t wall_ms)
 {
@@ -377,13 +406,16 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
 {
     const struct cn_ctl_model *model;
     struct cn_ctl_finding *finding;
-    uint32_t i;
+    uint32_t i, n_reloads = 0;
 
     for (model = view->models; model; model = model->next) {
         if (model->n_ready == 0)
             no_worker(diagnosis, model, server);
         else if (model->n_ready < model->min_workers)
             few_workers(diagnosis, model, server);
+        if (model->reload_error)
+            broken_archive(diagnosis, model);
+        n_reloads += model->reload_error != NULL;
         for (i = 0; i < model->n_workers; i++) {
             if (is_stuck(model, &model->workers[i]))
                 stuck(diagnosis, model, &model->workers[i]);
@@ -397,6 +429,8 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
         finding->advice = SAY(
             diagnosis, "curl -X POST '%s/models?url=FILE.mar', FILE.mar in --model-store", server);
     }
+    if (view->has_metrics && view->metrics[CN_M_REPOSITORY_BROKEN] > n_reloads)
+        broken_store(diagnosis, view->metrics[CN_M_REPOSITORY_BROKEN] - n_reloads);
     if (view->has_metrics)
         metrics(diagnosis, view, wall_ms);
 }

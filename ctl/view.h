@@ -28,6 +28,8 @@ struct cn_ctl_model {
     const char *name, *version;
     const char *url;        /* its archive */
     const char *last_error; /* of loading; NULL: the last load succeeded */
+    const char *reload_error,
+        *reload_since; /* its archive cannot be loaded anew; NULL: nothing wrong */
     bool is_default;
     uint32_t min_workers, max_workers, n_workers, n_ready;
     struct cn_ctl_worker *workers;

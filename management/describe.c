@@ -16,6 +16,7 @@
 #include "management/download.h"
 #include "management/json_text.h"
 #include "management/model_store.h"
+#include "management/repository_priv.h"
 
 #define IDS_MAX 1000 /* of devices: "cuda:999" */
 
@@ -248,6 +249,25 @@ mean_call(const struct cn_metrics *metrics)
     return calls ? json_real(round(us * 1000 / (double)calls) / 1e6) : json_null();
 }
 
+/* The archive that it came from could not be loaded anew; null: nothing is wrong with it. */
+static json_t *
+show_failed_reload(const struct cn_version *version)
+{
+    const struct cn_repository_failure *failure =
+        cn_repository_failure(version->management->repository, version->about.url);
+    char since[32];
+    json_t *out;
+
+    if (!failure)
+        return json_null();
+    out = json_object();
+    cn_wall_format(failure->since_wall_ms, since);
+    put(out, "archive", cn_json_text(failure->url));
+    put(out, "error", cn_json_text(failure->error));
+    put(out, "since", json_string(since));
+    return out;
+}
+
 static void
 show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
 {
@@ -278,6 +298,7 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_f
     put(out, "replayed", number(stats->replayed));
     put(out, "durability", json_string(cn_durability_word(config->durability)));
     show_swap(out, version, stats);
+    put(out, "failedReload", show_failed_reload(version));
     put(out, "lastError", facts->last_error[0] ? cn_json_text(facts->last_error) : json_null());
 }
 

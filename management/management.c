@@ -23,6 +23,7 @@
 #include "management/model_store.h"
 #include "management/repository_priv.h"
 #include "management/snapshot.h"
+#include "management/trial.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */
@@ -86,6 +87,7 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     management->registry = cn_registry_create(loops, n_loops);
     cn_health_init(&management->health);
     cn_list_init(&management->downloads);
+    cn_list_init(&management->trials);
     set_starting(management, true);
     cn_download_begin(config->model_store);
     rc = cn_model_store_check(config->model_store, err);
@@ -553,6 +555,7 @@ cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx)
     cn_snapshot_stopping(management);
     cn_repository_stop(management->repository);
     atomic_store(&management->draining, true);
+    cn_trial_stop_all(management);
     management->drain_end_ms =
         cn_loop_now_ms(management->home) + management->config->drain_timeout_ms;
     cn_timer_set(cn_loop_wheel(management->home), &management->drain_timer,

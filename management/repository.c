@@ -1,8 +1,9 @@
 /* management/repository.c - load and unload of models by name. Loop 0, with visits to the file thread.
  *
  * Loading what is up and has not changed does nothing. An archive that has changed comes as a new version
- * beside the old one and becomes the default, as set-default has it; if it has the same version number, the
- * old one goes first, its steps run to their end and its stored sequences stay. */
+ * beside the old one and becomes the default, as set-default has it; if it has the same version number, it
+ * is tried first (trial.h), then the old one goes, its steps run to their end and its stored sequences stay.
+ * An archive that cannot be loaded changes nothing. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "management/model_store.h"
 #include "management/repository_priv.h"
 #include "management/snapshot.h"
+#include "management/trial.h"
 
 /* A load or an unload. */
 struct job {
@@ -28,6 +30,7 @@ struct job {
     char *url;           /* what the file thread found; NULL: nothing */
     uint64_t stamp;      /* of what lies there now */
     const char *version; /* while one of that number is looked for */
+    char *number;        /* of the version that is to be replaced */
 };
 
 static void run_next(struct cn_repository *repository);
@@ -82,6 +85,7 @@ job_end(struct job *job)
     cn_free(job->name);
     cn_free(job->config);
     cn_free(job->url);
+    cn_free(job->number);
     cn_free(job);
     run_next(repository);
     cn_management_op_end(management);
@@ -149,28 +153,82 @@ is_of_number(const struct job *job, const struct cn_version *version)
 
 static void register_now(struct job *job);
 
+static struct cn_model_request
+request_of(const struct job *job)
+{
+    return (struct cn_model_request){.url = job->url,
+                                     .model_name = job->by_file ? NULL : job->name,
+                                     .config = job->config,
+                                     .batch_size = -1,
+                                     .max_batch_delay_ms = -1,
+                                     .initial_workers = -1,
+                                     .response_timeout_s = -1,
+                                     .startup_timeout_s = -1,
+                                     .max_workers = -1};
+}
+
+/* Nothing that is up has changed. A file that is broken is an operator's business; whoever loads by
+ * name hears of it. */
+static void
+load_failed(struct job *job, int code, const char *text)
+{
+    struct cn_repository *repository = job->repository;
+
+    cn_repository_take_note(repository, job->name, NULL, text);
+    if (code != CN_E_DRAINING) {
+        cn_repository_failed(repository, job->url, text);
+        if (job->by_file)
+            cn_log(CN_LOG_ERROR,
+                   "event=archive_broken archive=%s note=\"what is up of it goes on; it is tried "
+                   "again when the file changes\"",
+                   job->url);
+    }
+    fail(job, code == CN_E_DRAINING ? CN_E_DRAINING : CN_E_BAD_REQUEST, text);
+}
+
 static void
 on_replaced(void *ctx)
 {
     register_now(ctx);
 }
 
-/* The archive has the version number of one that is up: that one goes first. */
-static bool
-replace(struct job *job, const char *number)
+/* The archive has the version number of one that is up. It can be loaded: the old one goes. */
+static void
+on_tried(void *ctx, const struct cn_error *err)
 {
+    struct job *job = ctx;
     struct cn_version *old;
     char reason[400];
 
-    job->version = number;
-    old = number ? next_version(job, is_of_number) : NULL;
-    if (!old)
-        return false;
+    if (err) {
+        load_failed(job, err->code, err->message);
+        return;
+    }
+    job->version = job->number;
+    old = next_version(job, is_of_number);
+    if (!old) { /* it was unregistered meanwhile */
+        register_now(job);
+        return;
+    }
     snprintf(reason, sizeof reason, "model %s version %s is being loaded anew; try again",
              old->about.name, old->about.version);
     cn_version_close(job->repository->management, old,
                      &(struct cn_close_call){.code = CN_E_MODEL_LOADING, .reason = reason},
                      on_replaced, job);
+}
+
+/* False: no version of this number is the archive's. */
+static bool
+replace(struct job *job, const char *number)
+{
+    struct cn_model_request request = request_of(job);
+
+    job->version = number;
+    if (!number || !next_version(job, is_of_number))
+        return false;
+    cn_free(job->number);
+    job->number = cn_strdup(number);
+    cn_trial_run(job->repository->management, &request, on_tried, job);
     return true;
 }
 
@@ -195,11 +253,11 @@ on_registered(void *ctx, const struct cn_lifecycle_result *result)
     if (result->code == CN_E_CONFLICT && replace(job, result->version))
         return;
     if (result->code) {
-        cn_repository_take_note(job->repository, job->name, NULL, result->text);
-        fail(job, result->code == CN_E_DRAINING ? CN_E_DRAINING : CN_E_BAD_REQUEST, result->text);
+        load_failed(job, result->code, result->text);
         return;
     }
     cn_repository_take_note(job->repository, job->name, NULL, NULL);
+    cn_repository_mended(job->repository, job->url);
     job->version = result->version;
     version = next_version(job, is_of_number);
     if (version && version != version->model->default_version &&
@@ -219,18 +277,7 @@ on_registered(void *ctx, const struct cn_lifecycle_result *result)
 static void
 register_now(struct job *job)
 {
-    struct cn_register_call call = {
-        .request = {.url = job->url,
-                    .model_name = job->by_file ? NULL : job->name,
-                    .config = job->config,
-                    .batch_size = -1,
-                    .max_batch_delay_ms = -1,
-                    .initial_workers = -1,
-                    .response_timeout_s = -1,
-                    .startup_timeout_s = -1,
-                    .max_workers = -1},
-        .synchronous = true,
-    };
+    struct cn_register_call call = {.request = request_of(job), .synchronous = true};
 
     cn_lifecycle_register(job->repository->management, &call, on_registered, job);
 }
@@ -266,6 +313,7 @@ done_find(struct cn_file_task *task)
     } else if (atomic_load(&job->repository->management->draining)) {
         fail(job, CN_E_DRAINING, "the server is stopping");
     } else if (!job->config && next_version(job, is_current)) {
+        cn_repository_mended(job->repository, job->url); /* the old file came back */
         answer(job, NULL);
         job_end(job);
     } else {
@@ -306,6 +354,8 @@ unload(struct job *job)
     char reason[400];
 
     job->closing = 1;
+    if (job->by_file)
+        cn_repository_mended(job->repository, job->name);
     while ((version = next_version(job, job->by_file ? is_of_archive : is_of_name))) {
         snprintf(reason, sizeof reason, "model %s version %s was unloaded", version->about.name,
                  version->about.version);
@@ -477,6 +527,7 @@ cn_repository_create(struct cn_management *management)
     repository->management = management;
     cn_list_init(&repository->jobs);
     cn_list_init(&repository->notes);
+    cn_list_init(&repository->failures);
     return repository;
 }
 
@@ -486,6 +537,7 @@ cn_repository_destroy(struct cn_repository *repository)
     if (!repository)
         return;
     cn_repository_forget_notes(repository);
+    cn_repository_forget_failures(repository);
     for (uint32_t i = 0; i < repository->n_seen; i++)
         cn_free(repository->seen[i].file);
     cn_free(repository->seen);

@@ -7,6 +7,8 @@
 #include "management/model_store.h"
 #include "management/repository_priv.h"
 
+#define SETTLE_MS 1000 /* a file that did not change for so long is taken for whole */
+
 struct look {
     struct cn_repository *repository;
     struct cn_file_task task;
@@ -50,39 +52,81 @@ find(const struct cn_repository_seen *seen, uint32_t n, const char *file)
     return NULL;
 }
 
-/* A file that could not be loaded is tried again when it has changed. */
+/* The file as it is now, and what the look before knew of it (NULL: nothing). A file counts when two looks
+ * found it alike: one that is still being copied, or that is being replaced by way of its deletion, is left
+ * alone. One that could not be loaded is tried again when it has changed. True: look again soon. */
+static bool
+compare(struct cn_repository *repository, struct cn_repository_seen *now,
+        const struct cn_repository_seen *before)
+{
+    now->ordered = before ? before->ordered : 0;
+    if (now->stamp == now->ordered)
+        return false;
+    if (repository->looked && (!before || before->stamp != now->stamp))
+        return true;
+    now->ordered = now->stamp;
+    if (now->stamp)
+        cn_repository_load_file(repository, now->file);
+    else
+        cn_repository_unload_file(repository, now->file);
+    return false;
+}
+
+/* What is gone stays in the list, with the stamp 0, until that has been seen twice. */
+static void
+add_gone(struct look *look, struct cn_repository_seen *before, uint32_t n_before)
+{
+    struct cn_repository_seen *all = cn_alloc((look->n + n_before + 1) * sizeof *all);
+    uint32_t n = look->n;
+
+    memcpy(all, look->seen, n * sizeof *all);
+    cn_free(look->seen);
+    look->seen = all;
+    for (uint32_t i = 0; i < n_before; i++) {
+        if (before[i].ordered == 0 || find(look->seen, n, before[i].file))
+            continue;
+        look->seen[look->n++] = (struct cn_repository_seen){.file = cn_strdup(before[i].file)};
+    }
+}
+
+static void
+forget(struct cn_repository_seen *seen, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        cn_free(seen[i].file);
+    cn_free(seen);
+}
+
+static void
+take_look(struct cn_repository *repository, struct look *look)
+{
+    struct cn_repository_seen *before = repository->seen;
+    uint32_t n_before = repository->n_seen;
+    bool again = false;
+
+    add_gone(look, before, n_before);
+    for (uint32_t i = 0; i < look->n; i++)
+        again |= compare(repository, &look->seen[i], find(before, n_before, look->seen[i].file));
+    forget(before, n_before);
+    repository->seen = look->seen;
+    repository->n_seen = look->n;
+    repository->looked = true;
+    repository->unsettled = again;
+}
+
 static void
 done_look(struct cn_file_task *task)
 {
     struct look *look = cn_container_of(task, struct look, task);
     struct cn_repository *repository = look->repository;
-    struct cn_repository_seen *before = repository->seen;
-    uint32_t n_before = repository->n_seen;
     struct cn_management *management = repository->management;
 
-    if (look->rc || atomic_load(&management->draining)) {
-        if (look->rc)
-            cn_log(CN_LOG_WARN, "event=repository_poll_failed reason=\"%.300s\"",
-                   look->err.message);
-        for (uint32_t i = 0; look->seen && i < look->n; i++)
-            cn_free(look->seen[i].file);
-        cn_free(look->seen);
-    } else {
-        repository->seen = look->seen;
-        repository->n_seen = look->n;
-        for (uint32_t i = 0; i < look->n; i++) {
-            const struct cn_repository_seen *old = find(before, n_before, look->seen[i].file);
-
-            if (look->seen[i].stamp && (!old || old->stamp != look->seen[i].stamp))
-                cn_repository_load_file(repository, look->seen[i].file);
-        }
-        for (uint32_t i = 0; i < n_before; i++) {
-            if (!find(look->seen, look->n, before[i].file))
-                cn_repository_unload_file(repository, before[i].file);
-            cn_free(before[i].file);
-        }
-        cn_free(before);
-    }
+    if (look->rc)
+        cn_log(CN_LOG_WARN, "event=repository_poll_failed reason=\"%.300s\"", look->err.message);
+    if (look->rc || atomic_load(&management->draining))
+        forget(look->seen, look->n);
+    else
+        take_look(repository, look);
     cn_free(look);
     set_timer(repository);
     cn_management_op_end(management);
@@ -105,10 +149,13 @@ static void
 set_timer(struct cn_repository *repository)
 {
     struct cn_management *management = repository->management;
+    uint32_t delay_ms = management->config->repository_poll_ms;
 
+    if (repository->unsettled && delay_ms > SETTLE_MS)
+        delay_ms = SETTLE_MS;
     if (repository->polling)
         cn_timer_set(cn_loop_wheel(management->home), &repository->poll_timer,
-                     cn_loop_now_ms(management->home) + management->config->repository_poll_ms);
+                     cn_loop_now_ms(management->home) + delay_ms);
 }
 
 void
