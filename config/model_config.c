@@ -16,7 +16,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP };
+enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED };
 
 struct row {
     const char *path; /* "a.b" */
@@ -61,15 +61,22 @@ struct walk {
 };
 
 static const char *const durability_words[] = {"none", "process", "power"};
+static const char *const swap_words[] = {"pin", "migrate", "reset", "reject"};
+static const char *const expired_words[] = {"refuse", "restart"};
+
+static int
+find_word(const char *const *words, int n, struct cn_str word)
+{
+    for (int i = 0; i < n; i++)
+        if (cn_str_eq(word, cn_str_from(words[i])))
+            return i;
+    return -1;
+}
 
 int
 cn_durability_parse(struct cn_str word)
 {
-    for (int i = 0; i < 3; i++) {
-        if (cn_str_eq(word, cn_str_from(durability_words[i])))
-            return i;
-    }
-    return -1;
+    return find_word(durability_words, 3, word);
 }
 
 const char *
@@ -79,16 +86,10 @@ cn_durability_word(enum cn_durability durability)
     return durability_words[durability];
 }
 
-static const char *const swap_words[] = {"pin", "migrate", "reset", "reject"};
-
 int
 cn_swap_policy_parse(struct cn_str word)
 {
-    for (int i = 0; i < 4; i++) {
-        if (cn_str_eq(word, cn_str_from(swap_words[i])))
-            return i;
-    }
-    return -1;
+    return find_word(swap_words, 4, word);
 }
 
 const char *
@@ -96,6 +97,19 @@ cn_swap_policy_word(enum cn_swap_policy policy)
 {
     cn_assert((unsigned)policy < 4);
     return swap_words[policy];
+}
+
+int
+cn_on_expired_parse(struct cn_str word)
+{
+    return find_word(expired_words, 2, word);
+}
+
+const char *
+cn_on_expired_word(enum cn_on_expired what)
+{
+    cn_assert((unsigned)what < 2);
+    return expired_words[what];
 }
 
 static void
@@ -109,6 +123,8 @@ store(struct cn_model_config *config, const struct row *row, uint64_t value)
         *(enum cn_durability *)at = (enum cn_durability)value;
     else if (row->kind == KIND_SWAP)
         *(enum cn_swap_policy *)at = (enum cn_swap_policy)value;
+    else if (row->kind == KIND_EXPIRED)
+        *(enum cn_on_expired *)at = (enum cn_on_expired)value;
     else if (row->bytes == sizeof(uint64_t))
         memcpy(at, &value, sizeof(value));
     else
@@ -186,6 +202,12 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
         level = value->kind == CN_YAML_STRING ? cn_swap_policy_parse(value->text) : -1;
         if (level < 0)
             return wrong_value(walk, row->path, value, "pin, migrate, reset or reject");
+        store(walk->config, row, (uint64_t)level);
+        return 0;
+    case KIND_EXPIRED:
+        level = value->kind == CN_YAML_STRING ? cn_on_expired_parse(value->text) : -1;
+        if (level < 0)
+            return wrong_value(walk, row->path, value, "refuse or restart");
         store(walk->config, row, (uint64_t)level);
         return 0;
     case KIND_UINT:

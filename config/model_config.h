@@ -36,8 +36,18 @@ enum cn_swap_policy {
 int cn_swap_policy_parse(struct cn_str word);
 const char *cn_swap_policy_word(enum cn_swap_policy policy);
 
+/* What a step without start flag gets whose sequence a clock has closed, while its tombstone stands. */
+enum cn_on_expired {
+    CN_EXPIRED_REFUSE =
+        0, /* an error that says why, so that its client knows that the state is gone */
+    CN_EXPIRED_RESTART = 1 /* a new sequence, and an answer that says so */
+};
+/* "refuse" "restart"; -1 otherwise. */
+int cn_on_expired_parse(struct cn_str word);
+const char *cn_on_expired_word(enum cn_on_expired what);
+
 /* One row an option: CN_MODEL_OPTION(field, c_type, kind, yaml_path, default, min, max, help)
- * kind: UINT, BOOL, DURABILITY or SWAP. "a.b" is key b in map a. */
+ * kind: UINT, BOOL, DURABILITY, SWAP or EXPIRED. "a.b" is key b in map a. */
 struct cn_model_config {
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help) c_type field;
 #include "config/model_options.def"

@@ -8,7 +8,7 @@
 #include "config/model_config.h"
 #include "core/panic.h"
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP };
+enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED };
 
 static const struct option {
     const char *path;
@@ -89,6 +89,11 @@ put_option(FILE *out, const char *path, const char *unit, const char *example)
         put_row(out, path, "", "word",
                 cn_swap_policy_word((enum cn_swap_policy)option->default_value),
                 "pin, migrate, reset, reject", option->help, example);
+        return;
+    case KIND_EXPIRED:
+        put_row(out, path, "", "word",
+                cn_on_expired_word((enum cn_on_expired)option->default_value), "refuse, restart",
+                option->help, example);
         return;
     case KIND_UINT:
         snprintf(value, sizeof(value), "%" PRIu64, option->default_value);

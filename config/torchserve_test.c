@@ -260,6 +260,7 @@ torchserves_defaults_hold(void **state)
     assert_true(config.startup_workers > 0); /* as many as processors */
     assert_false(config.model_api);
     assert_true(config.torchserve_errors);
+    assert_int_equal(config.sequence_on_expired, CN_EXPIRED_RESTART);
     assert_true(config.token_auth);
     assert_int_equal(config.token_lifetime_ms, 3600000);
     assert_string_equal(config.token_file, "key_file.json");

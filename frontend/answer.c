@@ -59,6 +59,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
         add(response, request->echo_name.ptr, request->echo_value.ptr);
     if (request->echo_value.len && request->echo_short)
         add(response, CN_SHORT_SEQUENCE_HEADER, request->echo_value.ptr);
+    if (request->restarted)
+        add(response, "Continuo-Sequence-Restarted", request->restarted);
     if (request->json_length)
         add(response, "Inference-Header-Content-Length", request->json_length);
     if (request->new_session)
@@ -503,6 +505,7 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
 void
 cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box)
 {
+    request->restarted = cn_answer_restarted(&box->answer);
     if (!request->echo_name.len || !box->sequence_id.len)
         return;
     request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */

@@ -69,6 +69,7 @@ struct cn_http_request {
     struct cn_str echo_name;  /* sequence header as the client spelt it */
     bool echo_short;          /* the server made the id: tell it as Continuo-Sequence, too */
     struct cn_str echo_value; /* the id, once the answer says it; empty: no such header */
+    const char *restarted;    /* Continuo-Sequence-Restarted: which clock closed the one before */
     const char *allow;        /* Allow header of a 405 */
     const char *codings; /* Accept-Encoding header of the answer: what its body might have had */
     bool plain;          /* its answer is not compressed, whatever the client takes */

@@ -131,8 +131,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         cn_answer_box_free(box);
         return;
     }
-    if (request->echo_name.len && box->sequence_id.len)
-        request->echo_value = cn_arena_str(&request->arena, box->sequence_id);
+    cn_http_answer_echo(request, box);
     if (box->answer.error_code)
         answer_error(call, &box->answer);
     else

@@ -270,6 +270,7 @@ apply_server(struct cn_model_config *config, const struct cn_server_config *serv
 {
     cn_model_config_init(config);
     config->durability = server->durability;
+    config->on_expired = (enum cn_on_expired)server->sequence_on_expired;
     config->min_workers =
         at_startup && server->startup_workers ? server->startup_workers : server->default_workers;
     config->job_queue_size = server->job_queue_size;
@@ -483,6 +484,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
             config->sequence_max_idle_ms ? config->sequence_max_idle_ms + config->state_ttl_ms : 0,
         .lifetime_ms = config->sequence_timeout_ms,
         .tombstone_ms = config->tombstone_ms,
+        .restart_expired = config->on_expired == CN_EXPIRED_RESTART,
         .memory_max_bytes = config->memory_max_bytes,
         /* A Lua call ends itself a little before the server would replace its worker: that costs one
          * row its answer instead of every row of the batch a restart. */

@@ -118,10 +118,13 @@ enum cn_answer_flags {
     CN_ANSWER_OPENED = 1u << 2,        /* this step opened a new generation */
     CN_ANSWER_ENDED = 1u << 3,         /* the sequence ended with this step; its state is gone */
     CN_ANSWER_CLOSED_BEFORE = 1u << 4, /* error or replayed: the store holds a tombstone */
-    CN_ANSWER_LIVE = 1u << 5,       /* of a handler that yielded: it can't be made again. Of such a
+    CN_ANSWER_LIVE = 1u << 5,      /* of a handler that yielded: it can't be made again. Of such a
                                         * row all pieces have it, the first one at its first yield,
                                         * even if that has nothing for the client */
-    CN_ANSWER_COMMITTED = 1u << 6,  /* with LIVE: the step stands already (continuousBatching) */
+    CN_ANSWER_COMMITTED = 1u << 6, /* with LIVE: the step stands already (continuousBatching) */
+    /* with OPENED: it took the place of one that this clock had closed (sequence.onExpired) */
+    CN_ANSWER_RESTARTED_IDLE = 1u << 7,
+    CN_ANSWER_RESTARTED_LIFETIME = 1u << 8,
     CN_ANSWER_ELSEWHERE = 1u << 16, /* to CN_ROW_ASK and CN_ROW_MOVE: it does not live here */
     CN_ANSWER_HERE = 1u << 17,      /* it does, and nothing was done to it; or it was imported */
     /* With ELSEWHERE: what there is of it, with when it was opened and its last step. */
@@ -143,5 +146,17 @@ struct cn_answer {
     uint32_t n_headers;
     struct cn_header *headers;
 };
+
+/* "idle" or "lifetime": the clock that had closed the sequence in whose place this answer's step opened a
+ * new one. NULL: there was none. */
+static inline const char *
+cn_answer_restarted(const struct cn_answer *answer)
+{
+    if (answer->error_code)
+        return NULL;
+    return answer->flags & CN_ANSWER_RESTARTED_IDLE       ? "idle"
+           : answer->flags & CN_ANSWER_RESTARTED_LIFETIME ? "lifetime"
+                                                          : NULL;
+}
 
 #endif

@@ -482,6 +482,15 @@ cn_rpc_step_send_last(struct cn_grpc_call *call, struct cn_answer_box *box)
 }
 
 void
+cn_rpc_add_restarted(struct cn_grpc_call *call, const struct cn_answer *answer)
+{
+    const char *clock = cn_answer_restarted(answer);
+
+    if (clock)
+        cn_grpc_call_add_header(call, "continuo-sequence-restarted", cn_str_from(clock));
+}
+
+void
 cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box)
 {
     cn_grpc_call_add_header(step->call, "x-request-id", cn_str_from(step->request_id));
@@ -489,4 +498,5 @@ cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *bo
         cn_grpc_call_add_header(step->call, CN_SEQUENCE_HEADER, box->sequence_id);
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(step->call, "continuo-replayed", CN_STR("true"));
+    cn_rpc_add_restarted(step->call, &box->answer);
 }

@@ -75,6 +75,9 @@ struct cn_rpc_failure;
 bool cn_rpc_step_failed(const struct cn_answer_box *box, bool as_torchserve, struct cn_arena *arena,
                         struct cn_rpc_failure *out);
 
+/* The metadata that say that a new sequence took the place of an expired one. */
+void cn_rpc_add_restarted(struct cn_grpc_call *call, const struct cn_answer *answer);
+
 /* The message owns the box from here on, whose body is in it. */
 void cn_rpc_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box);
 /* Sends a PredictionResponse with the step as owner; takes the box, which may be NULL. `status`:

@@ -134,6 +134,9 @@ cn_sequence_refuse_waiting(struct cn_sequence *sequence)
 
         if (job->row.flags & CN_ROW_START)
             break; /* that one and those behind it are a new generation's */
+        if (queue->config.on_expired == CN_EXPIRED_RESTART &&
+            !(job->row.flags & CN_ROW_MUST_EXIST) && sequence->close_after == CN_CLOSE_LIFETIME)
+            continue; /* begins a new one when this one is closed */
         if (job->row.idempotency_key.len)
             continue; /* may be a retry of a step that was done in time: the store knows */
         cn_queue_take_waiting(queue, job);

@@ -127,11 +127,17 @@ int
 cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
              struct cn_error *err)
 {
-    char shown[128], when[25];
+    char shown[128], when[25], free_from[80] = "";
     uint64_t since;
 
     cn_id_shown(id, shown);
     cn_wall_format(record->closed_wall_ms, when);
+    if (states->load->tombstone_ms && !cn_resolve_left_by_swap(record->close_reason)) {
+        strcpy(free_from, ", or wait: from ");
+        cn_wall_format(record->closed_wall_ms + states->load->tombstone_ms,
+                       free_from + strlen(free_from));
+        strcat(free_from, " on the id is as good as new");
+    }
     if (cn_resolve_left_by_swap(record->close_reason))
         return cn_fail(err, CN_E_SEQUENCE_ENDED,
                        "sequence %s left version %s at %s: it was %s another version; send its "
@@ -142,18 +148,19 @@ cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_r
         since = record->closed_wall_ms - record->last_wall_ms;
         return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
                        "sequence %s expired at %s after %" PRIu64 " ms idle (limit %" PRIu64
-                       " ms); " START_HINT,
-                       shown, when, since, states->load->idle_ms);
+                       " ms); " START_HINT "%s",
+                       shown, when, since, states->load->idle_ms, free_from);
     }
     if (record->close_reason == CN_CLOSE_LIFETIME) {
         since = record->closed_wall_ms - record->opened_wall_ms;
         return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
                        "sequence %s expired at %s, %" PRIu64 " ms after its start (limit %" PRIu64
-                       " ms); " START_HINT,
-                       shown, when, since, states->load->lifetime_ms);
+                       " ms); " START_HINT "%s",
+                       shown, when, since, states->load->lifetime_ms, free_from);
     }
-    return cn_fail(err, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT,
-                   shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason));
+    return cn_fail(err, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT "%s",
+                   shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason),
+                   free_from);
 }
 
 void
@@ -199,15 +206,34 @@ cn_resolve_refuses(const struct cn_row *row, unsigned reason)
            reason == CN_CLOSE_EVICTED;
 }
 
+bool
+cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason)
+{
+    return at->worker->load.restart_expired && !(row->flags & CN_ROW_MUST_EXIST) &&
+           (reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME);
+}
+
+/* A new sequence in the place of the one that `reason`'s clock has closed. */
+static void
+slot_restart(struct lookup *at, struct cn_slot *slot, uint64_t generation, int reason)
+{
+    slot_open(at, slot, cn_next_generation(generation, at->now_wall_ms));
+    slot->answer_flags |=
+        reason == CN_CLOSE_IDLE ? CN_ANSWER_RESTARTED_IDLE : CN_ANSWER_RESTARTED_LIFETIME;
+}
+
 static void
 meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
 {
-    uint64_t wanted = slot->row->generation;
+    const uint64_t wanted = slot->row->generation;
+    const bool closed = cn_resolve_refuses(slot->row, record->close_reason) &&
+                        !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms);
 
     if (wanted && wanted != record->generation)
         fail_unknown(slot, record->generation);
-    else if (wanted || (cn_resolve_refuses(slot->row, record->close_reason) &&
-                        !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms)))
+    else if (!wanted && closed && cn_resolve_restarts(at, slot->row, record->close_reason))
+        slot_restart(at, slot, record->generation, record->close_reason);
+    else if (wanted || closed)
         cn_resolve_fail_gone(at, slot, record);
     else if (slot->row->flags & CN_ROW_MUST_EXIST)
         fail_unknown(slot, 0);
@@ -234,6 +260,10 @@ cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *recor
                                         record->last_wall_ms, at->now_wall_ms);
     if (reason) {
         cn_resolve_close_old(at, slot, record, cached, reason);
+        if (!cn_resolve_looks(slot->row) && cn_resolve_restarts(at, slot->row, (unsigned)reason)) {
+            slot_restart(at, slot, record->generation, reason);
+            return;
+        }
         cn_states_bury(&at->worker->states, record, reason, at->now_wall_ms, false);
         cn_resolve_fail_gone(at, slot, record);
         slot->record = *record;

@@ -14,11 +14,16 @@ cn_resolve_move_of(const struct cn_row *row)
     return row->flags & CN_ROW_MOVE ? (enum cn_move_op)row->move->op : 0;
 }
 
+bool
+cn_resolve_looks(const struct cn_row *row)
+{
+    return cn_resolve_move_of(row) == CN_MOVE_LOOK || cn_resolve_move_of(row) == CN_MOVE_EXPORT;
+}
+
 static bool
 only_asks(const struct cn_row *row)
 {
-    return (row->flags & CN_ROW_ASK) || cn_resolve_move_of(row) == CN_MOVE_LOOK ||
-           cn_resolve_move_of(row) == CN_MOVE_EXPORT;
+    return (row->flags & CN_ROW_ASK) || cn_resolve_looks(row);
 }
 
 /* Imported, and no step has met it. It lives only where the scheduler says that no other copy does. */
@@ -55,7 +60,8 @@ meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
 
     if (slot->had_tombstone && !cn_resolve_left_by_swap(record->close_reason) &&
         (same || (cn_resolve_refuses(slot->row, record->close_reason) &&
-                  !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms))))
+                  !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms) &&
+                  !cn_resolve_restarts(at, slot->row, record->close_reason))))
         cn_resolve_fail_gone(at, slot, record);
     else
         say_elsewhere(at, slot, record);
@@ -82,6 +88,13 @@ meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
     if (!slot->row->generation && cn_states_expired(&at->worker->states, record->opened_wall_ms,
                                                     record->last_wall_ms, at->now_wall_ms)) {
         cn_resolve_live(at, slot, record, cached); /* closes it and says that it has expired */
+        if (cn_resolve_restarts(at, slot->row,
+                                (unsigned)slot->closed_reason)) { /* where the row came from */
+            cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s has expired in version %s",
+                         cn_id_shown(slot->row->sequence_id, shown),
+                         at->worker->load.model_version);
+            slot->answer_flags |= CN_ANSWER_ELSEWHERE;
+        }
         return;
     }
     if (cn_resolve_is_cached(cached, record))

@@ -231,6 +231,41 @@ idle_sequence_expires_with_its_reason(void **state)
     client_stop(c);
 }
 
+/* sequence.onExpired: restart. A late step begins anew and its answer says so, also when it is told again; who
+ * needs a START (v2, sessions) is refused as ever. */
+static void
+late_step_begins_anew_where_that_is_wanted(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    c->load.restart_expired = 1;
+    assert_int_equal(client_start(c, false), 0);
+    expect_body(c, 1, "a", "5", 0, "5");
+    cn_clock_advance(1200);
+    got = client_step(c, 2, "a", "1", 0, 0); /* the live record has expired */
+    assert_string_equal(got.body, "1");
+    assert_int_equal(got.flags, CN_ANSWER_OPENED | CN_ANSWER_RESTARTED_IDLE);
+    got = client_step(c, 2, "a", "1", CN_ROW_REDELIVERED, 0);
+    assert_true(has(got.flags, CN_ANSWER_REPLAYED) && has(got.flags, CN_ANSWER_RESTARTED_IDLE));
+    assert_int_equal(client_step(c, 3, "a", "1", 0, 0).flags, 0);
+    cn_clock_advance(1200);
+    got = client_step(c, 4, "a", "1", CN_ROW_MUST_EXIST, 0);
+    assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
+    got = client_step(c, 5, "a", "7", 0, 0); /* the tombstone is met */
+    assert_string_equal(got.body, "7");
+    assert_int_equal(got.flags, CN_ANSWER_OPENED | CN_ANSWER_RESTARTED_IDLE);
+    for (uint64_t job = 6; job < 30 && !has(got.flags, CN_ANSWER_RESTARTED_LIFETIME); job++) {
+        cn_clock_advance(500);
+        got = client_step(c, job, "a", "1", 0, 0);
+        assert_int_equal(got.code, 0);
+    }
+    assert_string_equal(got.body, "1");
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:idle:5 a:idle:2 a:lifetime:26 ");
+    assert_int_equal(fake.live_states, 0);
+}
+
 /* The server that knows a sequence has its own clocks: its rows are not refused by ours. */
 static void
 server_knows_better_than_our_clock(void **state)
@@ -921,6 +956,7 @@ main(void)
         WORKER(limits_hold),
         WORKER(start_opens_a_new_generation),
         WORKER(idle_sequence_expires_with_its_reason),
+        WORKER(late_step_begins_anew_where_that_is_wanted),
         WORKER(server_knows_better_than_our_clock),
         WORKER(lifetime_ends_a_busy_sequence),
         WORKER(ended_id_may_be_used_again),
