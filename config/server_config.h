@@ -40,6 +40,10 @@ struct cn_model_settings {
     int64_t response_timeout_s, startup_timeout_s;
 };
 
+/* What is right where TorchServe and we differ on purpose: `continuo` is strict and says what is wrong,
+ * `torchserve` does what TorchServe does. tests/differential compares. */
+enum cn_dialect { CN_DIALECT_OWN, CN_DIALECT_TORCHSERVE };
+
 enum cn_config_source { CN_FROM_DEFAULT, CN_FROM_FILE, CN_FROM_ENV, CN_FROM_FLAG };
 
 struct cn_server_config {
@@ -50,6 +54,8 @@ struct cn_server_config {
     uint32_t n_models;
     enum cn_config_source *sources; /* one per row of options.def, in order */
     enum cn_config_source models_source;
+
+    enum cn_dialect dialect;
 
     /* Of `torchserve` only (config/torchserve.h). */
     struct cn_model_settings *settings; /* below the model's YAML */

@@ -545,6 +545,7 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     /* continuo.torchserve-errors=false and the like bring ours back. TorchServe logs a model that it
      * cannot load, goes on without it and calls itself healthy. */
     out->sequence_on_expired = CN_EXPIRED_RESTART; /* there an expired id is as good as new */
+    out->dialect = CN_DIALECT_TORCHSERVE;
     out->torchserve_errors = true;
     out->exit_on_model_failure = false;
     out->strict_readiness = false;

@@ -48,8 +48,22 @@ add_cors(struct MHD_Response *response, const struct cn_server_config *config)
         add(response, "Access-Control-Allow-Headers", config->cors_allowed_headers);
 }
 
+/* TorchServe says on each answer what becomes of the connection, and ends it after an error. */
+static bool
+closes(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
+{
+    bool exact = request->listener->shared->config->dialect == CN_DIALECT_TORCHSERVE;
+    /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end
+     * came together with the request. */
+    bool ends = request->close || request->listener->draining || request->conn->peer_closed;
+
+    if (exact && status < 400 && !ends)
+        MHD_set_response_options(response, MHD_RF_SEND_KEEP_ALIVE_HEADER, MHD_RO_END);
+    return ends || (exact && status >= 400);
+}
+
 static void
-add_common(struct MHD_Response *response, const struct cn_http_request *request)
+add_common(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
 {
     add(response, "x-request-id", request->id);
     add(response, "Pragma", "no-cache");
@@ -73,9 +87,7 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request)
         add(response, "Accept-Encoding", request->codings);
     if (request->listener->shared->config->cors_allowed_origin)
         add_cors(response, request->listener->shared->config);
-    /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end
-     * came together with the request. */
-    if (request->close || request->listener->draining || request->conn->peer_closed)
+    if (closes(response, request, status))
         add(response, "Connection", "close");
 }
 
@@ -114,7 +126,7 @@ queue(struct cn_http_request *request, unsigned status, struct MHD_Response *res
 {
     bool parked = request->state == CN_REQUEST_PARKED;
 
-    add_common(response, request);
+    add_common(response, request, status);
     request->state = (uint8_t)next;
     request->status = status;
     if (MHD_queue_response(request->mhd, status, response) != MHD_YES) {
@@ -240,9 +252,14 @@ void
 cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
                      uint32_t retry_after_s)
 {
+    const struct cn_route *route = request->match.route;
     const struct cn_str path = request->path;
 
     /* Clients of the v2 protocol look for `error`, whoever refuses the request, routed or not yet. */
+    if (route && (route->flags & CN_ROUTE_TORCHSERVE)) {
+        answer_error(request, code, 0, message, retry_after_s);
+        return;
+    }
     if (cn_str_eq(path, CN_STR("/v2")) || (path.len > 4 && memcmp(path.ptr, "/v2/", 4) == 0)) {
         cn_v2_http_error(request, code, message);
         return;

@@ -372,10 +372,13 @@ cn_form_urlencoded(struct cn_arena *arena, struct cn_str body, struct cn_parts *
 
         rest = from(rest, word.len + (end ? 1 : 0));
         equals = word.len ? memchr(word.ptr, '=', word.len) : NULL;
-        if (!equals || equals == word.ptr)
+        if (!equals) /* a name without value has an empty one */
+            equals = word.ptr + word.len;
+        if (equals == word.ptr)
             continue;
         if (!decode((struct cn_str){word.ptr, (size_t)(equals - word.ptr)}, &at, &part.name) ||
-            !decode(from(word, (size_t)(equals - word.ptr) + 1), &at, &part.data))
+            !decode(from(word, (size_t)(equals - word.ptr) + (equals < word.ptr + word.len)), &at,
+                    &part.data))
             return cn_fail(err, CN_E_BAD_REQUEST,
                            "the form has an escape that isn't %% and two hex digits");
         rc = cn_parts_add(parts, arena, part, err);

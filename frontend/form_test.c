@@ -178,18 +178,19 @@ large_forms_are_refused(void **state)
     }
 }
 
-/* Any byte may come out; a word without "=" or without a name is dropped. */
+/* Any byte may come out; a word without "=" has an empty value, one without a name is dropped. */
 static void
 pairs_are_decoded(void **state)
 {
     struct fixture *f = *state;
 
     assert_int_equal(urlencoded(f, "a=1+2&&b%20c=%C3%a9=&lone&=none&d=&a=3"), 0);
-    assert_int_equal(f->parts.n, 4);
+    assert_int_equal(f->parts.n, 5);
     assert_part(f, 0, "a", "", "1 2");
     assert_part(f, 1, "b c", "", "\xc3\xa9=");
-    assert_part(f, 2, "d", "", "");
-    assert_part(f, 3, "a", "", "3");
+    assert_part(f, 2, "lone", "", "");
+    assert_part(f, 3, "d", "", "");
+    assert_part(f, 4, "a", "", "3");
     assert_int_equal(urlencoded(f, "z=%00"), 0);
     assert_int_equal(f->parts.list[0].data.len, 1);
     assert_int_equal(urlencoded(f, "z=%0"), CN_E_BAD_REQUEST);

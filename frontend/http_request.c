@@ -403,6 +403,19 @@ refuse_wrong_port(struct cn_http_request *request)
     return false;
 }
 
+static int
+find_route(struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+
+    if (config->dialect == CN_DIALECT_TORCHSERVE && request->api->routes == cn_inference_routes &&
+        cn_route_find(cn_torchserve_routes, request->method, request->path, &request->arena,
+                      &request->match, err) == 0)
+        return 0;
+    return cn_route_find(request->api->routes, request->method, request->path, &request->arena,
+                         &request->match, err);
+}
+
 void
 cn_http_request_end(struct cn_http_request *request)
 {
@@ -420,8 +433,7 @@ cn_http_request_end(struct cn_http_request *request)
         cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
         return;
     }
-    rc = cn_route_find(request->api->routes, request->method, request->path, &request->arena,
-                       &request->match, &err);
+    rc = find_route(request, &err);
     if (is_nowhere(request, rc) && refuse_wrong_port(request))
         return;
     if (rc) {

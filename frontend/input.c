@@ -56,6 +56,10 @@ cn_input_headers(struct cn_http_request *request, struct cn_row *row)
         *--row->headers = (struct cn_header){CN_STR("explain"), CN_STR("True")};
         row->n_headers++;
         row->flags |= CN_ROW_EXPLAIN;
+    } else if (!(match->route->flags & CN_ROUTE_QUERY) &&
+               request->listener->shared->config->dialect == CN_DIALECT_TORCHSERVE) {
+        *--row->headers = (struct cn_header){CN_STR("explain"), CN_STR("False")};
+        row->n_headers++;
     }
     if (match->n_args == CN_ROUTE_ARGS_MAX) {
         *--row->headers = (struct cn_header){CN_STR("url_path"), match->args[2]};

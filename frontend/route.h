@@ -32,9 +32,10 @@ enum cn_http_method {
 
 /* What is special about a request that came this way. */
 enum cn_route_flags {
-    CN_ROUTE_SAGEMAKER = 1u << 0, /* stateful sessions' headers count */
-    CN_ROUTE_QUERY = 1u << 1,     /* query parameters are parts */
-    CN_ROUTE_EXPLAIN = 1u << 2,   /* the handler is to explain */
+    CN_ROUTE_SAGEMAKER = 1u << 0,  /* stateful sessions' headers count */
+    CN_ROUTE_QUERY = 1u << 1,      /* query parameters are parts */
+    CN_ROUTE_EXPLAIN = 1u << 2,    /* the handler is to explain */
+    CN_ROUTE_TORCHSERVE = 1u << 6, /* errors in its form, also on a path of the v2 protocol */
     /* Only for the description. */
     CN_ROUTE_PREDICTS = 1u << 3, /* takes any body, answers what a handler says */
     CN_ROUTE_SLOW = 1u << 4,     /* may answer 202 or 206: it goes on */

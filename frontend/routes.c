@@ -128,6 +128,7 @@ const struct cn_route cn_management_routes[] = {
     {DELETE, "/models/{model_name}/sequences/{*sequence_id}", API, 0, DELETE, "deleteSequence", "ends a sequence and deletes its state", NULL},
     {DELETE, "/models/{model_name}/{model_version}/sequences/{*sequence_id}", API, 0, DELETE, "deleteVersionSequence", "the same of one version", NULL},
     {OPTIONS, "/models/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "the description of one model", NULL},
+    {OPTIONS, "/models/{model_name}/{model_version}", MODEL_DESCRIPTION, 0, 0, NULL, NULL, NULL},
     {GET, "/v1/models/{model_name}", API, 0, GET, "kserveReady", "has the model a worker?", NULL},
     {GET, "/token", API, 0, GET, "newToken", "a new key, with the API key (token-auth)", NULL},
     {GET, "/workflows", API, 0, GET, "listWorkflows", "there are none", NULL},

@@ -6,6 +6,8 @@
 
 /* Each ends with a row without a function. */
 extern const struct cn_route cn_inference_routes[];
+/* In TorchServe's dialect these come before the inference interface's own. */
+extern const struct cn_route cn_torchserve_routes[];
 extern const struct cn_route cn_management_routes[];
 extern const struct cn_route cn_metrics_routes[];
 

@@ -14,6 +14,8 @@ void cn_v2_http_model(struct cn_http_request *request);
 void cn_v2_http_model_ready(struct cn_http_request *request);
 /* POST /v2/models/NAME[/versions/VERSION]/infer */
 void cn_v2_http_infer(struct cn_http_request *request);
+/* The same for a model that declares its tensors; for any other a plain prediction. */
+void cn_v2_http_torchserve(struct cn_http_request *request);
 /* POST .../generate and .../generate_stream */
 void cn_v2_http_generate(struct cn_http_request *request);
 void cn_v2_http_generate_stream(struct cn_http_request *request);

@@ -7,10 +7,12 @@
 #include "frontend/compress.h"
 #include "frontend/http_request.h"
 #include "frontend/input.h"
+#include "frontend/predict.h"
 #include "frontend/v2_http.h"
 #include "frontend/v2_http_priv.h"
 #include "frontend/v2_job.h"
 #include "frontend/v2_models.h"
+#include "management/management.h"
 #include "scheduler/model_queue.h"
 #include "v2/access.h"
 #include "v2/plain.h"
@@ -262,4 +264,17 @@ cn_v2_http_infer(struct cn_http_request *request)
     } else {
         cn_v2_http_stream_submit(call, queue);
     }
+}
+
+void
+cn_v2_http_torchserve(struct cn_http_request *request)
+{
+    struct cn_model_queue *queue =
+        cn_management_find(request->listener->shared->management, request->match.args[0],
+                           request->match.args[1], &(struct cn_error){0});
+
+    if (queue && cn_model_queue_config(queue)->io)
+        cn_v2_http_infer(request);
+    else
+        cn_predict_handle(request);
 }

@@ -86,11 +86,11 @@ register_model(struct cn_api_call *call)
                 .model_name = cn_api_param(call, "model_name"),
                 .handler = cn_api_param(call, "handler"),
                 .runtime = cn_api_param(call, "runtime"),
-                .batch_size = cn_api_param_number(call, "batch_size", INT32_MAX),
-                .max_batch_delay_ms = cn_api_param_number(call, "max_batch_delay", INT32_MAX),
-                .initial_workers = cn_api_param_number(call, "initial_workers", WORKERS_MAX),
-                .response_timeout_s = cn_api_param_number(call, "response_timeout", INT32_MAX),
-                .startup_timeout_s = cn_api_param_number(call, "startup_timeout", INT32_MAX),
+                .batch_size = cn_api_param_setting(call, "batch_size", 1, INT32_MAX),
+                .max_batch_delay_ms = cn_api_param_setting(call, "max_batch_delay", 0, INT32_MAX),
+                .initial_workers = cn_api_param_setting(call, "initial_workers", 0, WORKERS_MAX),
+                .response_timeout_s = cn_api_param_setting(call, "response_timeout", 1, INT32_MAX),
+                .startup_timeout_s = cn_api_param_setting(call, "startup_timeout", 1, INT32_MAX),
                 .max_workers = -1,
             },
         .synchronous = cn_api_param_bool(call, "synchronous", true),
@@ -384,6 +384,8 @@ route(struct cn_api_call *call)
         not_allowed(call);
     else if (call->n_parts == 4 && is_put && strcmp(call->parts[3], "set-default") == 0)
         set_default(call, name, version);
+    else if (call->n_parts == 4 && strcmp(call->parts[3], "set-default") == 0)
+        not_allowed(call);
     else if (call->n_parts == 4)
         cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
     else if (is_get)

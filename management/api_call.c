@@ -82,14 +82,35 @@ cn_api_param(struct cn_api_call *call, const char *name)
     return body_text(call, name);
 }
 
+/* In a query TorchServe takes its default for what is no number of 32 bits. What it takes as it is
+ * though nothing works with it, a timeout of 0 or a batch of -7 rows, means the default here. */
+static bool
+means_default(const struct cn_api_call *call, const char *text, int64_t least)
+{
+    char *end;
+    long long value;
+
+    if (call->management->config->dialect != CN_DIALECT_TORCHSERVE || call->body)
+        return false;
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    return errno || end == text || *end || value < INT32_MIN || value > INT32_MAX || value < least;
+}
+
 int64_t
 cn_api_param_number(struct cn_api_call *call, const char *name, int64_t max)
+{
+    return cn_api_param_setting(call, name, INT32_MIN, max);
+}
+
+int64_t
+cn_api_param_setting(struct cn_api_call *call, const char *name, int64_t least, int64_t max)
 {
     const char *text = cn_api_param(call, name);
     char *end;
     long long value;
 
-    if (!text)
+    if (!text || means_default(call, text, least))
         return -1;
     errno = 0;
     value = strtoll(text, &end, 10);

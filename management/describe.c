@@ -186,6 +186,7 @@ show_settings(json_t *out, const struct cn_version *version, const struct cn_poo
 {
     const struct cn_model_about *about = &version->about;
     const struct cn_model_config *config = &about->config;
+    bool stateful = config->sequence_batching;
 
     put(out, "modelName", cn_json_text(about->name));
     put(out, "modelVersion", cn_json_text(about->version));
@@ -210,8 +211,8 @@ show_settings(json_t *out, const struct cn_version *version, const struct cn_poo
         put(out, "state", show_state(&about->io->state));
     put(out, "sequenceMaxIdleMSec", number(config->sequence_max_idle_ms));
     put(out, "sequenceTimeoutMSec", number(config->sequence_timeout_ms));
-    put(out, "maxNumSequence", number(config->max_num_sequence));
-    put(out, "maxSequenceJobQueueSize", number(config->max_sequence_job_queue_size));
+    put(out, "maxNumSequence", number(stateful ? config->max_num_sequence : 0));
+    put(out, "maxSequenceJobQueueSize", number(stateful ? config->max_sequence_job_queue_size : 0));
     put(out, "loadedAtStartup", json_boolean(version->at_startup));
 }
 

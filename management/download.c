@@ -264,7 +264,9 @@ in_store(const struct cn_download *download, const char *name)
 static int
 exists(const char *path, struct cn_error *err)
 {
-    return cn_fail(err, CN_E_IO, "Model file already exists %s", path);
+    const char *slash = strrchr(path, '/');
+
+    return cn_fail(err, CN_E_IO, "Model file already exists %s", slash ? slash + 1 : path);
 }
 
 static int

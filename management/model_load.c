@@ -70,6 +70,18 @@ ends_with(const char *text, const char *ending)
     return len >= ending_len && strcmp(text + len - ending_len, ending) == 0;
 }
 
+/* TorchServe registers a model whose call names a handler that isn't in the archive. Its workers fail to
+ * start then, and say what is missing. */
+static bool
+is_absent_handler(const struct cn_model_about *about, const struct cn_model_request *request,
+                  const struct cn_server_config *server)
+{
+    struct cn_error err;
+
+    return server->dialect == CN_DIALECT_TORCHSERVE && request->handler && *request->handler &&
+           check_file(about, "handler", about->handler, &err) != 0;
+}
+
 static bool
 is_runtime(const char *word)
 {
@@ -87,7 +99,7 @@ is_torchserve_runtime(const char *word)
 /* The call's word decides, then the manifest's where it is one of ours, then the handler's ending:
  * other archivers write "python" whatever the handler is. */
 static int
-choose_runtime(struct cn_model_about *about, const char *wanted, const char *manifest,
+choose_runtime(struct cn_model_about *about, const char *wanted, const char *manifest, bool absent,
                struct cn_error *err)
 {
     if (wanted && is_torchserve_runtime(wanted))
@@ -107,6 +119,8 @@ choose_runtime(struct cn_model_about *about, const char *wanted, const char *man
         about->runtime = cn_strdup("lua");
     else if (ends_with(about->handler, ".so"))
         about->runtime = cn_strdup("c");
+    else if (absent)
+        about->runtime = cn_strdup("lua");
     else
         return cn_fail(
             err, CN_E_INVALID_MODEL,
@@ -389,6 +403,7 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
 {
     struct cn_model_about about = {0};
     struct cn_manifest manifest = {0};
+    bool absent;
     char *stem;
     int rc;
 
@@ -410,9 +425,10 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     rc = check_name("name", about.name, err);
     if (!rc)
         rc = check_name("version", about.version, err);
+    absent = is_absent_handler(&about, request, server);
     if (!rc)
-        rc = choose_runtime(&about, request->runtime, manifest.runtime, err);
-    if (!rc)
+        rc = choose_runtime(&about, request->runtime, manifest.runtime, absent, err);
+    if (!rc && !absent)
         rc = check_file(&about, "handler", about.handler, err);
     if (!rc)
         rc = make_config(&about, request, server, at_startup, err);

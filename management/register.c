@@ -371,6 +371,28 @@ done_unpack(struct cn_file_task *task)
     cn_file_thread_run(reg->management->files, &reg->task);
 }
 
+/* TorchServe looks in its store for the last part of a URL that no rule lets it download, and calls a
+ * missing file:// a failed download. */
+static int
+resolve(struct registration *reg, char **path)
+{
+    const struct cn_server_config *config = reg->management->config;
+    bool exact = config->dialect == CN_DIALECT_TORCHSERVE && reg->url;
+    bool is_file = reg->url && strncmp(reg->url, "file://", 7) == 0;
+    const char *name = exact && strstr(reg->url, "://") ? strrchr(reg->url, '/') + 1 : "";
+    int rc = CN_E_MODEL_NOT_FOUND;
+
+    if (exact && !is_file && *name && !cn_model_store_check_url(reg->url, &reg->err))
+        rc = cn_model_store_resolve(config->model_store, name, path, &reg->err);
+    if (rc)
+        rc = cn_model_store_resolve(config->model_store, reg->url, path, &reg->err);
+    if (exact && is_file && rc == CN_E_MODEL_NOT_FOUND &&
+        strncmp(reg->err.message, "Relative path", 13) != 0)
+        rc = cn_fail(&reg->err, CN_E_DOWNLOAD_FAILED, "Failed to download archive from: %.600s",
+                     reg->url);
+    return rc;
+}
+
 static void
 work_unpack(struct cn_file_task *task)
 {
@@ -381,7 +403,7 @@ work_unpack(struct cn_file_task *task)
     if (reg->archive)
         path = cn_strdup(reg->archive);
     else
-        reg->rc = cn_model_store_resolve(config->model_store, reg->url, &path, &reg->err);
+        reg->rc = resolve(reg, &path);
     if (reg->rc)
         return;
     place = cn_state_dir_unpack_place(reg->management->state);

@@ -182,7 +182,9 @@ class Comparison:
         self.title = title
         self.peer = peer
         self.table = pathlib.Path(table)
-        self.rules = [(re.compile(pattern, re.S | re.M), text) for pattern, text in rules]
+        # (expression, replacement), and where it isn't for all parts a pattern of parts
+        self.rules = [(re.compile(rule[0], re.S | re.M), rule[1], rule[2] if len(rule) > 2 else "*")
+                      for rule in rules]
         entries = tomllib.loads(self.table.read_text()) if self.table.exists() else {}
         self.rows = [Row(entry) for entry in entries.get("difference", [])]
         self.only = only
@@ -199,8 +201,9 @@ class Comparison:
         for part, text in answer.items():
             if text is not None:
                 text = str(text)
-                for pattern, replacement in self.rules:
-                    text = pattern.sub(replacement, text)
+                for pattern, replacement, parts in self.rules:
+                    if _matches(part, parts):
+                        text = pattern.sub(replacement, text)
                 made[part] = text
         return made
 
@@ -213,17 +216,18 @@ class Comparison:
             self._names.add(case)
             different = [part for part in sorted(theirs.keys() | ours.keys())
                          if theirs.get(part) != ours.get(part)]
-            open_parts = []
+            open_parts, of_this_case = [], False
             for part in different:
                 rows = [row for row in self.rows
                         if row.covers(case, part, theirs.get(part), ours.get(part))]
                 for row in rows:
                     row.met += 1
+                of_this_case = of_this_case or not any(row.cases == ["*"] for row in rows)
                 if not rows:
                     open_parts.append(part)
             counts = self.groups.setdefault(case.split()[0], [0, 0, 0, 0])
             counts[0] += 1
-            counts[3 if open_parts else 2 if different else 1] += 1
+            counts[3 if open_parts else 2 if of_this_case else 1] += 1
             if open_parts:
                 say(f"\nDIFFERENT: {case}")
                 for part in open_parts:
@@ -243,6 +247,8 @@ class Comparison:
         say(f"\n{self.title:{width}}{'cases':>8}{'equal':>8}{'deliberate':>12}{'unexplained':>13}")
         for name, counts in [*sorted(self.groups.items()), ("all", total)]:
             say(f"{name:{width}}{counts[0]:>8}{counts[1]:>8}{counts[2]:>12}{counts[3]:>13}")
+        general = sum(row.cases == ["*"] for row in self.rows)
+        say(f"equal: but for what {general} rows say of all answers, such as a header of ours")
         say(f"{len(self.rows)} rows of deliberate differences, {len(stale)} of them no longer meet one; "
             f"{time.monotonic() - self._began:.0f} s")
         failed = total[3] + len(stale)

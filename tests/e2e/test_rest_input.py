@@ -60,7 +60,8 @@ def test_text_fields_have_no_type(seen):
 
 def test_forms_by_curl(seen):
     """-d with pairs is a form; -d with a plain value, which curl labels the same, is the body."""
-    assert seen("/predictions/mirror", "-d", "data=a+b%21&lone&x=")["parts"] == [["data", "", "a b!"], ["x", "", ""]]
+    assert seen("/predictions/mirror", "-d", "data=a+b%21&lone&x=")["parts"] == [
+        ["data", "", "a b!"], ["lone", "", ""], ["x", "", ""]]
     assert seen("/predictions/mirror", "-d", "4")["parts"] == [["body", "application/x-www-form-urlencoded", "4"]]
     assert seen("/predictions/mirror", "-H", "Content-Type: application/json; charset=utf-8", "-d", '{"a": "b=c"}')[
         "parts"] == [["body", "application/json", '{"a": "b=c"}']]

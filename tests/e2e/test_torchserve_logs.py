@@ -27,7 +27,7 @@ def test_log_files_lie_in_logs(torchserve):
         "POST", "/predictions/talk", "200")
     expect_line(logs / "model_log.log", "handler says hello")
     expect_line(logs / "ts_log.log", "event=worker_ready")
-    assert lines(logs / "ts_metrics.log") == []  # metrics_mode is prometheus
+    expect_line(logs / "ts_metrics.log", "Requests2XX.Count:1.0|#Level:Host")  # metrics_mode is log
     assert "event=worker_ready" in t.text and "handler says hello" in t.text and "/predictions/talk" not in t.text
     t.stop()
     assert "event=stopped" in lines(logs / "ts_log.log")[-1]

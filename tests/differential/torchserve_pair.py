@@ -1,0 +1,387 @@
+"""TorchServe and our `torchserve`, started on the same configuration and asked the same things."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+import zipfile
+
+import common
+
+TORCHSERVE = "0.12.0"
+READY = "Model server started."
+PORTS = ("inference", "management", "metrics", "grpc_inference", "grpc_management")
+
+# Both answer with one line a parameter: its name, its content type and its text. A body that begins
+# with "!" asks for something else.
+PYTHON_HANDLER = '''
+import json
+
+
+class Handler:
+    def __init__(self):
+        self.sums = {}
+
+    def initialize(self, context):
+        pass
+
+    def handle(self, data, context):
+        return [self.answer(row, context, at) for at, row in enumerate(data)]
+
+    def answer(self, row, context, at):
+        if context.get_request_header(at, "describe") == "True":
+            return {"says": "described"}
+        word = text(row.get("body", row.get("data", "")))
+        if word.startswith("!"):
+            return self.obey(word[1:].split(" "), context, at)
+        lines = ["explain=" + (context.get_request_header(at, "explain") or ""),
+                 "url_path=" + (context.get_request_header(at, "url_path") or "")]
+        for name in sorted(row):
+            kind = context.get_request_header(at, name)
+            kind = kind["content-type"] if isinstance(kind, dict) else ""
+            lines.append("|".join([name, kind, text(row[name])]))
+        return "\\n".join(lines)
+
+    def obey(self, words, context, at):
+        if words[0] == "raise":
+            raise ValueError("as told")
+        if words[0] == "status":
+            context.set_response_status(int(words[1]), words[2], at)
+        elif words[0] == "header":
+            context.set_response_header(at, words[1], words[2])
+        elif words[0] == "type":
+            context.set_response_content_type(at, words[1])
+        elif words[0] == "json":
+            return {"a": [1]}
+        elif words[0] == "metric":
+            context.metrics.add_metric_to_cache("Told", "count", dimension_names=["Kind"],
+                                                metric_type=kind_of_metric())
+            context.metrics.get_metric("Told", kind_of_metric()).add_or_update(3, ["loud"])
+        elif words[0] == "die":
+            import os
+            os._exit(1)
+        return " ".join(words)
+
+
+def kind_of_metric():
+    from ts.metrics.metric_type_enum import MetricTypes
+    return MetricTypes.COUNTER
+
+
+def text(value):
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode()
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+'''
+LUA_HANDLER = '''
+local M = { api = 1 }
+
+local function obey(words)
+    if words[1] == "raise" then error("as told") end
+    local reply = { body = table.concat(words, " ") }
+    if words[1] == "status" then reply.status = math.tointeger(tonumber(words[2])) end
+    if words[1] == "header" then reply.headers = { [words[2]] = words[3] } end
+    if words[1] == "type" then reply.content_type = words[2] end
+    if words[1] == "json" then
+        return { body = '{\\n  "a": [\\n    1\\n  ]\\n}' }
+    end
+    return reply
+end
+
+function M.step(_, req)
+    local word = (req.parts.body or req.parts.data or { data = "" }).data
+    if word:sub(1, 1) == "!" then
+        local words = {}
+        for each in word:sub(2):gmatch("[^ ]+") do words[#words + 1] = each end
+        return obey(words)
+    end
+    local lines, last = {}, {}
+    for _, part in ipairs(req.parts) do last[part.name] = part end
+    for name, part in pairs(last) do
+        lines[#lines + 1] = name .. "|" .. (part.content_type or "") .. "|" .. part.data
+    end
+    table.sort(lines)
+    table.insert(lines, 1, "explain=" .. (req.headers.explain or ""))
+    table.insert(lines, 2, "url_path=" .. (req.headers.url_path or ""))
+    return { body = table.concat(lines, "\\n") }
+end
+
+function M.describe() return { says = "described" } end
+
+return M
+'''
+# The running sum of a sequence; 0 ends nothing.
+PYTHON_COUNTER = '''
+class Handler:
+    def __init__(self):
+        self.sums = {}
+
+    def initialize(self, context):
+        pass
+
+    def handle(self, data, context):
+        answers = []
+        for at, row in enumerate(data):
+            word = row.get("body") or row.get("data")
+            word = word if isinstance(word, str) else bytes(word).decode()
+            name = context.get_sequence_id(at)
+            self.sums[name] = self.sums.get(name, 0) + int(word)
+            context.set_response_header(at, "ts_request_sequence_id", name)
+            answers.append(str(self.sums[name]))
+        return answers
+'''
+LUA_COUNTER = '''
+local M = { api = 1 }
+
+function M.init() return { sum = 0 } end
+
+function M.step(state, req)
+    local number = math.tointeger(tonumber(req.body))
+    if not number then error("no number") end
+    state.sum = state.sum + number
+    return { body = tostring(state.sum), headers = { ts_request_sequence_id = req.sequence_id } }
+end
+
+return M
+'''
+PYTHON_BROKEN = '''
+class Handler:
+    def initialize(self, context):
+        raise RuntimeError("cannot load")
+
+    def handle(self, data, context):
+        return data
+'''
+LUA_BROKEN = '''
+local M = { api = 1 }
+
+function M.load() error("cannot load") end
+function M.step() return "" end
+
+return M
+'''
+ONE_WORKER = "minWorkers: 1\nmaxWorkers: 1\n"
+SEQUENCES = "sequenceBatching: true\nsequenceMaxIdleMSec: 60000\nmaxNumSequence: 4\nbatchSize: 8\nmaxBatchDelay: 1\n"
+# name: (version, Python, Lua, YAML)
+MODELS = {
+    "echo": ("1.0", PYTHON_HANDLER, LUA_HANDLER, None),
+    "echo2": ("2.0", PYTHON_HANDLER, LUA_HANDLER, None),  # another version of "echo"
+    "served": ("1.0", PYTHON_HANDLER, LUA_HANDLER, ONE_WORKER + "maxBatchDelay: 1\n"),
+    "tuned": ("1.0", PYTHON_HANDLER, LUA_HANDLER, "batchSize: 3\nmaxBatchDelay: 7\nresponseTimeout: 33\n"
+                                                  "startupTimeout: 44\n"),
+    "counter": ("1.0", PYTHON_COUNTER, LUA_COUNTER, ONE_WORKER + SEQUENCES),
+    "broken": ("1.0", PYTHON_BROKEN, LUA_BROKEN, None),
+}
+
+
+def write_archive(path, name, side):
+    version, python, lua, yaml = MODELS[name]
+    handler, text, runtime = (("handler.py", python, "python") if side == "theirs"
+                              else ("handler.lua", lua, "lua"))
+    model = {"modelName": "echo" if name == "echo2" else name, "handler": handler,
+             "modelVersion": version}
+    if yaml:
+        model["configFile"] = "model-config.yaml"
+    manifest = {"createdOn": "01/01/2026 00:00:00", "runtime": runtime, "model": model,
+                "archiverVersion": "0.12.0"}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(handler, text)
+        if yaml:
+            archive.writestr("model-config.yaml", yaml)
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest, indent=2))
+
+
+def free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def by_member(parts):
+    """Each member of a JSON body is a part of its own, and so is how the text is laid out."""
+    text = parts["body"]
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return parts
+    if not isinstance(value, (dict, list)):
+        return parts
+    del parts["body"]
+    parts["json layout"] = ("two blanks and a newline"
+                            if text == json.dumps(value, indent=2, ensure_ascii=False) + "\n" else text)
+    add_members(parts, "json ", value)
+    return parts
+
+
+def add_members(parts, name, value):
+    if isinstance(value, dict) and value:
+        for key, member in value.items():
+            add_members(parts, f"{name}.{key}", member)
+    elif isinstance(value, list) and value:
+        for at, member in enumerate(value):
+            add_members(parts, f"{name}[{at}]", member)
+    else:
+        parts[name] = json.dumps(value)
+
+
+class Side:
+    """One of the two servers, in a folder of its own."""
+
+    def __init__(self, side, command, folder, settings="", flags=(), variables=None, models=()):
+        self.side = side
+        self.folder = pathlib.Path(folder)
+        self.command = command
+        self.flags = list(flags)
+        self.models = models
+        self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        self.handler = "handler.py" if side == "theirs" else "handler.lua"
+        self.process = None
+        for name in ("store", "tmp"):
+            (self.folder / name).mkdir(parents=True)
+        for name in MODELS:
+            write_archive(self.folder / "store" / f"{name}.mar", name, side)
+        (self.folder / "store" / "damaged.mar").write_text("no archive")
+        text = "".join(f"{each}_address=http://127.0.0.1:{self.ports[each]}\n" for each in PORTS[:3])
+        text += "".join(f"{each}_port={self.ports[each]}\n" for each in PORTS[3:])
+        text += f"model_store={self.folder / 'store'}\n"
+        text += "vmargs=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx512m\n"
+        text += settings.replace("{folder}", str(self.folder))
+        (self.folder / "config.properties").write_text(text)
+        self.env = {key: value for key, value in os.environ.items()
+                    if not key.startswith(("CONTINUO_", "TS_", "LOG_LOCATION", "METRICS_LOCATION"))}
+        self.env.update({"TMPDIR": str(self.folder / "tmp"), "TEMP": str(self.folder / "tmp"),
+                         "PYTHONDONTWRITEBYTECODE": "1"})
+        self.env.update({key: value.replace("{folder}", str(self.folder))
+                         for key, value in (variables or {}).items()})
+
+    def start(self):
+        command = [*self.command, "--foreground", "--ts-config",
+                   self.folder / "config.properties", *self.flags]
+        if self.models:
+            command += ["--models", *self.models]
+        self.process = common.Process(command, self.folder / "output", self.env, self.folder)
+        common.wait_for(lambda: READY in self.process.text or not self.process.running(),
+                        f"{self.side}: {READY}", 120)
+        if not self.process.running():
+            raise RuntimeError(f"{self.side} did not start: {self.process.text[-2000:]}")
+        return self
+
+    def stop(self):
+        if self.process:
+            self.process.stop()
+            with contextlib.suppress(OSError):
+                self.server_gone()
+
+    def server_gone(self):
+        """TorchServe's workers are in sessions of Java's: whatever runs in our folder goes."""
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid():
+                with contextlib.suppress(OSError):
+                    variables = pathlib.Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+                    if f"TMPDIR={self.folder / 'tmp'}".encode() in variables:
+                        os.kill(int(entry), 9)
+
+    def http(self, port, method, path, body=None, headers=None, seconds=60):
+        """The answer's parts; a connection that ends without one is a part, too."""
+        text = path.replace("{handler}", self.handler).replace("{store}", str(self.folder / "store"))
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[port],
+                                                timeout=seconds * common.FACTOR)
+        try:
+            if isinstance(body, str):
+                body = body.replace("{handler}", self.handler).encode()
+            connection.putrequest(method, text, skip_accept_encoding=True)
+            sent = {"Content-Length": str(len(body))} if body is not None else {}
+            sent.update(headers or {})
+            for name, value in sent.items():
+                connection.putheader(name, value)
+            connection.endheaders(body)
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            return {"failure": type(error).__name__}
+        finally:
+            connection.close()
+        parts = {"status": response.status, "reason": response.reason,
+                 "body": content.decode(errors="backslashreplace")}
+        for name, value in response.getheaders():
+            key = f"header {name.lower()}"
+            parts[key] = f"{parts[key]}, {value}" if key in parts else value
+        parts.pop("header content-length", None)  # follows from the body
+        return by_member(self.plain(parts))
+
+    def plain(self, parts):
+        """What stands for the side itself: its folder, its ports, its handler's name."""
+        for part, text in parts.items():
+            if isinstance(text, str):
+                text = text.replace(str(self.folder), "FOLDER").replace(self.handler, "HANDLER")
+                for name, number in self.ports.items():
+                    text = text.replace(str(number), name.upper())
+                parts[part] = text
+        return parts
+
+
+class Pair:
+    def __init__(self, name, commands, scratch, comparison, **how):
+        self.comparison = comparison
+        self.sides = [Side(side, commands[side], pathlib.Path(scratch) / name / side, **how)
+                      for side in ("theirs", "ours")]
+
+    def both(self, ask):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            return list(pool.map(ask, self.sides))
+
+    def start(self):
+        try:
+            self.both(Side.start)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self):
+        self.both(Side.stop)
+
+    def compare(self, case, ask):
+        """`ask(side)` gives an answer's parts; skipped when only other cases are wanted."""
+        if self.comparison.wants(case):
+            took = {}
+
+            def timed(side):
+                began = time.monotonic()
+                answer = ask(side)
+                took[side.side] = time.monotonic() - began
+                return answer
+
+            self.comparison.compare(case, *self.both(timed))
+            if max(took.values()) > 2 and os.environ.get("CONTINUO_SLOW"):
+                common.say(f"slow: {case}: {took}")
+
+    def http(self, case, port, method, path, body=None, headers=None):
+        self.compare(case, lambda side: side.http(port, method, path, body, headers))
+
+
+def install():
+    """The commands of both servers."""
+    if not shutil.which("java"):
+        raise common.Unavailable("there is no Java: install Debian's openjdk-17-jre-headless")
+    python = common.python_peer(
+        "torchserve",
+        [["--no-deps", common.torch_requirement()],
+         ["filelock", "fsspec", "jinja2", "mpmath", "networkx", "setuptools<81", "sympy",
+          "typing-extensions", "numpy", "psutil", "pyyaml", "packaging", "Pillow", "wheel"],
+         ["--no-deps", f"torchserve=={TORCHSERVE}"]],
+        "import torch, psutil, yaml, packaging, ts")
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    common.say(f"torchserve: TorchServe {TORCHSERVE} with {java.stderr.splitlines()[0]}")
+    ours = common.BIN / "torchserve"
+    if not ours.exists():
+        raise RuntimeError(f"{ours} is not there: run scripts/build.sh, or set CONTINUO_BUILD")
+    return {"theirs": [python, python.parent / "torchserve"], "ours": [ours]}
