@@ -109,6 +109,7 @@ put_load(const char *folder, const char *durability, const char *state_dir)
                                      .store_max_bytes = 1ull << 33,
                                      .journal_max_bytes = 64 << 20,
                                      .tombstone_ms = 600000,
+                                     .key_window = 16,
                                      .stream_bytes = 1u << 20,
                                      .max_batch_size = feed.rows,
                                      .samples_max = 1000,

@@ -6,15 +6,20 @@
 
 #include "cache/checksum.h"
 #include "cache/little_endian.h"
+#include "core/panic.h"
 #include "core/varint.h"
 
 #define MAGIC 0x31524e43u /* "CNR1" */
 #define ALL_FLAGS                                                                                  \
     (CN_RECORD_TOMBSTONE | CN_RECORD_HAS_STATE | CN_RECORD_HAS_ANSWER |                            \
-     CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED | CN_RECORD_PENDING)
+     CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED | CN_RECORD_PENDING |                  \
+     CN_RECORD_KEYED | CN_RECORD_ASKED)
 #define CHECKSUM_BYTES 8
-#define KEY_BYTES (CN_KEY_HASH_BYTES + 8)
-#define KEYED 0x8000u /* among the flags */
+#define HAS_KEYS 0x4000u /* among the flags */
+/* Of the formats before 6. */
+#define OLD_HASH_BYTES 16
+#define OLD_KEY_BYTES (OLD_HASH_BYTES + 8)
+#define OLD_KEYED 0x8000u
 /* Of the formats before 5. */
 #define FIXED_BYTES 112
 
@@ -43,8 +48,9 @@ enum number {
     N_NUMBERS
 };
 
+#define NUMBERS_FORMAT 5 /* the first with varints */
 #define NUMBERS_AT 20
-#define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + KEY_BYTES)
+#define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + 8 + 1) /* and the keys */
 
 static const uint64_t highest[N_NUMBERS] = {
     [GENERATION] = UINT64_MAX,   [STEP] = UINT64_MAX,         [OPENED] = UINT64_MAX,
@@ -70,7 +76,6 @@ static const struct cn_str content_types[] = {
 /* What a head says of the parts behind it: content type, headers, chunks, body, state. */
 struct head {
     uint16_t format;
-    bool keyed;
     size_t bytes;
     uint32_t parts[5];
     const struct cn_str *content_type; /* a known one, without bytes; or NULL */
@@ -87,9 +92,16 @@ put_bytes(unsigned char *at, struct cn_str bytes)
 bool
 cn_record_has_key(const struct cn_record *record)
 {
-    static const unsigned char none[CN_KEY_HASH_BYTES];
+    return (record->flags & CN_RECORD_KEYED) != 0;
+}
 
-    return memcmp(record->key_hash, none, sizeof(none)) != 0;
+int
+cn_keys_find(struct cn_str keys, const unsigned char hash[CN_KEY_HASH_BYTES])
+{
+    for (size_t at = 0; at < keys.len; at += CN_KEY_HASH_BYTES)
+        if (memcmp(keys.ptr + at, hash, CN_KEY_HASH_BYTES) == 0)
+            return (int)(at / CN_KEY_HASH_BYTES);
+    return -1;
 }
 
 void
@@ -161,10 +173,21 @@ put_numbers(unsigned char *at, const struct cn_record *record, uint64_t content_
     return at;
 }
 
+static unsigned char *
+put_keys(unsigned char *at, const struct cn_record *record)
+{
+    if (record->flags & CN_RECORD_ASKED) {
+        put64(at, record->request_hash);
+        at += 8;
+    }
+    if (record->keys.len)
+        *at++ = (unsigned char)(record->keys.len / CN_KEY_HASH_BYTES);
+    return put_bytes(at, record->keys);
+}
+
 int
 cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_error *err)
 {
-    const bool keyed = cn_record_has_key(record);
     const uint64_t type = content_type_number(record->content_type);
     const struct cn_str parts[] = {type % 2 ? (struct cn_str){NULL, 0} : record->content_type,
                                    record->headers, record->chunks, record->body};
@@ -175,19 +198,16 @@ cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_er
         bytes += parts[i].len;
     if (bytes > UINT32_MAX - HEAD_MAX)
         return cn_fail(err, CN_E_STATE_STORE, "an answer of %zu bytes is over 4 GiB", bytes);
-    head = (unsigned char *)cn_buf_reserve(out, HEAD_MAX + bytes);
+    cn_assert(record->keys.len <= CN_RECORD_KEYS_MAX * CN_KEY_HASH_BYTES);
+    head = (unsigned char *)cn_buf_reserve(out, HEAD_MAX + record->keys.len + bytes);
     if (!head)
         return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", bytes);
     put32(head, MAGIC);
     put16(head + 4, CN_RECORD_FORMAT);
-    put16(head + 6, (uint16_t)(record->flags | (keyed ? KEYED : 0)));
+    put16(head + 6, (uint16_t)(record->flags | (record->keys.len ? HAS_KEYS : 0)));
     put64(head + 8, record->last_job);
     at = put_numbers(head + NUMBERS_AT, record, type);
-    if (keyed) {
-        memcpy(at, record->key_hash, CN_KEY_HASH_BYTES);
-        put64(at + CN_KEY_HASH_BYTES, record->request_hash);
-        at += KEY_BYTES;
-    }
+    at = put_keys(at, record);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         at = put_bytes(at, parts[i]);
     put32(head + 16, (uint32_t)(at - head)); /* where the state begins, until its end is known */
@@ -255,6 +275,60 @@ read_content_type(uint64_t number, struct head *head)
     return number % 2 == 0 || head->content_type;
 }
 
+/* The last step's key and request, as formats before 6 have them, at the end of the head. */
+static bool
+read_old_key(struct cn_str bytes, struct cn_record *out, struct head *head)
+{
+    static const unsigned char none[OLD_HASH_BYTES];
+
+    if (bytes.len < head->bytes + OLD_KEY_BYTES ||
+        memcmp(bytes.ptr + head->bytes, none, sizeof(none)) == 0)
+        return false;
+    out->flags |= CN_RECORD_KEYED | CN_RECORD_ASKED;
+    out->keys = (struct cn_str){bytes.ptr + head->bytes, CN_KEY_HASH_BYTES};
+    out->request_hash = get64((const unsigned char *)bytes.ptr + head->bytes + OLD_HASH_BYTES);
+    head->bytes += OLD_KEY_BYTES;
+    return true;
+}
+
+static bool
+read_keys(struct cn_str bytes, struct cn_record *out, struct head *head)
+{
+    const bool has_keys = out->flags & HAS_KEYS;
+    struct cn_str rest = {bytes.ptr + head->bytes, bytes.len - head->bytes};
+
+    out->flags &= ~HAS_KEYS;
+    if (out->flags & CN_RECORD_ASKED) {
+        if (rest.len < 8)
+            return false;
+        out->request_hash = get64((const unsigned char *)rest.ptr);
+        rest = (struct cn_str){rest.ptr + 8, rest.len - 8};
+    }
+    if (has_keys) {
+        size_t len = rest.len ? (unsigned char)*rest.ptr * (size_t)CN_KEY_HASH_BYTES : 0;
+
+        if (len == 0 || rest.len - 1 < len)
+            return false;
+        out->keys = (struct cn_str){rest.ptr + 1, len};
+        rest = (struct cn_str){rest.ptr + 1 + len, rest.len - 1 - len};
+    }
+    head->bytes = (size_t)(rest.ptr - bytes.ptr);
+    return true;
+}
+
+static bool
+read_keys_of_format(struct cn_str bytes, struct cn_record *out, struct head *head)
+{
+    const bool old_keyed = out->flags & OLD_KEYED;
+
+    if (head->format == CN_RECORD_FORMAT)
+        return read_keys(bytes, out, head);
+    out->flags &= ~OLD_KEYED;
+    if (out->flags & (CN_RECORD_KEYED | CN_RECORD_ASKED)) /* not known then */
+        return false;
+    return !old_keyed || read_old_key(bytes, out, head);
+}
+
 static bool
 read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
 {
@@ -264,9 +338,9 @@ read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
 
     if (!take_numbers(&rest, numbers) || !read_content_type(numbers[CONTENT_TYPE], head))
         return false;
-    head->keyed = out->flags & KEYED;
-    head->bytes = (size_t)(rest.ptr - bytes.ptr) + (head->keyed ? KEY_BYTES : 0);
-    out->flags &= ~KEYED;
+    head->bytes = (size_t)(rest.ptr - bytes.ptr);
+    if (!read_keys_of_format(bytes, out, head))
+        return false;
     out->last_job = get64(at + 8);
     out->generation = numbers[OPENED] + unfold(numbers[GENERATION]);
     out->step = numbers[STEP];
@@ -298,8 +372,11 @@ read_fixed_head(struct cn_str bytes, struct cn_record *out, struct head *head)
     if (bytes.len < FIXED_BYTES || at[69] != 0)
         return false;
     head->content_type = NULL;
-    head->keyed = head->format % 2 == 0;
-    head->bytes = FIXED_BYTES + (head->keyed ? KEY_BYTES : 0);
+    head->bytes = FIXED_BYTES;
+    if (out->flags & (CN_RECORD_KEYED | CN_RECORD_ASKED)) /* not known then */
+        return false;
+    if (head->format % 2 == 0 && !read_old_key(bytes, out, head))
+        return false;
     out->generation = get64(at + 8);
     out->step = get64(at + 16);
     out->last_job = get64(at + 24);
@@ -333,15 +410,11 @@ peek(struct cn_str bytes, struct cn_record *out, struct head *head, struct cn_er
         return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows 1 to %d",
                        head->format, CN_RECORD_FORMAT);
     out->flags = get16(at + 6);
-    fits = head->format == CN_RECORD_FORMAT ? read_head(bytes, out, head)
-                                            : read_fixed_head(bytes, out, head);
+    fits = head->format >= NUMBERS_FORMAT ? read_head(bytes, out, head)
+                                          : read_fixed_head(bytes, out, head);
     if (!fits || bytes.len < head->bytes + CHECKSUM_BYTES)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: the head of %zu bytes is none",
                        bytes.len);
-    if (head->keyed) {
-        memcpy(out->key_hash, at + head->bytes - KEY_BYTES, CN_KEY_HASH_BYTES);
-        out->request_hash = get64(at + head->bytes - 8);
-    }
     return 0;
 }
 
@@ -356,7 +429,7 @@ cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
 uint32_t
 cn_record_state_bytes(struct cn_str bytes)
 {
-    return get32(bytes.ptr + (get16(bytes.ptr + 4) == CN_RECORD_FORMAT ? 16 : 108));
+    return get32(bytes.ptr + (get16(bytes.ptr + 4) >= NUMBERS_FORMAT ? 16 : 108));
 }
 
 int
@@ -429,9 +502,10 @@ fields_fit(const struct cn_record *record, const struct head *head)
 
     if ((record->flags & ~(uint32_t)ALL_FLAGS) || record->generation == 0)
         return 0;
-    if (head->keyed && !cn_record_has_key(record))
+    if ((record->flags & CN_RECORD_KEYED) &&
+        (!(record->flags & CN_RECORD_ASKED) || record->keys.len == 0))
         return 0;
-    if (head->format == CN_RECORD_FORMAT && !head->content_type &&
+    if (head->format >= NUMBERS_FORMAT && !head->content_type &&
         content_type_number(record->content_type) % 2) /* it would be no bytes */
         return 0;
     if ((record->flags & kept) && (record->flags & (large | CN_RECORD_ANSWER_STREAMED)))

@@ -4,23 +4,27 @@
  * sent again and finds its own number in `last_job` gets the stored answer and changes nothing.
  * A closed sequence leaves a tombstone: the same record without state, with the reason.
  *
- * Layout of format 5, numbers little-endian or as in core/varint.h. A varint has as many bytes as it needs, but
+ * Layout of format 6, numbers little-endian or as in core/varint.h. A varint has as many bytes as it needs, but
  * the step 4 at least, last_wall_ms 5, closed_wall_ms and expires_wall_ms 6 each; these four are also read in as
  * many as they need:
- *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags; bit 15: keyed
+ *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags; bit 14: keys
  *     8  u64  last_job            16  u32  state bytes
  *    20  varints: generation less opened_wall_ms, step, opened_wall_ms, last_wall_ms less that,
  *        closed_wall_ms, expires_wall_ms less last_wall_ms (differences: modulo 2^64, as twice the number or,
  *        below 0, one less than twice its amount), schema, close_reason, answer status, answer_flags,
  *        answer_bytes, content type, header count, header bytes, chunk count, chunk bytes (each chunk: u32
  *        length, bytes), body bytes
- *        keyed only: 16 bytes key_hash (not all zero), u64 request_hash
+ *        CN_RECORD_ASKED only: u64 request_hash
+ *        keys only: u8 count (from 1 on), for each 8 bytes of its hash, the newest first
  *        content type, headers (each: u16 length, name, u32 length, value), chunks, body, state
  *   end  u64  XXH3 of all before
  * The content type is twice its length, or one of those that handlers mostly have, which has no bytes: 1
  * text/plain; charset=utf-8, 3 application/json, 5 application/octet-stream.
  * A plain step's head takes some 50 bytes, instead of 137 with its content type in the formats before: with a
  * small state that is half of what is written.
+ *
+ * Read only: format 5, the same but for keys and request: flags bit 15: keyed, and then 16 bytes of the last step's
+ * key's hash (not all zero), u64 request_hash. Of the hash the first 8 bytes are those that are kept now.
  *
  * Read only, of fixed lengths: format 3, 4 with a key; 1 and 2 are the same with another checksum:
  *     0  magic, format, flags      8  u64  generation    16  u64  step          24  u64  last_job
@@ -29,7 +33,7 @@
  *    70  u16  answer status       72  u64  answer_bytes  80  u32  answer_flags
  *    84  u32  content type bytes  88  u32  header count  92  u32  header bytes
  *    96  u32  chunk count        100  u32  chunk bytes  104  u32  body bytes    108  u32  state bytes
- *   112  formats 2 and 4 only: key_hash, request_hash; then as above
+ *   112  formats 2 and 4 only: as in format 5 when it is keyed; then as above
  *   end  u64  XXH3 of all before; formats 1 and 2: SipHash-2-4 under a fixed key
  *
  * XXH3 and not a CRC32: 64 bits, at many bytes a cycle without special instructions, and no code of our
@@ -45,8 +49,9 @@
 #include "core/error.h"
 #include "core/str.h"
 
-#define CN_RECORD_FORMAT 5 /* the highest that is known */
-#define CN_KEY_HASH_BYTES 16
+#define CN_RECORD_FORMAT 6 /* the highest that is known */
+#define CN_KEY_HASH_BYTES 8
+#define CN_RECORD_KEYS_MAX 255
 
 enum cn_record_flags {
     CN_RECORD_TOMBSTONE = 1u << 0,
@@ -56,6 +61,9 @@ enum cn_record_flags {
     CN_RECORD_ANSWER_STREAMED = 1u << 4,  /* it was still to be made when the step was committed */
     CN_RECORD_PENDING = 1u << 5,          /* imported from another version, which may still have it;
                                            * gone with the next step */
+    CN_RECORD_KEYED =
+        1u << 6, /* the last step had an idempotency key, the first of `keys`; ASKED, too */
+    CN_RECORD_ASKED = 1u << 7, /* request_hash is set: the last step had a key or a number */
 };
 
 /* Byte strings are borrowed, when encoding and when decoded. */
@@ -79,15 +87,18 @@ struct cn_record {
     uint32_t n_headers, n_chunks;
     struct cn_str content_type, headers, chunks, body;
 
-    /* The last step's idempotency key and what was asked under it; all zero: it had none. */
-    unsigned char key_hash[CN_KEY_HASH_BYTES];
-    uint64_t request_hash;
+    /* The idempotency keys of the last keyed steps under this id, the newest first: CN_KEY_HASH_BYTES of each
+     * one's hash, CN_RECORD_KEYS_MAX of them at most. */
+    struct cn_str keys;
+    uint64_t request_hash; /* of what the last step asked */
 
     struct cn_str state;
 };
 
 /* Was the last step sent with an idempotency key? */
 bool cn_record_has_key(const struct cn_record *record);
+/* The place of that hash among them, 0 is the newest's; -1: it is not there. */
+int cn_keys_find(struct cn_str keys, const unsigned char hash[CN_KEY_HASH_BYTES]);
 /* Of the answer only what the flags say is left. */
 void cn_record_drop_answer(struct cn_record *record);
 

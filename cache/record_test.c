@@ -87,7 +87,7 @@ layout_is_as_documented(void **state)
     (void)state;
     encode(&full, &buf);
     assert_int_equal(buf.len, HEAD_BYTES + 10 + 11 + 10 + 6 + 6 + 8);
-    assert_memory_equal(buf.data, "CNR1\5\0\6\0\x88\x77\x66\x55\x44\x33\x22\x11\6\0\0\0", 20);
+    assert_memory_equal(buf.data, "CNR1\6\0\6\0\x88\x77\x66\x55\x44\x33\x22\x11\6\0\0\0", 20);
     /* generation (7 ms after that), step, opened, 1 s later, not closed, 60 s later, schema, live, 201, flags, 9 bytes */
     assert_memory_equal(buf.data + 20,
                         "\x0e\xa9\x80\x80\0\x80\xd0\x95\xff\xbc\x31\xd0\x8f\x80\x80\0"
@@ -173,31 +173,36 @@ time_makes_no_record_longer(void **state)
     assert_true(encoded_bytes(&record) < first);
 }
 
-/* Only a step with an idempotency key pays for it, and the layout is a promise as well. */
+/* Only those who send idempotency keys or step numbers pay for them, and the layout is a promise as well. */
 static void
-key_of_the_last_step_survives(void **state)
+keys_of_the_last_steps_survive(void **state)
 {
     struct cn_record record = full, got;
     struct cn_buf plain, keyed;
 
     (void)state;
-    memcpy(record.key_hash, "0123456789abcdef", CN_KEY_HASH_BYTES);
+    record.flags |= CN_RECORD_KEYED | CN_RECORD_ASKED;
+    record.keys = CN_STR("newest78second78");
     record.request_hash = 0x1122334455667788;
     encode(&full, &plain);
     encode(&record, &keyed);
-    assert_int_equal(keyed.len, plain.len + CN_KEY_HASH_BYTES + 8);
-    assert_memory_equal(keyed.data, "CNR1\5\0\6\x80", 8);
+    assert_int_equal(keyed.len, plain.len + 8 + 1 + 2 * CN_KEY_HASH_BYTES);
+    assert_memory_equal(keyed.data, "CNR1\6\0\xc6\x40", 8);
     assert_memory_equal(keyed.data + 8, plain.data + 8, HEAD_BYTES - 8);
-    assert_memory_equal(keyed.data + HEAD_BYTES, "0123456789abcdef\x88\x77\x66\x55\x44\x33\x22\x11",
-                        24);
-    assert_memory_equal(keyed.data + HEAD_BYTES + 24, "text/plain", 10);
+    assert_memory_equal(keyed.data + HEAD_BYTES,
+                        "\x88\x77\x66\x55\x44\x33\x22\x11\2newest78second78", 25);
+    assert_memory_equal(keyed.data + HEAD_BYTES + 25, "text/plain", 10);
     assert_int_equal(cn_record_decode(cn_buf_str(&keyed), &got, NULL), 0);
     assert_true(cn_record_has_key(&got));
-    assert_memory_equal(got.key_hash, record.key_hash, CN_KEY_HASH_BYTES);
+    assert_true(cn_str_eq(got.keys, record.keys));
+    assert_int_equal(cn_keys_find(got.keys, (const unsigned char *)"newest78"), 0);
+    assert_int_equal(cn_keys_find(got.keys, (const unsigned char *)"second78"), 1);
+    assert_int_equal(cn_keys_find(got.keys, (const unsigned char *)"t78secon"), -1);
     assert_true(got.request_hash == record.request_hash);
     assert_true(cn_str_eq(got.state, full.state));
     assert_int_equal(cn_record_decode(cn_buf_str(&plain), &got, NULL), 0);
     assert_false(cn_record_has_key(&got));
+    assert_int_equal(got.keys.len, 0);
     for (size_t len = 0; len < keyed.len; len++)
         assert_int_equal(cn_record_decode((struct cn_str){keyed.data, len}, &got, NULL),
                          CN_E_STATE_STORE);
@@ -205,10 +210,33 @@ key_of_the_last_step_survives(void **state)
     cn_buf_fini(&keyed);
 }
 
+/* A numbered step keeps what it asked, without a key; a step without either keeps the keys of those before. */
+static void
+request_and_keys_are_kept_apart(void **state)
+{
+    struct cn_record asked = full, kept = full, got;
+    struct cn_buf buf;
+
+    (void)state;
+    asked.flags |= CN_RECORD_ASKED;
+    asked.request_hash = 7;
+    encode(&asked, &buf);
+    assert_int_equal(cn_record_peek(cn_buf_str(&buf), &got, NULL), 0);
+    assert_true((got.flags & CN_RECORD_ASKED) && got.request_hash == 7 && got.keys.len == 0);
+    assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
+    cn_buf_fini(&buf);
+    kept.keys = CN_STR("earlier8");
+    encode(&kept, &buf);
+    assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
+    assert_false(cn_record_has_key(&got));
+    assert_true(cn_str_eq(got.keys, kept.keys));
+    cn_buf_fini(&buf);
+}
+
 static void
 assert_same_numbers(const struct cn_record *got, const struct cn_record *want)
 {
-    assert_int_equal(got->flags, want->flags);
+    assert_int_equal(got->flags & ~(uint32_t)(CN_RECORD_KEYED | CN_RECORD_ASKED), want->flags);
     assert_true(got->generation == want->generation);
     assert_true(got->step == want->step);
     assert_true(got->last_job == want->last_job);
@@ -312,8 +340,8 @@ encode_older(const struct cn_record *record, unsigned char format, struct cn_buf
     put32(head + 100, (uint32_t)record->chunks.len);
     put32(head + 104, (uint32_t)record->body.len);
     put32(head + 108, (uint32_t)record->state.len);
-    memcpy(head + 112, record->key_hash, CN_KEY_HASH_BYTES);
-    put64(head + 128, record->request_hash);
+    memcpy(head + 112, "0123456789abcdef", 16);
+    put64(head + 128, 99);
     cn_buf_init(out, 0);
     cn_buf_append(out, head, format % 2 ? 112 : 136);
     for (size_t i = 0; i < 5; i++)
@@ -331,15 +359,13 @@ encode_older(const struct cn_record *record, unsigned char format, struct cn_buf
 static void
 older_formats_are_read(void **state)
 {
-    struct cn_record keyed = full, got;
+    struct cn_record got;
 
     (void)state;
-    memcpy(keyed.key_hash, "0123456789abcdef", CN_KEY_HASH_BYTES);
-    keyed.request_hash = 99;
     for (unsigned char format = 1; format <= 4; format++) {
         struct cn_buf buf;
 
-        encode_older(&keyed, format, &buf);
+        encode_older(&full, format, &buf);
         assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, NULL), 0);
         assert_same_numbers(&got, &full);
         assert_true(cn_str_eq(got.content_type, full.content_type));
@@ -357,6 +383,33 @@ older_formats_are_read(void **state)
         }
         cn_buf_fini(&buf);
     }
+}
+
+/* Format 5 had one key of 16 bytes: the first 8 of them are what is compared now. */
+static void
+key_of_format_5_is_read(void **state)
+{
+    struct cn_record got;
+    struct cn_buf plain, old;
+    unsigned char sum[8];
+
+    (void)state;
+    encode(&full, &plain);
+    cn_buf_init(&old, 0);
+    cn_buf_append(&old, plain.data, HEAD_BYTES);
+    cn_buf_append(&old, "0123456789abcdef\x63\0\0\0\0\0\0\0", 24);
+    cn_buf_append(&old, plain.data + HEAD_BYTES, plain.len - HEAD_BYTES - 8);
+    old.data[4] = 5;
+    old.data[7] = '\x80';
+    put64(sum, cn_checksum(old.data, old.len, 0));
+    cn_buf_append(&old, sum, sizeof(sum));
+    assert_int_equal(cn_record_decode(cn_buf_str(&old), &got, NULL), 0);
+    assert_same_numbers(&got, &full);
+    assert_true(cn_record_has_key(&got) && got.request_hash == 99);
+    assert_true(cn_str_eq(got.keys, CN_STR("01234567")));
+    assert_true(cn_str_eq(got.state, full.state));
+    cn_buf_fini(&plain);
+    cn_buf_fini(&old);
 }
 
 /* The sum of these bytes fits, but nobody wrote them: a number over what its field can have, one in more
@@ -431,10 +484,10 @@ any_damage_is_found(void **state)
 static void
 contradictions_are_refused(void **state)
 {
-    struct cn_record wrong[8], got;
+    struct cn_record wrong[10], got;
 
     (void)state;
-    for (size_t i = 0; i < 8; i++)
+    for (size_t i = 0; i < 10; i++)
         wrong[i] = full;
     wrong[0].n_chunks = 3;
     wrong[1].n_headers = 0;
@@ -444,7 +497,9 @@ contradictions_are_refused(void **state)
     wrong[5].flags |= CN_RECORD_TOMBSTONE;
     wrong[6].generation = 0;
     wrong[7].flags |= 0x100;
-    for (size_t i = 0; i < 8; i++) {
+    wrong[8].flags |= CN_RECORD_KEYED;
+    wrong[9].flags |= CN_RECORD_KEYED | CN_RECORD_ASKED; /* and no key */
+    for (size_t i = 0; i < 10; i++) {
         struct cn_buf buf;
 
         encode(&wrong[i], &buf);
@@ -463,9 +518,9 @@ newer_format_is_named(void **state)
 
     (void)state;
     encode(&full, &buf);
-    buf.data[4] = 6;
+    buf.data[4] = 7;
     assert_int_equal(cn_record_decode(cn_buf_str(&buf), &got, &err), CN_E_STATE_STORE);
-    assert_string_equal(err.message, "record of format 6, this program knows 1 to 5");
+    assert_string_equal(err.message, "record of format 7, this program knows 1 to 6");
     cn_buf_fini(&buf);
 }
 
@@ -508,7 +563,9 @@ main(void)
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(newer_format_is_named),
         cmocka_unit_test(tombstone_survives),
-        cmocka_unit_test(key_of_the_last_step_survives),
+        cmocka_unit_test(keys_of_the_last_steps_survive),
+        cmocka_unit_test(request_and_keys_are_kept_apart),
+        cmocka_unit_test(key_of_format_5_is_read),
     };
 
     return cmocka_run_group_tests_name("cache.record", tests, NULL, NULL);

@@ -18,6 +18,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/metrics.h"
+#include "core/number.h"
 #include "core/panic.h"
 #include "core/ts_metrics.h"
 #include "frontend/compress.h"
@@ -35,6 +36,15 @@ static void
 add(struct MHD_Response *response, const char *name, const char *value)
 {
     MHD_add_response_header(response, name, value);
+}
+
+static void
+add_number(struct MHD_Response *response, const char *name, uint64_t value)
+{
+    char text[24];
+
+    *cn_put_uint(value, text) = '\0';
+    add(response, name, text);
 }
 
 /* On every answer, as TorchServe does. */
@@ -81,6 +91,10 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request,
         add(response, "X-Amzn-SageMaker-New-Session-Id", request->new_session);
     if (request->closed_session)
         add(response, "X-Amzn-SageMaker-Closed-Session-Id", request->closed_session);
+    if (request->step)
+        add_number(response, "Continuo-Sequence-Step", request->step);
+    if (request->expected_step)
+        add_number(response, "Continuo-Expected-Step", request->expected_step);
     if (request->allow)
         add(response, "Allow", request->allow);
     if (request->codings)
@@ -239,7 +253,7 @@ answer_error(struct cn_http_request *request, int code, unsigned status, const c
                             &request->arena, &words);
     cn_buf_init(&body, 0);
     if (!config->torchserve_errors || code != CN_E_TOO_LARGE || refused)
-        cn_error_json_as(words.status, words.type, words.message, &body);
+        cn_error_json_as(words.status, words.type, words.message, request->expected_step, &body);
     response = response_of(request, cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
     if (body.len)
         add(response, "Content-Type", "application/json");
@@ -523,6 +537,10 @@ void
 cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box)
 {
     request->restarted = cn_answer_restarted(&box->answer);
+    if (box->answer.error_code)
+        request->expected_step = box->answer.step;
+    else
+        request->step = box->answer.step;
     if (!request->echo_name.len || !box->sequence_id.len)
         return;
     request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */

@@ -231,7 +231,8 @@ cn_http_header_is_ours(struct cn_str name)
         CN_STR("trailer"), CN_STR("transfer-encoding"), CN_STR("upgrade"), CN_STR("content-length"),
         /* The server's statements about the request. */
         CN_STR("x-request-id"), CN_STR("continuo-error"), CN_STR("continuo-replayed"),
-        CN_STR("continuo-sequence-restarted"), CN_STR("inference-session-id"),
+        CN_STR("continuo-sequence-restarted"), CN_STR("continuo-sequence-step"),
+        CN_STR("continuo-expected-step"), CN_STR("inference-session-id"),
         CN_STR("x-amzn-sagemaker-new-session-id"), CN_STR("x-amzn-sagemaker-closed-session-id")};
     size_t i;
 

@@ -86,7 +86,8 @@ struct cn_http_request {
     unsigned status; /* 0: no answer yet */
     const char *model, *version;
     struct cn_str sequence;
-    uint64_t step;
+    uint64_t step;          /* that was committed; 0: none, or not known yet */
+    uint64_t expected_step; /* of a step that was refused for its number: the right one; else 0 */
 
     /* Pieces of the answer, freed with the request or once sent; linked by msg.next. */
     struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is hung in */

@@ -5,6 +5,8 @@
  */
 #include "frontend/predict.h"
 
+#include <inttypes.h>
+
 #include "config/model_io.h"
 #include "core/clock.h"
 #include "core/utf8.h"
@@ -124,6 +126,63 @@ cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *
     return 0;
 }
 
+bool
+cn_predict_names_step(struct cn_str name)
+{
+    return cn_str_eq_header(name, CN_STR("ts-request-sequence-step")) ||
+           cn_str_eq_header(name, CN_STR("continuo-sequence-step"));
+}
+
+int
+cn_predict_set_step(struct cn_row *row, uint64_t step, struct cn_error *err)
+{
+    if (step == 0 || step > INT64_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "sequence step %" PRIu64 "; steps are counted from 1 to 2^63 - 1", step);
+    if ((row->flags & CN_ROW_NUMBERED) && row->step != step)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "two different sequence steps in one request, %" PRIu64 " and %" PRIu64,
+                       row->step, step);
+    row->flags |= CN_ROW_NUMBERED;
+    row->step = step;
+    return 0;
+}
+
+/* Digits and nothing else; 0: none, or more than fit. */
+static uint64_t
+step_of(struct cn_str text)
+{
+    uint64_t step = 0;
+
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.ptr[i] < '0' || text.ptr[i] > '9' || step > INT64_MAX / 10)
+            return 0;
+        step = step * 10 + (uint64_t)(text.ptr[i] - '0');
+    }
+    return step <= INT64_MAX ? step : 0;
+}
+
+int
+cn_predict_read_step(const struct cn_header *headers, uint32_t n, struct cn_row *row,
+                     struct cn_error *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct cn_str value = headers[i].value;
+        int rc;
+
+        if (!cn_predict_names_step(headers[i].name))
+            continue;
+        if (step_of(value) == 0)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "header %.*s is \"%.*s\"; steps are counted from 1 to 2^63 - 1",
+                           CN_STR_ARG(headers[i].name), value.len > 40 ? 40 : (int)value.len,
+                           value.ptr);
+        if ((rc = cn_predict_set_step(row, step_of(value), err)) != 0)
+            return rc;
+    }
+    return 0;
+}
+
 /* Before the head of the answer is made. */
 static void
 tell_session(struct predict_call *call, const struct cn_answer_box *box)
@@ -140,7 +199,7 @@ tell_session(struct predict_call *call, const struct cn_answer_box *box)
 static void
 note_step(struct cn_http_request *request, const struct cn_answer_box *box)
 {
-    if (box->answer.step)
+    if (box->answer.step && !box->answer.error_code)
         request->step = box->answer.step;
     if (box->sequence_id.len && request->sequence.len == 0)
         request->sequence = cn_arena_str(&request->arena, box->sequence_id);
@@ -250,6 +309,8 @@ prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
     if (!rc && cn_model_queue_config(*queue)->sequence_batching)
         rc = cn_predict_read_key(request->headers, request->n_headers,
                                  &call->job.row.idempotency_key, err);
+    if (!rc && cn_model_queue_config(*queue)->sequence_batching)
+        rc = cn_predict_read_step(request->headers, request->n_headers, &call->job.row, err);
     return rc;
 }
 
@@ -283,6 +344,7 @@ cn_predict_handle(struct cn_http_request *request)
     call->job.named_version = request->match.args[1].len > 0;
     call->job.origin = request->listener->loop;
     call->job.any_version = request->match.args[1].len == 0;
+    call->job.connection = request->conn->fd;
     fill_row(call, &sequence);
     config = cn_model_queue_config(queue);
     /* A worker that has to be started first, and then one whole call: nobody waits longer. */

@@ -34,6 +34,16 @@ int cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_s
 int cn_predict_refuse_two_ids(const struct cn_sequence_headers *first,
                               const struct cn_header *second, struct cn_error *err);
 
+/* Is it the header with a step's number, ts-request-sequence-step or Continuo-Sequence-Step, in any case and
+ * with _ for -? */
+bool cn_predict_names_step(struct cn_str name);
+/* Reads it into row->step, with CN_ROW_NUMBERED; nothing changes without one. CN_E_BAD_REQUEST: no number from 1
+ * to INT64_MAX, or another one than the row has. */
+int cn_predict_read_step(const struct cn_header *headers, uint32_t n, struct cn_row *row,
+                         struct cn_error *err);
+/* The same for a number that came another way. */
+int cn_predict_set_step(struct cn_row *row, uint64_t step, struct cn_error *err);
+
 /* One more header with an id, by the same rules. */
 int cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *out,
                        struct cn_error *err);

@@ -48,6 +48,7 @@ is_taken(struct cn_str name)
                                            CN_STR("expect"),
                                            CN_STR("host"),
                                            CN_STR("idempotency-key"),
+                                           CN_STR("ts-request-sequence-step"),
                                            CN_STR("origin"),
                                            CN_STR("inference-header-content-length"),
                                            CN_STR("x-amzn-sagemaker-session-id"),

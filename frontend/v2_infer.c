@@ -57,6 +57,7 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
     }
     request->echo_name = call->v2.echo_name;
     request->echo_short = call->v2.made_id;
+    call->v2.job.connection = request->conn->fd;
     cn_http_request_hold(request, call, on_gone);
     cn_v2_job_submit(&call->v2, queue, request->listener->loop, ops,
                      request->match.args[1].len == 0, CN_NEVER);

@@ -107,7 +107,10 @@ set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct 
                        "inference request to model '%s' must specify a non-zero or non-empty "
                        "correlation ID",
                        v2->model);
-    return cn_predict_read_key(row->headers, row->n_headers, &row->idempotency_key, err);
+    if (request->has_step && (rc = cn_predict_set_step(row, request->step, err)))
+        return rc;
+    rc = cn_predict_read_step(row->headers, row->n_headers, row, err);
+    return rc ? rc : cn_predict_read_key(row->headers, row->n_headers, &row->idempotency_key, err);
 }
 
 /* Parts of their own behind the tensors, as text; the type tells handlers what it was. */

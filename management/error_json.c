@@ -38,13 +38,16 @@ cn_json_print(json_t *value, struct cn_buf *out)
 }
 
 void
-cn_error_json_as(unsigned http_status, const char *type, const char *message, struct cn_buf *out)
+cn_error_json_as(unsigned http_status, const char *type, const char *message,
+                 uint64_t expected_step, struct cn_buf *out)
 {
     json_t *body = json_object();
 
     json_object_set_new(body, "code", json_integer((int)http_status));
     json_object_set_new(body, "type", json_string(type));
     json_object_set_new(body, "message", cn_json_text(message));
+    if (expected_step)
+        json_object_set_new(body, "expectedStep", json_integer((json_int_t)expected_step));
     cn_json_print(body, out);
 }
 
@@ -54,5 +57,5 @@ cn_error_json(int code, unsigned http_status, const char *message, struct cn_buf
     const struct cn_error_info *info = cn_error_info(code);
 
     cn_error_json_as(http_status ? http_status : (unsigned)info->http_status, info->type, message,
-                     out);
+                     0, out);
 }

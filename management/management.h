@@ -111,6 +111,6 @@ void cn_management_handle(struct cn_management *management, struct cn_api_reques
 void cn_error_json(int code, unsigned http_status, const char *message, struct cn_buf *out);
 /* The same in other words than the code's. */
 void cn_error_json_as(unsigned http_status, const char *type, const char *message,
-                      struct cn_buf *out);
+                      uint64_t expected_step, struct cn_buf *out);
 
 #endif

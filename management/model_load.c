@@ -501,6 +501,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .lifetime_ms = config->sequence_timeout_ms,
         .tombstone_ms = config->tombstone_ms,
         .restart_expired = config->on_expired == CN_EXPIRED_RESTART,
+        .key_window = config->key_window,
         .memory_max_bytes = config->memory_max_bytes,
         /* A Lua call ends itself a little before the server would replace its worker: that costs one
          * row its answer instead of every row of the batch a restart. */

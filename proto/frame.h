@@ -87,6 +87,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(lifetime_ms)       /* sequenceTimeoutMSec; 0: none */                                      \
     NUM(tombstone_ms)      /* how long a closed sequence is remembered */                          \
     NUM(restart_expired)   /* 1: a late step of an expired sequence begins a new one */            \
+    NUM(key_window)        /* idempotency keys that are kept of a sequence, 1 to 255 */            \
     NUM(memory_max_bytes)  /* of a Lua VM; 0: none */                                              \
     NUM(step_time_ms)      /* a Lua call may run so long; 0: until the batch's deadline */         \
     NUM(continuous)        /* 1: a step is committed at its first yield */                         \

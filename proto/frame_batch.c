@@ -12,7 +12,7 @@ cn_frame_begin_batch(struct cn_buf *buf)
 }
 
 /* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence id,
- * str16 request id, str16 idempotency key, headers, u32 count of parts and per part str16 name,
+ * str16 request id, str16 idempotency key, with CN_ROW_NUMBERED u64 step, headers, u32 count of parts and per part str16 name,
  * str16 content type, str32 data; with CN_ROW_MOVE: u8 op, u8 reason, u64 generation, u64 step,
  * str16 version, str16 runtime, str32 record. */
 static void
@@ -40,6 +40,8 @@ cn_frame_lend_row(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
     cn_write_str16(buf, row->sequence_id);
     cn_write_str16(buf, row->request_id);
     cn_write_str16(buf, row->idempotency_key);
+    if (row->flags & CN_ROW_NUMBERED)
+        cn_write_u64(buf, row->step);
     cn_frame_write_headers(buf, row->headers, row->n_headers);
     cn_write_u32(buf, row->n_parts);
     for (i = 0; i < row->n_parts; i++) {
@@ -126,6 +128,7 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     row->sequence_id = cn_read_str16(reader);
     row->request_id = cn_read_str16(reader);
     row->idempotency_key = cn_read_str16(reader);
+    row->step = row->flags & CN_ROW_NUMBERED ? cn_read_u64(reader) : 0;
     rc = cn_frame_read_headers(reader, arena, &row->headers, &row->n_headers, err);
     if (rc)
         return rc;
@@ -137,6 +140,7 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
         return rc;
     if (reader->bad || row->sequence_id.len > CN_SEQUENCE_ID_MAX ||
         row->idempotency_key.len > CN_IDEMPOTENCY_KEY_MAX ||
+        (row->step == 0) != ((row->flags & CN_ROW_NUMBERED) == 0) ||
         (row->sequence_id.len == 0) == ((row->flags & CN_ROW_STATEFUL) != 0))
         return bad_payload(err, "BATCH");
     return 0;
@@ -154,6 +158,8 @@ skip_to_large(struct cn_reader *reader)
     cn_read_u64(reader);
     for (n = 3; n > 0; n--)
         cn_read_str16(reader);
+    if (flags & CN_ROW_NUMBERED)
+        cn_read_u64(reader);
     for (n = cn_read_u32(reader); n > 0 && !reader->bad; n--) {
         cn_read_str16(reader);
         cn_read_str32(reader);

@@ -49,6 +49,7 @@ enum cn_row_flags {
     CN_ROW_JOINED = 1u << 9,   /* the server formed this batch, and the next row is of it too */
     CN_ROW_PAD = 1u << 10,     /* no request: it fills a place in a formed batch; nobody waits for
                                 * an answer */
+    CN_ROW_NUMBERED = 1u << 11, /* `step` is set */
 
     /* Swapping a model under live sequences. */
     CN_ROW_ASK = 1u << 16, /* run it only if the sequence lives here; else CN_ANSWER_ELSEWHERE */
@@ -87,6 +88,7 @@ struct cn_row {
     uint64_t generation;  /* of the sequence as the server knows it; 0: ask the store */
     struct cn_str sequence_id, request_id;
     struct cn_str idempotency_key; /* a step with that of the last step is its retry; or empty */
+    uint64_t step; /* with CN_ROW_NUMBERED, from 1 on: which one of its generation it is to be */
     uint32_t n_headers, n_parts;
     struct cn_header *headers;
     struct cn_part *parts;

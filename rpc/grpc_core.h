@@ -116,7 +116,7 @@ void cn_grpc_message_copy(const struct cn_grpc_message *message, char *out);
 void cn_grpc_call_read(struct cn_grpc_call *call);
 /* Metadata before the first message; `name` is lower case and static, `value` printable ASCII,
  * copied. No effect when the first message is out; at most CN_GRPC_CALL_HEADERS. */
-#define CN_GRPC_CALL_HEADERS 3
+#define CN_GRPC_CALL_HEADERS 5
 void cn_grpc_call_add_header(struct cn_grpc_call *call, const char *name, struct cn_str value);
 
 /* Of a message whose large parts lie apart. */

@@ -190,6 +190,7 @@ add_headers(struct cn_rpc_infer *infer, const struct cn_answer_box *box)
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(infer->call, "continuo-replayed", CN_STR("true"));
     cn_rpc_add_restarted(infer->call, &box->answer);
+    cn_rpc_tell_step(infer->call, &box->answer);
 }
 
 static void

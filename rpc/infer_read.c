@@ -151,6 +151,20 @@ take_priority(const struct reader *reader, const struct parameter *from)
     return 0;
 }
 
+static int
+take_step(const struct reader *reader, const struct parameter *from)
+{
+    if (from->member != INT64)
+        return wrong_type(reader, "sequence_step", "int64_param");
+    if ((int64_t)from->value < 1)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "parameter sequence_step is %" PRId64 "; steps are counted from 1",
+                       (int64_t)from->value);
+    reader->out->has_step = true;
+    reader->out->step = from->value;
+    return 0;
+}
+
 /* A negative one has passed already; none was meant. */
 static int
 take_timeout(const struct reader *reader, const struct parameter *from)
@@ -222,6 +236,8 @@ take_parameter(const struct reader *reader, struct cn_str entry)
         return take_bool(reader, &from, "sequence_start", &out->start);
     if (cn_str_eq(key, CN_STR("sequence_end")))
         return take_bool(reader, &from, "sequence_end", &out->end);
+    if (cn_str_eq(key, CN_STR("sequence_step")))
+        return take_step(reader, &from);
     if (cn_str_eq(key, CN_STR("priority")))
         return take_priority(reader, &from);
     if (cn_str_eq(key, CN_STR("timeout")))

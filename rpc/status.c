@@ -8,6 +8,7 @@
 #include <google/rpc/error_details.pb-c.h>
 #include <google/rpc/status.pb-c.h>
 
+#include "core/number.h"
 #include "core/utf8.h"
 #include "rpc/grpc_core.h"
 #include "rpc/message.h"
@@ -139,14 +140,18 @@ error_info(const struct cn_rpc_failure *failure, struct cn_arena *arena)
     const struct cn_error_info *info = cn_error_info(failure->code);
     Google__Rpc__ErrorInfo message = GOOGLE__RPC__ERROR_INFO__INIT;
     Google__Rpc__ErrorInfo__MetadataEntry type = GOOGLE__RPC__ERROR_INFO__METADATA_ENTRY__INIT;
-    Google__Rpc__ErrorInfo__MetadataEntry *entries[] = {&type};
-    char name[] = "type", domain[] = "continuo";
+    Google__Rpc__ErrorInfo__MetadataEntry step = GOOGLE__RPC__ERROR_INFO__METADATA_ENTRY__INIT;
+    Google__Rpc__ErrorInfo__MetadataEntry *entries[] = {&type, &step};
+    char name[] = "type", domain[] = "continuo", step_name[] = "expected_step", number[24];
 
     type.key = name;
     type.value = (char *)(uintptr_t)info->type;
     message.reason = (char *)(uintptr_t)info->word;
     message.domain = domain;
-    message.n_metadata = 1;
+    *cn_put_uint(failure->expected_step, number) = '\0';
+    step.key = step_name;
+    step.value = number;
+    message.n_metadata = failure->expected_step ? 2 : 1;
     message.metadata = entries;
     return any_of("type.googleapis.com/google.rpc.ErrorInfo", &message.base, arena);
 }

@@ -17,6 +17,7 @@ struct cn_rpc_failure {
     const char *message;
     uint32_t retry_after_s; /* 0: one second, where a retry makes sense */
     int grpc_status;        /* TorchServe's, with --torchserve-errors; 0: that of the two above */
+    uint64_t expected_step; /* of a step that was refused for its number; else 0 */
 };
 
 /* A status' message: UTF-8 and short, in the arena. `text`: of any bytes, as a handler gave it. */

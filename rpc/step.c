@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "core/mem.h"
+#include "core/number.h"
 #include "core/panic.h"
 #include "core/random.h"
 #include "core/utf8.h"
@@ -28,7 +29,7 @@ static bool
 is_control(struct cn_str name)
 {
     return cn_sequence_name_find(name) != CN_N_SEQUENCE_NAMES ||
-           cn_str_eq_header(name, CN_STR("idempotency-key")) ||
+           cn_str_eq_header(name, CN_STR("idempotency-key")) || cn_predict_names_step(name) ||
            cn_str_eq_header(name, CN_STR("x-request-id"));
 }
 
@@ -207,7 +208,8 @@ int
 cn_rpc_step_check_stream(const struct cn_header *headers, uint32_t n, struct cn_error *err)
 {
     const struct cn_str names[] = {cn_sequence_name(CN_NAME_START), cn_sequence_name(CN_NAME_END),
-                                   CN_STR("idempotency-key")};
+                                   CN_STR("idempotency-key"), CN_STR("ts-request-sequence-step"),
+                                   CN_STR("continuo-sequence-step")};
     size_t i;
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -308,15 +310,16 @@ read_sequence(struct cn_rpc_step *step, bool is_stream, struct cn_sequence_heade
     return rc ? rc : cn_predict_read_id(&field, out, err);
 }
 
+/* The key and the number of the step. */
 static int
 read_key(struct cn_rpc_step *step, bool is_stream, struct cn_error *err)
 {
     struct cn_row *row = &step->job.row;
+    const struct cn_header *headers = is_stream ? step->request.controls : row->headers;
+    uint32_t n = is_stream ? step->request.n_controls : row->n_headers;
+    int rc = cn_predict_read_step(headers, n, row, err);
 
-    if (is_stream)
-        return cn_predict_read_key(step->request.controls, step->request.n_controls,
-                                   &row->idempotency_key, err);
-    return cn_predict_read_key(row->headers, row->n_headers, &row->idempotency_key, err);
+    return rc ? rc : cn_predict_read_key(headers, n, &row->idempotency_key, err);
 }
 
 static uint64_t
@@ -407,6 +410,7 @@ cn_rpc_step_failed(const struct cn_answer_box *box, bool as_torchserve, struct c
         .http_status = answer->status,
         .message = cn_rpc_status_text(answer->body, arena),
         .retry_after_s = box->retry_after_s,
+        .expected_step = answer->error_code ? answer->step : 0,
     };
     if (as_torchserve && answer->status < 400)
         out->grpc_status = cn_torchserve_grpc_status(out->code);
@@ -491,6 +495,18 @@ cn_rpc_add_restarted(struct cn_grpc_call *call, const struct cn_answer *answer)
 }
 
 void
+cn_rpc_tell_step(struct cn_grpc_call *call, const struct cn_answer *answer)
+{
+    char text[24];
+
+    if (!answer->step)
+        return;
+    cn_grpc_call_add_header(
+        call, answer->error_code ? "continuo-expected-step" : "continuo-sequence-step",
+        (struct cn_str){text, (size_t)(cn_put_uint(answer->step, text) - text)});
+}
+
+void
 cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box)
 {
     cn_grpc_call_add_header(step->call, "x-request-id", cn_str_from(step->request_id));
@@ -499,4 +515,5 @@ cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *bo
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(step->call, "continuo-replayed", CN_STR("true"));
     cn_rpc_add_restarted(step->call, &box->answer);
+    cn_rpc_tell_step(step->call, &box->answer);
 }

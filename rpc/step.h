@@ -85,7 +85,9 @@ void cn_rpc_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box);
 void cn_rpc_step_send(struct cn_rpc_step *step, struct cn_answer_box *box, struct cn_str status);
 /* The call's only response, and its end with OK. */
 void cn_rpc_step_send_last(struct cn_grpc_call *call, struct cn_answer_box *box);
-/* Metadata of the answer to a call with one step: request id, sequence, was it replayed. */
+/* The number of the step that was made, or that should have been, as a header of the call. */
+void cn_rpc_tell_step(struct cn_grpc_call *call, const struct cn_answer *answer);
+/* Metadata of the answer to a call with one step: request id, sequence, was it replayed, its number. */
 void cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box);
 
 #endif

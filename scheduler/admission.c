@@ -110,6 +110,17 @@ check_row(const struct cn_row *row, struct cn_error *err)
     return 0;
 }
 
+static int
+check_number(const struct cn_row *row, struct cn_error *err)
+{
+    if (!(row->flags & CN_ROW_NUMBERED) || !(row->flags & CN_ROW_START) || row->step == 1)
+        return 0;
+    return cn_fail(err, CN_E_BAD_REQUEST,
+                   "step %llu with a start flag or without a sequence id; the first step of a "
+                   "sequence has number 1",
+                   (unsigned long long)row->step);
+}
+
 /* A request without an id opens a sequence, if the model lets it. */
 static int
 check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
@@ -225,12 +236,14 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     cn_job_group_init(&job->group);
     job->group.of_job = true;
     err.code = 0;
-    if (stateful && check_sequence_id(queue, job, &err) < 0) {
+    if (stateful &&
+        (check_sequence_id(queue, job, &err) < 0 || check_number(&job->row, &err) < 0)) {
         refuse(queue, job, err.code, err.message);
         return;
     }
     if (!stateful)
-        job->row.flags &= ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END);
+        job->row.flags &=
+            ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END | CN_ROW_NUMBERED);
     if (cn_swap_is_visitor(job) && cn_swap_send_back(queue, job))
         return;
     if (check_queue(queue, job, &err) < 0 || check_row(&job->row, &err) < 0 ||

@@ -185,9 +185,9 @@ cn_v2_group_of_path(struct cn_str pattern)
 static bool
 is_reserved(struct cn_str name)
 {
-    static const char *const words[] = {"sequence_id",       "sequence_start", "sequence_end",
-                                        "priority",          "timeout",        "headers",
-                                        "binary_data_output"};
+    static const char *const words[] = {"sequence_id",   "sequence_start",    "sequence_end",
+                                        "sequence_step", "priority",          "timeout",
+                                        "headers",       "binary_data_output"};
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (cn_str_eq(name, cn_str_from(words[i])))

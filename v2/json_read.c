@@ -114,6 +114,10 @@ read_parameter(const struct reader *reader, const char *key, const json_t *value
         return read_bool(reader, key, value, &out->start);
     if (strcmp(key, "sequence_end") == 0)
         return read_bool(reader, key, value, &out->end);
+    if (strcmp(key, "sequence_step") == 0) {
+        out->has_step = true;
+        return read_uint(reader, key, value, &out->step);
+    }
     if (strcmp(key, "priority") == 0)
         return read_uint(reader, key, value, &out->priority);
     if (strcmp(key, "timeout") == 0)

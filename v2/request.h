@@ -51,6 +51,8 @@ struct cn_v2_request {
     uint64_t sequence_number;
     struct cn_str sequence_text;
     bool start, end;
+    bool has_step;
+    uint64_t step;                 /* the number that the step is to have, as it was sent */
     uint64_t priority, timeout_us; /* 0: none */
     bool binary_by_default;        /* outputs when none are listed */
     bool empty_final; /* of a decoupled model, an end without outputs is a response, too */

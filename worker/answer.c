@@ -96,14 +96,15 @@ put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *ans
     }
 }
 
-/* Which one was made; or, where a row only looked, which one was the last. */
+/* Which one was made; or, where a row only looked, which one was the last; or, where its number was wrong, which
+ * one would have been right. */
 static uint64_t
 step_of(const struct cn_slot *slot)
 {
     if (slot->answer_flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE))
         return slot->item.step;
     if (slot->item.reply.error_code)
-        return 0;
+        return slot->expected_step;
     return slot->write == CN_WRITE_STEP ? slot->record.step : 0;
 }
 

@@ -148,6 +148,33 @@ record_bytes(const struct cn_worker *worker, const struct cn_slot *slot)
     return (struct cn_str){worker->batch.records.data + slot->record_at, slot->record_len};
 }
 
+/* The step's key, if it has one, before those of the steps before it. */
+static void
+record_keys(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_record *record = &slot->record;
+    const struct cn_row *row = slot->row;
+    const size_t room = cn_states_keys_room(&worker->states);
+    struct cn_str before = cn_sequence_keys(slot->seq);
+    char *keys;
+
+    record->keys = before;
+    if (row->idempotency_key.len || (row->flags & CN_ROW_NUMBERED)) {
+        record->flags |= CN_RECORD_ASKED;
+        record->request_hash = slot->request_hash;
+    }
+    if (row->idempotency_key.len == 0)
+        return;
+    if (before.len > room - CN_KEY_HASH_BYTES)
+        before.len = room - CN_KEY_HASH_BYTES;
+    keys = cn_arena_alloc(&worker->batch.arena, CN_KEY_HASH_BYTES + before.len);
+    memcpy(keys, slot->key_hash, CN_KEY_HASH_BYTES);
+    if (before.len)
+        memcpy(keys + CN_KEY_HASH_BYTES, before.ptr, before.len);
+    record->keys = (struct cn_str){keys, CN_KEY_HASH_BYTES + before.len};
+    record->flags |= CN_RECORD_KEYED;
+}
+
 /* The record that the step leaves, but for its state. */
 static int
 record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_bytes, uint64_t now,
@@ -166,8 +193,7 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
         .expires_wall_ms = cn_states_expires_at(&worker->states, seq->opened_wall_ms, now),
         .schema = worker->rt->ops->state_schema(worker->rt),
     };
-    memcpy(record->key_hash, slot->key_hash, sizeof(record->key_hash));
-    record->request_hash = slot->request_hash;
+    record_keys(worker, slot);
     if (end)
         slot->answer_flags |= CN_ANSWER_ENDED;
     else if (slot->item.state)
@@ -279,6 +305,25 @@ record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
     return cn_store_replace(store, slot->row->sequence_id, value, &slot->trace, err);
 }
 
+/* In a full store a step needs no more room for keys than the step before it: the oldest key goes. 1: it can't be
+ * had for that either. */
+static int
+put_with_fewer_keys(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_record *record = &slot->record;
+    size_t least = slot->seq ? cn_sequence_keys(slot->seq).len : 0;
+    int rc;
+
+    if (cn_record_has_key(record) && least < CN_KEY_HASH_BYTES)
+        least = CN_KEY_HASH_BYTES;
+    if (!slot->seq || record->keys.len <= least)
+        return 1;
+    record->keys.len = least;
+    if ((rc = record_write(worker, slot, err)) != 0)
+        return rc;
+    return record_put(worker, slot, record_bytes(worker, slot), err);
+}
+
 /* In a full store the end of a sequence needs no more room than the sequence had: its answer need not be kept.
  * 1: it can't be had for that either. */
 static int
@@ -313,6 +358,8 @@ slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
         return 0;
     }
     rc = record_put(worker, slot, record_bytes(worker, slot), err);
+    if (rc == 1)
+        rc = put_with_fewer_keys(worker, slot, err);
     if (rc == 1)
         rc = put_without_answer(worker, slot, err);
     if (rc == 1) {
@@ -358,7 +405,8 @@ slot_settle(struct cn_worker *worker, struct cn_slot *slot)
     seq->last_job = slot->record.last_job;
     seq->last_wall_ms = slot->record.last_wall_ms;
     seq->trace = slot->trace;
-    memcpy(seq->key_hash, slot->record.key_hash, sizeof(seq->key_hash));
+    if (cn_record_has_key(&slot->record))
+        cn_sequence_set_keys(&worker->states, seq, slot->record.keys);
     slot->committed = slot->yields;
     if (slot->answer_flags & CN_ANSWER_ENDED) {
         slot->ended = true; /* the handler hears of it once the answers are out */

@@ -1,8 +1,8 @@
 /* worker/idempotency.c - what identifies a client's retry: its key, and what was asked under it.
  *
- * BLAKE2b (libsodium's generichash) without a secret: 16 bytes of a key, so that different keys
- * never meet by chance nor by a client's design, and 8 bytes of a request, which only have to tell
- * a retry from a mistake. Rows without a key cost nothing. Owned by the worker's one thread.
+ * BLAKE2b (libsodium's generichash) without a secret: 8 bytes of a key, since only the keys of one sequence are
+ * compared, a few at a time, so that two never meet by chance; and 8 bytes of a request, which only have to
+ * tell a retry from a mistake. Rows without key and number cost nothing. Owned by the worker's one thread.
  */
 #include <sodium/crypto_generichash.h>
 #include <string.h>
@@ -50,13 +50,17 @@ void
 cn_slot_hash(struct cn_slot *slot)
 {
     const struct cn_row *row = slot->row;
+    const bool keyed = row->idempotency_key.len != 0;
+    unsigned char hash[crypto_generichash_BYTES_MIN]; /* 16; its first bytes are kept */
 
     slot->request_hash = 0;
     memset(slot->key_hash, 0, sizeof(slot->key_hash));
-    if (!(row->flags & CN_ROW_STATEFUL) || row->idempotency_key.len == 0)
+    if (!(row->flags & CN_ROW_STATEFUL) || !(keyed || (row->flags & CN_ROW_NUMBERED)))
         return;
-    crypto_generichash(slot->key_hash, sizeof(slot->key_hash),
-                       (const unsigned char *)row->idempotency_key.ptr, row->idempotency_key.len,
-                       NULL, 0);
+    if (keyed) {
+        crypto_generichash(hash, sizeof(hash), (const unsigned char *)row->idempotency_key.ptr,
+                           row->idempotency_key.len, NULL, 0);
+        memcpy(slot->key_hash, hash, sizeof(slot->key_hash));
+    }
     slot->request_hash = hash_request(row);
 }

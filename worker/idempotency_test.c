@@ -99,17 +99,112 @@ key_of_another_request_is_refused(void **state)
     client_stop(c);
 }
 
-/* Only the last step is remembered, and a step without a key is one too. */
+/* A late copy of a step is not done again, though others came since: without keys, with others, after a restart
+ * and in the next generation. Its answer is gone, and that is said. */
 static void
-the_window_is_one_step(void **state)
+keys_of_earlier_steps_are_known(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    assert_int_equal(client_start(c, false), 0);
+    expect_got(keyed(c, "k1", 1, "a", "5", 0), 0, "5", CN_ANSWER_OPENED);
+    expect_got(keyed(c, NULL, 2, "a", "1", 0), 0, "6", 0);
+    got = keyed(c, "k1", 3, "a", "5", 0);
+    assert_int_equal(got.code, CN_E_KEY_SUPERSEDED);
+    assert_non_null(strstr(got.body,
+                           "the step with Idempotency-Key k1 is done; sequence a has gone "
+                           "on since, to step 2"));
+    expect_got(keyed(c, "k2", 4, "a", "1", 0), 0, "7", 0);
+    client_stop(c);
+    assert_int_equal(client_start(c, false), 0);
+    assert_int_equal(keyed(c, "k1", 5, "a", "5", 0).code, CN_E_KEY_SUPERSEDED);
+    expect_got(keyed(c, "k2", 6, "a", "1", 0), 0, "7", REPLAYED);
+    expect_got(keyed(c, "k3", 7, "a", "2", CN_ROW_START), 0, "2", CN_ANSWER_OPENED);
+    assert_int_equal(keyed(c, "k1", 8, "a", "5", 0).code, CN_E_KEY_SUPERSEDED);
+    assert_int_equal(keyed(c, "k2", 9, "a", "1", 0).code, CN_E_KEY_SUPERSEDED);
+    expect_got(keyed(c, NULL, 10, "a", "1", CN_ROW_END), 0, "3", CN_ANSWER_ENDED);
+    assert_int_equal(keyed(c, "k3", 11, "a", "2", 0).code, CN_E_KEY_SUPERSEDED);
+    expect_got(keyed(c, NULL, 12, "a", "4", 0), 0, "4", CN_ANSWER_OPENED);
+    assert_int_equal(keyed(c, "k1", 13, "a", "5", 0).code, CN_E_KEY_SUPERSEDED);
+    client_stop(c);
+}
+
+/* The window has an end: load.key_window, which the test's client sets to 4. */
+static void
+the_oldest_key_goes_first(void **state)
+{
+    static const char *const keys[] = {"k1", "k2", "k3", "k4", "k5"};
+    struct client *c = *state;
+
+    assert_int_equal(client_start(c, false), 0);
+    for (uint64_t i = 0; i < 5; i++)
+        assert_int_equal(keyed(c, keys[i], i + 1, "a", "1", 0).code, 0);
+    for (uint64_t i = 1; i < 4; i++)
+        assert_int_equal(keyed(c, keys[i], i + 10, "a", "1", 0).code, CN_E_KEY_SUPERSEDED);
+    expect_got(keyed(c, "k1", 20, "a", "1", 0), 0, "6", 0);
+    client_stop(c);
+}
+
+/* One step with a number. */
+static struct got
+numbered(struct client *c, uint64_t number, uint64_t job, const char *body, uint32_t flags)
+{
+    struct got got;
+
+    c->number = number;
+    got = client_step(c, job, "a", body, flags, 0);
+    c->number = 0;
+    return got;
+}
+
+static void
+expect_refused(struct got got, int code, uint64_t expected)
+{
+    assert_int_equal(got.code, code);
+    assert_int_equal(got.step, expected);
+}
+
+/* A step is done when its number follows, answered again when it was the last, and refused else. */
+static void
+numbers_follow_each_other(void **state)
 {
     struct client *c = *state;
 
     assert_int_equal(client_start(c, false), 0);
-    expect_got(keyed(c, "k", 1, "a", "5", 0), 0, "5", CN_ANSWER_OPENED);
-    expect_got(keyed(c, NULL, 2, "a", "1", 0), 0, "6", 0);
-    expect_got(keyed(c, NULL, 3, "a", "1", 0), 0, "7", 0);
-    expect_got(keyed(c, "k", 4, "a", "5", 0), 0, "12", 0);
+    expect_refused(numbered(c, 2, 1, "5", 0), CN_E_STEP_MISMATCH, 1);
+    expect_got(numbered(c, 1, 2, "5", 0), 0, "5", CN_ANSWER_OPENED);
+    expect_got(numbered(c, 1, 3, "5", 0), 0, "5", CN_ANSWER_OPENED | REPLAYED);
+    expect_refused(numbered(c, 1, 4, "6", 0), CN_E_STEP_DONE, 2); /* another request */
+    expect_refused(numbered(c, 3, 5, "6", 0), CN_E_STEP_MISMATCH, 2);
+    assert_int_equal(numbered(c, 2, 6, "fail", 0).code, CN_E_HANDLER_FAILED);
+    expect_got(numbered(c, 2, 7, "6", 0), 0, "11", 0);
+    expect_refused(numbered(c, 1, 8, "5", 0), CN_E_STEP_DONE, 3);
+    client_stop(c);
+    assert_int_equal(client_start(c, false), 0);
+    expect_got(numbered(c, 2, 9, "6", 0), 0, "11", REPLAYED);
+    expect_got(numbered(c, 0, 10, "1", 0), 0, "12", 0); /* it counts as well */
+    expect_refused(numbered(c, 3, 11, "1", 0), CN_E_STEP_DONE, 4);
+    expect_got(numbered(c, 4, 12, "1", 0), 0, "13", 0);
+    client_stop(c);
+}
+
+/* The first step of a generation has number 1; what has ended is begun anew by a start only. */
+static void
+numbers_begin_and_end(void **state)
+{
+    struct client *c = *state;
+
+    assert_int_equal(client_start(c, false), 0);
+    expect_got(numbered(c, 1, 1, "5", CN_ROW_START), 0, "5", CN_ANSWER_OPENED);
+    expect_got(numbered(c, 1, 2, "5", CN_ROW_START), 0, "5", CN_ANSWER_OPENED | REPLAYED);
+    expect_got(numbered(c, 2, 3, "6", CN_ROW_END), 0, "11", CN_ANSWER_ENDED);
+    expect_got(numbered(c, 2, 4, "6", CN_ROW_END), 0, "11", CN_ANSWER_ENDED | REPLAYED);
+    expect_refused(numbered(c, 1, 5, "5", 0), CN_E_STEP_DONE, 1);
+    expect_refused(numbered(c, 3, 6, "5", 0), CN_E_STEP_MISMATCH, 1);
+    expect_got(numbered(c, 1, 7, "7", CN_ROW_START), 0, "7", CN_ANSWER_OPENED);
+    expect_got(numbered(c, 2, 8, "1", 0), 0, "8", 0);
+    expect_got(numbered(c, 1, 9, "9", CN_ROW_START), 0, "9", CN_ANSWER_OPENED);
     client_stop(c);
 }
 
@@ -250,7 +345,10 @@ main(void)
         WORKER(retry_gets_the_answer_of_its_step),
         WORKER(retry_keeps_the_cached_state),
         WORKER(key_of_another_request_is_refused),
-        WORKER(the_window_is_one_step),
+        WORKER(keys_of_earlier_steps_are_known),
+        WORKER(the_oldest_key_goes_first),
+        WORKER(numbers_follow_each_other),
+        WORKER(numbers_begin_and_end),
         WORKER(failed_step_runs_again),
         WORKER(retried_start_opens_once),
         WORKER(retried_end_ends_once),

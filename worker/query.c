@@ -295,9 +295,12 @@ write_adapt(const struct cn_states *states, uint32_t flags, uint64_t now, struct
         record->opened_wall_ms = record->last_wall_ms = now;
         record->last_job = 0; /* another server's, or of another sequence */
     }
-    if (flags & CN_QUERY_FORK)
-        memset(record->key_hash, 0, sizeof(record->key_hash));
-    if (!(flags & CN_QUERY_MOVE) && !cn_record_has_key(record)) { /* nobody can ask for it */
+    if (flags & CN_QUERY_FORK) {
+        record->keys.len = 0;
+        record->flags &= ~(uint32_t)(CN_RECORD_KEYED | CN_RECORD_ASKED);
+    }
+    if (!(flags & CN_QUERY_MOVE) &&
+        !(record->flags & CN_RECORD_ASKED)) { /* nobody can ask for it */
         record->flags &= ~(uint32_t)(CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE);
         record->n_headers = record->n_chunks = 0;
         record->content_type = record->headers = record->chunks = record->body =

@@ -30,15 +30,9 @@ slot_reset(struct cn_slot *slot)
     slot->closed_reason = 0;
     slot->import = false;
     slot->item.state = NULL;
-    slot->item.step = 0;
+    slot->item.step = slot->expected_step = 0;
     slot->item.resume = NULL;
     cn_slot_hash(slot);
-}
-
-static bool
-has_key(const struct cn_slot *slot)
-{
-    return slot->row->idempotency_key.len != 0;
 }
 
 static void
@@ -52,13 +46,15 @@ slot_run(struct cn_slot *slot, struct cn_sequence *seq)
     slot->opened_wall_ms = seq->opened_wall_ms;
 }
 
+/* `keys`: of the steps before, also of another generation: a copy of one of them may still come. */
 static void
-slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation)
+slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation, struct cn_str keys)
 {
     struct cn_sequence *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
 
     seq->generation = generation;
     seq->opened_wall_ms = seq->last_wall_ms = at->now_wall_ms;
+    cn_sequence_set_keys(&at->worker->states, seq, keys);
     slot->answer_flags |= CN_ANSWER_OPENED;
     slot_run(slot, seq);
 }
@@ -82,7 +78,7 @@ record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
     seq->last_job = record->last_job;
     seq->opened_wall_ms = record->opened_wall_ms;
     seq->last_wall_ms = record->last_wall_ms;
-    memcpy(seq->key_hash, record->key_hash, sizeof(seq->key_hash));
+    cn_sequence_set_keys(&at->worker->states, seq, record->keys);
     *has_state = record->flags & CN_RECORD_HAS_STATE;
     if (!*has_state)
         return seq;
@@ -237,8 +233,8 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
         cn_resolve_fail_gone(at, slot, record);
     else if (slot->row->flags & CN_ROW_MUST_EXIST)
         fail_unknown(slot, 0);
-    else
-        slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms));
+    else if (cn_resolve_is_first(slot))
+        slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
 }
 
 /* Takes `cached`. */
@@ -279,36 +275,6 @@ cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *recor
     else
         cn_slot_fail(slot, CN_E_OUT_OF_MEMORY, "no memory for a state of %zu bytes",
                      record->state.len);
-}
-
-static void
-fail_key_reused(struct cn_slot *slot, const struct cn_record *record)
-{
-    char shown[128], key[128];
-
-    cn_slot_fail(slot, CN_E_KEY_REUSED,
-                 "Idempotency-Key %s was used for another request, step %" PRIu64
-                 " of sequence %s; send that one again as it was, or this one with a new key",
-                 cn_id_shown(slot->row->idempotency_key, key), record->step,
-                 cn_id_shown(slot->row->sequence_id, shown));
-}
-
-/* Was this committed already, as this job or as an earlier one of a client that tries again? Then
- * the slot has its answer. */
-static bool
-meet_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
-{
-    if (record->last_job == slot->row->job_id) {
-        cn_slot_replay(at->worker, slot, record);
-        return true;
-    }
-    if (!has_key(slot) || memcmp(record->key_hash, slot->key_hash, sizeof(slot->key_hash)) != 0)
-        return false;
-    if (record->request_hash == slot->request_hash)
-        cn_slot_replay(at->worker, slot, record);
-    else
-        fail_key_reused(slot, record);
-    return true;
 }
 
 static int
@@ -357,7 +323,8 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
     }
     live = slot->had_record && !slot->had_tombstone;
     if (slot->had_record && cn_resolve_move_of(slot->row) != CN_MOVE_BURY &&
-        cn_resolve_move_of(slot->row) != CN_MOVE_IMPORT && meet_committed(at, slot, &record)) {
+        cn_resolve_move_of(slot->row) != CN_MOVE_IMPORT &&
+        cn_resolve_committed(at, slot, &record)) {
         if (live && cn_resolve_is_cached(cached, &record))
             cn_states_put(states, cached, record.state.len);
         else
@@ -376,13 +343,14 @@ resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *ca
         cn_states_free(states, cached);
     if (start)
         slot_open(at, slot,
-                  cn_next_generation(slot->had_record ? record.generation : 0, at->now_wall_ms));
+                  cn_next_generation(slot->had_record ? record.generation : 0, at->now_wall_ms),
+                  slot->had_record ? record.keys : (struct cn_str){NULL, 0});
     else if (slot->had_record)
         meet_tombstone(at, slot, &record);
     else if (slot->row->generation || (slot->row->flags & CN_ROW_MUST_EXIST))
         fail_unknown(slot, 0);
-    else
-        slot_open(at, slot, cn_next_generation(0, at->now_wall_ms));
+    else if (cn_resolve_is_first(slot))
+        slot_open(at, slot, cn_next_generation(0, at->now_wall_ms), (struct cn_str){NULL, 0});
 }
 
 static void
@@ -410,8 +378,7 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
     }
     if (cached && !(row->flags & CN_ROW_START) &&
         (cn_resolve_move_of(row) == 0 || cn_resolve_move_of(row) == CN_MOVE_TOLD) &&
-        cached->last_job != row->job_id &&
-        !(has_key(slot) && memcmp(cached->key_hash, slot->key_hash, sizeof(slot->key_hash)) == 0) &&
+        cached->last_job != row->job_id && cn_resolve_follows(slot, cached) &&
         (row->generation ? row->generation == cached->generation
                          : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
                                               at->now_wall_ms))) {

@@ -34,6 +34,14 @@ counts(const struct cn_slot *slot, const struct cn_record *record)
            (!(record->flags & CN_RECORD_PENDING) || (slot->row->flags & CN_ROW_TAKE_PENDING));
 }
 
+bool
+cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *record)
+{
+    if (slot->had_tombstone)
+        return !cn_resolve_left_by_swap(record->close_reason);
+    return !only_asks(slot->row) || counts(slot, record);
+}
+
 static void
 say_elsewhere(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
 {

@@ -36,7 +36,19 @@ void cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct 
 void cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
                      struct cn_sequence *cached);
 
+/* resolve_committed.c */
+
+/* Neither the key nor the number of the row says that it isn't the next step of this sequence. */
+bool cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence *cached);
+/* True: the row is dealt with. It has the stored answer, or the reason why it does not follow. */
+bool cn_resolve_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
+/* False, and the slot has failed: the row's number is not that of a sequence's first step. */
+bool cn_resolve_is_first(struct cn_slot *slot);
+
 /* resolve_move.c */
+
+/* Is the record more than another version's leftover? To rows that ask, an import that no step has met is. */
+bool cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *record);
 
 /* 0: the row swaps nothing. */
 enum cn_move_op cn_resolve_move_of(const struct cn_row *row);

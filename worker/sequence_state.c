@@ -110,6 +110,34 @@ cn_states_create(struct cn_states *states, struct cn_str id)
     return seq;
 }
 
+struct cn_str
+cn_sequence_keys(const struct cn_sequence *seq)
+{
+    return (struct cn_str){(const char *)seq->keys, (size_t)seq->n_keys * CN_KEY_HASH_BYTES};
+}
+
+size_t
+cn_states_keys_room(const struct cn_states *states)
+{
+    const uint64_t window = states->load->key_window;
+
+    return (size_t)(window ? window : 1) * CN_KEY_HASH_BYTES;
+}
+
+void
+cn_sequence_set_keys(struct cn_states *states, struct cn_sequence *seq, struct cn_str keys)
+{
+    const size_t room = cn_states_keys_room(states);
+    const size_t len = keys.len < room ? keys.len : room;
+
+    /* Once in a sequence's time in memory, and only for clients that send keys: the others have no room for them. */
+    if (len && !seq->keys)
+        seq->keys = cn_alloc(room);
+    if (len)
+        memmove(seq->keys, keys.ptr, len);
+    seq->n_keys = (uint32_t)(len / CN_KEY_HASH_BYTES);
+}
+
 void
 cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n)
 {
@@ -133,7 +161,8 @@ cn_states_take(struct cn_states *states, struct cn_str id)
 void
 cn_states_put(struct cn_states *states, struct cn_sequence *seq, size_t state_bytes)
 {
-    seq->lru.bytes = SEQUENCE_OVERHEAD_BYTES + seq->lru.key.len + state_bytes;
+    seq->lru.bytes = SEQUENCE_OVERHEAD_BYTES + seq->lru.key.len + state_bytes +
+                     (seq->keys ? cn_states_keys_room(states) : 0);
     cn_lru_put(states->lru, &seq->lru);
 }
 
@@ -145,6 +174,7 @@ cn_states_free(struct cn_states *states, struct cn_sequence *seq)
     if (seq->state)
         states->rt->ops->state_free(states->rt, seq->state);
     cn_lru_forget(states->lru, &seq->lru);
+    cn_free(seq->keys);
     cn_pool_free(&states->sequences, seq, sequence_bytes(seq->lru.key.len));
 }
 
@@ -262,7 +292,7 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
     }
     /* No job is in flight when the server closes: only a client with a key will ask again. */
     cn_states_bury(states, &record, close->reason, now_wall_ms,
-                   cn_record_has_key(&record) && close->reason != CN_CLOSE_DELETED);
+                   (record.flags & CN_RECORD_ASKED) && close->reason != CN_CLOSE_DELETED);
     if ((rc = cn_record_encode(&record, &states->scratch, err)) != 0)
         return rc;
     bytes = (struct cn_str){states->scratch.data + at, states->scratch.len - at};

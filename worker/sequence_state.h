@@ -24,9 +24,10 @@
 struct cn_sequence {
     struct cn_lru_entry lru; /* key: the id below */
     uint64_t generation, step, last_job, opened_wall_ms, last_wall_ms;
-    unsigned char key_hash[CN_KEY_HASH_BYTES]; /* of the last step; all zero: none */
-    void *state;                               /* the runtime's; NULL before the first step */
-    struct cn_store_trace trace;               /* of the record that this is of */
+    unsigned char *keys; /* as records have them: hashes, the newest first; NULL: none */
+    uint32_t n_keys;
+    void *state;                 /* the runtime's; NULL before the first step */
+    struct cn_store_trace trace; /* of the record that this is of */
     char id[];
 };
 
@@ -52,6 +53,12 @@ void cn_states_warn(const struct cn_states *states, const char *event, const str
 
 /* A sequence without a state. Free it with cn_states_free. */
 struct cn_sequence *cn_states_create(struct cn_states *states, struct cn_str id);
+/* Of the last keyed steps, load->key_window of them at most; borrowed. */
+struct cn_str cn_sequence_keys(const struct cn_sequence *seq);
+/* So many bytes they have at most, room for one in any case. */
+size_t cn_states_keys_room(const struct cn_states *states);
+/* Copies them, the first load->key_window at most. */
+void cn_sequence_set_keys(struct cn_states *states, struct cn_sequence *seq, struct cn_str keys);
 /* These, CN_FETCH_MAX at most, will be looked for in LRU and store: asks for their memory. */
 void cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n);
 /* Out of the LRU, to be worked on; NULL: not cached. */

@@ -326,13 +326,14 @@ struct client {
     struct cn_arena arena;
     struct cn_load load;
     const char *key; /* idempotency key of the rows that client_put makes; NULL: none */
+    uint64_t number; /* their step number; 0: none */
     char dir[64];
 };
 
 struct got {
     int code;
     unsigned status, flags, pieces, n_headers;
-    uint64_t job, generation, opened_wall_ms;
+    uint64_t job, generation, step, opened_wall_ms;
     char body[2048];
 };
 
@@ -410,6 +411,7 @@ client_defaults(struct client *c)
         .idle_ms = 1000,
         .lifetime_ms = 10000,
         .tombstone_ms = 60000,
+        .key_window = 4,
         .stream_bytes = 65536,
     };
 }
@@ -488,6 +490,8 @@ client_put(struct client *c, uint64_t job, const char *id, const char *body, uin
 
     row.generation = generation;
     row.idempotency_key = cn_str_from(c->key);
+    row.step = c->number;
+    row.flags |= c->number ? CN_ROW_NUMBERED : 0u;
     cn_frame_put_row(&c->out, &row);
     cn_frame_end_batch(&c->out, begun, 1);
 }
@@ -518,6 +522,7 @@ client_get(struct client *c, struct got *got)
     got->flags = answer.flags & ~(unsigned)CN_ANSWER_FINAL;
     got->job = answer.job_id;
     got->generation = answer.generation;
+    got->step = answer.step;
     got->opened_wall_ms = answer.opened_wall_ms;
     got->n_headers = answer.n_headers;
     cn_arena_fini(&c->arena);

@@ -52,8 +52,9 @@ struct cn_slot {
     struct cn_sequence *seq; /* taken; what the handler works on */
     uint64_t generation;     /* of the answer */
     uint64_t opened_wall_ms;
-    unsigned char key_hash[CN_KEY_HASH_BYTES]; /* of the idempotency key; all zero: none */
-    uint64_t request_hash;                     /* set with it */
+    unsigned char key_hash[CN_KEY_HASH_BYTES]; /* of the idempotency key, if the row has one */
+    uint64_t request_hash;                     /* if the row has a key or a number */
+    uint64_t expected_step; /* of a row that failed for its number: what would have been right */
 
     /* What the store held when the row was looked up; it must still do so at the commit. */
     bool had_record, had_tombstone;
@@ -219,7 +220,8 @@ int cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct 
 uint64_t cn_next_generation(uint64_t generation, uint64_t now_wall_ms);
 
 /* idempotency.c */
-/* Sets key_hash and request_hash from the row: its parts, whether it starts or ends its sequence. */
+/* Sets key_hash and request_hash from the row: its parts, whether it starts or ends its sequence; 0 where the row
+ * has neither key nor number. */
 void cn_slot_hash(struct cn_slot *slot);
 
 /* commit.c */

@@ -157,6 +157,29 @@ def test_a_retried_step_that_opens_a_sequence_and_is_lost(server):
     expect_answer(keyed(client, "k2", "a", 1), "8", False)
 
 
+def test_a_late_copy_of_a_keyed_step_is_not_done_again(server):
+    """The first copy of K1 is held up on its way; its retry and K2 are done meanwhile, on other connections."""
+    s = server(counter(sequence={"keyWindow": 3}))
+    client, late = s.client(), s.raw("late")
+    text = ("POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: a\r\n"
+            "Idempotency-Key: k1\r\nContent-Length: 1\r\n\r\n5")
+    late.send(text[:-1])
+    expect_answer(keyed(client, "k1", "a", 5), "5", False)
+    expect_answer(keyed(client, "k2", "a", 7), "12", False)
+    late.send(text[-1])
+    answer = late.answer()
+    assert (answer.status, answer.error) == (409, "key_superseded") and "k1" in answer.message, answer
+    s.kill()
+    s.restart()
+    client = s.client()
+    assert keyed(client, "k1", "a", 5).error == "key_superseded"
+    expect_answer(keyed(client, "k2", "a", 7), "12", True)
+    for i in (3, 4):
+        assert keyed(client, f"k{i}", "a", 1).status == 200
+    assert keyed(client, "k2", "a", 7).error == "key_superseded"
+    expect_answer(keyed(client, "k1", "a", 5), "19", False)  # the window is 3 keys
+
+
 def test_two_sequences_may_use_the_same_key(server):
     """A key belongs to its sequence."""
     s = server(counter())

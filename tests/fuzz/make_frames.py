@@ -14,7 +14,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 LOAD, BATCH, CLOSE, CANCEL, STOP, CREDIT, QUERY, FORK = range(1, 9)
 LOADED, ANSWER, STATS, CLOSED, RESULT, REPORT, FORKED, PROGRESS = range(65, 73)
-STATEFUL, START, END = 1, 2, 4
+STATEFUL, START, END, NUMBERED = 1, 2, 4, 1 << 11
 ASK, ANY_VERSION, MOVE = 1 << 16, 1 << 17, 1 << 18
 
 
@@ -34,9 +34,10 @@ def headers(pairs):
     return struct.pack("<I", len(pairs)) + b"".join(str16(n) + str32(v) for n, v in pairs)
 
 
-def row(job, flags, sequence, parts, head=(), generation=0, deadline=0, request=b"", key=b""):
+def row(job, flags, sequence, parts, head=(), generation=0, deadline=0, request=b"", key=b"", step=0):
     out = struct.pack("<QIIQ", job, flags, deadline, generation) + str16(sequence)
-    out += str16(request) + str16(key) + headers(head) + struct.pack("<I", len(parts))
+    out += str16(request) + str16(key) + (struct.pack("<Q", step) if flags & NUMBERED else b"")
+    out += headers(head) + struct.pack("<I", len(parts))
     return out + b"".join(str16(n) + str16(t) + str32(d) for n, t, d in parts)
 
 
@@ -93,8 +94,9 @@ def streams():
     plain = row(2, 0, b"", [])
     two = row(3, STATEFUL | END, b"s" * 256, [body, (b"data", b"", b"\0\xff" * 40)], generation=1 << 63,
               key=b"k" * 256)
+    numbered = row(8, STATEFUL | NUMBERED, b"seq_0", [body], key=b"k", step=7)
     write("frame_to_worker", "load.bin", frame(LOAD, load()))
-    write("frame_to_worker", "batch.bin", frame(BATCH, first + plain + two, 3))
+    write("frame_to_worker", "batch.bin", frame(BATCH, first + plain + two + numbered, 4))
     swaps = [row(4, STATEFUL | ASK, b"a", [body]), row(5, STATEFUL | MOVE, b"b", []) + moved(3, 8),
              row(6, STATEFUL | MOVE, b"c", []) + moved(4, 0, b"CNR1" * 30),
              row(7, STATEFUL | ANY_VERSION | MOVE, b"d", [body]) + moved(5, 9)]

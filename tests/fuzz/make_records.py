@@ -8,7 +8,7 @@ OUT = pathlib.Path(__file__).parent / "corpus" / "record"
 sodium = ctypes.CDLL("libsodium.so.23")
 xxhash = ctypes.CDLL("libxxhash.so.0")
 xxhash.XXH3_64bits.restype = ctypes.c_uint64
-TOMBSTONE, HAS_STATE, HAS_ANSWER, TOO_LARGE = 1, 2, 4, 8
+TOMBSTONE, HAS_STATE, HAS_ANSWER, TOO_LARGE, KEYED, ASKED, HAS_KEYS = 1, 2, 4, 8, 64, 128, 0x4000
 
 
 def varint(number, least=1):
@@ -25,21 +25,22 @@ def fold(difference):
 
 
 def head(form, flags, key, numbers, lengths, wide):
-    """Of formats 1 to 4, which have fixed lengths, and of 5, where four numbers have their bytes from the beginning."""
+    """Of formats 1 to 4, which have fixed lengths, and of 5 and 6, where four numbers have their bytes from the beginning.
+    `key`: as the format has it; in 6 the flags say what it holds."""
     generation, step, job, opened, last, closed, expires, schema, reason, status, size, answer_flags = numbers
     if form < 5:
         packed = struct.pack("<4sHHQQQQQQQIBBHQIIIIIIII", b"CNR1", form, flags, *numbers[:9], 0, *numbers[9:], *lengths)
         assert len(packed) == 112
         return packed + key
     content_type = lengths[0] * 2 if lengths[0] >= 0 else -lengths[0] * 2 - 1
-    packed = struct.pack("<4sHHQI", b"CNR1", 5, flags | (0x8000 if key else 0), job, lengths[-1])
+    packed = struct.pack("<4sHHQI", b"CNR1", form, flags | (0x8000 if key and form == 5 else 0), job, lengths[-1])
     for i, number in enumerate((fold(generation - opened), step, opened, fold(last - opened), closed, fold(expires - last), schema,
                                 reason, status, answer_flags, size, content_type, *lengths[1:-1])):
         packed += varint(number, {1: 4, 3: 5, 4: 6, 5: 6}.get(i, 1) if wide else 1)
     return packed + key
 
 
-def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), body=b"", state=b"", key=b"", form=5,
+def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), body=b"", state=b"", key=b"", form=6,
            last=1700000001000, known=0, wide=True):
     packed_headers = b"".join(struct.pack("<H", len(n)) + n + struct.pack("<I", len(v)) + v for n, v in headers)
     packed_chunks = b"".join(struct.pack("<I", len(c)) + c for c in chunks)
@@ -61,8 +62,16 @@ SEEDS = {
     "too-large": record(HAS_STATE | TOO_LARGE, state=b"s"),
     "tombstone": record(TOMBSTONE, reason=2, closed=1700000002000),
     "ended": record(TOMBSTONE | HAS_ANSWER, reason=1, closed=1700000002000, body=b"last"),
-    "keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY),
-    "key-of-zeros": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"\0" * 24),
+    "keyed": record(HAS_STATE | HAS_ANSWER | KEYED | ASKED | HAS_KEYS, body=b"12", state=b"s", key=b"request.\x02firstkeysecond.."),
+    "earlier-keys": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\x01firstkey"),
+    "numbered": record(HAS_STATE | HAS_ANSWER | ASKED, body=b"12", state=b"s", key=b"request."),
+    "no-keys": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\0"),
+    "many-keys": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\xff" + b"k" * 2040),
+    "keys-torn": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\xff" + b"k" * 1040),
+    "keyed-without-key": record(HAS_STATE | HAS_ANSWER | KEYED | ASKED, body=b"12", state=b"s", key=b"request."),
+    "format-5": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", form=5),
+    "format-5-keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY, form=5),
+    "key-of-zeros": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"\0" * 24, form=5),
     "known-type": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", known=2),
     "known-type-in-bytes": record(HAS_STATE | HAS_ANSWER, content_type=b"application/json", body=b"12", state=b"s"),
     "narrow": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", known=2, wide=False),

@@ -52,7 +52,9 @@ check_fields(const uint8_t *data, size_t size)
     record.n_chunks = data[3];
     record.closed_wall_ms = data[4];
     memcpy(&record.last_wall_ms, data, sizeof(record.last_wall_ms));
-    record.key_hash[0] = data[10];
+    record.flags |= data[10] & 1 ? CN_RECORD_ASKED : 0u;
+    record.flags |= data[10] & 2 ? CN_RECORD_KEYED : 0u;
+    record.keys = (struct cn_str){(const char *)data, data[10] / 4 % 3 * CN_KEY_HASH_BYTES};
     for (size_t i = 0; i < 5; i++) {
         size_t len = data[5 + i];
 
