@@ -2,6 +2,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "core/random.h"
 #include "scheduler/test_support.h"
@@ -47,6 +49,84 @@ incoming_job_is_answered_at_once(void **state)
     assert_int_equal(fake->n_rows, 0);
     assert_int_equal(rig_stats(rig).live_sequences, 0);
     rig_destroy(rig);
+}
+
+/* The client of a step closed its connection before the step was admitted, here behind a later question: it is
+ * not done. A key or a number tells a copy from the step, so those need not be refused. */
+static void
+step_of_a_closed_connection_is_not_admitted(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client question, late, keyed, numbered, start;
+    struct client *const dead[] = {&late, &keyed, &numbered, &start};
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    close(pair[1]);
+    client_prepare(&question, rig->loop, "s", "?", 0);
+    client_prepare(&late, rig->loop, "s", "1", 0);
+    client_prepare(&keyed, rig->loop, "s", "2", 0);
+    client_prepare(&numbered, rig->loop, "s", "3", CN_ROW_NUMBERED);
+    client_prepare(&start, rig->loop, "s", "4", CN_ROW_NUMBERED | CN_ROW_START);
+    keyed.job.row.idempotency_key = CN_STR("k");
+    numbered.job.row.step = start.job.row.step = 1;
+    for (unsigned i = 0; i < 4; i++)
+        dead[i]->job.connection = pair[0];
+    cn_model_queue_submit(rig->queue, &question.job);
+    for (unsigned i = 0; i < 4; i++)
+        cn_model_queue_submit(rig->queue, &dead[i]->job);
+    settle(rig);
+    assert_int_equal(late.error, CN_E_CANCELLED);
+    assert_int_equal(start.error, CN_E_CANCELLED);
+    assert_int_equal(answer_all(rig, fake), 3);
+    assert_string_equal(fake->rows[0].body, "?");
+    assert_string_equal(fake->rows[1].body, "2");
+    assert_string_equal(fake->rows[2].body, "3");
+    close(pair[0]);
+    rig_destroy(rig);
+}
+
+/* More of them than are looked at in one call, between others whose clients are there. */
+static void
+many_closed_connections_are_found(void **state)
+{
+    enum { N = 150 };
+    struct rig *rig = rig_create(NULL);
+    struct client *clients = cn_alloc(N * sizeof(*clients));
+    unsigned gone = 0;
+    int open_pair[2], closed_pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, open_pair), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, closed_pair), 0);
+    close(closed_pair[1]);
+    fake_attach(rig);
+    for (unsigned i = 0; i < N; i++) {
+        char id[16];
+
+        snprintf(id, sizeof(id), "s%u", i);
+        client_prepare(&clients[i], rig->loop, id, "1", 0);
+        clients[i].job.connection = i % 3 ? closed_pair[0] : open_pair[0];
+        cn_model_queue_submit(rig->queue, &clients[i].job);
+    }
+    settle(rig);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(clients[i].error, i % 3 ? CN_E_CANCELLED : 0);
+        gone += clients[i].finals;
+    }
+    assert_int_equal(gone, N / 3 * 2);
+    assert_int_equal(rig_stats(rig).live_sequences, N / 3);
+    for (unsigned i = 0; i < N; i += 3)
+        cn_model_queue_cancel(rig->queue, &clients[i].job);
+    settle(rig);
+    answer_all(rig, &rig->fakes[0]);
+    rig_destroy(rig);
+    close(open_pair[0]);
+    close(open_pair[1]);
+    close(closed_pair[0]);
+    cn_free(clients);
 }
 
 /* A running step may be committed already: the worker is told once, and its answer ends the job. */
@@ -353,6 +433,8 @@ main(void)
         cmocka_unit_test(cancels_and_answers_cross_between_loops), /* in real time, so first */
         cmocka_unit_test(waiting_job_is_answered_at_once),
         cmocka_unit_test(incoming_job_is_answered_at_once),
+        cmocka_unit_test(step_of_a_closed_connection_is_not_admitted),
+        cmocka_unit_test(many_closed_connections_are_found),
         cmocka_unit_test(running_job_waits_for_its_worker),
         cmocka_unit_test(answer_in_the_same_turn_wins),
         cmocka_unit_test(cancelled_job_is_not_sent_again),

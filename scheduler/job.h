@@ -67,6 +67,7 @@ struct cn_job {
     bool any_version; /* sent without version: its sequence may live in another one */
     uint64_t timeout_us; /* its client's wish for how long it may wait; 0: none (policy.h) */
     uint64_t priority;   /* the same: 1 goes first; 0: as by default */
+    int connection;      /* descriptor that it came by, open until the final answer; 0: not known */
 
     /* The scheduler's from here; submit sets them all. What both loops need is written before the
      * job changes hands. */

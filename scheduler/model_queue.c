@@ -462,6 +462,7 @@ admit_incoming(struct cn_model_queue *queue)
     /* A callback may submit more; that waits for the next turn. */
     cn_list_init(&now);
     cn_list_splice_back(&now, &queue->incoming);
+    cn_queue_refuse_departed(queue, &now);
     fetch_sequences(queue, &now);
     while ((node = cn_list_pop_front(&now)))
         cn_queue_admit(queue, cn_container_of(node, struct cn_job, link));

@@ -139,6 +139,8 @@ void cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job,
 /* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */
 int cn_queue_check_slot(const struct cn_model_queue *queue, struct cn_error *err);
 void cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job);
+/* departed.c: answers those of the jobs that are about to be admitted whose clients have left. */
+void cn_queue_refuse_departed(struct cn_model_queue *queue, struct cn_list *incoming);
 void cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job);
 /* The job is in flight: should its handler stream, it is told to end that. */
 void cn_queue_stop_stream(struct cn_job *job);
