@@ -195,5 +195,6 @@ cn_rpc_fail_with(struct cn_grpc_call *call, const struct cn_rpc_failure *failure
 void
 cn_rpc_fail(struct cn_grpc_call *call, int code, const char *message, uint32_t retry_after_s)
 {
-    cn_rpc_fail_with(call, &(struct cn_rpc_failure){code, 0, message, retry_after_s, 0});
+    cn_rpc_fail_with(call, &(struct cn_rpc_failure){
+                               .code = code, .message = message, .retry_after_s = retry_after_s});
 }

@@ -106,8 +106,8 @@ flush_step(struct cn_rpc_step *step)
     struct cn_answer_box *box;
 
     if (step->refused && step->owes) {
-        const struct cn_rpc_failure failure = {step->refused->code, 0, step->refused->message, 0,
-                                               0};
+        const struct cn_rpc_failure failure = {.code = step->refused->code,
+                                               .message = step->refused->message};
 
         send_failure(step, &failure);
     }
