@@ -205,15 +205,18 @@ cn_resolve_refuses(const struct cn_row *row, unsigned reason)
 bool
 cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason)
 {
+    if ((row->flags & CN_ROW_NUMBERED) &&
+        row->step != 1) /* it is to go on, and must hear that it can't */
+        return false;
     return at->worker->load.restart_expired && !(row->flags & CN_ROW_MUST_EXIST) &&
            (reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME);
 }
 
 /* A new sequence in the place of the one that `reason`'s clock has closed. */
 static void
-slot_restart(struct lookup *at, struct cn_slot *slot, uint64_t generation, int reason)
+slot_restart(struct lookup *at, struct cn_slot *slot, const struct cn_record *record, int reason)
 {
-    slot_open(at, slot, cn_next_generation(generation, at->now_wall_ms));
+    slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
     slot->answer_flags |=
         reason == CN_CLOSE_IDLE ? CN_ANSWER_RESTARTED_IDLE : CN_ANSWER_RESTARTED_LIFETIME;
 }
@@ -228,7 +231,7 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
     if (wanted && wanted != record->generation)
         fail_unknown(slot, record->generation);
     else if (!wanted && closed && cn_resolve_restarts(at, slot->row, record->close_reason))
-        slot_restart(at, slot, record->generation, record->close_reason);
+        slot_restart(at, slot, record, record->close_reason);
     else if (wanted || closed)
         cn_resolve_fail_gone(at, slot, record);
     else if (slot->row->flags & CN_ROW_MUST_EXIST)
@@ -257,7 +260,7 @@ cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *recor
     if (reason) {
         cn_resolve_close_old(at, slot, record, cached, reason);
         if (!cn_resolve_looks(slot->row) && cn_resolve_restarts(at, slot->row, (unsigned)reason)) {
-            slot_restart(at, slot, record->generation, reason);
+            slot_restart(at, slot, record, reason);
             return;
         }
         cn_states_bury(&at->worker->states, record, reason, at->now_wall_ms, false);
