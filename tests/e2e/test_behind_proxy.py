@@ -1,0 +1,232 @@
+"""docs/behind-a-proxy.md: each configuration runs as it stands there, but for its addresses.
+
+A proxy that is not installed skips its tests: scripts/proxies.sh installs all three, and CONTINUO_ENVOY names
+an Envoy that lies elsewhere."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+
+import grpc
+import pytest
+
+from client import Client, Stream
+from models import ROOT, Model, counter
+from rpc import Rpc
+from server import address_of
+from waiting import expect
+
+PAGE = (ROOT / "docs" / "behind-a-proxy.md").read_text()
+SPELLINGS = ["Continuo-Sequence", "ts-request-sequence-id", "ts_request_sequence_id"]
+
+
+def program(name):
+    packaged = [str(path.parent) for path in ROOT.glob(".venv/lib/python3*/site-packages/envoy/_bin/envoy")]
+    own = os.environ.get("CONTINUO_ENVOY") if name == "envoy" else None
+    found = own or shutil.which(name, path=os.pathsep.join([*packaged, os.environ.get("PATH", ""), "/usr/sbin"]))
+    if not found:
+        pytest.skip(f"{name} is not installed (scripts/proxies.sh)")
+    return found
+
+
+def block(name):
+    """A whole file out of the page, which its first line names."""
+    found = re.search(rf"^```\w+\n(# {re.escape(name)}\n.*?)^```$", PAGE, re.M | re.S)
+    assert found, f"docs/behind-a-proxy.md has no {name}"
+    return found.group(1)
+
+
+def free_ports(n):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def replaced(text, pairs):
+    """Each of the page's addresses stands there, so that none is left over."""
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    assert "10.0.0." not in text
+    return text
+
+
+class Proxy:
+    """One of the three, in front of two servers."""
+
+    def __init__(self, name, folder, transcript, servers):
+        self.name = name
+        self.http, self.grpc = free_ports(2)
+        self._folder = pathlib.Path(folder)
+        self._transcript = transcript
+        self._command = getattr(self, f"_{name}")(program(name), servers)
+        transcript.log(name, "$ " + " ".join(map(str, self._command)))
+        with open(self._folder / "output", "wb") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+
+    def _write(self, name, text):
+        path = self._folder / name
+        path.write_text(text)
+        return str(path)
+
+    def _upstreams(self, servers):
+        pairs = []
+        for i, s in enumerate(servers, 1):
+            pairs.append((f"10.0.0.{i}:8080", ":".join(map(str, address_of(s.inference)))))
+            pairs.append((f"10.0.0.{i}:7070", s.grpc))
+        return pairs
+
+    def _nginx(self, path, servers):
+        text = replaced(block("nginx.conf"), [
+            *self._upstreams(servers), ("listen 80;", f"listen 127.0.0.1:{self.http};"),
+            ("listen 7070 http2;", f"listen 127.0.0.1:{self.grpc} http2;")])
+        # Where it may write in a test: these files are not what the page is about.
+        places = "".join(f"{kind}_temp_path {self._folder}/{kind};" for kind in
+                         ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        text = text.replace("http {\n", f"http {{\n    access_log off; {places}\n", 1)
+        user = "user root; " if os.getuid() == 0 else ""
+        return [path, "-p", str(self._folder), "-e", "stderr", "-c", self._write("nginx.conf", text),
+                "-g", f"{user}daemon off; pid {self._folder}/pid; error_log stderr;"]
+
+    def _haproxy(self, path, servers):
+        text = replaced(block("haproxy.cfg"), [
+            *self._upstreams(servers), ("bind :80\n", f"bind 127.0.0.1:{self.http}\n"),
+            ("bind :7070 ", f"bind 127.0.0.1:{self.grpc} ")])
+        return [path, "-db", "-f", self._write("haproxy.cfg", text)]
+
+    def _envoy(self, path, servers):
+        pairs = [("address: 0.0.0.0, port_value: 80}", f"address: 127.0.0.1, port_value: {self.http}}}"),
+                 ("address: 0.0.0.0, port_value: 7070}", f"address: 127.0.0.1, port_value: {self.grpc}}}")]
+        for old, new in self._upstreams(servers):
+            pairs.append(("address: {}, port_value: {}}}".format(*old.split(":")),
+                          "address: {}, port_value: {}}}".format(*new.split(":"))))
+        return [path, "-c", self._write("envoy.yaml", replaced(block("envoy.yaml"), pairs)), "--concurrency", "1",
+                "--use-dynamic-base-id", "--log-level", "warning"]
+
+    def expect_up(self):
+        def answers():
+            assert self._process.poll() is None, (self._folder / "output").read_text()
+            try:
+                with contextlib.closing(self.client()) as client:
+                    return client.get("/ping").status == 200
+            except OSError:
+                return False
+        expect(answers, f"{self.name} passes /ping", 60)
+
+    def client(self):
+        return Client(("127.0.0.1", self.http), self._transcript, self.name)
+
+    def stop(self):
+        self._process.terminate()
+        self._process.wait()
+        self._transcript.log(self.name, (self._folder / "output").read_text(errors="replace"))
+
+
+def streamer():
+    return Model("streamer", (ROOT / "examples/counter/handler.lua").read_text(),
+                 (ROOT / "examples/counter/streaming-config.yaml").read_text())
+
+
+@pytest.fixture(params=["nginx", "haproxy", "envoy"])
+def proxied(request, server, folder, transcript):
+    """(proxy, servers): two servers with state of their own behind it."""
+    program(request.param)
+    servers = [server(counter(), streamer()) for _ in range(2)]
+    place = pathlib.Path(folder) / request.param
+    place.mkdir()
+    proxy = Proxy(request.param, place, transcript, servers)
+    try:
+        proxy.expect_up()
+        yield proxy, servers
+    finally:
+        proxy.stop()
+
+
+def test_every_sequence_goes_to_its_server_by_each_spelling_of_its_header(proxied):
+    """All names mean one sequence and one server; both servers have some of them. nginx must not drop underscores."""
+    proxy, servers = proxied
+    with contextlib.closing(proxy.client()) as client:
+        for step, spelling in enumerate(SPELLINGS * 2, 1):
+            for i in range(40):
+                answer = client.post("/predictions/counter", "1", headers={spelling: f"device-{i}"})
+                assert (answer.status, answer.text) == (200, str(step)), (spelling, i, answer)
+    live = [s.describe("counter")["liveSequences"] for s in servers]
+    assert sum(live) == 40 and min(live) > 0, live
+
+
+def test_a_streamed_answer_arrives_piece_by_piece(proxied):
+    """The first two pieces are there while the handler still runs, which another step then tells to stop: a proxy
+    that collected the answer would have shown all eleven."""
+    proxy, _ = proxied
+    with contextlib.closing(proxy.client()) as client:
+        client.post("/predictions/streamer", "2", headers={"Continuo-Sequence": "s"})
+        stream = Stream(("127.0.0.1", proxy.http), proxy._transcript, "/predictions/streamer", 5,
+                        {"Continuo-Sequence": "s"})
+        first = stream.piece() + stream.piece()  # the head may take the first one along
+        assert 1 < len(first) < 11
+        assert client.post("/predictions/streamer", "-1", headers={"Continuo-Sequence": "s"}).text.strip() == "-1"
+        assert len(first + stream.rest()) < 11
+
+
+def test_connections_to_the_servers_are_kept(proxied):
+    """A step through the proxy needs no new connection each."""
+    proxy, servers = proxied
+    with contextlib.closing(proxy.client()) as client:
+        for _ in range(60):
+            assert client.post("/predictions/counter", "1", headers={"Continuo-Sequence": "kept"}).status == 200
+    assert client_ports(servers) < 30  # 60 without: each leaves a socket in TIME_WAIT
+
+
+def client_ports(servers):
+    """Sockets, open or in TIME_WAIT, that have a server's inference port at one end."""
+    wanted = {f"{address_of(s.inference)[1]:04X}" for s in servers}
+    found = set()
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote = line.split()[1:3]
+        if remote.rpartition(":")[2] in wanted:
+            found.add(local)
+        elif local.rpartition(":")[2] in wanted and remote.rpartition(":")[2] != "0000":
+            found.add(remote)
+    return len(found)
+
+
+def test_a_step_is_sent_once_and_to_its_own_server_only(proxied):
+    """Its server dies over the step: the client hears it, and the other server never sees the sequence."""
+    proxy, servers = proxied
+    with contextlib.closing(proxy.client()) as client:
+        name = "mine"
+        assert client.post("/predictions/counter", "1", headers={"Continuo-Sequence": name}).status == 200
+        owner = next(s for s in servers if s.describe("counter")["liveSequences"] == 1)
+        other = next(s for s in servers if s is not owner)
+        with contextlib.closing(proxy.client()) as waiting, owner.hold():
+            waiting._connection = waiting._connect()
+            waiting._connection.request("POST", "/predictions/counter", "1", {"Continuo-Sequence": name})
+            owner.expect_outstanding("counter", 1)
+            owner.kill()
+            assert waiting._connection.getresponse().status in (502, 503, 504)
+        refused = client.post("/predictions/counter", "1", headers={"Continuo-Sequence": name})
+        assert refused.status in (502, 503, 504), refused
+        assert other.describe("counter")["liveSequences"] == 0
+
+
+def test_grpc_passes_with_its_metadata(proxied):
+    """Each sequence to one server, by the metadata that name it in any spelling; and a stream."""
+    proxy, servers = proxied
+    client = Rpc(f"127.0.0.1:{proxy.grpc}")
+    for step, spelling in enumerate(SPELLINGS, 1):
+        for i in range(20):
+            metadata = ((spelling.lower(), f"call-{i}"),)
+            try:
+                answer = client.predict("counter", 1, metadata=metadata)
+            except grpc.RpcError as error:
+                pytest.fail(f"{spelling}: {error}")
+            assert answer.prediction == str(step).encode(), (spelling, i)
+    live = [s.describe("counter")["liveSequences"] for s in servers]
+    assert sum(live) == 20 and min(live) > 0, live
+    client.close()
