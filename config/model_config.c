@@ -391,6 +391,16 @@ cn_model_config_apply(struct cn_model_config *config, const struct cn_yaml_doc *
     return rc ? rc : cn_instances_apply(doc, config, err);
 }
 
+static uint64_t
+default_of(const char *path)
+{
+    size_t i = 0;
+
+    while (strcmp(rows[i].path, path) != 0)
+        i++;
+    return rows[i].default_value;
+}
+
 int
 cn_model_config_check(const struct cn_model_config *config, struct cn_error *err)
 {
@@ -399,7 +409,9 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
                        "maxWorkers %" PRIu32 " is below minWorkers %" PRIu32
                        "; raise it or leave it out",
                        config->max_workers, config->min_workers);
-    if (config->store_max_bytes < config->state_max_bytes)
+    /* The default says nothing of this store: a state that it has no room for is refused when it comes. */
+    if (config->store_max_bytes < config->state_max_bytes &&
+        config->state_max_bytes != default_of("state.maxBytes"))
         return cn_fail(err, CN_E_CONFIG,
                        "state.storeMaxBytes %" PRIu64 " cannot hold one state of"
                        " state.maxBytes %" PRIu64,

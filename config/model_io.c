@@ -64,8 +64,8 @@ cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item, enu
 }
 
 int
-cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t *out,
-                uint32_t *rank)
+cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t least,
+                 int64_t *out, uint32_t *rank)
 {
     static const char *const keys[] = {"dims", "shape", NULL};
     const struct cn_yaml *dims = cn_io_get(item, keys);
@@ -76,11 +76,18 @@ cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int
     for (uint32_t i = 0; i < dims->n_items; i++) {
         const struct cn_yaml *dim = dims->items[i];
 
-        if (!cn_yaml_take_integer(dim, &out[i]) || out[i] < -1 || out[i] == 0)
+        if (!cn_yaml_take_integer(dim, &out[i]) || out[i] < -1 || (out[i] < least && out[i] >= 0))
             return cn_io_refuse(parse, dim, "dims", "sizes from 1, or -1 for any");
     }
     *rank = dims->n_items;
     return 0;
+}
+
+int
+cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t *out,
+                uint32_t *rank)
+{
+    return cn_io_read_sizes(parse, item, 1, out, rank);
 }
 
 static int

@@ -23,6 +23,9 @@ int cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item,
 /* `out`: room for CN_TENSOR_RANK_MAX; at most one less is read. */
 int cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t *out,
                     uint32_t *rank);
+/* The same with sizes from `least` on. */
+int cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t least,
+                     int64_t *out, uint32_t *rank);
 
 /* Of a document without inputs: what it says of tensors otherwise means nothing, but is well-formed. */
 int cn_model_io_check_untyped(const struct cn_yaml_doc *doc, struct cn_error *err);

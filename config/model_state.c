@@ -58,6 +58,15 @@ read_axis(const struct cn_io_parse *parse, const struct cn_yaml *item, struct cn
     return 0;
 }
 
+static bool
+has_open_dims(const struct cn_state_spec *spec)
+{
+    for (uint32_t i = 0; i < spec->rank; i++)
+        if (spec->dims[i] < 0)
+            return true;
+    return false;
+}
+
 /* dims of a new state: where dims has -1, any size, else the same. */
 static int
 read_init_dims(const struct cn_io_parse *parse, const struct cn_yaml *at,
@@ -65,7 +74,7 @@ read_init_dims(const struct cn_io_parse *parse, const struct cn_yaml *at,
 {
     int64_t dims[CN_TENSOR_RANK_MAX];
     uint32_t rank;
-    int rc = cn_io_read_dims(parse, at, dims, &rank);
+    int rc = cn_io_read_sizes(parse, at, 0, dims, &rank); /* 0: it begins empty */
 
     if (rc)
         return rc;
@@ -108,24 +117,30 @@ read_file_name(const struct cn_io_parse *parse, const struct cn_yaml *file, cons
 }
 
 static bool
-is_zeros(const struct cn_yaml *value)
+is_word(const struct cn_yaml *value, struct cn_str word)
 {
-    return value->kind == CN_YAML_STRING && cn_str_eq(value->text, CN_STR("zeros"));
+    return value->kind == CN_YAML_STRING && cn_str_eq(value->text, word);
 }
 
-/* init: zeros, or a map of file or caller, and dims. */
+/* init: zeros, none, or a map of file or caller, and dims. */
 static int
 read_init(const struct cn_io_parse *parse, const struct cn_yaml *init, struct cn_state_spec *spec)
 {
     const struct cn_yaml *file = cn_yaml_get(init, "file"), *caller = cn_yaml_get(init, "caller");
     int rc = 0;
 
-    if (is_zeros(init))
+    if (is_word(init, CN_STR("none"))) {
+        spec->init = CN_STATE_NONE;
         return 0;
+    }
+    if (is_word(init, CN_STR("zeros"))) {
+        spec->unsaid = has_open_dims(spec); /* so many zeros as what? */
+        return 0;
+    }
     if (init->kind != CN_YAML_MAP || (file && caller) ||
         (!file && !caller && !cn_yaml_get(init, "dims")))
         return cn_io_refuse(parse, init, "state: init",
-                            "zeros, {dims: [...]}, {file: PATH} or {caller: INPUT}");
+                            "zeros, none, {dims: [...]}, {file: PATH} or {caller: INPUT}");
     if (cn_yaml_get(init, "dims"))
         rc = read_init_dims(parse, init, spec);
     if (!rc && file)
@@ -199,6 +214,7 @@ read_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct c
         rc = read_axis(parse, item, spec);
     for (uint32_t i = 0; !rc && i < spec->rank; i++)
         spec->init_dims[i] = spec->dims[i] < 0 ? 1 : spec->dims[i];
+    spec->unsaid = !init && !initial && has_open_dims(spec);
     if (!rc && init && initial)
         return fail_at(parse, init, "init and initial_state say the same; leave one out");
     if (!rc && init)

@@ -270,6 +270,26 @@ broken_archive(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *mo
                       "tried when the file changes, or with the next load by name";
 }
 
+/* What the runtime found when it loaded the model: the same in each worker. */
+static void
+warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
+{
+    struct cn_ctl_finding *finding;
+    uint32_t i = 0;
+
+    while (i < model->n_workers && !model->workers[i].warning)
+        i++;
+    if (i == model->n_workers)
+        return;
+    finding = find(diagnosis, true,
+                   SAY(diagnosis, "model %s %s: its rows may depend on each other", model->name,
+                       model->version));
+    finding->why = SAY(diagnosis, "%s", model->workers[i].warning);
+    finding->advice = "the answers are right, but slower than batches would be; docs/torch.md says "
+                      "under \"Rows that depend on each other\" what such models are and how to "
+                      "change them";
+}
+
 /* --- a model's bounds */
 
 static void
@@ -422,6 +442,7 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
             if (model->workers[i].ready || !model->last_error) /* else it was told above */
                 restarts(diagnosis, model, &model->workers[i], server, wall_ms);
         }
+        warned(diagnosis, model);
         bounds(diagnosis, model);
     }
     if (!view->models) {

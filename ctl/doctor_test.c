@@ -74,6 +74,20 @@ loading_and_scaled_to_nothing_are_told_apart(void **state)
     assert_contains(shown, "curl -X PUT 'http://h:1/models/m/2?min_worker=1'");
 }
 
+static void
+a_runtimes_warning_is_told_once(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0",
+                       WORKER("1", "ready", "READY",
+                              ", \"warning\": \"each row is run alone: output y differs\""),
+                       "") "]",
+             NULL, 0);
+    assert_int_equal(diagnosis.n_problems, 0);
+    assert_contains(shown, "model m 1.0: its rows may depend on each other");
+    assert_contains(shown, "why    each row is run alone: output y differs\n");
+}
+
 /* One crash is news; several, the last one fresh, are a problem; long ago they are news again. */
 static void
 frequent_restarts_are_a_problem(void **state)
@@ -295,6 +309,7 @@ main(void)
         CASE(nothing_wrong_is_said_in_a_line),
         CASE(a_model_that_cannot_load_is_explained),
         CASE(loading_and_scaled_to_nothing_are_told_apart),
+        CASE(a_runtimes_warning_is_told_once),
         CASE(frequent_restarts_are_a_problem),
         CASE(advice_fits_the_reason),
         CASE(a_worker_that_does_not_answer_is_found),

@@ -15,6 +15,7 @@ struct cn_ctl_worker {
     bool ready;
     const char *state;        /* "loading", ... */
     const char *last_exit;    /* how its last process ended; NULL: none has */
+    const char *warning;      /* what its runtime said of the model; NULL: nothing */
     uint64_t started_wall_ms; /* 0: not known */
     uint64_t rss_bytes, live_sequences;
     uint64_t busy_rows;        /* that it works on; 0: none */

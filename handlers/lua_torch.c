@@ -113,6 +113,10 @@ push_result(lua_State *L, const struct ctt_tensor *result)
                                .rank = (uint32_t)result->rank};
     uint64_t elements = 0;
 
+    if (result->datatype == 0) { /* None */
+        lua_pushnil(L);
+        return;
+    }
     memcpy(tensor.shape, result->dims, sizeof(result->dims[0]) * tensor.rank);
     cn_shape_elements(tensor.shape, tensor.rank, &elements);
     tensor.data = (struct cn_str){result->data, elements * cn_datatype_bytes(tensor.type)};
@@ -379,6 +383,7 @@ open_torch(lua_State *L)
         luaL_error(L, "%s", err.message);
     rt->torch = cn_alloc(sizeof(*rt->torch));
     rt->torch->api = api;
+    api->seed(cn_torch_new_seed()); /* else each worker drew the same random numbers */
     rt->torch->n_modules = 0;
     rt->torch->threads = 1;
     return rt->torch;

@@ -16,6 +16,8 @@
 #include "proto/frame.h"
 #include "proto/message.h"
 
+#define CN_WARNING_MAX 512
+
 /* A piece of an answer, before its final one. */
 struct cn_chunk {
     struct cn_buf body;
@@ -98,6 +100,8 @@ struct cn_runtime_ops {
     /* Before open() in a zygote: will an open model live on in the children of its process? 0, or
      * CN_E_UNIMPLEMENTED with the reason; other errors are open()'s to tell. NULL: it will not. */
     int (*check_zygote)(const struct cn_load *load, struct cn_error *err);
+    /* After open(), and in a forked worker: this is the process that serves. NULL: nothing is to do. */
+    void (*serve)(struct cn_runtime *rt);
     /* Once a second after batches: puts what was counted since into rt->samples. NULL: nothing is. */
     void (*report)(struct cn_runtime *rt);
 };
@@ -115,6 +119,8 @@ struct cn_runtime {
     bool runs_rows_apart;
     /* Set by open(): the device that the model runs on, such as "cuda:1"; empty: the CPU. */
     char device[16];
+    /* Set by open(): what whoever runs the model should know of it, in a sentence; empty: nothing. */
+    char warning[CN_WARNING_MAX];
     struct cn_tensor_state *tensor_state; /* NULL but for tensor_state.c, which lies over `ops` */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
     /* Set by the worker once the model is open; NULL before. An item that rests with CN_NEVER has

@@ -92,6 +92,8 @@ show_worker(const struct cn_worker_facts *worker)
     put(out, "restarts", number(worker->restarts));
     if (worker->progress[0])
         put(out, "loading", cn_json_text(worker->progress));
+    if (worker->warning[0])
+        put(out, "warning", cn_json_text(worker->warning));
     put(out, "liveSequences", number(worker->live_sequences));
     put(out, "busy", show_busy(worker));
     put(out, "lastExit", worker->last_exit[0] ? cn_json_text(worker->last_exit) : json_null());
@@ -140,6 +142,8 @@ show_state(const struct cn_state_specs *specs)
         put(one, "dataType", json_string(cn_datatype_word(spec->type)));
         put(one, "dims", show_dims(spec->dims, spec->rank));
         put(one, "batchAxis", number(spec->batch_axis));
+        if (spec->init == CN_STATE_NONE)
+            put(init, "none", json_true());
         if (spec->init == CN_STATE_FILE)
             put(init, "file", cn_json_text(spec->init_from.ptr));
         if (spec->init == CN_STATE_CALLER)

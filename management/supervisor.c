@@ -124,6 +124,7 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
     worker->failures = 0;
     worker->progress[0] = '\0';
     snprintf(worker->device, sizeof worker->device, "%.*s", CN_STR_ARG(loaded->device));
+    snprintf(worker->warning, sizeof worker->warning, "%.*s", CN_STR_ARG(loaded->warning));
     worker->load_ms = cn_now_ms() - worker->started_ms;
     if (cn_worker_is_zygote(worker)) {
         cn_log(CN_LOG_INFO, "event=zygote_ready model=%s version=%s pid=%d load_ms=%llu",
@@ -580,6 +581,7 @@ cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out)
     snprintf(out->last_exit, sizeof out->last_exit, "%s", worker->last_exit);
     if (worker->state == CN_WORKER_READY)
         snprintf(out->device, sizeof out->device, "%s", worker->device);
+    snprintf(out->warning, sizeof out->warning, "%s", worker->warning);
     snprintf(out->progress, sizeof out->progress, "%s",
              worker->order ? worker->spec->zygote->progress : worker->progress);
 }

@@ -93,7 +93,8 @@ struct cn_worker_facts {
     bool waits;                                /* for the zygote, whose progress is shown */
     char progress[CN_PROGRESS_MAX];            /* of loading; empty: not told */
     char device[16];                           /* "cuda:1"; empty: the CPU, or not loaded */
-    char last_exit[CN_LAST_WORDS_MAX];         /* empty: it never ended */
+    char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
+    char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };
 void cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out);
 

@@ -32,6 +32,7 @@ struct cn_worker {
     char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
     char progress[CN_PROGRESS_MAX];        /* how far loading is */
     char device[16];                       /* as it told when it was loaded; empty: the CPU */
+    char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
     uint64_t started_wall_ms, started_ms, load_ms;
     struct cn_worker_stats stats; /* as told last; zero without a process */
     struct cn_stderr_tail tail;

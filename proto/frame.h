@@ -119,6 +119,7 @@ struct cn_loaded {
     int32_t error_code;
     struct cn_str message; /* "Lua 5.4.4", or the error */
     struct cn_str device;  /* that the model runs on: "cuda:1"; "": the CPU */
+    struct cn_str warning; /* what whoever runs the model should know; "": nothing */
 };
 
 /* PROGRESS: "warming up", 2 of 6. */

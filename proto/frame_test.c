@@ -195,7 +195,8 @@ an_answer_arrives_whole(void **state)
 static void
 put_small(void)
 {
-    struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no handler"), CN_STR("cuda:1")};
+    struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no handler"), CN_STR("cuda:1"),
+                               CN_STR("rows are run alone")};
     struct cn_worker_stats stats = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     struct cn_close closes[] = {{CN_STR("a"), 5, CN_CLOSE_IDLE},
                                 {CN_STR("b"), 0, CN_CLOSE_DELETED}};
@@ -294,6 +295,7 @@ frames_follow_each_other_in_a_stream(void **state)
     assert_int_equal(loaded.error_code, CN_E_LOAD_FAILED);
     assert_true(cn_str_eq(loaded.message, CN_STR("no handler")));
     assert_true(cn_str_eq(loaded.device, CN_STR("cuda:1")));
+    assert_true(cn_str_eq(loaded.warning, CN_STR("rows are run alone")));
     NEXT(CN_FRAME_STATS);
     assert_int_equal(cn_frame_get_stats(&frame, &stats, NULL), 0);
     assert_int_equal(stats.rss_bytes, 1);

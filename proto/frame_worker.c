@@ -46,7 +46,7 @@ cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, struct c
     return reader_done(&reader) ? 0 : bad_payload(err, "LOAD");
 }
 
-/* LOADED: u32 error code (two's complement), str32 message, str32 device. */
+/* LOADED: u32 error code (two's complement), str32 message, str32 device, str32 warning. */
 void
 cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded)
 {
@@ -55,6 +55,7 @@ cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded)
     cn_write_u32(buf, (uint32_t)loaded->error_code);
     cn_write_str32(buf, loaded->message);
     cn_write_str32(buf, loaded->device);
+    cn_write_str32(buf, loaded->warning);
     frame_end(buf, begun);
 }
 
@@ -67,6 +68,7 @@ cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct 
     out->error_code = (int32_t)cn_read_u32(&reader);
     out->message = cn_read_str32(&reader);
     out->device = cn_read_str32(&reader);
+    out->warning = cn_read_str32(&reader);
     return reader_done(&reader) ? 0 : bad_payload(err, "LOADED");
 }
 

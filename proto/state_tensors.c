@@ -22,6 +22,21 @@ cn_state_of_output(const struct cn_state_specs *specs, struct cn_str name)
     return NULL;
 }
 
+/* --- none --- */
+
+struct cn_tensor
+cn_state_none(const struct cn_state_spec *spec)
+{
+    return (struct cn_tensor){
+        .name = spec->input, .type = spec->type, .rank = CN_TENSOR_RANK_MAX, .data = CN_STR("")};
+}
+
+bool
+cn_state_is_none(const struct cn_tensor *tensor)
+{
+    return tensor->rank == CN_TENSOR_RANK_MAX && tensor->shape[0] == 0;
+}
+
 /* --- how it begins --- */
 
 /* An element of BYTES has at least its length. */
@@ -41,6 +56,10 @@ cn_state_initial(const struct cn_state_spec *spec, struct cn_str bytes, struct c
 
     *out = (struct cn_tensor){.name = spec->input, .type = spec->type, .rank = spec->rank};
     memcpy(out->shape, spec->init_dims, sizeof(out->shape[0]) * spec->rank);
+    if (spec->init == CN_STATE_NONE) {
+        *out = cn_state_none(spec);
+        return 0;
+    }
     if (spec->init == CN_STATE_FILE) {
         out->data = bytes;
         if (cn_tensor_check(out, &why))
@@ -94,6 +113,8 @@ shape_text(const int64_t *shape, uint32_t rank, char out[128])
 static bool
 fits(const struct cn_state_spec *spec, const struct cn_tensor *tensor)
 {
+    if (tensor->type == spec->type && spec->init == CN_STATE_NONE && cn_state_is_none(tensor))
+        return true;
     if (tensor->type != spec->type || tensor->rank != spec->rank)
         return false;
     for (uint32_t i = 0; i < spec->rank; i++)

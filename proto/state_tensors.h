@@ -26,8 +26,9 @@
 
 enum cn_state_init {
     CN_STATE_ZEROS,
-    CN_STATE_FILE,  /* bytes of a file of the archive, as a tensor's data is packed */
-    CN_STATE_CALLER /* an input of the sequence's first request; zeros where it has none */
+    CN_STATE_FILE,   /* bytes of a file of the archive, as a tensor's data is packed */
+    CN_STATE_CALLER, /* an input of the sequence's first request; zeros where it has none */
+    CN_STATE_NONE    /* Python's None, which it may be later, too */
 };
 
 struct cn_state_spec {
@@ -40,6 +41,7 @@ struct cn_state_spec {
     struct cn_str init_from;               /* the file, or the input; NUL-terminated too */
     int64_t init_dims[CN_TENSOR_RANK_MAX]; /* of a new one: dims, with -1 replaced */
     bool visible;                          /* the model declares it as an output, too */
+    bool unsaid;                           /* dims has -1, and nobody says how it begins */
 };
 
 struct cn_state_specs {
@@ -59,6 +61,10 @@ const struct cn_state_spec *cn_state_of_output(const struct cn_state_specs *spec
  * arena. CN_E_CONFIG: the file's size does not fit; CN_E_OUT_OF_MEMORY. */
 int cn_state_initial(const struct cn_state_spec *spec, struct cn_str bytes, struct cn_arena *arena,
                      struct cn_tensor *out, struct cn_error *err);
+
+/* None among stored tensors: of a rank that none can be declared with, and without elements. */
+struct cn_tensor cn_state_none(const struct cn_state_spec *spec);
+bool cn_state_is_none(const struct cn_tensor *tensor);
 
 /* A stored tensor as the row's input, and back: takes what a handler or a client gave, checks it against
  * the declaration and takes its batch dimension away; `*out` is named as the input and borrows the

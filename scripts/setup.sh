@@ -4,7 +4,8 @@
 #   scripts/setup.sh               packages, and .venv with the tests' Python packages
 #   scripts/setup.sh --no-python   packages only
 #   scripts/setup.sh --dev         also clang, clang-format, clang-tidy and libFuzzer
-#   scripts/setup.sh --torch       also PyTorch for the CPU, about 200 MB, for TorchScript models
+#   scripts/setup.sh --torch       also PyTorch for the CPU, about 200 MB, for TorchScript models;
+#                                  CONTINUO_TORCH=torch==2.13.0 names another build, such as one for CUDA
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,7 +28,7 @@ for arg in "$@"; do
   --no-python) python= ;;
   --dev) packages+=("${dev_packages[@]}") ;;
   --torch) torch=1 ;;
-  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
   esac
 done
@@ -75,7 +76,9 @@ install_python() {
   cp "$want" "$have"
 }
 
-# Without its dependencies, which name CUDA's packages in some builds; silero-vad is data of an example.
+# A CPU build is installed without its dependencies, since those of some indexes name CUDA's packages. A CUDA build
+# does not open its libraries without them: cuDNN, cuBLAS and the runtime are packages of their own. silero-vad is
+# data of an example.
 install_torch() {
   if .venv/bin/python -c 'import torch' 2>/dev/null; then
     say ".venv has PyTorch $(.venv/bin/python -c 'import torch; print(torch.__version__)')"
@@ -87,6 +90,10 @@ install_torch() {
       exit 1
     fi
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "${torch_needs[@]}"
+    if compgen -G '.venv/lib/python3*/site-packages/torch/lib/libtorch_cuda.so' >/dev/null; then
+      say "it is a build for CUDA: its libraries too, several gigabytes"
+      .venv/bin/python -m pip install --quiet --disable-pip-version-check "$torch_package"
+    fi
   fi
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps silero-vad
 }

@@ -17,18 +17,19 @@
 extern "C" {
 #endif
 
-#define CTT_ABI 2
+#define CTT_ABI 3
 #define CTT_RANK_MAX 16
 #define CTT_ERROR_BYTES 8192 /* a good size for `error` */
 
-/* Contiguous, row-major. datatype: the v2 protocol's number (proto/datatypes.def). */
+/* Contiguous, row-major. datatype: the v2 protocol's number (proto/datatypes.def); 0 in a result: the
+ * method gave None, and there is no tensor. */
 struct ctt_tensor {
     void *data; /* aligned for its type */
     int64_t dims[CTT_RANK_MAX];
     int32_t rank, datatype;
 };
 
-enum ctt_kind { CTT_TENSOR, CTT_INT, CTT_FLOAT, CTT_BOOL };
+enum ctt_kind { CTT_TENSOR, CTT_INT, CTT_FLOAT, CTT_BOOL, CTT_NONE };
 
 struct ctt_value {
     enum ctt_kind kind;
@@ -51,7 +52,8 @@ struct ctt_model;
 /* The table only grows at its end: `size` says how far it goes. */
 struct ctt_api {
     uint32_t abi, size;
-    const char *version; /* of libtorch: "2.13.0" */
+    const char *version;  /* of the libtorch that is loaded: "2.13.0" */
+    const char *compiled; /* of the libtorch that this library was compiled against */
 
     int (*load)(const struct ctt_options *options, struct ctt_model **out, char *error, size_t n);
     void (*unload)(struct ctt_model *model); /* NULL is allowed */
@@ -61,7 +63,8 @@ struct ctt_api {
     /* What a module keeps between calls. Numbers become what the attribute holds. */
     int (*set_attribute)(struct ctt_model *model, const char *name, const struct ctt_value *value,
                          char *error, size_t n);
-    /* The tensor stays as it is until the next run() or get_attribute() of the same name. */
+    /* The tensor stays as it is until the next run() or get_attribute() of the same name. A number
+     * comes as a tensor of rank 0. */
     int (*get_attribute)(struct ctt_model *model, const char *name, struct ctt_tensor *out,
                          char *error, size_t n);
     /* Where argument `i` of the next run() may be written, so that it need not be copied there: sets
@@ -79,6 +82,17 @@ struct ctt_api {
      * weights and attributes, which live as long as one of the two. */
     int (*method)(struct ctt_model *model, const char *name, struct ctt_model **out, char *error,
                   size_t n);
+    /* Where libtorch's random numbers of this process begin, on all devices. */
+    void (*seed)(uint64_t seed);
+    /* What the attribute holds now. */
+    int (*attribute_kind)(struct ctt_model *model, const char *name, enum ctt_kind *out,
+                          char *error, size_t n);
+    /* The attributes and buffers that have other values than at the call before, as "a, b.c" in
+     * `names`, cut where they do not fit; at the first call none have. Parameters are not looked
+     * at, nor what set_attribute() has set, nor what a tensor holds behind its first 16 MiB. */
+    int (*changed)(struct ctt_model *model, char *names, size_t names_n, char *error, size_t n);
+    /* How many CUDA devices there are; fails, with the reason, where there is none. */
+    int (*devices)(uint32_t *count, char *error, size_t n);
 };
 
 /* NULL: the library has another ABI. */

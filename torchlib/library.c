@@ -3,9 +3,11 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "core/beside.h"
+#include "core/clock.h"
 
 #define NAME "libcontinuo_torch.so"
 #define HOW_TO_GET                                                                                 \
@@ -50,4 +52,14 @@ cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_er
     if (!library)
         return cn_fail(err, CN_E_LOAD_FAILED, "cannot open %s: %s", path, dlerror());
     return look_at(library, path, out, err);
+}
+
+uint64_t
+cn_torch_new_seed(void)
+{
+    uint64_t seed;
+
+    if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+        seed = cn_now_us() ^ (uint64_t)getpid() << 32;
+    return seed;
 }

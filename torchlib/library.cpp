@@ -12,13 +12,19 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <torch/csrc/jit/passes/tensorexpr_fuser.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
@@ -54,6 +60,8 @@ say(char *error, size_t n, const std::string &text)
 
     if (n == 0)
         return;
+    while (from > 0 && from < text.size() && (text[from] & 0xc0) == 0x80) // not inside of a character
+        from++;
     std::memcpy(error, text.data() + from, text.size() - from);
     error[text.size() - from] = '\0';
 }
@@ -112,11 +120,17 @@ tensor_from(const ctt_tensor &from, at::Device device)
 void
 tensor_to(const at::Tensor &from, at::Tensor &keep, ctt_tensor *out)
 {
-    if (!from.defined())
-        throw std::runtime_error("a tensor without a value");
+    if (!from.defined()) { // None
+        keep = from;
+        *out = ctt_tensor{};
+        return;
+    }
     if (from.dim() > CTT_RANK_MAX)
         throw std::runtime_error("a tensor of rank " + std::to_string(from.dim()));
     keep = from.is_cpu() ? from : from.to(at::kCPU);
+    // A negation or a conjugation may be pending: a bit of the tensor that its memory does not show.
+    if (keep.is_neg() || keep.is_conj())
+        keep = keep.resolve_neg().resolve_conj();
     if (!keep.is_contiguous()) // asked first: contiguous() is a call through the dispatcher
         keep = keep.contiguous();
     out->data = keep.data_ptr();
@@ -137,6 +151,8 @@ value_from(const ctt_value &from, at::Device device)
         return from.number;
     case CTT_BOOL:
         return from.integer != 0;
+    case CTT_NONE:
+        return IValue();
     }
     throw std::runtime_error("a value of an unknown kind");
 }
@@ -153,7 +169,11 @@ scalar_as(const IValue &value, const c10::TypePtr &type)
 {
     if (type->kind() == TypeKind::FloatType && value.isInt())
         return static_cast<double>(value.toInt());
-    if (type->kind() == TypeKind::TensorType && !value.isTensor())
+    if (type->kind() == TypeKind::FloatType && value.isTensor() && value.toTensor().numel() == 1)
+        return value.toTensor().item().toDouble();
+    if (type->kind() == TypeKind::BoolType && value.isTensor() && value.toTensor().numel() == 1)
+        return value.toTensor().item().toBool();
+    if (type->kind() == TypeKind::TensorType && !value.isTensor() && !value.isNone())
         return value.isInt() ? at::scalar_tensor(value.toInt(), at::kLong)
                              : value.isBool() ? at::scalar_tensor(value.toBool(), at::kBool)
                                               : at::scalar_tensor(value.toDouble(), at::kFloat);
@@ -162,24 +182,33 @@ scalar_as(const IValue &value, const c10::TypePtr &type)
     return value;
 }
 
+IValue
+number_of(const at::Scalar &value)
+{
+    return at::scalar_tensor(value, value.isBoolean() ? at::kBool : value.isFloatingPoint() ? at::kDouble : at::kLong);
+}
+
+// A None where the method's type says Optional has a place among the results; elsewhere it is nothing.
 void
-flatten(const IValue &value, std::vector<at::Tensor> &out)
+flatten(const IValue &value, const c10::TypePtr &type, std::vector<at::Tensor> &out)
 {
     if (value.isTensor()) {
         out.push_back(value.toTensor());
     } else if (value.isTuple()) {
-        for (const auto &member : value.toTupleRef().elements())
-            flatten(member, out);
+        const auto &members = value.toTupleRef().elements();
+        const auto tuple = type->cast<c10::TupleType>();
+
+        for (size_t i = 0; i < members.size(); i++)
+            flatten(members[i], tuple ? tuple->elements()[i] : members[i].type(), out);
     } else if (value.isList()) {
         for (const IValue &member : value.toListRef())
-            flatten(member, out);
-    } else if (value.isInt()) {
-        out.push_back(at::scalar_tensor(value.toInt(), at::kLong));
-    } else if (value.isDouble()) {
-        out.push_back(at::scalar_tensor(value.toDouble(), at::kDouble));
-    } else if (value.isBool()) {
-        out.push_back(at::scalar_tensor(value.toBool(), at::kBool));
-    } else if (!value.isNone()) {
+            flatten(member, member.type(), out);
+    } else if (value.isInt() || value.isDouble() || value.isBool()) {
+        out.push_back(number_of(value.toScalar()).toTensor());
+    } else if (value.isNone()) {
+        if (type->kind() == TypeKind::OptionalType)
+            out.emplace_back();
+    } else {
         throw std::runtime_error("the method gives a " + value.tagKind() +
                                  "; tensors, and tuples and lists of them, can be served");
     }
@@ -198,6 +227,8 @@ struct ctt_model {
     std::vector<at::Tensor> room; // by argument; of model_room()
     std::vector<at::Tensor> results;
     std::map<std::string, at::Tensor> attributes;
+    std::set<std::string> set;             // attributes that were set from outside
+    std::map<std::string, size_t> digests; // by attribute; of model_changed()
 };
 
 namespace {
@@ -254,6 +285,22 @@ schema_text(const torch::jit::Method &method)
 }
 
 // The CUDA part of libtorch is opened when somebody wants it, and never linked.
+int
+count_devices()
+{
+    if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) {
+        const char *why = dlerror();
+
+        throw std::runtime_error("deviceType gpu needs a CUDA build of PyTorch with all the libraries that it brings; "
+                                 "libtorch " TORCH_VERSION " does not open its CUDA part: " +
+                                 std::string(why ? why : "no reason given"));
+    }
+    int count = torch::cuda::device_count();
+    if (count == 0)
+        throw std::runtime_error("there is no CUDA device: no driver, or CUDA_VISIBLE_DEVICES hides them");
+    return count;
+}
+
 at::Device
 find_device(const std::string &name)
 {
@@ -261,36 +308,86 @@ find_device(const std::string &name)
 
     if (!device.is_cuda())
         return device;
-    if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL))
-        throw std::runtime_error("this libtorch " TORCH_VERSION " is a build for the CPU, without libtorch_cuda.so: "
-                                 "deviceType gpu needs a CUDA build of PyTorch");
-    int count = torch::cuda::device_count();
-    if (count == 0)
-        throw std::runtime_error("there is no CUDA device: no driver, or CUDA_VISIBLE_DEVICES hides them");
+    int count = count_devices();
     if (device.index() >= count)
         throw std::runtime_error("there is no device " + name + ", but " + count_of(count, "CUDA device"));
     return device;
 }
 
 #ifdef CTT_PACKAGES
-bool
-cpu_has(const std::string &isa)
+// The words that the kernel has for what this CPU can do.
+std::set<std::string>
+cpu_flags()
 {
-#if defined(__x86_64__)
-    if (isa == "AVX512")
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (isa == "AVX2")
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#endif
-    // The others are of this machine's kind or have no instructions of their own, unless we know better.
-    return isa.empty() || isa == "INVALID" || isa == "ASIMD" || isa == "NEON" || isa == "SVE256";
+    std::ifstream file("/proc/cpuinfo");
+    std::set<std::string> flags;
+    std::string line, word;
+
+    while (flags.empty() && std::getline(file, line)) {
+        if (line.compare(0, 5, "flags") != 0 && line.compare(0, 8, "Features") != 0)
+            continue;
+        std::istringstream words(line.substr(line.find(':') + 1));
+        while (words >> word)
+            flags.insert(word);
+    }
+    return flags;
+}
+
+// PyTorch's word for a set of instructions, and the kernel's for what it needs. Others are the kernel's in
+// capitals, such as AVX512_VNNI and AMX_TILE.
+const std::map<std::string, std::vector<const char *>> instruction_sets = {
+    {"AVX2", {"avx2", "fma"}},
+    {"AVX512", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "fma"}},
+};
+
+// Those of the package's list that this CPU lacks, with spaces between them.
+std::string
+cpu_lacks(const std::string &isa)
+{
+    const std::set<std::string> other = {"INVALID_VEC_ISA", "INVALID", "ASIMD", "NEON", "SVE256", "VSX", "ZVECTOR"};
+    const auto flags = cpu_flags();
+    std::istringstream words(isa);
+    std::string word, lacks;
+
+    while (words >> word) {
+        const auto known = instruction_sets.find(word);
+        std::string lower = word;
+        bool has = true;
+
+        std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+        if (known != instruction_sets.end())
+            for (const char *flag : known->second)
+                has = has && flags.count(flag);
+        else
+            has = flags.count(lower) || other.count(word); // the kind of machine was compared before
+        if (!has)
+            lacks += (lacks.empty() ? "" : " ") + word;
+    }
+    return lacks;
+}
+
+// Both kinds end in .pt2. A zip names its files at its end; packages have a folder of compiled code.
+bool
+is_exported_program(const std::string &file)
+{
+    constexpr std::streamoff window = 1 << 20;
+    std::ifstream in(file, std::ios::binary | std::ios::ate);
+    std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0, from = std::max<std::streamoff>(0, size - window);
+    std::string end(static_cast<size_t>(size - from), '\0');
+
+    in.seekg(from);
+    in.read(end.data(), static_cast<std::streamsize>(end.size()));
+    return in && end.find("data/aotinductor/") == end.npos &&
+           (end.find("models/model.json") != end.npos || end.find("serialized_exported_program") != end.npos);
 }
 
 // What is compiled for another machine would end the process with SIGILL.
 void
 check_package(const std::string &file)
 {
+    if (is_exported_program(file))
+        throw std::runtime_error("this is a program of torch.export.save, which is not compiled: compile it with "
+                                 "torch._inductor.aoti_compile_and_package(program, package_path=\"model.pt2\")");
     auto about = torch::inductor::AOTIModelPackageLoader::load_metadata_from_package(file, "model");
     std::string machine = about["AOTI_MACHINE"], isa = about["AOTI_CPU_ISA"], device = about["AOTI_DEVICE_KEY"];
     utsname here;
@@ -299,9 +396,10 @@ check_package(const std::string &file)
         throw std::runtime_error("the package is for " + device + ", and packages run on the CPU here");
     if (uname(&here) == 0 && !machine.empty() && machine != here.machine)
         throw std::runtime_error("the package is for " + machine + ", this machine is " + here.machine);
-    if (!cpu_has(isa))
-        throw std::runtime_error("the package is for CPUs with " + isa + ", which this one has not: compile it on "
-                                 "a machine like this");
+    std::string lacks = cpu_lacks(isa);
+    if (!lacks.empty())
+        throw std::runtime_error("the package is for CPUs with " + isa + ", and this one has no " + lacks +
+                                 ": compile it on a machine like this");
 }
 
 ctt_model *
@@ -313,7 +411,7 @@ load_package(const ctt_options *options, at::Device device)
         throw std::runtime_error("packages run on the CPU here");
     check_package(options->file);
     auto package = std::make_unique<torch::inductor::AOTIModelPackageLoader>(options->file, "model", true);
-    return new ctt_model{device, {}, std::nullopt, std::move(package), "forward of a package of AOTInductor", {}, {}, {}};
+    return new ctt_model{device, {}, std::nullopt, std::move(package), "forward of a package of AOTInductor", {}, {}, {}, {}, {}};
 }
 #endif
 
@@ -327,6 +425,8 @@ new_model(at::Device device, const torch::jit::Module &module, const torch::jit:
                          nullptr,
 #endif
                          schema_text(method),
+                         {},
+                         {},
                          {},
                          {},
                          {}};
@@ -393,8 +493,9 @@ model_set_attribute(ctt_model *model, const char *name, const ctt_value *value, 
         if (!model->module.hasattr(name))
             throw std::runtime_error(std::string("there is no attribute ") + name);
         auto type = model->module.type()->getAttribute(name);
-        if (type->kind() == TypeKind::OptionalType)
+        if (type->kind() == TypeKind::OptionalType && value->kind != CTT_NONE)
             type = type->expectRef<c10::OptionalType>().getElementType();
+        model->set.insert(name);
         model->module.setattr(name, scalar_as(value_from(*value, model->device), type));
     });
 }
@@ -406,10 +507,106 @@ model_get_attribute(ctt_model *model, const char *name, ctt_tensor *out, char *e
         if (!model->module.hasattr(name))
             throw std::runtime_error(std::string("there is no attribute ") + name);
         IValue value = model->module.attr(name);
-        if (!value.isTensor())
+        if (value.isInt() || value.isDouble() || value.isBool())
+            value = number_of(value.toScalar());
+        if (!value.isTensor() && !value.isNone())
             throw std::runtime_error(std::string("the attribute ") + name + " is a " + value.tagKind() +
-                                     " and no tensor");
-        tensor_to(value.toTensor(), model->attributes[name], out);
+                                     "; a tensor, an int, a float and a bool can be state");
+        tensor_to(value.isNone() ? at::Tensor() : value.toTensor(), model->attributes[name], out);
+    });
+}
+
+int
+model_attribute_kind(ctt_model *model, const char *name, ctt_kind *out, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        if (!model->module.hasattr(name))
+            throw std::runtime_error(std::string("there is no attribute ") + name);
+        IValue value = model->module.attr(name);
+        *out = value.isInt()      ? CTT_INT
+               : value.isDouble() ? CTT_FLOAT
+               : value.isBool()   ? CTT_BOOL
+               : value.isNone()   ? CTT_NONE
+                                  : CTT_TENSOR;
+    });
+}
+
+// --- what runs change in the module ---
+
+void
+digest_bytes(size_t &digest, const void *bytes, size_t n)
+{
+    size_t more = std::hash<std::string_view>{}(std::string_view(static_cast<const char *>(bytes), n));
+
+    digest = (digest ^ more) * 0x9e3779b97f4a7c15u + (digest >> 29);
+}
+
+void
+digest_tensor(size_t &digest, const at::Tensor &tensor)
+{
+    constexpr size_t most = 16 << 20;
+
+    if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_quantized())
+        return;
+    at::Tensor here = tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+    digest_bytes(digest, here.sizes().data(), here.sizes().size() * sizeof(int64_t));
+    digest_bytes(digest, here.data_ptr(), std::min(most, static_cast<size_t>(here.nbytes())));
+}
+
+void
+digest_value(size_t &digest, const IValue &value)
+{
+    int tag = value.isTensor() ? 1 : value.isNone() ? 2 : value.isList() ? 3 : 4;
+
+    digest_bytes(digest, &tag, sizeof(tag));
+    if (value.isTensor()) {
+        digest_tensor(digest, value.toTensor());
+    } else if (value.isInt() || value.isDouble() || value.isBool()) {
+        double number = value.toScalar().toDouble();
+        digest_bytes(digest, &number, sizeof(number));
+    } else if (value.isString()) {
+        digest_bytes(digest, value.toStringRef().data(), value.toStringRef().size());
+    } else if (value.isList()) {
+        for (const IValue &member : value.toListRef())
+            digest_value(digest, member);
+    } else if (value.isTuple()) {
+        for (const auto &member : value.toTupleRef().elements())
+            digest_value(digest, member);
+    } else if (value.isGenericDict()) {
+        for (const auto &entry : value.toGenericDict()) {
+            digest_value(digest, entry.key());
+            digest_value(digest, entry.value());
+        }
+    }
+}
+
+int
+model_changed(ctt_model *model, char *names, size_t names_n, char *error, size_t n)
+{
+    return guarded(error, n, [&] {
+        const bool first = model->digests.empty();
+        std::set<std::string> parameters;
+        std::string changed;
+
+        if (names_n > 0)
+            names[0] = '\0';
+        if (!model->method) // a package keeps nothing
+            return;
+        for (const auto &parameter : model->module.named_parameters(true))
+            parameters.insert(parameter.name);
+        for (const auto &attribute : model->module.named_attributes(true)) {
+            if (attribute.value.isObject() || parameters.count(attribute.name) || model->set.count(attribute.name))
+                continue;
+            size_t digest = 1;
+            digest_value(digest, attribute.value);
+            auto at = model->digests.find(attribute.name);
+            if (!first && (at == model->digests.end() || at->second != digest))
+                changed += (changed.empty() ? "" : ", ") + attribute.name;
+            model->digests[attribute.name] = digest;
+        }
+        changed.resize(std::min(changed.size(), names_n ? names_n - 1 : 0));
+        if (names_n > 0)
+            std::memcpy(names, changed.c_str(), changed.size() + 1);
     });
 }
 
@@ -461,8 +658,11 @@ take_one(given &given)
 IValue
 take(const c10::TypePtr &type, given &given)
 {
-    if (type->kind() == TypeKind::OptionalType)
+    if (type->kind() == TypeKind::OptionalType) {
+        if (given.at < given.end && given.at->kind == CTT_NONE)
+            return take_one(given);
         return take(type->expectRef<c10::OptionalType>().getElementType(), given);
+    }
     if (type->kind() == TypeKind::TupleType) {
         std::vector<IValue> members;
 
@@ -472,6 +672,10 @@ take(const c10::TypePtr &type, given &given)
     }
     if (type->kind() == TypeKind::ListType) { // the rest
         c10::List<at::Tensor> members;
+
+        if (type->expectRef<c10::ListType>().getElementType()->kind() != TypeKind::TensorType)
+            throw std::runtime_error("the method takes a " + type->annotation_str() +
+                                     ", which tensors are not put into: write a wrapper whose forward takes tensors");
 
         while (given.at < given.end)
             members.push_back(take_one(given).toTensor());
@@ -532,7 +736,8 @@ run_method(given given, stopwatch &watch)
     watch.start();
     IValue result = (*model->method)(std::move(stack));
     watch.stop();
-    flatten(result, model->results);
+    const auto &returns = model->method->function().getSchema().returns();
+    flatten(result, returns.size() == 1 ? returns[0].type() : result.type(), model->results);
 }
 
 #ifdef CTT_PACKAGES
@@ -594,22 +799,64 @@ model_method(ctt_model *model, const char *name, ctt_model **out, char *error, s
     });
 }
 
-const ctt_api api = {CTT_ABI,
-                     sizeof(ctt_api),
-                     TORCH_VERSION,
-                     model_load,
-                     model_unload,
-                     model_schema,
-                     model_set_attribute,
-                     model_get_attribute,
-                     model_room,
-                     model_run,
-                     model_method};
+void
+seed_all(uint64_t seed)
+{
+    char error[256];
+
+    guarded(error, sizeof(error), [&] { at::manual_seed(seed); });
+}
+
+int
+devices(uint32_t *count, char *error, size_t n)
+{
+    return guarded(error, n, [&] { *count = static_cast<uint32_t>(count_devices()); });
+}
+
+// A library that was compiled against one libtorch may open another, after an update of it.
+const char *
+loaded_version()
+{
+    static const std::string version = [] {
+        const std::string config = at::show_config(), key = "TORCH_VERSION=";
+        size_t at = config.find(key);
+
+        if (at == config.npos)
+            return std::string(TORCH_VERSION);
+        at += key.size();
+        return config.substr(at, config.find_first_of(", \n", at) - at);
+    }();
+
+    return version.c_str();
+}
+
+ctt_api api = {CTT_ABI,
+               sizeof(ctt_api),
+               TORCH_VERSION, // until somebody asks
+               TORCH_VERSION,
+               model_load,
+               model_unload,
+               model_schema,
+               model_set_attribute,
+               model_get_attribute,
+               model_room,
+               model_run,
+               model_method,
+               seed_all,
+               model_attribute_kind,
+               model_changed,
+               devices};
 
 } // namespace
 
 extern "C" __attribute__((visibility("default"))) const ctt_api *
 continuo_torch(uint32_t abi)
 {
-    return abi == CTT_ABI ? &api : nullptr;
+    if (abi != CTT_ABI)
+        return nullptr;
+    try {
+        api.version = loaded_version();
+    } catch (...) { // it stays the version that this was compiled against
+    }
+    return &api;
 }

@@ -9,4 +9,8 @@
  * unloaded. CN_E_LOAD_FAILED with one sentence on how to get it, also where it has another ABI. */
 int cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_error *err);
 
+/* Where random numbers may begin: the kernel's own, since what is kept of them is alike in forked
+ * processes. */
+uint64_t cn_torch_new_seed(void);
+
 #endif

@@ -5,11 +5,31 @@
 
 #include "core/log.h"
 
+/* Where arguments do not fit a method, the cause stands above what the method declares:
+ *   forward() Expected a value of type 'Tensor' for argument 'h' but instead found type 'List[Tensor]'.
+ *   Position: 2
+ *   Declaration: forward(__torch__.Model self, Tensor x, Tensor h) -> Tensor */
+static struct cn_str
+cause_above(const char *message)
+{
+    const char *declared = strstr(message, "\nDeclaration: "), *at = message, *found = NULL;
+
+    if (!declared)
+        return (struct cn_str){NULL, 0};
+    while ((at = strstr(at, "Expected ")) && at < declared)
+        found = at++;
+    return found ? (struct cn_str){found, strcspn(found, "\n")} : (struct cn_str){NULL, 0};
+}
+
 struct cn_str
 cn_torch_cause(const char *message, bool last)
 {
-    struct cn_str text = cn_str_from(message);
+    struct cn_str text = cause_above(message);
     const char *at;
+
+    if (text.ptr)
+        return text;
+    text = cn_str_from(message);
 
     while (text.len && strchr(" \n", text.ptr[text.len - 1]))
         text.len--;

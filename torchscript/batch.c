@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "torchlib/message.h"
 #include "torchscript/torchscript_priv.h"
+#include "torchscript/values.h"
 
 /* One run of so many is timed: to read a thread's CPU clock twice takes 2 us. */
 #define TIMED_EACH 8
@@ -157,6 +158,22 @@ gather(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, c
 
 /* --- run --- */
 
+/* One for all rows of the run, which agree on it (run.c). */
+static void
+read_number(const struct torch_runtime *rt, const struct torch_row *row,
+            const struct cn_torch_attribute *attribute, struct ctt_value *out)
+{
+    const enum cn_datatype type = rt->config.io->state.items[attribute->state].type;
+    const struct torch_tensor *state = state_at(rt, row, attribute->state);
+
+    out->kind = attribute->kind;
+    out->number = cn_torch_value(type, state->data, 0);
+    if (type == CN_DATATYPE_INT64)
+        memcpy(&out->integer, state->data, sizeof(out->integer));
+    else
+        out->integer = (int64_t)out->number;
+}
+
 static int
 set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
                struct cn_error *err)
@@ -168,7 +185,11 @@ set_attributes(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint3
         struct ctt_value value = attribute->number;
         int rc;
 
-        if (attribute->state >= 0) {
+        if (attribute->state >= 0 && state_at(rt, row_at(rt, rows, 0), attribute->state)->none) {
+            value.kind = CTT_NONE;
+        } else if (cn_torch_is_number(attribute)) {
+            read_number(rt, row_at(rt, rows, 0), attribute, &value);
+        } else if (attribute->state >= 0) {
             value.kind = CTT_TENSOR;
             rc = gather(rt, 0, &rt->batches[i], rows, k, bucket, -1, attribute->state,
                         &value.tensor, err);
@@ -229,6 +250,10 @@ call_model(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t 
         if (slot->input < 0 && slot->state < 0)
             continue;
         rt->arguments[i].kind = CTT_TENSOR;
+        if (slot->state >= 0 && state_at(rt, row_at(rt, rows, 0), slot->state)->none) {
+            rt->arguments[i].kind = CTT_NONE;
+            continue;
+        }
         rc = gather(rt, i, NULL, rows, k, bucket, slot->input, slot->state,
                     &rt->arguments[i].tensor, err);
     }
@@ -269,7 +294,8 @@ check_result(struct torch_runtime *rt, const struct ctt_tensor *got, const char 
              uint32_t axis, uint32_t bucket, struct cn_error *err)
 {
     int64_t wanted[CN_TENSOR_RANK_MAX + 1];
-    const char *got_word = cn_datatype_word((enum cn_datatype)got->datatype);
+    const char *got_word =
+        got->datatype ? cn_datatype_word((enum cn_datatype)got->datatype) : "None";
     struct cn_arena arena;
     int rc = 0;
 
@@ -293,8 +319,26 @@ check_state(struct torch_runtime *rt, const struct ctt_tensor *got, int32_t stat
 {
     const struct cn_state_spec *spec = &rt->config.io->state.items[state];
 
+    if (got->datatype == 0 && spec->init == CN_STATE_NONE)
+        return 0;
     return check_result(rt, got, "state", spec->output, spec->type, spec->rank, spec->dims,
                         spec->batch_axis, bucket, err);
+}
+
+/* A number of the module: what read_number() reads. */
+static int
+check_number(struct torch_runtime *rt, const struct ctt_tensor *got, int32_t state,
+             struct cn_error *err)
+{
+    const struct cn_state_spec *spec = &rt->config.io->state.items[state];
+
+    if (got->rank == 0 && got->datatype == (int32_t)spec->type)
+        return 0;
+    return cn_fail(err, CN_E_HANDLER_FAILED,
+                   "the module holds the state %.*s as one %s, the model's YAML declares %s",
+                   CN_STR_ARG(spec->output),
+                   got->datatype ? cn_datatype_word((enum cn_datatype)got->datatype) : "None",
+                   cn_datatype_word(spec->type));
 }
 
 static int
@@ -315,9 +359,14 @@ check_results(struct torch_runtime *rt, uint32_t bucket, struct cn_error *err)
         if (rc == 0 && slot->state >= 0)
             rc = check_state(rt, &rt->results[i], slot->state, bucket, err);
     }
-    for (uint32_t i = 0; rc == 0 && i < config->n_attributes; i++)
-        if (config->attributes[i].state >= 0)
-            rc = check_state(rt, &rt->kept[i], config->attributes[i].state, bucket, err);
+    for (uint32_t i = 0; rc == 0 && i < config->n_attributes; i++) {
+        const int32_t state = config->attributes[i].state;
+
+        if (cn_torch_is_number(&config->attributes[i]))
+            rc = check_number(rt, &rt->kept[i], state, err);
+        else if (state >= 0)
+            rc = check_state(rt, &rt->kept[i], state, bucket, err);
+    }
     return rc;
 }
 
@@ -359,16 +408,36 @@ scatter_state(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t s
     for (uint32_t i = 0; rc == 0 && i < k; i++) {
         struct torch_tensor *to = state_at(rt, row_at(rt, rows, i), state);
 
+        if (write && row_at(rt, rows, i)->no_number)
+            continue;
+        if (from->datatype == 0) {
+            to->none = to->none || write;
+            continue;
+        }
         if (!write) {
             rc = cn_torch_tensor_reserve(to, layout.outer * layout.inner, err);
             continue;
         }
+        to->none = false;
         to->rank = rank;
         memcpy(to->dims, dims, sizeof(dims[0]) * rank);
         to->bytes = layout.outer * layout.inner;
         copy_row(from, layout, bucket, i, to->data);
     }
     return rc;
+}
+
+/* A number of the module, for each row: its dimensions are those of the declaration. */
+static void
+scatter_number(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t state,
+               const uint32_t *rows, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++) {
+        const struct torch_tensor *to = state_at(rt, row_at(rt, rows, i), state);
+
+        if (!row_at(rt, rows, i)->no_number)
+            memcpy(to->data, from->data, to->bytes);
+    }
 }
 
 static const int64_t *
@@ -435,11 +504,64 @@ scatter(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t buc
         if (rc == 0 && slot->state >= 0)
             rc = scatter_state(rt, &rt->results[i], slot->state, rows, k, bucket, write, err);
     }
-    for (uint32_t i = 0; rc == 0 && i < config->n_attributes; i++)
-        if (config->attributes[i].state >= 0)
-            rc = scatter_state(rt, &rt->kept[i], config->attributes[i].state, rows, k, bucket,
-                               write, err);
+    for (uint32_t i = 0; rc == 0 && i < config->n_attributes; i++) {
+        const int32_t state = config->attributes[i].state;
+
+        if (!cn_torch_is_number(&config->attributes[i]) && state >= 0)
+            rc = scatter_state(rt, &rt->kept[i], state, rows, k, bucket, write, err);
+        else if (state >= 0 && write)
+            scatter_number(rt, &rt->kept[i], state, rows, k);
+    }
     return rc;
+}
+
+/* --- nanPolicy: refuse --- */
+
+/* Marks the rows whose part of this result is no number. */
+static void
+mark_tensor(struct torch_runtime *rt, const struct ctt_tensor *from, uint32_t axis,
+            const char *what, struct cn_str name, const uint32_t *rows, uint32_t k, uint32_t bucket)
+{
+    const enum cn_datatype type = (enum cn_datatype)from->datatype;
+    int64_t dims[CN_TENSOR_RANK_MAX];
+    struct layout layout;
+
+    if (from->datatype == 0 || !cn_torch_is_float(type))
+        return;
+    layout = layout_of(type, row_dims(rt, from, axis, dims), dims, axis);
+    for (uint32_t i = 0; i < k; i++)
+        for (size_t o = 0; o < layout.outer; o++) {
+            const char *at = (const char *)from->data + (o * bucket + i) * layout.inner;
+
+            if (!rt->rows[rows[i]].no_number &&
+                cn_torch_has_no_number(type, at, layout.inner / cn_datatype_bytes(type)))
+                rt->rows[rows[i]].no_number =
+                    cn_arena_printf(&rt->arena, "%s %.*s", what, CN_STR_ARG(name));
+        }
+}
+
+static void
+mark_rows(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket)
+{
+    const struct cn_torch_config *config = &rt->config;
+
+    for (uint32_t i = 0; i < config->n_results; i++) {
+        const struct cn_torch_slot *slot = &config->results[i];
+
+        if (slot->output >= 0)
+            mark_tensor(rt, &rt->results[i], 0, "output", config->io->outputs[slot->output].name,
+                        rows, k, bucket);
+        if (slot->state >= 0)
+            mark_tensor(rt, &rt->results[i], config->io->state.items[slot->state].batch_axis,
+                        "state", config->io->state.items[slot->state].output, rows, k, bucket);
+    }
+    for (uint32_t i = 0; i < config->n_attributes; i++) {
+        const int32_t state = config->attributes[i].state;
+
+        if (state >= 0 && !cn_torch_is_number(&config->attributes[i]))
+            mark_tensor(rt, &rt->kept[i], config->io->state.items[state].batch_axis, "state",
+                        config->io->state.items[state].output, rows, k, bucket);
+    }
 }
 
 int
@@ -452,6 +574,8 @@ cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, u
     rc = call_model(rt, rows, k, bucket, err);
     if (rc == 0)
         rc = check_results(rt, bucket, err);
+    if (rc == 0 && rt->config.refuse_nan)
+        mark_rows(rt, rows, k, bucket);
     if (rc == 0)
         rc = scatter(rt, rows, k, bucket, false, err);
     if (rc == 0)

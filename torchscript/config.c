@@ -319,6 +319,106 @@ read_results(const struct parse *parse, const struct cn_yaml *torch)
     return 0;
 }
 
+/* --- the probe --- */
+
+static bool
+is_number(const struct cn_yaml *value)
+{
+    return value->kind == CN_YAML_INT || value->kind == CN_YAML_FLOAT;
+}
+
+static int
+read_ranges(const struct parse *parse, const struct cn_yaml *map)
+{
+    struct cn_torch_config *config = parse->config;
+
+    if (map->kind != CN_YAML_MAP)
+        return refuse(parse, map, "probe.ranges", "a map of inputs, {x: [low, high]}");
+    for (uint32_t i = 0; i < map->n_items; i++) {
+        const struct cn_yaml *pair = map->items[i];
+        int32_t input = find_input(config->io, pair->key);
+
+        if (input < 0)
+            return refuse(parse, pair, "probe.ranges", "names of inputs");
+        if (pair->kind != CN_YAML_LIST || pair->n_items != 2 || !is_number(pair->items[0]) ||
+            !is_number(pair->items[1]) || pair->items[0]->number > pair->items[1]->number)
+            return refuse(parse, pair, "probe.ranges", "[low, high], two numbers");
+        config->ranges[input] =
+            (struct cn_torch_range){true, pair->items[0]->number, pair->items[1]->number};
+    }
+    return 0;
+}
+
+/* probe: true, false, or how to. */
+static int
+read_probe(const struct parse *parse, const struct cn_yaml *torch)
+{
+    const struct cn_yaml *probe = cn_yaml_get(torch, "probe");
+    struct cn_torch_config *config = parse->config;
+
+    config->probe = true;
+    config->probe_seed = 1;
+    config->tolerance = -1;
+    config->ranges =
+        cn_arena_alloc(&config->arena, (config->io->n_inputs + 1) * sizeof(*config->ranges));
+    memset(config->ranges, 0, (config->io->n_inputs + 1) * sizeof(*config->ranges));
+    if (!probe)
+        return 0;
+    if (probe->kind == CN_YAML_BOOL) {
+        config->probe = probe->boolean;
+        return 0;
+    }
+    if (probe->kind != CN_YAML_MAP)
+        return refuse(parse, probe, "probe", "true, false or a map of seed, tolerance and ranges");
+    for (uint32_t i = 0; i < probe->n_items; i++) {
+        const struct cn_yaml *value = probe->items[i];
+        int rc = 0;
+
+        if (cn_str_eq(value->key, CN_STR("seed")) && value->kind == CN_YAML_INT &&
+            value->integer >= 0)
+            config->probe_seed = (uint64_t)value->integer;
+        else if (cn_str_eq(value->key, CN_STR("tolerance")) && is_number(value) &&
+                 value->number >= 0)
+            config->tolerance = value->number;
+        else if (cn_str_eq(value->key, CN_STR("ranges")))
+            rc = read_ranges(parse, value);
+        else
+            rc = refuse(parse, value, "probe",
+                        "seed, an integer from 0; tolerance, a number from 0; and ranges");
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int
+read_seed(const struct parse *parse, const struct cn_yaml *torch)
+{
+    const struct cn_yaml *seed = cn_yaml_get(torch, "seed");
+
+    if (!seed)
+        return 0;
+    if (seed->kind != CN_YAML_INT || seed->integer < 0)
+        return refuse(parse, seed, "seed", "an integer from 0");
+    parse->config->has_seed = true;
+    parse->config->seed = (uint64_t)seed->integer;
+    return 0;
+}
+
+static int
+read_nan_policy(const struct parse *parse, const struct cn_yaml *torch)
+{
+    const struct cn_yaml *policy = cn_yaml_get(torch, "nanPolicy");
+
+    if (!policy)
+        return 0;
+    if (policy->kind != CN_YAML_STRING ||
+        (!cn_str_eq(policy->text, CN_STR("pass")) && !cn_str_eq(policy->text, CN_STR("refuse"))))
+        return refuse(parse, policy, "nanPolicy", "pass or refuse");
+    parse->config->refuse_nan = cn_str_eq(policy->text, CN_STR("refuse"));
+    return 0;
+}
+
 /* --- the whole --- */
 
 static int
@@ -352,8 +452,14 @@ check_tensors(const struct parse *parse)
     }
     for (uint32_t i = 0; !rc && i < io->n_outputs; i++)
         rc = check_type(parse, "outputs", io->outputs[i].name, io->outputs[i].type);
-    for (uint32_t i = 0; !rc && i < io->state.n; i++)
+    for (uint32_t i = 0; !rc && i < io->state.n; i++) {
         rc = check_type(parse, "state", io->state.items[i].input, io->state.items[i].type);
+        if (!rc && io->state.items[i].unsaid)
+            rc = cn_fail(parse->err, CN_E_CONFIG,
+                         "%s: state: %.*s has a size of -1, and nothing says which one a sequence "
+                         "begins with: add init: {dims: [...]}, with 0 for an empty one",
+                         parse->name, CN_STR_ARG(io->state.items[i].input));
+    }
     return rc;
 }
 
@@ -393,9 +499,10 @@ check_complete(const struct parse *parse)
 static int
 check_keys(const struct parse *parse, const struct cn_yaml *torch)
 {
-    static const char *const known[] = {"submodule",  "method", "arguments", "results",
-                                        "attributes", "set",    "buckets",   "deterministic",
-                                        "threads",    "fusion", "warmup"};
+    static const char *const known[] = {"submodule",      "method", "arguments", "results",
+                                        "attributes",     "set",    "buckets",   "deterministic",
+                                        "threads",        "fusion", "warmup",    "probe",
+                                        "strictBatching", "seed",   "nanPolicy"};
     const size_t n = sizeof(known) / sizeof(known[0]);
 
     if (torch->kind != CN_YAML_MAP)
@@ -440,6 +547,14 @@ read_all(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_
     if (!rc)
         rc = read_flag(parse, torch, "fusion", &config->fusion);
     if (!rc)
+        rc = read_flag(parse, torch, "strictBatching", &config->strict_batching);
+    if (!rc)
+        rc = read_probe(parse, torch);
+    if (!rc)
+        rc = read_seed(parse, torch);
+    if (!rc)
+        rc = read_nan_policy(parse, torch);
+    if (!rc)
         rc = read_buckets(parse, torch, batch_size);
     if (!rc)
         rc = read_attributes(parse, torch);
@@ -458,7 +573,6 @@ read_devices(const struct parse *parse, const struct cn_yaml *root)
     const struct cn_yaml *ids = cn_yaml_get(root, "deviceIds");
     struct cn_torch_config *config = parse->config;
 
-    config->n_devices = 1;
     if (type && !cn_str_eq(type->text, CN_STR("cpu")) && !cn_str_eq(type->text, CN_STR("gpu")))
         return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: deviceType: expected cpu or gpu",
                        parse->name, type->line, type->column);

@@ -13,6 +13,11 @@
  *     threads: 1
  *     fusion: false
  *     warmup: 16                  # what -1 in dims is, when the model is tried at load
+ *     probe: false                # do not try whether rows depend on each other (probe.h), or
+ *     probe: {seed: 1, tolerance: 1e-3, ranges: {tokens: [0, 100]}} # how to
+ *     strictBatching: true        # refuse a model whose rows do, instead of running each alone
+ *     seed: 42                    # of libtorch's random numbers; default: another one for each worker
+ *     nanPolicy: refuse           # a row whose results have NaN or an infinity fails; default: pass
  *   deviceType: gpu               # as TorchServe has them, beside `torch`: cpu or gpu, and
  *   deviceIds: [0, 1]             # the devices that workers share out; default: the first one
  *
@@ -32,6 +37,12 @@
 #define CN_TORCH_VALUES_MAX 256 /* arguments, results, attributes, settings */
 #define CN_TORCH_DEVICES_MAX 64
 
+/* What random values of an input lie in. */
+struct cn_torch_range {
+    bool given;
+    double low, high;
+};
+
 /* One argument or result. */
 struct cn_torch_slot {
     int32_t input, output, state; /* index into the declarations; -1: not that */
@@ -44,7 +55,16 @@ struct cn_torch_attribute {
     int32_t state; /* -1: a number */
     bool batch;    /* the number is the rows of the batch */
     struct ctt_value number;
+    enum ctt_kind kind; /* of a state: what the module holds there; of a number: see `number` */
 };
+
+/* A state that the module holds as one number for all rows, which can't differ within a run. */
+static inline bool
+cn_torch_is_number(const struct cn_torch_attribute *attribute)
+{
+    return attribute->state >= 0 && (attribute->kind == CTT_INT || attribute->kind == CTT_FLOAT ||
+                                     attribute->kind == CTT_BOOL);
+}
 
 struct cn_torch_config {
     struct cn_model_io *io; /* owned */
@@ -55,8 +75,14 @@ struct cn_torch_config {
     uint32_t n_buckets, buckets[CN_TORCH_BUCKETS_MAX]; /* rising */
     uint32_t threads, warmup;
     bool deterministic, fusion, gpu;
-    uint32_t n_devices, devices[CN_TORCH_DEVICES_MAX]; /* of `gpu`; at least one */
-    struct cn_arena arena;                             /* holds the above */
+    uint32_t n_devices, devices[CN_TORCH_DEVICES_MAX]; /* of `gpu`; none: all that there are */
+    bool probe, strict_batching, refuse_nan;
+    uint64_t probe_seed;
+    double tolerance;              /* below 0: what the types' rounding gives */
+    struct cn_torch_range *ranges; /* by input */
+    bool has_seed;
+    uint64_t seed;
+    struct cn_arena arena; /* holds the above */
 };
 
 /* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED where the

@@ -151,14 +151,43 @@ add_rows(struct torch_runtime *rt, uint32_t item, uint32_t n)
 
 /* --- batches --- */
 
+/* Two states of one declaration: of the same dimensions, and both there. */
 static bool
-same_shape(const struct torch_runtime *rt, const struct torch_row *a, const struct torch_row *b)
+same_dims(const struct torch_tensor *a, const struct torch_tensor *b)
+{
+    return a->none == b->none &&
+           (a->none ||
+            (a->rank == b->rank && memcmp(a->dims, b->dims, sizeof(a->dims[0]) * a->rank) == 0));
+}
+
+/* A number that the module keeps is one for the whole run, so rows must agree on it. */
+static bool
+same_numbers(const struct torch_runtime *rt, const struct torch_state *a,
+             const struct torch_state *b)
+{
+    for (uint32_t i = 0; i < rt->config.n_attributes; i++) {
+        const struct cn_torch_attribute *attribute = &rt->config.attributes[i];
+        const struct torch_tensor *x, *y;
+
+        if (!cn_torch_is_number(attribute))
+            continue;
+        x = &a->tensors[attribute->state];
+        y = &b->tensors[attribute->state];
+        if (x->bytes != y->bytes || memcmp(x->data, y->data, x->bytes) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool
+cn_torch_same_shape(const struct torch_runtime *rt, const struct torch_row *a,
+                    const struct torch_row *b)
 {
     const struct torch_item *left = &rt->items[a->item], *right = &rt->items[b->item];
     const struct torch_state *mine = left->item->state, *theirs = right->item->state;
     const bool batched = rt->config.io->max_batch_size > 0;
 
-    if (rt->fixed || a->item == b->item)
+    if (rt->alike || a->item == b->item)
         return true;
     for (uint32_t i = 0; i < rt->config.io->n_inputs; i++) {
         const struct cn_tensor *x = &left->inputs[i], *y = &right->inputs[i];
@@ -168,10 +197,9 @@ same_shape(const struct torch_runtime *rt, const struct torch_row *a, const stru
             return false;
     }
     for (uint32_t i = 0; mine && i < mine->n; i++)
-        if (memcmp(mine->tensors[i].dims, theirs->tensors[i].dims,
-                   sizeof(mine->tensors[i].dims[0]) * mine->tensors[i].rank) != 0)
+        if (!same_dims(&mine->tensors[i], &theirs->tensors[i]))
             return false;
-    return true;
+    return !mine || same_numbers(rt, mine, theirs);
 }
 
 static void
@@ -181,14 +209,34 @@ fail_rows(struct torch_runtime *rt, const uint32_t *rows, uint32_t n, const stru
         fail_item(&rt->items[rt->rows[rows[i]].item], err);
 }
 
+/* Rows whose results nanPolicy refuses; what they were is unchanged. */
+static void
+fail_without_numbers(struct torch_runtime *rt, const uint32_t *rows, uint32_t n)
+{
+    struct cn_error err;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct torch_row *row = &rt->rows[rows[i]];
+
+        if (!row->no_number)
+            continue;
+        cn_fail(&err, CN_E_HANDLER_FAILED,
+                "%s of %s gives NaN or an infinity in %s, which torch.nanPolicy refuses",
+                rt->config.method, rt->load->handler, row->no_number);
+        fail_item(&rt->items[row->item], &err);
+    }
+}
+
 /* When a run fails its rows run one by one, so that a row's fault is nobody else's. */
 static void
 run_cut(struct torch_runtime *rt, const uint32_t *rows, uint32_t n, uint32_t bucket)
 {
     struct cn_error err;
 
-    if (cn_torch_batch_run(rt, rows, n, bucket, &err) == 0)
+    if (cn_torch_batch_run(rt, rows, n, bucket, &err) == 0) {
+        fail_without_numbers(rt, rows, n);
         return;
+    }
     if (n == 1) {
         cn_torch_log_error(rt, "torch_error");
         fail_rows(rt, rows, 1, &err);
@@ -226,7 +274,7 @@ run_rows(struct torch_runtime *rt)
         if (rt->rows[i].taken)
             continue;
         for (uint32_t j = i; j < rt->n_rows; j++) {
-            if (rt->rows[j].taken || !same_shape(rt, &rt->rows[i], &rt->rows[j]))
+            if (rt->rows[j].taken || !cn_torch_same_shape(rt, &rt->rows[i], &rt->rows[j]))
                 continue;
             rt->rows[j].taken = true;
             group[n++] = j;

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,44 @@ ends_with(const char *text, const char *ending)
     return len >= n && strcmp(text + len - n, ending) == 0;
 }
 
+/* Workers take the devices in turns: those that the YAML names, or all that there are. */
+static int
+choose_device(struct torch_runtime *rt, struct cn_error *err)
+{
+    const struct cn_torch_config *config = &rt->config;
+    const uint64_t turn = rt->load->worker_index ? rt->load->worker_index - 1 : 0;
+    uint32_t count = 0;
+
+    if (!config->gpu)
+        return 0;
+    if (rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
+        cn_torch_log_error(rt, "torch_load_failed");
+        return cn_fail(err, CN_E_LOAD_FAILED, "%.*s", CN_STR_ARG(cn_torch_cause(rt->error, false)));
+    }
+    snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32,
+             config->n_devices ? config->devices[turn % config->n_devices]
+                               : (uint32_t)(turn % count));
+    return 0;
+}
+
+/* Attributes that are state: what the module holds there, a tensor or a number. */
+static int
+look_at_attributes(struct torch_runtime *rt, struct cn_error *err)
+{
+    struct cn_torch_config *config = &rt->config;
+
+    for (uint32_t i = 0; i < config->n_attributes; i++) {
+        struct cn_torch_attribute *attribute = &config->attributes[i];
+
+        if (attribute->state >= 0 &&
+            rt->api->attribute_kind(rt->model, attribute->name, &attribute->kind, rt->error,
+                                    CTT_ERROR_BYTES))
+            return cn_fail(err, CN_E_LOAD_FAILED, "torch.attributes of %s: %.*s", rt->load->handler,
+                           CN_STR_ARG(cn_torch_cause(rt->error, true)));
+    }
+    return 0;
+}
+
 static int
 load_model(struct torch_runtime *rt, struct cn_error *err)
 {
@@ -42,9 +81,8 @@ load_model(struct torch_runtime *rt, struct cn_error *err)
     struct cn_buf path;
     int rc;
 
-    if (config->gpu)
-        snprintf(rt->device, sizeof(rt->device), "cuda:%" PRIu32,
-                 config->devices[(rt->load->worker_index - 1) % config->n_devices]);
+    if ((rc = choose_device(rt, err)) != 0)
+        return rc;
     cn_buf_init(&path, 0);
     cn_buf_printf(&path, "%s/%s", rt->load->model_dir, rt->load->handler);
     cn_buf_append(&path, "", 1);
@@ -54,7 +92,7 @@ load_model(struct torch_runtime *rt, struct cn_error *err)
     if (rc == 0 && config->gpu)
         memcpy(rt->base.device, rt->device, sizeof(rt->device));
     if (rc == 0)
-        return 0;
+        return look_at_attributes(rt, err);
     cn_torch_log_error(rt, "torch_load_failed");
     return cn_fail(err, CN_E_LOAD_FAILED, "libtorch %s cannot load %s as %s: %.*s",
                    rt->api->version, rt->load->handler,
@@ -107,6 +145,11 @@ make_room(struct torch_runtime *rt)
     rt->cap_rows = rt->cap_items;
     rt->rows = cn_alloc(rt->cap_rows * sizeof(*rt->rows));
     rt->fixed = has_fixed_shapes(config->io);
+    rt->alike = rt->fixed;
+    for (uint32_t i = 0; i < config->io->state.n; i++)
+        rt->alike = rt->alike && config->io->state.items[i].init != CN_STATE_NONE;
+    for (uint32_t i = 0; i < config->n_attributes; i++)
+        rt->alike = rt->alike && !cn_torch_is_number(&config->attributes[i]);
 }
 
 /* --- what it measures: metrics of the model, by bucket */
@@ -178,6 +221,8 @@ open_all(struct torch_runtime *rt, struct cn_error *err)
     }
     cn_torch_plan_make(plan, plan->rows[plan->n - 1] > rt->cap_items ? plan->rows[plan->n - 1]
                                                                      : rt->cap_items);
+    if ((rc = cn_torch_probe(rt, err)) != 0)
+        return rc;
     memset(rt->spent, 0, plan->n * sizeof(*rt->spent)); /* trials are no work */
     for (uint32_t b = 0; b < plan->n; b++)
         if (plan->cost_us[b] > 0)
@@ -204,6 +249,19 @@ runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
     if (threads > 1)
         return cn_fail(err, CN_E_UNIMPLEMENTED, "torch.threads is %" PRIu32, threads);
     return 0;
+}
+
+/* In the process that serves: two that were forked from one would draw the same random numbers, as would one
+ * that comes in place of a dead one. */
+static void
+runtime_serve(struct cn_runtime *base)
+{
+    struct torch_runtime *rt = cn_torch_checked(base);
+    uint64_t seed = rt->config.seed * 0x9e3779b97f4a7c15u + rt->load->worker_index;
+
+    if (!rt->config.has_seed)
+        seed = cn_torch_new_seed();
+    rt->api->seed(seed);
 }
 
 static void
@@ -244,7 +302,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
              struct cn_error *err)
 {
     struct torch_runtime *rt = cn_alloc(sizeof(*rt));
-    char describe[64];
+    char describe[160];
     int rc;
 
     (void)config_json; /* the YAML itself says in which line a mistake is */
@@ -261,6 +319,9 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
         return rc;
     }
     snprintf(describe, sizeof(describe), "libtorch %s", rt->api->version);
+    if (strcmp(rt->api->version, rt->api->compiled) != 0)
+        snprintf(describe, sizeof(describe), "libtorch %s (libcontinuo_torch.so was built with %s)",
+                 rt->api->version, rt->api->compiled);
     rt->describe = cn_strdup(describe);
     *out = &rt->base;
     return 0;
@@ -281,6 +342,30 @@ runtime_state_schema(struct cn_runtime *rt)
 }
 
 /* --- what it tells of itself --- */
+
+static json_t *
+show_probe(const struct torch_probe_result *probe)
+{
+    json_t *out = json_pack("{s:s}", "result", cn_torch_probe_word(probe->end));
+
+    if (probe->rows) {
+        json_object_set_new(out, "rows", json_integer(probe->rows));
+        json_object_set_new(out, "largestBucket", json_integer(probe->largest));
+        json_object_set_new(out, "tolerance", json_real(probe->tolerance));
+        json_object_set_new(out, "milliseconds", json_real((double)probe->us / 1000));
+    }
+    if (probe->what[0]) {
+        json_object_set_new(out, "differs", json_string(probe->what));
+        json_object_set_new(out, "by",
+                            isinf(probe->distance) ? json_string("its shape, or infinity")
+                                                   : json_real(probe->distance));
+    }
+    if (probe->reason[0])
+        json_object_set_new(out, "reason", json_string(probe->reason));
+    if (probe->changed[0])
+        json_object_set_new(out, "changedAttributes", json_string(probe->changed));
+    return out;
+}
 
 static void
 runtime_metadata(struct cn_runtime *base, struct cn_item *item)
@@ -306,6 +391,7 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     json_object_set_new(root, "device", json_string(rt->device));
     json_object_set_new(root, "threads", json_integer(rt->config.threads));
     json_object_set_new(root, "deterministic", json_boolean(rt->config.deterministic));
+    json_object_set_new(root, "probe", show_probe(&rt->probe));
     json_object_set_new(root, "buckets", buckets);
     json_object_set_new(root, "firstBucketOfRows", cuts);
     text = json_dumps(root, JSON_COMPACT);
@@ -343,6 +429,7 @@ const struct cn_runtime_ops cn_torch_runtime_ops = {
     .open = runtime_open,
     .close = runtime_close,
     .check_zygote = runtime_check_zygote,
+    .serve = runtime_serve,
     .describe = runtime_describe,
     .state_schema = runtime_state_schema,
     .run = cn_torch_run,

@@ -25,6 +25,14 @@
     "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"                                \
     "torch: {results: [y, h, rows], buckets: [4]}\n"
 
+/* Without the output that says how many rows its run had. */
+#define BUCKETS_YAML(more)                                                                         \
+    "maxBatchSize: 8\n"                                                                            \
+    "inputs: [{name: x, dataType: FP32, dims: [2]}]\n"                                             \
+    "outputs: [{name: y, dataType: FP32, dims: [2]}]\n"                                            \
+    "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"                                \
+    "torch: {results: [y, h, _], buckets: [1, 4]" more "}\n"
+
 #define ATTRIBUTE_YAML                                                                             \
     "maxBatchSize: 8\n"                                                                            \
     "inputs: [{name: x, dataType: FP32, dims: [2]}]\n"                                             \
@@ -308,6 +316,8 @@ state_over_its_limit(void **state)
     end(rt, &batch, 1);
     assert_int_equal(rt->ops->state_encode(rt, batch.items[0].state, &bytes, &err),
                      CN_E_STATE_TOO_LARGE);
+    assert_non_null(
+        strstr(err.message, "over 16 (state.maxBytes); its largest tensor is h, FP32[2]"));
     cn_buf_fini(&bytes);
     drop(rt, &batch);
 }
@@ -393,6 +403,128 @@ it_tells_of_its_buckets(void **state)
     rt->ops->close(rt);
 }
 
+/* --- the probe of rows (probe.h) --- */
+
+static char *
+told_of(struct cn_runtime *rt)
+{
+    struct cn_item item = {.deadline_ms = CN_NEVER};
+    char *text;
+
+    cn_reply_init(&item.reply, 10000);
+    rt->ops->metadata(rt, &item);
+    cn_buf_append(&item.reply.body, "", 1);
+    text = strdup(item.reply.body.data);
+    cn_reply_fini(&item.reply);
+    return text;
+}
+
+static void
+must_tell(const char *kind, const char *yaml, const char *words, const char *warning)
+{
+    struct cn_runtime *rt = must_open(kind, yaml);
+    char *text = told_of(rt);
+
+    if (!strstr(text, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, text);
+    if (!strstr(rt->warning, warning) || (!*warning && *rt->warning))
+        fail_msg("\"%s\" is not in \"%s\"", warning, rt->warning);
+    free(text);
+    rt->ops->close(rt);
+}
+
+static void
+rows_alike_keep_their_buckets(void **state)
+{
+    (void)state;
+    must_tell("sum", BUCKETS_YAML(""),
+              "\"probe\":{\"result\":\"alike\",\"rows\":8,\"largestBucket\":4", "");
+    must_tell("sum", BUCKETS_YAML(", probe: false"), "\"probe\":{\"result\":\"off\"}", "");
+    must_tell("attribute", ATTRIBUTE_YAML, "\"result\":\"alike\"", "");
+}
+
+/* A row that is given a part of its neighbour is run alone from then on, and so is right. */
+static void
+rows_that_depend_on_others_are_run_alone(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt;
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    must_tell("neighbour", BUCKETS_YAML(""), "\"buckets\":[{\"rows\":1,",
+              "each row is run alone (buckets: [1]): output y of a row differs by");
+    rt = must_open("neighbour", BUCKETS_YAML(""));
+    for (uint32_t i = 0; i < 4; i++)
+        add(&batch, i, "x", 1, 2, (float[]){(float)i * 64, 0});
+    rt->ops->run(rt, batch.list, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_float_equal(value(&batch, i, 0), (float)i * 65, 0);
+    end(rt, &batch, 4);
+    drop(rt, &batch);
+    refused("neighbour", BUCKETS_YAML(", strictBatching: true"), "output y of a row differs by");
+    must_tell("neighbour", BUCKETS_YAML(", probe: {tolerance: 10}"), "\"result\":\"alike\"", "");
+}
+
+static void
+a_module_that_remembers_is_refused(void **state)
+{
+    struct cn_runtime *rt;
+
+    (void)state;
+    refused("hidden", BUCKETS_YAML(""),
+            "the module keeps something between its calls (it changes left_behind)");
+    rt = must_open("hidden", BUCKETS_YAML(", probe: false"));
+    rt->ops->close(rt);
+}
+
+/* Its neighbours can't be told from chance, but its memory can. */
+static void
+random_numbers_are_no_neighbours(void **state)
+{
+    (void)state;
+    must_tell("random", BUCKETS_YAML(""), "\"result\":\"random\"", "");
+}
+
+/* The stand-in throws below 0: the second try has no such numbers; where the YAML wants them, none is taken. */
+static void
+random_rows_are_those_that_the_model_takes(void **state)
+{
+    (void)state;
+    must_tell("sum", BUCKETS_YAML(", probe: {ranges: {x: [-2, -1]}}"), "\"result\":\"skipped\"",
+              "");
+    refused("sum", BUCKETS_YAML(", probe: {ranges: {z: [0, 1]}}"), "names of inputs");
+    refused("sum", BUCKETS_YAML(", probe: {ranges: {x: [1, 0]}}"), "[low, high]");
+    refused("sum", BUCKETS_YAML(", probe: 3"), "torch.probe");
+    refused("sum", BUCKETS_YAML(", probe: {rows: 3}"), "torch.probe");
+    refused("sum", BUCKETS_YAML(", seed: -1"), "torch.seed");
+    refused("sum", BUCKETS_YAML(", nanPolicy: yes"), "pass or refuse");
+}
+
+/* A row with a NaN fails, its neighbours don't, and its state stays as it was. */
+static void
+nan_is_refused_where_the_yaml_says_so(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", BUCKETS_YAML(", nanPolicy: refuse"));
+    float nan = 0;
+
+    (void)state;
+    nan /= nan;
+    memset(&batch, 0, sizeof(batch));
+    for (int step = 1; step <= 2; step++) {
+        for (uint32_t i = 0; i < 3; i++)
+            add(&batch, i, "x", 1, 2, (float[]){1, i == 1 && step == 2 ? nan : 2});
+        rt->ops->run(rt, batch.list, 3);
+        assert_float_equal(value(&batch, 2, 1), 2 * (float)step, 0);
+        if (step == 2)
+            fails_with(&batch, 1, CN_E_HANDLER_FAILED,
+                       "gives NaN or an infinity in output y, which torch.nanPolicy refuses");
+        end(rt, &batch, 3);
+    }
+    drop(rt, &batch);
+}
+
 static double
 sample_of(const struct cn_runtime *rt, const char *name)
 {
@@ -447,6 +579,12 @@ main(void)
         TEST(what_the_yaml_says_wrongly_shows_at_load),
         TEST(it_tells_of_its_buckets),
         TEST(runs_are_told_when_asked),
+        TEST(rows_alike_keep_their_buckets),
+        TEST(rows_that_depend_on_others_are_run_alone),
+        TEST(a_module_that_remembers_is_refused),
+        TEST(random_numbers_are_no_neighbours),
+        TEST(random_rows_are_those_that_the_model_takes),
+        TEST(nan_is_refused_where_the_yaml_says_so),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,7 @@ take_tensor(struct torch_tensor *out, const struct cn_tensor *tensor, struct cn_
 {
     int rc = cn_torch_tensor_reserve(out, tensor->data.len, err);
 
+    out->none = cn_state_is_none(tensor);
     if (rc)
         return rc;
     out->rank = tensor->rank;
@@ -106,6 +107,34 @@ cn_torch_state_begin(struct torch_runtime *rt, const struct cn_row *row, struct 
     return 0;
 }
 
+/* Names the tensor that takes the most, and the key that would let it. */
+static int
+too_large(const struct torch_runtime *rt, const struct torch_state *state, size_t max,
+          struct cn_error *err)
+{
+    const struct torch_tensor *largest = &state->tensors[0];
+    const struct cn_state_spec *spec;
+    struct cn_arena arena;
+    size_t all = 0;
+    int rc;
+
+    for (uint32_t i = 0; i < state->n; i++) {
+        all += state->tensors[i].bytes;
+        if (state->tensors[i].bytes > largest->bytes)
+            largest = &state->tensors[i];
+    }
+    spec = &rt->config.io->state.items[largest - state->tensors];
+    cn_arena_init(&arena);
+    rc = cn_fail(err, CN_E_STATE_TOO_LARGE,
+                 "the sequence's state has %zu bytes, over %zu (state.maxBytes); its largest "
+                 "tensor is %.*s, %s%s, with %zu bytes. Raise state: {maxBytes: ...} in the "
+                 "model's YAML, or end the sequence sooner",
+                 all, max, CN_STR_ARG(spec->input), cn_datatype_word(spec->type),
+                 cn_shape_text(&arena, largest->dims, largest->rank), largest->bytes);
+    cn_arena_fini(&arena);
+    return rc;
+}
+
 int
 cn_torch_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
                       struct cn_error *err)
@@ -120,6 +149,11 @@ cn_torch_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
         const struct torch_tensor *from = &state->tensors[i];
         struct cn_tensor tensor; /* its other dimensions are not looked at */
 
+        if (from->none) {
+            tensor = cn_state_none(&specs->items[i]);
+            cn_tensors_put_one(out, &tensor);
+            continue;
+        }
         tensor.name = specs->items[i].input;
         tensor.type = specs->items[i].type;
         tensor.rank = from->rank;
@@ -128,9 +162,7 @@ cn_torch_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
         cn_tensors_put_one(out, &tensor);
     }
     if (out->failed || (max && out->len - begun > max))
-        return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "the sequence's state is over %zu bytes (state.maxBytes)",
-                       max ? max : out->max_bytes);
+        return too_large(rt, state, max ? max : out->max_bytes, err);
     return 0;
 }
 

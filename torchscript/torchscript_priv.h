@@ -8,6 +8,7 @@
 #include "torchlib/abi.h"
 #include "torchscript/config.h"
 #include "torchscript/plan.h"
+#include "torchscript/probe.h"
 #include "torchscript/runtime.h"
 
 #define TORCH_RUNTIME_MAGIC 0x54525431u
@@ -19,6 +20,7 @@ struct torch_tensor {
     char *data; /* cn_try_alloc'ed */
     size_t bytes, cap;
     uint32_t rank;
+    bool none; /* it is None, and has no data; of a state that may be */
     int64_t dims[CN_TENSOR_RANK_MAX];
 };
 
@@ -56,6 +58,8 @@ struct torch_item {
 struct torch_row {
     uint32_t item, index; /* which row of it */
     bool taken;
+    const char
+        *no_number; /* nanPolicy refuses it: the output or state that has a NaN; in the arena */
 };
 
 /* What a bucket's runs took: the method's own time, of those that were timed. */
@@ -75,7 +79,9 @@ struct torch_runtime {
     char device[16];           /* "cpu", "cuda:0" */
     char *describe;
     char *error; /* CTT_ERROR_BYTES, for the library's messages */
-    bool fixed;  /* no -1 in dims: all rows fit together */
+    bool fixed;  /* no -1 in dims */
+    bool alike;  /* all rows fit together: fixed, and no state is None or a number of the module */
+    struct torch_probe_result probe;
 
     struct torch_spent *spent;   /* by the plan's buckets, since the last report */
     struct torch_batch *batches; /* of attributes; an argument's lies in the library */
@@ -109,7 +115,14 @@ int cn_torch_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t f
 int cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
                        struct cn_error *err);
 
+/* run.c: may the two be in one run? By what they have now. */
+bool cn_torch_same_shape(const struct torch_runtime *rt, const struct torch_row *a,
+                         const struct torch_row *b);
+
 /* warmup.c */
+/* A zeroed tensor of one row as the declaration wants it, in `arena`; `open`: the size where it says -1. */
+int cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
+                      struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err);
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */
 int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
 

@@ -17,21 +17,20 @@
 #define MEASURED_CALLS 5
 #define MEASURE_MAX_US 200000
 
-static int
-zero_input(struct torch_runtime *rt, uint32_t i, struct cn_tensor *out, struct cn_error *err)
+int
+cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
+                  struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err)
 {
-    const struct cn_tensor_spec *spec = &rt->config.io->inputs[i];
-    const bool batched = rt->config.io->max_batch_size > 0;
     uint64_t elements, bytes;
     char *zeros;
 
     *out = (struct cn_tensor){.name = spec->name, .type = spec->type, .rank = spec->rank + batched};
     out->shape[0] = 1;
     for (uint32_t d = 0; d < spec->rank; d++)
-        out->shape[d + batched] = spec->dims[d] < 0 ? rt->config.warmup : spec->dims[d];
+        out->shape[d + batched] = spec->dims[d] < 0 ? open : spec->dims[d];
     if (!cn_shape_elements(out->shape, out->rank, &elements) ||
         __builtin_mul_overflow(elements, cn_datatype_bytes(spec->type), &bytes) ||
-        bytes > SIZE_MAX / 2 || !(zeros = cn_arena_try_alloc(&rt->arena, bytes ? bytes : 1)))
+        bytes > SIZE_MAX / 2 || !(zeros = cn_arena_try_alloc(arena, bytes ? bytes : 1)))
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the input %.*s",
                        CN_STR_ARG(spec->name));
     memset(zeros, 0, bytes);
@@ -106,7 +105,8 @@ try_all(struct torch_runtime *rt, struct cn_error *err)
     int rc = 0;
 
     for (uint32_t i = 0; rc == 0 && i < io->n_inputs; i++)
-        rc = zero_input(rt, i, &inputs[i], err);
+        rc = cn_torch_input_of(&io->inputs[i], io->max_batch_size > 0, rt->config.warmup,
+                               &rt->arena, &inputs[i], err);
     for (uint32_t b = 0; rc == 0 && b < rt->plan.n; b++) {
         if ((rc = cn_torch_state_begin(rt, NULL, &state, err)) != 0)
             break;

@@ -113,6 +113,8 @@ append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *er
     out->max_bytes = begun + limit + 1; /* one byte over shows it: the rest need not be made */
     rc = worker->rt->ops->state_encode(worker->rt, slot->item.state, out, err);
     out->max_bytes = 0;
+    if (rc == CN_E_STATE_TOO_LARGE) /* the runtime knows which part of it is large */
+        return rc;
     if (out->failed || out->len - begun > limit)
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
                        "its state is over the limit of %" PRIu64 " bytes (state.maxBytes)", limit);

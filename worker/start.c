@@ -67,6 +67,11 @@ tensor_state_open(struct cn_worker *worker, struct cn_error *err)
     for (uint32_t i = 0; i < specs->n; i++)
         cn_buf_init(&files[i], 0);
     for (uint32_t i = 0; rc == 0 && i < specs->n; i++)
+        if (specs->items[i].init == CN_STATE_NONE)
+            rc = cn_fail(err, CN_E_CONFIG,
+                         "state: '%s' begins with none, which only TorchScript models know",
+                         specs->items[i].input.ptr);
+    for (uint32_t i = 0; rc == 0 && i < specs->n; i++)
         if (specs->items[i].init == CN_STATE_FILE)
             rc = cn_model_state_read_file(&specs->items[i], worker->load.model_dir, &files[i], err);
     if (rc == 0) {
@@ -185,8 +190,10 @@ load_again(struct cn_worker *worker, struct cn_error *err)
 int
 cn_worker_send_loaded(struct cn_worker *worker, int code, const char *message, struct cn_error *err)
 {
+    const bool good = code == 0 && worker->rt;
     struct cn_loaded loaded = {code, cn_str_from(message),
-                               cn_str_from(code == 0 && worker->rt ? worker->rt->device : "")};
+                               cn_str_from(good ? worker->rt->device : ""),
+                               cn_str_from(good ? worker->rt->warning : "")};
 
     cn_frame_put_loaded(&worker->channel.out, &loaded);
     return cn_channel_flush(&worker->channel, err);
@@ -211,6 +218,8 @@ cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
             return rc;
     }
     worker->channel.busy_wait.limit_us = (uint32_t)worker->load.busy_wait_us;
+    if (rc == 0 && worker->rt->ops->serve)
+        worker->rt->ops->serve(worker->rt);
     if (rc == 0)
         rc = states_open(worker, err);
     if (rc != 0)

@@ -50,8 +50,8 @@ def answer(job, flags, body, head=(), error=0, status=0, generation=0, step=0, o
             + str16(kind) + headers(head) + str32(body))
 
 
-def loaded(message, device=b"", error=0):
-    return frame(LOADED, struct.pack("<i", error) + str32(message) + str32(device))
+def loaded(message, device=b"", error=0, warning=b""):
+    return frame(LOADED, struct.pack("<i", error) + str32(message) + str32(device) + str32(warning))
 
 
 def query(op, flags=0, limit=0, idle=0, most=0, sequence=b"", prefix=b"", record=b""):

@@ -95,7 +95,7 @@ static void
 on_load(const struct cn_frame *frame, struct cn_arena *arena)
 {
     struct cn_load load;
-    struct cn_loaded loaded = {0, CN_STR("fake 1.0"), CN_STR("")};
+    struct cn_loaded loaded = {0, CN_STR("fake 1.0"), CN_STR(""), CN_STR("")};
     FILE *file;
     char path[1024];
 

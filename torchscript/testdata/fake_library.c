@@ -3,6 +3,9 @@
  *   sum        run(x [rows, 2], h [2, rows]) -> y = h + x, h = y, rows [rows, 1]; x below 0 throws
  *              the method "again" does the same
  *   attribute  run(x [rows, 2]) -> y; the sum lies in the attribute _h [rows, 2], _rows must fit
+ *   neighbour  as sum, but each row gets a part of the first row's x, as a wrong batch gives
+ *   hidden     as sum, but y has what the call before left behind
+ *   random     as sum, but y has a random number
  * A second word there is done while it loads: "thread" leaves one running, "die" ends the process, and
  * a path is waited for. Results lie in static memory, as libtorch's stay until the next run. */
 #include <pthread.h>
@@ -19,7 +22,7 @@
 #define RUN_NS 5000 /* what a run says that it took */
 
 struct ctt_model {
-    int attribute;
+    int attribute, neighbour, hidden, random;
     int64_t rows;
 };
 
@@ -28,6 +31,8 @@ __attribute__((visibility("default"))) extern int fake_models;
 int fake_models;
 
 static struct ctt_model the_model;
+static float left_behind;
+static uint64_t random_state;
 static float y[ROWS_MAX * 2], h[ROWS_MAX * 2], kept[ROWS_MAX * 2];
 static int64_t n_rows[ROWS_MAX];
 
@@ -74,7 +79,7 @@ load(const struct ctt_options *options, struct ctt_model **out, char *error, siz
     if (!file)
         return refuse(error, n, "no file");
     if (fscanf(file, "%15s", word) != 1 ||
-        (strcmp(word, "sum") != 0 && strcmp(word, "attribute") != 0)) {
+        !strstr(" sum attribute neighbour hidden random ", word)) {
         fclose(file);
         return refuse(error, n, "no model");
     }
@@ -82,6 +87,9 @@ load(const struct ctt_options *options, struct ctt_model **out, char *error, siz
         obey(order);
     fclose(file);
     the_model.attribute = strcmp(word, "attribute") == 0;
+    the_model.neighbour = strcmp(word, "neighbour") == 0;
+    the_model.hidden = strcmp(word, "hidden") == 0;
+    the_model.random = strcmp(word, "random") == 0;
     fake_models++;
     *out = &the_model;
     return 0;
@@ -161,8 +169,13 @@ run(struct ctt_model *model, const struct ctt_value *arguments, uint32_t n_argum
                 return refuse(error, n, "x is negative");
             y[2 * b + d] = values[2 * b + d] + before[model->attribute ? 2 * b + d : d * rows + b];
             h[d * rows + b] = y[2 * b + d];
+            y[2 * b + d] += model->neighbour ? values[d] / 64 : 0;
+            y[2 * b + d] += model->hidden ? left_behind : 0;
+            random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+            y[2 * b + d] += model->random ? (float)(random_state >> 40) : 0;
             n_rows[b] = rows;
         }
+    left_behind += values[0];
     if (model->attribute)
         memcpy(kept, y, sizeof(float) * 2 * (size_t)rows);
     results[0] = tensor(y, FP32, rows, 2);
@@ -187,8 +200,43 @@ method(struct ctt_model *model, const char *name, struct ctt_model **out, char *
     return 0;
 }
 
-static const struct ctt_api api = {CTT_ABI,       sizeof(api),   "0.0 (fake)", load, unload, schema,
-                                   set_attribute, get_attribute, room,         run,  method};
+static void
+seed(uint64_t from)
+{
+    random_state = from;
+}
+
+static int
+attribute_kind(struct ctt_model *model, const char *name, enum ctt_kind *out, char *error, size_t n)
+{
+    (void)model;
+    *out = CTT_TENSOR;
+    return strcmp(name, "_h") == 0 ? 0 : refuse(error, n, "there is no such attribute");
+}
+
+static int
+changed(struct ctt_model *model, char *names, size_t names_n, char *error, size_t n)
+{
+    static float before;
+
+    (void)error;
+    (void)n;
+    snprintf(names, names_n, "%s", model->hidden && before != left_behind ? "left_behind" : "");
+    before = left_behind;
+    return 0;
+}
+
+static int
+devices(uint32_t *count, char *error, size_t n)
+{
+    *count = 0;
+    return refuse(error, n, "no devices");
+}
+
+static const struct ctt_api api = {CTT_ABI,       sizeof(api),    "0.0 (fake)", "0.0 (fake)",
+                                   load,          unload,         schema,       set_attribute,
+                                   get_attribute, room,           run,          method,
+                                   seed,          attribute_kind, changed,      devices};
 
 __attribute__((visibility("default"))) const struct ctt_api *continuo_torch(uint32_t abi);
 

@@ -1,0 +1,50 @@
+"""TorchScript models of tests: saving them, their archives, and steps of many sequences at once."""
+
+import concurrent.futures
+import io
+
+import numpy as np
+import requests
+
+from models import Model
+
+
+def saved(torch, module):
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.script(module.eval()), buffer)
+    return buffer.getvalue()
+
+
+def model(torch, name, module, yaml, **more):
+    return Model(name, None, yaml, torchscript=module if isinstance(module, bytes) else saved(torch, module), **more)
+
+
+def step(s, name, sequence, inputs, status=200):
+    """The outputs of one step of one row, by name; the error's message where another status is due."""
+    body = {key: [np.asarray(value).tolist()] for key, value in inputs.items()}
+    answer = requests.post(f"{s.inference}/predictions/{name}", json=body, timeout=60,
+                           headers={"ts-request-sequence-id": sequence})
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        return answer.json()["message"]
+    return {key: np.asarray(value[0]) for key, value in answer.json().items()}
+
+
+def together(s, name, jobs):
+    """Sends (sequence, inputs) at once while the workers are held, so that they run as one batch."""
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool, s.hold():
+        futures = [pool.submit(step, s, name, sequence, inputs) for sequence, inputs in jobs]
+        s.expect_outstanding(name, len(jobs))
+    return [future.result() for future in futures]
+
+
+def told(s, name):
+    """What the runtime tells of the model."""
+    answer = requests.get(f"{s.management}/models/{name}", params={"customized": "true"}, timeout=20)
+    return answer.json()[0]["customizedMetadata"]
+
+
+def registered(s, given):
+    """The answer to the registration of an archive."""
+    return requests.post(f"{s.management}/models", timeout=120, params={
+        "url": s.pack(given).name, "initial_workers": 1, "synchronous": "true"})
