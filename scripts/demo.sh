@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Continuo from nothing to a survived kill, as a tutorial: each command is printed
-# before its output. Installs, builds, packs two examples, starts a server, streams
-# real sequences with curl, kills a worker in the middle, goes on, shows describe,
-# stops. Asks for nothing, leaves nothing running, exits non-zero if a value is wrong.
+# before its output. Installs the Debian packages that are missing (it names them),
+# builds, packs two examples, starts a server, streams real sequences with curl, kills a
+# worker in the middle, goes on, shows describe, stops. Asks for nothing, leaves nothing
+# running, exits non-zero if a value is wrong.
 #   scripts/demo.sh [--inference-port N] [--management-port N]     (default: free ports)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +13,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --inference-port) inference_port=$2; shift ;;
     --management-port) management_port=$2; shift ;;
-    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "scripts/demo.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
     esac
     shift
@@ -52,6 +53,7 @@ is() { # what must have come back
 }
 
 title "Install what is missing, and build"
+scripts/setup.sh --build --missing
 printf '$ scripts/build.sh\n'
 if ! scripts/build.sh >"$demo/build.log" 2>&1; then
     tail -n 40 "$demo/build.log"

@@ -3,7 +3,9 @@
 # Running it again costs nothing: what is there already is left alone.
 #   scripts/setup.sh               packages, and .venv with the tests' Python packages
 #   scripts/setup.sh --no-python   packages only
-#   scripts/setup.sh --dev         also clang, clang-format, clang-tidy and libFuzzer
+#   scripts/setup.sh --build       packages for building only, without those that only tests need
+#   scripts/setup.sh --missing     names the packages that it would install, and installs nothing
+#   scripts/setup.sh --dev         also clang, clang-tidy and libFuzzer
 #   scripts/setup.sh --torch       also PyTorch for the CPU, about 200 MB, for TorchScript models;
 #                                  CONTINUO_TORCH=torch==2.13.0 names another build, such as one for CUDA
 set -euo pipefail
@@ -14,34 +16,53 @@ packages=(
   libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libjansson-dev libjemalloc-dev
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
   libsodium-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
-  alsa-utils # its spoken WAV files are the data of examples/speech
-  python3    # the lint tests; Python packages of the end-to-end tests go to .venv
+  python3    # CMake asks for it: the lint tests run in it
 )
-dev_packages=(clang clang-format-14 clang-tidy libclang-rt-14-dev)
+test_packages=(
+  alsa-utils      # its spoken WAV files are the data of examples/speech
+  clang-format-14 # lint.format; other versions decide details differently
+  python3-venv    # for .venv, where the Python packages of the end-to-end tests go
+)
+dev_packages=(clang clang-tidy libclang-rt-14-dev)
 # A CPU build: others bring gigabytes of CUDA packages. Where the package index has no such version,
 # CONTINUO_TORCH names another one: a version, or the path of a wheel.
 torch_package=${CONTINUO_TORCH:-torch==2.13.0+cpu}
 torch_needs=(filelock fsspec jinja2 mpmath networkx setuptools sympy typing-extensions)
-python=1 torch=
+python=1 torch= tests=1 missing_only=
 for arg in "$@"; do
   case $arg in
   --no-python) python= ;;
+  --build) python= tests= ;;
+  --missing) missing_only=1 ;;
   --dev) packages+=("${dev_packages[@]}") ;;
   --torch) torch=1 ;;
-  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) echo "scripts/setup.sh: what is $arg? (--help lists the options)" >&2; exit 2 ;;
   esac
 done
-[ -z "$python" ] || packages+=(python3-venv)
+[ -z "$tests" ] || packages+=("${test_packages[@]}")
 
 say() { echo "setup: $*"; }
 
-install_packages() {
-  local missing=() package as_root=()
+find_missing() {
+  local package
   for package in "${packages[@]}"; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
       missing+=("$package")
   done
+}
+
+say_missing() {
+  if [ ${#missing[@]} = 0 ]; then
+    echo "All ${#packages[@]} Debian packages that this needs are installed."
+  else
+    echo "This installs ${#missing[@]} Debian packages with apt-get, which are missing here:"
+    echo "${missing[*]}" | fold -s -w 96 | sed 's/^/    /'
+  fi
+}
+
+install_packages() {
+  local as_root=()
   if [ ${#missing[@]} = 0 ]; then
     say "all ${#packages[@]} Debian packages are installed"
     return
@@ -101,6 +122,12 @@ install_torch() {
 if ! command -v dpkg-query >/dev/null; then
   echo "scripts/setup.sh: this is for Debian 12; install the like of: ${packages[*]}" >&2
   exit 1
+fi
+missing=()
+find_missing
+if [ -n "$missing_only" ]; then
+  say_missing
+  exit
 fi
 install_packages
 [ -z "$python" ] || install_python

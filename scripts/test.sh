@@ -2,24 +2,29 @@
 # Everything that must hold, in one command: set-up, unit tests (debug), end-to-end
 # tests (release), then both again under AddressSanitizer + UBSan and ThreadSanitizer,
 # and comparisons with the servers whose interfaces these are (tests/differential).
+# The set-up installs the Debian packages that are missing, and names them first.
 # Ends with one line of counts; exit 0 only when nothing failed.
 #   scripts/test.sh            all of it, under 25 minutes on 2 cores
 #   scripts/test.sh --quick    debug unit tests and release end-to-end tests, without heavy load
+#   scripts/test.sh --sample   debug unit tests and one release end-to-end test of each file
+#   scripts/test.sh --fresh    all of it, and scripts/fresh.sh --quick, which counts as one test
 # Logs stay in build/test-logs. CONTINUO_KILLS=100 makes the kill test long.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-quick=
+quick= sample= fresh=
 case ${1:-} in
 --quick) quick=1 ;;
--h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+--sample) quick=1 sample=1 ;;
+--fresh) fresh=1 ;;
+-h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
 '') ;;
 *) echo "scripts/test.sh: what is $1? (--help lists the options)" >&2; exit 2 ;;
 esac
 
 logs=build/test-logs
 passed=0 failed=0 skipped=0 began=$SECONDS
-failures=()
+failures=() skips=()
 
 say() { printf '\n== %s (%d s)\n' "$*" $((SECONDS - began)); }
 
@@ -65,30 +70,39 @@ sum_of() { # pattern with the number in \1, file
     sed -n "s/$1/\\1/p" "$2" | awk '{n += $1} END {print n + 0}'
 }
 
+output_of() { # a unit test, ctest's log: the last line that the test printed
+    awk -v name="$1" '$2 == "Testing:" {here = $3 == name} here && /^<end of output>/ {print last; exit} {last = $0}' "$2"
+}
+
 unit() { # preset
-    local log=$logs/unit-$1.log detail=build/$1/Testing/Temporary/LastTest.log good bad rc
+    local log=$logs/unit-$1.log detail=build/$1/Testing/Temporary/LastTest.log good bad skip rc line
     say "unit tests, $1"
     must "build-$1" compile "$1" || return
     ctest --preset "$1" >"$log" 2>&1
     rc=$?
     # cmocka's own counts; tests that are not cmocka's count as one each.
     good=$(sum_of '^\[  PASSED  \] \([0-9]*\) test(s)\..*' "$detail")
-    bad=$(sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (.*)$/\1/p' "$log" | wc -l)
-    good=$((good + $(ctest --preset "$1" -N 2>/dev/null | grep -c 'Test *#[0-9]*: \(lint\|headers\|examples\|fuzz\)\.')))
+    good=$((good + $(grep -c 'Test *#[0-9]*: \(lint\|headers\|examples\|fuzz\)\..* Passed ' "$log")))
+    # ctest ends with a list of what failed and one of what was skipped: "  9 - lint.format (Skipped)".
+    bad=$(grep '^[[:space:]]*[0-9]* - .* (.*)$' "$log" | grep -vc '(Skipped)$')
+    skip=$(grep -c '^[[:space:]]*[0-9]* - .* (Skipped)$' "$log")
+    while read -r line; do
+        skips+=("$line, $1: $(output_of "$line" "$detail")")
+    done < <(sed -n 's/^[[:space:]]*[0-9]* - \(.*\) (Skipped)$/\1/p' "$log")
     [ $rc = 0 ] || [ "$bad" -gt 0 ] || bad=1
-    passed=$((passed + good)) failed=$((failed + bad))
+    passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skip))
     if [ $rc != 0 ]; then
         failures+=("unit tests, $1: see $log")
         grep -A200 'The following tests FAILED' "$log" || tail -n 40 "$log"
     fi
-    echo "$good passed, $bad failed"
+    echo "$good passed, $bad failed, $skip skipped"
 }
 
 # Tests mostly wait, so more of them run side by side than there are cores; those that load the machine
 # run one by one afterwards, which leaves time to build what comes next. More loops than a small machine
 # would have by default bring the crossings between them to light.
 end_to_end() { # preset, factor for time limits, loops (0: as many as by default), preset to build meanwhile
-    local preset=$1 factor=$2 loops=$3 next=${4:-} log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0
+    local preset=$1 factor=$2 loops=$3 next=${4:-} log=$logs/e2e-$1.log folders=(tests/e2e) tests sums good bad skip rc=0 line
     [ "$preset" != release ] || folders+=(tests/chaos)
     say "end-to-end tests, $preset"
     must "build-$preset" compile "$preset" || return
@@ -97,7 +111,8 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
     # and of the plug-ins that are found, some import for a second what one test needs.
     tests=(env -u PYTHONDONTWRITEBYTECODE PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
         "CONTINUO_BUILD=build/$preset" "CONTINUO_TEST_FACTOR=$factor" "CONTINUO_TEST_LOOPS=$loops"
-        "$python" -m pytest "${folders[@]}" -q -p xdist -p no:cacheprovider --durations=15)
+        "$python" -m pytest "${folders[@]}" -q -rs -p xdist -p no:cacheprovider --durations=15)
+    [ -z "$sample" ] || tests+=(--one-of-each-file)
     "${tests[@]}" -m "not load" -n $(($(nproc) + 2)) --dist worksteal >"$log" 2>&1 || rc=1
     [ -z "$next" ] || begin "build-$next" compile_beside "$next"
     [ -n "$quick" ] || "${tests[@]}" -m load >>"$log" 2>&1 || rc=1
@@ -108,6 +123,9 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
     skip=$(sum_of '.*[^0-9]\([0-9]*\) skipped.*' <(echo "$sums"))
     [ $rc = 0 ] || [ "$bad" -gt 0 ] || bad=1
     passed=$((passed + good)) failed=$((failed + bad)) skipped=$((skipped + skip))
+    while read -r line; do
+        skips+=("$line ($preset)")
+    done < <(sed -n 's/^SKIPPED //p' "$log")
     if [ $rc != 0 ]; then
         failures+=("end-to-end tests, $preset: see $log")
         grep '^\(FAILED\|ERROR\)' "$log" || tail -n 40 "$log"
@@ -123,7 +141,10 @@ differential() {
     must python-packages || return
     CONTINUO_BUILD=build/release CONTINUO_PYTHON=$python tests/differential/run.sh >"$log" 2>&1
     rc=$?
-    grep -E '(: skipped: |^(DIFFERENT|NO LONGER DIFFERENT): )' "$log"
+    grep -E '^(DIFFERENT|NO LONGER DIFFERENT): ' "$log"
+    while read -r line; do
+        skips+=("$line")
+    done < <(grep ': skipped: ' "$log")
     line=$(sed -n 's/^differential tests: //p' "$log" | tail -n 1)
     read -r good bad skip <<<"$(tr -cs '0-9\n' ' ' <<<"$line")"
     [ $rc = 0 ] || [ "${bad:-0}" -gt 0 ] || bad=1
@@ -132,8 +153,23 @@ differential() {
     echo "${line:-${bad:-0} failed}"
 }
 
+# README's two commands on a machine with nothing installed by hand. Where no such root can be made, as
+# without root or a package registry, that is one skipped test with a reason, not a passed one.
+fresh_root() {
+    local log=$logs/fresh.log
+    say "a fresh Debian 12"
+    nice scripts/fresh.sh --quick >"$log" 2>&1 &
+    wait $!
+    case $? in
+    0) passed=$((passed + 1)); tail -n 1 "$log" ;;
+    77) skipped=$((skipped + 1)) skips+=("$(tail -n 1 "$log")"); tail -n 1 "$log" ;;
+    *) failed=$((failed + 1)) failures+=("fresh root: see $log"); tail -n 60 "$log" ;;
+    esac
+}
+
 mkdir -p "$logs"
 trap 'jobs=$(jobs -p) && [ -z "$jobs" ] || kill $jobs' EXIT
+scripts/setup.sh --missing
 say "set-up"
 must setup scripts/setup.sh --no-python || { echo "0 passed, 1 failed"; exit 1; }
 python=${CONTINUO_PYTHON:-.venv/bin/python}
@@ -152,10 +188,15 @@ else
     end_to_end tsan 8 3
 fi
 
+[ -z "$fresh" ] || fresh_root
+
 say "done"
 for line in ${failures[@]+"${failures[@]}"}; do
     echo "FAILED: $line"
 done
-[ "$skipped" = 0 ] || echo "$skipped skipped (each says why: pytest -rs, or the log of the differential tests)"
+for line in ${skips[@]+"${skips[@]}"}; do
+    echo "SKIPPED: $line"
+done
+[ "$skipped" = 0 ] || echo "$skipped skipped"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -19,6 +19,20 @@ from transcript import Transcript  # noqa: E402
 FAILED = pytest.StashKey()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--one-of-each-file", action="store_true",
+                     help="run the first test of each file that is not marked as load")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--one-of-each-file"):
+        light = [item for item in items if item.get_closest_marker("load") is None]
+        first = {item.path: item for item in reversed(light)}
+        kept = [item for item in items if first.get(item.path) is item]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "load: heavy load; shortened under sanitizers")
 

@@ -11,7 +11,7 @@ for name in clang-format-14 clang-format; do
     fi
 done
 if [ -z "$fmt" ]; then
-    echo "clang-format 14 is not installed (scripts/setup.sh --dev)"
+    echo "clang-format 14 is not installed (scripts/setup.sh installs it)"
     exit 77
 fi
 mapfile -t files < <(git ls-files --cached '*.c' '*.h')
