@@ -36,6 +36,22 @@ show(const struct cn_server_config *config)
     return true;
 }
 
+/* No model can be registered without a store, so a server without one would serve nothing. */
+static bool
+has_store(const struct cn_server_config *config)
+{
+    if (config->model_store)
+        return true;
+    fputs("continuo: error: there is no model store: name the folder with your model archives with "
+          "--model-store DIR\n"
+          "usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n"
+          "       continuo --help [SECTION]\n"
+          "The folder may also be named by the variable CONTINUO_MODEL_STORE, or by model-store in "
+          "the file of --config.\n",
+          stderr);
+    return false;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -47,10 +63,10 @@ main(int argc, char **argv)
         fprintf(stderr, "continuo: %s\n", err.message);
         return 2;
     }
-    if (!show(&config))
-        rc = cn_server_run(&config, NULL, NULL);
-    else if (!cn_stdout_whole("continuo"))
-        rc = 1;
+    if (show(&config))
+        rc = cn_stdout_whole("continuo") ? 0 : 1;
+    else
+        rc = has_store(&config) ? cn_server_run(&config, NULL, NULL) : 2;
     cn_server_config_fini(&config);
     return rc;
 }

@@ -105,6 +105,25 @@ def test_an_unknown_flag_shows_the_nearest(server):
     refuses(server(start=False, flags=["--model-stor", "x"]), "--model-stor", "--model-store", code=2)
 
 
+def test_without_a_model_store_the_usage_is_shown():
+    """Such a server could register nothing, and its first request would be the first to tell."""
+    for flags in ([], ["--inference-address", "http://127.0.0.1:0"]):
+        ended = subprocess.run([BIN / "continuo", *flags], capture_output=True, text=True, timeout=60,
+                               env={"PATH": "/usr/bin:/bin"})
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "error: there is no model store" in ended.stderr and "usage: continuo --model-store DIR" in ended.stderr
+
+
+def test_the_model_store_may_be_named_by_environment_or_file(server, folder):
+    (folder / "store").mkdir(exist_ok=True)
+    (folder / "continuo.yaml").write_text(f"model-store: {folder / 'store'}\n")
+    for flags, env in (([], {"CONTINUO_MODEL_STORE": str(folder / "store")}),
+                       (["--config", str(folder / "continuo.yaml")], {})):
+        ended = subprocess.run([BIN / "continuo", *flags, "--models", "gone.mar", "--state-dir", "/proc/nowhere"],
+                               capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin", **env})
+        assert ended.returncode == 1 and "usage:" not in ended.stderr and "/proc/nowhere" in ended.stderr
+
+
 @pytest.mark.parametrize("flags, words", [
     (["--loops", "many"], ["--loops", "many"]),
     (["--loops", "65"], ["--loops", "65", "64"]),
