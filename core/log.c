@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "core/log_files.h"
+#include "core/utf8.h"
 
 #define LINE_MAX_BYTES 4096
 
@@ -18,7 +19,7 @@ static const char *const level_words[] = {"error", "warn", "info", "debug"};
 static unsigned log_levels = (2u << CN_LOG_INFO) - 1; /* bits */
 static const char *log_program = "continuo";
 static int log_copy = -1;
-static bool log_json;
+static bool log_json, log_one_line;
 
 int
 cn_log_level_parse(const char *word)
@@ -70,7 +71,44 @@ cn_log_set_json(bool json)
     __atomic_store_n(&log_json, json, __ATOMIC_RELAXED);
 }
 
-/* One line with its end in `line`, LINE_MAX_BYTES large; returns its length. */
+void
+cn_log_set_one_line(bool one_line)
+{
+    __atomic_store_n(&log_one_line, one_line, __ATOMIC_RELAXED);
+}
+
+/* `text` into `out`: a traceback as lines of their own. Within another value there is no such mark, since
+ * quotes are escaped there. */
+static size_t
+put_text(const char *text, char *out, size_t room)
+{
+    static const char mark[] = " traceback=\"", indent[] = "\n    ";
+    const char *traceback =
+        __atomic_load_n(&log_one_line, __ATOMIC_RELAXED) ? NULL : strstr(text, mark);
+    size_t len = traceback ? (size_t)(traceback - text) : strlen(text);
+    char lines[LINE_MAX_BYTES];
+
+    if (len > room)
+        len = room;
+    memcpy(out, text, len);
+    if (!traceback)
+        return len;
+    cn_log_unquote(traceback + sizeof(mark) - 1, lines, sizeof(lines));
+    for (char *line = lines, *end; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (room - len < sizeof(indent) - 1 + (size_t)(end - line))
+            break; /* whole lines only */
+        memcpy(out + len, indent, sizeof(indent) - 1);
+        len += sizeof(indent) - 1;
+        line += strspn(line, "\t");
+        for (const char *at = line; at < end; at++) /* no byte may move the cursor of a terminal */
+            out[len++] = (unsigned char)*at >= 0x20 && *at != 0x7f ? *at : *at == '\t' ? ' ' : '?';
+        end += *end == '\n';
+    }
+    return len;
+}
+
+/* One event with its line end in `line`, LINE_MAX_BYTES large; returns its length. */
 __attribute__((format(printf, 3, 0))) static size_t
 compose(char *line, enum cn_log_level level, const char *fmt, va_list args)
 {
@@ -87,8 +125,8 @@ compose(char *line, enum cn_log_level level, const char *fmt, va_list args)
     if (n < 0 || n >= LINE_MAX_BYTES / 2)
         return 0;
     len = (size_t)n;
-    room = LINE_MAX_BYTES - len; /* the NUL's place becomes the line end */
-    n = vsnprintf(json ? text : line + len, json ? sizeof(text) : room, fmt, args);
+    room = LINE_MAX_BYTES - len;
+    n = vsnprintf(text, sizeof(text), fmt, args);
     if (n < 0)
         return 0;
     if (json) {
@@ -98,7 +136,7 @@ compose(char *line, enum cn_log_level level, const char *fmt, va_list args)
             len--;
         line[len++] = '}';
     } else {
-        len += (size_t)n < room ? (size_t)n : room - 1;
+        len += put_text(text, line + len, room - 1);
     }
     line[len++] = '\n';
     return len;
@@ -140,6 +178,31 @@ cn_log_model(enum cn_log_level level, const char *fmt, ...)
         cn_log_files_put(CN_LOG_MODEL, line, len);
     if (write(STDERR_FILENO, line, len) < 0)
         return;
+}
+
+unsigned long
+cn_log_unquote(const char *quoted, char *out, unsigned long out_bytes)
+{
+    static const char plain[] = {['n'] = '\n', ['r'] = '\r', ['t'] = '\t'};
+    unsigned long len = 0;
+
+    for (; *quoted && *quoted != '"' && len + 1 < out_bytes; len++) {
+        unsigned char c = (unsigned char)*quoted++;
+
+        if (c == '\\' && quoted[0] == 'x' && cn_hex_digit(quoted[1]) >= 0 &&
+            cn_hex_digit(quoted[2]) >= 0) {
+            c = (unsigned char)(cn_hex_digit(quoted[1]) << 4 | cn_hex_digit(quoted[2]));
+            quoted += 3;
+        } else if (c == '\\' && *quoted) {
+            c = (unsigned char)*quoted++;
+            if (c < sizeof(plain) && plain[c])
+                c = (unsigned char)plain[c];
+        }
+        out[len] = (char)c;
+    }
+    if (out_bytes)
+        out[len] = '\0';
+    return len;
 }
 
 /* Writes the escape of `c` and returns its length; 0 when it needs none. */

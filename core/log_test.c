@@ -97,6 +97,61 @@ quote_cuts_to_the_space_there_is(void **state)
     }
 }
 
+/* People read a traceback line by line, and nothing in it can look like the next event. */
+static void
+a_traceback_has_lines_of_its_own(void **state)
+{
+    (void)state;
+    cn_clock_freeze();
+    capture(CN_LOG_WARN,
+            "\"a traceback=\\\"b\\\"\" traceback=\"x.lua:1: in f\\n\\tx.lua:2\\n\\n\\x1b[0mz\"");
+    assert_string_equal(
+        written, "2023-11-14T22:13:20.000Z warn worker event=test text=\"a traceback=\\\"b\\\"\"\n"
+                 "    x.lua:1: in f\n    x.lua:2\n    \n    ?[0mz\n");
+    cn_log_set_one_line(true);
+    capture(CN_LOG_WARN, "x traceback=\"a\\nb\"");
+    cn_log_set_one_line(false);
+    assert_non_null(strstr(written, "text=x traceback=\"a\\nb\"\n"));
+    cn_log_set_json(true);
+    capture(CN_LOG_WARN, "x traceback=\"a\\n\\tb\"");
+    cn_log_set_json(false);
+    assert_non_null(strstr(written, "\"text\":\"x\",\"traceback\":\"a\\n\\tb\"}\n"));
+}
+
+/* However long it is, an event ends with a line end, and shows whole lines of its traceback. */
+static void
+a_long_traceback_is_cut_at_a_line(void **state)
+{
+    char text[3900];
+    unsigned i;
+
+    (void)state;
+    strcpy(text, "x traceback=\"");
+    for (i = (unsigned)strlen(text); i + 10 < sizeof(text); i += 6)
+        memcpy(text + i, "line\\n", 7);
+    strcpy(text + i, "\"");
+    capture(CN_LOG_WARN, text);
+    assert_true(strlen(written) <= 4096);
+    assert_string_equal(written + strlen(written) - 10, "\n    line\n");
+}
+
+static void
+what_was_quoted_comes_back(void **state)
+{
+    static const char text[] = "a \"b\"\n\\\t\r\x01\x7f";
+    char quoted[64], out[64], small[4];
+
+    (void)state;
+    cn_log_quote(text, sizeof(text) - 1, quoted, sizeof(quoted));
+    assert_int_equal(cn_log_unquote(quoted + 1, out, sizeof(out)), sizeof(text) - 1);
+    assert_string_equal(out, text);
+    assert_int_equal(cn_log_unquote("abcdef\"", small, sizeof(small)), 3);
+    assert_string_equal(small, "abc");
+    assert_int_equal(cn_log_unquote("a\\", out, sizeof(out)), 2);
+    assert_string_equal(out, "a\\");
+    assert_int_equal(cn_log_unquote("\\x4", out, sizeof(out)), 2);
+}
+
 static void
 level_words_are_known(void **state)
 {
@@ -116,6 +171,9 @@ main(void)
         cmocka_unit_test(long_lines_are_cut),
         cmocka_unit_test(quote_escapes_what_could_end_the_value),
         cmocka_unit_test(quote_cuts_to_the_space_there_is),
+        cmocka_unit_test(a_traceback_has_lines_of_its_own),
+        cmocka_unit_test(a_long_traceback_is_cut_at_a_line),
+        cmocka_unit_test(what_was_quoted_comes_back),
         cmocka_unit_test(level_words_are_known),
     };
 

@@ -64,14 +64,42 @@ on_panic(lua_State *L)
              lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
 }
 
+/* The message's first line, which begins with file:line, and what is below it, are an event's. Lua's
+ * heading and its last line, C code of this file, tell nobody anything. */
+static void
+log_error_lines(const struct lua_rt *rt, const char *message, const char *traceback)
+{
+    static const char heading[] = "stack traceback:\n", last[] = "\n\t[C]: in ?";
+    char error[1200], sequence[300] = "", quoted[320], trace[1900], quoted_trace[2000];
+    size_t first = strcspn(message, "\n"), len;
+    const char *rest = message + first;
+
+    if (rt->current && rt->current->row->sequence_id.len) {
+        struct cn_str id = cn_sequence_id_shown(rt->current->row->sequence_id);
+
+        snprintf(sequence, sizeof(sequence), " sequence=%s",
+                 cn_log_quote(id.ptr, id.len, quoted, 280));
+    }
+    if (strncmp(traceback, heading, sizeof(heading) - 1) == 0)
+        traceback += sizeof(heading) - 1;
+    len = strlen(traceback);
+    if (len >= sizeof(last) - 1 && strcmp(traceback + len - (sizeof(last) - 1), last) == 0)
+        len -= sizeof(last) - 1;
+    else if (strcmp(traceback, last + 1) == 0)
+        len = 0;
+    snprintf(trace, sizeof(trace), "%s%s%.*s", *rest ? rest + 1 : "", *rest && len ? "\n" : "",
+             (int)len, traceback);
+    cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s%s error=%s%s%s", rt->model,
+           rt->version, sequence, cn_log_quote(message, first, error, sizeof(error)),
+           trace[0] ? " traceback=" : "",
+           trace[0] ? cn_log_quote(trace, strlen(trace), quoted_trace, sizeof(quoted_trace)) : "");
+}
+
 /* Tables are refusals by the handler, which are nothing to log. */
 void
 cn_lua_log_error(lua_State *L, lua_State *of)
 {
     struct lua_rt *rt = lua_rt_of(L);
-    char quoted[3000], sequence[300] = "\"\"";
-    const char *text;
-    size_t len;
 
     if (lua_type(L, 1) == LUA_TTABLE)
         return;
@@ -79,15 +107,8 @@ cn_lua_log_error(lua_State *L, lua_State *of)
         luaL_tolstring(L, 1, NULL);
         lua_replace(L, 1);
     }
-    luaL_traceback(L, of, lua_tostring(L, 1), L == of); /* 1: without the message handler itself */
-    text = lua_tolstring(L, -1, &len);
-    if (rt->current) {
-        struct cn_str id = cn_sequence_id_shown(rt->current->row->sequence_id);
-
-        cn_log_quote(id.ptr, id.len, sequence, sizeof(sequence));
-    }
-    cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s sequence=%s error=%s", rt->model,
-           rt->version, sequence, cn_log_quote(text, len, quoted, sizeof(quoted)));
+    luaL_traceback(L, of, NULL, L == of); /* 1: without the message handler itself */
+    log_error_lines(rt, lua_tostring(L, 1), lua_tostring(L, -1));
     lua_settop(L, 1);
 }
 
@@ -284,6 +305,11 @@ open_protected(lua_State *L)
             "model's YAML declares it as tensors: take them out, or the list of state",
             rt->file);
     rt->fn_close = take_function(L, module, "close");
+    if (rt->fn_close == LUA_NOREF && take_function(L, module, "on_close") != LUA_NOREF)
+        return luaL_error(L,
+                          "%s: on_close would never be called: the hook that is called when a "
+                          "sequence is over has the name close(seq, state, reason)",
+                          rt->file);
     rt->fn_describe = take_function(L, module, "describe");
     call_load(rt, module, args->config_json);
     return 0;

@@ -217,6 +217,10 @@ load_errors_name_the_fix(void **state)
     assert_non_null(
         strstr(load_error("return { step = print, load = function() return false end }"),
                "load(ctx) failed: it returned false"));
+    assert_non_null(
+        strstr(load_error("return { step = print, on_close = print }"),
+               "on_close would never be called: the hook that is called when a sequence "
+               "is over has the name close(seq, state, reason)"));
     assert_non_null(strstr(load_error("\033Lua"), "attempt to load a binary chunk"));
     /* What editors and shells put in front is no mistake, and counts as a line. */
     assert_string_equal(load_error("\xef\xbb\xbfreturn {\n  step = \n}"),

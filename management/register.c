@@ -285,6 +285,7 @@ make_pool(struct registration *reg)
         .program = management->worker_program,
         .lock_fd = cn_state_dir_lock_fd(management->state),
         .max_frame_bytes = bytes + FRAME_SLACK_BYTES,
+        .error_lines = management->config->handler_error_lines,
         .next_worker_id = &management->next_worker_id,
         .health = &version->health,
         .family = {cn_management_version_at, management},

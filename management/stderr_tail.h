@@ -5,8 +5,9 @@
 #include <stddef.h>
 
 #define CN_TAIL_LINES 20
-#define CN_TAIL_BYTES 4096      /* of all lines kept */
-#define CN_TAIL_LINE_BYTES 1000 /* longer lines are cut into pieces */
+#define CN_TAIL_BYTES 4096 /* of all lines kept */
+#define CN_TAIL_LINE_BYTES                                                                         \
+    3600 /* longer lines are cut into pieces; a line of the log has room for it */
 
 struct cn_stderr_tail {
     char *lines[CN_TAIL_LINES]; /* a ring; NULL where there is none */

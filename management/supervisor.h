@@ -19,6 +19,7 @@
 
 #include "core/error.h"
 #include "core/loop.h"
+#include "management/error_lines.h"
 #include "management/model_load.h"
 #include "scheduler/model_queue.h"
 
@@ -45,6 +46,7 @@ struct cn_worker_spec {
     const char *store_dir, *program; /* absolute */
     int lock_fd;                     /* inherited by the process; -1: none */
     uint64_t max_frame_bytes;
+    struct cn_error_lines *error_lines; /* NULL: no bound */
     struct cn_worker *zygote; /* that forks their processes; NULL: each loads the model itself */
 };
 

@@ -22,6 +22,7 @@ struct cn_worker_pool {
     uint32_t magic;
     struct cn_pool_spec spec;
     struct cn_worker_spec workers_spec;
+    struct cn_error_lines error_lines;
     struct cn_model_queue *queue;
     struct cn_list slots;        /* by age */
     bool unforkable;             /* its zygote has said so */
@@ -123,6 +124,7 @@ finish_close(struct cn_worker_pool *pool)
 {
     struct cn_pool_close *order = pool->close;
 
+    cn_error_lines_fini(&pool->error_lines);
     cn_model_queue_destroy(pool->queue);
     pool->queue = NULL;
     pool->close = NULL;
@@ -314,6 +316,7 @@ cn_worker_pool_create(const struct cn_pool_spec *spec)
     cn_list_init(&pool->slots);
     cn_list_init(&pool->scalings);
     cn_list_init(&pool->check.link);
+    cn_error_lines_init(&pool->error_lines, spec->loop, spec->about, spec->error_lines);
     pool->check.fn = check_pool;
     return pool;
 }
@@ -343,6 +346,7 @@ do_start(void *ctx)
         .program = pool->spec.program,
         .lock_fd = pool->spec.lock_fd,
         .max_frame_bytes = pool->spec.max_frame_bytes,
+        .error_lines = &pool->error_lines,
     };
     check_soon(pool);
     start->queue = pool->queue;
@@ -586,5 +590,6 @@ cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
         cn_free(slot_of(node));
     }
     cn_worker_destroy(pool->workers_spec.zygote);
+    cn_error_lines_fini(&pool->error_lines);
     pool_free(pool);
 }

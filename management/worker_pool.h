@@ -31,6 +31,7 @@ struct cn_pool_spec {
     const char *store_dir, *program;
     int lock_fd;
     uint64_t max_frame_bytes;
+    uint32_t error_lines;             /* about failing steps, a second; 0: all */
     _Atomic uint32_t *next_worker_id; /* of the server */
     struct cn_pool_health *health;
     struct cn_family family;

@@ -64,6 +64,8 @@ main(int argc, char **argv)
     int type, parsed;
 
     cn_log_set_program("worker");
+    cn_log_set_one_line(
+        true); /* the server reads each line, and writes it as an event of its own */
     if (level && (parsed = cn_log_level_parse(level)) >= 0)
         cn_log_set_level((enum cn_log_level)parsed);
     if (argc == 3 && strcmp(argv[1], "--check-store") == 0)

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import time
 
 from models import Model, counter
 from server import address_of
@@ -60,7 +61,8 @@ def test_json_lines_are_json(server, tmp_path):
     access = json.loads(expect_line(tmp_path / "logs" / "access_log.log", "/predictions/talk"))
     assert access["status"] == 200 and access["model"] == "talk" and access["method"] == "POST"
     printed = json.loads(expect_line(tmp_path / "logs" / "model_log.log", "handler says"))
-    assert printed["event"] == "worker_stderr" and r'a \"quoted\" \\ line' in printed["line"]
+    assert printed["event"] == "handler_log" and printed["text"] == r'handler says a "quoted" \ line'
+    assert (printed["model"], printed["worker"], printed["level"]) == ("talk", 1, "info")
     started = json.loads(expect_line(tmp_path / "logs" / "ts_log.log", "worker_ready"))
     assert started["model"] == "talk" and started["worker"] == 1 and started["level"] == "info"
     for name in ("access_log.log", "model_log.log", "ts_log.log"):
@@ -72,10 +74,75 @@ def test_what_handlers_print_is_in_the_model_log_only(server, tmp_path):
     s = server(Model("talk", lua=PRINTING_LUA, yaml={"minWorkers": 1, "maxWorkers": 1}),
                flags=["--log-dir", str(tmp_path / "logs")])
     assert s.client().step("talk", None, "hello").status == 200
-    expect_line(tmp_path / "logs" / "model_log.log", "event=worker_stderr", "handler says hello")
-    assert not any("worker_stderr" in line for line in lines(tmp_path / "logs" / "ts_log.log"))
+    expect_line(tmp_path / "logs" / "model_log.log", "event=handler_log", 'text="handler says hello"')
+    assert not any("handler_log" in line for line in lines(tmp_path / "logs" / "ts_log.log"))
     s.stop()
     assert "event=stopped" in lines(tmp_path / "logs" / "ts_log.log")[-1]
+
+
+FAILING_LUA = """
+local M = { api = 1 }
+local function mean_of(state)
+    return state.sum / state.count
+end
+function M.init() return { sum = 1 } end
+function M.step(state, req)
+    local mean = mean_of(state)
+    return { text = tostring(mean) }
+end
+return M
+"""
+
+
+def test_an_error_of_a_lua_handler_reads_as_lua_prints_it(server):
+    """File and line first, and below it the traceback, a line each; the log holds no log line within another."""
+    s = server(Model("fails", lua=FAILING_LUA, yaml={"minWorkers": 1, "maxWorkers": 1}))
+    assert s.client().step("fails", "a b", 1).status >= 500
+    line = s.expect_log("event=handler_error")
+    assert line.split(" ", 1)[1].startswith("warn continuo event=handler_error model=fails version=1.0 worker=1 pid=")
+    assert line.endswith(''' sequence="a b" error="handler.lua:4: attempt to perform arithmetic on a nil value (field 'count')"''')
+    below = expect(lambda: s.lines[s.lines.index(line) + 1:][:2] if len(s.lines) > s.lines.index(line) + 2 else None,
+                   "two lines of a traceback")
+    assert below[0].startswith("    handler.lua:4: in ") and "mean_of" in below[0]
+    assert below[1].startswith("    handler.lua:8: in ")
+    assert not any("worker_stderr" in each or "stack traceback" in each for each in s.lines)
+
+
+def test_an_error_of_a_lua_handler_is_one_json_event(server):
+    s = server(Model("fails", lua=FAILING_LUA, yaml={"minWorkers": 1, "maxWorkers": 1}), flags=["--log-format", "json"])
+    assert s.client().step("fails", "a", 1).status >= 500
+    event = json.loads(s.expect_log('"handler_error"'))
+    assert (event["model"], event["worker"], event["sequence"], event["level"]) == ("fails", 1, "a", "warn")
+    assert event["error"] == "handler.lua:4: attempt to perform arithmetic on a nil value (field 'count')"
+    assert [line.strip().split(": ")[0] for line in event["traceback"].split("\n")] == ["handler.lua:4", "handler.lua:8"]
+
+
+def test_a_handler_that_cannot_load_is_told_in_one_readable_reason(server):
+    """A syntax error, with its file and line, and no log line within the reason."""
+    s = server(Model("bad", lua="local M = {}\nlocal x = = 3\nreturn M\n", yaml={"minWorkers": 1, "maxWorkers": 1}),
+               start=False)
+    s.launch()
+    assert s.expect_log("event=handler_error").endswith('''error="handler.lua:2: unexpected symbol near '='"''')
+    reason = s.expect_log("event=worker_ended", "cause=").split("cause=")[1]
+    assert reason.endswith("could not load the model: handler.lua:2: unexpected symbol near '='\"")
+
+
+def test_failing_steps_write_few_lines_and_their_number(server):
+    """At most --handler-error-lines a second; nothing is left out without being counted."""
+    s = server(Model("fails", lua=FAILING_LUA, yaml={"minWorkers": 1, "maxWorkers": 1}),
+               flags=["--handler-error-lines", "3"])
+    client = s.client()
+    began = time.monotonic()
+    for _ in range(500):
+        assert client.step("fails", "a", 1).status >= 500
+
+    def counts():
+        written = sum("event=handler_error " in line for line in list(s.lines))
+        left_out = [re.search(r"event=handler_errors_left_out .* count=(\d+)", line) for line in list(s.lines)]
+        return written, sum(int(found.group(1)) for found in left_out if found)
+
+    expect(lambda: sum(counts()) == 500, "each of 500 errors written or counted")
+    assert 3 <= counts()[0] <= 3 * (time.monotonic() - began + 2)
 
 
 def test_large_files_are_rotated_and_few_are_kept(server, tmp_path):
