@@ -117,9 +117,12 @@ def test_without_a_model_store_the_usage_is_shown():
 def test_the_model_store_may_be_named_by_environment_or_file(server, folder):
     (folder / "store").mkdir(exist_ok=True)
     (folder / "continuo.yaml").write_text(f"model-store: {folder / 'store'}\n")
+    ports = [word for api in ("inference", "management", "metrics")
+             for word in (f"--{api}-address", "http://127.0.0.1:0")]
+    ports += ["--grpc-inference-address", "none", "--grpc-management-address", "none"]
     for flags, env in (([], {"CONTINUO_MODEL_STORE": str(folder / "store")}),
                        (["--config", str(folder / "continuo.yaml")], {})):
-        ended = subprocess.run([BIN / "continuo", *flags, "--models", "gone.mar", "--state-dir", "/proc/nowhere"],
+        ended = subprocess.run([BIN / "continuo", *flags, *ports, "--models", "gone.mar", "--state-dir", "/proc/nowhere"],
                                capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin", **env})
         assert ended.returncode == 1 and "usage:" not in ended.stderr and "/proc/nowhere" in ended.stderr
 
