@@ -16,6 +16,7 @@ packages=(
   libarchive-dev libcmocka-dev libcurl4-gnutls-dev libgnutls28-dev libgrpc-dev libjansson-dev libjemalloc-dev
   liblmdb-dev liblua5.4-dev libmicrohttpd-dev libmsgpack-dev libprotobuf-c-dev libprotobuf-dev
   libsodium-dev libxxhash-dev libyaml-dev protobuf-c-compiler protobuf-compiler zlib1g-dev
+  file       # scripts/package.sh: CPack asks it which files are programs
   python3    # CMake asks for it: the lint tests run in it
 )
 test_packages=(

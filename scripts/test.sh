@@ -111,7 +111,7 @@ end_to_end() { # preset, factor for time limits, loops (0: as many as by default
     # and of the plug-ins that are found, some import for a second what one test needs.
     tests=(env -u PYTHONDONTWRITEBYTECODE PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
         "CONTINUO_BUILD=build/$preset" "CONTINUO_TEST_FACTOR=$factor" "CONTINUO_TEST_LOOPS=$loops"
-        "$python" -m pytest "${folders[@]}" -q -rs -p xdist -p no:cacheprovider --durations=15)
+        "$python" -m pytest "${folders[@]}" -q -rfEs -p xdist -p no:cacheprovider --durations=15)
     [ -z "$sample" ] || tests+=(--one-of-each-file)
     "${tests[@]}" -m "not load" -n $(($(nproc) + 2)) --dist worksteal >"$log" 2>&1 || rc=1
     [ -z "$next" ] || begin "build-$next" compile_beside "$next"
