@@ -549,6 +549,7 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     out->torchserve_errors = true;
     out->exit_on_model_failure = false;
     out->strict_readiness = false;
+    out->scale_workers = false; /* there maxWorkers only bounds what an operator asks for */
     rc = load(&loading, err);
     cn_properties_fini(&loading.properties);
     if (rc != 0)

@@ -155,6 +155,8 @@ no_worker(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model, 
     const char *reason = reason_of(model);
     struct cn_ctl_finding *finding;
 
+    if (model->n_workers == 0 && model->scales && model->max_workers > 0)
+        return; /* the next step starts one */
     if (model->n_workers == 0 && model->min_workers == 0) {
         finding = find(diagnosis, false,
                        SAY(diagnosis, "model %s %s has no worker: its steps are answered with 503",
@@ -292,6 +294,29 @@ warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
 
 /* --- a model's bounds */
 
+/* Workers follow the load up to maxWorkers, where that is on; else an operator says how many. */
+static const char *
+more_workers(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
+{
+    if (!model->scales)
+        return SAY(diagnosis,
+                   "scale it up (PUT /models/%s/%s?min_worker=%" PRIu32 "&max_worker=%" PRIu32
+                   "; its workers do not follow the load), raise batchSize, make the handler "
+                   "faster, or let clients send less; jobQueueSize is the bound",
+                   model->name, model->version, model->n_workers + 1,
+                   model->max_workers > model->n_workers ? model->max_workers
+                                                         : model->n_workers + 1);
+    if (model->n_workers < model->max_workers)
+        return SAY(diagnosis,
+                   "workers are being added while steps wait, up to maxWorkers (%" PRIu32 "); "
+                   "look again soon",
+                   model->max_workers);
+    return SAY(diagnosis,
+               "raise maxWorkers (now %" PRIu32 ", all of them run) or batchSize, make the handler "
+               "faster, or let clients send less; jobQueueSize is the bound",
+               model->max_workers);
+}
+
 static void
 bounds(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
 {
@@ -306,10 +331,7 @@ bounds(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
                            model->waiting, model->queue_size));
         finding->why = "steps come faster than the workers take them; over the bound they are "
                        "refused with 429";
-        finding->advice = SAY(diagnosis,
-                              "raise maxWorkers (now %" PRIu32 ") or batchSize, make the handler "
-                              "faster, or let clients send less; jobQueueSize is the bound",
-                              model->max_workers);
+        finding->advice = more_workers(diagnosis, model);
     }
     if (model->max_sequences &&
         percent(model->live_sequences, model->max_sequences) >= NEARLY_FULL_PERCENT) {

@@ -185,11 +185,18 @@ full_queues_and_many_sequences_are_found(void **state)
              NULL, 0);
     assert_contains(shown, "the queue is full, 10 of 10 jobs wait");
     assert_contains(shown, "95 of 100 sequences are open");
+    assert_contains(shown, "its workers do not follow the load");
     diagnose(
         "[" MODEL("m", "1.0", READY_WORKER,
                   ", \"jobQueueStatus\": {\"remainingCapacity\": 2, \"pendingRequests\": 8}") "]",
         NULL, 0);
     assert_contains(shown, "nearly full, 8 of 10");
+    diagnose("[" MODEL("m", "1.0", READY_WORKER,
+                       ", \"maxWorkers\": 1, \"scaling\": {\"automatic\": true}, "
+                       "\"jobQueueStatus\": {\"remainingCapacity\": 0, "
+                       "\"pendingRequests\": 10}") "]",
+             NULL, 0);
+    assert_contains(shown, "raise maxWorkers (now 1, all of them run)");
 }
 
 /* Shares, not counts: a busy server may fail once. */

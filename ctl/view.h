@@ -32,6 +32,7 @@ struct cn_ctl_model {
     const char *reload_error,
         *reload_since; /* its archive cannot be loaded anew; NULL: nothing wrong */
     bool is_default;
+    bool scales; /* its workers follow the load */
     uint32_t min_workers, max_workers, n_workers, n_ready;
     struct cn_ctl_worker *workers;
     uint64_t waiting, queue_size, in_flight; /* jobs */

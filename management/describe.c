@@ -273,6 +273,31 @@ show_failed_reload(const struct cn_version *version)
     return out;
 }
 
+/* How many workers there should be, and what changed that last. */
+static json_t *
+show_scaling(const struct cn_version *version, const struct cn_pool_scaling *scaling)
+{
+    json_t *out = json_object(), *last = json_null();
+    char at[32];
+
+    put(out, "automatic", json_boolean(scaling->automatic));
+    if (scaling->fixed_for)
+        put(out, "fixedBecause", json_string(scaling->fixed_for));
+    put(out, "current", number(scaling->wanted));
+    put(out, "min", number(version->min_workers));
+    put(out, "max", number(version->max_workers));
+    if (scaling->reason != CN_SCALED_NOT) {
+        last = json_object();
+        put(last, "from", number(scaling->from));
+        put(last, "to", number(scaling->to));
+        put(last, "reason", json_string(cn_scale_reason_word(scaling->reason)));
+        cn_wall_format(scaling->wall_ms, at);
+        put(last, "time", json_string(at));
+    }
+    put(out, "lastChange", last);
+    return out;
+}
+
 static void
 show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
 {
@@ -292,6 +317,7 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_f
     put(queue, "pendingRequests", number(waiting));
     put(queue, "inFlight", number(stats->in_flight_jobs));
     put(out, "jobQueueStatus", queue);
+    put(out, "scaling", show_scaling(version, &facts->scaling));
     put(sequences, "live", number(stats->live_sequences));
     put(sequences, "opened", number(stats->opened_sequences));
     put(sequences, "expired", number(stats->expired_sequences));
@@ -464,8 +490,7 @@ cn_describe_ready(struct cn_management *management, const char *name, struct cn_
         return NULL;
     out = json_object();
     put(out, "name", cn_json_text(version->about.name));
-    put(out, "ready",
-        json_boolean(atomic_load_explicit(&version->health.ready, memory_order_relaxed) > 0));
+    put(out, "ready", json_boolean(cn_pool_is_ready(&version->health)));
     return out;
 }
 

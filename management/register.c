@@ -177,7 +177,12 @@ answer_success(struct registration *reg)
     const struct cn_model_about *about = &reg->version->about;
     char text[600];
 
-    if (reg->scale.min == 0)
+    if (reg->scale.min == 0 && cn_pool_is_ready(&reg->version->health))
+        snprintf(text, sizeof text,
+                 "Model \"%s\" Version: %s registered with 0 initial workers. The first request "
+                 "starts one.",
+                 about->name, about->version);
+    else if (reg->scale.min == 0)
         snprintf(
             text, sizeof text,
             "Model \"%s\" Version: %s registered with 0 initial workers. Use scale workers API "
@@ -289,6 +294,7 @@ make_pool(struct registration *reg)
         .next_worker_id = &management->next_worker_id,
         .health = &version->health,
         .family = {cn_management_version_at, management},
+        .scales = management->config->scale_workers,
     });
     reg->start.on_done = on_pool_started;
     cn_worker_pool_start(version->pool, &reg->start);

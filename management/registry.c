@@ -241,7 +241,7 @@ cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out
 
     if (!model || !model->default_version)
         return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found: %.*s", CN_STR_ARG(name));
-    *out = atomic_load_explicit(&model->default_version->health->ready, memory_order_relaxed) > 0;
+    *out = cn_pool_is_ready(model->default_version->health);
     return 0;
 }
 
@@ -272,8 +272,7 @@ cn_registry_each(struct cn_registry *registry,
         for (unsigned k = 0; k < view->models[i].n_versions; k++) {
             const struct view_version *version = &view->models[i].versions[k];
 
-            fn(ctx, version->queue,
-               atomic_load_explicit(&version->health->ready, memory_order_relaxed) > 0);
+            fn(ctx, version->queue, cn_pool_is_ready(version->health));
         }
 }
 

@@ -7,11 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/call.h"
+#include "scheduler/pressure.h"
 
 #define POOL_MAGIC 0x706f6f6cu
+#define TICK_LEAST_MS 10 /* between two looks at the load */
+#define TICK_MOST_MS 5000
 
 struct slot {
     struct cn_list link;
@@ -24,10 +29,14 @@ struct cn_worker_pool {
     struct cn_worker_spec workers_spec;
     struct cn_error_lines error_lines;
     struct cn_model_queue *queue;
-    struct cn_list slots;        /* by age */
-    bool unforkable;             /* its zygote has said so */
-    struct cn_list scalings;     /* struct cn_pool_scale: orders that wait for their outcome */
-    uint32_t wanted;             /* workers that should run */
+    struct cn_list slots;    /* by age */
+    bool unforkable;         /* its zygote has said so */
+    struct cn_list scalings; /* struct cn_pool_scale: orders that wait for their outcome */
+    uint32_t wanted;         /* workers that should run */
+    uint32_t min, max;       /* bounds of that, as last ordered */
+    struct cn_autoscale autoscale;
+    struct cn_pool_scaling scaling;
+    struct cn_timer tick;        /* of scaling by load; armed while there is something to look at */
     bool emptied;                /* closing: no job is left, the workers are stopping */
     struct cn_pool_close *close; /* the order to close; NULL: none yet */
     char last_error[CN_LAST_WORDS_MAX];
@@ -94,12 +103,21 @@ end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome, const c
     }
 }
 
+/* There is no worker, but the next step has one started. */
+static bool
+is_on_demand(const struct cn_worker_pool *pool)
+{
+    return pool->scaling.automatic && pool->wanted == 0 && pool->max > 0 && !pool->close;
+}
+
 static void
 tell_queue(struct cn_worker_pool *pool)
 {
     char reason[CN_LAST_WORDS_MAX];
     uint32_t coming = count_workers(pool, cn_worker_is_coming);
 
+    if (is_on_demand(pool))
+        coming++;
     if (pool->last_error[0])
         snprintf(reason, sizeof reason, "%s", pool->last_error);
     else /* TorchServe's words */
@@ -284,12 +302,33 @@ stop_youngest(struct cn_worker_pool *pool, uint32_t count)
 }
 
 static void
+tell_health(struct cn_worker_pool *pool)
+{
+    uint32_t least = pool->wanted < pool->min ? pool->wanted : pool->min;
+
+    atomic_store_explicit(&pool->spec.health->wanted, least, memory_order_relaxed);
+    atomic_store_explicit(&pool->spec.health->on_demand, is_on_demand(pool), memory_order_relaxed);
+    cn_metrics_set(cn_model_queue_metrics(pool->queue), CN_M_WORKERS_WANTED, pool->wanted);
+}
+
+static void
+note_scaling(struct cn_worker_pool *pool, uint32_t wanted, enum cn_scale_reason reason)
+{
+    if (wanted == pool->wanted)
+        return;
+    pool->scaling.from = pool->wanted;
+    pool->scaling.to = wanted;
+    pool->scaling.reason = reason;
+    pool->scaling.wall_ms = cn_wall_ms();
+}
+
+static void
 run_workers(struct cn_worker_pool *pool, uint32_t wanted)
 {
     uint32_t staying = count_workers(pool, is_staying);
 
     pool->wanted = wanted;
-    atomic_store_explicit(&pool->spec.health->wanted, wanted, memory_order_relaxed);
+    tell_health(pool);
     if (wanted == 0)
         pool->last_error[0] = '\0'; /* an operator's wish, no failure */
     if (wanted > 0)
@@ -302,6 +341,111 @@ run_workers(struct cn_worker_pool *pool, uint32_t wanted)
         run_zygote(pool); /* after the workers that wait for it */
     tell_queue(pool);     /* now: a job may be right behind the order in the mailbox */
     check_soon(pool);
+}
+
+/* --- workers by load */
+
+static void
+see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen)
+{
+    struct cn_model_queue_stats stats;
+
+    cn_model_queue_stats(pool->queue, &stats);
+    *seen = (struct cn_autoscale_seen){
+        .now_ms = cn_loop_now_ms(pool->spec.loop),
+        .wait_ms = cn_model_queue_take_wait(pool->queue),
+        .busy_us = cn_metrics_sum(cn_model_queue_metrics(pool->queue), CN_M_HANDLER_TIME),
+        .jobs = stats.jobs,
+        .waiting = stats.waiting_jobs > 0,
+        .active = stats.in_flight_jobs > 0,
+        .settled = count_workers(pool, is_ready) == pool->wanted,
+        .wanted = pool->wanted,
+        .min = pool->min,
+        .max = pool->max,
+    };
+    if (cn_model_queue_take_wanted(pool->queue))
+        seen->waiting = true;
+}
+
+/* Often while steps wait, a few times in scaleDownIdleMSec while there is a worker more than need be, else
+ * not at all. */
+static void
+arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *seen)
+{
+    uint64_t delay_ms = pool->autoscale.down_ms / 4;
+
+    if (seen->waiting || !seen->settled)
+        delay_ms = pool->autoscale.up_ms / 4;
+    else if (pool->wanted <= pool->min || pool->autoscale.down_ms == 0)
+        return;
+    if (delay_ms < TICK_LEAST_MS)
+        delay_ms = TICK_LEAST_MS;
+    if (delay_ms > TICK_MOST_MS)
+        delay_ms = TICK_MOST_MS;
+    cn_timer_set(cn_loop_wheel(pool->spec.loop), &pool->tick, seen->now_ms + delay_ms);
+}
+
+static void
+on_tick(struct cn_timer *timer)
+{
+    struct cn_worker_pool *pool = cn_container_of(timer, struct cn_worker_pool, tick);
+    struct cn_autoscale_seen seen;
+    enum cn_scale_reason reason;
+    uint32_t wanted;
+
+    if (!pool->queue || pool->close || !pool->scaling.automatic)
+        return;
+    see(pool, &seen);
+    wanted = cn_autoscale_decide(&pool->autoscale, &seen, &reason);
+    if (reason != CN_SCALED_NOT) {
+        cn_metrics_add(cn_model_queue_metrics(pool->queue),
+                       wanted > pool->wanted ? CN_M_SCALE_UPS : CN_M_SCALE_DOWNS, 1);
+        cn_log(CN_LOG_INFO,
+               "event=workers_scaled model=%s version=%s from=%u to=%u reason=%s wait_ms=%llu",
+               pool->spec.about->name, pool->spec.about->version, pool->wanted, wanted,
+               cn_scale_reason_word(reason), (unsigned long long)seen.wait_ms);
+        end_scalings(pool, CN_SCALE_SUPERSEDED, "the load changed the number of workers");
+        note_scaling(pool, wanted, reason);
+        run_workers(pool, wanted);
+        seen.settled = false;
+    }
+    arm_tick(pool, &seen);
+}
+
+/* The end of a turn that left steps waiting. */
+static void
+on_wait(void *ctx)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, POOL_MAGIC);
+    uint64_t at_ms = cn_loop_now_ms(pool->spec.loop);
+
+    if (pool->wanted > 0)
+        at_ms += pool->autoscale.up_ms / 4 + TICK_LEAST_MS;
+    if (!cn_timer_armed(&pool->tick) || pool->tick.deadline_ms > at_ms)
+        cn_timer_set(cn_loop_wheel(pool->spec.loop), &pool->tick, at_ms);
+}
+
+/* Workers follow the load where the server and the model want it, and the model can. */
+static void
+begin_scaling(struct cn_worker_pool *pool)
+{
+    const struct cn_model_config *config = &pool->spec.about->config;
+
+    pool->autoscale.up_ms = config->scale_up_queue_ms;
+    pool->autoscale.down_ms = config->scale_down_idle_ms;
+    if (!pool->spec.scales || config->scale_up_queue_ms == 0)
+        return;
+    pool->scaling.fixed_for = cn_model_queue_fixed_for(pool->queue);
+    pool->scaling.automatic = !pool->scaling.fixed_for;
+    if (pool->scaling.automatic)
+        cn_model_queue_set_pressure(pool->queue, on_wait, pool,
+                                    (config->scale_up_queue_ms + 1) / 2);
+    else if (config->max_workers > config->min_workers)
+        cn_log(CN_LOG_WARN,
+               "event=workers_fixed model=%s version=%s workers=%u note=\"maxWorkers starts none: "
+               "%s\"",
+               pool->spec.about->name, pool->spec.about->version, config->min_workers,
+               pool->scaling.fixed_for);
 }
 
 /* --- orders, as carried out on the queue's loop */
@@ -318,6 +462,7 @@ cn_worker_pool_create(const struct cn_pool_spec *spec)
     cn_list_init(&pool->check.link);
     cn_error_lines_init(&pool->error_lines, spec->loop, spec->about, spec->error_lines);
     pool->check.fn = check_pool;
+    cn_timer_init(&pool->tick, on_tick);
     return pool;
 }
 
@@ -348,6 +493,7 @@ do_start(void *ctx)
         .max_frame_bytes = pool->spec.max_frame_bytes,
         .error_lines = &pool->error_lines,
     };
+    begin_scaling(pool);
     check_soon(pool);
     start->queue = pool->queue;
     cn_call_on(pool->spec.home, answer_start, start);
@@ -365,6 +511,7 @@ do_scale(void *ctx)
 {
     struct cn_pool_scale *scale = ctx;
     struct cn_worker_pool *pool = scale->pool;
+    struct cn_autoscale_seen seen;
     uint32_t wanted = pool->wanted;
 
     end_scalings(pool, CN_SCALE_SUPERSEDED, "another order to scale came");
@@ -378,7 +525,15 @@ do_scale(void *ctx)
         wanted = scale->min;
     if (wanted > scale->max)
         wanted = scale->max;
+    pool->min = scale->min;
+    pool->max = scale->max;
+    note_scaling(pool, wanted, CN_SCALED_ORDER);
     run_workers(pool, wanted);
+    if (pool->scaling.automatic) {
+        see(pool, &seen);
+        cn_autoscale_restart(&pool->autoscale, &seen);
+        arm_tick(pool, &seen);
+    }
 }
 
 void
@@ -455,6 +610,8 @@ do_facts(void *ctx)
     facts->queue = (struct cn_model_queue_stats){0};
     if (pool->queue)
         cn_model_queue_stats(pool->queue, &facts->queue);
+    facts->scaling = pool->scaling;
+    facts->scaling.wanted = pool->wanted;
     take_metrics(pool, facts);
     snprintf(facts->last_error, sizeof facts->last_error, "%s", pool->last_error);
     cn_call_on(pool->spec.home, answer_facts, facts);
@@ -485,6 +642,7 @@ on_empty(void *ctx)
     if (pool->close->close_sequences)
         cn_model_queue_close_sequences(pool->queue, CN_CLOSE_UNLOADED);
     pool->emptied = true;
+    cn_timer_cancel(&pool->tick);
     run_workers(pool, 0);
 }
 
@@ -559,6 +717,7 @@ static void
 pool_free(struct cn_worker_pool *pool)
 {
     cn_list_remove(&pool->check.link);
+    cn_timer_cancel(&pool->tick);
     pool->magic = 0;
     cn_free(pool);
 }

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/loop.h"
 #include "core/metrics.h"
+#include "management/autoscale.h"
 #include "management/supervisor.h"
 #include "scheduler/handler_metrics.h"
 #include "scheduler/model_queue.h"
@@ -21,8 +22,17 @@ struct cn_worker_pool;
 
 /* What the pool tells everybody; written on its loop, read on any. Relaxed: each is a lone number. */
 struct cn_pool_health {
-    _Atomic uint32_t ready, wanted; /* workers */
+    _Atomic uint32_t ready, wanted; /* workers; wanted: at least, as minWorkers says */
+    atomic_bool on_demand;          /* none is there, and the next step starts one */
 };
+
+/* Any thread: a worker is ready, or will be started for the next step. */
+static inline bool
+cn_pool_is_ready(const struct cn_pool_health *health)
+{
+    return atomic_load_explicit(&health->ready, memory_order_relaxed) > 0 ||
+           atomic_load_explicit(&health->on_demand, memory_order_relaxed);
+}
 
 /* Borrowed until the pool was closed. */
 struct cn_pool_spec {
@@ -35,6 +45,7 @@ struct cn_pool_spec {
     _Atomic uint32_t *next_worker_id; /* of the server */
     struct cn_pool_health *health;
     struct cn_family family;
+    bool scales; /* workers follow the load */
 };
 
 /* --- Orders: from loop 0, answered on it. Each order is embedded in what waits for it. */
@@ -63,8 +74,18 @@ struct cn_pool_scale {
 };
 void cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale);
 
+/* How the number of workers came about. */
+struct cn_pool_scaling {
+    bool automatic;
+    const char *fixed_for; /* why it is not, of the model; NULL: it is, or nobody wants it */
+    uint32_t wanted, from, to;
+    enum cn_scale_reason reason; /* of the last change */
+    uint64_t wall_ms;            /* when that was */
+};
+
 struct cn_pool_facts {
     struct cn_worker_pool *pool;
+    struct cn_pool_scaling scaling;
     uint32_t n_workers;
     struct cn_worker_facts *workers; /* the answer; freed by cn_pool_facts_fini */
     bool has_zygote;

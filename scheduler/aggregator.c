@@ -132,6 +132,8 @@ cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
         return;
     cn_aggregator_unplace(queue, group);
     group->place = (uint8_t)place;
+    if (place != CN_PLACE_NONE && cn_job_group_next(group)->ready_us == 0)
+        cn_job_group_next(group)->ready_us = cn_loop_now_us(queue->loop);
     if (place == CN_PLACE_SUSPECT) {
         cn_list_push_back(&queue->aggregator.suspects, &group->ready);
     } else if (place == CN_PLACE_UNKNOWN) {
@@ -264,6 +266,7 @@ send_job(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_jo
 
     cn_aggregator_unplace(queue, group);
     job = cn_job_group_take(group);
+    cn_pressure_sent(queue, job->ready_us);
     job->probing = false; /* if it only asked before, its worker died over that */
     if (sequence && cn_sequence_home(sequence) != link && has_slot(queue, link))
         cn_sequence_set_home(sequence, link);
@@ -478,6 +481,8 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
 
         if (!queue->policy.slots)
             send_shared(queue, any_held);
+        if (!any_held)
+            cn_pressure_spread(queue);
     }
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);

@@ -94,7 +94,8 @@ struct cn_job {
     uint8_t level;         /* of priority */
     bool delayed;          /* it has waited for too long: it goes behind all others of its level */
     uint64_t arrived_ms, sent_ms;
-    uint64_t arrived_us;      /* for the metrics: of the turn, as arrived_ms */
+    uint64_t arrived_us; /* for the metrics: of the turn, as arrived_ms */
+    uint64_t ready_us; /* when it could first run: its sequence had no step before it; 0: not yet */
     uint64_t forwarded_bytes; /* of body in pieces that were passed on */
     uint64_t skip_bytes;      /* so much of the next worker's answer was passed on already */
     uint32_t unsent;          /* its parts that its worker's link sends from where they lie */

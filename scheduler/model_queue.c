@@ -188,7 +188,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->sequence = NULL;
     job->worker = NULL;
     cn_timer_init(&job->timer, NULL);
-    job->arrived_ms = job->sent_ms = job->arrived_us = 0;
+    job->arrived_ms = job->sent_ms = job->arrived_us = job->ready_us = 0;
     job->forwarded_bytes = job->skip_bytes = 0;
     job->unsent = job->deaths = job->alone_deaths = 0;
     job->queued_us = job->last_call = job->n_responses = 0;
@@ -503,6 +503,8 @@ turn_end(struct cn_deferred *deferred)
     cn_queue_tell_retired(queue);
     if (queue->infer)
         cn_infer_set_pending(queue->infer, queue->stats.waiting_jobs);
+    if (!queue->destroyed)
+        cn_pressure_turn_end(queue);
     if (!queue->destroyed)
         tell_empty(queue);
     queue->in_turn_end = false;

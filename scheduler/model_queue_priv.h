@@ -11,6 +11,7 @@
 #include "scheduler/handler_metrics.h"
 #include "scheduler/model_queue.h"
 #include "scheduler/policy.h"
+#include "scheduler/pressure.h"
 #include "scheduler/sequence.h"
 #include "scheduler/swap.h"
 #include "scheduler/worker_link_priv.h"
@@ -66,6 +67,13 @@ struct cn_model_queue {
     struct cn_list away; /* struct cn_detour of jobs that are at another version's queue */
     atomic_bool retired; /* other versions' loops read it */
     bool may_remember;   /* the store may know of sequences that the table doesn't */
+
+    struct {
+        void (*on_wait)(void *ctx); /* NULL: nobody asks */
+        void *ctx;
+        uint64_t spread_us, longest_us, since_us;
+        bool wanted;
+    } pressure; /* pressure.c */
 
     struct cn_list links; /* attached, retiring ones included */
     uint32_t n_links;     /* attached and not retiring */

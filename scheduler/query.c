@@ -27,6 +27,7 @@ tell(struct cn_model_queue *queue, struct cn_sequence_query *order,
 static void
 refuse(struct cn_model_queue *queue, struct cn_sequence_query *order)
 {
+    cn_pressure_wanted(queue);
     cn_fail(&order->err, CN_E_NO_WORKER,
             "model %s has no worker that could look at its sequences; try again later",
             queue->name);

@@ -295,7 +295,7 @@ has_usable_link(const struct cn_model_queue *queue)
 }
 
 static int
-check_delete(const struct cn_model_queue *queue, struct cn_str id, struct cn_error *err)
+check_delete(struct cn_model_queue *queue, struct cn_str id, struct cn_error *err)
 {
     if (!queue->stateful)
         return cn_fail(err, CN_E_BAD_REQUEST,
@@ -305,10 +305,12 @@ check_delete(const struct cn_model_queue *queue, struct cn_str id, struct cn_err
                        id.len, CN_SEQUENCE_ID_MAX);
     if (queue->closed)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);
-    if (!has_usable_link(queue))
+    if (!has_usable_link(queue)) {
+        cn_pressure_wanted(queue);
         return cn_fail(err, CN_E_NO_WORKER,
                        "model %s has no worker that could delete sequence %.*s; try again later",
                        queue->name, CN_STR_ARG(id));
+    }
     return 0;
 }
 

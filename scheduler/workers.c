@@ -85,6 +85,7 @@ cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link)
     if (queue->policy.fixed_rows)
         link->slots = cn_alloc(queue->policy.slots * sizeof(struct cn_sequence *));
     queue->stats.attached_workers++;
+    cn_pressure_worker_came(queue);
     cn_queue_wake(queue);
 }
 

@@ -19,7 +19,7 @@ def test_register_says_how_many_workers(server):
 def test_register_without_workers_says_what_to_do(server):
     """minWorkers: 0, or initial_workers=0."""
     s = server()
-    answer = s.register(counter(minWorkers=0))
+    answer = s.register(counter(minWorkers=0, maxWorkers=0))
     assert answer.json == {"status": 'Model "counter" Version: 1.0 registered with 0 initial workers. '
                                      'Use scale workers API to add workers for the model.'}
     assert s.client().step("counter", "a", 2).status == 503
@@ -186,7 +186,7 @@ def test_describe_asks_the_handler_when_told_to(server):
 
 def test_management_errors_carry_their_word(server):
     """Programs tell errors apart by Continuo-Error, as for inference; 503 says when to try again."""
-    s = server(counter(minWorkers=0))
+    s = server(counter(minWorkers=0, maxWorkers=0))
     admin = s.admin()
     answer = admin.get("/models/nobody")
     assert (answer.status, answer.error, answer.json["type"]) == (404, "model_not_found", "ModelNotFoundException")

@@ -116,11 +116,11 @@ def test_a_load_by_name_that_fails_changes_nothing(server):
 
 def test_a_file_that_grows_is_left_alone(server):
     """A copy that takes its time is loaded when it is whole: no failure on the way."""
-    s = polling(server, adder(1))
+    s = server(flags=POLL, start=False)
     put(s, adder(9))
     whole = (s.store / "adder.mar").read_bytes()
     put(s, adder(1))
-    s.expect_log("event=model_registered")
+    s.start()
     with open(s.store / "adder.mar", "wb") as file:
         for i, byte in enumerate(whole):
             file.write(bytes([byte]))

@@ -208,7 +208,7 @@ def test_tombstones_of_the_old_version_are_told(server):
 
 def test_no_worker_of_the_new_version_does_not_hurt_pinned_sequences(server):
     """They need the old version only."""
-    s = server(version("1.0"))
+    s = server(version("1.0"), flags=["--scale-workers=false"])
     client = s.client()
     assert client.step("counter", "a", 1).text == "1"
     assert s.register(version("2.0"), initial_workers=0).status == 200
