@@ -292,6 +292,22 @@ warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
                       "change them";
 }
 
+static void
+missing_ids(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
+{
+    struct cn_ctl_finding *finding = find(
+        diagnosis, false,
+        SAY(diagnosis,
+            "model %s %s: nearly all steps come through a proxy without a sequence id, so each "
+            "begins a new sequence",
+            model->name, model->version));
+
+    finding->why = "nginx drops header names with underscores, ts_request_sequence_id among them, "
+                   "unless it is told not to; or the clients send no id";
+    finding->advice = "set underscores_in_headers on in nginx's http block, or let clients send "
+                      "Continuo-Sequence or ts-request-sequence-id (docs/behind-a-proxy.md)";
+}
+
 /* --- a model's bounds */
 
 /* Workers follow the load up to maxWorkers, where that is on; else an operator says how many. */
@@ -458,6 +474,8 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
         if (model->reload_error)
             broken_archive(diagnosis, model);
         n_reloads += model->reload_error != NULL;
+        if (model->ids_missing)
+            missing_ids(diagnosis, model);
         for (i = 0; i < model->n_workers; i++) {
             if (is_stuck(model, &model->workers[i]))
                 stuck(diagnosis, model, &model->workers[i]);

@@ -48,6 +48,21 @@ nothing_wrong_is_said_in_a_line(void **state)
         shown, "nothing wrong at http://h:1: 1 model, 1 of 1 workers ready, 4 live sequences\n");
 }
 
+/* Every step is answered with 200, so nobody else would tell. */
+static void
+lost_headers_are_explained(void **state)
+{
+    (void)state;
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, ", \"sequences\": {\"idsMissing\": true}") "]",
+             NULL, 0);
+    assert_int_equal(diagnosis.n_problems, 1);
+    assert_contains(shown, "model m 1.0: nearly all steps come through a proxy without a sequence");
+    assert_contains(shown, "underscores_in_headers on");
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, ", \"sequences\": {\"idsMissing\": false}") "]",
+             NULL, 0);
+    assert_int_equal(diagnosis.n_problems, 0);
+}
+
 /* Why, in the server's words, and the commands to type; escape sequences stay words. */
 static void
 a_model_that_cannot_load_is_explained(void **state)
@@ -314,6 +329,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(nothing_wrong_is_said_in_a_line),
+        CASE(lost_headers_are_explained),
         CASE(a_model_that_cannot_load_is_explained),
         CASE(loading_and_scaled_to_nothing_are_told_apart),
         CASE(a_runtimes_warning_is_told_once),

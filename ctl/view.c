@@ -106,6 +106,8 @@ read_model(struct cn_ctl_view *view, const json_t *from, struct cn_ctl_model *mo
     model->queue_size = model->waiting + number(queue, "remainingCapacity");
     model->in_flight = number(queue, "inFlight");
     model->live_sequences = number(from, "liveSequences");
+    model->ids_missing =
+        json_is_true(json_object_get(json_object_get(from, "sequences"), "idsMissing"));
     model->max_sequences = number(from, "maxNumSequence");
     model->steps = number(from, "steps");
     model->response_timeout_ms = (uint64_t)small(from, "responseTimeout") * 1000;

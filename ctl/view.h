@@ -37,6 +37,7 @@ struct cn_ctl_model {
     struct cn_ctl_worker *workers;
     uint64_t waiting, queue_size, in_flight; /* jobs */
     uint64_t live_sequences, max_sequences, steps;
+    bool ids_missing;             /* its steps come through a proxy without a sequence id */
     uint64_t response_timeout_ms; /* 0: not known */
     double mean_call_ms;          /* of the handler; 0: not known */
 };

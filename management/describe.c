@@ -321,6 +321,7 @@ show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_f
     put(sequences, "live", number(stats->live_sequences));
     put(sequences, "opened", number(stats->opened_sequences));
     put(sequences, "expired", number(stats->expired_sequences));
+    put(sequences, "idsMissing", json_boolean(stats->ids_missing));
     put(out, "sequences", sequences);
     put(out, "liveSequences", number(stats->live_sequences));
     put(out, "steps", number(stats->jobs));

@@ -137,6 +137,8 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
         return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes, the limit is %u", len,
                        CN_SEQUENCE_ID_MAX);
     }
+    if (!(row->flags & (CN_ROW_GENERATED_ID | CN_ROW_REDELIVERED))) /* a session's, or not new */
+        cn_missing_ids_note(queue, row);
     if (row->sequence_id.len > 0)
         return 0;
     if (!queue->config.sequence_implicit_start)

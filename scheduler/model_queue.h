@@ -151,6 +151,7 @@ struct cn_model_queue_stats {
     uint64_t live_sequences, opened_sequences, expired_sequences;
     uint64_t waiting_jobs, in_flight_jobs, jobs, redispatched, replayed;
     uint32_t attached_workers;
+    bool ids_missing; /* nearly all steps came through a proxy without an id (missing_ids.h) */
 };
 void cn_model_queue_stats(const struct cn_model_queue *queue, struct cn_model_queue_stats *out);
 /* What the queue counts, and its owner (workers); gauges that `stats` has are not kept there. */

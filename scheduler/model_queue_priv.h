@@ -9,6 +9,7 @@
 #include "scheduler/aggregator.h"
 #include "scheduler/answer_box_priv.h"
 #include "scheduler/handler_metrics.h"
+#include "scheduler/missing_ids.h"
 #include "scheduler/model_queue.h"
 #include "scheduler/policy.h"
 #include "scheduler/pressure.h"
@@ -43,6 +44,7 @@ struct cn_model_queue {
     char *name, *version;
     struct cn_model_config config;
     bool stateful;
+    struct cn_missing_ids missing_ids;
     struct cn_policy policy;
     struct cn_policy_hold hold; /* tests only */
 

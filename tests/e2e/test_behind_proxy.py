@@ -15,10 +15,10 @@ import grpc
 import pytest
 
 from client import Client, Stream
-from models import ROOT, Model, counter
+from models import BIN, ROOT, Model, counter
 from rpc import Rpc
 from server import address_of
-from waiting import expect
+from waiting import expect, limit
 
 PAGE = (ROOT / "docs" / "behind-a-proxy.md").read_text()
 SPELLINGS = ["Continuo-Sequence", "ts-request-sequence-id", "ts_request_sequence_id"]
@@ -60,8 +60,9 @@ def replaced(text, pairs):
 class Proxy:
     """One of the three, in front of two servers."""
 
-    def __init__(self, name, folder, transcript, servers):
+    def __init__(self, name, folder, transcript, servers, change=("", "")):
         self.name = name
+        self._change = change  # of the page's words
         self.http, self.grpc = free_ports(2)
         self._folder = pathlib.Path(folder)
         self._transcript = transcript
@@ -72,7 +73,8 @@ class Proxy:
 
     def _write(self, name, text):
         path = self._folder / name
-        path.write_text(text)
+        assert self._change[0] in text
+        path.write_text(text.replace(*self._change) if self._change[0] else text)
         return str(path)
 
     def _upstreams(self, servers):
@@ -158,6 +160,37 @@ def test_every_sequence_goes_to_its_server_by_each_spelling_of_its_header(proxie
                 assert (answer.status, answer.text) == (200, str(step)), (spelling, i, answer)
     live = [s.describe("counter")["liveSequences"] for s in servers]
     assert sum(live) == 40 and min(live) > 0, live
+
+
+def test_an_nginx_that_drops_the_header_is_told(server, folder, transcript):
+    """Without the page's underscores_in_headers: each step is a new sequence with 200. The log says it once, and
+    doctor names cause and cure; clients that write hyphens are well."""
+    program("nginx")
+    servers = [server(counter()) for _ in range(2)]
+    proxy = Proxy("nginx", folder, transcript, servers, change=("underscores_in_headers on;", ""))
+    try:
+        proxy.expect_up()
+        client = proxy.client()
+        for _ in range(300):
+            answer = client.post("/predictions/counter", "1", headers={"ts_request_sequence_id": "a"})
+            assert (answer.status, answer.text) == (200, "1")  # it should be the sum
+        s = next(s for s in servers if s.describe("counter")["sequences"]["idsMissing"])
+        s.expect_log("event=sequence_ids_missing", "model=counter", "underscores_in_headers on")
+        assert sum(each.metric('continuo_steps_without_id_total{model="counter",version="1.0"}')
+                   for each in servers) == 300
+        said = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "doctor"], capture_output=True, text=True,
+                              timeout=limit(60), check=False)
+        assert "nearly all steps come through a proxy without a sequence id" in said.stdout
+        assert "underscores_in_headers on" in said.stdout and "Continuo-Sequence" in said.stdout
+        for _ in range(256):  # of which one server has all
+            for name in "bcdefgh":
+                client.post("/predictions/counter", "1", headers={"Continuo-Sequence": name})
+            if not any(each.describe("counter")["sequences"]["idsMissing"] for each in servers):
+                break
+        else:
+            pytest.fail("the finding stays although every step has its id now")
+    finally:
+        proxy.stop()
 
 
 def test_a_streamed_answer_arrives_piece_by_piece(proxied):
