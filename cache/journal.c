@@ -122,6 +122,18 @@ cn_journal_txn_entries(const char *txn)
     return get32(txn + 4);
 }
 
+uint64_t
+cn_journal_txn_bytes(const char *txn)
+{
+    return get64(txn + 16);
+}
+
+uint64_t
+cn_journal_txn_sum(const char *txn)
+{
+    return get64(txn + CN_JOURNAL_TXN_BYTES - CHECKSUM_BYTES);
+}
+
 /* Do the entries fill the transaction, each within it? */
 static bool
 entries_fit(const char *at, uint64_t left, uint32_t n)

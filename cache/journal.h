@@ -61,6 +61,8 @@ enum cn_journal_found cn_journal_look(struct cn_str file, uint64_t at, uint64_t 
                                       uint64_t seed, struct cn_journal_txn *out);
 /* How many entries a whole transaction has, the first CN_JOURNAL_TXN_BYTES behind its begin. */
 uint32_t cn_journal_txn_entries(const char *txn);
+uint64_t cn_journal_txn_bytes(const char *txn);
+uint64_t cn_journal_txn_sum(const char *txn);
 /* The entry at this place of a whole transaction; returns the bytes it takes. */
 uint64_t cn_journal_entry_at(const char *at, struct cn_journal_entry *out);
 /* What an entry takes, by the lengths of its key and value. */

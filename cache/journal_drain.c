@@ -37,7 +37,7 @@ cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err)
     struct cn_str note;
     int rc;
 
-    if ((rc = cn_lmdb_get_note(js->lmdb, &note, err)) != 0)
+    if ((rc = cn_lmdb_get_note(js->lmdb, CN_LMDB_NOTE_JOURNAL, &note, err)) != 0)
         return rc;
     if (note.len >= sizeof(below))
         memcpy(&below, note.ptr, sizeof(below));
@@ -50,11 +50,12 @@ cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err)
     js->drained_key_len = note.len ? note.len - sizeof(below) : 0;
     if (js->drained_key_len)
         memcpy(js->drained_key, note.ptr + sizeof(below), js->drained_key_len);
-    return 0;
+    return cn_journal_read_loss(js, err);
 }
 
-static int
-write_note(struct cn_journal_store *js, uint64_t below, struct cn_str key, struct cn_error *err)
+int
+cn_journal_write_note(struct cn_journal_store *js, uint64_t below, struct cn_str key,
+                      struct cn_error *err)
 {
     char note[sizeof(below) + CN_STORE_KEY_MAX];
 
@@ -62,7 +63,8 @@ write_note(struct cn_journal_store *js, uint64_t below, struct cn_str key, struc
     memcpy(note, &below, sizeof(below));
     if (key.len)
         memcpy(note + sizeof(below), key.ptr, key.len);
-    return cn_lmdb_put_note(js->lmdb, (struct cn_str){note, sizeof(below) + key.len}, err);
+    return cn_lmdb_put_note(js->lmdb, CN_LMDB_NOTE_JOURNAL,
+                            (struct cn_str){note, sizeof(below) + key.len}, err);
 }
 
 /* --- the order of keys --- */
@@ -312,12 +314,12 @@ slice(struct cn_journal_store *js, uint32_t records, struct cn_error *err)
     from = drain->at;
     rc = write_some(js, records, &key, &done, err);
     if (rc == 0 && drain->at < drain->n)
-        rc = write_note(js, old->first, key, err);
+        rc = cn_journal_write_note(js, old->first, key, err);
     else if (rc == 0 && js->sync &&
              fdatasync(cur->fd) != 0) /* who appended last may have died before it */
         rc = cn_lmdb_fail_errno(js->lmdb, errno, "write the journal", err);
     else if (rc == 0)
-        rc = write_note(js, cur->first, (struct cn_str){NULL, 0}, err);
+        rc = cn_journal_write_note(js, cur->first, (struct cn_str){NULL, 0}, err);
     if (rc != 0) {
         js->lmdb->ops->abort(js->lmdb);
     } else {

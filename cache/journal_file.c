@@ -5,6 +5,7 @@
  * kernel keeps the same; it is never cut. What is to be written has its room in the file system first, so
  * that a full disk is met by the commit that was to grow the store.
  */
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,6 +22,8 @@
 
 /* A file is made larger by so much at a time, and is so large from the beginning. */
 #define GROW_BYTES (1u << 20)
+/* The same of a ledger. */
+#define LEDGER_GROW_BYTES (64u << 10)
 /* That are read in one hold of the lock: a few milliseconds. */
 #define SCAN_BYTES (1u << 20)
 
@@ -85,23 +88,55 @@ file_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t
     return file_map(js, file, bytes, err);
 }
 
+/* Room for `bytes` of the ledger, which is written in place from then on. */
+static int
+ledger_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
+               struct cn_error *err)
+{
+    uint64_t wanted = (bytes + LEDGER_GROW_BYTES - 1) / LEDGER_GROW_BYTES * LEDGER_GROW_BYTES;
+
+    if (bytes <= file->ledger_size)
+        return 0;
+    if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0) {
+        wanted = bytes;
+        if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0 &&
+            (errno != EOPNOTSUPP || ftruncate(file->ledger_fd, (off_t)wanted) != 0))
+            return cn_lmdb_fail_errno(js->lmdb, errno, "write", err);
+    }
+    file->ledger_size = wanted;
+    return 0;
+}
+
+static int
+open_in(const struct cn_journal_store *js, const char *what, unsigned i, int flags)
+{
+    struct cn_buf path;
+    int fd;
+
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s.%u", js->dir, what, i);
+    cn_buf_append(&path, "", 1);
+    fd = open(path.data, flags | O_CLOEXEC, 0600);
+    cn_buf_fini(&path);
+    return fd;
+}
+
 int
 cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err)
 {
     struct cn_journal_file *file = &js->files[i];
     const int flags = js->read_only ? O_RDONLY : O_RDWR | O_CREAT;
-    struct cn_buf path;
 
-    cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/journal.%u", js->dir, i);
-    cn_buf_append(&path, "", 1);
-    file->fd = open(path.data, flags | O_CLOEXEC, 0600);
-    cn_buf_fini(&path);
-    if (file->fd < 0 && !(js->read_only && errno == ENOENT))
+    file->fd = open_in(js, "journal", i, flags);
+    if (file->fd >= 0 || js->read_only)
+        file->ledger_fd = open_in(js, "ledger", i, flags);
+    if ((file->fd < 0 || file->ledger_fd < 0) && !(js->read_only && errno == ENOENT))
         return cn_lmdb_fail_errno(js->lmdb, errno, "open the journal", err);
     /* Both have some room from the beginning. On a full disk the first commit says that they have not. */
-    if (!js->read_only)
+    if (!js->read_only) {
         file_provide(js, file, GROW_BYTES, NULL);
+        ledger_provide(js, file, LEDGER_GROW_BYTES, NULL);
+    }
     return file_look(js, file, err);
 }
 
@@ -113,8 +148,10 @@ cn_journal_file_close(struct cn_journal_file *file)
         munmap((void *)file->map, file->map_bytes);
     if (file->fd >= 0)
         close(file->fd);
+    if (file->ledger_fd >= 0)
+        close(file->ledger_fd);
     file->map = NULL;
-    file->fd = -1;
+    file->fd = file->ledger_fd = -1;
 }
 
 /* --- what stands in it --- */
@@ -247,6 +284,8 @@ file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_jou
             return n;
         if (*end == CN_JOURNAL_WHOLE) {
             publish_txn(js, file, txn.n_entries);
+            file->ledger_tail += cn_ledger_entry_bytes(txn.n_entries);
+            file->ledger_behind = true;
             file->last_at = file->tail;
             file->tail += txn.bytes;
             file->seed = txn.seed;
@@ -262,8 +301,8 @@ file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_jou
     }
 }
 
-static void
-file_reset(struct cn_journal_file *file, uint64_t first, uint64_t seed)
+void
+cn_journal_file_reset(struct cn_journal_file *file, uint64_t first, uint64_t seed)
 {
     cn_journal_index_reset(&file->index);
     file->first = file->next = first;
@@ -271,6 +310,9 @@ file_reset(struct cn_journal_file *file, uint64_t first, uint64_t seed)
     file->tail = CN_JOURNAL_HEADER_BYTES;
     file->live_bytes = file->first_key = file->common = file->last_at = 0;
     file->owed = file->freed = 0;
+    file->ledger_tail = CN_LEDGER_HEADER_BYTES;
+    file->ledger_seed = cn_ledger_seed(first, seed);
+    file->ledger_behind = false;
 }
 
 /* The number in its header, checked or not: changes when the file is begun anew. */
@@ -295,25 +337,23 @@ file_identify(struct cn_journal_store *js, struct cn_journal_file *file, struct 
     if ((rc = file_look(js, file, err)) != 0)
         return rc;
     file->known_first = header_word(file);
-    if (!cn_journal_get_header(file_bytes(file), &first, &seed) &&
-        file->size >= CN_JOURNAL_HEADER_BYTES && memcmp(file->map, zeros, sizeof(zeros)) != 0)
-        return cn_fail(
-            err, CN_E_STATE_STORE,
-            "%s/journal.%u is damaged or no journal; move the folder aside, or that file to "
-            "go on without the steps in it",
-            js->dir, (unsigned)(file - js->files));
+    file->bad_header = !cn_journal_get_header(file_bytes(file), &first, &seed) &&
+                       file->size >= CN_JOURNAL_HEADER_BYTES &&
+                       memcmp(file->map, zeros, sizeof(zeros)) != 0;
+    if (file->bad_header) /* cn_journal_verify looks what it was */
+        first = 0;
     if (first < js->drained_below)
         first = 0;
     if (first != file->first || first == 0) {
-        file_reset(file, first, seed);
+        cn_journal_file_reset(file, first, seed);
         cn_journal_traces_begin(
             js, first); /* what others began, and maybe had before, is read from here on */
     }
     return 0;
 }
 
-static int
-identify(struct cn_journal_store *js, struct cn_error *err)
+int
+cn_journal_identify(struct cn_journal_store *js, struct cn_error *err)
 {
     int rc;
 
@@ -327,40 +367,6 @@ identify(struct cn_journal_store *js, struct cn_error *err)
     return 0;
 }
 
-/* What is behind the last whole transaction is lost; after a kill -9 it was never committed. */
-static void
-tell_cut(const struct cn_journal_store *js, const struct cn_journal_file *file)
-{
-    cn_log(CN_LOG_WARN,
-           "event=journal_cut file=%s/journal.%u offset=%" PRIu64 " transaction=%" PRIu64, js->dir,
-           (unsigned)(file - js->files), file->tail, file->next);
-}
-
-/* A part of the folder that is older or newer than the rest: copied at another time, or a power cut. */
-static void
-tell_gap(struct cn_journal_store *js)
-{
-    const struct cn_journal_file *cur = cn_journal_cur(js), *old = cn_journal_old(js);
-    uint64_t first = old->first ? old->first : cur->first;
-
-    if (first > js->drained_below)
-        cn_log(CN_LOG_WARN, "event=journal_gap store=%s from=%" PRIu64 " to=%" PRIu64, js->dir,
-               js->drained_below, first - 1);
-}
-
-/* The older file, after its header was read: what it holds, to the end. */
-static int
-scan_old(struct cn_journal_store *js, enum cn_journal_found *end, struct cn_error *err)
-{
-    const struct cn_journal_file *cur = cn_journal_cur(js);
-    struct cn_journal_file *old = cn_journal_old(js);
-    int rc = file_scan(js, old, end, err);
-
-    if (rc >= 0 && *end != CN_JOURNAL_WHOLE && !js->opened && old->next != cur->first)
-        tell_cut(js, old);
-    return rc;
-}
-
 int
 cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err)
 {
@@ -371,11 +377,9 @@ cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *er
     if (js->behind || js->version != cn_lmdb_version(js->lmdb) ||
         cur->known_first != header_word(cur) || old->known_first != header_word(old) ||
         old->size < CN_JOURNAL_HEADER_BYTES) {
-        if ((rc = identify(js, err)) != 0)
+        if ((rc = cn_journal_identify(js, err)) != 0)
             return rc;
-        if (!js->opened && !js->behind)
-            tell_gap(js);
-        if (cn_journal_old(js)->first && (rc = scan_old(js, &end, err)) < 0)
+        if (cn_journal_old(js)->first && (rc = file_scan(js, cn_journal_old(js), &end, err)) < 0)
             return rc;
         js->unsettled = js->unsettled || rc > 0;
         *more = js->behind = rc > 0 && end == CN_JOURNAL_WHOLE;
@@ -390,8 +394,6 @@ cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *er
         *more = js->behind = end == CN_JOURNAL_WHOLE;
         if (*more)
             return 0;
-        if (!js->opened && end == CN_JOURNAL_TORN)
-            tell_cut(js, cur);
     }
     *more = js->behind = false;
     js->opened = true;
@@ -434,8 +436,8 @@ cn_journal_settle(struct cn_journal_store *js, struct cn_error *err)
 
 /* --- writing --- */
 
-static int
-write_at(int fd, const char *bytes, size_t len, uint64_t at)
+int
+cn_journal_write_at(int fd, const char *bytes, size_t len, uint64_t at)
 {
     while (len > 0) {
         ssize_t n = pwrite(fd, bytes, len, (off_t)at);
@@ -456,17 +458,23 @@ cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
 {
     struct cn_journal_file *file = &js->files[i], *cur = cn_journal_cur(js);
     uint64_t first = cur->first ? cur->next : js->drained_below, seed;
-    char header[CN_JOURNAL_HEADER_BYTES];
+    char header[CN_JOURNAL_HEADER_BYTES], ledger[CN_LEDGER_HEADER_BYTES];
     int rc;
 
     cn_assert(!file->first);
     if ((rc = file_provide(js, file, GROW_BYTES, err)) != 0)
         return rc;
+    if ((rc = ledger_provide(js, file, LEDGER_GROW_BYTES, err)) != 0)
+        return rc;
     seed = cn_journal_put_header(header, first);
-    rc = write_at(file->fd, header, sizeof(header), 0);
+    cn_ledger_put_header(ledger, first, seed, js->boot);
+    /* The ledger first: whoever dies in between leaves one that misses nothing. */
+    rc = cn_journal_write_at(file->ledger_fd, ledger, sizeof(ledger), 0);
+    if (rc == 0)
+        rc = cn_journal_write_at(file->fd, header, sizeof(header), 0);
     if (rc != 0)
         return cn_lmdb_fail_errno(js->lmdb, rc, "write the journal", err);
-    file_reset(file, first, seed);
+    cn_journal_file_reset(file, first, seed);
     file->known_first = header_word(file);
     js->cur = i;
     cn_journal_pass(js, CN_STORE_SWITCHED);
@@ -490,11 +498,56 @@ publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
         publish(js, cur, put->hash, &entry, cur->tail + put->at);
 }
 
+/* Writes the entry of the transaction of `n` keys at `txn`, which is at offset `at` of the journal and the one
+ * of number `number`, at offset `to` of the ledger. 0 or an errno. */
+static int
+ledger_write(struct cn_journal_store *js, struct cn_journal_file *file, const char *txn,
+             uint64_t at, uint64_t number, uint64_t to)
+{
+    const uint32_t n = cn_journal_txn_entries(txn);
+    struct cn_ledger_entry about = {
+        .number = number,
+        .at = at,
+        .bytes = cn_journal_txn_bytes(txn),
+        .sum = cn_journal_txn_sum(txn),
+        .version = cn_lmdb_version(js->lmdb),
+        .n_keys = n,
+    };
+    const char *from = txn + CN_JOURNAL_TXN_BYTES;
+    struct cn_journal_entry entry;
+
+    cn_ledger_begin(&js->ledger, &about);
+    for (uint32_t i = 0; i < n; i++) {
+        from += cn_journal_entry_at(from, &entry);
+        cn_ledger_add_key(&js->ledger, entry.key);
+    }
+    cn_ledger_end(&js->ledger, file->ledger_seed);
+    if (js->ledger.failed)
+        return ENOMEM;
+    return cn_journal_write_at(file->ledger_fd, js->ledger.data, js->ledger.len, to);
+}
+
+/* Who appended last may have died before its entry. */
+static int
+ledger_catch_up(struct cn_journal_store *js, struct cn_journal_file *file)
+{
+    const char *last = file->map + file->last_at;
+    const uint64_t at = file->ledger_tail - cn_ledger_entry_bytes(cn_journal_txn_entries(last));
+    uint64_t number = 0;
+
+    file->ledger_behind = false;
+    if (pread(file->ledger_fd, &number, sizeof(number), (off_t)at) == sizeof(number) &&
+        le64toh(number) == file->next - 1)
+        return 0;
+    return ledger_write(js, file, last, file->last_at, file->next - 1, at);
+}
+
 int
 cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
 {
     static const char zeros[CN_JOURNAL_TXN_BYTES];
     struct cn_journal_file *cur = cn_journal_cur(js);
+    const uint64_t entry = cn_ledger_entry_bytes(js->n_puts);
     uint64_t seed;
     int rc;
 
@@ -503,17 +556,26 @@ cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
         js->crowded = true;
         return rc;
     }
-    rc = write_at(cur->fd, js->txn.data, js->txn.len, cur->tail);
+    if ((rc = ledger_provide(js, cur, cur->ledger_tail + entry, err)) != 0) {
+        js->crowded = true;
+        return rc;
+    }
+    rc = cur->ledger_behind ? ledger_catch_up(js, cur) : 0;
+    if (rc == 0)
+        rc = cn_journal_write_at(cur->fd, js->txn.data, js->txn.len, cur->tail);
     if (rc == 0 && js->sync && fdatasync(cur->fd) != 0)
         rc = errno;
+    if (rc == 0)
+        rc = ledger_write(js, cur, js->txn.data, cur->tail, cur->next, cur->ledger_tail);
     if (rc != 0) { /* the part that was written must not become whole by what comes next */
-        write_at(cur->fd, zeros, sizeof(zeros), cur->tail);
+        cn_journal_write_at(cur->fd, zeros, sizeof(zeros), cur->tail);
         js->crowded = rc == ENOSPC || rc == EDQUOT;
         return cn_lmdb_fail_errno(js->lmdb, rc, "write the journal", err);
     }
     for (uint32_t i = 0; i < js->n_puts; i++)
         publish_put(js, &js->puts[i]);
     cur->tail += js->txn.len;
+    cur->ledger_tail += entry;
     cur->seed = seed;
     cur->next++;
     return 0;

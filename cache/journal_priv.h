@@ -4,6 +4,7 @@
 
 #include "cache/journal.h"
 #include "cache/journal_index.h"
+#include "cache/journal_ledger.h"
 #include "cache/lmdb_store.h"
 #include "core/list.h"
 
@@ -21,6 +22,10 @@ struct cn_journal_file {
     uint64_t last_at;    /* offset of the last transaction that another one wrote */
     uint64_t first_key;  /* offset of some entry: all keys begin with `common` bytes of its key */
     uint64_t common;
+    bool bad_header; /* there is one, and it is damaged */
+    int ledger_fd;
+    uint64_t ledger_size, ledger_tail, ledger_seed; /* of the file; where its next entry goes */
+    bool ledger_behind; /* somebody else appended last, and may have died before its entry */
 };
 
 /* An entry to be written to LMDB. Compared by 16 bytes of its key behind what all have in common. */
@@ -61,6 +66,7 @@ struct cn_journal_store {
     struct cn_store *lmdb;
     char *dir;
     uint64_t limit;
+    uint64_t boot; /* cn_ledger_boot */
     bool sync, read_only;
     void (*passing)(enum cn_store_point point);
     struct cn_journal_file files[2];
@@ -75,12 +81,16 @@ struct cn_journal_store {
     uint64_t room_version;
     bool open, writing, dirty; /* dirty: LMDB has to commit, too */
     bool opened;               /* all that there was has been read once */
-    bool behind;    /* of what others appended, the lock was let go in the middle of it */
-    bool unsettled; /* somebody else appended last */
-    bool crowded;   /* the file system had no room for the last append */
-    bool unlisted;  /* LMDB doesn't know a key of the journal's */
+    bool behind;      /* of what others appended, the lock was let go in the middle of it */
+    bool unsettled;   /* somebody else appended last */
+    bool crowded;     /* the file system had no room for the last append */
+    bool has_ledgers; /* LMDB's note of losses is there: a store of today's format */
+    bool suspect;     /* LMDB is not the one that the journal belongs to: no answer comes from it */
+    uint64_t lost;    /* sequences that are known to be lost and not accepted */
+    uint64_t salvaged_below; /* what the journal held before this transaction was moved to LMDB */
+    bool unlisted;           /* LMDB doesn't know a key of the journal's */
     /* The open transaction's own writes. */
-    struct cn_buf txn;
+    struct cn_buf txn, ledger;
     struct cn_journal_put *puts;
     uint32_t n_puts, cap_puts;
     int64_t growth;
@@ -150,7 +160,25 @@ void cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal
 /* Is what the older file has of this key in LMDB already? */
 bool cn_journal_is_drained(struct cn_journal_store *js, struct cn_str key);
 
+/* What its header says is forgotten: the file is `first`, or with 0 not in force. */
+void cn_journal_file_reset(struct cn_journal_file *file, uint64_t first, uint64_t seed);
+int cn_journal_write_at(int fd, const char *bytes, size_t len, uint64_t at);
+/* Reads notes and headers of a store that changed. */
+int cn_journal_identify(struct cn_journal_store *js, struct cn_error *err);
+
+/* --- journal_salvage.c --- */
+
+/* Once, in the lock, when all that the files hold was read: is that what the ledgers say was written? If
+ * not, what is whole goes to LMDB, what is lost is marked there and told in the file DAMAGED, and the
+ * journal begins anew. Sets `changed` when the lock's transaction was committed. */
+/* What LMDB's note of losses says, with the other note. */
+int cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err);
+int cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *err);
+
 /* --- journal_drain.c --- */
+
+int cn_journal_write_note(struct cn_journal_store *js, uint64_t below, struct cn_str key,
+                          struct cn_error *err);
 
 #define CN_SLICE_RECORDS 128
 /* Writes up to `records` of the older file to LMDB, in a transaction of its own. */
@@ -179,6 +207,8 @@ enum cn_journal_place cn_journal_trace_place(struct cn_journal_store *js, struct
 
 void cn_journal_fetch(struct cn_store *store, const struct cn_str *keys,
                       const struct cn_store_trace *const *traces, uint32_t n);
+/* In the lock: does the journal know the key? */
+bool cn_journal_has(struct cn_journal_store *js, struct cn_str key);
 int cn_journal_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
                    struct cn_error *err);
 int cn_journal_front(struct cn_store *store, struct cn_str key, struct cn_str *out,

@@ -330,6 +330,7 @@ js_close(struct cn_store *store)
         cn_journal_file_close(&js->files[i]);
     cn_journal_index_fini(&js->pending);
     cn_buf_fini(&js->txn);
+    cn_buf_fini(&js->ledger);
     cn_free(js->drain.items);
     cn_free(js->puts);
     cn_free(js->dir);
@@ -369,6 +370,7 @@ cn_journal_store_open(const struct cn_journal_options *options, struct cn_store 
         .read_only = options->read_only,
     };
     struct cn_journal_store *js = cn_alloc(sizeof(*js));
+    bool changed = false;
     int rc;
 
     *out = NULL;
@@ -376,14 +378,18 @@ cn_journal_store_open(const struct cn_journal_options *options, struct cn_store 
     js->dir = cn_strdup(options->dir);
     js->limit = options->journal_max_bytes;
     js->sync = options->sync;
+    js->boot = cn_ledger_boot();
     js->read_only = options->read_only;
     js->passing = options->passing;
     js->files[0].fd = js->files[1].fd = -1;
+    js->files[0].ledger_fd = js->files[1].ledger_fd = -1;
     cn_buf_init(&js->txn, 0);
+    cn_buf_init(&js->ledger, 0);
     rc = cn_lmdb_store_open(&below, &js->lmdb, err);
     for (unsigned i = 0; rc == 0 && i < 2; i++)
         rc = cn_journal_file_open(js, i, err);
-    if (rc == 0 && (rc = cn_journal_lock(js, err)) == 0)
+    if (rc == 0 && (rc = cn_journal_lock(js, err)) == 0 &&
+        ((rc = cn_journal_verify(js, &changed, err)) != 0 || !changed))
         js->lmdb->ops->abort(js->lmdb);
     if (rc != 0) {
         js_close(&js->base);

@@ -32,6 +32,14 @@ find(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_jo
     return CN_JOURNAL_IN_LMDB;
 }
 
+bool
+cn_journal_has(struct cn_journal_store *js, struct cn_str key)
+{
+    struct cn_journal_entry entry;
+
+    return find(js, key, cn_journal_hash(key), &entry) != CN_JOURNAL_IN_LMDB;
+}
+
 /* Of a value with a trace only its place in the index will be touched. */
 void
 cn_journal_fetch(struct cn_store *store, const struct cn_str *keys,
@@ -70,10 +78,19 @@ get_by(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_
         *out = entry.flags & CN_JOURNAL_REMOVED ? (struct cn_str){NULL, 0} : entry.value;
         return 0;
     }
-    rc = below(js->lmdb, key, out, err);
-    if (out->len == 0)
-        out->ptr = NULL;
-    return rc;
+    if ((rc = below(js->lmdb, key, out, err)) != 0)
+        return rc;
+    if (js->suspect)
+        return cn_fail(err, CN_E_STATE_DAMAGED,
+                       "its state may be lost, since files of the store %s were lost or replaced; "
+                       "begin it anew with a start, or accept the loss (continuo-ctl store accept)",
+                       js->dir);
+    if (out->ptr && out->len == 0)
+        return cn_fail(err, CN_E_STATE_DAMAGED,
+                       "its state is lost, since the store %s was damaged; begin it anew with a "
+                       "start, or accept the loss (continuo-ctl store accept)",
+                       js->dir);
+    return 0;
 }
 
 int

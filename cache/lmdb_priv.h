@@ -22,7 +22,8 @@ struct lmdb_store {
     char *dir;
     uint64_t max_bytes, spare_bytes;
     bool sync, read_only;
-    bool has_note;   /* an entry that is no sequence's */
+    bool has_note[2]; /* entries that are no sequence's, by enum cn_lmdb_note */
+    uint32_t format_found;
     bool has_pieces; /* another one */
     MDB_env *env;
     MDB_dbi dbi, pieces;

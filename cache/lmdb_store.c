@@ -4,6 +4,7 @@
  * holds
  *   00 "format"        u32, little-endian: CN_STORE_FORMAT, or an older one that nobody wrote to since
  *   00 "journal"       how far the journal is in the records below (cache/journal_store.c)
+ *   00 "loss"          what was lost of the journal, once (cache/journal_salvage.c)
  *   01 sequence id     a record (cache/record.h), or nothing yet: the journal has it
  *   02 "pieces"        the database of what of large records is behind a page (lmdb_value.c)
  * Never MDB_WRITEMAP: a stray pointer of a handler could write into the store. MDB_NOSYNC unless
@@ -107,6 +108,7 @@ format_check(struct lmdb_store *lmdb, struct cn_error *err)
                      lmdb->dir);
         goto abort;
     }
+    lmdb->format_found = format;
     if (format < CN_STORE_FORMAT && !lmdb->read_only) {
         value = (MDB_val){sizeof(ours), ours};
         if ((rc = mdb_put(txn, lmdb->dbi, &key, &value, 0)) != 0)
@@ -166,6 +168,28 @@ reserve_lock_file(const struct lmdb_store *lmdb)
     return rc;
 }
 
+/* To read a page behind the end of the file is a SIGBUS. A file that was cut becomes as long again as its meta
+ * page says, with zeros, which LMDB takes for damage where they should be a page. 0 or an errno. */
+static int
+check_length(const struct lmdb_store *lmdb)
+{
+    MDB_envinfo info;
+    MDB_stat stat;
+    struct stat file;
+    uint64_t bytes;
+    int fd;
+
+    if (mdb_env_get_fd(lmdb->env, &fd) != 0 || mdb_env_info(lmdb->env, &info) != 0 ||
+        mdb_env_stat(lmdb->env, &stat) != 0 || fstat(fd, &file) != 0)
+        return 0;
+    bytes = ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
+    if ((uint64_t)file.st_size >= bytes || bytes > info.me_mapsize)
+        return 0;
+    if (lmdb->read_only)
+        return MDB_CORRUPTED;
+    return ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+}
+
 static int
 env_open(struct lmdb_store *lmdb, struct cn_error *err)
 {
@@ -185,6 +209,10 @@ env_open(struct lmdb_store *lmdb, struct cn_error *err)
         goto close;
     }
     mdb_reader_check(lmdb->env, &dead);
+    if ((rc = check_length(lmdb)) != 0) {
+        rc = cn_lmdb_fail(lmdb, rc, "open", err);
+        goto close;
+    }
     if ((rc = format_check(lmdb, err)) != 0)
         goto close;
     mdb_env_stat(lmdb->env, &stat);
@@ -273,6 +301,12 @@ cn_lmdb_begin(struct cn_store *store, struct cn_error *err)
     return rc;
 }
 
+uint32_t
+cn_lmdb_format_found(struct cn_store *store)
+{
+    return cn_lmdb_of(store)->format_found;
+}
+
 uint64_t
 cn_lmdb_version(struct cn_store *store)
 {
@@ -334,7 +368,8 @@ lmdb_count(struct cn_store *store)
     cn_assert(!lmdb->txn);
     if (!lmdb->env || mdb_env_stat(lmdb->env, &stat) != 0 || stat.ms_entries == 0)
         return 0;
-    return stat.ms_entries - 1 - lmdb->has_note - lmdb->has_pieces; /* 1: the format */
+    return stat.ms_entries - 1 - lmdb->has_note[CN_LMDB_NOTE_JOURNAL] -
+           lmdb->has_note[CN_LMDB_NOTE_LOSS] - lmdb->has_pieces; /* 1: the format */
 }
 
 static uint64_t

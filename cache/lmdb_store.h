@@ -25,10 +25,18 @@ int cn_lmdb_store_open(const struct cn_lmdb_options *options, struct cn_store **
 int cn_lmdb_begin(struct cn_store *store, struct cn_error *err);
 /* In a transaction: changes whenever one was committed, by whichever process. */
 uint64_t cn_lmdb_version(struct cn_store *store);
-/* The note that belongs to the store and is no sequence's: in a transaction, borrowed as with get;
- * len 0 before the first one. */
-int cn_lmdb_get_note(struct cn_store *store, struct cn_str *out, struct cn_error *err);
-int cn_lmdb_put_note(struct cn_store *store, struct cn_str note, struct cn_error *err);
+/* Notes that belong to the store and are no sequence's: in a transaction, borrowed as with get; len 0
+ * before the first one. */
+enum cn_lmdb_note {
+    CN_LMDB_NOTE_JOURNAL, /* how far the journal is in LMDB */
+    CN_LMDB_NOTE_LOSS,    /* what was lost of the journal */
+};
+int cn_lmdb_get_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str *out,
+                     struct cn_error *err);
+int cn_lmdb_put_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str note,
+                     struct cn_error *err);
+/* The format that the store had when it was opened; 0: it is new. */
+uint32_t cn_lmdb_format_found(struct cn_store *store);
 /* Outside a transaction: bytes that writes may still take, of the limit. Negative: it is passed. */
 int cn_lmdb_room(struct cn_store *store, int64_t *bytes, struct cn_error *err);
 /* In a write transaction: gives the file as many pages as `bytes` take over those in use, so that no full

@@ -347,10 +347,10 @@ newer_store_is_refused(void **state)
     struct cn_error err;
 
     cn_store_close(store);
-    raw_put(*state, "\0format", 7, "\5\0\0\0", 4);
+    raw_put(*state, "\0format", 7, "\6\0\0\0", 4);
     assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
     assert_null(store);
-    assert_non_null(strstr(err.message, "format 5"));
+    assert_non_null(strstr(err.message, "format 6"));
     assert_non_null(strstr(err.message, "newer Continuo"));
 }
 
@@ -388,6 +388,8 @@ older_store_is_upgraded(void **state)
     }
     for (unsigned i = 0; i < 2; i++) {
         snprintf(path, sizeof(path), "%s/journal.%u", (char *)*state, i);
+        unlink(path);
+        snprintf(path, sizeof(path), "%s/ledger.%u", (char *)*state, i);
         unlink(path);
     }
 }

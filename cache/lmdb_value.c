@@ -348,39 +348,42 @@ cn_lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err)
     return rc && rc != MDB_NOTFOUND ? cn_lmdb_fail(lmdb, rc, "delete", err) : 0;
 }
 
-/* --- the note, which is no sequence's --- */
+/* --- notes, which are no sequence's --- */
 
 static MDB_val
-note_key(void)
+note_key(enum cn_lmdb_note which)
 {
-    static char bytes[] = "\0journal"; /* CN_LMDB_FORMAT's kind */
+    static char journal[] = "\0journal", loss[] = "\0loss"; /* CN_LMDB_FORMAT's kind */
 
-    return (MDB_val){sizeof(bytes) - 1, bytes};
+    return which == CN_LMDB_NOTE_JOURNAL ? (MDB_val){sizeof(journal) - 1, journal}
+                                         : (MDB_val){sizeof(loss) - 1, loss};
 }
 
 int
-cn_lmdb_get_note(struct cn_store *store, struct cn_str *out, struct cn_error *err)
+cn_lmdb_get_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str *out,
+                 struct cn_error *err)
 {
     struct lmdb_store *lmdb = cn_lmdb_of(store);
-    MDB_val key = note_key(), value;
+    MDB_val key = note_key(which), value;
     int rc = mdb_get(lmdb->txn, lmdb->dbi, &key, &value);
 
     *out = (struct cn_str){NULL, 0};
-    lmdb->has_note = rc == 0;
+    lmdb->has_note[which] = rc == 0;
     if (rc == 0)
         *out = (struct cn_str){value.mv_data, value.mv_size};
     return rc && rc != MDB_NOTFOUND ? cn_lmdb_fail(lmdb, rc, "read", err) : 0;
 }
 
 int
-cn_lmdb_put_note(struct cn_store *store, struct cn_str note, struct cn_error *err)
+cn_lmdb_put_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str note,
+                 struct cn_error *err)
 {
     struct lmdb_store *lmdb = cn_lmdb_of(store);
-    MDB_val key = note_key(), value = {note.len, (char *)note.ptr};
+    MDB_val key = note_key(which), value = {note.len, (char *)note.ptr};
     int rc = mdb_put(lmdb->txn, lmdb->dbi, &key, &value, 0);
 
     lmdb->at_key = false;
-    lmdb->has_note = lmdb->has_note || rc == 0;
+    lmdb->has_note[which] = lmdb->has_note[which] || rc == 0;
     return rc ? cn_lmdb_fail(lmdb, rc, "write", err) : 0;
 }
 

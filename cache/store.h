@@ -16,8 +16,8 @@
 
 #define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
 /* Version of keys and folder; a newer one is refused. 1 had no journal, 2 no pieces of values, 3 no
- * records of format 5. */
-#define CN_STORE_FORMAT 4
+ * records of format 5, 4 no ledgers of the journal. */
+#define CN_STORE_FORMAT 5
 #define CN_STORE_FRONT_BYTES 2048 /* of a value, that cn_store_front shows at least */
 /* Of an entry that is looked for: its head, its key, the numbers of its record. */
 #define CN_STORE_FETCH_BYTES 128
@@ -91,6 +91,15 @@ struct cn_journal_options {
  * Removes readers that died. Never open one folder twice in a process, nor fork with it open. */
 int cn_journal_store_open(const struct cn_journal_options *options, struct cn_store **out,
                           struct cn_error *err);
+
+/* In the folder of a store that was found damaged, until an operator accepts it: a text. Its first lines are
+ * "lost N", the sequences whose newest state is lost, and "suspect 0|1": 1 when nobody can know which
+ * ones. The others say what is wrong. */
+#define CN_STORE_DAMAGED "DAMAGED"
+
+/* Outside a transaction, of a store that is open for writing: sequences that were lost are forgotten, and
+ * the store is no longer damaged. `dropped`: how many. */
+int cn_store_accept_loss(struct cn_store *store, uint64_t *dropped, struct cn_error *err);
 
 /* NULL is allowed; an open transaction is aborted. */
 void cn_store_close(struct cn_store *store);

@@ -57,7 +57,8 @@ open_journal(void **state)
 static int
 close_any(void **state)
 {
-    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0", "journal.1"};
+    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0",     "journal.1",
+                                        "ledger.0", "ledger.1", CN_STORE_DAMAGED};
     struct fixture *f = *state;
     char path[128];
 

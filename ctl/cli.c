@@ -7,6 +7,7 @@
 #include "ctl/fetch.h"
 #include "ctl/seq.h"
 #include "ctl/show.h"
+#include "ctl/store.h"
 #include "ctl/top.h"
 
 static void
@@ -116,6 +117,20 @@ run_seq(const struct cn_ctl_options *options, const struct cn_ctl_server *server
 }
 
 static int
+run_store(const struct cn_ctl_options *options, const struct cn_ctl_server *server)
+{
+    struct cn_error err;
+    struct cn_buf text;
+    int status = CN_CTL_FINE;
+
+    cn_buf_init(&text, 0);
+    if (cn_ctl_store(server->http, options, &text, &err))
+        status = fail(options, &err);
+    put_out(&text);
+    return status;
+}
+
+static int
 run_server_command(const struct cn_ctl_options *options)
 {
     struct cn_ctl_server server = {.http = cn_ctl_http_create(),
@@ -126,6 +141,8 @@ run_server_command(const struct cn_ctl_options *options)
 
     if (options->command == CN_CTL_SEQ)
         status = run_seq(options, &server);
+    else if (options->command == CN_CTL_STORE)
+        status = run_store(options, &server);
     else if (options->command == CN_CTL_DOCTOR)
         status = run_doctor(options, &server);
     else if (options->command != CN_CTL_TOP)
@@ -152,6 +169,9 @@ cn_ctl_run(int argc, char **argv)
         return CN_CTL_FINE;
     case CN_CTL_SEQ_HELP:
         cn_ctl_seq_help(stdout);
+        return CN_CTL_FINE;
+    case CN_CTL_STORE_HELP:
+        cn_ctl_store_help(stdout);
         return CN_CTL_FINE;
     case CN_CTL_VERSION:
         printf("continuo-ctl %s\n", CN_VERSION);

@@ -23,8 +23,10 @@ enum cn_ctl_command {
     CN_CTL_TOP,
     CN_CTL_DOCTOR,
     CN_CTL_SEQ,
+    CN_CTL_STORE,
     CN_CTL_HELP,
     CN_CTL_SEQ_HELP,
+    CN_CTL_STORE_HELP,
     CN_CTL_VERSION,
     CN_CTL_MAN
 };
@@ -41,7 +43,7 @@ struct cn_ctl_options {
     enum cn_ctl_command command;
     const char *management, *metrics; /* of argv or the environment */
     bool json, once;
-    const char *words[CN_CTL_WORDS_MAX]; /* behind seq */
+    const char *words[CN_CTL_WORDS_MAX]; /* behind seq or store */
     unsigned n_words;
     struct cn_ctl_seq_options seq;
 };

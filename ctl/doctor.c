@@ -458,6 +458,39 @@ metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view, uint
     }
 }
 
+/* --- what the server itself calls wrong, and stores that nobody has */
+
+static void
+reasons(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view)
+{
+    struct cn_ctl_finding *finding;
+
+    for (unsigned i = 0; i < view->n_reasons; i++) {
+        const struct cn_ctl_reason *reason = &view->reasons[i];
+
+        finding =
+            find(diagnosis, false,
+                 SAY(diagnosis, "%s: %s", reason->subject,
+                     strcmp(reason->kind, "store_damaged") == 0   ? "the store is damaged"
+                     : strcmp(reason->kind, "store_missing") == 0 ? "the store's folder is gone"
+                                                                  : reason->kind));
+        finding->why = SAY(diagnosis, "%s", reason->text);
+    }
+    if (view->n_unused == 0)
+        return;
+    finding =
+        find(diagnosis, true,
+             SAY(diagnosis, "%u store%s of %" PRIu64 " MB belong%s to no registered model: %s%s",
+                 view->n_unused, view->n_unused == 1 ? "" : "s", view->unused_bytes / 1000000,
+                 view->n_unused == 1 ? "s" : "", view->unused, view->n_unused == 1 ? "" : ", ..."));
+    finding->why =
+        "the server was killed while it registered or unregistered a model, or was started "
+        "without one that it had";
+    finding->advice =
+        "continuo-ctl store ls lists them; register the model again to use its store, or "
+        "delete it with continuo-ctl store rm MODEL/VERSION";
+}
+
 void
 cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view,
                 const char *server, uint64_t wall_ms)
@@ -485,6 +518,7 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
         warned(diagnosis, model);
         bounds(diagnosis, model);
     }
+    reasons(diagnosis, view);
     if (!view->models) {
         finding = find(diagnosis, true, "no model is registered");
         finding->advice = SAY(

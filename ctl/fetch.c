@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "ctl/store.h"
 
 /* "/models/<name><more>", with its NUL. */
 static const char *
@@ -115,6 +116,8 @@ cn_ctl_fetch(const struct cn_ctl_server *server, struct cn_ctl_view *view, struc
         if (rc == 0)
             rc = fetch_page(server, &body, next, sizeof next, view, err);
     } while (rc == 0 && next[0]);
+    if (rc == 0)
+        cn_ctl_store_fetch(server->http, server->management, view);
     cn_buf_fini(&body);
     cn_buf_fini(&path);
     return rc;

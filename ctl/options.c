@@ -5,6 +5,7 @@
 #include "ctl/cli.h"
 #include "ctl/http.h"
 #include "ctl/seq.h"
+#include "ctl/store.h"
 
 static const struct {
     const char *name;
@@ -17,6 +18,7 @@ static const struct {
     {"top", CN_CTL_TOP, "models and workers, live, each second; q or Ctrl-C quits"},
     {"doctor", CN_CTL_DOCTOR, "what is wrong, why, and what to do about it"},
     {"seq", CN_CTL_SEQ, "ls, show, export, import, fork, rm of sequences: seq --help explains"},
+    {"store", CN_CTL_STORE, "ls, rm, accept of stores on the disk: store --help explains"},
 };
 static const struct {
     const char *flag, *help;
@@ -81,6 +83,7 @@ cn_ctl_man(FILE *out)
     for (size_t i = 0; i < N_COMMANDS; i++)
         put_man_entry(out, commands[i].name, commands[i].help);
     cn_ctl_seq_entries(put_man_entry, out);
+    cn_ctl_store_entries(put_man_entry, out);
     fputs(".SH OPTIONS\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         put_man_entry(out, flags[i].flag, flags[i].help);
@@ -189,8 +192,9 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
         } else if (strcmp(word, "--once") == 0) {
             out->once = true;
         } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            out->command =
-                has_command && out->command == CN_CTL_SEQ ? CN_CTL_SEQ_HELP : CN_CTL_HELP;
+            out->command = has_command && out->command == CN_CTL_SEQ     ? CN_CTL_SEQ_HELP
+                           : has_command && out->command == CN_CTL_STORE ? CN_CTL_STORE_HELP
+                                                                         : CN_CTL_HELP;
             return 0;
         } else if (strcmp(word, "--replace") == 0) {
             out->seq.replace = true;
@@ -204,7 +208,8 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
             return 0;
         } else if (word[0] == '-' && word[1]) {
             return cn_fail(err, CN_E_CONFIG, "there is no option %.100s; --help lists them", word);
-        } else if (has_command && out->command == CN_CTL_SEQ && out->n_words < CN_CTL_WORDS_MAX) {
+        } else if (has_command && (out->command == CN_CTL_SEQ || out->command == CN_CTL_STORE) &&
+                   out->n_words < CN_CTL_WORDS_MAX) {
             out->words[out->n_words++] = word;
         } else if (has_command) {
             return cn_fail(err, CN_E_CONFIG, "one command at a time; what is %.100s?", word);
@@ -219,14 +224,16 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
     if (!has_command)
         return cn_fail(
             err, CN_E_CONFIG,
-            "give a command: status, models, workers, top, doctor or seq (--help explains)");
+            "give a command: status, models, workers, top, doctor, seq or store (--help explains)");
     if (out->once && out->command != CN_CTL_TOP)
         return cn_fail(err, CN_E_CONFIG, "--once is for top; the others show one frame anyway");
     if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq))
         return cn_fail(err, CN_E_CONFIG,
                        "--prefix, --idle, --state, --limit, --replace and "
                        "--any-model are for seq; seq --help explains");
-    rc = out->command == CN_CTL_SEQ ? cn_ctl_seq_check(out, err) : 0;
+    rc = out->command == CN_CTL_SEQ     ? cn_ctl_seq_check(out, err)
+         : out->command == CN_CTL_STORE ? cn_ctl_store_check(out, err)
+                                        : 0;
     if (rc)
         return rc;
     rc = cn_ctl_url_check(out->management, err);

@@ -191,7 +191,7 @@ cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
 struct cn_ctl_totals
 cn_ctl_view_totals(const struct cn_ctl_view *view)
 {
-    struct cn_ctl_totals totals = {.healthy = true};
+    struct cn_ctl_totals totals = {.healthy = view->n_reasons == 0};
     const struct cn_ctl_model *model;
     uint32_t i;
 

@@ -42,10 +42,20 @@ struct cn_ctl_model {
     double mean_call_ms;          /* of the handler; 0: not known */
 };
 
+/* Why the server is unhealthy besides missing workers, in its own words. */
+struct cn_ctl_reason {
+    const char *kind, *subject, *text;
+};
+#define CN_CTL_REASONS_MAX 16
+
 struct cn_ctl_view {
     struct cn_arena arena;
     struct cn_ctl_model *models, **end; /* as the server lists them */
     uint64_t at_us;                     /* of cn_now_us() */
+    struct cn_ctl_reason reasons[CN_CTL_REASONS_MAX];
+    unsigned n_reasons, n_unused; /* n_unused: stores that no registered model has, */
+    uint64_t unused_bytes;        /* what they take, */
+    const char *unused;           /* and the name of one of them; NULL: none */
     bool has_metrics;
     uint64_t metrics[CN_METRIC_COUNT];
 };

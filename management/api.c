@@ -13,6 +13,9 @@
  *   DELETE /models/{m}[/{v}]/sequences/{id}   the id is the rest of the path, with its slashes
  *   GET    /v1/models/{m}                KServe: is it ready?
  *   GET    /token?type=inference|management   a new key; with the API key, where keys are asked for
+ *   GET    /stores                       stores in the state folder, and reasons to be unhealthy
+ *   DELETE /stores/{m}/{v}               by the names of folders: one that no registered model has
+ *   POST   /stores/{m}/{v}/accept        what it lost is accepted
  *   /workflows[/{w}]                     there are none: as TorchServe's last version says it
  */
 #include <string.h>
@@ -197,6 +200,26 @@ route_workflows(struct cn_api_call *call)
 }
 
 static void
+route_stores(struct cn_api_call *call)
+{
+    struct cn_stores *stores = call->management->stores;
+    struct cn_str method = call->request->method;
+    const bool may_change = call->management->config->model_api;
+
+    if (call->n_parts == 1 && cn_str_eq(method, CN_STR("GET")))
+        cn_stores_list(stores, cn_api_param_bool(call, "count", false), on_described, call);
+    else if (call->n_parts == 3 && may_change && cn_str_eq(method, CN_STR("DELETE")))
+        cn_stores_remove(stores, call->parts[1], call->parts[2], on_described, call);
+    else if (call->n_parts == 4 && strcmp(call->parts[3], "accept") == 0 && may_change &&
+             cn_str_eq(method, CN_STR("POST")))
+        cn_stores_accept(stores, call->parts[1], call->parts[2], on_described, call);
+    else if (call->n_parts == 2 || (call->n_parts == 4 && strcmp(call->parts[3], "accept") != 0))
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else
+        not_allowed(call);
+}
+
+static void
 list_sequences(struct cn_api_call *call)
 {
     uint32_t most = call->management->config->max_page;
@@ -372,6 +395,8 @@ route(struct cn_api_call *call)
         route_kserve(call);
     else if (strcmp(call->parts[0], "workflows") == 0)
         route_workflows(call);
+    else if (strcmp(call->parts[0], "stores") == 0)
+        route_stores(call);
     else if (call->sequence_id)
         route_sequence(call);
     else if (is_sequence_list(call))
@@ -417,7 +442,8 @@ static bool
 is_known(const char *first)
 {
     return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
-           strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0;
+           strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0 ||
+           strcmp(first, "stores") == 0;
 }
 
 /* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */

@@ -63,6 +63,7 @@ done_remove(struct cn_file_task *task)
            closing->version->about.name, closing->version->about.version,
            closing->delete_store ? "deleted" : "kept");
     cn_registry_forget(closing->version);
+    cn_stores_forget(management->stores, closing->version);
     cn_version_free(closing->version);
     if (closing->on_done)
         closing->on_done(closing->ctx);

@@ -111,6 +111,7 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
         return rc;
     }
     management->repository = cn_repository_create(management);
+    management->stores = cn_stores_create(management);
     *out = management;
     return 0;
 }
@@ -147,6 +148,7 @@ cn_management_destroy(struct cn_management *management)
     cn_registry_destroy(management->registry);
     cn_health_fini(&management->health);
     cn_repository_destroy(management->repository);
+    cn_stores_destroy(management->stores);
     cn_tokens_destroy(management->tokens);
     cn_url_rules_destroy(management->url_rules);
     cn_state_dir_close(management->state, management->drained);
@@ -213,6 +215,7 @@ start_done(struct cn_management *management)
     atomic_store_explicit(&management->started, true, memory_order_relaxed);
     cn_snapshot_started(management);
     cn_repository_started(management->repository);
+    cn_stores_started(management->stores);
     on_done(management->started_ctx, management->failed);
 }
 

@@ -9,6 +9,7 @@
 #include "management/management.h"
 #include "management/registry.h"
 #include "management/state_dir.h"
+#include "management/stores.h"
 #include "management/url_rules.h"
 
 struct cn_management {
@@ -21,6 +22,7 @@ struct cn_management {
     struct cn_list downloads; /* struct cn_download, under way */
     unsigned n_downloads;
     struct cn_state_dir *state;
+    struct cn_stores *stores;
     struct cn_tokens *tokens; /* NULL: nobody must show one */
     struct cn_registry *registry;
     struct cn_health health; /* reasons to be unhealthy besides missing workers */

@@ -229,6 +229,7 @@ on_scaled(struct cn_pool_scale *scale)
     struct registration *reg = cn_container_of(scale, struct registration, scale);
 
     reg->scaled = true;
+    cn_stores_look(reg->management->stores, reg->version);
     go_on(reg);
 }
 
@@ -311,7 +312,7 @@ work_store(struct cn_file_task *task)
     struct registration *reg = cn_container_of(task, struct registration, task);
 
     reg->rc = cn_state_dir_prepare_store(reg->version->store_dir, reg->management->worker_program,
-                                         &reg->err);
+                                         reg->management->config->accept_store_loss, &reg->err);
 }
 
 static void

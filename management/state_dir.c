@@ -334,6 +334,12 @@ cn_state_dir_encode(const char *text, struct cn_buf *out)
         shorten(text, begun, out);
 }
 
+const char *
+cn_state_dir_path(const struct cn_state_dir *state)
+{
+    return state->path;
+}
+
 char *
 cn_state_dir_store(const struct cn_state_dir *state, const char *name, const char *version)
 {

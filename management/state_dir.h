@@ -41,8 +41,16 @@ char *cn_state_dir_store(const struct cn_state_dir *state, const char *name, con
 char *cn_state_dir_unpack_place(const struct cn_state_dir *state);
 
 /* Makes the store's folder; one that is marked is first checked by `worker_program --check-store`,
- * and set aside (renamed to <its name>~bad-<time>, said in the log) when that fails. */
-int cn_state_dir_prepare_store(const char *store, const char *worker_program, struct cn_error *err);
+ * and set aside (renamed to <its name>~bad-<time>, said in the log and in the new store's file DAMAGED)
+ * when it cannot be read. `accept`: what it lost is accepted before anybody uses it. */
+int cn_state_dir_prepare_store(const char *store, const char *worker_program, bool accept,
+                               struct cn_error *err);
+/* The worker program forgets what the store lost. A store that it cannot even open is set aside, unless a
+ * registered model has it. */
+int cn_state_dir_accept_store(const char *store, const char *worker_program, bool in_use,
+                              struct cn_error *err);
+/* The folder itself. */
+const char *cn_state_dir_path(const struct cn_state_dir *state);
 /* Deletes the store and, when that was its last version, the model's folder. */
 void cn_state_dir_remove_store(const char *store);
 

@@ -238,7 +238,7 @@ long_names_fit_and_stay_apart(void **state)
     stores[1] = cn_state_dir_store(opened, other, "1.0");
     assert_string_not_equal(stores[0], stores[1]);
     for (int i = 0; i < 2; i++) {
-        if (cn_state_dir_prepare_store(stores[i], worker, &err))
+        if (cn_state_dir_prepare_store(stores[i], worker, false, &err))
             fail_msg("%s", err.message);
         assert_true(exists(stores[i]));
         cn_free(stores[i]);
@@ -246,7 +246,7 @@ long_names_fit_and_stay_apart(void **state)
     name[85] = '\0'; /* 255 in the file's name: as they always were */
     stores[0] = cn_state_dir_store(opened, name, "1.0");
     assert_null(strchr(stores[0], '~'));
-    assert_int_equal(cn_state_dir_prepare_store(stores[0], worker, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(stores[0], worker, false, &err), 0);
     cn_free(stores[0]);
     cn_state_dir_close(opened, true);
 }
@@ -263,13 +263,13 @@ only_a_power_cut_makes_stores_suspect(void **state)
     struct cn_error err;
 
     (void)state;
-    assert_int_equal(cn_state_dir_prepare_store(good, worker, &err), 0);
-    assert_int_equal(cn_state_dir_prepare_store(bad, worker, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(good, worker, false, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, false, &err), 0);
     snprintf(path, sizeof path, "%s/damaged", bad);
     fclose(fopen(path, "w"));
     cn_state_dir_close(opened, false); /* killed: same boot id */
     opened = open_dir();
-    assert_int_equal(cn_state_dir_prepare_store(bad, worker, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, false, &err), 0);
     assert_true(exists(path));
     cn_state_dir_close(opened, false);
 
@@ -277,9 +277,9 @@ only_a_power_cut_makes_stores_suspect(void **state)
     opened = open_dir();
     snprintf(path, sizeof path, "%s/UNVERIFIED", good);
     assert_true(exists(path));
-    assert_int_equal(cn_state_dir_prepare_store(good, worker, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(good, worker, false, &err), 0);
     assert_false(exists(path));
-    assert_int_equal(cn_state_dir_prepare_store(bad, worker, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, false, &err), 0);
     snprintf(path, sizeof path, "%s/damaged", bad);
     assert_false(exists(path));
     snprintf(command, sizeof command, "ls -d '%s'~bad-* > /dev/null", bad);
@@ -314,7 +314,7 @@ every_version_is_checked(void **state)
     stores[1] = cn_state_dir_store(opened, "counter", "1~bad-2");
     stores[2] = cn_state_dir_store(opened, "counter", longest);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(cn_state_dir_prepare_store(stores[i], worker, &err), 0);
+        assert_int_equal(cn_state_dir_prepare_store(stores[i], worker, false, &err), 0);
     cn_state_dir_close(opened, false);
     test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
     opened = open_dir();
@@ -323,7 +323,7 @@ every_version_is_checked(void **state)
         assert_true(exists(path));
         snprintf(path, sizeof path, "%s/damaged", stores[i]);
         fclose(fopen(path, "w"));
-        if (cn_state_dir_prepare_store(stores[i], worker, &err))
+        if (cn_state_dir_prepare_store(stores[i], worker, false, &err))
             fail_msg("%s", err.message);
         assert_false(exists(path));
         cn_free(stores[i]);

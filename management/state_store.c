@@ -22,10 +22,7 @@
 #include "proto/frame.h"
 
 #define MARK "UNVERIFIED"
-/* In the name of what was set aside. No version's folder has it: '~' stands only before a sum, in
- * hexadecimal digits (cn_state_dir_encode). */
-#define BAD "~bad-"
-#define BAD_BYTES (sizeof BAD - 1 + 20) /* with a time */
+#define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20) /* with a time */
 
 static int
 remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
@@ -72,7 +69,7 @@ each_store(const char *state_path, int (*fn)(const char *store, struct cn_error 
         model = cn_state_path(models, entry->d_name);
         inner = opendir(model);
         while (inner && !rc && (entry = readdir(inner))) {
-            if (entry->d_name[0] == '.' || strstr(entry->d_name, BAD))
+            if (entry->d_name[0] == '.' || strstr(entry->d_name, CN_STATE_BAD))
                 continue;
             store = cn_state_path(model, entry->d_name);
             rc = fn(store, err);
@@ -139,42 +136,101 @@ cn_state_sync_stores(const char *state_path, struct cn_error *err)
     return err->code;
 }
 
-/* Runs `worker_program --check-store DIR`; its findings go to our stderr. Returns 0 whole, 1 damaged, or
- * an error. */
-static int
-check_store(const char *store, const char *worker_program, struct cn_error *err)
+/* --- by a worker program, since the server does not read LMDB --- */
+
+static void
+read_all(int fd, char *said, size_t said_bytes)
 {
-    char *argv[] = {(char *)"continuo-worker", (char *)"--check-store", (char *)store, NULL};
-    char **environment = cn_spawn_environment();
+    size_t at = 0;
+    ssize_t n;
+    char rest[512];
+
+    while ((n = at + 1 < said_bytes ? read(fd, said + at, said_bytes - 1 - at)
+                                    : read(fd, rest, sizeof rest)) > 0 ||
+           (n < 0 && errno == EINTR))
+        at += n > 0 && at + 1 < said_bytes ? (size_t)n : 0;
+    said[at] = '\0';
+}
+
+int
+cn_state_run_worker(const char *worker_program, const char *option, const char *store, char *said,
+                    size_t said_bytes)
+{
+    char *argv[] = {(char *)"continuo-worker", (char *)option, (char *)store, NULL};
+    char **environment;
+    posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t none;
     pid_t pid;
-    int status, rc;
+    int status, rc, ends[2] = {-1, -1};
 
+    if (said && pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    environment = cn_spawn_environment();
     /* This thread blocks all signals; the program should not. */
     sigemptyset(&none);
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    rc = posix_spawn(&pid, worker_program, NULL, &attributes, argv, environment);
+    posix_spawn_file_actions_init(&actions);
+    if (said)
+        posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    rc = posix_spawn(&pid, worker_program, &actions, &attributes, argv, environment);
+    posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     cn_spawn_environment_free(environment);
-    if (rc)
-        return cn_fail_sys(err, CN_E_LOAD_FAILED, rc, "cannot run %s", worker_program);
+    if (said) {
+        close(ends[1]);
+        if (rc == 0)
+            read_all(ends[0], said, said_bytes);
+        close(ends[0]);
+    }
+    if (rc) {
+        errno = rc;
+        return -1;
+    }
     while (waitpid(pid, &status, 0) < 0)
         if (errno != EINTR)
-            return cn_fail_sys(err, CN_E_LOAD_FAILED, errno, "cannot wait for %s", worker_program);
+            return -1;
+    return status;
+}
+
+/* Runs the worker program; its findings go to our stderr. Returns its exit status, 1 also when it was
+ * killed, or an error. */
+static int
+run_worker(const char *store, const char *option, const char *worker_program, struct cn_error *err)
+{
+    int status = cn_state_run_worker(worker_program, option, store, NULL, 0);
+
+    if (status < 0)
+        return cn_fail_sys(err, CN_E_LOAD_FAILED, errno, "cannot run %s", worker_program);
     if (WIFEXITED(status) && WEXITSTATUS(status) == CN_CHECK_NO_ROOM)
         return cn_fail(err, CN_E_STATE_STORE,
-                       "the store %s is to be checked after a power cut, and the disk has no room "
-                       "for its lock.mdb; make room and register the model again",
+                       "the store %s is to be checked, and the disk has no room for its lock.mdb; "
+                       "make room and register the model again",
                        store);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* Tells whoever looks at the store that something of it is lost. */
+static int
+write_report(const char *store, const char *text, struct cn_error *err)
+{
+    char *path = cn_state_path(store, CN_STORE_REPORT);
+    FILE *file = fopen(path, "we");
+    int rc = 0;
+
+    if (!file || fprintf(file, "lost 0\nsuspect 1\n%s\n", text) < 0)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot write %s", path);
+    if (file && fclose(file) != 0 && !rc)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot write %s", path);
+    cn_free(path);
+    return rc;
 }
 
 /* Keeps the bytes for whoever wants to look, out of the way of a fresh store. */
 static int
-set_aside(const char *store, struct cn_error *err)
+set_aside(const char *store, const char *why, char **where, struct cn_error *err)
 {
     size_t begun = (size_t)(strrchr(store, '/') + 1 - store), len = strlen(store);
     struct cn_buf bad;
@@ -184,16 +240,44 @@ set_aside(const char *store, struct cn_error *err)
     if (len - begun > NAME_MAX - BAD_BYTES) /* the new name is a file's, too */
         len = begun + NAME_MAX - BAD_BYTES;
     cn_buf_init(&bad, 0);
-    cn_buf_printf(&bad, "%.*s" BAD "%llu", (int)len, store, (unsigned long long)cn_wall_ms());
+    cn_buf_printf(&bad, "%.*s" CN_STATE_BAD "%llu", (int)len, store,
+                  (unsigned long long)cn_wall_ms());
     path = cn_buf_take(&bad, NULL);
     cn_log(CN_LOG_ERROR,
-           "event=store_damaged store=%s set_aside=%s "
-           "note=\"after a power cut; its sequences start anew\"",
-           store, path);
+           "event=store_set_aside store=%s set_aside=%s note=\"%s; its sequences are lost\"", store,
+           path, why);
     if (rename(store, path) < 0)
         rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot set the damaged store %s aside",
                          store);
-    cn_free(path);
+    if (where && !rc)
+        *where = path;
+    else
+        cn_free(path);
+    return rc;
+}
+
+static int
+set_aside_unreadable(const char *store, struct cn_error *err)
+{
+    struct cn_buf text;
+    char *where, *said;
+    int rc = set_aside(store, "unreadable after a power cut", &where, err);
+
+    if (rc)
+        return rc;
+    if (mkdir(store, 0700) < 0 && errno != EEXIST)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot make the store %s", store);
+    cn_buf_init(&text, 0);
+    cn_buf_printf(
+        &text,
+        "the store could not be read after a power cut and was set aside as %s; all of its "
+        "sequences are lost, and ids begin anew",
+        where);
+    said = cn_buf_take(&text, NULL);
+    if (!rc)
+        rc = write_report(store, said, err);
+    cn_free(said);
+    cn_free(where);
     return rc;
 }
 
@@ -204,13 +288,19 @@ verify_if_marked(const char *store, const char *worker_program, struct cn_error 
     int rc = 0;
 
     if (access(mark, F_OK) == 0) {
-        rc = check_store(store, worker_program, err);
+        rc = run_worker(store, "--check-store", worker_program, err);
+        if (rc == CN_CHECK_DAMAGED) /* each of them is refused by its own checksum */
+            rc =
+                write_report(store,
+                             "records are damaged after a power cut; the log names them, and their "
+                             "steps are refused",
+                             err);
         if (rc == 0) {
             cn_log(CN_LOG_INFO, "event=store_verified store=%s", store);
             if (unlink(mark) < 0)
                 rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot remove %s", mark);
         } else if (rc > 0) {
-            rc = set_aside(store, err);
+            rc = set_aside_unreadable(store, err);
         }
     }
     cn_free(mark);
@@ -218,11 +308,46 @@ verify_if_marked(const char *store, const char *worker_program, struct cn_error 
 }
 
 int
-cn_state_dir_prepare_store(const char *store, const char *worker_program, struct cn_error *err)
+cn_state_dir_accept_store(const char *store, const char *worker_program, bool in_use,
+                          struct cn_error *err)
+{
+    char *report;
+    int rc = run_worker(store, "--accept-store", worker_program, err);
+
+    if (rc < 0)
+        return rc;
+    if (rc == 1 && !in_use)
+        return set_aside(store, "unreadable, and accepted as lost", NULL, err);
+    if (rc)
+        return cn_fail(
+            err, CN_E_STATE_STORE,
+            "the store %s cannot be opened; unregister its model or stop the server, then "
+            "accept the loss, or restore the folder from a backup",
+            store);
+    report = cn_state_path(store, CN_STORE_REPORT);
+    if (unlink(report) < 0 && errno != ENOENT)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot remove %s", report);
+    cn_free(report);
+    return rc;
+}
+
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int
+cn_state_dir_prepare_store(const char *store, const char *worker_program, bool accept,
+                           struct cn_error *err)
 {
     char *model = cn_strndup(store, (size_t)(strrchr(store, '/') - store));
     int rc = verify_if_marked(store, worker_program, err);
 
+    if (!rc && accept && is_folder(store))
+        rc = cn_state_dir_accept_store(store, worker_program, false, err);
     if (!rc && ((mkdir(model, 0700) < 0 && errno != EEXIST) ||
                 (mkdir(store, 0700) < 0 && errno != EEXIST)))
         rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot make the store %s", store);

@@ -27,8 +27,10 @@
 #define CN_FRAME_VERSION 1
 #define CN_FRAME_HEADER_BYTES 12
 #define CN_WORKER_FD 3 /* the worker's end of the socket pair */
-/* Exit status of continuo-worker --check-store: the disk is too full to look. */
+/* Exit statuses of continuo-worker --check-store and --accept-store: the disk is too full to look; the store
+ * can be read, but for some records. */
 #define CN_CHECK_NO_ROOM 3
+#define CN_CHECK_DAMAGED 4
 
 enum cn_frame_type {
     CN_FRAME_LOAD = 1,

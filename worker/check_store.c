@@ -1,4 +1,5 @@
-/* worker/check_store.c - continuo-worker --check-store DIR: is every record whole?
+/* worker/check_store.c - continuo-worker --check-store DIR: is every record whole? And --accept-store DIR:
+ * what was lost is accepted.
  *
  * The server runs it after a power cut, as a process of its own: LMDB may crash on pages that were
  * never written, and that must not take the server along.
@@ -19,6 +20,9 @@
 #include "worker/worker_priv.h"
 
 #define DAMAGED_SHOWN_MAX 10
+/* Limits of the model do not matter here: nothing is added. */
+#define ACCEPT_MAX_BYTES (16ull << 30)
+#define ACCEPT_JOURNAL_BYTES (64ull << 20)
 #define LOCK_BYTES 4096 /* its header and the first readers */
 
 struct counts {
@@ -38,9 +42,10 @@ check_records(struct cn_store *store, struct counts *counts, struct cn_error *er
     while ((rc = cn_store_next(store, after, &id, &front, err)) == 0 && id.ptr) {
         memcpy(at, id.ptr, id.len);
         after.len = id.len;
-        if ((rc = cn_store_get(store, after, &value, err)) != 0)
+        rc = cn_store_get(store, after, &value, err);
+        if (rc != 0 && rc != CN_E_STATE_DAMAGED)
             break;
-        if (cn_record_decode(value, &record, err) != 0) {
+        if (rc != 0 || cn_record_decode(value, &record, err) != 0) {
             if (counts->damaged++ < DAMAGED_SHOWN_MAX)
                 fprintf(stderr, "continuo-worker: sequence %s: %s\n", cn_id_shown(after, shown),
                         err->message);
@@ -117,5 +122,34 @@ cn_worker_check_store(const char *dir)
     printf("store %s: %" PRIu64 " live, %" PRIu64 " tombstones, %" PRIu64 " damaged\n", dir,
            counts.live, counts.tombstones, counts.damaged);
     cn_store_close(store);
-    return rc != 0 || counts.damaged ? 1 : 0;
+    return rc != 0 ? 1 : counts.damaged ? CN_CHECK_DAMAGED : 0;
+}
+
+int
+cn_worker_accept_store(const char *dir)
+{
+    struct cn_journal_options options = {
+        .dir = dir, .max_bytes = ACCEPT_MAX_BYTES, .journal_max_bytes = ACCEPT_JOURNAL_BYTES};
+    struct cn_store *store;
+    struct cn_error err;
+    uint64_t dropped;
+    int rc;
+
+    if (!has_store(dir)) {
+        printf("store %s: empty\n", dir);
+        return 0;
+    }
+    if (provide_lock(dir) != 0)
+        return CN_CHECK_NO_ROOM;
+    if (cn_journal_store_open(&options, &store, &err) != 0) {
+        fprintf(stderr, "continuo-worker: %s\n", err.message);
+        return 1;
+    }
+    rc = cn_store_accept_loss(store, &dropped, &err);
+    if (rc != 0)
+        fprintf(stderr, "continuo-worker: %s\n", err.message);
+    else
+        printf("store %s: %" PRIu64 " sequences were lost, and are forgotten\n", dir, dropped);
+    cn_store_close(store);
+    return rc != 0 ? CN_CHECK_DAMAGED : 0;
 }

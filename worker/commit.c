@@ -282,10 +282,10 @@ slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *
     if (slot->seq && cn_store_holds(worker->states.store, &slot->seq->trace))
         return 1;
     rc = cn_store_front(worker->states.store, slot->row->sequence_id, &bytes, err);
+    if (slot->had_damaged && (rc == 0 || rc == CN_E_STATE_DAMAGED))
+        return 1;
     if (rc != 0)
         return rc;
-    if (slot->had_damaged)
-        return 1;
     if (!bytes.ptr) /* an old tombstone may have been swept away */
         return !slot->had_record || slot->had_tombstone;
     if (cn_record_peek(bytes, &record, NULL) != 0)

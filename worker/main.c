@@ -22,6 +22,7 @@ static int
 usage(FILE *out)
 {
     fputs("usage: continuo-worker --check-store DIR   verify every record of a store\n"
+          "       continuo-worker --accept-store DIR  forget sequences that a damaged store lost\n"
           "       continuo-worker --version\n"
           "Otherwise it is started by continuo, with a socket as descriptor 3.\n",
           out);
@@ -70,6 +71,8 @@ main(int argc, char **argv)
         cn_log_set_level((enum cn_log_level)parsed);
     if (argc == 3 && strcmp(argv[1], "--check-store") == 0)
         return cn_worker_check_store(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--accept-store") == 0)
+        return cn_worker_accept_store(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         puts("continuo-worker " CN_VERSION);
         return 0;

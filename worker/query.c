@@ -127,7 +127,10 @@ list_check_start(struct listing *at, bool sorted, struct cn_error *err)
 
     if (sorted || at->query->sequence_id.len == 0)
         return 0;
-    if ((rc = cn_store_front(at->states->store, at->query->sequence_id, &value, err)) != 0)
+    rc = cn_store_front(at->states->store, at->query->sequence_id, &value, err);
+    if (rc == CN_E_STATE_DAMAGED)
+        return 0; /* its key is there */
+    if (rc != 0)
         return rc;
     return value.ptr ? 0
                      : cn_fail(err, CN_E_CONFLICT,
@@ -260,7 +263,12 @@ write_meet(struct cn_states *states, const struct cn_query *query, struct cn_rec
     char shown[128];
     int rc;
 
-    if ((rc = cn_store_get(states->store, query->sequence_id, &bytes, err)) != 0)
+    rc = cn_store_get(states->store, query->sequence_id, &bytes, err);
+    if (rc == CN_E_STATE_DAMAGED && (query->flags & CN_QUERY_REPLACE)) {
+        bytes = (struct cn_str){NULL, 0};
+        rc = 0;
+    }
+    if (rc != 0)
         return rc;
     if (!(query->flags & CN_QUERY_MOVE) || record->generation == 0)
         record->generation = cn_next_generation(0, now);

@@ -199,7 +199,7 @@ check_store_finds_damage(void **state)
     assert_int_equal(cn_store_put(store, CN_STR("s0"), record, NULL), 0);
     assert_int_equal(cn_store_commit(store, NULL), 0);
     cn_store_close(store);
-    assert_int_equal(cn_worker_check_store(c->dir), 1);
+    assert_int_equal(cn_worker_check_store(c->dir), CN_CHECK_DAMAGED);
     assert_int_equal(cn_worker_check_store("/nonexistent"), 1);
     /* Such a sequence is refused until it is started anew. */
     assert_int_equal(client_start(c, true), 0);

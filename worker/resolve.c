@@ -290,7 +290,9 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
     if (!at->reading && (rc = cn_store_begin(store, CN_STORE_READ, err)) != 0)
         return rc;
     at->reading = true;
-    if ((rc = cn_store_get(store, slot->row->sequence_id, &bytes, err)) != 0 || !bytes.ptr)
+    rc = cn_store_get(store, slot->row->sequence_id, &bytes, err);
+    slot->had_damaged = rc == CN_E_STATE_DAMAGED;
+    if (rc != 0 || !bytes.ptr)
         return rc;
     at->stored = bytes;
     if ((rc = cn_record_decode(bytes, record, err)) != 0) {

@@ -265,9 +265,10 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
     size_t at = states->scratch.len;
     int rc;
 
-    if ((rc = cn_store_get(states->store, close->sequence_id, &bytes, err)) != 0 || !bytes.ptr)
+    rc = cn_store_get(states->store, close->sequence_id, &bytes, err);
+    if (rc != CN_E_STATE_DAMAGED && (rc != 0 || !bytes.ptr))
         return rc;
-    if (cn_record_decode(bytes, &record, NULL) != 0) {
+    if (rc != 0 || cn_record_decode(bytes, &record, NULL) != 0) {
         out->live = true; /* damaged: what is left is to take it away and to tell the handler */
         return cn_store_remove(states->store, close->sequence_id, err);
     }

@@ -30,6 +30,7 @@
 
 #include <cmocka.h>
 
+#include "cache/store.h"
 #include "config/model_config.h"
 #include "core/mem.h"
 #include "handlers/runtime.h"
@@ -580,7 +581,8 @@ client_setup(void **state)
 static inline void
 client_empty_dir(struct client *c)
 {
-    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0", "journal.1"};
+    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0",     "journal.1",
+                                        "ledger.0", "ledger.1", CN_STORE_DAMAGED};
     char path[128];
 
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {

@@ -16,5 +16,8 @@ int cn_worker_run(int fd, cn_runtime_find_fn find, char *title);
  * all is well (also when there is no store), 1 damaged or unreadable, CN_CHECK_NO_ROOM nothing is known:
  * the disk is too full to look. */
 int cn_worker_check_store(const char *dir);
+/* Accepts what a damaged store lost. 0, CN_CHECK_NO_ROOM, CN_CHECK_DAMAGED when that failed, or 1: the store
+ * cannot be opened. */
+int cn_worker_accept_store(const char *dir);
 
 #endif

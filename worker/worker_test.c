@@ -652,10 +652,14 @@ full_store_takes_an_end_without_its_answer(void **state)
     c->load.store_max_bytes = 1 << 20;
     assert_int_equal(client_start(c, false), 0);
     fill_store(c, &job, "5", id, &got);
-    got = client_step(c, job, "s1", "123456789", CN_ROW_END, 0);
-    assert_int_equal(got.code, 0);
-    assert_string_equal(got.body, "123456789"); /* a tiny state is 0 when it is read */
-    got = client_step(c, job, "s1", "123456789", CN_ROW_END, 0); /* sent again */
+    /* The first ones may still find room in pages that are not full. */
+    for (unsigned i = 1; i < 200 && got.code != CN_E_ANSWER_NOT_KEPT; i++, job++) {
+        snprintf(id, sizeof(id), "s%u", i);
+        got = client_step(c, job, id, "123456789", CN_ROW_END, 0);
+        assert_int_equal(got.code, 0);
+        assert_string_equal(got.body, "123456789"); /* a tiny state is 0 when it is read */
+        got = client_step(c, job, id, "123456789", CN_ROW_END, 0); /* sent again */
+    }
     assert_int_equal(got.code, CN_E_ANSWER_NOT_KEPT);
     client_stop(c);
 }

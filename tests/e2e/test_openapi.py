@@ -79,7 +79,7 @@ def test_every_described_operation_is_there(served):
             if name.startswith("unregister"):
                 path = path.replace("{model_name}", "nobody")
             words = {"model_name": "counter", "model_version": "1.0", "url_path": "x", "sequence_id": "s/1",
-                     "workflow_name": "w"}
+                     "workflow_name": "w", "model_folder": "m", "version_folder": "1"}
             for parameter in about["parameters"]:
                 if parameter["in"] == "path":
                     path = path.replace("{" + parameter["name"] + "}", words[parameter["name"]])
