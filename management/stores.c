@@ -472,8 +472,8 @@ remove_work(struct cn_file_task *task)
     struct op *op = cn_container_of(task, struct op, task);
 
     if (cn_store_inode(op->path) == 0)
-        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND, "there is no store %s; continuo-ctl store ls lists them",
-                op->name);
+        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND,
+                "there is no store %s; continuo-ctl store ls lists them", op->name);
     else
         cn_state_dir_remove_store(op->path);
 }
@@ -529,8 +529,8 @@ accept_work(struct cn_file_task *task)
     struct op *op = cn_container_of(task, struct op, task);
 
     if (cn_store_inode(op->path) == 0)
-        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND, "there is no store %s; continuo-ctl store ls lists them",
-                op->name);
+        cn_fail(&op->err, CN_E_MODEL_NOT_FOUND,
+                "there is no store %s; continuo-ctl store ls lists them", op->name);
     else
         cn_state_dir_accept_store(op->path, op->stores->management->worker_program, op->in_use,
                                   &op->err);
