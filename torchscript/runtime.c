@@ -41,7 +41,7 @@ choose_device(struct torch_runtime *rt, struct cn_error *err)
 
     if (!config->gpu)
         return 0;
-    if (rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
+    if (!config->n_devices && rt->api->devices(&count, rt->error, CTT_ERROR_BYTES)) {
         cn_torch_log_error(rt, "torch_load_failed");
         return cn_fail(err, CN_E_LOAD_FAILED, "%.*s", CN_STR_ARG(cn_torch_cause(rt->error, false)));
     }

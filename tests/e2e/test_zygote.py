@@ -271,6 +271,10 @@ def test_describe_shows_the_devices_that_workers_use(serve):
     devices = {worker["index"]: (worker["gpu"], worker["device"]) for worker in shown["workers"]}
     assert devices == {1: (True, "cuda:1"), 2: (True, "cuda:3"), 3: (True, "cuda:1")}
     assert shown["zygote"] is None
+    all_of_them = serve(adds(workers=3, more="deviceType: gpu\n"))  # there are two
+    all_of_them.expect_ready("adds", 3)
+    devices = {worker["index"]: worker["device"] for worker in all_of_them.workers("adds")}
+    assert devices == {1: "cuda:0", 2: "cuda:1", 3: "cuda:0"}
     shown = serve(adds()).describe("adds")
     assert shown["deviceType"] == "cpu" and "deviceIds" not in shown
     assert [(worker["gpu"], worker["device"]) for worker in shown["workers"]] == [(False, "cpu")]

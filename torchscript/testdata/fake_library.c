@@ -229,8 +229,10 @@ changed(struct ctt_model *model, char *names, size_t names_n, char *error, size_
 static int
 devices(uint32_t *count, char *error, size_t n)
 {
-    *count = 0;
-    return refuse(error, n, "no devices");
+    (void)error;
+    (void)n;
+    *count = 2;
+    return 0;
 }
 
 static const struct ctt_api api = {CTT_ABI,       sizeof(api),    "0.0 (fake)", "0.0 (fake)",
