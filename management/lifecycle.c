@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archiver/archive.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/lifecycle_priv.h"
 #include "management/snapshot.h"
+#include "management/unpacked.h"
 
 static void
 answer(cn_lifecycle_done_fn done, void *ctx, int code, int http_status, const char *text)
@@ -46,7 +46,7 @@ work_remove(struct cn_file_task *task)
 
     /* A stop leaves it to the next start, which finds its room even when the disk has filled up since. */
     if (version->about.unpacked && closing->order.code != CN_E_DRAINING)
-        cn_archive_remove_dir(version->about.unpacked);
+        cn_unpacked_remove(version->about.unpacked);
     if (closing->delete_archive && version->about.archive)
         unlink(version->about.archive);
     if (closing->delete_store && version->store_dir)

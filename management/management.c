@@ -24,6 +24,7 @@
 #include "management/repository_priv.h"
 #include "management/snapshot.h"
 #include "management/trial.h"
+#include "management/unpacked.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */
@@ -203,6 +204,42 @@ cn_management_model_came(struct cn_management *management, const struct cn_model
     }
 }
 
+struct removal {
+    struct cn_management *management;
+    struct cn_file_task task;
+};
+
+static void
+work_remove_unused(struct cn_file_task *task)
+{
+    struct removal *removal = cn_container_of(task, struct removal, task);
+
+    cn_unpacked_remove_rest(cn_state_dir_unpacked(removal->management->state));
+}
+
+static void
+done_remove_unused(struct cn_file_task *task)
+{
+    struct removal *removal = cn_container_of(task, struct removal, task);
+    struct cn_management *management = removal->management;
+
+    cn_free(removal);
+    cn_management_op_end(management);
+}
+
+/* What was unpacked for models that this start did not ask for. */
+static void
+remove_unused(struct cn_management *management)
+{
+    struct removal *removal = cn_alloc(sizeof *removal);
+
+    cn_management_op_begin(management);
+    removal->management = management;
+    removal->task.work = work_remove_unused;
+    removal->task.done = done_remove_unused;
+    cn_file_thread_run(management->files, &removal->task);
+}
+
 static void
 start_done(struct cn_management *management)
 {
@@ -211,6 +248,7 @@ start_done(struct cn_management *management)
     if (--management->starting > 0)
         return;
     set_starting(management, false);
+    remove_unused(management);
     management->on_started = NULL;
     atomic_store_explicit(&management->started, true, memory_order_relaxed);
     cn_snapshot_started(management);

@@ -17,6 +17,7 @@
 #include "core/ts_metrics.h"
 #include "core/utf8.h"
 #include "management/model_store.h"
+#include "management/unpacked.h"
 
 #define NAME_MAX_BYTES 128
 #define OVERRIDE_FILE "continuo-override.yaml"
@@ -396,10 +397,32 @@ torch_library(const struct cn_server_config *server)
     return copy;
 }
 
+/* What was unpacked before is read in place, its digests are checked. A disk that is full has the room of
+ * what nobody has asked for yet. */
+static int
+unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_manifest *manifest,
+       char **dir, struct cn_error *err)
+{
+    const struct cn_archive_limits *limits = &cn_archive_default_limits;
+    int rc;
+
+    if (cn_unpacked_take(kept, path, place)) {
+        if (cn_archive_unpack(place, place, limits, manifest, dir, err) == 0)
+            return 0;
+        cn_unpacked_remove(place);
+    }
+    rc = cn_archive_unpack(path, place, limits, manifest, dir, err);
+    if (rc == CN_E_IO && cn_unpacked_remove_rest(kept))
+        rc = cn_archive_unpack(path, place, limits, manifest, dir, err);
+    if (!rc && strncmp(*dir, place, strlen(place)) == 0)
+        cn_unpacked_note(kept, path, place);
+    return rc;
+}
+
 int
-cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
-              const struct cn_server_config *server, bool at_startup, struct cn_model_about *out,
-              struct cn_error *err)
+cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
+              const struct cn_model_request *request, const struct cn_server_config *server,
+              bool at_startup, struct cn_model_about *out, struct cn_error *err)
 {
     struct cn_model_about about = {0};
     struct cn_manifest manifest = {0};
@@ -407,7 +430,7 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     char *stem;
     int rc;
 
-    rc = cn_archive_unpack(path, place, &cn_archive_default_limits, &manifest, &about.dir, err);
+    rc = unpack(path, place, kept, &manifest, &about.dir, err);
     if (rc)
         return rc;
     if (strncmp(about.dir, place, strlen(place)) == 0)
@@ -436,7 +459,7 @@ cn_model_load(const char *path, const char *place, const struct cn_model_request
     cn_manifest_fini(&manifest);
     if (rc) {
         if (about.unpacked)
-            cn_archive_remove_dir(about.unpacked);
+            cn_unpacked_remove(about.unpacked);
         cn_model_about_fini(&about);
         return rc;
     }

@@ -14,6 +14,8 @@
 #include "core/error.h"
 #include "proto/frame.h"
 
+struct cn_unpacked;
+
 /* A register call's own values; -1 and NULL: not given. Strings are borrowed. */
 struct cn_model_request {
     const char *url, *model_name, *handler, *runtime;
@@ -39,12 +41,13 @@ struct cn_model_about {
     uint64_t stamp; /* of the archive as it was (model_store.h); 0: with other configuration */
 };
 
-/* `path`: what cn_model_store_resolve found. `place`: folder to unpack into. `server`: its defaults;
+/* `path`: what cn_model_store_resolve found. `place`: folder to unpack into, or to have what lies
+ * unpacked in `kept` already. `server`: its defaults;
  * those for workers differ `at_startup`. On failure nothing is left behind. Errors:
  * CN_E_INVALID_MODEL, CN_E_CONFIG, CN_E_BAD_REQUEST. */
-int cn_model_load(const char *path, const char *place, const struct cn_model_request *request,
-                  const struct cn_server_config *server, bool at_startup,
-                  struct cn_model_about *out, struct cn_error *err);
+int cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
+                  const struct cn_model_request *request, const struct cn_server_config *server,
+                  bool at_startup, struct cn_model_about *out, struct cn_error *err);
 /* Frees the strings; leaves the files. */
 void cn_model_about_fini(struct cn_model_about *about);
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archiver/archive.h"
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -16,6 +15,7 @@
 #include "management/lifecycle_priv.h"
 #include "management/model_store.h"
 #include "management/snapshot.h"
+#include "management/unpacked.h"
 
 /* Frames carry an answer and its headers; what is over the model's own limit is refused by the worker. */
 #define FRAME_SLACK_BYTES (1u << 20)
@@ -84,7 +84,7 @@ work_discard(struct cn_file_task *task)
     struct registration *reg = cn_container_of(task, struct registration, task);
 
     if (reg->about.unpacked)
-        cn_archive_remove_dir(reg->about.unpacked);
+        cn_unpacked_remove(reg->about.unpacked);
     if (reg->archive)
         unlink(reg->archive);
 }
@@ -415,8 +415,9 @@ work_unpack(struct cn_file_task *task)
     if (reg->rc)
         return;
     place = cn_state_dir_unpack_place(reg->management->state);
-    reg->rc = cn_model_load(path, place, &reg->call.request, config, reg->call.at_startup,
-                            &reg->about, &reg->err);
+    reg->rc =
+        cn_model_load(path, place, cn_state_dir_unpacked(reg->management->state),
+                      &reg->call.request, config, reg->call.at_startup, &reg->about, &reg->err);
     cn_free(place);
     cn_free(path);
 }

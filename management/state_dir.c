@@ -20,6 +20,7 @@
 #include "core/panic.h"
 #include "core/random.h"
 #include "management/state_dir_priv.h"
+#include "management/unpacked.h"
 
 #define FORMAT_VERSION 1
 #define LOCK_RETRY_MS 10
@@ -34,6 +35,7 @@ struct cn_state_dir {
     char *path;
     int lock_fd;
     char boot_id[64];
+    struct cn_unpacked *unpacked;
 };
 
 char *
@@ -211,8 +213,7 @@ make_dir(const char *path, struct cn_error *err)
     return 0;
 }
 
-/* Folders that are there stay, and what a server left in `unpacked` goes: on a full disk that is the room
- * that the same archives need again. */
+/* Folders that are there stay; what a server left half done in `unpacked` goes. */
 static int
 make_subdirs(struct cn_state_dir *state, struct cn_error *err)
 {
@@ -220,7 +221,7 @@ make_subdirs(struct cn_state_dir *state, struct cn_error *err)
     char *unpacked = cn_state_path(state->path, "unpacked");
     int rc;
 
-    cn_state_empty_tree(unpacked);
+    state->unpacked = cn_unpacked_open(unpacked, state->boot_id);
     rc = make_dir(models, err);
     if (!rc)
         rc = make_dir(unpacked, err);
@@ -269,6 +270,7 @@ cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
         *out = state;
         return 0;
     }
+    cn_unpacked_close(state->unpacked);
     if (state->lock_fd >= 0)
         close(state->lock_fd);
     cn_free(state->path);
@@ -289,6 +291,7 @@ cn_state_dir_close(struct cn_state_dir *state, bool clean)
         if (cn_state_sync_stores(state->path, &err) || write_line(state->path, "boot", line, &err))
             cn_log(CN_LOG_WARN, "event=state_dir_not_marked_clean reason=\"%s\"", err.message);
     }
+    cn_unpacked_close(state->unpacked);
     close(state->lock_fd);
     cn_free(state->path);
     cn_free(state);
@@ -361,4 +364,10 @@ cn_state_dir_unpack_place(const struct cn_state_dir *state)
     cn_buf_init(&buf, 0);
     cn_buf_printf(&buf, "%s/unpacked/%016llx", state->path, (unsigned long long)cn_random_u64());
     return cn_buf_take(&buf, NULL);
+}
+
+struct cn_unpacked *
+cn_state_dir_unpacked(struct cn_state_dir *state)
+{
+    return state->unpacked;
 }

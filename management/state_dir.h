@@ -6,7 +6,7 @@
  *   boot       boot id of the machine, and "running" or "clean"; written in place
  *   models/<name>/<version>/   one store a model version, names percent-encoded
  *   models/<name>/<version>/UNVERIFIED   the machine stopped without warning: check before use
- *   unpacked/  archives of registered models, emptied at each start
+ *   unpacked/  archives of registered models, and NAME.whole for each (unpacked.h)
  *
  * A folder that was opened once is opened again, and closed, on a disk without a free byte.
  *
@@ -22,6 +22,7 @@
 #include "core/error.h"
 
 struct cn_state_dir;
+struct cn_unpacked;
 
 /* Creates the folder (mode 0700) where there is none. Waits up to wait_ms for workers of a dead
  * server; then CN_E_CONFLICT naming the pid. A newer layout is CN_E_CONFIG. Marks all stores as
@@ -37,6 +38,8 @@ int cn_state_dir_lock_fd(const struct cn_state_dir *state);
 
 /* Where the store of a model version is or will be; cn_free() it. */
 char *cn_state_dir_store(const struct cn_state_dir *state, const char *name, const char *version);
+/* File thread: what is unpacked already. */
+struct cn_unpacked *cn_state_dir_unpacked(struct cn_state_dir *state);
 /* A folder that doesn't exist yet, for unpacking; cn_free() it. */
 char *cn_state_dir_unpack_place(const struct cn_state_dir *state);
 

@@ -6,10 +6,10 @@
 
 #include <stdio.h>
 
-#include "archiver/archive.h"
 #include "core/mem.h"
 #include "management/management_priv.h"
 #include "management/model_store.h"
+#include "management/unpacked.h"
 
 #define FRAME_BYTES (1024u * 1024) /* no step is sent, only the load */
 
@@ -47,7 +47,7 @@ work_remove(struct cn_file_task *task)
     struct cn_trial *trial = cn_container_of(task, struct cn_trial, task);
 
     if (trial->about.unpacked)
-        cn_archive_remove_dir(trial->about.unpacked);
+        cn_unpacked_remove(trial->about.unpacked);
 }
 
 static void
@@ -144,7 +144,8 @@ work_unpack(struct cn_file_task *task)
     if (cn_model_store_resolve(config->model_store, trial->request.url, &path, &trial->err))
         return;
     place = cn_state_dir_unpack_place(trial->management->state);
-    cn_model_load(path, place, &trial->request, config, false, &trial->about, &trial->err);
+    cn_model_load(path, place, cn_state_dir_unpacked(trial->management->state), &trial->request,
+                  config, false, &trial->about, &trial->err);
     cn_free(place);
     cn_free(path);
 }
