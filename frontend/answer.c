@@ -91,6 +91,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request,
         add(response, "X-Amzn-SageMaker-New-Session-Id", request->new_session);
     if (request->closed_session)
         add(response, "X-Amzn-SageMaker-Closed-Session-Id", request->closed_session);
+    if (request->replayed)
+        add(response, "Continuo-Replayed", "true");
     if (request->step)
         add_number(response, "Continuo-Sequence-Step", request->step);
     if (request->expected_step)
@@ -317,8 +319,6 @@ add_handler_headers(struct cn_http_request *request, struct MHD_Response *respon
         add(response, cn_arena_strndup(&request->arena, name.ptr, name.len),
             cn_arena_strndup(&request->arena, value.ptr, value.len));
     }
-    if (answer->flags & CN_ANSWER_REPLAYED)
-        add(response, "Continuo-Replayed", "true");
 }
 
 /* The connection ends with what its reader says now: an error, or the end of a body that an HTTP/1.0
@@ -537,6 +537,7 @@ void
 cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box)
 {
     request->restarted = cn_answer_restarted(&box->answer);
+    request->replayed = (box->answer.flags & CN_ANSWER_REPLAYED) && !box->answer.error_code;
     if (box->answer.error_code)
         request->expected_step = box->answer.step;
     else

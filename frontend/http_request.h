@@ -86,6 +86,7 @@ struct cn_http_request {
     unsigned status; /* 0: no answer yet */
     const char *model, *version;
     struct cn_str sequence;
+    bool replayed;          /* the answer is a stored one */
     uint64_t step;          /* that was committed; 0: none, or not known yet */
     uint64_t expected_step; /* of a step that was refused for its number: the right one; else 0 */
 

@@ -102,6 +102,17 @@ read_sequence_id(const struct reader *reader, const char *key, const json_t *val
     return 0;
 }
 
+/* Its range is looked at where the header's is. */
+static int
+read_step(const struct reader *reader, const json_t *value)
+{
+    if (!cn_v2_json_uint(value, &reader->out->step))
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "parameter sequence_step must be an integer; steps are counted from 1");
+    reader->out->has_step = true;
+    return 0;
+}
+
 static int
 read_parameter(const struct reader *reader, const char *key, const json_t *value)
 {
@@ -114,10 +125,8 @@ read_parameter(const struct reader *reader, const char *key, const json_t *value
         return read_bool(reader, key, value, &out->start);
     if (strcmp(key, "sequence_end") == 0)
         return read_bool(reader, key, value, &out->end);
-    if (strcmp(key, "sequence_step") == 0) {
-        out->has_step = true;
-        return read_uint(reader, key, value, &out->step);
-    }
+    if (strcmp(key, "sequence_step") == 0)
+        return read_step(reader, value);
     if (strcmp(key, "priority") == 0)
         return read_uint(reader, key, value, &out->priority);
     if (strcmp(key, "timeout") == 0)

@@ -51,7 +51,7 @@ class Tally:
     """What the clients saw. Promises are kept while lost, doubled, reordered and hung stay 0."""
 
     def __init__(self):
-        self.ended = self.done_unanswered = self.not_done = self.unreachable = 0
+        self.copies = self.ended = self.done_unanswered = self.not_done = self.unreachable = 0
         self.lost = self.doubled = self.reordered = self.hung = self.unexpected = self.operations = 0
         self.slowest_ms = 0.0
         self.errors = Counter()
@@ -66,7 +66,7 @@ class Tally:
 
 class Run:
     def __init__(self, args, folder, disk):
-        self.idempotency = args.idempotency
+        self.clients = args.clients
         self.tally = Tally()
         self.over = False
         self.transcript = Transcript()
@@ -74,6 +74,8 @@ class Run:
         self._began = time.monotonic()
         self._accusations = 0
         flags = ["--max-connections", max(1000, 4 * args.sequences)]
+        if args.loops:
+            flags += ["--loops", args.loops]
         for which in ("inference", "management", "metrics", "grpc-inference"):
             flags += [f"--{which}-address", f"http://127.0.0.1:{free_port()}"]
         self.server = Server(folder, self.transcript, flags)
@@ -158,7 +160,7 @@ class Run:
         t = self.tally
         down = sorted(self.faults.down_ms)
         return {"seed": args.seed, "seconds": round(seconds, 1), "sequences": args.sequences,
-                "idempotency": args.idempotency, "steps": t.steps.total(), "steps_by": t.steps,
+                "clients": args.clients, "loops": args.loops, "copies": t.copies, "steps": t.steps.total(), "steps_by": t.steps,
                 "sequences_ended": t.ended,
                 "faults": dict(sorted(self.faults.counts.items())),
                 "clients_dropped": self.faults.clients_dropped, "errors": dict(sorted(t.errors.items())),
@@ -202,8 +204,12 @@ def parse(argv):
     parser.add_argument("--seconds", type=float, default=60, help="how long faults are dealt (60)")
     parser.add_argument("--sequences", type=int, default=64, help="clients with a sequence each (64)")
     parser.add_argument("--seed", type=int, help="of the order of faults; as printed by an earlier run")
-    parser.add_argument("--idempotency", action="store_true",
-                        help="send Idempotency-Key and retry with it instead of asking what became of a step")
+    parser.add_argument("--clients", choices=("ask", "keys", "numbers"), default="ask",
+                        help="what they do with a step that had no answer: close the connection and ask before they "
+                             "send it again (ask), or send it again under its Idempotency-Key or its number")
+    parser.add_argument("--idempotency", action="store_const", const="keys", dest="clients",
+                        help="the same as --clients keys")
+    parser.add_argument("--loops", type=int, default=0, help="of the server (as many as it takes by itself)")
     parser.add_argument("--grpc", type=float, default=0.25,
                         help="this share of the clients uses gRPC streams (0.25; 0 where grpcio is missing)")
     parser.add_argument("--no-mount", action="store_true", help="fill a small store instead of a small disk")

@@ -51,6 +51,8 @@ class GrpcLink:
             inputs["ts_request_sequence_end"] = b"true"
         if step.key:
             inputs["idempotency-key"] = step.key.encode()
+        if step.number:
+            inputs["ts-request-sequence-step"] = str(step.number).encode()
         return module("inference_pb2").PredictionsRequest(model_name="sum", input=inputs, sequence_id=step.sequence)
 
     def _open(self):

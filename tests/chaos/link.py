@@ -42,13 +42,16 @@ class Step:
     body: str
     end: bool = False
     key: str = None  # Idempotency-Key
+    number: int = None  # of the step in its sequence
 
     def http(self):
-        lines = [f"POST /predictions/sum HTTP/1.1\r\nHost: chaos\r\nts_request_sequence_id: {self.sequence}\r\n"]
+        lines = [f"POST /predictions/sum HTTP/1.1\r\nHost: chaos\r\nts-request-sequence-id: {self.sequence}\r\n"]
         if self.end:
-            lines.append("ts_request_sequence_end: true\r\n")
+            lines.append("ts-request-sequence-end: true\r\n")
         if self.key:
             lines.append(f"Idempotency-Key: {self.key}\r\n")
+        if self.number:
+            lines.append(f"ts-request-sequence-step: {self.number}\r\n")
         lines.append(f"Content-Length: {len(self.body)}\r\n\r\n{self.body}")
         return "".join(lines).encode()
 

@@ -1,7 +1,9 @@
 """One closed-loop client with its sequence: it takes steps for ever and believes nothing.
 
 It knows what each answer must be. When a step stayed without an answer or was refused, it finds out
-what became of that one step, and then goes on; every other surprise is counted as a broken promise."""
+what became of that one step, and then goes on; every other surprise is counted as a broken promise.
+There are three kinds of clients: "ask" closes its connection and asks, before it sends the step again;
+"keys" and "numbers" send it again as it was, and now and then a copy of a step that is done already."""
 
 import asyncio
 import time
@@ -18,6 +20,10 @@ DOCUMENTED = {"queue_full", "too_many_sequences", "no_worker", "model_loading", 
 MAYBE_DONE = {"deadline", "worker_died", "broken", "hung", "dropped whole"}
 NEVER_DONE = {"dropped part"}  # a request that was never complete must not run
 END_CHANCE = 1 / 400
+DROP_CHANCE = 1 / 50  # that a client goes away by itself, besides those that the faults send away
+COPY_CHANCE = 1 / 30  # that a client with keys or numbers sends a late copy of a step
+COPIES_OF = 3  # the last so many steps: fewer than sequence.keyWindow
+IS_DONE = {"key_superseded", "step_done"}
 STREAM_CHANCE = 1 / 20
 STEPS_BEFORE_END = 50
 NOTHING = (0, 0, 0)
@@ -50,12 +56,18 @@ class Sequence:
         self._generation += 1
         self.id = f"c{self._index}-{self._generation}"
         self.state = NOTHING
+        self._done = deque(maxlen=COPIES_OF)  # (step, the state that it led to)
 
     # --- one request
 
-    async def _ask(self, body, end=False, key=None):
+    def _request(self, body, end=False):
+        """One step as this kind of client sends it, also when it sends it again."""
+        key = f"{self.id}-{self.state[1] + 1}" if self._run.clients == "keys" else None
+        return Step(self.id, body, end, key, self.state[1] + 1 if self._run.clients == "numbers" else None)
+
+    async def _ask(self, request, expected=()):
         """(the state that the server tells, None), or (None, why there is none)."""
-        request = Step(self.id, body, end, key)
+        body, end = request.body, request.end
         began = time.monotonic()
         try:
             reply = await self._link.ask(request)
@@ -72,14 +84,14 @@ class Sequence:
         if reply.status == 200:
             self._recent.append(f"{body}{' end' if end else ''} -> {reply.text}")
             return tuple(map(int, reply.text.lstrip(".").split())), None
-        return None, self._error(reply.reason, body + " end" * end, " ".join(reply.text.split()))
+        return None, self._error(reply.reason, body + " end" * end, " ".join(reply.text.split()), expected)
 
-    def _error(self, reason, body, text):
+    def _error(self, reason, body, text, expected=()):
         self._recent.append(f"{body} -> {reason}: {text}")
         self._tally.errors[reason] += 1
         if reason == "sequence_ended":
             return ENDED
-        if reason not in DOCUMENTED | MAYBE_DONE | NEVER_DONE:
+        if reason not in DOCUMENTED | MAYBE_DONE | NEVER_DONE and reason not in expected:
             self._tally.unexpected += 1
             self._accuse("unexpected", f"{body} -> {reason}: {text}")
         return reason
@@ -95,7 +107,7 @@ class Sequence:
     async def _told(self, deadline):
         """The server's own word on the sequence, however long it takes to get one."""
         while True:
-            state, reason = await self._ask("?")
+            state, reason = await self._ask(Step(self.id, "?"))
             if reason is None or reason == ENDED:
                 return state or ENDED
             await self._pause(deadline)
@@ -106,24 +118,27 @@ class Sequence:
         number = self._chance.randint(1, 999)
         end = self.state[1] >= STEPS_BEFORE_END and self._chance.random() < END_CHANCE
         deadline = time.monotonic() + STALL_S
-        key = f"{self.id}-{self.state[1] + 1}" if self._run.idempotency else None
-        maybe_done = False
         sign = "~" if self._chance.random() < STREAM_CHANCE else "+"
+        request, done = self._request(f"{sign}{number}", end), after(self.state, number)
+        if self._chance.random() < DROP_CHANCE:
+            self.drop_next = self._chance.choice(("part", "whole"))
+        maybe_done = False
         while True:
-            body, done = f"{sign}{number}", after(self.state, number)
             if self.drop_next:
-                state, reason = None, await self._drop(body, end, key)
+                state, reason = None, await self._drop(request)
             else:
-                state, reason = await self._ask(body, end, key)
+                state, reason = await self._ask(request)
             if reason is None:
                 self._judge(state, done, number)
+                self._done.append((request, done))
                 break
             if reason == ENDED and end and maybe_done:
                 break  # the answer to the END was lost, not the END
             if reason != "unsent":
                 if reason in MAYBE_DONE:
                     maybe_done = True
-                if not key or reason == ENDED:
+                if self._run.clients == "ask" or reason == ENDED:
+                    # A link without an answer is closed: no copy of the step can come behind the question.
                     state = await self._told(deadline)
                     if self._settle(state, done, end, reason):
                         break
@@ -134,6 +149,17 @@ class Sequence:
         if end:
             self._tally.ended += 1
             self._new()
+        elif self._run.clients != "ask" and self._done and self._chance.random() < COPY_CHANCE:
+            await self._send_copy()
+
+    async def _send_copy(self):
+        """Of a step that is done, as from a connection that was slow: it is told as done, and changes nothing."""
+        request, led_to = self._chance.choice(self._done)
+        state, reason = await self._ask(request, IS_DONE)
+        self._tally.copies += 1
+        if reason is None and not (request is self._done[-1][0] and state == led_to):
+            self._tally.doubled += 1
+            self._accuse("a copy was done", f"{request} gave {state}")
 
     def _judge(self, state, done, number):
         """An answer to a step: it must be the one after the last."""
@@ -171,17 +197,16 @@ class Sequence:
             self._tally.not_done += 1
         return False
 
-    async def _drop(self, body, end, key):
+    async def _drop(self, request):
         mode, self.drop_next = self.drop_next, None
         whole = mode == "whole" or not self._link.parts
         try:
-            await self._link.drop(Step(self.id, body, end, key), 1 if whole else self._chance.random(),
-                                  self._chance.choice((0, 0.001, 0.02)))
+            await self._link.drop(request, 1 if whole else self._chance.random(),
+                                  self._chance.choice((0, 0, 0, 0.001, 0.02)))
         except Unsent:
             return "unsent"
-        # What was sent on the lost connection is in the server by now, before anything sent on a new one.
-        await asyncio.sleep(0.1)
-        return self._error("dropped whole" if whole else "dropped part", body + " end" * end, "by the test")
+        return self._error("dropped whole" if whole else "dropped part", request.body + " end" * request.end,
+                           "by the test")
 
     # --- all of them
 

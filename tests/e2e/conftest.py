@@ -1,6 +1,7 @@
 """Fixtures of the end-to-end tests. What they are built of lies in tests/support."""
 
 import contextlib
+import os
 import pathlib
 import shutil
 import sys
@@ -115,6 +116,13 @@ def server(folder, transcript, request):
     except BaseException:
         request.node.stash[FAILED] = True  # keeps the folder
         raise
+
+
+@pytest.fixture(params=[1, 2, 4] if os.environ.get("CONTINUO_TEST_LOOPS", "0") == "0" else [None])
+def any_loops(request, monkeypatch):
+    """The test runs with one, two and four loops, however many cores there are, unless a number is given."""
+    if request.param:
+        monkeypatch.setenv("CONTINUO_TEST_LOOPS", str(request.param))
 
 
 @pytest.fixture(scope="module")

@@ -322,3 +322,32 @@ def test_idle_streams_cost_little(server, rpc):
 def forever():
     threading.Event().wait(60)
     yield from ()
+
+
+def test_numbered_steps_of_a_stream_and_of_calls(server, rpc):
+    """The number is an entry of input, or metadata of a unary call; what does not follow tells the number that would."""
+    client = rpc(server(counter()).grpc)
+
+    def numbered(number):
+        return {"ts-request-sequence-step": str(number).encode()}
+
+    stream = Stream(client)
+    assert stream.step("counter", 5, "a", **numbered(1)).prediction == b"5"
+    assert stream.step("counter", 5, "a", **numbered(1)).prediction == b"5"
+    assert stream.step("counter", 6, "a", **numbered(2)).prediction == b"11"
+    answer = stream.step("counter", 7, "a", **numbered(4))
+    status, details = unpack_details(answer.status)
+    assert status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0] and reason(answer) == "step_mismatch"
+    assert details["ErrorInfo"].metadata["expected_step"] == "3", details
+    assert reason(stream.step("counter", 5, "a", **numbered(1))) == "step_done"
+    stream.half_close()
+    answer, call = client.inference.Predictions.with_call(request("counter", 7, "a"), timeout=limit(30),
+                                                          metadata=(("ts-request-sequence-step", "3"),))
+    assert answer.prediction == b"18" and dict(call.initial_metadata())["continuo-sequence-step"] == "3"
+    error = refused(client.predict, "counter", 7, "a", metadata=(("continuo-sequence-step", "9"),))
+    assert error.code() == grpc.StatusCode.FAILED_PRECONDITION, error
+    assert dict(error.initial_metadata())["continuo-expected-step"] == "4"
+    error = refused(client.predict, "counter", 7, "a", metadata=(("continuo-sequence-step", "0"),))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
+    error = refused(Stream(client, metadata=(("ts-request-sequence-step", "1"),)).half_close().rest)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT and "ts-request-sequence-step" in error.details()

@@ -9,8 +9,9 @@ import time
 import pytest
 
 from models import counter
-from server import SLOW_BUILD
 from waiting import expect, limit
+
+pytestmark = pytest.mark.usefixtures("any_loops")
 
 POINTS = ["batch_read", "handler_done", "before_commit", "appended", "after_commit", "answers_half_written",
           "answers_written"]
@@ -119,8 +120,8 @@ def test_a_step_that_kills_every_worker_is_answered_with_the_last_words(server):
 def test_random_kills_under_load_of_64_verified_sequences(server):
     """The core promise: kill -9 a random worker again and again; the bench checks each running sum.
 
-    20 kills here; CONTINUO_KILLS=100 for the long run."""
-    kills = int(os.environ.get("CONTINUO_KILLS", "8" if SLOW_BUILD else "20"))
+    8 kills here with each number of loops; CONTINUO_KILLS=100 for the long run."""
+    kills = int(os.environ.get("CONTINUO_KILLS", "8"))
     s = server(counter(minWorkers=3, maxWorkers=3, batchSize=16))
     s.expect_ready("counter", 3)
     # Ends by --end when it is told to (SIGINT), not by the clock.

@@ -3,8 +3,12 @@
 import threading
 from urllib.parse import quote
 
+import pytest
+
 from models import counter
 from waiting import expect
+
+pytestmark = pytest.mark.usefixtures("any_loops")
 
 COUNT = 20
 

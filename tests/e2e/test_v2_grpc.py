@@ -894,3 +894,20 @@ def test_open_inference_answers_that_are_none(open_call, lua, says):
     half = {"name": "A", "datatype": "FP16", "shape": [1]}
     error = refused(ask, "ModelInfer", model_name="bad", inputs=[half], raw_input_contents=[b"\0\0"])
     assert error.code().name == "INVALID_ARGUMENT" and "which JSON has no numbers for" in error.details()
+
+
+def test_the_parameter_sequence_step_numbers_a_step(sums, channel):
+    """An int64_param: done when it follows, answered again when it was the last, refused else."""
+    asking = stub_of(channel(sums))
+    assert numbers(asking.ModelInfer(step("accumulator", 5, 31, sequence_start=True, sequence_step=1))) == [5]
+    for replayed in (None, "true"):
+        answer, call = asking.ModelInfer.with_call(step("accumulator", 6, 31, sequence_step=2))
+        head = dict(call.initial_metadata())
+        assert numbers(answer) == [11] and head["continuo-sequence-step"] == "2"
+        assert head.get("continuo-replayed") == replayed
+    error = refused(asking.ModelInfer, step("accumulator", 7, 31, sequence_step=4))
+    assert error.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert dict(error.initial_metadata())["continuo-expected-step"] == "3"
+    for none in (0, -1, "3"):
+        error = refused(asking.ModelInfer, step("accumulator", 7, 31, sequence_step=none))
+        assert error.code() == grpc.StatusCode.INVALID_ARGUMENT and "sequence_step" in error.details(), error

@@ -165,3 +165,23 @@ def test_the_same_under_nv_names(server):
     for part in ("queue", "compute_input", "compute_infer", "compute_output"):
         assert counted(s, f"nv_inference_{part}_duration_us", **labels) >= 0
     assert counted(s, "nv_inference_count", model="counter") is None
+
+
+def test_the_parameter_sequence_step_numbers_a_step(server):
+    """As the header does: done when it follows, answered again when it was the last, refused else."""
+    s = server(accumulator())
+
+    def ask(number, value, **more):
+        return post(s, "accumulator", one("INPUT", "INT32", [1], [value],
+                                          parameters={"sequence_id": 7, "sequence_step": number, **more}), {})
+
+    assert ask(1, 5, sequence_start=True).headers["Continuo-Sequence-Step"] == "1"
+    for replayed in (None, "true"):
+        answer = ask(2, 6)
+        assert answer.json()["outputs"][0]["data"] == [11] and answer.headers.get("Continuo-Replayed") == replayed
+    answer = ask(4, 7)
+    assert (answer.status_code, answer.headers["Continuo-Error"]) == (409, "step_mismatch"), answer.text
+    assert answer.headers["Continuo-Expected-Step"] == "3" and "number 3" in answer.json()["error"]
+    assert ask(1, 5).headers["Continuo-Error"] == "step_done"
+    for value in (0, -1, "2", 1 << 63):
+        assert ask(value, 5).status_code == 400, value
