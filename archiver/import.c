@@ -1,10 +1,12 @@
-/* archiver/import.c - continuo-archiver import: a model of a Triton repository becomes archives.
+/* archiver/import.c - a model of a Triton repository becomes archives.
  *
  *   MODEL/config.pbtxt, MODEL/1/handler.lua, MODEL/2/..., MODEL/initial_state/...
  *
  * Each version that the configuration's version_policy chooses is packed: its files, initial_state, and
- * the configuration as YAML. What could not be carried over is listed. Archiver only.
+ * the configuration as YAML. What could not be carried over is told.
  */
+#include "archiver/import.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +18,6 @@
 #include <unistd.h>
 
 #include "archiver/archive.h"
-#include "archiver/cli.h"
 #include "archiver/import_yaml.h"
 #include "archiver/pack.h"
 #include "archiver/path.h"
@@ -28,8 +29,8 @@
 #define YAML_NAME "model-config.yaml"
 
 struct import {
-    const char *program, *dir, *handler, *export_path;
-    bool force;
+    const struct cn_import_spec *spec;
+    const struct cn_import_events *events;
     char *pbtxt; /* path of the configuration */
     struct cn_arena arena;
     struct cn_buf bytes, yaml;
@@ -40,16 +41,6 @@ struct import {
     struct cn_error *err;
 };
 
-static int
-usage(const char *program, const char *text)
-{
-    fprintf(stderr,
-            "usage: %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
-            "%s: error: %s\n",
-            program, program, text);
-    return CN_EXIT_USAGE;
-}
-
 /* --- the configuration --- */
 
 static int
@@ -57,7 +48,7 @@ read_config(struct import *import)
 {
     FILE *file;
 
-    import->pbtxt = cn_path_join(import->dir, "config.pbtxt");
+    import->pbtxt = cn_path_join(import->spec->dir, "config.pbtxt");
     file = fopen(import->pbtxt, "rbe");
     if (!file)
         return cn_fail_sys(import->err, CN_E_NOT_FOUND, errno,
@@ -91,8 +82,15 @@ static void
 on_lost(void *ctx, const char *path, unsigned line, const char *note)
 {
     const struct import *import = ctx;
+    struct cn_buf buf;
+    char *text;
 
-    printf("%s:%u: %s is not carried over: %s\n", import->pbtxt, line, path, note);
+    cn_buf_init(&buf, 0);
+    cn_buf_printf(&buf, "%s:%u: %s is not carried over: %s", import->pbtxt, line, path, note);
+    text = cn_buf_take(&buf, NULL);
+    if (text)
+        import->events->on_lost(import->events->ctx, text);
+    cn_free(text);
 }
 
 /* The YAML must be one that the server takes, tensors too. */
@@ -139,12 +137,12 @@ read_version(const char *name, uint64_t *out)
 static int
 list_versions(struct import *import)
 {
-    DIR *folder = opendir(import->dir);
+    DIR *folder = opendir(import->spec->dir);
     struct dirent *entry;
     uint64_t number;
 
     if (!folder)
-        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", import->dir);
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", import->spec->dir);
     while ((entry = readdir(folder)) != NULL && import->n_versions < VERSIONS_MAX)
         if (read_version(entry->d_name, &number))
             import->versions[import->n_versions++] = number;
@@ -152,7 +150,7 @@ list_versions(struct import *import)
     qsort(import->versions, import->n_versions, sizeof(*import->versions), compare_numbers);
     if (import->n_versions == 0)
         return cn_fail(import->err, CN_E_NOT_FOUND, "%s has no folder of a version (1, 2, ...)",
-                       import->dir);
+                       import->spec->dir);
     return 0;
 }
 
@@ -191,39 +189,55 @@ choose_versions(struct import *import)
 
 /* --- packing --- */
 
-/* Which file is the handler: the one given, or for a backend that is one of our runtimes the one in the
- * version's folder. To be freed. */
+/* The file of that name in the version's folder; NULL: there is none. To be freed. */
+static char *
+file_in(const char *folder, const char *name)
+{
+    char *path = cn_path_join(folder, name);
+
+    if (access(path, R_OK) == 0)
+        return path;
+    cn_free(path);
+    return NULL;
+}
+
+/* Which file is the handler: the one given; for a backend that is one of our runtimes the one that the
+ * configuration names; else handler.lua or handler.so in the version's folder. To be freed. */
 static char *
 find_handler(const struct import *import, const char *folder)
 {
     const char *backend = text_of(import->config, "backend");
+    const char *platform = text_of(import->config, "platform");
     const char *named = text_of(import->config, "default_model_filename");
-    const bool lua = backend && strcmp(backend, "lua") == 0;
-    const bool c = backend && strcmp(backend, "c") == 0;
+    const bool is_c = backend && strcmp(backend, "c") == 0;
+    const bool is_ours = is_c || (backend && strcmp(backend, "lua") == 0);
+    const char *missing = named ? named : is_c ? "handler.so" : "handler.lua";
     char *path;
 
-    if (import->handler)
-        return cn_strdup(import->handler);
-    if (!lua && !c) {
-        cn_fail(
-            import->err, CN_E_INVALID_MODEL,
-            "%s: there is no backend %s here; write a handler in Lua or C (docs/handlers.md) and "
-            "give it with --handler",
-            import->pbtxt,
-            backend                               ? backend
-            : text_of(import->config, "platform") ? text_of(import->config, "platform")
-                                                  : "\"\"");
-        return NULL;
-    }
-    path = cn_path_join(folder, named ? named : lua ? "handler.lua" : "handler.so");
-    if (access(path, R_OK) == 0)
+    if (import->spec->handler)
+        return cn_strdup(import->spec->handler);
+    if (is_ours) {
+        path = file_in(folder, missing);
+        if (!path)
+            cn_fail(import->err, CN_E_NOT_FOUND,
+                    "%s/%s is not there; name the handler in default_model_filename, or give it "
+                    "with --handler",
+                    folder, missing);
         return path;
-    cn_fail(
-        import->err, CN_E_NOT_FOUND,
-        "%s is not there; name the handler in default_model_filename, or give it with --handler",
-        path);
-    cn_free(path);
-    return NULL;
+    }
+    path = file_in(folder, "handler.lua");
+    if (!path)
+        path = file_in(folder, "handler.so");
+    if (!path)
+        cn_fail(import->err, CN_E_INVALID_MODEL,
+                "%s: there is no backend %s here; write a handler in Lua or C (docs/handlers.md), "
+                "and put it into %s as handler.lua or handler.so, or give it with --handler",
+                import->pbtxt,
+                backend    ? backend
+                : platform ? platform
+                           : "\"\"",
+                folder);
+    return path;
 }
 
 /* Links to what goes into the archive beside the handler and the YAML; the packer follows them. */
@@ -257,7 +271,7 @@ stage(const struct import *import, const char *folder, const char *handler, cons
 static int
 stage_initial_state(const struct import *import, const char *staging)
 {
-    char *from = cn_path_join(import->dir, "initial_state");
+    char *from = cn_path_join(import->spec->dir, "initial_state");
     char *to = cn_path_join(staging, "initial_state"), *real = realpath(from, NULL);
     int rc = 0;
 
@@ -283,40 +297,36 @@ write_yaml(const struct import *import, const char *path)
     return 0;
 }
 
-static void
-warn(void *ctx, const char *line)
-{
-    fprintf(stderr, "%s: warning: %s\n", (const char *)ctx, line);
-}
-
 /* Several versions of one model: NAME-VERSION, so that one does not lie over the other. cn_free(). */
 static char *
-file_name(const struct import *import, const char *version)
+file_name(const struct import *import, const char *version, bool is_last)
 {
     struct cn_buf name;
 
     cn_buf_init(&name, 0);
     cn_buf_puts(&name, import->model);
-    if (import->n_versions > 1)
+    if (import->n_versions > 1 && !(is_last && import->spec->last_has_name))
         cn_buf_printf(&name, "-%s", version);
     return cn_buf_take(&name, NULL);
 }
 
 /* `home`: a folder of our own, with room for the YAML and the links. */
 static int
-pack_staged(struct import *import, const char *version, const char *handler, const char *home)
+pack_staged(struct import *import, const char *version, bool is_last, const char *handler,
+            const char *home)
 {
     char *staging = cn_path_join(home, "files"), *yaml = cn_path_join(home, YAML_NAME);
-    char *folder = cn_path_join(import->dir, version);
-    char *name = file_name(import, version);
+    char *folder = cn_path_join(import->spec->dir, version);
+    char *name = file_name(import, version, is_last);
     struct cn_pack_spec spec = {.model_name = import->model,
                                 .version = version,
                                 .handler = handler,
                                 .config_file = yaml,
                                 .extra_files = staging,
-                                .export_path = import->export_path,
+                                .export_path = import->spec->export_path,
                                 .file_name = name,
-                                .force = import->force};
+                                .format = import->spec->format,
+                                .force = import->spec->force};
     struct cn_pack_result result = {0};
     int rc = 0;
 
@@ -329,9 +339,9 @@ pack_staged(struct import *import, const char *version, const char *handler, con
     if (rc == 0)
         rc = write_yaml(import, yaml);
     if (rc == 0)
-        rc = cn_pack(&spec, warn, (void *)(uintptr_t)import->program, &result, import->err);
+        rc = cn_pack(&spec, import->events->on_warning, import->events->ctx, &result, import->err);
     if (rc == 0)
-        printf("%s: version %s\n", result.path, version);
+        import->events->on_archive(import->events->ctx, import->model, version, result.path);
     cn_free(result.path);
     cn_free(name);
     cn_free(staging);
@@ -341,14 +351,14 @@ pack_staged(struct import *import, const char *version, const char *handler, con
 }
 
 static int
-pack_version(struct import *import, uint64_t number)
+pack_version(struct import *import, uint64_t number, bool is_last)
 {
     const char *tmp = getenv("TMPDIR");
     char version[24], *folder, *handler, *home;
     int rc;
 
     snprintf(version, sizeof(version), "%" PRIu64, number);
-    folder = cn_path_join(import->dir, version);
+    folder = cn_path_join(import->spec->dir, version);
     handler = find_handler(import, folder);
     cn_free(folder);
     if (!handler)
@@ -357,7 +367,7 @@ pack_version(struct import *import, uint64_t number)
     if (!mkdtemp(home)) {
         rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", home);
     } else {
-        rc = pack_staged(import, version, handler, home);
+        rc = pack_staged(import, version, is_last, handler, home);
         cn_archive_remove_dir(home); /* the links, not what they lead to */
     }
     cn_free(home);
@@ -383,62 +393,30 @@ run(struct import *import)
         return cn_fail(import->err, CN_E_NOT_FOUND,
                        "%s: version_policy chooses none of the versions that are there",
                        import->pbtxt);
-    real = realpath(import->dir, NULL);
+    real = realpath(import->spec->dir, NULL);
     name = text_of(import->config, "name");
-    import->model = cn_strdup(name ? name : cn_basename(real ? real : import->dir));
+    import->model = cn_strdup(name ? name : cn_basename(real ? real : import->spec->dir));
     free(real);
-    for (uint32_t i = 0; rc == 0 && i < import->n_versions; i++)
-        rc = pack_version(import, import->versions[i]);
+    for (uint32_t i = import->n_versions; rc == 0 && i-- > 0;) /* the default version first */
+        rc = pack_version(import, import->versions[i], i + 1 == import->n_versions);
     return rc;
 }
 
-static bool
-take_flag(int argc, char **argv, int *at, const char *flag, const char **out)
-{
-    const size_t len = strlen(flag);
-
-    if (strncmp(argv[*at], flag, len) != 0)
-        return false;
-    if (argv[*at][len] == '=')
-        *out = argv[*at] + len + 1;
-    else if (argv[*at][len] == '\0' && *at + 1 < argc)
-        *out = argv[++*at];
-    else
-        return false;
-    return true;
-}
-
 int
-cn_archiver_import(const char *program, int argc, char **argv)
+cn_import(const struct cn_import_spec *spec, const struct cn_import_events *events,
+          struct cn_error *err)
 {
-    struct cn_error err = {0};
-    struct import import = {.program = program, .err = &err};
+    struct import import = {.spec = spec, .events = events, .err = err};
     int rc;
 
-    for (int i = 0; i < argc; i++) {
-        if (take_flag(argc, argv, &i, "--handler", &import.handler) ||
-            take_flag(argc, argv, &i, "--export-path", &import.export_path))
-            continue;
-        if (strcmp(argv[i], "--force") == 0 || strcmp(argv[i], "-f") == 0)
-            import.force = true;
-        else if (argv[i][0] == '-' || import.dir)
-            return usage(program, argv[i][0] == '-' ? "unknown flag, or one without its value"
-                                                    : "one folder at a time");
-        else
-            import.dir = argv[i];
-    }
-    if (!import.dir)
-        return usage(program, "which folder?");
     cn_arena_init(&import.arena);
     cn_buf_init(&import.bytes, 0);
     cn_buf_init(&import.yaml, 0);
     rc = run(&import);
-    if (rc != 0)
-        fprintf(stderr, "%s: error: %s\n", program, err.message);
     cn_free(import.pbtxt);
     cn_free(import.model);
     cn_buf_fini(&import.bytes);
     cn_buf_fini(&import.yaml);
     cn_arena_fini(&import.arena);
-    return rc ? CN_EXIT_FAILED : 0;
+    return rc;
 }

@@ -1,4 +1,4 @@
-/* archiver/pack.h - makes a model archive. For the archiver program: one thread, may change TZ.
+/* archiver/pack.h - makes a model archive. A zip changes TZ: for programs of one thread.
  *
  * The same input gives the same bytes: entries sorted by name, times fixed to
  * 1980-01-01 UTC, mode 0644, owner 0; createdOn from SOURCE_DATE_EPOCH or else

@@ -138,8 +138,10 @@ cn_pack_write_archive(int fd, enum cn_pack_format format, const char *name,
     int rc;
 
     /* A zip's times are local ones: the same bytes must come out in every time zone. */
-    setenv("TZ", "UTC", 1);
-    tzset();
+    if (format != CN_PACK_TGZ) {
+        setenv("TZ", "UTC", 1);
+        tzset();
+    }
     if (utf8 != (locale_t)0)
         old = uselocale(utf8); /* names are UTF-8 */
     rc = configure(writer, format, err);

@@ -28,6 +28,7 @@ static const struct {
 static const char *const common[] = {
     "config",
     "model-store",
+    "model-repository",
     "state-dir",
     "inference-address",
     "metrics-address",

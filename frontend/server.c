@@ -159,12 +159,38 @@ reload(struct cn_server *server)
     show_certificate_end(server);
 }
 
+/* A Triton repository becomes the model store. */
+static int
+start_repository(struct cn_server *server, struct cn_error *err)
+{
+    struct cn_server_config *config = &server->config;
+
+    if (!config->model_repository)
+        return 0;
+    if (cn_import_all(config, &server->imported, err))
+        return err->code;
+    config->model_store = server->imported.store;
+    config->models = server->imported.models;
+    config->n_models = server->imported.n_models;
+    return 0;
+}
+
+static void
+stop_repository(struct cn_server *server)
+{
+    cn_imported_fini(&server->imported);
+}
+
 static int
 start_management(struct cn_server *server, struct cn_error *err)
 {
+    const struct cn_imported *imported = &server->imported;
     int rc = cn_management_create(&server->config, server->loops, server->n_loops,
                                   &server->management, err);
 
+    for (uint32_t i = 0; !rc && i < imported->n_refused; i++)
+        cn_management_take_note(server->management, imported->refused[i].model,
+                                imported->refused[i].reason);
     server->shared = (struct cn_http_shared){.cpu_times = &server->system_log.times,
                                              .config = &server->config,
                                              .management = server->management,
@@ -342,7 +368,7 @@ start_logs(struct cn_server *server, struct cn_error *err)
     cn_shm_setup(&(struct cn_shm_limits){.allowed = config->allow_client_shm,
                                          .max_regions = config->max_shm_regions,
                                          .max_region_bytes = config->max_shm_bytes,
-                                         .max_input_bytes = config->max_request_bytes});
+                                         .max_input_bytes = config->max_v2_request_bytes});
     if (cn_v2_access_setup(CN_V2_HTTP, config->http_restricted_api, config->http_forward, err) ||
         cn_v2_access_setup(CN_V2_GRPC, config->grpc_restricted_api, config->grpc_forward, err))
         return err->code;
@@ -399,6 +425,7 @@ static const struct {
     {start_loops, stop_loops},
     {cn_server_start_sockets, cn_server_stop_sockets},
     {start_tls, stop_tls},
+    {start_repository, stop_repository},
     {start_management, stop_management},
     {start_answers, NULL},
     {cn_server_start_listeners, cn_server_stop_listeners},

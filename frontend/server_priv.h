@@ -16,6 +16,7 @@
 #include "core/loop.h"
 #include "frontend/http_listener.h"
 #include "frontend/ts_metrics.h"
+#include "management/import.h"
 
 #define CN_LOOPS_MAX 64
 
@@ -42,6 +43,7 @@ struct cn_server_site {
 struct cn_server {
     struct cn_server_config config; /* with what the machine does not allow corrected */
     struct cn_http_shared shared;
+    struct cn_imported imported; /* with --model-repository; config points into it */
     struct cn_management *management;
     struct cn_grpc_door *grpc;
     struct cn_http_api apis[CN_N_APIS];

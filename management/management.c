@@ -311,6 +311,12 @@ start_model(struct cn_management *management, const char *name, const char *file
     cn_lifecycle_register(management, &call, on_registered, starting);
 }
 
+void
+cn_management_take_note(struct cn_management *management, const char *model, const char *reason)
+{
+    cn_repository_take_note(management->repository, model, NULL, reason);
+}
+
 static void
 start_all(struct cn_management *management)
 {

@@ -28,6 +28,9 @@ struct cn_management;
 int cn_management_create(const struct cn_server_config *config, struct cn_loop *const *loops,
                          unsigned n_loops, struct cn_management **out, struct cn_error *err);
 void cn_management_destroy(struct cn_management *management);
+/* Why a model of the repository is not served, for the index. Before the server's threads. */
+void cn_management_take_note(struct cn_management *management, const char *model,
+                             const char *reason);
 
 /* Loop 0: begins to register the models of the command line; `on_done(ctx, failed)` when each is up
  * or has failed. Each failure is logged; the caller decides whether the server goes on. */

@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/panic.h"
+#include "management/import.h"
 #include "management/lifecycle.h"
 #include "management/lifecycle_priv.h"
 #include "management/model_store.h"
@@ -29,6 +30,7 @@ struct job {
     struct cn_file_task task;
     char *url;           /* what the file thread found; NULL: nothing */
     uint64_t stamp;      /* of what lies there now */
+    char *why_not;       /* it can't be made an archive of (--model-repository); NULL: no word */
     const char *version; /* while one of that number is looked for */
     char *number;        /* of the version that is to be replaced */
 };
@@ -86,6 +88,7 @@ job_end(struct job *job)
     cn_free(job->config);
     cn_free(job->url);
     cn_free(job->number);
+    cn_free(job->why_not);
     cn_free(job);
     run_next(repository);
     cn_management_op_end(management);
@@ -286,10 +289,17 @@ static void
 work_find(struct cn_file_task *task)
 {
     struct job *job = cn_container_of(task, struct job, task);
-    const char *store = job->repository->management->config->model_store;
+    const struct cn_server_config *config = job->repository->management->config;
+    const char *store = config->model_store;
     struct cn_error err;
     char *path;
 
+    if (config->model_repository && !job->by_file &&
+        cn_import_again(config->model_repository, store, job->name, &err) &&
+        err.code != CN_E_NOT_FOUND) {
+        job->why_not = cn_strdup(err.message);
+        return;
+    }
     if (job->by_file)
         job->url = cn_strdup(job->name);
     else if (!job->url)
@@ -306,7 +316,10 @@ done_find(struct cn_file_task *task)
     struct job *job = cn_container_of(task, struct job, task);
     char text[400];
 
-    if (!job->stamp) {
+    if (job->why_not) {
+        cn_repository_take_note(job->repository, job->name, NULL, job->why_not);
+        fail(job, CN_E_BAD_REQUEST, job->why_not);
+    } else if (!job->stamp) {
         snprintf(text, sizeof text, "failed to load '%.200s', failed to poll from model repository",
                  job->name);
         fail(job, CN_E_INTERNAL, text);

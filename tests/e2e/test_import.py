@@ -98,6 +98,7 @@ def test_versions_by_the_policy(repository, folder, policy, made):
 def test_other_backends_need_a_handler(repository, folder):
     """The message says what to do; with --handler it goes, and the version's files come along."""
     model = repository(CONFIG % ("onnxruntime", ""), {1: LUA % 1}, **{"1__model.onnx": b"weights"})
+    (model / "1" / "handler.lua").unlink()
     run = archiver("import", model, "--export-path", folder, check=False)
     assert run.returncode == 1
     assert "there is no backend onnxruntime here; write a handler in Lua or C" in run.stderr
