@@ -17,6 +17,7 @@
 #include "core/panic.h"
 
 #define ENV_PREFIX "CONTINUO_"
+#define V2_REQUEST_BYTES 67108864 /* as Triton takes JSON; its binary tensors have no limit */
 
 /* The default of a row goes to the member that its kind uses. */
 #define STRING_TEXT(d) (d)
@@ -465,6 +466,18 @@ cn_server_config_set_defaults(struct cn_server_config *config)
     }
 }
 
+void
+cn_server_config_settle(struct cn_server_config *config)
+{
+    const struct cn_option *size = cn_option_find(CN_STR("max-request-size"));
+
+    if (config->max_v2_request_bytes > 0)
+        return;
+    config->max_v2_request_bytes = config->sources[size - cn_server_options] == CN_FROM_DEFAULT
+                                       ? V2_REQUEST_BYTES
+                                       : config->max_request_bytes;
+}
+
 static int
 load(struct cn_server_config *config, struct cn_command_line *line, char **environment,
      cn_config_warn_fn warn, void *ctx, struct cn_error *err)
@@ -504,6 +517,8 @@ cn_server_config_load(int argc, char **argv, char **environment, struct cn_serve
     rc = load(out, &line, environment, warn, ctx, err);
     if (rc != 0)
         cn_server_config_fini(out);
+    else
+        cn_server_config_settle(out);
     return rc;
 }
 

@@ -49,6 +49,8 @@ const char *cn_environment_value(char **environment, const char *name);
 
 /* config/server_config.c, for the other ways to fill a config. */
 void cn_server_config_set_defaults(struct cn_server_config *config);
+/* Once all sources are read: values whose default is another option's. */
+void cn_server_config_settle(struct cn_server_config *config);
 /* A value as text. `where` stands in messages. CN_E_CONFIG. */
 int cn_option_set(struct cn_server_config *config, const struct cn_option *option,
                   enum cn_config_source source, const char *where, const char *text,

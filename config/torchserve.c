@@ -526,6 +526,7 @@ load(struct loading *loading, struct cn_error *err)
     if (rc != 0)
         return rc;
     choose_startup_workers(loading->config);
+    cn_server_config_settle(loading->config);
     if (cn_torchserve_logs_check(loading->config, text, sizeof(text)) && loading->warn != NULL)
         loading->warn(loading->ctx, text);
     prepare_snapshots(loading);

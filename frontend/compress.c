@@ -176,7 +176,7 @@ inflate_blocks(z_stream *stream, size_t max_bytes, struct cn_buf *out, struct cn
         if (out->len > max_bytes)
             return cn_fail(err, CN_E_BAD_REQUEST,
                            "Decompressed data size exceeds the maximum allowed value of %zu bytes. "
-                           "Use --max-request-size to increase the limit.",
+                           "Use --max-v2-request-size to increase the limit.",
                            max_bytes);
     }
     if (rc != Z_STREAM_END || stream->avail_in > 0)

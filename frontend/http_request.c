@@ -167,18 +167,29 @@ takes_envelopes(const struct cn_http_request *request)
     return request->api->takes_envelopes && config->max_envelope_bytes > config->max_request_bytes;
 }
 
+/* The v2 protocol's requests carry whole tensors, and have a limit of their own. */
+static bool
+is_v2(const struct cn_http_request *request)
+{
+    return request->path.len > 4 && memcmp(request->path.ptr, "/v2/", 4) == 0;
+}
+
 static uint64_t
 max_body_bytes(const struct cn_http_request *request)
 {
     const struct cn_server_config *config = request->listener->shared->config;
 
+    if (is_v2(request))
+        return config->max_v2_request_bytes;
     return takes_envelopes(request) ? config->max_envelope_bytes : config->max_request_bytes;
 }
 
 static void
 refuse_too_large(struct cn_http_request *request, uint64_t len)
 {
-    const char *option = takes_envelopes(request) ? "max-envelope-size" : "max-request-size";
+    const char *option = is_v2(request)             ? "max-v2-request-size"
+                         : takes_envelopes(request) ? "max-envelope-size"
+                                                    : "max-request-size";
     uint64_t limit = max_body_bytes(request);
     const char *message =
         len ? cn_arena_printf(&request->arena,

@@ -97,8 +97,8 @@ is_coded(const struct cn_http_request *request)
 static struct cn_v2_http_call *
 read_call(struct cn_http_request *request, struct cn_model_queue **queue)
 {
-    const struct cn_v2_limits limits = {.json_bytes =
-                                            request->listener->shared->config->max_request_bytes};
+    const struct cn_v2_limits limits = {
+        .json_bytes = request->listener->shared->config->max_v2_request_bytes};
     struct cn_v2_http_call *call = NULL;
     struct cn_error err;
     int rc = 0;

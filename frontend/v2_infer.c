@@ -121,19 +121,9 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_v2_http_call *call = cn_container_of(job, struct cn_v2_http_call, v2.job);
     struct cn_http_request *request = call->request;
 
-    if (!(box->answer.flags & CN_ANSWER_FINAL) && box->answer.body.len == 0) {
-        cn_answer_box_free(box); /* the handler rests, or answers later */
+    box = cn_v2_job_whole(&call->v2, box);
+    if (!box)
         return;
-    }
-    if (!(box->answer.flags & CN_ANSWER_FINAL)) {
-        cn_model_queue_consumed(job, box->answer.body.len);
-        cn_v2_http_error(request, CN_E_UNIMPLEMENTED,
-                         "this model answers in pieces, which the infer endpoint can't carry; use "
-                         "generate_stream or /predictions");
-        cn_model_queue_cancel(job->queue, job);
-        cn_answer_box_free(box);
-        return;
-    }
     cn_http_answer_echo(request, box);
     if (box->answer.error_code)
         answer_error(call, &box->answer);
@@ -144,7 +134,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 }
 
 /* The body as it was before its client compressed it. In one go: it takes less time than the JSON that
- * it holds, and max-request-size bounds both. */
+ * it holds, and max-v2-request-size bounds both. */
 static int
 decompress(struct cn_http_request *request, struct cn_error *err)
 {
@@ -161,7 +151,7 @@ decompress(struct cn_http_request *request, struct cn_error *err)
     }
     cn_buf_init(&plain, 0);
     rc = cn_inflate(cn_http_request_body_str(request),
-                    request->listener->shared->config->max_request_bytes, &plain, err);
+                    request->listener->shared->config->max_v2_request_bytes, &plain, err);
     if (rc) {
         cn_buf_fini(&plain);
         return rc;
@@ -179,8 +169,8 @@ read_body(struct cn_v2_http_call *call, struct cn_error *err)
 {
     struct cn_http_request *request = call->request;
     struct cn_v2_job *v2 = &call->v2;
-    const struct cn_v2_limits limits = {.json_bytes =
-                                            request->listener->shared->config->max_request_bytes};
+    const struct cn_v2_limits limits = {
+        .json_bytes = request->listener->shared->config->max_v2_request_bytes};
     const struct cn_header *length =
         cn_http_find(request->headers, request->n_headers, CN_STR(LENGTH_HEADER));
     size_t json_len;

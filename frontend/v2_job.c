@@ -49,6 +49,9 @@ cn_v2_job_fini(struct cn_v2_job *v2)
     v2->traced = false;
     cn_model_io_unref(v2->io);
     v2->io = NULL;
+    if (v2->first)
+        cn_answer_box_free(v2->first);
+    v2->first = NULL;
     cn_shm_release(&v2->request);
 }
 
@@ -206,6 +209,8 @@ response_of(const struct cn_v2_job *v2, const struct cn_answer *answer, bool is_
     out->tensors = tensors;
     rc = cn_v2_answer_check(out, &v2->request, v2->io, err);
     if (!rc)
+        cn_v2_answer_order(tensors, out->n_tensors, &v2->request, v2->io);
+    if (!rc)
         rc = cn_v2_classify(&v2->request, v2->io, arena, tensors, out->n_tensors, err);
     if (!rc)
         rc = cn_shm_store(&v2->request, tensors, out->n_tensors, err);
@@ -259,6 +264,49 @@ cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
                            "inference request for sequence %s to model '%s' must specify the "
                            "START flag on the first request of the sequence (%s)",
                            id_text(v2, arena), v2->model, message);
+}
+
+/* The end has come, after `first`: one answer of both. */
+static struct cn_answer_box *
+join(const struct cn_v2_job *v2, struct cn_answer_box *first, struct cn_answer_box *end)
+{
+    if (v2->several || (end->answer.body.len && !end->answer.error_code)) {
+        end->answer.error_code = CN_E_MODEL_FAILED;
+        end->answer.status = 0;
+        return cn_answer_box_remake(end, CN_STR(""),
+                                    CN_STR("expected a single response, got 2; this model answers "
+                                           "in pieces, which a stream can carry"));
+    }
+    if (end->answer.error_code)
+        return end;
+    first->answer.flags |= end->answer.flags;
+    return first;
+}
+
+struct cn_answer_box *
+cn_v2_job_whole(struct cn_v2_job *v2, struct cn_answer_box *box)
+{
+    struct cn_answer_box *const first = v2->first, *whole;
+
+    if (!(box->answer.flags & CN_ANSWER_FINAL)) {
+        cn_model_queue_consumed(&v2->job, box->answer.body.len);
+        if (box->answer.body.len && !first) {
+            v2->first = box;
+            return NULL;
+        }
+        if (box->answer.body.len && !v2->several) {
+            v2->several = true;
+            cn_model_queue_cancel(v2->job.queue, &v2->job);
+        }
+        cn_answer_box_free(box); /* or the handler rests, or answers later */
+        return NULL;
+    }
+    if (!first)
+        return box;
+    v2->first = NULL;
+    whole = join(v2, first, box);
+    cn_answer_box_free(whole == first ? box : first);
+    return whole;
 }
 
 /* Only the first piece has the answer's head, and it may say nothing else. */

@@ -16,10 +16,12 @@ struct cn_v2_job {
     struct cn_v2_request request;
     struct cn_model_io *io; /* a reference: an answer may come after its model version is gone */
     const char *model, *version; /* in the arena; that of the queue it was given to */
-    bool tensors, over;     /* by cn_v2_job_piece: the answer is made of tensors; it has ended */
-    uint64_t n_responses;   /* likewise: so far */
-    bool traced;            /* its times go into the log (v2/settings.h) */
-    struct cn_arena *arena; /* the transport's, which lives as long as this */
+    bool tensors, over;   /* by cn_v2_job_piece: the answer is made of tensors; it has ended */
+    uint64_t n_responses; /* likewise: so far */
+    bool traced;          /* its times go into the log (v2/settings.h) */
+    struct cn_answer_box *first; /* by cn_v2_job_whole: a response whose end has not come yet */
+    bool several;                /* likewise: there were more responses than that one */
+    struct cn_arena *arena;      /* the transport's, which lives as long as this */
     struct cn_str
         echo_name; /* the header that tells its sequence's id; empty: none was asked for */
     bool made_id;  /* the server makes the id, since the request names none */
@@ -68,6 +70,11 @@ struct cn_v2_piece {
  * models and of others, whose one response is the final one. `arena`: for this piece alone. */
 void cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struct cn_arena *arena,
                      struct cn_v2_piece *out);
+
+/* Each piece of an answer, in order, for transports that carry one response. NULL until the answer is
+ * whole; then a final box, which is the caller's. A model may send its one response and the end apart.
+ * When there are more responses the job is cancelled, and its answer is an error. Takes the box. */
+struct cn_answer_box *cn_v2_job_whole(struct cn_v2_job *v2, struct cn_answer_box *box);
 
 /* What an answer with error_code says to v2 clients: the code, and the message, in the arena. */
 const char *cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,

@@ -117,7 +117,8 @@ prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error
         return cn_fail(err, CN_E_UNIMPLEMENTED,
                        "ModelInfer RPC doesn't support models with decoupled transaction policy");
     rc = cn_rpc_infer_read(infer->bytes, &infer->head, infer->v2.model,
-                           host->config->max_request_bytes, &infer->arena, &infer->v2.request, err);
+                           host->config->max_v2_request_bytes, &infer->arena, &infer->v2.request,
+                           err);
     if (!rc)
         rc = cn_v2_access_forward(CN_V2_GRPC, row->headers, row->n_headers, &infer->arena,
                                   &infer->v2.request, err);
@@ -225,20 +226,9 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_rpc_infer *infer = cn_container_of(job, struct cn_rpc_infer, v2.job);
     struct call *call = cn_grpc_call_state(infer->call);
 
-    if (!(box->answer.flags & CN_ANSWER_FINAL) && box->answer.body.len == 0) {
-        cn_answer_box_free(box); /* the handler rests, or answers later */
+    box = cn_v2_job_whole(&infer->v2, box);
+    if (!box)
         return;
-    }
-    if (!(box->answer.flags & CN_ANSWER_FINAL)) {
-        cn_model_queue_consumed(job, box->answer.body.len);
-        cn_rpc_fail(infer->call, CN_E_UNIMPLEMENTED,
-                    "this model answers in pieces, which ModelInfer can't carry; use "
-                    "ModelStreamInfer or StreamPredictions",
-                    0);
-        cn_rpc_infer_cancel(infer);
-        cn_answer_box_free(box);
-        return;
-    }
     infer->is_done = true;
     call->infer = NULL;
     answer_final(infer, box);

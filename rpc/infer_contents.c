@@ -233,7 +233,7 @@ cn_rpc_read_contents(struct cn_str input, const char *model, size_t max_bytes,
     if (bytes > max_bytes)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "input '%.*s' has a byte_size (%llu bytes) that exceeds the maximum allowed "
-                       "value of %zu bytes. Use --max-request-size to increase the limit.",
+                       "value of %zu bytes. Use --max-v2-request-size to increase the limit.",
                        CN_STR_ARG(tensor->name), (unsigned long long)bytes, max_bytes);
     room = cn_arena_try_alloc(arena, bytes ? (size_t)bytes : 1);
     if (!room)

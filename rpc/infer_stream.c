@@ -237,27 +237,14 @@ static void
 on_answer(struct cn_job *job, struct cn_answer_box *box)
 {
     struct cn_rpc_infer *infer = cn_container_of(job, struct cn_rpc_infer, v2.job);
-    struct cn_error err;
 
     if (infer->v2.io->decoupled) {
         flow(infer, box);
         return;
     }
-
-    if (!(box->answer.flags & CN_ANSWER_FINAL) && box->answer.body.len == 0) {
-        cn_answer_box_free(box); /* the handler rests, or answers later */
+    box = cn_v2_job_whole(&infer->v2, box);
+    if (!box)
         return;
-    }
-    if (!(box->answer.flags & CN_ANSWER_FINAL)) {
-        cn_model_queue_consumed(job, box->answer.body.len);
-        cn_answer_box_free(box);
-        cn_fail(&err, CN_E_UNIMPLEMENTED,
-                "this model answers in pieces without being decoupled; use StreamPredictions");
-        if (!infer->refused)
-            cn_rpc_infer_refuse(infer, &err);
-        cn_rpc_infer_cancel(infer);
-        return;
-    }
     infer->is_done = true;
     infer->box = box;
     advance(infer->call);

@@ -284,7 +284,7 @@ create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GR
 {
     const struct cn_server_config *config = shared->config;
     const struct cn_grpc_limits limits = {
-        .message_bytes = config->max_request_bytes,
+        .message_bytes = config->max_v2_request_bytes,
         .metadata_bytes = config->connection_memory_bytes,
         .calls = config->grpc_max_calls,
         .keepalive_ms = config->grpc_keepalive_ms,

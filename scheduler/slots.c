@@ -116,6 +116,18 @@ cn_slots_give(struct cn_model_queue *queue)
     }
 }
 
+/* Jobs of the groups in a list. */
+static uint64_t
+count_jobs(struct cn_list *groups)
+{
+    struct cn_list *node;
+    uint64_t jobs = 0;
+
+    cn_list_for_each(node, groups)
+        jobs += cn_container_of(node, struct cn_job_group, ready)->waiting;
+    return jobs;
+}
+
 bool
 cn_slots_held_back(struct cn_model_queue *queue)
 {
@@ -126,15 +138,11 @@ cn_slots_held_back(struct cn_model_queue *queue)
     if (hold->jobs == 0 && hold->backlog == 0)
         return false;
     jobs = queue->policy.slots ? 0 : queue->stats.waiting_jobs;
-    cn_list_for_each(node, &queue->links) {
-        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
-        struct cn_list *at;
-
-        cn_list_for_each(at, &link->ready)
-            if (queue->policy.slots)
-                jobs += cn_container_of(at, struct cn_job_group, ready)->waiting;
-    }
-    if (jobs < hold->jobs || (queue->policy.slots && queue->aggregator.n_shared < hold->backlog))
+    cn_list_for_each(node, &queue->links)
+        if (queue->policy.slots)
+            jobs += count_jobs(&cn_container_of(node, struct cn_worker_link, attached)->ready);
+    if (jobs < hold->jobs ||
+        (queue->policy.slots && count_jobs(&queue->aggregator.shared) < hold->backlog))
         return true;
     *hold = (struct cn_policy_hold){0, 0};
     return false;

@@ -39,6 +39,34 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
     return 0;
 }
 
+/* Moves the tensor of that name to `place`; what stood there goes where it was. */
+static bool
+put_at(struct cn_tensor *tensors, uint32_t n, uint32_t place, struct cn_str name)
+{
+    for (uint32_t i = place; i < n; i++) {
+        const struct cn_tensor moved = tensors[i];
+
+        if (!cn_str_eq(moved.name, name))
+            continue;
+        tensors[i] = tensors[place];
+        tensors[place] = moved;
+        return true;
+    }
+    return false;
+}
+
+void
+cn_v2_answer_order(struct cn_tensor *tensors, uint32_t n, const struct cn_v2_request *request,
+                   const struct cn_model_io *io)
+{
+    const uint32_t n_names = request->lists_outputs ? request->n_outputs : io->n_outputs;
+    uint32_t place = 0;
+
+    for (uint32_t i = 0; i < n_names; i++)
+        place += put_at(tensors, n, place,
+                        request->lists_outputs ? request->outputs[i].name : io->outputs[i].name);
+}
+
 const struct cn_v2_output *
 cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
              struct cn_v2_output *otherwise)

@@ -16,6 +16,11 @@ struct cn_v2_answer {
  * classified. CN_E_HANDLER_FAILED otherwise. */
 int cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                        const struct cn_model_io *io, struct cn_error *err);
+/* Puts the outputs that the request lists into the request's order; where it lists none, all of them
+ * into the order that the model declares. A handler's own order may be another one each time: a Lua
+ * table has none. */
+void cn_v2_answer_order(struct cn_tensor *tensors, uint32_t n, const struct cn_v2_request *request,
+                        const struct cn_model_io *io);
 /* How the request wants that output: what it says, or `otherwise`, which is set, where it lists none;
  * NULL: not at all. */
 const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,

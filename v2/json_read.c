@@ -458,7 +458,7 @@ cn_v2_read(struct cn_str body, size_t json_len, const char *model,
     if (json_len > limits->json_bytes || json_len > INT_MAX)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "request JSON size of %zu bytes exceeds the maximum allowed input size of "
-                       "%zu bytes. Use --max-request-size to increase the limit.",
+                       "%zu bytes. Use --max-v2-request-size to increase the limit.",
                        json_len, limits->json_bytes);
     if (reader.tail.len == 0 && read_cut(body, &reader))
         return 0;

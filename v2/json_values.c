@@ -126,7 +126,7 @@ make_room(struct fill *fill, size_t max_bytes, uint64_t elements)
         return cn_fail(fill->err, CN_E_BAD_REQUEST,
                        "JSON input '%.*s' has a byte_size (%" PRIu64
                        " bytes) that exceeds the maximum allowed value of %zu bytes. Use "
-                       "--max-request-size to increase the limit.",
+                       "--max-v2-request-size to increase the limit.",
                        CN_STR_ARG(tensor->name), bytes, max_bytes);
     fill->at = cn_arena_try_alloc(fill->arena, bytes ? (size_t)bytes : 1);
     if (!fill->at)
@@ -164,7 +164,7 @@ cn_v2_values(const json_t *data, size_t max_bytes, struct cn_arena *arena, struc
     if (!rc && strings && fill.strings.failed)
         rc = cn_fail(err, CN_E_BAD_REQUEST,
                      "JSON input '%.*s' has a byte_size that exceeds the maximum allowed value of "
-                     "%zu bytes. Use --max-request-size to increase the limit.",
+                     "%zu bytes. Use --max-v2-request-size to increase the limit.",
                      CN_STR_ARG(tensor->name), max_bytes);
     if (!rc && strings)
         tensor->data = cn_arena_str(arena, cn_buf_str(&fill.strings));

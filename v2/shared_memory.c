@@ -350,7 +350,7 @@ fetch_input(struct cn_v2_window *window, uint64_t *left, struct cn_arena *arena,
     if (window->bytes > *left)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "input '%.*s' has %llu bytes in shared memory, which is more than "
-                       "--max-request-size allows for a request",
+                       "--max-v2-request-size allows for a request",
                        CN_STR_ARG(tensor->name), (unsigned long long)window->bytes);
     *left -= window->bytes;
     bytes = cn_arena_try_alloc(arena, window->bytes ? (size_t)window->bytes : 1);

@@ -292,15 +292,15 @@ def test_sizes_are_bounded(server):
     answer = post(s, "identity", b'{"inputs": []' + b" " * 1900 + b"}")
     assert answer.status_code == 200, answer.text
     large = post(s, "identity", b" " * 2001)
-    assert large.status_code == 413 and "(max-request-size)" in large.json()["error"]
+    assert large.status_code == 413 and "(max-v2-request-size)" in large.json()["error"]
     answer = post(s, "identity", one("FP64", "FP64", [251], [1]))
     assert (answer.status_code, answer.json()["error"]) == (
         400, "JSON input 'FP64' has a byte_size (2008 bytes) that exceeds the maximum allowed value of 2000 bytes. Use "
-        "--max-request-size to increase the limit.")
+        "--max-v2-request-size to increase the limit.")
     for coding, pack in (("gzip", gzip.compress), ("deflate", zlib.compress)):
         answer = post(s, "identity", pack(b" " * 100_000), {"Content-Encoding": coding})
         assert (answer.status_code, answer.json()["error"]) == (
-            400, "Decompressed data size exceeds the maximum allowed value of 2000 bytes. Use --max-request-size to "
+            400, "Decompressed data size exceeds the maximum allowed value of 2000 bytes. Use --max-v2-request-size to "
             "increase the limit.")
     answer = post(s, "identity", b"x", {"Content-Encoding": "br"})
     assert (answer.status_code, answer.json()) == (501, {"error": "Unsupported compression type"})
