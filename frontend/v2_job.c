@@ -271,7 +271,7 @@ static struct cn_answer_box *
 join(const struct cn_v2_job *v2, struct cn_answer_box *first, struct cn_answer_box *end)
 {
     if (v2->several || (end->answer.body.len && !end->answer.error_code)) {
-        end->answer.error_code = CN_E_MODEL_FAILED;
+        end->answer.error_code = CN_E_HANDLER_FAILED;
         end->answer.status = 0;
         return cn_answer_box_remake(end, CN_STR(""),
                                     CN_STR("expected a single response, got 2; this model answers "
