@@ -105,6 +105,8 @@ read_field(const struct reader *reader, const char *key, const json_t *value)
     return 0;
 }
 
+static int read_parameters(const struct reader *reader, json_t *value);
+
 static int
 read_fields(const struct reader *reader, json_t *map, bool is_root)
 {
@@ -114,14 +116,32 @@ read_fields(const struct reader *reader, json_t *map, bool is_root)
 
     json_object_foreach(map, key, value)
     {
-        if (is_root && strcmp(key, "parameters") == 0 && json_is_object(value))
-            rc = read_fields(reader, value, false);
+        if (is_root && strcmp(key, "parameters") == 0)
+            rc = read_parameters(reader, value);
         else
             rc = read_field(reader, key, value);
         if (rc)
             return rc;
     }
     return 0;
+}
+
+/* Its fields are taken as those beside it. */
+static int
+read_parameters(const struct reader *reader, json_t *value)
+{
+    struct cn_error why;
+
+    if (cn_model_io_input(reader->io, CN_STR("parameters")))
+        return read_field(reader, "parameters", value);
+    if (!json_is_object(value))
+        return cn_fail(reader->err, CN_E_INTERNAL,
+                       "Expected JSON object for keyword: 'parameters': attempt to access JSON "
+                       "non-object as object");
+    if (read_fields(reader, value, false) == 0)
+        return 0;
+    why = *reader->err;
+    return cn_fail(reader->err, why.code, "Converting keyword: 'parameters': %s", why.message);
 }
 
 static int
@@ -158,6 +178,26 @@ read_root(const struct reader *reader, json_t *root)
     return rc ? rc : read_fields(reader, root, true);
 }
 
+/* An input that comes twice is one of the protocol's errors, any other member that does is none of
+ * its JSON. */
+static int
+explain_duplicate(const struct reader *reader)
+{
+    static const char mark[] = "duplicate object key near '\"";
+    const char *key = strstr(reader->err->message, mark), *end;
+    struct cn_str name;
+
+    end = key ? strchr(key += sizeof(mark) - 1, '"') : NULL;
+    if (!end)
+        return reader->err->code;
+    name = cn_arena_str(reader->arena, (struct cn_str){key, (size_t)(end - key)});
+    if (!cn_model_io_input(reader->io, name))
+        return reader->err->code;
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "[request id: <id_unknown>] input '%.*s' already exists in request",
+                   CN_STR_ARG(name));
+}
+
 int
 cn_v2_read_generate(struct cn_str body, const struct cn_model_io *io,
                     const struct cn_v2_limits *limits, struct cn_arena *arena,
@@ -170,7 +210,7 @@ cn_v2_read_generate(struct cn_str body, const struct cn_model_io *io,
     *out = (struct cn_v2_request){.batch = 1};
     rc = cn_v2_json_load(body, &root, err);
     if (rc)
-        return rc;
+        return explain_duplicate(&reader);
     rc = read_root(&reader, root);
     json_decref(root);
     return rc;

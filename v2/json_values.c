@@ -152,7 +152,7 @@ cn_v2_values(const json_t *data, size_t max_bytes, struct cn_arena *arena, struc
                        "invalid shape for input '%.*s': shape %s causes total element count to "
                        "exceed maximum size of 9223372036854775807",
                        CN_STR_ARG(tensor->name), cn_shape_text(arena, tensor->shape, tensor->rank));
-    if (fill.left == 0)
+    if (fill.left == 0 || tensor->rank == 0) /* no model takes a tensor without dimensions */
         return 0; /* an empty tensor: what stands in data is not looked at */
     cn_buf_init(&fill.strings, max_bytes);
     rc = strings ? 0 : make_room(&fill, max_bytes, fill.left);

@@ -20,6 +20,8 @@
 struct cn_shm_region {
     struct cn_list link;
     unsigned refs; /* the list's, while it is registered, and requests' */
+    bool
+        leaving; /* unregistered, while requests have it: it is listed until the last of them ends */
     int fd;
     uint64_t offset, bytes;
     char *name, *key;
@@ -222,7 +224,11 @@ cn_shm_unregister(struct cn_str name, struct cn_error *err)
     cn_list_for_each_safe(node, next, &shm.regions) {
         struct cn_shm_region *region = cn_container_of(node, struct cn_shm_region, link);
 
-        if (name.len == 0 || cn_str_eq(name, cn_str_from(region->name)))
+        if (name.len > 0 && !cn_str_eq(name, cn_str_from(region->name)))
+            continue;
+        if (region->refs > 1)
+            region->leaving = true;
+        else
             forget(region);
     }
     pthread_mutex_unlock(&shm.lock);
@@ -274,6 +280,8 @@ hold(struct cn_v2_window *window, struct cn_error *err)
 
     pthread_mutex_lock(&shm.lock);
     region = find(window->region);
+    if (region && region->leaving)
+        region = NULL;
     if (region)
         region->refs++;
     pthread_mutex_unlock(&shm.lock);
@@ -281,7 +289,7 @@ hold(struct cn_v2_window *window, struct cn_error *err)
     if (!region)
         return cn_fail(err, CN_E_NOT_FOUND, "Unable to find shared memory region: '%.*s'",
                        CN_STR_ARG(window->region));
-    if (window->offset > region->bytes)
+    if (window->offset >= region->bytes)
         return cn_fail(err, CN_E_BAD_REQUEST, "Invalid offset for shared memory region: '%.*s'",
                        CN_STR_ARG(window->region));
     if (__builtin_add_overflow(window->offset, window->bytes, &end) || end > region->bytes)
@@ -297,6 +305,8 @@ drop(struct cn_v2_window *window)
     if (!window->held)
         return;
     pthread_mutex_lock(&shm.lock);
+    if (window->held->leaving && window->held->refs == 2)
+        forget(window->held); /* this was the last request; the list's reference goes */
     region_unref(window->held);
     pthread_mutex_unlock(&shm.lock);
     window->held = NULL;

@@ -103,7 +103,8 @@ cn_trace_set(struct cn_trace_change *change, enum cn_trace_key key, const struct
 
     if (key == CN_TRACE_FILE)
         return cn_fail(err, CN_E_UNIMPLEMENTED,
-                       "trace_file can't be changed: traces are lines of the server's log");
+                       "trace file location can not be updated through network protocol: "
+                       "traces are lines of the server's log");
     if (values && n != 1 && key != CN_TRACE_LEVEL)
         return cn_fail(err, CN_E_BAD_REQUEST, "%s takes one value, not %u", words[key], n);
     if (!values)

@@ -165,3 +165,18 @@ def test_the_models_refusal(models):
     answer = generate(models, "repeat", body, True)
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "text/event-stream; charset=utf-8")
     assert "same number of elements" in events(answer.text)[0]["error"]
+
+
+@pytest.mark.parametrize("text, status, says", [
+    ('{"TEXT": "a", "TEXT": "b"}', 400, "[request id: <id_unknown>] input 'TEXT' already exists in request"),
+    ('{"TEXT": "a", "other": 1, "other": 2}', 500, "failed to parse the request JSON buffer: duplicate"),
+    ('{"TEXT": "a", "parameters": {"x": {"y": 1}}}', 400, "Converting keyword: 'parameters': parameter 'x' has invalid type."),
+    ('{"TEXT": "a", "parameters": null}', 500, "Expected JSON object for keyword: 'parameters': attempt to access JSON "
+     "non-object as object"),
+    ('{"TEXT": "a", "parameters": "x"}', 500, "Expected JSON object for keyword: 'parameters'"),
+])
+def test_wrong_members_and_parameters(shared, text, status, says):
+    """With the words that clients know, for one response and for a stream."""
+    for stream in (False, True):
+        answer = generate(shared, "echo", text, stream)
+        assert answer.status_code == status and answer.json()["error"].startswith(says), answer.text

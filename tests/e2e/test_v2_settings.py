@@ -38,7 +38,7 @@ def test_log_settings_are_shown_and_take_effect(server):
 
 
 @pytest.mark.parametrize("document, status, words", [
-    ({"log_file": "/tmp/x"}, 501, "log_file can't be changed"),
+    ({"log_file": "/tmp/x"}, 501, "log file location can not be updated"),
     ({"log_info": 1}, 500, "Unable to parse 'log_info': attempt to access JSON non-boolean as boolean"),
     ({"log_verbose_level": -1}, 500, "non-unsigned-integer as unsigned-integer"),
     ({"log_format": "XML"}, 400, "log_format is 'XML'; it must be 'default' or 'ISO8601'"),
@@ -89,7 +89,7 @@ def test_traces_by_rate_and_count(server):
 
 
 @pytest.mark.parametrize("document, status, words", [
-    ({"trace_file": "x"}, 501, "trace_file can't be changed"),
+    ({"trace_file": "x"}, 501, "trace file location can not be updated"),
     ({"trace_level": ["TENSORS"]}, 400, "it must be OFF or TIMESTAMPS"),
     ({"trace_level": ["OFF"] * 17}, 400, "17 values"),
     ({"trace_rate": "0"}, 400, "trace_rate is '0'; it must be a number from 1 on"),

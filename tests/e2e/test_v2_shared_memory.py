@@ -13,6 +13,7 @@ import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from test_v2_http import accumulator, client_of, identity, post, tensor
+from waiting import expect, limit
 
 ALLOWED = ["--allow-client-shm"]
 
@@ -265,7 +266,7 @@ def test_a_request_reads_no_more_than_it_may_send(server, regions):
     handle, key = regions(4096)
     client_of(s).register_system_shared_memory("r", key, 4096)
     status, body = infer(s, by_region("INT8", [4096], "INT8", "r", 4096))
-    assert status == 400 and "--max-request-size" in body["error"]
+    assert status == 400 and "--max-v2-request-size" in body["error"]
     assert infer(s, by_region("INT8", [2048], "INT8", "r", 2048))[0] == 200
 
 
@@ -280,3 +281,28 @@ def test_cuda_is_not_here(same):
     client.unregister_cuda_shared_memory("r")
     status = requests.get(f"{same.inference}/v2/cudasharedmemory/region/r/status", timeout=20)
     assert status.status_code == 404
+
+
+def test_a_region_in_use_is_listed_until_it_is_free(server, regions):
+    """An unregistration is taken at once; while a request has the region it keeps its name, and takes no other."""
+    s = server(identity(), flags=ALLOWED)
+    client = client_of(s)
+    handle, key = regions(256)
+    shm.set_shared_memory_region(handle, [np.arange(4, dtype=np.float32)])
+    client.register_system_shared_memory("r", key, 256)
+    document = by_region("FP32", [4], "FP32", "r", 16, outputs=[
+        {"name": "FP32", "parameters": {"shared_memory_region": "r", "shared_memory_byte_size": 16}}])
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, s.hold() as hold:
+        running = pool.submit(infer, s, document)
+        s.expect_outstanding("identity", 1)
+        client.unregister_system_shared_memory("r")
+        assert [region["name"] for region in client.get_system_shared_memory_status()] == ["r"]
+        status, body = infer(s, document)
+        assert status == 404 and "Unable to find shared memory region: 'r'" in body["error"]
+        with pytest.raises(InferenceServerException, match="already in manager"):
+            client.register_system_shared_memory("r", key, 128)
+        hold.release()
+        assert running.result(timeout=limit(30))[0] == 200
+    expect(lambda: client.get_system_shared_memory_status() == [], "the region is free")
+    client.register_system_shared_memory("r", key, 128)
+    assert client.get_system_shared_memory_status()[0]["byte_size"] == 128
