@@ -52,10 +52,10 @@ def test_outputs_are_in_the_order_asked_for_or_declared(server):
         assert names_of(answer) == asked
         assert [output["data"][0] for output in answer.json()["outputs"]] == [int(name[3:]) for name in asked]
     with v2rpc.channel_of(s) as channel:
-        stub = v2rpc.stub_of(channel)
+        calls = v2rpc.stub_of(channel)
         for asked in ([], ["OUT9", "OUT2"]):
-            answer = stub.ModelInfer(v2rpc.request("many", [("X", "INT32", [1])], [b"\1\0\0\0"],
-                                                   [(name,) for name in asked]))
+            answer = calls.ModelInfer(v2rpc.request("many", [("X", "INT32", [1])], [b"\1\0\0\0"],
+                                                    [(name,) for name in asked]))
             got = [output.name for output in answer.outputs]
             assert got == (asked or NAMES)
             values = [int.from_bytes(raw, "little") for raw in answer.raw_output_contents]
