@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Compares Continuo with Triton's server (the one inside pip's nvidia-pytriton) over HTTP and gRPC.
+
+    tests/differential/triton.py [CASES]    a pattern of cases' names; all of them without it
+
+Both get equivalent model repositories (triton_models.py: one configuration, a model.py there, a Lua
+handler here) and the same calls (triton_*_cases.py). The rule: status or code, the headers of
+triton_wire.HEADERS, bodies and messages must be the same, letter by letter, once RULES below has
+made equal what rightly differs; but a message of ours may say more than theirs, if it has theirs in
+it, since clients look for words in a message. The order of an object's members and of the index's
+entries is of no account. Whatever else differs must stand in triton_differences.toml with a reason.
+No text of the peer is kept here: both are asked each time.
+"""
+
+import pathlib
+import sys
+import tempfile
+
+import common
+import triton_grpc_cases
+import triton_http_cases
+import triton_models
+import triton_operator_cases
+import triton_peer
+
+HERE = pathlib.Path(__file__).resolve().parent
+TITLE = "v2 (Triton)"
+# What rightly differs: a JSON parser's own words.
+RULES = [(r"(failed to parse the request JSON buffer: )[^\n]*", r"\1...")]
+# At cases that begin so Triton's process ends (an uncaught bad_alloc, a fault): only ours is asked, and must answer.
+FATAL = ("json shape [1099511627776]", "json batch shape [1099511627776]", "json shape [2147483648, 2147483648, 4]",
+         "json batch shape [2147483648, 2147483648, 4]", "json shape [4611686018427387904]",
+         "json batch shape [4611686018427387904]", "classification of BYTES", "grpc classification of BYTES",
+         "classification of nothing", "grpc strict stream failing ", "grpc strict stream many error ")
+ENDED = {"status": "its process ends"}
+
+
+def ask_theirs(side, case, ask):
+    return ENDED if case.startswith(FATAL) else ask(side)
+
+
+def shared_object(size):
+    """An object in /dev/shm that both servers may open; its key."""
+    handle = tempfile.NamedTemporaryFile(prefix="continuo-diff-", dir="/dev/shm")
+    handle.write(bytes(range(256)))
+    handle.truncate(size)
+    handle.flush()
+    return handle, "/" + pathlib.Path(handle.name).name
+
+
+def more_words(theirs, ours):
+    """Where ours says theirs and more, theirs: clients look for words in a message, not for all of it."""
+    made = dict(ours)
+    for part, text in theirs.items():
+        said = str(text).strip().strip('"').strip()
+        if part.endswith(("error", "details", "error_message")) and said and said in str(ours.get(part, "")):
+            made[part] = text
+    return made
+
+
+def compare(comparison, folder):
+    names = [model.name for model in triton_models.MODELS if model.loads]
+    for side, backend in (("theirs", "python"), ("ours", "lua")):
+        (folder / side).mkdir()
+        triton_models.write(folder / f"{side}-models", backend)
+    theirs = triton_peer.start_triton(folder / "theirs", folder / "theirs-models", names)
+    try:
+        ours = triton_peer.start_ours(folder / "ours", folder / "ours-models", names)
+        try:
+            handle, key = shared_object(8192)
+            with handle:
+                for module in (triton_http_cases, triton_operator_cases, triton_grpc_cases):
+                    for case, ask in module.all_cases(key):
+                        if comparison.wants(case):
+                            wanted = ask_theirs(theirs, case, ask)
+                            comparison.compare(case, wanted, more_words(wanted, ask(ours)))
+        finally:
+            ours.stop()
+    finally:
+        theirs.stop()
+
+
+def main():
+    only = sys.argv[1] if len(sys.argv) > 1 else "*"
+    comparison = common.Comparison(TITLE, "Triton", HERE / "triton_differences.toml", RULES, only)
+    with tempfile.TemporaryDirectory(prefix="continuo-triton-") as folder:
+        try:
+            compare(comparison, pathlib.Path(folder))
+        except common.Unavailable as why:
+            return common.skip(TITLE, str(why))
+    return comparison.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

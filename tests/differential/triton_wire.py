@@ -1,0 +1,174 @@
+"""Calls of the comparison with Triton, by hand where a client would tidy up: each gives a dictionary of parts."""
+
+import http.client
+import json
+import re
+import socket
+
+import grpc
+from google.protobuf import json_format
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+HEADERS = ("content-type", "content-encoding", "accept-encoding", "allow")
+TIMEOUT_S = 20
+
+
+def canonical(value):
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def parts_of_json(text, prefix="body"):
+    """A document's members stand as parts of their own, so that a difference in one leaves the others compared."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {prefix: text}
+    if isinstance(document, dict) and document:
+        return {f"{prefix}.{key}": canonical(value) for key, value in document.items()}
+    return {prefix: canonical(document)}
+
+
+def decoded(data):
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.hex()
+
+
+def events(text):
+    """Each event of a stream as its members in one order."""
+    lines = []
+    for line in text.split("\n"):
+        try:
+            lines.append("data: " + canonical(json.loads(line[6:])) if line.startswith("data: ") else line)
+        except ValueError:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def answer_of(response, data):
+    """The parts of an HTTP answer."""
+    made = {"status": response.status}
+    for name in HEADERS:
+        if response.getheader(name) is not None:
+            made[f"header {name}"] = response.getheader(name)
+    length = response.getheader("Inference-Header-Content-Length")
+    if length is not None and not response.getheader("Content-Encoding"):
+        made["binary"] = data[int(length):].hex()
+        data = data[:int(length)]
+    if made.get("header content-type", "").startswith("text/event-stream"):
+        made["events"] = events(decoded(data))
+        return made
+    made.update(parts_of_json(decoded(data)))
+    return made
+
+
+def call(side, method, path, body=None, **headers):
+    """One request over a connection of its own. A dictionary or list as body is sent as JSON."""
+    if isinstance(body, (dict, list)):
+        body = json.dumps(body)
+    connection = http.client.HTTPConnection(side.http, timeout=TIMEOUT_S)
+    try:
+        connection.request(method, path, body if not isinstance(body, str) else body.encode(),
+                           {name.replace("_", "-"): value for name, value in headers.items()})
+        response = connection.getresponse()
+        return answer_of(response, response.read())
+    except (OSError, http.client.HTTPException) as error:
+        return {"status": f"no answer: {type(error).__name__}"}
+    finally:
+        connection.close()
+
+
+def raw(side, data):
+    """Bytes as they are; the answer's parts."""
+    host, port = side.http.split(":")
+    with socket.create_connection((host, int(port)), TIMEOUT_S) as wire:
+        wire.sendall(data)
+        response = http.client.HTTPResponse(wire)
+        try:
+            response.begin()
+            return answer_of(response, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            return {"status": f"no answer: {type(error).__name__}"}
+
+
+# --- gRPC
+
+
+def stub_of(side):
+    if side.channel is None:
+        side.channel = grpc.insecure_channel(side.grpc, [("grpc.max_receive_message_length", -1),
+                                                         ("grpc.use_local_subchannel_pool", 1)])
+    return service_pb2_grpc.GRPCInferenceServiceStub(side.channel)
+
+
+def parts_of_message(message, prefix=""):
+    document = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return {f"{prefix}{key}": canonical(value) for key, value in document.items()}
+
+
+def failure(error):
+    return {"code": error.code().name, "details": error.details()}
+
+
+def rpc(side, name, message, metadata=()):
+    try:
+        answer = getattr(stub_of(side), name)(message, timeout=TIMEOUT_S, metadata=metadata)
+    except grpc.RpcError as error:
+        return failure(error)
+    return {"code": "OK", **parts_of_message(answer)}
+
+
+def stream(side, messages, metadata=()):
+    """Sends all requests, half-closes, and reads to the end."""
+    made, n = {}, 0
+    try:
+        for answer in stub_of(side).ModelStreamInfer(iter(messages), timeout=TIMEOUT_S, metadata=metadata):
+            made.update(parts_of_message(answer, f"{n:02} "))
+            n += 1
+        made["code"] = "OK"
+    except grpc.RpcError as error:
+        made.update(failure(error))
+    made["responses"] = n
+    return made
+
+
+def parameter(value):
+    """A Python value as clients send it; a pair (member, value) chooses the member."""
+    if isinstance(value, tuple):
+        return service_pb2.InferParameter(**{value[0]: value[1]})
+    if isinstance(value, bool):
+        return service_pb2.InferParameter(bool_param=value)
+    if isinstance(value, int):
+        return service_pb2.InferParameter(int64_param=value)
+    if isinstance(value, float):
+        return service_pb2.InferParameter(double_param=value)
+    return service_pb2.InferParameter(string_param=value)
+
+
+def request(model, inputs=(), raw_contents=(), outputs=(), version="", id="", **parameters):
+    """A ModelInferRequest. inputs: (name, datatype, shape[, {contents}[, {parameters}]]); outputs: a name, or
+    (name, {parameters})."""
+    message = service_pb2.ModelInferRequest(model_name=model, model_version=version, id=id,
+                                            raw_input_contents=raw_contents)
+    for name, datatype, shape, *rest in inputs:
+        added = message.inputs.add(name=name, datatype=datatype, shape=shape)
+        if rest and rest[0] is not None:
+            added.contents.SetInParent()
+            for field, values in rest[0].items():
+                getattr(added.contents, field).extend(values)
+        for key, value in (rest[1] if len(rest) > 1 else {}).items():
+            added.parameters[key].CopyFrom(parameter(value))
+    for output in outputs:
+        name, given = output if isinstance(output, tuple) else (output, {})
+        added = message.outputs.add(name=name)
+        for key, value in given.items():
+            added.parameters[key].CopyFrom(parameter(value))
+    for key, value in parameters.items():
+        message.parameters[key].CopyFrom(parameter(value))
+    return message
+
+
+def slug(text):
+    """A case's name: no blanks at its ends, one line."""
+    return re.sub(r"\s+", " ", str(text)).strip()[:120]
