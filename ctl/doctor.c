@@ -417,45 +417,56 @@ broken_store(struct cn_ctl_diagnosis *diagnosis, uint64_t n)
     finding->advice = "repair it (continuo-archiver verify FILE checks it) or take it away";
 }
 
-static void
-metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view, uint64_t wall_ms)
+/* "in the last 300 s": of the server's window, which is shorter after a start. */
+static const char *
+window(struct cn_ctl_diagnosis *diagnosis, const uint64_t *m)
 {
-    const uint64_t *m = view->metrics;
+    return SAY(diagnosis, "in the last %" PRIu64 " s", m[CN_M_RECENT_SECONDS]);
+}
+
+static void
+rates(struct cn_ctl_diagnosis *diagnosis, const uint64_t *m)
+{
+    const uint64_t refused = m[CN_M_RECENT_JOBS_REFUSED], jobs = m[CN_M_RECENT_JOBS];
+    const uint64_t failed = m[CN_M_RECENT_HTTP_5XX], slow = m[CN_M_RECENT_SLOW_TURNS];
     struct cn_ctl_finding *finding;
 
-    connections(diagnosis, m[CN_M_HTTP_CONNECTIONS], m[CN_M_HTTP_CONNECTIONS_MAX]);
-    certificate(diagnosis, m[CN_M_CERTIFICATE_END], wall_ms / 1000);
-    if (m[CN_M_JOBS_REFUSED] &&
-        percent(m[CN_M_JOBS_REFUSED], m[CN_M_JOBS] + m[CN_M_JOBS_REFUSED]) >= REFUSED_PERCENT) {
+    if (refused && percent(refused, jobs) >= REFUSED_PERCENT) {
         finding = find(diagnosis, false,
-                       SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " steps were refused",
-                           m[CN_M_JOBS_REFUSED], m[CN_M_JOBS] + m[CN_M_JOBS_REFUSED]));
-        finding->why =
-            "a bound was met, a sequence was not known, or there was no worker, since the "
-            "server started";
+                       SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " steps were refused %s", refused,
+                           jobs, window(diagnosis, m)));
+        finding->why = "a bound was met, a sequence was not known, or there was no worker";
         finding->advice = "the refused clients read why; continuo-ctl top shows which queue grows";
     }
-    if (m[CN_M_HTTP_5XX] && percent(m[CN_M_HTTP_5XX], m[CN_M_HTTP_REQUESTS]) >= FAILED_PERCENT) {
+    if (failed && percent(failed, m[CN_M_RECENT_HTTP_REQUESTS]) >= FAILED_PERCENT) {
         finding =
             find(diagnosis, false,
-                 SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " requests failed with a 5xx status",
-                     m[CN_M_HTTP_5XX], m[CN_M_HTTP_REQUESTS]));
-        finding->why =
-            "handlers that fail, workers that die, or no room for a state or a handler's "
-            "memory (status 507), since the server started";
+                 SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " requests failed with a 5xx status %s",
+                     failed, m[CN_M_RECENT_HTTP_REQUESTS], window(diagnosis, m)));
+        finding->why = "handlers that fail, workers that die, or no room for a state or a "
+                       "handler's memory (status 507)";
         finding->advice = "the answers' bodies say which; for 507 they name the limit that was "
                           "reached, or the store: then look at the disk of --state-dir with df";
     }
-    if (m[CN_M_LOOP_SLOW_TURNS] >= SLOW_TURNS_MIN &&
-        percent(m[CN_M_LOOP_SLOW_TURNS], m[CN_M_LOOP_TURNS]) >= SLOW_TURNS_PERCENT) {
+    if (slow >= SLOW_TURNS_MIN && percent(slow, m[CN_M_RECENT_TURNS]) >= SLOW_TURNS_PERCENT) {
         finding =
             find(diagnosis, false,
-                 SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " turns of the loops took over 1 ms",
-                     m[CN_M_LOOP_SLOW_TURNS], m[CN_M_LOOP_TURNS]));
+                 SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " turns of the loops took over 1 ms %s",
+                     slow, m[CN_M_RECENT_TURNS], window(diagnosis, m)));
         finding->why = "the server's threads have more to do than they manage, or lack processors";
         finding->advice =
             "raise --loops, send smaller requests, or give the machine less other work";
     }
+}
+
+static void
+metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view, uint64_t wall_ms)
+{
+    const uint64_t *m = view->metrics;
+
+    connections(diagnosis, m[CN_M_HTTP_CONNECTIONS], m[CN_M_HTTP_CONNECTIONS_MAX]);
+    certificate(diagnosis, m[CN_M_CERTIFICATE_END], wall_ms / 1000);
+    rates(diagnosis, m);
 }
 
 /* --- what the server itself calls wrong, and stores that nobody has */

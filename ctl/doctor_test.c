@@ -220,18 +220,28 @@ metrics_tell_of_refusals_failures_and_slow_loops(void **state)
 {
     (void)state;
     diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
-             "continuo_jobs_total 90\ncontinuo_jobs_refused_total 10\n"
-             "continuo_http_requests_total 100\ncontinuo_http_5xx_total 3\n"
-             "continuo_loop_turns_total 1000\ncontinuo_loop_slow_turns_total 200\n",
+             "continuo_recent_seconds 300\n"
+             "continuo_recent_jobs 100\ncontinuo_recent_jobs_refused 10\n"
+             "continuo_recent_http_requests 100\ncontinuo_recent_http_5xx 3\n"
+             "continuo_recent_loop_turns 1000\ncontinuo_recent_loop_slow_turns 200\n",
              0);
     assert_int_equal(diagnosis.n_problems, 3);
-    assert_contains(shown, "10 of 100 steps were refused");
-    assert_contains(shown, "3 of 100 requests failed");
+    assert_contains(shown, "10 of 100 steps were refused in the last 300 s");
+    assert_contains(shown, "3 of 100 requests failed with a 5xx status in the last 300 s");
     assert_contains(shown, "200 of 1000 turns");
     diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
-             "continuo_jobs_total 9000\ncontinuo_jobs_refused_total 1\n"
-             "continuo_http_requests_total 9000\ncontinuo_http_5xx_total 1\n"
-             "continuo_loop_turns_total 90\ncontinuo_loop_slow_turns_total 50\n",
+             "continuo_recent_seconds 300\n"
+             "continuo_recent_jobs 9000\ncontinuo_recent_jobs_refused 1\n"
+             "continuo_recent_http_requests 9000\ncontinuo_recent_http_5xx 1\n"
+             "continuo_recent_loop_turns 90\ncontinuo_recent_loop_slow_turns 50\n",
+             0);
+    assert_int_equal(diagnosis.n_problems, 0);
+    /* What was long ago is no problem of today. */
+    diagnose("[" MODEL("m", "1.0", READY_WORKER, "") "]",
+             "continuo_jobs_total 100\ncontinuo_jobs_refused_total 90\n"
+             "continuo_http_requests_total 100\ncontinuo_http_5xx_total 90\n"
+             "continuo_recent_seconds 300\ncontinuo_recent_jobs 1\n"
+             "continuo_recent_http_requests 1\n",
              0);
     assert_int_equal(diagnosis.n_problems, 0);
 }

@@ -21,12 +21,14 @@
 
 struct MHD_Daemon;
 struct cn_cpu_times;
+struct cn_recent;
 struct cn_http_request;
 struct cn_management;
 
 /* What all listeners and requests may see; does not change while loops run. */
 struct cn_http_shared {
     struct cn_cpu_times *cpu_times; /* loop 0's */
+    const struct cn_recent *recent; /* loop 0's, too */
     const struct cn_server_config *config;
     struct cn_management *management;
     struct cn_loop *const *loops;

@@ -9,6 +9,7 @@
 #include "frontend/handler_metrics.h"
 #include "frontend/http_request.h"
 #include "frontend/infer_metrics.h"
+#include "frontend/recent.h"
 #include "frontend/ts_metrics.h"
 #include "management/management.h"
 
@@ -54,6 +55,7 @@ on_gathered(struct cn_metrics_order *order, const struct cn_model_counted *model
     for (i = 0; i < CN_N_LOG_FILES; i++)
         cn_metrics_set_log(cn_loop_metrics(shared->loops[0]), CN_M_LOG_DROPPED, (enum cn_log_file)i,
                            cn_log_files_dropped((enum cn_log_file)i));
+    cn_recent_show(shared->recent);
     cn_buf_init(&text, 0);
     ours = cn_arena_alloc(&request->arena, sizeof(*ours) * (n + 1));
     for (i = 0; i < n; i++)

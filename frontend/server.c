@@ -192,6 +192,7 @@ start_management(struct cn_server *server, struct cn_error *err)
         cn_management_take_note(server->management, imported->refused[i].model,
                                 imported->refused[i].reason);
     server->shared = (struct cn_http_shared){.cpu_times = &server->system_log.times,
+                                             .recent = &server->recent,
                                              .config = &server->config,
                                              .management = server->management,
                                              .loops = server->loops,
@@ -258,6 +259,20 @@ static void
 stop_system_log(struct cn_server *server)
 {
     cn_system_log_end(&server->system_log);
+}
+
+static int
+start_recent(struct cn_server *server, struct cn_error *err)
+{
+    (void)err;
+    cn_recent_begin(&server->recent, server->loops, server->n_loops);
+    return 0;
+}
+
+static void
+stop_recent(struct cn_server *server)
+{
+    cn_recent_end(&server->recent);
 }
 
 static void *
@@ -432,6 +447,7 @@ static const struct {
     {start_grpc, stop_grpc},
     {start_signal_watch, stop_signal_watch},
     {start_system_log, stop_system_log},
+    {start_recent, stop_recent},
     {start_threads, stop_threads},
 };
 #define N_STEPS (sizeof(steps) / sizeof(steps[0]))

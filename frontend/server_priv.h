@@ -15,6 +15,7 @@
 #include "config/server_config.h"
 #include "core/loop.h"
 #include "frontend/http_listener.h"
+#include "frontend/recent.h"
 #include "frontend/ts_metrics.h"
 #include "management/import.h"
 
@@ -55,6 +56,7 @@ struct cn_server {
     sigset_t signals;
     struct cn_watch signal_watch;
     struct cn_system_log system_log;
+    struct cn_recent recent;
     struct cn_metrics_file metrics_file;
     struct cn_msg start;
     uint64_t began_us;

@@ -19,6 +19,7 @@ static void
 refuse(struct cn_model_queue *queue, struct cn_job *job, int code, const char *message)
 {
     cn_metrics_add(&queue->metrics, CN_M_JOBS_REFUSED, 1);
+    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_ALL_JOBS_REFUSED, 1);
     cn_queue_fail(queue, job, code, "%s", message);
 }
 
@@ -227,6 +228,7 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     queue->stats.jobs++;
     if (!cn_swap_is_visitor(job)) { /* it was counted where it came from */
         cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
+        cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_ALL_JOBS, 1);
         cn_ts_job_came(queue, job);
     }
     job->row.job_id = queue->next_job_id++;

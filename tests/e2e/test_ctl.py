@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from models import BIN, ROOT, archiver, counter, stateless
+from models import BIN, ROOT, Model, archiver, counter, stateless
 from waiting import expect, limit
 
 # Its numbers differ from run to run, and with their widths the gaps of tables.
@@ -141,6 +141,25 @@ def test_doctor_tells_of_a_worker_that_does_not_answer(server, ctl):
     assert s.describe("counter")["workers"][0]["busy"] is None
     assert s.describe("counter")["meanCallMSec"] > 0
     assert ctl(s, "doctor").returncode == 0
+
+
+def test_doctor_forgets_failures_after_five_minutes(server, ctl):
+    """Rates over the server's whole life would call it ill for days after a bad hour, and well for hours in one."""
+    s = server(Model("m", "return { step = function(state, req) if req.body == 'x' then error('bad') end return 'y' end }",
+                     {"sequenceBatching": True}), clock=True)
+    client = s.client()
+    for _ in range(20):
+        assert client.step("m", "a", "x").status >= 500
+    doctor = ctl(s, "doctor")
+    assert doctor.returncode == 1
+    assert re.search(r"PROBLEM  20 of \d+ requests failed with a 5xx status in the last \d+ s\n", doctor.stdout)
+
+    def is_well():
+        s.clock.advance(301_000)
+        return ctl(s, "doctor").returncode == 0
+
+    expect(is_well, "a diagnosis without the old failures", 60)
+    assert s.metric("continuo_http_5xx_total") == 20
 
 
 def test_doctor_tells_of_a_handler_that_raises_at_load(server, ctl):
