@@ -21,6 +21,7 @@
 #include "core/number.h"
 #include "core/panic.h"
 #include "core/ts_metrics.h"
+#include "core/utf8.h"
 #include "frontend/compress.h"
 #include "frontend/http_request.h"
 #include "frontend/sequence_names.h"
@@ -321,6 +322,31 @@ add_handler_headers(struct cn_http_request *request, struct MHD_Response *respon
     }
 }
 
+/* What a stream's pieces are, where the handler does not say it: clients and proxies guess otherwise, and
+ * some collect what they do not take for text. Its first piece tells; it may end within a character. */
+static const char *
+stream_type(struct cn_str first)
+{
+    size_t len = first.len;
+
+    if (len && memchr(first.ptr, '\0', len))
+        return "application/octet-stream";
+    for (size_t cut = 1; cut <= 3 && cut <= first.len && len == first.len; cut++)
+        if ((unsigned char)first.ptr[first.len - cut] >= 0xc2)
+            len = first.len - cut; /* where the last character begins */
+    if (cn_utf8_is_valid(first) || (len < first.len && (unsigned char)first.ptr[len] <= 0xf4 &&
+                                    cn_utf8_is_valid((struct cn_str){first.ptr, len})))
+        return "text/plain; charset=utf-8";
+    return "application/octet-stream";
+}
+
+static bool
+has_content_type(const struct cn_answer *answer)
+{
+    return answer->content_type.len ||
+           cn_http_find(answer->headers, answer->n_headers, CN_STR("content-type"));
+}
+
 /* The connection ends with what its reader says now: an error, or the end of a body that an HTTP/1.0
  * client can't know otherwise. libmicrohttpd 0.9.75 closes it then, but cleans up behind it only when
  * it looks at it again; after a suspend no event of the socket may bring it there. It looks at those
@@ -530,6 +556,8 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
     if (!response)
         cn_panic(__FILE__, __LINE__, "no memory for a response");
     add_handler_headers(request, response, box);
+    if (!has_content_type(&box->answer))
+        add(response, "Content-Type", stream_type(box->answer.body));
     queue(request, status, response, CN_REQUEST_STREAMING);
 }
 

@@ -96,7 +96,7 @@ static struct cn_answer_box *
 fail(struct cn_answer_box *box, const struct cn_error *err)
 {
     box->answer.flags |= CN_ANSWER_FINAL;
-    box->answer.error_code = err->code == CN_E_UNIMPLEMENTED || err->code == CN_E_OUT_OF_MEMORY
+    box->answer.error_code = err->code == CN_E_BAD_REQUEST || err->code == CN_E_OUT_OF_MEMORY
                                  ? err->code
                                  : CN_E_HANDLER_FAILED;
     box->answer.status = 0;

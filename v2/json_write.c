@@ -3,6 +3,7 @@
  * Written by hand: a tensor's numbers go from its bytes into the text without a document between.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,14 @@ integer_at(const char *at, unsigned bytes)
     return (int64_t)(natural_at(at, bytes) << shift) >> shift;
 }
 
+/* JSON has no word for NaN and the infinities. Clients in Python read null as NaN; the exact value goes out
+ * in binary form. */
+static char *
+put_finite(double value, char *to)
+{
+    return isfinite(value) ? cn_put_double(value, to) : stpcpy(to, "null");
+}
+
 /* The number at `at` into CN_NUMBER_MAX bytes of room. Behind it. */
 static char *
 put_value(enum cn_datatype type, const char *at, char *to)
@@ -69,10 +78,10 @@ put_value(enum cn_datatype type, const char *at, char *to)
         return stpcpy(to, *at ? "true" : "false");
     case CN_DATATYPE_FP32:
         memcpy(&narrow, at, sizeof(narrow));
-        return cn_put_double((double)narrow, to);
+        return put_finite((double)narrow, to);
     case CN_DATATYPE_FP64:
         memcpy(&wide, at, sizeof(wide));
-        return cn_put_double(wide, to);
+        return put_finite(wide, to);
     case CN_DATATYPE_INT8:
     case CN_DATATYPE_INT16:
     case CN_DATATYPE_INT32:

@@ -255,7 +255,7 @@ cn_v2_write_named(const struct cn_tensor *tensors, uint32_t n, struct cn_buf *ou
         uint64_t elements = 0;
 
         if (tensors[i].type == CN_DATATYPE_FP16 || tensors[i].type == CN_DATATYPE_BF16)
-            return cn_fail(err, CN_E_UNIMPLEMENTED,
+            return cn_fail(err, CN_E_BAD_REQUEST,
                            "output '%.*s' is %s, which JSON has no numbers for; ask for it as "
                            "binary data, by /v2/models/NAME/infer",
                            CN_STR_ARG(tensors[i].name), cn_datatype_word(tensors[i].type));

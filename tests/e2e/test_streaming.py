@@ -452,3 +452,28 @@ def test_drain_lets_a_stream_end(server):
 def rss(pid):
     with open(f"/proc/{pid}/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+PIECES_LUA = """
+local pieces = { text = { "caf\\u{e9} ", "end" }, cut = { "caf\\xc3", "\\xa9" }, bytes = { "\\xff\\x00", "\\x01" } }
+return { api = 1, handle = function(req)
+    local own = req.text:match("^own (.*)$")
+    if own then
+        coroutine.yield({ body = "first", content_type = own })
+        return "last"
+    end
+    coroutine.yield(pieces[req.text][1])
+    return pieces[req.text][2]
+end }
+"""
+
+
+@pytest.mark.parametrize("body, kind", [
+    ("text", "text/plain; charset=utf-8"), ("cut", "text/plain; charset=utf-8"), ("bytes", "application/octet-stream"),
+    ("own audio/L16", "audio/L16")])
+def test_a_streamed_answer_says_what_it_is(server, body, kind):
+    """Also where the handler yields bare strings: text, though the first piece ends within a character, or bytes."""
+    s = server(Model("pieces", PIECES_LUA, {}, stateful=False))
+    answer = s.client().post("/predictions/pieces", body)
+    assert answer.status == 200 and answer.headers["Transfer-Encoding"] == "chunked", answer
+    assert answer.headers["Content-Type"] == kind

@@ -237,11 +237,28 @@ def test_json_has_no_half_floats(same):
                               outputs=[triton.InferRequestedOutput("FP16", binary_data=False)])
 
 
-def test_not_a_number_and_infinity_as_bare_words(same):
-    """v2 clients write them so, and read them so."""
-    answer = post(same, "identity", '{"inputs":[{"name":"FP32","datatype":"FP32","shape":[3],'
-                                    '"data":[NaN,Infinity,-Infinity]}]}')
-    assert '"data":[NaN,Infinity,-Infinity]' in answer.text
+@pytest.mark.parametrize("datatype", ["FP32", "FP64"])
+def test_not_a_number_and_infinity_are_null_in_json_and_themselves_in_binary(same, datatype):
+    """Clients may write the bare words, as v2 clients do; an answer is valid JSON, whoever reads it."""
+    body = (f'{{"inputs":[{{"name":"{datatype}","datatype":"{datatype}","shape":[4],'
+            '"data":[NaN,Infinity,-Infinity,1.5]}]}')
+
+    def refuse(word):
+        raise ValueError(word)
+
+    answer = post(same, "identity", body)
+    [output] = json.loads(answer.text, parse_constant=refuse)["outputs"]
+    assert output["data"] == [None, None, None, 1.5]
+    plain = requests.post(f"{same.inference}/predictions/identity", data=f'{{"{datatype}": [NaN, 2.5]}}',
+                          headers={"Content-Type": "application/json"}, timeout=30)
+    if plain.status_code == 200:
+        assert json.loads(plain.text, parse_constant=refuse)[datatype] == [None, 2.5]
+    values = np.array([np.nan, np.inf, -np.inf, 1.5], np.float32 if datatype == "FP32" else np.float64)
+    for binary in (True, False):
+        got = client_of(same).infer("identity", [tensor(datatype, values, datatype)],
+                                    outputs=[triton.InferRequestedOutput(datatype, binary_data=binary)]).as_numpy(datatype)
+        assert np.isnan(got[0]) and got[3] == 1.5
+        assert not binary or got.tobytes() == values.tobytes()
 
 
 def test_nesting_and_empty_tensors(same):

@@ -101,7 +101,7 @@ def test_wrong_predictions_are_400(shared, body, content_type, says):
 def test_json_answers_have_no_half_floats(models):
     """FP16 comes in as bytes; as JSON it does not go out, and the message says how it does."""
     answer = predict(models, "half", b"\0\x3c", "application/octet-stream")
-    assert answer.status_code == 501 and "ask for it as binary data" in answer.text
+    assert answer.status_code == 400 and "ask for it as binary data" in answer.text
 
 
 # --- raw requests ---
