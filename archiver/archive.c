@@ -233,3 +233,15 @@ cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_li
     close(fd);
     return rc;
 }
+
+int
+cn_archive_reread(const char *dest, struct cn_manifest *manifest, char **dir, struct cn_error *err)
+{
+    int rc = absolute(dest, dir, err);
+
+    if (rc == 0 && (rc = cn_verify_read_manifest(cn_basename(dest), *dir, manifest, err)) != 0) {
+        cn_free(*dir);
+        *dir = NULL;
+    }
+    return rc;
+}

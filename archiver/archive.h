@@ -26,6 +26,11 @@ extern const struct cn_archive_limits cn_archive_default_limits; /* 8 GiB, 4 GiB
 int cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_limits *limits,
                       struct cn_manifest *manifest, char **dir, struct cn_error *err);
 
+/* Reads a folder made by cn_archive_unpack again. Digests are not looked at: the caller knows that nothing
+ * in it has changed since. */
+int cn_archive_reread(const char *dest, struct cn_manifest *manifest, char **dir,
+                      struct cn_error *err);
+
 /* Deletes a folder made by cn_archive_unpack. Never follows links. */
 void cn_archive_remove_dir(const char *dest);
 

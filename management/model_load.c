@@ -397,7 +397,7 @@ torch_library(const struct cn_server_config *server)
     return copy;
 }
 
-/* What was unpacked before is read in place, its digests are checked. A disk that is full has the room of
+/* What was unpacked before is read in place: all its files are as they were when it was checked. A disk that is full has the room of
  * what nobody has asked for yet. */
 static int
 unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_manifest *manifest,
@@ -407,7 +407,7 @@ unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_
     int rc;
 
     if (cn_unpacked_take(kept, path, place)) {
-        if (cn_archive_unpack(place, place, limits, manifest, dir, err) == 0)
+        if (cn_archive_reread(place, manifest, dir, err) == 0)
             return 0;
         cn_unpacked_remove(place);
     }

@@ -81,8 +81,8 @@ def break_note(s):
 
 
 def half_done(s):
-    shutil.copytree(folder_of(s), folder_of(s).with_name("0123456789abcdef.tmp-1"))
     forget_note(s)
+    shutil.copytree(folder_of(s), folder_of(s).with_name("0123456789abcdef.tmp-1"))
 
 
 def another_boot(s):
