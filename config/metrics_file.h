@@ -28,7 +28,7 @@ struct cn_metric_rule {
     enum cn_metric_kind kind;
     bool of_model; /* a handler's */
     uint32_t n_dims;
-    char **dims; /* as they stand there; ModelName, Level and Hostname come by themselves */
+    char **dims; /* as they stand there; the server itself gives ModelName, Level and Hostname */
 };
 
 struct cn_metrics_file {

@@ -10,6 +10,8 @@
 #include "core/mem.h"
 #include "core/panic.h"
 
+#define METRICS_DIR "logs" /* where METRICS_LOCATION says nothing */
+
 static int
 set_default(struct cn_server_config *config, const char *flag, const char *where, const char *dir,
             struct cn_error *err)
@@ -26,7 +28,9 @@ cn_torchserve_logs_place(struct cn_server_config *config, const char *logs, cons
 {
     int rc = set_default(config, "log-dir", "LOG_LOCATION", logs, err);
 
-    if (rc == 0 && metrics != NULL && metrics[0] != '\0')
+    if (metrics == NULL || metrics[0] == '\0') /* metrics stay where LOG_LOCATION leads nothing */
+        metrics = strcmp(logs, METRICS_DIR) != 0 ? METRICS_DIR : NULL;
+    if (rc == 0 && metrics != NULL)
         rc = set_default(config, "metrics-log-dir", "METRICS_LOCATION", metrics, err);
     return rc;
 }

@@ -5,15 +5,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/metrics_file.h"
 #include "core/mem.h"
 #include "core/ts_metrics.h"
 #include "scheduler/handler_metrics.h"
 
-/* A series and whose it is. The copies are ours to merge. */
+/* A series and whose it is; "": of all models, since metrics.yaml gives it no dimension ModelName. The
+ * copies are ours to merge. */
 struct entry {
     struct cn_series *series;
     const char *model;
 };
+
+/* Without a file, or where it does not name the metric, the server's own dimensions are all there. */
+static bool
+has_dimension(const struct cn_series *series, const char *dimension)
+{
+    const struct cn_metrics_file *file = cn_metric_rules();
+    const struct cn_metric_rule *rule =
+        file ? cn_metrics_file_find(file, cn_str_from(cn_series_name(series))) : NULL;
+
+    if (!rule)
+        return true;
+    for (uint32_t i = 0; i < rule->n_dims; i++)
+        if (strcmp(rule->dims[i], dimension) == 0)
+            return true;
+    return false;
+}
 
 static int
 same_order(const struct entry *a, const struct entry *b)
@@ -44,7 +62,9 @@ collect(const struct cn_model_counted *models, unsigned n_models,
     for (m = 0; m < n_models; m++)
         for (i = 0; i < models[m].series->n; i++)
             if (cn_metric_wanted(filter, cn_series_name(models[m].series->list[i])))
-                out[n++] = (struct entry){models[m].series->list[i], models[m].name};
+                out[n++] = (struct entry){
+                    models[m].series->list[i],
+                    has_dimension(models[m].series->list[i], "ModelName") ? models[m].name : ""};
     qsort(out, n, sizeof(*out), by_family);
     return n;
 }
@@ -52,10 +72,16 @@ collect(const struct cn_model_counted *models, unsigned n_models,
 static void
 put_labels(struct cn_buf *out, const struct entry *entry, const char *tail)
 {
-    cn_buf_printf(out, "%s%s{%sModelName=\"", cn_series_name(entry->series), tail,
+    cn_buf_printf(out, "%s%s{%s", cn_series_name(entry->series), tail,
                   cn_series_labels(entry->series));
-    cn_metrics_put_label(out, cn_str_from(entry->model));
-    cn_buf_printf(out, "\",Level=\"Model\",Hostname=\"%s\",", cn_ts_host());
+    if (entry->model[0]) {
+        cn_buf_puts(out, "ModelName=\"");
+        cn_metrics_put_label(out, cn_str_from(entry->model));
+        cn_buf_puts(out, "\",");
+    }
+    if (has_dimension(entry->series, "Level"))
+        cn_buf_puts(out, "Level=\"Model\",");
+    cn_buf_printf(out, "Hostname=\"%s\",", cn_ts_host());
 }
 
 static void

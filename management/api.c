@@ -40,6 +40,14 @@
 /* --- what answers */
 
 static void
+on_written(struct cn_snapshot_wait *wait)
+{
+    struct cn_api_call *call = cn_container_of(wait, struct cn_api_call, wait);
+
+    cn_api_answer(call, call->answer_status, call->answer);
+}
+
+static void
 on_lifecycle(void *ctx, const struct cn_lifecycle_result *result)
 {
     struct cn_api_call *call = ctx;
@@ -51,7 +59,10 @@ on_lifecycle(void *ctx, const struct cn_lifecycle_result *result)
     }
     value = json_object();
     json_object_set_new(value, "status", cn_json_text(result->text));
-    cn_api_answer(call, result->http_status, value);
+    call->answer = value;
+    call->answer_status = result->http_status;
+    call->wait.done = on_written;
+    cn_snapshot_wait(call->management, &call->wait);
 }
 
 static void

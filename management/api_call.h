@@ -20,6 +20,9 @@ struct cn_api_call {
     const char *sequence_id; /* behind /sequences/, which is the last part then; else NULL */
     struct cn_error err;     /* of the first parameter that was wrong; code 0: none */
     struct cn_token_renewal renewal;
+    struct cn_snapshot_wait wait; /* for the snapshot of what the call changed, with its answer: */
+    json_t *answer;
+    int answer_status;
 };
 
 /* --- answers; the call is gone afterwards */

@@ -89,6 +89,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     cn_health_init(&management->health);
     cn_list_init(&management->downloads);
     cn_list_init(&management->trials);
+    cn_list_init(&management->snapshot_waits);
+    cn_list_init(&management->snapshot_waits_next);
     set_starting(management, true);
     cn_download_begin(config->model_store);
     rc = cn_model_store_check(config->model_store, err);
@@ -241,20 +243,28 @@ remove_unused(struct cn_management *management)
 }
 
 static void
-start_done(struct cn_management *management)
+tell_started(struct cn_snapshot_wait *wait)
 {
+    struct cn_management *management = cn_container_of(wait, struct cn_management, start_wait);
     void (*on_done)(void *ctx, unsigned failed) = management->on_started;
 
+    management->on_started = NULL;
+    on_done(management->started_ctx, management->failed);
+}
+
+static void
+start_done(struct cn_management *management)
+{
     if (--management->starting > 0)
         return;
     set_starting(management, false);
     remove_unused(management);
-    management->on_started = NULL;
     atomic_store_explicit(&management->started, true, memory_order_relaxed);
     cn_snapshot_started(management);
     cn_repository_started(management->repository);
     cn_stores_started(management->stores);
-    on_done(management->started_ctx, management->failed);
+    management->start_wait.done = tell_started;
+    cn_snapshot_wait(management, &management->start_wait);
 }
 
 static void

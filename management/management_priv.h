@@ -8,6 +8,7 @@
 #include "management/health.h"
 #include "management/management.h"
 #include "management/registry.h"
+#include "management/snapshot.h"
 #include "management/state_dir.h"
 #include "management/stores.h"
 #include "management/url_rules.h"
@@ -42,8 +43,10 @@ struct cn_management {
     void (*on_drained)(void *ctx);
     void *drained_ctx;
 
-    /* Snapshots: one of a change is being written; another change came meanwhile. */
+    /* Snapshots: one is being written; a change came meanwhile, which the next one will have. */
     bool snapshot_busy, snapshot_again;
+    struct cn_list snapshot_waits, snapshot_waits_next; /* struct cn_snapshot_wait: of either */
+    struct cn_snapshot_wait start_wait;
 
     /* Start. */
     atomic_bool started; /* any loop reads it: what isn't there now was never asked for */

@@ -443,6 +443,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     complete_handler(&about, manifest.runtime);
     about.torch_library = torch_library(server);
     about.busy_wait_us = server->busy_wait_us;
+    about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
     about.config_file = first_of(manifest.config_file, NULL, "");
     about.stamp = cn_model_store_stamp(path);
     rc = check_name("name", about.name, err);

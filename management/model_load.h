@@ -36,6 +36,7 @@ struct cn_model_about {
     char *runtime;                 /* "lua", "c" or "torch" */
     char *torch_library;           /* absolute; "": the one beside the worker */
     uint32_t busy_wait_us;         /* of its workers, before they sleep */
+    bool says_as_torchserve;       /* its workers' lives are told in TorchServe's words, too */
     struct cn_model_config config; /* its io is the one below */
     struct cn_model_io *io;        /* NULL: the model is not typed */
     uint64_t stamp; /* of the archive as it was (model_store.h); 0: with other configuration */

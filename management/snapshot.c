@@ -36,7 +36,7 @@ struct snapshot {
     uint64_t wall_ms;
     json_t *models;
     uint32_t n_models;
-    bool is_change; /* counts as management->snapshot_busy */
+    bool is_change; /* or of the start: counts as management->snapshot_busy */
     char name[40];  /* 20261121073025123-startup.cfg */
     struct cn_error err;
 };
@@ -256,6 +256,35 @@ work_write(struct cn_file_task *task)
 static void write_snapshot(struct cn_management *management, const char *kind, bool is_change);
 
 static void
+end_waits(struct cn_list *waits)
+{
+    struct cn_list *node;
+
+    while ((node = cn_list_pop_front(waits))) {
+        struct cn_snapshot_wait *wait = cn_container_of(node, struct cn_snapshot_wait, link);
+
+        wait->done(wait);
+    }
+}
+
+/* A change has been written, or a start's snapshot. Who waits for the next one goes on waiting. */
+static void
+written(struct cn_management *management)
+{
+    struct cn_list waits;
+
+    cn_list_init(&waits);
+    cn_list_splice_back(&waits, &management->snapshot_waits);
+    cn_list_splice_back(&management->snapshot_waits, &management->snapshot_waits_next);
+    management->snapshot_busy = false;
+    if (management->snapshot_again && !atomic_load(&management->draining))
+        write_snapshot(management, "snapshot", true);
+    else
+        cn_list_splice_back(&waits, &management->snapshot_waits);
+    end_waits(&waits);
+}
+
+static void
 done_write(struct cn_file_task *task)
 {
     struct snapshot *snapshot = cn_container_of(task, struct snapshot, task);
@@ -267,11 +296,8 @@ done_write(struct cn_file_task *task)
         cn_log(CN_LOG_WARN, "event=snapshot_failed reason=%s",
                cn_log_quote(snapshot->err.message, strlen(snapshot->err.message), reason,
                             sizeof reason));
-    if (snapshot->is_change) {
-        management->snapshot_busy = false;
-        if (management->snapshot_again && !atomic_load(&management->draining))
-            write_snapshot(management, "snapshot", true);
-    }
+    if (snapshot->is_change)
+        written(management);
     json_decref(snapshot->models);
     cn_free(snapshot);
     cn_management_op_end(management);
@@ -305,7 +331,7 @@ write_snapshot(struct cn_management *management, const char *kind, bool is_chang
 void
 cn_snapshot_started(struct cn_management *management)
 {
-    write_snapshot(management, "startup", false);
+    write_snapshot(management, "startup", true);
 }
 
 void
@@ -318,6 +344,18 @@ cn_snapshot_changed(struct cn_management *management)
         management->snapshot_again = true; /* told when that one is done */
     else
         write_snapshot(management, "snapshot", true);
+}
+
+void
+cn_snapshot_wait(struct cn_management *management, struct cn_snapshot_wait *wait)
+{
+    cn_list_init(&wait->link);
+    if (!management->snapshot_busy)
+        wait->done(wait);
+    else if (management->snapshot_again)
+        cn_list_push_back(&management->snapshot_waits_next, &wait->link);
+    else
+        cn_list_push_back(&management->snapshot_waits, &wait->link);
 }
 
 void

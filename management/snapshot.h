@@ -8,6 +8,7 @@
 #define CN_MANAGEMENT_SNAPSHOT_H
 
 #include "core/error.h"
+#include "core/list.h"
 
 struct cn_management;
 struct cn_server_config;
@@ -21,6 +22,13 @@ int cn_snapshot_check(const struct cn_server_config *config, struct cn_error *er
 void cn_snapshot_changed(struct cn_management *management);
 /* All models of the start are up. */
 void cn_snapshot_started(struct cn_management *management);
+/* Somebody whose change has to be on the disk before it is answered, as it is in TorchServe. */
+struct cn_snapshot_wait {
+    struct cn_list link;
+    void (*done)(struct cn_snapshot_wait *wait);
+};
+/* Calls done() when the changes so far have been written, or can't be; at once where nothing is. */
+void cn_snapshot_wait(struct cn_management *management, struct cn_snapshot_wait *wait);
 /* The server stops: the models as they are before they go. A drain waits for it. */
 void cn_snapshot_stopping(struct cn_management *management);
 

@@ -73,6 +73,17 @@ kill_process(struct cn_worker *worker, const char *why)
 
 /* --- what the link tells */
 
+/* Scripts look in TorchServe's log for its sentences. */
+static void
+say_as_torchserve(const struct cn_worker *worker, const char *sentence)
+{
+    const struct cn_model_about *about = worker->spec->about;
+
+    if (about->says_as_torchserve && !cn_worker_is_zygote(worker))
+        cn_log(CN_LOG_INFO, "event=worker_life model=%s version=%s worker=%u text=\"%s\"",
+               about->name, about->version, worker->index, sentence);
+}
+
 static void
 log_load_time(const struct cn_worker *worker)
 {
@@ -120,6 +131,8 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
         return;
     }
     worker->state = CN_WORKER_READY;
+    if (worker->ever_loaded)
+        say_as_torchserve(worker, "Auto recovery succeeded, reset recoveryStartTS");
     worker->loaded = worker->ever_loaded = true;
     worker->failures = 0;
     worker->progress[0] = '\0';
@@ -266,6 +279,19 @@ back_off(struct cn_worker *worker)
 }
 
 static void
+say_restart(const struct cn_worker *worker)
+{
+    char sentence[80];
+
+    say_as_torchserve(worker, "Worker disconnected.");
+    snprintf(sentence, sizeof sentence, "Auto recovery start timestamp: %llu",
+             (unsigned long long)cn_wall_ms());
+    say_as_torchserve(worker, sentence);
+    snprintf(sentence, sizeof sentence, "Retry worker: %u in 0 seconds.", worker->id);
+    say_as_torchserve(worker, sentence);
+}
+
+static void
 finish_process(struct cn_deferred *deferred)
 {
     struct cn_worker *worker = cn_container_of(deferred, struct cn_worker, finish);
@@ -288,6 +314,7 @@ finish_process(struct cn_deferred *deferred)
     } else {
         worker->state = CN_WORKER_STARTING;
         cn_worker_arm(worker, 0);
+        say_restart(worker);
         worker->ops->on_change(worker->owner, worker);
     }
 }

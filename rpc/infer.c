@@ -209,7 +209,7 @@ answer_final(struct cn_rpc_infer *infer, struct cn_answer_box *box)
         message = cn_v2_job_failure(&infer->v2, &box->answer, &infer->arena, &err.code);
         cn_rpc_fail(infer->call, err.code, cn_rpc_status_text(cn_str_from(message), &infer->arena),
                     box->retry_after_s);
-    } else if (cn_rpc_step_failed(box, false, &infer->arena, &failure)) {
+    } else if (cn_rpc_answer_failed(box, &infer->arena, &failure)) {
         cn_rpc_fail_with(infer->call, &failure);
     } else if (cn_rpc_infer_response(infer, box, &form, &infer->arena, &out, &err)) {
         cn_rpc_fail(infer->call, err.code, err.message, 0);

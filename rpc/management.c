@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <management.pb-c.h>
 
+#include "config/server_config.h"
 #include "core/panic.h"
 #include "management/management.h"
 #include "rpc/message.h"
@@ -141,6 +142,22 @@ begin(struct cn_grpc_call *call, const char *method)
     return manage;
 }
 
+/* With TorchServe's status and words; over REST it is a method that is not allowed. */
+static bool
+is_switched_off(struct manage *manage)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(manage->call);
+    const struct cn_server_config *config = host->config;
+
+    if (config->model_api || config->dialect != CN_DIALECT_TORCHSERVE)
+        return false;
+    cn_rpc_fail_with(manage->call,
+                     &(struct cn_rpc_failure){.code = CN_E_METHOD_NOT_ALLOWED,
+                                              .message = "Model API disabled",
+                                              .grpc_status = CN_GRPC_PERMISSION_DENIED});
+    return true;
+}
+
 static void
 go(struct manage *manage)
 {
@@ -195,7 +212,7 @@ cn_rpc_register(struct cn_grpc_call *call, const struct cn_grpc_message *message
         READ(call, message, register_model_request);
     struct manage *manage = begin(call, "POST");
 
-    if (!request)
+    if (!request || is_switched_off(manage))
         return;
     manage->api.path = CN_STR("/models");
     add_text(&manage->api, "url", request->url);
@@ -255,7 +272,8 @@ cn_rpc_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *messa
         READ(call, message, unregister_model_request);
     struct manage *manage = begin(call, "DELETE");
 
-    if (!request || !set_path(manage, request->model_name, request->model_version))
+    if (!request || is_switched_off(manage) ||
+        !set_path(manage, request->model_name, request->model_version))
         return;
     go(manage);
 }

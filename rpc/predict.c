@@ -22,14 +22,12 @@ struct predict {
 _Static_assert(sizeof(struct predict) <= CN_RPC_PREDICT_STATE, "the state's size is too small");
 
 static void
-fail(struct cn_grpc_call *call, const struct cn_answer_box *box)
+fail(const struct cn_rpc_step *step, const struct cn_answer_box *box)
 {
-    const struct cn_rpc_host *host = cn_grpc_call_host(call);
     struct cn_rpc_failure failure;
 
-    if (cn_rpc_step_failed(box, host->config->torchserve_errors, cn_grpc_call_arena(call),
-                           &failure))
-        cn_rpc_fail_with(call, &failure);
+    if (cn_rpc_step_failed(step, box, cn_grpc_call_arena(step->call), &failure))
+        cn_rpc_fail_with(step->call, &failure);
 }
 
 /* All pieces as one, in the last one's place. NULL: no memory. */
@@ -98,7 +96,7 @@ answer_whole(struct cn_grpc_call *call, struct predict *predict, struct cn_answe
         cn_rpc_step_cancel(step);
     }
     cn_rpc_step_add_headers(step, box);
-    fail(call, box);
+    fail(step, box);
     if (!is_final) { /* the rest of an answer that has failed */
         cn_model_queue_consumed(&step->job, box->answer.body.len);
         cn_answer_box_free(box);
@@ -122,7 +120,7 @@ answer_piece(struct cn_grpc_call *call, struct predict *predict, struct cn_answe
     bool is_final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
 
     cn_rpc_step_add_headers(step, box);
-    fail(call, box);
+    fail(step, box);
     if (box->answer.error_code || box->answer.status >= 400 ||
         (is_final && predict->sent_some && box->answer.body.len == 0)) {
         cn_answer_box_free(box);
@@ -170,12 +168,18 @@ submit(struct cn_grpc_call *call, const struct cn_grpc_message *message, bool is
     static const struct cn_job_ops ops = {on_answer};
     struct predict *predict = cn_grpc_call_state(call);
     struct cn_rpc_step *step = cn_rpc_step_create(call, message);
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
+    struct cn_rpc_failure refusal = {0};
 
     predict->step = step;
     predict->is_stream = is_stream;
     if (cn_rpc_step_submit(step, &ops, NULL) == 0)
         return;
-    cn_rpc_fail(call, step->refused->code, step->refused->message, 0);
+    /* TorchServe calls whatever it refuses here INTERNAL. */
+    refusal.code = step->refused->code;
+    refusal.message = step->refused->message;
+    refusal.grpc_status = host->config->dialect == CN_DIALECT_TORCHSERVE ? CN_GRPC_INTERNAL : 0;
+    cn_rpc_fail_with(call, &refusal);
     check_step(predict);
 }
 

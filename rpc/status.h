@@ -10,6 +10,9 @@
 
 struct cn_grpc_call;
 
+#define CN_GRPC_PERMISSION_DENIED 7
+#define CN_GRPC_INTERNAL 13
+
 /* What went wrong, whoever says so. */
 struct cn_rpc_failure {
     int code;             /* CN_E_... */

@@ -364,6 +364,7 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, struct cn_mod
     row->parts = step->request.parts;
     step->job.origin = cn_grpc_call_loop(step->call);
     step->job.any_version = step->request.model_version.len == 0;
+    step->job.named_version = step->request.model_version.len > 0;
     step->job.deadline_ms = deadline_of(step, config);
     /* Without state a step may run twice: there the key means nothing. */
     return config->sequence_batching ? read_key(step, stream != NULL, err) : 0;
@@ -397,9 +398,26 @@ cn_rpc_step_cancel(struct cn_rpc_step *step)
 
 /* --- answers */
 
+/* TorchServe's status and words for an error that is not the handler's own answer. */
+static void
+say_as_torchserve(const struct cn_rpc_step *step, struct cn_arena *arena,
+                  struct cn_rpc_failure *failure)
+{
+    const struct cn_model_queue *queue = step->job.queue;
+    struct cn_error_words words = {0, "", failure->message};
+    struct cn_str version = {NULL, 0};
+
+    if (step->job.named_version)
+        version = cn_str_from(cn_model_queue_version(queue));
+    cn_torchserve_error(failure->code, false, cn_str_from(cn_model_queue_name(queue)), version,
+                        arena, &words);
+    failure->message = words.message;
+    failure->grpc_status = cn_torchserve_grpc_status(failure->code);
+}
+
 bool
-cn_rpc_step_failed(const struct cn_answer_box *box, bool as_torchserve, struct cn_arena *arena,
-                   struct cn_rpc_failure *out)
+cn_rpc_answer_failed(const struct cn_answer_box *box, struct cn_arena *arena,
+                     struct cn_rpc_failure *out)
 {
     const struct cn_answer *answer = &box->answer;
 
@@ -412,8 +430,19 @@ cn_rpc_step_failed(const struct cn_answer_box *box, bool as_torchserve, struct c
         .retry_after_s = box->retry_after_s,
         .expected_step = answer->error_code ? answer->step : 0,
     };
-    if (as_torchserve && answer->status < 400)
-        out->grpc_status = cn_torchserve_grpc_status(out->code);
+    return true;
+}
+
+bool
+cn_rpc_step_failed(const struct cn_rpc_step *step, const struct cn_answer_box *box,
+                   struct cn_arena *arena, struct cn_rpc_failure *out)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(step->call);
+
+    if (!cn_rpc_answer_failed(box, arena, out))
+        return false;
+    if (host->config->torchserve_errors && out->http_status < 400)
+        say_as_torchserve(step, arena, out);
     return true;
 }
 

@@ -69,11 +69,14 @@ int cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
                        struct cn_rpc_stream_id *stream);
 void cn_rpc_step_cancel(struct cn_rpc_step *step);
 
-/* Does the answer say that something went wrong, and what? `message` is in the arena. `as_torchserve`:
- * with its status, where it has another one (--torchserve-errors). */
 struct cn_rpc_failure;
-bool cn_rpc_step_failed(const struct cn_answer_box *box, bool as_torchserve, struct cn_arena *arena,
-                        struct cn_rpc_failure *out);
+/* Does the answer say that something went wrong, and what? `message` is in the arena. */
+bool cn_rpc_answer_failed(const struct cn_answer_box *box, struct cn_arena *arena,
+                          struct cn_rpc_failure *out);
+/* The same of a step of TorchServe's own services, with its status and words where those are wanted
+ * (--torchserve-errors). */
+bool cn_rpc_step_failed(const struct cn_rpc_step *step, const struct cn_answer_box *box,
+                        struct cn_arena *arena, struct cn_rpc_failure *out);
 
 /* The metadata that say that a new sequence took the place of an expired one. */
 void cn_rpc_add_restarted(struct cn_grpc_call *call, const struct cn_answer *answer);

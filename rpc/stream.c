@@ -79,12 +79,11 @@ static void
 send_box(struct cn_rpc_step *step, struct cn_answer_box *box)
 {
     bool is_final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
-    const struct cn_rpc_host *host = cn_grpc_call_host(step->call);
     struct cn_rpc_failure failure;
     struct cn_arena arena;
 
     cn_arena_init(&arena);
-    if (cn_rpc_step_failed(box, host->config->torchserve_errors, &arena, &failure)) {
+    if (cn_rpc_step_failed(step, box, &arena, &failure)) {
         if (step->lane.len == 0 && box->sequence_id.len) /* the queue opened it */
             step->lane = cn_arena_str(&step->arena, box->sequence_id);
         send_failure(step, &failure);

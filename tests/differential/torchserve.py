@@ -7,13 +7,16 @@ differences is torchserve.toml; common.py says how it is read.
 """
 
 import argparse
+import concurrent.futures
 import pathlib
 import shutil
 import sys
 import tempfile
 
 import common
+import torchserve_grpc as grpc_cases
 import torchserve_rest as rest
+import torchserve_server as server
 from torchserve_pair import Pair, install
 
 RULES = [
@@ -22,6 +25,8 @@ RULES = [
     (r'^"90\d\d"$', '"WORKER"'),
     (r"^\d+$", "PID", "json *.pid"),
     (r"^\d+$", "BYTES", "json *.memoryUsage"),
+    # TorchServe's details end with a line that names the Java class.
+    (r"\n[\w.]+Exception(\.\(\))?$", "", "details"),
     (r"(?i)^keep-alive$", "keep-alive", "header connection"),
 ]
 
@@ -43,7 +48,70 @@ def first_pair(pair):
     rest.inference_bodies(pair, "served")
     rest.sequence_cases(pair)
     rest.options_cases(pair, "served")
+    grpc_cases.management_cases(pair)
+    grpc_cases.inference_cases(pair)
+    rest.full_cases(pair)
     rest.name_cases(pair)
+
+
+def envelope_cases(pair):
+    """service_envelope=kserve: an instance is a row, and answers come back as predictions."""
+    kind = {"Content-Type": "application/json"}
+    for case, body in {"two rows": '{"instances":["row a","row b"]}',
+                       "one row": '{"instances":["row a"]}', "no rows": '{"instances":[]}',
+                       "no instances": "{}", "no JSON": "no"}.items():
+        for path in ("/v1/models/served:predict", "/predictions/served", "/v1/models/served:explain"):
+            pair.http(f"kserve {case} {path}", "inference", "POST", path, body, kind)
+
+
+# Each combination of the two variables, each metrics mode, keys on and off, snapshots on and off.
+NO_KEYS = "disable_token_authorization=true\n"
+SERVED = {"models": ["served=served.mar"]}
+PAIRS = {
+    "first": {"settings": NO_KEYS + "enable_model_api=true\nmax_request_size=100000\n", "flags": ["--ncs"],
+              "models": ["served=served.mar", "counter=counter.mar"]},
+    "keys": {"settings": "metrics_mode=prometheus\n", "flags": ["--ncs"], **SERVED,
+             "variables": {"LOG_LOCATION": "{folder}/elsewhere"}},
+    "kept": {"settings": "metrics_mode=legacy\n", **SERVED,
+             "flags": ["--disable-token-auth", "--enable-model-api"],
+             "variables": {"METRICS_LOCATION": "{folder}/measured"}},
+    "own": {"settings": NO_KEYS + "metrics_mode=prometheus\nmetrics_config={folder}/metrics.yaml\n"
+                                  "service_envelope=kserve\n", "flags": ["--ncs"], **SERVED,
+            "variables": {"LOG_LOCATION": "{folder}/elsewhere", "METRICS_LOCATION": "{folder}/measured"}},
+}
+
+
+def other_cases(pairs):
+    server.file_cases(pairs["first"], "with neither variable")
+    server.file_cases(pairs["keys"], "with LOG_LOCATION")
+    server.file_cases(pairs["kept"], "with METRICS_LOCATION")
+    server.file_cases(pairs["own"], "with both variables")
+    server.snapshot_cases(pairs["kept"])
+    server.metrics_cases(pairs["first"], "by default")
+    server.metrics_cases(pairs["keys"], "of prometheus", "DiskUsage")
+    server.metrics_cases(pairs["kept"], "of legacy")
+    server.metrics_cases(pairs["own"], "of a file", "Told", ['{"instances":["!metric"]}'],
+                         "application/json")
+    server.off_cases(pairs["own"])
+    envelope_cases(pairs["own"])
+    server.closed_grpc_cases(pairs["keys"])
+    server.closed_cases(pairs["keys"])
+    server.life_cases(pairs["first"])
+
+
+def compared(commands, scratch, comparison):
+    pairs = {name: Pair(name, commands, scratch, comparison, **how) for name, how in PAIRS.items()}
+    try:
+        for side in pairs["own"].sides:
+            (side.folder / "metrics.yaml").write_text(server.METRICS_YAML)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(Pair.start, pairs.values()))
+        first_pair(pairs["first"])
+        other_cases(pairs)
+    finally:
+        for pair in pairs.values():
+            pair.stop()
+    server.launcher_cases(Pair("launched", commands, scratch, comparison, settings=NO_KEYS, flags=["--ncs"]))
 
 
 def main():
@@ -58,14 +126,9 @@ def main():
     table = pathlib.Path(__file__).with_suffix(".toml")
     comparison = common.Comparison("torchserve", "TorchServe", table, RULES, arguments.only)
     scratch = tempfile.mkdtemp(prefix="continuo-differential-")
-    settings = "disable_token_authorization=true\nenable_model_api=true\nmax_request_size=100000\n"
-    pair = Pair("first", commands, scratch, comparison, settings=settings, flags=["--ncs"],
-                models=["served=served.mar", "counter=counter.mar"])
     try:
-        pair.start()
-        first_pair(pair)
+        compared(commands, scratch, comparison)
     finally:
-        pair.stop()
         if arguments.keep:
             common.say(f"kept: {scratch}")
         else:

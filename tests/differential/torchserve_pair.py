@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import pathlib
+import random
+import re
 import shutil
 import socket
 import subprocess
@@ -32,6 +34,9 @@ class Handler:
         pass
 
     def handle(self, data, context):
+        if data and isinstance(data[0], str):  # instances of a service envelope
+            return [self.obey(each[1:].split(" "), context, 0) if each[0] == "!" else each
+                    for each in data]
         return [self.answer(row, context, at) for at, row in enumerate(data)]
 
     def answer(self, row, context, at):
@@ -87,6 +92,9 @@ local function obey(words)
     local reply = { body = table.concat(words, " ") }
     if words[1] == "status" then reply.status = math.tointeger(tonumber(words[2])) end
     if words[1] == "header" then reply.headers = { [words[2]] = words[3] } end
+    if words[1] == "metric" then
+        continuo.metrics.counter("Told", 3, { Kind = "loud" }, "Count")
+    end
     if words[1] == "type" then reply.content_type = words[2] end
     if words[1] == "json" then
         return { body = '{\\n  "a": [\\n    1\\n  ]\\n}' }
@@ -96,11 +104,13 @@ end
 
 function M.step(_, req)
     local word = (req.parts.body or req.parts.data or { data = "" }).data
+    word = word:match('^"(.*)"$') or word -- an instance of an envelope is JSON
     if word:sub(1, 1) == "!" then
         local words = {}
         for each in word:sub(2):gmatch("[^ ]+") do words[#words + 1] = each end
         return obey(words)
     end
+    if word:sub(1, 4) == "row " then return { body = word } end
     local lines, last = {}, {}
     for _, part in ipairs(req.parts) do last[part.name] = part end
     for name, part in pairs(last) do
@@ -167,7 +177,7 @@ function M.step() return "" end
 return M
 '''
 ONE_WORKER = "minWorkers: 1\nmaxWorkers: 1\n"
-SEQUENCES = "sequenceBatching: true\nsequenceMaxIdleMSec: 60000\nmaxNumSequence: 4\nbatchSize: 8\nmaxBatchDelay: 1\n"
+SEQUENCES = "sequenceBatching: true\nsequenceMaxIdleMSec: 60000\nmaxNumSequence: 6\nbatchSize: 8\nmaxBatchDelay: 1\n"
 # name: (version, Python, Lua, YAML)
 MODELS = {
     "echo": ("1.0", PYTHON_HANDLER, LUA_HANDLER, None),
@@ -197,12 +207,23 @@ def write_archive(path, name, side):
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest, indent=2))
 
 
+_taken = set()
+
+
 def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Below the range from which the system takes the ports of outgoing connections."""
+    found = []
+    while len(found) < count:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in _taken:
+            _taken.add(port)
+            found.append(port)
+    return found
 
 
 def by_member(parts):
@@ -323,7 +344,7 @@ class Side:
             if isinstance(text, str):
                 text = text.replace(str(self.folder), "FOLDER").replace(self.handler, "HANDLER")
                 for name, number in self.ports.items():
-                    text = text.replace(str(number), name.upper())
+                    text = re.sub(rf"(?<![\w-]){number}(?!\w)", name.upper(), text)
                 parts[part] = text
         return parts
 

@@ -303,6 +303,14 @@ def sequence_cases(pair):
     step("another", "10", ts_request_sequence_id="s2")
     step("with a start header", "5", ts_request_sequence_id="s3", ts_request_sequence_start="true")
     step("without an id", "7")
+
+
+def full_cases(pair):
+    """When as many sequences live as may: four of sequence_cases(), two of gRPC's."""
+    def step(case, body, **headers):
+        pair.http(f"sequence {case}", "inference", "POST", "/predictions/counter", body,
+                  {"Content-Type": "text/plain", **headers})
+
     step("too many", "1", ts_request_sequence_id="s5")
     step("with an end header", "5", ts_request_sequence_id="s3", ts_request_sequence_end="true")
 

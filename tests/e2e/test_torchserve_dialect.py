@@ -3,15 +3,36 @@
 tests/differential compares with TorchServe itself. What it found stays held here, without one.
 """
 
+import os
+import re
+import signal
+
 import pytest
 
+import rpc
+from client import Client
 from models import stateless
+from rpc import Rpc, refused
+from server import address_of
+from test_logs import expect_line
+from waiting import expect
 
 SHOW_LUA = """
 local M = { api = 1 }
 
 function M.handle(req)
     return tostring(req.headers.explain) .. " " .. req.parts.body.data
+end
+
+return M
+"""
+TELL_LUA = """
+local M = { api = 1 }
+
+function M.handle()
+    continuo.metrics.counter("told", 1, { kind = "a" })
+    continuo.metrics.counter("whole", 1, { kind = "a" })
+    return "told"
 end
 
 return M
@@ -92,3 +113,87 @@ def test_odd_calls_are_answered_as_there(running):
     answer = admin.post("/models?url=file:///nowhere/show.mar&model_name=g")
     assert (answer.status, answer.json["type"], answer.message) == (
         400, "DownloadArchiveException", "Failed to download archive from: file:///nowhere/show.mar")
+
+
+def test_grpc_refusals_have_its_codes(running):
+    """INTERNAL for whatever Predictions refuses; PERMISSION_DENIED where the model API is off."""
+    with Rpc(running.ready.group(4)) as clients:
+        error = refused(clients.predict, "nothing", "x")
+        assert (error.code().name, error.details()) == ("INTERNAL", "Model not found: nothing")
+        assert running.admin().put("/models/show?min_worker=0&synchronous=true").status == 200
+        error = refused(clients.predict, "show", "x", version="1.0")
+        assert error.code().name == "INTERNAL"
+        assert error.details().startswith('Model "show" Version 1.0" has no worker to serve inference request.')
+
+
+def test_grpc_says_that_the_model_api_is_off(torchserve):
+    t = torchserve()
+    t.pack(stateless("show", SHOW_LUA))
+    t.properties()
+    t.start(*START)
+    messages = rpc.module("management_pb2")
+    with Rpc(t.ready.group(5)) as clients:
+        for call, message in ((clients.management.RegisterModel, messages.RegisterModelRequest(url="show.mar")),
+                              (clients.management.UnregisterModel,
+                               messages.UnregisterModelRequest(model_name="show"))):
+            error = refused(call, message)
+            assert (error.code().name, error.details()) == ("PERMISSION_DENIED", "Model API disabled")
+
+
+def test_a_snapshot_is_there_when_its_change_is_answered(torchserve):
+    """And the start's before the ready line: scripts copy the newest one right behind the call."""
+    t = torchserve()
+    t.pack(stateless("show", SHOW_LUA))
+    t.properties("enable_model_api=true\nmodel_store=model-store\nload_models=show.mar\n")
+    t.start()
+    assert len(t.snapshots("startup")) == 1
+    admin = t.admin()
+    for count in range(1, 6):
+        assert admin.put("/models/show?min_worker=1&synchronous=true").status == 200
+        assert len(t.snapshots("snapshot")) == count
+    assert admin.post("/models?url=show.mar&model_name=m&initial_workers=0").status == 200
+    assert '"m"' in t.snapshots("snapshot")[-1].read_text().replace("\\", "")
+
+
+def test_metrics_stay_in_logs_when_only_the_logs_have_moved(torchserve):
+    """LOG_LOCATION is not METRICS_LOCATION."""
+    t = torchserve({"LOG_LOCATION": "elsewhere"})
+    t.pack(stateless("show", SHOW_LUA))
+    t.properties()
+    t.start(*START)
+    assert t.client().post("/predictions/show", "x").status == 200
+    expect_line(t.folder / "logs" / "ts_metrics.log", "Requests2XX.Count:1.0|#Level:Host")
+    assert {path.name for path in (t.folder / "logs").iterdir()} == {"ts_metrics.log", "model_metrics.log"}
+    assert (t.folder / "elsewhere" / "ts_log.log").exists()
+
+
+def test_a_workers_end_is_told_in_its_words(running):
+    """Scripts look for them in ts_log.log."""
+    pid = running.describe("show")["workers"][0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    log = running.folder / "logs" / "ts_log.log"
+    for sentence in ("Worker disconnected.", "Auto recovery start timestamp: ", "Retry worker: 9000 in 0 seconds.",
+                     "Auto recovery succeeded, reset recoveryStartTS"):
+        expect_line(log, sentence)
+
+
+def test_the_files_dimensions_are_all_that_a_metric_has(torchserve):
+    """Without ModelName in metrics.yaml, all models count together."""
+    t = torchserve()
+    for name in ("one", "two"):
+        t.pack(stateless(name, TELL_LUA))
+    (t.folder / "metrics.yaml").write_text("ts_metrics:\n  counter:\n    - {name: Requests2XX, unit: Count}\n"
+                                           "model_metrics:\n  counter:\n"
+                                           "    - {name: told, unit: Count, dimensions: [kind]}\n"
+                                           "    - {name: whole, unit: Count, dimensions: [kind, ModelName, Level]}\n")
+    t.properties("metrics_config=metrics.yaml\nmetrics_mode=prometheus\n")
+    t.start("--ncs", "--model-store", "model-store", "--models", "one=one.mar", "two=two.mar")
+    for name in ("one", "two"):
+        assert t.client().post(f"/predictions/{name}", "x").status == 200
+
+    def page():
+        client = Client(address_of(t.ready.group(3)), t.transcript, "metrics")
+        return client.get("/metrics").text
+
+    expect(lambda: re.search(r'^told\{kind="a",Hostname="[^"]*",\} 2\.0$', page(), re.M), "both models' sum")
+    assert len(re.findall(r'^whole\{kind="a",ModelName="\w+",Level="Model",Hostname="[^"]*",\} 1\.0$', page(), re.M)) == 2
