@@ -25,7 +25,7 @@ model_metrics:
 """
 # What scripts look for in ts_log.log when a worker dies and comes back.
 LIFE = ("Worker disconnected.", "Auto recovery start timestamp: ", "Retry worker: ",
-        "Auto recovery succeeded, reset recoveryStartTS", "Backend worker error")
+        "Auto recovery succeeded, reset recoveryStartTS")
 
 
 def files(side):
