@@ -17,7 +17,7 @@
 #define FROZEN_AT_WALL_MS UINT64_C(1700000000000)
 
 /* The file of CONTINUO_TEST_CLOCK; NULL in real life. Set before main, never changed. */
-static const int64_t *shared_ahead_ms;
+static const int64_t *shared_ahead_ms, *shared_wall_ms;
 /* What cn_clock_freeze and cn_clock_advance did; loops in other threads read it,
  * hence the atomic loads. */
 static int frozen;
@@ -40,11 +40,12 @@ map_test_clock(void)
         cn_panic(__FILE__, __LINE__, "CONTINUO_TEST_CLOCK=%s: %s", path, strerror(errno));
     if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof(*shared_ahead_ms))
         cn_panic(__FILE__, __LINE__, "CONTINUO_TEST_CLOCK=%s: need a file of 8 bytes", path);
-    map = mmap(NULL, sizeof(*shared_ahead_ms), PROT_READ, MAP_SHARED, fd, 0);
+    map = mmap(NULL, 2 * sizeof(*shared_ahead_ms), PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         cn_panic(__FILE__, __LINE__, "CONTINUO_TEST_CLOCK=%s: %s", path, strerror(errno));
     close(fd);
     shared_ahead_ms = map;
+    shared_wall_ms = shared_ahead_ms + 1; /* zeros behind a shorter file */
 }
 
 static uint64_t
@@ -92,7 +93,17 @@ cn_cpu_us(void)
 uint64_t
 cn_wall_ms(void)
 {
-    return read_us(CLOCK_REALTIME, FROZEN_AT_WALL_MS) / 1000;
+    uint64_t wall_ms = read_us(CLOCK_REALTIME, FROZEN_AT_WALL_MS) / 1000;
+
+    if (__builtin_expect(shared_wall_ms != NULL, 0))
+        wall_ms += (uint64_t)__atomic_load_n(shared_wall_ms, __ATOMIC_RELAXED);
+    return wall_ms;
+}
+
+uint64_t
+cn_boot_ms(void)
+{
+    return read_us(CLOCK_BOOTTIME, FROZEN_AT_MS) / 1000;
 }
 
 bool

@@ -1,8 +1,8 @@
 /* core/clock.h - time, which a test can move.
  *
  * With the environment variable CONTINUO_TEST_CLOCK=FILE, both clocks run ahead
- * by the milliseconds that the file's first 8 bytes (little-endian int64) hold;
- * the file is mapped, so server and workers see a change at once. In unit tests
+ * by the milliseconds that the file's first 8 bytes (little-endian int64) hold, and
+ * the wall clock besides by those of the next 8, where there are any; the file is mapped, so server and workers see a change at once. In unit tests
  * cn_clock_freeze() and cn_clock_advance() do the same in the process.
  */
 #ifndef CN_CORE_CLOCK_H
@@ -21,6 +21,8 @@ uint64_t cn_now_us(void);
 uint64_t cn_cpu_us(void);
 /* Milliseconds since 1970 UTC: what is written to disk or shown to people. */
 uint64_t cn_wall_ms(void);
+/* Milliseconds since the machine was started, time that it slept included: never set by anybody. */
+uint64_t cn_boot_ms(void);
 /* Is time under a test's control? Loops then look at the clock at least each 5 ms. */
 bool cn_clock_is_test(void);
 

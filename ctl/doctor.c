@@ -438,6 +438,15 @@ rates(struct cn_ctl_diagnosis *diagnosis, const uint64_t *m)
         finding->why = "a bound was met, a sequence was not known, or there was no worker";
         finding->advice = "the refused clients read why; continuo-ctl top shows which queue grows";
     }
+    if (m[CN_M_CLOCK_JUMPS]) {
+        finding = find(diagnosis, true,
+                       SAY(diagnosis, "the machine's wall clock jumped %" PRIu64 " time%s",
+                           m[CN_M_CLOCK_JUMPS], m[CN_M_CLOCK_JUMPS] == 1 ? "" : "s"));
+        finding->why =
+            "somebody or a time server set it; the log's lines event=clock_jumped say when "
+            "and by how much. Idle clocks of sequences started anew";
+        finding->advice = "look whether it is right now (timedatectl)";
+    }
     if (failed && percent(failed, m[CN_M_RECENT_HTTP_REQUESTS]) >= FAILED_PERCENT) {
         finding =
             find(diagnosis, false,

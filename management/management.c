@@ -16,6 +16,7 @@
 #include "core/mem.h"
 #include "core/panic.h"
 #include "management/call.h"
+#include "management/clock_watch.h"
 #include "management/download.h"
 #include "management/lifecycle.h"
 #include "management/lifecycle_priv.h"
@@ -115,6 +116,7 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     }
     management->repository = cn_repository_create(management);
     management->stores = cn_stores_create(management);
+    cn_clock_watch_begin(cn_state_dir_path(management->state), config);
     *out = management;
     return 0;
 }
@@ -152,6 +154,7 @@ cn_management_destroy(struct cn_management *management)
     cn_health_fini(&management->health);
     cn_repository_destroy(management->repository);
     cn_stores_destroy(management->stores);
+    cn_clock_watch_end();
     cn_tokens_destroy(management->tokens);
     cn_url_rules_destroy(management->url_rules);
     cn_state_dir_close(management->state, management->drained);

@@ -16,6 +16,7 @@
 #include "core/mem.h"
 #include "core/ts_metrics.h"
 #include "core/utf8.h"
+#include "management/clock_watch.h"
 #include "management/model_store.h"
 #include "management/unpacked.h"
 
@@ -444,6 +445,7 @@ cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
     about.torch_library = torch_library(server);
     about.busy_wait_us = server->busy_wait_us;
     about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
+    about.clock_jump_ms = server->clock_jump_ms;
     about.config_file = first_of(manifest.config_file, NULL, "");
     about.stamp = cn_model_store_stamp(path);
     rc = check_name("name", about.name, err);
@@ -523,6 +525,8 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .idle_ms =
             config->sequence_max_idle_ms ? config->sequence_max_idle_ms + config->state_ttl_ms : 0,
         .lifetime_ms = config->sequence_timeout_ms,
+        .clock_floor_ms = cn_clock_watch_floor_ms(),
+        .clock_jump_ms = about->clock_jump_ms,
         .tombstone_ms = config->tombstone_ms,
         .restart_expired = config->on_expired == CN_EXPIRED_RESTART,
         .key_window = config->key_window,

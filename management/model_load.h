@@ -35,6 +35,7 @@ struct cn_model_about {
                                     * is the model itself */
     char *runtime;                 /* "lua", "c" or "torch" */
     char *torch_library;           /* absolute; "": the one beside the worker */
+    uint64_t clock_jump_ms;        /* the server's --clock-jump */
     uint32_t busy_wait_us;         /* of its workers, before they sleep */
     bool says_as_torchserve;       /* its workers' lives are told in TorchServe's words, too */
     struct cn_model_config config; /* its io is the one below */

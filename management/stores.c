@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/metrics.h"
+#include "management/clock_watch.h"
 #include "management/json_text.h"
 #include "management/management_priv.h"
 #include "management/store_scan.h"
@@ -247,6 +248,7 @@ on_timer(struct cn_timer *timer)
         return;
     cn_timer_set(cn_loop_wheel(management->home), timer,
                  cn_loop_now_ms(management->home) + WATCH_EVERY_MS);
+    cn_clock_watch_look(management->home);
     if (stores->watching)
         return;
     stores->watching = true;
@@ -460,6 +462,7 @@ cn_stores_started(struct cn_stores *stores)
 {
     struct op *op = op_create(stores, NULL, NULL, NULL, NULL);
 
+    cn_clock_watch_look(stores->management->home);
     each_version(stores->management, mark_used, op);
     run(op, start_work, start_done);
     cn_timer_set(cn_loop_wheel(stores->management->home), &stores->timer,

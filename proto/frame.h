@@ -65,41 +65,43 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
 struct cn_state_specs; /* state_tensors.h */
 
 /* What a worker needs to know to load its model: LOAD. Strings are NUL-terminated by the decoder. */
-#define CN_LOAD_FIELDS(STR, NUM)                                                                   \
-    STR(model_name)                                                                                \
-    STR(model_version)                                                                             \
-    STR(model_dir)         /* unpacked archive, absolute */                                        \
-    STR(handler)           /* file in model_dir, or ""; torch: the model */                        \
-    STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
-    STR(runtime)           /* "lua", "c" or "torch" */                                             \
-    STR(store_dir)         /* absolute; exists; "" with durability none */                         \
-    STR(torch_library)     /* absolute; "": the one beside the worker */                           \
-    NUM(worker_index)      /* 1, 2, ... within the model version */                                \
-    NUM(batch_size)        /* rows a handler call gets at most */                                  \
-    NUM(stateful)          /* 1: rows belong to sequences */                                       \
-    NUM(durability)        /* enum cn_durability of config/model_config.h */                       \
-    NUM(cache_entries)     /* LRU: sequences */                                                    \
-    NUM(cache_bytes)       /* LRU: encoded bytes */                                                \
-    NUM(state_max_bytes)   /* of one sequence, encoded */                                          \
-    NUM(answer_keep_bytes) /* stored answers up to this size can be replayed */                    \
-    NUM(answer_max_bytes)  /* an answer over this is an error */                                   \
-    NUM(store_max_bytes)   /* size limit of the model's store */                                   \
-    NUM(journal_max_bytes) /* of each of its journal's two files */                                \
-    NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                       \
-    NUM(lifetime_ms)       /* sequenceTimeoutMSec; 0: none */                                      \
-    NUM(tombstone_ms)      /* how long a closed sequence is remembered */                          \
-    NUM(restart_expired)   /* 1: a late step of an expired sequence begins a new one */            \
-    NUM(key_window)        /* idempotency keys that are kept of a sequence, 1 to 255 */            \
-    NUM(memory_max_bytes)  /* of a Lua VM; 0: none */                                              \
-    NUM(step_time_ms)      /* a Lua call may run so long; 0: until the batch's deadline */         \
-    NUM(continuous)        /* 1: a step is committed at its first yield */                         \
-    NUM(stream_bytes)      /* of one streamed answer that wait for CREDIT at most, and a piece */  \
-    NUM(stream_ms)         /* a row may stream so long; 0: no limit */                             \
-    NUM(report_jobs)       /* 1: a REPORT names the jobs of its call */                            \
-    NUM(max_batch_size)    /* of a typed model: tensors begin with a batch dimension; 0: none */   \
-    NUM(samples_max)       /* a REPORT has at most so many samples */                              \
-    NUM(busy_wait_us)      /* it looks for work so long before it sleeps; 0: not at all */         \
-    NUM(zygote)            /* 1: load the model, then fork workers instead of being one */
+#define CN_LOAD_FIELDS(STR, NUM)                                                                         \
+    STR(model_name)                                                                                      \
+    STR(model_version)                                                                                   \
+    STR(model_dir)         /* unpacked archive, absolute */                                              \
+    STR(handler)           /* file in model_dir, or ""; torch: the model */                              \
+    STR(config_file)       /* the model's YAML in model_dir, or "" */                                    \
+    STR(runtime)           /* "lua", "c" or "torch" */                                                   \
+    STR(store_dir)         /* absolute; exists; "" with durability none */                               \
+    STR(torch_library)     /* absolute; "": the one beside the worker */                                 \
+    NUM(worker_index)      /* 1, 2, ... within the model version */                                      \
+    NUM(batch_size)        /* rows a handler call gets at most */                                        \
+    NUM(stateful)          /* 1: rows belong to sequences */                                             \
+    NUM(durability)        /* enum cn_durability of config/model_config.h */                             \
+    NUM(cache_entries)     /* LRU: sequences */                                                          \
+    NUM(cache_bytes)       /* LRU: encoded bytes */                                                      \
+    NUM(state_max_bytes)   /* of one sequence, encoded */                                                \
+    NUM(answer_keep_bytes) /* stored answers up to this size can be replayed */                          \
+    NUM(answer_max_bytes)  /* an answer over this is an error */                                         \
+    NUM(store_max_bytes)   /* size limit of the model's store */                                         \
+    NUM(journal_max_bytes) /* of each of its journal's two files */                                      \
+    NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                             \
+    NUM(clock_floor_ms) /* no step is older than this wall time: the clock jumped then; 0: it did not */ \
+    NUM(clock_jump_ms)    /* how far the wall clock must run off to have jumped; 0: never */             \
+    NUM(lifetime_ms)      /* sequenceTimeoutMSec; 0: none */                                             \
+    NUM(tombstone_ms)     /* how long a closed sequence is remembered */                                 \
+    NUM(restart_expired)  /* 1: a late step of an expired sequence begins a new one */                   \
+    NUM(key_window)       /* idempotency keys that are kept of a sequence, 1 to 255 */                   \
+    NUM(memory_max_bytes) /* of a Lua VM; 0: none */                                                     \
+    NUM(step_time_ms)     /* a Lua call may run so long; 0: until the batch's deadline */                \
+    NUM(continuous)       /* 1: a step is committed at its first yield */                                \
+    NUM(stream_bytes)     /* of one streamed answer that wait for CREDIT at most, and a piece */         \
+    NUM(stream_ms)        /* a row may stream so long; 0: no limit */                                    \
+    NUM(report_jobs)      /* 1: a REPORT names the jobs of its call */                                   \
+    NUM(max_batch_size)   /* of a typed model: tensors begin with a batch dimension; 0: none */          \
+    NUM(samples_max)      /* a REPORT has at most so many samples */                                     \
+    NUM(busy_wait_us)     /* it looks for work so long before it sleeps; 0: not at all */                \
+    NUM(zygote)           /* 1: load the model, then fork workers instead of being one */
 
 struct cn_load {
 #define CN_LOAD_STR(name) const char *name;

@@ -456,6 +456,8 @@ cn_batch_resolve(struct cn_worker *worker)
     struct lookup at = {.worker = worker, .now_wall_ms = worker->stateful ? cn_wall_ms() : 0};
     struct cn_batch *batch = &worker->batch;
 
+    if (worker->stateful)
+        cn_states_look_at_clock(&worker->states, at.now_wall_ms);
     fetch(worker);
     for (uint32_t i = 0; i < batch->n; i++) {
         if (batch->slots[i].stream)

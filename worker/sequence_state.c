@@ -71,6 +71,8 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     memset(states, 0, sizeof(*states));
     states->load = load;
     states->rt = rt;
+    states->clock_floor_ms = load->clock_floor_ms;
+    states->clock_offset_ms = (int64_t)(cn_wall_ms() - cn_boot_ms());
     cn_pool_init(&states->sequences, CN_POOL_USUAL, 0);
     if (load->durability == CN_DURABILITY_NONE)
         states->store = cn_mem_store_open(load->store_max_bytes);
@@ -185,11 +187,29 @@ runs_out(uint64_t from, uint64_t limit_ms)
     return limit_ms && from <= UINT64_MAX - limit_ms ? from + limit_ms : CN_NEVER;
 }
 
+/* A step before the clock's last jump counts as one at that moment. */
+static uint64_t
+after_jump(const struct cn_states *states, uint64_t last_wall_ms)
+{
+    return last_wall_ms > states->clock_floor_ms ? last_wall_ms : states->clock_floor_ms;
+}
+
+void
+cn_states_look_at_clock(struct cn_states *states, uint64_t now_wall_ms)
+{
+    const int64_t offset_ms = (int64_t)(now_wall_ms - cn_boot_ms());
+    const int64_t by_ms = offset_ms - states->clock_offset_ms;
+
+    states->clock_offset_ms = offset_ms; /* what moves slowly is no jump */
+    if (states->load->clock_jump_ms && by_ms > (int64_t)states->load->clock_jump_ms)
+        states->clock_floor_ms = now_wall_ms;
+}
+
 int
 cn_states_expired(const struct cn_states *states, uint64_t opened_wall_ms, uint64_t last_wall_ms,
                   uint64_t now_wall_ms)
 {
-    uint64_t idle = runs_out(last_wall_ms, states->load->idle_ms);
+    uint64_t idle = runs_out(after_jump(states, last_wall_ms), states->load->idle_ms);
     uint64_t total = runs_out(opened_wall_ms, states->load->lifetime_ms);
 
     if (now_wall_ms < idle && now_wall_ms < total)
@@ -200,7 +220,7 @@ cn_states_expired(const struct cn_states *states, uint64_t opened_wall_ms, uint6
 uint64_t
 cn_states_expires_at(const struct cn_states *states, uint64_t opened_wall_ms, uint64_t last_wall_ms)
 {
-    uint64_t idle = runs_out(last_wall_ms, states->load->idle_ms);
+    uint64_t idle = runs_out(after_jump(states, last_wall_ms), states->load->idle_ms);
     uint64_t total = runs_out(opened_wall_ms, states->load->lifetime_ms);
     uint64_t first = idle < total ? idle : total;
 
@@ -484,6 +504,7 @@ sweep(struct cn_states *states)
     struct swept swept;
     int rc;
 
+    cn_states_look_at_clock(states, now);
     states->next_sweep_ms = now_ms + SWEEP_EVERY_MS;
     swept.n_expired = swept.n_old = 0;
     rc = sweep_scan(states, &swept, now, &err);

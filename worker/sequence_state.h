@@ -40,6 +40,8 @@ struct cn_states {
     struct cn_buf scratch;    /* bytes copied out of the store, or a tombstone being made */
     uint64_t next_sweep_ms;   /* cn_now_ms(), not before it */
     size_t sweep_at_len;      /* where it goes on */
+    uint64_t clock_floor_ms;  /* no step is older than this wall time; 0: the clock never jumped */
+    int64_t clock_offset_ms;  /* wall time less boot time, when it was looked at last */
     char sweep_at[CN_SEQUENCE_ID_MAX];
 };
 
@@ -69,6 +71,9 @@ void cn_states_put(struct cn_states *states, struct cn_sequence *seq, size_t sta
 void cn_states_free(struct cn_states *states, struct cn_sequence *seq);
 
 /* Under the model's limits: CN_CLOSE_IDLE or CN_CLOSE_LIFETIME, whichever came first, or 0. */
+/* Did the wall clock jump ahead since the last look? Idle clocks start anew then. Call with each wall time
+ * before it decides about expiry. */
+void cn_states_look_at_clock(struct cn_states *states, uint64_t now_wall_ms);
 int cn_states_expired(const struct cn_states *states, uint64_t opened_wall_ms,
                       uint64_t last_wall_ms, uint64_t now_wall_ms);
 /* When a live record expires; 0: never. */

@@ -38,7 +38,16 @@ class Clock:
         self.path = path
         self._transcript = transcript
         self._ahead_ms = 0
-        path.write_bytes(struct.pack("<q", 0))
+        self._wall_ms = 0
+        path.write_bytes(struct.pack("<qq", 0, 0))
+
+    def jump(self, ms):
+        """The wall clock alone is set ahead, or back."""
+        self._wall_ms += ms
+        self._transcript.log("clock", f"the wall clock jumps by {ms} ms")
+        with open(self.path, "r+b") as file:
+            file.seek(8)
+            file.write(struct.pack("<q", self._wall_ms))
 
     def advance(self, ms):
         self._ahead_ms += ms

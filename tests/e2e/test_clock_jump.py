@@ -1,0 +1,72 @@
+"""A wall clock that is set wrong must not cost sequences their state."""
+
+import subprocess
+
+from models import BIN, counter
+from test_store_damage import metric
+from waiting import expect, limit
+
+DAY_MS = 86400000
+COUNT = 4
+
+
+def stepped(server, *flags):
+    s = server(counter(sequenceMaxIdleMSec=600000), clock=True, flags=list(flags))
+    for i in range(COUNT):
+        assert s.client().step("counter", f"s{i}", i + 1).text == str(i + 1)
+    return s
+
+
+def all_there(s, more):
+    return [s.client().step("counter", f"s{i}", 0).text for i in range(more)] == [str(i + 1) for i in range(more)]
+
+
+def test_a_clock_that_jumps_ahead_while_the_server_is_down(server):
+    """It expired every sequence for good."""
+    s = stepped(server)
+    s.stop()
+    s.clock.jump(400 * DAY_MS)
+    s.restart()
+    assert all_there(s, COUNT)
+    assert any("event=clock_jumped by_ms=" in line and "error continuo" in line for line in s.lines)
+    expect(lambda: metric(s, "continuo_clock_jumps_total") == 1, "the metric tells")
+    doctor = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "--metrics", s.metrics, "doctor"],
+                            capture_output=True, text=True, timeout=limit(30), check=False)
+    assert "wall clock jumped" in doctor.stdout
+    s.kill()
+    s.restart()
+    assert all_there(s, COUNT)
+    s.clock.advance(700000)  # idle clocks have started anew, and run
+    assert s.client().step("counter", "s0", 0).status == 410
+
+
+def test_a_clock_that_jumps_ahead_and_back_under_the_server(server):
+    s = stepped(server)
+    s.clock.jump(400 * DAY_MS)
+    s.kill_worker("counter")  # who knows nothing but the store
+    s.expect_ready("counter")
+    expect(lambda: metric(s, "continuo_clock_jumps_total") == 1, "the jump is seen", timeout=20)
+    assert all_there(s, 2)
+    s.clock.jump(-400 * DAY_MS)
+    expect(lambda: metric(s, "continuo_clock_jumps_total") == 2, "the way back is seen", timeout=20)
+    s.kill()
+    s.restart()
+    assert all_there(s, COUNT)
+
+
+def test_a_server_that_was_off_for_a_weekend_expires_what_is_idle(server):
+    """Both clocks ran on: that is no jump."""
+    s = stepped(server)
+    s.stop()
+    s.clock.advance(3 * DAY_MS)
+    s.restart()
+    assert s.client().step("counter", "s0", 0).status == 410
+    assert not any("event=clock_jumped" in line for line in s.lines)
+
+
+def test_jumps_may_be_let_pass(server):
+    s = stepped(server, "--clock-jump", "0")
+    s.stop()
+    s.clock.jump(400 * DAY_MS)
+    s.restart()
+    assert s.client().step("counter", "s0", 0).status == 410
