@@ -47,11 +47,12 @@ cn_io_read_name(const struct cn_io_parse *parse, const struct cn_yaml *item,
     return 0;
 }
 
+static const char *const type_keys[] = {"dataType", "data_type", "datatype", NULL};
+
 int
 cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item, enum cn_datatype *out)
 {
-    static const char *const keys[] = {"dataType", "data_type", "datatype", NULL};
-    const struct cn_yaml *type = cn_io_get(item, keys);
+    const struct cn_yaml *type = cn_io_get(item, type_keys);
 
     *out = CN_DATATYPE_NONE;
     if (type && type->kind == CN_YAML_STRING)
@@ -63,6 +64,16 @@ cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item, enu
     return 0;
 }
 
+/* Is the tensor written as protobuf writes JSON? That leaves out a list without elements. */
+static bool
+is_protobufs(const struct cn_yaml *item)
+{
+    const struct cn_yaml *type = cn_io_get(item, type_keys);
+
+    return type && type->kind == CN_YAML_STRING && type->text.len > 5 &&
+           memcmp(type->text.ptr, "TYPE_", 5) == 0;
+}
+
 int
 cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t least,
                  int64_t *out, uint32_t *rank)
@@ -70,6 +81,9 @@ cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, in
     static const char *const keys[] = {"dims", "shape", NULL};
     const struct cn_yaml *dims = cn_io_get(item, keys);
 
+    *rank = 0;
+    if (!dims && is_protobufs(item))
+        return 0;
     /* One is left for the batch dimension. */
     if (!dims || dims->kind != CN_YAML_LIST || dims->n_items > CN_TENSOR_RANK_MAX - 1)
         return cn_io_refuse(parse, dims ? dims : item, "dims", "a list of up to 15 sizes");

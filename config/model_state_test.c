@@ -121,6 +121,14 @@ details(void **state)
     assert_int_equal(spec->init, CN_STATE_FILE);
     assert_string_equal(spec->init_from.ptr, "initial_state/first");
     cn_model_io_unref(io);
+
+    /* A scalar, as protobuf writes it in JSON: without the empty list. */
+    spec = only(TENSORS "sequence_batching: {state: [{input_name: S, output_name: S, data_type: "
+                        "TYPE_INT32, initial_state: [{name: z, data_type: TYPE_INT32, "
+                        "zero_data: true}]}]}\n",
+                &io);
+    assert_int_equal(spec->rank, 0);
+    cn_model_io_unref(io);
 }
 
 static void

@@ -120,7 +120,7 @@ def test_an_error_of_a_lua_handler_is_one_json_event(server):
 def test_a_handler_that_cannot_load_is_told_in_one_readable_reason(server):
     """A syntax error, with its file and line, and no log line within the reason."""
     s = server(Model("bad", lua="local M = {}\nlocal x = = 3\nreturn M\n", yaml={"minWorkers": 1, "maxWorkers": 1}),
-               start=False)
+               flags=["--exit-on-model-failure=false"], start=False)
     s.launch()
     assert s.expect_log("event=handler_error").endswith('''error="handler.lua:2: unexpected symbol near '='"''')
     reason = s.expect_log("event=worker_ended", "cause=").split("cause=")[1]
