@@ -122,8 +122,8 @@ def test_a_step_may_be_accepted_as_lost_at_the_start(server):
     assert s.client().step("counter", "s0", 2).text == "2"
 
 
-def test_a_lost_lmdb_makes_every_answer_out_of_it_suspect(server):
-    """Which sequences there were stood in data.mdb alone."""
+def test_an_older_lmdb_is_told_and_the_journal_still_has_every_step(server):
+    """data.mdb comes from a backup, the journals are today's: what had not left the journal is right."""
     s = server(counter())
     client = s.client()
     for i in range(4):
