@@ -515,12 +515,13 @@ on_its_way(const struct cn_detour *detour)
     return detour && (detour->stage == CN_STAGE_IMPORT || detour->stage == CN_STAGE_BURY);
 }
 
-/* Does a job of ours look for it in other versions? Then it isn't known to be here, and whoever waited
- * for that job while it waits for him would wait for ever. */
+/* Does a job of ours look for it in other versions? Then it is not known to be here, and a visitor that
+ * waited for that job while the job waits for the visitor's would wait for ever. A job that still asks our
+ * own worker waits for nobody: the sequence may well be here, so a visitor waits for the answer. */
 static bool
 is_looked_for(const struct cn_detour *detour)
 {
-    return detour && detour->stage != CN_STAGE_HOME;
+    return detour && detour->stage != CN_STAGE_HOME && detour->stage != CN_STAGE_ASK_HERE;
 }
 
 bool

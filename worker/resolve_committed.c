@@ -62,6 +62,10 @@ meet_key(struct lookup *at, struct cn_slot *slot, const struct cn_record *record
 
     if (place < 0)
         return false;
+    /* What a swap has left behind knows the key, too, but no longer the answer: where the sequence lives has
+     * the word. A row that comes home, since it lives nowhere, does not ask. */
+    if ((slot->row->flags & CN_ROW_ASK) && !cn_resolve_counts(slot, record))
+        return false;
     if (place > 0 || !cn_record_has_key(record))
         fail_key_superseded(slot, record);
     else if (record->request_hash == slot->request_hash)

@@ -1,6 +1,7 @@
 """A new version becomes the default while sequences of the old one are alive: sequence.swapPolicy."""
 
 import os
+import signal
 import threading
 
 import pytest
@@ -53,6 +54,11 @@ def swapped(server, policy, lua=DOUBLE, old_yaml=None, **more):
 
 def live(s, number):
     return s.describe("counter", number)["liveSequences"]
+
+
+def queued(server, number):
+    status = server.describe("counter", number)["jobQueueStatus"]
+    return status["pendingRequests"] + status["inFlight"]
 
 
 def test_pinned_sequences_stay_in_their_version(server):
@@ -484,3 +490,29 @@ def test_a_swap_with_1000_live_sequences_under_load_has_no_unexpected_error(serv
     assert not bad, bad[:5]
     left = [live(s, f"{n}.0") for n in range(1, swaps + 2)]
     assert left == ([count] + [0] * swaps if policy == "pin" else [0] * swaps + [count])
+
+
+def test_two_steps_of_a_sequence_that_is_still_looked_for_meet(server):
+    """After a restart nobody knows where it lives. A step asks version 1.0, whose worker stands still; then 2.0 is
+    the default, and the next step asks for it there: it waits for 1.0's word instead of beginning a new one."""
+    old = version("1.0", minWorkers=1, maxWorkers=1)
+    s = server(old, version("2.0", policy="migrate", minWorkers=1, maxWorkers=1))
+    assert s.client().step("counter", "a", 5).text == "5"
+    s.stop()
+    s.restart()
+    assert s.describe("counter")["modelVersion"] == "1.0"
+    [pid] = s.expect_ready("counter", 1, "1.0")
+    s.expect_ready("counter", 1, "2.0")
+    step = "POST /predictions/counter HTTP/1.1\r\nHost: t\r\nts-request-sequence-id: a\r\nContent-Length: 1\r\n\r\n"
+    first, second = s.raw(), s.raw()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        first.send(step + "7")
+        s.expect_outstanding("counter", 1)
+        assert s.admin().put("/models/counter/2.0/set-default").status == 200
+        second.send(step + "9")
+        expect(lambda: queued(s, "1.0") == 2, "the second one's question waits in version 1.0, too")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert (first.answer().text, second.answer().text) == ("12", "21")
+    assert s.client().step("counter", "a", 1).text == "22"
