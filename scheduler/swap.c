@@ -71,6 +71,9 @@ visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_queue *p
     visitor->row = job->row; /* its bytes stay in place as long as the job, which waits for us */
     visitor->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
     visitor->deadline_ms = job->deadline_ms;
+    /* A client that left may have asked behind the job, and been answered there (departed.c). */
+    if (detour->stage == CN_STAGE_VISIT)
+        visitor->connection = job->connection;
     if (op) {
         detour->move.op = (uint8_t)op;
         visitor->row.flags |= CN_ROW_MOVE;
