@@ -455,17 +455,37 @@ write_report(struct salvage *salvage, uint64_t lost, bool suspect, struct cn_err
 
 /* --- both --- */
 
+/* The file that others have begun since stays: its first transaction is none of those that were moved. */
+static bool
+is_in_force(const struct cn_journal_file *file, uint64_t below)
+{
+    char header[CN_JOURNAL_HEADER_BYTES];
+    uint64_t first, seed;
+
+    return pread(file->fd, header, sizeof(header), 0) == (ssize_t)sizeof(header) &&
+           cn_journal_get_header((struct cn_str){header, sizeof(header)}, &first, &seed) &&
+           first >= below;
+}
+
+/* What was moved is committed, and with that the lock is free: another process may have begun a file of the
+ * journal already. So the lock is taken once more to clear the headers of those that are over. */
 static int
-begin_anew(struct cn_journal_store *js)
+begin_anew(struct cn_journal_store *js, uint64_t below, struct cn_error *err)
 {
     static const char zeros[CN_JOURNAL_HEADER_BYTES];
+    int rc = cn_lmdb_begin(js->lmdb, err);
 
+    if (rc != 0)
+        return rc;
     for (unsigned i = 0; i < 2; i++) {
-        cn_journal_write_at(js->files[i].fd, zeros, sizeof(zeros), 0);
-        cn_journal_write_at(js->files[i].ledger_fd, zeros, sizeof(zeros), 0);
+        if (!is_in_force(&js->files[i], below)) {
+            cn_journal_write_at(js->files[i].fd, zeros, sizeof(zeros), 0);
+            cn_journal_write_at(js->files[i].ledger_fd, zeros, sizeof(zeros), 0);
+        }
         cn_journal_file_reset(&js->files[i], 0, 0);
         js->files[i].bad_header = false;
     }
+    js->lmdb->ops->abort(js->lmdb);
     js->version = 0; /* the next lock reads the notes again */
     js->cur = 0;
     js->unsettled = false;
@@ -505,7 +525,7 @@ salvage_run(struct salvage *salvage, struct cn_error *err)
                "event=store_damaged store=%s lost_sequences=%" PRIu64 " suspect=%d "
                "damaged_transactions=%" PRIu64,
                js->dir, marked, suspect, salvage->n_damaged);
-    return begin_anew(js);
+    return begin_anew(js, moves || salvage->text.len ? below : 0, err);
 }
 
 static bool

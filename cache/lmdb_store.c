@@ -168,26 +168,43 @@ reserve_lock_file(const struct lmdb_store *lmdb)
     return rc;
 }
 
-/* To read a page behind the end of the file is a SIGBUS. A file that was cut becomes as long again as its meta
- * page says, with zeros, which LMDB takes for damage where they should be a page. 0 or an errno. */
-static int
-check_length(const struct lmdb_store *lmdb)
+/* By how many bytes the file ends before the pages that its meta page names; 0: it does not. */
+static uint64_t
+missing_bytes(const struct lmdb_store *lmdb, int fd, uint64_t *wanted)
 {
     MDB_envinfo info;
     MDB_stat stat;
     struct stat file;
-    uint64_t bytes;
-    int fd;
 
-    if (mdb_env_get_fd(lmdb->env, &fd) != 0 || mdb_env_info(lmdb->env, &info) != 0 ||
-        mdb_env_stat(lmdb->env, &stat) != 0 || fstat(fd, &file) != 0)
+    if (mdb_env_info(lmdb->env, &info) != 0 || mdb_env_stat(lmdb->env, &stat) != 0 ||
+        fstat(fd, &file) != 0)
         return 0;
-    bytes = ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
-    if ((uint64_t)file.st_size >= bytes || bytes > info.me_mapsize)
+    *wanted = ((uint64_t)info.me_last_pgno + 1) * stat.ms_psize;
+    if ((uint64_t)file.st_size >= *wanted || *wanted > info.me_mapsize)
+        return 0;
+    return *wanted - (uint64_t)file.st_size;
+}
+
+/* To read a page behind the end of the file is a SIGBUS. A file that was cut becomes as long again as its meta
+ * page says, with zeros, which LMDB takes for damage where they should be a page. That is done in the lock:
+ * another process may be making the file longer, and would lose what it wrote. 0, an errno or LMDB's error. */
+static int
+check_length(const struct lmdb_store *lmdb)
+{
+    uint64_t wanted;
+    MDB_txn *txn;
+    int fd, rc;
+
+    if (mdb_env_get_fd(lmdb->env, &fd) != 0 || missing_bytes(lmdb, fd, &wanted) == 0)
         return 0;
     if (lmdb->read_only)
         return MDB_CORRUPTED;
-    return ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+    if ((rc = mdb_txn_begin(lmdb->env, NULL, 0, &txn)) != 0)
+        return rc;
+    if (missing_bytes(lmdb, fd, &wanted) > 0 && ftruncate(fd, (off_t)wanted) != 0)
+        rc = errno;
+    mdb_txn_abort(txn);
+    return rc;
 }
 
 static int
