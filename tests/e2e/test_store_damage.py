@@ -66,7 +66,7 @@ def test_a_damaged_journal_is_told_and_never_answers_with_older_states(server, h
     getattr(s, end)()
     harm(store_of(s) / "journal.0")
     s.restart()
-    assert any("event=store_damaged" in line and " continuo " in line for line in s.lines)
+    s.expect_log("event=store_damaged", " continuo ")
     assert ping(s) == 500
     assert metric(s, "continuo_stores_damaged") == 1
     doctor = ctl(s, "doctor")
@@ -172,7 +172,7 @@ def test_a_folder_that_is_deleted_under_the_server_is_noticed(server, which):
     s = stepped(server)
     shutil.rmtree(store_of(s) if which == "store" else s.state_dir)
     expect(lambda: ping(s) == 500, "unhealthy", timeout=20)
-    assert any("event=store_missing" in line for line in s.lines)
+    s.expect_log("event=store_missing")
     assert metric(s, "continuo_stores_missing") == 1
     doctor = ctl(s, "doctor")
     assert doctor.returncode == 1 and "folder is gone" in doctor.stdout
