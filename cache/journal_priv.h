@@ -168,11 +168,11 @@ int cn_journal_identify(struct cn_journal_store *js, struct cn_error *err);
 
 /* --- journal_salvage.c --- */
 
+/* What LMDB's note of losses says, with the other note. */
+int cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err);
 /* Once, in the lock, when all that the files hold was read: is that what the ledgers say was written? If
  * not, what is whole goes to LMDB, what is lost is marked there and told in the file DAMAGED, and the
  * journal begins anew. Sets `changed` when the lock's transaction was committed. */
-/* What LMDB's note of losses says, with the other note. */
-int cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err);
 int cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *err);
 
 /* --- journal_drain.c --- */

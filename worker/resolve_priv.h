@@ -24,12 +24,12 @@ void cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct 
                           struct cn_sequence *cached, int reason);
 /* Did a swap close it? Then it may live in another version. */
 bool cn_resolve_left_by_swap(unsigned reason);
-/* Must the row hear what became of a sequence closed for that reason? */
 /* May the row begin a new sequence where a clock closed the old one (sequence.onExpired)? `reason`: what
  * closed it. Rows that need a START do not. */
 bool cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason);
 /* Does another version look after its sequence here by the row, which runs nothing? */
 bool cn_resolve_looks(const struct cn_row *row);
+/* Must the row hear what became of a sequence closed for that reason? */
 bool cn_resolve_refuses(const struct cn_row *row, unsigned reason);
 void cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
 /* The row meets a live sequence. Takes `cached`. */

@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from disk import mounted  # noqa: E402
 from models import BIN  # noqa: E402
 from server import Server  # noqa: E402
+from source import Source  # noqa: E402
 from torchserve import TorchServe  # noqa: E402
 from transcript import Transcript  # noqa: E402
 
@@ -163,3 +164,14 @@ def torchserve(folder, transcript, request):
             for line in each.text.splitlines()[-200:]:
                 transcript.log("output", "| " + line)
             each.destroy()
+
+
+@pytest.fixture
+def source(folder):
+    """A web server that archives are fetched from (tests/support/source.py)."""
+    (folder / "source").mkdir()
+    made = Source(folder / "source")
+    yield made
+    made.go_on.set()
+    made.shutdown()
+    made.server_close()

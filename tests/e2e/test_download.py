@@ -2,21 +2,8 @@
 
 import threading
 
-import pytest
-
 from models import counter
-from source import Source
 from waiting import expect
-
-
-@pytest.fixture
-def source(folder):
-    (folder / "source").mkdir()
-    made = Source(folder / "source")
-    yield made
-    made.go_on.set()
-    made.shutdown()
-    made.server_close()
 
 
 def trusting(server, source, *flags, **more):

@@ -8,20 +8,9 @@ import requests
 import tritonclient.grpc
 
 from models import counter, stateless
-from source import Source
 from waiting import expect
 
 BROKEN_LUA = "return { api = 1, step = function() end, load = function() error('no weights') end }"
-
-
-@pytest.fixture
-def source(folder):
-    (folder / "source").mkdir()
-    made = Source(folder / "source")
-    yield made
-    made.go_on.set()
-    made.shutdown()
-    made.server_close()
 
 
 def free_port():
