@@ -50,6 +50,12 @@ cn_random_bytes(void *out, size_t len)
     page.left -= len;
 }
 
+void
+cn_random_forget(void)
+{
+    explicit_bzero(&page, sizeof(page));
+}
+
 uint64_t
 cn_random_u64(void)
 {

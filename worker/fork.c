@@ -2,9 +2,10 @@
  *
  * The server is told of the end of its children only, and PR_SET_PDEATHSIG is about the parent; so a
  * forked worker must be a child of the server like any other, which fork() can't do. The system
- * call can (CLONE_PARENT), but it goes past the C library, who has to be kept right in two
- * things: the thread's number, which it keeps in memory and takes for the owner of a mutex, and the
- * list of robust mutexes, which a child doesn't inherit. LMDB's writers have such a mutex. */
+ * call can (CLONE_PARENT), but the C library does not know of it, so that two things have to be put
+ * right here: the thread's number, which the library keeps in memory and takes for the owner of a
+ * mutex, and the list of robust mutexes, which a child doesn't inherit. LMDB's writers have such a
+ * mutex. A third thing is ours: the random bytes that the parent has fetched and not used yet. */
 #include "worker/fork.h"
 
 #include <dirent.h>
@@ -16,6 +17,8 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "core/random.h"
 
 /* Where the C library keeps the thread's number; NULL: the kernel doesn't say. */
 static void *
@@ -71,7 +74,9 @@ cn_fork_sibling(void)
      * one isn't looked at without CLONE_SETTLS. */
     pid = syscall(SYS_clone, CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD,
                   NULL, NULL, number, number);
-    if (pid == 0)
+    if (pid == 0) {
         syscall(SYS_set_robust_list, robust, robust_bytes);
+        cn_random_forget();
+    }
     return (pid_t)pid;
 }
