@@ -58,6 +58,8 @@ cn_typed_read(struct cn_http_request *request, const struct cn_model_queue *queu
                      "inference request to model '%s' must specify batch-size 1 due to "
                      "requirements of sequence batcher",
                      model);
+    if (!rc && config->sequence_batching)
+        rc = cn_v2_check_named(config->io, err);
     if (rc)
         return rc;
     row->n_parts = v2.n_inputs;

@@ -155,6 +155,9 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
 
     if (!rc && v2->io)
         rc = cn_v2_check(request, v2->io, v2->model, v2->arena, err);
+    if (!rc && v2->io)
+        rc = cn_v2_check_writable(request, v2->io, cn_model_queue_config(queue)->sequence_batching,
+                                  err);
     if (!rc)
         rc = set_sequence(v2, cn_model_queue_config(queue), err);
     if (rc)

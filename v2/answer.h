@@ -32,6 +32,13 @@ const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, str
 int cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                 struct cn_buf *out, size_t *json_len, struct cn_error *err);
 
+/* All datatypes but FP16 and BF16 have values in JSON. */
+bool cn_v2_has_json(enum cn_datatype type);
+#define CN_V2_NO_JSON                                                                              \
+    "sending %s data via JSON is not supported. Please use the binary data format for output"
+/* CN_E_BAD_REQUEST. */
+int cn_v2_refuse_json(enum cn_datatype type, struct cn_error *err);
+
 /* The elements of a tensor, with commas between. CN_E_BAD_REQUEST: a type that JSON can't carry. */
 int cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err);
 

@@ -10,6 +10,8 @@
 
 #include "config/batching.h"
 #include "core/utf8.h"
+#include "v2/answer.h"
+#include "v2/classify.h"
 #include "v2/request.h"
 
 #define ID_SHOWN_MAX 64
@@ -282,6 +284,31 @@ cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, const c
     for (uint32_t i = 0; !rc && i < request->n_inputs; i++)
         rc = check_input(&check, &request->inputs[i]);
     return rc;
+}
+
+int
+cn_v2_check_writable(const struct cn_v2_request *request, const struct cn_model_io *io,
+                     bool keeps_state, struct cn_error *err)
+{
+    for (uint32_t i = 0; i < request->n_outputs; i++) {
+        const struct cn_v2_output *output = &request->outputs[i];
+        const struct cn_tensor_spec *spec = cn_model_io_output(io, output->name);
+
+        if (output->classes && !cn_v2_has_classes(spec->type))
+            return cn_v2_refuse_classes(spec->name, spec->type, err);
+        if (!output->classes && !output->binary && !output->window.region.len &&
+            !cn_v2_has_json(spec->type))
+            return cn_v2_refuse_json(spec->type, err);
+    }
+    if (request->lists_outputs || request->binary_by_default || !keeps_state)
+        return 0;
+    for (uint32_t i = 0; i < io->n_outputs; i++)
+        if (!cn_v2_has_json(io->outputs[i].type))
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           CN_V2_NO_JSON " '%.*s', or list the outputs that the answer is to have; "
+                                         "the step was not done",
+                           cn_datatype_word(io->outputs[i].type), CN_STR_ARG(io->outputs[i].name));
+    return 0;
 }
 
 int

@@ -111,6 +111,19 @@ write_row(const struct cn_tensor *tensor, uint64_t first, uint64_t elements, uin
         write_class(tensor, &heap[i], out);
 }
 
+bool
+cn_v2_has_classes(enum cn_datatype type)
+{
+    return type != CN_DATATYPE_BYTES && type != CN_DATATYPE_FP16 && type != CN_DATATYPE_BF16;
+}
+
+int
+cn_v2_refuse_classes(struct cn_str output, enum cn_datatype type, struct cn_error *err)
+{
+    return cn_fail(err, CN_E_BAD_REQUEST, "output '%.*s' is %s, which can't be classified",
+                   CN_STR_ARG(output), cn_datatype_word(type));
+}
+
 static int
 classify(struct cn_tensor *tensor, uint64_t classes, bool batching, struct cn_arena *arena,
          struct cn_error *err)
@@ -120,10 +133,8 @@ classify(struct cn_tensor *tensor, uint64_t classes, bool batching, struct cn_ar
     struct cn_buf out;
     bool failed;
 
-    if (tensor->type == CN_DATATYPE_BYTES || tensor->type == CN_DATATYPE_FP16 ||
-        tensor->type == CN_DATATYPE_BF16)
-        return cn_fail(err, CN_E_BAD_REQUEST, "output '%.*s' is %s, which can't be classified",
-                       CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type));
+    if (!cn_v2_has_classes(tensor->type))
+        return cn_v2_refuse_classes(tensor->name, tensor->type, err);
     if (!cn_shape_elements(tensor->shape, tensor->rank, &elements) || elements > CN_V2_CLASSIFY_MAX)
         return cn_fail(err, CN_E_BAD_REQUEST, "classification output tensor too large");
     if (batching && tensor->rank > 0)

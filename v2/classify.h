@@ -13,4 +13,9 @@ int cn_v2_classify(const struct cn_v2_request *request, const struct cn_model_io
                    struct cn_arena *arena, struct cn_tensor *tensors, uint32_t n,
                    struct cn_error *err);
 
+/* BYTES have no order, and the values of FP16 and BF16 are not read here. */
+bool cn_v2_has_classes(enum cn_datatype type);
+/* CN_E_BAD_REQUEST. */
+int cn_v2_refuse_classes(struct cn_str output, enum cn_datatype type, struct cn_error *err);
+
 #endif

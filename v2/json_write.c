@@ -101,6 +101,18 @@ cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out)
         out->len = (size_t)(put_value(type, at, to) - out->data);
 }
 
+bool
+cn_v2_has_json(enum cn_datatype type)
+{
+    return type != CN_DATATYPE_FP16 && type != CN_DATATYPE_BF16;
+}
+
+int
+cn_v2_refuse_json(enum cn_datatype type, struct cn_error *err)
+{
+    return cn_fail(err, CN_E_BAD_REQUEST, CN_V2_NO_JSON, cn_datatype_word(type));
+}
+
 int
 cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err)
 {
@@ -109,11 +121,8 @@ cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn
     struct cn_reader reader;
     struct cn_str element;
 
-    if (tensor->type == CN_DATATYPE_FP16 || tensor->type == CN_DATATYPE_BF16)
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "sending %s data via JSON is not supported. Please use the binary data "
-                       "format for output",
-                       cn_datatype_word(tensor->type));
+    if (!cn_v2_has_json(tensor->type))
+        return cn_v2_refuse_json(tensor->type, err);
     cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
     while (tensor->type == CN_DATATYPE_BYTES && cn_tensor_next(&reader, &element)) {
         cn_buf_puts(out, comma);

@@ -245,6 +245,24 @@ write_nested(struct nest *nest, uint32_t depth)
     }
 }
 
+static int
+no_numbers(struct cn_str output, enum cn_datatype type, struct cn_error *err)
+{
+    return cn_fail(err, CN_E_BAD_REQUEST,
+                   "output '%.*s' is %s, which JSON has no numbers for; ask for it as binary data, "
+                   "by /v2/models/NAME/infer",
+                   CN_STR_ARG(output), cn_datatype_word(type));
+}
+
+int
+cn_v2_check_named(const struct cn_model_io *io, struct cn_error *err)
+{
+    for (uint32_t i = 0; i < io->n_outputs; i++)
+        if (!cn_v2_has_json(io->outputs[i].type))
+            return no_numbers(io->outputs[i].name, io->outputs[i].type, err);
+    return 0;
+}
+
 int
 cn_v2_write_named(const struct cn_tensor *tensors, uint32_t n, struct cn_buf *out,
                   struct cn_error *err)
@@ -254,11 +272,8 @@ cn_v2_write_named(const struct cn_tensor *tensors, uint32_t n, struct cn_buf *ou
         struct nest nest = {.tensor = &tensors[i], .out = out};
         uint64_t elements = 0;
 
-        if (tensors[i].type == CN_DATATYPE_FP16 || tensors[i].type == CN_DATATYPE_BF16)
-            return cn_fail(err, CN_E_BAD_REQUEST,
-                           "output '%.*s' is %s, which JSON has no numbers for; ask for it as "
-                           "binary data, by /v2/models/NAME/infer",
-                           CN_STR_ARG(tensors[i].name), cn_datatype_word(tensors[i].type));
+        if (!cn_v2_has_json(tensors[i].type))
+            return no_numbers(tensors[i].name, tensors[i].type, err);
         cn_buf_puts(out, i ? "," : "");
         cn_v2_write_text(tensors[i].name, out);
         cn_buf_puts(out, ":");

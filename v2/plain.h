@@ -23,8 +23,11 @@ int cn_v2_read_index(struct cn_str body, bool *ready_only, struct cn_error *err)
 int cn_v2_read_named(struct cn_str body, const struct cn_model_io *io, const char *model,
                      const struct cn_v2_limits *limits, struct cn_arena *arena,
                      struct cn_v2_request *out, struct cn_error *err);
-/* The same for an answer, nested as its shapes are. CN_E_UNIMPLEMENTED: FP16 and BF16. */
+/* {name: values} of an answer, nested as its shapes are. CN_E_BAD_REQUEST: FP16 and BF16. */
 int cn_v2_write_named(const struct cn_tensor *tensors, uint32_t n, struct cn_buf *out,
                       struct cn_error *err);
+/* Before the step of a model that keeps state: can all the outputs that it declares be written so?
+ * CN_E_BAD_REQUEST: FP16 and BF16. */
+int cn_v2_check_named(const struct cn_model_io *io, struct cn_error *err);
 
 #endif

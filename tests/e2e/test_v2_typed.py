@@ -4,12 +4,14 @@ configuration and index."""
 import json
 import zlib
 
+import grpc
 import numpy as np
 import pytest
 import requests
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+import v2rpc
 from models import Model
 from test_v2_http import IDENTITY_LUA, VALUES, accumulator, client_of, identity, one, post, tensor
 
@@ -102,6 +104,62 @@ def test_json_answers_have_no_half_floats(models):
     """FP16 comes in as bytes; as JSON it does not go out, and the message says how it does."""
     answer = predict(models, "half", b"\0\x3c", "application/octet-stream")
     assert answer.status_code == 400 and "ask for it as binary data" in answer.text
+
+
+HALVES_YAML = ("sequenceBatching: true\n"
+               "inputs: [{name: X, dataType: INT32, dims: [1]}]\n"
+               "outputs: [{name: SUM, dataType: INT32, dims: [1]}, {name: HALF, dataType: %s, dims: [1]},\n"
+               "          {name: WORD, dataType: BYTES, dims: [1]}]\n")
+HALVES_LUA = """return {
+    init = function() return { sum = 0 } end,
+    step = function(state, req)
+        state.sum = state.sum + req.inputs.X.values[1]
+        return { outputs = {
+            SUM = { datatype = "INT32", shape = { 1 }, data = string.pack("<i4", state.sum) },
+            HALF = { datatype = "%s", shape = { 1 }, data = "\\0\\x3c" },
+            WORD = { datatype = "BYTES", shape = { 1 }, data = string.pack("<s4", "w") } } }
+    end,
+}
+"""
+
+
+def output(name, **parameters):
+    return {"name": name, "parameters": parameters}
+
+
+@pytest.mark.parametrize("half", ["FP16", "BF16"])
+def test_no_step_is_done_whose_answer_cannot_be_written(server, half):
+    """A request that would be refused for its outputs behind the step is refused before it: the sum has not moved."""
+    s = server(Model("halves", HALVES_LUA % half, HALVES_YAML % half))
+    session = {"Inference-Session-Id": "s"}
+
+    def infer(*outputs, **more):
+        return post(s, "halves", one("X", "INT32", [1], [1], **({"outputs": outputs} if outputs else {}), **more), session)
+
+    def refused(answer, says):
+        assert (answer.status_code, says in answer.text) == (400, True), answer.text
+
+    for says, outputs in [
+        ("binary data format for output 'HALF', or list the outputs", ()),
+        ("Please use the binary data format for output", (output("SUM"), output("HALF"))),
+        ("Please use the binary data format for output", (output("HALF", binary_data=False),)),
+        (f"output 'HALF' is {half}, which can't be classified", (output("HALF", classification=1),)),
+        ("output 'WORD' is BYTES, which can't be classified", (output("WORD", classification=1),)),
+    ]:
+        refused(infer(*outputs), says)
+    refused(requests.post(f"{s.inference}/v2/models/halves/generate", json={"X": 1}, headers=session, timeout=20),
+            "binary data format for output 'HALF'")
+    refused(predict(s, "halves", {"X": 1}, **{"ts-request-sequence-id": "s"}), "ask for it as binary data")
+    with v2rpc.channel_of(s) as channel:
+        with pytest.raises(grpc.RpcError, match="can't be classified"):
+            v2rpc.stub_of(channel).ModelInfer(
+                v2rpc.request("halves", [("X", "INT32", [1])], [b"\1\0\0\0"], [("HALF", {"classification": 1})]),
+                metadata=[("inference-session-id", "s")])
+    assert infer(output("SUM")).json()["outputs"][0]["data"] == [1]
+    answer = infer(output("SUM"), output("HALF", binary_data=True))
+    assert b'"data":[2]' in answer.content and answer.content.endswith(b"\0\x3c")
+    assert infer(parameters={"binary_data_output": True}).status_code == 200
+    assert infer(output("SUM"), output("WORD")).json()["outputs"][0]["data"] == [4]
 
 
 # --- raw requests ---
