@@ -1,6 +1,6 @@
 """TorchScript models: no handler, state kept by the worker. References are computed by PyTorch itself.
 
-Skipped where the Python package torch or libcontinuo_torch.so is missing (scripts/setup.sh --torch)."""
+tests/support/torching.py says where they are skipped."""
 
 import concurrent.futures
 import fcntl
@@ -26,11 +26,10 @@ import tritonclient.http as triton
 from models import BIN, Model, ROOT, archiver
 from server import SLOW_BUILD
 from test_examples import Reader
+from torching import SANITIZED, pytorch
 from waiting import expect
 
-torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
-pytestmark = pytest.mark.skipif(not (BIN / "libcontinuo_torch.so").exists(),
-                                reason="libcontinuo_torch.so was not built")
+torch = pytorch()
 
 torch.set_num_threads(1)
 
@@ -503,7 +502,7 @@ def test_many_steps_leave_nothing_behind(server):
     run(steps)
     assert s.ready_pids("lstm") == [pid]
     after = memory(pid, "Pss_Anon")
-    assert SLOW_BUILD or after < before + 4, (before, after)  # the sanitizer keeps what was freed, and finds leaks
+    assert SANITIZED or after < before + 4, (before, after)  # the sanitizer keeps what was freed, and finds leaks
 
 
 # --- the examples ---
@@ -700,7 +699,7 @@ class Hungry(torch.nn.Module):
         return x + torch.zeros(n, dtype=torch.float32).sum()
 
 
-@pytest.mark.skipif(SLOW_BUILD, reason="a sanitizer ends the process itself for such a size")
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer ends the process itself for such a size")
 def test_a_model_that_wants_too_much_memory(server):
     """libtorch says so, the client hears it, and the worker goes on."""
     s = server(stateless("hungry", Hungry(), "batchSize: 1\nmaxBatchSize: 1\n"

@@ -15,10 +15,10 @@ import requests
 
 from models import BIN, Model
 from server import SLOW_BUILD
+from torching import LIBRARY, pytorch
 from waiting import expect, limit
 
 STAND_IN = BIN.parent / "tests" / "torchscript" / "fake_library.so"
-LIBRARY = BIN / "libcontinuo_torch.so"
 SEQUENCES, KILLS = (64, 40) if not SLOW_BUILD else (16, 16)
 
 YAML = """
@@ -37,7 +37,7 @@ torch: {results: [y, h, _]}
 
 def pytorch_sum():
     """What the stand-in does: y = x + h, h the other way round, and how many rows there are."""
-    torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
+    torch = pytorch()
 
     class Sum(torch.nn.Module):
         def forward(self, x, h):
@@ -52,9 +52,8 @@ def pytorch_sum():
 @pytest.fixture(params=["stand-in", "PyTorch"])
 def serve(request, server):
     library = STAND_IN if request.param == "stand-in" else LIBRARY
-    if not library.exists():
-        pytest.skip(f"{library} was not built")
     data = b"sum" if request.param == "stand-in" else pytorch_sum()
+    assert library.exists(), library
     return server(Model("adds", None, YAML, torchscript=data), flags=["--torch-library", library])
 
 

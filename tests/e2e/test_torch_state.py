@@ -8,12 +8,9 @@ from typing import Dict, List, Optional, Tuple
 import numpy as np
 import pytest
 
-from models import BIN
-from torching import model, registered, saved, step, together, told
+from torching import model, pytorch, registered, saved, step, together, told
 
-torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
-pytestmark = pytest.mark.skipif(not (BIN / "libcontinuo_torch.so").exists(),
-                                reason="libcontinuo_torch.so was not built")
+torch = pytorch()
 torch.set_num_threads(1)
 
 

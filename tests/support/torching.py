@@ -2,11 +2,38 @@
 
 import concurrent.futures
 import io
+import os
 
 import numpy as np
+import pytest
 import requests
 
-from models import Model
+from models import BIN, BUILD, Model
+
+LIBRARY = BIN / "libcontinuo_torch.so"
+SANITIZED = BUILD.name in ("asan", "tsan")
+
+
+def pytorch():
+    """The module torch, for tests that compare with it. Skips the file, or the test, that asks for it in a build
+    that is not tested with PyTorch, and where something is missing; CONTINUO_REQUIRE_TORCH=1, which the
+    continuous integration sets, makes what is missing a failure."""
+    if BUILD.name == "tsan":
+        pytest.skip("PyTorch is tested in the other builds: a worker, which alone loads it, has one thread that runs "
+                    "our code, and libtorch is not built for the thread sanitizer", allow_module_level=True)
+    missing = None
+    try:
+        import torch  # pylint: disable=import-outside-toplevel
+    except ImportError as why:
+        missing = f"the Python package torch is not installed ({why})"
+    if not missing and not LIBRARY.exists():
+        missing = f"{LIBRARY.name} was not built"
+    if not missing:
+        return torch
+    missing += ": run scripts/setup.sh --torch and build again"
+    if os.environ.get("CONTINUO_REQUIRE_TORCH") == "1":
+        pytest.fail(missing, pytrace=False)
+    pytest.skip(missing, allow_module_level=True)
 
 
 def saved(torch, module):
