@@ -8,9 +8,8 @@ import sys
 import pytest
 
 from models import ROOT
+from torching import pytorch
 from waiting import limit
-
-pytest.importorskip("torch", reason="the Python package torch is not installed")
 
 CHECKS = ("gru_equals_pytorch", "workers_take_devices_in_turns", "killed_workers_lose_no_step",
           "killed_server_loses_no_step", "missing_driver_is_told", "memory_of_the_device_is_used_up")
@@ -21,6 +20,7 @@ CHECKS = ("gru_equals_pytorch", "workers_take_devices_in_turns", "killed_workers
 def test_bundle_runs_where_it_was_not_built(tmp_path):
     """Its programs find their libraries beside them, its library is compiled against the PyTorch at hand, and
     each check that needs no GPU holds."""
+    pytorch()
     packed = tmp_path / "packed"
     subprocess.run([ROOT / "tests/gpu/run.sh", "pack", packed], check=True, timeout=limit(300))
     bundle = packed.rename(tmp_path / "elsewhere")
@@ -34,3 +34,19 @@ def test_bundle_runs_where_it_was_not_built(tmp_path):
                          env=environment, capture_output=True, text=True, timeout=limit(400), check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "\n5 passed, 0 failed, 1 skipped\n" in run.stdout, run.stdout
+
+
+@pytest.mark.parametrize("getconf, has", [("echo glibc 2.31", "glibc 2.31"), ("echo glibc 2.4", "glibc 2.4"),
+                                          ("exit 1", "another C library")])
+def test_an_older_c_library_is_refused_in_one_sentence(tmp_path, getconf, has):
+    """Before anything is compiled or started: the loader would only name a symbol's version."""
+    shutil.copy(ROOT / "tests/gpu/run.sh", tmp_path)
+    for name, text in (("bin/continuo", "exit 99"), ("path/getconf", getconf)):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    run = subprocess.run([tmp_path / "run.sh"], env=os.environ | {"PATH": f"{tmp_path}/path:{os.environ['PATH']}"},
+                         capture_output=True, text=True, timeout=limit(60), check=False)
+    assert (run.returncode, run.stdout) == (1, ""), run.stdout + run.stderr
+    assert run.stderr == ("tests/gpu/run.sh: the programs of this bundle need glibc 2.36 or newer, as Debian 12 and "
+                          f"Ubuntu 24.04 have it, and this machine has {has}\n")
