@@ -370,6 +370,28 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 
 /* --- the handler about itself --- */
 
+/* The modules of a handler are tried by nobody: what it gives them, and which rows together, is its own business.
+ * So metadata says under the name of a TorchScript model's probe that there was none, unless the handler has said
+ * something under that name. The JSON object in `body` gets one more key. */
+static void
+say_no_probe(const struct lua_rt *rt, struct cn_buf *body)
+{
+    if (!rt->torch || body->len < 2 || body->data[body->len - 1] != '}')
+        return;
+    body->len--;
+    if (body->data[body->len - 1] != '{')
+        cn_buf_puts(body, ",");
+    cn_buf_puts(body, "\"probe\":{\"result\":\"none\",\"reason\":\"");
+    cn_buf_puts(
+        body,
+        rt->mode == LUA_MODE_BATCH
+            ? "batch(items) of the handler composes the runs of its TorchScript modules: the "
+              "server has not tried whether rows that run together change each other's results"
+            : "the handler runs its TorchScript modules itself: the server has not tried whether "
+              "a module keeps something from one sequence's run to the next one's");
+    cn_buf_puts(body, "; docs/torch.md says under \\\"Rows in a Lua handler\\\" how to try it\"}}");
+}
+
 static int
 describe_protected(lua_State *L)
 {
@@ -382,6 +404,9 @@ describe_protected(lua_State *L)
         return luaL_error(L, "%s: describe() must return a table, got %s", rt->file,
                           luaL_typename(L, -1));
     cn_lua_json_encode(L, lua_gettop(L), "describe()", &item->reply.body);
+    lua_pushliteral(L, "probe");
+    if (lua_rawget(L, -2) == LUA_TNIL)
+        say_no_probe(rt, &item->reply.body);
     return 0;
 }
 
@@ -390,6 +415,7 @@ cn_lua_metadata(struct lua_rt *rt, struct cn_item *item)
 {
     if (rt->fn_describe == LUA_NOREF) {
         cn_buf_puts(&item->reply.body, "{}");
+        say_no_probe(rt, &item->reply.body);
         return;
     }
     cn_lua_arm(rt, cn_now_ms(), item->deadline_ms);

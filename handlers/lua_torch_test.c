@@ -303,6 +303,48 @@ modules_are_freed(void **state)
     assert_int_equal(models_loaded(), 0);
 }
 
+static const char *
+metadata_of(const char *source)
+{
+    static struct fake fake;
+    struct cn_runtime *rt = must_open(source);
+
+    memset(&fake, 0, sizeof(fake));
+    fake_metadata(rt, &fake);
+    rt->ops->close(rt);
+    return fake.text;
+}
+
+/* Nothing tries a handler's modules: metadata says so, until the handler says something of its own. */
+static void
+metadata_says_that_no_probe_ran(void **state)
+{
+#define BATCHES "local m = torch.load('model.pt')\nlocal M = { batch = function(items) end }\n"
+    (void)state;
+    assert_string_equal(
+        metadata_of("torch.load('model.pt') return { step = function() end }"),
+        "{\"probe\":{\"result\":\"none\",\"reason\":\"the handler runs its TorchScript modules "
+        "itself: "
+        "the server has not tried whether a module keeps something from one sequence's run to the "
+        "next "
+        "one's; docs/torch.md says under \\\"Rows in a Lua handler\\\" how to try it\"}}");
+    assert_string_equal(
+        metadata_of(BATCHES "M.describe = function() return { words = 5 } end return M"),
+        "{\"words\":5,\"probe\":{\"result\":\"none\",\"reason\":\"batch(items) of the handler "
+        "composes "
+        "the runs of its TorchScript modules: the server has not tried whether rows that run "
+        "together "
+        "change each other's results; docs/torch.md says under \\\"Rows in a Lua handler\\\" how "
+        "to try "
+        "it\"}}");
+    assert_string_equal(
+        metadata_of(BATCHES "M.describe = function() return { probe = 'alike' } end return M"),
+        "{\"probe\":\"alike\"}");
+    assert_string_equal(metadata_of(BATCHES "M.describe = function() return { 7 } end return M"),
+                        "[7]");
+    assert_string_equal(metadata_of("return { batch = function(items) end }"), "{}");
+}
+
 /* Where the library is not, a handler that loads no module works, and one that does learns how to get it. */
 static void
 without_the_library(void **state)
@@ -325,6 +367,7 @@ main(void)
         cmocka_unit_test_setup_teardown(mistakes_are_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(arguments_that_run_code, setup, teardown),
         cmocka_unit_test_setup_teardown(modules_are_freed, setup, teardown),
+        cmocka_unit_test_setup_teardown(metadata_says_that_no_probe_ran, setup, teardown),
         cmocka_unit_test_setup_teardown(without_the_library, setup, teardown),
     };
 

@@ -1,6 +1,6 @@
 """Lua handlers that run TorchScript modules themselves (torch.load). References are computed by PyTorch.
 
-Skipped where the Python package torch or libcontinuo_torch.so is missing (scripts/setup.sh --torch)."""
+tests/support/torching.py says where they are skipped."""
 
 import concurrent.futures
 import sys
@@ -17,10 +17,9 @@ from test_examples import blocks
 # pylint: disable-next=unused-import
 from test_torch import (Affine, Cell, SILERO, VOICES, inputs, memory, read_example, register,  # noqa: F401
                         saved, vad)
+from torching import SANITIZED, pytorch, step as torch_step, told
 
-torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
-pytestmark = pytest.mark.skipif(not (BIN / "libcontinuo_torch.so").exists(),
-                                reason="libcontinuo_torch.so was not built")
+torch = pytorch()
 
 
 class Encoder(torch.nn.Module):
@@ -131,6 +130,68 @@ def test_the_documentations_own_handler(server):
     data = inputs(3, 30)
     for x, (_, scores) in zip(data, two_reference(10 * data)):
         np.testing.assert_allclose(say(s, "commands", "d", x), scores, atol=1e-5)
+
+
+# --- rows that depend on each other ---
+
+
+TRYING_LUA = blocks(ROOT / "docs" / "torch.md", "lua")[1]
+TRYING_YAML = """
+batchSize: 8
+maxBatchSize: 8
+sequenceBatching: true
+inputs: [{name: x, dataType: FP32, dims: [4]}]
+outputs: [{name: y, dataType: FP32, dims: [16]}]
+state: {tensors: [{name: h, dataType: FP32, dims: [16]}]}
+"""
+
+
+class Remembers(Encoder):
+    """Keeps the last row's state, and so gives it to another sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("last", torch.zeros(16))
+
+    def forward(self, x, h):
+        h = self.cell(x, h + self.last)
+        self.last.copy_(h[-1])
+        return h
+
+
+def trying(module, lua=TRYING_LUA):
+    return Model("tries", lua, TRYING_YAML, extra={"encoder.pt": saved(module)})
+
+
+def test_describe_says_that_no_probe_ran_for_a_lua_handler(server):
+    s = server(Model("commands", TWO_LUA, {}, extra={"encoder.pt": saved(Encoder()), "decoder.pt": saved(Decoder())}),
+               trying(Encoder(), TRYING_LUA.replace("function M.describe()", "function describe()")))
+    probe = told(s, "commands")["probe"]
+    assert probe["result"] == "none" and "Rows in a Lua handler" in probe["reason"], probe
+    probe = told(s, "tries")["probe"]
+    assert probe["result"] == "none" and "rows that run together" in probe["reason"], probe
+
+
+def test_a_lua_handler_tries_its_rows_as_the_documentation_does(server):
+    """What docs/torch.md shows loads a module whose rows are independent, and serves it; its word is in describe."""
+    s = server(trying(Encoder()))
+    assert told(s, "tries")["probe"] == {"result": "alike", "rows": 8, "tolerance": 1e-4}
+    data = inputs(3, 31)
+    cell, h = Encoder().eval(), torch.zeros(1, 16)
+    for x in data:
+        with torch.inference_mode():
+            h = cell(torch.from_numpy(x)[None], h)
+        np.testing.assert_allclose(torch_step(s, "tries", "a", {"x": x})["y"], h[0].numpy(), atol=1e-5)
+
+
+def test_a_lua_handler_that_tries_its_rows_refuses_those_that_depend_on_each_other(server):
+    """int8 activations are scaled over all rows of a run; a buffer carries one sequence's state into the next one."""
+    s = server()
+    int8 = torch.ao.quantization.quantize_dynamic(Encoder().eval(), {torch.nn.GRUCell}, torch.qint8)
+    message = register(s, trying(int8))
+    assert "among others, result 1: a row differs by" in message, message
+    message = register(s, trying(Remembers()))
+    assert "a second run, result 1: a row differs by" in message, message
 
 
 # --- examples/voice ---
@@ -339,4 +400,4 @@ def test_modules_and_results_do_not_pile_up(server):
     run(steps)
     after = memory(pid, "Pss_Anon")
     assert s.ready_pids("loads") == [pid]
-    assert SLOW_BUILD or after < before + 4, (before, after)
+    assert SANITIZED or after < before + 4, (before, after)
