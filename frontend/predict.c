@@ -27,18 +27,27 @@ struct predict_call {
     struct cn_typed_answer typed;
 };
 
+/* `first`: the header that has said it before; NULL: none has. */
 static int
-read_flag(const struct cn_header *header, bool *out, struct cn_error *err)
+read_flag(const struct cn_header *header, const struct cn_header **first, bool *out,
+          struct cn_error *err)
 {
-    if (cn_str_eq_nocase(header->value, CN_STR("true"))) {
-        *out = true;
+    const bool value = cn_str_eq_nocase(header->value, CN_STR("true"));
+
+    if (header->value.len == 0)
         return 0;
-    }
-    if (header->value.len == 0 || cn_str_eq_nocase(header->value, CN_STR("false")))
-        return 0;
-    return cn_fail(err, CN_E_BAD_REQUEST, "header %.*s is \"%.*s\"; it must be true or false",
-                   CN_STR_ARG(header->name), header->value.len > 40 ? 40 : (int)header->value.len,
-                   header->value.ptr);
+    if (!value && !cn_str_eq_nocase(header->value, CN_STR("false")))
+        return cn_fail(err, CN_E_BAD_REQUEST, "header %.*s is \"%.*s\"; it must be true or false",
+                       CN_STR_ARG(header->name),
+                       header->value.len > 40 ? 40 : (int)header->value.len, header->value.ptr);
+    if (*first && *out != value)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "header %.*s is \"%.*s\", and header %.*s is \"%.*s\"; send one of them",
+                       CN_STR_ARG((*first)->name), CN_STR_ARG((*first)->value),
+                       CN_STR_ARG(header->name), CN_STR_ARG(header->value));
+    *first = header;
+    *out = value;
+    return 0;
 }
 
 /* A name or an id in an error message: what fits beside the other one. */
@@ -84,6 +93,7 @@ int
 cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
                          struct cn_sequence_headers *out, struct cn_error *err)
 {
+    const struct cn_header *start = NULL, *end = NULL;
     uint32_t i;
     int rc;
 
@@ -95,8 +105,10 @@ cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
         if (which == CN_NAME_ID ||
             cn_str_eq_header(headers[i].name, CN_STR("inference-session-id")))
             rc = cn_predict_read_id(&headers[i], out, err);
-        else if (which != CN_N_SEQUENCE_NAMES)
-            rc = read_flag(&headers[i], which == CN_NAME_START ? &out->start : &out->end, err);
+        else if (which == CN_NAME_START)
+            rc = read_flag(&headers[i], &start, &out->start, err);
+        else if (which == CN_NAME_END)
+            rc = read_flag(&headers[i], &end, &out->end, err);
         if (rc)
             return rc;
     }

@@ -112,6 +112,12 @@ flags_are_true_or_false(void **state)
     const struct cn_header no[] = {HEADER("ts_request_sequence_start", "false"),
                                    HEADER("ts_request_sequence_end", "")};
     const struct cn_header bad[] = {HEADER("ts_request_sequence_end", "yes")};
+    const struct cn_header twice[] = {HEADER("ts_request_sequence_start", "true"),
+                                      HEADER("ts-request-sequence-start", ""),
+                                      HEADER("ts-request-sequence-start", "True")};
+    const struct cn_header both[] = {HEADER("ts_request_sequence_start", "false"),
+                                     HEADER("ts_request_sequence_end", "true"),
+                                     HEADER("ts-request-sequence-start", "true")};
     struct cn_sequence_headers got;
     struct cn_error err;
 
@@ -122,6 +128,11 @@ flags_are_true_or_false(void **state)
     assert_false(got.start || got.end);
     assert_int_equal(READ(bad, &got, &err), CN_E_BAD_REQUEST);
     assert_non_null(strstr(err.message, "ts_request_sequence_end"));
+    assert_int_equal(READ(twice, &got, NULL), 0);
+    assert_true(got.start && !got.end);
+    assert_int_equal(READ(both, &got, &err), CN_E_BAD_REQUEST);
+    assert_string_equal(err.message, "header ts_request_sequence_start is \"false\", and header "
+                                     "ts-request-sequence-start is \"true\"; send one of them");
 }
 
 /* A key that was cut or mangled on the way would make two steps of one, or one of two. */
