@@ -146,6 +146,44 @@ the_oldest_key_goes_first(void **state)
     client_stop(c);
 }
 
+/* A step of a full store that has no room for one more key lets the oldest one go, instead of being
+ * refused. Some sequences lie in pages with room left, and keep it. */
+static void
+full_store_drops_the_oldest_key(void **state)
+{
+    enum { SEQUENCES = 200 };
+    struct client *c = *state;
+    unsigned filled = 0, dropped = 0;
+    uint64_t job = 1;
+    char id[32];
+
+    fake.tiny = true;
+    c->load.store_max_bytes = 1 << 20;
+    assert_int_equal(client_start(c, false), 0);
+    for (unsigned i = 0; i < SEQUENCES; i++) {
+        snprintf(id, sizeof(id), "a%u", i);
+        assert_int_equal(keyed(c, "k1", job++, id, "5", 0).code, 0);
+    }
+    do {
+        snprintf(id, sizeof(id), "f%u", filled++);
+    } while (client_step(c, job++, id, "5", 0, 0).code == 0);
+    for (unsigned i = 0; i < SEQUENCES; i++) {
+        struct got got;
+
+        snprintf(id, sizeof(id), "a%u", i);
+        assert_int_equal(keyed(c, "k2", job++, id, "0", 0).code, 0); /* its answer is no longer */
+        assert_true(keyed(c, "k2", job++, id, "0", 0).flags & REPLAYED);
+        got = keyed(c, "k1", job++, id, "0", 0);
+        if (got.code != CN_E_KEY_SUPERSEDED) { /* no longer known: it is a step of its own */
+            assert_int_equal(got.code, 0);
+            assert_false(got.flags & REPLAYED);
+            dropped++;
+        }
+    }
+    assert_true(dropped > 0);
+    client_stop(c);
+}
+
 /* One step with a number. */
 static struct got
 numbered(struct client *c, uint64_t number, uint64_t job, const char *body, uint32_t flags)
@@ -347,6 +385,7 @@ main(void)
         WORKER(key_of_another_request_is_refused),
         WORKER(keys_of_earlier_steps_are_known),
         WORKER(the_oldest_key_goes_first),
+        WORKER(full_store_drops_the_oldest_key),
         WORKER(numbers_follow_each_other),
         WORKER(numbers_begin_and_end),
         WORKER(failed_step_runs_again),
