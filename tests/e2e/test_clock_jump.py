@@ -2,6 +2,8 @@
 
 import subprocess
 
+import pytest
+
 from models import BIN, counter
 from test_store_damage import metric
 from waiting import expect, limit
@@ -62,6 +64,34 @@ def test_a_server_that_was_off_for_a_weekend_expires_what_is_idle(server):
     s.restart()
     assert s.client().step("counter", "s0", 0).status == 410
     assert not any("event=clock_jumped" in line for line in s.lines)
+
+
+def start_the_machine_again(s):
+    """What a server finds that was stopped before the machine was: the times of another boot in its file."""
+    path = s.state_dir / "clock"
+    text = path.read_text()
+    _, wall, _, floor = text.split()
+    path.write_text(f"00000000-0000-4000-8000-000000000000 {wall} 86400000 {floor}".ljust(len(text), "\n"))
+
+
+@pytest.mark.parametrize("days, flags, is_jump", [
+    (400, (), True), (3, (), False), (400, ("--clock-jump-off", "0"), False), (3, ("--clock-jump-off", DAY_MS), True),
+    (-400, (), True)])
+def test_a_clock_that_is_another_one_after_the_machine_was_started(server, days, flags, is_jump):
+    """Across boots nobody knows how long the machine was off: --clock-jump-off counts instead of --clock-jump, and
+    what is shorter was a time without power. A clock that went back has jumped in any case."""
+    s = stepped(server, *map(str, flags))
+    s.stop()
+    start_the_machine_again(s)
+    s.clock.jump(days * DAY_MS)
+    s.restart()
+    if is_jump:
+        assert all_there(s, COUNT)
+        s.expect_log("event=clock_jumped", 'how="since the machine was started"')
+    else:
+        assert s.client().step("counter", "s0", 0).status == 410
+        assert not any("event=clock_jumped" in line for line in s.lines)
+    assert metric(s, "continuo_clock_jumps_total") == is_jump
 
 
 def test_jumps_may_be_let_pass(server):
