@@ -1,4 +1,5 @@
-/* rpc/grpc_call.c - a call's life, and what a method may ask of it; see grpc_priv.h. On its loop. */
+/* rpc/grpc_call.c - a call's life, and what a method may ask of it; see grpc_priv.h. On its
+ * loop. */
 #include <string.h>
 
 #include "core/clock.h"
@@ -34,6 +35,8 @@ cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
 
 static void on_accepted(struct cn_msg *msg);
 static void on_closed(struct cn_msg *msg);
+static void accepted_taken(struct cn_grpc_tag *tag);
+static void closed_taken(struct cn_grpc_tag *tag);
 static void watch_for_end(struct cn_timer *timer);
 
 /* The client does not take its message. */
@@ -64,7 +67,9 @@ call_create(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned i
     grpc_metadata_array_init(&call->metadata);
     grpc_call_details_init(&call->details);
     cn_grpc_tag_init(&call->accepted, site->loop, on_accepted);
+    call->accepted.taken = accepted_taken;
     cn_grpc_tag_init(&call->closed, site->loop, on_closed);
+    call->closed.taken = closed_taken;
     cn_grpc_tag_init(&call->read, site->loop, cn_grpc_on_read);
     cn_grpc_tag_init(&call->wrote, site->loop, cn_grpc_on_wrote);
     cn_list_init(&call->link);
@@ -150,10 +155,36 @@ watch_for_end(struct cn_timer *timer)
     cn_grpc_start_batch(call, &op, 1, &call->closed);
 }
 
+/* With several loops the loop of this call may be late: the client cancels it, asks its sequence
+ * what became of the step, and another loop answers that first. Events are taken in the order in
+ * which the bytes came, so what the taker notes of a cancelled call is noted before it takes the
+ * question (scheduler/departed.c reads it). That is why it asks at once for the end of a unary
+ * step. A stream's end is asked for before its first message. */
+static void
+accepted_taken(struct cn_grpc_tag *tag)
+{
+    struct cn_grpc_call *call = cn_container_of(tag, struct cn_grpc_call, accepted);
+
+    if (tag->ok && call->site->grpc->n_loops > 1 && call->method && call->method->is_step &&
+        !call->method->client_streams)
+        watch_for_end(&call->watch_timer);
+}
+
+static void
+closed_taken(struct cn_grpc_tag *tag)
+{
+    struct cn_grpc_call *call = cn_container_of(tag, struct cn_grpc_call, closed);
+
+    if (call->was_cancelled)
+        atomic_store_explicit(&call->left, true, memory_order_release);
+}
+
 /* A batch and its event cost a tenth of a short call: one that is answered soon spares them. */
 static void
 begin_watch(struct cn_grpc_call *call)
 {
+    if (call->watched)
+        return;
     if (call->method && !call->method->client_streams)
         cn_timer_set(cn_loop_wheel(call->site->loop), &call->watch_timer,
                      cn_loop_now_ms(call->site->loop) + WATCH_AFTER_MS);
@@ -336,6 +367,12 @@ cn_grpc_call_deadline_ms(const struct cn_grpc_call *call)
     left = gpr_time_sub(call->deadline, gpr_now(call->deadline.clock_type));
     ms = gpr_time_to_millis(left);
     return cn_loop_now_ms(call->site->loop) + (ms > 0 ? (uint64_t)ms : 0);
+}
+
+const atomic_bool *
+cn_grpc_call_left(const struct cn_grpc_call *call)
+{
+    return &call->left;
 }
 
 bool

@@ -1,12 +1,13 @@
 /* rpc/grpc_core.h - servers, calls and messages of the gRPC C core.
  *
- * One completion queue with one thread, or with one loop that is awake, as taker (grpc_queue.c), which only
- * passes what happened to the loop of its call, by that loop's mailbox. So a call, its state and all callbacks below belong to one loop,
- * and nothing here locks. Functions are for the call's loop where they don't say otherwise.
- */
+ * One completion queue with one thread, or with one loop that is awake, as taker (grpc_queue.c),
+ * which only passes what happened to the loop of its call, by that loop's mailbox. So a call, its
+ * state and all callbacks below belong to one loop, and nothing here locks. Functions are for the
+ * call's loop where they don't say otherwise. */
 #ifndef CN_RPC_GRPC_CORE_H
 #define CN_RPC_GRPC_CORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,23 +33,25 @@ struct cn_grpc_limits {
     uint64_t compress_bytes; /* answers from this size are compressed; 0: none */
 };
 
-/* A method. The callbacks may answer, finish, or do so later; those that are NULL are not called. */
+/* A method. The callbacks may answer, finish, or do so later; those that are NULL are not
+ * called. */
 struct cn_grpc_method {
     const char *path; /* "/package.Service/Method" */
     bool client_streams;
     bool home_only; /* on loop 0 */
     bool is_rare;   /* few clients call it at a time: less is kept ready for it */
     bool needs_no_key;
+    bool is_step;       /* its messages are steps of models: see accepted_taken in grpc_call.c */
     unsigned group;     /* the methods' own: what cn_grpc_authorize_fn may look at */
     size_t state_bytes; /* zeroed, 16-byte aligned: cn_grpc_call_state */
     void (*on_open)(struct cn_grpc_call *call);
-    /* A message, valid until return. With client_streams the next one comes after cn_grpc_call_read;
-     * else this is the only one. */
+    /* A message, valid until return. With client_streams the next one comes after
+     * cn_grpc_call_read; else this is the only one. */
     void (*on_message)(struct cn_grpc_call *call, const struct cn_grpc_message *message);
     /* client_streams: the client sends no more messages. */
     void (*on_half_close)(struct cn_grpc_call *call);
-    /* The transport took a message, or it was dropped: it costs memory no more. `owner`, `bytes`: of
-     * what was sent, its body's. */
+    /* The transport took a message, or it was dropped: it costs memory no more. `owner`, `bytes`:
+     * of what was sent, its body's. */
     void (*on_sent)(struct cn_grpc_call *call, void *owner, size_t bytes);
     /* The client is gone, or its deadline has passed: nothing can be sent any more. */
     void (*on_gone)(struct cn_grpc_call *call);
@@ -60,18 +63,18 @@ struct cn_grpc_method {
 /* On loop 0, or before the loops run. `host` is for the methods' own use. Starts the thread. */
 int cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
                    unsigned n_loops, void *host, struct cn_grpc **out, struct cn_error *err);
-/* What a TLS port shows, as PEM text; `client_ca` not empty: and whose certificates clients must have.
- * Copied. */
+/* What a TLS port shows, as PEM text; `client_ca` not empty: and whose certificates clients must
+ * have. Copied. */
 struct cn_grpc_identity {
     struct cn_str certificate, key, client_ca;
 };
 /* For the handshakes that begin from now on. Loop 0. */
 void cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity);
 
-/* `methods` ends with a path of NULL and stays in place. `authorize`: may the client call at all? On
- * the call's loop; its error ends the call. `tls_host` not NULL: the server itself listens there with the
- * identity; *tls_port 0 becomes the port it got, and stays 0 when it can't. Ready for connections
- * afterwards. */
+/* `methods` ends with a path of NULL and stays in place. `authorize`: may the client call at all?
+ * On the call's loop; its error ends the call. `tls_host` not NULL: the server itself listens there
+ * with the identity; *tls_port 0 becomes the port it got, and stays 0 when it can't. Ready for
+ * connections afterwards. */
 typedef int (*cn_grpc_authorize_fn)(struct cn_grpc_call *call, struct cn_error *err);
 struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
                                      cn_grpc_authorize_fn authorize, const char *tls_host,
@@ -104,6 +107,9 @@ const struct cn_header *cn_grpc_call_headers(struct cn_grpc_call *call, uint32_t
 /* cn_now_ms(); CN_NEVER without one. */
 uint64_t cn_grpc_call_deadline_ms(const struct cn_grpc_call *call);
 bool cn_grpc_call_is_gone(const struct cn_grpc_call *call);
+/* True once the client has cancelled the call or has lost its connection, perhaps before the call's
+ * loop hears of it. Any thread may read it, as long as the call lives. */
+const atomic_bool *cn_grpc_call_left(const struct cn_grpc_call *call);
 
 /* Keeps the call in memory, also when it is over. */
 void cn_grpc_call_hold(struct cn_grpc_call *call);

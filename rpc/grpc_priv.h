@@ -41,6 +41,8 @@ void __tsan_release(void *address);
 struct cn_grpc_tag {
     struct cn_msg msg;
     struct cn_loop *loop;
+    /* Runs on the thread that takes the event, before the loop hears of it. NULL: nothing to do. */
+    void (*taken)(struct cn_grpc_tag *tag);
     bool ok;
 };
 
@@ -130,7 +132,8 @@ struct cn_grpc_call {
     uint32_t n_busy, n_holds; /* operations of the core; of others */
     bool reading, writing, gone, freeing;
     bool head_sent, is_finishing, end_sent;
-    bool watched; /* the core was asked to tell when the client is gone */
+    bool watched;     /* the core was asked to tell when the client is gone */
+    atomic_bool left; /* the core said so; the loop may not have heard it yet */
 
     struct cn_list out;
     struct cn_grpc_queued *out_now; /* in the core's hands */

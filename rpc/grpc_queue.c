@@ -23,6 +23,8 @@ take(struct cn_grpc_taker *taker, gpr_timespec until, struct cn_grpc_tag **out, 
         return false;
     comes_from_core(tag);
     tag->ok = event.success != 0;
+    if (tag->taken)
+        tag->taken(tag);
     *out = tag;
     return true;
 }

@@ -140,6 +140,7 @@ cn_rpc_infer_submit(struct cn_rpc_infer *infer, const struct cn_job_ops *ops)
         return infer->refused->code;
     }
     infer->is_submitted = true;
+    infer->v2.job.left = cn_grpc_call_left(infer->call);
     cn_v2_job_submit(&infer->v2, queue, cn_grpc_call_loop(infer->call), ops,
                      infer->head.version.len == 0, cn_grpc_call_deadline_ms(infer->call));
     return 0;

@@ -363,6 +363,7 @@ prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, struct cn_mod
     row->n_parts = step->request.n_parts;
     row->parts = step->request.parts;
     step->job.origin = cn_grpc_call_loop(step->call);
+    step->job.left = cn_grpc_call_left(step->call);
     step->job.any_version = step->request.model_version.len == 0;
     step->job.named_version = step->request.model_version.len > 0;
     step->job.deadline_ms = deadline_of(step, config);

@@ -1,4 +1,5 @@
-/* scheduler/cancel_test.c - clients that go away, from the queue's own loop and from another one. */
+/* scheduler/cancel_test.c - clients that go away, from the queue's own loop and from another
+ * one. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -51,15 +52,17 @@ incoming_job_is_answered_at_once(void **state)
     rig_destroy(rig);
 }
 
-/* The client of a step closed its connection before the step was admitted, here behind a later question: it is
- * not done. A key or a number tells a copy from the step, so those need not be refused. */
+/* The client of a step closed its connection before the step was admitted, here behind a later
+ * question: it is not done, nor is one with a key, since the key may have left the window. A number
+ * tells a copy from the step, so that one need not be refused. */
 static void
 step_of_a_closed_connection_is_not_admitted(void **state)
 {
     struct rig *rig = rig_create(NULL);
     struct fake *fake = fake_attach(rig);
-    struct client question, late, keyed, numbered, start;
+    struct client question, late, keyed, numbered, start, cancelled, waits;
     struct client *const dead[] = {&late, &keyed, &numbered, &start};
+    atomic_bool left = true, there = false;
     int pair[2];
 
     (void)state;
@@ -72,18 +75,26 @@ step_of_a_closed_connection_is_not_admitted(void **state)
     client_prepare(&start, rig->loop, "s", "4", CN_ROW_NUMBERED | CN_ROW_START);
     keyed.job.row.idempotency_key = CN_STR("k");
     numbered.job.row.step = start.job.row.step = 1;
+    client_prepare(&cancelled, rig->loop, "s", "5", 0);
+    cancelled.job.left = &left; /* as a call of gRPC */
+    client_prepare(&waits, rig->loop, "s", "6", 0);
+    waits.job.left = &there;
     for (unsigned i = 0; i < 4; i++)
         dead[i]->job.connection = pair[0];
     cn_model_queue_submit(rig->queue, &question.job);
     for (unsigned i = 0; i < 4; i++)
         cn_model_queue_submit(rig->queue, &dead[i]->job);
+    cn_model_queue_submit(rig->queue, &cancelled.job);
+    cn_model_queue_submit(rig->queue, &waits.job);
     settle(rig);
     assert_int_equal(late.error, CN_E_CANCELLED);
+    assert_int_equal(keyed.error, CN_E_CANCELLED);
     assert_int_equal(start.error, CN_E_CANCELLED);
+    assert_int_equal(cancelled.error, CN_E_CANCELLED);
     assert_int_equal(answer_all(rig, fake), 3);
     assert_string_equal(fake->rows[0].body, "?");
-    assert_string_equal(fake->rows[1].body, "2");
-    assert_string_equal(fake->rows[2].body, "3");
+    assert_string_equal(fake->rows[1].body, "3");
+    assert_string_equal(fake->rows[2].body, "6");
     close(pair[0]);
     rig_destroy(rig);
 }
@@ -206,8 +217,8 @@ cancelled_job_is_not_sent_again(void **state)
     rig_destroy(rig);
 }
 
-/* From here on: the queue's loop in one thread, clients on another loop in a second one, and a worker
- * in a third. */
+/* From here on: the queue's loop in one thread, clients on another loop in a second one, and a
+ * worker in a third. */
 
 #define ROUNDS 3000
 #define AT_ONCE 32
@@ -384,8 +395,8 @@ far_worker(void *arg)
     return NULL;
 }
 
-/* Cancels cross answers in all ways between two loops: each job gets one final answer, its memory is
- * not touched after that, and steps still run in order. */
+/* Cancels cross answers in all ways between two loops: each job gets one final answer, its memory
+ * is not touched after that, and steps still run in order. */
 static void
 cancels_and_answers_cross_between_loops(void **state)
 {

@@ -7,6 +7,7 @@
 #ifndef CN_SCHEDULER_JOB_H
 #define CN_SCHEDULER_JOB_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,8 +26,8 @@ struct cn_model_queue;
 struct cn_sequence;
 struct cn_worker_link;
 
-/* One piece of an answer with its own copy of all bytes, in one heap block; a large body may lie in a block
- * of its own. Owned by whoever holds it; freed with cn_answer_box_free. */
+/* One piece of an answer with its own copy of all bytes, in one heap block; a large body may lie in
+ * a block of its own. Owned by whoever holds it; freed with cn_answer_box_free. */
 struct cn_answer_box {
     struct cn_msg msg; /* scheduler's: carries it to the job's loop */
     struct cn_job *job;
@@ -39,8 +40,8 @@ struct cn_answer_box {
     char bytes[];
 };
 void cn_answer_box_free(struct cn_answer_box *box);
-/* The box with another content type and body, both copied; the old one is freed. Without memory for it:
- * an error that ends the answer. */
+/* The box with another content type and body, both copied; the old one is freed. Without memory for
+ * it: an error that ends the answer. */
 struct cn_answer_box *cn_answer_box_remake(struct cn_answer_box *box, struct cn_str content_type,
                                            struct cn_str body);
 
@@ -68,6 +69,8 @@ struct cn_job {
     uint64_t timeout_us; /* its client's wish for how long it may wait; 0: none (policy.h) */
     uint64_t priority;   /* the same: 1 goes first; 0: as by default */
     int connection;      /* descriptor that it came by, open until the final answer; 0: not known */
+    /* Or what becomes true once its client has left, for as long; NULL: not known. */
+    const atomic_bool *left;
 
     /* The scheduler's from here; submit sets them all. What both loops need is written before the
      * job changes hands. */

@@ -72,8 +72,10 @@ visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_queue *p
     visitor->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
     visitor->deadline_ms = job->deadline_ms;
     /* A client that left may have asked behind the job, and been answered there (departed.c). */
-    if (detour->stage == CN_STAGE_VISIT)
+    if (detour->stage == CN_STAGE_VISIT) {
         visitor->connection = job->connection;
+        visitor->left = job->left;
+    }
     if (op) {
         detour->move.op = (uint8_t)op;
         visitor->row.flags |= CN_ROW_MOVE;

@@ -418,6 +418,8 @@ client_prepare(struct client *client, struct cn_loop *origin, const char *id, co
     client->job.origin = origin;
     client->job.deadline_ms = CN_NEVER;
     client->job.named_version = false;
+    client->job.connection = 0;
+    client->job.left = NULL;
     client->job.timeout_us = client->job.priority = 0;
     client->job.row = (struct cn_row){.flags = flags,
                                       .sequence_id = cn_str_from(client->id),
