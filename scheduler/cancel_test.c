@@ -99,6 +99,79 @@ step_of_a_closed_connection_is_not_admitted(void **state)
     rig_destroy(rig);
 }
 
+static struct rig *versions[2];
+
+static int
+version_at(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
+           struct cn_error *err)
+{
+    (void)ctx;
+    (void)name;
+    (void)err;
+    *out = i < 2 ? versions[i]->queue : NULL;
+    return 0;
+}
+
+static void
+settle_both(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        settle(versions[i % 2]);
+}
+
+/* A step asks a slow worker of its own version for its sequence, which lives in another version. Meanwhile its
+ * client closes the connection and asks the sequence there what became of the step: it is not done. So it must
+ * not be done there when it comes. The step of a client that stays is. */
+static void
+step_of_a_closed_connection_is_not_done_in_another_version(void **state)
+{
+    struct rig *old = versions[0] = rig_create(NULL), *new = versions[1] = rig_create(NULL);
+    struct fake *there = fake_attach(old), *here = fake_attach(new);
+    struct client left, stays, question;
+    int pairs[2][2];
+
+    (void)state;
+    client_prepare(&left, new->loop, "left", "1", 0);
+    client_prepare(&stays, new->loop, "stays", "2", 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct cn_job *job = i ? &stays.job : &left.job;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]), 0);
+        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
+        job->any_version = true;
+        job->connection = pairs[i][0];
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        struct cn_answer elsewhere;
+
+        cn_model_queue_submit(new->queue, i ? &stays.job : &left.job);
+        settle_both();
+        fake_read(here);
+        assert_int_equal(here->n_rows, i + 1);
+        assert_true(here->rows[i].flags & CN_ROW_ASK);
+        if (i == 0)
+            close(pairs[i][1]);
+        client_send(old, &question, i ? "stays" : "left", "?", 0);
+        settle_both();
+        assert_int_equal(answer_all(old, there), 1);
+        elsewhere = answer_to(&here->rows[i]);
+        elsewhere.flags |= CN_ANSWER_ELSEWHERE;
+        fake_send(here, &elsewhere);
+        settle_both();
+        assert_int_equal(answer_all(old, there), i);
+        settle_both();
+    }
+    assert_int_equal(left.error, CN_E_CANCELLED);
+    assert_int_equal(stays.finals, 1);
+    assert_int_equal(stays.error, 0);
+    assert_string_equal(there->rows[2].body, "2");
+    for (unsigned i = 0; i < 2; i++)
+        close(pairs[i][0]);
+    close(pairs[1][1]);
+    rig_destroy(new);
+    rig_destroy(old);
+}
+
 /* More of them than are looked at in one call, between others whose clients are there. */
 static void
 many_closed_connections_are_found(void **state)
@@ -445,6 +518,7 @@ main(void)
         cmocka_unit_test(waiting_job_is_answered_at_once),
         cmocka_unit_test(incoming_job_is_answered_at_once),
         cmocka_unit_test(step_of_a_closed_connection_is_not_admitted),
+        cmocka_unit_test(step_of_a_closed_connection_is_not_done_in_another_version),
         cmocka_unit_test(many_closed_connections_are_found),
         cmocka_unit_test(running_job_waits_for_its_worker),
         cmocka_unit_test(answer_in_the_same_turn_wins),
