@@ -14,6 +14,7 @@ import requests
 
 from models import BIN, Model
 from server import SLOW_BUILD
+from test_autoscale import later_idle, scaling
 from waiting import expect
 
 LIBRARY = BIN.parent / "tests" / "torchscript" / "fake_library.so"
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason=f"{LIBRARY} was not
 
 YAML = """
 minWorkers: {workers}
-maxWorkers: 8
+maxWorkers: {most}
 batchSize: 4
 maxBatchSize: 8
 sequenceBatching: true
@@ -33,8 +34,8 @@ torch: {{results: [y, h, _], threads: {threads}}}
 """
 
 
-def adds(text="sum", workers=1, threads=1, more="", **rest):
-    yaml = YAML.format(workers=workers, threads=threads, more=more)
+def adds(text="sum", workers=1, threads=1, more="", most=8, **rest):
+    yaml = YAML.format(workers=workers, most=most, threads=threads, more=more)
     return Model("adds", None, yaml, torchscript=text.encode(), **rest)
 
 
@@ -278,3 +279,73 @@ def test_describe_shows_the_devices_that_workers_use(serve):
     shown = serve(adds()).describe("adds")
     assert shown["deviceType"] == "cpu" and "deviceIds" not in shown
     assert [(worker["gpu"], worker["device"]) for worker in shown["workers"]] == [(False, "cpu")]
+
+
+def rounds_of_load(s, sequences):
+    """Steps of all sequences; each() sends one of each and looks at the answers, ramp() does so while the workers
+    stand still, until there are four."""
+    counts = dict.fromkeys(sequences, 0)
+
+    def each(until=lambda: None):
+        with concurrent.futures.ThreadPoolExecutor(len(sequences)) as pool:
+            futures = {name: pool.submit(step, s, name) for name in sequences}
+            until()
+            for name, future in futures.items():
+                counts[name] += 1
+                assert future.result() == counts[name], name
+
+    def ramp():
+        def four_are_ready():
+            expect(lambda: scaling(s, "adds")["current"] == 4, "four workers are wanted", 60)
+            s.expect_ready("adds", 4)
+            hold.release()
+        hold = s.hold()
+        with hold:
+            each(four_are_ready)
+    return each, ramp
+
+
+def test_workers_by_load_are_forked_and_lose_no_step(serve):
+    """From one worker to four and back, twice: the zygote forks those that come, and stays."""
+    s = serve(adds(most=4), clock=True)
+    s.expect_ready("adds")
+    about = zygote(s)
+    each, ramp = rounds_of_load(s, [f"s{i}" for i in range(40)])
+    each()
+    for _ in range(2):
+        ramp()
+        assert {parent_of(pid) for pid in s.ready_pids("adds")} == {s.process.pid}
+        assert {title_of(pid) for pid in s.ready_pids("adds")} == {f"adds/1.0#{n}" for n in range(1, 5)}
+        each()
+        later_idle(s, 1, "adds")
+        each()
+    assert zygote(s)["pid"] == about["pid"] and zygote(s)["restarts"] == 0
+    assert s.metric("continuo_scale_ups_total") == s.metric("continuo_scale_downs_total") == 6
+
+
+def test_the_zygote_of_an_idle_model_goes_and_comes_back(serve):
+    """minWorkers 0: no process is left of an idle model, and the next step has it all started again."""
+    s = serve(adds(workers=0, most=4), clock=True)
+    each, ramp = rounds_of_load(s, [f"s{i}" for i in range(40)])
+    assert s.describe("adds")["zygote"] is None
+    for _ in range(2):
+        each()
+        ramp()
+        pids = s.ready_pids("adds") + [zygote(s)["pid"]]
+        later_idle(s, 0, "adds")
+        expect(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids), "all are gone")
+
+
+def test_workers_by_load_share_out_the_devices(serve):
+    """A worker that comes takes the device of its place in turn, also where one went before."""
+    s = serve(adds(most=4, more="deviceType: gpu\ndeviceIds: [1, 3]\n"), clock=True)
+    s.expect_ready("adds")
+    each, ramp = rounds_of_load(s, [f"s{i}" for i in range(40)])
+    for _ in range(2):
+        ramp()
+        devices = {worker["index"]: worker["device"] for worker in s.workers("adds")}
+        assert devices == {1: "cuda:1", 2: "cuda:3", 3: "cuda:1", 4: "cuda:3"}
+        each()
+        later_idle(s, 1, "adds")
+        assert [worker["device"] for worker in s.workers("adds")] == ["cuda:1"]
+        each()
