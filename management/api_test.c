@@ -157,7 +157,7 @@ the_register_call_beats_the_yaml(void **state)
 static void
 a_json_body_registers_too(void **state)
 {
-    struct api api;
+    static struct api api;
 
     (void)state;
     make_model("m", "1.0", "echo", NULL);

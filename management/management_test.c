@@ -37,7 +37,7 @@ static void
 unregister_answers_everybody(void **state)
 {
     static struct step steps[8];
-    struct api api;
+    static struct api api;
     unsigned i;
 
     (void)state;

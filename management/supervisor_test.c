@@ -75,7 +75,7 @@ loading_is_tried_again_ever_more_slowly(void **state)
 static void
 a_load_that_hangs_meets_its_timeout(void **state)
 {
-    struct api api;
+    static struct api api;
 
     (void)state;
     make_model("m", "1.0", "hang-on-load", "startupTimeout: 3\n");
@@ -172,7 +172,7 @@ a_hanging_call_costs_its_worker(void **state)
 static void
 a_worker_that_sends_garbage_is_replaced(void **state)
 {
-    struct api api;
+    static struct api api;
     bool seen = false;
     int i;
 
