@@ -2,12 +2,18 @@
 
 import http.client
 import json
+import pathlib
 import re
 import socket
+import sys
 
 import grpc
 from google.protobuf import json_format
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2_grpc
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from v2request import request  # noqa: E402, F401 - a call of its own
 
 HEADERS = ("content-type", "content-encoding", "accept-encoding", "allow")
 TIMEOUT_S = 20
@@ -131,42 +137,6 @@ def stream(side, messages, metadata=()):
         made.update(failure(error))
     made["responses"] = n
     return made
-
-
-def parameter(value):
-    """A Python value as clients send it; a pair (member, value) chooses the member."""
-    if isinstance(value, tuple):
-        return service_pb2.InferParameter(**{value[0]: value[1]})
-    if isinstance(value, bool):
-        return service_pb2.InferParameter(bool_param=value)
-    if isinstance(value, int):
-        return service_pb2.InferParameter(int64_param=value)
-    if isinstance(value, float):
-        return service_pb2.InferParameter(double_param=value)
-    return service_pb2.InferParameter(string_param=value)
-
-
-def request(model, inputs=(), raw_contents=(), outputs=(), version="", id="", **parameters):
-    """A ModelInferRequest. inputs: (name, datatype, shape[, {contents}[, {parameters}]]); outputs: a name, or
-    (name, {parameters})."""
-    message = service_pb2.ModelInferRequest(model_name=model, model_version=version, id=id,
-                                            raw_input_contents=raw_contents)
-    for name, datatype, shape, *rest in inputs:
-        added = message.inputs.add(name=name, datatype=datatype, shape=shape)
-        if rest and rest[0] is not None:
-            added.contents.SetInParent()
-            for field, values in rest[0].items():
-                getattr(added.contents, field).extend(values)
-        for key, value in (rest[1] if len(rest) > 1 else {}).items():
-            added.parameters[key].CopyFrom(parameter(value))
-    for output in outputs:
-        name, given = output if isinstance(output, tuple) else (output, {})
-        added = message.outputs.add(name=name)
-        for key, value in given.items():
-            added.parameters[key].CopyFrom(parameter(value))
-    for key, value in parameters.items():
-        message.parameters[key].CopyFrom(parameter(value))
-    return message
 
 
 def slug(text):

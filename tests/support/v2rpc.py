@@ -9,9 +9,10 @@ import queue
 import grpc
 import tritonclient.grpc as triton
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.grpc import service_pb2_grpc
 
 from rpc import module
+from v2request import request
 from waiting import limit
 
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
@@ -34,37 +35,6 @@ def tensor(name, values, datatype):
     given = triton.InferInput(name, list(values.shape), datatype)
     given.set_data_from_numpy(values)
     return given
-
-
-def parameter(value):
-    """A Python value as tritonclient sends it; a pair (member, value) chooses."""
-    if isinstance(value, tuple):
-        return service_pb2.InferParameter(**{value[0]: value[1]})
-    if isinstance(value, bool):
-        return service_pb2.InferParameter(bool_param=value)
-    if isinstance(value, int):
-        return service_pb2.InferParameter(int64_param=value)
-    return service_pb2.InferParameter(string_param=value)
-
-
-def request(model, inputs=(), raw=(), outputs=(), version="", id="", **parameters):
-    """A ModelInferRequest. inputs: (name, datatype, shape[, {contents}[, {parameters}]])."""
-    message = service_pb2.ModelInferRequest(model_name=model, model_version=version, id=id, raw_input_contents=raw)
-    for name, datatype, shape, *rest in inputs:
-        added = message.inputs.add(name=name, datatype=datatype, shape=shape)
-        if rest and rest[0] is not None:
-            added.contents.SetInParent()
-            for field, values in rest[0].items():
-                getattr(added.contents, field).extend(values)
-        for key, value in (rest[1] if len(rest) > 1 else {}).items():
-            added.parameters[key].CopyFrom(parameter(value))
-    for name, *rest in outputs:
-        added = message.outputs.add(name=name)
-        for key, value in (rest[0] if rest else {}).items():
-            added.parameters[key].CopyFrom(parameter(value))
-    for key, value in parameters.items():
-        message.parameters[key].CopyFrom(parameter(value))
-    return message
 
 
 def step(model, value, sequence=None, **more):
