@@ -283,13 +283,14 @@ warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
         i++;
     if (i == model->n_workers)
         return;
-    finding = find(diagnosis, true,
-                   SAY(diagnosis, "model %s %s: its rows may depend on each other", model->name,
-                       model->version));
+    finding =
+        find(diagnosis, true,
+             SAY(diagnosis, "model %s %s: its runtime gave a warning when it loaded the model",
+                 model->name, model->version));
     finding->why = SAY(diagnosis, "%s", model->workers[i].warning);
-    finding->advice = "the answers are right, but slower than batches would be; docs/torch.md says "
-                      "under \"Rows that depend on each other\" what such models are and how to "
-                      "change them";
+    finding->advice =
+        "docs/torch.md says under \"Rows that depend on each other\" what the warning "
+        "means, and what to change in the model or in its YAML";
 }
 
 static void

@@ -99,7 +99,7 @@ a_runtimes_warning_is_told_once(void **state)
                        "") "]",
              NULL, 0);
     assert_int_equal(diagnosis.n_problems, 0);
-    assert_contains(shown, "model m 1.0: its rows may depend on each other");
+    assert_contains(shown, "model m 1.0: its runtime gave a warning when it loaded the model");
     assert_contains(shown, "why    each row is run alone: output y differs\n");
 }
 

@@ -241,7 +241,7 @@ set_apart(struct torch_runtime *rt, struct cn_error *err)
     cn_torch_plan_make(plan, rt->cap_items);
     snprintf(text, sizeof(text),
              "each row is run alone (buckets: [1]): %s of a row differs %s when other rows are run "
-             "with it (tolerance %.2g)",
+             "with it (tolerance %.2g); the answers are right, and slower than batches would be",
              found->what, amount(found->distance, by), found->tolerance);
     warn(rt, "torch_rows_depend", text);
     return 0;
@@ -334,10 +334,11 @@ cn_torch_probe(struct torch_runtime *rt, struct cn_error *err)
     else if (rc == 0 && found->changed[0] && found->end != TORCH_PROBE_SKIPPED) {
         char text[512];
 
-        snprintf(text, sizeof(text),
-                 "runs change %s of the module, which all sequences share; no answer of the probe "
-                 "depended on it",
-                 found->changed);
+        snprintf(
+            text, sizeof(text),
+            "runs change %s of the module, which all sequences of a worker share; in %u random "
+            "rows, each run twice, no answer depended on that, so nothing is known to be wrong",
+            found->changed, found->rows);
         warn(rt, "torch_module_changes", text);
     }
     return rc;

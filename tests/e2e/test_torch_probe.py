@@ -1,5 +1,5 @@
 """Rows that depend on each other are found when a TorchScript model is registered: rows are run alone, or the model
-is refused. Skipped where the Python package torch or libcontinuo_torch.so is missing (scripts/setup.sh --torch)."""
+is refused. tests/support/torching.py says where they are skipped."""
 
 import subprocess
 
@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from models import BIN
-from torching import model, registered, saved, step, together, told
+from torching import model, pytorch, registered, saved, step, together, told
 
-torch = pytest.importorskip("torch", reason="the Python package torch is not installed")
-pytestmark = pytest.mark.skipif(not (BIN / "libcontinuo_torch.so").exists(),
-                                reason="libcontinuo_torch.so was not built")
+torch = pytorch()
 torch.set_num_threads(1)
 
 
@@ -156,7 +154,8 @@ def test_a_model_that_reads_the_first_row_for_all(server):
     s.expect_log("event=torch_rows_depend", "differs by")
     doctor = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "doctor"], capture_output=True, text=True,
                             check=False).stdout
-    assert "model ages 1.0: its rows may depend on each other" in doctor and warning in doctor, doctor
+    assert "model ages 1.0: its runtime gave a warning when it loaded the model" in doctor, doctor
+    assert warning in doctor and warning.endswith("the answers are right, and slower than batches would be"), doctor
 
 
 def test_strict_batching_refuses_such_a_model(server):
@@ -188,7 +187,12 @@ def test_a_buffer_that_matters_to_no_answer_is_told_of(server):
     s = server(plain("cache", Cache()))
     assert told(s, "cache")["probe"]["result"] == "alike"
     assert told(s, "cache")["probe"]["changedAttributes"] == "calls"
-    assert "runs change calls of the module" in s.workers("cache")[0]["warning"]
+    warning = s.workers("cache")[0]["warning"]
+    assert warning.startswith("runs change calls of the module") and "nothing is known to be wrong" in warning, warning
+    doctor = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "doctor"], capture_output=True, text=True,
+                            check=False)
+    assert doctor.returncode == 0 and warning in doctor.stdout, doctor.stdout
+    assert "slower" not in doctor.stdout and "depend on each other\n" not in doctor.stdout, doctor.stdout
 
 
 def test_a_model_that_draws_random_numbers_is_not_taken_for_one_that_mixes_rows(server):
