@@ -13,6 +13,8 @@ set(CN_TORCH_SYSTEM_DIR /usr CACHE PATH "Debian's libtorch: the folder with incl
 if(EXISTS ${CN_TORCH_DIR}/include/torch/script.h OR
    EXISTS ${CN_TORCH_SYSTEM_DIR}/include/torch/script.h)
   enable_language(CXX)
+  set(CMAKE_CXX_FLAGS_DEBUG "")
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "")
 endif()
 
 # libcontinuo_torch.so into `output`, against the libtorch of `dir`.
@@ -26,10 +28,11 @@ function(cn_torch_module target dir output)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_include_directories(${target} SYSTEM PRIVATE
     ${dir}/include ${dir}/include/torch/csrc/api/include)
-  # The same in each preset: its 40 s of compilation are then spent once, and libtorch isn't made for
-  # sanitizers. The version script leaves one symbol; libtorch's headers would export a hundred.
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME continuo_torch
-    COMPILE_OPTIONS "-O2;-Wall;-Wextra;-fPIC" COMPILE_DEFINITIONS "" CXX_STANDARD 20
+  # The command is the same in each preset, so that ccache spends its 40 s of compilation once, and libtorch
+  # isn't made for sanitizers. -g would make it differ by the folder of the build.
+  # The version script leaves one symbol; libtorch's headers would export a hundred.
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME continuo_torch CXX_STANDARD 20
+    COMPILE_OPTIONS "-O2;-DNDEBUG;-D_FORTIFY_SOURCE=2;-fstack-protector-strong;-Wall;-Wextra"
     LINK_OPTIONS "-Wl,--as-needed,--version-script=${CMAKE_SOURCE_DIR}/torchlib/symbols.map"
     BUILD_RPATH ${libraries} INSTALL_RPATH ${libraries}
     LIBRARY_OUTPUT_DIRECTORY ${output})
