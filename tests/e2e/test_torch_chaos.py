@@ -37,7 +37,7 @@ torch: {results: [y, h, _]}
 
 def pytorch_sum():
     """What the stand-in does: y = x + h, h the other way round, and how many rows there are."""
-    torch = pytorch()
+    torch = pytorch(under_tsan=True)
 
     class Sum(torch.nn.Module):
         def forward(self, x, h):
