@@ -15,15 +15,10 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 #include "core/panic.h"
-#include "core/ts_metrics.h"
 #include "management/supervisor_priv.h"
 
 #define BACKOFF_MAX_MS 30000
 #define BACKOFF_FIRST_MS 1000
-/* Between the end of its socket and the end of its process, and the other way round. */
-#define END_GRACE_MS 500
-/* What a process may take beyond its last call when it was asked to stop. */
-#define STOP_GRACE_MS 5000
 /* A process that once loaded is thought to come back until it failed so often. */
 #define HOPELESS_FAILURES 3
 
@@ -42,8 +37,8 @@ cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms)
                  cn_loop_now_ms(worker->spec->loop) + delay_ms);
 }
 
-static void
-count(struct cn_worker *worker, enum cn_metric metric, int n)
+void
+cn_worker_count(struct cn_worker *worker, enum cn_metric metric, int n)
 {
     struct cn_metrics *metrics = cn_model_queue_metrics(worker->spec->queue);
 
@@ -56,26 +51,24 @@ count(struct cn_worker *worker, enum cn_metric metric, int n)
 }
 
 /* The two facts that make an end; the rest is done once, at the end of the turn. */
-static void
-check_end(struct cn_worker *worker)
+void
+cn_worker_check_end(struct cn_worker *worker)
 {
     if (worker->exited && worker->lost)
         cn_loop_defer(worker->spec->loop, &worker->finish);
 }
 
-static void
-kill_process(struct cn_worker *worker, const char *why)
+void
+cn_worker_kill_for(struct cn_worker *worker, const char *why)
 {
     if (worker->pid && !worker->exited && !worker->killed_for[0])
         snprintf(worker->killed_for, sizeof worker->killed_for, "%s", why);
     cn_spawn_kill(worker->exited ? -1 : worker->pid_fd);
 }
 
-/* --- what the link tells */
-
 /* Scripts look in TorchServe's log for its sentences. */
-static void
-say_as_torchserve(const struct cn_worker *worker, const char *sentence)
+void
+cn_worker_say_as_torchserve(const struct cn_worker *worker, const char *sentence)
 {
     const struct cn_model_about *about = worker->spec->about;
 
@@ -83,139 +76,6 @@ say_as_torchserve(const struct cn_worker *worker, const char *sentence)
         cn_log(CN_LOG_INFO, "event=worker_life model=%s version=%s worker=%u text=\"%s\"",
                about->name, about->version, worker->index, sentence);
 }
-
-static void
-log_load_time(const struct cn_worker *worker)
-{
-    char dims[700];
-
-    if (!cn_ts_logs())
-        return;
-    snprintf(dims, sizeof dims, "WorkerName:W-%u-%.256s_%.256s,Level:Host", worker->id,
-             worker->spec->about->name, worker->spec->about->version);
-    cn_ts_log(CN_LOG_METRICS, "WorkerLoadTime.Milliseconds", (double)worker->load_ms, dims, NULL);
-}
-
-/* No failure: its workers load the model themselves. The process ends by itself. */
-static void
-decline(struct cn_worker *zygote, struct cn_str reason)
-{
-    char quoted[CN_ERROR_MESSAGE_MAX + 64];
-
-    cn_log(CN_LOG_INFO, "event=zygote_declined model=%s version=%s pid=%d reason=%s",
-           zygote->spec->about->name, zygote->spec->about->version, (int)zygote->pid,
-           cn_log_quote(reason.ptr, reason.len, quoted, sizeof quoted));
-    zygote->declined = true;
-    zygote->state = CN_WORKER_STOPPING;
-    cn_worker_arm(zygote, STOP_GRACE_MS);
-    cn_zygote_end(zygote);
-}
-
-static void
-on_loaded(void *owner, const struct cn_loaded *loaded)
-{
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
-    char quoted[256];
-
-    if (worker->state != CN_WORKER_LOADING || worker->exited || worker->killed_for[0])
-        return;
-    cn_timer_cancel(&worker->timer);
-    if (loaded->error_code == CN_E_UNIMPLEMENTED && cn_worker_is_zygote(worker)) {
-        decline(worker, loaded->message);
-        return;
-    }
-    if (loaded->error_code != 0) {
-        snprintf(worker->load_error, sizeof worker->load_error, "%.*s",
-                 CN_STR_ARG(loaded->message));
-        kill_process(worker, "it could not load the model");
-        return;
-    }
-    worker->state = CN_WORKER_READY;
-    if (worker->ever_loaded)
-        say_as_torchserve(worker, "Auto recovery succeeded, reset recoveryStartTS");
-    worker->loaded = worker->ever_loaded = true;
-    worker->failures = 0;
-    worker->progress[0] = '\0';
-    snprintf(worker->device, sizeof worker->device, "%.*s", CN_STR_ARG(loaded->device));
-    snprintf(worker->warning, sizeof worker->warning, "%.*s", CN_STR_ARG(loaded->warning));
-    worker->load_ms = cn_now_ms() - worker->started_ms;
-    if (cn_worker_is_zygote(worker)) {
-        cn_log(CN_LOG_INFO, "event=zygote_ready model=%s version=%s pid=%d load_ms=%llu",
-               worker->spec->about->name, worker->spec->about->version, (int)worker->pid,
-               (unsigned long long)worker->load_ms);
-        cn_zygote_begin(worker);
-        return;
-    }
-    worker->attached = true;
-    log_load_time(worker);
-    count(worker, CN_M_WORKERS_READY, 1);
-    cn_log(CN_LOG_INFO,
-           "event=worker_ready model=%s version=%s worker=%u pid=%d load_ms=%llu runtime=%s",
-           worker->spec->about->name, worker->spec->about->version, worker->index, (int)worker->pid,
-           (unsigned long long)worker->load_ms,
-           cn_log_quote(loaded->message.ptr, loaded->message.len, quoted, sizeof quoted));
-    cn_model_queue_attach(worker->spec->queue, worker->link);
-    worker->ops->on_change(worker->owner, worker);
-}
-
-static void
-on_stats(void *owner, const struct cn_worker_stats *stats)
-{
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
-
-    worker->stats = *stats;
-}
-
-static void
-on_progress(void *owner, const struct cn_progress *progress)
-{
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
-
-    if (progress->total)
-        snprintf(worker->progress, sizeof worker->progress, "%.*s, %u of %u done",
-                 CN_STR_ARG(progress->what), progress->done, progress->total);
-    else
-        snprintf(worker->progress, sizeof worker->progress, "%.*s", CN_STR_ARG(progress->what));
-}
-
-static void
-on_forked(void *owner, const struct cn_forked *forked)
-{
-    cn_zygote_on_forked(cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC), forked);
-}
-
-static void
-on_lost(void *owner, const char *why)
-{
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
-
-    worker->lost = true;
-    snprintf(worker->lost_for, sizeof worker->lost_for, "%s", why);
-    /* Most often it is ending by itself, and how it ended is worth a moment's wait. */
-    if (!worker->exited)
-        cn_worker_arm(worker, worker->state == CN_WORKER_STOPPING ? STOP_GRACE_MS : END_GRACE_MS);
-    check_end(worker);
-}
-
-static void
-on_overdue(void *owner, const char *why)
-{
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
-
-    worker->overdue = true;
-    worker->lost = true;
-    kill_process(worker, why);
-    check_end(worker);
-}
-
-static const struct cn_worker_link_ops link_ops = {
-    .on_loaded = on_loaded,
-    .on_stats = on_stats,
-    .on_lost = on_lost,
-    .on_overdue = on_overdue,
-    .on_progress = on_progress,
-    .on_forked = on_forked,
-};
 
 /* --- the end of a process */
 
@@ -232,8 +92,8 @@ on_exit_event(struct cn_watch *watch, uint32_t events)
     /* Its last answers are still to be read. Only a child of it that holds the socket could keep us
      * from seeing the end. */
     if (!worker->lost)
-        cn_worker_arm(worker, END_GRACE_MS);
-    check_end(worker);
+        cn_worker_arm(worker, CN_WORKER_END_GRACE_MS);
+    cn_worker_check_end(worker);
 }
 
 /* Gives back what belonged to the process. */
@@ -283,12 +143,12 @@ say_restart(const struct cn_worker *worker)
 {
     char sentence[80];
 
-    say_as_torchserve(worker, "Worker disconnected.");
+    cn_worker_say_as_torchserve(worker, "Worker disconnected.");
     snprintf(sentence, sizeof sentence, "Auto recovery start timestamp: %llu",
              (unsigned long long)cn_wall_ms());
-    say_as_torchserve(worker, sentence);
+    cn_worker_say_as_torchserve(worker, sentence);
     snprintf(sentence, sizeof sentence, "Retry worker: %u in 0 seconds.", worker->id);
-    say_as_torchserve(worker, sentence);
+    cn_worker_say_as_torchserve(worker, sentence);
 }
 
 static void
@@ -298,9 +158,9 @@ finish_process(struct cn_deferred *deferred)
 
     cn_worker_note_end(worker);
     if (worker->state != CN_WORKER_STOPPING)
-        count(worker, CN_M_WORKER_DEATHS, 1);
+        cn_worker_count(worker, CN_M_WORKER_DEATHS, 1);
     if (worker->attached) {
-        count(worker, CN_M_WORKERS_READY, -1);
+        cn_worker_count(worker, CN_M_WORKERS_READY, -1);
         worker->attached = false;
         cn_model_queue_detach(worker->spec->queue, worker->link, worker->overdue,
                               worker->last_exit);
@@ -353,7 +213,7 @@ join_process(struct cn_worker *worker, const struct cn_spawned *process, struct 
     worker->pid_fd = process->pid_fd;
     worker->stderr_fd = process->stderr_fd;
     rc = cn_worker_link_create(spec->loop, process->socket_fd, worker->index, spec->max_frame_bytes,
-                               &link_ops, worker, &worker->link, err);
+                               &cn_worker_link_events, worker, &worker->link, err);
     if (!rc)
         rc = cn_loop_watch(spec->loop, &worker->pid_watch, worker->pid_fd, EPOLLIN, err);
     if (!rc)
@@ -432,7 +292,7 @@ start_process(struct cn_worker *worker)
     worker->killed_for[0] = worker->lost_for[0] = worker->load_error[0] = '\0';
     worker->started_wall_ms = cn_wall_ms();
     worker->started_ms = cn_now_ms();
-    count(worker, CN_M_WORKER_STARTS, 1);
+    cn_worker_count(worker, CN_M_WORKER_STARTS, 1);
     worker->state = CN_WORKER_LOADING;
     if (cn_worker_is_zygote(worker) || !worker->spec->zygote ||
         !cn_zygote_order(worker->spec->zygote, worker))
@@ -447,19 +307,19 @@ on_timer(struct cn_timer *timer)
 
     if (worker->pid && worker->exited) {
         worker->lost = true; /* nobody can read what a child of it might still send */
-        check_end(worker);
+        cn_worker_check_end(worker);
     } else if (worker->pid && worker->lost) {
-        kill_process(worker, worker->lost_for);
+        cn_worker_kill_for(worker, worker->lost_for);
     } else if (worker->state == CN_WORKER_STARTING || worker->state == CN_WORKER_BACKOFF) {
         start_process(worker);
     } else if (worker->state == CN_WORKER_LOADING) {
         snprintf(why, sizeof why, "it did not load the model within %u s (startupTimeout)",
                  worker->spec->about->config.startup_timeout_s);
-        kill_process(worker, why);
+        cn_worker_kill_for(worker, why);
     } else if (worker->state == CN_WORKER_STOPPING && worker->pid) {
-        kill_process(worker, "it did not stop in time");
+        cn_worker_kill_for(worker, "it did not stop in time");
     } else if (worker->state == CN_WORKER_READY) {
-        kill_process(worker, "it did not fork a worker in time"); /* a zygote */
+        cn_worker_kill_for(worker, "it did not fork a worker in time"); /* a zygote */
     } else if (worker->state == CN_WORKER_STOPPING) {
         worker->ops->on_gone(worker->owner, worker);
     }
@@ -536,22 +396,22 @@ cn_worker_stop(struct cn_worker *worker)
         cn_worker_arm(worker, 0); /* gone, but never from inside this call */
         return;
     }
-    cn_worker_arm(worker,
-                  (uint64_t)worker->spec->about->config.response_timeout_s * 1000 + STOP_GRACE_MS);
+    cn_worker_arm(worker, (uint64_t)worker->spec->about->config.response_timeout_s * 1000 +
+                              CN_WORKER_STOP_GRACE_MS);
     if (before == CN_WORKER_LOADING)
-        kill_process(worker, "it was stopped while it loaded the model");
+        cn_worker_kill_for(worker, "it was stopped while it loaded the model");
     else if (cn_worker_is_zygote(worker) && !worker->lost)
         cn_worker_link_send_stop(worker->link);
     else if (worker->attached && !worker->lost)
         cn_model_queue_retire(worker->spec->queue, worker->link, on_retired, worker);
-    check_end(worker);
+    cn_worker_check_end(worker);
 }
 
 void
 cn_worker_kill(struct cn_worker *worker)
 {
     cn_worker_stop(worker);
-    kill_process(worker, "the server's time to stop was over");
+    cn_worker_kill_for(worker, "the server's time to stop was over");
 }
 
 enum cn_worker_state

@@ -1,7 +1,8 @@
-/* management/supervisor_priv.h - what supervisor.c, last_words.c and zygote.c share: a worker slot from inside. */
+/* management/supervisor_priv.h - what supervisor.c, worker_events.c, last_words.c and zygote.c share: a worker slot from inside. */
 #ifndef CN_MANAGEMENT_SUPERVISOR_PRIV_H
 #define CN_MANAGEMENT_SUPERVISOR_PRIV_H
 
+#include "core/metrics.h"
 #include "core/timer_wheel.h"
 #include "management/spawn.h"
 #include "management/stderr_tail.h"
@@ -9,6 +10,10 @@
 #include "scheduler/worker_link.h"
 
 #define CN_WORKER_MAGIC 0x776f726bu
+/* Between the end of its socket and the end of its process, and the other way round. */
+#define CN_WORKER_END_GRACE_MS 500
+/* What a process may take beyond its last call when it was asked to stop. */
+#define CN_WORKER_STOP_GRACE_MS 5000
 
 struct cn_fork_order;
 
@@ -59,6 +64,14 @@ cn_worker_is_zygote(const struct cn_worker *worker)
 /* --- supervisor.c */
 
 void cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms);
+/* Adds `n` to the model's metric; a zygote is not counted. */
+void cn_worker_count(struct cn_worker *worker, enum cn_metric metric, int n);
+/* The process has ended, or its socket has: when both have, the slot goes on at the end of the turn. */
+void cn_worker_check_end(struct cn_worker *worker);
+/* kill -9; the first reason is the one that is told. */
+void cn_worker_kill_for(struct cn_worker *worker, const char *why);
+/* Scripts look in TorchServe's log for its sentences. */
+void cn_worker_say_as_torchserve(const struct cn_worker *worker, const char *sentence);
 /* "worker 2", "zygote" */
 const char *cn_worker_name(const struct cn_worker *worker, char out[32]);
 /* "m/1.0#2": what ps shows */
@@ -69,6 +82,11 @@ void cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *p
 void cn_worker_start_alone(struct cn_worker *worker);
 /* ... or fails as if that had failed. */
 void cn_worker_start_failed(struct cn_worker *worker, const char *why);
+
+/* --- worker_events.c */
+
+/* The owner is the slot. */
+extern const struct cn_worker_link_ops cn_worker_link_events;
 
 /* --- last_words.c */
 
