@@ -1,7 +1,6 @@
 /* cache/record.c - encodes and decodes records; layout in record.h. No state, any thread. */
 #include "cache/record.h"
 
-#include <sodium/crypto_shorthash.h>
 #include <string.h>
 
 #include "cache/checksum.h"
@@ -16,16 +15,6 @@
      CN_RECORD_KEYED | CN_RECORD_ASKED)
 #define CHECKSUM_BYTES 8
 #define HAS_KEYS 0x4000u /* among the flags */
-/* Of the formats before 6. */
-#define OLD_HASH_BYTES 16
-#define OLD_KEY_BYTES (OLD_HASH_BYTES + 8)
-#define OLD_KEYED 0x8000u
-/* Of the formats before 5. */
-#define FIXED_BYTES 112
-
-/* Of those before 3. */
-static const unsigned char checksum_key[crypto_shorthash_KEYBYTES] = "continuo-record";
-
 /* The varints of a head, in their order. */
 enum number {
     GENERATION,
@@ -48,7 +37,6 @@ enum number {
     N_NUMBERS
 };
 
-#define NUMBERS_FORMAT 5 /* the first with varints */
 #define NUMBERS_AT 20
 #define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + 8 + 1) /* and the keys */
 
@@ -75,7 +63,6 @@ static const struct cn_str content_types[] = {
 
 /* What a head says of the parts behind it: content type, headers, chunks, body, state. */
 struct head {
-    uint16_t format;
     size_t bytes;
     uint32_t parts[5];
     const struct cn_str *content_type; /* a known one, without bytes; or NULL */
@@ -110,15 +97,6 @@ cn_record_drop_answer(struct cn_record *record)
     record->n_headers = record->n_chunks = 0;
     record->content_type = record->headers = record->chunks = record->body =
         (struct cn_str){NULL, 0};
-}
-
-static void
-put_checksum(unsigned char *out, uint16_t format, const unsigned char *bytes, size_t len)
-{
-    if (format > 2)
-        put64(out, cn_checksum(bytes, len, 0));
-    else
-        crypto_shorthash(out, bytes, len, checksum_key);
 }
 
 /* --- writing --- */
@@ -228,7 +206,7 @@ cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err)
     if (state > UINT32_MAX)
         return cn_fail(err, CN_E_STATE_STORE, "a state of %zu bytes is over 4 GiB", state);
     put32(head + 16, (uint32_t)state);
-    put_checksum(sum, CN_RECORD_FORMAT, head, out->len - at);
+    put64(sum, cn_checksum(head, out->len - at, 0));
     out->len += CHECKSUM_BYTES;
     return 0;
 }
@@ -275,22 +253,6 @@ read_content_type(uint64_t number, struct head *head)
     return number % 2 == 0 || head->content_type;
 }
 
-/* The last step's key and request, as formats before 6 have them, at the end of the head. */
-static bool
-read_old_key(struct cn_str bytes, struct cn_record *out, struct head *head)
-{
-    static const unsigned char none[OLD_HASH_BYTES];
-
-    if (bytes.len < head->bytes + OLD_KEY_BYTES ||
-        memcmp(bytes.ptr + head->bytes, none, sizeof(none)) == 0)
-        return false;
-    out->flags |= CN_RECORD_KEYED | CN_RECORD_ASKED;
-    out->keys = (struct cn_str){bytes.ptr + head->bytes, CN_KEY_HASH_BYTES};
-    out->request_hash = get64((const unsigned char *)bytes.ptr + head->bytes + OLD_HASH_BYTES);
-    head->bytes += OLD_KEY_BYTES;
-    return true;
-}
-
 static bool
 read_keys(struct cn_str bytes, struct cn_record *out, struct head *head)
 {
@@ -317,19 +279,6 @@ read_keys(struct cn_str bytes, struct cn_record *out, struct head *head)
 }
 
 static bool
-read_keys_of_format(struct cn_str bytes, struct cn_record *out, struct head *head)
-{
-    const bool old_keyed = out->flags & OLD_KEYED;
-
-    if (head->format == CN_RECORD_FORMAT)
-        return read_keys(bytes, out, head);
-    out->flags &= ~OLD_KEYED;
-    if (out->flags & (CN_RECORD_KEYED | CN_RECORD_ASKED)) /* not known then */
-        return false;
-    return !old_keyed || read_old_key(bytes, out, head);
-}
-
-static bool
 read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
 {
     const unsigned char *at = (const unsigned char *)bytes.ptr;
@@ -339,7 +288,7 @@ read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
     if (!take_numbers(&rest, numbers) || !read_content_type(numbers[CONTENT_TYPE], head))
         return false;
     head->bytes = (size_t)(rest.ptr - bytes.ptr);
-    if (!read_keys_of_format(bytes, out, head))
+    if (!read_keys(bytes, out, head))
         return false;
     out->last_job = get64(at + 8);
     out->generation = numbers[OPENED] + unfold(numbers[GENERATION]);
@@ -362,57 +311,21 @@ read_head(struct cn_str bytes, struct cn_record *out, struct head *head)
     return true;
 }
 
-/* Of the formats before 5. */
-static bool
-read_fixed_head(struct cn_str bytes, struct cn_record *out, struct head *head)
-{
-    static const unsigned char length_at[] = {84, 92, 100, 104, 108};
-    const unsigned char *at = (const unsigned char *)bytes.ptr;
-
-    if (bytes.len < FIXED_BYTES || at[69] != 0)
-        return false;
-    head->content_type = NULL;
-    head->bytes = FIXED_BYTES;
-    if (out->flags & (CN_RECORD_KEYED | CN_RECORD_ASKED)) /* not known then */
-        return false;
-    if (head->format % 2 == 0 && !read_old_key(bytes, out, head))
-        return false;
-    out->generation = get64(at + 8);
-    out->step = get64(at + 16);
-    out->last_job = get64(at + 24);
-    out->opened_wall_ms = get64(at + 32);
-    out->last_wall_ms = get64(at + 40);
-    out->closed_wall_ms = get64(at + 48);
-    out->expires_wall_ms = get64(at + 56);
-    out->schema = get32(at + 64);
-    out->close_reason = at[68];
-    out->status = get16(at + 70);
-    out->answer_bytes = get64(at + 72);
-    out->answer_flags = get32(at + 80);
-    out->n_headers = get32(at + 88);
-    out->n_chunks = get32(at + 96);
-    for (size_t i = 0; i < sizeof(length_at); i++)
-        head->parts[i] = get32(at + length_at[i]);
-    return true;
-}
-
 static int
 peek(struct cn_str bytes, struct cn_record *out, struct head *head, struct cn_error *err)
 {
     const unsigned char *at = (const unsigned char *)bytes.ptr;
-    bool fits;
+    uint16_t format;
 
     memset(out, 0, sizeof(*out));
     if (bytes.len < NUMBERS_AT || get32(at) != MAGIC)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
-    head->format = get16(at + 4);
-    if (head->format < 1 || head->format > CN_RECORD_FORMAT)
-        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows 1 to %d",
-                       head->format, CN_RECORD_FORMAT);
+    format = get16(at + 4);
+    if (format != CN_RECORD_FORMAT)
+        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows %d", format,
+                       CN_RECORD_FORMAT);
     out->flags = get16(at + 6);
-    fits = head->format >= NUMBERS_FORMAT ? read_head(bytes, out, head)
-                                          : read_fixed_head(bytes, out, head);
-    if (!fits || bytes.len < head->bytes + CHECKSUM_BYTES)
+    if (!read_head(bytes, out, head) || bytes.len < head->bytes + CHECKSUM_BYTES)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: the head of %zu bytes is none",
                        bytes.len);
     return 0;
@@ -429,7 +342,7 @@ cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err)
 uint32_t
 cn_record_state_bytes(struct cn_str bytes)
 {
-    return get32(bytes.ptr + (get16(bytes.ptr + 4) >= NUMBERS_FORMAT ? 16 : 108));
+    return get32(bytes.ptr + 16);
 }
 
 int
@@ -505,7 +418,7 @@ fields_fit(const struct cn_record *record, const struct head *head)
     if ((record->flags & CN_RECORD_KEYED) &&
         (!(record->flags & CN_RECORD_ASKED) || record->keys.len == 0))
         return 0;
-    if (head->format >= NUMBERS_FORMAT && !head->content_type &&
+    if (!head->content_type &&
         content_type_number(record->content_type) % 2) /* it would be no bytes */
         return 0;
     if ((record->flags & kept) && (record->flags & (large | CN_RECORD_ANSWER_STREAMED)))
@@ -534,7 +447,7 @@ cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *er
     if ((rc = peek(bytes, out, &head, err)) != 0)
         return rc;
     left = bytes.len - CHECKSUM_BYTES;
-    put_checksum(sum, head.format, (const unsigned char *)bytes.ptr, left);
+    put64(sum, cn_checksum(bytes.ptr, left, 0));
     if (memcmp(sum, bytes.ptr + left, sizeof(sum)) != 0)
         return cn_fail(err, CN_E_STATE_STORE, "damaged record: its checksum does not fit");
     at = bytes.ptr + head.bytes;

@@ -20,21 +20,7 @@
  *   end  u64  XXH3 of all before
  * The content type is twice its length, or one of those that handlers mostly have, which has no bytes: 1
  * text/plain; charset=utf-8, 3 application/json, 5 application/octet-stream.
- * A plain step's head takes some 50 bytes, instead of 137 with its content type in the formats before: with a
- * small state that is half of what is written.
- *
- * Read only: format 5, the same but for keys and request: flags bit 15: keyed, and then 16 bytes of the last step's
- * key's hash (not all zero), u64 request_hash. Of the hash the first 8 bytes are those that are kept now.
- *
- * Read only, of fixed lengths: format 3, 4 with a key; 1 and 2 are the same with another checksum:
- *     0  magic, format, flags      8  u64  generation    16  u64  step          24  u64  last_job
- *    32  u64  opened_wall_ms      40  u64  last_wall_ms  48  u64  closed_wall_ms
- *    56  u64  expires_wall_ms     64  u32  schema        68  u8   close_reason   69  u8  zero
- *    70  u16  answer status       72  u64  answer_bytes  80  u32  answer_flags
- *    84  u32  content type bytes  88  u32  header count  92  u32  header bytes
- *    96  u32  chunk count        100  u32  chunk bytes  104  u32  body bytes    108  u32  state bytes
- *   112  formats 2 and 4 only: as in format 5 when it is keyed; then as above
- *   end  u64  XXH3 of all before; formats 1 and 2: SipHash-2-4 under a fixed key
+ * A plain step's head takes some 50 bytes: with a small state that is half of what is written.
  *
  * XXH3 and not a CRC32: 64 bits, at many bytes a cycle without special instructions, and no code of our
  * own; SipHash was 1 us a KiB of state. It finds damage, it is no protection from forgers.
@@ -49,7 +35,7 @@
 #include "core/error.h"
 #include "core/str.h"
 
-#define CN_RECORD_FORMAT 6 /* the highest that is known */
+#define CN_RECORD_FORMAT 6 /* a record of another one is refused */
 #define CN_KEY_HASH_BYTES 8
 #define CN_RECORD_KEYS_MAX 255
 

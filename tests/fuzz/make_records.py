@@ -5,7 +5,6 @@ import pathlib
 import struct
 
 OUT = pathlib.Path(__file__).parent / "corpus" / "record"
-sodium = ctypes.CDLL("libsodium.so.23")
 xxhash = ctypes.CDLL("libxxhash.so.0")
 xxhash.XXH3_64bits.restype = ctypes.c_uint64
 TOMBSTONE, HAS_STATE, HAS_ANSWER, TOO_LARGE, KEYED, ASKED, HAS_KEYS = 1, 2, 4, 8, 64, 128, 0x4000
@@ -25,15 +24,10 @@ def fold(difference):
 
 
 def head(form, flags, key, numbers, lengths, wide):
-    """Of formats 1 to 4, which have fixed lengths, and of 5 and 6, where four numbers have their bytes from the beginning.
-    `key`: as the format has it; in 6 the flags say what it holds."""
+    """Four numbers have their bytes from the beginning. The flags say what `key` holds."""
     generation, step, job, opened, last, closed, expires, schema, reason, status, size, answer_flags = numbers
-    if form < 5:
-        packed = struct.pack("<4sHHQQQQQQQIBBHQIIIIIIII", b"CNR1", form, flags, *numbers[:9], 0, *numbers[9:], *lengths)
-        assert len(packed) == 112
-        return packed + key
     content_type = lengths[0] * 2 if lengths[0] >= 0 else -lengths[0] * 2 - 1
-    packed = struct.pack("<4sHHQI", b"CNR1", form, flags | (0x8000 if key and form == 5 else 0), job, lengths[-1])
+    packed = struct.pack("<4sHHQI", b"CNR1", form, flags, job, lengths[-1])
     for i, number in enumerate((fold(generation - opened), step, opened, fold(last - opened), closed, fold(expires - last), schema,
                                 reason, status, answer_flags, size, content_type, *lengths[1:-1])):
         packed += varint(number, {1: 4, 3: 5, 4: 6, 5: 6}.get(i, 1) if wide else 1)
@@ -47,14 +41,9 @@ def record(flags, reason=0, closed=0, content_type=b"", headers=(), chunks=(), b
     numbers = (7, 41, 99, 1700000000000, last, closed, 1700000061000, 3, reason, 200, 9, 4)
     lengths = (-known or len(content_type), len(headers), len(packed_headers), len(chunks), len(packed_chunks), len(body), len(state))
     data = head(form, flags, key, numbers, lengths, wide) + content_type + packed_headers + packed_chunks + body + state
-    if form > 2:
-        return data + struct.pack("<Q", xxhash.XXH3_64bits(data, ctypes.c_size_t(len(data))))
-    checksum = ctypes.create_string_buffer(8)
-    sodium.crypto_shorthash(checksum, data, ctypes.c_ulonglong(len(data)), b"continuo-record\0")
-    return data + checksum.raw
+    return data + struct.pack("<Q", xxhash.XXH3_64bits(data, ctypes.c_size_t(len(data))))
 
 
-KEY = b"0123456789abcdef" + b"\x01" * 8
 SEEDS = {
     "live": record(HAS_STATE | HAS_ANSWER, content_type=b"text/plain", body=b"12", state=b"\x81\xa3sum\x0c"),
     "chunks": record(HAS_STATE | HAS_ANSWER, headers=[(b"X-A", b"hi"), (b"X-B", b"")], chunks=[b"ab", b""],
@@ -70,16 +59,10 @@ SEEDS = {
     "keys-torn": record(HAS_STATE | HAS_ANSWER | HAS_KEYS, body=b"12", state=b"s", key=b"\xff" + b"k" * 1040),
     "keyed-without-key": record(HAS_STATE | HAS_ANSWER | KEYED | ASKED, body=b"12", state=b"s", key=b"request."),
     "format-5": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", form=5),
-    "format-5-keyed": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY, form=5),
-    "key-of-zeros": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=b"\0" * 24, form=5),
     "known-type": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", known=2),
     "known-type-in-bytes": record(HAS_STATE | HAS_ANSWER, content_type=b"application/json", body=b"12", state=b"s"),
     "narrow": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", known=2, wide=False),
     "backwards": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", last=1699999999000),
-    "format-1": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", form=1),
-    "format-2": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY, form=2),
-    "format-3": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", form=3),
-    "format-4": record(HAS_STATE | HAS_ANSWER, body=b"12", state=b"s", key=KEY, form=4),
     "stateless": record(HAS_ANSWER, body=b"x"),
     "contradiction": record(TOMBSTONE | HAS_STATE, reason=1, state=b"s"),
     "no-answer-but-body": record(HAS_STATE, body=b"x"),
