@@ -26,7 +26,7 @@
 #define LOCK_RETRY_MS 10
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 #define LINE_BYTES 80 /* of the small files: a boot id and a word fit */
-#define PID_BYTES 24  /* of the lock file, as long for each pid */
+#define PID_BYTES 24  /* of the file `lock`, as long for each pid */
 /* Of an encoded name that is over NAME_MAX: what stays of it, and the sum behind. */
 #define KEPT_BYTES 180
 #define SUM_BYTES 16
@@ -90,19 +90,23 @@ write_line(const char *dir, const char *name, const char *line, struct cn_error 
     return rc;
 }
 
-/* For who finds the folder locked; in place, as write_line() does. Nothing but a message needs it. */
+/* For whoever finds the folder locked; in place, as write_line() does. Nothing but a message needs it. */
 static void
-tell_pid(const struct cn_state_dir *state, const char *path)
+tell_pid(const char *path)
 {
     char pid[PID_BYTES + 1];
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
     memset(pid, '\n', sizeof pid);
     pid[snprintf(pid, sizeof pid, "%ld", (long)getpid())] = '\n';
-    if (pwrite(state->lock_fd, pid, PID_BYTES, 0) != PID_BYTES)
+    if (fd < 0 || pwrite(fd, pid, PID_BYTES, 0) != PID_BYTES)
         cn_log(CN_LOG_WARN, "event=pid_not_written file=%s reason=\"%s\"", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
 }
 
-/* Takes the lock, or says who has it. */
+/* Takes the lock, or says who has it. The lock is on the folder itself: a file in it can be deleted while
+ * somebody holds a lock on it, and then another server would lock another file of that name. */
 static int
 take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
 {
@@ -112,23 +116,28 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
     uint32_t waited_ms = 0;
     int fd, rc = 0;
 
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    fd = open(state->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* Far from the numbers 3 and 4, which it must be copied to in a worker. */
     state->lock_fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
     if (fd >= 0)
         close(fd);
     if (state->lock_fd < 0) {
-        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open %s", path);
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open %s", state->path);
         goto out;
     }
     while (flock(state->lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
-            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot lock %s", path);
+            rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot lock the folder %s", state->path);
             goto out;
         }
         if (waited_ms >= wait_ms) {
             read_line(path, holder, sizeof holder);
-            if (kill((pid_t)atol(holder), 0) < 0 && errno == ESRCH)
+            if (!*holder)
+                rc = cn_fail(err, CN_E_CONFLICT,
+                             "state folder %s is in use by another server, whose file `lock` was "
+                             "deleted; give this server another --state-dir",
+                             state->path);
+            else if (kill((pid_t)atol(holder), 0) < 0 && errno == ESRCH)
                 rc = cn_fail(err, CN_E_CONFLICT,
                              "state folder %s is in use by workers of server %s, which has ended",
                              state->path, holder);
@@ -142,7 +151,7 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
         nanosleep(&pause, NULL);
         waited_ms += LOCK_RETRY_MS;
     }
-    tell_pid(state, path);
+    tell_pid(path);
 out:
     cn_free(path);
     return rc;
