@@ -81,12 +81,14 @@ struct cn_journal_store {
     uint64_t room_version;
     bool open, writing, dirty; /* dirty: LMDB has to commit, too */
     bool opened;               /* all that there was has been read once */
-    bool behind;      /* of what others appended, the lock was let go in the middle of it */
-    bool unsettled;   /* somebody else appended last */
-    bool crowded;     /* the file system had no room for the last append */
-    bool has_ledgers; /* LMDB's note of losses is there: a store of today's format */
-    bool suspect;     /* LMDB is not the one that the journal belongs to: no answer comes from it */
-    uint64_t lost;    /* sequences that are known to be lost and not accepted */
+    bool behind;        /* of what others appended, the lock was let go in the middle of it */
+    bool unsettled;     /* somebody else appended last */
+    bool crowded;       /* the file system had no room for the last append */
+    struct cn_buf told; /* what is wrong with data.mdb, which was mended; a sentence a line */
+    int lock_fd;        /* of the folder: cn_journal_guard */
+    bool has_loss_note; /* LMDB's note of losses is there: the store is not new */
+    bool suspect;  /* LMDB is not the one that the journal belongs to: no answer comes from it */
+    uint64_t lost; /* sequences that are known to be lost and not accepted */
     uint64_t salvaged_below; /* what the journal held before this transaction was moved to LMDB */
     bool unlisted;           /* LMDB doesn't know a key of the journal's */
     /* The open transaction's own writes. */
@@ -166,8 +168,29 @@ int cn_journal_write_at(int fd, const char *bytes, size_t len, uint64_t at);
 /* Reads notes and headers of a store that changed. */
 int cn_journal_identify(struct cn_journal_store *js, struct cn_error *err);
 
+/* --- journal_guard.c --- */
+
+/* Takes a lock on the folder, which is held until *lock_fd is closed. Who has the store first checks its
+ * data.mdb and mends it; what was wrong is then in `told`. Before LMDB opens the store. */
+int cn_journal_guard(const struct cn_journal_options *options, int *lock_fd, struct cn_buf *told,
+                     struct cn_error *err);
+
 /* --- journal_salvage.c --- */
 
+/* LMDB's note of losses. */
+struct cn_journal_loss {
+    uint64_t salvaged_below; /* what the journal held before this transaction was moved to LMDB */
+    uint64_t lost;           /* sequences that are known to be lost */
+    bool suspect;
+    bool is_there; /* the note */
+};
+/* In a transaction of LMDB. */
+int cn_journal_get_loss(struct cn_store *lmdb, struct cn_journal_loss *out, struct cn_error *err);
+int cn_journal_put_loss(struct cn_store *lmdb, const struct cn_journal_loss *loss,
+                        struct cn_error *err);
+/* Writes the file DAMAGED. `text`: a sentence a line. */
+int cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struct cn_str text,
+                      struct cn_error *err);
 /* What LMDB's note of losses says, with the other note. */
 int cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err);
 /* Once, in the lock, when all that the files hold was read: is that what the ledgers say was written? If

@@ -198,6 +198,8 @@ check_lmdb(struct salvage *salvage, bool era)
                     "data.mdb and the journal's files do not belong together: one of them is "
                     "missing, or older than the others\n");
     salvage->suspect = gap;
+    if (js->told.len > 0)
+        return; /* a data.mdb that was mended has another version */
     for (unsigned i = 0; i < salvage->n_units && !gap; i++)
         if (units[i].view && units[i].view->next > units[i].first &&
             units[i].view->last.version > version) {
@@ -218,12 +220,8 @@ examine(struct salvage *salvage, bool era)
     }
     units_collect(salvage);
     salvage->next = js->drained_below;
-    if (!era && !ledgers) { /* new, or of a Continuo that had no ledgers: it is taken as it is */
-        for (unsigned i = 0; i < salvage->n_units; i++)
-            salvage->next =
-                salvage->units[i].next > salvage->next ? salvage->units[i].next : salvage->next;
-        return;
-    }
+    if (!era && !ledgers && salvage->n_units == 0)
+        return; /* it is new */
     for (unsigned i = 0; i < salvage->n_units; i++) {
         unit_check(salvage, &salvage->units[i]);
         salvage->next =
@@ -370,25 +368,27 @@ is_lost(const struct salvage *salvage, uint64_t hash)
     return false;
 }
 
-/* Walks through the keys of LMDB and takes away the values of lost ones. */
+/* Walks through the keys of LMDB and takes away the values of lost ones. `without`: how many keys have no
+ * value now, when the journal has nothing any more. */
 static int
-lost_mark(struct salvage *salvage, uint64_t *marked, struct cn_error *err)
+lost_mark(struct salvage *salvage, uint64_t *without, struct cn_error *err)
 {
     struct cn_store *lmdb = salvage->js->lmdb;
     char at[CN_STORE_KEY_MAX];
     struct cn_str after = {at, 0}, key, front;
     int rc = 0;
 
-    *marked = 0;
-    while (salvage->lost.n > 0 && (rc = lmdb->ops->next(lmdb, after, &key, &front, err)) == 0 &&
+    *without = 0;
+    while (salvage->text.len > 0 && (rc = lmdb->ops->next(lmdb, after, &key, &front, err)) == 0 &&
            key.ptr) {
         memcpy(at, key.ptr, key.len);
         after.len = key.len;
-        if (!is_lost(salvage, cn_ledger_hash(after)))
-            continue;
-        if ((rc = lmdb->ops->put(lmdb, after, CN_STR(""), err)) != 0)
-            break;
-        ++*marked;
+        if (front.len > 0 && is_lost(salvage, cn_ledger_hash(after))) {
+            if ((rc = lmdb->ops->put(lmdb, after, CN_STR(""), err)) != 0)
+                break;
+            front.len = 0;
+        }
+        *without += front.len == 0;
     }
     return rc;
 }
@@ -396,56 +396,68 @@ lost_mark(struct salvage *salvage, uint64_t *marked, struct cn_error *err)
 /* --- telling --- */
 
 int
-cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err)
+cn_journal_get_loss(struct cn_store *lmdb, struct cn_journal_loss *out, struct cn_error *err)
 {
     struct cn_str note;
-    int rc = cn_lmdb_get_note(js->lmdb, CN_LMDB_NOTE_LOSS, &note, err);
+    int rc = cn_lmdb_get_note(lmdb, CN_LMDB_NOTE_LOSS, &note, err);
 
-    if (rc != 0)
-        return rc;
-    js->has_ledgers = note.len == NOTE_BYTES;
-    js->salvaged_below = js->has_ledgers ? get64(note.ptr) : 0;
-    js->lost = js->has_ledgers ? get64(note.ptr + 8) : 0;
-    js->suspect = js->has_ledgers && get64(note.ptr + 16) != 0;
-    return 0;
+    *out = (struct cn_journal_loss){0};
+    if (rc == 0 && note.len == NOTE_BYTES)
+        *out = (struct cn_journal_loss){get64(note.ptr), get64(note.ptr + 8),
+                                        get64(note.ptr + 16) != 0, true};
+    return rc;
 }
 
-static int
-write_loss(struct cn_journal_store *js, uint64_t below, uint64_t lost, bool suspect,
-           struct cn_error *err)
+int
+cn_journal_put_loss(struct cn_store *lmdb, const struct cn_journal_loss *loss, struct cn_error *err)
 {
     char note[NOTE_BYTES];
 
-    put64(note, below);
-    put64(note + 8, lost);
-    put64(note + 16, suspect);
-    return cn_lmdb_put_note(js->lmdb, CN_LMDB_NOTE_LOSS, (struct cn_str){note, sizeof(note)}, err);
+    put64(note, loss->salvaged_below);
+    put64(note + 8, loss->lost);
+    put64(note + 16, loss->suspect);
+    return cn_lmdb_put_note(lmdb, CN_LMDB_NOTE_LOSS, (struct cn_str){note, sizeof(note)}, err);
+}
+
+int
+cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err)
+{
+    struct cn_journal_loss loss;
+    int rc = cn_journal_get_loss(js->lmdb, &loss, err);
+
+    if (rc != 0)
+        return rc;
+    js->has_loss_note = loss.is_there;
+    js->salvaged_below = loss.salvaged_below;
+    js->lost = loss.lost;
+    js->suspect = loss.suspect;
+    return 0;
 }
 
 static char *
-damaged_path(const struct cn_journal_store *js)
+damaged_path(const char *dir)
 {
     struct cn_buf path;
 
     cn_buf_init(&path, 0);
-    cn_buf_printf(&path, "%s/" CN_STORE_DAMAGED, js->dir);
+    cn_buf_printf(&path, "%s/" CN_STORE_DAMAGED, dir);
     return cn_buf_take(&path, NULL);
 }
 
-static int
-write_report(struct salvage *salvage, uint64_t lost, bool suspect, struct cn_error *err)
+int
+cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struct cn_str said,
+                  struct cn_error *err)
 {
-    struct cn_journal_store *js = salvage->js;
-    char *path = damaged_path(js);
+    char *path = damaged_path(dir);
     struct cn_buf text;
     int fd, rc = 0;
 
     cn_buf_init(&text, 0);
-    cn_buf_printf(&text, "lost %" PRIu64 "\nsuspect %d\n%.*s", lost, suspect,
-                  CN_STR_ARG(cn_buf_str(&salvage->text)));
+    cn_buf_printf(&text, "lost %" PRIu64 "\nsuspect %d\n%.*s", loss->lost, loss->suspect,
+                  CN_STR_ARG(said));
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0 || (rc = cn_journal_write_at(fd, text.data, text.len, 0)) != 0)
-        rc = cn_lmdb_fail_errno(js->lmdb, fd < 0 ? errno : rc, "write DAMAGED", err);
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, fd < 0 ? errno : rc, "cannot write %s", path);
     if (fd >= 0)
         close(fd);
     cn_buf_fini(&text);
@@ -497,23 +509,25 @@ salvage_run(struct salvage *salvage, struct cn_error *err)
 {
     struct cn_journal_store *js = salvage->js;
     const uint64_t below = salvage->next + 1;
-    const bool suspect = js->suspect || salvage->suspect, moves = salvage->n_units > 0;
-    uint64_t marked = 0;
+    const bool moves = salvage->n_units > 0 || salvage->text.len > 0;
+    struct cn_journal_loss loss = {.salvaged_below = moves ? below : 0,
+                                   .lost = js->lost,
+                                   .suspect = js->suspect || salvage->suspect};
     int rc = 0;
 
     for (unsigned i = 0; rc == 0 && i < salvage->n_units; i++)
         rc = apply_unit(salvage, &salvage->units[i], err);
     if (rc == 0) {
         lost_reduce(salvage);
-        rc = lost_mark(salvage, &marked, err);
+        if (salvage->text.len)
+            rc = lost_mark(salvage, &loss.lost, err);
     }
     if (rc == 0 && salvage->text.len)
-        rc = write_report(salvage, js->lost + marked, suspect, err);
-    if (rc == 0 && (moves || salvage->text.len))
+        rc = cn_journal_report(js->dir, &loss, cn_buf_str(&salvage->text), err);
+    if (rc == 0 && moves)
         rc = cn_journal_write_note(js, below, (struct cn_str){NULL, 0}, err);
     if (rc == 0)
-        rc =
-            write_loss(js, moves || salvage->text.len ? below : 0, js->lost + marked, suspect, err);
+        rc = cn_journal_put_loss(js->lmdb, &loss, err);
     if (rc != 0) {
         js->lmdb->ops->abort(js->lmdb);
         return rc;
@@ -524,8 +538,8 @@ salvage_run(struct salvage *salvage, struct cn_error *err)
         cn_log(CN_LOG_ERROR,
                "event=store_damaged store=%s lost_sequences=%" PRIu64 " suspect=%d "
                "damaged_transactions=%" PRIu64,
-               js->dir, marked, suspect, salvage->n_damaged);
-    return begin_anew(js, moves || salvage->text.len ? below : 0, err);
+               js->dir, loss.lost, loss.suspect, salvage->n_damaged);
+    return begin_anew(js, loss.salvaged_below, err);
 }
 
 static bool
@@ -545,14 +559,15 @@ cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *e
 
     *changed = false;
     cn_buf_init(&salvage.text, 0);
-    examine(&salvage, js->has_ledgers);
+    cn_buf_append_str(&salvage.text, cn_buf_str(&js->told));
+    examine(&salvage, js->has_loss_note);
     if (salvage.text.len && after_power_cut(&salvage))
         cn_buf_puts(&salvage.text, "the machine was started anew since: a power cut may be why\n");
     if (salvage.text.len && js->read_only) {
         /* Whoever opens it for writing mends it; here what is whole is shown. */
         cn_log(CN_LOG_WARN, "event=store_damaged store=%s note=\"%.*s\"", js->dir,
                CN_STR_ARG(cn_buf_str(&salvage.text)));
-    } else if (!js->read_only && (salvage.text.len || salvage.behind || !js->has_ledgers)) {
+    } else if (!js->read_only && (salvage.text.len || salvage.behind || !js->has_loss_note)) {
         *changed = true;
         rc = salvage_run(&salvage, err);
     }
@@ -589,20 +604,22 @@ int
 cn_store_accept_loss(struct cn_store *store, uint64_t *dropped, struct cn_error *err)
 {
     struct cn_journal_store *js = cn_journal_of(store);
+    struct cn_journal_loss loss = {.lost = 0};
     char *path;
     int rc;
 
     *dropped = 0;
     if ((rc = cn_journal_lock(js, err)) != 0)
         return rc;
+    loss.salvaged_below = js->salvaged_below;
     if ((rc = drop_lost(js, dropped, err)) != 0 ||
-        (rc = write_loss(js, js->salvaged_below, 0, false, err)) != 0) {
+        (rc = cn_journal_put_loss(js->lmdb, &loss, err)) != 0) {
         js->lmdb->ops->abort(js->lmdb);
         return rc;
     }
     if ((rc = js->lmdb->ops->commit(js->lmdb, err)) != 0)
         return rc;
-    path = damaged_path(js);
+    path = damaged_path(js->dir);
     if (unlink(path) != 0 && errno != ENOENT)
         rc = cn_lmdb_fail_errno(js->lmdb, errno, "remove DAMAGED", err);
     cn_free(path);

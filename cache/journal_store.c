@@ -19,6 +19,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cache/journal_priv.h"
 #include "core/log.h"
@@ -331,6 +332,9 @@ js_close(struct cn_store *store)
     cn_journal_index_fini(&js->pending);
     cn_buf_fini(&js->txn);
     cn_buf_fini(&js->ledger);
+    cn_buf_fini(&js->told);
+    if (js->lock_fd >= 0)
+        close(js->lock_fd);
     cn_free(js->drain.items);
     cn_free(js->puts);
     cn_free(js->dir);
@@ -385,7 +389,10 @@ cn_journal_store_open(const struct cn_journal_options *options, struct cn_store 
     js->files[0].ledger_fd = js->files[1].ledger_fd = -1;
     cn_buf_init(&js->txn, 0);
     cn_buf_init(&js->ledger, 0);
-    rc = cn_lmdb_store_open(&below, &js->lmdb, err);
+    cn_buf_init(&js->told, 0);
+    rc = cn_journal_guard(options, &js->lock_fd, &js->told, err);
+    if (rc == 0)
+        rc = cn_lmdb_store_open(&below, &js->lmdb, err);
     for (unsigned i = 0; rc == 0 && i < 2; i++)
         rc = cn_journal_file_open(js, i, err);
     if (rc == 0 && (rc = cn_journal_lock(js, err)) == 0 &&

@@ -40,6 +40,8 @@ open_with(const char *dir, struct cn_journal_options options)
     struct cn_error err = {0};
 
     options.dir = dir;
+    options.check_max_bytes = UINT64_MAX;
+    options.recheck = true;
     options.max_bytes = options.max_bytes ? options.max_bytes : 64u << 20;
     options.journal_max_bytes = options.journal_max_bytes ? options.journal_max_bytes : SMALL;
     if (cn_journal_store_open(&options, &store, &err) != 0)

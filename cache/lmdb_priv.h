@@ -23,8 +23,6 @@ struct lmdb_store {
     uint64_t max_bytes, spare_bytes;
     bool sync, read_only;
     bool has_note[2]; /* entries that are no sequence's, by enum cn_lmdb_note */
-    uint32_t format_found;
-    bool has_pieces; /* another one */
     MDB_env *env;
     MDB_dbi dbi, pieces;
     uint64_t page_bytes;
@@ -73,5 +71,11 @@ int cn_lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value,
                 struct cn_error *err);
 int cn_lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err);
 void cn_lmdb_cursors_close(struct lmdb_store *lmdb);
+/* Puts an entry of the main database that is not a sequence's. 0 or LMDB's error. */
+int cn_lmdb_put_sealed(struct lmdb_store *lmdb, MDB_txn *txn, MDB_val *key, struct cn_str value);
+/* What a first piece has when there may be others. */
+size_t cn_lmdb_piece_bytes(const struct lmdb_store *lmdb);
+/* In a write transaction: removes pieces of values that have no first piece. */
+int cn_lmdb_drop_orphans(struct lmdb_store *lmdb, struct cn_error *err);
 
 #endif

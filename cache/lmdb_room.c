@@ -144,5 +144,5 @@ cn_lmdb_cost(uint64_t value_bytes)
 {
     /* Leaves that are written to at random are two thirds full; a value of half a page has pages of its
      * own, of 4 kB nearly everywhere, and an entry for each. */
-    return value_bytes < 2000 ? (value_bytes + 32) * 3 / 2 : (value_bytes / 4080 + 1) * (4096 + 96);
+    return value_bytes < 1992 ? (value_bytes + 40) * 3 / 2 : (value_bytes / 4072 + 1) * (4096 + 96);
 }

@@ -2,11 +2,12 @@
  *
  * Owned by the worker's thread. Its three files and lmdb_priv.h are all that knows LMDB. The main database
  * holds
- *   00 "format"        u32, little-endian: CN_STORE_FORMAT, or an older one that nobody wrote to since
+ *   00 "format"        u32, little-endian: CN_STORE_FORMAT
  *   00 "journal"       how far the journal is in the records below (cache/journal_store.c)
  *   00 "loss"          what was lost of the journal, once (cache/journal_salvage.c)
  *   01 sequence id     a record (cache/record.h), or nothing yet: the journal has it
  *   02 "pieces"        the database of what of large records is behind a page (lmdb_value.c)
+ * and each value but the last one has a seal of 8 bytes behind it (lmdb_seal.h).
  * Never MDB_WRITEMAP: a stray pointer of a handler could write into the store. MDB_NOSYNC unless
  * each commit must survive the machine: what was committed survives kill -9 either way, since it
  * is in the kernel's page cache.
@@ -21,6 +22,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "cache/little_endian.h"
 #include "cache/lmdb_priv.h"
 #include "core/mem.h"
 #include "core/panic.h"
@@ -80,13 +82,27 @@ cn_lmdb_map_bytes(const struct lmdb_store *lmdb)
     return (bytes + 65535) & ~65535ull; /* whole pages of any size */
 }
 
-/* Reads the format, or writes it into a store that is new or was an older program's: that one must not
- * come back to it. */
+static int
+refuse_format(const struct lmdb_store *lmdb, uint32_t format, struct cn_error *err)
+{
+    if (format > CN_STORE_FORMAT)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "store %s has format %u, written by a newer Continuo; this one knows format "
+                       "%d: upgrade, or move the folder aside",
+                       lmdb->dir, format, CN_STORE_FORMAT);
+    return cn_fail(
+        err, CN_E_STATE_STORE,
+        "store %s has format %u, written by an older Continuo; this one knows format %d: "
+        "use the program that wrote it, or move the folder aside",
+        lmdb->dir, format, CN_STORE_FORMAT);
+}
+
+/* Reads the format, or writes it into a store that is new. */
 static int
 format_check(struct lmdb_store *lmdb, struct cn_error *err)
 {
     char key_bytes[] = "\0format"; /* CN_LMDB_FORMAT */
-    unsigned char found[4], ours[4] = {CN_STORE_FORMAT & 0xff, CN_STORE_FORMAT >> 8, 0, 0};
+    unsigned char ours[4];
     MDB_val key = {sizeof(key_bytes) - 1, key_bytes}, value;
     MDB_txn *txn;
     uint32_t format = 0;
@@ -98,32 +114,24 @@ format_check(struct lmdb_store *lmdb, struct cn_error *err)
     if ((rc = mdb_dbi_open(txn, NULL, 0, &lmdb->dbi)) != 0)
         goto failed;
     rc = mdb_get(txn, lmdb->dbi, &key, &value);
-    if (rc == 0 && value.mv_size == sizeof(found)) {
-        memcpy(found, value.mv_data, sizeof(found));
-        format = found[0] | (uint32_t)found[1] << 8 | (uint32_t)found[2] << 16 |
-                 (uint32_t)found[3] << 24;
-    }
+    if (rc == 0 && value.mv_size >= sizeof(ours)) /* with its seal behind it, but for older ones */
+        format = get32(value.mv_data);
     if (format == 0 && (rc != MDB_NOTFOUND || lmdb->read_only)) {
         rc = cn_fail(err, CN_E_STATE_STORE, "%s is an LMDB folder but not a store of Continuo",
                      lmdb->dir);
         goto abort;
     }
-    lmdb->format_found = format;
-    if (format < CN_STORE_FORMAT && !lmdb->read_only) {
-        value = (MDB_val){sizeof(ours), ours};
-        if ((rc = mdb_put(txn, lmdb->dbi, &key, &value, 0)) != 0)
+    if (format == 0) {
+        put32(ours, CN_STORE_FORMAT);
+        rc = cn_lmdb_put_sealed(lmdb, txn, &key, (struct cn_str){(char *)ours, sizeof(ours)});
+        if (rc != 0)
             goto failed;
-    }
-    if (format > CN_STORE_FORMAT) {
-        rc = cn_fail(err, CN_E_STATE_STORE,
-                     "store %s has format %u, written by a newer Continuo; this one knows format "
-                     "%d: upgrade, or move the folder aside",
-                     lmdb->dir, format, CN_STORE_FORMAT);
+    } else if (format != CN_STORE_FORMAT) {
+        rc = refuse_format(lmdb, format, err);
         goto abort;
     }
     rc = mdb_dbi_open(txn, CN_LMDB_PIECES_NAME, lmdb->read_only ? 0 : MDB_CREATE, &lmdb->pieces);
-    lmdb->has_pieces = rc == 0; /* a store of an older format may have none */
-    if (rc != 0 && (rc != MDB_NOTFOUND || !lmdb->read_only))
+    if (rc != 0)
         goto failed;
     /* Handles opened here stay valid once the transaction commits. */
     rc = mdb_txn_commit(txn);
@@ -318,12 +326,6 @@ cn_lmdb_begin(struct cn_store *store, struct cn_error *err)
     return rc;
 }
 
-uint32_t
-cn_lmdb_format_found(struct cn_store *store)
-{
-    return cn_lmdb_of(store)->format_found;
-}
-
 uint64_t
 cn_lmdb_version(struct cn_store *store)
 {
@@ -385,8 +387,8 @@ lmdb_count(struct cn_store *store)
     cn_assert(!lmdb->txn);
     if (!lmdb->env || mdb_env_stat(lmdb->env, &stat) != 0 || stat.ms_entries == 0)
         return 0;
-    return stat.ms_entries - 1 - lmdb->has_note[CN_LMDB_NOTE_JOURNAL] -
-           lmdb->has_note[CN_LMDB_NOTE_LOSS] - lmdb->has_pieces; /* 1: the format */
+    return stat.ms_entries - 1 /* the format */ - lmdb->has_note[CN_LMDB_NOTE_JOURNAL] -
+           lmdb->has_note[CN_LMDB_NOTE_LOSS] - 1; /* and the database of pieces */
 }
 
 static uint64_t
@@ -406,8 +408,7 @@ lmdb_bytes(struct cn_store *store)
     if (!lmdb->env || cn_lmdb_read_begin(lmdb, NULL) != 0)
         return 0;
     mdb_stat(lmdb->txn, lmdb->dbi, &main);
-    if (lmdb->has_pieces)
-        mdb_stat(lmdb->txn, lmdb->pieces, &pieces);
+    mdb_stat(lmdb->txn, lmdb->pieces, &pieces);
     cn_lmdb_read_end(lmdb);
     return stat_bytes(&main) + stat_bytes(&pieces);
 }

@@ -35,8 +35,6 @@ int cn_lmdb_get_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_
                      struct cn_error *err);
 int cn_lmdb_put_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str note,
                      struct cn_error *err);
-/* The format that the store had when it was opened; 0: it is new. */
-uint32_t cn_lmdb_format_found(struct cn_store *store);
 /* Outside a transaction: bytes that writes may still take, of the limit. Negative: it is passed. */
 int cn_lmdb_room(struct cn_store *store, int64_t *bytes, struct cn_error *err);
 /* In a write transaction: gives the file as many pages as `bytes` take over those in use, so that no full

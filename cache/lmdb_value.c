@@ -5,13 +5,15 @@
  * nothing here is larger than a page: of a larger value the first piece stands under the sequence's key, the
  * others in a database of their own, under
  *   02  u16 bytes of the id  id  u32 number of the piece, from 1    (numbers: most significant byte first)
- * A first piece that fills its page says that there may be others. Stores of format 1 and 2 hold larger
- * values whole; they are read, and in pieces once they are written again.
+ * A first piece that fills its page says that there may be others. Each value and each piece has its seal
+ * behind it (lmdb_seal.h), which cn_lmdb_check compares when the store is opened; a look-up does not, since
+ * a record has a checksum of its own.
  */
 #include <endian.h>
 #include <string.h>
 
 #include "cache/lmdb_priv.h"
+#include "cache/lmdb_seal.h"
 #include "core/panic.h"
 
 /* Of a page that holds nothing but a value. */
@@ -54,12 +56,51 @@ seek(struct lmdb_store *lmdb, MDB_val *key, MDB_val *value)
     return rc;
 }
 
-/* --- pieces --- */
+/* --- seals --- */
+
+static int
+unseal(const struct lmdb_store *lmdb, const MDB_val *data, struct cn_str *out, struct cn_error *err)
+{
+    if (data->mv_size < CN_LMDB_SEAL_BYTES)
+        return cn_lmdb_fail(lmdb, MDB_CORRUPTED, "read", err);
+    *out = (struct cn_str){data->mv_data, data->mv_size - CN_LMDB_SEAL_BYTES};
+    return 0;
+}
 
 static size_t
-piece_bytes(const struct lmdb_store *lmdb)
+unsealed_bytes(const MDB_val *data)
 {
-    return lmdb->page_bytes - PAGE_HEADER_BYTES;
+    return data->mv_size < CN_LMDB_SEAL_BYTES ? 0 : data->mv_size - CN_LMDB_SEAL_BYTES;
+}
+
+/* Writes into the page what LMDB made room for, since value and seal do not lie side by side. */
+static void
+fill_sealed(const MDB_val *key, struct cn_str value, const MDB_val *data)
+{
+    if (value.len)
+        memcpy(data->mv_data, value.ptr, value.len);
+    cn_lmdb_seal((struct cn_str){key->mv_data, key->mv_size}, value,
+                 (char *)data->mv_data + value.len);
+}
+
+static int
+put_sealed(MDB_cursor *cursor, MDB_val *key, struct cn_str value, unsigned flags)
+{
+    const MDB_val ours = *key;
+    MDB_val data = {value.len + CN_LMDB_SEAL_BYTES, NULL};
+    int rc = mdb_cursor_put(cursor, key, &data, flags | MDB_RESERVE);
+
+    if (rc == 0)
+        fill_sealed(&ours, value, &data);
+    return rc;
+}
+
+/* --- pieces --- */
+
+size_t
+cn_lmdb_piece_bytes(const struct lmdb_store *lmdb)
+{
+    return lmdb->page_bytes - PAGE_HEADER_BYTES - CN_LMDB_SEAL_BYTES;
 }
 
 /* The key of a piece, in the caller's bytes. */
@@ -106,8 +147,6 @@ last_piece(struct lmdb_store *lmdb, struct cn_str id, uint32_t *number, size_t *
     int rc;
 
     *number = 0;
-    if (!lmdb->has_pieces)
-        return 0;
     if ((rc = piecer_open(lmdb)) != 0)
         return rc;
     rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_SET_RANGE);
@@ -117,7 +156,7 @@ last_piece(struct lmdb_store *lmdb, struct cn_str id, uint32_t *number, size_t *
         rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_LAST);
     if (rc == 0) {
         *number = piece_number(id, &key);
-        *len = data.mv_size;
+        *len = unsealed_bytes(&data);
     }
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
@@ -126,7 +165,7 @@ last_piece(struct lmdb_store *lmdb, struct cn_str id, uint32_t *number, size_t *
 static int
 value_bytes(struct lmdb_store *lmdb, struct cn_str id, size_t front, uint64_t *out)
 {
-    const size_t piece = piece_bytes(lmdb);
+    const size_t piece = cn_lmdb_piece_bytes(lmdb);
     uint32_t last = 0;
     size_t len;
     int rc;
@@ -156,9 +195,9 @@ collect(struct lmdb_store *lmdb, struct cn_str id, struct cn_str front, uint64_t
                        (unsigned long long)bytes);
     memcpy(whole, front.ptr, front.len);
     rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_SET_RANGE);
-    while (rc == 0 && piece_number(id, &key) == number++ && data.mv_size <= bytes - at) {
-        memcpy(whole + at, data.mv_data, data.mv_size);
-        at += data.mv_size;
+    while (rc == 0 && piece_number(id, &key) == number++ && unsealed_bytes(&data) <= bytes - at) {
+        memcpy(whole + at, data.mv_data, unsealed_bytes(&data));
+        at += unsealed_bytes(&data);
         rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_NEXT);
     }
     *out = (struct cn_str){whole, at};
@@ -173,8 +212,6 @@ cut_pieces(struct lmdb_store *lmdb, struct cn_str id, uint32_t from)
     MDB_val key, data;
     int rc;
 
-    if (!lmdb->has_pieces)
-        return 0;
     if ((rc = piecer_open(lmdb)) != 0)
         return rc;
     for (;;) { /* a deletion leaves the cursor on what follows, or behind the end of a leaf */
@@ -191,16 +228,16 @@ cut_pieces(struct lmdb_store *lmdb, struct cn_str id, uint32_t from)
 static int
 put_pieces(struct lmdb_store *lmdb, struct cn_str id, struct cn_str value, uint32_t *next)
 {
-    const size_t piece = piece_bytes(lmdb);
+    const size_t piece = cn_lmdb_piece_bytes(lmdb);
     char bytes[PIECE_KEY_MAX];
     int rc = value.len > piece ? piecer_open(lmdb) : 0;
 
     *next = 1;
     for (size_t at = piece; rc == 0 && at < value.len; at += piece, ++*next) {
         MDB_val key = piece_key(id, *next, bytes);
-        MDB_val data = {value.len - at < piece ? value.len - at : piece, (char *)value.ptr + at};
+        const size_t len = value.len - at < piece ? value.len - at : piece;
 
-        rc = mdb_cursor_put(lmdb->piecer, &key, &data, 0);
+        rc = put_sealed(lmdb->piecer, &key, (struct cn_str){value.ptr + at, len}, 0);
     }
     return rc;
 }
@@ -222,8 +259,7 @@ cn_lmdb_front(struct cn_store *store, struct cn_str id, struct cn_str *out, stru
         return 0;
     if (rc != 0)
         return cn_lmdb_fail(lmdb, rc, "read", err);
-    *out = (struct cn_str){value.mv_data, value.mv_size};
-    return 0;
+    return unseal(lmdb, &value, out, err);
 }
 
 int
@@ -233,7 +269,7 @@ cn_lmdb_get(struct cn_store *store, struct cn_str id, struct cn_str *out, struct
     uint64_t bytes;
     int rc;
 
-    if ((rc = cn_lmdb_front(store, id, out, err)) != 0 || out->len != piece_bytes(lmdb))
+    if ((rc = cn_lmdb_front(store, id, out, err)) != 0 || out->len != cn_lmdb_piece_bytes(lmdb))
         return rc;
     if ((rc = value_bytes(lmdb, id, out->len, &bytes)) != 0)
         return cn_lmdb_fail(lmdb, rc, "read", err);
@@ -276,8 +312,7 @@ cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, str
         return cn_fail(err, CN_E_STATE_STORE, "store %s holds a key that is no sequence's",
                        lmdb->dir);
     *id = (struct cn_str){(char *)key.mv_data + 1, key.mv_size - 1};
-    *front = (struct cn_str){data.mv_data, data.mv_size};
-    return 0;
+    return unseal(lmdb, &data, front, err);
 }
 
 /* Writes the value's pieces; `shrinks`: there may be more of an older one. */
@@ -285,12 +320,12 @@ static int
 write_value(struct lmdb_store *lmdb, MDB_val *key, struct cn_str id, struct cn_str value,
             unsigned flags, bool shrinks)
 {
-    const size_t piece = piece_bytes(lmdb);
-    MDB_val data = {value.len < piece ? value.len : piece, (char *)value.ptr};
+    const size_t piece = cn_lmdb_piece_bytes(lmdb);
+    const struct cn_str front = {value.ptr, value.len < piece ? value.len : piece};
     uint32_t next;
     int rc;
 
-    if ((rc = mdb_cursor_put(lmdb->cursor, key, &data, flags)) == 0 &&
+    if ((rc = put_sealed(lmdb->cursor, key, front, flags)) == 0 &&
         (rc = put_pieces(lmdb, id, value, &next)) == 0 && shrinks)
         rc = cut_pieces(lmdb, id, next);
     return rc;
@@ -311,7 +346,7 @@ cn_lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value, struc
     rc = seek(lmdb, &key, &old);
     if (rc == 0) {
         flags = MDB_CURRENT;
-        if ((rc = value_bytes(lmdb, id, old.mv_size, &old_bytes)) == 0)
+        if ((rc = value_bytes(lmdb, id, unsealed_bytes(&old), &old_bytes)) == 0)
             growth -= cn_lmdb_value_pages(lmdb, old_bytes);
     } else if (rc == MDB_NOTFOUND) {
         rc = 0;
@@ -325,7 +360,7 @@ cn_lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value, struc
     lmdb->budget_pages -= growth > 0 ? growth : 0;
     cn_lmdb_write_ahead(lmdb);
     rc = write_value(lmdb, &key, id, value, flags,
-                     old_bytes > value.len && old_bytes > piece_bytes(lmdb));
+                     old_bytes > value.len && old_bytes > cn_lmdb_piece_bytes(lmdb));
     lmdb->at_key = false;
     return rc ? cn_lmdb_fail(lmdb, rc, "write", err) : 0;
 }
@@ -340,7 +375,7 @@ cn_lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err)
 
     cn_assert(lmdb->txn && lmdb->writing);
     rc = seek(lmdb, &key, &old);
-    if (rc == 0 && old.mv_size == piece_bytes(lmdb))
+    if (rc == 0 && unsealed_bytes(&old) == cn_lmdb_piece_bytes(lmdb))
         rc = cut_pieces(lmdb, id, 1);
     if (rc == 0)
         rc = mdb_cursor_del(lmdb->cursor, 0);
@@ -348,7 +383,51 @@ cn_lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err)
     return rc && rc != MDB_NOTFOUND ? cn_lmdb_fail(lmdb, rc, "delete", err) : 0;
 }
 
+/* --- pieces that belong to nothing --- */
+
+/* Does the id of this piece's key have a first piece? */
+static bool
+is_orphan(struct lmdb_store *lmdb, struct cn_str id)
+{
+    char bytes[CN_STORE_KEY_MAX + 1];
+    MDB_val key = key_of(id, bytes), value;
+
+    return seek(lmdb, &key, &value) != 0 || unsealed_bytes(&value) != cn_lmdb_piece_bytes(lmdb);
+}
+
+int
+cn_lmdb_drop_orphans(struct lmdb_store *lmdb, struct cn_error *err)
+{
+    char bytes[PIECE_KEY_MAX], id_bytes[CN_STORE_KEY_MAX];
+    MDB_val key, data;
+    int rc = piecer_open(lmdb);
+
+    if (rc == 0)
+        rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_FIRST);
+    while (rc == 0) {
+        struct cn_str id = {id_bytes, key.mv_size - 7};
+
+        memcpy(id_bytes, (char *)key.mv_data + 3, id.len);
+        if (is_orphan(lmdb, id) && (rc = cut_pieces(lmdb, id, 1)) != 0)
+            break;
+        key = piece_key(id, UINT32_MAX, bytes);
+        rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_SET_RANGE);
+    }
+    return rc == MDB_NOTFOUND ? 0 : rc ? cn_lmdb_fail(lmdb, rc, "read", err) : 0;
+}
+
 /* --- notes, which are no sequence's --- */
+
+int
+cn_lmdb_put_sealed(struct lmdb_store *lmdb, MDB_txn *txn, MDB_val *key, struct cn_str value)
+{
+    MDB_val data = {value.len + CN_LMDB_SEAL_BYTES, NULL};
+    int rc = mdb_put(txn, lmdb->dbi, key, &data, MDB_RESERVE);
+
+    if (rc == 0)
+        fill_sealed(key, value, &data);
+    return rc;
+}
 
 static MDB_val
 note_key(enum cn_lmdb_note which)
@@ -370,8 +449,8 @@ cn_lmdb_get_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str 
     *out = (struct cn_str){NULL, 0};
     lmdb->has_note[which] = rc == 0;
     if (rc == 0)
-        *out = (struct cn_str){value.mv_data, value.mv_size};
-    return rc && rc != MDB_NOTFOUND ? cn_lmdb_fail(lmdb, rc, "read", err) : 0;
+        return unseal(lmdb, &value, out, err);
+    return rc != MDB_NOTFOUND ? cn_lmdb_fail(lmdb, rc, "read", err) : 0;
 }
 
 int
@@ -379,8 +458,8 @@ cn_lmdb_put_note(struct cn_store *store, enum cn_lmdb_note which, struct cn_str 
                  struct cn_error *err)
 {
     struct lmdb_store *lmdb = cn_lmdb_of(store);
-    MDB_val key = note_key(which), value = {note.len, (char *)note.ptr};
-    int rc = mdb_put(lmdb->txn, lmdb->dbi, &key, &value, 0);
+    MDB_val key = note_key(which);
+    int rc = cn_lmdb_put_sealed(lmdb, lmdb->txn, &key, note);
 
     lmdb->at_key = false;
     lmdb->has_note[which] = lmdb->has_note[which] || rc == 0;

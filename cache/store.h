@@ -15,9 +15,8 @@
 #include "core/str.h"
 
 #define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
-/* Version of keys and folder; a newer one is refused. 1 had no journal, 2 no pieces of values, 3 no
- * records of format 5, 4 no ledgers of the journal. */
-#define CN_STORE_FORMAT 5
+/* The version of what stands in a store's folder; a store of another one is refused. */
+#define CN_STORE_FORMAT 6
 #define CN_STORE_FRONT_BYTES 2048 /* of a value, that cn_store_front shows at least */
 /* Of an entry that is looked for: its head, its key, the numbers of its record. */
 #define CN_STORE_FETCH_BYTES 128
@@ -85,6 +84,8 @@ struct cn_journal_options {
     bool sync; /* fdatasync on each commit: survives the machine, not only the process */
     bool
         read_only; /* no write transaction; the folder must hold a store already, of nobody at work */
+    uint64_t check_max_bytes; /* data.mdb up to this size is checked before it is used */
+    bool recheck;             /* although it was checked before; read_only does so, too */
     void (*passing)(enum cn_store_point point); /* or NULL */
 };
 /* CN_E_STATE_STORE: folder not writable, not a store, damaged, or from a newer version.
@@ -96,6 +97,9 @@ int cn_journal_store_open(const struct cn_journal_options *options, struct cn_st
  * "lost N", the sequences whose newest state is lost, and "suspect 0|1": 1 when nobody can know which
  * ones. The others say what is wrong. */
 #define CN_STORE_DAMAGED "DAMAGED"
+
+/* In the folder of a store whose data.mdb was checked since the server began to use it. */
+#define CN_STORE_CHECKED "CHECKED"
 
 /* Outside a transaction, of a store that is open for writing: sequences that were lost are forgotten, and
  * the store is no longer damaged. `dropped`: how many. */

@@ -1,10 +1,12 @@
 /* management/last_words.c - what a worker's process prints, and in words how it ended. On its queue's loop. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/log.h"
+#include "management/state_dir.h"
 #include "management/supervisor_priv.h"
 
 #define READ_ROUNDS 4  /* a chatty handler gets its share of a turn, not all of it */
@@ -165,6 +167,14 @@ log_end(struct cn_worker *worker)
            cn_log_quote(tail, strlen(tail), tail_quoted, sizeof tail_quoted));
 }
 
+/* LMDB on a damaged page, for one; then the next worker looks before it opens the store. */
+static bool
+crashed(const struct cn_exit *ended)
+{
+    return ended->by_signal &&
+           (ended->number == SIGSEGV || ended->number == SIGBUS || ended->number == SIGABRT);
+}
+
 void
 cn_worker_note_end(struct cn_worker *worker)
 {
@@ -173,4 +183,6 @@ cn_worker_note_end(struct cn_worker *worker)
     cn_stderr_tail_end(&worker->tail, on_stderr_line, worker);
     compose_last_words(worker);
     log_end(worker);
+    if (crashed(&worker->exit) && worker->spec->store_dir && worker->spec->store_dir[0])
+        cn_state_dir_recheck_store(worker->spec->store_dir);
 }

@@ -43,7 +43,10 @@ struct cn_unpacked *cn_state_dir_unpacked(struct cn_state_dir *state);
 /* A folder that doesn't exist yet, for unpacking; cn_free() it. */
 char *cn_state_dir_unpack_place(const struct cn_state_dir *state);
 
-/* Makes the store's folder; one that is marked is first checked by `worker_program --check-store`,
+/* The next worker that opens the store while no other one has it open checks its data.mdb. */
+void cn_state_dir_recheck_store(const char *store);
+/* Makes the store's folder, which its first worker will check; one that is marked after a power cut is checked
+ * and mended by `worker_program --mend-store` before,
  * and set aside (renamed to <its name>~bad-<time>, said in the log and in the new store's file DAMAGED)
  * when it cannot be read. `accept`: what it lost is accepted before anybody uses it. */
 int cn_state_dir_prepare_store(const char *store, const char *worker_program, bool accept,

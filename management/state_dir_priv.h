@@ -15,6 +15,8 @@ void cn_state_empty_tree(const char *path);
 #define CN_STATE_BAD "~bad-"
 /* In a store's folder: what is wrong with it, until an operator accepts it (cache/store.h, CN_STORE_DAMAGED). */
 #define CN_STORE_REPORT "DAMAGED"
+/* In a store's folder: its data.mdb was checked since the server began to use it (cache/store.h). */
+#define CN_STORE_CHECKED "CHECKED"
 
 /* Runs the worker program with an option and a store; what it prints to its standard output goes to `said`
  * (NULL: to ours). Returns its wait status, or -1 with the reason in errno. File thread. */

@@ -288,7 +288,7 @@ verify_if_marked(const char *store, const char *worker_program, struct cn_error 
     int rc = 0;
 
     if (access(mark, F_OK) == 0) {
-        rc = run_worker(store, "--check-store", worker_program, err);
+        rc = run_worker(store, "--mend-store", worker_program, err);
         if (rc == CN_CHECK_DAMAGED) /* each of them is refused by its own checksum */
             rc =
                 write_report(store,
@@ -339,13 +339,25 @@ is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+void
+cn_state_dir_recheck_store(const char *store)
+{
+    char *checked = cn_state_path(store, CN_STORE_CHECKED);
+
+    if (unlink(checked) < 0 && errno != ENOENT && errno != ENOTDIR)
+        cn_log(CN_LOG_WARN, "event=not_removed path=%s reason=\"%s\"", checked, strerror(errno));
+    cn_free(checked);
+}
+
 int
 cn_state_dir_prepare_store(const char *store, const char *worker_program, bool accept,
                            struct cn_error *err)
 {
     char *model = cn_strndup(store, (size_t)(strrchr(store, '/') - store));
-    int rc = verify_if_marked(store, worker_program, err);
+    int rc;
 
+    cn_state_dir_recheck_store(store);
+    rc = verify_if_marked(store, worker_program, err);
     if (!rc && accept && is_folder(store))
         rc = cn_state_dir_accept_store(store, worker_program, false, err);
     if (!rc && ((mkdir(model, 0700) < 0 && errno != EEXIST) ||

@@ -27,8 +27,8 @@
 #define CN_FRAME_VERSION 1
 #define CN_FRAME_HEADER_BYTES 12
 #define CN_WORKER_FD 3 /* the worker's end of the socket pair */
-/* Exit statuses of continuo-worker --check-store and --accept-store: the disk is too full to look; the store
- * can be read, but for some records. */
+/* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store: the disk is too full to
+ * look; the store can be read, but for some records. */
 #define CN_CHECK_NO_ROOM 3
 #define CN_CHECK_DAMAGED 4
 
@@ -85,6 +85,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(answer_max_bytes)  /* an answer over this is an error */                                         \
     NUM(store_max_bytes)   /* size limit of the model's store */                                         \
     NUM(journal_max_bytes) /* of each of its journal's two files */                                      \
+    NUM(check_max_bytes)   /* its data.mdb up to this size is checked before it is used */               \
     NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                             \
     NUM(clock_floor_ms) /* no step is older than this wall time: the clock jumped then; 0: it did not */ \
     NUM(clock_jump_ms)    /* how far the wall clock must run off to have jumped; 0: never */             \

@@ -1,8 +1,8 @@
-/* worker/check_store.c - continuo-worker --check-store DIR: is every record whole? And --accept-store DIR:
- * what was lost is accepted.
+/* worker/check_store.c - continuo-worker --check-store DIR: is every record whole? --mend-store DIR does the
+ * same after it mended what it can, and --accept-store DIR accepts what was lost.
  *
- * The server runs it after a power cut, as a process of its own: LMDB may crash on pages that were
- * never written, and that must not take the server along.
+ * The server runs the second one after a power cut, as a process of its own: what LMDB makes of pages that
+ * were never written must not take the server along.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -95,9 +95,14 @@ provide_lock(const char *dir)
 }
 
 int
-cn_worker_check_store(const char *dir)
+cn_worker_check_store(const char *dir, bool mend)
 {
-    struct cn_journal_options options = {.dir = dir, .read_only = true};
+    struct cn_journal_options options = {.dir = dir,
+                                         .max_bytes = ACCEPT_MAX_BYTES,
+                                         .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
+                                         .read_only = !mend,
+                                         .check_max_bytes = UINT64_MAX,
+                                         .recheck = true};
     struct counts counts = {0};
     struct cn_store *store;
     struct cn_error err;
@@ -128,8 +133,11 @@ cn_worker_check_store(const char *dir)
 int
 cn_worker_accept_store(const char *dir)
 {
-    struct cn_journal_options options = {
-        .dir = dir, .max_bytes = ACCEPT_MAX_BYTES, .journal_max_bytes = ACCEPT_JOURNAL_BYTES};
+    struct cn_journal_options options = {.dir = dir,
+                                         .max_bytes = ACCEPT_MAX_BYTES,
+                                         .journal_max_bytes = ACCEPT_JOURNAL_BYTES,
+                                         .check_max_bytes = UINT64_MAX,
+                                         .recheck = true};
     struct cn_store *store;
     struct cn_error err;
     uint64_t dropped;

@@ -22,6 +22,7 @@ static int
 usage(FILE *out)
 {
     fputs("usage: continuo-worker --check-store DIR   verify every record of a store\n"
+          "       continuo-worker --mend-store DIR    the same, after mending what is damaged\n"
           "       continuo-worker --accept-store DIR  forget sequences that a damaged store lost\n"
           "       continuo-worker --version\n"
           "Otherwise it is started by continuo, with a socket as descriptor 3.\n",
@@ -70,7 +71,9 @@ main(int argc, char **argv)
     if (level && (parsed = cn_log_level_parse(level)) >= 0)
         cn_log_set_level((enum cn_log_level)parsed);
     if (argc == 3 && strcmp(argv[1], "--check-store") == 0)
-        return cn_worker_check_store(argv[2]);
+        return cn_worker_check_store(argv[2], false);
+    if (argc == 3 && strcmp(argv[1], "--mend-store") == 0)
+        return cn_worker_check_store(argv[2], true);
     if (argc == 3 && strcmp(argv[1], "--accept-store") == 0)
         return cn_worker_accept_store(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {

@@ -182,13 +182,13 @@ check_store_finds_damage(void **state)
     struct cn_str record;
     char bytes[1024];
 
-    assert_int_equal(cn_worker_check_store(c->dir), 0); /* empty */
+    assert_int_equal(cn_worker_check_store(c->dir, false), 0); /* empty */
     c->load.idle_ms = c->load.lifetime_ms = 0;
     assert_int_equal(client_start(c, true), 0);
     for (uint64_t round = 0; round < 3; round++)
         round_of_all(c, round);
     client_stop(c);
-    assert_int_equal(cn_worker_check_store(c->dir), 0);
+    assert_int_equal(cn_worker_check_store(c->dir, false), 0);
     assert_int_equal(cn_journal_store_open(&options, &store, NULL), 0);
     assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
     assert_int_equal(cn_store_get(store, CN_STR("s0"), &record, NULL), 0);
@@ -199,8 +199,8 @@ check_store_finds_damage(void **state)
     assert_int_equal(cn_store_put(store, CN_STR("s0"), record, NULL), 0);
     assert_int_equal(cn_store_commit(store, NULL), 0);
     cn_store_close(store);
-    assert_int_equal(cn_worker_check_store(c->dir), CN_CHECK_DAMAGED);
-    assert_int_equal(cn_worker_check_store("/nonexistent"), 1);
+    assert_int_equal(cn_worker_check_store(c->dir, false), CN_CHECK_DAMAGED);
+    assert_int_equal(cn_worker_check_store("/nonexistent", false), 1);
     /* Such a sequence is refused until it is started anew. */
     assert_int_equal(client_start(c, true), 0);
     assert_int_equal(client_step(c, 1000, "s0", "1", 0, 0).code, CN_E_STATE_STORE);

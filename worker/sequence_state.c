@@ -63,6 +63,7 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
         .dir = load->store_dir,
         .max_bytes = load->store_max_bytes,
         .journal_max_bytes = load->journal_max_bytes,
+        .check_max_bytes = load->check_max_bytes,
         .sync = load->durability == CN_DURABILITY_POWER,
         .passing = store_passes,
     };

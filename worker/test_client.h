@@ -410,6 +410,7 @@ client_defaults(struct client *c)
         .answer_max_bytes = 5000,
         .store_max_bytes = 64 << 20,
         .journal_max_bytes = 1 << 20,
+        .check_max_bytes = UINT64_MAX,
         .idle_ms = 1000,
         .lifetime_ms = 10000,
         .tombstone_ms = 60000,

@@ -15,7 +15,7 @@ int cn_worker_run(int fd, cn_runtime_find_fn find, char *title);
 /* Opens the store in `dir`, reads every record and prints what it found. Returns the exit status: 0
  * all is well (also when there is no store), 1 damaged or unreadable, CN_CHECK_NO_ROOM nothing is known:
  * the disk is too full to look. */
-int cn_worker_check_store(const char *dir);
+int cn_worker_check_store(const char *dir, bool mend);
 /* Accepts what a damaged store lost. 0, CN_CHECK_NO_ROOM, CN_CHECK_DAMAGED when that failed, or 1: the store
  * cannot be opened. */
 int cn_worker_accept_store(const char *dir);

@@ -9,7 +9,7 @@
  *   hang-on-load    never sends LOADED
  *   garbage         sends bytes that are no frame, after LOADED
  * Some bodies are orders: "crash" (SIGABRT), "hang", "pid", "fds", "cwd", "env NAME", "print TEXT".
- * --check-store DIR: fails when DIR has a file "damaged".
+ * --mend-store DIR: fails when DIR has a file "damaged".
  */
 #include <dirent.h>
 #include <signal.h>
@@ -174,7 +174,7 @@ main(int argc, char **argv)
     long size;
     ssize_t n;
 
-    if (argc == 3 && strcmp(argv[1], "--check-store") == 0) {
+    if (argc == 3 && strcmp(argv[1], "--mend-store") == 0) {
         snprintf(path, sizeof path, "%s/damaged", argv[2]);
         return access(path, F_OK) == 0;
     }

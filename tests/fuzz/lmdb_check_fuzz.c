@@ -1,0 +1,71 @@
+/* cn_fuzz: cache core */
+/* data.mdb comes from disk: whatever its bytes say, the check ends, reads nothing outside of the file, and shows
+ * only entries that are whole. A file that it calls whole shows the same entries as LMDB would, so it must show
+ * each of them with its value. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cache/lmdb_check.h"
+#include "cache/lmdb_seal.h"
+#include "core/panic.h"
+#include "fuzz.h"
+
+struct shown {
+    uint64_t keys, values, sum;
+};
+
+static void
+take(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
+{
+    struct shown *shown = ctx;
+
+    cn_assert(key.len > 0);
+    shown->keys++;
+    shown->sum += cn_checksum(key.ptr, key.len, pieces);
+    if (!value.ptr)
+        return;
+    cn_assert(cn_lmdb_seal_check(key, value) == CN_LMDB_SEAL_WHOLE);
+    shown->values++;
+}
+
+static int
+file_of(const uint8_t *data, size_t size)
+{
+    int fd = memfd_create("data.mdb", MFD_CLOEXEC);
+
+    cn_assert(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    return fd;
+}
+
+bool
+cn_fuzz_is_valid(const uint8_t *data, size_t size)
+{
+    struct cn_lmdb_report report;
+    int fd = file_of(data, size);
+    bool valid = cn_lmdb_check(fd, &report, NULL) == 0 && report.whole && report.entries > 3;
+
+    cn_lmdb_report_fini(&report);
+    close(fd);
+    return valid;
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct shown shown = {0};
+    const struct cn_lmdb_visitor visitor = {take, &shown};
+    struct cn_lmdb_report report;
+    int fd = file_of(data, size);
+
+    cn_assert(cn_lmdb_check(fd, &report, NULL) == 0);
+    cn_assert(report.whole == (report.text.len == 0));
+    cn_assert(cn_lmdb_visit(fd, &report, &visitor, NULL) == 0);
+    if (report.whole && !report.foreign)
+        cn_assert(shown.values == shown.keys);
+    cn_lmdb_report_fini(&report);
+    close(fd);
+    return 0;
+}
