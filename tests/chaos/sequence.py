@@ -112,6 +112,12 @@ class Sequence:
                 return state or ENDED
             await self._pause(deadline)
 
+    async def _end_again(self, deadline):
+        """The question what became of an END has opened the sequence anew. Nobody would step it any more, and
+        a version whose sequences must move would wait for it."""
+        while (await self._ask(Step(self.id, "?", True)))[1] not in (None, ENDED):
+            await self._pause(deadline)
+
     # --- one step, until it is known to be done
 
     async def step(self):
@@ -141,6 +147,8 @@ class Sequence:
                     # A link without an answer is closed: no copy of the step can come behind the question.
                     state = await self._told(deadline)
                     if self._settle(state, done, end, reason):
+                        if end and state == NOTHING:
+                            await self._end_again(deadline)
                         break
                     # What was asked and denied can no longer happen.
                     maybe_done = False
