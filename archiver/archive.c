@@ -214,7 +214,7 @@ cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_li
         return cn_fail_sys(err, errno == ENOENT ? CN_E_NOT_FOUND : CN_E_IO, errno,
                            "cannot read model archive %s", path);
     if (fstat(fd, &st) < 0) {
-        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot look at %s", path);
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot stat %s", path);
     } else if (S_ISDIR(st.st_mode)) {
         rc = absolute(path, dir, err);
         if (rc == 0 && (rc = read_folder(name, *dir, manifest, err)) != 0) {

@@ -129,7 +129,7 @@ static void
 dangerous_names_are_refused(void **state)
 {
     (void)state;
-    refused_with(CN_STR("../evil"), 0100644, "entry \"../evil\" leads out of the archive");
+    refused_with(CN_STR("../evil"), 0100644, "entry \"../evil\" leads outside the archive");
     refused_with(CN_STR("a/../../evil"), 0100644, "leads out");
     refused_with(CN_STR("/tmp/cn-evil"), 0100644, "entry \"/tmp/cn-evil\" is an absolute path");
     refused_with(CN_STR("a\nb"), 0100644, "entry \"a?b\" has a control character");
@@ -146,7 +146,7 @@ names_that_clash_are_refused(void **state)
     refused_with(CN_STR("handler.lua"), 0100644, "entry \"handler.lua\" comes twice");
     refused_with(CN_STR("./handler.lua"), 0100644, "comes twice");
     refused_with(CN_STR(".//handler.lua"), 0100644, "comes twice");
-    refused_with(CN_STR("handler.lua/x"), 0100644, "is a file and a folder at once");
+    refused_with(CN_STR("handler.lua/x"), 0100644, "is both a file and a folder");
     refused_with(CN_STR("MAR-INF"), 0100644, "comes twice");
 }
 
@@ -249,7 +249,7 @@ what_is_no_archive_is_refused(void **state)
     write_text("bad.mar", "");
     refused("bad.mar", "bad.mar: ");
     write_text("bad.mar", "this is no archive");
-    refused("bad.mar", "bad.mar: cannot read it as a zip or tar.gz");
+    refused("bad.mar", "bad.mar: not a readable zip or tar.gz archive");
     /* Cut anywhere in front of the directory's end mark (22 bytes), a zip has lost an entry or all. */
     write_good(&zip);
     zip_write(&zip, "cut.mar");
@@ -326,7 +326,7 @@ the_list_of_digests_is_kept_to(void **state)
     zip_file(&zip, CN_MANIFEST_PATH, manifest);
     zip_file(&zip, "handler.lua", "return {}\n");
     zip_write(&zip, "m.mar");
-    refused("m.mar", "gone is listed in the manifest but is not there");
+    refused("m.mar", "gone is listed in the manifest but missing in the archive");
 }
 
 /* Never over somebody's files. */

@@ -252,9 +252,10 @@ cn_archiver_help(const char *program, FILE *out)
             "       %s import DIR [--handler FILE] [--export-path DIR] [--force]\n"
             "       %s inspect [--json] ARCHIVE\n"
             "       %s verify ARCHIVE ...\n\n"
-            "Packs a model archive, shows what is in one, checks one. Without a command it takes\n"
-            "the flags of torch-model-archiver and is silent on success. import makes archives of\n"
-            "a model's folder of a Triton repository and lists what it could not carry over.\n\n",
+            "Packs a model archive (create), shows its content (inspect) or checks it "
+            "(verify).\nWithout a command it takes the flags of torch-model-archiver and prints "
+            "nothing on success.\nimport turns the folder of a model in a Triton repository into "
+            "archives, and lists the\nsettings that it could not carry over.\n\n",
             program, program, program, program);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         char flag[64], letter[5] = "";
@@ -267,8 +268,8 @@ cn_archiver_help(const char *program, FILE *out)
     }
     fprintf(out, "  %-30s %s\n", "--archive-format WORD",
             "default (.mar), zip-store (.mar), tgz (.tar.gz) or no-archive");
-    fprintf(out, "  %-30s %s\n", "-f, --force", "overwrite what is there");
-    fputs("\nExit status: 0 done, 1 failed, 2 wrong command line.\n", out);
+    fprintf(out, "  %-30s %s\n", "-f, --force", "overwrite an existing archive");
+    fputs("\nExit status: 0 on success, 1 on failure, 2 for a wrong command line.\n", out);
 }
 
 void
@@ -282,10 +283,10 @@ cn_archiver_man(FILE *out)
           ".B continuo\\-archiver inspect\n[\\fB\\-\\-json\\fR] \\fIARCHIVE\\fR\n.br\n"
           ".B continuo\\-archiver verify\n\\fIARCHIVE\\fR ...\n"
           ".SH DESCRIPTION\nWithout a command, or called as torch\\-model\\-archiver, it takes the "
-          "flags of that program and is silent on success. The same input gives the same bytes: "
-          "times in an archive are 1980, or SOURCE_DATE_EPOCH for the manifest's createdOn. "
-          "import makes archives of a model's folder of a Triton repository (config.pbtxt and "
-          "numbered versions) and lists what it could not carry over.\n"
+          "flags of that program and prints nothing on success. The same input always gives the "
+          "same bytes: the times in an archive are 1980, and SOURCE_DATE_EPOCH sets the manifest's "
+          "createdOn. import turns the folder of a model in a Triton repository (config.pbtxt and "
+          "numbered versions) into archives, and lists the settings that it could not carry over.\n"
           ".SH OPTIONS\n",
           out);
     for (size_t i = 0; i < N_OPTIONS; i++) {
@@ -300,8 +301,8 @@ cn_archiver_man(FILE *out)
     }
     fputs(".TP\n.B \\-\\-archive\\-format\ndefault (.mar), zip\\-store (.mar, not compressed), tgz "
           "(.tar.gz) or no\\-archive (a folder).\n"
-          ".TP\n.BR \\-f \", \" \\-\\-force\nOverwrite what is there.\n"
-          ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong command line.\n"
+          ".TP\n.BR \\-f \", \" \\-\\-force\nOverwrite an existing archive.\n"
+          ".SH EXIT STATUS\n0 on success, 1 on failure, 2 for a wrong command line.\n"
           ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo.yaml (5)\n",
           out);
 }

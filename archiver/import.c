@@ -52,7 +52,7 @@ read_config(struct import *import)
     file = fopen(import->pbtxt, "rbe");
     if (!file)
         return cn_fail_sys(import->err, CN_E_NOT_FOUND, errno,
-                           "%s (a folder of a Triton model repository has it)", import->pbtxt);
+                           "%s; give the folder of a model in a Triton repository", import->pbtxt);
     while (!feof(file) && !ferror(file) && import->bytes.len <= CN_PBTXT_MAX_BYTES) {
         char *at = cn_buf_reserve(&import->bytes, 65536);
 
@@ -149,7 +149,7 @@ list_versions(struct import *import)
     closedir(folder);
     qsort(import->versions, import->n_versions, sizeof(*import->versions), compare_numbers);
     if (import->n_versions == 0)
-        return cn_fail(import->err, CN_E_NOT_FOUND, "%s has no folder of a version (1, 2, ...)",
+        return cn_fail(import->err, CN_E_NOT_FOUND, "%s has no version folder (1, 2, ...)",
                        import->spec->dir);
     return 0;
 }
@@ -220,7 +220,7 @@ find_handler(const struct import *import, const char *folder)
         path = file_in(folder, missing);
         if (!path)
             cn_fail(import->err, CN_E_NOT_FOUND,
-                    "%s/%s is not there; name the handler in default_model_filename, or give it "
+                    "%s/%s does not exist; name the handler in default_model_filename, or give it "
                     "with --handler",
                     folder, missing);
         return path;
@@ -229,14 +229,15 @@ find_handler(const struct import *import, const char *folder)
     if (!path)
         path = file_in(folder, "handler.so");
     if (!path)
-        cn_fail(import->err, CN_E_INVALID_MODEL,
-                "%s: there is no backend %s here; write a handler in Lua or C (docs/handlers.md), "
-                "and put it into %s as handler.lua or handler.so, or give it with --handler",
-                import->pbtxt,
-                backend    ? backend
-                : platform ? platform
-                           : "\"\"",
-                folder);
+        cn_fail(
+            import->err, CN_E_INVALID_MODEL,
+            "%s: the backend %s is not supported; write a handler in Lua or C (docs/handlers.md) "
+            "and put it into %s as handler.lua or handler.so, or give it with --handler",
+            import->pbtxt,
+            backend    ? backend
+            : platform ? platform
+                       : "\"\"",
+            folder);
     return path;
 }
 
@@ -259,7 +260,7 @@ stage(const struct import *import, const char *folder, const char *handler, cons
         to = cn_path_join(staging, entry->d_name);
         real = realpath(from, NULL);
         if (!real || symlink(real, to) < 0)
-            rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot take %s", from);
+            rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot copy %s", from);
         free(real); /* realpath's */
         cn_free(from);
         cn_free(to);
@@ -276,7 +277,7 @@ stage_initial_state(const struct import *import, const char *staging)
     int rc = 0;
 
     if (real && symlink(real, to) < 0)
-        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot take %s", from);
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot copy %s", from);
     free(real);
     cn_free(from);
     cn_free(to);
@@ -391,8 +392,7 @@ run(struct import *import)
     choose_versions(import);
     if (import->n_versions == 0)
         return cn_fail(import->err, CN_E_NOT_FOUND,
-                       "%s: version_policy chooses none of the versions that are there",
-                       import->pbtxt);
+                       "%s: version_policy selects none of the existing versions", import->pbtxt);
     real = realpath(import->spec->dir, NULL);
     name = text_of(import->config, "name");
     import->model = cn_strdup(name ? name : cn_basename(real ? real : import->spec->dir));

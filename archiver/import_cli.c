@@ -69,8 +69,9 @@ cn_archiver_import(const char *program, int argc, char **argv)
         if (strcmp(argv[i], "--force") == 0 || strcmp(argv[i], "-f") == 0)
             spec.force = true;
         else if (argv[i][0] == '-' || spec.dir)
-            return usage(program, argv[i][0] == '-' ? "unknown flag, or one without its value"
-                                                    : "one folder at a time");
+            return usage(program, argv[i][0] == '-'
+                                      ? "unknown flag, or a flag without its value"
+                                      : "unexpected argument: give one folder at a time");
         else
             spec.dir = argv[i];
     }

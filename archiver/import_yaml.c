@@ -74,7 +74,7 @@ put_plain(const struct import_walk *walk, const struct cn_pbtxt *field)
     long long value;
 
     if (field->text.len >= sizeof(text) || memchr(field->text.ptr, ' ', field->text.len))
-        return fail_at(walk, field, "the value is too long, or has a space in it");
+        return fail_at(walk, field, "the value is too long or contains a space");
     memcpy(text, field->text.ptr, field->text.len);
     text[field->text.len] = '\0';
     value = strtoll(text, &end, 0);
@@ -139,7 +139,7 @@ put_map(const struct import_walk *walk, const struct cn_pbtxt *field, const char
         key = one->kind == CN_PBTXT_MESSAGE ? cn_pbtxt_get(one, "key") : NULL;
         value = key ? cn_pbtxt_get(one, "value") : NULL;
         if (!value || key->kind == CN_PBTXT_MESSAGE)
-            return fail_at(walk, one, "an entry of a map needs key and value");
+            return fail_at(walk, one, "an entry of a map needs a key and a value");
         cn_buf_puts(walk->out, comma);
         comma = ", ";
         put_text(walk->out, key->text);
@@ -159,7 +159,7 @@ is_carried(const struct import_walk *walk, const struct cn_pbtxt *field, const c
 
     *out = key;
     if (!key)
-        walk->lost(walk->ctx, path, field->line, "a field that is not known here");
+        walk->lost(walk->ctx, path, field->line, "unknown field");
     else if (key->import == IMPORT_DROP && key->note[0])
         walk->lost(walk->ctx, path, field->line, key->note);
     return key && key->import != IMPORT_DROP && key->import != IMPORT_OWN;
@@ -219,14 +219,14 @@ put_instances(const struct import_walk *walk, const struct cn_pbtxt *config)
         if (!cn_str_eq(group->name, CN_STR("instance_group")))
             continue;
         if (group->kind != CN_PBTXT_MESSAGE)
-            return fail_at(walk, group, "a message is expected");
+            return fail_at(walk, group, "expected a message");
         count = cn_pbtxt_get(group, "count");
         kind = cn_pbtxt_get(group, "kind");
         if (count) {
             snprintf(text, sizeof(text), "%.*s", CN_STR_ARG(count->text));
             n = strtoll(text, &end, 0);
             if (count->kind != CN_PBTXT_NUMBER || *end || n < 0 || n > 1024)
-                return fail_at(walk, count, "a number from 0 to 1024 is expected");
+                return fail_at(walk, count, "expected a number from 0 to 1024");
         }
         if (kind && cn_str_eq(kind->text, CN_STR("KIND_GPU")))
             walk->lost(walk->ctx, "instance_group.kind", kind->line,
@@ -255,7 +255,7 @@ put_parameters(const struct import_walk *walk, const struct cn_pbtxt *config)
         value =
             value && value->kind == CN_PBTXT_MESSAGE ? cn_pbtxt_get(value, "string_value") : NULL;
         if (!value || value->kind != CN_PBTXT_STRING || key->kind != CN_PBTXT_STRING)
-            return fail_at(walk, one, "key and value { string_value } are expected");
+            return fail_at(walk, one, "expected key and value { string_value }");
         cn_buf_puts(walk->out, comma);
         comma = ", ";
         put_text(walk->out, key->text);
@@ -288,7 +288,7 @@ cn_import_yaml(const char *name, const struct cn_pbtxt *config, struct cn_buf *o
     const struct import_walk walk = {name, out, lost, ctx, err};
     int rc;
 
-    cn_buf_printf(out, "# Made by continuo-archiver import from %s\n", name);
+    cn_buf_printf(out, "# Written by continuo-archiver import from %s\n", name);
     rc = put_instances(&walk, config);
     if (rc == 0)
         put_batch_size(&walk, config);
@@ -297,6 +297,6 @@ cn_import_yaml(const char *name, const struct cn_pbtxt *config, struct cn_buf *o
     if (rc == 0)
         rc = put_parameters(&walk, config);
     if (rc == 0 && out->failed)
-        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: no memory for its YAML", name);
+        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: out of memory while writing its YAML", name);
     return rc;
 }

@@ -59,15 +59,16 @@ add_file(struct collector *c, const char *name, const char *source)
     if (problem != NULL)
         return cn_fail(c->err, CN_E_BAD_REQUEST, "%s %s; rename it", source, problem);
     if (strncasecmp(name, "MAR-INF", 7) == 0 && (name[7] == '/' || name[7] == '\0'))
-        return cn_fail(c->err, CN_E_BAD_REQUEST,
-                       "%s would land in MAR-INF, which is the archiver's "
-                       "own; leave it out",
-                       source);
+        return cn_fail(
+            c->err, CN_E_BAD_REQUEST,
+            "%s would be packed into MAR-INF, which only the archiver writes; leave it out",
+            source);
     if (files->n_items == files->cap) {
         uint32_t cap = files->cap ? files->cap * 2 : 16;
         struct cn_pack_file *items = cn_try_realloc(files->items, cap * sizeof(*items));
         if (items == NULL)
-            return cn_fail(c->err, CN_E_OUT_OF_MEMORY, "no memory for %u files", cap);
+            return cn_fail(c->err, CN_E_OUT_OF_MEMORY, "not enough memory for a list of %u files",
+                           cap);
         files->items = items;
         files->cap = cap;
     }
@@ -111,9 +112,7 @@ add_folder(struct collector *c, const char *path, const char *prefix, unsigned d
         return cn_fail_sys(c->err, CN_E_IO, errno, "cannot list folder %s", path);
     if (depth > CN_ARCHIVE_DEPTH_MAX)
         rc = cn_fail(c->err, CN_E_BAD_REQUEST,
-                     "%s lies in more than 32 folders; is a link inside "
-                     "it a loop?",
-                     path);
+                     "%s is nested in more than 32 folders; does a link in it form a loop?", path);
     while (rc == 0 && (entry = readdir(folder)) != NULL) {
         char *source, *name;
         struct stat st;

@@ -40,12 +40,12 @@ cn_archive_path_clean(const char *path, char out[CN_ARCHIVE_PATH_MAX])
         size_t len = strcspn(path, "/");
 
         if (len == 2 && path[0] == '.' && path[1] == '.')
-            return "leads out of the archive";
+            return "leads outside the archive";
         if (len > 0 && !(len == 1 && path[0] == '.')) {
             if (len > 255 || used + len + 2 > CN_ARCHIVE_PATH_MAX)
                 return "has too long a name";
             if (++depth > CN_ARCHIVE_DEPTH_MAX)
-                return "lies in more than 32 folders";
+                return "is nested in more than 32 folders";
             if (used > 0)
                 out[used++] = '/';
             memcpy(out + used, path, len);

@@ -81,7 +81,7 @@ read_escape(struct parser *p)
     char byte;
 
     if (p->at == p->end)
-        return fail(p, "a string is not closed");
+        return fail(p, "a string has no closing quote");
     simple = *p->at ? strchr(from, *p->at) : NULL;
     if (simple) {
         p->at++;
@@ -95,7 +95,7 @@ read_escape(struct parser *p)
             value = value * 8 + (unsigned)(*p->at++ - '0');
     }
     if (n == 0 || value > 255)
-        return fail(p, "an escape in a string that has no meaning here");
+        return fail(p, "unknown escape sequence in a string");
     byte = (char)value;
     return cn_buf_append(&p->text, &byte, 1);
 }
@@ -113,7 +113,7 @@ read_string(struct parser *p, struct cn_pbtxt *field)
             const char *begin = p->at;
 
             if (*p->at == '\n')
-                return fail(p, "a string goes over its line");
+                return fail(p, "a string continues on the next line");
             if (*p->at == '\\') {
                 p->at++;
                 if ((rc = read_escape(p)))
@@ -125,7 +125,7 @@ read_string(struct parser *p, struct cn_pbtxt *field)
             cn_buf_append(&p->text, begin, (size_t)(p->at - begin));
         }
         if (p->at == p->end)
-            return fail(p, "a string is not closed");
+            return fail(p, "a string has no closing quote");
         p->at++;
     }
     field->text = cn_arena_str(p->arena, cn_buf_str(&p->text));
@@ -177,11 +177,11 @@ read_number(struct parser *p, struct cn_pbtxt *field)
     }
     field->text = (struct cn_str){begin, (size_t)(p->at - begin)};
     if (p->at == digits || (p->at == digits + 1 && *digits == '.'))
-        return fail(p, "a number is expected");
+        return fail(p, "expected a number");
     if (p->at < p->end && (*p->at == 'f' || *p->at == 'F'))
         p->at++;
     if (p->at < p->end && (is_letter(*p->at) || is_digit(*p->at) || *p->at == '.'))
-        return fail(p, "a number goes on in a way that numbers don't");
+        return fail(p, "unexpected characters after a number");
     return 0;
 }
 
@@ -204,7 +204,7 @@ read_message(struct parser *p, struct cn_pbtxt *field)
     int rc;
 
     if (++p->depth > CN_PBTXT_DEPTH_MAX)
-        return fail(p, "messages lie in more than 32 others");
+        return fail(p, "messages are nested more than 32 deep");
     p->at++;
     rc = parse_fields(p, closer, field);
     p->depth--;
@@ -219,7 +219,7 @@ read_value(struct parser *p, struct cn_str name, struct cn_pbtxt **out)
     struct cn_pbtxt *field;
 
     if (++p->n_fields > CN_PBTXT_FIELDS_MAX)
-        return fail(p, "more than 100,000 fields");
+        return fail(p, "the file has more than 100,000 fields");
     *out = field = field_new(p, name, CN_PBTXT_STRING);
     if (c == '{' || c == '<') {
         field->kind = CN_PBTXT_MESSAGE;
@@ -235,7 +235,7 @@ read_value(struct parser *p, struct cn_str name, struct cn_pbtxt **out)
     field->kind = CN_PBTXT_NUMBER;
     if (c == '-' || c == '.' || is_digit(c))
         return read_number(p, field);
-    return fail(p, "a value is expected: a string, a number, a word or a message");
+    return fail(p, "expected a value: a string, a number, a word or a message");
 }
 
 /* [a, b]: a field each. `*tail`: where the next one is hung in. */
@@ -260,7 +260,7 @@ read_list(struct parser *p, struct cn_str name, struct cn_pbtxt ***tail)
             return 0;
         }
         if (skip(p) != ',')
-            return fail(p, "a list goes on with , or ends with ]");
+            return fail(p, "expected , or ] after an element of a list");
         p->at++;
     }
 }
@@ -274,14 +274,14 @@ read_field(struct parser *p, struct cn_pbtxt ***tail)
     int rc;
 
     if (!is_letter(c))
-        return fail(p, "the name of a field is expected");
+        return fail(p, "expected the name of a field");
     name = read_word(p);
     c = skip(p);
     if (c == ':') {
         p->at++;
         c = skip(p);
     } else if (c != '{' && c != '<' && c != '[') {
-        return fail(p, "a field goes on with : or {");
+        return fail(p, "expected : or { after the name of a field");
     }
     if (c == '[')
         return read_list(p, name, tail);
@@ -303,7 +303,7 @@ parse_fields(struct parser *p, char closer, struct cn_pbtxt *message)
         char c = skip(p);
 
         if (p->at == p->end)
-            return closer ? fail(p, "a message is not closed") : 0;
+            return closer ? fail(p, "a message has no closing brace") : 0;
         if (closer && c == closer) {
             p->at++;
             return 0;
@@ -332,7 +332,7 @@ cn_pbtxt_parse(const char *name, struct cn_str bytes, struct cn_arena *arena, st
     if (bytes.len == 0)
         p.at = p.end = p.line_begin = "";
     if (bytes.len > CN_PBTXT_MAX_BYTES)
-        return fail(&p, "it is over 4 MiB");
+        return fail(&p, "the file is larger than 4 MiB");
     *out = field_new(&p, CN_STR(""), CN_PBTXT_MESSAGE);
     cn_buf_init(&p.text, 0);
     rc = parse_fields(&p, '\0', *out);

@@ -85,24 +85,24 @@ mistakes_have_a_place(void **state)
     char deep[200];
 
     (void)state;
-    refuses("a: 1\n  b 2", "c.pbtxt:2:5: a field goes on with : or {");
-    refuses("a {", "c.pbtxt:1:4: a message is not closed");
-    refuses("a { b: 1 >", "the name of a field is expected");
-    refuses("a: \"x", "a string is not closed");
-    refuses("a: \"x\ny\"", "goes over its line");
-    refuses("a: \"\\q\"", "an escape");
-    refuses("a: \"\\777\"", "an escape");
-    refuses("a: [1 2]", "a list goes on with , or ends with ]");
-    refuses("a: 12z", "a number goes on");
-    refuses("a: 0x", "a number is expected");
-    refuses("a: .", "a number is expected");
-    refuses("a: -", "a number is expected");
-    refuses("a: }", "a value is expected");
-    refuses("[ext.name]: 1", "the name of a field is expected");
+    refuses("a: 1\n  b 2", "c.pbtxt:2:5: expected : or { after the name of a field");
+    refuses("a {", "c.pbtxt:1:4: a message has no closing brace");
+    refuses("a { b: 1 >", "expected the name of a field");
+    refuses("a: \"x", "a string has no closing quote");
+    refuses("a: \"x\ny\"", "continues on the next line");
+    refuses("a: \"\\q\"", "unknown escape sequence");
+    refuses("a: \"\\777\"", "unknown escape sequence");
+    refuses("a: [1 2]", "expected , or ] after an element of a list");
+    refuses("a: 12z", "unexpected characters after a number");
+    refuses("a: 0x", "expected a number");
+    refuses("a: .", "expected a number");
+    refuses("a: -", "expected a number");
+    refuses("a: }", "expected a value");
+    refuses("[ext.name]: 1", "expected the name of a field");
     for (size_t i = 0; i < 198; i += 2)
         memcpy(deep + i, "a{", 2);
     deep[198] = '\0';
-    refuses(deep, "more than 32 others");
+    refuses(deep, "more than 32 deep");
 }
 
 /* A string's memory follows its own length, not that of the document. */

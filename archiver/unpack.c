@@ -58,9 +58,8 @@ make_folders(struct unpacker *u, char *path, bool also_last, const char *shown)
                 *c = kept;
                 if (why == EEXIST || why == ENOTDIR)
                     return cn_fail(u->err, CN_E_INVALID_MODEL,
-                                   "%s: entry \"%.200s\" is a file and "
-                                   "a folder at once",
-                                   u->name, shown);
+                                   "%s: entry \"%.200s\" is both a file and a folder", u->name,
+                                   shown);
                 return cn_fail_sys(u->err, CN_E_IO, why, "%s: cannot make a folder for %.200s",
                                    u->name, shown);
             }
@@ -242,13 +241,14 @@ walk_entries(struct unpacker *u, entry_fn fn)
             break;
         /* A warning is about what we don't use (times, owners) or about a name, which is checked. */
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
-            return reader_error(u, "cannot read it as a zip or tar.gz");
+            return reader_error(u, "not a readable zip or tar.gz archive");
         rc = fn(u, entry);
         if (rc != 0)
             return rc;
     }
     if (u->n_files == 0)
-        return cn_fail(u->err, CN_E_INVALID_MODEL, "%s: is empty, or no zip or tar.gz", u->name);
+        return cn_fail(u->err, CN_E_INVALID_MODEL,
+                       "%s: the file is empty, or not a zip or tar.gz archive", u->name);
     return 0;
 }
 
@@ -261,14 +261,14 @@ read_archive(struct unpacker *u, int fd, entry_fn fn)
     u->n_files = 0;
     u->reader = archive_read_new();
     if (u->reader == NULL)
-        return cn_fail(u->err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", u->name);
+        return cn_fail(u->err, CN_E_OUT_OF_MEMORY, "%s: out of memory while unpacking", u->name);
     archive_read_support_filter_gzip(u->reader);
     /* By its directory only: read as a stream, a zip that was cut off would look whole. */
     archive_read_support_format_zip_seekable(u->reader);
     archive_read_support_format_tar(u->reader);
     if (lseek(fd, 0, SEEK_SET) < 0 ||
         archive_read_open_fd(u->reader, fd, BLOCK_BYTES) != ARCHIVE_OK)
-        rc = reader_error(u, "cannot read it as a zip or tar.gz");
+        rc = reader_error(u, "not a readable zip or tar.gz archive");
     else
         rc = walk_entries(u, fn);
     archive_read_free(u->reader);

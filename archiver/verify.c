@@ -31,9 +31,7 @@ read_whole(const char *name, const char *path, struct cn_buf *out, struct cn_err
                            name);
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > (off_t)MANIFEST_MAX) {
         rc = cn_fail(err, CN_E_INVALID_MODEL,
-                     "%s: " CN_MANIFEST_PATH " is no file of at most 16 "
-                     "MiB",
-                     name);
+                     "%s: " CN_MANIFEST_PATH " is not a file of at most 16 MiB", name);
         goto close_file;
     }
     for (;;) {
@@ -126,9 +124,8 @@ check_digests(const char *name, const char *dir, const struct cn_manifest *manif
 
         if (lstat(path, &st) < 0)
             rc = cn_fail(err, CN_E_INVALID_MODEL,
-                         "%s: %.200s is listed in the manifest but is not "
-                         "there",
-                         name, file->path);
+                         "%s: %.200s is listed in the manifest but missing in the archive", name,
+                         file->path);
         else
             rc = cn_digest_file(path, 0, hex, NULL, err);
         cn_free(path);
@@ -172,7 +169,7 @@ check_no_more(const char *name, const char *dir, const char *relative, const cha
         inner = relative[0] ? cn_path_join(relative, entry->d_name) : cn_strdup(entry->d_name);
         key = inner;
         if (fstatat(dirfd(folder), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            rc = cn_fail_sys(err, CN_E_IO, errno, "%s: cannot look at %s", name, inner);
+            rc = cn_fail_sys(err, CN_E_IO, errno, "%s: cannot stat %s", name, inner);
         else if (S_ISDIR(st.st_mode))
             rc = check_no_more(name, dir, inner, known, n_known, err);
         else if (strcmp(inner, CN_MANIFEST_PATH) != 0 &&

@@ -43,8 +43,8 @@ cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err)
         memcpy(&below, note.ptr, sizeof(below));
     if (note.len && (note.len > sizeof(below) + CN_STORE_KEY_MAX || below == 0))
         return cn_fail(err, CN_E_STATE_STORE,
-                       "the store %s is damaged (its note of the journal has %zu bytes); move the "
-                       "folder aside",
+                       "the store %s is damaged (its record of the journal has %zu bytes); move "
+                       "the folder aside",
                        js->dir, note.len);
     js->drained_below = note.len ? le64toh(below) : 1;
     js->drained_key_len = note.len ? note.len - sizeof(below) : 0;
@@ -173,7 +173,8 @@ item_add(struct cn_drain *drain, struct cn_drain_item item)
         drain->cap = drain->cap ? drain->cap * 2 : 1024;
         items = cn_try_realloc(drain->items, sizeof(*items) * drain->cap);
         if (!items)
-            cn_panic(__FILE__, __LINE__, "no memory for %u entries of a journal", drain->cap);
+            cn_panic(__FILE__, __LINE__, "not enough memory for %u entries of a journal",
+                     drain->cap);
         drain->items = items;
     }
     drain->items[drain->n++] = item;

@@ -160,15 +160,15 @@ unit_check(struct salvage *salvage, struct unit *unit)
         cn_buf_printf(&salvage->text, "ledger.%u is missing or damaged\n", i);
     } else if (has < unit->view->next || !last_is_there(unit)) {
         cn_buf_printf(&salvage->text,
-                      "journal.%u is damaged, cut, or not the one of this store: it ends at "
+                      "journal.%u is damaged, truncated, or belongs to another store: it ends at "
                       "transaction %" PRIu64 " of %" PRIu64 " to %" PRIu64 "\n",
                       i, has, unit->first, unit->view->next - 1);
     } else if (has > unit->view->next + 1 && unit->view->boot != salvage->js->boot) {
         salvage->behind = true; /* a power cut: the kernel wrote the journal out, not the ledger */
     } else if (has > unit->view->next + 1) {
-        cn_buf_printf(&salvage->text, "ledger.%u is damaged or cut\n", i);
+        cn_buf_printf(&salvage->text, "ledger.%u is damaged or truncated\n", i);
     } else if (unit->view != &salvage->views[i]) {
-        cn_buf_puts(&salvage->text, "files of the journal were exchanged\n");
+        cn_buf_puts(&salvage->text, "files of the journal were swapped\n");
     }
     unit->next = has > unit->next ? has : unit->next;
 }
@@ -246,7 +246,7 @@ mention_add(struct mentions *mentions, uint64_t hash, uint64_t number, struct cn
         struct mention *list = cn_try_realloc(mentions->list, cap * sizeof(*list));
 
         if (!list)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to mend a store");
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to repair a store");
         mentions->list = list;
         mentions->cap = cap;
     }
@@ -562,7 +562,8 @@ cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *e
     cn_buf_append_str(&salvage.text, cn_buf_str(&js->told));
     examine(&salvage, js->has_loss_note);
     if (salvage.text.len && after_power_cut(&salvage))
-        cn_buf_puts(&salvage.text, "the machine was started anew since: a power cut may be why\n");
+        cn_buf_puts(&salvage.text,
+                    "the machine was restarted since then, perhaps after a power failure\n");
     if (salvage.text.len && js->read_only) {
         /* Whoever opens it for writing mends it; here what is whole is shown. */
         cn_log(CN_LOG_WARN, "event=store_damaged store=%s note=\"%.*s\"", js->dir,

@@ -213,7 +213,8 @@ write_all(struct cn_journal_store *js, struct cn_error *err)
     int rc;
 
     if (js->txn.failed)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a commit of %zu bytes", js->txn.len);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a commit of %zu bytes",
+                       js->txn.len);
     if (js->growth > 0 && owed > 0 &&
         (rc = cn_lmdb_provide(js->lmdb, (uint64_t)owed + spare, err)) != 0) {
         js->crowded = true;

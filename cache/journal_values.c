@@ -81,14 +81,15 @@ get_by(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_
     if ((rc = below(js->lmdb, key, out, err)) != 0)
         return rc;
     if (js->suspect)
-        return cn_fail(err, CN_E_STATE_DAMAGED,
-                       "its state may be lost, since files of the store %s were lost or replaced; "
-                       "begin it anew with a start, or accept the loss (continuo-ctl store accept)",
-                       js->dir);
+        return cn_fail(
+            err, CN_E_STATE_DAMAGED,
+            "its state may be lost, because files of the store %s were lost or replaced; start the "
+            "sequence anew (start flag), or accept the loss (continuo-ctl store accept)",
+            js->dir);
     if (out->ptr && out->len == 0)
         return cn_fail(err, CN_E_STATE_DAMAGED,
-                       "its state is lost, since the store %s was damaged; begin it anew with a "
-                       "start, or accept the loss (continuo-ctl store accept)",
+                       "its state is lost, because the store %s was damaged; start the sequence "
+                       "anew (start flag), or accept the loss (continuo-ctl store accept)",
                        js->dir);
     return 0;
 }

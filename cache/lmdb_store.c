@@ -41,8 +41,8 @@ cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_
     case MDB_MAP_FULL:
         return cn_fail(err, CN_E_STATE_STORE,
                        "%s: the store %s is full (state.storeMaxBytes: %" PRIu64
-                       "); raise the limit, or end sequences, of which for "
-                       "sequence.tombstoneMSec a tombstone stays",
+                       "); raise the limit, or end sequences (each leaves a tombstone for "
+                       "sequence.tombstoneMSec)",
                        what, lmdb->dir, lmdb->max_bytes);
     case MDB_VERSION_MISMATCH:
         return cn_fail(err, CN_E_STATE_STORE,
@@ -56,7 +56,7 @@ cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_
                        "%s: the store %s is damaged or not a store (%s); move the folder aside",
                        what, lmdb->dir, mdb_strerror(rc));
     case MDB_READERS_FULL:
-        return cn_fail(err, CN_E_STATE_STORE, "%s: over %d processes use the store %s", what,
+        return cn_fail(err, CN_E_STATE_STORE, "%s: more than %d processes use the store %s", what,
                        MAX_READERS, lmdb->dir);
     case ENOSPC:
     case EDQUOT:
@@ -64,7 +64,7 @@ cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_
         if (statvfs(lmdb->dir, &fs) == 0)
             return cn_fail(err, CN_E_STATE_STORE,
                            "%s: cannot write to the file system of %s: %s (%" PRIu64
-                           " bytes free); make room and try again",
+                           " bytes free); free some space and try again",
                            what, lmdb->dir, strerror(fs.f_bavail == 0 ? ENOSPC : rc),
                            (uint64_t)fs.f_bavail * fs.f_frsize);
         break;

@@ -537,7 +537,7 @@ a_full_disk_opens_no_new_store(void **state)
     }
     close(fd);
     assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
-    assert_non_null(strstr(err.message, "make room"));
+    assert_non_null(strstr(err.message, "free some space"));
     assert_int_equal(umount(*state), 0);
 }
 

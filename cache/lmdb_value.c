@@ -191,7 +191,7 @@ collect(struct lmdb_store *lmdb, struct cn_str id, struct cn_str front, uint64_t
     int rc;
 
     if (!whole)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a value of %llu bytes",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a value of %llu bytes",
                        (unsigned long long)bytes);
     memcpy(whole, front.ptr, front.len);
     rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_SET_RANGE);
@@ -309,7 +309,7 @@ cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, str
         return cn_lmdb_fail(lmdb, rc, "scan", err);
     if (key.mv_size < 2 || key.mv_size > CN_STORE_KEY_MAX + 1 ||
         *(char *)key.mv_data != CN_LMDB_SEQUENCE)
-        return cn_fail(err, CN_E_STATE_STORE, "store %s holds a key that is no sequence's",
+        return cn_fail(err, CN_E_STATE_STORE, "store %s holds a key that is not a sequence id",
                        lmdb->dir);
     *id = (struct cn_str){(char *)key.mv_data + 1, key.mv_size - 1};
     return unseal(lmdb, &data, front, err);

@@ -173,7 +173,7 @@ mem_note(struct mem_store *mem, struct mem_entry *added, struct mem_entry *remov
         struct mem_undo *undo = cn_try_realloc(mem->undo, cap * sizeof(*undo));
 
         if (!undo)
-            cn_panic(__FILE__, __LINE__, "no memory for a transaction of %u writes", cap);
+            cn_panic(__FILE__, __LINE__, "not enough memory for a transaction of %u writes", cap);
         mem->undo = undo;
         mem->cap_undo = cap;
     }
@@ -199,7 +199,8 @@ mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct c
 
     cn_assert(mem->open && mem->writing);
     if (!entry)
-        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", value.len);
+        return cn_fail(err, CN_E_STATE_STORE, "not enough memory for a record of %zu bytes",
+                       value.len);
     entry->key_len = (uint16_t)key.len;
     entry->value_len = value.len;
     memcpy(entry->bytes, key.ptr, key.len);
@@ -213,8 +214,8 @@ mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct c
         entry_give(mem, entry);
         cn_fail(err, CN_E_STATE_STORE,
                 "the store in memory is full: %" PRIu64 " of %" PRIu64
-                " bytes (state.storeMaxBytes); raise the limit, or end sequences, of which for "
-                "sequence.tombstoneMSec a tombstone stays",
+                " bytes (state.storeMaxBytes); raise the limit, or end sequences (each leaves a "
+                "tombstone for sequence.tombstoneMSec)",
                 mem->used_bytes, mem->max_bytes);
         return 1;
     }

@@ -175,11 +175,12 @@ cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_er
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         bytes += parts[i].len;
     if (bytes > UINT32_MAX - HEAD_MAX)
-        return cn_fail(err, CN_E_STATE_STORE, "an answer of %zu bytes is over 4 GiB", bytes);
+        return cn_fail(err, CN_E_STATE_STORE, "the answer has %zu bytes, which exceeds 4 GiB",
+                       bytes);
     cn_assert(record->keys.len <= CN_RECORD_KEYS_MAX * CN_KEY_HASH_BYTES);
     head = (unsigned char *)cn_buf_reserve(out, HEAD_MAX + record->keys.len + bytes);
     if (!head)
-        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", bytes);
+        return cn_fail(err, CN_E_STATE_STORE, "not enough memory for a record of %zu bytes", bytes);
     put32(head, MAGIC);
     put16(head + 4, CN_RECORD_FORMAT);
     put16(head + 6, (uint16_t)(record->flags | (record->keys.len ? HAS_KEYS : 0)));
@@ -200,11 +201,13 @@ cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err)
     size_t state;
 
     if (!sum)
-        return cn_fail(err, CN_E_STATE_STORE, "no memory for a record of %zu bytes", out->len - at);
+        return cn_fail(err, CN_E_STATE_STORE, "not enough memory for a record of %zu bytes",
+                       out->len - at);
     head = (unsigned char *)out->data + at;
     state = out->len - at - get32(head + 16);
     if (state > UINT32_MAX)
-        return cn_fail(err, CN_E_STATE_STORE, "a state of %zu bytes is over 4 GiB", state);
+        return cn_fail(err, CN_E_STATE_STORE, "the state has %zu bytes, which exceeds 4 GiB",
+                       state);
     put32(head + 16, (uint32_t)state);
     put64(sum, cn_checksum(head, out->len - at, 0));
     out->len += CHECKSUM_BYTES;
@@ -220,7 +223,7 @@ cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_e
     if (rc != 0)
         return rc;
     if (cn_buf_append_str(out, record->state) < 0)
-        return cn_fail(err, CN_E_STATE_STORE, "no memory for a state of %zu bytes",
+        return cn_fail(err, CN_E_STATE_STORE, "not enough memory for a state of %zu bytes",
                        record->state.len);
     return cn_record_end(out, at, err);
 }
@@ -319,14 +322,16 @@ peek(struct cn_str bytes, struct cn_record *out, struct head *head, struct cn_er
 
     memset(out, 0, sizeof(*out));
     if (bytes.len < NUMBERS_AT || get32(at) != MAGIC)
-        return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes, not a record", bytes.len);
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: %zu bytes that are not a record",
+                       bytes.len);
     format = get16(at + 4);
     if (format != CN_RECORD_FORMAT)
-        return cn_fail(err, CN_E_STATE_STORE, "record of format %u, this program knows %d", format,
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the record has format %u; this program reads format %d", format,
                        CN_RECORD_FORMAT);
     out->flags = get16(at + 6);
     if (!read_head(bytes, out, head) || bytes.len < head->bytes + CHECKSUM_BYTES)
-        return cn_fail(err, CN_E_STATE_STORE, "damaged record: the head of %zu bytes is none",
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: its header of %zu bytes is invalid",
                        bytes.len);
     return 0;
 }
@@ -449,7 +454,7 @@ cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *er
     left = bytes.len - CHECKSUM_BYTES;
     put64(sum, cn_checksum(bytes.ptr, left, 0));
     if (memcmp(sum, bytes.ptr + left, sizeof(sum)) != 0)
-        return cn_fail(err, CN_E_STATE_STORE, "damaged record: its checksum does not fit");
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: its checksum does not match");
     at = bytes.ptr + head.bytes;
     left -= head.bytes;
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
@@ -466,6 +471,6 @@ cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *er
         out->content_type = *head.content_type;
     if (left != 0 || !fields_fit(out, &head) || !chunks_fit(out->chunks, out->n_chunks) ||
         !headers_fit(out->headers, out->n_headers))
-        return cn_fail(err, CN_E_STATE_STORE, "damaged record: its fields do not fit together");
+        return cn_fail(err, CN_E_STATE_STORE, "damaged record: its fields contradict each other");
     return 0;
 }

@@ -411,8 +411,8 @@ contradictions_are_refused(void **state)
 static void
 another_format_is_named(void **state)
 {
-    static const char *const texts[] = {"record of format 5, this program knows 6",
-                                        "record of format 7, this program knows 6"};
+    static const char *const texts[] = {"the record has format 5; this program reads format 6",
+                                        "the record has format 7; this program reads format 6"};
     struct cn_record got;
     struct cn_error err;
     struct cn_buf buf;

@@ -10,9 +10,10 @@ bad_address(const char *text, const char *why, struct cn_error *err)
 {
     char shown[CN_YAML_SHOWN_MAX];
 
-    return cn_fail(err, CN_E_CONFIG,
-                   "address \"%s\" %s; write http://HOST:PORT, http://[IPV6]:PORT or unix:/PATH",
-                   cn_yaml_shown(cn_str_from(text), shown), why);
+    return cn_fail(
+        err, CN_E_CONFIG,
+        "the address \"%s\" %s; write http://HOST:PORT, http://[IPV6]:PORT or unix:/PATH",
+        cn_yaml_shown(cn_str_from(text), shown), why);
 }
 
 static int
@@ -85,7 +86,7 @@ cn_address_parse(const char *text, uint16_t default_port, struct cn_address *out
         if (parse_port(end + 1, &address.port) != 0)
             return bad_address(text, "has no port from 0 to 65535", err);
     } else if (*end != '\0') {
-        return bad_address(text, "has a character that no host or port has", err);
+        return bad_address(text, "has a character that is not allowed in a host or port", err);
     }
     memcpy(address.host, host, len);
     address.host[len] = '\0';

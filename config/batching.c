@@ -254,9 +254,9 @@ read_sequence(const struct cn_batching_reader *parse, const struct cn_yaml *bloc
     if (!rc)
         rc = read_bool(parse, block, "iterative_sequence", &iterative);
     if (!rc && iterative)
-        rc = cn_batching_refuse(parse, cn_batching_get(block, "iterative_sequence"),
-                                "iterative_sequence",
-                                "false: a handler that yields has as many turns as it likes");
+        rc = cn_batching_refuse(
+            parse, cn_batching_get(block, "iterative_sequence"), "iterative_sequence",
+            "false (a handler that yields may already have any number of turns)");
     if (!rc && direct && oldest)
         rc = cn_batching_refuse(parse, oldest, "oldest", "one strategy, direct or oldest");
     if (!rc)
@@ -420,7 +420,7 @@ cn_batching_parse(const struct cn_yaml_doc *doc, const char *model, struct cn_mo
             "which are missing");
     if (dynamic && (sequence || is_true(root, sequence_keys[0]) || is_true(root, sequence_keys[1])))
         return cn_batching_invalid(&parse, dynamic,
-                                   "one of sequence_batching and dynamic_batching can be set");
+                                   "only one of sequence_batching and dynamic_batching");
     parse.batching = cn_arena_alloc(&io->arena, sizeof(*parse.batching));
     *parse.batching = (struct cn_batching){.n_controls = 0};
     max_rows = rows_of(root, io);

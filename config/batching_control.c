@@ -158,7 +158,7 @@ read_control(const struct cn_batching_reader *parse, const struct cn_yaml *item,
             shown);
     if (cn_model_io_input(parse->io, name->text))
         return cn_batching_invalid(parse, item,
-                                   "sequence batching control tensor '%s' is an input too", shown);
+                                   "sequence batching control tensor '%s' is also an input", shown);
     for (uint32_t i = 0; i < parse->batching->n_controls; i++)
         if (cn_str_eq(parse->batching->controls[i].name, name->text))
             return cn_batching_invalid(

@@ -172,7 +172,7 @@ mistakes_are_named(void **state)
         {IO "sequence_batching: {control_input: 1}\n", "a list of controls"},
         {IO "sequence_batching: {control_input: [{name: A, control: [{kind: "
             "CONTROL_SEQUENCE_START, int32_false_true: [0, 1]}]}]}\n",
-         "control tensor 'A' is an input too for m"},
+         "control tensor 'A' is also an input for m"},
         {IO "sequence_batching: {control_input: [{name: B, control: [{kind: START}]}]}\n",
          "CONTROL_SEQUENCE_START, CONTROL_SEQUENCE_END"},
         {IO "sequence_batching: {control_input: [{name: B, control: [{kind: "

@@ -46,7 +46,7 @@ read_group(const struct cn_yaml *group, const char *name, uint32_t *sum, struct 
     *sum += (uint32_t)n;
     if (*sum > WORKERS_MAX)
         return cn_yaml_refuse(name, count ? count : group, "instance_group: count",
-                              "1024 instances at most in all", err);
+                              "at most 1024 instances in total", err);
     return 0;
 }
 
@@ -79,7 +79,7 @@ cn_instances_apply(const struct cn_yaml_doc *doc, struct cn_model_config *config
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (cn_yaml_get(root, others[i]))
             return cn_fail(err, CN_E_CONFIG,
-                           "%s:%u:%u: instance_group and %s are one setting; leave one out",
+                           "%s:%u:%u: instance_group and %s set the same thing; remove one of them",
                            cn_yaml_name(doc), list->key_line, list->key_column, others[i]);
     config->min_workers = config->max_workers = workers;
     return 0;

@@ -45,11 +45,13 @@ cn_server_config_man(FILE *out)
           "[\\fB\\-\\-models\\fR \\fINAME=FILE\\fR ...] [\\fIoptions\\fR]\n"
           ".SH DESCRIPTION\nServes the models of a model store over HTTP, in the foreground, until "
           "SIGTERM. Prints one line when it is ready.\n"
-          ".SH OPTIONS\nEach is also a key of\n.BR continuo.yaml (5)\n"
-          "and an environment variable. Strongest first: flag, variable, file, default.\n"
+          ".SH OPTIONS\nEach option is also a key of\n.BR continuo.yaml (5)\n"
+          "and an environment variable. A flag overrides a variable, and a variable overrides the "
+          "file.\n"
           ".TP\n\\fB\\-\\-models\\fR [\\fINAME\\fR=]\\fIFILE\\fR ...\n"
-          "Models to load at start, as file names in the model store or as paths; also with commas "
-          "between them, or\n.B all\nfor every archive of the store. Variable: CONTINUO_MODELS.\n",
+          "Models to load at start, as file names in the model store or as paths, separated by "
+          "spaces or commas, or\n.B all\nfor every archive of the store. Variable: "
+          "CONTINUO_MODELS.\n",
           out);
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
@@ -61,11 +63,11 @@ cn_server_config_man(FILE *out)
         put_default(out, cn_option_default_text(option, number));
         fprintf(out, "Variable: %s.\n", cn_option_env_name(option->flag, name));
     }
-    fputs(".TP\n.B \\-\\-print\\-config\nShow each value and where it came from, as YAML.\n"
-          ".TP\n.BR \\-h \", \" \\-\\-help \" [\\fISECTION\\fR]\"\nShow the usual options, those "
-          "of a section, or "
-          "all.\n"
-          ".TP\n.BR \\-v \", \" \\-\\-version\nShow the version.\n"
+    fputs(".TP\n.B \\-\\-print\\-config\nShow the value of each option and where it was set, as "
+          "YAML, and exit.\n"
+          ".TP\n.BR \\-h \", \" \\-\\-help \" [\\fISECTION\\fR]\"\nShow the most used options, the "
+          "options of one section, or (SECTION is all) every option, and exit.\n"
+          ".TP\n.BR \\-v \", \" \\-\\-version\nShow the version and exit.\n"
           ".SH SEE ALSO\n.BR continuo.yaml (5),\n.BR continuo\\-archiver (1)\n",
           out);
 }
@@ -92,12 +94,13 @@ cn_model_config_man(FILE *out)
 
     fprintf(out, ".TH CONTINUO.YAML 5 \"\" \"continuo %s\" \"File Formats\"\n", CN_VERSION);
     fputs(".SH NAME\ncontinuo.yaml, model\\-config.yaml \\- settings of a server and of a model\n"
-          ".SH DESCRIPTION\nBoth are YAML 1.2 maps. A value of the wrong type stops with line and "
-          "column; an unknown key warns with the nearest known name. Aliases of lists and maps, "
-          "and duplicate keys, are refused.\n"
-          ".SH SERVER\nThe file of\n.BR \"continuo \\-\\-config\" .\n"
-          "What each key means stands in\n.BR continuo (1).\n"
-          ".TP\n.B models\nA list of FILE or NAME=FILE, or a map NAME: FILE.\n",
+          ".SH DESCRIPTION\nBoth files are YAML 1.2 maps. A value of the wrong type is an error "
+          "that names its line and column. An unknown key causes a warning that names the nearest "
+          "known key. Aliases of lists and maps, and duplicate keys, are refused.\n"
+          ".SH SERVER\nThe server reads this file with\n.BR \"continuo \\-\\-config\" .\n"
+          "The keys are the options of\n.BR continuo (1).\n"
+          ".TP\n.B models\nModels to load at start: a list of FILE or NAME=FILE, or a map NAME: "
+          "FILE.\n",
           out);
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         const struct cn_option *option = &cn_server_options[i];
@@ -110,17 +113,18 @@ cn_model_config_man(FILE *out)
         put(out, option->help);
         put_default(out, cn_option_default_text(option, number));
     }
-    fputs(".SH MODEL\nThe file that an archive's manifest names as configFile. A dot means a key "
-          "in a map. Other maps, and other keys under\n.BR handler ,\nare the handler's.\n",
+    fputs(".SH MODEL\nThe archive's manifest names this file as configFile. a.b means key b in map "
+          "a. All other maps, and all other keys under\n.BR handler ,\nbelong to the handler.\n",
           out);
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
     snprintf(number, sizeof(number), "%" PRIu64, (uint64_t)(default_));                            \
     put_model_key(out, yaml_path, #kind, number, min, max, help);
 #include "config/model_options.def"
 #undef CN_MODEL_OPTION
-    fputs(".SH TORCHSERVE'S KEYS WITHOUT EFFECT\nThese are accepted; the server warns where they "
-          "would have changed something.\n",
-          out);
+    fputs(
+        ".SH TORCHSERVE'S KEYS WITHOUT EFFECT\nThese keys are accepted. The server logs a warning "
+        "if the value is not TorchServe's default.\n",
+        out);
 #define CN_TORCHSERVE_KEY(key, harmless, note)                                                     \
     fprintf(out, ".TP\n.B %s\n", key);                                                             \
     put(out, note);                                                                                \
@@ -152,7 +156,7 @@ put_key(FILE *out, const char *key, const char *option, const char *text)
     put(out, key);
     fputc('\n', out);
     if (option[0] != '\0') {
-        fputs("As \\fB\\-\\-", out);
+        fputs("Sets the option \\fB\\-\\-", out);
         put(out, option);
         fputs("\\fR of\n.BR continuo (1).\n", out);
         return;
@@ -170,27 +174,32 @@ cn_torchserve_man(FILE *out)
           "\\fB\\-\\-version\\fR] \\fB\\-\\-model\\-store\\fR \\fIDIR\\fR "
           "[\\fIoptions\\fR]\n"
           ".SH DESCRIPTION\nStarts and stops the server with TorchServe's flags and files. Returns "
-          "when the server is up, or when it is gone. Strongest first: variables of continuo, "
-          "TorchServe's variables (if the file allows them), flags, file.\n"
+          "when the server is up, or when it is gone. Continuo's variables override TorchServe's "
+          "variables (which count if the file allows them), these override flags, and flags "
+          "override the file.\n"
           ".SH OPTIONS\n",
           out);
 #define CN_TORCHSERVE_FLAG(id, flag, other, kind, key, arg, help)                                  \
     put_flag(out, flag, other, arg, help);
 #include "config/torchserve_flags.def"
 #undef CN_TORCHSERVE_FLAG
-    fputs(".SH CONFIG.PROPERTIES\nThe file of\n.BR \\-\\-ts\\-config ,\nof the variable "
-          "TS_CONFIG_FILE, the newest snapshot in logs/config, or config.properties. Each option "
-          "of\n.BR continuo (1)\nis a key, too, with\n.B continuo.\nbefore its name.\n",
-          out);
+    fputs(
+        ".SH CONFIG.PROPERTIES\nSettings are read from the first of these that is given: the file "
+        "that the variable TS_CONFIG_FILE names, the file of\n.BR \\-\\-ts\\-config ,\nthe newest "
+        "snapshot in logs/config, config.properties in the working folder. Each option "
+        "of\n.BR continuo (1)\nis also a key, with\n.B continuo.\nbefore its name.\n",
+        out);
 #define CN_PROPERTY(key, kind, env, otherwise, flag, text) put_key(out, key, flag, text);
 #include "config/properties.def"
 #undef CN_PROPERTY
-    fputs(".SH FILES\n"
-          ".TP\n.I .model_server.pid\nin TMPDIR, TEMP, TMP or /tmp: the running server.\n"
-          ".TP\n.I logs/\nLog files; LOG_LOCATION and METRICS_LOCATION name other folders.\n"
-          ".TP\n.I logs/config/\nSnapshots of what was configured.\n"
-          ".TP\n.I key_file.json\nKeys of clients.\n"
-          ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo.yaml (5),\n"
-          ".BR continuo\\-archiver (1)\n",
-          out);
+    fputs(
+        ".SH FILES\n"
+        ".TP\n.I .model_server.pid\nThe process id of the running server, in TMPDIR, TEMP, TMP or "
+        "/tmp.\n"
+        ".TP\n.I logs/\nLog files; LOG_LOCATION and METRICS_LOCATION name other folders.\n"
+        ".TP\n.I logs/config/\nSnapshots of the configuration.\n"
+        ".TP\n.I key_file.json\nThe keys that clients send with --token-auth.\n"
+        ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo.yaml (5),\n"
+        ".BR continuo\\-archiver (1)\n",
+        out);
 }

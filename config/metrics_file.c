@@ -84,12 +84,12 @@ read_dims(const struct parse *parse, const struct cn_yaml *dims, struct cn_metri
     if (!dims || dims->kind == CN_YAML_NULL)
         return 0;
     if (dims->kind != CN_YAML_LIST || dims->n_items > CN_METRIC_DIMS_MAX)
-        return refuse(parse, dims, "dimensions", "a list of 16 names at most");
+        return refuse(parse, dims, "dimensions", "a list of at most 16 names");
     rule->dims = cn_alloc((dims->n_items + 1) * sizeof(*rule->dims));
     for (uint32_t i = 0; i < dims->n_items; i++) {
         if (dims->items[i]->kind != CN_YAML_STRING || !is_name(dims->items[i]->text))
             return refuse(parse, dims->items[i], "dimensions",
-                          "a name of letters, digits and _, not a digit first");
+                          "a name of letters, digits and _ that does not begin with a digit");
         rule->dims[rule->n_dims++] = cn_strndup(dims->items[i]->text.ptr, dims->items[i]->text.len);
     }
     return 0;
@@ -105,10 +105,11 @@ read_metric(const struct parse *parse, const struct cn_yaml *item, enum cn_metri
     if (item->kind != CN_YAML_MAP)
         return refuse(parse, item, kind_words[kind], "name, unit and dimensions of a metric");
     if (!name || name->kind != CN_YAML_STRING || !is_name(name->text))
-        return refuse(parse, name ? name : item, "name",
-                      "letters, digits and _, not a digit first, 128 at most");
+        return refuse(
+            parse, name ? name : item, "name",
+            "a name of at most 128 letters, digits and _ that does not begin with a digit");
     if (!unit || unit->kind != CN_YAML_STRING || !is_unit(unit->text))
-        return refuse(parse, unit ? unit : item, "unit", "a word of 64 characters at most");
+        return refuse(parse, unit ? unit : item, "unit", "a word of at most 64 characters");
     rule = &parse->out->rules[parse->out->n++];
     rule->name = cn_strndup(name->text.ptr, name->text.len);
     rule->unit = cn_strndup(unit->text.ptr, unit->text.len);
@@ -140,7 +141,7 @@ read_section(const struct parse *parse, const struct cn_yaml *section, bool of_m
         if (list->kind != CN_YAML_LIST)
             return refuse(parse, list, kind_words[kind], "a list of metrics");
         if (list->n_items > CN_METRICS_FILE_MAX - parse->out->n)
-            return refuse(parse, list, kind_words[kind], "10000 metrics at most in the file");
+            return refuse(parse, list, kind_words[kind], "at most 10000 metrics in the file");
         for (uint32_t m = 0; rc == 0 && m < list->n_items; m++)
             rc = read_metric(parse, list->items[m], (enum cn_metric_kind)kind, of_model);
         if (rc)
@@ -174,7 +175,7 @@ read_all(const struct parse *parse, const struct cn_yaml *root)
     qsort(out->rules, out->n, sizeof(*out->rules), by_name);
     for (uint32_t i = 1; i < out->n; i++)
         if (strcmp(out->rules[i - 1].name, out->rules[i].name) == 0)
-            return cn_fail(parse->err, CN_E_CONFIG, "%s: metric %s stands there twice", parse->name,
+            return cn_fail(parse->err, CN_E_CONFIG, "%s: metric %s is declared twice", parse->name,
                            out->rules[i].name);
     return 0;
 }

@@ -55,11 +55,11 @@ what_is_wrong_is_said_with_its_place(void **state)
                         "m.yaml:2:10: model_metrics: expected lists named counter, gauge and "
                         "histogram, got a list");
     assert_non_null(strstr(refused("ts_metrics:\n  gauge:\n  - {name: '', unit: x}\n"),
-                           "m.yaml:3:12: name: expected letters"));
+                           "m.yaml:3:12: name: expected a name of at most 128 letters"));
     assert_non_null(strstr(refused("ts_metrics:\n  gauge:\n  - {name: x}\n"), "m.yaml:3:5: unit"));
     assert_non_null(strstr(refused("model_metrics:\n  gauge: [{name: x, unit: y}]\n"
                                    "ts_metrics:\n  counter: [{name: x, unit: y}]\n"),
-                           "metric x stands there twice"));
+                           "metric x is declared twice"));
     assert_non_null(strstr(refused(""), "metrics below ts_metrics or model_metrics"));
 }
 

@@ -324,9 +324,9 @@ fail_twice(const struct walk *walk, const struct row *row, const struct cn_yaml 
 {
     char shown[CN_YAML_SHOWN_MAX];
 
-    return cn_fail(walk->err, CN_E_CONFIG, "%s:%u:%u: %s and %s are one setting; leave one out",
-                   walk->name, value->key_line, value->key_column, cn_yaml_shown(value->key, shown),
-                   row->path);
+    return cn_fail(walk->err, CN_E_CONFIG,
+                   "%s:%u:%u: %s and %s set the same thing; remove one of them", walk->name,
+                   value->key_line, value->key_column, cn_yaml_shown(value->key, shown), row->path);
 }
 
 /* Depth is that of the table's paths (3), not of the document. */
@@ -418,8 +418,8 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
                        config->store_max_bytes, config->state_max_bytes);
     if (config->io && config->io->state.n > 0 && !config->sequence_batching)
         return cn_fail(err, CN_E_CONFIG,
-                       "state tensors belong to sequences: set sequenceBatching: true, or leave "
-                       "the list of state out");
+                       "state tensors need sequences: set sequenceBatching: true, or remove the "
+                       "list of state tensors");
     return 0;
 }
 

@@ -111,9 +111,9 @@ torchserves_other_keys_are_explained(void **state)
 {
     (void)state;
     warns("deviceType: cpu\nuseVenv: false\nparallelLevel: 0\n", NULL);
-    warns("deviceType: gpu\n", "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU "
-                               "(TorchScript models go by "
-                               "it)");
+    warns("deviceType: gpu\n",
+          "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU; "
+          "only TorchScript models follow this key");
     warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
     warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
     warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);
@@ -220,8 +220,8 @@ names_may_have_underscores(void **state)
                      0);
     assert_int_equal(cn_model_config_apply(&config, doc, NULL, NULL, &err), CN_E_CONFIG);
     cn_yaml_destroy(doc);
-    assert_string_equal(err.message,
-                        "m.yaml:2:1: batch_size and batchSize are one setting; leave one out");
+    assert_string_equal(
+        err.message, "m.yaml:2:1: batch_size and batchSize set the same thing; remove one of them");
 }
 
 /* Each option must be findable in the manual. */

@@ -1,5 +1,5 @@
-/* config/model_page.c - docs/model-config.md out of model_keys.def and model_options.def: what a key is
- * stands in the one, what it does in the other. Main thread. */
+/* config/model_page.c - prints docs/model-config.md from model_keys.def (order, units, examples) and
+ * model_options.def (type, default, range, meaning). Main thread. */
 #include "config/model_page.h"
 
 #include <inttypes.h>
@@ -32,15 +32,13 @@ static const struct {
 
 static const char head[] =
     "# A model's YAML\n\n"
-    "<!-- Made by `continuo --print-model-page` from config/model_options.def and "
-    "config/model_keys.def: change those. -->\n\n"
-    "The file that an archive's manifest names as `configFile` (`continuo-archiver "
-    "--config-file`): a YAML 1.2 map. Every key may be left out. A value of the wrong type or out "
-    "of "
-    "range stops the registration with line and column; an unknown key warns with the nearest "
-    "known "
-    "name.\n\n"
-    "`a.b` is key `b` in map `a`. A key may also be written with underscores, as in Triton's "
+    "<!-- Printed by `continuo --print-model-page` from config/model_options.def and "
+    "config/model_keys.def. Change those files, not this page. -->\n\n"
+    "The settings of a model are a YAML 1.2 map in its archive. The archive's manifest names the "
+    "file as `configFile` (`continuo-archiver --config-file`). Every key may be left out. If a "
+    "value has the wrong type or is out of range, the registration fails with its line and column. "
+    "An unknown key causes a warning that names the nearest known key.\n\n"
+    "`a.b` means key `b` in map `a`. A key may also be written with underscores, as in Triton's "
     "configuration: `batch_size`, `sequence.implicit_start`.\n";
 
 static void
@@ -66,7 +64,7 @@ find(const char *path)
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         if (strcmp(options[i].path, path) == 0)
             return &options[i];
-    cn_unreachable(); /* the tables' test says so earlier */
+    cn_unreachable(); /* model_page_test finds a missing row first */
 }
 
 static void
@@ -117,8 +115,9 @@ cn_model_config_page(FILE *out)
 #undef CN_KEY_SECTION
 #undef CN_KEY
 #undef CN_KEY_LIST
-    fputs("\n## TorchServe's keys without effect\n\nThey are accepted; the server warns where they "
-          "would have changed something.\n\n| key | says nothing new | here |\n|---|---|---|\n",
+    fputs("\n## TorchServe's keys without effect\n\nThese keys are accepted. The server logs "
+          "a warning if the value is not TorchServe's default.\n\n| key | TorchServe's default | "
+          "what happens here |\n|---|---|---|\n",
           out);
     for (size_t i = 0; i < sizeof(without_effect) / sizeof(without_effect[0]); i++)
         fprintf(out, "| `%s` | %s%s%s | %s |\n", without_effect[i].key,

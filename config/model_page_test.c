@@ -109,8 +109,8 @@ the_page_is_whole(void **state)
     (void)state;
     cn_model_config_page(out);
     fclose(out);
-    assert_non_null(strstr(text, "| `batchSize` | integer | 1 | 1 to 65536 rows | rows that one "
-                                 "handler call gets at most | `batchSize: 16` |\n"));
+    assert_non_null(strstr(text, "| `batchSize` | integer | 1 | 1 to 65536 rows | maximum number "
+                                 "of rows in one handler call | `batchSize: 16` |\n"));
     assert_non_null(strstr(text, "| `sequenceBatching` | true or false | false |  |"));
     assert_non_null(strstr(text, "| `state.durability` | word | process |"));
     assert_non_null(strstr(text, "| `deviceType` | `cpu` |"));

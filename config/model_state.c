@@ -92,9 +92,10 @@ read_init_dims(const struct cn_io_parse *parse, const struct cn_yaml *at,
                            parse->name, at->line, at->column, spec->input.ptr, dims[i],
                            spec->dims[i]);
     if (rank != spec->rank)
-        return cn_fail(parse->err, CN_E_CONFIG,
-                       "%s:%u:%u: the initial state of '%s' has %u dims, its declaration %u",
-                       parse->name, at->line, at->column, spec->input.ptr, rank, spec->rank);
+        return cn_fail(
+            parse->err, CN_E_CONFIG,
+            "%s:%u:%u: the initial state of '%s' has %u dims, but its declaration has %u",
+            parse->name, at->line, at->column, spec->input.ptr, rank, spec->rank);
     memcpy(spec->init_dims, dims, sizeof(dims[0]) * rank);
     return 0;
 }
@@ -107,10 +108,10 @@ read_file_name(const struct cn_io_parse *parse, const struct cn_yaml *file, cons
 
     if (file->kind != CN_YAML_STRING || file->text.len == 0 || file->text.len > 512 ||
         file->text.ptr[0] == '/' || memchr(file->text.ptr, '\0', file->text.len))
-        return cn_io_refuse(parse, file, "state: file", "the path of a file of the archive");
+        return cn_io_refuse(parse, file, "state: file", "the path of a file in the archive");
     path = cn_arena_printf(&parse->io->arena, "%s%.*s", folder, CN_STR_ARG(file->text));
     if (strstr(path, ".."))
-        return cn_io_refuse(parse, file, "state: file", "the path of a file of the archive");
+        return cn_io_refuse(parse, file, "state: file", "the path of a file in the archive");
     spec->init = CN_STATE_FILE;
     spec->init_from = cn_str_from(path);
     return 0;
@@ -216,7 +217,8 @@ read_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct c
         spec->init_dims[i] = spec->dims[i] < 0 ? 1 : spec->dims[i];
     spec->unsaid = !init && !initial && has_open_dims(spec);
     if (!rc && init && initial)
-        return fail_at(parse, init, "init and initial_state say the same; leave one out");
+        return fail_at(parse, init,
+                       "init and initial_state set the same thing; remove one of them");
     if (!rc && init)
         rc = read_init(parse, init, spec);
     if (!rc && initial)
@@ -255,9 +257,10 @@ check_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct 
     if (spec->init == CN_STATE_CALLER) {
         given = cn_model_io_input(io, spec->init_from);
         snprintf(text, sizeof(text),
-                 given ? "'%.256s' begins as input '%.256s', which has another dataType or dims"
-                       : "'%.256s' begins as input '%.256s', which the model does not declare; add "
-                         "it to inputs, optional: true",
+                 given ? "'%.256s' takes its first value from input '%.256s', which has another "
+                         "dataType or other dims"
+                       : "'%.256s' takes its first value from input '%.256s', which the model does "
+                         "not declare; add it to inputs with optional: true",
                  spec->input.ptr, spec->init_from.ptr);
         if (!given || !same_kind(spec, given))
             return fail_at(parse, item, text);
@@ -265,14 +268,15 @@ check_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct 
     if (cn_model_io_input(io, spec->input) &&
         !(spec->init == CN_STATE_CALLER && cn_str_eq(spec->input, spec->init_from))) {
         snprintf(text, sizeof(text),
-                 "'%.256s' is among inputs, too: clients can't give it; take it out there, or "
-                 "write init: {caller: %.256s} if the first request may",
+                 "'%.256s' is also listed under inputs, but clients cannot send a state; remove it "
+                 "there, or write init: {caller: %.256s} if the first request may set it",
                  spec->input.ptr, spec->input.ptr);
         return fail_at(parse, item, text);
     }
     spec->visible = output != NULL;
     if (output && !same_kind(spec, output)) {
-        snprintf(text, sizeof(text), "'%.256s' is among outputs with another dataType or dims",
+        snprintf(text, sizeof(text),
+                 "'%.256s' is also listed under outputs, with another dataType or other dims",
                  spec->output.ptr);
         return fail_at(parse, item, text);
     }
@@ -289,7 +293,7 @@ find_list(const struct cn_io_parse *parse, const struct cn_yaml *root, const str
     if (state && state->kind != CN_YAML_LIST)
         state = cn_yaml_get(state, "tensors");
     if (state && theirs)
-        return fail_at(parse, theirs, "it is declared twice; leave one of the lists out");
+        return fail_at(parse, theirs, "it is declared twice; remove one of the two lists");
     *out = state ? state : theirs;
     return 0;
 }
@@ -399,7 +403,7 @@ cn_model_state_without_inputs(const struct cn_io_parse *parse, const struct cn_y
 
     if (rc || !list || (list->kind == CN_YAML_LIST && list->n_items == 0))
         return rc;
-    return fail_at(parse, list, "a model with state tensors needs inputs and outputs, too");
+    return fail_at(parse, list, "a model with state tensors also needs inputs and outputs");
 }
 
 bool
@@ -421,13 +425,13 @@ read_all(int fd, const struct cn_state_spec *spec, struct cn_buf *out, struct cn
         char *at = cn_buf_reserve(out, READ_BYTES);
 
         if (!at)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the initial state in %s",
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the initial state in %s",
                            spec->init_from.ptr);
         n = read(fd, at, READ_BYTES);
         out->len += n > 0 ? (size_t)n : 0;
     }
     if (n < 0)
-        return cn_fail(err, CN_E_CONFIG, "state: '%s': can't read the file %s", spec->input.ptr,
+        return cn_fail(err, CN_E_CONFIG, "state '%s': cannot read the file %s", spec->input.ptr,
                        spec->init_from.ptr);
     return 0;
 }
@@ -447,10 +451,10 @@ cn_model_state_read_file(const struct cn_state_spec *spec, const char *dir, stru
     if (fd < 0 || fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
         if (fd >= 0)
             close(fd);
-        return cn_fail(err, CN_E_CONFIG,
-                       "state: '%s' begins with the file %s, which is not in the "
-                       "archive",
-                       spec->input.ptr, spec->init_from.ptr);
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "state '%s' takes its first value from the file %s, which is not in the archive",
+            spec->input.ptr, spec->init_from.ptr);
     }
     rc = read_all(fd, spec, out, err);
     close(fd);

@@ -159,17 +159,18 @@ what_cannot_be_is_refused(void **state)
     refused(TENSORS "state: [{name: S, dataType: INT32}]\n", "a list of up to 15 sizes");
     refused(ONE(", batchAxis: 2"), "a number from 0 to the number of dims");
     refused(ONE(", init: ones"), "expected zeros");
-    refused(ONE(", init: {file: /etc/passwd}"), "the path of a file of the archive");
-    refused(ONE(", init: {file: a/../../b}"), "the path of a file of the archive");
+    refused(ONE(", init: {file: /etc/passwd}"), "the path of a file in the archive");
+    refused(ONE(", init: {file: a/../../b}"), "the path of a file in the archive");
     refused(ONE(", init: {dims: [2]}"), "doesn't match 'state' dim description. 2 != 1");
-    refused(ONE(", init: {dims: [1, 1]}"), "has 2 dims, its declaration 1");
+    refused(ONE(", init: {dims: [1, 1]}"), "has 2 dims, but its declaration has 1");
     refused(ONE(", init: {caller: NOBODY}"), "which the model does not declare");
     refused(ONE(", init: {file: a, caller: b}"), "expected zeros");
     refused(TENSORS "state: [{name: S, dataType: FP32, dims: [1], init: {caller: START_AT}}]\n",
-            "another dataType or dims");
-    refused(TENSORS "state: [{name: IN, dataType: INT32, dims: [1]}]\n", "is among inputs, too");
+            "another dataType or other dims");
+    refused(TENSORS "state: [{name: IN, dataType: INT32, dims: [1]}]\n",
+            "is also listed under inputs");
     refused(TENSORS "state: [{input: S, output: OUT, dataType: FP32, dims: [1]}]\n",
-            "among outputs with another dataType");
+            "listed under outputs, with another dataType");
     refused(TENSORS "state: [{name: S, dataType: FP32, dims: [1]}, {name: S, dataType: FP32, dims: "
                     "[1]}]\n",
             "two tensors are named S");
@@ -215,7 +216,7 @@ files_are_checked(void **state)
     fwrite("\1\0\0\0", 1, 3, file);
     fclose(file);
     assert_int_equal(cn_model_state_check_files(io, dir, &err), CN_E_CONFIG);
-    assert_non_null(strstr(err.message, "3 bytes, 1 elements of INT32 need 4 each"));
+    assert_non_null(strstr(err.message, "3 bytes, 1 elements of INT32 need 4 bytes each"));
     file = fopen(path, "w");
     fwrite("\1\0\0\0", 1, 4, file);
     fclose(file);

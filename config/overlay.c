@@ -367,7 +367,7 @@ try_both(struct overlay *overlay, const struct cn_model_config *below, struct cn
 
     write_both(overlay, out);
     if (out->failed)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "model %s: no memory for its configuration",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "model %s: not enough memory for its configuration",
                        overlay->model);
     rc = cn_yaml_parse("both", cn_buf_str(out), &doc, &why);
     if (!rc)

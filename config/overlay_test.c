@@ -219,11 +219,12 @@ instances_are_workers(void **state)
                "config:1:26: instance_group: kind: expected KIND_CPU or KIND_AUTO, since instances "
                "are processes (TorchScript models go to a GPU by deviceType), found a string "
                "KIND_GPU");
-    is_refused(NULL, "{instance_group: [{count: 1000}, {count: 25}]}",
-               "config:1:42: instance_group: count: expected 1024 instances at most in all, found "
-               "an integer 25");
+    is_refused(
+        NULL, "{instance_group: [{count: 1000}, {count: 25}]}",
+        "config:1:42: instance_group: count: expected at most 1024 instances in total, found "
+        "an integer 25");
     is_refused(NULL, "{instance_group: [{count: 1}], minWorkers: 1}",
-               "config:1:2: instance_group and minWorkers are one setting; leave one out");
+               "config:1:2: instance_group and minWorkers set the same thing; remove one of them");
 }
 
 /* Where the handler gets as many rows as the batch dimension has, it does so after a change. */

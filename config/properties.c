@@ -179,10 +179,10 @@ read_unicode(struct cursor *cursor, struct cn_buf *out, struct cn_error *err)
     put_utf8(out, code);
     return 0;
 bad:
-    return cn_fail(
-        err, CN_E_CONFIG,
-        "%s:%u: \\u needs four hex digits of a character (not zero, surrogates in pairs)",
-        cursor->name, cursor->line);
+    return cn_fail(err, CN_E_CONFIG,
+                   "%s:%u: \\u must be followed by the four hex digits of a character (not zero; "
+                   "surrogates only in pairs)",
+                   cursor->name, cursor->line);
 }
 
 /* Behind a backslash. */
@@ -232,7 +232,8 @@ read_part(struct cursor *cursor, bool is_key, struct cn_buf *out, struct cn_erro
             return 0;
         cursor->at++;
         if (c == '\0')
-            return cn_fail(err, CN_E_CONFIG, "%s:%u: a zero byte; this is no properties file",
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s:%u: the line has a zero byte, so this is not a properties file",
                            cursor->name, cursor->line);
         if (c != '\\')
             cn_buf_append(out, &c, 1);
@@ -320,8 +321,8 @@ cn_properties_read(const char *path, struct cn_properties *into, struct cn_error
     if (ferror(file))
         rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read %s", path);
     else if (text.failed)
-        rc = cn_fail(err, CN_E_CONFIG, "%s has over %u bytes; that is no properties file", path,
-                     CN_PROPERTIES_MAX_BYTES);
+        rc = cn_fail(err, CN_E_CONFIG, "%s is larger than %u bytes, so it is not a properties file",
+                     path, CN_PROPERTIES_MAX_BYTES);
     fclose(file);
     if (rc == 0)
         rc = cn_properties_parse(path, cn_buf_str(&text), into, err);

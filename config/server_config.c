@@ -213,7 +213,7 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
         return 0;
     case CN_KIND_STRING:
         if (text[0] == '\0')
-            return cn_fail(err, CN_E_CONFIG, "%s: is empty; give a %s", where, option->arg);
+            return cn_fail(err, CN_E_CONFIG, "%s is empty; give a %s", where, option->arg);
         set_text(config, option, text);
         return 0;
     case CN_KIND_DURABILITY:

@@ -42,7 +42,7 @@ unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
     cn_yaml_shown(cn_str_from(arg), shown);
     if (near != NULL)
         return cn_fail(err, CN_E_CONFIG, "unknown flag %s (did you mean --%s?)", shown, near);
-    return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help all lists them", shown);
+    return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help all lists the flags", shown);
 }
 
 /* Flags without a value. True when `name` is one. */
@@ -88,7 +88,8 @@ take_help(struct cn_server_config *config, struct cn_command_line *line, int *at
     config->help_section = line->args[++*at];
     if (cn_server_help_has(config->help_section))
         return 0;
-    return cn_fail(err, CN_E_CONFIG, "--help has no section \"%s\"; without one it lists them",
+    return cn_fail(err, CN_E_CONFIG,
+                   "--help has no section \"%s\"; --help without a section lists them",
                    cn_yaml_shown(cn_str_from(config->help_section), shown));
 }
 

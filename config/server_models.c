@@ -42,7 +42,8 @@ add_one(struct cn_server_config *config, const char *where, struct cn_str name, 
     }
     grown = cn_try_realloc(config->models, (config->n_models + 1) * sizeof(*grown));
     if (grown == NULL)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", where);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: not enough memory for the list of models",
+                       where);
     config->models = grown;
     grown[config->n_models++] =
         (struct cn_model_arg){.name = name.ptr ? cn_strndup(name.ptr, name.len) : NULL,

@@ -4,27 +4,30 @@
 #include <ctype.h>
 #include <string.h>
 
-/* --help SECTION: an option belongs to the last of these rows whose flag stands at or before it in
- * the table of options. */
+#define WIDTH 100      /* columns of --help */
+#define HELP_COLUMN 31 /* the help texts begin behind this one */
+
+/* The sections of --help SECTION. Each row begins a section at the option `from` of the option table;
+ * the section ends where the next row begins. A section may have several rows; the first has its text. */
 static const struct {
     const char *from, *section, *what;
 } parts[] = {
-    {"config", "server", "store, addresses, loops, processes"},
-    {"max-request-size", "limits", "sizes, connections, timeouts of clients"},
-    {"grpc-max-calls", "grpc", "calls, streams, keepalive"},
+    {"config", "server", "model store, addresses, loops and processes"},
+    {"max-request-size", "limits", "sizes of requests, connections and client timeouts"},
+    {"grpc-max-calls", "grpc", "gRPC calls, streams and keepalive"},
     {"drain-timeout", "server", ""},
-    {"model-control-mode", "v2", "the v2 protocol: repository, shared memory"},
-    {"model-api", "models", "registering, downloads, workers and queues"},
+    {"model-control-mode", "v2", "the v2 protocol: model repository and shared memory"},
+    {"model-api", "models", "registration, downloads, workers and queues"},
     {"certificate-file", "security", "TLS and tokens"},
-    {"service-envelope", "http", "envelopes, names of headers, compression, CORS"},
+    {"service-envelope", "http", "envelopes, header names, compression and CORS"},
     {"log-level", "logs", "log files, their format and rotation"},
     {"default-workers", "models", ""},
     {"log-dir", "logs", ""},
-    {"metrics-mode", "metrics", "TorchServe's metrics, the machine's"},
+    {"metrics-mode", "metrics", "TorchServe's metrics and those of the machine"},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))
 
-/* What most need, and so plain --help. */
+/* The options that plain --help shows, because most users need them. */
 static const char *const common[] = {
     "config",
     "model-store",
@@ -69,23 +72,33 @@ cn_server_help_has(const char *section)
     return strcmp(section, "all") == 0;
 }
 
+/* Prints a flag and its help; the help is wrapped at WIDTH columns into the column HELP_COLUMN. */
 static void
 put_line(FILE *out, const char *flag, const char *help)
 {
-    fprintf(out, "  %-29s %s\n", flag, help);
+    int column = fprintf(out, "  %-29s", flag);
+
+    while (*help != '\0') {
+        const int len = (int)strcspn(help, " ");
+
+        if (column + 1 + len > WIDTH && column > HELP_COLUMN)
+            column = fprintf(out, "\n%*s", HELP_COLUMN, "") - 1;
+        column += fprintf(out, " %.*s", len, help);
+        help += len + strspn(help + len, " ");
+    }
+    fputc('\n', out);
 }
 
 static void
 put_option(FILE *out, const struct cn_option *option)
 {
-    char flag[64], number[32];
+    char flag[64], number[32], help[512];
     const char *text = cn_option_default_text(option, number);
 
     snprintf(flag, sizeof(flag), "--%s %s", option->flag, option->arg);
-    fprintf(out, "  %-29s %s", flag, option->help);
     if (text != NULL)
-        fprintf(out, " [%s]", text);
-    fputc('\n', out);
+        snprintf(help, sizeof(help), "%s [%s]", option->help, text);
+    put_line(out, flag, text != NULL ? help : option->help);
 }
 
 static void
@@ -107,23 +120,28 @@ static void
 put_common(FILE *out)
 {
     fputs("usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n\n"
-          "Serves stateful models until SIGTERM. The usual options, with their defaults:\n\n",
+          "Serves stateful models until SIGTERM. These are the most used options and their "
+          "defaults:\n\n",
           out);
-    put_line(out, "--models [NAME=]FILE ...", "models to load at start, from the store; or: all");
+    put_line(out, "--models [NAME=]FILE ...",
+             "models of the store to load at start, or all for every archive");
     for (size_t i = 0; i < CN_N_OPTIONS; i++) {
         if (is_common(cn_server_options[i].flag))
             put_option(out, &cn_server_options[i]);
     }
-    put_line(out, "--print-config", "show each value and where it came from");
-    put_line(out, "-h, --help [SECTION]", "these; those of a section, or of all:");
+    put_line(out, "--print-config", "show the value of each option and where it was set, and exit");
+    put_line(out, "-h, --help [SECTION]",
+             "show this text, the options of one section, or all of them:");
     for (size_t i = 0; i < N_PARTS; i++) {
         if (parts[i].what[0] != '\0')
             fprintf(out, "    %-8s %s\n", parts[i].section, parts[i].what);
     }
-    put_line(out, "-v, --version", "the version");
-    fputs("\nStrongest first: flag, variable (CONTINUO_MODEL_STORE=DIR), YAML file (model-store: "
-          "DIR), default.\n",
-          out);
+    put_line(out, "-v, --version", "show the version and exit");
+    fputs(
+        "\nAn option can be set by flag, by environment variable (CONTINUO_MODEL_STORE=DIR) and in "
+        "the\nYAML file (model-store: DIR). A flag overrides a variable, a variable overrides the "
+        "file.\n",
+        out);
 }
 
 void
@@ -143,7 +161,7 @@ cn_server_config_help(const char *section, FILE *out)
     }
 }
 
-/* As a YAML double-quoted string. */
+/* Prints `text` as a double-quoted YAML string. */
 static void
 print_quoted(FILE *out, const char *text)
 {
@@ -181,7 +199,7 @@ source_text(enum cn_config_source source, const char *flag, char out[80])
     return "?";
 }
 
-/* What is printed ends in tickets and mails. */
+/* Passwords are not printed, because this output ends up in tickets and mails. */
 static bool
 is_secret(const struct cn_option *option)
 {
@@ -196,7 +214,8 @@ print_option(const struct cn_option *option, const struct cn_server_config *conf
     const char *text = cn_option_text(option, config, number);
     const bool hidden = is_secret(option) && source != CN_FROM_DEFAULT;
 
-    /* What is not set or shown, and the file's own name, are comments: the output is a valid file. */
+    /* Options that are not set, passwords and the name of the file itself are printed as comments, so
+     * that the output is a valid file. */
     if (text == NULL || hidden || option->yaml_key[0] == '\0')
         fputs("# ", out);
     fprintf(out, "%s: ", option->flag);

@@ -131,8 +131,8 @@ read_file(struct loading *loading, struct cn_error *err)
     if (path == NULL)
         return 0;
     if (loading->warn != NULL && snapshot != NULL) {
-        snprintf(text, sizeof(text), "restoring the newest snapshot %.400s (--ncs starts without)",
-                 snapshot);
+        snprintf(text, sizeof(text),
+                 "restoring the newest snapshot %.400s (start with --ncs to ignore it)", snapshot);
         loading->warn(loading->ctx, text);
     }
     rc = cn_properties_read(path, &loading->properties, err);
@@ -315,7 +315,7 @@ tell_unknown(struct loading *loading, const struct cn_property *property)
     for (size_t i = 0; i < N_ROWS; i++)
         names[i] = rows[i].key;
     near = cn_suggest(cn_str_from(property->key), names, N_ROWS);
-    snprintf(text, sizeof(text), "is no known key%s%s%s", near ? " (did you mean " : "",
+    snprintf(text, sizeof(text), "is not a known key%s%s%s", near ? " (did you mean " : "",
              near ? near : "", near ? "?)" : "");
     tell(loading, property, text);
 }
@@ -329,7 +329,7 @@ apply_own(struct loading *loading, const struct cn_property *property, struct cn
     char where[640];
 
     if (option == NULL || option->yaml_key[0] == '\0') {
-        tell(loading, property, "is no known key; continuo --help lists the options");
+        tell(loading, property, "is not a known key; continuo --help all lists the options");
         return 0;
     }
     snprintf(where, sizeof(where), "%.500s: %.100s", property->where, property->key);

@@ -74,7 +74,8 @@ cn_torchserve_logs_check(struct cn_server_config *config, char *text, size_t tex
         wrong = config->metrics_log_dir;
     if (wrong == NULL)
         return false;
-    snprintf(text, text_bytes, "%.400s can't be written: the logs are on the output only", wrong);
+    snprintf(text, text_bytes,
+             "%.400s cannot be written, so the logs go to the standard output only", wrong);
     cn_free(config->log_dir);
     cn_free(config->metrics_log_dir);
     config->log_dir = config->metrics_log_dir = NULL;

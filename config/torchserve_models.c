@@ -95,8 +95,8 @@ parse(const char *where, const char *text, struct cn_error *err)
     json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &why);
 
     if (json == NULL)
-        cn_fail(err, CN_E_CONFIG, "%s: this is no JSON: %s (at byte %d)", where, why.text,
-                why.position);
+        cn_fail(err, CN_E_CONFIG, "%s: the value is not valid JSON: %s (at byte %d)", where,
+                why.text, why.position);
     return json;
 }
 

@@ -241,7 +241,7 @@ interfaces_keys_become_options(void **state)
     assert_string_equal(config.cors_allowed_origin, "*");
     assert_string_equal(config.cors_allowed_methods, "GET, POST");
     assert_string_equal(config.cors_allowed_headers, "X-A");
-    assert_contains(all_warnings, "c:10: keystore_type has no effect: stores are PKCS12");
+    assert_contains(all_warnings, "c:10: keystore_type has no effect: keystores must be PKCS12");
     assert_true(config.torchserve_errors);
     cn_server_config_fini(&config);
 }
@@ -280,12 +280,12 @@ keys_without_effect_are_explained(void **state)
     good("--ts-config|c", "", &config);
     assert_null(strstr(all_warnings, "use_native_io"));
     assert_null(strstr(all_warnings, "vmargs"));
-    assert_contains(all_warnings, "c:4: io_ratio has no effect: there is no Netty\n");
+    assert_contains(all_warnings, "c:4: io_ratio has no effect: the server does not use Netty\n");
     assert_contains(all_warnings, "c:5: number_of_netty_threads has no effect: ");
     assert_contains(all_warnings,
-                    "c:6: max_reqest_size is no known key (did you mean max_request_size?)\n");
-    assert_contains(all_warnings, "c:7: foo is no known key\n");
-    assert_contains(all_warnings, "c:8: continuo.lops is no known key");
+                    "c:6: max_reqest_size is not a known key (did you mean max_request_size?)\n");
+    assert_contains(all_warnings, "c:7: foo is not a known key\n");
+    assert_contains(all_warnings, "c:8: continuo.lops is not a known key");
     assert_null(
         strstr(all_warnings, "metrics_format")); /* of older TorchServes, and of KServe's files */
     cn_server_config_fini(&config);
@@ -298,12 +298,12 @@ wrong_values_stop_with_file_line_and_key(void **state)
     write_file("c", "model_store=store\njob_queue_size=many\n");
     stops("--ts-config|c", "", CN_E_CONFIG, "c:2: job_queue_size: expected an integer from 1");
     write_file("c", "model_store=store\ninference_address=8080\n");
-    stops("--ts-config|c", "", CN_E_CONFIG, "c:2: inference_address: address \"8080\"");
+    stops("--ts-config|c", "", CN_E_CONFIG, "c:2: inference_address: the address \"8080\"");
     write_file("c", "model_store=store\ntoken_expiration_min=soon\n");
     stops("--ts-config|c", "", CN_E_CONFIG,
           "c:2: token_expiration_min: expected a number of minutes");
     write_file("c", "model_store=store\nmodels={\n");
-    stops("--ts-config|c", "", CN_E_CONFIG, "c:2: models: this is no JSON");
+    stops("--ts-config|c", "", CN_E_CONFIG, "c:2: models: the value is not valid JSON");
     write_file("c", "model_store=store\nmodels={\"m\": 1}\n");
     stops("--ts-config|c", "", CN_E_CONFIG, "c:2: models: model m: expected");
     write_file("c", "model_store=$$CN_NOWHERE$$\n");
@@ -493,7 +493,8 @@ log_files_lie_where_torchserves_do(void **state)
     cn_server_config_fini(&config);
     good("--ts-config|c", "LOG_LOCATION=c/b", &config);
     assert_null(config.log_dir);
-    assert_string_equal(all_warnings, "c/b can't be written: the logs are on the output only\n");
+    assert_string_equal(all_warnings,
+                        "c/b cannot be written, so the logs go to the standard output only\n");
     cn_server_config_fini(&config);
     good("--ts-config|c", "METRICS_LOCATION=c", &config);
     assert_null(config.log_dir);

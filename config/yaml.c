@@ -81,7 +81,7 @@ place(struct builder *b, struct cn_yaml *node, yaml_mark_t mark)
     struct open_node *open;
 
     if (++b->n_nodes > NODES_MAX)
-        return fail_at(b, mark, "more than 100000 values in one document");
+        return fail_at(b, mark, "the document has more than 100000 values");
     if (b->depth == 0) {
         b->doc->root = node;
         return 0;
@@ -91,7 +91,8 @@ place(struct builder *b, struct cn_yaml *node, yaml_mark_t mark)
         size_t cap = open->cap ? open->cap * 2 : 8;
         struct cn_yaml **items = cn_try_realloc(open->items, cap * sizeof(struct cn_yaml *));
         if (items == NULL)
-            return cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", b->doc->name);
+            return cn_fail(b->err, CN_E_OUT_OF_MEMORY,
+                           "%s: out of memory while reading the document", b->doc->name);
         open->items = items;
         open->cap = cap;
     }
@@ -117,7 +118,7 @@ static int
 note_anchor(struct builder *b, const char *name, const struct cn_yaml *scalar, yaml_mark_t mark)
 {
     if (b->n_anchors == ANCHORS_MAX)
-        return fail_at(b, mark, "more than 100 anchors (&name)");
+        return fail_at(b, mark, "the document has more than 100 anchors (&name)");
     b->anchors[b->n_anchors].name =
         cn_arena_str(&b->doc->arena, (struct cn_str){name, strlen(name)});
     b->anchors[b->n_anchors++].scalar = scalar;
@@ -132,13 +133,13 @@ on_alias(struct builder *b, const yaml_event_t *event)
     struct cn_yaml *node;
 
     if (awaits_key(b))
-        return fail_at(b, event->start_mark, "a key can't be an alias");
+        return fail_at(b, event->start_mark, "a key cannot be an alias");
     while (i > 0 && !cn_str_eq(b->anchors[i - 1].name, name))
         i--;
     if (i == 0)
         return fail_at(b, event->start_mark,
-                       "aliases (*name) are not allowed but for a single value that has its anchor "
-                       "(&name) above; write the value out");
+                       "an alias (*name) may only stand for a single value whose anchor (&name) "
+                       "comes before it; write the value out");
     node = node_new(b, CN_YAML_NULL, event->start_mark);
     *node = *b->anchors[i - 1].scalar;
     node->line = (unsigned)event->start_mark.line + 1;
@@ -155,7 +156,8 @@ on_scalar(struct builder *b, const yaml_event_t *event)
     struct cn_yaml *node;
 
     if (copy == NULL)
-        return cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", b->doc->name);
+        return cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: out of memory while reading the document",
+                       b->doc->name);
     memcpy(copy, event->data.scalar.value, text.len);
     copy[text.len] = '\0';
     text.ptr = copy;
@@ -172,7 +174,7 @@ on_scalar(struct builder *b, const yaml_event_t *event)
     if (event->data.scalar.plain_implicit)
         cn_yaml_resolve(node);
     else if (tag != NULL && strcmp(tag, "!") != 0 && strcmp(tag, TAG_PREFIX "str") != 0)
-        return fail_at(b, event->start_mark, "tags other than !!str are not allowed on a value");
+        return fail_at(b, event->start_mark, "a value may have no tag except !!str");
     if (event->data.scalar.anchor &&
         note_anchor(b, (const char *)event->data.scalar.anchor, node, event->start_mark) != 0)
         return CN_E_CONFIG;
@@ -183,11 +185,11 @@ static int
 on_open(struct builder *b, enum cn_yaml_kind kind, const char *tag, yaml_mark_t mark)
 {
     if (awaits_key(b))
-        return fail_at(b, mark, "a key must be one word, not a list or map");
+        return fail_at(b, mark, "a key must be a single word, not a list or map");
     if (tag != NULL && strcmp(tag, kind == CN_YAML_MAP ? TAG_PREFIX "map" : TAG_PREFIX "seq") != 0)
-        return fail_at(b, mark, "tags are not allowed on a list or map");
+        return fail_at(b, mark, "a list or map may have no tag");
     if (b->depth == DEPTH_MAX)
-        return fail_at(b, mark, "lists and maps nested deeper than 64");
+        return fail_at(b, mark, "lists and maps are nested deeper than 64 levels");
     b->stack[b->depth++] = (struct open_node){.node = node_new(b, kind, mark)};
     return 0;
 }
@@ -235,7 +237,8 @@ on_close(struct builder *b, yaml_mark_t mark)
         struct cn_yaml **items =
             cn_arena_try_alloc(&b->doc->arena, open.n_items * sizeof(struct cn_yaml *));
         if (items == NULL) {
-            rc = cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", b->doc->name);
+            rc = cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: out of memory while reading the document",
+                         b->doc->name);
         } else {
             memcpy(items, open.items, open.n_items * sizeof(struct cn_yaml *));
             open.node->items = items;
@@ -253,7 +256,8 @@ on_event(struct builder *b, const yaml_event_t *event)
 {
     switch (event->type) {
     case YAML_DOCUMENT_START_EVENT:
-        return b->done ? fail_at(b, event->start_mark, "a second document; only one is allowed")
+        return b->done ? fail_at(b, event->start_mark,
+                                 "the file has a second document; only one is allowed")
                        : 0;
     case YAML_DOCUMENT_END_EVENT:
         b->done = true;
@@ -286,7 +290,8 @@ parser_error(struct builder *b)
     const char *problem = parser->problem ? parser->problem : "not YAML";
 
     if (parser->error == YAML_MEMORY_ERROR)
-        return cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", b->doc->name);
+        return cn_fail(b->err, CN_E_OUT_OF_MEMORY, "%s: out of memory while reading the document",
+                       b->doc->name);
     if (parser->error == YAML_READER_ERROR)
         return cn_fail(b->err, CN_E_CONFIG, "%s: byte %zu: %s", b->doc->name,
                        parser->problem_offset, problem);
@@ -335,7 +340,7 @@ cn_yaml_parse(const char *name, struct cn_str bytes, struct cn_yaml_doc **out, s
     b->doc = doc;
     b->err = err;
     if (!yaml_parser_initialize(&b->parser)) {
-        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", name);
+        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: out of memory while reading the document", name);
         goto free_builder;
     }
     yaml_parser_set_encoding(&b->parser, YAML_UTF8_ENCODING);
@@ -384,7 +389,8 @@ cn_yaml_parse_file_as(const char *path, const char *name, struct cn_yaml_doc **o
             break;
         buf.len += (size_t)got;
     }
-    rc = buf.failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: no memory for it", name)
+    rc = buf.failed ? cn_fail(err, CN_E_OUT_OF_MEMORY,
+                              "%s: out of memory while reading the document", name)
                     : cn_yaml_parse(name, cn_buf_str(&buf), out, err);
 close_file:
     cn_buf_fini(&buf);

@@ -208,7 +208,7 @@ cn_arena_alloc(struct cn_arena *arena, size_t bytes)
     void *ptr = cn_arena_try_alloc(arena, bytes);
 
     if (!ptr)
-        cn_panic(__FILE__, __LINE__, "no memory for %zu bytes", bytes);
+        cn_panic(__FILE__, __LINE__, "out of memory: %zu bytes could not be allocated", bytes);
     return ptr;
 }
 

@@ -37,7 +37,7 @@ cn_beside(const char *name, char *out, size_t bytes, struct cn_error *err)
     ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
     if (len < 0)
-        return cn_fail_sys(err, CN_E_IO, errno, "cannot tell where this program is");
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot find the folder of this program");
     self[len] = '\0';
     return cn_beside_program(self, name, out, bytes, err);
 }

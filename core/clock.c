@@ -39,7 +39,8 @@ map_test_clock(void)
     if (fd < 0)
         cn_panic(__FILE__, __LINE__, "CONTINUO_TEST_CLOCK=%s: %s", path, strerror(errno));
     if (fstat(fd, &st) < 0 || st.st_size < (off_t)sizeof(*shared_ahead_ms))
-        cn_panic(__FILE__, __LINE__, "CONTINUO_TEST_CLOCK=%s: need a file of 8 bytes", path);
+        cn_panic(__FILE__, __LINE__, "CONTINUO_TEST_CLOCK=%s does not name a file of 8 bytes",
+                 path);
     map = mmap(NULL, 2 * sizeof(*shared_ahead_ms), PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         cn_panic(__FILE__, __LINE__, "CONTINUO_TEST_CLOCK=%s: %s", path, strerror(errno));

@@ -13,7 +13,7 @@ cn_alloc(size_t bytes)
     void *ptr = calloc(1, bytes ? bytes : 1);
 
     if (!ptr)
-        cn_panic(__FILE__, __LINE__, "no memory for %zu bytes", bytes);
+        cn_panic(__FILE__, __LINE__, "out of memory: %zu bytes could not be allocated", bytes);
     return ptr;
 }
 
@@ -37,7 +37,7 @@ cn_strndup(const char *text, size_t len)
     cn_assert(len < SIZE_MAX);
     copy = cn_try_alloc(len + 1);
     if (!copy)
-        cn_panic(__FILE__, __LINE__, "no memory for %zu bytes", len + 1);
+        cn_panic(__FILE__, __LINE__, "out of memory: %zu bytes could not be allocated", len + 1);
     if (len)
         memcpy(copy, text, len);
     copy[len] = '\0';

@@ -58,6 +58,6 @@ cn_stdout_whole(const char *program)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return true;
-    fprintf(stderr, "%s: error: the output could not be written; it is not whole\n", program);
+    fprintf(stderr, "%s: error: the output could not be written completely\n", program);
     return false;
 }

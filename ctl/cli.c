@@ -24,8 +24,8 @@ fail(const struct cn_ctl_options *options, const struct cn_error *err)
 
     fprintf(stderr, "continuo-ctl: error: %s\n", err->message);
     if (err->code == CN_E_UNAVAILABLE)
-        fputs("Is the server running, and is this its management address? continuo-ctl doctor says "
-              "what to do.\n",
+        fputs("Is the server running, and is this its management address? continuo-ctl doctor "
+              "explains what to do.\n",
               stderr);
     if (options->json) {
         cn_buf_init(&text, 0);

@@ -1,4 +1,5 @@
-/* ctl/doctor.c - rules, each from facts that the server shows to a finding. */
+/* ctl/doctor.c - the rules of continuo-ctl doctor: each turns facts that the server shows into a
+ * finding (what is wrong, why, and what to do). */
 #include "ctl/doctor.h"
 
 #include <inttypes.h>
@@ -6,19 +7,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A worker that was restarted this often, the last time this short ago, will be again. */
+/* A worker that was restarted at least this often, most recently within this time, will probably be
+ * restarted again. */
 #define OFTEN_RESTARTS 3
 #define RECENT_MS (10 * 60 * 1000)
-/* Shares from which a figure is worth a word. */
+/* Shares above which a figure becomes a finding. */
 #define NEARLY_FULL_PERCENT 80
 #define REFUSED_PERCENT 1
 #define FAILED_PERCENT 1
 #define SLOW_TURNS_PERCENT 10
-#define SLOW_TURNS_MIN 100 /* starting up has some */
-/* A call of this length, or of half of responseTimeout, is a long one; but not where the model's calls are. */
+#define SLOW_TURNS_MIN 100 /* starting up alone causes some */
+/* A call is stuck if it has taken this long, or half of responseTimeout, and at least LONG_CALL_TIMES
+ * as long as the model's calls take on average. */
 #define LONG_CALL_MS 10000
 #define LONG_CALL_TIMES 3
-/* Of a certificate, from which it is told of. */
+/* A certificate that expires within this number of days becomes a finding. */
 #define LAST_DAYS 14
 #define DAY_S 86400u
 
@@ -39,7 +42,8 @@ cn_ctl_diagnosis_fini(struct cn_ctl_diagnosis *diagnosis)
 static struct cn_ctl_finding *
 find(struct cn_ctl_diagnosis *diagnosis, bool is_note, const char *what)
 {
-    static struct cn_ctl_finding over; /* what is beyond the limit goes here, unseen */
+    static struct cn_ctl_finding
+        over; /* takes the findings beyond the limit, which are not shown */
     struct cn_ctl_finding *finding = &over;
 
     diagnosis->n_problems += !is_note;
@@ -68,18 +72,20 @@ cn_ctl_diagnose_silence(struct cn_ctl_diagnosis *diagnosis, const char *server,
     if (why->code == CN_E_UNAVAILABLE) {
         finding = find(diagnosis, false, SAY(diagnosis, "no server answers at %s", server));
         finding->advice =
-            "is it running? `pgrep -a continuo` shows. If it is, its line \"Model server started. "
-            "... management=URL\" has the address to give with --server URL; if not, start it: "
-            "continuo --model-store DIR --models NAME=FILE.mar";
+            "check with `pgrep -a continuo` whether it is running. If it is, give the address of "
+            "its line \"Model server started. ... management=URL\" with --server URL. If it is "
+            "not, "
+            "start it: continuo --model-store DIR --models NAME=FILE.mar";
     } else {
         finding = find(diagnosis, false,
                        SAY(diagnosis,
-                           "what answers at %s does not speak as the management API of a "
-                           "running server",
+                           "the answer from %s is not that of the management API of a running "
+                           "server",
                            server));
-        finding->advice = "the inference address (8080) and the metrics address (8082) are others: "
-                          "give the management address, by default http://127.0.0.1:8081, with "
-                          "--server URL. A server that is stopping answers with status 503";
+        finding->advice = "give the management address, by default http://127.0.0.1:8081, with "
+                          "--server URL; the inference address (8080) and the metrics address "
+                          "(8082) do not serve this API. A server that is stopping answers with "
+                          "status 503";
     }
     finding->why = SAY(diagnosis, "%s", why->message);
 }
@@ -87,8 +93,10 @@ cn_ctl_diagnose_silence(struct cn_ctl_diagnosis *diagnosis, const char *server,
 void
 cn_ctl_diagnose_no_metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_error *why)
 {
-    struct cn_ctl_finding *finding = find(
-        diagnosis, true, "the metrics were not looked at: refused steps, failures, slow turns");
+    struct cn_ctl_finding *finding =
+        find(diagnosis, true,
+             "the metrics could not be read, so refused steps, failed requests and slow turns were "
+             "not checked");
 
     finding->why = SAY(diagnosis, "%s", why->message);
     finding->advice = "give the metrics address of the server's line \"Model server started\" with "
@@ -97,8 +105,8 @@ cn_ctl_diagnose_no_metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_e
 
 /* --- a model's workers */
 
-/* Why the model has no workers, in the server's own words, the worker's last line of stderr
- * included. NULL: nothing went wrong so far. */
+/* Returns why the model has no workers, as the server reports it (with the worker's last line of
+ * stderr), or NULL if nothing has gone wrong so far. */
 static const char *
 reason_of(const struct cn_ctl_model *model)
 {
@@ -112,36 +120,38 @@ reason_of(const struct cn_ctl_model *model)
     return NULL;
 }
 
-/* What to do about a worker that ended so. */
+/* Returns what to do about a worker that ended for this reason. */
 static const char *
 advice_for(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model, const char *reason,
            const char *server)
 {
     if (strstr(reason, "Too many open files"))
-        return "the server may not open more files: raise LimitNOFILE of its service (elsewhere "
-               "ulimit -n) and start it again, or lower max-connections; it goes on trying by "
-               "itself";
+        return "the server has reached its limit of open files: raise LimitNOFILE of its service "
+               "(without systemd: ulimit -n) and restart it, or lower max-connections. The server "
+               "keeps trying to start the worker";
     if (strstr(reason, "cannot start "))
-        return "the worker's program is not there or may not run, or no process more is allowed "
-               "(TasksMax of the service, ulimit -u): was the server's package removed or replaced "
-               "while it runs? Install it and start the server again; it goes on trying by itself";
+        return "the worker program is missing or not executable, or the limit of processes is "
+               "reached (TasksMax of the service, ulimit -u). If the server's package was removed "
+               "or replaced while it runs, install it and restart the server. The server keeps "
+               "trying to start the worker";
     if (strstr(reason, " store "))
-        return "look at the disk of --state-dir (df, dmesg) and at the folder's owner; the server "
-               "goes on trying by itself";
+        return "check the disk of --state-dir (df, dmesg) and the owner of the folder. The server "
+               "keeps trying to start the worker";
     if (strstr(reason, "SIGKILL") || strstr(reason, "signal 9"))
-        return "somebody or the kernel killed it: `dmesg | grep -i oom` shows whether memory ran "
-               "out; then lower maxWorkers or give the machine more memory";
+        return "the kernel or a user killed the worker: `dmesg | grep -i oom` shows whether memory "
+               "ran out. If it did, lower maxWorkers or give the machine more memory";
     if (strstr(reason, "by signal"))
         return SAY(diagnosis,
                    "the handler's native code crashed: the server's log lines "
                    "event=worker_stderr model=%s show what it printed before. Repair it, pack it "
                    "as a new version, then: curl -X POST '%s/models?url=FILE.mar'; "
                    "curl -X PUT %s/models/%s/NEW/set-default. Until then a request that crashes it "
-                   "gets status 500, other requests and other models are answered",
+                   "is answered with status 500; other requests and other models are served",
                    model->name, server, server, model->name);
     if (strstr(reason, "killed by the server"))
-        return "a step took over the model's responseTimeout, or loading over its startupTimeout: "
-               "make the handler faster, or raise them in model-config.yaml and register again";
+        return "a step took longer than the model's responseTimeout, or loading took longer than "
+               "its startupTimeout: make the handler faster, or raise the timeout in "
+               "model-config.yaml and register the model again";
     return SAY(diagnosis,
                "repair the handler or its model-config.yaml, pack it again (continuo-archiver "
                "verify FILE checks it), then: curl -X DELETE %s/models/%s/%s; "
@@ -156,12 +166,12 @@ no_worker(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model, 
     struct cn_ctl_finding *finding;
 
     if (model->n_workers == 0 && model->scales && model->max_workers > 0)
-        return; /* the next step starts one */
+        return; /* the next step starts a worker */
     if (model->n_workers == 0 && model->min_workers == 0) {
         finding = find(diagnosis, false,
                        SAY(diagnosis, "model %s %s has no worker: its steps are answered with 503",
                            model->name, model->version));
-        finding->why = "it was registered or scaled with 0 workers";
+        finding->why = "the model was registered with 0 workers or scaled to 0";
         finding->advice = SAY(diagnosis, "curl -X PUT '%s/models/%s/%s?min_worker=1'", server,
                               model->name, model->version);
         return;
@@ -218,7 +228,7 @@ restarts(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
         finding->advice = advice_for(diagnosis, model, worker->last_exit, server);
 }
 
-/* Has it been at work for far longer than its model's calls take? */
+/* Returns whether the worker's present call takes far longer than the model's calls usually do. */
 static bool
 is_stuck(const struct cn_ctl_model *model, const struct cn_ctl_worker *worker)
 {
@@ -244,16 +254,16 @@ stuck(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model,
                  worker->busy_sequence ? worker->busy_sequence : ""));
 
     finding->why = SAY(diagnosis,
-                       "a call of the handler takes so long (%.1f ms on average), or somebody "
-                       "stopped the process; what comes for this worker waits",
+                       "a call of the handler takes unusually long (%.1f ms on average), or the "
+                       "process was stopped; the steps for this worker wait",
                        model->mean_call_ms);
     finding->advice =
         SAY(diagnosis,
-            "look what it does: ps -o stat,time,wchan %" PRId64 " (T: it is stopped, kill -CONT "
-            "%" PRId64 " lets it go on); gdb -p %" PRId64 " -batch -ex bt. The server ends it "
-            "after responseTimeout (%" PRIu64 " s), and the step fails with status 500; kill -9 "
-            "%" PRId64 " ends it now, and its steps are sent again. If steps may take so long, "
-            "raise responseTimeout in model-config.yaml",
+            "see what the process does: ps -o stat,time,wchan %" PRId64 " (T means stopped: "
+            "kill -CONT %" PRId64 " resumes it); gdb -p %" PRId64 " -batch -ex bt. After "
+            "responseTimeout (%" PRIu64 " s) the server ends it and the step fails with status "
+            "500; kill -9 %" PRId64 " ends it now, and its steps are sent again. If steps may "
+            "take this long, raise responseTimeout in model-config.yaml",
             worker->pid, worker->pid, worker->pid, model->response_timeout_ms / 1000, worker->pid);
 }
 
@@ -263,16 +273,16 @@ broken_archive(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *mo
     struct cn_ctl_finding *finding =
         find(diagnosis, false,
              SAY(diagnosis,
-                 "model %s %s: its archive %s has changed and cannot be loaded (since %s); the old "
-                 "one goes on",
+                 "model %s %s: its archive %s has changed and cannot be loaded (since %s); the "
+                 "version in use is still served",
                  model->name, model->version, model->url, model->reload_since));
 
     finding->why = SAY(diagnosis, "%s", model->reload_error);
-    finding->advice = "put a whole archive there (continuo-archiver verify FILE checks it): it is "
-                      "tried when the file changes, or with the next load by name";
+    finding->advice = "replace the file with a valid archive (continuo-archiver verify FILE checks "
+                      "it). The server loads it when the file changes, or at the next load by name";
 }
 
-/* What the runtime found when it loaded the model: the same in each worker. */
+/* Reports the warning of the runtime that loaded the model; it is the same in every worker. */
 static void
 warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
 {
@@ -289,8 +299,8 @@ warned(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
                  model->name, model->version));
     finding->why = SAY(diagnosis, "%s", model->workers[i].warning);
     finding->advice =
-        "docs/torch.md says under \"Rows that depend on each other\" what the warning "
-        "means, and what to change in the model or in its YAML";
+        "the section \"Rows that depend on each other\" of docs/torch.md explains what the "
+        "warning means, and what to change in the model or in its YAML";
 }
 
 static void
@@ -299,38 +309,39 @@ missing_ids(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model
     struct cn_ctl_finding *finding = find(
         diagnosis, false,
         SAY(diagnosis,
-            "model %s %s: nearly all steps come through a proxy without a sequence id, so each "
-            "begins a new sequence",
+            "model %s %s: nearly all steps arrive through a proxy without a sequence id, so each "
+            "opens a new sequence",
             model->name, model->version));
 
-    finding->why = "nginx drops header names with underscores, ts_request_sequence_id among them, "
-                   "unless it is told not to; or the clients send no id";
+    finding->why = "nginx by default drops headers with underscores in their names, such as "
+                   "ts_request_sequence_id; or the clients send no id";
     finding->advice = "set underscores_in_headers on in nginx's http block, or let clients send "
                       "Continuo-Sequence or ts-request-sequence-id (docs/behind-a-proxy.md)";
 }
 
 /* --- a model's bounds */
 
-/* Workers follow the load up to maxWorkers, where that is on; else an operator says how many. */
+/* Returns how to get more workers: they follow the load up to maxWorkers if the model scales, else an
+ * operator sets their number. */
 static const char *
 more_workers(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
 {
     if (!model->scales)
         return SAY(diagnosis,
-                   "scale it up (PUT /models/%s/%s?min_worker=%" PRIu32 "&max_worker=%" PRIu32
-                   "; its workers do not follow the load), raise batchSize, make the handler "
-                   "faster, or let clients send less; jobQueueSize is the bound",
+                   "add workers (PUT /models/%s/%s?min_worker=%" PRIu32 "&max_worker=%" PRIu32
+                   "; this model's workers do not follow the load), raise batchSize, make the "
+                   "handler faster, or send fewer requests; jobQueueSize sets the limit",
                    model->name, model->version, model->n_workers + 1,
                    model->max_workers > model->n_workers ? model->max_workers
                                                          : model->n_workers + 1);
     if (model->n_workers < model->max_workers)
         return SAY(diagnosis,
-                   "workers are being added while steps wait, up to maxWorkers (%" PRIu32 "); "
-                   "look again soon",
+                   "the server adds workers while steps wait, up to maxWorkers (%" PRIu32 "); "
+                   "check again soon",
                    model->max_workers);
     return SAY(diagnosis,
-               "raise maxWorkers (now %" PRIu32 ", all of them run) or batchSize, make the handler "
-               "faster, or let clients send less; jobQueueSize is the bound",
+               "raise maxWorkers (now %" PRIu32 ", and all of them run) or batchSize, make the "
+               "handler faster, or send fewer requests; jobQueueSize sets the limit",
                model->max_workers);
 }
 
@@ -346,8 +357,8 @@ bounds(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
                            model->name, model->version,
                            model->waiting >= model->queue_size ? "full" : "nearly full",
                            model->waiting, model->queue_size));
-        finding->why = "steps come faster than the workers take them; over the bound they are "
-                       "refused with 429";
+        finding->why = "steps arrive faster than the workers take them; beyond the limit they are "
+                       "refused with status 429";
         finding->advice = more_workers(diagnosis, model);
     }
     if (model->max_sequences &&
@@ -356,10 +367,10 @@ bounds(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
             find(diagnosis, false,
                  SAY(diagnosis, "model %s %s: %" PRIu64 " of %" PRIu64 " sequences are open",
                      model->name, model->version, model->live_sequences, model->max_sequences));
-        finding->why = "over the bound new sequences are refused with 429";
+        finding->why = "beyond the limit new sequences are refused with status 429";
         finding->advice =
-            "let clients end their sequences, lower sequenceMaxIdleMSec so that silent "
-            "ones close sooner, or raise maxNumSequence";
+            "let clients end their sequences, lower sequenceMaxIdleMSec so that idle sequences are "
+            "closed sooner, or raise maxNumSequence";
     }
 }
 
@@ -375,11 +386,11 @@ connections(struct cn_ctl_diagnosis *diagnosis, uint64_t open, uint64_t max)
     finding =
         find(diagnosis, false,
              SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " HTTP connections are open", open, max));
-    finding->why = "over the bound new clients wait, or get 503; an idle connection is kept for "
-                   "keepalive-timeout";
-    finding->advice = "let clients keep fewer connections, lower keepalive-timeout, or raise "
-                      "max-connections; where the server's log has event=connections_limited, also "
-                      "LimitNOFILE of its service (elsewhere ulimit -n)";
+    finding->why = "beyond the limit new clients wait or get status 503; an idle connection stays "
+                   "open for keepalive-timeout";
+    finding->advice = "let clients open fewer connections, lower keepalive-timeout, or raise "
+                      "max-connections. If the server's log has event=connections_limited, also "
+                      "raise LimitNOFILE of its service (without systemd: ulimit -n)";
 }
 
 static void
@@ -387,24 +398,24 @@ certificate(struct cn_ctl_diagnosis *diagnosis, uint64_t end_s, uint64_t now_s)
 {
     const bool is_over = end_s <= now_s;
     const uint64_t days = is_over ? 0 : (end_s - now_s) / DAY_S;
-    const char *what = "the certificate for https has expired";
+    const char *what = "the https certificate has expired";
     struct cn_ctl_finding *finding;
 
     if (end_s == 0 || days >= LAST_DAYS)
         return;
     if (days > 0)
-        what = SAY(diagnosis, "the certificate for https ends in %" PRIu64 " day%s", days,
+        what = SAY(diagnosis, "the https certificate expires in %" PRIu64 " day%s", days,
                    days == 1 ? "" : "s");
     else if (!is_over)
-        what = "the certificate for https ends within a day";
+        what = "the https certificate expires within a day";
     finding = find(diagnosis, !is_over, what);
-    finding->why =
-        SAY(diagnosis, "clients that check it refuse to connect%s", is_over ? "" : " from then on");
-    finding->advice = "put a new one where certificate-file and private-key-file (or keystore) "
-                      "point to, and send the server SIGHUP: open connections stay";
+    finding->why = SAY(diagnosis, "clients that check it %s to connect",
+                       is_over ? "refuse" : "will then refuse");
+    finding->advice = "replace the files that certificate-file and private-key-file (or keystore) "
+                      "name, and send the server SIGHUP: open connections stay open";
 }
 
-/* Archives that no model is made of. */
+/* Reports archives of the store that could not be loaded and that no registered model came from. */
 static void
 broken_store(struct cn_ctl_diagnosis *diagnosis, uint64_t n)
 {
@@ -415,10 +426,10 @@ broken_store(struct cn_ctl_diagnosis *diagnosis, uint64_t n)
 
     finding->why = "the server's log says why (event=repository_load_failed), as does "
                    "POST /v2/repository/index on the inference address";
-    finding->advice = "repair it (continuo-archiver verify FILE checks it) or take it away";
+    finding->advice = "repair the archive (continuo-archiver verify FILE checks it) or remove it";
 }
 
-/* "in the last 300 s": of the server's window, which is shorter after a start. */
+/* Returns "in the last 300 s", where 300 is the length of the server's window (shorter after a start). */
 static const char *
 window(struct cn_ctl_diagnosis *diagnosis, const uint64_t *m)
 {
@@ -436,36 +447,40 @@ rates(struct cn_ctl_diagnosis *diagnosis, const uint64_t *m)
         finding = find(diagnosis, false,
                        SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " steps were refused %s", refused,
                            jobs, window(diagnosis, m)));
-        finding->why = "a bound was met, a sequence was not known, or there was no worker";
-        finding->advice = "the refused clients read why; continuo-ctl top shows which queue grows";
+        finding->why = "a limit was reached, a sequence was unknown, or no worker was ready";
+        finding->advice =
+            "each refused client got the reason in its answer; continuo-ctl top shows "
+            "which queue grows";
     }
     if (m[CN_M_CLOCK_JUMPS]) {
         finding = find(diagnosis, true,
                        SAY(diagnosis, "the machine's wall clock jumped %" PRIu64 " time%s",
                            m[CN_M_CLOCK_JUMPS], m[CN_M_CLOCK_JUMPS] == 1 ? "" : "s"));
         finding->why =
-            "somebody or a time server set it; the log's lines event=clock_jumped say when "
-            "and by how much. Idle clocks of sequences started anew";
-        finding->advice = "look whether it is right now (timedatectl)";
+            "a user or a time server set the clock; the log lines event=clock_jumped say when "
+            "and by how much. The idle clocks of all sequences were restarted";
+        finding->advice = "check whether the clock is right now (timedatectl)";
     }
     if (failed && percent(failed, m[CN_M_RECENT_HTTP_REQUESTS]) >= FAILED_PERCENT) {
         finding =
             find(diagnosis, false,
                  SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " requests failed with a 5xx status %s",
                      failed, m[CN_M_RECENT_HTTP_REQUESTS], window(diagnosis, m)));
-        finding->why = "handlers that fail, workers that die, or no room for a state or a "
+        finding->why = "handlers failed, workers died, or there was no room for a state or for a "
                        "handler's memory (status 507)";
-        finding->advice = "the answers' bodies say which; for 507 they name the limit that was "
-                          "reached, or the store: then look at the disk of --state-dir with df";
+        finding->advice =
+            "the bodies of the answers say which. With status 507 they name the limit "
+            "that was reached, or the store: then check the disk of --state-dir (df)";
     }
     if (slow >= SLOW_TURNS_MIN && percent(slow, m[CN_M_RECENT_TURNS]) >= SLOW_TURNS_PERCENT) {
         finding =
             find(diagnosis, false,
                  SAY(diagnosis, "%" PRIu64 " of %" PRIu64 " turns of the loops took over 1 ms %s",
                      slow, m[CN_M_RECENT_TURNS], window(diagnosis, m)));
-        finding->why = "the server's threads have more to do than they manage, or lack processors";
+        finding->why =
+            "the server's threads have more work than they can do, or too few processors";
         finding->advice =
-            "raise --loops, send smaller requests, or give the machine less other work";
+            "raise --loops, send smaller requests, or move other work off this machine";
     }
 }
 
@@ -479,7 +494,7 @@ metrics(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view, uint
     rates(diagnosis, m);
 }
 
-/* --- what the server itself calls wrong, and stores that nobody has */
+/* --- problems that the server itself reports, and stores without a model */
 
 static void
 reasons(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view)
@@ -505,8 +520,8 @@ reasons(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *view)
                  view->n_unused, view->n_unused == 1 ? "" : "s", view->unused_bytes / 1000000,
                  view->n_unused == 1 ? "s" : "", view->unused, view->n_unused == 1 ? "" : ", ..."));
     finding->why =
-        "the server was killed while it registered or unregistered a model, or was started "
-        "without one that it had";
+        "the server was killed while it registered or unregistered a model, or it was started "
+        "without a model that it had before";
     finding->advice =
         "continuo-ctl store ls lists them; register the model again to use its store, or "
         "delete it with continuo-ctl store rm MODEL/VERSION";
@@ -533,7 +548,7 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
         for (i = 0; i < model->n_workers; i++) {
             if (is_stuck(model, &model->workers[i]))
                 stuck(diagnosis, model, &model->workers[i]);
-            if (model->workers[i].ready || !model->last_error) /* else it was told above */
+            if (model->workers[i].ready || !model->last_error) /* else no_worker() reported it */
                 restarts(diagnosis, model, &model->workers[i], server, wall_ms);
         }
         warned(diagnosis, model);
@@ -542,8 +557,10 @@ cn_ctl_diagnose(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_view *vi
     reasons(diagnosis, view);
     if (!view->models) {
         finding = find(diagnosis, true, "no model is registered");
-        finding->advice = SAY(
-            diagnosis, "curl -X POST '%s/models?url=FILE.mar', FILE.mar in --model-store", server);
+        finding->advice = SAY(diagnosis,
+                              "register one: curl -X POST '%s/models?url=FILE.mar', where FILE.mar "
+                              "lies in --model-store",
+                              server);
     }
     if (view->has_metrics && view->metrics[CN_M_REPOSITORY_BROKEN] > n_reloads)
         broken_store(diagnosis, view->metrics[CN_M_REPOSITORY_BROKEN] - n_reloads);

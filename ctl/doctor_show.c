@@ -6,7 +6,7 @@
 #include "ctl/json_out.h"
 #include "ctl/table.h"
 
-#define BRIEF_MAX 3 /* of two lines each: the tables need the rest of a small screen */
+#define BRIEF_MAX 3 /* findings of two lines each; the tables need the rest of a small screen */
 
 static void
 put_line(struct cn_buf *out, const char *head, const char *text)

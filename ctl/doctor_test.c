@@ -56,7 +56,8 @@ lost_headers_are_explained(void **state)
     diagnose("[" MODEL("m", "1.0", READY_WORKER, ", \"sequences\": {\"idsMissing\": true}") "]",
              NULL, 0);
     assert_int_equal(diagnosis.n_problems, 1);
-    assert_contains(shown, "model m 1.0: nearly all steps come through a proxy without a sequence");
+    assert_contains(shown,
+                    "model m 1.0: nearly all steps arrive through a proxy without a sequence");
     assert_contains(shown, "underscores_in_headers on");
     diagnose("[" MODEL("m", "1.0", READY_WORKER, ", \"sequences\": {\"idsMissing\": false}") "]",
              NULL, 0);
@@ -137,7 +138,7 @@ advice_fits_the_reason(void **state)
     static const char *const cases[][2] = {
         {"opening the store s: No space left on device", "--state-dir"},
         {"worker 1 was killed by signal 9 (SIGKILL)", "oom"},
-        {"cannot prepare descriptors of a worker: Too many open files", "LimitNOFILE"},
+        {"cannot prepare the descriptors of a worker: Too many open files", "LimitNOFILE"},
         {"cannot start /usr/lib/continuo/continuo-worker in /s: No such file or directory",
          "package"},
         {"worker 1 was killed by the server: a batch took over 1 s", "responseTimeout"},
@@ -200,7 +201,7 @@ full_queues_and_many_sequences_are_found(void **state)
              NULL, 0);
     assert_contains(shown, "the queue is full, 10 of 10 jobs wait");
     assert_contains(shown, "95 of 100 sequences are open");
-    assert_contains(shown, "its workers do not follow the load");
+    assert_contains(shown, "this model's workers do not follow the load");
     diagnose(
         "[" MODEL("m", "1.0", READY_WORKER,
                   ", \"jobQueueStatus\": {\"remainingCapacity\": 2, \"pendingRequests\": 8}") "]",
@@ -211,7 +212,7 @@ full_queues_and_many_sequences_are_found(void **state)
                        "\"jobQueueStatus\": {\"remainingCapacity\": 0, "
                        "\"pendingRequests\": 10}") "]",
              NULL, 0);
-    assert_contains(shown, "raise maxWorkers (now 1, all of them run)");
+    assert_contains(shown, "raise maxWorkers (now 1, and all of them run)");
 }
 
 /* Shares, not counts: a busy server may fail once. */
@@ -256,7 +257,8 @@ a_silent_server_and_a_wrong_address_are_told_apart(void **state)
     (void)state;
     cn_ctl_diagnosis_init(&diagnosis);
     cn_ctl_diagnose_silence(&diagnosis, "http://h:1", &err);
-    assert_contains(diagnosis.findings[0].advice, "is it running?");
+    assert_contains(diagnosis.findings[0].advice,
+                    "check with `pgrep -a continuo` whether it is running");
     err.code = CN_E_NOT_FOUND;
     cn_ctl_diagnose_silence(&diagnosis, "http://h:1", &err);
     assert_contains(diagnosis.findings[1].advice, "--server URL");
@@ -307,12 +309,12 @@ the_end_of_a_certificate_is_found(void **state)
         unsigned findings, problems;
         const char *words;
     } cases[] = {
-        {-1, 1, 1, "PROBLEM  the certificate for https has expired"},
+        {-1, 1, 1, "PROBLEM  the https certificate has expired"},
         {0, 1, 1, "has expired"},
-        {1, 1, 0, "the certificate for https ends within a day"},
-        {86400, 1, 0, "ends in 1 day\n"},
-        {3 * 86400 + 7, 1, 0, "ends in 3 days\n"},
-        {14 * 86400 - 1, 1, 0, "ends in 13 days\n"},
+        {1, 1, 0, "the https certificate expires within a day"},
+        {86400, 1, 0, "expires in 1 day\n"},
+        {3 * 86400 + 7, 1, 0, "expires in 3 days\n"},
+        {14 * 86400 - 1, 1, 0, "expires in 13 days\n"},
         {14 * 86400, 0, 0, "nothing wrong"},
     };
     char metrics[100];

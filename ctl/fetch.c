@@ -79,7 +79,7 @@ fetch_page(const struct cn_ctl_server *server, struct cn_buf *body, char *next, 
 
     if (!json_is_array(models))
         rc = cn_fail(err, CN_E_PROTOCOL,
-                     "%s answers, but without a list of models; is it the management address of a "
+                     "the answer from %s has no list of models; is it the management address of a "
                      "Continuo server?",
                      server->management);
     json_array_foreach(models, i, model)
@@ -135,7 +135,10 @@ cn_ctl_fetch_metrics(const struct cn_ctl_server *server, struct cn_ctl_view *vie
     if (rc == 0) {
         cn_ctl_view_add_metrics(view, cn_buf_str(&body));
         if (!view->has_metrics)
-            rc = cn_fail(err, CN_E_PROTOCOL, "%s has no metric of Continuo", server->metrics);
+            rc = cn_fail(err, CN_E_PROTOCOL,
+                         "%s has none of Continuo's metrics; is it the metrics address of a "
+                         "Continuo server?",
+                         server->metrics);
     }
     cn_buf_fini(&body);
     return rc;

@@ -52,7 +52,7 @@ cn_ctl_url_check(const char *url, struct cn_error *err)
         if (strncmp(url, starts[i], strlen(starts[i])) == 0 && url[strlen(starts[i])])
             return 0;
     return cn_fail(err, CN_E_CONFIG,
-                   "\"%.200s\" is no address; write http://HOST:PORT, https://HOST:PORT or "
+                   "\"%.200s\" is not an address; write http://HOST:PORT, https://HOST:PORT or "
                    "unix:/PATH",
                    url);
 }
@@ -71,7 +71,7 @@ fail_status(long status, const char *base, const struct cn_buf *body, struct cn_
     const char *words = json_string_value(json_object_get(value, "message"));
     int code = status == 404 ? CN_E_NOT_FOUND : status == 409 ? CN_E_CONFLICT : CN_E_PROTOCOL;
 
-    cn_fail(err, code, "%s answers with status %ld%s%s", base, status, words ? ": " : "",
+    cn_fail(err, code, "%s answered with status %ld%s%s", base, status, words ? ": " : "",
             words ? words : "");
     json_decref(value);
     return code;
@@ -158,8 +158,9 @@ cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl
     curl_slist_free_all(http->headers);
     http->headers = NULL;
     if (body->failed)
-        return cn_fail(err, CN_E_PROTOCOL, "%s answers with over %d MiB; is it a Continuo server?",
-                       base, (int)(call->max_bytes / 1024 / 1024));
+        return cn_fail(err, CN_E_PROTOCOL,
+                       "the answer from %s is larger than %d MiB; is it a Continuo server?", base,
+                       (int)(call->max_bytes / 1024 / 1024));
     if (rc != CURLE_OK)
         return cn_fail(err, CN_E_UNAVAILABLE, "no answer from %s: %s", base,
                        http->why[0] ? http->why : curl_easy_strerror(rc));

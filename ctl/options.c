@@ -12,22 +12,24 @@ static const struct {
     enum cn_ctl_command command;
     const char *help;
 } commands[] = {
-    {"status", CN_CTL_STATUS, "is the server healthy; workers, live sequences, steps"},
-    {"models", CN_CTL_MODELS, "each version of each model, with its workers and queue"},
-    {"workers", CN_CTL_WORKERS, "each worker process: pid, state, sequences, memory, restarts"},
-    {"top", CN_CTL_TOP, "models and workers, live, each second; q or Ctrl-C quits"},
-    {"doctor", CN_CTL_DOCTOR, "what is wrong, why, and what to do about it"},
-    {"seq", CN_CTL_SEQ, "ls, show, export, import, fork, rm of sequences: seq --help explains"},
-    {"store", CN_CTL_STORE, "ls, rm, accept of stores on the disk: store --help explains"},
+    {"status", CN_CTL_STATUS, "show the server's health, workers, live sequences and steps"},
+    {"models", CN_CTL_MODELS, "list each version of each model with its workers and queue"},
+    {"workers", CN_CTL_WORKERS,
+     "list the worker processes: pid, state, sequences, memory, restarts"},
+    {"top", CN_CTL_TOP, "show models and workers, updated every second; q or Ctrl-C quits"},
+    {"doctor", CN_CTL_DOCTOR, "show what is wrong, why, and what to do about it"},
+    {"seq", CN_CTL_SEQ, "list, show, export, import, fork or delete sequences (see seq --help)"},
+    {"store", CN_CTL_STORE, "list, delete or accept stores on disk (see store --help)"},
 };
 static const struct {
     const char *flag, *help;
 } flags[] = {
-    {"--server URL", "management API; environment CONTINUO_MANAGEMENT; " CN_CTL_DEFAULT_MANAGEMENT},
-    {"--metrics URL", "metrics; environment CONTINUO_METRICS; " CN_CTL_DEFAULT_METRICS},
-    {"--json", "JSON for programs; top gives an object a line"},
-    {"--once", "of top: one frame after one second"},
-    {"--help", "this text; --version, --print-man"},
+    {"--server URL",
+     "management address; variable CONTINUO_MANAGEMENT [" CN_CTL_DEFAULT_MANAGEMENT "]"},
+    {"--metrics URL", "metrics address; variable CONTINUO_METRICS [" CN_CTL_DEFAULT_METRICS "]"},
+    {"--json", "print JSON for programs; top prints one object per line"},
+    {"--once", "with top: print one frame after one second and exit"},
+    {"--help", "show this text and exit; --version and --print-man also print and exit"},
 };
 #define N_COMMANDS (sizeof commands / sizeof commands[0])
 #define N_FLAGS (sizeof flags / sizeof flags[0])
@@ -35,20 +37,21 @@ static const struct {
 void
 cn_ctl_help(FILE *out)
 {
-    fputs("usage: continuo-ctl [options] COMMAND\n\nLooks at a running Continuo server.\n\n", out);
+    fputs("usage: continuo-ctl [options] COMMAND\n\nInspects a running Continuo server.\n\n", out);
     for (size_t i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
-    fputs(
-        "\nWith --token-auth CONTINUO_TOKEN is the management key; CONTINUO_CA is a file with the\n"
-        "authority of an https server.\n",
-        out);
-    fputs("\nURL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server's line\n"
-          "\"Model server started\" has it. Exit status: 0 fine, 1 something is wrong or the\n"
-          "server is silent, 2 wrong command line.\n",
+    fputs("\nIf the server runs with --token-auth, set the variable CONTINUO_TOKEN to the "
+          "management\n"
+          "key. For an https server, set CONTINUO_CA to a file with its CA certificate.\n",
           out);
+    fputs(
+        "\nURL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server prints it in its\n"
+        "line \"Model server started\". Exit status: 0 if all is well, 1 if something is wrong or\n"
+        "the server does not answer, 2 for a wrong command line.\n",
+        out);
 }
 
 /* troff takes a bare '-' for a hyphen. */
@@ -76,7 +79,7 @@ void
 cn_ctl_man(FILE *out)
 {
     fprintf(out, ".TH CONTINUO\\-CTL 1 \"\" \"continuo %s\" \"User Commands\"\n", CN_VERSION);
-    fputs(".SH NAME\ncontinuo\\-ctl \\- look at a running Continuo server\n"
+    fputs(".SH NAME\ncontinuo\\-ctl \\- inspect a running Continuo server\n"
           ".SH SYNOPSIS\n.B continuo\\-ctl\n[\\fIoptions\\fR] \\fICOMMAND\\fR\n"
           ".SH COMMANDS\n",
           out);
@@ -87,9 +90,11 @@ cn_ctl_man(FILE *out)
     fputs(".SH OPTIONS\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         put_man_entry(out, flags[i].flag, flags[i].help);
-    fputs(".SH EXIT STATUS\n0 fine, 1 something is wrong or the server is silent, 2 wrong command "
-          "line.\n.SH SEE ALSO\n.BR continuo (1),\n.BR continuo\\-archiver (1)\n",
-          out);
+    fputs(
+        ".SH EXIT STATUS\n0 if all is well, 1 if something is wrong or the server does not answer, "
+        "2 for a wrong command line.\n"
+        ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo\\-archiver (1)\n",
+        out);
 }
 
 /* An empty variable counts as none, as the server has it. */
@@ -207,14 +212,17 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
             out->command = CN_CTL_MAN;
             return 0;
         } else if (word[0] == '-' && word[1]) {
-            return cn_fail(err, CN_E_CONFIG, "there is no option %.100s; --help lists them", word);
+            return cn_fail(err, CN_E_CONFIG, "unknown option %.100s; --help lists the options",
+                           word);
         } else if (has_command && (out->command == CN_CTL_SEQ || out->command == CN_CTL_STORE) &&
                    out->n_words < CN_CTL_WORDS_MAX) {
             out->words[out->n_words++] = word;
         } else if (has_command) {
-            return cn_fail(err, CN_E_CONFIG, "one command at a time; what is %.100s?", word);
+            return cn_fail(err, CN_E_CONFIG,
+                           "unexpected argument %.100s: give one command at a time", word);
         } else if (!find_command(word, &out->command)) {
-            return cn_fail(err, CN_E_CONFIG, "there is no command %.100s; --help lists them", word);
+            return cn_fail(err, CN_E_CONFIG, "unknown command %.100s; --help lists the commands",
+                           word);
         } else {
             has_command = true;
         }
@@ -222,15 +230,16 @@ cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct c
     if (err->code)
         return err->code;
     if (!has_command)
-        return cn_fail(
-            err, CN_E_CONFIG,
-            "give a command: status, models, workers, top, doctor, seq or store (--help explains)");
+        return cn_fail(err, CN_E_CONFIG,
+                       "no command given; use status, models, workers, top, doctor, seq or store "
+                       "(see --help)");
     if (out->once && out->command != CN_CTL_TOP)
-        return cn_fail(err, CN_E_CONFIG, "--once is for top; the others show one frame anyway");
+        return cn_fail(err, CN_E_CONFIG,
+                       "--once works only with top; the other commands print once anyway");
     if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq))
         return cn_fail(err, CN_E_CONFIG,
                        "--prefix, --idle, --state, --limit, --replace and "
-                       "--any-model are for seq; seq --help explains");
+                       "--any-model work only with seq (see seq --help)");
     rc = out->command == CN_CTL_SEQ     ? cn_ctl_seq_check(out, err)
          : out->command == CN_CTL_STORE ? cn_ctl_store_check(out, err)
                                         : 0;

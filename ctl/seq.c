@@ -89,7 +89,8 @@ call_json(struct seq *seq, const char *method, struct cn_str body)
     seq->value = json_loadb(seq->answer.data ? seq->answer.data : "", seq->answer.len, 0, NULL);
     if (!json_is_object(seq->value))
         return cn_fail(seq->err, CN_E_PROTOCOL,
-                       "%s answers, but not as the management address of a Continuo server",
+                       "the answer from %s is not that of a Continuo management address; give the "
+                       "management address with --server",
                        seq->options->management);
     return 0;
 }
@@ -138,7 +139,8 @@ list(struct seq *seq)
         snprintf(token, sizeof token, "%s", json_is_string(page) ? json_string_value(page) : "");
     } while (token[0] && json_array_size(all) < limit);
     if (rc == 0 && (token[0] || json_array_size(all) > limit))
-        cn_buf_printf(seq->hint, "These are the first %zu, there may be more: --limit N\n", limit);
+        cn_buf_printf(seq->hint, "Only the first %zu are shown; there may be more: raise --limit\n",
+                      limit);
     while (json_array_size(all) > limit)
         json_array_remove(all, json_array_size(all) - 1);
     if (rc == 0 && seq->options->json)
@@ -146,8 +148,8 @@ list(struct seq *seq)
     else if (rc == 0)
         cn_ctl_seq_list(all, seq->out);
     if (rc == 0 && json_array_size(all) == 0 && !wish->state)
-        cn_buf_puts(seq->hint, "No live sequences. --state open also shows those on disk only, "
-                               "--state closed those that ended.\n");
+        cn_buf_puts(seq->hint, "No live sequences. --state open also lists sequences that are only "
+                               "on disk, --state closed those that ended.\n");
     json_decref(all);
     return rc;
 }
@@ -255,7 +257,8 @@ read_file(const char *name, struct cn_buf *out, struct cn_error *err)
     if (n < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot read %s", name);
     if (out->failed)
-        return cn_fail(err, CN_E_IO, "%s is over 1 GiB; is it an exported sequence?", name);
+        return cn_fail(err, CN_E_IO, "%s is larger than 1 GiB, which no exported sequence is",
+                       name);
     return 0;
 }
 
@@ -277,8 +280,8 @@ import(struct seq *seq)
     if (rc == 0)
         put_done(seq, "imported");
     else if (rc == CN_E_CONFLICT)
-        cn_buf_puts(seq->hint, "--replace closes what is open under this id; --any-model takes a "
-                               "file of another model.\n");
+        cn_buf_puts(seq->hint, "--replace closes the sequence that is open under this id; "
+                               "--any-model accepts a file of another model.\n");
     return rc;
 }
 
@@ -294,7 +297,7 @@ fork_to(struct seq *seq)
     if (rc == 0)
         put_done(seq, "copied");
     else if (rc == CN_E_CONFLICT)
-        cn_buf_puts(seq->hint, "Copy to another id, or first delete that one: seq rm\n");
+        cn_buf_puts(seq->hint, "Copy to another id, or delete that sequence first: seq rm\n");
     return rc;
 }
 

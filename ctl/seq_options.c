@@ -10,25 +10,26 @@ static const struct {
     const char *name, *words, *help;
     unsigned min, max, options; /* words behind the name */
 } verbs[] = {
-    {"ls", "MODEL", "lists sequences; --prefix, --idle, --state, --limit", 1, 1, FOR_LIST},
-    {"show", "MODEL ID", "all that is known of one: step, size, clocks, worker, why it ended", 2, 2,
+    {"ls", "MODEL", "list sequences; --prefix, --idle, --state and --limit select them", 1, 1,
+     FOR_LIST},
+    {"show", "MODEL ID", "show a sequence's step, size, clocks and worker, and why it ended", 2, 2,
      0},
-    {"export", "MODEL ID [FILE]", "saves it to FILE (else ID.cnseq; - is the standard output)", 2,
+    {"export", "MODEL ID [FILE]", "save a sequence to FILE [ID.cnseq]; - is the standard output", 2,
      3, 0},
-    {"import", "MODEL ID FILE", "opens ID with what FILE holds; --replace, --any-model", 3, 3,
-     FOR_IMPORT},
-    {"fork", "MODEL ID NEW", "copies it to the id NEW", 3, 3, 0},
-    {"rm", "MODEL ID", "deletes it", 2, 2, 0},
+    {"import", "MODEL ID FILE", "open ID with the sequence in FILE; see --replace, --any-model", 3,
+     3, FOR_IMPORT},
+    {"fork", "MODEL ID NEW", "copy a sequence to the id NEW", 3, 3, 0},
+    {"rm", "MODEL ID", "delete a sequence", 2, 2, 0},
 };
 static const struct {
     const char *flag, *help;
 } flags[] = {
-    {"--prefix TEXT", "of ls: ids that begin with TEXT"},
-    {"--idle SECONDS", "of ls: those without a step for so long"},
-    {"--state WORD", "of ls: live (default), open (also on disk only), closed, all"},
-    {"--limit N", "of ls: so many at most; 1000"},
-    {"--replace", "of import: also onto an open id, whose sequence is closed by it"},
-    {"--any-model", "of import: also a file from a model of another name"},
+    {"--prefix TEXT", "with ls: only ids that begin with TEXT"},
+    {"--idle SECONDS", "with ls: only sequences without a step for at least this time"},
+    {"--state WORD", "with ls: live, open (live or only on disk), closed or all [live]"},
+    {"--limit N", "with ls: maximum number of sequences [1000]"},
+    {"--replace", "with import: close the sequence that is open under ID, if there is one"},
+    {"--any-model", "with import: accept a file that another model exported"},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 #define N_FLAGS (sizeof flags / sizeof flags[0])
@@ -37,15 +38,17 @@ void
 cn_ctl_seq_help(FILE *out)
 {
     fputs("usage: continuo-ctl seq COMMAND MODEL[/VERSION] ...\n\n"
-          "Looks into the sequences of a model, and moves them.\n\n",
+          "Inspects, moves and deletes the sequences of a model.\n\n",
           out);
     for (size_t i = 0; i < N_VERBS; i++)
         fprintf(out, "  seq %-6s %-16s %s\n", verbs[i].name, verbs[i].words, verbs[i].help);
     fputs("\n", out);
     for (size_t i = 0; i < N_FLAGS; i++)
         fprintf(out, "  %-15s %s\n", flags[i].flag, flags[i].help);
-    fputs("\nMODEL alone is its default version. continuo-ctl --help has --server and --json.\n",
-          out);
+    fputs(
+        "\nMODEL without VERSION means the default version. continuo-ctl --help explains --server\n"
+        "and --json.\n",
+        out);
 }
 
 void
@@ -80,10 +83,11 @@ check_model(const char *text, struct cn_error *err)
     const char *slash = strchr(text, '/');
 
     if (!text[0] || text[0] == '/' || (slash && (!slash[1] || strchr(slash + 1, '/'))))
-        return cn_fail(err, CN_E_CONFIG,
-                       "\"%.100s\" is no model; write MODEL or MODEL/VERSION (continuo-ctl models "
-                       "lists them)",
-                       text);
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "\"%.100s\" does not name a model; write MODEL or MODEL/VERSION (continuo-ctl "
+            "models lists them)",
+            text);
     return 0;
 }
 
@@ -97,16 +101,16 @@ cn_ctl_seq_check(const struct cn_ctl_options *options, struct cn_error *err)
     while (n > 0 && i < N_VERBS && strcmp(verbs[i].name, options->words[0]) != 0)
         i++;
     if (n == 0 || i == N_VERBS)
-        return cn_fail(err, CN_E_CONFIG, "there is no command \"seq %.60s\"; seq --help lists them",
+        return cn_fail(err, CN_E_CONFIG,
+                       "unknown command \"seq %.60s\"; seq --help lists the commands",
                        n ? options->words[0] : "");
     if (n - 1 < verbs[i].min || n - 1 > verbs[i].max)
-        return cn_fail(err, CN_E_CONFIG, "write: continuo-ctl seq %s %s", verbs[i].name,
-                       verbs[i].words);
+        return cn_fail(err, CN_E_CONFIG, "wrong number of arguments; usage: continuo-ctl seq %s %s",
+                       verbs[i].name, verbs[i].words);
     used |= seq->prefix || seq->state || seq->idle_s || seq->limit ? FOR_LIST : 0;
     used |= seq->replace || seq->any_model ? FOR_IMPORT : 0;
     if (used & ~verbs[i].options)
-        return cn_fail(err, CN_E_CONFIG, "seq %s does not take %s; seq --help explains",
-                       verbs[i].name,
+        return cn_fail(err, CN_E_CONFIG, "seq %s does not take %s (see seq --help)", verbs[i].name,
                        used & FOR_LIST & ~verbs[i].options ? "--prefix, --idle, --state and --limit"
                                                            : "--replace and --any-model");
     if (seq->state && check_state(seq->state, err))

@@ -115,9 +115,9 @@ reason_words(const char *reason)
         const char *reason, *words;
     } all[] = {
         {"ended", "its client or its handler ended it"},
-        {"idle", "no step came for sequenceMaxIdleMSec"},
-        {"lifetime", "it was open for sequenceTimeoutMSec"},
-        {"evicted", "it had to make room"},
+        {"idle", "no step arrived for sequenceMaxIdleMSec"},
+        {"lifetime", "it had been open for sequenceTimeoutMSec"},
+        {"evicted", "it was closed to make room for others"},
         {"cancelled", "it was cancelled"},
         {"deleted", "an operator deleted or replaced it"},
         {"unloaded", "its model was unregistered"},

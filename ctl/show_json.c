@@ -157,6 +157,6 @@ cn_ctl_json_error(const char *message, bool one_line, struct cn_buf *out)
 {
     json_t *value = json_object(), *text = json_string(message);
 
-    put(value, "error", text ? text : json_string("the message is no UTF-8"));
+    put(value, "error", text ? text : json_string("the message is not valid UTF-8"));
     cn_ctl_json_print(value, one_line, out);
 }

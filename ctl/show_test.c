@@ -68,14 +68,14 @@ wrong_command_lines_are_named(void **state)
         const char *words[4];
         const char *message;
     } cases[] = {
-        {{"ctl"}, "give a command"},
-        {{"ctl", "statsu"}, "no command statsu"},
-        {{"ctl", "status", "models"}, "one command at a time"},
-        {{"ctl", "--jsn", "status"}, "no option --jsn"},
-        {{"ctl", "models", "--once"}, "--once is for top"},
+        {{"ctl"}, "no command given"},
+        {{"ctl", "statsu"}, "unknown command statsu"},
+        {{"ctl", "status", "models"}, "unexpected argument models: give one command at a time"},
+        {{"ctl", "--jsn", "status"}, "unknown option --jsn"},
+        {{"ctl", "models", "--once"}, "--once works only with top"},
         {{"ctl", "status", "--server", "localhost:8081"}, "write http://HOST:PORT"},
-        {{"ctl", "status", "--metrics="}, "is no address"},
-        {{"ctl", "status", "--server"}, "is no address"},
+        {{"ctl", "status", "--metrics="}, "is not an address"},
+        {{"ctl", "status", "--server"}, "is not an address"},
     };
     struct cn_ctl_options options;
     struct cn_error err;

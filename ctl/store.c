@@ -1,5 +1,5 @@
-/* ctl/store.c - the commands of continuo-ctl store: which stores there are, and what becomes of those that
- * nobody has or that are damaged. */
+/* ctl/store.c - the commands of continuo-ctl store: they list the stores, delete stores without a model,
+ * and accept the loss of damaged stores. */
 #include "ctl/store.h"
 
 #include <jansson.h>
@@ -15,10 +15,10 @@ static const struct {
     const char *name, *words, *help;
     unsigned n_words;
 } verbs[] = {
-    {"ls", "", "lists the stores in the state folder, with sizes and sequences", 0},
-    {"rm", "MODEL/VERSION", "deletes a store that no registered model has", 1},
+    {"ls", "", "list the stores in the state folder with their sizes and sequences", 0},
+    {"rm", "MODEL/VERSION", "delete a store that belongs to no registered model", 1},
     {"accept", "MODEL[/VERSION]",
-     "accepts what a damaged store lost: those sequences are forgotten, their ids begin anew", 1},
+     "accept the loss of a damaged store: lost sequences are forgotten, their ids start anew", 1},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 
@@ -26,14 +26,14 @@ void
 cn_ctl_store_help(FILE *out)
 {
     fputs("usage: continuo-ctl store COMMAND\n\n"
-          "The stores in the server's state folder, one for each model version.\n\n",
+          "Manages the stores in the server's state folder; each model version has one.\n\n",
           out);
     for (size_t i = 0; i < N_VERBS; i++)
         fprintf(out, "  store %-6s %-16s %s\n", verbs[i].name, verbs[i].words, verbs[i].help);
-    fputs("\nMODEL and VERSION are named as store ls shows them. continuo-ctl --help has --server "
-          "and "
-          "--json.\n",
-          out);
+    fputs(
+        "\nWrite MODEL and VERSION as store ls shows them. continuo-ctl --help explains --server\n"
+        "and --json.\n",
+        out);
 }
 
 void
@@ -57,17 +57,19 @@ cn_ctl_store_check(const struct cn_ctl_options *options, struct cn_error *err)
         i++;
     if (options->n_words == 0 || i == N_VERBS)
         return cn_fail(err, CN_E_CONFIG,
-                       "there is no command \"store %.60s\"; store --help lists them",
+                       "unknown command \"store %.60s\"; store --help lists the commands",
                        options->n_words ? options->words[0] : "");
     if (options->n_words - 1 != verbs[i].n_words)
-        return cn_fail(err, CN_E_CONFIG, "write: continuo-ctl store %s %s", verbs[i].name,
+        return cn_fail(err, CN_E_CONFIG,
+                       "wrong number of arguments; usage: continuo-ctl store %s %s", verbs[i].name,
                        verbs[i].words);
     if (verbs[i].n_words &&
         (!name[0] || slash == name || (slash && (!slash[1] || strchr(slash + 1, '/'))) ||
          (!slash && strcmp(verbs[i].name, "rm") == 0)))
-        return cn_fail(err, CN_E_CONFIG,
-                       "\"%.100s\" is not a store; write %s, as continuo-ctl store ls shows it",
-                       name, verbs[i].words);
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "\"%.100s\" does not name a store; write %s as continuo-ctl store ls shows it", name,
+            verbs[i].words);
     return 0;
 }
 
@@ -89,7 +91,8 @@ call_json(struct cn_ctl_http *http, const char *management, const char *method, 
         json_decref(*out);
         *out = NULL;
         rc = cn_fail(err, CN_E_PROTOCOL,
-                     "%s answers, but not as the management address of a Continuo server",
+                     "the answer from %s is not that of a Continuo management address; give the "
+                     "management address with --server",
                      management);
     }
     return rc;
@@ -135,7 +138,7 @@ put_table(const json_t *stores, struct cn_buf *out)
     cn_ctl_table_fini(&table);
 }
 
-/* "/stores/model/version" and more, with its NUL. */
+/* Writes "/stores/model/version", then `more` and its NUL, into `path`. */
 static void
 put_path(struct cn_buf *path, const char *name, const char *more)
 {
@@ -174,7 +177,7 @@ change(struct cn_ctl_http *http, const struct cn_ctl_options *options, const cha
     return 0;
 }
 
-/* All damaged stores of a model. */
+/* Accepts the loss of all damaged stores of a model. */
 static int
 accept_all(struct cn_ctl_http *http, const struct cn_ctl_options *options, json_t *stores,
            struct cn_buf *out, struct cn_error *err)

@@ -133,15 +133,17 @@ cn_ctl_view_add(struct cn_ctl_view *view, struct cn_str json, const char *defaul
 
     versions = json_loadb(json.ptr ? json.ptr : "", json.len, 0, &why);
     if (!versions)
-        return cn_fail(err, CN_E_PROTOCOL, "the description of a model is no JSON: %s", why.text);
+        return cn_fail(err, CN_E_PROTOCOL, "the description of a model is not valid JSON: %s",
+                       why.text);
     if (!json_is_array(versions))
         rc = cn_fail(err, CN_E_PROTOCOL,
-                     "the description of a model is no array; is it a Continuo server?");
+                     "the description of a model is not a JSON array; is it a Continuo server?");
     for (i = 0; rc == 0 && i < json_array_size(versions); i++) {
         version = json_array_get(versions, i);
         if (!json_is_object(version) ||
             json_array_size(json_object_get(version, "workers")) > MAX_WORKERS) {
-            rc = cn_fail(err, CN_E_PROTOCOL, "entry %zu of a model's description is no model", i);
+            rc =
+                cn_fail(err, CN_E_PROTOCOL, "entry %zu of a model's description is not a model", i);
             break;
         }
         model = cn_arena_alloc(&view->arena, sizeof *model);

@@ -64,7 +64,7 @@ odd_answers_are_refused_or_read_as_nothing(void **state)
     (void)state;
     cn_ctl_view_init(&view);
     assert_int_equal(cn_ctl_view_add(&view, CN_STR("<html>"), NULL, &err), CN_E_PROTOCOL);
-    assert_contains(err.message, "no JSON");
+    assert_contains(err.message, "is not valid JSON");
     assert_int_equal(cn_ctl_view_add(&view, CN_STR(""), NULL, &err), CN_E_PROTOCOL);
     assert_int_equal(cn_ctl_view_add(&view, CN_STR("{}"), NULL, &err), CN_E_PROTOCOL);
     assert_int_equal(cn_ctl_view_add(&view, CN_STR("[1]"), NULL, &err), CN_E_PROTOCOL);

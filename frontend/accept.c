@@ -66,7 +66,8 @@ accept_one(struct cn_accept *accept)
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         if (!accept->failing)
-            cn_log(CN_LOG_WARN, "event=accept_failed errno=%d note=\"tried again each %d ms\"",
+            cn_log(CN_LOG_WARN,
+                   "event=accept_failed errno=%d note=\"accepting is tried again every %d ms\"",
                    errno, PAUSE_MS);
         accept->failing = true;
         cn_loop_unwatch(accept->loop, &accept->watch);

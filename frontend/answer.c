@@ -167,7 +167,7 @@ response_of(struct cn_http_request *request, struct cn_str body, enum MHD_Respon
 
     request->answer_bytes = body.len;
     if (!response)
-        cn_panic(__FILE__, __LINE__, "no memory for a response");
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
     return response;
 }
 
@@ -424,10 +424,13 @@ why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsign
     if (bytes > room)
         return cn_arena_printf(
             &request->arena,
-            "the handler's headers take %zu bytes; %zu are left (connection-memory)", bytes, room);
+            "the handler's headers take %zu bytes, but only %zu are left (connection-memory)",
+            bytes, room);
     if (status < 200 || status > 599)
-        return cn_arena_printf(&request->arena,
-                               "the handler chose status %u; 200 to 599 can be sent", status);
+        return cn_arena_printf(
+            &request->arena,
+            "the handler chose status %u, which cannot be sent; it must be from 200 to 599",
+            status);
     return NULL;
 }
 
@@ -487,7 +490,7 @@ compressed_response(struct cn_http_request *request, enum cn_coding coding, stru
     response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, COMPRESSED_BLOCK_BYTES,
                                                  read_compressed, compressed, free_compressed);
     if (!response)
-        cn_panic(__FILE__, __LINE__, "no memory for a response");
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
     add(response, "Content-Encoding", cn_coding_name(coding));
     add(response, "Vary", "Accept-Encoding");
     return response;
@@ -554,7 +557,7 @@ begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
     response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream,
                                                  request, NULL);
     if (!response)
-        cn_panic(__FILE__, __LINE__, "no memory for a response");
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
     add_handler_headers(request, response, box);
     if (!has_content_type(&box->answer))
         add(response, "Content-Type", stream_type(box->answer.body));

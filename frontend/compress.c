@@ -168,7 +168,7 @@ inflate_blocks(z_stream *stream, size_t max_bytes, struct cn_buf *out, struct cn
         char *room = cn_buf_reserve(out, INFLATE_BLOCK_BYTES);
 
         if (!room)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the decompressed body");
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the decompressed body");
         stream->next_out = (Bytef *)room;
         stream->avail_out = INFLATE_BLOCK_BYTES;
         rc = inflate(stream, Z_NO_FLUSH);
@@ -180,10 +180,10 @@ inflate_blocks(z_stream *stream, size_t max_bytes, struct cn_buf *out, struct cn
                            max_bytes);
     }
     if (rc != Z_STREAM_END || stream->avail_in > 0)
-        return cn_fail(err, CN_E_BAD_REQUEST, "the body is no whole gzip or zlib stream: %s",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a complete gzip or zlib stream: %s",
                        stream->msg          ? stream->msg
                        : rc != Z_STREAM_END ? "it ends early"
-                                            : "bytes follow it");
+                                            : "bytes follow its end");
     return 0;
 }
 
@@ -194,8 +194,8 @@ cn_inflate(struct cn_str body, size_t max_bytes, struct cn_buf *out, struct cn_e
     int rc;
 
     if (body.len > UINT32_MAX || inflateInit2(&stream, 15 + 32) != Z_OK) /* either frame */
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to decompress a body of %zu bytes",
-                       body.len);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY,
+                       "not enough memory to decompress a body of %zu bytes", body.len);
     rc = inflate_blocks(&stream, max_bytes, out, err);
     inflateEnd(&stream);
     return rc;

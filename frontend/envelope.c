@@ -90,10 +90,11 @@ put_value(const struct instance *instance, struct cn_buf *out, struct cn_error *
     char *printed;
 
     if (!value)
-        return cn_fail(err, CN_E_HANDLER_FAILED, "Prediction failed: %s",
-                       instance->is_json
-                           ? "the answer is called application/json and is none"
-                           : "service-envelope needs an answer that is JSON or UTF-8 text");
+        return cn_fail(
+            err, CN_E_HANDLER_FAILED, "Prediction failed: %s",
+            instance->is_json
+                ? "the answer has content type application/json but is not valid JSON"
+                : "a service-envelope requires the handler to answer with JSON or UTF-8 text");
     if (instance->is_json) {
         cn_buf_append_str(out, text);
     } else {
@@ -117,11 +118,10 @@ answer_all(struct envelope *envelope)
 
     cn_buf_init(&body, 0);
     if (envelope->bytes > envelope->max_bytes)
-        rc = cn_fail(
-            &err, CN_E_HANDLER_FAILED,
-            "Prediction failed: the answers to one request are over the limit of %llu bytes "
-            "(answerMaxBytes)",
-            (unsigned long long)envelope->max_bytes);
+        rc = cn_fail(&err, CN_E_HANDLER_FAILED,
+                     "Prediction failed: the answers to one request exceed the limit of %llu bytes "
+                     "(answerMaxBytes)",
+                     (unsigned long long)envelope->max_bytes);
     cn_buf_printf(&body, "{\n  \"%s\": [", envelope->key);
     for (uint32_t i = 0; i < envelope->n && !rc; i++) {
         cn_buf_puts(&body, i ? ",\n    " : "\n    ");
@@ -129,7 +129,7 @@ answer_all(struct envelope *envelope)
     }
     cn_buf_puts(&body, envelope->n ? "\n  ]\n}\n" : "]\n}\n");
     if (!rc && body.failed)
-        rc = cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for the answer");
+        rc = cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for the answer");
     if (rc)
         cn_http_answer_error(envelope->request, err.code, err.message, 0);
     else
@@ -199,8 +199,8 @@ open_envelope(const struct cn_row *row, uint32_t max, struct cn_error *err)
         body = cn_input_find(row, CN_STR("body"));
     all = json_loadb(body.ptr ? body.ptr : "", body.len, JSON_REJECT_DUPLICATES, &why);
     if (!all) {
-        cn_fail(err, CN_E_BAD_REQUEST, "the body is no JSON: %s (line %d, column %d)", why.text,
-                why.line, why.column);
+        cn_fail(err, CN_E_BAD_REQUEST, "the body is not valid JSON: %s (line %d, column %d)",
+                why.text, why.line, why.column);
         return NULL;
     }
     instances = json_incref(json_object_get(all, "instances"));
@@ -212,7 +212,8 @@ open_envelope(const struct cn_row *row, uint32_t max, struct cn_error *err)
         return NULL;
     }
     if (json_array_size(instances) > max) {
-        cn_fail(err, CN_E_BAD_REQUEST, "%zu instances, the limit is %u (max-request-parts)",
+        cn_fail(err, CN_E_BAD_REQUEST,
+                "the request has %zu instances; the limit is %u (max-request-parts)",
                 json_array_size(instances), max);
         json_decref(instances);
         return NULL;
@@ -232,7 +233,8 @@ fill(struct envelope *envelope, const struct cn_job *model, const json_t *instan
         char *text = json_dumps(json_array_get(instances, i), JSON_ENCODE_ANY | JSON_COMPACT);
 
         if (!text)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u instances", envelope->n);
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u instances",
+                           envelope->n);
         *instance = (struct instance){.job = *model, .envelope = envelope};
         instance->job.ops = &ops;
         instance->part.name = CN_STR("body");
@@ -266,14 +268,16 @@ cn_envelope_submit(struct cn_http_request *request, struct cn_model_queue *queue
     envelope->left = envelope->n;
     if (envelope->n != 1 && cn_model_queue_config(queue)->sequence_batching) {
         rc = cn_fail(err, CN_E_BAD_REQUEST,
-                     "%u instances for a model with sequences; send one a request: each is a step",
+                     "the request has %u instances, but the model has sequences: send one instance "
+                     "per request, since each is a step",
                      envelope->n);
     } else {
         envelope->instances =
             cn_arena_try_alloc(&request->arena, envelope->n * sizeof(struct instance));
         rc = envelope->instances || envelope->n == 0
                  ? fill(envelope, model, instances, err)
-                 : cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u instances", envelope->n);
+                 : cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u instances",
+                           envelope->n);
     }
     json_decref(instances);
     if (rc)

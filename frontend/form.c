@@ -13,14 +13,14 @@ cn_parts_add(struct cn_parts *parts, struct cn_arena *arena, struct cn_part part
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the request has more than %u parts (max-request-parts)", parts->max);
     if (part.name.len > CN_FORM_NAME_MAX || part.content_type.len > CN_FORM_NAME_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "a part's name or content type is over %d bytes",
-                       CN_FORM_NAME_MAX);
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "a part's name or content type is longer than %d bytes", CN_FORM_NAME_MAX);
     if (parts->n == parts->room) {
         uint32_t room = parts->room ? 2 * parts->room : 4;
         struct cn_part *list = cn_arena_try_alloc(arena, room * sizeof(*list));
 
         if (!list)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u parts", room);
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u parts", room);
         if (parts->n)
             memcpy(list, parts->list, parts->n * sizeof(*list));
         parts->list = list;
@@ -93,7 +93,8 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
                 rest = from(rest, 1);
             if (rest.len && rest.ptr[0] == '"') {
                 if (!take_quoted(arena, &rest, &text)) {
-                    *rc = cn_fail(err, CN_E_BAD_REQUEST, "a quoted parameter does not end: %.*s",
+                    *rc = cn_fail(err, CN_E_BAD_REQUEST,
+                                  "a quoted parameter has no closing quote: %.*s",
                                   rest.len > 60 ? 60 : (int)rest.len, rest.ptr);
                     return false;
                 }
@@ -107,7 +108,7 @@ header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, st
         if (!cn_str_eq_nocase(key, name))
             continue;
         if (found) {
-            *rc = cn_fail(err, CN_E_BAD_REQUEST, "two parameters %.*s in one header",
+            *rc = cn_fail(err, CN_E_BAD_REQUEST, "a header has the parameter %.*s twice",
                           CN_STR_ARG(name));
             return false;
         }
@@ -204,7 +205,7 @@ read_disposition(struct reader *reader, struct cn_str value, struct part_head *h
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
                        "a part's Content-Disposition is not form-data");
     if (head->has_name)
-        return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has two Content-Dispositions");
+        return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has two Content-Disposition headers");
     head->has_name =
         header_param(reader->arena, value, CN_STR("name"), &head->name, &rc, reader->err);
     if (rc)
@@ -226,7 +227,7 @@ read_header(struct reader *reader, struct cn_str line, struct part_head *head)
         return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has a header line without a name");
     value = cn_http_trim(from(line, colon + 1));
     if (!cn_http_header_is_valid(name, value))
-        return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has a header that is none");
+        return cn_fail(reader->err, CN_E_BAD_REQUEST, "a part has a malformed header line");
     if (cn_str_eq_nocase(name, CN_STR("content-disposition")))
         return read_disposition(reader, value, head);
     if (cn_str_eq_nocase(name, CN_STR("content-type")))
@@ -255,7 +256,7 @@ read_headers(struct reader *reader, struct part_head *head)
         end = memmem(rest->ptr, rest->len < room ? rest->len : room, "\r\n", 2);
         if (!end)
             return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                           "a part's headers do not end, or are over %d bytes",
+                           "a part's headers are incomplete or longer than %d bytes",
                            CN_FORM_HEADERS_MAX);
         len = (size_t)(end - rest->ptr);
         if (len > 0) {
@@ -364,7 +365,8 @@ cn_form_urlencoded(struct cn_arena *arena, struct cn_str body, struct cn_parts *
     int rc = 0;
 
     if (!at)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a form of %zu bytes", body.len);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a form of %zu bytes",
+                       body.len);
     while (rest.len && !rc) {
         const char *end = memchr(rest.ptr, '&', rest.len), *equals;
         struct cn_str word = {rest.ptr, end ? (size_t)(end - rest.ptr) : rest.len};
@@ -380,7 +382,7 @@ cn_form_urlencoded(struct cn_arena *arena, struct cn_str body, struct cn_parts *
             !decode(from(word, (size_t)(equals - word.ptr) + (equals < word.ptr + word.len)), &at,
                     &part.data))
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "the form has an escape that isn't %% and two hex digits");
+                           "the form has an escape that is not %% and two hex digits");
         rc = cn_parts_add(parts, arena, part, err);
     }
     return rc;

@@ -80,8 +80,10 @@ load(struct cn_grpc_door *door)
     if (!module)
         return cn_fail(&door->err, CN_E_UNAVAILABLE, "%s", dlerror());
     if (strcmp(module->version, CN_VERSION) != 0)
-        return cn_fail(&door->err, CN_E_UNAVAILABLE, "%s is of version %s, the server of %s",
-                       door->path, module->version, CN_VERSION);
+        return cn_fail(
+            &door->err, CN_E_UNAVAILABLE,
+            "%s has version %s, but the server has version %s; install both from one build",
+            door->path, module->version, CN_VERSION);
     door->module = module;
     return 0;
 }
@@ -177,7 +179,8 @@ tell_full(struct port *port, uint32_t max)
     if (port->told_ms && now_ms < port->told_ms + TELL_MS)
         return;
     port->told_ms = now_ms;
-    cn_log(CN_LOG_WARN, "event=grpc_connections_full port=%s max=%u note=\"more are closed\"",
+    cn_log(CN_LOG_WARN,
+           "event=grpc_connections_full port=%s max=%u note=\"further connections are closed\"",
            port == &port->door->ports[CN_GRPC_INFERENCE] ? "inference" : "management", max);
 }
 
@@ -216,7 +219,7 @@ find_module(struct cn_grpc_door *door, struct cn_error *err)
     if (access(door->path, R_OK) < 0)
         return cn_fail_sys(
             err, CN_E_UNAVAILABLE, errno,
-            "gRPC needs %s; install it, name it by --grpc-module, or switch gRPC off "
+            "gRPC needs %s; install it, name it with --grpc-module, or switch gRPC off "
             "(--grpc-inference-address none --grpc-management-address none)",
             door->path);
     return 0;
@@ -236,8 +239,7 @@ open_port(struct port *port, const char *text, unsigned index, struct cn_error *
         !port->address.is_unix)
         return cn_fail(
             err, CN_E_CONFIG,
-            "%s %s is plain http, and require-tls is set; write https://, unix:/PATH, or "
-            "none",
+            "%s %s is plain http, which require-tls forbids; write https://, unix:/PATH, or none",
             ports[index].flag, text);
     port->is_open = true;
     if (port->address.is_https)

@@ -137,7 +137,7 @@ cn_handler_metrics_print(const struct cn_model_counted *models, unsigned n_model
         }
         if (entry->series->type != family->type) {
             if (!left_out || strcmp(left_out, entry->model) != 0)
-                cn_buf_printf(out, "# %s of model %s is of another type and left out\n",
+                cn_buf_printf(out, "# %s of model %s has another type and is left out\n",
                               cn_series_name(family), entry->model);
             left_out = entry->model;
             continue;

@@ -126,7 +126,7 @@ a_name_that_another_model_has_for_something_else_is_left_out(void **state)
     add(0, CN_SAMPLE_COUNTER, "hits", 1, 1);
     add(2, CN_SAMPLE_GAUGE, "hits", 1, 1);
     text = print(&all);
-    assert_non_null(strstr(text, "# hits of model b is of another type and left out\n"));
+    assert_non_null(strstr(text, "# hits of model b has another type and is left out\n"));
     assert_null(strstr(text, "ModelName=\"b\""));
 }
 

@@ -113,24 +113,26 @@ check_header(struct cn_str name, struct cn_str value, struct cn_http_framing *ou
              struct counts *counts, struct cn_error *err)
 {
     if (!is_token(name))
-        return cn_fail(err, CN_E_BAD_REQUEST, "a header name has a character that it may not have");
+        return cn_fail(err, CN_E_BAD_REQUEST, "a header name has a character that is not allowed");
     if (!is_field_value(value))
         return cn_fail(err, CN_E_BAD_REQUEST, "the value of header %.*s has a control character",
                        CN_STR_ARG(name));
     if (cn_str_eq_nocase(name, CN_STR("host"))) {
         if (counts->host++)
-            return cn_fail(err, CN_E_BAD_REQUEST, "more than one Host header");
+            return cn_fail(err, CN_E_BAD_REQUEST, "the request has more than one Host header");
     } else if (cn_str_eq_nocase(name, CN_STR("content-length"))) {
         if (counts->length++)
-            return cn_fail(err, CN_E_BAD_REQUEST, "more than one Content-Length header");
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the request has more than one Content-Length header");
         out->has_length = true;
         return parse_length(value, &out->length, err);
     } else if (cn_str_eq_nocase(name, CN_STR("transfer-encoding"))) {
         if (counts->encoding++)
-            return cn_fail(err, CN_E_BAD_REQUEST, "more than one Transfer-Encoding header");
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the request has more than one Transfer-Encoding header");
         if (!cn_str_eq_nocase(value, CN_STR("chunked")))
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "Transfer-Encoding is \"%.*s\"; the only one known is chunked",
+                           "Transfer-Encoding is \"%.*s\"; only chunked is supported",
                            value.len > 40 ? 40 : (int)value.len, value.len ? value.ptr : "");
         out->chunked = true;
     } else if (cn_str_eq_nocase(name, CN_STR("expect"))) {
@@ -154,9 +156,10 @@ cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_
     }
     if (out->chunked && out->has_length)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "Content-Length and Transfer-Encoding exclude each other");
+                       "the request has both Content-Length and Transfer-Encoding; send only one");
     if (out->chunked && !is_http_1_1)
-        return cn_fail(err, CN_E_BAD_REQUEST, "HTTP/1.0 has no Transfer-Encoding");
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "an HTTP/1.0 request may not have a Transfer-Encoding");
     if (is_http_1_1 && counts.host == 0)
         return cn_fail(err, CN_E_BAD_REQUEST, "the Host header is missing");
     return 0;
@@ -187,7 +190,7 @@ cn_http_check_url(struct cn_str raw, struct cn_error *err)
             return cn_fail(err, CN_E_BAD_REQUEST, "the URL has a space or control character");
         if (c == '%' && escaped_byte(raw, i) <= 0)
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "the URL has %%00 or an escape that isn't %% and two hex digits");
+                           "the URL has %%00 or an escape that is not %% and two hex digits");
     }
     return 0;
 }

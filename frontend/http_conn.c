@@ -131,7 +131,8 @@ refuse_plain(struct cn_http_conn *conn)
         continue;
     cn_buf_init(&body, 0);
     cn_buf_init(&answer, 0);
-    cn_error_json(CN_E_TLS_REQUIRED, 0, "this port speaks TLS: begin the URL with https://", &body);
+    cn_error_json(CN_E_TLS_REQUIRED, 0, "this port requires TLS: begin the URL with https://",
+                  &body);
     cn_buf_printf(&answer,
                   "HTTP/1.1 %d Bad Request\r\nContent-Type: application/json\r\n"
                   "Continuo-Error: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
@@ -217,8 +218,8 @@ tell_of_fullness(struct cn_http_listener *listener)
 
     if (listener->n_conns > max && !listener->told_full) {
         cn_log(CN_LOG_WARN,
-               "event=connections_full max_connections=%u note=\"of this loop and address; further "
-               "clients wait or get 503\"",
+               "event=connections_full max_connections=%u note=\"the limit of this loop and "
+               "address; further clients wait or get 503\"",
                max);
         listener->told_full = true;
     } else if (listener->n_conns <= max - max / 4) {

@@ -414,7 +414,7 @@ cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_htt
     if (!listener->daemon) {
         cn_accept_end(&listener->accept);
         cn_free(listener);
-        return cn_fail(err, CN_E_UNAVAILABLE, "libmicrohttpd %s does not start a listener",
+        return cn_fail(err, CN_E_UNAVAILABLE, "libmicrohttpd %s could not start a listener",
                        MHD_get_version());
     }
     info = MHD_get_daemon_info(listener->daemon, MHD_DAEMON_INFO_EPOLL_FD);

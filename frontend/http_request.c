@@ -193,9 +193,9 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
     uint64_t limit = max_body_bytes(request);
     const char *message =
         len ? cn_arena_printf(&request->arena,
-                              "a body of %llu bytes is over the limit of %llu (%s)",
+                              "the body has %llu bytes, which exceeds the limit of %llu (%s)",
                               (unsigned long long)len, (unsigned long long)limit, option)
-            : cn_arena_printf(&request->arena, "the body is over the limit of %llu bytes (%s)",
+            : cn_arena_printf(&request->arena, "the body exceeds the limit of %llu bytes (%s)",
                               (unsigned long long)limit, option);
 
     refuse(request, CN_E_TOO_LARGE, message);
@@ -258,7 +258,8 @@ cn_http_request_begin(struct cn_http_request *request)
     request->state = CN_REQUEST_BODY;
     if (request->conn->surplus) {
         refuse(request, CN_E_UNAVAILABLE,
-               cn_arena_printf(&request->arena, "more than %u connections (max-connections)",
+               cn_arena_printf(&request->arena,
+                               "more than %u connections are open (max-connections)",
                                config->max_connections));
         return;
     }
@@ -268,11 +269,13 @@ cn_http_request_begin(struct cn_http_request *request)
         return;
     }
     if (cn_str_eq(request->method_word, CN_STR("CONNECT"))) { /* its answer would have no length */
-        refuse(request, CN_E_METHOD_NOT_ALLOWED, "CONNECT is for proxies, and this is none");
+        refuse(request, CN_E_METHOD_NOT_ALLOWED,
+               "CONNECT is not supported: this server is not a proxy");
         return;
     }
     if (request->has_folded) {
-        refuse(request, CN_E_BAD_REQUEST, "a header goes on in a second line");
+        refuse(request, CN_E_BAD_REQUEST,
+               "a header continues on a second line, which is not allowed");
         return;
     }
     if (cn_http_check_url(request->path, &err) ||
@@ -295,7 +298,7 @@ cn_http_request_begin(struct cn_http_request *request)
     if (framing->length > 0) {
         request->body = cn_arena_try_alloc(&request->arena, framing->length);
         if (!request->body) {
-            refuse(request, CN_E_OUT_OF_MEMORY, "no memory for the body of this request");
+            refuse(request, CN_E_OUT_OF_MEMORY, "not enough memory for the body of this request");
             return;
         }
         request->body_cap = framing->length;
@@ -388,9 +391,9 @@ refuse_wrong_port(struct cn_http_request *request)
         const struct cn_route *routes;
         const char *place;
     } interfaces[] = {
-        {cn_inference_routes, "inference API: port 8080, or what --inference-address says"},
-        {cn_management_routes, "management API: port 8081, or what --management-address says"},
-        {cn_metrics_routes, "metrics API: port 8082, or what --metrics-address says"},
+        {cn_inference_routes, "inference API: port 8080, or the port of --inference-address"},
+        {cn_management_routes, "management API: port 8081, or the port of --management-address"},
+        {cn_metrics_routes, "metrics API: port 8082, or the port of --metrics-address"},
     };
     struct cn_route_match match;
     size_t i;
@@ -406,7 +409,7 @@ refuse_wrong_port(struct cn_http_request *request)
         cn_http_answer_error(request, CN_E_NOT_FOUND,
                              cn_arena_printf(&request->arena,
                                              "Requested resource is not found, please refer to API "
-                                             "document. It is of the %s",
+                                             "document. It belongs to the %s",
                                              interfaces[i].place),
                              0);
         return true;

@@ -45,12 +45,13 @@ cannot_listen(const struct cn_address *address, const char *flag, int sys_errno,
                        flag, shown);
     if (sys_errno == EADDRNOTAVAIL)
         return cn_fail(err, CN_E_UNAVAILABLE,
-                       "%s %s is no address of this machine; choose one of its own, or 0.0.0.0",
+                       "%s %s is not an address of this machine; choose one of its own, or 0.0.0.0",
                        flag, shown);
     if (sys_errno == EACCES)
-        return cn_fail(err, CN_E_UNAVAILABLE,
-                       "%s %s: no permission; choose a port from 1024 on, or another folder", flag,
-                       shown);
+        return cn_fail(
+            err, CN_E_UNAVAILABLE,
+            "%s %s: permission denied; choose a port from 1024 upwards, or another folder", flag,
+            shown);
     return cn_fail_sys(err, CN_E_UNAVAILABLE, sys_errno, "cannot listen on %s %s", flag, shown);
 }
 
@@ -104,8 +105,9 @@ listen_unix(const struct cn_address *address, const char *flag, int *out, struct
     int fd, saved;
 
     if (strlen(address->host) >= sizeof(name.sun_path))
-        return cn_fail(err, CN_E_UNAVAILABLE, "%s unix:%s is too long; %zu bytes are allowed", flag,
-                       address->host, sizeof(name.sun_path) - 1);
+        return cn_fail(err, CN_E_UNAVAILABLE,
+                       "%s unix:%s is too long; at most %zu bytes are allowed", flag, address->host,
+                       sizeof(name.sun_path) - 1);
     memcpy(name.sun_path, address->host, strlen(address->host));
     saved = remove_stale(address, &name);
     if (saved)

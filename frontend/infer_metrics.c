@@ -28,15 +28,21 @@ VALUE(pending, pending)
 
 static const struct family families[] = {
     {"nv_inference_request_success", "counter", "Successful requests", success},
-    {"nv_inference_count", "counter", "Inferences: a request of batch size n counts n", inferences},
-    {"nv_inference_exec_count", "counter", "Calls of the handler", executions},
-    {"nv_inference_request_duration_us", "counter", "Successful requests, from arrival to answer",
-     total_us},
-    {"nv_inference_queue_duration_us", "counter", "Of that, waiting", queue_us},
-    {"nv_inference_compute_input_duration_us", "counter", "Of that, before the handler", input_us},
-    {"nv_inference_compute_infer_duration_us", "counter", "Of that, in the handler", handler_us},
-    {"nv_inference_compute_output_duration_us", "counter", "Of that, after the handler", output_us},
-    {"nv_inference_pending_request_count", "gauge", "Requests that wait for a worker", pending},
+    {"nv_inference_count", "counter", "Number of inferences; a request of batch size n counts as n",
+     inferences},
+    {"nv_inference_exec_count", "counter", "Number of handler calls", executions},
+    {"nv_inference_request_duration_us", "counter",
+     "Time of successful requests from arrival to answer", total_us},
+    {"nv_inference_queue_duration_us", "counter",
+     "Part of the request time spent waiting in the queue", queue_us},
+    {"nv_inference_compute_input_duration_us", "counter",
+     "Part of the request time spent before the handler call", input_us},
+    {"nv_inference_compute_infer_duration_us", "counter",
+     "Part of the request time spent in the handler", handler_us},
+    {"nv_inference_compute_output_duration_us", "counter",
+     "Part of the request time spent after the handler call", output_us},
+    {"nv_inference_pending_request_count", "gauge", "Number of requests that wait for a worker",
+     pending},
 };
 
 static void

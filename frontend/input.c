@@ -78,7 +78,7 @@ add_query(struct cn_http_request *request, struct cn_parts *parts, struct cn_err
         if (!cn_http_decode(&request->arena, request->query[i].name, true, &part.name) ||
             !cn_http_decode(&request->arena, request->query[i].value, true, &part.data))
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "the query has %%00 or an escape that isn't %% and two hex digits");
+                           "the query has %%00 or an escape that is not %% and two hex digits");
         rc = cn_parts_add(parts, &request->arena, part, err);
     }
     return rc;

@@ -42,13 +42,13 @@ has_store(const struct cn_server_config *config)
 {
     if (config->model_store || config->model_repository)
         return true;
-    fputs("continuo: error: there is no model store: name the folder with your model archives with "
+    fputs("continuo: error: no model store is given: name the folder with your model archives with "
           "--model-store DIR\n"
           "usage: continuo --model-store DIR [--models NAME=FILE ...] [options]\n"
-          "       continuo --model-repository DIR [options], a repository of Triton's\n"
+          "       continuo --model-repository DIR [options], for a Triton model repository\n"
           "       continuo --help [SECTION]\n"
-          "The folder may also be named by the variable CONTINUO_MODEL_STORE, or by model-store in "
-          "the file of --config.\n",
+          "The variable CONTINUO_MODEL_STORE, or model-store in the file of --config, may also "
+          "name the folder.\n",
           stderr);
     return false;
 }

@@ -51,7 +51,7 @@ cn_management_http_handle(struct cn_http_request *request)
     if (!decode_query(request, &call->api) ||
         !cn_http_decode(&request->arena, request->path, false, &call->api.path)) {
         cn_http_answer_error(request, CN_E_BAD_REQUEST,
-                             "the URL has %00 or an escape that isn't % and two hex digits", 0);
+                             "the URL has %00 or an escape that is not % and two hex digits", 0);
         return;
     }
     call->api.method = cn_arena_str(&request->arena, request->method_word);

@@ -80,7 +80,7 @@ cn_metrics_http_handle(struct cn_http_request *request)
     call->order.on_done = on_gathered;
     if (!read_filter(request, &call->filter)) {
         cn_http_answer_error(request, CN_E_BAD_REQUEST,
-                             "the query has %00 or an escape that isn't % and two hex digits", 0);
+                             "the query has %00 or an escape that is not % and two hex digits", 0);
         return;
     }
     cn_http_request_hold(request, call, NULL);

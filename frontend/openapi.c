@@ -117,7 +117,7 @@ request_body(void)
         json_object_update_new(
             types, content(forms[i], json_pack("{s:s, s:{s:s}}", "type", "object",
                                                "additionalProperties", "type", "string")));
-    return json_pack("{s:s, s:o}", "description", "what the handler takes", "content", types);
+    return json_pack("{s:s, s:o}", "description", "the handler's input", "content", types);
 }
 
 /* "429": which words of Continuo-Error come with it. */
@@ -150,7 +150,7 @@ responses_of(const struct cn_route *route)
     bool predicts = (route->flags & CN_ROUTE_PREDICTS) != 0;
     json_t *responses = json_object();
     json_t *good = json_pack("{s:s, s:o}", "description",
-                             predicts ? "what the handler answers" : "success", "content",
+                             predicts ? "the handler's answer" : "success", "content",
                              content(predicts             ? "*/*"
                                      : route->answer_type ? route->answer_type
                                                           : "application/json",
@@ -160,7 +160,7 @@ responses_of(const struct cn_route *route)
     if (predicts) /* a handler may choose any status */
         json_object_set_new(responses, "default",
                             json_pack("{s:s, s:o}", "description",
-                                      "a status that the handler chose", "content",
+                                      "an answer whose status the handler chose", "content",
                                       content("*/*", json_object())));
     if (route->flags & CN_ROUTE_SLOW) {
         json_object_set_new(responses, "202", json_incref(good));
@@ -291,7 +291,7 @@ cn_openapi_print(const struct cn_route *routes, struct cn_str model, struct cn_b
             add_route(paths, route, model);
     all = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o}", "openapi", "3.0.1", "info", "title",
                     "Continuo", "description",
-                    "A model server for stateful inference, with TorchServe's APIs", "version",
+                    "A model server for stateful inference with TorchServe's APIs", "version",
                     CN_VERSION, "paths", paths, "components", components());
     json_dump_callback(all, append_piece, out, JSON_INDENT(2));
     cn_buf_puts(out, "\n");

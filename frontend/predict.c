@@ -76,7 +76,7 @@ cn_predict_read_id(const struct cn_header *header, struct cn_sequence_headers *o
     if (header->value.len == 0)
         return 0;
     if (header->value.len > CN_SEQUENCE_ID_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes, the limit is %d",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the sequence id has %zu bytes; the limit is %d",
                        header->value.len, CN_SEQUENCE_ID_MAX);
     if (!cn_utf8_is_printable(header->value))
         return cn_fail(err, CN_E_BAD_REQUEST,
@@ -127,12 +127,13 @@ cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_str *
             continue;
         if (value.len == 0 || value.len > CN_IDEMPOTENCY_KEY_MAX)
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "Idempotency-Key of %zu bytes, it must have 1 to %d", value.len,
+                           "the Idempotency-Key has %zu bytes; it must have 1 to %d", value.len,
                            CN_IDEMPOTENCY_KEY_MAX);
         if (!cn_http_is_printable_ascii(value))
             return cn_fail(err, CN_E_BAD_REQUEST, "Idempotency-Key must be printable ASCII");
         if (out->len > 0 && !cn_str_eq(*out, value))
-            return cn_fail(err, CN_E_BAD_REQUEST, "two different Idempotency-Keys in one request");
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the request has two different Idempotency-Keys; send only one");
         *out = value;
     }
     return 0;
@@ -153,7 +154,7 @@ cn_predict_set_step(struct cn_row *row, uint64_t step, struct cn_error *err)
                        "sequence step %" PRIu64 "; steps are counted from 1 to 2^63 - 1", step);
     if ((row->flags & CN_ROW_NUMBERED) && row->step != step)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "two different sequence steps in one request, %" PRIu64 " and %" PRIu64,
+                       "the request has two different sequence steps, %" PRIu64 " and %" PRIu64,
                        row->step, step);
     row->flags |= CN_ROW_NUMBERED;
     row->step = step;
@@ -312,7 +313,7 @@ prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
                               cn_model_queue_name(*queue), err);
     if (!rc && call->session.used && request->listener->shared->envelope != CN_ENVELOPE_NONE)
         rc = cn_fail(err, CN_E_BAD_REQUEST,
-                     "sessions don't go together with a service envelope (service-envelope)");
+                     "sessions cannot be combined with a service envelope (service-envelope)");
     /* With an envelope the handler gets its instances as they are. */
     if (!rc && cn_model_queue_config(*queue)->io &&
         request->listener->shared->envelope == CN_ENVELOPE_NONE)

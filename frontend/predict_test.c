@@ -88,15 +88,16 @@ headers_may_be_renamed(void **state)
     assert_int_equal(got.id.len, 0);
     assert_true(
         cn_str_eq(got.id_name, CN_STR("x-session"))); /* gRPC's metadata are small letters */
-    use_names("a b", "s", "e", "--sequence-id-header: \"a b\" is no header name");
-    use_names("i", "", "e", "--sequence-start-header: \"\" is no header name");
-    use_names("i", "s", "Content-Length", "--sequence-end-header: Content-Length means something");
+    use_names("a b", "s", "e", "--sequence-id-header: \"a b\" is not a valid header name");
+    use_names("i", "", "e", "--sequence-start-header: \"\" is not a valid header name");
+    use_names("i", "s", "Content-Length",
+              "--sequence-end-header: the header Content-Length already has");
     use_names("i", "s", "idempotency_key",
-              "--sequence-end-header: idempotency_key means something");
+              "--sequence-end-header: the header idempotency_key already has");
     use_names("i", "continuo_sequence", "e",
-              "--sequence-start-header: continuo_sequence means something");
+              "--sequence-start-header: the header continuo_sequence already has");
     use_names("x-a", "s", "X_A",
-              "--sequence-id-header and --sequence-end-header are the same, X_A");
+              "--sequence-id-header and --sequence-end-header both name the header X_A");
     use_names("ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end",
               NULL);
     assert_int_equal(READ(list, &got, NULL), 0);
@@ -163,7 +164,7 @@ idempotency_key_is_read_strictly(void **state)
     assert_int_equal(cn_predict_read_key(&is_long, 1, &key, NULL), 0);
     is_long.value.len++;
     assert_int_equal(cn_predict_read_key(&is_long, 1, &key, &err), CN_E_BAD_REQUEST);
-    assert_string_equal(err.message, "Idempotency-Key of 257 bytes, it must have 1 to 256");
+    assert_string_equal(err.message, "the Idempotency-Key has 257 bytes; it must have 1 to 256");
 }
 
 /* Guessing which of two ids was meant would mix two clients' state; the same one twice is harmless. */

@@ -108,7 +108,8 @@ cn_route_find(const struct cn_route *table, unsigned method, struct cn_str path,
         }
         for (i = 0; i < out->n_args; i++) {
             if (!cn_http_decode(arena, raw[i], false, &out->args[i]))
-                return cn_fail(err, CN_E_BAD_REQUEST, "the path has a broken escape");
+                return cn_fail(err, CN_E_BAD_REQUEST,
+                               "the path has an escape that is not %% and two hex digits");
         }
         out->route = route;
         return 0;

@@ -1,4 +1,5 @@
-/* frontend/routes.c - every path that the server answers, and what its description says. No state. */
+/* frontend/routes.c - every path that the server answers, with its function and its line in the API
+ * description. No state. */
 #include "frontend/routes.h"
 
 #include <stddef.h>
@@ -20,7 +21,7 @@
 #define PUT CN_HTTP_PUT
 #define DELETE CN_HTTP_DELETE
 #define OPTIONS CN_HTTP_OPTIONS
-/* TorchServe runs a prediction whatever the method; OPTIONS asks for the description. */
+/* TorchServe runs a prediction for every method except OPTIONS, which returns the description. */
 #define ANY (CN_HTTP_ANY_METHOD & ~(unsigned)CN_HTTP_OPTIONS)
 
 #define PREDICTS CN_ROUTE_PREDICTS
@@ -34,33 +35,33 @@
 #define MODEL_DESCRIPTION cn_openapi_handle_model
 #define API cn_management_http_handle
 
-/* A line a route. */
+/* One line per route. */
 /* clang-format off */
 
-/* What both interfaces say about themselves. */
+/* The routes that describe the API; the inference and the management address both have them. */
 #define DESCRIPTION \
-    {OPTIONS, "/", cn_openapi_handle, PLAIN, OPTIONS, "apiDescription", "this description, as TorchServe's clients ask for it", NULL}, \
-    {ANY | OPTIONS, "/api-description", cn_openapi_handle, PLAIN, GET, "description", "this description", NULL}, \
-    {GET | HEAD, "/docs", cn_openapi_handle_page, PLAIN, GET, "docs", "this description as a page", "text/html"}
+    {OPTIONS, "/", cn_openapi_handle, PLAIN, OPTIONS, "apiDescription", "returns this API description (the request that TorchServe's clients send)", NULL}, \
+    {ANY | OPTIONS, "/api-description", cn_openapi_handle, PLAIN, GET, "description", "returns this API description", NULL}, \
+    {GET | HEAD, "/docs", cn_openapi_handle_page, PLAIN, GET, "docs", "shows this API description as a web page", "text/html"}
 
 const struct cn_route cn_inference_routes[] = {
     DESCRIPTION,
-    {ANY, "/ping", cn_health_ping, 0, GET, "ping", "is the server healthy?", NULL},
-    {ANY, "/predictions/{model_name}", PREDICT, PREDICTS, POST, "predictions", "a prediction of a model's default version", NULL},
-    {ANY, "/predictions/{model_name}/{model_version}", PREDICT, PREDICTS, POST, "versionPredictions", "a prediction of one version", NULL},
-    {ANY, "/predictions/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS, POST, "pathPredictions", "the same, with a path for the handler", NULL},
-    {OPTIONS, "/predictions/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "the description of one model", NULL},
+    {ANY, "/ping", cn_health_ping, 0, GET, "ping", "says whether the server is healthy", NULL},
+    {ANY, "/predictions/{model_name}", PREDICT, PREDICTS, POST, "predictions", "runs a prediction with a model's default version", NULL},
+    {ANY, "/predictions/{model_name}/{model_version}", PREDICT, PREDICTS, POST, "versionPredictions", "runs a prediction with one version of a model", NULL},
+    {ANY, "/predictions/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS, POST, "pathPredictions", "runs a prediction and passes the rest of the path to the handler", NULL},
+    {OPTIONS, "/predictions/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "returns the API description of one model", NULL},
     {OPTIONS, "/predictions/{model_name}/{model_version}", MODEL_DESCRIPTION, 0, 0, NULL, NULL, NULL},
-    {ANY, "/explanations/{model_name}", PREDICT, PREDICTS | EXPLAIN, POST, "explanations", "an explanation by a model's default version", NULL},
-    {ANY, "/explanations/{model_name}/{model_version}", PREDICT, PREDICTS | EXPLAIN, POST, "versionExplanations", "an explanation by one version", NULL},
-    {ANY, "/explanations/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS | EXPLAIN, POST, "pathExplanations", "the same, with a path for the handler", NULL},
-    {ANY, "/invocations", PREDICT, PREDICTS | SAGEMAKER | QUERY, POST, "invocations", "a prediction, SageMaker's way", NULL},
-    {ANY, "/models/{model_name}/invoke", PREDICT, PREDICTS | SAGEMAKER | QUERY, POST, "invoke", "a prediction, SageMaker's way for several models", NULL},
-    {ANY, "/v1/models/{model_name}:predict", PREDICT, PREDICTS, POST, "kservePredict", "a prediction, KServe's way", NULL},
-    {ANY, "/v1/models/{model_name}:explain", PREDICT, PREDICTS | EXPLAIN, POST, "kserveExplain", "an explanation, KServe's way", NULL},
-    {GET | HEAD, "/v1/models/{model_name}", cn_health_model, 0, GET, "kserveReady", "has the model a worker?", NULL},
-    {ANY, "/wfpredict/{workflow_name}", cn_predict_handle_workflow, 0, POST, "workflow", "there are no workflows: 404", NULL},
-    /* The v2 protocol describes itself. */
+    {ANY, "/explanations/{model_name}", PREDICT, PREDICTS | EXPLAIN, POST, "explanations", "explains a prediction of a model's default version", NULL},
+    {ANY, "/explanations/{model_name}/{model_version}", PREDICT, PREDICTS | EXPLAIN, POST, "versionExplanations", "explains a prediction of one version of a model", NULL},
+    {ANY, "/explanations/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS | EXPLAIN, POST, "pathExplanations", "explains a prediction and passes the rest of the path to the handler", NULL},
+    {ANY, "/invocations", PREDICT, PREDICTS | SAGEMAKER | QUERY, POST, "invocations", "runs a prediction (SageMaker's path)", NULL},
+    {ANY, "/models/{model_name}/invoke", PREDICT, PREDICTS | SAGEMAKER | QUERY, POST, "invoke", "runs a prediction (SageMaker's path for multi-model endpoints)", NULL},
+    {ANY, "/v1/models/{model_name}:predict", PREDICT, PREDICTS, POST, "kservePredict", "runs a prediction (KServe's v1 path)", NULL},
+    {ANY, "/v1/models/{model_name}:explain", PREDICT, PREDICTS | EXPLAIN, POST, "kserveExplain", "explains a prediction (KServe's v1 path)", NULL},
+    {GET | HEAD, "/v1/models/{model_name}", cn_health_model, 0, GET, "kserveReady", "says whether the model has a ready worker", NULL},
+    {ANY, "/wfpredict/{workflow_name}", cn_predict_handle_workflow, 0, POST, "workflow", "returns 404: workflows are not supported", NULL},
+    /* The routes of the v2 protocol are not part of the API description: the protocol defines them. */
     {.methods = GET | HEAD, .pattern = "/v2", .handle = cn_v2_http_server},
     {.methods = GET | HEAD, .pattern = "/v2/health/live", .handle = cn_v2_http_live},
     {.methods = GET | HEAD, .pattern = "/v2/health/ready", .handle = cn_v2_http_ready},
@@ -101,43 +102,44 @@ const struct cn_route cn_inference_routes[] = {
     {.methods = POST, .pattern = "/v2/cudasharedmemory/region/{name}/unregister", .handle = cn_v2_http_cuda_unregister},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/v2", .handle = cn_v2_http_unknown},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/v2/{*rest}", .handle = cn_v2_http_unknown},
-    {ANY, "/{model_name}/predict", PREDICT, PREDICTS | QUERY, POST, "oldPredict", "a prediction, TorchServe's old way", NULL},
-    {ANY, "/{model_name}/{model_version}/predict", PREDICT, PREDICTS | QUERY, POST, "oldVersionPredict", "the same of one version", NULL},
+    {ANY, "/{model_name}/predict", PREDICT, PREDICTS | QUERY, POST, "oldPredict", "runs a prediction (TorchServe's old path)", NULL},
+    {ANY, "/{model_name}/{model_version}/predict", PREDICT, PREDICTS | QUERY, POST, "oldVersionPredict", "runs a prediction with one version of a model (TorchServe's old path)", NULL},
     {.handle = NULL},
 };
 
-/* Management reads method and path itself: the last row takes what is wrong there, with its words. */
+/* The management API reads method and path itself. The last row gives it every other request, so that
+ * it answers them with its own errors. */
 
 const struct cn_route cn_management_routes[] = {
     DESCRIPTION,
     {.methods = ANY, .pattern = "/", .handle = cn_openapi_refuse},
-    {GET, "/models", API, 0, GET, "listModels", "the models, a page at a time", NULL},
-    {POST, "/models", API, SLOW, POST, "registerModel", "loads a model", NULL},
-    {GET, "/models/{model_name}", API, 0, GET, "describeModel", "a model's default version: settings, workers, queue", NULL},
-    {GET, "/models/{model_name}/{model_version}", API, 0, GET, "describeModelVersion", "one version, or `all`", NULL},
-    {PUT, "/models/{model_name}", API, SLOW, PUT, "scaleModel", "starts and stops workers", NULL},
-    {PUT, "/models/{model_name}/{model_version}", API, SLOW, PUT, "scaleModelVersion", "the same of one version", NULL},
-    {PUT, "/models/{model_name}/{model_version}/set-default", API, 0, PUT, "setDefault", "predictions without a version go to this one", NULL},
-    {DELETE, "/models/{model_name}", API, 0, DELETE, "unregisterModel", "unloads a model's default version", NULL},
-    {DELETE, "/models/{model_name}/{model_version}", API, 0, DELETE, "unregisterModelVersion", "unloads one version", NULL},
-    /* These also with a version before /sequences. */
-    {GET, "/models/{model_name}/sequences", API, 0, GET, "listSequences", "a model's sequences, a page at a time", NULL},
-    {GET, "/models/{model_name}/sequences/{*sequence_id}", API, 0, GET, "showSequence", "one sequence", NULL},
-    {PUT, "/models/{model_name}/sequences/{*sequence_id}", API, 0, PUT, "importSequence", "takes in an exported sequence", NULL},
+    {GET, "/models", API, 0, GET, "listModels", "lists the registered models, page by page", NULL},
+    {POST, "/models", API, SLOW, POST, "registerModel", "registers a model and loads it", NULL},
+    {GET, "/models/{model_name}", API, 0, GET, "describeModel", "describes a model's default version: settings, workers and queue", NULL},
+    {GET, "/models/{model_name}/{model_version}", API, 0, GET, "describeModelVersion", "describes one version of a model, or all versions with `all`", NULL},
+    {PUT, "/models/{model_name}", API, SLOW, PUT, "scaleModel", "sets the number of workers of a model's default version", NULL},
+    {PUT, "/models/{model_name}/{model_version}", API, SLOW, PUT, "scaleModelVersion", "sets the number of workers of one version", NULL},
+    {PUT, "/models/{model_name}/{model_version}/set-default", API, 0, PUT, "setDefault", "makes this version the default, which serves requests that name no version", NULL},
+    {DELETE, "/models/{model_name}", API, 0, DELETE, "unregisterModel", "unregisters a model's default version", NULL},
+    {DELETE, "/models/{model_name}/{model_version}", API, 0, DELETE, "unregisterModelVersion", "unregisters one version of a model", NULL},
+    /* Each of these paths may also have a version before /sequences. */
+    {GET, "/models/{model_name}/sequences", API, 0, GET, "listSequences", "lists a model's sequences, page by page", NULL},
+    {GET, "/models/{model_name}/sequences/{*sequence_id}", API, 0, GET, "showSequence", "describes or exports one sequence", NULL},
+    {PUT, "/models/{model_name}/sequences/{*sequence_id}", API, 0, PUT, "importSequence", "imports an exported sequence", NULL},
     {POST, "/models/{model_name}/sequences/{*sequence_id}", API, 0, POST, "forkSequence", "copies a sequence", NULL},
     {DELETE, "/models/{model_name}/sequences/{*sequence_id}", API, 0, DELETE, "deleteSequence", "ends a sequence and deletes its state", NULL},
-    {DELETE, "/models/{model_name}/{model_version}/sequences/{*sequence_id}", API, 0, DELETE, "deleteVersionSequence", "the same of one version", NULL},
-    {OPTIONS, "/models/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "the description of one model", NULL},
+    {DELETE, "/models/{model_name}/{model_version}/sequences/{*sequence_id}", API, 0, DELETE, "deleteVersionSequence", "ends a sequence of one version and deletes its state", NULL},
+    {OPTIONS, "/models/{model_name}", MODEL_DESCRIPTION, 0, OPTIONS, "modelDescription", "returns the API description of one model", NULL},
     {OPTIONS, "/models/{model_name}/{model_version}", MODEL_DESCRIPTION, 0, 0, NULL, NULL, NULL},
-    {GET, "/stores", API, SLOW, GET, "listStores", "the stores in the state folder, and why the server is unhealthy", NULL},
-    {DELETE, "/stores/{model_folder}/{version_folder}", API, SLOW, DELETE, "removeStore", "deletes a store that no registered model has", NULL},
-    {POST, "/stores/{model_folder}/{version_folder}/accept", API, SLOW, POST, "acceptStoreLoss", "what a damaged store lost is forgotten", NULL},
-    {GET, "/v1/models/{model_name}", API, 0, GET, "kserveReady", "has the model a worker?", NULL},
-    {GET, "/token", API, 0, GET, "newToken", "a new key, with the API key (token-auth)", NULL},
-    {GET, "/workflows", API, 0, GET, "listWorkflows", "there are none", NULL},
-    {POST, "/workflows", API, 0, POST, "registerWorkflow", "refused, as TorchServe's last version does", NULL},
-    {GET, "/workflows/{workflow_name}", API, 0, GET, "describeWorkflow", "there are none: 404", NULL},
-    {DELETE, "/workflows/{workflow_name}", API, 0, DELETE, "unregisterWorkflow", "there are none: 404", NULL},
+    {GET, "/stores", API, SLOW, GET, "listStores", "lists the stores in the state folder and the reasons why the server is unhealthy", NULL},
+    {DELETE, "/stores/{model_folder}/{version_folder}", API, SLOW, DELETE, "removeStore", "deletes a store that belongs to no registered model", NULL},
+    {POST, "/stores/{model_folder}/{version_folder}/accept", API, SLOW, POST, "acceptStoreLoss", "accepts the loss of a damaged store: the lost sequences are forgotten", NULL},
+    {GET, "/v1/models/{model_name}", API, 0, GET, "kserveReady", "says whether the model has a ready worker", NULL},
+    {GET, "/token", API, 0, GET, "newToken", "returns a new key; requires the API key (token-auth)", NULL},
+    {GET, "/workflows", API, 0, GET, "listWorkflows", "returns an empty list: workflows are not supported", NULL},
+    {POST, "/workflows", API, 0, POST, "registerWorkflow", "is refused: workflows are not supported (TorchServe's last version refuses them, too)", NULL},
+    {GET, "/workflows/{workflow_name}", API, 0, GET, "describeWorkflow", "returns 404: workflows are not supported", NULL},
+    {DELETE, "/workflows/{workflow_name}", API, 0, DELETE, "unregisterWorkflow", "returns 404: workflows are not supported", NULL},
     {.methods = CN_HTTP_ANY_METHOD, .handle = API},
     {.handle = NULL},
 };

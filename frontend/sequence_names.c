@@ -75,15 +75,17 @@ cn_sequence_names_use(const struct cn_server_config *config, struct cn_error *er
 
         if (!is_good(wanted[i].name))
             return cn_fail(err, CN_E_CONFIG,
-                           "%s: \"%.100s\" is no header name of 1 to %d letters, digits, '-', '_' "
-                           "and '.'",
+                           "%s: \"%.100s\" is not a valid header name; it must have 1 to %d "
+                           "letters, digits, '-', '_' or '.'",
                            wanted[i].flag, wanted[i].name, CN_SEQUENCE_NAME_MAX);
         if (is_taken(name))
-            return cn_fail(err, CN_E_CONFIG, "%s: %s means something else already; take another",
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s: the header %s already has another meaning; choose another name",
                            wanted[i].flag, wanted[i].name);
         for (other = 0; other < i; other++)
             if (cn_str_eq_header(name, cn_str_from(wanted[other].name)))
-                return cn_fail(err, CN_E_CONFIG, "%s and %s are the same, %s; each needs its own",
+                return cn_fail(err, CN_E_CONFIG,
+                               "%s and %s both name the header %s; each needs its own header",
                                wanted[other].flag, wanted[i].flag, wanted[i].name);
     }
     for (i = 0; i < CN_N_SEQUENCE_NAMES; i++) {

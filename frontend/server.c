@@ -152,9 +152,11 @@ reload(struct cn_server *server)
     struct cn_error err;
 
     if (!has_tls(server))
-        cn_log(CN_LOG_INFO, "event=reloaded note=\"nothing is read again without https\"");
+        cn_log(CN_LOG_INFO,
+               "event=reloaded note=\"there was nothing to reload, since https is not used\"");
     else if (cn_tls_reload(&server->config, &err) || cn_grpc_door_reload(server->grpc, &err))
-        cn_log(CN_LOG_ERROR, "event=reload_failed reason=%s note=\"the old certificate stays\"",
+        cn_log(CN_LOG_ERROR,
+               "event=reload_failed reason=%s note=\"the old certificate stays in use\"",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
     show_certificate_end(server);
 }
@@ -216,10 +218,10 @@ start_answers(struct cn_server *server, struct cn_error *err)
         struct cn_str value = cn_str_from(headers[i].value);
 
         if (value.len > CORS_VALUE_MAX || !cn_http_header_is_valid(CN_STR("x"), value))
-            return cn_fail(err, CN_E_CONFIG,
-                           "%s: a header's value of at most %d bytes is needed, without control "
-                           "characters",
-                           headers[i].flag, CORS_VALUE_MAX);
+            return cn_fail(
+                err, CN_E_CONFIG,
+                "%s must be the value of a header: at most %d bytes without control characters",
+                headers[i].flag, CORS_VALUE_MAX);
         if (value.len)
             server->shared.answer_room += value.len + sizeof("Access-Control-Allow-Methods: \r\n");
     }
@@ -460,11 +462,10 @@ give_up(struct cn_server *server, unsigned failed)
 
     if (failed > 1)
         snprintf(more, sizeof(more), " (and %u more, see event=model_failed)", failed - 1);
-    fprintf(
-        stderr,
-        "continuo: cannot load a model of the start: %s%s; --exit-on-model-failure=false starts "
-        "the server without it\n",
-        cn_management_first_failure(server->management), more);
+    fprintf(stderr,
+            "continuo: cannot load a model named at start: %s%s; --exit-on-model-failure=false "
+            "starts the server without it\n",
+            cn_management_first_failure(server->management), more);
     cn_log(CN_LOG_ERROR, "event=start_failed models=%u", failed);
     server->exit_code = 1;
     cn_server_stop_begin(server, 0);

@@ -38,7 +38,7 @@ parse_address(struct cn_server *server, enum cn_server_api api, const char *text
 
     if (!rc && server->config.require_tls && !address->is_https && !address->is_unix)
         rc = cn_fail(err, CN_E_CONFIG,
-                     "%s %s is plain http, and require-tls is set; write https://, or unix:/PATH",
+                     "%s %s is plain http, which require-tls forbids; write https:// or unix:/PATH",
                      apis[api].flag, text);
     return rc;
 }

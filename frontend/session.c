@@ -33,8 +33,8 @@ cn_session_read(const struct cn_header *headers, uint32_t n, struct cn_sequence_
         return 0;
     if (out->is_new && sequence->id.len > 0)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "NEW_SESSION gets an id from the server, but the request names sequence "
-                       "%.*s; send one of both",
+                       "NEW_SESSION gets its id from the server, but the request also names "
+                       "sequence %.*s; send only one of the two",
                        CN_STR_ARG(sequence->id));
     sequence->id_name = (struct cn_str){NULL, 0}; /* the answer has headers of its own for the id */
     if (!out->is_new)

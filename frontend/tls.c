@@ -62,8 +62,8 @@ read_file(const char *what, const char *path, struct cn_buf *out, struct cn_erro
         return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read the %s %s", what, path);
     if (fstat(fileno(file), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES) {
         fclose(file);
-        return cn_fail(err, CN_E_CONFIG, "the %s %s is no file of at most %u bytes", what, path,
-                       FILE_MAX_BYTES);
+        return cn_fail(err, CN_E_CONFIG, "the %s %s is not a regular file of at most %u bytes",
+                       what, path, FILE_MAX_BYTES);
     }
     room = cn_buf_reserve(out, FILE_MAX_BYTES + 1);
     out->len = room ? fread(room, 1, FILE_MAX_BYTES, file) : 0;
@@ -118,9 +118,9 @@ read_key(struct identity *identity, const char *path, struct cn_error *err)
             cn_fail(err, CN_E_CONFIG,
                     "the private-key-file %s has no PEM key without a password: %s%s", path,
                     gnutls_strerror(rc),
-                    strstr(bytes.data, "ENCRYPTED") ? "; \"openssl pkey -in FILE -out PLAIN\" "
-                                                      "takes its password away"
-                                                    : "");
+                    strstr(bytes.data, "ENCRYPTED")
+                        ? "; \"openssl pkey -in FILE -out PLAIN\" removes its password"
+                        : "");
     }
     if (bytes.data)
         gnutls_memset(bytes.data, 0, bytes.len);
@@ -175,16 +175,15 @@ read_keystore(struct identity *identity, const struct cn_server_config *config,
     if (!rc && is_jks(&bytes)) {
         rc = cn_fail(
             err, CN_E_CONFIG,
-            "the keystore %s is a JKS one, which only Java reads; \"keytool "
-            "-importkeystore -srckeystore %s -destkeystore FILE.p12 -deststoretype PKCS12\" "
-            "makes one for here",
+            "the keystore %s has the format JKS, which only Java reads; convert it: \"keytool "
+            "-importkeystore -srckeystore %s -destkeystore FILE.p12 -deststoretype PKCS12\"",
             config->keystore, config->keystore);
     } else if (!rc) {
         rc = parse_keystore(identity, &bytes, config->keystore_password);
         if (rc < 0)
             cn_fail(
                 err, CN_E_CONFIG,
-                "the keystore %s is no PKCS12 store with a key that keystore-password opens: %s",
+                "the keystore %s is not a PKCS12 store with a key that keystore-password opens: %s",
                 config->keystore, gnutls_strerror(rc));
     }
     if (bytes.data)
@@ -216,8 +215,9 @@ check_pair(const struct identity *identity, struct cn_error *err)
         return cn_fail(err, CN_E_CONFIG, "the certificate or its key cannot be used: %s",
                        gnutls_strerror(rc));
     if (key_len != cert_len || memcmp(of_key, of_cert, key_len) != 0)
-        return cn_fail(err, CN_E_CONFIG,
-                       "the private key is not that of the certificate (the first in its file)");
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "the private key does not belong to the certificate (the first one in its file)");
     return 0;
 }
 
@@ -265,8 +265,7 @@ identity_load(const struct cn_server_config *config, struct identity **out, stru
             rc = read_key(identity, config->private_key_file, err);
     } else if (config->certificate_file || config->private_key_file) {
         rc = cn_fail(err, CN_E_CONFIG,
-                     "certificate-file and private-key-file belong together; %s "
-                     "is not set",
+                     "certificate-file and private-key-file must be set together; %s is not set",
                      config->certificate_file ? "private-key-file" : "certificate-file");
     } else if (config->keystore) {
         rc = read_keystore(identity, config, err);

@@ -90,7 +90,7 @@ write_json(const struct cn_typed_answer *typed, struct cn_str body, struct cn_bu
         cn_buf_puts(out, typed->events ? "\n\n" : "\n");
     cn_arena_fini(&arena);
     if (!rc && out->failed)
-        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the answer as JSON");
+        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the answer as JSON");
     return rc;
 }
 

@@ -55,7 +55,7 @@ take(struct cn_v2_http_call *call, const struct cn_answer *answer, struct cn_are
     if (piece.kind == CN_V2_RESPONSE && call->v2.n_responses == 1)
         rc = cn_v2_write_generate(&piece.response, &call->v2.request, &call->first, &err);
     if (!rc && call->first.failed)
-        rc = cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for the response");
+        rc = cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
     if (rc)
         fail(call, rc, err.message, piece.final);
     else if (call->v2.n_responses > 1 || (piece.final && call->v2.n_responses == 0))

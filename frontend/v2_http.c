@@ -46,7 +46,7 @@ answer_json(struct cn_http_request *request, struct cn_buf *json, int rc,
     if (rc)
         cn_v2_http_error(request, rc, err->message);
     else if (json->failed)
-        cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "no memory for the response");
+        cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
     else
         cn_http_answer_json(request, 200, 0, cn_buf_str(json));
     cn_buf_fini(json);

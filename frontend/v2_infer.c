@@ -96,7 +96,7 @@ answer_tensors(struct cn_v2_http_call *call, const struct cn_answer *answer)
         cn_v2_write(&response, &call->v2.request, &body, &json_len, &err)) {
         cn_v2_http_error(request, err.code, err.message);
     } else if (body.failed) {
-        cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "no memory for the response");
+        cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
     } else if (json_len == 0) {
         cn_http_answer_taken(request, "application/json", &body);
     } else {
@@ -214,8 +214,8 @@ forbid_binary(const struct cn_v2_request *request, struct cn_error *err)
     for (uint32_t i = 0; i < request->n_outputs; i++)
         binary = binary || request->outputs[i].binary;
     return binary ? cn_fail(err, CN_E_BAD_REQUEST,
-                            "binary outputs can't be streamed as text: ask for JSON (binary_data, "
-                            "binary_data_output: false), or for no stream (Accept)")
+                            "binary outputs cannot be streamed as text: request JSON (binary_data "
+                            "or binary_data_output: false), or do not ask for a stream (Accept)")
                   : 0;
 }
 

@@ -278,7 +278,7 @@ join(const struct cn_v2_job *v2, struct cn_answer_box *first, struct cn_answer_b
         end->answer.status = 0;
         return cn_answer_box_remake(end, CN_STR(""),
                                     CN_STR("expected a single response, got 2; this model answers "
-                                           "in pieces, which a stream can carry"));
+                                           "in pieces, so use a stream"));
     }
     if (end->answer.error_code)
         return end;

@@ -35,8 +35,8 @@ cn_v2_find(struct cn_management *management, struct cn_str name, struct cn_str v
     if (!queue || cn_model_queue_config(queue)->io)
         return queue;
     cn_fail(err, CN_E_BAD_REQUEST,
-            "model '%s' declares no inputs and outputs in its YAML, which the v2 protocol needs; "
-            "call /predictions/%s, or declare them",
+            "model '%s' declares no inputs and outputs in its YAML, but the v2 protocol needs "
+            "them; declare them, or call /predictions/%s",
             cn_model_queue_name(queue), cn_model_queue_name(queue));
     return NULL;
 }

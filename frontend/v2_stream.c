@@ -44,7 +44,7 @@ write_response(const struct cn_v2_http_call *call, const struct cn_v2_answer *re
                                             : cn_v2_write(response, request, out, &json_len, err);
     end_event(call, out);
     if (!rc && out->failed)
-        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the response");
+        rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
     return rc;
 }
 

@@ -104,7 +104,7 @@ api_state(struct continuo_item *handle, size_t size)
     }
     if (rt->handler.state_bytes && size != rt->handler.state_bytes) {
         snprintf(text, sizeof(text),
-                 "the handler asks for a state of %zu bytes, its state_bytes is %u", size,
+                 "the handler asks for a state of %zu bytes, but its state_bytes is %u", size,
                  rt->handler.state_bytes);
         fail_item(item, 0, text);
         return NULL;
@@ -121,12 +121,12 @@ api_state(struct continuo_item *handle, size_t size)
     if (state->bytes == size)
         return state->flat;
     if (state->bytes == 0)
-        snprintf(text, sizeof(text), "no state of %zu bytes can be kept (state.maxBytes %zu)", size,
-                 rt->state_max_bytes);
+        snprintf(text, sizeof(text), "a state of %zu bytes cannot be kept (state.maxBytes is %zu)",
+                 size, rt->state_max_bytes);
     else
         snprintf(text, sizeof(text),
-                 "the sequence has a state of %zu bytes, the handler asks for "
-                 "%zu: count state_schema up and give migrate()",
+                 "the sequence has a state of %zu bytes, but the handler asks for %zu: increment "
+                 "state_schema and add migrate()",
                  state->bytes, size);
     fail_item(item, 0, text);
     return NULL;
@@ -156,7 +156,7 @@ api_object(struct continuo_item *handle)
     if (!state->object)
         state->object = rt->handler.create(&rt->model.handle);
     if (!state->object)
-        fail_item(item, 0, "create() made no state");
+        fail_item(item, 0, "create() did not return a state");
     return state->object;
 }
 
@@ -451,7 +451,8 @@ api_more(struct continuo_item *handle, double seconds)
     if (cn_c_open_answer(item) < 0)
         return -1;
     if (item->open) {
-        fail_item(item, 0, "continuo_more: the item is deferred, and goes on by itself");
+        fail_item(item, 0,
+                  "continuo_more: the item is deferred, so it already continues by itself");
         return -1;
     }
     if (!(seconds >= 0 && seconds <= MORE_AFTER_MAX_S)) {

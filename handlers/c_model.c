@@ -161,11 +161,12 @@ cn_c_metric(struct continuo_model *model, enum continuo_metric_type type, const 
     struct cn_error err;
 
     if ((unsigned)type > CN_SAMPLE_HISTOGRAM) {
-        cn_fail(&err, CN_E_HANDLER_FAILED, "metric of type %d: 0 to 2 are known", (int)type);
+        cn_fail(&err, CN_E_HANDLER_FAILED, "unknown metric type %d; it must be from 0 to 2",
+                (int)type);
         return refuse_metric(rt, &err);
     }
     if (n > CN_SAMPLE_DIMS_MAX) {
-        cn_fail(&err, CN_E_HANDLER_FAILED, "a metric has %d dimensions at most, not %zu",
+        cn_fail(&err, CN_E_HANDLER_FAILED, "a metric has at most %d dimensions, not %zu",
                 CN_SAMPLE_DIMS_MAX, n);
         return refuse_metric(rt, &err);
     }

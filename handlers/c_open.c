@@ -25,9 +25,9 @@ cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg)
     if (cn_c_open_answer(item) < 0)
         return NULL;
     if (!stop || item->open || item->item->stop != CN_STOP_NONE) {
-        cn_c_fail(item, !stop        ? "continuo_defer: give a function for its end"
-                        : item->open ? "continuo_defer: the item is deferred already"
-                                     : "continuo_defer: the item is to end");
+        cn_c_fail(item, !stop        ? "continuo_defer: an end function is required"
+                        : item->open ? "continuo_defer: the item is already deferred"
+                                     : "continuo_defer: the item has been told to end");
         return NULL;
     }
     if (item->rt->stateful && !item->item->state) /* one for both */

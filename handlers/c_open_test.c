@@ -163,9 +163,8 @@ ends(void **state)
     } ways[] = {{"finish", ""},
                 {"fail", "bad_request/418 no more"},
                 {"end", "last"},
-                {"more",
-                 "handler_failed/0 Prediction failed: continuo_more: the item is deferred, and "
-                 "goes on by itself"}};
+                {"more", "handler_failed/0 Prediction failed: continuo_more: the item is deferred, "
+                         "so it already continues by itself"}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -241,7 +240,7 @@ a_failed_batch_keeps_nothing(void **state)
     finish(rt, &open);
     finish(rt, &other);
     say(rt, "heard", "stopped: failed");
-    assert_non_null(strstr(run(rt, &other, "no stop"), "give a function for its end"));
+    assert_non_null(strstr(run(rt, &other, "no stop"), "an end function is required"));
     finish(rt, &other);
     rt->ops->close(rt);
 }

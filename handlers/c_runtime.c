@@ -83,7 +83,7 @@ take_description(struct c_runtime *rt, struct cn_error *err)
                        rt->file, theirs->abi, CONTINUO_HANDLER_ABI);
     if (theirs->size < offsetof(struct continuo_handler, run) + sizeof(theirs->run))
         return cn_fail(err, CN_E_LOAD_FAILED,
-                       "%s: continuo_handler.size is %u: set it to sizeof(struct continuo_handler)",
+                       "%s: continuo_handler.size is %u; set it to sizeof(struct continuo_handler)",
                        rt->file, theirs->size);
     memcpy(handler, theirs, theirs->size < sizeof(*handler) ? theirs->size : sizeof(*handler));
     if (handler->state_schema == 0)
@@ -95,16 +95,16 @@ take_description(struct c_runtime *rt, struct cn_error *err)
     all = handler->create && handler->destroy && handler->save && handler->restore;
     if (some && !all)
         return cn_fail(err, CN_E_LOAD_FAILED,
-                       "%s: create, destroy, save and restore come together or not at all",
+                       "%s: set all of create, destroy, save and restore, or none of them",
                        rt->file);
     if (rt->tensor_state && (some || handler->migrate))
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "%s: create, save, restore and migrate are for a state that the handler "
-                       "keeps; this model's YAML declares it as tensors",
+                       "keeps itself, but this model's YAML declares its state as tensors",
                        rt->file);
     if (handler->migrate && (some || handler->state_bytes == 0))
         return cn_fail(err, CN_E_LOAD_FAILED, "%s: migrate needs %s", rt->file,
-                       some ? "a flat state: with save and restore, restore migrates"
+                       some ? "a flat state (with save and restore, restore does the migration)"
                             : "state_bytes");
     return 0;
 }
@@ -366,7 +366,7 @@ runtime_metadata(struct cn_runtime *base, struct cn_item *item)
     if (rc != 0 && item->reply.error_code == 0)
         cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe returned %d", rt->file, rc);
     else if (item->reply.more || mine->open || !mine->answered)
-        cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe gave no reply", rt->file);
+        cn_reply_fail(&item->reply, CN_E_HANDLER_FAILED, "%s: describe did not reply", rt->file);
     json_decref(mine->json);
     cn_arena_fini(&mine->arena);
     cn_c_open_destroy(mine->open);
@@ -401,7 +401,7 @@ runtime_state_encode(struct cn_runtime *base, void *state_, struct cn_buf *out,
         cn_buf_append(out, state->flat, state->bytes);
     if (out->failed || (rt->state_max_bytes && out->len - begun > rt->state_max_bytes))
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "the sequence's state is over %zu bytes (state.maxBytes)",
+                       "the sequence's state is larger than %zu bytes (state.maxBytes)",
                        rt->state_max_bytes ? rt->state_max_bytes : out->max_bytes);
     if (rc != 0)
         return cn_fail(err, CN_E_HANDLER_FAILED, "%s: save returned %d", rt->file, rc);
@@ -417,19 +417,20 @@ decode_flat(struct c_runtime *rt, struct cn_str bytes, uint32_t from_schema, str
     if (bytes.len == 0) /* no state was ever asked for */
         return 0;
     if (migrates && !rt->handler.migrate)
-        return cn_fail(err, CN_E_HANDLER_FAILED,
-                       "%s: a stored state has schema %u, the handler declares %u and has no "
-                       "migrate()",
-                       rt->file, from_schema, rt->handler.state_schema);
+        return cn_fail(
+            err, CN_E_HANDLER_FAILED,
+            "%s: a stored state has schema %u, but the handler declares %u and has no migrate()",
+            rt->file, from_schema, rt->handler.state_schema);
     if (!migrates && rt->handler.state_bytes && bytes.len != rt->handler.state_bytes)
         return cn_fail(err, CN_E_HANDLER_FAILED,
-                       "%s: a stored state of schema %u has %zu bytes, state_bytes is %u: count "
-                       "state_schema up and give migrate()",
+                       "%s: a stored state of schema %u has %zu bytes, but state_bytes is %u: "
+                       "increment state_schema and add migrate()",
                        rt->file, from_schema, bytes.len, rt->handler.state_bytes);
     state->bytes = migrates ? rt->handler.state_bytes : bytes.len;
     state->flat = cn_try_alloc(state->bytes);
     if (!state->flat)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a state of %zu bytes", state->bytes);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a state of %zu bytes",
+                       state->bytes);
     if (!migrates) {
         memcpy(state->flat, bytes.ptr, bytes.len);
         return 0;

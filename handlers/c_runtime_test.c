@@ -178,12 +178,11 @@ older_states_are_migrated(void **state)
     /* close() would read 16 bytes of the 3. */
     assert_int_equal(rt->ops->state_decode(rt, CN_STR("abc"), 2, &fake.item.state, &err),
                      CN_E_HANDLER_FAILED);
-    assert_string_equal(err.message,
-                        "test_flat.so: a stored state of schema 2 has 3 bytes, state_bytes is 16: "
-                        "count state_schema up and give migrate()");
+    assert_string_equal(err.message, "test_flat.so: a stored state of schema 2 has 3 bytes, but "
+                                     "state_bytes is 16: increment state_schema and add migrate()");
     assert_string_equal(fake_step(rt, &fake, "wide"),
                         "handler_failed/0 Prediction failed: the handler asks for a state of 24 "
-                        "bytes, its state_bytes is 16");
+                        "bytes, but its state_bytes is 16");
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
@@ -243,7 +242,7 @@ size_is_bounded(void **state)
     (void)state;
     load.state_max_bytes = 8;
     rt = must_open("test_flat.so");
-    assert_non_null(strstr(fake_step(rt, &fake, "1"), "no state of 16 bytes can be kept"));
+    assert_non_null(strstr(fake_step(rt, &fake, "1"), "a state of 16 bytes cannot be kept"));
     fake_drop(rt, &fake);
     rt->ops->close(rt);
     rt = must_open("test_pointers.so");
@@ -424,9 +423,9 @@ wrong_tensors_fail_the_item(void **state)
     static const struct {
         const char *how, *says;
     } rows[] = {
-        {"\3\0\0\0cut", "tensor HOW: element 0 of BYTES is cut off"},
+        {"\3\0\0\0cut", "tensor HOW: element 0 of BYTES is truncated"},
         {"\4\0\0\0rank", "a tensor of rank 1000"},
-        {"\4\0\0\0type", "datatype 99 of rank 1 is none"},
+        {"\4\0\0\0type", "unknown datatype 99 or rank 1 out of range"},
         {"\5\0\0\0twice", "answered an item twice"},
         {"\1\0\0\0?", "1 tensors, none at 9: 1, none of a name: 1"},
     };

@@ -51,7 +51,7 @@ cn_c_stack(struct continuo_item *const *handles, size_t n, const char *name)
     }
     data = cn_arena_try_alloc(&first->arena, bytes ? bytes : 1);
     if (!data) {
-        cn_c_fail(first, "no memory for the stacked tensors of a batch");
+        cn_c_fail(first, "not enough memory for the stacked tensors of a batch");
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
@@ -88,7 +88,8 @@ reply_rows(struct continuo_item *handle, struct cn_tensor *rest, size_t n_tensor
 
     for (size_t i = 0; i < n_tensors; i++) {
         if (!cn_tensor_take(&rest[i], rows_of(handle, batched), batched, &rows[i])) {
-            cn_c_fail(item, "continuo_reply_stack: a tensor has fewer rows than the items");
+            cn_c_fail(item,
+                      "continuo_reply_stack: a tensor has fewer rows than the items together");
             return -1;
         }
         parts[i] = theirs(&rows[i]);
@@ -128,6 +129,7 @@ cn_c_reply_stack(struct continuo_item *const *handles, size_t n,
     for (size_t i = 0; i < n_tensors; i++)
         rc = rest[i].shape[0] == 0 ? rc : -1;
     if (rc < 0 && !first->item->reply.error_code)
-        cn_c_fail(first, "continuo_reply_stack: the tensors have more rows than the items");
+        cn_c_fail(first,
+                  "continuo_reply_stack: the tensors have more rows than the items together");
     return rc;
 }

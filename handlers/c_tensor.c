@@ -44,7 +44,7 @@ add_tensor(struct c_item *item, struct cn_tensor *tensor)
     int64_t *shape = cn_arena_alloc(&item->arena, sizeof(tensor->shape));
 
     if (!align(&item->arena, tensor)) {
-        cn_c_fail(item, "no memory for a tensor of the request");
+        cn_c_fail(item, "not enough memory for a tensor of the request");
         return false;
     }
     memcpy(shape, tensor->shape, sizeof(tensor->shape));

@@ -260,7 +260,7 @@ pack_table(lua_State *L, enum kind kind)
     char *at;
 
     if (n < 0 || n > ELEMENTS_MAX)
-        luaL_error(L, "a table of %I elements: an array has 0 to %d", n, ELEMENTS_MAX);
+        luaL_error(L, "a table of %I elements: an array may have 0 to %d", n, ELEMENTS_MAX);
     at = luaL_buffinitsize(L, &bytes, (size_t)n * kind_bytes[kind]);
     for (lua_Integer i = 1; i <= n; i++, at += kind_bytes[kind]) {
         int ok = 1;
@@ -276,7 +276,8 @@ pack_table(lua_State *L, enum kind kind)
 
             memcpy(at, &value, kind_bytes[kind]);
             if (load_integer(&(struct array){at, 1, kind}, 0) != value)
-                luaL_error(L, "element %I is %I, which no %s can hold", i, value, kind_names[kind]);
+                luaL_error(L, "element %I is %I, which does not fit into %s", i, value,
+                           kind_names[kind]);
         }
         if (!ok)
             luaL_error(L, "element %I is not %s number", i, is_float(kind) ? "a" : "a whole");
@@ -313,7 +314,8 @@ array_new(lua_State *L)
     }
     luaL_checklstring(L, 1, &len);
     if (len % kind_bytes[kind] != 0)
-        cn_lua_client_error(L, 400, "%d bytes are no whole number of %s elements of %d bytes",
+        cn_lua_client_error(L, 400,
+                            "%d bytes are not a multiple of the size of %s elements (%d bytes)",
                             (int)len, kind_names[kind], (int)kind_bytes[kind]);
     push_array(L, 1, kind);
     return 1;

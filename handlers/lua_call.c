@@ -206,7 +206,7 @@ settle_slots(struct lua_rt *rt)
         if (!rt->slots[i].answered)
             cn_reply_fail(&rt->slots[i].item->reply, CN_E_HANDLER_FAILED,
                           "Prediction failed: %s: handler answered %u of %u items: batch(items) "
-                          "calls it:reply, it:fail or it:defer of each",
+                          "must call it:reply, it:fail or it:defer for each item",
                           rt->file, answered, rt->n_slots);
     cn_log(CN_LOG_WARN,
            "event=handler_error model=%s version=%s error=\"batch(items) answered %u "

@@ -242,7 +242,7 @@ write_string(lua_State *L, const struct path *path, const char *text, size_t len
     size_t from = 0;
 
     if (!cn_utf8_is_valid((struct cn_str){text, len}))
-        encode_error(L, path, "the string is not UTF-8, so it cannot stand in JSON");
+        encode_error(L, path, "the string is not UTF-8, so it cannot be part of JSON");
     cn_buf_append(out, "\"", 1);
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -321,7 +321,9 @@ write_object(lua_State *L, int index, lua_Integer count, const struct path *path
     while (lua_next(L, index)) {
         lua_pop(L, 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            encode_error(L, path, "a JSON object has string keys only, a list 1, 2, 3 ... only");
+            encode_error(L, path,
+                         "a table for JSON must have only string keys (an object) or only the keys "
+                         "1, 2, 3 ... (a list)");
         keys[n].text = lua_tolstring(L, -1, &keys[n].len); /* lives as long as its table */
         n++;
     }
@@ -351,7 +353,7 @@ write_table(lua_State *L, int index, const struct path *path, int depth, struct 
     bool list = true;
 
     if (depth > JSON_DEPTH_MAX)
-        encode_error(L, path, "nested too deeply (a table that holds itself?)");
+        encode_error(L, path, "nested too deeply (does a table contain itself?)");
     lua_pushnil(L);
     while (lua_next(L, index)) {
         lua_pop(L, 1);
@@ -362,7 +364,8 @@ write_table(lua_State *L, int index, const struct path *path, int depth, struct 
             max = lua_tointeger(L, -1);
     }
     if (marked && !(list && max == count))
-        encode_error(L, path, "a list has the keys 1, 2, 3 ... without holes (use continuo.null)");
+        encode_error(L, path,
+                     "a list must have the keys 1, 2, 3 ... without gaps (use continuo.null)");
     if (!marked && !(list && max == count && count > 0)) {
         write_object(L, index, count, path, depth, out);
         return;
@@ -413,8 +416,8 @@ write_value(lua_State *L, int index, const struct path *path, int depth, struct 
         return;
     }
     if (cn_lua_is_number_array(L, index))
-        encode_error(L, path, "a continuo.array cannot stand in JSON; give its :table()");
-    snprintf(what, sizeof(what), "a %s cannot stand in JSON", luaL_typename(L, index));
+        encode_error(L, path, "a continuo.array cannot be part of JSON; use its :table()");
+    snprintf(what, sizeof(what), "a %s cannot be part of JSON", luaL_typename(L, index));
     encode_error(L, path, what);
 }
 
@@ -437,7 +440,7 @@ lua_json_encode(lua_State *L)
     cn_buf_reset(out);
     cn_lua_json_encode(L, 1, "value", out);
     if (out->failed)
-        return luaL_error(L, "the JSON text is over the handler's memory limit");
+        return luaL_error(L, "the JSON text exceeds the handler's memory limit");
     lua_pushlstring(L, out->data ? out->data : "", out->len);
     return 1;
 }

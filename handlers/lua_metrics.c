@@ -28,7 +28,7 @@ take_dims(lua_State *L, int index, struct cn_header dims[CN_SAMPLE_DIMS_MAX])
             luaL_error(L, "dimension %s must be a string, number or boolean, got %s",
                        lua_tostring(L, -2), luaL_typename(L, -1));
         if (n == CN_SAMPLE_DIMS_MAX)
-            luaL_error(L, "a metric has %d dimensions at most", CN_SAMPLE_DIMS_MAX);
+            luaL_error(L, "a metric has at most %d dimensions", CN_SAMPLE_DIMS_MAX);
         dims[n].name.ptr = lua_tolstring(L, -2, &dims[n].name.len);
         dims[n].value.ptr = luaL_tolstring(L, -1, &dims[n].value.len);
         n++;

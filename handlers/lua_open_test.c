@@ -152,7 +152,7 @@ another_call_answers(void **state)
     finish(rt, &other);
     assert_string_equal(turn(rt, &open, CN_STOP_NONE), "last");
     assert_non_null(open.item.state);
-    assert_non_null(strstr(run(rt, &other, "c"), "this request is over"));
+    assert_non_null(strstr(run(rt, &other, "c"), "this request has ended"));
     finish(rt, &other);
     finish(rt, &open);
     rt->ops->close(rt);
@@ -227,7 +227,7 @@ a_dropped_request_is_over(void **state)
     assert_string_equal(run(rt, &open, "keep"), " ...");
     assert_string_equal(turn(rt, &open, CN_STOP_GONE), " ...");
     rt->ops->drop(rt, open.item.resume);
-    assert_non_null(strstr(run(rt, &other, "x"), "this request is over"));
+    assert_non_null(strstr(run(rt, &other, "x"), "this request has ended"));
     finish(rt, &other);
     finish(rt, &open);
     rt->ops->close(rt);
@@ -322,8 +322,8 @@ mistakes_are_named(void **state)
         const char *module, *says;
     } wrong[] = {
         {"handle = function(req) req:defer() return 'x' end",
-         "deferred its answer (req:defer) and"},
-        {"handle = function(req) req:finish() req:respond('x') end", "answered already"},
+         "deferred its answer (req:defer) but also"},
+        {"handle = function(req) req:finish() req:respond('x') end", "already answered"},
         {"handle = function(req) continuo.after(-1, print) end", "seconds must be from 0 to 86400"},
         {"handle = function(req) req:respond({ text = 'x', end_sequence = true }) end",
          "belong to the answer"},

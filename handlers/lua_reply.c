@@ -64,7 +64,7 @@ set_headers(lua_State *L, int index, struct cn_reply *reply)
     lua_pushnil(L);
     while (lua_next(L, index)) {
         if (lua_type(L, -2) != LUA_TSTRING)
-            luaL_error(L, "reply.headers: a header's name is a string");
+            luaL_error(L, "reply.headers: the name of a header must be a string");
         name.ptr = lua_tolstring(L, -2, &name.len);
         if (lua_type(L, -1) != LUA_TSTRING && lua_type(L, -1) != LUA_TNUMBER)
             luaL_error(L, "reply.headers: the value of '%s' must be a string or number, got %s",
@@ -156,9 +156,10 @@ set_table(lua_State *L, int index, struct cn_reply *reply)
 
         if ((of_content = content_key(key))) {
             if (content)
-                luaL_error(
-                    L, "a reply has one of json, text, body and outputs, this one has %s and %s",
-                    content, key);
+                luaL_error(L,
+                           "a reply may have only one of json, text, body and outputs; this one "
+                           "has %s and %s",
+                           content, key);
             content = of_content;
             set_content(L, content, value, reply);
         } else if (strcmp(key, "status") == 0) {
@@ -192,7 +193,8 @@ cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply)
     if (lua_type(L, index) == LUA_TTABLE)
         set_table(L, index, reply);
     else if (!append_scalar(L, index, &reply->body))
-        luaL_error(L, "a reply is a string, a number or a table such as { json = ... }, got %s",
+        luaL_error(L,
+                   "a reply must be a string, a number or a table such as { json = ... }, got %s",
                    luaL_typename(L, index));
     check_size(L, reply);
 }
@@ -205,7 +207,7 @@ cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply)
 
     index = lua_absindex(L, index);
     if (lua_type(L, index) != LUA_TSTRING && lua_type(L, index) != LUA_TNUMBER)
-        luaL_error(L, "a piece of an answer is a string or number, got %s",
+        luaL_error(L, "a piece of an answer must be a string or number, got %s",
                    luaL_typename(L, index));
     bytes.ptr = lua_tolstring(L, index, &bytes.len); /* the argument's own slot: no harm */
     check(L, cn_reply_add_chunk(reply, bytes, &err), &err);

@@ -113,7 +113,7 @@ check_request(lua_State *L, int index)
         luaL_checkudata(L, index, REQUEST_NAME);
     req = request_at(L, index);
     if (!req->open && req->serial != lua_rt_of(L)->call_serial)
-        luaL_error(L, "this request is over: keep what you need of it in the state");
+        luaL_error(L, "this request has ended: keep what you need from it in the state");
     return req;
 }
 
@@ -365,13 +365,13 @@ request_newindex(lua_State *L)
 {
     check_request(L, 1);
     if (lua_type(L, 2) != LUA_TSTRING || strcmp(lua_tostring(L, 2), "state") != 0)
-        return luaL_error(L, "a request has no field '%s' that can be set (state can)",
+        return luaL_error(L, "the field '%s' of a request cannot be set (only state can)",
                           luaL_tolstring(L, 2, NULL));
     if (lua_rt_of(L)->tensor_state)
-        return luaL_error(L, "the model declares its state as tensors: give the new ones in "
-                             "outputs, a request of it has no state to be set");
+        return luaL_error(L, "the model declares its state as tensors: return the new ones in "
+                             "outputs instead of setting req.state");
     if (!lua_istable(L, 3))
-        return luaL_error(L, "a state is a table, got %s ({} is an empty one)",
+        return luaL_error(L, "a state must be a table, got %s ({} is an empty one)",
                           luaL_typename(L, 3));
     lua_settop(L, 3);
     set_kept(L, 1, KEPT_STATE);
@@ -386,7 +386,7 @@ check_unanswered(lua_State *L)
     struct request *req = check_request(L, 1);
 
     if (req->answered)
-        luaL_error(L, "this request is answered already");
+        luaL_error(L, "this request is already answered");
     return req;
 }
 
@@ -470,7 +470,7 @@ request_defer(lua_State *L)
     if (!lua_isnoneornil(L, 2))
         luaL_checktype(L, 2, LUA_TFUNCTION);
     if (req->item->stop != CN_STOP_NONE && !req->open)
-        return luaL_error(L, "this request is to end (%s): it can't be deferred",
+        return luaL_error(L, "this request has been told to end (%s), so it cannot be deferred",
                           cn_stop_reason_word(req->item->stop));
     lua_settop(L, 2);
     set_kept(L, 1, KEPT_STOP);

@@ -193,8 +193,8 @@ take_entry_point(struct lua_rt *rt, int module)
         rt->mode = LUA_MODE_HANDLE;
         if (rt->stateful)
             luaL_error(L,
-                       "%s: handle(req) gets no state, but the model has sequenceBatching: "
-                       "write step(state, req)",
+                       "%s: handle(req) gets no state, but the model has sequenceBatching: define "
+                       "step(state, req)",
                        rt->file);
     } else {
         luaL_error(L,
@@ -293,22 +293,23 @@ open_protected(lua_State *L)
                           rt->file, luaL_typename(L, module));
     api = take_number(L, module, "api", 1);
     if (api != 1)
-        return luaL_error(L, "%s: api = %I, this server knows api 1", rt->file, api);
+        return luaL_error(L, "%s: the handler has api = %I; this server supports api = 1", rt->file,
+                          api);
     rt->schema = (uint32_t)take_number(L, module, "state_schema", 1);
     take_entry_point(rt, module);
     rt->fn_init = take_function(L, module, "init");
     rt->fn_migrate = take_function(L, module, "migrate");
     if (rt->tensor_state && (rt->fn_init != LUA_NOREF || rt->fn_migrate != LUA_NOREF))
-        return luaL_error(
-            L,
-            "%s: init and migrate are for a state that the handler keeps; this "
-            "model's YAML declares it as tensors: take them out, or the list of state",
-            rt->file);
+        return luaL_error(L,
+                          "%s: init and migrate are for a state that the handler keeps itself, but "
+                          "this model's YAML declares its state as tensors: remove these "
+                          "functions, or the list of state tensors",
+                          rt->file);
     rt->fn_close = take_function(L, module, "close");
     if (rt->fn_close == LUA_NOREF && take_function(L, module, "on_close") != LUA_NOREF)
         return luaL_error(L,
-                          "%s: on_close would never be called: the hook that is called when a "
-                          "sequence is over has the name close(seq, state, reason)",
+                          "%s: on_close is never called: the function that is called when a "
+                          "sequence ends must be named close(seq, state, reason)",
                           rt->file);
     rt->fn_describe = take_function(L, module, "describe");
     call_load(rt, module, args->config_json);
@@ -376,7 +377,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->L = lua_newstate(limited_alloc, rt);
     if (!rt->L) {
         runtime_close(&rt->base);
-        return cn_fail(err, CN_E_LOAD_FAILED, "no memory for a Lua VM");
+        return cn_fail(err, CN_E_LOAD_FAILED, "not enough memory for a Lua state");
     }
     *(struct lua_rt **)lua_getextraspace(rt->L) = rt;
     lua_atpanic(rt->L, on_panic);
@@ -455,7 +456,7 @@ runtime_state_encode(struct cn_runtime *base, void *state, struct cn_buf *out, s
         return rc;
     if (out->failed || (rt->state_max_bytes && out->len - begun > rt->state_max_bytes))
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "the sequence's state is over %zu bytes (state.maxBytes)",
+                       "the sequence's state is larger than %zu bytes (state.maxBytes)",
                        rt->state_max_bytes ? rt->state_max_bytes : out->max_bytes);
     return 0;
 }
@@ -474,7 +475,7 @@ migrate(struct lua_rt *rt, uint32_t from_schema)
 
     if (rt->fn_migrate == LUA_NOREF)
         luaL_error(L,
-                   "%s: a stored state has schema %I, the handler declares %I and has no "
+                   "%s: a stored state has schema %I, but the handler declares %I and has no "
                    "migrate(state, from)",
                    rt->file, (lua_Integer)from_schema, (lua_Integer)rt->schema);
     lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_migrate);

@@ -180,8 +180,8 @@ errors_name_file_and_line(void **state)
         "handler_failed/0 Prediction failed: handler.lua: step(state, req) returned "
         "nothing: return a reply, or nil and a message");
     assert_string_equal(reply_of("return function() end", ""),
-                        "handler_failed/0 Prediction failed: a reply is a string, a number or a "
-                        "table such as { json = ... }, got function");
+                        "handler_failed/0 Prediction failed: a reply must be a string, a number or "
+                        "a table such as { json = ... }, got function");
     load.memory_max_bytes = 64 << 20;
     assert_non_null(strstr(reply_of("local function f(n) return f(n) + 1 end return f(1)", ""),
                            "stack overflow"));
@@ -204,8 +204,8 @@ load_errors_name_the_fix(void **state)
                         "handler.lua must return a table of functions, got nil "
                         "(end the file with 'return M')");
     assert_non_null(strstr(load_error("return {}"), "neither step(state, req)"));
-    assert_non_null(strstr(load_error("return { handle = print }"), "write step(state, req)"));
-    assert_non_null(strstr(load_error("return { api = 2, step = print }"), "knows api 1"));
+    assert_non_null(strstr(load_error("return { handle = print }"), "define step(state, req)"));
+    assert_non_null(strstr(load_error("return { api = 2, step = print }"), "supports api = 1"));
     assert_non_null(
         strstr(load_error("return { step = 3 }"), "step must be a function, got number"));
     assert_non_null(strstr(load_error("return { step = print, load = function(ctx)\n"
@@ -217,10 +217,9 @@ load_errors_name_the_fix(void **state)
     assert_non_null(
         strstr(load_error("return { step = print, load = function() return false end }"),
                "load(ctx) failed: it returned false"));
-    assert_non_null(
-        strstr(load_error("return { step = print, on_close = print }"),
-               "on_close would never be called: the hook that is called when a sequence "
-               "is over has the name close(seq, state, reason)"));
+    assert_non_null(strstr(load_error("return { step = print, on_close = print }"),
+                           "on_close is never called: the function that is called when a sequence "
+                           "ends must be named close(seq, state, reason)"));
     assert_non_null(strstr(load_error("\033Lua"), "attempt to load a binary chunk"));
     /* What editors and shells put in front is no mistake, and counts as a line. */
     assert_string_equal(load_error("\xef\xbb\xbfreturn {\n  step = \n}"),
@@ -290,7 +289,7 @@ request_shows_what_was_sent(void **state)
     fake_end(rt, &fake);
     assert_string_equal(
         fake_step(rt, &fake, ""),
-        "handler.lua:4: this request is over: keep what you need of it in the state");
+        "handler.lua:4: this request has ended: keep what you need from it in the state");
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
@@ -314,9 +313,9 @@ json_keeps_types(void **state)
     assert_non_null(strstr(reply_of("return req.text", "\xff"), "bad_request/400"));
     assert_non_null(strstr(reply_of("return { json = { a = { 1, 0/0 } } }", ""),
                            "reply.json.a[2]: nan is not a JSON number"));
-    assert_non_null(strstr(reply_of("return { json = { 1, nil, 3 } }", ""), "string keys only"));
+    assert_non_null(strstr(reply_of("return { json = { 1, nil, 3 } }", ""), "only string keys"));
     assert_non_null(strstr(reply_of("return { json = print }", ""),
-                           "reply.json: a function cannot stand in JSON"));
+                           "reply.json: a function cannot be part of JSON"));
     assert_non_null(strstr(reply_of("local t = {} t.t = t return { json = t }", ""), "nested too"));
     assert_string_equal(reply_of("return tostring(select(2, continuo.json.decode('[')))", ""),
                         "line 1, column 1: ']' expected near end of file");
@@ -363,10 +362,10 @@ reply_table_sets_everything(void **state)
     assert_string_equal(reply_of("return true", ""), "true");
     assert_non_null(
         strstr(reply_of("return { json = { continuo.array({1}, 'i8') } }", ""),
-               "reply.json[1]: a continuo.array cannot stand in JSON; give its :table()"));
+               "reply.json[1]: a continuo.array cannot be part of JSON; use its :table()"));
     assert_string_equal(reply_of("return 1.5", ""), "1.5");
-    assert_non_null(strstr(reply_of("req:reply(1) return 2", ""), "returned a reply too"));
-    assert_non_null(strstr(reply_of("req:reply(1) req:reply(2)", ""), "answered already"));
+    assert_non_null(strstr(reply_of("req:reply(1) return 2", ""), "also returned a reply"));
+    assert_non_null(strstr(reply_of("req:reply(1) req:reply(2)", ""), "already answered"));
 }
 
 /* Whether a sequence ends is said with a boolean: 0 and null are no "no" in Lua. */
@@ -396,9 +395,9 @@ long_paths_keep_the_reason(void **state)
     (void)state;
     assert_non_null(strstr(text, "reply.json.\u00fc"));
     assert_non_null(strstr(text, " ... "));
-    assert_non_null(strstr(text, ".inner: a function cannot stand in JSON"));
+    assert_non_null(strstr(text, ".inner: a function cannot be part of JSON"));
     assert_non_null(strstr(reply_of("local t = {} t.children = { t } return { json = t }", ""),
-                           "a table that holds itself?"));
+                           "does a table contain itself?"));
 }
 
 /* Do two steps answer with the same bytes? */
@@ -455,17 +454,17 @@ outputs_are_what_was_given(void **state)
 #define REPLY(type, data)                                                                          \
     reply_of("return { outputs = { Y = { datatype = '" type "', data = " data " } } }", "")
     assert_string_equal(REPLY("UINT8", "{ 255, 256 }"),
-                        FAILED "output 'Y': element 2 is 256, which no UINT8 can hold");
+                        FAILED "output 'Y': element 2 is 256, which does not fit into UINT8");
     assert_string_equal(REPLY("UINT32", "{ -1 }"),
-                        FAILED "output 'Y': element 1 is -1, which no UINT32 can hold");
+                        FAILED "output 'Y': element 1 is -1, which does not fit into UINT32");
     assert_string_equal(REPLY("INT16", "{ -32768, 32767, 32768 }"),
-                        FAILED "output 'Y': element 3 is 32768, which no INT16 can hold");
+                        FAILED "output 'Y': element 3 is 32768, which does not fit into INT16");
     assert_string_equal(REPLY("INT8", "continuo.array({ 200 }, 'u8')"),
-                        FAILED "output 'Y': element 1 is 200, which no INT8 can hold");
+                        FAILED "output 'Y': element 1 is 200, which does not fit into INT8");
     assert_string_equal(REPLY("INT32", "continuo.array({ 1.5 }, 'f32')"),
-                        FAILED "output 'Y': element 1 is number 1.5, which is no INT32");
+                        FAILED "output 'Y': element 1 is number 1.5, not INT32");
     assert_string_equal(REPLY("BOOL", "{ 2 }"),
-                        FAILED "output 'Y': element 1 is number 2, which is no BOOL");
+                        FAILED "output 'Y': element 1 is number 2, not BOOL");
     assert_string_equal(REPLY("FP32", "req"), FAILED
                         "output 'Y' needs data: bytes, a continuo.array or a table of values");
     assert_string_equal(REPLY("BYTES", "'text'"),
@@ -634,18 +633,18 @@ arrays_read_bytes(void **state)
                                  ""),
                         "-0.5 8 1.7677669529664");
     assert_non_null(strstr(reply_of("continuo.array('abc', 'f32')", ""),
-                           "bad_request/400 3 bytes are no whole number of f32"));
+                           "bad_request/400 3 bytes are not a multiple of the size of f32"));
     assert_non_null(strstr(reply_of("continuo.array(setmetatable({ 1, 2, 3 }, { __len = function() "
                                     "return 1 << 61 end }), 'f64')",
                                     ""),
-                           "a table of 2305843009213693952 elements: an array has 0 to"));
+                           "a table of 2305843009213693952 elements: an array may have 0 to"));
     assert_non_null(
         strstr(reply_of("continuo.stack(setmetatable({ req, req }, { __len = function() "
                         "return 1 << 61 end }), 'x')",
                         ""),
                "2305843009213693952 items"));
     assert_non_null(strstr(reply_of("continuo.array({ 70000 }, 'i16')", ""),
-                           "element 1 is 70000, which no i16 can hold"));
+                           "element 1 is 70000, which does not fit into i16"));
     assert_string_equal(reply_of("return continuo.unpack('<i4', continuo.pack('<i4', -7))", ""),
                         "-7");
 }
@@ -685,10 +684,9 @@ batch_answers_each_item(void **state)
     (void)state;
     run_three(rt, fakes, (const char *const[]){"a", "skip", "fail"});
     assert_string_equal(fakes[0].text, "1/3");
-    assert_string_equal(
-        fakes[1].text,
-        "handler_failed/0 Prediction failed: handler.lua: handler "
-        "answered 2 of 3 items: batch(items) calls it:reply, it:fail or it:defer of each");
+    assert_string_equal(fakes[1].text, "handler_failed/0 Prediction failed: handler.lua: handler "
+                                       "answered 2 of 3 items: batch(items) must call it:reply, "
+                                       "it:fail or it:defer for each item");
     assert_string_equal(fakes[2].text, "bad_request/400 bad");
     run_three(rt, fakes, (const char *const[]){"a", "b", "c"});
     assert_string_equal(fakes[0].text, "2/3");

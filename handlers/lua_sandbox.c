@@ -278,7 +278,7 @@ load_path(lua_State *L, const char *path, const char *name)
     if (stat(path, &info) < 0 || !S_ISREG(info.st_mode))
         return false;
     if ((uint64_t)info.st_size > SOURCE_MAX_BYTES)
-        luaL_error(L, "%s is over %d MiB of source", name, (int)(SOURCE_MAX_BYTES >> 20));
+        luaL_error(L, "%s is larger than %d MiB", name, (int)(SOURCE_MAX_BYTES >> 20));
     /* The VM's own memory, taken while no file is open: it is freed whatever is raised. */
     bytes = lua_newuserdatauv(L, (size_t)info.st_size + 1, 0);
     file = fopen(path, "rbe");

@@ -17,7 +17,7 @@ check_items(lua_State *L, lua_Integer *n)
     luaL_checktype(L, 1, LUA_TTABLE);
     *n = luaL_len(L, 1); /* what a metamethod says need not be so */
     if (*n < 0 || *n > ITEMS_MAX)
-        luaL_error(L, "%I items: a batch has 0 to %d", *n, ITEMS_MAX);
+        luaL_error(L, "%I items: a batch may have 0 to %d", *n, ITEMS_MAX);
     items = lua_newuserdatauv(L, sizeof(struct cn_item *) * (size_t)(*n > 0 ? *n : 1), 0);
     for (lua_Integer i = 0; i < *n; i++) {
         lua_rawgeti(L, 1, i + 1);
@@ -63,7 +63,7 @@ cn_lua_stack(lua_State *L)
     if (n == 0)
         return luaL_error(L, "continuo.stack: there are no items");
     if (rt->scratch.failed)
-        return luaL_error(L, "continuo.stack: no memory for the tensor");
+        return luaL_error(L, "continuo.stack: not enough memory for the tensor");
     all.data = cn_buf_str(&rt->scratch);
     cn_lua_push_tensor(L, &all);
     return 1;
@@ -91,7 +91,8 @@ put_rows(const struct lua_rt *rt, struct cn_item *item, struct cn_tensor *rest, 
     cn_write_u32(&reply->body, n);
     for (uint32_t i = 0; i < n; i++) {
         if (!cn_tensor_take(&rest[i], rows_of(rt, item), rt->batched, &rows))
-            return cn_fail(err, CN_E_HANDLER_FAILED, "output '%.*s' has fewer rows than the items",
+            return cn_fail(err, CN_E_HANDLER_FAILED,
+                           "output '%.*s' has fewer rows than the items together",
                            CN_STR_ARG(rest[i].name));
         cn_tensors_put_one(&reply->body, &rows);
     }
@@ -114,7 +115,8 @@ split(struct lua_rt *rt, struct cn_item **items, lua_Integer n, struct cn_error 
         rc = put_rows(rt, items[i], rest, n_tensors, err);
     for (uint32_t i = 0; rc == 0 && i < n_tensors; i++)
         if (rest[i].shape[0] != 0)
-            rc = cn_fail(err, CN_E_HANDLER_FAILED, "output '%.*s' has more rows than the items",
+            rc = cn_fail(err, CN_E_HANDLER_FAILED,
+                         "output '%.*s' has more rows than the items together",
                          CN_STR_ARG(rest[i].name));
     cn_arena_fini(&arena);
     return rc;
@@ -135,13 +137,13 @@ cn_lua_reply_stack(lua_State *L)
     for (lua_Integer i = 1; i <= n; i++) {
         lua_rawgeti(L, 1, i);
         if (cn_lua_request_answered(L, -1))
-            return luaL_error(L, "continuo.reply_stack: item %I is answered already", i);
+            return luaL_error(L, "continuo.reply_stack: item %I is already answered", i);
         lua_pop(L, 1);
     }
     cn_buf_reset(&rt->stacked.body);
     cn_lua_set_outputs(L, 2, &rt->stacked);
     if (rt->stacked.body.failed)
-        return luaL_error(L, "continuo.reply_stack: no memory for the outputs");
+        return luaL_error(L, "continuo.reply_stack: not enough memory for the outputs");
     if (split(rt, items, n, &err)) {
         for (lua_Integer i = 0; i < n; i++)
             cn_buf_reset(&items[i]->reply.body);

@@ -142,7 +142,7 @@ check_seen(struct encoder *enc, int index)
     }
     lua_pushvalue(L, index);
     if (lua_rawget(L, enc->seen) != LUA_TNIL)
-        refuse(enc, "this table stands in the state a second time; store a copy");
+        refuse(enc, "this table occurs twice in the state; store a copy");
     lua_pop(L, 1);
     lua_pushvalue(L, index);
     lua_pushboolean(L, 1);
@@ -257,7 +257,7 @@ put_table(struct encoder *enc, int index)
 
     luaL_checkstack(L, LUA_MINSTACK, "state");
     if (enc->depth == LUA_STATE_DEPTH_MAX)
-        refuse(enc, "tables nest deeper than 16 (does one hold itself?)");
+        refuse(enc, "tables are nested deeper than 16 (does one contain itself?)");
     check_seen(enc, index);
     if (lua_getmetatable(L, index)) {
         lua_pop(L, 1);
@@ -271,7 +271,8 @@ put_table(struct encoder *enc, int index)
     list = measure(enc, index, &count);
     if (json_list) {
         if (!list)
-            refuse(enc, "a JSON list has the keys 1, 2, 3 ... without holes (use continuo.null)");
+            refuse(enc,
+                   "a JSON list must have the keys 1, 2, 3 ... without gaps (use continuo.null)");
         begun = begin_extension(enc, EXT_JSON_LIST);
         put_array(enc, index, count);
         end_extension(enc, begun);
@@ -426,7 +427,7 @@ cn_lua_state_parse(struct cn_str bytes, struct cn_lua_state_bytes **out, struct 
 
     if (bytes.len == 0 || !walk_value(&walk, 0) || walk.at != walk.end)
         return cn_fail(err, CN_E_STATE_STORE,
-                       "%zu bytes of state are not what a Lua handler stored", bytes.len);
+                       "the stored state (%zu bytes) was not written by a Lua handler", bytes.len);
     parsed = cn_alloc(sizeof(*parsed));
     msgpack_unpacked_init(&parsed->root);
     if (msgpack_unpack_next(&parsed->root, bytes.ptr, bytes.len, &offset) !=
@@ -435,7 +436,8 @@ cn_lua_state_parse(struct cn_str bytes, struct cn_lua_state_bytes **out, struct 
          parsed->root.data.type != MSGPACK_OBJECT_ARRAY &&
          parsed->root.data.type != MSGPACK_OBJECT_EXT)) {
         cn_lua_state_bytes_free(parsed);
-        return cn_fail(err, CN_E_STATE_STORE, "%zu bytes of state hold no table", bytes.len);
+        return cn_fail(err, CN_E_STATE_STORE, "the stored state (%zu bytes) does not hold a table",
+                       bytes.len);
     }
     *out = parsed;
     return 0;

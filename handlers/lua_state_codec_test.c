@@ -169,11 +169,11 @@ refusals_name_the_key(void **state)
     assert_string_equal(moved("setmetatable({}, {})", "1"),
                         "state.v: a table with a metatable cannot be stored");
     assert_string_equal(moved("(function() local t = {} t.x = { t } return t end)()", "1"),
-                        "state.v.x[1]: this table stands in the state a second time; store a copy");
+                        "state.v.x[1]: this table occurs twice in the state; store a copy");
     assert_string_equal(moved("(function() local t = {} return { a = { t, t } } end)()", "1"),
-                        "state.v.a[2]: this table stands in the state a second time; store a copy");
+                        "state.v.a[2]: this table occurs twice in the state; store a copy");
     assert_string_equal(moved("(function() state.me = { state } return 1 end)()", "1"),
-                        "state.me[1]: this table stands in the state a second time; store a copy");
+                        "state.me[1]: this table occurs twice in the state; store a copy");
     assert_non_null(strstr(moved("(function() local t = print for i = 1, 12 do\n"
                                  "t = { [('k'):rep(90)] = t } end return t end)()",
                                  "1"),
@@ -191,7 +191,7 @@ depth_is_bounded(void **state)
     "return top end)()"
     (void)state;
     assert_string_equal(moved(NEST(14), "1"), "1");
-    assert_non_null(strstr(moved(NEST(15), "1"), ".a.a: tables nest deeper than 16"));
+    assert_non_null(strstr(moved(NEST(15), "1"), ".a.a: tables are nested deeper than 16"));
 }
 
 /* Over state.maxBytes is an error of its own; the step before stands. */
@@ -206,7 +206,8 @@ size_is_bounded(void **state)
     (void)state;
     fake_step(rt, &fake, "");
     assert_int_equal(fake_move(rt, &fake, &err), CN_E_STATE_TOO_LARGE);
-    assert_string_equal(err.message, "the sequence's state is over 1048576 bytes (state.maxBytes)");
+    assert_string_equal(err.message,
+                        "the sequence's state is larger than 1048576 bytes (state.maxBytes)");
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
@@ -268,7 +269,7 @@ older_states_are_migrated(void **state)
     assert_int_equal(rt->ops->state_decode(rt, cn_buf_str(&bytes), 1, &fake.item.state, &err),
                      CN_E_HANDLER_FAILED);
     assert_string_equal(err.message,
-                        "handler.lua: a stored state has schema 1, the handler declares 3 "
+                        "handler.lua: a stored state has schema 1, but the handler declares 3 "
                         "and has no migrate(state, from)");
     rt->ops->close(rt);
 

@@ -38,10 +38,11 @@ take_results(lua_State *L, int request, struct cn_item *item)
 
     if (cn_lua_request_answered(L, request)) {
         if (!lua_isnil(L, reply))
-            luaL_error(L, "%s: %s answered by a method and returned a reply too", rt->file, name);
+            luaL_error(L, "%s: %s answered with a method and also returned a reply", rt->file,
+                       name);
     } else if (cn_lua_request_deferred(L, request)) {
         if (!lua_isnil(L, reply) || !lua_isnil(L, reply + 1))
-            luaL_error(L, "%s: %s deferred its answer (req:defer) and returned one", rt->file,
+            luaL_error(L, "%s: %s deferred its answer (req:defer) but also returned one", rt->file,
                        name);
         rt->opened = cn_lua_leave_open(L, request, item);
     } else if (!lua_isnil(L, reply)) {
@@ -176,8 +177,8 @@ yielded_protected(lua_State *L)
     lua_rawgetp(L, LUA_REGISTRYINDEX, outcome->co);
     if (cn_lua_request_answered(L, 3))
         luaL_error(L,
-                   "%s: coroutine.yield after the answer (req:reply, fail or finish): pieces come "
-                   "before it",
+                   "%s: coroutine.yield was called after the answer (req:reply, fail or finish); "
+                   "yield pieces before it",
                    lua_rt_of(L)->file);
     lua_settop(L, 2);
     if (!lua_isnil(L, 1))

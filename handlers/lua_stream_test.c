@@ -228,20 +228,21 @@ failures_after_a_yield(void **state)
         {"coroutine.yield('p')\nerror({ status = 404, message = 'none' })", "not_found/404 none"},
         {"coroutine.yield('p')\nreturn nil, 'late', 409", "conflict/409 late"},
         {"coroutine.yield('p')\ncoroutine.yield({ status = 201, text = 'q' })",
-         "handler_failed/0 Prediction failed: reply: the status of the answer went out with its "
+         "handler_failed/0 Prediction failed: reply: the status of the answer was sent with its "
          "first piece: set it there"},
         {"coroutine.yield('p')\ncoroutine.yield(print)",
-         "handler_failed/0 Prediction failed: a reply is a string, a number or a table such as { "
+         "handler_failed/0 Prediction failed: a reply must be a string, a number or a table such "
+         "as { "
          "json = ... }, got function"},
         {"coroutine.yield('p')\ncoroutine.yield({ text = 'q', end_sequence = true })",
          "handler_failed/0 Prediction failed: end_sequence and stop_streams belong to the answer, "
          "not to a piece of it"},
         {"coroutine.yield('p')\nreq:reply('last') coroutine.yield('q')",
-         "handler_failed/0 Prediction failed: handler.lua: coroutine.yield after the answer "
-         "(req:reply, fail or finish): pieces come before it"},
+         "handler_failed/0 Prediction failed: handler.lua: coroutine.yield was called after the "
+         "answer (req:reply, fail or finish); yield pieces before it"},
         {"coroutine.yield('p')\nreq:reply('last') coroutine.yield(nil, 1)",
-         "handler_failed/0 Prediction failed: handler.lua: coroutine.yield after the answer "
-         "(req:reply, fail or finish): pieces come before it"},
+         "handler_failed/0 Prediction failed: handler.lua: coroutine.yield was called after the "
+         "answer (req:reply, fail or finish); yield pieces before it"},
         {"coroutine.yield('p')\ncoroutine.yield('q', -1)",
          "handler_failed/0 Prediction failed: handler.lua: coroutine.yield(piece, seconds): "
          "seconds must be from 0 to 86400, got -1"},
@@ -274,10 +275,10 @@ kept_request_is_over(void **state)
 
     (void)state;
     begin(rt, &a, "mine");
-    assert_non_null(strstr(fake_step(rt, &b, "use"), "this request is over"));
+    assert_non_null(strstr(fake_step(rt, &b, "use"), "this request has ended"));
     assert_string_equal(go_on(rt, &a, CN_STOP_NONE), "mine");
     fake_end(rt, &a);
-    assert_non_null(strstr(fake_step(rt, &b, "use"), "this request is over"));
+    assert_non_null(strstr(fake_step(rt, &b, "use"), "this request has ended"));
     fake_drop(rt, &a);
     fake_drop(rt, &b);
     rt->ops->close(rt);

@@ -180,20 +180,21 @@ pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *na
         break;
     case CN_DATATYPE_FP16:
     case CN_DATATYPE_BF16:
-        luaL_error(L, "%s '%s': give the data of %s as bytes", what, name, cn_datatype_word(type));
+        luaL_error(L, "%s '%s': data of type %s must be given as bytes", what, name,
+                   cn_datatype_word(type));
         break;
     default:
         integer = lua_tointegerx(L, -1, &ok);
         if (ok && !is_in_range(type, integer))
-            luaL_error(L, "%s '%s': element %I is %I, which no %s can hold", what, name, i, integer,
-                       cn_datatype_word(type));
+            luaL_error(L, "%s '%s': element %I is %I, which does not fit into %s", what, name, i,
+                       integer, cn_datatype_word(type));
         cn_buf_append(out, &integer, bytes); /* its low bytes; machines here are little-endian */
         break;
     }
     if (!ok) {
         const char *given = luaL_typename(L, -1);
 
-        luaL_error(L, "%s '%s': element %I is %s %s, which is no %s", what, name, i, given,
+        luaL_error(L, "%s '%s': element %I is %s %s, not %s", what, name, i, given,
                    luaL_tolstring(L, -1, NULL), cn_datatype_word(type));
     }
 }
@@ -273,7 +274,7 @@ read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, co
     /* Asked for once: it may run the handler's code. */
     rank = lua_istable(L, -1) ? luaL_len(L, -1) : -1;
     if (rank < 0 || rank > CN_TENSOR_RANK_MAX)
-        luaL_error(L, "%s '%s': a shape is a table of up to %d sizes", what, name,
+        luaL_error(L, "%s '%s': a shape must be a table of up to %d sizes", what, name,
                    CN_TENSOR_RANK_MAX);
     tensor->rank = (uint32_t)rank;
     for (lua_Integer i = 0; i < rank; i++) {
@@ -282,8 +283,8 @@ read_shape(lua_State *L, int output, lua_Integer n, struct cn_tensor *tensor, co
         lua_geti(L, -1, i + 1);
         tensor->shape[i] = lua_tointegerx(L, -1, &ok);
         if (!ok || tensor->shape[i] < 0)
-            luaL_error(L, "%s '%s': size %I of its shape is not a whole number from 0", what, name,
-                       i + 1);
+            luaL_error(L, "%s '%s': size %I of its shape is not an integer of at least 0", what,
+                       name, i + 1);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);
@@ -307,7 +308,7 @@ cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *name,
         cn_buf_reset(scratch);
         n = pack_data(L, index, out->type, what, name, scratch);
         if (scratch->failed)
-            luaL_error(L, "%s '%s': no memory for its data", what, name);
+            luaL_error(L, "%s '%s': not enough memory for its data", what, name);
         lua_pushlstring(L, scratch->len ? scratch->data : "", scratch->len);
     }
     out->data.ptr = lua_tolstring(L, -1, &out->data.len);
@@ -335,7 +336,7 @@ put_output(lua_State *L, struct cn_reply *reply, struct cn_buf *scratch)
     cn_buf_reset(scratch);
     n = pack_data(L, output, tensor.type, "output", name, scratch);
     if (scratch->failed)
-        luaL_error(L, "output '%s': no memory for its data", name);
+        luaL_error(L, "output '%s': not enough memory for its data", name);
     tensor.data = cn_buf_str(scratch);
     read_shape(L, output, n, &tensor, "output", name);
     tensor.data = cn_buf_str(scratch); /* where that ran the handler's code, it may lie elsewhere */
@@ -360,7 +361,7 @@ cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply)
     lua_pushnil(L);
     while (lua_next(L, index)) {
         if (++n > CN_TENSORS_MAX)
-            luaL_error(L, "reply.outputs has over %d tensors", CN_TENSORS_MAX);
+            luaL_error(L, "reply.outputs has more than %d tensors", CN_TENSORS_MAX);
         put_output(L, reply, scratch);
         lua_settop(L, lua_gettop(L) - 1);
     }

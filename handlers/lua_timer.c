@@ -73,9 +73,9 @@ after(lua_State *L)
     if (!(seconds >= 0 && seconds <= AFTER_MAX_S))
         return luaL_error(L, "continuo.after: seconds must be from 0 to %d", (int)AFTER_MAX_S);
     if (!rt->base.wheel)
-        return luaL_error(L, "continuo.after: not while the model is loaded");
+        return luaL_error(L, "continuo.after cannot be called while the model is being loaded");
     if (rt->n_timers >= TIMERS_MAX)
-        return luaL_error(L, "continuo.after: %d calls wait already", TIMERS_MAX);
+        return luaL_error(L, "continuo.after: %d calls are already waiting", TIMERS_MAX);
     lua_settop(L, 2);
     ref = luaL_ref(L, LUA_REGISTRYINDEX);
     timer = cn_alloc(sizeof(*timer));

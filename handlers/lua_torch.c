@@ -92,7 +92,7 @@ read_argument(lua_State *L, int index, const char *name, struct ctt_value *out)
     case LUA_TTABLE:
         cn_lua_read_tensor(L, index, "argument", name, &tensor);
         if (tensor.type == CN_DATATYPE_BYTES)
-            luaL_error(L, "argument '%s': TorchScript has no BYTES", name);
+            luaL_error(L, "argument '%s': TorchScript does not support BYTES", name);
         out->kind = CTT_TENSOR;
         out->tensor.data = (void *)(uintptr_t)tensor.data.ptr; /* only read */
         out->tensor.datatype = (int32_t)tensor.type;
@@ -216,7 +216,7 @@ module_run(lua_State *L)
     lua_settop(L, 2);
     n = luaL_len(L, 2);
     if (n < 0 || n > VALUES_MAX)
-        return luaL_error(L, "%I arguments: a call has up to %d", n, VALUES_MAX);
+        return luaL_error(L, "%I arguments: a call may have up to %d", n, VALUES_MAX);
     luaL_checkstack(L, 2 * VALUES_MAX + LUA_MINSTACK, "arguments");
     for (lua_Integer i = 0; i < n; i++) {
         char name[8] = {(char)('0' + (i + 1) / 10), (char)('0' + (i + 1) % 10)};
@@ -336,8 +336,8 @@ read_option(lua_State *L, struct ctt_options *options)
         at++;
     if (!names[at])
         luaL_error(L,
-                   "torch.load: there is no option %s, but device, method, submodule, threads and "
-                   "fusion",
+                   "torch.load: unknown option %s; the options are device, method, submodule, "
+                   "threads and fusion",
                    key);
     if (at < 3 && lua_type(L, -1) != LUA_TSTRING)
         luaL_error(L, "torch.load: %s must be a string, got %s", key, luaL_typename(L, -1));

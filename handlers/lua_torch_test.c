@@ -188,18 +188,18 @@ mistakes_are_errors(void **state)
         {"m:run { x, req }", "argument '2' is a userdata"},
         {"m:run { x, {} }", "argument '2' needs a datatype"},
         {"x.shape = {3} m:run { x, h }", "argument: "},
-        {"m:run { { datatype = 'BYTES', data = {'a'} } }", "TorchScript has no BYTES"},
+        {"m:run { { datatype = 'BYTES', data = {'a'} } }", "TorchScript does not support BYTES"},
         {"x.data = nil m:run { x, h }", "argument '1' needs data"},
         {"local t = {} for i = 1, 65 do t[i] = x end m:run(t)",
-         "65 arguments: a call has up to 64"},
+         "65 arguments: a call may have up to 64"},
         {"m:close() m:run { x, h }", "the module model.pt is closed"},
         {"torch.load('none.pt')", "the model has no file none.pt"},
         {"torch.load('../model.pt')", "'../model.pt' is not the name of a file in the model"},
         {"torch.load('bad.pt')", "libtorch 0.0 (fake) cannot load bad.pt: The following operation"},
         {"torch.load()", "string expected"},
         {"torch.load('model.pt', 3)", "table expected"},
-        {"torch.load('model.pt', { devices = 'cpu' })", "there is no option devices"},
-        {"torch.load('model.pt', { 'cpu' })", "there is no option ?"},
+        {"torch.load('model.pt', { devices = 'cpu' })", "unknown option devices"},
+        {"torch.load('model.pt', { 'cpu' })", "unknown option ?"},
         {"torch.load('model.pt', { device = 'tpu' })", "device must be \"cpu\""},
         {"torch.load('model.pt', { device = 'cuda:' })", "device must be \"cpu\""},
         {"torch.load('model.pt', { threads = 0 })", "threads must be an integer from 1 to 256"},
@@ -250,11 +250,11 @@ arguments_that_run_code(void **state)
                              "x.shape = setmetatable({}, { __index = function() return 1 end,\n"
                              "  __len = function() n = n + 1 return n == 1 and 1 or 1000 end })\n"
                              "m:run { x, h }"),
-               "8 bytes, 1 elements of FP32 need 4 each"));
+               "8 bytes, 1 elements of FP32 need 4 bytes each"));
     assert_non_null(
         strstr(reply_of(STEP "x.shape = setmetatable({}, { __len = function() return -1 end })\n"
                              "m:run { x, h }"),
-               "a shape is a table of up to 16 sizes"));
+               "a shape must be a table of up to 16 sizes"));
     /* The output's bytes stand where arguments are packed, too. */
     assert_non_null(
         strstr(reply_of(STEP "local rows = {} for i = 1, 128 do rows[i] = i end\n"
@@ -263,7 +263,7 @@ arguments_that_run_code(void **state)
                              "  m:run { { datatype = 'FP32', shape = {64, 2}, data = rows },\n"
                              "    { datatype = 'FP32', shape = {2, 64}, data = rows } }\n"
                              "  return {1, 2} end }) } }"),
-               "output: tensor y: 512 bytes, 2 elements of FP32 need 4 each"));
+               "output: tensor y: 512 bytes, 2 elements of FP32 need 4 bytes each"));
 }
 
 /* Modules are freed by close, by <close>, by the collector, and with the handler; a handler that loads

@@ -47,7 +47,7 @@ static int
 head_is_out(const char *what, struct cn_error *err)
 {
     return cn_fail(err, CN_E_HANDLER_FAILED,
-                   "the %s of the answer went out with its first piece: set it there", what);
+                   "the %s of the answer was sent with its first piece: set it there", what);
 }
 
 void
@@ -83,7 +83,7 @@ cn_reply_put_header(struct cn_reply *reply, struct cn_str name, struct cn_str va
     cn_write_str16(&reply->headers, name);
     cn_write_str32(&reply->headers, value);
     if (reply->headers.failed)
-        return cn_fail(err, CN_E_HANDLER_FAILED, "the answer's headers are over %zu bytes",
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the answer's headers are longer than %zu bytes",
                        reply->headers.max_bytes);
     reply->n_headers++;
     return 0;
@@ -98,7 +98,7 @@ cn_reply_set_content_type(struct cn_reply *reply, struct cn_str type, struct cn_
         return cn_fail(err, CN_E_HANDLER_FAILED, "the content type has a control character");
     cn_buf_reset(&reply->content_type);
     if (cn_buf_append_str(&reply->content_type, type) < 0)
-        return cn_fail(err, CN_E_HANDLER_FAILED, "the content type is over %zu bytes",
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the content type is longer than %zu bytes",
                        reply->content_type.max_bytes);
     return 0;
 }
@@ -118,7 +118,7 @@ static int
 too_large(const struct cn_buf *buf, struct cn_error *err)
 {
     return cn_fail(err, CN_E_HANDLER_FAILED,
-                   "the answer is over the limit of %zu bytes (answerMaxBytes)", buf->max_bytes);
+                   "the answer exceeds the limit of %zu bytes (answerMaxBytes)", buf->max_bytes);
 }
 
 int
@@ -138,13 +138,13 @@ cn_reply_add_chunk(struct cn_reply *reply, struct cn_str bytes, struct cn_error 
         struct cn_chunk *more = cn_try_realloc(reply->chunks, (2 * (size_t)n + 1) * sizeof(*more));
 
         if (!more)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a piece of the answer");
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a piece of the answer");
         reply->chunks = more;
     }
     cn_buf_init(&reply->chunks[n].body, reply->body.max_bytes);
     reply->n_chunks++;
     if (cn_buf_append_str(&reply->chunks[n].body, bytes) < 0)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a piece of the answer");
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a piece of the answer");
     reply->chunk_bytes += bytes.len;
     return 0;
 }

@@ -107,25 +107,25 @@ check_dims(const struct cn_sample *sample, struct cn_error *err)
 
     shown(sample->name, name);
     if (sample->n_dims > CN_SAMPLE_DIMS_MAX)
-        return cn_fail(err, CN_E_HANDLER_FAILED, "metric %s has %u dimensions, the limit is %d",
+        return cn_fail(err, CN_E_HANDLER_FAILED, "metric %s has %u dimensions; the limit is %d",
                        name, sample->n_dims, CN_SAMPLE_DIMS_MAX);
     for (uint32_t i = 0; i < sample->n_dims; i++) {
         const struct cn_header *at = &sample->dims[i];
 
         if (!is_name(at->name))
             return cn_fail(err, CN_E_HANDLER_FAILED,
-                           "metric %s has a dimension \"%s\": a name is letters, digits and _, not "
-                           "a digit first, %d bytes at most",
+                           "metric %s has a dimension \"%s\": a name has at most %d letters, "
+                           "digits and _, and does not begin with a digit",
                            name, shown(at->name, dim), CN_SAMPLE_NAME_MAX);
         if (is_reserved_dim(at->name))
             return cn_fail(err, CN_E_HANDLER_FAILED,
-                           "metric %s has a dimension %s, which is not the handler's to set: "
-                           "ModelName, Level and Hostname come by themselves",
+                           "metric %s has a dimension %s, which a handler cannot set: the server "
+                           "adds ModelName, Level and Hostname",
                            name, shown(at->name, dim));
         if (!is_value(at->value))
             return cn_fail(err, CN_E_HANDLER_FAILED,
-                           "metric %s: the value of dimension %s must be UTF-8 without control "
-                           "characters, %d bytes at most",
+                           "metric %s: the value of dimension %s must be UTF-8 of at most %d bytes "
+                           "without control characters",
                            name, shown(at->name, dim), CN_SAMPLE_VALUE_MAX);
         for (uint32_t j = 0; j < i; j++)
             if (cn_str_eq(at->name, sample->dims[j].name))
@@ -143,21 +143,21 @@ check(const struct cn_sample *sample, struct cn_error *err)
     shown(sample->name, name);
     if (!is_name(sample->name))
         return cn_fail(err, CN_E_HANDLER_FAILED,
-                       "\"%s\" is no metric's name: letters, digits and _, not a digit first, %d "
-                       "bytes at most",
+                       "\"%s\" cannot be the name of a metric: a name has at most %d letters, "
+                       "digits and _, and does not begin with a digit",
                        name, CN_SAMPLE_NAME_MAX);
     if (cn_ts_is_own(sample->name))
         return cn_fail(err, CN_E_HANDLER_FAILED,
-                       "metric %s is the server's own: give the handler's another name", name);
+                       "metric %s is one of the server's own: choose another name", name);
     if (!is_unit(sample->unit))
         return cn_fail(err, CN_E_HANDLER_FAILED,
-                       "metric %s: \"%s\" is no unit: a word of %d bytes at most", name,
-                       shown(sample->unit, unit), CN_SAMPLE_UNIT_MAX);
+                       "metric %s: \"%s\" is not a unit: it must be a word of at most %d bytes",
+                       name, shown(sample->unit, unit), CN_SAMPLE_UNIT_MAX);
     if (!isfinite(sample->value))
         return cn_fail(err, CN_E_HANDLER_FAILED, "metric %s: the value is not a finite number",
                        name);
     if (sample->type == CN_SAMPLE_COUNTER && sample->value < 0)
-        return cn_fail(err, CN_E_HANDLER_FAILED, "metric %s: a counter can't go down by %g", name,
+        return cn_fail(err, CN_E_HANDLER_FAILED, "metric %s: a counter cannot decrease by %g", name,
                        -sample->value);
     return check_dims(sample, err);
 }
@@ -205,11 +205,11 @@ cn_samples_add(struct cn_samples *samples, const struct cn_sample *sample, struc
         return rc;
     if (samples->n == samples->max || samples->bytes + bytes_of(sample) > CN_SAMPLES_BYTES_MAX)
         return cn_fail(err, CN_E_QUEUE_FULL,
-                       "a call of the handler may give %u samples (handler.metrics.samples) and %u "
-                       "bytes of them",
+                       "a handler call may report at most %u samples (handler.metrics.samples) and "
+                       "%u bytes of them",
                        samples->max, CN_SAMPLES_BYTES_MAX);
     if (samples->n == samples->cap && grow(samples) < 0)
-        return cn_fail(err, CN_E_QUEUE_FULL, "no memory for the handler's samples");
+        return cn_fail(err, CN_E_QUEUE_FULL, "not enough memory for the handler's samples");
     samples->bytes += bytes_of(sample);
     copy = &samples->list[samples->n++];
     *copy = *sample;

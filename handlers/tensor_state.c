@@ -89,9 +89,10 @@ over_state_encode(struct cn_runtime *rt, void *state, struct cn_buf *out, struct
     const struct cn_buf *bytes = &state_of(state)->bytes;
 
     if ((limit && bytes->len > limit) || cn_buf_append_str(out, cn_buf_str(bytes)) < 0)
-        return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "the sequence's state tensors have %zu bytes, over %zu (state.maxBytes)",
-                       bytes->len, limit);
+        return cn_fail(
+            err, CN_E_STATE_TOO_LARGE,
+            "the sequence's state tensors have %zu bytes, which exceeds %zu (state.maxBytes)",
+            bytes->len, limit);
     return 0;
 }
 
@@ -114,13 +115,14 @@ over_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_sche
         return rc;
     if (from_schema != schema)
         return cn_fail(err, CN_E_HANDLER_FAILED,
-                       "the stored state tensors have schema %u, the handler declares %u: what the "
-                       "model's YAML declares is not migrated",
+                       "the stored state tensors have schema %u, but the handler declares %u: "
+                       "states that the model's YAML declares are not migrated",
                        from_schema, schema);
     state = state_create();
     if (cn_buf_append_str(&state->bytes, bytes) < 0) {
         over_state_free(rt, state);
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a state of %zu bytes", bytes.len);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a state of %zu bytes",
+                       bytes.len);
     }
     *out = state;
     return 0;
@@ -177,7 +179,7 @@ add_parts(const struct cn_state_specs *specs, struct call *call, struct cn_error
         cn_arena_try_alloc(&call->arena, sizeof(*parts) * ((size_t)was->n_parts + specs->n));
 
     if (!parts)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a row with its state");
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a row with its state");
     *row = *was;
     row->parts = parts;
     row->n_parts = 0;
@@ -229,7 +231,7 @@ call_begin(const struct cn_tensor_state *over, struct cn_item *item)
             memcpy(copy, bytes.ptr, bytes.len);
         bytes.ptr = copy;
         rc = copy ? cn_state_unpack(specs, bytes, &call->arena, call->state, &err)
-                  : cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for the state of a row");
+                  : cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for the state of a row");
     }
     if (rc == 0)
         rc = add_parts(specs, call, &err);
@@ -277,7 +279,7 @@ keep(struct cn_tensor_state *over, struct cn_item *item, const struct cn_tensor 
     cn_buf_reset(&over->packed);
     cn_state_pack(over->specs, tensors, &over->packed); /* which may lie in `before` */
     if (over->packed.failed)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the sequence's state");
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the sequence's state");
     state->bytes = over->packed;
     over->packed = before;
     return 0;

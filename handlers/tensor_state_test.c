@@ -405,7 +405,7 @@ states_are_bytes(void **state)
     assert_int_equal(fake.found[0], 77);
     assert_int_equal(ops->state_decode(&fake.base, cn_buf_str(&bytes), 2, &again, &err),
                      CN_E_HANDLER_FAILED);
-    assert_non_null(strstr(err.message, "schema 2, the handler declares 3"));
+    assert_non_null(strstr(err.message, "schema 2, but the handler declares 3"));
     assert_int_equal(ops->state_decode(&fake.base, CN_STR("flat"), 3, &again, &err),
                      CN_E_STATE_STORE);
     ops->on_close(&fake.base, CN_STR("s"), step.item.state, CN_CLOSE_ENDED);

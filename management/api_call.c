@@ -165,8 +165,9 @@ cn_api_read_body(struct cn_api_call *call)
         return 0;
     call->body = json_loadb(body.ptr, body.len, JSON_REJECT_DUPLICATES, &why);
     if (!call->body)
-        return cn_fail(&call->err, CN_E_BAD_REQUEST, "the body is no JSON: %s (line %d, column %d)",
-                       why.text, why.line, why.column);
+        return cn_fail(&call->err, CN_E_BAD_REQUEST,
+                       "the body is not valid JSON: %s (line %d, column %d)", why.text, why.line,
+                       why.column);
     if (!json_is_object(call->body))
         return cn_fail(&call->err, CN_E_BAD_REQUEST,
                        "the body must be a JSON object of parameters");

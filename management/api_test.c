@@ -170,7 +170,7 @@ a_json_body_registers_too(void **state)
     api_begin(&api, "POST /models", "{\"url\": ");
     api_end(&api);
     assert_int_equal(api.status, 400);
-    assert_non_null(strstr(api.json, "the body is no JSON"));
+    assert_non_null(strstr(api.json, "the body is not valid JSON"));
     api_begin(&api, "POST /models", "[1]");
     api_end(&api);
     assert_int_equal(api.status, 400);

@@ -77,9 +77,11 @@ jumped(int64_t by_ms, const char *how)
     watch.jumps++;
     if (by_ms > 0)
         atomic_store(&floor_ms, cn_wall_ms());
-    cn_log(CN_LOG_ERROR, "event=clock_jumped by_ms=%" PRId64 " how=\"%s\" note=\"%s\"", by_ms, how,
-           by_ms > 0 ? "idle clocks of sequences start anew"
-                     : "sequences do not expire before the clock comes to their last step again");
+    cn_log(
+        CN_LOG_ERROR, "event=clock_jumped by_ms=%" PRId64 " how=\"%s\" note=\"%s\"", by_ms, how,
+        by_ms > 0
+            ? "the idle clocks of all sequences were restarted"
+            : "sequences do not expire until the clock reaches the time of their last step again");
 }
 
 /* What the last server wrote down. */

@@ -182,9 +182,10 @@ explain(const struct transfer *transfer, CURLcode rc, long status, struct cn_err
         return cn_fail(err, CN_E_DRAINING, "the server is stopping");
     if (transfer->was_private)
         snprintf(why, sizeof why,
-                 "it leads to a private address, which only URLs that allowed-urls names may");
+                 "it leads to a private address, which is allowed only for URLs that allowed-urls "
+                 "names");
     else if (transfer->was_large || rc == CURLE_FILESIZE_EXCEEDED)
-        snprintf(why, sizeof why, "it is over %llu bytes (max-download-size)",
+        snprintf(why, sizeof why, "it is larger than %llu bytes (max-download-size)",
                  (unsigned long long)download->max_bytes);
     else if (transfer->write_errno)
         snprintf(why, sizeof why, "cannot write to the model store: %s",
@@ -192,7 +193,7 @@ explain(const struct transfer *transfer, CURLcode rc, long status, struct cn_err
     else if (rc != CURLE_OK)
         snprintf(why, sizeof why, "%s", transfer->why[0] ? transfer->why : curl_easy_strerror(rc));
     else
-        snprintf(why, sizeof why, "the server answers with status %ld", status);
+        snprintf(why, sizeof why, "the server answered with status %ld", status);
     return failed(download, err, why);
 }
 
@@ -215,7 +216,7 @@ fetch(struct transfer *transfer, const char *url, uint64_t left_ms, char **next,
         return explain(transfer, rc, status, err);
     if (!cn_url_rules_are_set(transfer->download->rules))
         return failed(transfer->download, err,
-                      "it redirects, which only URLs that allowed-urls names may");
+                      "it redirects, which is allowed only for URLs that allowed-urls names");
     if (!cn_url_rules_allow(transfer->download->rules, target))
         return failed(transfer->download, err,
                       "it redirects to a URL that does not match any allowed URL(s)");

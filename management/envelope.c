@@ -54,8 +54,8 @@ check_head(struct cn_str bytes, struct cn_error *err)
 
     if (bytes.len < MAGIC_BYTES || memcmp(bytes.ptr, CN_ENVELOPE_MAGIC, MAGIC_BYTES) != 0)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "this is no exported sequence (%zu bytes that begin otherwise); send the "
-                       "file of an export as it is",
+                       "the body is not an exported sequence (%zu bytes that begin differently); "
+                       "send the exported file unchanged",
                        bytes.len);
     cn_reader_init(&reader, bytes.ptr + MAGIC_BYTES, bytes.len - MAGIC_BYTES);
     format = cn_read_u16(&reader);
@@ -63,20 +63,22 @@ check_head(struct cn_str bytes, struct cn_error *err)
     whole = cn_read_u64(&reader);
     if (!reader.bad && format > CN_ENVELOPE_FORMAT)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "the exported sequence has format %u, made by a newer Continuo; this one "
-                       "knows format %d: upgrade this server, or export with an older one",
+                       "the exported sequence has format %u, which a newer Continuo wrote; this "
+                       "server reads format %d: upgrade it, or export with an older server",
                        format, CN_ENVELOPE_FORMAT);
     if (reader.bad || bytes.len < whole)
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "the exported sequence is cut off: %zu bytes came of %llu; export again",
-                       bytes.len, (unsigned long long)(reader.bad ? HEAD_BYTES : whole));
+        return cn_fail(
+            err, CN_E_BAD_REQUEST,
+            "the exported sequence is truncated: %zu of %llu bytes arrived; export it again",
+            bytes.len, (unsigned long long)(reader.bad ? HEAD_BYTES : whole));
     if (bytes.len > whole)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "the exported sequence has %llu bytes behind its end; send one file at a "
-                       "time, as it is",
+                       "the exported sequence is followed by %llu more bytes; send one exported "
+                       "file at a time, unchanged",
                        (unsigned long long)(bytes.len - whole));
     if (format == 0 || zero != 0 || whole < HEAD_BYTES + SUM_BYTES)
-        return cn_fail(err, CN_E_BAD_REQUEST, "the head of the exported sequence is damaged");
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the header of the exported sequence is damaged; export it again");
     return 0;
 }
 
@@ -93,8 +95,8 @@ cn_envelope_decode(struct cn_str bytes, struct cn_envelope *out, struct cn_error
     crypto_generichash(sum, SUM_BYTES, (const unsigned char *)bytes.ptr, len, NULL, 0);
     if (memcmp(sum, bytes.ptr + len, SUM_BYTES) != 0)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "the exported sequence was altered since it was exported: its checksum does "
-                       "not fit; export again");
+                       "the exported sequence was changed after the export: its checksum does not "
+                       "match; export it again");
     cn_reader_init(&reader, bytes.ptr + HEAD_BYTES, len - HEAD_BYTES);
     out->exported_wall_ms = cn_read_u64(&reader);
     out->model = cn_read_str16(&reader);
@@ -108,6 +110,8 @@ cn_envelope_decode(struct cn_str bytes, struct cn_envelope *out, struct cn_error
     out->record = cn_read_str32(&reader);
     if (reader.bad || cn_reader_left(&reader) > 0 || out->sequence_id.len == 0 ||
         out->sequence_id.len > CN_SEQUENCE_ID_MAX || out->model.len == 0)
-        return cn_fail(err, CN_E_BAD_REQUEST, "the exported sequence's fields do not fit together");
+        return cn_fail(
+            err, CN_E_BAD_REQUEST,
+            "the fields of the exported sequence contradict each other; export it again");
     return 0;
 }

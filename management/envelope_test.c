@@ -95,7 +95,7 @@ a_cut_envelope_is_refused(void **state)
         char *copy = malloc(len ? len : 1);
 
         memcpy(copy, bytes.ptr, len);
-        refused((struct cn_str){copy, len}, len < 8 ? "no exported sequence" : "cut off");
+        refused((struct cn_str){copy, len}, len < 8 ? "not an exported sequence" : "truncated");
         free(copy);
     }
     free((char *)bytes.ptr);
@@ -115,7 +115,7 @@ an_altered_envelope_is_refused(void **state)
         at[i] ^= 4;
     }
     at[bytes.len - 40] ^= 4;
-    refused(bytes, "altered");
+    refused(bytes, "changed after the export");
     free(at);
 }
 
@@ -129,14 +129,15 @@ other_things_are_called_by_their_name(void **state)
     char *more = malloc(bytes.len + 1);
 
     (void)state;
-    refused(CN_STR("{\"state\": 1}"), "no exported sequence");
-    refused(CN_STR("CNSEQ\n\x1a and more of it"), "no exported sequence"); /* line ends changed */
+    refused(CN_STR("{\"state\": 1}"), "not an exported sequence");
+    refused(CN_STR("CNSEQ\n\x1a and more of it"),
+            "not an exported sequence"); /* line ends changed */
     refused(newer, "format 2");
     refused(damaged, "damaged");
-    refused(without_id, "do not fit");
-    refused(lies, "do not fit");
+    refused(without_id, "contradict each other");
+    refused(lies, "contradict each other");
     memcpy(more, bytes.ptr, bytes.len);
-    refused((struct cn_str){more, bytes.len + 1}, "1 bytes behind");
+    refused((struct cn_str){more, bytes.len + 1}, "followed by 1 more bytes");
     free(more);
     free((char *)bytes.ptr);
     free((char *)newer.ptr);

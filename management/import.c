@@ -156,7 +156,7 @@ refuse(struct cn_imported *out, const char *dir, const char *model, const char *
         (struct cn_not_imported){.model = cn_strdup(model), .reason = cn_strdup(reason)};
     cn_log(CN_LOG_WARN,
            "event=model_not_imported model=%s reason=%s hint=\"continuo-archiver import %s "
-           "--handler FILE --export-path DIR makes an archive of it with a handler of yours\"",
+           "--handler FILE --export-path DIR makes an archive from it with your own handler\"",
            model, cn_log_quote(reason, strlen(reason), quoted, sizeof(quoted)), dir);
 }
 
@@ -223,12 +223,12 @@ make_store(const struct cn_server_config *config, struct cn_imported *out, struc
 {
     if (config->model_store)
         return cn_fail(err, CN_E_CONFIG,
-                       "--model-store and --model-repository exclude each other: archives or "
-                       "Triton's folders");
+                       "--model-store and --model-repository cannot be combined: name either a "
+                       "folder of archives or a Triton model repository");
     if (config->model_control_mode == CN_CONTROL_POLL)
         return cn_fail(err, CN_E_CONFIG,
-                       "--model-control-mode poll needs --model-store; a repository is read at "
-                       "the start, and with explicit at each load");
+                       "--model-control-mode poll needs --model-store; a Triton model repository "
+                       "is read only at start, and in mode explicit at each load");
     out->store = cn_path_join(config->state_dir, "imported");
     if ((mkdir(config->state_dir, 0700) < 0 && errno != EEXIST) ||
         (mkdir(out->store, 0700) < 0 && errno != EEXIST))

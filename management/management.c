@@ -62,7 +62,7 @@ set_starting(struct cn_management *management, bool starting)
 
     if (starting)
         cn_health_set(&management->health, kind, "models",
-                      "models of the command line are still being loaded");
+                      "models named at start are still being loaded");
     else
         cn_health_clear(&management->health, kind, "models");
 }
@@ -451,10 +451,10 @@ cn_management_version_at(void *ctx, struct cn_str name, unsigned i, struct cn_mo
     if (atomic_load_explicit(&management->draining, memory_order_relaxed))
         return cn_fail(err, CN_E_DRAINING, "the server is stopping");
     if (!atomic_load_explicit(&management->all_reserved, memory_order_relaxed))
-        return cn_fail(err, CN_E_MODEL_LOADING,
-                       "the server is starting, and which versions of model %.*s there are is not "
-                       "known yet; try again",
-                       CN_STR_ARG(name));
+        return cn_fail(
+            err, CN_E_MODEL_LOADING,
+            "the server is starting and does not know the versions of model %.*s yet; try again",
+            CN_STR_ARG(name));
     return cn_registry_version_at(management->registry, name, i, out, err);
 }
 

@@ -30,13 +30,15 @@ check_name(const char *what, const char *name, struct cn_error *err)
     const char *at;
 
     if (!*name || strlen(name) > NAME_MAX_BYTES)
-        return cn_fail(err, CN_E_INVALID_MODEL, "a model's %s has 1 to %d bytes, not %zu", what,
-                       NAME_MAX_BYTES, strlen(name));
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "the %s of a model must have 1 to %d bytes, not %zu", what, NAME_MAX_BYTES,
+                       strlen(name));
     for (at = name; *at; at++)
         if (*at == '/' || (unsigned char)*at <= 0x20 || *at == 0x7f || *at == '"')
-            return cn_fail(err, CN_E_INVALID_MODEL,
-                           "the %s of a model has no slashes, quotes, spaces or control characters",
-                           what);
+            return cn_fail(
+                err, CN_E_INVALID_MODEL,
+                "the %s of a model may not contain slashes, quotes, spaces or control characters",
+                what);
     if (!cn_utf8_is_valid(
             cn_str_from(name))) /* a page of metrics with it could be read by nobody */
         return cn_fail(err, CN_E_INVALID_MODEL, "the %s of a model must be UTF-8", what);
@@ -216,11 +218,10 @@ override_yaml(struct cn_model_about *about, const char *text, struct cn_error *e
     int rc;
 
     if (!about->unpacked)
-        return cn_fail(
-            err, CN_E_BAD_REQUEST,
-            "model %s is a folder, whose configuration can't be overridden: pack it into "
-            "an archive, or change its YAML",
-            about->name);
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "model %s is a folder, so its configuration cannot be overridden: pack it "
+                       "into an archive, or change its YAML",
+                       about->name);
     cn_buf_init(&both, 0);
     rc = lay_over(about, text, &both, err);
     if (rc) {

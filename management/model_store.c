@@ -29,7 +29,7 @@ cn_model_store_check(const char *store, struct cn_error *err)
     if (stat(store, &st) < 0)
         return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open the model store %s", store);
     if (!S_ISDIR(st.st_mode))
-        return cn_fail(err, CN_E_CONFIG, "the model store %s is no folder", store);
+        return cn_fail(err, CN_E_CONFIG, "the model store %s is not a folder", store);
     if (access(store, R_OK | X_OK) < 0)
         return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read the model store %s", store);
     return 0;

@@ -471,7 +471,7 @@ begin_download(struct registration *reg)
                        "Model not found at: %.600s (the server was started without --model-store)",
                        reg->url);
     if (management->n_downloads >= DOWNLOADS_MAX)
-        return cn_fail(err, CN_E_UNAVAILABLE, "%d downloads are under way; try again later",
+        return cn_fail(err, CN_E_UNAVAILABLE, "%d downloads are already running; try again later",
                        DOWNLOADS_MAX);
     management->n_downloads++;
     reg->download.rules = management->url_rules;

@@ -182,8 +182,8 @@ load_failed(struct job *job, int code, const char *text)
         cn_repository_failed(repository, job->url, text);
         if (job->by_file)
             cn_log(CN_LOG_ERROR,
-                   "event=archive_broken archive=%s note=\"what is up of it goes on; it is tried "
-                   "again when the file changes\"",
+                   "event=archive_broken archive=%s note=\"its loaded versions are still served; "
+                   "the archive is loaded again when the file changes\"",
                    job->url);
     }
     fail(job, code == CN_E_DRAINING ? CN_E_DRAINING : CN_E_BAD_REQUEST, text);
@@ -213,7 +213,7 @@ on_tried(void *ctx, const struct cn_error *err)
         register_now(job);
         return;
     }
-    snprintf(reason, sizeof reason, "model %s version %s is being loaded anew; try again",
+    snprintf(reason, sizeof reason, "model %s version %s is being reloaded; try again",
              old->about.name, old->about.version);
     cn_version_close(job->repository->management, old,
                      &(struct cn_close_call){.code = CN_E_MODEL_LOADING, .reason = reason},

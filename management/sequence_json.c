@@ -157,7 +157,8 @@ cn_page_token_parse(const char *token, uint32_t *worker, char *id, size_t *id_le
 
 bad:
     return cn_fail(err, CN_E_BAD_REQUEST,
-                   "next_page_token is \"%.60s\", which no page gave out; list without it first",
+                   "next_page_token is \"%.60s\", which did not come from an earlier page; list "
+                   "without it first",
                    token);
 }
 
@@ -167,11 +168,11 @@ cn_sequence_id_check(const char *id, struct cn_error *err)
     size_t len = strlen(id);
 
     if (len < 1 || len > CN_SEQUENCE_ID_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "a sequence id of %zu bytes; it must have 1 to %d",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the sequence id has %zu bytes; it must have 1 to %d",
                        len, CN_SEQUENCE_ID_MAX);
     return cn_utf8_is_printable((struct cn_str){id, len})
                ? 0
                : cn_fail(err, CN_E_BAD_REQUEST,
-                         "a sequence id must be printable UTF-8; it has control characters or "
-                         "broken UTF-8");
+                         "a sequence id must be printable UTF-8, but this one has control "
+                         "characters or invalid UTF-8");
 }

@@ -285,7 +285,7 @@ work_export(struct cn_file_task *task)
     cn_buf_init(&whole, 0);
     cn_envelope_encode(&envelope, &whole);
     if (whole.failed || op->bytes.failed)
-        cn_fail(&op->err, CN_E_OUT_OF_MEMORY, "no memory to export a sequence of %zu bytes",
+        cn_fail(&op->err, CN_E_OUT_OF_MEMORY, "not enough memory to export a sequence of %zu bytes",
                 op->bytes.len);
     cn_buf_fini(&op->bytes);
     op->bytes = whole;
@@ -375,8 +375,8 @@ work_import(struct cn_file_task *task)
         return;
     if (!op->import.any_model && !cn_str_eq(envelope->model, cn_str_from(op->model)))
         cn_fail(&op->err, CN_E_CONFLICT,
-                "this sequence was exported from model %.*s %.*s, not from %s; if its handler can "
-                "go on with that state, import with any_model=true",
+                "the sequence was exported from model %.*s %.*s, not from %s; if the handler of "
+                "this model can use that state, import it with any_model=true",
                 CN_STR_ARG(envelope->model), CN_STR_ARG(envelope->version), op->model);
 }
 
@@ -428,7 +428,7 @@ fork_write(struct asking *op)
     json_decref(op->value);
     op->value = NULL;
     if (op->bytes.failed) {
-        cn_fail(&op->err, CN_E_OUT_OF_MEMORY, "no memory to copy the sequence");
+        cn_fail(&op->err, CN_E_OUT_OF_MEMORY, "not enough memory to copy the sequence");
         finish(op);
         return;
     }

@@ -53,7 +53,7 @@ cn_snapshot_check(const struct cn_server_config *config, struct cn_error *err)
         if (cn_model_store_resolve(config->model_store, model->mar_name, &path, NULL))
             return cn_fail(err, CN_E_CONFIG,
                            "Model archive file for model :%s, version :%s not found in model "
-                           "store (%s); start with --ncs to leave the snapshot out",
+                           "store (%s); start with --ncs to ignore the snapshot",
                            model->name, model->version, model->mar_name);
         cn_free(path);
     }

@@ -112,11 +112,12 @@ open_pair(bool is_pipe, int fds[2], struct cn_error *err)
 
     if (rc < 0) {
         fds[0] = fds[1] = -1;
-        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot join a worker by a %s",
+        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot connect a worker by a %s",
                            is_pipe ? "pipe" : "socket pair");
     }
     if (move_up(&fds[1]) < 0 || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0)
-        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot prepare descriptors of a worker");
+        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno,
+                           "cannot prepare the descriptors of a worker");
     return 0;
 }
 

@@ -133,19 +133,21 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
         if (waited_ms >= wait_ms) {
             read_line(path, holder, sizeof holder);
             if (!*holder)
-                rc = cn_fail(err, CN_E_CONFLICT,
-                             "state folder %s is in use by another server, whose file `lock` was "
-                             "deleted; give this server another --state-dir",
-                             state->path);
+                rc = cn_fail(
+                    err, CN_E_CONFLICT,
+                    "the state folder %s is in use by another server, whose file `lock` was "
+                    "deleted; give this server another --state-dir",
+                    state->path);
             else if (kill((pid_t)atol(holder), 0) < 0 && errno == ESRCH)
-                rc = cn_fail(err, CN_E_CONFLICT,
-                             "state folder %s is in use by workers of server %s, which has ended",
-                             state->path, holder);
+                rc = cn_fail(
+                    err, CN_E_CONFLICT,
+                    "the state folder %s is still in use by workers of server %s, which has ended",
+                    state->path, holder);
             else
-                rc = cn_fail(err, CN_E_CONFLICT,
-                             "state folder %s is in use by pid %s; give this server another "
-                             "--state-dir",
-                             state->path, holder);
+                rc = cn_fail(
+                    err, CN_E_CONFLICT,
+                    "the state folder %s is in use by pid %s; give this server another --state-dir",
+                    state->path, holder);
             goto out;
         }
         nanosleep(&pause, NULL);
@@ -176,13 +178,14 @@ check_format(struct cn_state_dir *state, struct cn_error *err)
     version = strtol(line, NULL, 10);
     if (version > FORMAT_VERSION)
         return cn_fail(err, CN_E_CONFIG,
-                       "state folder %s has format %ld, made by a newer server; this one knows %d: "
-                       "use the newer server, or another --state-dir",
+                       "the state folder %s has format %ld, which a newer server wrote; this "
+                       "server reads format %d: use the newer server, or another --state-dir",
                        state->path, version, FORMAT_VERSION);
     if (version < 1)
-        return cn_fail(err, CN_E_CONFIG,
-                       "%s/FORMAT says \"%s\", not a version number: is this a state folder?",
-                       state->path, line);
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "%s/FORMAT holds \"%s\" instead of a version number: is this a state folder?",
+            state->path, line);
     return 0;
 }
 
@@ -204,9 +207,10 @@ check_boot(struct cn_state_dir *state, struct cn_error *err)
         return 0;
     id_len = strcspn(line, " ");
     if (*line && strcmp(line + id_len, " clean") != 0) {
-        cn_log(CN_LOG_WARN,
-               "event=unclean_power_off state_dir=%s note=\"stores are checked before use\"",
-               state->path);
+        cn_log(
+            CN_LOG_WARN,
+            "event=unclean_power_off state_dir=%s note=\"each store is checked before it is used\"",
+            state->path);
         rc = cn_state_mark_stores(state->path, err);
         if (rc)
             return rc;
@@ -251,11 +255,13 @@ cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return cn_fail(err, CN_E_CONFIG, "cannot make the state folder %s: %s; %s", path,
                        strerror(errno),
-                       errno == ENOENT ? "the folder above it must be there (mkdir -p)"
-                                       : "--state-dir names another place");
+                       errno == ENOENT ? "its parent folder must exist (mkdir -p)"
+                                       : "choose another folder with --state-dir");
     if (stat(path, &about) == 0 && !S_ISDIR(about.st_mode))
-        return cn_fail(err, CN_E_CONFIG,
-                       "the state folder %s is a file; --state-dir names another place", path);
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "the state folder %s is a file, not a folder; choose another folder with --state-dir",
+            path);
     absolute = realpath(path, NULL);
     if (!absolute)
         return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot open the state folder %s", path);
@@ -264,9 +270,10 @@ cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
     free(absolute);
     state->lock_fd = -1;
     if (access(state->path, R_OK | W_OK | X_OK) < 0)
-        rc = cn_fail(err, CN_E_CONFIG,
-                     "cannot write to the state folder %s: %s; --state-dir names another place",
-                     path, strerror(errno));
+        rc = cn_fail(
+            err, CN_E_CONFIG,
+            "cannot write to the state folder %s: %s; choose another folder with --state-dir", path,
+            strerror(errno));
     if (!rc)
         rc = take_lock(state, wait_ms, err);
     if (!rc)

@@ -206,8 +206,8 @@ run_worker(const char *store, const char *option, const char *worker_program, st
         return cn_fail_sys(err, CN_E_LOAD_FAILED, errno, "cannot run %s", worker_program);
     if (WIFEXITED(status) && WEXITSTATUS(status) == CN_CHECK_NO_ROOM)
         return cn_fail(err, CN_E_STATE_STORE,
-                       "the store %s is to be checked, and the disk has no room for its lock.mdb; "
-                       "make room and register the model again",
+                       "the store %s must be checked, but the disk has no room for its lock.mdb; "
+                       "free some space and register the model again",
                        store);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
@@ -261,18 +261,17 @@ set_aside_unreadable(const char *store, struct cn_error *err)
 {
     struct cn_buf text;
     char *where, *said;
-    int rc = set_aside(store, "unreadable after a power cut", &where, err);
+    int rc = set_aside(store, "unreadable after a power failure", &where, err);
 
     if (rc)
         return rc;
     if (mkdir(store, 0700) < 0 && errno != EEXIST)
         rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot make the store %s", store);
     cn_buf_init(&text, 0);
-    cn_buf_printf(
-        &text,
-        "the store could not be read after a power cut and was set aside as %s; all of its "
-        "sequences are lost, and ids begin anew",
-        where);
+    cn_buf_printf(&text,
+                  "the store could not be read after a power failure and was moved to %s; all of "
+                  "its sequences are lost, and their ids start anew",
+                  where);
     said = cn_buf_take(&text, NULL);
     if (!rc)
         rc = write_report(store, said, err);
@@ -290,11 +289,10 @@ verify_if_marked(const char *store, const char *worker_program, struct cn_error 
     if (access(mark, F_OK) == 0) {
         rc = run_worker(store, "--mend-store", worker_program, err);
         if (rc == CN_CHECK_DAMAGED) /* each of them is refused by its own checksum */
-            rc =
-                write_report(store,
-                             "records are damaged after a power cut; the log names them, and their "
-                             "steps are refused",
-                             err);
+            rc = write_report(store,
+                              "records are damaged after a power failure; the log names them, and "
+                              "steps of their sequences are refused",
+                              err);
         if (rc == 0) {
             cn_log(CN_LOG_INFO, "event=store_verified store=%s", store);
             if (unlink(mark) < 0)

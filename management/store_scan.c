@@ -39,7 +39,7 @@ add(struct cn_store_scan *scan, const char *path)
         scan->cap = scan->cap ? scan->cap * 2 : 8;
         scan->entries = cn_try_realloc(scan->entries, scan->cap * sizeof *scan->entries);
         if (!scan->entries)
-            cn_panic(__FILE__, __LINE__, "no memory for a list of %u stores", scan->cap);
+            cn_panic(__FILE__, __LINE__, "not enough memory for a list of %u stores", scan->cap);
     }
     entry = &scan->entries[scan->n++];
     *entry = (struct cn_store_entry){.path = cn_strdup(path)};

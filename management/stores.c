@@ -134,8 +134,9 @@ tell_damage(struct cn_stores *stores, const char *path, const struct cn_store_en
     }
     cn_buf_init(&text, 0);
     if (entry->suspect)
-        cn_buf_puts(&text, "the newest state of sequences may be lost, and nobody can know of "
-                           "which ones");
+        cn_buf_puts(
+            &text,
+            "the newest state of some sequences may be lost, and it is not known of which ones");
     else
         cn_buf_printf(&text, "the newest state of %" PRIu64 " sequence%s is lost", entry->lost,
                       entry->lost == 1 ? "" : "s");
@@ -161,12 +162,12 @@ tell_missing(struct cn_stores *stores, const char *path, bool missing)
         return;
     }
     cn_buf_init(&text, 0);
-    cn_buf_printf(&text,
-                  "somebody deleted or replaced %s while the server runs: workers go on in files "
-                  "that have no name any more, and all steps since are lost when they end; export "
-                  "what you need (continuo-ctl seq export), then stop the server and restore the "
-                  "folder",
-                  path);
+    cn_buf_printf(
+        &text,
+        "the folder %s was deleted or replaced while the server runs: the workers still use the "
+        "deleted files, and all steps since then are lost when the workers end; export what you "
+        "need (continuo-ctl seq export), then stop the server and restore the folder",
+        path);
     said = cn_buf_take(&text, NULL);
     set_reason(stores, MISSING, name, said);
     cn_free(said);
@@ -391,7 +392,7 @@ tell_unused(struct op *op, bool logs)
         if (logs)
             cn_log(CN_LOG_WARN,
                    "event=store_unused store=%s bytes=%" PRIu64
-                   " note=\"no registered model has it; continuo-ctl store ls, store rm\"",
+                   " note=\"no registered model uses it; see continuo-ctl store ls and store rm\"",
                    name_of(entry->path), entry->bytes);
     }
     cn_metrics_set(cn_loop_metrics(op->stores->management->home), CN_M_STORES_UNUSED, n);
@@ -476,7 +477,7 @@ remove_work(struct cn_file_task *task)
 
     if (cn_store_inode(op->path) == 0)
         cn_fail(&op->err, CN_E_MODEL_NOT_FOUND,
-                "there is no store %s; continuo-ctl store ls lists them", op->name);
+                "store %s does not exist; continuo-ctl store ls lists the stores", op->name);
     else
         cn_state_dir_remove_store(op->path);
 }
@@ -517,8 +518,8 @@ cn_stores_remove(struct cn_stores *stores, const char *model, const char *versio
         cn_fail(&op->err, CN_E_MODEL_NOT_FOUND, "there is no store %s", op->name);
     else if (op->in_use)
         cn_fail(&op->err, CN_E_CONFLICT,
-                "store %s belongs to a registered model; unregister that first, which deletes its "
-                "store with it",
+                "store %s belongs to a registered model; unregister the model, which also deletes "
+                "its store",
                 op->name);
     if (op->err.code)
         op_end(op, NULL);
@@ -533,7 +534,7 @@ accept_work(struct cn_file_task *task)
 
     if (cn_store_inode(op->path) == 0)
         cn_fail(&op->err, CN_E_MODEL_NOT_FOUND,
-                "there is no store %s; continuo-ctl store ls lists them", op->name);
+                "store %s does not exist; continuo-ctl store ls lists the stores", op->name);
     else
         cn_state_dir_accept_store(op->path, op->stores->management->worker_program, op->in_use,
                                   &op->err);

@@ -411,7 +411,7 @@ void
 cn_worker_kill(struct cn_worker *worker)
 {
     cn_worker_stop(worker);
-    cn_worker_kill_for(worker, "the server's time to stop was over");
+    cn_worker_kill_for(worker, "the server's time to stop had run out");
 }
 
 enum cn_worker_state

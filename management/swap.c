@@ -50,7 +50,8 @@ unregister_retired(struct cn_version *version)
     struct cn_management *management = version->management;
     char reason[400];
 
-    cn_log(CN_LOG_INFO, "event=version_goes model=%s version=%s note=\"its swap deadline is over\"",
+    cn_log(CN_LOG_INFO,
+           "event=version_goes model=%s version=%s note=\"its swap deadline has passed\"",
            version->about.name, version->about.version);
     snprintf(reason, sizeof reason, "model %s version %s is gone, its swap deadline has passed",
              version->about.name, version->about.version);

@@ -233,7 +233,7 @@ cn_tokens_renew(struct cn_tokens *tokens, struct cn_file_thread *files,
 {
     cn_assert(renewal->kind != CN_TOKEN_API);
     if (tokens->renewing)
-        return cn_fail(err, CN_E_CONFLICT, "another key is being made; try again");
+        return cn_fail(err, CN_E_CONFLICT, "another key is being created; try again");
     tokens->renewing = true;
     renewal->tokens = tokens;
     renewal->err.code = 0;

@@ -26,7 +26,7 @@ add_pattern(struct cn_url_rules *rules, struct cn_str pattern, struct cn_error *
     int rc;
 
     if (rules->n == PATTERNS_MAX)
-        return cn_fail(err, CN_E_CONFIG, "allowed-urls has over %d patterns", PATTERNS_MAX);
+        return cn_fail(err, CN_E_CONFIG, "allowed-urls has more than %d patterns", PATTERNS_MAX);
     cn_buf_init(&whole, 0);
     cn_buf_printf(&whole, "^(%.*s)$", CN_STR_ARG(pattern));
     cn_buf_append(&whole, "", 1);
@@ -34,7 +34,8 @@ add_pattern(struct cn_url_rules *rules, struct cn_str pattern, struct cn_error *
     cn_buf_fini(&whole);
     if (rc) {
         regerror(rc, &rules->patterns[rules->n], why, sizeof why);
-        return cn_fail(err, CN_E_CONFIG, "allowed-urls: \"%.*s\" is no regular expression: %s",
+        return cn_fail(err, CN_E_CONFIG,
+                       "allowed-urls: \"%.*s\" is not a valid regular expression: %s",
                        CN_STR_ARG(pattern), why);
     }
     rules->n++;

@@ -57,7 +57,7 @@ a_bad_pattern_is_named(void **state)
 
     (void)state;
     assert_int_equal(cn_url_rules_create("http://a/.*,http://(b", &rules, &err), CN_E_CONFIG);
-    assert_non_null(strstr(err.message, "\"http://(b\" is no regular expression"));
+    assert_non_null(strstr(err.message, "\"http://(b\" is not a valid regular expression"));
 }
 
 static bool

@@ -358,7 +358,7 @@ do_scale(void *ctx)
     struct cn_autoscale_seen seen;
     uint32_t wanted = pool->wanted;
 
-    cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "another order to scale came");
+    cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "another request to scale replaced this one");
     cn_list_init(&scale->link);
     cn_list_push_back(&pool->scalings, &scale->link);
     if (pool->close || !pool->queue) {

@@ -54,8 +54,8 @@ cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn
         return cn_fail(err, CN_E_PROTOCOL, "frame of type %u with %u bytes and count %u", type,
                        payload, out->count);
     if (payload > max_payload_bytes)
-        return cn_fail(err, CN_E_PROTOCOL, "frame of %u bytes, the limit is %zu", payload,
-                       max_payload_bytes);
+        return cn_fail(err, CN_E_PROTOCOL, "frame of %u bytes exceeds the limit of %zu bytes",
+                       payload, max_payload_bytes);
     if (len - CN_FRAME_HEADER_BYTES < payload)
         return 0;
     out->type = (enum cn_frame_type)type;
@@ -87,7 +87,7 @@ cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, struct c
     if (count) {
         headers = cn_arena_try_alloc(arena, count * sizeof(*headers));
         if (!headers)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u headers", count);
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u headers", count);
     }
     for (i = 0; i < count; i++) {
         headers[i].name = cn_read_str16(reader);

@@ -129,8 +129,9 @@ cn_frame_get_report(const struct cn_frame *frame, struct cn_arena *arena, struct
     out->job_ids = cn_arena_try_alloc(arena, (out->n_jobs + 1) * sizeof(*out->job_ids));
     out->samples = cn_arena_try_alloc(arena, (out->n_samples + 1) * sizeof(*out->samples));
     if (!out->job_ids || !out->samples)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a report of %u jobs and %u samples",
-                       out->n_jobs, out->n_samples);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY,
+                       "not enough memory for a report of %u jobs and %u samples", out->n_jobs,
+                       out->n_samples);
     for (i = 0; i < out->n_jobs; i++)
         out->job_ids[i] = cn_read_u64(&reader);
     for (i = 0; rc == 0 && i < out->n_samples; i++)

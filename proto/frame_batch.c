@@ -85,7 +85,7 @@ read_parts(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row,
     if (row->n_parts) {
         row->parts = cn_arena_try_alloc(arena, row->n_parts * sizeof(*row->parts));
         if (!row->parts)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u parts", row->n_parts);
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u parts", row->n_parts);
     }
     for (i = 0; i < row->n_parts; i++) {
         row->parts[i].name = cn_read_str16(reader);
@@ -209,7 +209,7 @@ cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct 
         return bad_payload(err, "BATCH");
     rows = cn_arena_try_alloc(arena, frame->count * sizeof(*rows));
     if (!rows)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u rows", frame->count);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u rows", frame->count);
     for (i = 0; i < frame->count; i++) {
         rc = read_row(&reader, arena, &rows[i], err);
         if (rc)

@@ -30,7 +30,7 @@ cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct
         return bad_payload(err, "CLOSE");
     closes = cn_arena_try_alloc(arena, frame->count * sizeof(*closes));
     if (!closes)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u closes", frame->count);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u closes", frame->count);
     for (i = 0; i < frame->count; i++) {
         closes[i].generation = cn_read_u64(&reader);
         reason = cn_read_u8(&reader);
@@ -73,7 +73,7 @@ cn_frame_get_cancels(const struct cn_frame *frame, struct cn_arena *arena, struc
         return bad_payload(err, "CANCEL");
     cancels = cn_arena_try_alloc(arena, frame->count * sizeof(*cancels));
     if (!cancels)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u cancels", frame->count);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u cancels", frame->count);
     for (i = 0; i < frame->count; i++) {
         cancels[i].job_id = cn_read_u64(&reader);
         reason = cn_read_u8(&reader);
@@ -112,7 +112,7 @@ cn_frame_get_credits(const struct cn_frame *frame, struct cn_arena *arena, struc
         return bad_payload(err, "CREDIT");
     credits = cn_arena_try_alloc(arena, frame->count * sizeof(*credits));
     if (!credits)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u credits", frame->count);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u credits", frame->count);
     for (i = 0; i < frame->count; i++) {
         credits[i].job_id = cn_read_u64(&reader);
         credits[i].bytes = cn_read_u64(&reader);

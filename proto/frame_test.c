@@ -531,7 +531,7 @@ bad_headers_end_the_stream(void **state)
     expect_bad_header(8, 1, "frame of type 5 with 0 bytes and count 1");
     cn_buf_reset(&buf);
     put_answer();
-    expect_bad_header(1, 4, "frame of 1105 bytes, the limit is 1000");
+    expect_bad_header(1, 4, "frame of 1105 bytes exceeds the limit of 1000 bytes");
 }
 
 /* Its length is the server's promise. */

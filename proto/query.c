@@ -138,7 +138,7 @@ cn_frame_get_result(const struct cn_frame *frame, struct cn_arena *arena,
         return bad_payload(err, "RESULT");
     out->sequences = cn_arena_try_alloc(arena, frame->count * sizeof(*out->sequences));
     if (!out->sequences)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for %u sequences", frame->count);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for %u sequences", frame->count);
     for (uint32_t i = 0; i < frame->count; i++)
         if (!read_info(&reader, &out->sequences[i]))
             return bad_payload(err, "RESULT");

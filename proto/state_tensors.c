@@ -63,14 +63,14 @@ cn_state_initial(const struct cn_state_spec *spec, struct cn_str bytes, struct c
     if (spec->init == CN_STATE_FILE) {
         out->data = bytes;
         if (cn_tensor_check(out, &why))
-            return cn_fail(err, CN_E_CONFIG, "the file %s is no initial state: %s",
+            return cn_fail(err, CN_E_CONFIG, "the file %s is not an initial state: %s",
                            spec->init_from.ptr, why.message);
         return 0;
     }
     if (!cn_shape_elements(out->shape, out->rank, &elements) ||
         __builtin_mul_overflow(elements, least_bytes(spec->type), &len) || len > SIZE_MAX / 2 ||
         !(zeros = cn_arena_try_alloc(arena, len ? (size_t)len : 1)))
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the initial state %s",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the initial state %s",
                        spec->input.ptr);
     memset(zeros, 0, (size_t)len); /* of BYTES: strings of length 0 */
     out->data = (struct cn_str){zeros, (size_t)len};
@@ -148,7 +148,7 @@ cn_state_from_row(const struct cn_state_specs *specs, const struct cn_state_spec
                    CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),
                    shape_text(tensor->shape, tensor->rank, has), cn_datatype_word(spec->type),
                    shape_text(declared.shape, declared.rank, wants),
-                   specs->batched ? ", with its batch dimension" : "");
+                   specs->batched ? ", including the batch dimension" : "");
 }
 
 /* --- bytes --- */
@@ -185,18 +185,19 @@ take(const struct cn_state_specs *specs, const struct cn_tensor *tensor, struct 
 
     if (!spec)
         return cn_fail(err, CN_E_STATE_STORE,
-                       "the stored state has a tensor '%.*s', which the model does not declare: "
-                       "another version of it wrote that",
+                       "the stored state has a tensor '%.*s' that the model does not declare: "
+                       "another version of the model wrote it",
                        CN_STR_ARG(tensor->name));
     if (!fits(spec, tensor))
         return cn_fail(err, CN_E_STATE_STORE,
-                       "the stored state '%s' is %s%s, the model declares %s%s: another version "
-                       "of it wrote that",
+                       "the stored state '%s' is %s%s, but the model declares %s%s: another "
+                       "version of the model wrote it",
                        spec->input.ptr, cn_datatype_word(tensor->type),
                        shape_text(tensor->shape, tensor->rank, has), cn_datatype_word(spec->type),
                        shape_text(spec->dims, spec->rank, wants));
     if (out[spec - specs->items].name.ptr)
-        return cn_fail(err, CN_E_STATE_STORE, "the stored state has '%s' twice", spec->input.ptr);
+        return cn_fail(err, CN_E_STATE_STORE, "the stored state has the tensor '%s' twice",
+                       spec->input.ptr);
     out[spec - specs->items] = *tensor;
     return 0;
 }
@@ -215,15 +216,15 @@ cn_state_unpack(const struct cn_state_specs *specs, struct cn_str bytes, struct 
     cn_reader_init(&reader, bytes.ptr, bytes.len);
     if (cn_read_u32(&reader) != CN_STATE_TENSORS_MAGIC)
         return cn_fail(err, CN_E_STATE_STORE,
-                       "%zu bytes of stored state are not the tensors that the model declares: a "
-                       "handler that kept its state itself wrote them",
+                       "the stored state (%zu bytes) does not hold the tensors that the model "
+                       "declares: a handler that kept its state itself wrote it",
                        bytes.len);
     version = cn_read_u16(&reader);
     zero = cn_read_u16(&reader);
     if (reader.bad || version != CN_STATE_TENSORS_VERSION || zero)
         return cn_fail(err, CN_E_STATE_STORE,
-                       "stored state tensors of format %u, this program knows %d", version,
-                       CN_STATE_TENSORS_VERSION);
+                       "the stored state tensors have format %u; this program reads format %d",
+                       version, CN_STATE_TENSORS_VERSION);
     if (cn_tensors_get(cn_read_bytes(&reader, cn_reader_left(&reader)), arena, &tensors, &n, &why))
         return cn_fail(err, CN_E_STATE_STORE, "damaged state: %s", why.message);
     memset(out, 0, sizeof(*out) * specs->n);
@@ -233,8 +234,8 @@ cn_state_unpack(const struct cn_state_specs *specs, struct cn_str bytes, struct 
     for (uint32_t i = 0; i < specs->n; i++)
         if (!out[i].name.ptr)
             return cn_fail(err, CN_E_STATE_STORE,
-                           "the stored state has no '%s', which the model declares: another "
-                           "version of it wrote that",
+                           "the stored state lacks the tensor '%s' that the model declares: "
+                           "another version of the model wrote it",
                            specs->items[i].input.ptr);
     return 0;
 }

@@ -153,16 +153,16 @@ another_declaration_refuses(void **state)
     begin_all(&three, &arena, tensors);
     cn_state_pack(&three, tensors, &bytes);
     other[3].input = other[3].output = CN_STR("more");
-    refused(&specs, cn_buf_str(&bytes), "has no 'more'");
+    refused(&specs, cn_buf_str(&bytes), "lacks the tensor 'more'");
     specs.n = 2;
-    refused(&specs, cn_buf_str(&bytes), "has a tensor 'words', which the model does not declare");
+    refused(&specs, cn_buf_str(&bytes), "has a tensor 'words' that the model does not declare");
     specs.n = 3;
     other[0].type = CN_DATATYPE_FP32;
     refused(&specs, cn_buf_str(&bytes),
-            "the stored state 'SUM_IN' is INT32[1], the model declares FP32[1]");
+            "the stored state 'SUM_IN' is INT32[1], but the model declares FP32[1]");
     other[0] = items[0];
     other[1].dims[0] = 3;
-    refused(&specs, cn_buf_str(&bytes), "'h' is FP32[2,1], the model declares FP32[3,-1]");
+    refused(&specs, cn_buf_str(&bytes), "'h' is FP32[2,1], but the model declares FP32[3,-1]");
     cn_buf_fini(&bytes);
     cn_arena_fini(&arena);
 }
@@ -175,9 +175,9 @@ other_bytes_are_refused(void **state)
     struct cn_buf bytes;
 
     (void)state;
-    refused(&three, CN_STR(""), "0 bytes of stored state are not the tensors");
-    refused(&three, CN_STR("\x81\xa1n\1"), "a handler that kept its state itself wrote them");
-    refused(&three, CN_STR("CNTS\2\0\0\0\0\0\0\0"), "format 2, this program knows 1");
+    refused(&three, CN_STR(""), "the stored state (0 bytes) does not hold the tensors");
+    refused(&three, CN_STR("\x81\xa1n\1"), "a handler that kept its state itself wrote it");
+    refused(&three, CN_STR("CNTS\2\0\0\0\0\0\0\0"), "format 2; this program reads format 1");
     refused(&three, CN_STR("CNTS\1\0\0\0\1\0\0\0"), "damaged state");
     cn_arena_init(&arena);
     cn_buf_init(&bytes, 0);
@@ -240,7 +240,7 @@ rows_must_fit_the_declaration(void **state)
                                        CN_E_HANDLER_FAILED, &back, &err),
                      CN_E_HANDLER_FAILED);
     assert_string_equal(err.message, "state output 'SUM_OUT' is INT32[1]; the model declares "
-                                     "INT32[1,1], with its batch dimension");
+                                     "INT32[1,1], including the batch dimension");
     assert_int_equal(cn_state_from_row(&three, &items[0], &row, "state output", CN_E_HANDLER_FAILED,
                                        &back, &err),
                      0);

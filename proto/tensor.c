@@ -103,11 +103,11 @@ check_strings(const struct cn_tensor *tensor, uint64_t elements, struct cn_error
         n++;
     if (reader.bad)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "tensor %.*s: element %" PRIu64 " of BYTES is cut off",
+                       "tensor %.*s: element %" PRIu64 " of BYTES is truncated",
                        CN_STR_ARG(tensor->name), n);
     if (n != elements)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "tensor %.*s: %" PRIu64 " elements of BYTES, its shape has %" PRIu64,
+                       "tensor %.*s: %" PRIu64 " elements of BYTES, but its shape has %" PRIu64,
                        CN_STR_ARG(tensor->name), n, elements);
     return 0;
 }
@@ -119,7 +119,8 @@ cn_tensor_check(const struct cn_tensor *tensor, struct cn_error *err)
     uint64_t elements, want;
 
     if (!cn_datatype_word(tensor->type) || tensor->rank > CN_TENSOR_RANK_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "tensor %.*s: datatype %u of rank %u is none",
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "tensor %.*s: unknown datatype %u or rank %u out of range",
                        CN_STR_ARG(tensor->name), (unsigned)tensor->type, tensor->rank);
     if (!cn_shape_elements(tensor->shape, tensor->rank, &elements))
         return cn_fail(err, CN_E_BAD_REQUEST,
@@ -129,7 +130,7 @@ cn_tensor_check(const struct cn_tensor *tensor, struct cn_error *err)
         return check_strings(tensor, elements, err);
     if (__builtin_mul_overflow(elements, bytes, &want) || want != tensor->data.len)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "tensor %.*s: %zu bytes, %" PRIu64 " elements of %s need %u each",
+                       "tensor %.*s: %zu bytes, %" PRIu64 " elements of %s need %u bytes each",
                        CN_STR_ARG(tensor->name), tensor->data.len, elements,
                        cn_datatype_word(tensor->type), bytes);
     return 0;
@@ -328,13 +329,13 @@ read_tensor(struct cn_reader *reader, struct cn_tensor *out, struct cn_error *er
     out->type = (enum cn_datatype)cn_read_u8(reader);
     out->rank = cn_read_u8(reader);
     if (out->rank > CN_TENSOR_RANK_MAX)
-        return cn_fail(err, CN_E_PROTOCOL, "a tensor of rank %u, the limit is %d", out->rank,
+        return cn_fail(err, CN_E_PROTOCOL, "a tensor has rank %u; the limit is %d", out->rank,
                        CN_TENSOR_RANK_MAX);
     for (uint32_t d = 0; d < out->rank; d++)
         out->shape[d] = (int64_t)cn_read_u64(reader);
     out->data = cn_read_str32(reader);
     if (reader->bad)
-        return cn_fail(err, CN_E_PROTOCOL, "a set of tensors is cut off");
+        return cn_fail(err, CN_E_PROTOCOL, "a set of tensors is truncated");
     if (cn_tensor_check(out, &why))
         return cn_fail(err, CN_E_PROTOCOL, "%s", why.message);
     return 0;
@@ -350,14 +351,14 @@ cn_tensors_get(struct cn_str bytes, struct cn_arena *arena, struct cn_tensor **o
     cn_reader_init(&reader, bytes.ptr, bytes.len);
     *n = cn_read_u32(&reader);
     if (reader.bad || *n > CN_TENSORS_MAX)
-        return cn_fail(err, CN_E_PROTOCOL, "a set of %u tensors, the limit is %d", *n,
+        return cn_fail(err, CN_E_PROTOCOL, "a set has %u tensors; the limit is %d", *n,
                        CN_TENSORS_MAX);
     *out = cn_arena_alloc(arena, sizeof(**out) * *n);
     for (uint32_t i = 0; i < *n; i++)
         if ((rc = read_tensor(&reader, &(*out)[i], err)))
             return rc;
     if (cn_reader_left(&reader))
-        return cn_fail(err, CN_E_PROTOCOL, "%zu bytes behind a set of tensors",
+        return cn_fail(err, CN_E_PROTOCOL, "%zu bytes follow a set of tensors",
                        cn_reader_left(&reader));
     return 0;
 }

@@ -48,7 +48,7 @@ on_write_late(struct cn_timer *timer)
     cn_log(CN_LOG_DEBUG, "event=grpc_write_timeout method=%s",
            call->method ? call->method->path : "");
     grpc_call_cancel_with_status(call->core, GRPC_STATUS_DEADLINE_EXCEEDED,
-                                 "the client does not take its answers", NULL);
+                                 "the client does not read its answers", NULL);
 }
 
 static struct cn_grpc_call *

@@ -77,11 +77,12 @@ cn_rpc_health_check(struct cn_grpc_call *call, const struct cn_grpc_message *mes
     if (!service)
         return;
     if (!is_known(call, service)) {
-        cn_rpc_fail(call, CN_E_NOT_FOUND,
-                    cn_arena_printf(cn_grpc_call_arena(call),
-                                    "this port has no service %.256s; server reflection lists them",
-                                    service),
-                    0);
+        cn_rpc_fail(
+            call, CN_E_NOT_FOUND,
+            cn_arena_printf(cn_grpc_call_arena(call),
+                            "this port has no service %.256s; server reflection lists the services",
+                            service),
+            0);
         return;
     }
     out = response(bytes, status_now(call));

@@ -39,7 +39,7 @@ cn_rpc_infer_create(struct cn_grpc_call *call, const struct cn_grpc_message *mes
     cn_grpc_call_hold(call);
     bytes = cn_arena_try_alloc(&infer->arena, len ? len : 1);
     if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
         cn_rpc_infer_refuse(infer, &err);
         return infer;
     }
@@ -81,8 +81,8 @@ set_body(struct cn_rpc_infer *infer, struct cn_error *err)
         shares = shares || request->outputs[i].window.region.len;
     if (shares)
         return cn_fail(err, CN_E_UNIMPLEMENTED,
-                       "model '%s' declares no inputs and outputs in its YAML, which tensors in "
-                       "shared memory need",
+                       "model '%s' declares no inputs and outputs in its YAML, but tensors in "
+                       "shared memory need them",
                        infer->v2.model);
     cn_buf_init(&json, 0);
     rc = cn_rpc_open_body(&infer->v2.request, infer->v2.model, &json, err);

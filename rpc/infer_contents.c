@@ -221,7 +221,7 @@ cn_rpc_read_contents(struct cn_str input, const char *model, size_t max_bytes,
     char *room;
 
     if (!count(input, &counts))
-        return cn_fail(err, CN_E_BAD_REQUEST, "the bytes are no ModelInferRequest message");
+        return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid ModelInferRequest message");
     if (check_fields(&counts, model, tensor, err))
         return err->code;
     if (fixed_bytes(wanted) && counts.pieces[wanted] == 1 && counts.piece[wanted].len) {
@@ -237,10 +237,10 @@ cn_rpc_read_contents(struct cn_str input, const char *model, size_t max_bytes,
                        CN_STR_ARG(tensor->name), (unsigned long long)bytes, max_bytes);
     room = cn_arena_try_alloc(arena, bytes ? (size_t)bytes : 1);
     if (!room)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for input '%.*s'",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for input '%.*s'",
                        CN_STR_ARG(tensor->name));
     if (!fill(input, wanted, tensor->type, room))
-        return cn_fail(err, CN_E_BAD_REQUEST, "the bytes are no ModelInferRequest message");
+        return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid ModelInferRequest message");
     tensor->data = (struct cn_str){room, (size_t)bytes};
     return 0;
 }

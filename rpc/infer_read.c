@@ -48,7 +48,7 @@ struct window {
 static int
 not_a_request(struct cn_error *err)
 {
-    return cn_fail(err, CN_E_BAD_REQUEST, "the bytes are no ModelInferRequest message");
+    return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid ModelInferRequest message");
 }
 
 static int
@@ -267,7 +267,7 @@ take_shape(const struct reader *reader, const struct cn_rpc_field *field, struct
             return not_a_request(reader->err);
         if (tensor->rank == CN_TENSOR_RANK_MAX)
             return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                           "input '%.*s' has more than %d dimensions, which is the limit",
+                           "input '%.*s' has more than the limit of %d dimensions",
                            CN_STR_ARG(tensor->name), CN_TENSOR_RANK_MAX);
         tensor->shape[tensor->rank++] = (int64_t)dim;
         if (field->wire == CN_RPC_WIRE_VARINT)
@@ -374,7 +374,7 @@ read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *t
         else if (field.number == INPUT_PARAMETERS && field.wire == CN_RPC_WIRE_BYTES &&
                  (++parameters > CN_RPC_INFER_PARAMETERS_MAX
                       ? cn_fail(reader->err, CN_E_BAD_REQUEST,
-                                "input '%.*s' has more than %d parameters, which is the limit",
+                                "input '%.*s' has more than the limit of %d parameters",
                                 CN_STR_ARG(tensor->name), CN_RPC_INFER_PARAMETERS_MAX)
                       : take_input_parameter(reader, field.bytes, tensor, &window)))
             return reader->err->code;
@@ -434,7 +434,7 @@ read_output(const struct reader *reader, struct cn_str bytes, struct cn_v2_outpu
             continue;
         if (++parameters > CN_RPC_INFER_PARAMETERS_MAX)
             return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                           "output '%.*s' has more than %d parameters, which is the limit",
+                           "output '%.*s' has more than the limit of %d parameters",
                            CN_STR_ARG(output->name), CN_RPC_INFER_PARAMETERS_MAX);
         if (take_output_parameter(reader, field.bytes, output, &window))
             return reader->err->code;
@@ -476,10 +476,11 @@ cn_rpc_infer_scan(struct cn_str bytes, struct cn_rpc_infer_head *out, struct cn_
     if (rc < 0)
         return not_a_request(err);
     if (out->n_parameters > CN_RPC_INFER_PARAMETERS_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "%u parameters, the limit is %d", out->n_parameters,
-                       CN_RPC_INFER_PARAMETERS_MAX);
+        return cn_fail(err, CN_E_BAD_REQUEST, "the request has %u parameters; the limit is %d",
+                       out->n_parameters, CN_RPC_INFER_PARAMETERS_MAX);
     if (out->n_inputs > CN_MODEL_TENSORS_MAX || out->n_outputs > CN_MODEL_TENSORS_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "%u inputs and %u outputs, the limit is %d of each",
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the request has %u inputs and %u outputs; the limit is %d of each",
                        out->n_inputs, out->n_outputs, CN_MODEL_TENSORS_MAX);
     if (check_text(out->model, "model_name", err) ||
         check_text(out->version, "model_version", err) || check_text(out->id, "id", err))

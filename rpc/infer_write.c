@@ -143,7 +143,7 @@ cn_rpc_infer_write(const struct cn_v2_answer *answer, const struct cn_v2_request
     cn_buf_append_str(&whole, cn_buf_str(&head));
     out->head = cn_arena_str(arena, cn_buf_str(&whole));
     if (head.failed || whole.failed)
-        cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the response");
+        cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
     else
         err = NULL;
     cn_buf_fini(&head);

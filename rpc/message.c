@@ -86,10 +86,11 @@ cn_rpc_unpack(const ProtobufCMessageDescriptor *type, struct cn_arena *arena, st
     const char *bad;
 
     if (!message && capped.is_full)
-        cn_fail(err, CN_E_TOO_LARGE, "a %s of %zu bytes needs more than %d bytes of memory",
+        cn_fail(err, CN_E_TOO_LARGE,
+                "decoding a %s of %zu bytes needs more than the limit of %d bytes of memory",
                 type->short_name, bytes.len, CN_RPC_UNPACK_BYTES);
     else if (!message)
-        cn_fail(err, CN_E_BAD_REQUEST, "the %zu bytes are no %s message", bytes.len,
+        cn_fail(err, CN_E_BAD_REQUEST, "the body (%zu bytes) is not a valid %s message", bytes.len,
                 type->short_name);
     else if ((bad = find_bad_string(message))) {
         cn_fail(err, CN_E_BAD_REQUEST, "%s is not UTF-8", bad);

@@ -212,7 +212,8 @@ read_pem(const char *path, struct cn_arena *arena, struct cn_str *out, struct cn
     len = bytes ? fread(bytes, 1, PEM_BYTES_MAX, file) : 0;
     fclose(file);
     if (len == 0 || len == PEM_BYTES_MAX)
-        return cn_fail(err, CN_E_CONFIG, "%s is empty, or over 1 MiB; it must hold PEM text", path);
+        return cn_fail(err, CN_E_CONFIG, "%s is empty or larger than 1 MiB; it must hold PEM text",
+                       path);
     *out = (struct cn_str){bytes, len};
     return 0;
 }
@@ -266,12 +267,11 @@ serve(struct cn_rpc *rpc, enum cn_grpc_port port, const struct cn_grpc_method *m
     rpc->servers[port] = cn_grpc_serve(rpc->grpc, methods, may_call, tls ? tls->host : NULL,
                                        tls ? &tls->port : NULL);
     if (tls && tls->port == 0)
-        return cn_fail(
-            err, CN_E_UNAVAILABLE,
-            "cannot listen for gRPC on https://%s:%u: the address is in use or not of this "
-            "machine, or certificate and key don't fit; choose another address, or check "
-            "the files",
-            tls->host, wanted);
+        return cn_fail(err, CN_E_UNAVAILABLE,
+                       "cannot listen for gRPC on https://%s:%u: the address is in use or does not "
+                       "belong to this machine, or the certificate does not match the key; choose "
+                       "another address, or check the files",
+                       tls->host, wanted);
     return 0;
 }
 

@@ -55,8 +55,8 @@ write_input(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error 
         return err->code;
     if (tensor->type == CN_DATATYPE_FP16 || tensor->type == CN_DATATYPE_BF16)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "input '%.*s' is %s, which JSON has no numbers for, and this model declares "
-                       "no inputs in its YAML, so that it gets JSON",
+                       "input '%.*s' is %s, which JSON numbers cannot express; the model gets "
+                       "JSON, because its YAML declares no inputs",
                        CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type));
     cn_buf_puts(out, "{\"name\":");
     cn_v2_write_text(tensor->name, out);
@@ -83,7 +83,9 @@ cn_rpc_open_body(const struct cn_v2_request *request, const char *model, struct 
             return err->code;
     }
     cn_buf_puts(out, "]}");
-    return out->failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the request as JSON") : 0;
+    return out->failed
+               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the request as JSON")
+               : 0;
 }
 
 /* --- the answer */
@@ -122,12 +124,12 @@ static const char *
 read_shape(const json_t *shape, struct cn_tensor *tensor)
 {
     if (!json_is_array(shape) || json_array_size(shape) > CN_TENSOR_RANK_MAX)
-        return "its shape is no list, or too long";
+        return "its shape is not a list, or is too long";
     for (; tensor->rank < json_array_size(shape); tensor->rank++) {
         const json_t *dim = json_array_get(shape, tensor->rank);
 
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return "its shape is no list of sizes";
+            return "its shape is not a list of sizes";
         tensor->shape[tensor->rank] = json_integer_value(dim);
     }
     return NULL;
@@ -145,11 +147,11 @@ read_output(const json_t *output, size_t i, size_t max_bytes, struct cn_arena *a
     *tensor = (struct cn_tensor){.name = cn_arena_str(arena, cn_str_from(name)),
                                  .type = cn_datatype_parse(cn_str_from(word))};
     if (!name || tensor->type == CN_DATATYPE_NONE)
-        return no_output(err, i, "it has no name, or no datatype that there is");
+        return no_output(err, i, "it has no name, or no known datatype");
     if ((why = read_shape(json_object_get(output, "shape"), tensor)))
         return no_output(err, i, why);
     if (!json_is_array(data))
-        return no_output(err, i, "its data is no list");
+        return no_output(err, i, "its data is not a list");
     if (tensor->type == CN_DATATYPE_BYTES && !read_texts(data, max_bytes, arena, tensor))
         return no_output(err, i, "it is too large");
     if ((tensor->type != CN_DATATYPE_BYTES &&
@@ -170,7 +172,7 @@ cn_rpc_open_outputs(struct cn_str json, size_t max_tensor_bytes, struct cn_arena
     int rc = 0;
 
     if (cn_v2_json_load(json, &root, &inner))
-        return cn_fail(err, CN_E_HANDLER_FAILED, "the handler's answer is no JSON: %s",
+        return cn_fail(err, CN_E_HANDLER_FAILED, "the handler's answer is not valid JSON: %s",
                        inner.message);
     list = json_object_get(root, "outputs");
     if (!json_is_array(list) || json_array_size(list) > CN_TENSORS_MAX)

@@ -91,8 +91,7 @@ answer_whole(struct cn_grpc_call *call, struct predict *predict, struct cn_answe
     }
     if (!is_final && box->answer.status < 400) {
         cn_rpc_fail(call, CN_E_TOO_LARGE,
-                    "the answer in parts is over max-response-size; take it by StreamPredictions",
-                    0);
+                    "the streamed answer exceeds max-response-size; use StreamPredictions", 0);
         cn_rpc_step_cancel(step);
     }
     cn_rpc_step_add_headers(step, box);
@@ -108,7 +107,7 @@ answer_whole(struct cn_grpc_call *call, struct predict *predict, struct cn_answe
         return;
     }
     cn_answer_box_free(box);
-    cn_rpc_fail(call, CN_E_OUT_OF_MEMORY, "no memory for the answer", 0);
+    cn_rpc_fail(call, CN_E_OUT_OF_MEMORY, "not enough memory for the answer", 0);
 }
 
 /* StreamPredictions: a response for each piece that says something. */

@@ -149,7 +149,7 @@ send_error(struct cn_grpc_call *call, response_t *response, const char *what, co
     Grpc__Reflection__V1__ErrorResponse error = GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
 
     error.error_code = cn_error_info(CN_E_NOT_FOUND)->grpc_status;
-    error.error_message = cn_arena_printf(arena, "there is no %s %s", what, name);
+    error.error_message = cn_arena_printf(arena, "the %s %s does not exist", what, name);
     response->message_response_case =
         GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
     response->error_response = &error;
@@ -255,7 +255,7 @@ answer(struct cn_grpc_call *call, request_t *request, struct cn_arena *arena)
         send_services(call, &response, arena);
         return;
     default:
-        cn_fail(&err, CN_E_BAD_REQUEST, "the request asks for nothing; set one message_request");
+        cn_fail(&err, CN_E_BAD_REQUEST, "the request is empty; set one message_request");
         cn_rpc_fail(call, err.code, err.message, 0);
     }
 }
@@ -273,7 +273,7 @@ cn_rpc_reflection_message(struct cn_grpc_call *call, const struct cn_grpc_messag
     cn_arena_init(&arena);
     bytes = cn_arena_try_alloc(&arena, len ? len : 1);
     if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
     } else {
         cn_grpc_message_copy(message, bytes);
         request = cn_rpc_unpack(&grpc__reflection__v1__server_reflection_request__descriptor,

@@ -69,8 +69,8 @@ cn_rpc_status_text(struct cn_str text, struct cn_arena *arena)
     size_t len = cn_utf8_cut(text, CN_ERROR_MESSAGE_MAX);
 
     if (!cn_utf8_is_valid((struct cn_str){text.ptr, len}))
-        return cn_arena_printf(arena, "the handler failed with %zu bytes that are no text",
-                               text.len);
+        return cn_arena_printf(
+            arena, "the handler failed with a message of %zu bytes that is not text", text.len);
     return cn_arena_strndup(arena, text.ptr, len);
 }
 

@@ -36,7 +36,7 @@ is_control(struct cn_str name)
 static int
 not_a_request(struct cn_error *err)
 {
-    return cn_fail(err, CN_E_BAD_REQUEST, "the bytes are no PredictionsRequest message");
+    return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid PredictionsRequest message");
 }
 
 static int
@@ -104,7 +104,7 @@ count_inputs(struct cn_str bytes, uint32_t *n, struct cn_error *err)
     if (rc < 0)
         return not_a_request(err);
     if (*n > CN_RPC_INPUTS_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "input has %u entries, the limit is %d", *n,
+        return cn_fail(err, CN_E_BAD_REQUEST, "input has %u entries; the limit is %d", *n,
                        CN_RPC_INPUTS_MAX);
     return 0;
 }
@@ -176,7 +176,7 @@ cn_rpc_step_create(struct cn_grpc_call *call, const struct cn_grpc_message *mess
     cn_grpc_call_hold(call);
     bytes = cn_arena_try_alloc(&step->arena, len ? len : 1);
     if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
         refuse(step, &err);
         return step;
     }

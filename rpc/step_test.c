@@ -147,11 +147,12 @@ what_is_wrong_is_named(void **state)
                    "a\0b"),
             "sequence_id has a zero byte");
     refused(CN_STR("\x0a\x01m\x1a\x03\x0a\x01\xff"), "a name in input is not UTF-8");
-    refused(CN_STR("\x0a\x05m"), "the bytes are no PredictionsRequest message");
-    refused(CN_STR("\x0a\x01m\x1a\x02\x0a\x09"), "the bytes are no PredictionsRequest message");
+    refused(CN_STR("\x0a\x05m"), "the body is not a valid PredictionsRequest message");
+    refused(CN_STR("\x0a\x01m\x1a\x02\x0a\x09"),
+            "the body is not a valid PredictionsRequest message");
     for (i = 0; i < sizeof(many); i += 2)
         many[i] = 0x1a;
-    refused((struct cn_str){many, sizeof(many)}, "input has 257 entries, the limit is 256");
+    refused((struct cn_str){many, sizeof(many)}, "input has 257 entries; the limit is 256");
 }
 
 int

@@ -16,7 +16,7 @@ cn_rpc_take(struct cn_grpc_call *call, const struct cn_grpc_message *message,
     void *out = NULL;
 
     if (!bytes) {
-        cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a message of %zu bytes", len);
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
     } else {
         cn_grpc_message_copy(message, bytes);
         out = cn_rpc_unpack(type, arena, (struct cn_str){bytes, len}, &err);
@@ -41,7 +41,7 @@ cn_rpc_reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *t
 {
     struct cn_error err;
     json_t *root = NULL;
-    int rc = json->failed ? cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for the response")
+    int rc = json->failed ? cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for the response")
                           : cn_v2_json_load(cn_buf_str(json), &root, &err);
 
     if (rc)

@@ -53,7 +53,7 @@ change_log(const Inference__LogSettingsRequest *request, struct cn_v2_log *log,
         write_log_value(request->settings[i]->value, &json);
     }
     cn_buf_puts(&json, "}");
-    rc = json.failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the settings")
+    rc = json.failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the settings")
                      : cn_v2_log_parse(cn_buf_str(&json), log, err);
     cn_buf_fini(&json);
     return rc;

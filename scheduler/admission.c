@@ -59,8 +59,8 @@ check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_er
     if (atomic_load_explicit(&queue->retired, memory_order_relaxed) && !cn_swap_is_visitor(job) &&
         (job->row.flags & CN_ROW_STATEFUL))
         return cn_fail(err, CN_E_VERSION_SWAPPED,
-                       "version %s of model %s takes no more steps, its swap deadline has passed; "
-                       "send them without a version",
+                       "version %s of model %s takes no more steps, because its swap deadline has "
+                       "passed; send the steps without a version",
                        queue->version, queue->name);
     if (!cn_queue_has_hope(queue) && !cn_swap_may_leave(queue, job))
         return cn_fail(err, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
@@ -88,25 +88,26 @@ check_row(const struct cn_row *row, struct cn_error *err)
     uint32_t i;
 
     if (row->request_id.len > ROW_TEXT_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "request id of %zu bytes, the limit is %u",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the request id has %zu bytes; the limit is %u",
                        row->request_id.len, ROW_TEXT_MAX);
     if (row->idempotency_key.len > CN_IDEMPOTENCY_KEY_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "idempotency key of %zu bytes, the limit is %u",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the idempotency key has %zu bytes; the limit is %u",
                        row->idempotency_key.len, CN_IDEMPOTENCY_KEY_MAX);
     for (i = 0; i < row->n_headers; i++) {
         if (row->headers[i].name.len > ROW_TEXT_MAX)
-            return cn_fail(err, CN_E_BAD_REQUEST, "header name of %zu bytes, the limit is %u",
+            return cn_fail(err, CN_E_BAD_REQUEST, "a header name has %zu bytes; the limit is %u",
                            row->headers[i].name.len, ROW_TEXT_MAX);
         bytes += row->headers[i].name.len + row->headers[i].value.len;
     }
     for (i = 0; i < row->n_parts; i++) {
         if (row->parts[i].name.len > ROW_TEXT_MAX || row->parts[i].content_type.len > ROW_TEXT_MAX)
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "name or content type of part %u is over %u bytes", i + 1, ROW_TEXT_MAX);
+                           "the name or content type of part %u is longer than %u bytes", i + 1,
+                           ROW_TEXT_MAX);
         bytes += row->parts[i].data.len;
     }
     if (bytes > ROW_BYTES_MAX)
-        return cn_fail(err, CN_E_TOO_LARGE, "request of %llu bytes, the limit is %llu",
+        return cn_fail(err, CN_E_TOO_LARGE, "the request has %llu bytes; the limit is %llu",
                        (unsigned long long)bytes, (unsigned long long)ROW_BYTES_MAX);
     return 0;
 }
@@ -117,8 +118,8 @@ check_number(const struct cn_row *row, struct cn_error *err)
     if (!(row->flags & CN_ROW_NUMBERED) || !(row->flags & CN_ROW_START) || row->step == 1)
         return 0;
     return cn_fail(err, CN_E_BAD_REQUEST,
-                   "step %llu with a start flag or without a sequence id; the first step of a "
-                   "sequence has number 1",
+                   "step number %llu was sent with a start flag or without a sequence id, but the "
+                   "first step of a sequence has number 1",
                    (unsigned long long)row->step);
 }
 
@@ -135,7 +136,7 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
         size_t len = row->sequence_id.len;
 
         row->sequence_id.len = 0; /* nobody needs so much of it back */
-        return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes, the limit is %u", len,
+        return cn_fail(err, CN_E_BAD_REQUEST, "the sequence id has %zu bytes; the limit is %u", len,
                        CN_SEQUENCE_ID_MAX);
     }
     if (!(row->flags & (CN_ROW_GENERATED_ID | CN_ROW_REDELIVERED))) /* a session's, or not new */
@@ -394,11 +395,11 @@ cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job)
     switch ((enum cn_job_state)job->state) {
     case CN_JOB_INCOMING:
         cn_list_remove(&job->link);
-        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client went away");
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
         break;
     case CN_JOB_WAITING:
         cn_queue_take_waiting(queue, job);
-        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client went away");
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
         cn_queue_group_left(sequence);
         break;
     case CN_JOB_IN_FLIGHT:

@@ -94,7 +94,7 @@ cn_answer_box_copy(struct cn_job *job, const struct cn_answer *answer, uint64_t 
         job->piece_lost = true;
         return NULL;
     }
-    return cn_answer_box_error(job, CN_E_OUT_OF_MEMORY, "no memory for the answer", 0);
+    return cn_answer_box_error(job, CN_E_OUT_OF_MEMORY, "not enough memory for the answer", 0);
 }
 
 struct cn_answer_box *
@@ -123,7 +123,7 @@ cn_answer_box_remake(struct cn_answer_box *box, struct cn_str content_type, stru
     if (!made) {
         box->answer.flags |= CN_ANSWER_FINAL;
         box->answer.error_code = CN_E_OUT_OF_MEMORY;
-        box->answer.body = CN_STR("no memory for the answer");
+        box->answer.body = CN_STR("not enough memory for the answer");
         return box;
     }
     fill(made, box->job, &answer);

@@ -95,10 +95,11 @@ check_family(const struct cn_handler_metrics *metrics, const struct cn_sample *s
     if (!first)
         return 0;
     if (first->type != sample->type)
-        return cn_fail(err, CN_E_CONFLICT, "metric %.*s is a %s, and can't be a %s too",
+        return cn_fail(err, CN_E_CONFLICT, "metric %.*s is already a %s, so it cannot be a %s",
                        CN_STR_ARG(sample->name), words[first->type], words[sample->type]);
     if (!cn_str_eq(cn_str_from(cn_series_unit(first)), sample->unit))
-        return cn_fail(err, CN_E_CONFLICT, "metric %.*s has the unit %s, and can't have %.*s too",
+        return cn_fail(err, CN_E_CONFLICT,
+                       "metric %.*s already has the unit %s, so it cannot have the unit %.*s",
                        CN_STR_ARG(sample->name), cn_series_unit(first), CN_STR_ARG(sample->unit));
     return 0;
 }
@@ -156,7 +157,7 @@ cn_handler_metrics_add(struct cn_handler_metrics *metrics, const struct cn_sampl
     labels_len = put_text(&text, sample);
     if (text.failed) {
         cn_buf_fini(&text);
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a metric's name");
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a metric's name");
     }
     series = cn_table_find(metrics->series,
                            (struct cn_str){text.data, sample->name.len + 1 + labels_len});
@@ -165,8 +166,8 @@ cn_handler_metrics_add(struct cn_handler_metrics *metrics, const struct cn_sampl
     cn_buf_fini(&text);
     if (!series)
         return cn_fail(err, CN_E_QUEUE_FULL,
-                       "the handler has %u metrics, dimensions' values counted apart, and may have "
-                       "no more (handler.metrics.series): %.*s is left out",
+                       "the handler already has its maximum of %u metrics, where each combination "
+                       "of dimension values counts (handler.metrics.series): %.*s is left out",
                        metrics->max_series, CN_STR_ARG(sample->name));
     count(series, sample->value, now_us);
     return 0;

@@ -98,9 +98,10 @@ a_name_has_one_type_and_unit(void **state)
     (void)state;
     assert_int_equal(add(CN_SAMPLE_COUNTER, "hits", "a", 1, 1), 0);
     assert_int_equal(add(CN_SAMPLE_GAUGE, "hits", "b", 1, 1), CN_E_CONFLICT);
-    assert_string_equal(err.message, "metric hits is a counter, and can't be a gauge too");
+    assert_string_equal(err.message, "metric hits is already a counter, so it cannot be a gauge");
     assert_int_equal(cn_handler_metrics_add(&metrics, &sample, 1, &err), CN_E_CONFLICT);
-    assert_string_equal(err.message, "metric hits has the unit Count, and can't have ms too");
+    assert_string_equal(err.message,
+                        "metric hits already has the unit Count, so it cannot have the unit ms");
 }
 
 /* Two versions of a model are one series on the page. */

@@ -39,9 +39,9 @@ tell(struct cn_model_queue *queue)
     cn_log(
         CN_LOG_WARN,
         "event=sequence_ids_missing model=%s version=%s steps=%u without_id=%u "
-        "hint=\"nearly all steps come through a proxy without a sequence id, so each begins a new "
-        "sequence; nginx drops header names with underscores: set underscores_in_headers on, or "
-        "let clients send Continuo-Sequence or ts-request-sequence-id\"",
+        "hint=\"nearly all steps arrive through a proxy without a sequence id, so each opens a new "
+        "sequence; nginx drops headers with underscores in their names: set underscores_in_headers "
+        "on, or let clients send Continuo-Sequence or ts-request-sequence-id\"",
         queue->name, queue->version, queue->missing_ids.steps, queue->missing_ids.nameless);
 }
 

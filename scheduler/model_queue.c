@@ -151,7 +151,7 @@ const char *
 cn_queue_no_worker_reason(const struct cn_model_queue *queue)
 {
     return queue->no_worker_reason ? queue->no_worker_reason
-                                   : "the model has no worker, and none is expected";
+                                   : "the model has no worker, and none is being started";
 }
 
 /* Jobs in */

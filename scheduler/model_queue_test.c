@@ -528,12 +528,14 @@ impossible_requests_are_refused(void **state)
         int code;
         const char *text;
     } cases[] = {
-        {name_70000, CN_E_BAD_REQUEST, "name or content type of part 1 is over 65535 bytes"},
-        {type_70000, CN_E_BAD_REQUEST, "name or content type of part 1 is over 65535 bytes"},
-        {request_id_70000, CN_E_BAD_REQUEST, "request id of 70000 bytes, the limit is 65535"},
-        {header_70000, CN_E_BAD_REQUEST, "header name of 70000 bytes, the limit is 65535"},
-        {sequence_id_257, CN_E_BAD_REQUEST, "sequence id of 257 bytes, the limit is 256"},
-        {body_3_gib, CN_E_TOO_LARGE, "request of 3221225472 bytes, the limit is 2147483648"},
+        {name_70000, CN_E_BAD_REQUEST,
+         "the name or content type of part 1 is longer than 65535 bytes"},
+        {type_70000, CN_E_BAD_REQUEST,
+         "the name or content type of part 1 is longer than 65535 bytes"},
+        {request_id_70000, CN_E_BAD_REQUEST, "the request id has 70000 bytes; the limit is 65535"},
+        {header_70000, CN_E_BAD_REQUEST, "a header name has 70000 bytes; the limit is 65535"},
+        {sequence_id_257, CN_E_BAD_REQUEST, "the sequence id has 257 bytes; the limit is 256"},
+        {body_3_gib, CN_E_TOO_LARGE, "the request has 3221225472 bytes; the limit is 2147483648"},
     };
     struct rig *rig = rig_create(NULL);
     struct fake *fake = fake_attach(rig);

@@ -10,9 +10,9 @@ const char *
 cn_model_queue_fixed_for(const struct cn_model_queue *queue)
 {
     if (queue->policy.slots > 0)
-        return "sequences have slots in its workers (sequence_batching)";
+        return "its sequences have slots in its workers (sequence_batching)";
     if (queue->stateful && queue->config.durability == CN_DURABILITY_NONE)
-        return "its states live in its workers alone (durability none)";
+        return "its states exist only in its workers (durability none)";
     if (queue->config.use_job_ticket)
         return "its requests never wait (useJobTicket)";
     return NULL;

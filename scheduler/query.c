@@ -29,8 +29,7 @@ refuse(struct cn_model_queue *queue, struct cn_sequence_query *order)
 {
     cn_pressure_wanted(queue);
     cn_fail(&order->err, CN_E_NO_WORKER,
-            "model %s has no worker that could look at its sequences; try again later",
-            queue->name);
+            "model %s has no worker that could read its sequences; try again later", queue->name);
     tell(queue, order, NULL);
 }
 
@@ -213,7 +212,7 @@ cn_queue_on_result(struct cn_worker_link *link, const struct cn_query_result *re
 
     if (cn_list_empty(&link->queries) ||
         order_at(link->queries.next)->query.query_id != result->query_id)
-        return cn_fail(err, CN_E_PROTOCOL, "RESULT of query %llu, which was not the next one",
+        return cn_fail(err, CN_E_PROTOCOL, "RESULT of query %llu arrived out of order",
                        (unsigned long long)result->query_id);
     order = order_at(cn_list_pop_front(&link->queries));
     sequence = order->sequence;
@@ -243,8 +242,9 @@ cn_queue_fail_queries(struct cn_model_queue *queue, struct cn_worker_link *link)
         link->n_queries--;
         cn_fail(&order->err, CN_E_UNAVAILABLE, "worker %u ended before it answered%s; try again",
                 link->index,
-                sequence ? ", and may have written the sequence or not: look whether it is there"
-                         : "");
+                sequence
+                    ? ", so the sequence may or may not have been written: check whether it exists"
+                    : "");
         tell(queue, order, NULL);
         if (!sequence)
             continue;
@@ -263,17 +263,16 @@ check_query(const struct cn_model_queue *queue, const struct cn_query *query, st
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "model %s has no sequences (sequenceBatching is false)", queue->name);
     if (query->sequence_id.len > CN_SEQUENCE_ID_MAX || (!lists && query->sequence_id.len == 0))
-        return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes; it must have 1 to %d",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the sequence id has %zu bytes; it must have 1 to %d",
                        query->sequence_id.len, CN_SEQUENCE_ID_MAX);
     if (query->prefix.len > CN_SEQUENCE_ID_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "prefix of %zu bytes; ids have %d at most",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the prefix has %zu bytes; ids have at most %d",
                        query->prefix.len, CN_SEQUENCE_ID_MAX);
     if (queue->closed)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);
     if (queue->n_queries >= CN_QUERIES_MAX)
         return cn_fail(err, CN_E_QUEUE_FULL,
-                       "%u requests that look at sequences of model %s are under way; try again "
-                       "later",
+                       "%u requests for sequences of model %s are already running; try again later",
                        queue->n_queries, queue->name);
     return 0;
 }

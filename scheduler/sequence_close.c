@@ -116,7 +116,7 @@ int
 cn_sequence_say_idle(const struct cn_sequence *sequence, struct cn_error *err)
 {
     return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
-                   "sequence %.*s has expired: no step of it came for %llu ms "
+                   "sequence %.*s has expired: it had no step for %llu ms "
                    "(max_sequence_idle_microseconds); start a new one",
                    CN_STR_ARG(cn_sequence_id(sequence)),
                    (unsigned long long)sequence->queue->config.sequence_max_idle_ms);
@@ -231,7 +231,7 @@ cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *said, st
     char why[CN_ERROR_MESSAGE_MAX];
 
     if (said->count > link->n_closing)
-        return cn_fail(err, CN_E_PROTOCOL, "CLOSED for %u sequences, %u were to be closed",
+        return cn_fail(err, CN_E_PROTOCOL, "CLOSED for %u sequences, but %u were to be closed",
                        said->count, link->n_closing);
     link->progress_ms = cn_loop_now_ms(link->loop);
     link->n_closing -= said->count;
@@ -301,7 +301,7 @@ check_delete(struct cn_model_queue *queue, struct cn_str id, struct cn_error *er
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "model %s has no sequences (sequenceBatching is false)", queue->name);
     if (id.len == 0 || id.len > CN_SEQUENCE_ID_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "sequence id of %zu bytes; it must have 1 to %d",
+        return cn_fail(err, CN_E_BAD_REQUEST, "the sequence id has %zu bytes; it must have 1 to %d",
                        id.len, CN_SEQUENCE_ID_MAX);
     if (queue->closed)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);

@@ -179,11 +179,10 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
         if (queue->close_code == CN_E_DRAINING)
             cn_detour_give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
         else
-            cn_detour_give_up(
-                queue, job, CN_E_UNAVAILABLE,
-                "version %s of model %s, the default when the step came, is being unregistered; "
-                "send the step again",
-                queue->version, queue->name);
+            cn_detour_give_up(queue, job, CN_E_UNAVAILABLE,
+                              "version %s of model %s, which was the default when the step "
+                              "arrived, is being unregistered; send the step again",
+                              queue->version, queue->name);
         return;
     }
     if (!peer) {
@@ -327,9 +326,9 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
         cn_sequence_set_away(job->sequence, detour->peer);
         cn_detour_give_up(
             queue, job, CN_E_VERSION_SWAPPED,
-            "sequence %.*s lives in version %s of model %s, and version %s, the default now, "
-            "does not take it over (sequence.swapPolicy: reject); send its steps to version %s "
-            "by name, or begin it anew with ts-request-sequence-start: true",
+            "sequence %.*s lives in version %s of model %s, and version %s, which is the default "
+            "now, does not take it over (sequence.swapPolicy: reject); send its steps to version "
+            "%s by name, or start it anew with ts-request-sequence-start: true",
             CN_STR_ARG(job->row.sequence_id), version, queue->name, queue->version, version);
         cn_answer_box_free(box);
         return;
@@ -364,11 +363,10 @@ buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer 
 
     if (answer->flags & CN_ANSWER_ELSEWHERE) {
         if (++detour->rounds > ROUNDS_MAX) {
-            cn_detour_give_up(
-                queue, job, CN_E_CONFLICT,
-                "sequence %.*s cannot be taken over by version %s while other clients go on with "
-                "it in its own version; send the step again",
-                CN_STR_ARG(job->row.sequence_id), queue->version);
+            cn_detour_give_up(queue, job, CN_E_CONFLICT,
+                              "sequence %.*s cannot move to version %s while other clients still "
+                              "use it in its own version; send the step again",
+                              CN_STR_ARG(job->row.sequence_id), queue->version);
             return;
         }
         detour->stale = detour->exported != NULL;
@@ -562,7 +560,8 @@ cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *visitor)
             cn_queue_has_hope(queue))
             return false;
     }
-    box = cn_answer_box_error(visitor, CN_E_SEQUENCE_UNKNOWN, "it does not live here", 0);
+    box = cn_answer_box_error(visitor, CN_E_SEQUENCE_UNKNOWN,
+                              "the sequence does not live in this version", 0);
     box->answer.flags |= CN_ANSWER_ELSEWHERE;
     cn_queue_finish(queue, visitor, box);
     return true;

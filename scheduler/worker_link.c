@@ -200,7 +200,7 @@ parse(struct cn_worker_link *link)
         if (size == 0)
             break;
         if (size < 0 || give_frame(link, &frame, &err) < 0) {
-            lose(link, "worker %u sent what it must not: %s", link->index, err.message);
+            lose(link, "worker %u broke the protocol: %s", link->index, err.message);
             break;
         }
         at += (size_t)size;
@@ -250,7 +250,8 @@ read_frames(struct cn_worker_link *link, size_t budget)
         ssize_t n;
 
         if (!to) {
-            lose(link, "no memory for a frame of %zu bytes from worker %u", room, link->index);
+            lose(link, "not enough memory for a frame of %zu bytes from worker %u", room,
+                 link->index);
             return;
         }
         n = recv(link->fd, to, room, MSG_DONTWAIT);
@@ -304,7 +305,7 @@ cn_worker_link_flush(struct cn_worker_link *link)
     if (link->lost || link->write_failed)
         return;
     if (out->failed) {
-        lose(link, "no memory for frames to worker %u", link->index);
+        lose(link, "not enough memory for frames to worker %u", link->index);
         return;
     }
     while (link->out_sent < out->len || cn_lents_pending(&link->lents)) {

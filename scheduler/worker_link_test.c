@@ -367,11 +367,11 @@ broken_rules_lose_the_link(void **state)
         {sends_answer_of_unknown_job, "ANSWER for job 42, which is not in flight there"},
         {sends_answer_twice, "which is not in flight there"},
         {sends_server_frame, "which only the server sends"},
-        {sends_too_much, "the limit is 1048576"},
+        {sends_too_much, "exceeds the limit of 1048576 bytes"},
         {sends_other_version, "frame of version 2, expected 1"},
         {sends_cut_answer, "malformed"},
         {sends_closed_with_payload, "malformed CLOSED frame"},
-        {closes_what_lives, "CLOSED for 1 sequences, 0 were to be closed"},
+        {closes_what_lives, "CLOSED for 1 sequences, but 0 were to be closed"},
         {ends, "closed its end of the socket"},
         {stops_reading, "closed its end of the socket"},
     };

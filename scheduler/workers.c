@@ -107,14 +107,15 @@ fail_dead(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, bool
 
     cn_job_group_settle(cn_queue_group_of(job));
     if (job->cancelled)
-        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client went away");
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
     else if (was_overdue)
-        cn_queue_fail(queue, job, CN_E_HANDLER_DEADLINE,
-                      "the handler took longer than %u s (responseTimeout), so worker %u was ended",
-                      queue->config.response_timeout_s, index);
+        cn_queue_fail(
+            queue, job, CN_E_HANDLER_DEADLINE,
+            "the handler took longer than %u s (responseTimeout), so worker %u was killed",
+            queue->config.response_timeout_s, index);
     else
         cn_queue_fail(queue, job, CN_E_WORKER_DIED,
-                      "%u workers died on this request alone, it is not sent again: %s",
+                      "%u workers died on this request alone, so it is not sent again: %s",
                       job->alone_deaths, last_words);
     if (sequence)
         cn_sequence_update(sequence);
@@ -132,7 +133,7 @@ fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, cons
     else
         cn_job_group_settle(cn_queue_group_of(job));
     if (job->cancelled)
-        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client went away");
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
     else
         cn_queue_fail(queue, job, CN_E_WORKER_DIED,
                       "worker %u died while it streamed this answer: %s", index, last_words);
@@ -200,7 +201,7 @@ cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link,
     cn_list_remove(&link->attached);
     queue->stats.attached_workers--;
     cn_timer_cancel(&link->overdue);
-    rescue_jobs(queue, link, was_overdue, last_words ? last_words : "no last words");
+    rescue_jobs(queue, link, was_overdue, last_words ? last_words : "no message");
     cn_queue_reroute_closes(queue, link);
     cn_queue_fail_queries(queue, link);
     link->queue = NULL;

@@ -181,8 +181,9 @@ poison_is_answered_after_three_deaths(void **state)
         fake = fake_attach(rig);
     }
     assert_int_equal(poison.error, CN_E_WORKER_DIED);
-    assert_string_equal(poison.text, "3 workers died on this request alone, it is not sent again: "
-                                     "killed by signal 11");
+    assert_string_equal(poison.text,
+                        "3 workers died on this request alone, so it is not sent again: "
+                        "killed by signal 11");
     settle(rig);
     answer_all(rig, fake);
     assert_int_equal(fake->rows[0].generation, 0);

@@ -24,9 +24,10 @@ look_at(void *library, const char *path, const struct ctt_api **out, struct cn_e
         return cn_fail(err, CN_E_LOAD_FAILED, "%s exports no symbol " CTT_SYMBOL, path);
     api = get(CTT_ABI);
     if (!api || api->abi != CTT_ABI || api->size < sizeof(*api))
-        return cn_fail(err, CN_E_LOAD_FAILED,
-                       "%s is of another version of Continuo (it has not ABI %d): build it anew",
-                       path, CTT_ABI);
+        return cn_fail(
+            err, CN_E_LOAD_FAILED,
+            "%s belongs to another version of Continuo (this one needs ABI %d): rebuild it", path,
+            CTT_ABI);
     *out = api;
     return 0;
 }
@@ -41,11 +42,12 @@ cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_er
         if (cn_beside(NAME, found, sizeof(found), err) != 0 || access(found, F_OK) != 0)
             return cn_fail(err, CN_E_LOAD_FAILED,
                            "TorchScript models need " NAME
-                           ", which is not beside continuo-worker: " HOW_TO_GET);
+                           ", which is not in the folder of continuo-worker: " HOW_TO_GET);
         path = found;
     } else if (access(path, F_OK) != 0) {
         return cn_fail(err, CN_E_LOAD_FAILED,
-                       "TorchScript models need " NAME ", and there is no %s: " HOW_TO_GET, path);
+                       "TorchScript models need " NAME ", but %s does not exist: " HOW_TO_GET,
+                       path);
     }
     /* Local: libtorch's symbols are nobody else's business. */
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -66,7 +66,8 @@ batch_reserve(struct torch_batch *batch, size_t bytes, struct cn_error *err)
         return 0;
     data = cn_try_realloc(batch->data, bytes ? bytes : 1);
     if (!data)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a batch of %zu bytes", bytes);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a batch of %zu bytes",
+                       bytes);
     batch->data = data;
     batch->cap = bytes;
     return 0;
@@ -263,8 +264,8 @@ call_model(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t 
         return library_failed(rt, err);
     if (n_results != config->n_results)
         return cn_fail(err, CN_E_HANDLER_FAILED,
-                       "%s of %s gives %" PRIu32 " tensors, the model's YAML declares %" PRIu32
-                       " (torch.results): %s",
+                       "%s of %s returned %" PRIu32
+                       " tensors, but the model's YAML declares %" PRIu32 " (torch.results): %s",
                        config->method, rt->load->handler, n_results, config->n_results,
                        rt->api->schema(rt->model));
     for (uint32_t i = 0; i < config->n_attributes; i++)
@@ -304,11 +305,11 @@ check_result(struct torch_runtime *rt, const struct ctt_tensor *got, const char 
         return 0;
     cn_arena_init(&arena);
     rc = cn_fail(err, CN_E_HANDLER_FAILED,
-                 "%s of %s gives %s %.*s as %s%s, the model's YAML declares %s%s%s",
+                 "%s of %s returned %s %.*s as %s%s, but the model's YAML declares %s%s%s",
                  rt->config.method, rt->load->handler, what, CN_STR_ARG(name), got_word,
                  cn_shape_text(&arena, got->dims, (uint32_t)got->rank), cn_datatype_word(type),
                  cn_shape_text(&arena, wanted, rank),
-                 is_batched(rt) ? " (with the batch dimension put in)" : "");
+                 is_batched(rt) ? " (with the batch dimension added)" : "");
     cn_arena_fini(&arena);
     return rc;
 }
@@ -335,7 +336,7 @@ check_number(struct torch_runtime *rt, const struct ctt_tensor *got, int32_t sta
     if (got->rank == 0 && got->datatype == (int32_t)spec->type)
         return 0;
     return cn_fail(err, CN_E_HANDLER_FAILED,
-                   "the module holds the state %.*s as one %s, the model's YAML declares %s",
+                   "the module holds the state %.*s as %s, but the model's YAML declares %s",
                    CN_STR_ARG(spec->output),
                    got->datatype ? cn_datatype_word((enum cn_datatype)got->datatype) : "None",
                    cn_datatype_word(spec->type));
@@ -478,11 +479,11 @@ scatter_output(struct torch_runtime *rt, const struct ctt_tensor *from, int32_t 
             to->bytes = layout.inner * item->n_rows;
             to->data = cn_arena_try_alloc(&rt->arena, to->bytes ? to->bytes : 1);
             if (!to->data)
-                return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for an output of %zu bytes",
-                               to->bytes);
+                return cn_fail(err, CN_E_OUT_OF_MEMORY,
+                               "not enough memory for an output of %zu bytes", to->bytes);
         } else if (memcmp(to->dims, dims, sizeof(dims[0]) * rank) != 0) {
             return cn_fail(err, CN_E_HANDLER_FAILED,
-                           "the output %.*s has another shape in each row of the request",
+                           "the output %.*s has different shapes for the rows of one request",
                            CN_STR_ARG(spec->name));
         }
     }

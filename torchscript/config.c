@@ -138,7 +138,7 @@ read_buckets(const struct parse *parse, const struct cn_yaml *torch, uint32_t ba
         return refuse(parse, list, "buckets", "a list of 1 to 32 batch sizes");
     if (config->io->max_batch_size == 0)
         return refuse(parse, list, "buckets",
-                      "none: with maxBatchSize 0 the tensors have no batch dimension");
+                      "no value, since with maxBatchSize 0 the tensors have no batch dimension");
     if (config->deterministic && list->n_items > 1)
         return refuse(parse, list, "buckets", "one batch size, since deterministic is true");
     for (uint32_t i = 0; i < list->n_items; i++) {
@@ -152,7 +152,7 @@ read_buckets(const struct parse *parse, const struct cn_yaml *torch, uint32_t ba
     qsort(config->buckets, config->n_buckets, sizeof(*config->buckets), compare_counts);
     for (uint32_t i = 1; i < config->n_buckets; i++)
         if (config->buckets[i] == config->buckets[i - 1])
-            return refuse(parse, list, "buckets", "each batch size once");
+            return refuse(parse, list, "buckets", "each batch size only once");
     return 0;
 }
 
@@ -214,7 +214,7 @@ read_attributes(const struct parse *parse, const struct cn_yaml *torch)
             if (m == 0 && is_scalar(value))
                 attribute->state = find_state(config->io, value->text, true);
             if (m == 0 && (attribute->state < 0 || kept_by_module(config, attribute->state)))
-                return refuse(parse, value, key, "the name of a declared state, each once");
+                return refuse(parse, value, key, "the name of a declared state, each only once");
             attribute->batch = m == 1 && cn_str_eq(value->text, CN_STR("batch"));
             if (m == 1 && !attribute->batch && !take_number(value, &attribute->number))
                 return refuse(parse, value, key, "a number, true, false or batch");
@@ -429,8 +429,9 @@ check_type(const struct parse *parse, const char *list, struct cn_str name, enum
     case CN_DATATYPE_UINT16:
     case CN_DATATYPE_UINT32:
     case CN_DATATYPE_UINT64:
-        return cn_fail(parse->err, CN_E_CONFIG, "%s: %s: %.*s is %s, which TorchScript has not",
-                       parse->name, list, CN_STR_ARG(name), cn_datatype_word(type));
+        return cn_fail(parse->err, CN_E_CONFIG,
+                       "%s: %s: %.*s is %s, which TorchScript does not support", parse->name, list,
+                       CN_STR_ARG(name), cn_datatype_word(type));
     default:
         return 0;
     }
@@ -456,8 +457,8 @@ check_tensors(const struct parse *parse)
         rc = check_type(parse, "state", io->state.items[i].input, io->state.items[i].type);
         if (!rc && io->state.items[i].unsaid)
             rc = cn_fail(parse->err, CN_E_CONFIG,
-                         "%s: state: %.*s has a size of -1, and nothing says which one a sequence "
-                         "begins with: add init: {dims: [...]}, with 0 for an empty one",
+                         "%s: state: %.*s has a size of -1, so its first size is unknown: add "
+                         "init: {dims: [...]}, with 0 for an empty tensor",
                          parse->name, CN_STR_ARG(io->state.items[i].input));
     }
     return rc;
@@ -519,9 +520,10 @@ check_keys(const struct parse *parse, const struct cn_yaml *torch)
         if (k < n)
             continue;
         near = cn_suggest(value->key, known, n);
-        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: torch has no key %s%s%s%s", parse->name,
-                       value->key_line, value->key_column, cn_yaml_shown(value->key, shown),
-                       near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: torch: unknown key %s%s%s%s",
+                       parse->name, value->key_line, value->key_column,
+                       cn_yaml_shown(value->key, shown), near ? " (did you mean " : "",
+                       near ? near : "", near ? "?)" : "");
     }
     return 0;
 }
@@ -587,7 +589,7 @@ read_devices(const struct parse *parse, const struct cn_yaml *root)
 
         if (id->kind != CN_YAML_INT || id->integer < 0 || id->integer > 127)
             return cn_fail(parse->err, CN_E_CONFIG,
-                           "%s:%u:%u: deviceIds: expected numbers of devices, 0 to 127",
+                           "%s:%u:%u: deviceIds: expected device numbers from 0 to 127",
                            parse->name, id->line, id->column);
         config->devices[i] = (uint32_t)id->integer;
     }

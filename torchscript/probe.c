@@ -210,7 +210,7 @@ refuse_memory(struct torch_runtime *rt, struct cn_error *err)
 
     return cn_fail(err, CN_E_LOAD_FAILED,
                    "%s of %s: %s of the same row differs %s between two runs (tolerance %.2g), so "
-                   "an answer would depend on other sequences' steps: the module keeps something "
+                   "an answer would depend on the steps of other sequences: the module keeps data "
                    "between its calls%s%s%s. Make that an argument and a result, or name it in "
                    "torch.attributes; torch: {probe: false} serves the model as it is",
                    rt->config.method, rt->load->handler, found->what, amount(found->distance, by),

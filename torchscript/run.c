@@ -20,7 +20,7 @@ check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool 
 
     if (!part || !cn_tensor_of_part(part, out))
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "the request has no tensor %.*s: give the inputs that the model declares",
+                       "the request has no tensor %.*s: send all inputs that the model declares",
                        CN_STR_ARG(spec->name));
     if ((rc = cn_tensor_check(out, err)) != 0)
         return rc;
@@ -30,11 +30,11 @@ check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool 
     if (fits)
         return 0;
     cn_arena_init(&arena);
-    rc = cn_fail(err, CN_E_BAD_REQUEST, "input %.*s is %s%s, the model takes %s%s%s",
+    rc = cn_fail(err, CN_E_BAD_REQUEST, "input %.*s is %s%s, but the model takes %s%s%s",
                  CN_STR_ARG(spec->name), cn_datatype_word(out->type),
                  cn_shape_text(&arena, out->shape, out->rank), cn_datatype_word(spec->type),
                  cn_shape_text(&arena, spec->dims, spec->rank),
-                 batched ? " behind the batch dimension" : "");
+                 batched ? " after the batch dimension" : "");
     cn_arena_fini(&arena);
     return rc;
 }
@@ -88,12 +88,13 @@ count_rows(const struct torch_runtime *rt, struct torch_item *item, struct cn_er
     for (uint32_t i = 1; i < io->n_inputs && io->max_batch_size; i++)
         if (item->inputs[i].shape[0] != rows)
             return cn_fail(err, CN_E_BAD_REQUEST,
-                           "input %.*s has %" PRId64 " rows, input %.*s %" PRId64,
+                           "input %.*s has %" PRId64 " rows, but input %.*s has %" PRId64,
                            CN_STR_ARG(io->inputs[0].name), rows, CN_STR_ARG(io->inputs[i].name),
                            item->inputs[i].shape[0]);
     if (rt->load->stateful && rows != 1)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "a step of a sequence is one row, not %" PRId64 ": a batch dimension of 1",
+                       "a step of a sequence must have one row, not %" PRId64
+                       ": a batch dimension of 1",
                        rows);
     if (rows < 1 || (io->max_batch_size && rows > io->max_batch_size))
         return cn_fail(err, CN_E_BAD_REQUEST, "%" PRId64 " rows; the model takes 1 to %" PRIu32,

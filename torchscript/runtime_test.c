@@ -317,7 +317,7 @@ state_over_its_limit(void **state)
     assert_int_equal(rt->ops->state_encode(rt, batch.items[0].state, &bytes, &err),
                      CN_E_STATE_TOO_LARGE);
     assert_non_null(
-        strstr(err.message, "over 16 (state.maxBytes); its largest tensor is h, FP32[2]"));
+        strstr(err.message, "which exceeds 16 (state.maxBytes); its largest tensor is h, FP32[2]"));
     cn_buf_fini(&bytes);
     drop(rt, &batch);
 }
@@ -361,7 +361,7 @@ wrong_requests_name_what_is_wrong(void **state)
     add(&batch, 3, "x", 1, 2, (float[]){1, 2});
     rt->ops->run(rt, batch.list, 4);
     fails_with(&batch, 0, CN_E_BAD_REQUEST, "no tensor x");
-    fails_with(&batch, 1, CN_E_BAD_REQUEST, "input x is FP32[1,3], the model takes FP32[2]");
+    fails_with(&batch, 1, CN_E_BAD_REQUEST, "input x is FP32[1,3], but the model takes FP32[2]");
     fails_with(&batch, 2, CN_E_BAD_REQUEST, "one row, not 2");
     assert_float_equal(value(&batch, 3, 0), 1, 0);
     end(rt, &batch, 4);
@@ -380,7 +380,7 @@ what_the_yaml_says_wrongly_shows_at_load(void **state)
         "outputs: [{name: y, dataType: FP32, dims: [3]}, {name: r, dataType: INT64, dims: [1]}]\n"
         "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"
         "torch: {results: [y, h, r]}\n",
-        "gives output y as FP32[1,2], the model's YAML declares FP32[1,3]");
+        "returned output y as FP32[1,2], but the model's YAML declares FP32[1,3]");
     load.torch_library = "/nowhere/libcontinuo_torch.so";
     refused("sum", SUM_YAML, "scripts/setup.sh --torch");
     load.torch_library = "/lib/x86_64-linux-gnu/libm.so.6";
@@ -473,7 +473,7 @@ a_module_that_remembers_is_refused(void **state)
 
     (void)state;
     refused("hidden", BUCKETS_YAML(""),
-            "the module keeps something between its calls (it changes left_behind)");
+            "the module keeps data between its calls (it changes left_behind)");
     rt = must_open("hidden", BUCKETS_YAML(", probe: false"));
     rt->ops->close(rt);
 }

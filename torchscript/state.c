@@ -38,7 +38,8 @@ cn_torch_tensor_reserve(struct torch_tensor *tensor, size_t bytes, struct cn_err
         return 0;
     data = cn_try_realloc(tensor->data, bytes ? bytes : 1);
     if (!data)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a tensor of %zu bytes", bytes);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a tensor of %zu bytes",
+                       bytes);
     tensor->data = data;
     tensor->cap = bytes;
     return 0;
@@ -125,12 +126,13 @@ too_large(const struct torch_runtime *rt, const struct torch_state *state, size_
     }
     spec = &rt->config.io->state.items[largest - state->tensors];
     cn_arena_init(&arena);
-    rc = cn_fail(err, CN_E_STATE_TOO_LARGE,
-                 "the sequence's state has %zu bytes, over %zu (state.maxBytes); its largest "
-                 "tensor is %.*s, %s%s, with %zu bytes. Raise state: {maxBytes: ...} in the "
-                 "model's YAML, or end the sequence sooner",
-                 all, max, CN_STR_ARG(spec->input), cn_datatype_word(spec->type),
-                 cn_shape_text(&arena, largest->dims, largest->rank), largest->bytes);
+    rc =
+        cn_fail(err, CN_E_STATE_TOO_LARGE,
+                "the sequence's state has %zu bytes, which exceeds %zu (state.maxBytes); its "
+                "largest tensor is %.*s, %s%s, with %zu bytes. Raise state: {maxBytes: ...} in the "
+                "model's YAML, or end the sequence sooner",
+                all, max, CN_STR_ARG(spec->input), cn_datatype_word(spec->type),
+                cn_shape_text(&arena, largest->dims, largest->rank), largest->bytes);
     cn_arena_fini(&arena);
     return rc;
 }

@@ -31,7 +31,7 @@ cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
     if (!cn_shape_elements(out->shape, out->rank, &elements) ||
         __builtin_mul_overflow(elements, cn_datatype_bytes(spec->type), &bytes) ||
         bytes > SIZE_MAX / 2 || !(zeros = cn_arena_try_alloc(arena, bytes ? bytes : 1)))
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for the input %.*s",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the input %.*s",
                        CN_STR_ARG(spec->name));
     memset(zeros, 0, bytes);
     out->data = (struct cn_str){zeros, bytes};

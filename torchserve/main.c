@@ -19,7 +19,7 @@ static void
 version(FILE *out)
 {
     fputs("TorchServe Version is " CN_TORCHSERVE_VERSION "\n", out);
-    fputs("continuo " CN_VERSION " speaks for it\n", out);
+    fputs("continuo " CN_VERSION " takes its place\n", out);
 }
 
 int

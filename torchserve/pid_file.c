@@ -115,8 +115,8 @@ cn_pid_file_write(const char *path, struct cn_error *err)
 
     if (fd < 0 && errno == EEXIST)
         return cn_fail(err, CN_E_CONFLICT,
-                       "the pid file %s is there already: another server starts right now, or the "
-                       "file can't be removed",
+                       "the pid file %s already exists: another server is starting, or the file "
+                       "cannot be removed",
                        path);
     if (fd < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot write the pid file %s", path);

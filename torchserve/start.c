@@ -61,7 +61,9 @@ run(struct running *running)
         return 1;
     }
     if (code != 0) /* a full disk: nothing but --stop needs the file */
-        fprintf(stderr, "torchserve: %s; torchserve --stop won't find this server, kill %ld does\n",
+        fprintf(stderr,
+                "torchserve: %s; torchserve --stop will not find this server, so stop it with: "
+                "kill %ld\n",
                 err.message, (long)getpid());
     code = cn_server_run(running->config, on_ready, running);
     cn_pid_file_remove_own(running->pid_file);

@@ -56,19 +56,20 @@ take_rule(enum cn_v2_transport transport, struct cn_str rule, struct cn_error *e
 
     if (groups.len == 0 || header.len == 0 || rest.len == 0)
         return cn_fail(err, CN_E_CONFIG,
-                       "a restricted API is GROUP,GROUP:HEADER=VALUE, with a group, a header and "
-                       "a value");
+                       "a restricted API must be written GROUP,GROUP:HEADER=VALUE, with at least "
+                       "one group, a header and a value");
     while ((word = cut(&groups, ',')).len > 0) {
         int group = find_group(word);
         struct gate *gate = group < 0 ? NULL : &transports[transport].gates[group];
         struct cn_buf name;
 
         if (!gate)
-            return cn_fail(err, CN_E_CONFIG,
-                           "there is no API group \"%.*s\"; there are health, metadata, inference, "
-                           "shared-memory, model-config, model-repository, statistics, trace and "
-                           "logging",
-                           CN_STR_ARG(word));
+            return cn_fail(
+                err, CN_E_CONFIG,
+                "unknown API group \"%.*s\"; the groups are health, metadata, inference, "
+                "shared-memory, model-config, model-repository, statistics, trace and "
+                "logging",
+                CN_STR_ARG(word));
         if (gate->header)
             return cn_fail(err, CN_E_CONFIG, "the API group %s is restricted twice",
                            group_words[group]);

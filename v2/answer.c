@@ -17,7 +17,7 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
 {
     for (uint32_t i = 0; i < request->n_outputs; i++)
         if (!find_tensor(answer, answer->n_tensors, request->outputs[i].name))
-            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave no output '%.*s'",
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler returned no output '%.*s'",
                            CN_STR_ARG(request->outputs[i].name));
     for (uint32_t i = 0; i < answer->n_tensors; i++) {
         const struct cn_tensor *tensor = &answer->tensors[i];
@@ -25,14 +25,14 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
 
         if (!spec)
             return cn_fail(err, CN_E_HANDLER_FAILED,
-                           "the handler gave an output '%.*s' that the model does not declare",
+                           "the handler returned an output '%.*s' that the model does not declare",
                            CN_STR_ARG(tensor->name));
         if (find_tensor(answer, i, tensor->name))
-            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler gave output '%.*s' twice",
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler returned output '%.*s' twice",
                            CN_STR_ARG(tensor->name));
         if (spec->type != tensor->type)
             return cn_fail(err, CN_E_HANDLER_FAILED,
-                           "the handler gave output '%.*s' as %s; the model declares %s",
+                           "the handler returned output '%.*s' as %s, but the model declares %s",
                            CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),
                            cn_datatype_word(spec->type));
     }

@@ -346,11 +346,12 @@ cn_v2_sequence_id(const struct cn_v2_request *request, struct cn_arena *arena, s
         break;
     }
     if (text.len > CN_SEQUENCE_ID_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "sequence_id of %zu bytes, the limit is %d", text.len,
-                       CN_SEQUENCE_ID_MAX);
+        return cn_fail(err, CN_E_BAD_REQUEST, "sequence_id has %zu bytes; the limit is %d",
+                       text.len, CN_SEQUENCE_ID_MAX);
     for (size_t i = 0; i < text.len; i++)
         if ((unsigned char)text.ptr[i] < ' ' || text.ptr[i] == 0x7f)
-            return cn_fail(err, CN_E_BAD_REQUEST, "a sequence_id must have no control characters");
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "a sequence_id may not contain control characters");
     *out = text;
     return 0;
 }

@@ -91,7 +91,7 @@ an_output_is_given_once(void **state)
     assert_int_equal(cn_v2_answer_check(&answer, &request, &io, &err), 0);
     answer.n_tensors = 2;
     assert_int_equal(cn_v2_answer_check(&answer, &request, &io, &err), CN_E_HANDLER_FAILED);
-    assert_string_equal(err.message, "the handler gave output 'Y' twice");
+    assert_string_equal(err.message, "the handler returned output 'Y' twice");
 }
 
 int

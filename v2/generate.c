@@ -82,7 +82,7 @@ read_input(const struct reader *reader, const struct cn_tensor_spec *spec, const
         return read_list(reader, value, tensor);
     list = json_pack("[O]", value);
     if (!list)
-        return cn_fail(reader->err, CN_E_OUT_OF_MEMORY, "no memory for input '%.*s'",
+        return cn_fail(reader->err, CN_E_OUT_OF_MEMORY, "not enough memory for input '%.*s'",
                        CN_STR_ARG(spec->name));
     rc = read_list(reader, list, tensor);
     json_decref(list);
@@ -167,11 +167,11 @@ read_root(const struct reader *reader, json_t *root)
 
     if (!json_is_object(root))
         return cn_fail(reader->err, CN_E_INTERNAL,
-                       "failed to parse the request JSON buffer: the document is no object");
+                       "failed to parse the request JSON buffer: the document is not an object");
     fields = json_object_size(root) + json_object_size(json_object_get(root, "parameters"));
     if (fields > CN_V2_PARAMS_MAX)
-        return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu fields, the limit is %d", fields,
-                       CN_V2_PARAMS_MAX);
+        return cn_fail(reader->err, CN_E_BAD_REQUEST, "the request has %zu fields; the limit is %d",
+                       fields, CN_V2_PARAMS_MAX);
     out->params = cn_arena_alloc(reader->arena, sizeof(*out->params) * (fields ? fields : 1));
     out->inputs = cn_arena_alloc(reader->arena, sizeof(*out->inputs) * (fields ? fields : 1));
     rc = read_id(reader, root);

@@ -158,8 +158,8 @@ read_parameters(const struct reader *reader, const json_t *root)
         return unable(reader, "parameters", "object", "object");
     count = json_object_size(map);
     if (count > CN_V2_PARAMS_MAX)
-        return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu parameters, the limit is %d", count,
-                       CN_V2_PARAMS_MAX);
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "the request has %zu parameters; the limit is %d", count, CN_V2_PARAMS_MAX);
     reader->out->params =
         cn_arena_alloc(reader->arena, sizeof(struct cn_v2_param) * (count ? count : 1));
     json_object_foreach(map, key, value)
@@ -183,7 +183,7 @@ read_shape(const struct reader *reader, const json_t *input, struct cn_tensor *t
     n = json_array_size(list);
     if (n > CN_TENSOR_RANK_MAX)
         return cn_fail(reader->err, CN_E_BAD_REQUEST,
-                       "input '%.*s' has %zu dimensions, the limit is %d", CN_STR_ARG(tensor->name),
+                       "input '%.*s' has %zu dimensions; the limit is %d", CN_STR_ARG(tensor->name),
                        n, CN_TENSOR_RANK_MAX);
     for (size_t i = 0; i < n; i++) {
         const json_t *dim = json_array_get(list, i);
@@ -322,8 +322,8 @@ read_inputs(struct reader *reader, const json_t *root)
         return unable(reader, "inputs", "array", "array");
     n = json_array_size(list);
     if (n > CN_MODEL_TENSORS_MAX)
-        return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu inputs, the limit is %d", n,
-                       CN_MODEL_TENSORS_MAX);
+        return cn_fail(reader->err, CN_E_BAD_REQUEST, "the request has %zu inputs; the limit is %d",
+                       n, CN_MODEL_TENSORS_MAX);
     out->inputs = cn_arena_alloc(reader->arena, sizeof(*out->inputs) * (n ? n : 1));
     for (size_t i = 0; i < n; i++) {
         struct cn_v2_window window = {.held = NULL};
@@ -386,8 +386,8 @@ read_outputs(const struct reader *reader, const json_t *root)
         return unable(reader, "outputs", "array", "array");
     n = json_array_size(list);
     if (n > CN_MODEL_TENSORS_MAX)
-        return cn_fail(reader->err, CN_E_BAD_REQUEST, "%zu outputs, the limit is %d", n,
-                       CN_MODEL_TENSORS_MAX);
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "the request has %zu outputs; the limit is %d", n, CN_MODEL_TENSORS_MAX);
     out->lists_outputs = n > 0;
     out->outputs = cn_arena_alloc(reader->arena, sizeof(*out->outputs) * (n ? n : 1));
     for (size_t i = 0; i < n; i++) {
@@ -405,7 +405,7 @@ read_root(struct reader *reader, const json_t *root)
 
     if (!json_is_object(root))
         return cn_fail(reader->err, CN_E_INTERNAL,
-                       "failed to parse the request JSON buffer: the document is no object");
+                       "failed to parse the request JSON buffer: the document is not an object");
     rc = read_string(reader, root, "id", false, &reader->out->id);
     if (!rc)
         rc = read_parameters(reader, root);

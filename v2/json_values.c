@@ -130,7 +130,7 @@ make_room(struct fill *fill, size_t max_bytes, uint64_t elements)
                        CN_STR_ARG(tensor->name), bytes, max_bytes);
     fill->at = cn_arena_try_alloc(fill->arena, bytes ? (size_t)bytes : 1);
     if (!fill->at)
-        return cn_fail(fill->err, CN_E_OUT_OF_MEMORY, "no memory for input '%.*s'",
+        return cn_fail(fill->err, CN_E_OUT_OF_MEMORY, "not enough memory for input '%.*s'",
                        CN_STR_ARG(tensor->name));
     tensor->data = (struct cn_str){fill->at, (size_t)bytes};
     return 0;

@@ -156,7 +156,7 @@ cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err)
         cn_buf_append(&scan.out, scan.copied, (size_t)(scan.end - scan.copied));
         text = cn_buf_str(&scan.out);
         if (scan.out.failed)
-            rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to read JSON");
+            rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to read JSON");
     }
     if (!rc) {
         *out = json_loadb(text.ptr ? text.ptr : "", text.len,

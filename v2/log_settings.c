@@ -101,10 +101,11 @@ take(const char *key, const json_t *value, struct cn_v2_log *log, struct cn_erro
         return cn_fail(err, CN_E_UNIMPLEMENTED,
                        "log file location can not be updated through network protocol; start "
                        "the server with --log-dir");
-    return cn_fail(err, CN_E_BAD_REQUEST,
-                   "unknown log setting '%.100s'; there are log_info, log_warning, log_error, "
-                   "log_verbose_level and log_format",
-                   key);
+    return cn_fail(
+        err, CN_E_BAD_REQUEST,
+        "unknown log setting '%.100s'; the settings are log_info, log_warning, log_error, "
+        "log_verbose_level and log_format",
+        key);
 }
 
 int

@@ -31,11 +31,10 @@ cn_v2_check_load_parameter(struct cn_str name, struct cn_error *err)
     if (cn_str_eq(name, CN_STR("config")))
         return 0;
     if (name.len >= 5 && memcmp(name.ptr, "file:", 5) == 0)
-        return cn_fail(
-            err, CN_E_UNIMPLEMENTED,
-            "parameter '%.*s': files can't be sent with a load; put the archive into the "
-            "model store",
-            CN_STR_ARG(name));
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "parameter '%.*s': files cannot be sent with a load request; put the "
+                       "archive into the model store",
+                       CN_STR_ARG(name));
     return cn_fail(err, CN_E_INTERNAL, "unexpected error on creating Triton parameter");
 }
 

@@ -148,8 +148,8 @@ add_region(struct cn_shm_region *region, struct cn_error *err)
                        CN_STR_ARG(name));
     if (shm.n >= shm.limits.max_regions)
         return cn_fail(err, CN_E_UNAVAILABLE,
-                       "there are %u shared memory regions; more need a larger "
-                       "--max-shared-memory-regions",
+                       "%u shared memory regions are registered, which is the limit; raise "
+                       "--max-shared-memory-regions for more",
                        shm.n);
     cn_list_push_back(&shm.regions, &region->link);
     shm.n++;
@@ -162,9 +162,10 @@ check_register(struct cn_str name, struct cn_str key, uint64_t bytes, struct cn_
     if (check_allowed(err))
         return err->code;
     if (name.len == 0 || name.len > NAME_MAX_BYTES || memchr(name.ptr, '\0', name.len))
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "the name of a shared memory region has 1 to %d bytes and no NUL",
-                       NAME_MAX_BYTES);
+        return cn_fail(
+            err, CN_E_BAD_REQUEST,
+            "the name of a shared memory region must have 1 to %d bytes, none of them zero",
+            NAME_MAX_BYTES);
     if (is_reserved(key))
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "cannot register shared memory region '%.*s' with key '%.*s' as the key "
@@ -172,7 +173,7 @@ check_register(struct cn_str name, struct cn_str key, uint64_t bytes, struct cn_
                        CN_STR_ARG(name), CN_STR_ARG(key));
     if (bytes > shm.limits.max_region_bytes)
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "failed to register shared memory region '%.*s': it has %llu bytes, the "
+                       "failed to register shared memory region '%.*s': it has %llu bytes; the "
                        "limit is %llu (--max-shared-memory-size)",
                        CN_STR_ARG(name), (unsigned long long)bytes,
                        (unsigned long long)shm.limits.max_region_bytes);
@@ -316,8 +317,8 @@ static int
 fail_shrunk(const struct cn_v2_window *window, struct cn_error *err)
 {
     return cn_fail(err, CN_E_BAD_REQUEST,
-                   "shared memory region '%.*s' has become smaller than it was registered; "
-                   "unregister it, and register it again",
+                   "shared memory region '%.*s' has become smaller than it was when it was "
+                   "registered; unregister it and register it again",
                    CN_STR_ARG(window->region));
 }
 
@@ -365,7 +366,7 @@ fetch_input(struct cn_v2_window *window, uint64_t *left, struct cn_arena *arena,
     *left -= window->bytes;
     bytes = cn_arena_try_alloc(arena, window->bytes ? (size_t)window->bytes : 1);
     if (!bytes)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for an input of %llu bytes",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for an input of %llu bytes",
                        (unsigned long long)window->bytes);
     if (!reaches(window, window->bytes))
         return fail_shrunk(window, err);

@@ -12,7 +12,7 @@ take(const json_t *root, struct cn_arena *arena, struct cn_shm_status *out, stru
 
     if (!json_is_object(root))
         return cn_fail(err, CN_E_INTERNAL,
-                       "failed to parse the request JSON buffer: the document is no object");
+                       "failed to parse the request JSON buffer: the document is not an object");
     key = json_object_get(root, "key");
     offset = json_object_get(root, "offset");
     bytes = json_object_get(root, "byte_size");

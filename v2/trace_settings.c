@@ -86,9 +86,10 @@ parse_number(enum cn_trace_key key, struct cn_str value, int64_t min, int64_t ma
     *out = strtoll(text, &end, 10);
     if (end == text || *end || strlen(text) != value.len || errno || *out < min || *out > max)
         return bad_value(key, value,
-                         key == CN_TRACE_RATE    ? "a number from 1 on: of so many requests one"
+                         key == CN_TRACE_RATE
+                             ? "a number from 1 upwards: one of this many requests is traced"
                          : key == CN_TRACE_COUNT ? "a number, or -1 for no limit"
-                                                 : "0: there are no trace files to divide",
+                                                 : "0, because no trace files are written",
                          err);
     return 0;
 }
@@ -118,7 +119,7 @@ cn_trace_set(struct cn_trace_change *change, enum cn_trace_key key, const struct
     else if (key == CN_TRACE_LOG_FREQUENCY)
         rc = parse_number(key, value, 0, 0, out, err);
     else if (!cn_str_eq(value, CN_STR("triton")))
-        rc = bad_value(key, value, "triton (nothing is sent to OpenTelemetry)", err);
+        rc = bad_value(key, value, "triton, because OpenTelemetry is not supported", err);
     change->keys[key].set = values && rc == 0;
     return rc;
 }
@@ -183,7 +184,8 @@ cn_trace_apply(struct cn_str model, const struct cn_trace_change *change, struct
     atomic_store_explicit(&state.on, is_on(), memory_order_relaxed);
     pthread_mutex_unlock(&state.lock);
     if (!scope)
-        return cn_fail(err, CN_E_UNAVAILABLE, "%d models have trace settings already", SCOPES_MAX);
+        return cn_fail(err, CN_E_UNAVAILABLE,
+                       "%d models already have trace settings, which is the limit", SCOPES_MAX);
     return 0;
 }
 

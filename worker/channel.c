@@ -116,7 +116,7 @@ frame_need(const struct cn_block *block, size_t *out, struct cn_error *err)
         return 0;
     payload = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
     if (payload > MAX_PAYLOAD_BYTES)
-        return cn_fail(err, CN_E_PROTOCOL, "frame of %llu bytes, the limit is %llu",
+        return cn_fail(err, CN_E_PROTOCOL, "frame of %llu bytes exceeds the limit of %llu bytes",
                        (unsigned long long)payload, MAX_PAYLOAD_BYTES);
     *out = CN_FRAME_HEADER_BYTES + (size_t)payload;
     return 0;
@@ -160,7 +160,7 @@ make_room(struct cn_channel *channel, struct cn_error *err)
     fresh = block_take(channel,
                        (need > rest + ROOM_MIN_BYTES ? need : rest + ROOM_MIN_BYTES) + ALIGNMENT);
     if (!fresh)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for a frame of %zu bytes", need);
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a frame of %zu bytes", need);
     if (rest) {
         fresh->parsed = gap_for(fresh, block->bytes + block->parsed, rest);
         memcpy(fresh->bytes + fresh->parsed, block->bytes + block->parsed, rest);
@@ -290,7 +290,7 @@ cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
     size_t sent = 0;
 
     if (out->failed)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for answers of over %zu bytes",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for answers of over %zu bytes",
                        out->len);
     if (out->len == 0)
         return 0;

@@ -157,7 +157,7 @@ cn_worker_accept_store(const char *dir)
     if (rc != 0)
         fprintf(stderr, "continuo-worker: %s\n", err.message);
     else
-        printf("store %s: %" PRIu64 " sequences were lost, and are forgotten\n", dir, dropped);
+        printf("store %s: %" PRIu64 " lost sequences were forgotten\n", dir, dropped);
     cn_store_close(store);
     return rc != 0 ? CN_CHECK_DAMAGED : 0;
 }

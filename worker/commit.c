@@ -38,8 +38,8 @@ check_committed(struct cn_slot *slot)
         slot->seq->state = slot->item.state; /* to be freed, whatever the handler made of it */
     if (reply->error_code == 0 && reply->end_sequence && !slot->ended)
         cn_slot_fail(slot, CN_E_HANDLER_FAILED,
-                     "end_sequence came after the first yield, when the step was committed "
-                     "(continuousBatching)");
+                     "end_sequence was set after the first yield, when the step was already "
+                     "committed (continuousBatching)");
 }
 
 /* Too large an answer is an error of the handler: nothing of the step stands. */
@@ -56,11 +56,12 @@ answer_check(struct cn_worker *worker, struct cn_slot *slot)
     }
     if (failed || bytes > limit)
         cn_slot_fail(slot, CN_E_HANDLER_FAILED,
-                     "the handler's answer is over the limit of %" PRIu64 " bytes (answerMaxBytes)",
+                     "the handler's answer exceeds the limit of %" PRIu64 " bytes (answerMaxBytes)",
                      limit);
     else if (reply->content_type.failed || reply->headers.failed)
         cn_slot_fail(slot, CN_E_HANDLER_FAILED,
-                     "the handler's answer has a content type over %zu or headers over %zu bytes",
+                     "the handler's answer has a content type of more than %zu bytes or headers of "
+                     "more than %zu bytes",
                      reply->content_type.max_bytes, reply->headers.max_bytes);
     return bytes;
 }
@@ -117,7 +118,7 @@ append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *er
         return rc;
     if (out->failed || out->len - begun > limit)
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "its state is over the limit of %" PRIu64 " bytes (state.maxBytes)", limit);
+                       "its state exceeds the limit of %" PRIu64 " bytes (state.maxBytes)", limit);
     slot->state_bytes_len = out->len - begun;
     return rc;
 }
@@ -204,7 +205,7 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
     if (end)
         cn_states_bury(&worker->states, record, CN_CLOSE_ENDED, now, true);
     return worker->batch.chunks.failed
-               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to keep its answer")
+               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to keep its answer")
                : 0;
 }
 
@@ -353,7 +354,7 @@ slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
         return rc;
     if (rc == 0) {
         cn_slot_fail(slot, CN_E_CONFLICT,
-                     "sequence %s was changed by another worker during this step, which is not "
+                     "another worker changed sequence %s during this step, so the step is not "
                      "saved; send it again",
                      cn_id_shown(slot->row->sequence_id, shown));
         slot_drop(worker, slot);

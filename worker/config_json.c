@@ -13,5 +13,7 @@ cn_config_json(const char *path, struct cn_buf *out, struct cn_error *err)
         return rc;
     cn_yaml_write(cn_yaml_root(doc), CN_YAML_AS_JSON, out);
     cn_yaml_destroy(doc);
-    return out->failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "%s: no memory for it as JSON", path) : 0;
+    return out->failed ? cn_fail(err, CN_E_OUT_OF_MEMORY,
+                                 "%s: not enough memory to convert it to JSON", path)
+                       : 0;
 }

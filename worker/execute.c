@@ -223,7 +223,7 @@ choose(struct cn_worker *worker)
         in_formed |= joined;
         if (pending->stop == CN_STOP_GONE && !pending->stream && !in_formed) {
             cn_worker_refuse(worker, pending->row->job_id, CN_E_CANCELLED,
-                             "the client went away before the step ran");
+                             "the client disconnected before the step ran");
             cn_worker_release(worker, pending);
             continue;
         }

@@ -53,7 +53,7 @@ cn_fork_check(struct cn_error *err)
 
     /* A child has the forking thread only; whatever the others held stays held. */
     if (n != 1)
-        return cn_fail(err, CN_E_UNIMPLEMENTED, "loading the model has left %u threads", n);
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "loading the model left %u threads running", n);
     if (!thread_number())
         return cn_fail(err, CN_E_UNIMPLEMENTED, "the kernel has no PR_GET_TID_ADDRESS");
     return 0;

@@ -112,9 +112,8 @@ keys_of_earlier_steps_are_known(void **state)
     expect_got(keyed(c, NULL, 2, "a", "1", 0), 0, "6", 0);
     got = keyed(c, "k1", 3, "a", "5", 0);
     assert_int_equal(got.code, CN_E_KEY_SUPERSEDED);
-    assert_non_null(strstr(got.body,
-                           "the step with Idempotency-Key k1 is done; sequence a has gone "
-                           "on since, to step 2"));
+    assert_non_null(strstr(got.body, "the step with Idempotency-Key k1 was already done; sequence "
+                                     "a has since moved on to step 2"));
     expect_got(keyed(c, "k2", 4, "a", "1", 0), 0, "7", 0);
     client_stop(c);
     assert_int_equal(client_start(c, false), 0);

@@ -25,7 +25,7 @@ usage(FILE *out)
           "       continuo-worker --mend-store DIR    the same, after mending what is damaged\n"
           "       continuo-worker --accept-store DIR  forget sequences that a damaged store lost\n"
           "       continuo-worker --version\n"
-          "Otherwise it is started by continuo, with a socket as descriptor 3.\n",
+          "Without these options only continuo can start it, with a socket as descriptor 3.\n",
           out);
     return out == stdout ? 0 : 2;
 }

@@ -134,8 +134,8 @@ list_check_start(struct listing *at, bool sorted, struct cn_error *err)
         return rc;
     return value.ptr ? 0
                      : cn_fail(err, CN_E_CONFLICT,
-                               "the list can't go on behind sequence %s, which is gone; list from "
-                               "the start again",
+                               "the list cannot continue after sequence %s, which no longer "
+                               "exists; start the list again",
                                cn_id_shown(at->query->sequence_id, shown));
 }
 
@@ -158,8 +158,8 @@ fail_unknown(struct cn_states *states, struct cn_str id, struct cn_error *err)
     char shown[128];
 
     return cn_fail(err, CN_E_SEQUENCE_UNKNOWN,
-                   "model %s %s has no sequence %s: it never began, or was forgotten after its end "
-                   "(continuo-ctl seq ls lists those that there are)",
+                   "model %s %s has no sequence %s: it never started, or it ended and was "
+                   "forgotten (continuo-ctl seq ls lists the sequences)",
                    states->load->model_name, states->load->model_version, cn_id_shown(id, shown));
 }
 
@@ -180,12 +180,12 @@ read_whole(struct cn_states *states, const struct cn_query *query, struct cn_str
     if (reason)
         return fail_expired(states, query->sequence_id, record, reason, err);
     if (bytes.len + RESULT_SLACK_BYTES > query->max_bytes)
-        return cn_fail(err, CN_E_TOO_LARGE,
-                       "sequence %s has %zu bytes of state and last answer, the limit is %" PRIu64
-                       " (--max-envelope-size)",
-                       cn_id_shown(query->sequence_id, shown), bytes.len,
-                       query->max_bytes > RESULT_SLACK_BYTES ? query->max_bytes - RESULT_SLACK_BYTES
-                                                             : 0);
+        return cn_fail(
+            err, CN_E_TOO_LARGE,
+            "the state and last answer of sequence %s have %zu bytes; the limit is %" PRIu64
+            " (--max-envelope-size)",
+            cn_id_shown(query->sequence_id, shown), bytes.len,
+            query->max_bytes > RESULT_SLACK_BYTES ? query->max_bytes - RESULT_SLACK_BYTES : 0);
     result->record = bytes;
     return 0;
 }
@@ -236,16 +236,16 @@ write_check(struct cn_states *states, const struct cn_record *record, struct cn_
     int rc;
 
     if (record->flags & CN_RECORD_TOMBSTONE)
-        return cn_fail(err, CN_E_BAD_REQUEST, "the record is of a closed sequence");
+        return cn_fail(err, CN_E_BAD_REQUEST, "the record belongs to a closed sequence");
     if (record->state.len > states->load->state_max_bytes)
         return cn_fail(err, CN_E_STATE_TOO_LARGE,
-                       "the state of %zu bytes is over the limit of %" PRIu64
+                       "the state has %zu bytes, which exceeds the limit of %" PRIu64
                        " bytes (state.maxBytes)",
                        record->state.len, states->load->state_max_bytes);
     if (!(record->flags & CN_RECORD_HAS_STATE))
         return 0;
     if ((rc = cn_states_decode(states, record->state, record->schema, &state, &why)) != 0)
-        return cn_fail(err, rc, "the handler of %s %s can't read the state (schema %u): %s",
+        return cn_fail(err, rc, "the handler of %s %s cannot read the state (schema %u): %s",
                        states->load->model_name, states->load->model_version, record->schema,
                        why.message);
     states->rt->ops->state_free(states->rt, state);
@@ -284,14 +284,14 @@ write_meet(struct cn_states *states, const struct cn_query *query, struct cn_rec
     if (!replaced->reason && !(query->flags & CN_QUERY_REPLACE))
         return cn_fail(err, CN_E_CONFLICT,
                        "sequence %s is open (step %" PRIu64
-                       "); take another id, delete it first, or ask to replace it",
+                       "); choose another id, delete that sequence first, or ask to replace it",
                        cn_id_shown(query->sequence_id, shown), old.step);
     replaced->live = true;
     replaced->reason = replaced->reason ? replaced->reason : CN_CLOSE_DELETED;
     replaced->schema = old.schema;
     replaced->has_state = old.flags & CN_RECORD_HAS_STATE;
     return cn_buf_append_str(&states->scratch, old.state) < 0
-               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to replace a sequence")
+               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to replace a sequence")
                : 0;
 }
 
@@ -416,9 +416,10 @@ cn_worker_answer_query(struct cn_worker *worker, const struct cn_query *query)
     cn_arena_init(&arena);
     result.sequences = cn_arena_try_alloc(&arena, room * sizeof(*result.sequences));
     if (!worker->stateful)
-        rc = cn_fail(&err, CN_E_INTERNAL, "a query for sequences came to a stateless model");
+        rc = cn_fail(&err, CN_E_INTERNAL, "a stateless model got a query for sequences");
     else if (!result.sequences)
-        rc = cn_fail(&err, CN_E_OUT_OF_MEMORY, "no memory for a list of %u sequences", room);
+        rc =
+            cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a list of %u sequences", room);
     else if (query->op == CN_QUERY_WRITE)
         rc = write_one(worker, query, cn_wall_ms(), &result, &err);
     else if ((rc = cn_store_begin(worker->states.store, CN_STORE_READ, &err)) == 0)

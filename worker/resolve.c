@@ -13,7 +13,7 @@
 #include "worker/resolve_priv.h"
 
 #define START_HINT                                                                                 \
-    "begin a new one with the start flag (ts-request-sequence-start, sequence_start) or take "     \
+    "start a new one with the start flag (ts-request-sequence-start, sequence_start) or choose "   \
     "another id"
 
 static void
@@ -139,7 +139,7 @@ cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_r
                        "sequence %s left version %s at %s: it was %s another version; send its "
                        "steps without a version, or " START_HINT,
                        shown, states->load->model_version, when,
-                       record->close_reason == CN_CLOSE_MOVED ? "moved to" : "begun anew in");
+                       record->close_reason == CN_CLOSE_MOVED ? "moved to" : "started anew in");
     if (record->close_reason == CN_CLOSE_IDLE) {
         since = record->closed_wall_ms - record->last_wall_ms;
         return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
@@ -177,17 +177,18 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
     cn_id_shown(slot->row->sequence_id, shown);
     if (!slot->row->generation)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
-                     "there is no sequence %s, and none is opened without a start flag "
-                     "(of v2 requests, of sessions, and with sequence.strict); " START_HINT,
+                     "sequence %s does not exist, and v2 requests, sessions and models with "
+                     "sequence.strict open one only with a start flag; " START_HINT,
                      shown);
     else if (found)
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
-                     "generation %" PRIu64 " of sequence %s is gone, the store holds generation "
-                     "%" PRIu64 "; " START_HINT,
+                     "generation %" PRIu64
+                     " of sequence %s no longer exists; the store holds generation %" PRIu64
+                     "; " START_HINT,
                      slot->row->generation, shown, found);
     else
         cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
-                     "the state of sequence %s is not in the store any more; " START_HINT, shown);
+                     "the state of sequence %s is no longer in the store; " START_HINT, shown);
 }
 
 /* Ended, cancelled and unloaded sequences may be begun again by a plain step: TorchServe's clients
@@ -276,7 +277,7 @@ cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *recor
     if (cached)
         slot_run(slot, cached);
     else
-        cn_slot_fail(slot, CN_E_OUT_OF_MEMORY, "no memory for a state of %zu bytes",
+        cn_slot_fail(slot, CN_E_OUT_OF_MEMORY, "not enough memory for a state of %zu bytes",
                      record->state.len);
 }
 
@@ -373,7 +374,7 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
         return;
     }
     if (!at->worker->stateful) {
-        cn_slot_fail(slot, CN_E_INTERNAL, "a row with a sequence came to a stateless model");
+        cn_slot_fail(slot, CN_E_INTERNAL, "a stateless model got a row with a sequence");
         return;
     }
     cached = cn_states_take(states, row->sequence_id);

@@ -38,7 +38,7 @@ fail_key_reused(struct cn_slot *slot, const struct cn_record *record)
 
     cn_slot_fail(slot, CN_E_KEY_REUSED,
                  "Idempotency-Key %s was used for another request, step %" PRIu64
-                 " of sequence %s; send that one again as it was, or this one with a new key",
+                 " of sequence %s; send that request again unchanged, or this one with a new key",
                  cn_id_shown(slot->row->idempotency_key, key), record->step,
                  cn_id_shown(slot->row->sequence_id, shown));
 }
@@ -49,8 +49,8 @@ fail_key_superseded(struct cn_slot *slot, const struct cn_record *record)
     char shown[128], key[128];
 
     cn_slot_fail(slot, CN_E_KEY_SUPERSEDED,
-                 "the step with Idempotency-Key %s is done; sequence %s has gone on since, to step "
-                 "%" PRIu64 ", and only the last step's answer is kept",
+                 "the step with Idempotency-Key %s was already done; sequence %s has since moved "
+                 "on to step %" PRIu64 ", and only the last step's answer is kept",
                  cn_id_shown(slot->row->idempotency_key, key),
                  cn_id_shown(slot->row->sequence_id, shown), record->step);
 }
@@ -99,7 +99,7 @@ fail_number_ended(struct cn_slot *slot, uint64_t last)
     slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
     cn_slot_fail(slot, slot->row->step <= last ? CN_E_STEP_DONE : CN_E_STEP_MISMATCH,
                  "step %" PRIu64 " of sequence %s: the sequence has ended after step %" PRIu64
-                 "; begin a new one with the start flag and number 1, or take another id",
+                 "; start a new one with the start flag and number 1, or choose another id",
                  slot->row->step, cn_id_shown(slot->row->sequence_id, shown), last);
 }
 
@@ -109,7 +109,7 @@ cn_resolve_is_first(struct cn_slot *slot)
 {
     if (!is_numbered(slot) || slot->row->step == 1)
         return true;
-    fail_number(slot, 1, "has no sequence to follow: there is no state under this id");
+    fail_number(slot, 1, "cannot follow any step: there is no state under this id");
     return false;
 }
 
@@ -128,11 +128,11 @@ meet_number_live(struct cn_slot *slot, const struct cn_record *record)
     if (number == next)
         return false;
     if (number == record->step)
-        fail_number(slot, next, "is done, by a request that was another or had no number");
+        fail_number(slot, next, "was already done by another request or by one without a number");
     else
         fail_number(slot, next,
-                    number < next ? "is done, and only the last step's answer is kept"
-                                  : "does not follow");
+                    number < next ? "was already done, and only the last step's answer is kept"
+                                  : "is not the next step");
     return true;
 }
 

@@ -117,7 +117,7 @@ meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
         return;
     if (at->stored.len > at->worker->load.answer_max_bytes) {
         cn_slot_fail(slot, CN_E_STATE_TOO_LARGE,
-                     "the record of sequence %s has %zu bytes, over answerMaxBytes",
+                     "the record of sequence %s has %zu bytes, which exceeds answerMaxBytes",
                      cn_id_shown(slot->row->sequence_id, shown), at->stored.len);
         return;
     }
@@ -166,7 +166,8 @@ meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
         return;
     }
     if (!cn_str_eq(move->runtime, cn_str_from(load->runtime))) {
-        cn_slot_fail(slot, CN_E_CONFLICT, "version %s has runtime %s, version %.*s has %.*s",
+        cn_slot_fail(slot, CN_E_CONFLICT,
+                     "version %s has runtime %s, but version %.*s has runtime %.*s",
                      load->model_version, load->runtime, CN_STR_ARG(move->version),
                      CN_STR_ARG(move->runtime));
         return;

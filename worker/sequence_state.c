@@ -106,7 +106,7 @@ cn_states_create(struct cn_states *states, struct cn_str id)
     struct cn_sequence *seq = cn_pool_alloc(&states->sequences, sequence_bytes(id.len));
 
     if (!seq)
-        cn_panic(__FILE__, __LINE__, "no memory for a sequence");
+        cn_panic(__FILE__, __LINE__, "not enough memory for a sequence");
     memset(seq, 0, sizeof(*seq));
     memcpy(seq->id, id.ptr, id.len);
     seq->lru.key = (struct cn_str){seq->id, id.len};
@@ -304,7 +304,7 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
     }
     if (!out->cached && (record.flags & CN_RECORD_HAS_STATE)) {
         if (cn_buf_append_str(&states->scratch, record.state) < 0)
-            return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to close sequences");
+            return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to close sequences");
         *out = (struct closing){.state_at = at,
                                 .state_len = record.state.len,
                                 .schema = record.schema,

@@ -69,7 +69,7 @@ tensor_state_open(struct cn_worker *worker, struct cn_error *err)
     for (uint32_t i = 0; rc == 0 && i < specs->n; i++)
         if (specs->items[i].init == CN_STATE_NONE)
             rc = cn_fail(err, CN_E_CONFIG,
-                         "state: '%s' begins with none, which only TorchScript models know",
+                         "state: '%s' has init none, which only TorchScript models support",
                          specs->items[i].input.ptr);
     for (uint32_t i = 0; rc == 0 && i < specs->n; i++)
         if (specs->items[i].init == CN_STATE_FILE)
@@ -104,11 +104,12 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     int rc = 0;
 
     if (!ops)
-        return cn_fail(err, CN_E_LOAD_FAILED,
-                       "model %s wants the runtime \"%s\"; there are lua, c and torch",
-                       load->model_name, load->runtime);
+        return cn_fail(
+            err, CN_E_LOAD_FAILED,
+            "model %s needs the runtime \"%s\", but this worker has only lua, c and torch",
+            load->model_name, load->runtime);
     if (load->zygote && !ops->check_zygote)
-        rc = cn_fail(err, CN_E_UNIMPLEMENTED, "the runtime %s is not made for it", ops->name);
+        rc = cn_fail(err, CN_E_UNIMPLEMENTED, "the runtime %s does not support it", ops->name);
     else if (load->zygote)
         rc = ops->check_zygote(load, err);
     if (rc != 0)
@@ -183,7 +184,7 @@ load_again(struct cn_worker *worker, struct cn_error *err)
         strcmp(of_zygote.handler, worker->load.handler) != 0 ||
         of_zygote.batch_size != worker->load.batch_size ||
         of_zygote.stateful != worker->load.stateful)
-        return cn_fail(err, CN_E_PROTOCOL, "LOAD of another model than the zygote's");
+        return cn_fail(err, CN_E_PROTOCOL, "LOAD names a model other than the zygote's");
     return 0;
 }
 

@@ -538,7 +538,7 @@ end_after_the_commit_is_an_error(void **state)
     assert_int_equal(next_piece(c).code, 0);
     piece = next_piece(c);
     assert_int_equal(piece.code, CN_E_HANDLER_FAILED);
-    assert_non_null(strstr(piece.body, "end_sequence came after the first yield"));
+    assert_non_null(strstr(piece.body, "end_sequence was set after the first yield"));
     client_stop(c);
     assert_int_equal(fake.live_states, 0);
 }

@@ -55,7 +55,7 @@ on_batch(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
 
         if ((row->flags & CN_ROW_STATEFUL) &&
             (row->sequence_id.len < 1 || row->sequence_id.len > CN_SEQUENCE_ID_MAX))
-            return cn_fail(err, CN_E_PROTOCOL, "row with a sequence id of %zu bytes",
+            return cn_fail(err, CN_E_PROTOCOL, "a row has a sequence id of %zu bytes",
                            row->sequence_id.len);
         pending = pending_take(worker, block);
         pending->row = row;
@@ -78,7 +78,7 @@ on_close(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
         return rc;
     for (uint32_t i = 0; i < frame->count; i++)
         if (closes[i].sequence_id.len < 1 || closes[i].sequence_id.len > CN_SEQUENCE_ID_MAX)
-            return cn_fail(err, CN_E_PROTOCOL, "CLOSE of a sequence id of %zu bytes",
+            return cn_fail(err, CN_E_PROTOCOL, "CLOSE has a sequence id of %zu bytes",
                            closes[i].sequence_id.len);
     pending = pending_take(worker, block);
     pending->closes = closes;

@@ -210,9 +210,8 @@ idle_sequence_expires_with_its_reason(void **state)
     assert_int_equal(got.flags, CN_ANSWER_CLOSED_BEFORE);
     assert_non_null(strstr(got.body, "sequence a expired at 20"));
     assert_non_null(
-        strstr(got.body, "after 1200 ms idle (limit 1000 ms); begin a new one with the start flag "
-                         "(ts-request-sequence-start, sequence_start) or take "
-                         "another id"));
+        strstr(got.body, "after 1200 ms idle (limit 1000 ms); start a new one with the start flag "
+                         "(ts-request-sequence-start, sequence_start) or choose another id"));
     got = client_step(c, 4, "a", "1", 0, 0); /* the tombstone says the same */
     assert_int_equal(got.code, CN_E_SEQUENCE_EXPIRED);
     assert_non_null(strstr(got.body, "1200 ms idle"));

@@ -69,7 +69,7 @@ read_fork(struct cn_worker *worker, char bytes[FORK_BYTES], struct cn_str *label
     if (size < 0 || size != (long)n || frame.type != CN_FRAME_FORK || fds[0] < 0 || fds[1] < 0 ||
         cn_frame_get_fork(&frame, label, err) != 0) {
         close_both(fds);
-        return cn_fail(err, CN_E_PROTOCOL, "a zygote got %zd bytes that are no FORK", n);
+        return cn_fail(err, CN_E_PROTOCOL, "a zygote got %zd bytes that are not a FORK frame", n);
     }
     return 1;
 }

@@ -163,7 +163,7 @@ sequence_batching: {direct: {}}
 
 
 @pytest.mark.parametrize("model, why", [
-    (counter(maxWorkers=4, state={"durability": "none"}), "its states live in its workers alone (durability none)"),
+    (counter(maxWorkers=4, state={"durability": "none"}), "its states exist only in its workers (durability none)"),
     (counter(maxWorkers=4, useJobTicket=True), "its requests never wait (useJobTicket)"),
     (counter(), None),
 ], ids=["durability none", "job tickets", "one number"])

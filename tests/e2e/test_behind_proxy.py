@@ -180,7 +180,7 @@ def test_an_nginx_that_drops_the_header_is_told(server, folder, transcript):
                    for each in servers) == 300
         said = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "doctor"], capture_output=True, text=True,
                               timeout=limit(60), check=False)
-        assert "nearly all steps come through a proxy without a sequence id" in said.stdout
+        assert "nearly all steps arrive through a proxy without a sequence id" in said.stdout
         assert "underscores_in_headers on" in said.stdout and "Continuo-Sequence" in said.stdout
         for _ in range(256):  # of which one server has all
             for name in "bcdefgh":

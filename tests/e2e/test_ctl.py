@@ -229,7 +229,7 @@ def test_the_transcript_of_a_crashing_model_in_the_docs(server, ctl, folder, tra
 def test_a_server_that_is_not_there(ctl):
     """What to look for, and exit status 1; --json stays JSON."""
     doctor = ctl("http://127.0.0.1:1", "doctor")
-    assert doctor.returncode == 1 and "is it running?" in doctor.stdout and "http://127.0.0.1:1" in doctor.stdout
+    assert doctor.returncode == 1 and "whether it is running" in doctor.stdout and "http://127.0.0.1:1" in doctor.stdout
     status = ctl("http://127.0.0.1:1", "status", "--json")
     assert status.returncode == 1 and "no answer from" in json.loads(status.stdout)["error"]
     assert "Is the server running" in status.stderr

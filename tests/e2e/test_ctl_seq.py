@@ -119,7 +119,7 @@ def test_an_export_that_is_not_whole_is_no_success(server, seq, folder):
     with open("/dev/full", "wb") as full:
         done = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "seq", "export", "counter", "a", "-"],
                               stdout=full, stderr=subprocess.PIPE, timeout=limit(30), check=False)
-    assert done.returncode == 1 and b"not whole" in done.stderr
+    assert done.returncode == 1 and b"not be written completely" in done.stderr
     (folder / "full").symlink_to("/dev/full")
     assert "No space left" in seq(s, "export", "counter", "a", "full", code=1).errors
 
@@ -146,7 +146,7 @@ def test_files_that_are_none(server, seq, folder):
     seq(s, "export", "counter", "s", "good")
     good = (folder / "good").read_bytes()
     for words, data in (("cut off", good[:-1]), ("altered", good[:30] + b"?" + good[31:]),
-                        ("newer Continuo", good[:8] + b"\7" + good[9:]), ("no exported sequence", b"")):
+                        ("newer Continuo", good[:8] + b"\7" + good[9:]), ("not an exported sequence", b"")):
         (folder / "bad").write_bytes(data)
         assert words in seq(s, "import", "counter", "t", "bad", code=1).errors
     assert "No such file" in seq(s, "import", "counter", "t", "nowhere", code=1).errors
@@ -155,17 +155,17 @@ def test_files_that_are_none(server, seq, folder):
 
 
 @pytest.mark.parametrize("words, said", [
-    (["ls"], "write: continuo-ctl seq ls MODEL"),
-    (["show", "counter"], "write: continuo-ctl seq show MODEL ID"),
+    (["ls"], "usage: continuo-ctl seq ls MODEL"),
+    (["show", "counter"], "usage: continuo-ctl seq show MODEL ID"),
     (["import", "counter", "s"], "MODEL ID FILE"),
-    (["list", "counter"], 'no command "seq list"'),
+    (["list", "counter"], 'unknown command "seq list"'),
     ([], "seq --help"),
     (["rm", "counter", "s", "--replace"], "seq rm does not take --replace"),
     (["show", "counter", "s", "--prefix", "a"], "does not take --prefix"),
     (["ls", "counter", "--state", "dead"], "live, open, closed or all"),
     (["ls", "counter", "--limit", "0"], "1 to 1000000"),
-    (["ls", "/counter"], "no model"),
-    (["rm", "counter", "s", "t", "u", "v"], "one command at a time"),
+    (["ls", "/counter"], "does not name a model"),
+    (["rm", "counter", "s", "t", "u", "v"], "unexpected argument v: give one command at a time"),
 ])
 def test_usage(seq, words, said):
     """Exit status 2 and how it is written."""

@@ -81,9 +81,9 @@ def test_what_cannot_be_downloaded_is_said_and_leaves_nothing(server, source):
     (source.folder / "bad.mar").write_bytes(b"this is no archive")
     (source.folder / "large.mar").write_bytes(bytes(2001))
     (source.folder / "drop.mar").write_bytes(bytes(1500))
-    for path, why in (("/none.mar", "the server answers with status 404"),
-                      ("/large.mar", "it is over 2000 bytes (max-download-size)"),
-                      ("/unsized/large.mar", "it is over 2000 bytes (max-download-size)"),
+    for path, why in (("/none.mar", "the server answered with status 404"),
+                      ("/large.mar", "it is larger than 2000 bytes (max-download-size)"),
+                      ("/unsized/large.mar", "it is larger than 2000 bytes (max-download-size)"),
                       ("/models/", "its path must end in the name of an archive"),
                       ("/passwd", "its path must end in the name of an archive"),
                       ("/.mar", "its path must end in the name of an archive"),
@@ -183,4 +183,4 @@ def test_a_bad_pattern_stops_the_start(server):
     """Better than a rule that does not hold."""
     s = server(flags=["--allowed-urls", "http://(a"], start=False).launch()
     assert s.exit_code() == 1
-    assert any('"http://(a" is no regular expression' in line for line in s.lines)
+    assert any('"http://(a" is not a valid regular expression' in line for line in s.lines)

@@ -91,9 +91,9 @@ def test_headers_of_sequences_may_have_other_names(server, rpc):
 
 
 @pytest.mark.parametrize("flags, words", [
-    (["--sequence-id-header", "a b"], "is no header name"),
-    (["--sequence-end-header", "Host"], "means something else already"),
-    (["--sequence-end-header", "TS-Request-Sequence-Id"], "are the same"),
+    (["--sequence-id-header", "a b"], "is not a valid header name"),
+    (["--sequence-end-header", "Host"], "already has another meaning"),
+    (["--sequence-end-header", "TS-Request-Sequence-Id"], "both name the header"),
 ])
 def test_names_that_cannot_be_stop_the_start(server, flags, words):
     s = server(counter(), flags=flags, start=False)

@@ -99,8 +99,8 @@ def test_a_name_that_no_metric_may_have_fails_the_step_with_the_reason(server):
     """The handler's author hears of it at the first call."""
     s = server(Model("talk", LUA))
     client = s.client()
-    for name, why in (("a-b", "is no metric's name"), ("QueueTime", "the server's own"),
-                      ("continuo_jobs_total", "the server's own")):
+    for name, why in (("a-b", "cannot be the name of a metric"), ("QueueTime", "one of the server's own"),
+                      ("continuo_jobs_total", "one of the server's own")):
         failed = client.step("talk", "a", f"bad {name}")
         assert (failed.status, failed.error) == (500, "handler_failed"), failed
         assert why in failed.message
@@ -128,7 +128,7 @@ def test_what_a_c_handler_measures_is_on_the_page(server, tmp_path, transcript):
         assert s.client().post("/predictions/room", "x").text == "0 -1"
     assert counted(s, "opened", ModelName="room", Level="Model", room="kitchen") == 6
     assert sample(s, "warmth", ModelName="room") == 21.5
-    s.expect_log("is no metric's name")
+    s.expect_log("cannot be the name of a metric")
 
 
 def test_a_model_takes_its_metrics_with_it(server):

@@ -61,9 +61,9 @@ def test_a_folder_becomes_an_archive(server, repository):
     run = archiver("import", model, "--export-path", s.store)
     lines = [line.partition("config.pbtxt:")[2] for line in run.stdout.splitlines() if "not carried over" in line]
     assert lines == [
-        "6: output.label_filename is not carried over: classification answers have no labels",
-        "10: optimization is not carried over: it concerns other backends",
-        "11: made_up is not carried over: a field that is not known here",
+        "6: output.label_filename is not carried over: classification answers carry no labels",
+        "10: optimization is not carried over: it configures backends that are not used here",
+        "11: made_up is not carried over: unknown field",
     ]
     assert run.stdout.splitlines()[-1] == f"{s.store}/sums.mar: version 3"
     s.models.append("sums=sums.mar")
@@ -101,7 +101,7 @@ def test_other_backends_need_a_handler(repository, folder):
     (model / "1" / "handler.lua").unlink()
     run = archiver("import", model, "--export-path", folder, check=False)
     assert run.returncode == 1
-    assert "there is no backend onnxruntime here; write a handler in Lua or C" in run.stderr
+    assert "the backend onnxruntime is not supported; write a handler in Lua or C" in run.stderr
     other = folder / "other.lua"
     other.write_text(LUA % 7)
     archiver("import", model, "--export-path", folder, "--handler", other)
@@ -111,11 +111,11 @@ def test_other_backends_need_a_handler(repository, folder):
 
 
 @pytest.mark.parametrize("config, words", [
-    ("max_batch_size 4", "config.pbtxt:1:16: a field goes on with : or {"),
+    ("max_batch_size 4", "config.pbtxt:1:16: expected : or { after the name of a field"),
     ('backend: "lua" input { name: "A" data_type: TYPE_FLOAT dims: 1 } output { name: "B" data_type: TYPE_FP32 dims: 1 }',
      "expected BOOL, UINT8"),
     ('backend: "lua" instance_group { count: 5000 }', "a number from 0 to 1024"),
-    ('backend: "lua" parameters { key: "a" }', "key and value { string_value } are expected"),
+    ('backend: "lua" parameters { key: "a" }', "expected key and value { string_value }"),
 ])
 def test_what_is_wrong_is_named(repository, folder, config, words):
     """Nothing is written then."""
@@ -126,8 +126,8 @@ def test_what_is_wrong_is_named(repository, folder, config, words):
 
 def test_folders_that_are_none(folder):
     """No config.pbtxt; no version."""
-    assert "config.pbtxt (a folder of a Triton model repository has it)" in archiver("import", folder, check=False).stderr
+    assert "config.pbtxt; give the folder of a model in a Triton repository" in archiver("import", folder, check=False).stderr
     (folder / "config.pbtxt").write_text('backend: "lua"')
-    assert "has no folder of a version" in archiver("import", folder, check=False).stderr
+    assert "has no version folder" in archiver("import", folder, check=False).stderr
     run = archiver("import", check=False)
     assert run.returncode == 2 and "which folder?" in run.stderr

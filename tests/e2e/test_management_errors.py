@@ -21,7 +21,7 @@ CATALOGUE = [
     ("POST", "/models?url=../a.mar", 404, NOT_FOUND, "Relative path is not allowed in url: ../a.mar"),
     ("POST", "/models?url=broken.mar", 400, "InvalidModelException", None),
     ("POST", "/models?url=one-1.0.mar&model_name=a%2Fb", 400, "InvalidModelException",
-     "the name of a model has no slashes, quotes, spaces or control characters"),
+     "the name of a model may not contain slashes, quotes, spaces or control characters"),
     ("POST", "/models?url=one-1.0.mar&model_name=%C3%28", 400, "InvalidModelException",
      "the name of a model must be UTF-8"),
     ("POST", "/models?url=one-1.0.mar&runtime=ruby", 400, BAD,

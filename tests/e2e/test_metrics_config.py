@@ -68,6 +68,6 @@ def test_a_file_that_is_wrong_stops_the_start_with_its_place(server, tmp_path):
     path = tmp_path / "metrics.yaml"
     for text, why in (("model_metrics:\n  gauge:\n    - {name: x, unit: ''}\n", "metrics.yaml:3:23: unit: expected"),
                       ("model_metrics:\n  meter: []\n", "metrics.yaml:2:"),
-                      ("ts_metrics: *all\n", "aliases (*name) are not allowed")):
+                      ("ts_metrics: *all\n", "an alias (*name) may only stand")):
         path.write_text(text)
         refuses(server(counter(), flags=["--metrics-config", str(path)], start=False), why)

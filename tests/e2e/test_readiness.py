@@ -88,7 +88,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(server, model, why):
     (s.store / "torn.mar").write_bytes(b"PK\3\4 no archive")
     s.launch()
     assert s.exit_code() == 1
-    said = [line for line in s.lines if line.startswith("continuo: cannot load a model of the start: ")]
+    said = [line for line in s.lines if line.startswith("continuo: cannot load a model named at start: ")]
     assert len(said) == 1 and why in said[0] and "--exit-on-model-failure=false" in said[0], s.lines
     assert not any("Model server started" in line for line in s.lines)
     expect(lambda: not s.session_members(), "no worker is left")
@@ -137,4 +137,4 @@ def test_the_program_torchserve_starts_without_a_model_that_fails(torchserve):
     t.stop()
     t.properties("continuo.exit-on-model-failure=true\n")
     code, said = t.run("--start", "--ncs", "--model-store", t.store, "--models", "torn.mar")
-    assert code == 1 and "cannot load a model of the start: torn.mar" in t.text, said
+    assert code == 1 and "cannot load a model named at start: torn.mar" in t.text, said

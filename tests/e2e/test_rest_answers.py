@@ -148,7 +148,7 @@ def test_a_step_of_a_sequence_is_one_instance(server):
         answer = client.post("/predictions/counter", json.dumps({"instances": [number]}), headers=headers)
         assert answer.json == {"predictions": [total]} and answer.sequence == "s"
     refused = client.post("/predictions/counter", b'{"instances": [1, 2]}', headers=headers)
-    assert refused.status == 400 and "one a request" in refused.message
+    assert refused.status == 400 and "one instance per request" in refused.message
     refused = client.post("/invocations", b'{"instances": [1]}', headers={
         "X-Amzn-SageMaker-Session-Id": "NEW_SESSION"})
     assert refused.status == 400 and "service-envelope" in refused.message

@@ -71,7 +71,7 @@ def test_a_path_of_another_port_is_told_its_place(server):
         answer = requests.get(getattr(s, port) + path, timeout=10)
         assert answer.status_code == 404, (port, path)
         message = answer.json()["error" if path.startswith("/v2") else "message"]
-        assert message.startswith("Requested resource is not found, please refer to API document. It is of the "
+        assert message.startswith("Requested resource is not found, please refer to API document. It belongs to the "
                                   f"{place} API: port "), (port, path)
         assert f"--{place}-address" in message
     for port in "inference", "management", "metrics":

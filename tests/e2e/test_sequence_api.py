@@ -120,7 +120,7 @@ def test_lists_of_sequences_in_memory(server):
     ("limit=x", "must be a number"),
     ("min_idle_ms=-1", "min_idle_ms"),
     ("state=dead", "live, open, closed or all"),
-    ("next_page_token=zz", "which no page gave out"),
+    ("next_page_token=zz", "which did not come from an earlier page"),
     ("prefix=" + "x" * 257, "prefix of 257 bytes"),
 ])
 def test_wrong_questions(server_of_all, query, words):
@@ -238,10 +238,10 @@ def damaged(envelope):
     middle = len(envelope) // 2
     return {
         "cut off": envelope[:-10],
-        "no exported sequence": b'{"state": 1}',
+        "not an exported sequence": b'{"state": 1}',
         "altered": envelope[:middle] + bytes([envelope[middle] ^ 1]) + envelope[middle + 1:],
-        "made by a newer Continuo": envelope[:8] + b"\2" + envelope[9:],
-        "behind its end": envelope + b"x",
+        "which a newer Continuo wrote": envelope[:8] + b"\2" + envelope[9:],
+        "is followed by 1 more bytes": envelope + b"x",
     }
 
 
@@ -253,7 +253,7 @@ def test_damaged_envelopes_are_refused(server_of_all):
         answer = s.admin().put(url("t"), body=body)
         assert (answer.status, answer.error) == (400, "bad_request") and words in answer.message, answer
     empty = s.admin().put(url("t"), body=b"")
-    assert empty.status == 400 and "no exported sequence" in empty.message
+    assert empty.status == 400 and "not an exported sequence" in empty.message
     assert s.admin().get(url("t")).status == 404
 
 

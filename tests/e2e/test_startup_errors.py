@@ -58,7 +58,7 @@ def test_a_state_folder_under_a_missing_one_says_what_is_missing(server, folder)
     """One level is made, no more: a mistyped path must not become a folder."""
     s = server(start=False)
     s.state_dir = folder / "missing" / "state"
-    refuses(s, str(s.state_dir), "the folder above it must be there")
+    refuses(s, str(s.state_dir), "its parent folder must exist")
 
 
 def test_a_state_folder_that_is_a_file_is_named(server):
@@ -111,7 +111,7 @@ def test_without_a_model_store_the_usage_is_shown():
         ended = subprocess.run([BIN / "continuo", *flags], capture_output=True, text=True, timeout=60,
                                env={"PATH": "/usr/bin:/bin"})
         assert (ended.returncode, ended.stdout) == (2, "")
-        assert "error: there is no model store" in ended.stderr and "usage: continuo --model-store DIR" in ended.stderr
+        assert "error: no model store is given" in ended.stderr and "usage: continuo --model-store DIR" in ended.stderr
 
 
 def test_the_model_store_may_be_named_by_environment_or_file(server, folder):
@@ -192,4 +192,4 @@ def test_an_answer_that_is_not_whole_is_no_success(program, flag):
     """Whoever reads it from a file on a full disk must know."""
     with open("/dev/full", "wb") as full:
         done = subprocess.run([BIN / program, flag], stdout=full, stderr=subprocess.PIPE, timeout=limit(30), check=False)
-    assert done.returncode == 1 and done.stderr.startswith(program.encode()) and b"not whole" in done.stderr
+    assert done.returncode == 1 and done.stderr.startswith(program.encode()) and b"not be written completely" in done.stderr

@@ -152,7 +152,7 @@ def test_reset_sequences_begin_anew_and_say_so(server):
     assert (answer.text, answer.headers[SWAPPED]) == ("2", "reset; from=1.0")
     answer = client.step("counter", "s9", 1)
     assert (answer.text, answer.headers[SWAPPED]) == ("4", None)
-    assert "begun anew in another version" in client.step("counter/1.0", "s9", 1).message
+    assert "started anew in another version" in client.step("counter/1.0", "s9", 1).message
     assert live(s, "1.0") == COUNT - 1
 
 

@@ -116,7 +116,7 @@ def test_plain_http_on_a_tls_port_is_told_so(server, identity):
                 break  # refused after the first one
         answer = raw.answer()
         assert (answer.status, answer.error) == (400, "tls_required")
-        assert answer.message == "this port speaks TLS: begin the URL with https://"
+        assert answer.message == "this port requires TLS: begin the URL with https://"
         assert raw.is_closed_by_server()
     assert s.client().get("/ping").status == 200
 
@@ -186,7 +186,7 @@ def test_the_end_of_the_certificate_is_told(server, folder, identity):
     doctor = subprocess.run([BIN / "continuo-ctl", "--server", s.management, "--metrics", s.metrics, "doctor"],
                             env={"CONTINUO_CA": str(identity.cert)}, capture_output=True, text=True,
                             timeout=limit(20), check=False)
-    assert doctor.returncode == 0 and "the certificate for https ends in " in doctor.stdout, doctor
+    assert doctor.returncode == 0 and "the https certificate expires in " in doctor.stdout, doctor
     renewed = Identity(folder, "renewed", days=90)
     identity.cert.write_bytes(renewed.cert.read_bytes())
     identity.key.write_bytes(renewed.key.read_bytes())
@@ -266,9 +266,9 @@ def test_what_is_wrong_with_the_files_is_said_at_the_start(server, folder, ident
             (["--certificate-file", "/no/cert", "--private-key-file", identity.key], "cannot read the certificate-file /no/cert"),
             (["--certificate-file", identity.key, "--private-key-file", identity.key], "has no PEM certificates"),
             (["--certificate-file", identity.cert, "--private-key-file", identity.cert], "has no PEM key"),
-            (["--certificate-file", identity.cert, "--private-key-file", locked], "takes its password away"),
-            (["--certificate-file", identity.cert, "--private-key-file", other.key], "the private key is not that of the certificate"),
-            (["--keystore", store], "is no PKCS12 store with a key that keystore-password opens"),
+            (["--certificate-file", identity.cert, "--private-key-file", locked], "removes its password"),
+            (["--certificate-file", identity.cert, "--private-key-file", other.key], "the private key does not belong to the certificate"),
+            (["--keystore", store], "is not a PKCS12 store with a key that keystore-password opens"),
             (["--keystore", jks], "keytool -importkeystore")):
         s = server(flags=["--inference-address", "https://127.0.0.1:0", *flags], start=False).launch()
         assert s.exit_code() == 1, flags
@@ -279,7 +279,7 @@ def test_plain_listeners_can_be_forbidden(server, identity, folder):
     """--require-tls: an http:// address is a mistake then; a unix socket is none."""
     s = server(flags=["--require-tls", *identity.flags()], start=False).launch()
     assert s.exit_code() == 1
-    assert any("is plain http, and require-tls is set; write https://, or unix:/PATH" in line for line in s.lines)
+    assert any("is plain http, which require-tls forbids; write https:// or unix:/PATH" in line for line in s.lines)
     s = secure(server, identity, stateless(), flags=["--require-tls"])
     assert s.client().get("/ping").status == 200
 

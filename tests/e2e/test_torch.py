@@ -604,13 +604,13 @@ def with_yaml(old, new, name="bad", torch_="{}"):
      ["cannot load model.pt as TorchScript"]),
     (lambda: lstm("bad", "{method: predict}"), ["there is no method predict", "forward"]),
     (lambda: lstm("bad", "{submodule: nobody}"), ["there is no submodule nobody", "lstm, out"]),
-    (lambda: lstm("bad", "{method: predict, bucket: [1]}"), ["torch has no key bucket (did you mean buckets?)"]),
+    (lambda: lstm("bad", "{method: predict, bucket: [1]}"), ["torch: unknown key bucket (did you mean buckets?)"]),
     (lambda: lstm("bad", "{buckets: [4, 0]}"), ["torch.buckets", "from 1 to 65536"]),
     (lambda: lstm("bad", "{deterministic: true, buckets: [4, 8]}"), ["deterministic"]),
     (lambda: lstm("bad", "{arguments: [x, h]}"), ["takes more arguments"]),
     (lambda: lstm("bad", "{arguments: [h, c]}"), ["torch.arguments does not name the input x"]),
     (lambda: lstm("bad", "{results: [y, h]}"), ["torch.results does not name the state c"]),
-    (lambda: lstm("bad", "{results: [y, h, c, _]}"), ["gives 3 tensors", "declares 4"]),
+    (lambda: lstm("bad", "{results: [y, h, c, _]}"), ["returned 3 tensors", "declares 4"]),
     (lambda: lstm("bad", "{attributes: {_h: h}, results: [y, _, c], arguments: [x, c, c]}"),
      ["there is no attribute _h"]),
     (lambda: with_yaml("dims: [2, 16], batchAxis: 1}\n    - {name: c",
@@ -618,9 +618,9 @@ def with_yaml(old, new, name="bad", torch_="{}"):
     (lambda: with_yaml("name: c, dataType: FP32, dims: [2, 16]", "name: c, dataType: FP32, dims: [2, 12]"),
      ["RuntimeError"]),
     (lambda: with_yaml("name: c, dataType: FP32", "name: c, dataType: FP64"), ["RuntimeError"]),
-    (lambda: with_yaml("dims: [3]", "dims: [5]"), ["gives output y as FP32[1,3]", "declares FP32[1,5]"]),
+    (lambda: with_yaml("dims: [3]", "dims: [5]"), ["returned output y as FP32[1,3]", "declares FP32[1,5]"]),
     (lambda: with_yaml("name: y, dataType: FP32", "name: y, dataType: INT32"), ["FP32[1,3]", "INT32[1,3]"]),
-    (lambda: with_yaml("name: x, dataType: FP32", "name: x, dataType: BYTES"), ["TorchScript has not"]),
+    (lambda: with_yaml("name: x, dataType: FP32", "name: x, dataType: BYTES"), ["TorchScript does not support"]),
     (lambda: with_yaml("sequenceBatching: true", "sequenceBatching: false"), ["sequenceBatching"]),
     (lambda: Model("bad", None, "batchSize: 2\n", torchscript=saved(Lstm())), ["needs inputs and outputs"]),
 ], ids=lambda value: value[0][:40] if isinstance(value, list) else "")
@@ -722,7 +722,7 @@ def test_a_gpu_that_is_not_there(server):
     assert "CUDA" in message, message
     model.yaml = model.yaml.replace("[0, 1]", "[zero]")
     message = register(s, Model("worse", None, model.yaml, torchscript=model.torchscript))
-    assert "deviceIds: expected numbers of devices" in message, message
+    assert "deviceIds: expected device numbers" in message, message
 
 
 # --- packages of AOTInductor ---

@@ -181,7 +181,7 @@ def test_none_where_the_model_did_not_say_so_is_refused(server):
     s = server(given)
     assert float(step(s, "maybe", "a", {"x": [1]})["y"][0]) == 1
     message = step(s, "maybe", "a", {"x": [-1]}, status=500)
-    assert "gives state h as None" in message, message
+    assert "returned state h as None" in message, message
 
 
 # --- numbers of the module ---

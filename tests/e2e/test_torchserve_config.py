@@ -80,9 +80,9 @@ def test_keys_without_effect_and_unknown_keys_are_told_once(torchserve):
     said = t.start("--ncs", "--model-store", "model-store")
     lines = [line for line in said.splitlines() if line.startswith("torchserve: ")]
     assert lines == [
-        "torchserve: config.properties:8: number_of_netty_threads has no effect: there is no Netty; "
+        "torchserve: config.properties:8: number_of_netty_threads has no effect: the server does not use Netty; "
         "continuo.loops sets the number of event loops",
-        "torchserve: config.properties:9: load_model is no known key (did you mean load_models?)"]
+        "torchserve: config.properties:9: load_model is not a known key (did you mean load_models?)"]
 
 
 def test_environment_beats_flag_beats_file(torchserve):

@@ -70,6 +70,6 @@ def test_a_place_that_cannot_be_written_is_told_and_costs_nothing(torchserve):
     t.pack(counter())
     t.properties("load_models=counter.mar\n")
     said = t.start(*START)
-    assert "file/logs can't be written: the logs are on the output only" in said
+    assert "file/logs cannot be written, so the logs go to the standard output only" in said
     assert t.client().step("counter", "a", 5).text == "5"
     assert "event=worker_ready" in t.text

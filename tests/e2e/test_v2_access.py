@@ -55,8 +55,8 @@ end }
 
 
 @pytest.mark.parametrize("flags, words", [
-    (["--http-restricted-api", "everything:a=b"], 'there is no API group "everything"'),
-    (["--http-restricted-api", "logging"], "a restricted API is GROUP,GROUP:HEADER=VALUE"),
+    (["--http-restricted-api", "everything:a=b"], 'unknown API group "everything"'),
+    (["--http-restricted-api", "logging"], "a restricted API must be written GROUP,GROUP:HEADER=VALUE"),
     (["--http-restricted-api", "trace:a=b;trace:c=d"], "the API group trace is restricted twice"),
     (["--http-header-forward-pattern", "("], "the header forward pattern ("),
 ])

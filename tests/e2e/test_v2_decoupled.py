@@ -361,7 +361,7 @@ def test_binary_outputs_are_no_text(server):
     for more in ({"parameters": {"binary_data_output": True}},
                  {"outputs": [{"name": "OUT", "parameters": {"binary_data": True}}]}):
         answer = infer(s, "repeat", wanted([1], **more), "text/event-stream")
-        assert answer.status_code == 400 and "can't be streamed as text" in answer.json()["error"]
+        assert answer.status_code == 400 and "cannot be streamed as text" in answer.json()["error"]
     answer = infer(s, "repeat", wanted([3, 4], outputs=[{"name": "IDX"}]), "application/x-ndjson")
     assert [[output["name"] for output in response["outputs"]] for response in lines(answer.text)] == [["IDX"]] * 2
 

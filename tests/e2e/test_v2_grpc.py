@@ -879,13 +879,13 @@ def test_open_inference_of_a_stateful_model(open_call):
 
 
 @pytest.mark.parametrize("lua, says", [
-    ('return { text = "no JSON" }', "the handler's answer is no JSON"),
+    ('return { text = "no JSON" }', "the handler's answer is not valid JSON"),
     ("return { json = { a = 1 } }", "the handler's answer has no outputs"),
-    ('return { json = { outputs = { { name = "A" } } } }', "it has no name, or no datatype"),
+    ('return { json = { outputs = { { name = "A" } } } }', "it has no name, or no known datatype"),
     ('return { json = { outputs = { { name = "A", datatype = "INT8", shape = { 2 }, data = { 1 } } } } }',
      "shape does not match true shape"),
     ('return { json = { outputs = { { name = "A", datatype = "INT8", shape = { -2 }, data = { 1 } } } } }',
-     "its shape is no list of sizes"),
+     "its shape is not a list of sizes"),
 ])
 def test_open_inference_answers_that_are_none(open_call, lua, says):
     ask = open_call(Model("bad", f"return {{ api = 1, step = function() {lua} end }}", stateful=False))
@@ -893,7 +893,7 @@ def test_open_inference_answers_that_are_none(open_call, lua, says):
     assert error.code().name == "INTERNAL" and says in error.details()
     half = {"name": "A", "datatype": "FP16", "shape": [1]}
     error = refused(ask, "ModelInfer", model_name="bad", inputs=[half], raw_input_contents=[b"\0\0"])
-    assert error.code().name == "INVALID_ARGUMENT" and "which JSON has no numbers for" in error.details()
+    assert error.code().name == "INVALID_ARGUMENT" and "which JSON numbers cannot express" in error.details()
 
 
 def test_the_parameter_sequence_step_numbers_a_step(sums, channel):

@@ -176,7 +176,7 @@ def test_rules_of_sequences(sums):
     answer = post(sums, "accumulator", one("INPUT", "INT32", [1], [1], parameters={"sequence_id": 77}))
     assert answer.status_code == 400
     assert ("inference request for sequence 77 to model 'accumulator' must specify the START flag on the first "
-            "request of the sequence (there is no sequence 77, and ") in answer.json()["error"]
+            "request of the sequence (sequence 77 does not exist, and ") in answer.json()["error"]
 
 
 def test_a_session_header_opens_its_sequence(sums):
@@ -367,7 +367,7 @@ def test_a_handler_that_breaks_its_word(server):
     replies = {
         "text": ("'hello'", "answered without outputs"),
         "type": ("{outputs = {B = {datatype = 'FP32', data = {1.5}}}}", "gave output 'B' as FP32"),
-        "name": ("{outputs = {C = {datatype = 'INT32', data = {1}}}}", "gave an output 'C'"),
+        "name": ("{outputs = {C = {datatype = 'INT32', data = {1}}}}", "returned an output 'C'"),
         "size": ("{outputs = {B = {datatype = 'INT32', shape = {2}, data = {1}}}}", "tensor B: 4 bytes, 2 elements"),
         "none": ("{outputs = {B = {datatype = 'INT32'}}}", "output 'B' needs data"),
     }

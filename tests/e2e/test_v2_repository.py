@@ -273,7 +273,7 @@ def test_a_load_that_fails_says_why(explicit):
     ("models/..%2fadder/load", None, 400, "model name must not contain path traversal characters"),
     ("other/models/adder/load", None, 501, "'repository_name' specification is not supported"),
     ("models/adder/load", {"parameters": {"speed": "1"}}, 500, "unexpected error on creating Triton parameter"),
-    ("models/adder/load", {"parameters": {"file:1/model.lua": "eA=="}}, 501, "files can't be sent with a load"),
+    ("models/adder/load", {"parameters": {"file:1/model.lua": "eA=="}}, 501, "files cannot be sent with a load"),
     ("models/adder/load", {"parameters": {"config": 7}}, 500, "Unable to parse 'config'"),
     ("models/adder/load", {"parameters": []}, 500, "Unable to parse 'parameters'"),
     ("models/adder/load", "{", 500, "failed to parse the request JSON buffer"),

@@ -99,11 +99,11 @@ def test_what_cannot_be_served_is_told_and_the_rest_runs(serve, repository):
     assert add(s, "adder", 1) == 2
     assert requests.get(s.inference + "/v2/health/ready", timeout=limit(20)).status_code == 200
     line = s.expect_log("event=model_not_imported", "model=network")
-    assert "there is no backend onnxruntime here" in line and "continuo-archiver import" in line
+    assert "the backend onnxruntime is not supported" in line and "continuo-archiver import" in line
     s.expect_log("event=model_not_imported", "model=typo")
     s.expect_log("event=model_field_ignored", "optimization is not carried over")
     state, reason = index(s)["network", None]
-    assert state == "UNAVAILABLE" and "there is no backend onnxruntime here" in reason
+    assert state == "UNAVAILABLE" and "the backend onnxruntime is not supported" in reason
 
 
 def test_explicit_loads_read_the_folder_again(serve, repository):
@@ -125,7 +125,7 @@ def test_explicit_loads_read_the_folder_again(serve, repository):
     put(repository, "late", {1: ADD_LUA % 4})
     client.load_model("late")
     assert add(s, "late", 1) == 5
-    with pytest.raises(InferenceServerException, match="there is no backend onnxruntime here"):
+    with pytest.raises(InferenceServerException, match="the backend onnxruntime is not supported"):
         client.load_model("network")
     for name in ("nothing", "..", ".hidden"):
         with pytest.raises(InferenceServerException):
@@ -135,7 +135,7 @@ def test_explicit_loads_read_the_folder_again(serve, repository):
 
 
 @pytest.mark.parametrize("flags, says", [
-    (["--model-repository", "REPOSITORY", "--model-store", "REPOSITORY"], "exclude each other"),
+    (["--model-repository", "REPOSITORY", "--model-store", "REPOSITORY"], "cannot be combined"),
     (["--model-repository", "REPOSITORY", "--model-control-mode", "poll"], "poll needs --model-store"),
     (["--model-repository", "REPOSITORY/nothing"], "REPOSITORY/nothing"),
 ])

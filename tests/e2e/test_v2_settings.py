@@ -97,7 +97,7 @@ def test_traces_by_rate_and_count(server):
     ({"trace_rate": ["1", "2"]}, 400, "trace_rate takes one value, not 2"),
     ({"trace_count": "-2"}, 400, "or -1 for no limit"),
     ({"trace_count": True}, 500, "non-string as string"),
-    ({"log_frequency": "5"}, 400, "there are no trace files"),
+    ({"log_frequency": "5"}, 400, "no trace files are written"),
     ({"trace_mode": "opentelemetry"}, 400, "it must be triton"),
     ({"trace_speed": "1"}, 400, "unknown trace setting 'trace_speed'"),
     ({"trace_rate": "7", "trace_count": "x"}, 400, "trace_count is 'x'"),

@@ -149,7 +149,7 @@ def test_an_import_that_does_not_fit_is_refused(server):
     s.client().step("counter", "s", 5)
     total(client_of(s), "s", 5, start=True)
     answer = s.admin().put(url("t", "implicit", any_model="true"), body=export(s, "s", "counter"))
-    assert answer.status >= 400 and "a handler that kept its state itself wrote them" in answer.message, answer
+    assert answer.status >= 400 and "a handler that kept its state itself wrote it" in answer.message, answer
     answer = s.admin().put(url("t", "seen", any_model="true"), body=export(s, "s", "implicit"))
     assert answer.status >= 400 and "has a tensor 'TOTAL_IN', which the model does not declare" in answer.message
     answer = s.admin().put(url("t", "counter", any_model="true"), body=export(s, "s", "implicit"))
@@ -256,7 +256,7 @@ def test_a_version_with_another_declaration_does_not_take_it(server):
     """It is not migrated by guessing: it stays where it is, as any state that can't be migrated; the log says why."""
     s = swap(server, "migrate", "  - {name: S, dataType: INT32, dims: [1]}\n  - {name: T, dataType: FP32, dims: [2]}\n")
     assert [step(s, 6), step(s, 0)] == [5, 6]
-    s.expect_log("event=sequence_not_migrated", "the stored state has no 'T', which the model declares")
+    s.expect_log("event=sequence_not_migrated", "the stored state lacks the tensor 'T' that the model declares")
     assert step(s, 0, "new") == 0
 
 
@@ -267,7 +267,7 @@ def test_a_state_of_another_declaration_in_the_store(server):
     s.stop()
     s.models = [seen("  - {name: S, dataType: INT32, dims: [1]}\n  - {name: T, dataType: FP32, dims: [2]}\n")]
     s.restart()
-    assert "the stored state has no 'T', which the model declares" in step(s, 0, status=507)
+    assert "the stored state lacks the tensor 'T' that the model declares" in step(s, 0, status=507)
     answer = s.client().post("/predictions/seen", b'{"IN": 1}', headers={
         "ts_request_sequence_id": "s", "ts_request_sequence_start": "true", "Content-Type": "application/json"})
     assert answer.json == {"OUT": [0]}
@@ -276,7 +276,7 @@ def test_a_state_of_another_declaration_in_the_store(server):
 @pytest.mark.parametrize("yaml, words", [
     ("state: [{name: S, dataType: INT32, dims: [1], init: {file: none.bin}}]\n", "none.bin, which is not in the archive"),
     ("state: [{name: S, dataType: INT32, dims: [1], init: {file: short.bin}}]\n", "3 bytes, 1 elements of INT32 need 4"),
-    ("state: [{name: IN, dataType: INT32, dims: [1]}]\n", "'IN' is among inputs, too"),
+    ("state: [{name: IN, dataType: INT32, dims: [1]}]\n", "'IN' is also listed under inputs"),
     ("state: {tensors: [{name: S, dataType: INT32}]}\n", "a list of up to 15 sizes"),
 ])
 def test_wrong_declarations_are_refused_at_registration(server, yaml, words):
@@ -298,9 +298,9 @@ def test_a_handler_has_no_second_state(server):
     s = server(Model("counter"))
     answer = s.register(seen(lua=SEEN_LUA.replace("api = 1,", "api = 1, init = function() return {} end,")),
                         initial_workers=1, synchronous="true")
-    assert answer.status >= 400 and "declares it as tensors" in answer.message, answer
+    assert answer.status >= 400 and "declares its state as tensors" in answer.message, answer
     s = server(seen(lua=SEEN_LUA.replace("local s,", "req.state = {}\nlocal s,")))
-    assert "give the new ones in outputs" in step(s, 1, status=500)
+    assert "return the new ones in outputs" in step(s, 1, status=500)
 
 
 def test_it_is_shown(server):

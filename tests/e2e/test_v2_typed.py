@@ -87,9 +87,9 @@ def test_a_sequence_of_predictions(models):
     ("{", "application/json", "failed to parse the request JSON buffer"),
     ({"NOBODY": [1]}, None, "unexpected inference input 'NOBODY' for model 'identity'"),
     ({"INT32": [1.5]}, None, "non-signed-integer as signed-integer"),
-    ({"INT32": [[1], [2, 3]]}, None, "input 'INT32': its lists are not of one shape"),
+    ({"INT32": [[1], [2, 3]]}, None, "input 'INT32': its lists differ in length"),
     ({"INT32": [[1, 2]]}, None, "unexpected shape for input 'INT32' for model 'identity'. Expected [-1], got [1,2]"),
-    ({"INT32": [1, [2]]}, None, "its lists are not of one shape"),
+    ({"INT32": [1, [2]]}, None, "its lists differ in length"),
     ({"FP16": [1]}, None, "receiving FP16 data via JSON is not supported"),
     ("[" * 200, "application/json", "nesting depth exceeds"),
     ("a=1&b=2", "application/x-www-form-urlencoded", "not as a form"),
@@ -103,7 +103,7 @@ def test_wrong_predictions_are_400(shared, body, content_type, says):
 def test_json_answers_have_no_half_floats(models):
     """FP16 comes in as bytes; as JSON it does not go out, and the message says how it does."""
     answer = predict(models, "half", b"\0\x3c", "application/octet-stream")
-    assert answer.status_code == 400 and "ask for it as binary data" in answer.text
+    assert answer.status_code == 400 and "request it as binary data" in answer.text
 
 
 HALVES_YAML = ("sequenceBatching: true\n"
@@ -209,9 +209,9 @@ def test_wrong_compressed_requests(server):
     good = zlib.compress(json.dumps(one("INT8", "INT8", [1], [1])).encode())
     assert post(s, "identity", good, {"Content-Encoding": "deflate"}).status_code == 200
     for body, coding, status, says in [
-        (b"hello", "gzip", 400, "no whole gzip or zlib stream"),
+        (b"hello", "gzip", 400, "not a complete gzip or zlib stream"),
         (good[:-3], "deflate", 400, "it ends early"),
-        (good + b"x", "deflate", 400, "bytes follow it"),
+        (good + b"x", "deflate", 400, "bytes follow its end"),
         (zlib.compress(bytes(50_000_000)), "deflate", 400, "Decompressed data size exceeds the maximum allowed value"),
         (good, "br", 501, "Unsupported compression type"),
     ]:
@@ -240,7 +240,7 @@ def test_classification(models):
     assert classes("pairs", batch, "FP32", 1) == [[b"2.000000:1"], [b"4.000000:0"]]
     with pytest.raises(InferenceServerException, match="classification output tensor too large"):
         classes("one", np.zeros(1_000_001, np.float32), "FP32", 1)
-    with pytest.raises(InferenceServerException, match="is BYTES, which can't be classified"):
+    with pytest.raises(InferenceServerException, match="is BYTES, which cannot be classified"):
         classes("word", VALUES["BYTES"], "BYTES", 1)
 
 

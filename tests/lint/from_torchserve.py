@@ -97,10 +97,9 @@ def rows():
 
 
 def strings(path, macro):
-    """The string arguments of each row of a .def file."""
-    for line in path.read_text().split("\n"):
-        if line.startswith(macro + "("):
-            yield line, re.findall(r'"((?:[^"\\]|\\.)*)"', line)
+    """Each row of a .def file, which may take several lines, and its string arguments."""
+    for row in re.findall(rf"^{macro}\(.*?\)$", path.read_text(), re.M | re.S):
+        yield row, re.findall(r'"((?:[^"\\]|\\.)*)"', row)
 
 
 def test_exists(name):

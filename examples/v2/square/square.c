@@ -17,7 +17,7 @@ answer(struct continuo_item *item)
     }
     squares = malloc(sizeof(*squares) * (n ? n : 1));
     if (!squares) {
-        continuo_fail(item, 0, "no memory for %zu numbers", n);
+        continuo_fail(item, 0, "not enough memory for %zu numbers", n);
         return;
     }
     for (size_t i = 0; i < n; i++)
