@@ -1,5 +1,5 @@
-/* config/manpage.c - continuo(1), continuo.yaml(5) and torchserve(1) as troff, from the option tables.
- * Main thread. */
+/* config/manpage.c - continuo(1), continuo.yaml(5) and torchserve(1) as troff, from the option
+ * tables. Main thread. */
 #include <inttypes.h>
 
 #include "config/model_config.h"

@@ -1,4 +1,5 @@
-/* config/server_print.c - the server's options for people: --help and --print-config. Main thread. */
+/* config/server_print.c - the server's options for people: --help and --print-config. Main
+ * thread. */
 #include "config/server_options.h"
 
 #include <ctype.h>
@@ -7,8 +8,9 @@
 #define WIDTH 100      /* columns of --help */
 #define HELP_COLUMN 31 /* the help texts begin behind this one */
 
-/* The sections of --help SECTION. Each row begins a section at the option `from` of the option table;
- * the section ends where the next row begins. A section may have several rows; the first has its text. */
+/* The sections of --help SECTION. Each row begins a section at the option `from` of the option
+ * table; the section ends where the next row begins. A section may have several rows; the first
+ * has its text. */
 static const struct {
     const char *from, *section, *what;
 } parts[] = {
@@ -214,8 +216,8 @@ print_option(const struct cn_option *option, const struct cn_server_config *conf
     const char *text = cn_option_text(option, config, number);
     const bool hidden = is_secret(option) && source != CN_FROM_DEFAULT;
 
-    /* Options that are not set, passwords and the name of the file itself are printed as comments, so
-     * that the output is a valid file. */
+    /* Options that are not set, passwords and the name of the file itself are printed as
+     * comments, so that the output is a valid file. */
     if (text == NULL || hidden || option->yaml_key[0] == '\0')
         fputs("# ", out);
     fprintf(out, "%s: ", option->flag);

@@ -17,8 +17,8 @@
 #define FAILED_PERCENT 1
 #define SLOW_TURNS_PERCENT 10
 #define SLOW_TURNS_MIN 100 /* starting up alone causes some */
-/* A call is stuck if it has taken this long, or half of responseTimeout, and at least LONG_CALL_TIMES
- * as long as the model's calls take on average. */
+/* A call is stuck if it has taken this long, or half of responseTimeout, and at least
+ * LONG_CALL_TIMES as long as the model's calls take on average. */
 #define LONG_CALL_MS 10000
 #define LONG_CALL_TIMES 3
 /* A certificate that expires within this number of days becomes a finding. */
@@ -321,8 +321,8 @@ missing_ids(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model
 
 /* --- a model's bounds */
 
-/* Returns how to get more workers: they follow the load up to maxWorkers if the model scales, else an
- * operator sets their number. */
+/* Returns how to get more workers: they follow the load up to maxWorkers if the model scales,
+ * else an operator sets their number. */
 static const char *
 more_workers(struct cn_ctl_diagnosis *diagnosis, const struct cn_ctl_model *model)
 {
@@ -429,7 +429,8 @@ broken_store(struct cn_ctl_diagnosis *diagnosis, uint64_t n)
     finding->advice = "repair the archive (continuo-archiver verify FILE checks it) or remove it";
 }
 
-/* Returns "in the last 300 s", where 300 is the length of the server's window (shorter after a start). */
+/* Returns "in the last 300 s", where 300 is the length of the server's window (shorter after a
+ * start). */
 static const char *
 window(struct cn_ctl_diagnosis *diagnosis, const uint64_t *m)
 {

@@ -143,7 +143,7 @@ begin_from_caller(const struct cn_state_specs *specs, const struct cn_state_spec
             int rc = cn_tensor_check(&tensor, err);
 
             return rc ? rc
-                      : cn_state_from_row(specs, spec, &tensor, "the sequence begins with input",
+                      : cn_state_from_row(specs, spec, &tensor, "the initial state from input",
                                           CN_E_BAD_REQUEST, out, err);
         }
     return 1;
@@ -318,8 +318,8 @@ take_outputs(struct cn_tensor_state *over, struct cn_item *item, const struct ca
 
         if (!spec)
             continue;
-        rc = cn_state_from_row(specs, spec, &tensors[i], "the handler gave state output",
-                               CN_E_HANDLER_FAILED, &next[spec - specs->items], err);
+        rc = cn_state_from_row(specs, spec, &tensors[i], "the state output", CN_E_HANDLER_FAILED,
+                               &next[spec - specs->items], err);
         taken++;
         hidden += !spec->visible;
     }

@@ -81,7 +81,7 @@ begin_one(struct torch_runtime *rt, uint32_t i, const struct cn_row *row, struct
     int rc;
 
     if (spec->init == CN_STATE_CALLER && find_given(row, spec->init_from, &given))
-        rc = cn_state_from_row(specs, spec, &given, "the request begins with input",
+        rc = cn_state_from_row(specs, spec, &given, "the initial state from input",
                                CN_E_BAD_REQUEST, &tensor, err);
     else
         rc = cn_state_initial(spec, cn_buf_str(&rt->init_files[i]), arena, &tensor, err);

@@ -120,7 +120,7 @@ cn_v2_has_classes(enum cn_datatype type)
 int
 cn_v2_refuse_classes(struct cn_str output, enum cn_datatype type, struct cn_error *err)
 {
-    return cn_fail(err, CN_E_BAD_REQUEST, "output '%.*s' is %s, which can't be classified",
+    return cn_fail(err, CN_E_BAD_REQUEST, "output '%.*s' is %s, which cannot be classified",
                    CN_STR_ARG(output), cn_datatype_word(type));
 }
 
@@ -143,7 +143,7 @@ classify(struct cn_tensor *tensor, uint64_t classes, bool batching, struct cn_ar
     classes = classes < row ? classes : row;
     heap = cn_arena_try_alloc(arena, sizeof(*heap) * (classes ? classes : 1));
     if (!heap)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to classify output '%.*s'",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to classify output '%.*s'",
                        CN_STR_ARG(tensor->name));
     cn_buf_init(&out, 0);
     for (uint64_t i = 0; classes > 0 && i < rows; i++)
@@ -156,7 +156,7 @@ classify(struct cn_tensor *tensor, uint64_t classes, bool batching, struct cn_ar
         tensor->shape[1] = (int64_t)classes;
     failed = out.failed;
     cn_buf_fini(&out);
-    return failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory to classify") : 0;
+    return failed ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to classify") : 0;
 }
 
 int

@@ -26,7 +26,7 @@ raw_string(struct cn_str body, struct cn_arena *arena, struct cn_tensor *tensor,
                            CN_STR_ARG(tensor->name));
     bytes = body.len <= UINT32_MAX ? cn_arena_try_alloc(arena, sizeof(len) + body.len) : NULL;
     if (!bytes)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for input '%.*s'",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for input '%.*s'",
                        CN_STR_ARG(tensor->name));
     memcpy(bytes, &len, sizeof(len)); /* little-endian, as this machine */
     if (len)
@@ -74,7 +74,7 @@ cn_v2_read_raw(struct cn_str body, const struct cn_model_io *io, const char *mod
                        "be deduced but got %u inputs in '%s' model configuration",
                        io->n_inputs, model);
     if (spec->rank + skip > CN_TENSOR_RANK_MAX)
-        return cn_fail(err, CN_E_BAD_REQUEST, "input '%.*s' has %u dimensions, the limit is %d",
+        return cn_fail(err, CN_E_BAD_REQUEST, "input '%.*s' has %u dimensions; the limit is %d",
                        CN_STR_ARG(spec->name), spec->rank + skip, CN_TENSOR_RANK_MAX);
     tensor = cn_arena_alloc(arena, sizeof(*tensor));
     *tensor = (struct cn_tensor){.name = spec->name, .type = spec->type, .rank = spec->rank + skip};
@@ -148,7 +148,7 @@ read_values(const json_t *value, uint32_t rank, const struct cn_v2_limits *limit
 
     if (!measure(&m, value, 0))
         return cn_fail(err, CN_E_BAD_REQUEST,
-                       "input '%.*s': its lists are not of one shape, or over %d deep",
+                       "input '%.*s': its lists differ in length or are nested deeper than %d",
                        CN_STR_ARG(tensor->name), CN_TENSOR_RANK_MAX);
     for (; tensor->rank < rank; tensor->rank++) {
         memmove(tensor->shape + 1, tensor->shape, sizeof(tensor->shape[0]) * tensor->rank);
@@ -158,7 +158,7 @@ read_values(const json_t *value, uint32_t rank, const struct cn_v2_limits *limit
         return cn_v2_values(value, limits->json_bytes, arena, tensor, err);
     list = json_pack("[O]", value);
     if (!list)
-        return cn_fail(err, CN_E_OUT_OF_MEMORY, "no memory for input '%.*s'",
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for input '%.*s'",
                        CN_STR_ARG(tensor->name));
     rc = cn_v2_values(list, limits->json_bytes, arena, tensor, err);
     json_decref(list);
@@ -249,8 +249,8 @@ static int
 no_numbers(struct cn_str output, enum cn_datatype type, struct cn_error *err)
 {
     return cn_fail(err, CN_E_BAD_REQUEST,
-                   "output '%.*s' is %s, which JSON has no numbers for; ask for it as binary data, "
-                   "by /v2/models/NAME/infer",
+                   "output '%.*s' is %s, which JSON numbers cannot express; request it as binary "
+                   "data from /v2/models/NAME/infer",
                    CN_STR_ARG(output), cn_datatype_word(type));
 }
 

@@ -255,7 +255,7 @@ def test_a_unix_socket(server, ctl, folder):
 def test_usage(ctl):
     """Exit status 2 and the reason; the help fits a screen."""
     wrong = ctl("http://127.0.0.1:1", "statsu")
-    assert wrong.returncode == 2 and "no command statsu" in wrong.stderr
+    assert wrong.returncode == 2 and "unknown command statsu" in wrong.stderr
     shown = ctl("http://127.0.0.1:1", "--help").stdout.splitlines()
     assert len(shown) <= 24 and max(map(len, shown)) <= 100
     assert ctl("http://127.0.0.1:1", "--print-man").stdout.startswith(".TH CONTINUO")

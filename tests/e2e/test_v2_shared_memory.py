@@ -122,7 +122,7 @@ def test_a_region_that_shrinks_is_an_error_and_no_crash(same, regions):
     client.register_system_shared_memory("r", key, 8192)
     path = pathlib.Path("/dev/shm") / key.lstrip("/")
     os.truncate(path, 100)
-    words = "shared memory region 'r' has become smaller than it was registered"
+    words = "shared memory region 'r' has become smaller than it was when it was registered"
     status, body = infer(same, by_region("FP32", [4], "FP32", "r", 16, 4096))
     assert status == 400 and words in body["error"]
     document = {"inputs": [{"name": "FP32", "datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4]}],

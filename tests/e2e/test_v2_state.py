@@ -208,7 +208,7 @@ def test_batches_and_shapes(server):
 
 
 @pytest.mark.parametrize("datatype, shape, words", [
-    ("FP32", "{ 1 }", "the handler gave state output 'S' is FP32[1]; the model declares INT32[1]"),
+    ("FP32", "{ 1 }", "the state output 'S' is FP32[1]; the model declares INT32[1]"),
     ("INT32", "{ 1, 1 }", "is INT32[1,1]; the model declares INT32[1]"),
 ])
 def test_a_state_output_that_does_not_fit_fails_the_step(server, datatype, shape, words):

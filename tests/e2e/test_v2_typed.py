@@ -143,15 +143,15 @@ def test_no_step_is_done_whose_answer_cannot_be_written(server, half):
         ("binary data format for output 'HALF', or list the outputs", ()),
         ("Please use the binary data format for output", (output("SUM"), output("HALF"))),
         ("Please use the binary data format for output", (output("HALF", binary_data=False),)),
-        (f"output 'HALF' is {half}, which can't be classified", (output("HALF", classification=1),)),
-        ("output 'WORD' is BYTES, which can't be classified", (output("WORD", classification=1),)),
+        (f"output 'HALF' is {half}, which cannot be classified", (output("HALF", classification=1),)),
+        ("output 'WORD' is BYTES, which cannot be classified", (output("WORD", classification=1),)),
     ]:
         refused(infer(*outputs), says)
     refused(requests.post(f"{s.inference}/v2/models/halves/generate", json={"X": 1}, headers=session, timeout=20),
             "binary data format for output 'HALF'")
-    refused(predict(s, "halves", {"X": 1}, **{"ts-request-sequence-id": "s"}), "ask for it as binary data")
+    refused(predict(s, "halves", {"X": 1}, **{"ts-request-sequence-id": "s"}), "request it as binary data")
     with v2rpc.channel_of(s) as channel:
-        with pytest.raises(grpc.RpcError, match="can't be classified"):
+        with pytest.raises(grpc.RpcError, match="cannot be classified"):
             v2rpc.stub_of(channel).ModelInfer(
                 v2rpc.request("halves", [("X", "INT32", [1])], [b"\1\0\0\0"], [("HALF", {"classification": 1})]),
                 metadata=[("inference-session-id", "s")])

@@ -27,7 +27,7 @@ THINGS = ("archive batch cache call client connection file frame handler job jou
 EVERYWHERE = [
     ('"is no X": write "is not an X"',
      re.compile(r"(?<!there )(?<!here )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|fewer\b|later\b|other\b)", re.I)),
-    ('"are none": say what there is not', re.compile(r"\b(?:is|are|was|were) none\b(?! of)", re.I)),
+    ('"are none": say what there is not', re.compile(r"(?<!there )(?<!where there )\b(?:is|are|was|were) none\b(?! of)", re.I)),
     ('"so many": write "this many", or say how many',
      re.compile(r"\bso (?:many|much|long|often|few)\b(?! (?:that|as)\b)", re.I)),
     ('"who" for a thing: write "which" or "that"', re.compile(rf"\b(?:{'|'.join(THINGS)})s?,? who\b", re.I)),
