@@ -145,7 +145,7 @@ def test_files_that_are_none(server, seq, folder):
     s.client().step("counter", "s", 5)
     seq(s, "export", "counter", "s", "good")
     good = (folder / "good").read_bytes()
-    for words, data in (("cut off", good[:-1]), ("altered", good[:30] + b"?" + good[31:]),
+    for words, data in (("truncated", good[:-1]), ("changed after the export", good[:30] + b"?" + good[31:]),
                         ("newer Continuo", good[:8] + b"\7" + good[9:]), ("not an exported sequence", b"")):
         (folder / "bad").write_bytes(data)
         assert words in seq(s, "import", "counter", "t", "bad", code=1).errors
@@ -165,7 +165,7 @@ def test_files_that_are_none(server, seq, folder):
     (["ls", "counter", "--state", "dead"], "live, open, closed or all"),
     (["ls", "counter", "--limit", "0"], "1 to 1000000"),
     (["ls", "/counter"], "does not name a model"),
-    (["rm", "counter", "s", "t", "u", "v"], "unexpected argument v: give one command at a time"),
+    (["rm", "counter", "s", "t", "u", "v"], "unexpected argument u: give one command at a time"),
 ])
 def test_usage(seq, words, said):
     """Exit status 2 and how it is written."""

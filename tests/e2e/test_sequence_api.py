@@ -237,9 +237,9 @@ def test_a_live_sequence_is_replaced_between_two_steps(server):
 def damaged(envelope):
     middle = len(envelope) // 2
     return {
-        "cut off": envelope[:-10],
+        "truncated": envelope[:-10],
         "not an exported sequence": b'{"state": 1}',
-        "altered": envelope[:middle] + bytes([envelope[middle] ^ 1]) + envelope[middle + 1:],
+        "changed after the export": envelope[:middle] + bytes([envelope[middle] ^ 1]) + envelope[middle + 1:],
         "which a newer Continuo wrote": envelope[:8] + b"\2" + envelope[9:],
         "is followed by 1 more bytes": envelope + b"x",
     }

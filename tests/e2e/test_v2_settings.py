@@ -92,7 +92,7 @@ def test_traces_by_rate_and_count(server):
     ({"trace_file": "x"}, 501, "trace file location can not be updated"),
     ({"trace_level": ["TENSORS"]}, 400, "it must be OFF or TIMESTAMPS"),
     ({"trace_level": ["OFF"] * 17}, 400, "17 values"),
-    ({"trace_rate": "0"}, 400, "trace_rate is '0'; it must be a number from 1 on"),
+    ({"trace_rate": "0"}, 400, "trace_rate is '0'; it must be a number from 1 upwards"),
     ({"trace_rate": "1x"}, 400, "trace_rate is '1x'"),
     ({"trace_rate": ["1", "2"]}, 400, "trace_rate takes one value, not 2"),
     ({"trace_count": "-2"}, 400, "or -1 for no limit"),
