@@ -100,9 +100,10 @@ cn_pool_begin_scaling(struct cn_worker_pool *pool)
         cn_model_queue_set_pressure(pool->queue, on_wait, pool,
                                     (config->scale_up_queue_ms + 1) / 2);
     else if (config->max_workers > config->min_workers)
-        cn_log(CN_LOG_WARN,
-               "event=workers_fixed model=%s version=%s workers=%u note=\"maxWorkers starts none: "
-               "%s\"",
-               pool->spec.about->name, pool->spec.about->version, config->min_workers,
-               pool->scaling.fixed_for);
+        cn_log(
+            CN_LOG_WARN,
+            "event=workers_fixed model=%s version=%s workers=%u note=\"maxWorkers has no effect: "
+            "%s\"",
+            pool->spec.about->name, pool->spec.about->version, config->min_workers,
+            pool->scaling.fixed_for);
 }
