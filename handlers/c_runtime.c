@@ -68,7 +68,8 @@ cn_c_stream_destroy(struct c_stream *stream)
 
 /* --- loading --- */
 
-/* The library's description, as far as it goes: a shorter one is of an older minor form. */
+/* Copies the library's description after checking its ABI: this is the only place that compares
+ * versions. A description from an older minor version is shorter; its missing members are zero. */
 static int
 take_description(struct c_runtime *rt, struct cn_error *err)
 {
@@ -78,9 +79,20 @@ take_description(struct c_runtime *rt, struct cn_error *err)
 
     if (!theirs)
         return cn_fail(err, CN_E_LOAD_FAILED, "%s exports no symbol continuo_handler", rt->file);
-    if (theirs->abi != CONTINUO_HANDLER_ABI)
-        return cn_fail(err, CN_E_LOAD_FAILED, "%s is built for handler ABI %u, this server has %d",
-                       rt->file, theirs->abi, CONTINUO_HANDLER_ABI);
+    if (theirs->abi >> 16 != CONTINUO_HANDLER_ABI_MAJOR)
+        return cn_fail(
+            err, CN_E_LOAD_FAILED,
+            "%s was built for handler ABI %u.%u, but this server has ABI %d.%d; build it "
+            "again with this server's continuo/handler.h",
+            rt->file, theirs->abi >> 16, theirs->abi & 0xffff, CONTINUO_HANDLER_ABI_MAJOR,
+            CONTINUO_HANDLER_ABI_MINOR);
+    if ((theirs->abi & 0xffff) > CONTINUO_HANDLER_ABI_MINOR)
+        return cn_fail(
+            err, CN_E_LOAD_FAILED,
+            "%s was built for handler ABI %u.%u, which is newer than this server's %d.%d; "
+            "upgrade the server, or build the handler with its continuo/handler.h",
+            rt->file, theirs->abi >> 16, theirs->abi & 0xffff, CONTINUO_HANDLER_ABI_MAJOR,
+            CONTINUO_HANDLER_ABI_MINOR);
     if (theirs->size < offsetof(struct continuo_handler, run) + sizeof(theirs->run))
         return cn_fail(err, CN_E_LOAD_FAILED,
                        "%s: continuo_handler.size is %u; set it to sizeof(struct continuo_handler)",
@@ -215,7 +227,7 @@ static const char *
 runtime_describe(struct cn_runtime *rt)
 {
     (void)rt;
-    return "C, ABI 1";
+    return "C, ABI 1.0";
 }
 
 static uint32_t

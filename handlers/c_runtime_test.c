@@ -63,7 +63,7 @@ flat_state_goes_on(void **state)
     assert_string_equal(fake_step(rt, &fake, "1"), "3/3");
     assert_string_equal(fake_step(rt, &fake, "x"), "bad_request/400 x is no integer");
     assert_null(fake.item.state);
-    assert_string_equal(rt->ops->describe(rt), "C, ABI 1");
+    assert_string_equal(rt->ops->describe(rt), "C, ABI 1.0");
     fake_drop(rt, &fake);
     rt->ops->close(rt);
 }
@@ -263,8 +263,15 @@ load_errors_name_the_fix(void **state)
     (void)state;
     load.handler = "test_broken.so";
     assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR(""), &rt, &err), CN_E_LOAD_FAILED);
+    assert_string_equal(
+        err.message, "test_broken.so was built for handler ABI 2.0, but this server has ABI 1.0; "
+                     "build it again with this server's continuo/handler.h");
+    load.handler = "test_newer.so";
+    assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR(""), &rt, &err), CN_E_LOAD_FAILED);
     assert_string_equal(err.message,
-                        "test_broken.so is built for handler ABI 99, this server has 1");
+                        "test_newer.so was built for handler ABI 1.1, which is newer than this "
+                        "server's 1.0; upgrade the server, or build the handler with its "
+                        "continuo/handler.h");
     load.handler = "none.so";
     assert_int_equal(cn_c_runtime_ops.open(&load, CN_STR(""), &rt, &err), CN_E_LOAD_FAILED);
     assert_string_equal(err.message, "the model has no file none.so");

@@ -1,7 +1,7 @@
-/* Built for an ABI that no server has. For handlers/c_runtime_test.c. */
+/* A handler for another major version of the ABI. For handlers/c_runtime_test.c. */
 #include <continuo/handler.h>
 
 const struct continuo_handler continuo_handler = {
-    .abi = CONTINUO_HANDLER_ABI + 98,
+    .abi = (uint32_t)(CONTINUO_HANDLER_ABI_MAJOR + 1) << 16,
     .size = sizeof(struct continuo_handler),
 };

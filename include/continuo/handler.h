@@ -1,24 +1,32 @@
-/* continuo/handler.h - write a handler for Continuo in C (or C++). ABI 1.
+/* continuo/handler.h - write a handler for Continuo in C (or C++). ABI 1.0.
  *
- * A handler is a shared library that exports one symbol, `continuo_handler`,
- * which describes it. It includes this header and links nothing of Continuo:
- * the functions below go through a table that the worker passes with each
- * object. docs/handlers.md has a tutorial.
+ * A handler is a shared library that exports one symbol, `continuo_handler`, which describes it. It
+ * includes this header and links no library of Continuo: the functions below call through a table
+ * that the worker passes with each object. docs/handlers.md begins with a tutorial.
  *
- * A worker process loads one handler and calls it from one thread. Objects and
- * bytes that it is given are valid until the call returns (an item that is to go
- * on comes again as another object). Per-sequence data
- * belongs in the sequence's state and nowhere else: that is what survives a
- * crash, and what is thrown away when a step fails.
+ * These rules hold for every function, unless its comment says otherwise:
  *
- * Changes
- *   1  first version
- *   1  describe, at the end of struct continuo_handler: `size` tells who has it
- *   1  answers in pieces: more, stream, stop_reason, stop_streams at the end of the table
- *   1  tensors: tensor_count, tensor_at, tensor, reply_tensors at the end of the table
- *   1  metrics: metric at the end of the table
- *   1  many responses, and later: respond, defer, finish, after at the end of the table
- *   1  stacks of a batch's rows: stack, reply_stack at the end of the table
+ *   Thread     A worker process loads one handler and calls it from one thread. Call the functions
+ *              from that thread only, and only while the worker is calling the handler: from
+ *              load(), run(), close() and the other members of struct continuo_handler, or from a
+ *              function that was given to continuo_defer() or continuo_after(). None of them
+ *              blocks.
+ *   Ownership  Objects, strings and bytes that the handler gets belong to the worker. They are
+ *              valid until the handler returns from the call in which it got them; copy what must
+ *              live longer. Bytes that the handler passes are copied before the function returns.
+ *   Errors     A function that can fail returns -1 or NULL. If it concerns an item, that item has
+ *              failed then: its client gets the reason, its state stays as it was before the step,
+ *              and further calls for it do nothing. Go on with the next item.
+ *
+ * The data of a sequence belongs in the sequence's state and nowhere else: the state is what
+ * survives a crash, and what is restored when a step fails.
+ *
+ * Versions: the worker compares the ABI once, when it loads the library. The major number changes
+ * when a handler has to be built again; a library of another major number is refused. The minor
+ * number grows when something is added at the end of a struct; a library that was built for a newer
+ * minor number than the server's is refused, an older one runs.
+ *
+ *   1.0  the first release
  */
 #ifndef CONTINUO_HANDLER_H
 #define CONTINUO_HANDLER_H
@@ -32,7 +40,11 @@
 extern "C" {
 #endif
 
-#define CONTINUO_HANDLER_ABI 1
+#define CONTINUO_HANDLER_ABI_MAJOR 1
+#define CONTINUO_HANDLER_ABI_MINOR 0
+/* What a handler puts into continuo_handler.abi: major in the upper 16 bits, minor in the lower. */
+#define CONTINUO_HANDLER_ABI                                                                       \
+    ((uint32_t)CONTINUO_HANDLER_ABI_MAJOR << 16 | (uint32_t)CONTINUO_HANDLER_ABI_MINOR)
 
 #if defined(__GNUC__)
 #define CONTINUO_EXPORT __attribute__((visibility("default")))
@@ -44,31 +56,31 @@ extern "C" {
 
 struct continuo_api;
 
-/* The loaded model, and one request with its sequence. Opaque but for the table. */
+/* The loaded model, and one request with its sequence. Their only public member is the table. */
 struct continuo_model {
     const struct continuo_api *api;
 };
 struct continuo_item {
     const struct continuo_api *api;
 };
-/* Where save() writes. */
+/* The destination that save() writes to with continuo_write(). */
 struct continuo_writer {
     const struct continuo_api *api;
 };
 
-/* Borrowed bytes, not NUL-terminated. data is never NULL where the thing asked for is there, so
- * that NULL means "absent". */
+/* Borrowed bytes, not NUL-terminated. `data` is NULL if the thing asked for is absent, and never
+ * NULL if it exists, even if it is empty. */
 struct continuo_bytes {
     const char *data;
     size_t len;
 };
 
-/* One part of a request. A plain body is one part named "body". */
+/* One part of a request. A request with a plain body has one part, named "body". */
 struct continuo_part {
     struct continuo_bytes name, content_type, data; /* content_type may be absent */
 };
 
-/* Types of a tensor's elements. */
+/* The type of a tensor's elements. */
 enum continuo_datatype {
     CONTINUO_BOOL = 1, /* one byte, 0 or 1 */
     CONTINUO_UINT8 = 2,
@@ -91,7 +103,7 @@ struct continuo_tensor {
     struct continuo_bytes name;
     enum continuo_datatype datatype;
     size_t rank;
-    const int64_t *shape;       /* rank sizes; with the batch dimension where the model has one */
+    const int64_t *shape;       /* `rank` sizes, the batch dimension included */
     struct continuo_bytes data; /* little-endian, row-major, packed */
 };
 
@@ -103,11 +115,11 @@ enum continuo_log_level {
 };
 
 enum continuo_metric_type {
-    CONTINUO_COUNTER = 0,  /* only goes up: the values are added */
+    CONTINUO_COUNTER = 0,  /* the values are added; they may not be negative */
     CONTINUO_GAUGE = 1,    /* the last value counts */
-    CONTINUO_HISTOGRAM = 2 /* how many values lie where */
+    CONTINUO_HISTOGRAM = 2 /* the values are counted in buckets */
 };
-/* Says more closely what a metric's value is of: {"room", "kitchen"}. */
+/* A label of a metric, such as {"room", "kitchen"}. */
 struct continuo_dimension {
     const char *name, *value;
 };
@@ -122,55 +134,61 @@ struct continuo_handler {
     uint32_t abi;  /* CONTINUO_HANDLER_ABI */
     uint32_t size; /* sizeof(struct continuo_handler) */
 
-    /* The version of the state's shape; stored with each state. Count it up when the shape
-     * changes. 0 is read as 1. */
+    /* The version of the state's layout, which is stored with each state. Increment it when the
+     * layout changes. 0 means 1. */
     uint32_t state_schema;
-    /* Flat state: its size, which continuo_state() asks for. `migrate` needs it. A stored state of
-     * this schema and another size is refused then; without it close() may get one. */
+    /* The size of a flat state, as passed to continuo_state(). If it is set, a stored state of the
+     * same schema but another size is refused. If it is 0, close() may get a state of another size.
+     * migrate() needs it. */
     uint32_t state_bytes;
 
-    /* Once, before the first request. Nonzero: the model cannot run; say why with
-     * continuo_load_error(). */
+    /* Called once, before the first request. Return nonzero if the model cannot run, and say why
+     * with continuo_load_error(): whoever registers the model gets that message. */
     int (*load)(struct continuo_model *model);
+    /* Called once, when the worker ends. Free here what load() allocated. */
     void (*unload)(struct continuo_model *model);
 
-    /* A batch of `n` requests, each of another sequence. Answer every item: reply, fail, or `more`.
-     * Items that said `more` come again, together with new ones; a batch waits for none of them.
-     * Nonzero: the whole batch failed and nothing of it is kept. */
+    /* Called with a batch of `n` requests; no two are of the same sequence. Answer every item:
+     * reply to it, fail it, defer it, or ask for another turn with continuo_more(). Items with
+     * another turn come again, together with new ones. Return nonzero if the whole batch failed;
+     * then no state is changed. */
     int (*run)(struct continuo_model *model, struct continuo_item *const *items, size_t n);
 
-    /* The sequence is over. `state`: the flat state or the object, NULL when there is none.
-     * A flat one has the size that it was stored with: see state_bytes.
-     * `reason`: "ended", "idle", "lifetime", "evicted", "cancelled", "deleted", "unloaded", "moved", "reset". */
+    /* Called when a sequence has ended. `state` is the flat state (with the size that it was stored
+     * with) or the object; it is NULL if there is none. `reason` is "ended", "idle", "lifetime",
+     * "evicted", "cancelled", "deleted", "unloaded", "moved" or "reset". */
     void (*close)(struct continuo_model *model, struct continuo_bytes sequence_id, void *state,
                   const char *reason);
 
-    /* Flat state of an older schema: fill `fresh` (state_bytes, zeroed) from `old`. Nonzero: it
-     * cannot be read. */
+    /* Called for a flat state of an older schema. Fill `fresh` (state_bytes bytes, zeroed) from
+     * `old`. Return nonzero if the old state cannot be read. */
     int (*migrate)(struct continuo_model *model, uint32_t from_schema, const void *old,
                    size_t old_bytes, void *fresh);
 
-    /* State with pointers: give all four, and use continuo_object() instead of continuo_state().
-     * create and restore return NULL when they cannot; save returns nonzero then. */
+    /* A state with pointers is an object. Set all four functions, and call continuo_object()
+     * instead of continuo_state(). create() makes the object of a new sequence, save() writes it
+     * with continuo_write(), restore() makes it again from those bytes, destroy() frees it.
+     * create() and restore() return NULL, and save() returns nonzero, if they fail. */
     void *(*create)(struct continuo_model *model);
     void (*destroy)(struct continuo_model *model, void *object);
     int (*save)(struct continuo_model *model, const void *object, struct continuo_writer *out);
     void *(*restore)(struct continuo_model *model, uint32_t from_schema, const void *bytes,
                      size_t len);
 
-    /* GET /models/NAME?customized=true: reply with a JSON object about the model, which is shown as
-     * customizedMetadata. The item is no request: it has no body, no sequence and no state. */
+    /* Called for GET /models/NAME?customized=true. Reply with a JSON object that describes the
+     * model; it is shown as customizedMetadata. The item is not a request: it has no body, no
+     * sequence and no state. Return nonzero if it fails. */
     int (*describe)(struct continuo_model *model, struct continuo_item *item);
 };
 
 extern CONTINUO_EXPORT const struct continuo_handler continuo_handler;
 
-/* A deferred item is to end before its answer has: see continuo_defer(). */
+/* Called when a deferred item must end before its answer is complete: see continuo_defer(). */
 typedef void (*continuo_stop_fn)(struct continuo_item *item, const char *reason, void *arg);
-/* The time that continuo_after() was given has come. */
+/* Called when the time that was given to continuo_after() has passed. */
 typedef void (*continuo_timer_fn)(struct continuo_model *model, void *arg);
 
-/* The table behind the functions below; use those. It only grows at its end. */
+/* The table behind the functions below; call those instead. It grows only at its end. */
 struct continuo_api {
     uint32_t abi, size;
 
@@ -225,7 +243,7 @@ struct continuo_api {
     size_t (*tensor_count)(struct continuo_item *);
     const struct continuo_tensor *(*tensor_at)(struct continuo_item *, size_t);
     const struct continuo_tensor *(*tensor)(struct continuo_item *, const char *);
-    /* The last: sizeof(struct continuo_tensor) as the handler knows it. */
+    /* The last argument is sizeof(struct continuo_tensor) in the handler's build. */
     int (*reply_tensors)(struct continuo_item *, const struct continuo_tensor *, size_t, size_t);
 
     int (*metric)(struct continuo_model *, enum continuo_metric_type, const char *, const char *,
@@ -242,57 +260,77 @@ struct continuo_api {
 
 /* --- the model --- */
 
+/* Returns the name of the model. It stays valid until unload() returns.
+ *
+ *   continuo_log(model, CONTINUO_LOG_INFO, "loading %s", continuo_model_name(model)); */
 static inline const char *
 continuo_model_name(struct continuo_model *model)
 {
     return model->api->model_name(model);
 }
 
+/* Returns the version of the model as text, such as "1.0". It stays valid until unload() returns.
+ *
+ *   if (strcmp(continuo_model_version(model), "1.0") == 0) ... */
 static inline const char *
 continuo_model_version(struct continuo_model *model)
 {
     return model->api->model_version(model);
 }
 
-/* In migrate() and restore(): the model version that the state comes from, when a swap brings it from
- * another one; else NULL. Needs a server that has it: NULL on older ones. */
+/* Call it in migrate() or restore(). Returns the version of the model that wrote the state, if a
+ * version swap brings the state here from another version; otherwise NULL.
+ *
+ *   const char *from = continuo_from_version(model);  -> "1.0", or NULL */
 static inline const char *
 continuo_from_version(struct continuo_model *model)
 {
-    if (model->api->size <= offsetof(struct continuo_api, from_version))
-        return NULL;
     return model->api->from_version(model);
 }
 
-/* Where the archive's files are; absolute. */
+/* Returns the absolute path of the folder with the archive's files. It stays valid until unload()
+ * returns; the files stay there as long.
+ *
+ *   snprintf(path, sizeof(path), "%s/weights.bin", continuo_model_dir(model)); */
 static inline const char *
 continuo_model_dir(struct continuo_model *model)
 {
     return model->api->model_dir(model);
 }
 
-/* 1, 2, ... within the model version. */
+/* Returns the number of this worker among those of the model version: 1, 2, ...
+ *
+ *   srand(continuo_worker(model)); */
 static inline unsigned
 continuo_worker(struct continuo_model *model)
 {
     return model->api->worker(model);
 }
 
-/* A pointer of the handler's own, for what load() makes: weights, tables. Not for sequences. */
+/* Stores a pointer of the handler, typically to what load() made: weights, tables. The handler
+ * owns what it points to and frees it in unload(). It is not a place for data of a sequence.
+ *
+ *   continuo_set_data(model, weights); */
 static inline void
 continuo_set_data(struct continuo_model *model, void *data)
 {
     model->api->set_data(model, data);
 }
 
+/* Returns the pointer that continuo_set_data() stored, or NULL if there is none.
+ *
+ *   const struct weights *weights = continuo_data(model); */
 static inline void *
 continuo_data(struct continuo_model *model)
 {
     return model->api->data(model);
 }
 
-/* In load(): why the model cannot run, for the one who registers it. Returns -1, so that load can
- * `return continuo_load_error(model, "...")`. */
+/* Call it in load(). Sets the message that says why the model cannot run, formatted like printf.
+ * It returns -1, so that load() can return its result.
+ *
+ *   return continuo_load_error(model, "weights.bin has %zu bytes, expected %zu", found, expected);
+ */
 CONTINUO_PRINTF(2, 3)
 static inline int
 continuo_load_error(struct continuo_model *model, const char *fmt, ...)
@@ -305,7 +343,10 @@ continuo_load_error(struct continuo_model *model, const char *fmt, ...)
     return -1;
 }
 
-/* A line in the server's log. */
+/* Writes a line, formatted like printf, into the server's log. Lines beyond the server's limits
+ * are dropped and counted; it never fails.
+ *
+ *   continuo_log(model, CONTINUO_LOG_WARN, "no calibration for sensor %u", sensor); */
 CONTINUO_PRINTF(3, 4)
 static inline void
 continuo_log(struct continuo_model *model, enum continuo_log_level level, const char *fmt, ...)
@@ -317,40 +358,56 @@ continuo_log(struct continuo_model *model, enum continuo_log_level level, const 
     va_end(args);
 }
 
-/* A number that the handler measured, for /metrics or the metrics log: `name` and names of dimensions
- * are letters, digits and _; `unit` is a word, NULL is "Count". ModelName, Level and Hostname come by
- * themselves. 0, or -1 and it counts for nothing: it may not be called so (the log says why), the call
- * has given too many, or the server is too old to know metrics. */
+/* Reports a number that the handler measured; it appears in /metrics or in the metrics log. The
+ * name and the names of dimensions have letters, digits and _ and do not begin with a digit.
+ * `unit` is one word; NULL means "Count". The server adds the dimensions ModelName, Level and
+ * Hostname. Returns 0, or -1 if the value is not counted: a name is not allowed (the log says
+ * which), or the call has reported too many values (handler.metrics.samples).
+ *
+ *   const struct continuo_dimension room = {"room", "kitchen"};
+ *   continuo_metric(model, CONTINUO_GAUGE, "temperature", "C", 21.5, &room, 1); */
 static inline int
 continuo_metric(struct continuo_model *model, enum continuo_metric_type type, const char *name,
                 const char *unit, double value, const struct continuo_dimension *dimensions,
                 size_t n_dimensions)
 {
-    if (model->api->size < offsetof(struct continuo_api, metric) + sizeof(model->api->metric))
-        return -1;
     return model->api->metric(model, type, name, unit, value, dimensions, n_dimensions);
 }
 
-/* Values of the model's YAML by dotted path ("handler.threshold"); the fallback where there is
- * none or it is of another kind. */
+/* Returns the text at a dotted path in the model's YAML, or `fallback` if the YAML has no text
+ * there. The text stays valid until unload() returns.
+ *
+ *   const char *mode = continuo_config_string(model, "handler.mode", "fast"); */
 static inline const char *
 continuo_config_string(struct continuo_model *model, const char *path, const char *fallback)
 {
     return model->api->config_string(model, path, fallback);
 }
 
+/* Returns the integer at a dotted path in the model's YAML, or `fallback` if the YAML has none
+ * there.
+ *
+ *   int64_t window = continuo_config_int(model, "handler.window", 16); */
 static inline int64_t
 continuo_config_int(struct continuo_model *model, const char *path, int64_t fallback)
 {
     return model->api->config_int(model, path, fallback);
 }
 
+/* Returns the number at a dotted path in the model's YAML, or `fallback` if the YAML has none
+ * there.
+ *
+ *   double threshold = continuo_config_double(model, "handler.threshold", 0.5); */
 static inline double
 continuo_config_double(struct continuo_model *model, const char *path, double fallback)
 {
     return model->api->config_double(model, path, fallback);
 }
 
+/* Returns 1 or 0 for true or false at a dotted path in the model's YAML, or `fallback` if the YAML
+ * has neither there.
+ *
+ *   if (continuo_config_bool(model, "handler.verbose", 0)) ... */
 static inline int
 continuo_config_bool(struct continuo_model *model, const char *path, int fallback)
 {
@@ -359,24 +416,36 @@ continuo_config_bool(struct continuo_model *model, const char *path, int fallbac
 
 /* --- the state --- */
 
-/* The sequence's flat state: `size` bytes without pointers, zeroed in a new sequence, kept when the
- * item is answered and dropped when it fails. NULL (and the item has failed, go on to the next)
- * when the model is not stateful or the stored state has another size. */
+/* Returns the flat state of the item's sequence: `size` bytes without pointers, which the handler
+ * changes in place. They are zeroed in a new sequence, stored when the item is answered, and
+ * restored when it fails. Returns NULL, and the item has failed, if the model is not stateful or
+ * the stored state has another size.
+ *
+ *   struct counter *state = continuo_state(item, sizeof(*state));
+ *   if (!state)
+ *       continue;
+ *   state->count++; */
 static inline void *
 continuo_state(struct continuo_item *item, size_t size)
 {
     return item->api->state(item, size);
 }
 
-/* The sequence's object, made by create() or restore(). NULL, and the item has failed, when there
- * is none. */
+/* Returns the object of the item's sequence, which create() or restore() made and the worker owns.
+ * The handler changes it in place; save() is called when the item is answered. Returns NULL, and
+ * the item has failed, if there is none.
+ *
+ *   struct track *track = continuo_object(item); */
 static inline void *
 continuo_object(struct continuo_item *item)
 {
     return item->api->object(item);
 }
 
-/* In save(): appends bytes. Nonzero when the state is over its limit. */
+/* Call it in save(). Appends bytes to the stored state. Returns -1 if the state is then larger
+ * than state.maxBytes.
+ *
+ *   return continuo_write(out, &track->n, sizeof(track->n)); */
 static inline int
 continuo_write(struct continuo_writer *out, const void *bytes, size_t len)
 {
@@ -385,119 +454,173 @@ continuo_write(struct continuo_writer *out, const void *bytes, size_t len)
 
 /* --- the request --- */
 
-/* The part named "body", or "data", or else the first; empty when there is none. */
+/* Returns the data of the part named "body"; if there is none, of the part named "data"; if there
+ * is none either, of the first part. It is absent if the request has no part.
+ *
+ *   struct continuo_bytes body = continuo_body(item);
+ *   float *samples = decode(body.data, body.len); */
 static inline struct continuo_bytes
 continuo_body(struct continuo_item *item)
 {
     return item->api->body(item);
 }
 
+/* Returns the number of parts of the request.
+ *
+ *   for (size_t i = 0; i < continuo_part_count(item); i++) ... */
 static inline size_t
 continuo_part_count(struct continuo_item *item)
 {
     return item->api->part_count(item);
 }
 
-/* `index` from 0; all absent past the end. */
+/* Returns the part number `index`, counted from 0. All its members are absent if there is none.
+ *
+ *   struct continuo_part part = continuo_part_at(item, 0); */
 static inline struct continuo_part
 continuo_part_at(struct continuo_item *item, size_t index)
 {
     return item->api->part_at(item, index);
 }
 
-/* The data of the last part of that name. */
+/* Returns the data of the last part of that name. It is absent if there is none.
+ *
+ *   struct continuo_bytes image = continuo_part(item, "image");
+ *   if (!image.data) {
+ *       continuo_fail(item, 400, "the part image is missing");
+ *       continue;
+ *   } */
 static inline struct continuo_bytes
 continuo_part(struct continuo_item *item, const char *name)
 {
     return item->api->part(item, name);
 }
 
-/* Names are compared without case, and with `-` and `_` as one. */
+/* Returns the value of a header of the request. Case does not matter in the name, and - and _ are
+ * equal. It is absent if there is none.
+ *
+ *   struct continuo_bytes language = continuo_header(item, "accept-language"); */
 static inline struct continuo_bytes
 continuo_header(struct continuo_item *item, const char *name)
 {
     return item->api->header(item, name);
 }
 
-/* Absent for stateless models. */
+/* Returns the id of the item's sequence. It is absent in a stateless model.
+ *
+ *   struct continuo_bytes id = continuo_sequence_id(item);
+ *   continuo_log(model, CONTINUO_LOG_DEBUG, "step of %.*s", (int)id.len, id.data); */
 static inline struct continuo_bytes
 continuo_sequence_id(struct continuo_item *item)
 {
     return item->api->sequence_id(item);
 }
 
+/* Returns the id of the request.
+ *
+ *   struct continuo_bytes id = continuo_request_id(item); */
 static inline struct continuo_bytes
 continuo_request_id(struct continuo_item *item)
 {
     return item->api->request_id(item);
 }
 
-/* Is this the first step of the sequence? */
+/* Returns whether this is the first step of the sequence.
+ *
+ *   if (continuo_is_start(item)) ... */
 static inline int
 continuo_is_start(struct continuo_item *item)
 {
     return item->api->is_start(item);
 }
 
-/* Did the client say that the sequence ends with this step? */
+/* Returns whether the client said that the sequence ends with this step.
+ *
+ *   if (continuo_is_end(item)) ... */
 static inline int
 continuo_is_end(struct continuo_item *item)
 {
     return item->api->is_end(item);
 }
 
-/* Is the client gone? */
+/* Returns whether the client has disconnected, so that an answer would reach nobody.
+ *
+ *   while (more_work && !continuo_is_cancelled(item)) ... */
 static inline int
 continuo_is_cancelled(struct continuo_item *item)
 {
     return item->api->is_cancelled(item);
 }
 
-/* Steps of the sequence that succeeded before this one. */
+/* Returns how many steps of the sequence succeeded before this one.
+ *
+ *   uint64_t step = continuo_step(item);  -> 0 in the first step */
 static inline uint64_t
 continuo_step(struct continuo_item *item)
 {
     return item->api->step(item);
 }
 
-/* Until the request's deadline; infinity where there is none. */
+/* Returns the time in seconds until the request's deadline, or infinity if it has none.
+ *
+ *   if (continuo_seconds_left(item) < 0.1) ... */
 static inline double
 continuo_seconds_left(struct continuo_item *item)
 {
     return item->api->seconds_left(item);
 }
 
-/* Values of a JSON body by dotted path; "" is the whole body. 0, or -1 when the body is no JSON or
- * has no such value of that kind. */
+/* Reads an integer at a dotted path of a JSON body into `out`; "" means the whole body. Returns 0,
+ * or -1 if the body is not valid JSON or has no integer there; then `out` is not changed and the
+ * item has not failed.
+ *
+ *   int64_t n;
+ *   if (continuo_json_int(item, "options.n", &n))
+ *       n = 1; */
 static inline int
 continuo_json_int(struct continuo_item *item, const char *path, int64_t *out)
 {
     return item->api->json_int(item, path, out);
 }
 
-/* Takes integers too. */
+/* Like continuo_json_int(), but reads any number.
+ *
+ *   double x;
+ *   if (continuo_json_double(item, "x", &x)) {
+ *       continuo_fail(item, 400, "x must be a number");
+ *       continue;
+ *   } */
 static inline int
 continuo_json_double(struct continuo_item *item, const char *path, double *out)
 {
     return item->api->json_double(item, path, out);
 }
 
+/* Returns the string at a dotted path of a JSON body. It is absent if there is none; the item has
+ * not failed then.
+ *
+ *   struct continuo_bytes name = continuo_json_string(item, "user.name"); */
 static inline struct continuo_bytes
 continuo_json_string(struct continuo_item *item, const char *path)
 {
     return item->api->json_string(item, path);
 }
 
-/* --- the answer: all return 0, or -1 when the item has failed (over answerMaxBytes, bad value) --- */
+/* --- the answer --- */
 
-/* Answers the item. Once; a second reply fails it. */
+/* Answers the item. Returns -1, and the item has failed, if it was answered before or the answer
+ * is larger than answerMaxBytes.
+ *
+ *   continuo_reply(item, "ok", 2); */
 static inline int
 continuo_reply(struct continuo_item *item, const void *bytes, size_t len)
 {
     return item->api->reply(item, bytes, len);
 }
 
-/* Answers with text as printf makes it. */
+/* Answers the item with text that is formatted like printf. Fails like continuo_reply().
+ *
+ *   continuo_replyf(item, "{\"count\": %u}", state->count); */
 CONTINUO_PRINTF(2, 3)
 static inline int
 continuo_replyf(struct continuo_item *item, const char *fmt, ...)
@@ -511,41 +634,61 @@ continuo_replyf(struct continuo_item *item, const char *fmt, ...)
     return rc;
 }
 
-/* A piece of the answer before the reply. */
+/* Appends a piece to the answer; it is sent at the next continuo_more() or with the reply. Fails
+ * like continuo_reply().
+ *
+ *   continuo_send(item, word, strlen(word));
+ *   continuo_more(item, 0); */
 static inline int
 continuo_send(struct continuo_item *item, const void *bytes, size_t len)
 {
     return item->api->send(item, bytes, len);
 }
 
-/* 200 to 599; 200 where it is not set. */
+/* Sets the status of the answer, from 200 to 599; the default is 200. Returns -1, and the item has
+ * failed, for another value or if a piece of the answer has already been sent.
+ *
+ *   continuo_set_status(item, 201); */
 static inline int
 continuo_set_status(struct continuo_item *item, int status)
 {
     return item->api->set_status(item, status);
 }
 
+/* Sets a header of the answer. Returns -1, and the item has failed, if the server sets this header
+ * itself, if a character is not allowed, or if a piece of the answer has already been sent.
+ *
+ *   continuo_set_header(item, "x-model-mood", "good"); */
 static inline int
 continuo_set_header(struct continuo_item *item, const char *name, const char *value)
 {
     return item->api->set_header(item, name, value);
 }
 
+/* Sets the content type of the answer. Fails like continuo_set_header().
+ *
+ *   continuo_set_content_type(item, "application/json"); */
 static inline int
 continuo_set_content_type(struct continuo_item *item, const char *content_type)
 {
     return item->api->set_content_type(item, content_type);
 }
 
-/* The sequence ends with this step, whatever the client said. */
+/* Ends the sequence with this step, even if the client did not say so. It takes effect with the
+ * answer; if the item fails, the sequence stays open.
+ *
+ *   if (state->n == limit)
+ *       continuo_end_sequence(item); */
 static inline void
 continuo_end_sequence(struct continuo_item *item)
 {
     item->api->end_sequence(item);
 }
 
-/* Refuses the item with a message: `status` 400 to 599, or 0 for "the handler failed" (500). Its
- * state stays as it was before the step. */
+/* Refuses the item with a message, formatted like printf. `status` is from 400 to 599, or 0 for
+ * "the handler failed" (500). The sequence's state stays as it was before the step.
+ *
+ *   continuo_fail(item, 400, "expected %zu samples, got %zu", expected, found); */
 CONTINUO_PRINTF(3, 4)
 static inline void
 continuo_fail(struct continuo_item *item, int status, const char *fmt, ...)
@@ -559,45 +702,63 @@ continuo_fail(struct continuo_item *item, int status, const char *fmt, ...)
 
 /* --- an answer in pieces --- */
 
-/* The item is not done: what was sent by continuo_send() leaves now, with status, headers and content
- * type if it is the first of it, and run() gets the item again, not before `seconds` have passed. Not
- * for items that are answered. Nonzero, and the item has failed, when it can't be.
+/* Asks for another turn: what continuo_send() appended is sent now (with status, headers and
+ * content type, if it is the first piece), and run() gets the item again, after at least `seconds`
+ * (0 to 86400). Returns -1, and the item has failed, if it was answered or deferred.
  *
- * The step's state is stored with the answer that ends it; with continuousBatching: true it is stored
- * when the item says `more` for the first time, and what comes later changes nothing of it. */
+ * The step's state is stored together with the end of its answer. With continuousBatching: true it
+ * is stored at the first continuo_more(), and later changes of the state are lost.
+ *
+ *   continuo_send(item, token, len);
+ *   continuo_more(item, 0); */
 static inline int
 continuo_more(struct continuo_item *item, double seconds)
 {
     return item->api->more(item, seconds);
 }
 
-/* `size` bytes that the item keeps from call to call until it is done: where its stream stands. Zeroed
- * at first; the same size each time. NULL, and the item has failed, when there is no memory. */
+/* Returns `size` bytes that the item keeps from turn to turn until its answer is complete. They
+ * are zeroed in the first turn; pass the same size in each. Returns NULL, and the item has failed,
+ * if the size differs or there is not enough memory.
+ *
+ *   struct progress *progress = continuo_stream(item, sizeof(*progress)); */
 static inline void *
 continuo_stream(struct continuo_item *item, size_t size)
 {
     return item->api->stream(item, size);
 }
 
-/* NULL, or why the item must be done with this call: "gone" (its client), "deadline"
- * (stream.timeoutMSec), "ended" (its sequence ends), "cancelled" (continuo_stop_streams). Reply, and
- * the step stands; fail, or ask for more, and it does not. */
+/* Returns NULL, or the reason why the item must be completed in this turn: "gone" (the client
+ * disconnected), "deadline" (stream.timeoutMSec), "ended" (the sequence ends) or "cancelled"
+ * (continuo_stop_streams()). If the handler replies, the step is kept; if it fails the item or
+ * asks for another turn, the step is dropped.
+ *
+ *   if (continuo_stop_reason(item)) {
+ *       continuo_reply(item, "", 0);
+ *       continue;
+ *   } */
 static inline const char *
 continuo_stop_reason(struct continuo_item *item)
 {
     return item->api->stop_reason(item);
 }
 
-/* With this step the streams of the sequence's earlier steps end: they hear "cancelled". */
+/* Stops the answers that earlier steps of the sequence still stream: continuo_stop_reason()
+ * returns "cancelled" for them. It takes effect when this item is answered.
+ *
+ *   continuo_stop_streams(item);  -> the user interrupts */
 static inline void
 continuo_stop_streams(struct continuo_item *item)
 {
     item->api->stop_streams(item);
 }
 
-/* --- tensors, of models whose YAML declares inputs and outputs --- */
+/* --- tensors, for models whose YAML declares inputs and outputs --- */
 
-/* "text" as bytes: for names. */
+/* Returns the bytes of a NUL-terminated text, for names of tensors. They belong to the caller. Any
+ * thread may call it.
+ *
+ *   tensor.name = continuo_text("OUTPUT0"); */
 static inline struct continuo_bytes
 continuo_text(const char *text)
 {
@@ -608,30 +769,40 @@ continuo_text(const char *text)
     return bytes;
 }
 
-/* The request's tensors: those that it has, in its order. Inputs are checked against the model's YAML
- * before the handler sees them; an optional one may be missing. */
+/* Returns the number of tensors that the request has. They were checked against the inputs of the
+ * model's YAML; an optional input may be missing.
+ *
+ *   size_t n = continuo_tensor_count(item); */
 static inline size_t
 continuo_tensor_count(struct continuo_item *item)
 {
     return item->api->tensor_count(item);
 }
 
-/* `index` from 0. Its data may be read as an array of its datatype: it is aligned for that. NULL past
- * the end. */
+/* Returns the tensor number `index`, counted from 0 in the order of the request, or NULL if there
+ * is none. Its data is aligned, so it can be read as an array of its datatype.
+ *
+ *   const struct continuo_tensor *tensor = continuo_tensor_at(item, 0); */
 static inline const struct continuo_tensor *
 continuo_tensor_at(struct continuo_item *item, size_t index)
 {
     return item->api->tensor_at(item, index);
 }
 
-/* NULL: the request has none of that name. */
+/* Returns the tensor of that name, or NULL if the request has none. Its data is aligned, so it can
+ * be read as an array of its datatype.
+ *
+ *   const struct continuo_tensor *x = continuo_tensor(item, "X");
+ *   const float *values = (const float *)(const void *)x->data.data; */
 static inline const struct continuo_tensor *
 continuo_tensor(struct continuo_item *item, const char *name)
 {
     return item->api->tensor(item, name);
 }
 
-/* The product of the shape's sizes. */
+/* Returns the number of elements of a tensor: the product of its sizes. Any thread may call it.
+ *
+ *   for (size_t i = 0; i < continuo_elements(x); i++) ... */
 static inline size_t
 continuo_elements(const struct continuo_tensor *tensor)
 {
@@ -642,8 +813,13 @@ continuo_elements(const struct continuo_tensor *tensor)
     return elements;
 }
 
-/* Walks the strings of a BYTES tensor: begin with a copy of its data. Each is a 32-bit length and that
- * many bytes; an answer's are written the same way. 0 at the end. */
+/* Walks through the strings of a BYTES tensor: `rest` begins as a copy of the tensor's data. Each
+ * call stores the next string in `out` and returns 1; it returns 0 at the end. The strings point
+ * into the tensor. Each is stored as a 32-bit length and its bytes; write an answer's strings the
+ * same way. Any thread may call it.
+ *
+ *   struct continuo_bytes rest = tensor->data, text;
+ *   while (continuo_next_string(&rest, &text)) ... */
 static inline int
 continuo_next_string(struct continuo_bytes *rest, struct continuo_bytes *out)
 {
@@ -661,92 +837,98 @@ continuo_next_string(struct continuo_bytes *rest, struct continuo_bytes *out)
     return 1;
 }
 
-/* Answers the item with tensors, copied; names and datatypes as the model's YAML declares its outputs.
- * Once, like continuo_reply(). -1, and the item has failed, when a tensor's data does not fit its shape
- * and datatype. */
+/* Answers the item with tensors, whose names and datatypes are those of the outputs in the model's
+ * YAML. Returns -1, and the item has failed, if it was answered before, or if a tensor's data does
+ * not fit its shape and datatype.
+ *
+ *   struct continuo_tensor y = *x;
+ *   y.name = continuo_text("Y");
+ *   continuo_reply_tensors(item, &y, 1); */
 static inline int
 continuo_reply_tensors(struct continuo_item *item, const struct continuo_tensor *tensors, size_t n)
 {
     return item->api->reply_tensors(item, tensors, n, sizeof(*tensors));
 }
 
-/* --- any number of responses, and later: of decoupled models (decoupled: true in the YAML) --- */
+/* --- any number of responses, also later, for models with decoupled: true in their YAML --- */
 
-/* Is the server one that has them? The functions below fail on older ones. */
-static inline int
-continuo_has_responses(const struct continuo_api *api)
-{
-    return api->size >= offsetof(struct continuo_api, after) + sizeof(api->after);
-}
-
-/* One response, copied, before the end of the answer; it leaves with the item's next `more`, or with
- * the answer itself; a deferred item's at once. Otherwise as continuo_reply_tensors(), which is the last
- * response and the end. */
+/* Sends one response of a decoupled model before the end of the answer. It leaves at the item's
+ * next continuo_more(), together with the answer, or, if the item is deferred, at once. Fails like
+ * continuo_reply_tensors(), which sends the last response and ends the answer.
+ *
+ *   continuo_respond(item, &y, 1);
+ *   continuo_more(item, 0); */
 static inline int
 continuo_respond(struct continuo_item *item, const struct continuo_tensor *tensors, size_t n)
 {
-    if (!continuo_has_responses(item->api))
-        return -1;
     return item->api->respond(item, tensors, n, sizeof(*tensors));
 }
 
-/* That was all: no response, or no further one. */
+/* Ends the answer without another response. Returns -1, and the item has failed, if it was
+ * answered before.
+ *
+ *   continuo_finish(item); */
 static inline int
 continuo_finish(struct continuo_item *item)
 {
-    return continuo_has_responses(item->api) ? item->api->finish(item) : -1;
+    return item->api->finish(item);
 }
 
-/* The item is answered after run() has returned: in a call for other items, or from a timer. What comes
- * back stands for it from now on, in all functions but continuo_more(), until a reply, a failure or
- * continuo_finish() ends it; the item itself counts as answered. NULL, and the item has failed, when it
- * can't be.
+/* Defers the answer: the item is answered after run() has returned, in a later run() or by a
+ * timer. Use the returned item from now on; it stays valid until a reply, a failure or
+ * continuo_finish() ends it, or until `stop` has returned. The original item counts as answered,
+ * and continuo_more() does not work for the new one. Returns NULL, and the item has failed, if it
+ * was answered or deferred before, or has been told to stop.
  *
- * `stop` is called, once, when it is to end before: `reason` is as continuo_stop_reason() says it, or
- * "failed" when what it said could not be sent. What is not ended when `stop` returns is broken off: then
- * the item is gone. */
+ * `stop` is required. It is called at most once, when the item must end early: `reason` is one of
+ * continuo_stop_reason(), or "failed" if a response could not be sent. If `stop` does not end the
+ * answer, the worker breaks it off.
+ *
+ *   struct continuo_item *open = continuo_defer(item, on_stop, job);
+ *   if (open)
+ *       job->item = open; */
 static inline struct continuo_item *
 continuo_defer(struct continuo_item *item, continuo_stop_fn stop, void *arg)
 {
-    return continuo_has_responses(item->api) ? item->api->defer(item, stop, arg) : NULL;
+    return item->api->defer(item, stop, arg);
 }
 
-/* Calls `fn` once, between two calls of run(), when `seconds` (0 to 86400) have passed; not any more
- * once the model is unloaded. Nonzero: not while it is loaded, or too many wait already (65536). */
+/* Calls `fn` once with `arg`, between two calls of run(), when `seconds` (0 to 86400) have passed.
+ * The call is dropped when the model is unloaded. Returns -1 if it is called in load(), if
+ * `seconds` is out of range, or if 65536 calls are already waiting. `arg` belongs to the handler.
+ *
+ *   continuo_after(model, 0.5, flush, job); */
 static inline int
 continuo_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg)
 {
-    return continuo_has_responses(model->api) ? model->api->after(model, seconds, fn, arg) : -1;
+    return model->api->after(model, seconds, fn, arg);
 }
 
 /* --- a batch's rows as one tensor --- */
 
-/* Is the server one that has them? The functions below fail on older ones. */
-static inline int
-continuo_has_stacks(const struct continuo_api *api)
-{
-    return api->size >= offsetof(struct continuo_api, reply_stack) + sizeof(api->reply_stack);
-}
-
-/* The tensor of that name of all items as one, row behind row: for models that compute a batch at once.
- * With a batch dimension (maxBatchSize) that one grows, without it there is a new one in front. NULL: an
- * item has none, or they differ in type or shape. Good until the call returns. */
+/* Returns the tensors of that name of all items as one tensor, row by row, for models that compute
+ * a whole batch at once. If the model has a batch dimension (maxBatchSize), that dimension grows;
+ * if not, a new first dimension is added. Returns NULL if an item has no such tensor or they
+ * differ in datatype or shape.
+ *
+ *   const struct continuo_tensor *x = continuo_stack(items, n, "X"); */
 static inline const struct continuo_tensor *
 continuo_stack(struct continuo_item *const *items, size_t n, const char *name)
 {
-    return n && continuo_has_stacks(items[0]->api) ? items[0]->api->stack(items, n, name) : NULL;
+    return n ? items[0]->api->stack(items, n, name) : NULL;
 }
 
-/* Answers all items with their rows of these tensors, stacked as above. -1, and those items have failed
- * that have none or were answered before, when the rows are not as many as the items have. */
+/* Answers all items with their rows of these tensors, which are stacked like those of
+ * continuo_stack(). Returns -1 if the number of rows is not that of the items together; then the
+ * items without rows, and those that were answered before, have failed.
+ *
+ *   continuo_reply_stack(items, n, &y, 1); */
 static inline int
 continuo_reply_stack(struct continuo_item *const *items, size_t n,
                      const struct continuo_tensor *tensors, size_t n_tensors)
 {
     if (n == 0)
         return 0;
-    if (!continuo_has_stacks(items[0]->api))
-        return -1;
     return items[0]->api->reply_stack(items, n, tensors, n_tensors, sizeof(*tensors));
 }
 
