@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "archiver/archive.h"
-#include "core/buf.h"
+#include "archiver/archive/archive.h"
+#include "core/memory/buf.h"
 
 #define assert_contains(text, part)                                                                \
     do {                                                                                           \

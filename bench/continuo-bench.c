@@ -26,7 +26,7 @@
 #include "bench/connection.h"
 #include "bench/histogram.h"
 #include "bench/options.h"
-#include "core/number.h"
+#include "core/text/number.h"
 
 #define DRAIN_US 10000000u /* for the answers that are still out at the end */
 #define ERRORS_SHOWN 5

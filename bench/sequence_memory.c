@@ -16,10 +16,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/mem.h"
-#include "core/panic.h"
-#include "scheduler/model_queue.h"
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "scheduler/queue/model_queue.h"
 
 #define FIRST 10000u
 #define BATCH 64u

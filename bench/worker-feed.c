@@ -21,9 +21,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "config/model_config.h"
-#include "core/clock.h"
-#include "core/panic.h"
+#include "config/model/model_config.h"
+#include "core/errors/panic.h"
+#include "core/time/clock.h"
 #include "proto/frame.h"
 
 #define IN_BYTES (1u << 20)

@@ -15,7 +15,7 @@ if(CN_CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${CN_CCACHE})
 endif()
 
-# For C only: the one C++ file, torchlib/library.cpp, is compiled alike in each preset (ContinuoTorch.cmake).
+# For C only: the one C++ file, handlers/torchlib/torch_library.cpp, is compiled alike in each preset (ContinuoTorch.cmake).
 function(cn_definitions)
   foreach(definition ${ARGN})
     add_compile_definitions($<$<COMPILE_LANGUAGE:C>:${definition}>)

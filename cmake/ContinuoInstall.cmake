@@ -1,5 +1,5 @@
 # What is installed where, and the Debian package of it (scripts/package.sh). Programs find what belongs to them
-# in ../lib/continuo (core/beside.c), so the tree may lie anywhere.
+# in ../lib/continuo (core/system/program_path.c), so the tree may lie anywhere.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "The Continuo developers <continuo@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "model server for stateful inference")

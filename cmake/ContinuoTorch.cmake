@@ -24,7 +24,7 @@ function(cn_torch_module target dir output)
     set(libraries ${dir}/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   endif()
   message(STATUS "torch: ${dir}")
-  add_library(${target} MODULE ${CMAKE_SOURCE_DIR}/torchlib/library.cpp)
+  add_library(${target} MODULE ${CMAKE_SOURCE_DIR}/handlers/torchlib/torch_library.cpp)
   target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
   target_include_directories(${target} SYSTEM PRIVATE
     ${dir}/include ${dir}/include/torch/csrc/api/include)
@@ -33,7 +33,7 @@ function(cn_torch_module target dir output)
   # The version script leaves one symbol; libtorch's headers would export a hundred.
   set_target_properties(${target} PROPERTIES OUTPUT_NAME continuo_torch CXX_STANDARD 20
     COMPILE_OPTIONS "-O2;-DNDEBUG;-D_FORTIFY_SOURCE=2;-fstack-protector-strong;-Wall;-Wextra"
-    LINK_OPTIONS "-Wl,--as-needed,--version-script=${CMAKE_SOURCE_DIR}/torchlib/symbols.map"
+    LINK_OPTIONS "-Wl,--as-needed,--version-script=${CMAKE_SOURCE_DIR}/handlers/torchlib/symbols.map"
     BUILD_RPATH ${libraries} INSTALL_RPATH ${libraries}
     LIBRARY_OUTPUT_DIRECTORY ${output})
   target_link_libraries(${target} PRIVATE ${libraries}/libtorch.so

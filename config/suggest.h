@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "core/str.h"
+#include "core/text/str.h"
 
 /* Single-letter edits (insert, delete, replace, swap of neighbours) from `a` to `b`. Case does not
  * count, nor does `-` against `_`. Words over 63 bytes are as far away as the longer one is long. */

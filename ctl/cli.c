@@ -1,13 +1,13 @@
 /* ctl/cli.c - what each command does. */
 #include "ctl/cli.h"
 
-#include "core/clock.h"
-#include "core/mem.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
 #include "ctl/doctor.h"
-#include "ctl/fetch.h"
+#include "ctl/read_models.h"
 #include "ctl/seq.h"
 #include "ctl/show.h"
-#include "ctl/store.h"
+#include "ctl/store_commands.h"
 #include "ctl/top.h"
 
 static void

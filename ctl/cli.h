@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "core/error.h"
+#include "core/errors/error.h"
 
 #define CN_CTL_DEFAULT_MANAGEMENT "http://127.0.0.1:8081"
 #define CN_CTL_DEFAULT_METRICS "http://127.0.0.1:8082"

@@ -2,7 +2,7 @@
 #ifndef CN_CTL_DOCTOR_H
 #define CN_CTL_DOCTOR_H
 
-#include "core/buf.h"
+#include "core/memory/buf.h"
 #include "ctl/view.h"
 
 #define CN_CTL_FINDINGS_MAX 200

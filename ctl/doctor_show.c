@@ -2,9 +2,9 @@
 #include <inttypes.h>
 #include <jansson.h>
 
+#include "ctl/columns.h"
 #include "ctl/doctor.h"
 #include "ctl/json_out.h"
-#include "ctl/table.h"
 
 #define BRIEF_MAX 3 /* findings of two lines each; the tables need the rest of a small screen */
 

@@ -1,7 +1,7 @@
 /* ctl/doctor_test.c - from what a server shows to what is wrong with it. */
 #include "ctl/doctor.h"
 
-#include "core/mem.h"
+#include "core/memory/mem.h"
 #include "ctl/test_support.h"
 
 #define STARTED_MS 1795235792123u /* of READY_WORKER */

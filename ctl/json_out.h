@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "core/buf.h"
+#include "core/memory/buf.h"
 
 /* Appends the value and a newline, and gives the value back. */
 void cn_ctl_json_print(json_t *value, bool one_line, struct cn_buf *out);

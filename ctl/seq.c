@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/mem.h"
-#include "core/whole.h"
+#include "core/memory/mem.h"
+#include "core/system/write_file.h"
 #include "ctl/json_out.h"
 
 #define LIMIT_DEFAULT 1000

@@ -5,9 +5,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "core/buf.h"
+#include "core/memory/buf.h"
 #include "ctl/cli.h"
-#include "ctl/http.h"
+#include "ctl/http_client.h"
 
 /* Does options->words say a command of seq, with as many words as it takes and only options that it
  * has? Else CN_E_CONFIG with how it is written. */

@@ -3,8 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "ctl/columns.h"
 #include "ctl/seq.h"
-#include "ctl/table.h"
 
 /* "850 ms", "12 s", "5 min", "3 h", "2 d": two figures are enough to see what goes on. */
 static void

@@ -3,8 +3,8 @@
 
 #include <inttypes.h>
 
-#include "core/clock.h"
-#include "ctl/table.h"
+#include "core/time/clock.h"
+#include "ctl/columns.h"
 
 double
 cn_ctl_rate(uint64_t before, uint64_t now, uint64_t us)

@@ -2,7 +2,7 @@
 #ifndef CN_CTL_SHOW_H
 #define CN_CTL_SHOW_H
 
-#include "core/buf.h"
+#include "core/memory/buf.h"
 #include "ctl/doctor.h"
 
 void cn_ctl_show_status(const struct cn_ctl_view *view, const char *server, struct cn_buf *out);

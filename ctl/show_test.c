@@ -1,10 +1,10 @@
 /* ctl/show_test.c - tables line up, rates are right, addresses are checked. */
 #include "ctl/show.h"
 
-#include "core/mem.h"
+#include "core/memory/mem.h"
 #include "ctl/cli.h"
-#include "ctl/http.h"
-#include "ctl/table.h"
+#include "ctl/columns.h"
+#include "ctl/http_client.h"
 #include "ctl/test_support.h"
 
 /* Left and right, UTF-8 by characters, no spaces at the end, no control characters. */

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/buf.h"
+#include "core/memory/buf.h"
 #include "ctl/view.h"
 
 #define assert_contains(text, part)                                                                \

@@ -8,10 +8,10 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/mem.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "ctl/columns.h"
 #include "ctl/show.h"
-#include "ctl/table.h"
 
 #define INTERVAL_MS 1000
 

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "ctl/fetch.h"
+#include "ctl/read_models.h"
 
 /* A frame each second until q or Ctrl-C; with `once` a single one after one interval. Returns 0, or
  * what fetching the first view (with `once`: either) failed with. */

@@ -163,7 +163,7 @@ cn_ctl_view_add_metrics(struct cn_ctl_view *view, struct cn_str text)
 {
     static const char *const names[] = {
 #define CN_METRIC(id, scope, shape, name, help) name,
-#include "core/metrics.def"
+#include "metrics/counters/metrics.def"
 #undef CN_METRIC
     };
     const char *at = text.ptr, *end = text.ptr + text.len, *stop, *space;

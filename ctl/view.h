@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/arena.h"
-#include "core/error.h"
-#include "core/metrics.h"
+#include "core/errors/error.h"
+#include "core/memory/arena.h"
+#include "metrics/counters/metrics.h"
 
 struct cn_ctl_worker {
     uint32_t id, index, restarts;

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/mem.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
 
 void
 cn_open_item_init(struct cn_open_item *open, struct cn_runtime *rt, const struct cn_item *item)

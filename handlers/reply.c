@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "core/mem.h"
-#include "core/utf8.h"
+#include "core/memory/mem.h"
+#include "core/text/utf8.h"
 #include "proto/wire.h"
 
 static bool

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/mem.h"
+#include "core/memory/mem.h"
 
 const struct cn_runtime_ops *
 cn_runtime_find(const char *name)

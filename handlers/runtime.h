@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/buf.h"
-#include "core/error.h"
-#include "core/timer_wheel.h"
+#include "core/errors/error.h"
+#include "core/memory/buf.h"
+#include "core/time/timer_wheel.h"
 #include "handlers/samples.h"
 #include "proto/frame.h"
 #include "proto/message.h"

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
-#include "core/log.h"
-#include "core/mem.h"
-#include "core/ts_metrics.h"
-#include "core/utf8.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/text/utf8.h"
+#include "core/time/clock.h"
+#include "torchserve/metrics/metric_lines.h"
 
 #define FIRST_CAP 16
 #define SAMPLES_MAX 100000

@@ -6,8 +6,8 @@
 #ifndef CN_HANDLERS_SAMPLES_H
 #define CN_HANDLERS_SAMPLES_H
 
-#include "core/arena.h"
-#include "core/error.h"
+#include "core/errors/error.h"
+#include "core/memory/arena.h"
 #include "proto/frame.h"
 
 #define CN_SAMPLE_NAME_MAX 128 /* bytes of a metric's or a dimension's name */

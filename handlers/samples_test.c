@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "core/log.h"
+#include "core/log/log.h"
 
 static const struct cn_load load = {.model_name = "m", .model_version = "1.0", .samples_max = 3};
 

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#include "core/arena.h"
-#include "core/mem.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "core/memory/arena.h"
+#include "core/memory/mem.h"
 #include "proto/state_tensors.h"
 
 #define CALL_MAGIC 0x54534331u

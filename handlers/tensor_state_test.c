@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "core/arena.h"
-#include "core/mem.h"
+#include "core/memory/arena.h"
+#include "core/memory/mem.h"
 #include "handlers/reply.h"
 #include "proto/state_tensors.h"
 

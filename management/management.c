@@ -11,21 +11,21 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/beside.h"
-#include "core/log.h"
-#include "core/mem.h"
-#include "core/panic.h"
-#include "management/call.h"
-#include "management/clock_watch.h"
-#include "management/download.h"
-#include "management/lifecycle.h"
-#include "management/lifecycle_priv.h"
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/loop/loop_call.h"
+#include "core/memory/mem.h"
+#include "core/system/program_path.h"
 #include "management/management_priv.h"
-#include "management/model_store.h"
-#include "management/repository_priv.h"
-#include "management/snapshot.h"
-#include "management/trial.h"
-#include "management/unpacked.h"
+#include "management/models/download.h"
+#include "management/models/lifecycle.h"
+#include "management/models/lifecycle_priv.h"
+#include "management/models/snapshot.h"
+#include "management/models/trial.h"
+#include "management/models/unpacked.h"
+#include "management/repository/model_store.h"
+#include "management/repository/repository_priv.h"
+#include "management/state/clock_watch.h"
 
 #define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */

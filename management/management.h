@@ -10,15 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/server_config.h"
-#include "core/buf.h"
-#include "core/error.h"
-#include "core/loop.h"
-#include "core/metrics.h"
-#include "core/unready.h"
-#include "management/supervisor.h"
-#include "management/tokens.h"
-#include "scheduler/model_queue.h"
+#include "config/server/server_config.h"
+#include "core/errors/error.h"
+#include "core/loop/loop.h"
+#include "core/memory/buf.h"
+#include "management/api/tokens.h"
+#include "management/workers/supervisor.h"
+#include "metrics/counters/metrics.h"
+#include "metrics/counters/unready.h"
+#include "scheduler/queue/model_queue.h"
 
 struct cn_management;
 

@@ -4,14 +4,14 @@
 
 #include <stdatomic.h>
 
-#include "management/file_thread.h"
-#include "management/health.h"
+#include "core/loop/file_thread.h"
 #include "management/management.h"
-#include "management/registry.h"
-#include "management/snapshot.h"
-#include "management/state_dir.h"
-#include "management/stores.h"
-#include "management/url_rules.h"
+#include "management/models/registry.h"
+#include "management/models/snapshot.h"
+#include "management/models/url_rules.h"
+#include "management/state/health_reasons.h"
+#include "management/state/state_dir.h"
+#include "management/state/stores.h"
 
 struct cn_management {
     const struct cn_server_config *config;

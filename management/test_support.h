@@ -19,12 +19,12 @@
 
 #include <cmocka.h>
 
-#include "core/clock.h"
-#include "core/log.h"
-#include "core/mem.h"
-#include "core/metrics.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
 #include "core/test_support.h"
+#include "core/time/clock.h"
 #include "management/management.h"
+#include "metrics/counters/metrics.h"
 
 #define PATIENCE_S 20
 #define TURNS_MAX 8000    /* of a tear-down, 5 ms each at most */

@@ -17,10 +17,10 @@
 
 #include <stdint.h>
 
-#include "core/arena.h"
-#include "core/buf.h"
-#include "core/error.h"
-#include "core/lent.h"
+#include "core/errors/error.h"
+#include "core/memory/arena.h"
+#include "core/memory/borrowed_output.h"
+#include "core/memory/buf.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 
@@ -77,7 +77,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(worker_index)      /* 1, 2, ... within the model version */                                      \
     NUM(batch_size)        /* rows a handler call gets at most */                                        \
     NUM(stateful)          /* 1: rows belong to sequences */                                             \
-    NUM(durability)        /* enum cn_durability of config/model_config.h */                             \
+    NUM(durability)        /* enum cn_durability of config/model/model_config.h */                       \
     NUM(cache_entries)     /* LRU: sequences */                                                          \
     NUM(cache_bytes)       /* LRU: encoded bytes */                                                      \
     NUM(state_max_bytes)   /* of one sequence, encoded */                                                \

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "core/mem.h"
+#include "core/memory/mem.h"
 
 #define LIMIT (1 << 20)
 

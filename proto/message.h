@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "core/str.h"
+#include "core/text/str.h"
 
 #define CN_SEQUENCE_ID_MAX 256     /* bytes; at least 1 */
 #define CN_IDEMPOTENCY_KEY_MAX 256 /* bytes */

@@ -4,7 +4,7 @@
  * between two batches, in the order of sending with rows and CLOSEs, and answers each with one
  * RESULT. So what is read is always the end of a committed step.
  *
- * A record travels as bytes that only workers understand (cache/record.h).
+ * A record travels as bytes that only workers understand (store/record/record.h).
  */
 #ifndef CN_PROTO_QUERY_H
 #define CN_PROTO_QUERY_H

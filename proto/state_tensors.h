@@ -1,7 +1,7 @@
 /* proto/state_tensors.h - the state of a sequence as tensors that the model's YAML declares.
  *
  * A declared state tensor is an input of the handler (what the step before left) and an output of it
- * (what this step leaves). The declaration is parsed by config/model_state.h; what is here is what the
+ * (what this step leaves). The declaration is parsed by config/model/model_state.h; what is here is what the
  * worker and the runtimes need: which tensors there are, how they begin, and how those of one sequence
  * become the bytes that the store keeps.
  *
@@ -14,9 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/arena.h"
-#include "core/buf.h"
-#include "core/error.h"
+#include "core/errors/error.h"
+#include "core/memory/arena.h"
+#include "core/memory/buf.h"
 #include "proto/tensor.h"
 
 /* What the bytes begin with: u32 magic, u16 version, u16 zero; then a set of tensors (tensor.h), named

@@ -16,9 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/arena.h"
-#include "core/buf.h"
-#include "core/error.h"
+#include "core/errors/error.h"
+#include "core/memory/arena.h"
+#include "core/memory/buf.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 

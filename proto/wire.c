@@ -1,7 +1,7 @@
 /* proto/wire.c - what of wire.h is not inline. Any thread. */
 #include "proto/wire.h"
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
 
 /* Length and bytes: one look at the room for both. */
 static void

@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/buf.h"
-#include "core/str.h"
+#include "core/memory/buf.h"
+#include "core/text/str.h"
 
 struct cn_reader {
     const unsigned char *at, *end;

@@ -14,12 +14,12 @@
 
 #include <cmocka.h>
 
-#include "core/clock.h"
-#include "core/mem.h"
-#include "core/metrics.h"
-#include "scheduler/answer_box_priv.h"
-#include "scheduler/model_queue.h"
-#include "scheduler/worker_link_priv.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "metrics/counters/metrics.h"
+#include "scheduler/queue/answer_box_priv.h"
+#include "scheduler/queue/model_queue.h"
+#include "scheduler/workers/worker_link_priv.h"
 
 #define UNUSED_OK __attribute__((unused))
 #define SEEN_MAX 512

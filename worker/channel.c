@@ -8,10 +8,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/clock.h"
-#include "core/mem.h"
-#include "core/panic.h"
-#include "worker/kill_point.h"
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "worker/process/kill_point.h"
 
 #define BLOCK_BYTES 65536
 #define SPARE_BLOCKS_MAX 4

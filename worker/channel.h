@@ -9,12 +9,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/arena.h"
-#include "core/buf.h"
-#include "core/busy_wait.h"
-#include "core/error.h"
-#include "core/lent.h"
-#include "core/list.h"
+#include "core/containers/list.h"
+#include "core/errors/error.h"
+#include "core/memory/arena.h"
+#include "core/memory/borrowed_output.h"
+#include "core/memory/buf.h"
+#include "core/time/busy_wait.h"
 #include "proto/frame.h"
 
 /* Bytes that were read, and in `arena` what was decoded from them. */

@@ -1,12 +1,12 @@
 /* worker/recovery_test.c - workers die by kill -9; no step is lost, doubled or reordered.
  *
  * The test plays the server: it sends jobs without answer again, under their ids, to a new worker. */
-#include "cache/store.h"
+#include "store/store.h"
 #include "worker/test_client.h"
 
 #include <signal.h>
 
-#include "worker/kill_point.h"
+#include "worker/process/kill_point.h"
 
 #define SEQUENCES 6
 #define ROUNDS 12

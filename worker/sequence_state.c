@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-#include "config/model_config.h"
-#include "core/clock.h"
-#include "core/log.h"
-#include "core/mem.h"
-#include "core/panic.h"
-#include "worker/kill_point.h"
+#include "config/model/model_config.h"
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "worker/process/kill_point.h"
 
 /* A sweep: so many records, so often at most. A million records take ten minutes, for 0.05 % of a core. */
 #define SWEEP_RECORDS 16

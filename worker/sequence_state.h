@@ -10,13 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/lru.h"
-#include "cache/record.h"
-#include "cache/store.h"
-#include "core/buf.h"
-#include "core/pool.h"
+#include "core/memory/buf.h"
+#include "core/memory/slab.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
+#include "store/memory/state_lru.h"
+#include "store/record/record.h"
+#include "store/store.h"
 
 /* Sequences that one transaction closes at most: bounds what is decoded at once for on_close. */
 #define CN_CLOSE_BATCH 64

@@ -30,11 +30,11 @@
 
 #include <cmocka.h>
 
-#include "cache/store.h"
-#include "config/model_config.h"
-#include "core/mem.h"
+#include "config/model/model_config.h"
+#include "core/memory/mem.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
+#include "store/store.h"
 #include "worker/worker.h"
 
 /* --- the handler --- */

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "config/model_io.h"
-#include "core/clock.h"
-#include "core/log.h"
-#include "core/mem.h"
-#include "worker/control.h"
-#include "worker/heap.h"
-#include "worker/kill_point.h"
+#include "config/model/model_io.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "worker/batch/control.h"
+#include "worker/process/heap.h"
+#include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
 
 #define STATS_EVERY_MS 1000

@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/arena.h"
-#include "core/list.h"
-#include "core/table.h"
-#include "core/timer_wheel.h"
+#include "core/containers/list.h"
+#include "core/containers/table.h"
+#include "core/memory/arena.h"
+#include "core/time/timer_wheel.h"
 #include "proto/query.h"
 #include "worker/channel.h"
 #include "worker/sequence_state.h"
@@ -176,7 +176,7 @@ int cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err);
 /* Gives the entry back. */
 void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 
-/* stream.c */
+/* yielded_rows.c */
 void cn_streams_init(struct cn_streams *streams, uint64_t now_ms);
 /* Gives up all that stream; before the runtime is closed. The wheel stays: handlers' timers are in it. */
 void cn_streams_fini(struct cn_worker *worker);
@@ -229,11 +229,11 @@ void cn_slot_hash(struct cn_slot *slot);
  * written have an error then. */
 void cn_batch_commit(struct cn_worker *worker);
 
-/* query.c */
+/* sequence_queries.c */
 /* Answers a QUERY: lists, reads or writes stored sequences. */
 void cn_worker_answer_query(struct cn_worker *worker, const struct cn_query *query);
 
-/* answer.c */
+/* answer_frames.c */
 /* The row gets an error instead of what the handler said. */
 void cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -5,8 +5,8 @@
 
 #include <poll.h>
 
-#include "core/clock.h"
-#include "core/log.h"
+#include "core/log/log.h"
+#include "core/time/clock.h"
 
 static bool
 has(unsigned flags, unsigned flag)

@@ -12,7 +12,7 @@ from openapi_spec_validator import validate
 from client import curl
 from models import ROOT, counter, stateless
 
-ERRORS = re.findall(r'^CN_ERROR\(\w+, "(\w+)", (\d+),', (ROOT / "core/errors.def").read_text(), re.M)
+ERRORS = re.findall(r'^CN_ERROR\(\w+, "(\w+)", (\d+),', (ROOT / "core/errors/errors.def").read_text(), re.M)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_every_described_operation_is_there(served):
 
 def test_the_parameters_of_management_are_described(served):
     """Those that the code reads, by name; path parameters besides."""
-    code = "".join(file.read_text() for file in (ROOT / "management").glob("*.c"))
+    code = "".join(file.read_text() for file in (ROOT / "management").rglob("*.c"))
     read = set(re.findall(r'\bcn_api_param(?:_number|_bool)?\(call, "(\w+)"', code))
     told = {parameter["name"] for _, _, about in operations(description(served.management)).values()
             for parameter in about["parameters"] if parameter["in"] == "query"}
@@ -110,7 +110,7 @@ def test_the_page_needs_nothing_from_elsewhere(served):
     for url in (served.inference, served.management):
         answer = requests.get(url + "/docs", timeout=30)
         assert answer.status_code == 200 and answer.headers["Content-Type"] == "text/html; charset=utf-8"
-        assert answer.text == (ROOT / "frontend/docs_page.html").read_text()
+        assert answer.text == (ROOT / "frontend/endpoints/docs_page.html").read_text()
         assert not re.search(r"(src|href)\s*=|@import|https?://|url\(", answer.text)
         assert "default-src 'none'" in answer.text and "innerHTML" not in answer.text
 

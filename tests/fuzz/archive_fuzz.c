@@ -1,4 +1,4 @@
-/* cn_fuzz: archiver core */
+/* cn_fuzz: core archiver */
 /* Any bytes as a model archive: unpacked or refused, and the scratch folder holds the destination or
  * nothing. */
 #include <dirent.h>
@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "archiver/archive.h"
-#include "core/mem.h"
-#include "core/panic.h"
+#include "archiver/archive/archive.h"
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
 #include "tests/fuzz/fuzz.h"
 
 static char scratch[64];

@@ -1,4 +1,4 @@
-/* cn_fuzz: management proto core
+/* cn_fuzz: core proto management
  *
  * tests/fuzz/envelope_fuzz.c - exported sequences come from wherever their files have been: the
  * decoder must refuse, or return fields that encode to the very same bytes. A fuzzer can't guess the
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/panic.h"
-#include "management/envelope.h"
+#include "core/errors/panic.h"
+#include "management/api/exported_sequence.h"
 #include "tests/fuzz/fuzz.h"
 
 #define SUM_BYTES 32

@@ -1,4 +1,4 @@
-/* cn_fuzz: frontend core */
+/* cn_fuzz: core frontend */
 /* tests/fuzz/form_fuzz.c - forms of any bytes.
  *
  * Input: the Content-Type, a line end, the body. Besides memory errors it looks for what the parsers
@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/panic.h"
-#include "frontend/form.h"
+#include "core/errors/panic.h"
+#include "frontend/http/form.h"
 #include "tests/fuzz/fuzz.h"
 
 #define PARTS_MAX 16

@@ -1,4 +1,4 @@
-/* cn_fuzz: proto core
+/* cn_fuzz: core proto
  *
  * tests/fuzz/frame_to_server_fuzz.c - bytes as the server gets them from a worker, whose handler
  * may have written over its memory. As in the other direction: what is accepted is encoded again
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "proto/frame.h"
 #include "proto/query.h"
 #include "tests/fuzz/fuzz.h"

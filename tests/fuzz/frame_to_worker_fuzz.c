@@ -1,4 +1,4 @@
-/* cn_fuzz: proto core
+/* cn_fuzz: core proto
  *
  * tests/fuzz/frame_to_worker_fuzz.c - bytes as a worker gets them from the server.
  * What the decoders accept must come out of the encoders as the very same bytes:
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "proto/frame.h"
 #include "proto/query.h"
 #include "tests/fuzz/fuzz.h"

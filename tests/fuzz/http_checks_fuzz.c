@@ -1,4 +1,4 @@
-/* cn_fuzz: frontend core */
+/* cn_fuzz: core frontend */
 /* tests/fuzz/http_checks_fuzz.c - header lists and URLs of any bytes.
  *
  * Input: lines "name:value"; the first line is the URL. Besides memory errors it looks for
@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/panic.h"
-#include "core/utf8.h"
-#include "frontend/http_checks.h"
+#include "core/errors/panic.h"
+#include "core/text/utf8.h"
+#include "frontend/http/http_checks.h"
 #include "tests/fuzz/fuzz.h"
 
 #define HEADERS_MAX 64

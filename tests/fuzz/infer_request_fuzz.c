@@ -1,4 +1,4 @@
-/* cn_fuzz: rpc v2 config proto core */
+/* cn_fuzz: core proto config kserve grpc */
 /* tests/fuzz/infer_request_fuzz.c - ModelInferRequest of any bytes.
  *
  * It is read by hand; wherever protobuf-c accepts it too, both must have read the same. What is accepted
@@ -6,10 +6,10 @@
  */
 #include <v2_inference.pb-c.h>
 
-#include "core/panic.h"
-#include "rpc/infer_read.h"
-#include "rpc/infer_write.h"
-#include "rpc/message.h"
+#include "core/errors/panic.h"
+#include "grpc/kserve/infer_read.h"
+#include "grpc/kserve/infer_write.h"
+#include "grpc/protobuf_message.h"
 #include "tests/fuzz/fuzz.h"
 
 typedef Inference__ModelInferRequest message_t;

@@ -1,12 +1,12 @@
-/* cn_fuzz: frontend core */
+/* cn_fuzz: core frontend */
 /* tests/fuzz/inflate_fuzz.c - request bodies that say they are gzip or deflate.
  *
  * Input: the body. What comes out stays within its limit.
  */
 #include <stdint.h>
 
-#include "core/panic.h"
-#include "frontend/compress.h"
+#include "core/errors/panic.h"
+#include "frontend/http/compress.h"
 #include "tests/fuzz/fuzz.h"
 
 int

@@ -1,14 +1,14 @@
-/* cn_fuzz: cache core */
+/* cn_fuzz: core store */
 /* A journal comes from disk: whatever its bytes say, what is taken from it lies within them, and what was
  * sealed is found again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/journal.h"
-#include "cache/store.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "fuzz.h"
+#include "store/journal/journal.h"
+#include "store/store.h"
 
 /* Reads all that passes; every byte of it is touched, so that an overrun is seen. */
 static uint64_t

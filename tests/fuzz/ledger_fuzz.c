@@ -1,13 +1,13 @@
-/* cn_fuzz: cache core */
+/* cn_fuzz: core store */
 /* A ledger comes from disk: whatever its bytes say, what is taken from it lies within them, and what was
  * written is found again until a byte of it is another. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/journal_ledger.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "fuzz.h"
+#include "store/journal/journal_ledger.h"
 
 /* Reads all entries that pass, and every hash of them, so that an overrun is seen. */
 static uint64_t

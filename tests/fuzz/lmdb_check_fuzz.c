@@ -1,4 +1,4 @@
-/* cn_fuzz: cache core */
+/* cn_fuzz: core store */
 /* data.mdb comes from disk: whatever its bytes say, the check ends, reads nothing outside of the file, and shows
  * only entries that are whole. A file that it calls whole shows the same entries as LMDB would, so it must show
  * each of them with its value. */
@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cache/lmdb_check.h"
-#include "cache/lmdb_seal.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "fuzz.h"
+#include "store/lmdb/lmdb_check.h"
+#include "store/lmdb/lmdb_seal.h"
 
 struct shown {
     uint64_t keys, values, sum;

@@ -1,4 +1,4 @@
-/* cn_fuzz: handlers proto core */
+/* cn_fuzz: core proto handlers */
 /* Stored states come from disk: the decoder must refuse them or make a table, and what it made must
  * encode and decode again. Never a crash, never a leak. */
 #include <stdint.h>
@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/log.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "core/log/log.h"
 #include "handlers/runtime.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the corpus of the envelope target, packed by hand: a second reading of the layout in
-management/envelope.h. Run it after a change: tests/fuzz/make_envelopes.py"""
+management/api/exported_sequence.h. Run it after a change: tests/fuzz/make_envelopes.py"""
 import hashlib
 import pathlib
 import struct

@@ -1,10 +1,10 @@
-/* cn_fuzz: archiver core */
+/* cn_fuzz: core archiver */
 /* A manifest that was read prints as one that reads the same, and names no path outside. */
 #include <string.h>
 
-#include "archiver/manifest.h"
-#include "archiver/path.h"
-#include "core/panic.h"
+#include "archiver/archive/archive_path.h"
+#include "archiver/archive/manifest.h"
+#include "core/errors/panic.h"
 #include "tests/fuzz/fuzz.h"
 
 int

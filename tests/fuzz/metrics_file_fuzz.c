@@ -1,10 +1,10 @@
-/* cn_fuzz: config core */
+/* cn_fuzz: core config torchserve/settings */
 /* Any bytes give rules that can be found by their names, or an error with its place. */
 #include <string.h>
 
-#include "config/metrics_file.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "tests/fuzz/fuzz.h"
+#include "torchserve/settings/metrics_file.h"
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

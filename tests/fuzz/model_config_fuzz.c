@@ -1,10 +1,10 @@
-/* cn_fuzz: config core */
+/* cn_fuzz: core config */
 /* A model's settings: whatever the YAML says, each value taken is within the table's range, and the
  * warnings are single lines. */
 #include <string.h>
 
-#include "config/batching.h"
-#include "core/panic.h"
+#include "config/model/batching.h"
+#include "core/errors/panic.h"
 #include "tests/fuzz/fuzz.h"
 
 static void
@@ -53,7 +53,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     parse_tensors(doc, &config);
 #define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
     in_range((uint64_t)config.field, min, max);
-#include "config/model_options.def"
+#include "config/model/model_options.def"
 #undef CN_MODEL_OPTION
     cn_yaml_destroy(doc);
     return 0;

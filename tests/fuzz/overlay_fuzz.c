@@ -1,11 +1,11 @@
-/* cn_fuzz: config core */
+/* cn_fuzz: core config */
 /* Two documents, with a line of "---" between: what the second one makes of the first is a configuration
  * that is taken. */
 #include <string.h>
 
-#include "config/batching.h"
-#include "config/overlay.h"
-#include "core/panic.h"
+#include "config/model/batching.h"
+#include "config/model/overlay.h"
+#include "core/errors/panic.h"
 #include "tests/fuzz/fuzz.h"
 
 static void

@@ -1,11 +1,11 @@
-/* cn_fuzz: archiver config core */
+/* cn_fuzz: core config archiver */
 /* tests/fuzz/pbtxt_fuzz.c - a config.pbtxt of any bytes: a tree with positions, or an error with one; and
  * what of it becomes YAML. */
 #include <stdint.h>
 #include <string.h>
 
-#include "archiver/import_yaml.h"
-#include "core/panic.h"
+#include "archiver/import/import_yaml.h"
+#include "core/errors/panic.h"
 #include "tests/fuzz/fuzz.h"
 
 static void

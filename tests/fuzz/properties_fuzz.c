@@ -1,10 +1,10 @@
-/* cn_fuzz: config core */
+/* cn_fuzz: core config torchserve/settings */
 /* Properties that were read print as ones that read the same; errors are one line. */
 #include <string.h>
 
-#include "config/properties.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "tests/fuzz/fuzz.h"
+#include "torchserve/settings/properties.h"
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)

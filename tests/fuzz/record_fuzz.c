@@ -1,12 +1,12 @@
-/* cn_fuzz: cache core */
+/* cn_fuzz: core store */
 /* Records come from disk, which may hold anything after a power cut: the decoder must refuse or
  * return fields that can be encoded to the very same bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/record.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "store/record/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

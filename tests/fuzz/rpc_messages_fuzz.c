@@ -1,4 +1,4 @@
-/* cn_fuzz: rpc core */
+/* cn_fuzz: core grpc */
 /* What gRPC clients send: PredictionsRequest, which is read by hand, and the small messages, which
  * protobuf-c unpacks within a cap. The first byte chooses; for the first kind both readers must agree
  * wherever both accept. */
@@ -7,10 +7,10 @@
 #include <inference.pb-c.h>
 #include <management.pb-c.h>
 
-#include "core/panic.h"
-#include "rpc/message.h"
-#include "rpc/reflection.h"
-#include "rpc/step.h"
+#include "core/errors/panic.h"
+#include "grpc/protobuf_message.h"
+#include "grpc/reflection.h"
+#include "grpc/torchserve/grpc_step.h"
 #include "tests/fuzz/fuzz.h"
 
 static bool

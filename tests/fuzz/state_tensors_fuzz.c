@@ -1,4 +1,4 @@
-/* cn_fuzz: proto core */
+/* cn_fuzz: core proto */
 /* tests/fuzz/state_tensors_fuzz.c - the stored state of a model that declares its tensors, of any bytes.
  *
  * What is taken fits the declaration, and comes back the same when it is kept again.
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "proto/state_tensors.h"
 #include "tests/fuzz/fuzz.h"
 

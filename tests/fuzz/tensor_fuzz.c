@@ -1,4 +1,4 @@
-/* cn_fuzz: proto core */
+/* cn_fuzz: core proto */
 /* tests/fuzz/tensor_fuzz.c - packed sets of tensors and the content types of parts, of any bytes.
  *
  * What is accepted must survive being packed again, byte by byte.
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
 #include "proto/tensor.h"
 #include "tests/fuzz/fuzz.h"
 

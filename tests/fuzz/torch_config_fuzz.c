@@ -1,10 +1,10 @@
-/* cn_fuzz: torchscript config core */
+/* cn_fuzz: core config handlers/torchscript */
 /* What a TorchScript model's YAML says: whatever is in it, what is taken fits the declarations. */
 #include <string.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "handlers/torchscript/torch_config.h"
 #include "tests/fuzz/fuzz.h"
-#include "torchscript/config.h"
 
 static void
 check(const struct cn_torch_config *config)

@@ -1,4 +1,4 @@
-/* cn_fuzz: management core */
+/* cn_fuzz: core management */
 /* tests/fuzz/url_fuzz.c - URLs to register from, and the operator's patterns, of any bytes.
  *
  * Input: a line of patterns, then the URL. Besides memory errors: what a download would be called
@@ -7,11 +7,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/mem.h"
-#include "core/panic.h"
-#include "management/download.h"
-#include "management/model_store.h"
-#include "management/url_rules.h"
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "management/models/download.h"
+#include "management/models/url_rules.h"
+#include "management/repository/model_store.h"
 #include "tests/fuzz/fuzz.h"
 
 #define PATTERN_BYTES 60 /* regcomp's memory grows with what a pattern says */

@@ -1,4 +1,4 @@
-/* cn_fuzz: v2 config proto core */
+/* cn_fuzz: core proto config kserve */
 /* tests/fuzz/v2_admin_fuzz.c - bodies of what administers a server over v2: load, unload, shared memory, log
  * and trace settings; and the rules of restricted groups.
  *
@@ -6,14 +6,14 @@
  */
 #include <stdint.h>
 
-#include "core/mem.h"
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "kserve/access.h"
+#include "kserve/json/json_words.h"
+#include "kserve/repository_requests.h"
+#include "kserve/settings.h"
+#include "kserve/shared_memory.h"
 #include "tests/fuzz/fuzz.h"
-#include "v2/access.h"
-#include "v2/json_words.h"
-#include "v2/repository.h"
-#include "v2/settings.h"
-#include "v2/shared_memory.h"
 
 static void
 expect_json(struct cn_buf *out)

@@ -1,13 +1,13 @@
-/* cn_fuzz: v2 config proto core */
+/* cn_fuzz: core proto config kserve */
 /* tests/fuzz/v2_generate_fuzz.c - bodies of the generate extension.
  *
  * Input: the body. What the model takes fits its own shape, and is written again as a response.
  */
 #include <stdint.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "kserve/generate.h"
 #include "tests/fuzz/fuzz.h"
-#include "v2/generate.h"
 
 #define TENSORS                                                                                    \
     "  - {name: I, dataType: INT32, dims: [-1], optional: true}\n"                                 \

@@ -1,4 +1,4 @@
-/* cn_fuzz: v2 config proto core */
+/* cn_fuzz: core proto config kserve */
 /* tests/fuzz/v2_numbers_fuzz.c - arrays of numbers of any bytes, read past the document.
  *
  * Input: a byte that says the datatype, one that says how many there are, then the array. What is read must
@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "kserve/json/json_numbers.h"
+#include "kserve/json/json_values.h"
+#include "kserve/json/json_words.h"
 #include "tests/fuzz/fuzz.h"
-#include "v2/json_numbers.h"
-#include "v2/json_values.h"
-#include "v2/json_words.h"
 
 #define N_TYPES 14
 #define ARRAY_MAX 4096

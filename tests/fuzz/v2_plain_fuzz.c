@@ -1,4 +1,4 @@
-/* cn_fuzz: v2 config proto core */
+/* cn_fuzz: core proto config kserve */
 /* tests/fuzz/v2_plain_fuzz.c - bodies of typed predictions, {name: values} or a raw tensor, and of an index.
  *
  * Input: the body. What is accepted fits its own shape, and is written again as JSON; numbers are
@@ -6,10 +6,10 @@
  */
 #include <stdint.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "kserve/classify.h"
+#include "kserve/plain.h"
 #include "tests/fuzz/fuzz.h"
-#include "v2/classify.h"
-#include "v2/plain.h"
 
 static struct cn_model_io *
 model(const char *yaml)

@@ -1,4 +1,4 @@
-/* cn_fuzz: v2 config proto core */
+/* cn_fuzz: core proto config kserve */
 /* tests/fuzz/v2_request_fuzz.c - v2 inference requests of any bytes.
  *
  * Input: a byte that says how much of the rest is JSON (in 256ths; 0: all), then the body. What is
@@ -8,11 +8,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/panic.h"
+#include "core/errors/panic.h"
+#include "kserve/infer_answer.h"
+#include "kserve/json/json_heads.h"
+#include "kserve/json/json_words.h"
 #include "tests/fuzz/fuzz.h"
-#include "v2/answer.h"
-#include "v2/json_heads.h"
-#include "v2/json_words.h"
 
 static struct cn_model_io *
 model(void)

@@ -1,9 +1,9 @@
-/* cn_fuzz: config core */
+/* cn_fuzz: core config */
 /* YAML comes with archives: any bytes give a tree within the limits or an error with its place. */
 #include <string.h>
 
-#include "config/yaml.h"
-#include "core/panic.h"
+#include "config/yaml/yaml.h"
+#include "core/errors/panic.h"
 #include "tests/fuzz/fuzz.h"
 
 static unsigned

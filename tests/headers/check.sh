@@ -21,8 +21,8 @@ trap 'rm -f /tmp/continuo-headers.$$' EXIT
 
 # Lua's, libyaml's ... headers may lie where only pkg-config knows.
 read -ra outside <<<"$(pkg-config --cflags lua5.4 msgpack libarchive jansson 2>/dev/null)"
-for header in */*.h; do
-    case $header in build/* | tests/*) continue ;; esac
+for header in */*.h */*/*.h; do
+    case $header in build/* | tests/* | include/* | examples/* | */testdata/*) continue ;; esac
     alone C17 "$header" "$cc" -x c -std=gnu17 -D_GNU_SOURCE -Wstrict-prototypes \
         -Wno-unused-function ${outside[@]+"${outside[@]}"}
 done

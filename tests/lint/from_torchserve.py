@@ -113,20 +113,20 @@ def test_exists(name):
 
 def missing_of_code(verdicts):
     """Routes, parameters, metrics and model keys of our tables without a row."""
-    routes = set(re.findall(r'"(/[^" ]*)"', (ROOT / "frontend" / "routes.c").read_text()))
+    routes = set(re.findall(r'"(/[^" ]*)"', (ROOT / "frontend" / "endpoints" / "routes.c").read_text()))
     for route in sorted(routes):
         if not OUR_ROUTES.search(route) and plain(route) not in verdicts:
-            yield f"frontend/routes.c: {route} is not in the page"
-    for _, args in strings(ROOT / "frontend" / "api_params.def", "CN_API_PARAM"):
+            yield f"frontend/endpoints/routes.c: {route} is not in the page"
+    for _, args in strings(ROOT / "frontend" / "endpoints" / "api_params.def", "CN_API_PARAM"):
         if args[2] not in OUR_PARAMS | verdicts.keys():
-            yield f"frontend/api_params.def: {args[2]} is not in the page"
-    names = re.search(r"names\[[A-Z_]*\] = \{(.*?)\};", (ROOT / "core" / "ts_metrics.c").read_text(), re.S).group(1)
+            yield f"frontend/endpoints/api_params.def: {args[2]} is not in the page"
+    names = re.search(r"names\[[A-Z_]*\] = \{(.*?)\};", (ROOT / "torchserve" / "metrics" / "metric_lines.c").read_text(), re.S).group(1)
     for name in re.findall(r'"(\w+)"', names):
         if name not in verdicts:
-            yield f"core/ts_metrics.c: {name} is not in the page"
-    for _, args in strings(ROOT / "config" / "torchserve_keys.def", "CN_TORCHSERVE_KEY"):
+            yield f"torchserve/metrics/metric_lines.c: {name} is not in the page"
+    for _, args in strings(ROOT / "config" / "model" / "torchserve_keys.def", "CN_TORCHSERVE_KEY"):
         if verdicts.get(args[0]) != "n/a":
-            yield f"config/torchserve_keys.def: {args[0]} has no effect, the page says {verdicts.get(args[0])}"
+            yield f"config/model/torchserve_keys.def: {args[0]} has no effect, the page says {verdicts.get(args[0])}"
 
 
 def main():
@@ -145,19 +145,19 @@ def main():
     problems += [f"{part}: {name} of TorchServe is not in the page"
                  for part, names in REFERENCE.items() for name in names.split() if name not in verdicts]
     problems += missing_of_code(verdicts)
-    for _, args in strings(ROOT / "config" / "torchserve_flags.def", "CN_TORCHSERVE_FLAG"):
-        problems += [f"config/torchserve_flags.def: {flag} is not in the page"
+    for _, args in strings(ROOT / "torchserve" / "settings" / "torchserve_flags.def", "CN_TORCHSERVE_FLAG"):
+        problems += [f"torchserve/settings/torchserve_flags.def: {flag} is not in the page"
                      for flag in args[:2] if flag and flag not in verdicts]
-    for _, args in strings(ROOT / "archiver" / "options.def", "CN_ARCHIVER_OPTION"):
+    for _, args in strings(ROOT / "archiver" / "program" / "archiver_options.def", "CN_ARCHIVER_OPTION"):
         if f"--{args[0]}" not in verdicts:
-            problems.append(f"archiver/options.def: --{args[0]} is not in the page")
-    for line, args in strings(ROOT / "config" / "properties.def", "CN_PROPERTY"):
+            problems.append(f"archiver/program/archiver_options.def: --{args[0]} is not in the page")
+    for line, args in strings(ROOT / "torchserve" / "settings" / "properties.def", "CN_PROPERTY"):
         key, verdict = args[0], verdicts.get(args[0])
         is_note = re.match(r'CN_PROPERTY\("[^"]*", NOTE,', line) is not None
         if verdict is None:
-            problems.append(f"config/properties.def: {key} is not in the page")
+            problems.append(f"torchserve/settings/properties.def: {key} is not in the page")
         elif is_note != (verdict == "n/a"):
-            problems.append(f"config/properties.def: {key} is {'a NOTE' if is_note else 'read'}, "
+            problems.append(f"torchserve/settings/properties.def: {key} is {'a NOTE' if is_note else 'read'}, "
                             f"the page says {verdict}")
     for problem in problems:
         print(problem)

@@ -59,14 +59,14 @@ def test_exists(name):
 
 def ours():
     """(where, name) of our routes, metrics and fields of configurations."""
-    for route in re.findall(r'"(/v2[^" ]*)"', (ROOT / "frontend" / "routes.c").read_text()):
+    for route in re.findall(r'"(/v2[^" ]*)"', (ROOT / "frontend" / "endpoints" / "routes.c").read_text()):
         # The repository has no second name; what is left over is answered 404 and 405.
         if "{*" not in route and not route.startswith("/v2/repository/{"):
-            yield "frontend/routes.c", route
-    for name in re.findall(r'"(nv_\w+)"', (ROOT / "frontend" / "infer_metrics.c").read_text()):
-        yield "frontend/infer_metrics.c", name
-    for field in re.findall(r'CN_IMPORT_KEY\("([\w.]+)"', (ROOT / "archiver" / "import_keys.def").read_text()):
-        yield "archiver/import_keys.def", field.rpartition(".")[2]
+            yield "frontend/endpoints/routes.c", route
+    for name in re.findall(r'"(nv_\w+)"', (ROOT / "metrics" / "page" / "infer_metrics.c").read_text()):
+        yield "metrics/page/infer_metrics.c", name
+    for field in re.findall(r'CN_IMPORT_KEY\("([\w.]+)"', (ROOT / "archiver" / "import" / "import_keys.def").read_text()):
+        yield "archiver/import/import_keys.def", field.rpartition(".")[2]
 
 
 def main():

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Holds every #include line against the tables of docs/architecture.md.
 
-The block ```arrows says which folder may include which; CMakeLists.txt must
-link the same. The block ```libraries says in how many files an outside
-library's header may appear, so that each library can be replaced.
+The block ```arrows says which library may include which; CMakeLists.txt must
+link the same, and there is no circle. The block ```rooms says which folders of
+one library include which others of it. An arrow that is not used is an error,
+too. The block ```libraries says in how many files an outside library's header
+may appear, so that each library can be replaced.
 """
 import pathlib
 import re
@@ -22,101 +24,140 @@ def block(name):
     return found.group(1).split("\n")
 
 
-def arrows():
+def arrows(name):
     table = {}
-    for line in block("arrows"):
+    for line in block(name):
         if line.strip():
-            folder, _, deps = line.partition(":")
-            table[folder.strip()] = set(deps.split())
-    for folder, deps in table.items():
-        for unknown in deps - set(table) - {"include"}:
-            sys.exit(f"docs/architecture.md: {folder} may include {unknown}, which is no folder of the table")
+            source, _, deps = line.partition(":")
+            table[source.strip()] = set(deps.split())
     return table
 
 
-def libraries():
+def limits():
     return {word[0]: int(word[1]) for word in (line.split() for line in block("libraries")) if word}
 
 
 def find_cycle(table):
     done = set()
 
-    def walk(folder, path):
-        if folder in path:
-            return path[path.index(folder):] + [folder]
-        if folder in done:
+    def walk(node, path):
+        if node in path:
+            return path[path.index(node):] + [node]
+        if node in done:
             return None
-        for dep in sorted(table.get(folder, ())):
-            cycle = walk(dep, path + [folder])
+        for dep in sorted(table.get(node, ())):
+            cycle = walk(dep, path + [node])
             if cycle:
                 return cycle
-        done.add(folder)
+        done.add(node)
         return None
 
-    for folder in table:
-        cycle = walk(folder, [])
+    for node in table:
+        cycle = walk(node, [])
         if cycle:
             return cycle
     return None
 
 
-def check_file(path, folder, allowed, users, problems):
-    relative = path.relative_to(ROOT)
+class Libraries:
+    """Name -> folders, as CMakeLists.txt has them; bench is one, too."""
+
+    def __init__(self):
+        self.folders, self.links = {"bench": None}, {}
+        text = (ROOT / "CMakeLists.txt").read_text()
+        for name, args in re.findall(r"^cn_library\(([\w/]+)([^)]*)\)", text, re.M):
+            found = dict(re.findall(r"(FOLDERS|DEPS|LIBS)\s+((?:(?!FOLDERS|DEPS|LIBS)\S+\s*)+)", args))
+            self.folders[name] = found["FOLDERS"].split() if "FOLDERS" in found else None
+            self.links[name] = set(found.get("DEPS", "").split())
+
+    def of(self, folder):
+        if folder.split("/")[0] == "continuo":
+            return "include"
+        for name in sorted(self.folders, key=len, reverse=True):
+            listed = self.folders[name]
+            if folder in listed if listed else folder == name or folder.startswith(name + "/"):
+                return name
+        return None
+
+
+def sources(libraries):
+    for path in sorted(ROOT.glob("*/**/*")):
+        relative = str(path.relative_to(ROOT))
+        if path.suffix in (".c", ".h", ".def") and "/testdata/" not in relative:
+            library = libraries.of(relative.rpartition("/")[0])
+            if library:
+                yield path, relative, library
+
+
+def check_file(path, relative, library, libraries, users, used, problems):
+    folder = relative.rpartition("/")[0]
     for number, line in enumerate(path.read_text(errors="replace").split("\n"), 1):
         match = INCLUDE.match(line)
         if not match:
             continue
         quote, name = match.groups()
-        top = name.split("/")[0]
-        if name in users and folder != "bench":  # it measures a library by itself
-            users[name].add(str(relative))
-        if quote == "<":
+        if name in users and library != "bench":  # it measures a library by itself
+            users[name].add(relative)
+        if quote == "<" or "/testdata/" in name:
             continue
-        if top == "continuo":
-            top = "include"
-        elif "/" not in name or not ((ROOT / name).exists() or name.endswith(".inc")):
+        target = libraries.of(name.rpartition("/")[0])
+        if target != "include" and not ((ROOT / name).exists() or name.endswith(".inc")):
             problems.append(f'{relative}:{number}: "{name}" is no path from the root')
-            continue
-        if top != folder and top not in allowed:
-            problems.append(f"{relative}:{number}: {folder} may not include {top} (docs/architecture.md)")
-        if name.endswith("_priv.h") and top != folder:
-            problems.append(f'{relative}:{number}: "{name}" is for {top} only')
+        elif target != library:
+            used.setdefault(library, {}).setdefault(target, f"{relative}:{number}")
+            if name.endswith("_priv.h"):
+                problems.append(f'{relative}:{number}: "{name}" is for {target} only')
+        elif name.rpartition("/")[0] != folder:
+            used.setdefault(folder, {}).setdefault(name.rpartition("/")[0], f"{relative}:{number}")
 
 
-def check_cmake(table, problems):
-    text = (ROOT / "CMakeLists.txt").read_text()
-    for folder, args in re.findall(r"^cn_library\((\w+)([^)]*)\)", text, re.M):
-        deps = re.search(r"DEPS\s+(.*?)(?:\s+LIBS|$)", args, re.S)
-        linked = set(deps.group(1).split()) if deps else set()
-        if folder not in table:
-            problems.append(f"CMakeLists.txt: {folder} is not in the table of docs/architecture.md")
-        elif linked != table[folder] - {"include"}:
-            wanted = " ".join(sorted(table[folder] - {"include"})) or "nothing"
-            problems.append(f"CMakeLists.txt: {folder} links {' '.join(sorted(linked)) or 'nothing'}, "
-                            f"the table says {wanted}")
+def compare(said, used, problems):
+    """`said`: a table of the page. `used`: source -> target -> where."""
+    for source, deps in said.items():
+        for target in sorted(deps - set(used.get(source, {}))):
+            problems.append(f"docs/architecture.md: {source} does not include {target} any more")
+        for target, where in sorted(used.get(source, {}).items(), key=str):
+            if target not in deps:
+                problems.append(f"{where}: {source} may not include {target} (docs/architecture.md)")
+
+
+def check_cmake(table, libraries, problems):
+    for name in sorted(set(table) - {"bench"} | set(libraries.links)):
+        if name not in table or name not in libraries.links:
+            problems.append(f"{name} is a library of CMakeLists.txt or of docs/architecture.md only")
+        elif libraries.links[name] != table[name] - {"include"}:
+            problems.append(f"CMakeLists.txt: {name} links {' '.join(sorted(libraries.links[name]))}, "
+                            f"the table says {' '.join(sorted(table[name]))}")
 
 
 def main():
-    table, limits = arrows(), libraries()
-    users = {header: set() for header in limits}
-    problems, count = [], 0
+    libraries, table, rooms = Libraries(), arrows("arrows"), arrows("rooms")
+    most = limits()
+    users = {header: set() for header in most}
+    used, problems, count = {}, [], 0
     cycle = find_cycle(table)
     if cycle:
         problems.append("docs/architecture.md: the arrows run in a circle: " + " -> ".join(cycle))
-    for folder in sorted(table):
-        for path in sorted((ROOT / folder).glob("*.[ch]")) + sorted((ROOT / folder).glob("*.def")):
-            check_file(path, folder, table[folder], users, problems)
-            count += 1
+    folders = set()
+    for path, relative, library in sources(libraries):
+        check_file(path, relative, library, libraries, users, used, problems)
+        folders.add(relative.rpartition("/")[0])
+        count += 1
+    # A room's name may be that of a library (worker, worker/batch): its arrows are told apart by what they meet.
+    inner = {f: {t: w for t, w in used.get(f, {}).items() if libraries.of(f) == libraries.of(t)} for f in folders}
+    outer = {n: {t: w for t, w in used.get(n, {}).items() if libraries.of(n) != libraries.of(t)} for n in table}
+    compare(table, outer, problems)
+    compare({folder: rooms.get(folder, set()) for folder in sorted(folders | set(rooms))}, inner, problems)
     for path in sorted((ROOT / "tests").rglob("*.c")):
         for line in path.read_text(errors="replace").split("\n"):
             match = INCLUDE.match(line)
             if match and match.group(2) in users:
                 users[match.group(2)].add(str(path.relative_to(ROOT)))
     for header, files in users.items():
-        if len(files) > limits[header]:
-            problems.append(f"<{header}> appears in {len(files)} files, {limits[header]} are allowed: "
+        if len(files) > most[header]:
+            problems.append(f"<{header}> appears in {len(files)} files, {most[header]} are allowed: "
                             + " ".join(sorted(files)))
-    check_cmake(table, problems)
+    check_cmake(table, libraries, problems)
     for problem in problems:
         print(problem)
     print(f"{count} files, {len(problems)} problems")

@@ -1,0 +1,247 @@
+/* archiver/archive/archive.c - a model archive becomes a folder, or nothing does.
+ *
+ * All of an archive is hostile until its manifest is checked. It is unpacked
+ * into a new folder beside the destination, verified there, and only then
+ * renamed. File thread, or the archiver program.
+ */
+#include "archiver/archive/archive.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archiver/archive/archive_path.h"
+#include "archiver/archive/unpack.h"
+#include "archiver/archive/verify.h"
+#include "core/memory/mem.h"
+#include "core/system/random.h"
+
+const struct cn_archive_limits cn_archive_default_limits = {
+    .max_bytes = 8ull << 30, .max_file_bytes = 4ull << 30, .max_files = 10000};
+
+static int
+remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    remove(path);
+    return 0; /* go on: what can be deleted is */
+}
+
+void
+cn_archive_remove_dir(const char *dest)
+{
+    nftw(dest, remove_one, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+/* The only entry of the folder, to be freed with cn_free; NULL when there are none or several. */
+static char *
+only_entry(const char *dir)
+{
+    DIR *folder = opendir(dir);
+    struct dirent *entry;
+    char *only = NULL;
+    unsigned n = 0;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (++n == 1)
+            only = cn_strdup(entry->d_name);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    if (n != 1) {
+        cn_free(only);
+        only = NULL;
+    }
+    return only;
+}
+
+static bool
+exists(const char *dir, const char *relative)
+{
+    char *path = cn_path_join(dir, relative);
+    bool yes = access(path, F_OK) == 0;
+
+    cn_free(path);
+    return yes;
+}
+
+/* Where the model is in what was unpacked: tar.gz archives have one folder around everything. */
+static char *
+find_model_root(const char *unpacked)
+{
+    char *only, *inner;
+
+    if (exists(unpacked, CN_MANIFEST_PATH) || (only = only_entry(unpacked)) == NULL)
+        return cn_strdup(unpacked);
+    inner = cn_path_join(unpacked, only);
+    cn_free(only);
+    if (exists(inner, CN_MANIFEST_PATH))
+        return inner;
+    cn_free(inner);
+    return cn_strdup(unpacked);
+}
+
+/* dest itself may be there, but must be empty: rename(2) sees to that without a race. */
+static int
+move_into_place(const char *name, const char *from, const char *dest, struct cn_error *err)
+{
+    if (rename(from, dest) == 0)
+        return 0;
+    if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
+        return cn_fail(err, CN_E_CONFLICT, "%s: %s exists and is not an empty folder", name, dest);
+    return cn_fail_sys(err, CN_E_IO, errno, "%s: cannot rename to %s", name, dest);
+}
+
+static int
+unpack_to(const char *name, int fd, const char *dest, const char *temp,
+          const struct cn_archive_limits *limits, struct cn_manifest *manifest,
+          struct cn_error *err)
+{
+    int rc = cn_unpack(name, fd, temp, limits ? limits : &cn_archive_default_limits, err);
+    char *root;
+
+    if (rc != 0)
+        return rc;
+    root = find_model_root(temp);
+    rc = cn_verify_read_manifest(name, root, manifest, err);
+    if (rc == 0) {
+        rc = cn_verify_dir(name, root, manifest, true, err);
+        if (rc == 0)
+            rc = move_into_place(name, root, dest, err);
+        if (rc != 0)
+            cn_manifest_fini(manifest);
+    }
+    cn_free(root);
+    return rc;
+}
+
+static int
+unpack_archive(const char *name, int fd, const char *dest, const struct cn_archive_limits *limits,
+               struct cn_manifest *manifest, struct cn_error *err)
+{
+    size_t len = strlen(dest);
+    char *temp = cn_alloc(len + 40);
+    int rc;
+
+    while (len > 1 && dest[len - 1] == '/')
+        len--;
+    snprintf(temp, len + 40, "%.*s.tmp-%016" PRIx64, (int)len, dest, cn_random_u64());
+    if (mkdir(temp, 0755) < 0) {
+        rc = cn_fail_sys(err, CN_E_IO, errno, "%s: cannot make folder %s", name, temp);
+    } else {
+        rc = unpack_to(name, fd, dest, temp, limits, manifest, err);
+        /* Also after success: the folder that was around everything is left over. */
+        cn_archive_remove_dir(temp);
+    }
+    cn_free(temp);
+    return rc;
+}
+
+/* A folder without a manifest, as one works in it: handler.lua, handler.so or model.pt, and
+ * model-config.yaml if it is there. Named for the folder. */
+static int
+assume_manifest(const char *name, const char *dir, struct cn_manifest *manifest,
+                struct cn_error *err)
+{
+    const char *handler = exists(dir, "handler.lua")  ? "handler.lua"
+                          : exists(dir, "handler.so") ? "handler.so"
+                                                      : NULL;
+    bool torch = handler == NULL && exists(dir, "model.pt");
+
+    if (handler == NULL && !torch)
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "%s: the folder has no " CN_MANIFEST_PATH
+                       ", and no handler.lua, handler.so or model.pt",
+                       name);
+    memset(manifest, 0, sizeof(*manifest));
+    manifest->handler = handler ? cn_strdup(handler) : NULL;
+    manifest->serialized_file = torch ? cn_strdup("model.pt") : NULL;
+    manifest->runtime = cn_strdup(torch ? "torch" : cn_has_suffix(handler, ".lua") ? "lua" : "c");
+    manifest->model_name = cn_strdup(cn_basename(dir));
+    manifest->model_version = cn_strdup("1.0");
+    if (exists(dir, "model-config.yaml"))
+        manifest->config_file = cn_strdup("model-config.yaml");
+    return 0;
+}
+
+static int
+read_folder(const char *name, const char *dir, struct cn_manifest *manifest, struct cn_error *err)
+{
+    int rc = exists(dir, CN_MANIFEST_PATH) ? cn_verify_read_manifest(name, dir, manifest, err)
+                                           : assume_manifest(name, dir, manifest, err);
+
+    if (rc != 0)
+        return rc;
+    rc = cn_verify_dir(name, dir, manifest, false, err);
+    if (rc != 0)
+        cn_manifest_fini(manifest);
+    return rc;
+}
+
+static int
+absolute(const char *path, char **out, struct cn_error *err)
+{
+    char *real = realpath(path, NULL);
+
+    if (real == NULL)
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot resolve %s", path);
+    *out = cn_strdup(real);
+    free(real);
+    return 0;
+}
+
+int
+cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_limits *limits,
+                  struct cn_manifest *manifest, char **dir, struct cn_error *err)
+{
+    const char *name = cn_basename(path);
+    struct stat st;
+    int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (name[0] == '\0') /* "folder/" */
+        name = path;
+    if (fd < 0)
+        return cn_fail_sys(err, errno == ENOENT ? CN_E_NOT_FOUND : CN_E_IO, errno,
+                           "cannot read model archive %s", path);
+    if (fstat(fd, &st) < 0) {
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot stat %s", path);
+    } else if (S_ISDIR(st.st_mode)) {
+        rc = absolute(path, dir, err);
+        if (rc == 0 && (rc = read_folder(name, *dir, manifest, err)) != 0) {
+            cn_free(*dir);
+            *dir = NULL;
+        }
+    } else if (!S_ISREG(st.st_mode)) {
+        rc = cn_fail(err, CN_E_INVALID_MODEL, "%s is neither a file nor a folder", path);
+    } else {
+        rc = unpack_archive(name, fd, dest, limits, manifest, err);
+        if (rc == 0 && (rc = absolute(dest, dir, err)) != 0) {
+            cn_manifest_fini(manifest);
+            cn_archive_remove_dir(dest);
+        }
+    }
+    close(fd);
+    return rc;
+}
+
+int
+cn_archive_reread(const char *dest, struct cn_manifest *manifest, char **dir, struct cn_error *err)
+{
+    int rc = absolute(dest, dir, err);
+
+    if (rc == 0 && (rc = cn_verify_read_manifest(cn_basename(dest), *dir, manifest, err)) != 0) {
+        cn_free(*dir);
+        *dir = NULL;
+    }
+    return rc;
+}

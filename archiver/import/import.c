@@ -1,0 +1,422 @@
+/* archiver/import/import.c - a model of a Triton repository becomes archives.
+ *
+ *   MODEL/config.pbtxt, MODEL/1/handler.lua, MODEL/2/..., MODEL/initial_state/...
+ *
+ * Each version that the configuration's version_policy chooses is packed: its files, initial_state, and
+ * the configuration as YAML. What could not be carried over is told.
+ */
+#include "archiver/import/import.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archiver/archive/archive.h"
+#include "archiver/archive/archive_path.h"
+#include "archiver/import/import_yaml.h"
+#include "archiver/pack/pack.h"
+#include "config/model/model_io.h"
+#include "core/memory/buf.h"
+#include "core/memory/mem.h"
+
+#define VERSIONS_MAX 1000
+#define YAML_NAME "model-config.yaml"
+
+struct import {
+    const struct cn_import_spec *spec;
+    const struct cn_import_events *events;
+    char *pbtxt; /* path of the configuration */
+    struct cn_arena arena;
+    struct cn_buf bytes, yaml;
+    const struct cn_pbtxt *config;
+    char *model;
+    uint64_t versions[VERSIONS_MAX]; /* those to pack, ascending */
+    uint32_t n_versions;
+    struct cn_error *err;
+};
+
+/* --- the configuration --- */
+
+static int
+read_config(struct import *import)
+{
+    FILE *file;
+
+    import->pbtxt = cn_path_join(import->spec->dir, "config.pbtxt");
+    file = fopen(import->pbtxt, "rbe");
+    if (!file)
+        return cn_fail_sys(import->err, CN_E_NOT_FOUND, errno,
+                           "%s; give the folder of a model in a Triton repository", import->pbtxt);
+    while (!feof(file) && !ferror(file) && import->bytes.len <= CN_PBTXT_MAX_BYTES) {
+        char *at = cn_buf_reserve(&import->bytes, 65536);
+
+        if (!at)
+            break;
+        import->bytes.len += fread(at, 1, 65536, file);
+    }
+    if (ferror(file) || import->bytes.failed) {
+        fclose(file);
+        return cn_fail(import->err, CN_E_IO, "cannot read %s", import->pbtxt);
+    }
+    fclose(file);
+    return cn_pbtxt_parse(import->pbtxt, cn_buf_str(&import->bytes), &import->arena,
+                          (struct cn_pbtxt **)&import->config, import->err);
+}
+
+/* A text field; NULL: it is not there, or empty. */
+static const char *
+text_of(const struct cn_pbtxt *config, const char *name)
+{
+    const struct cn_pbtxt *field = cn_pbtxt_get(config, name);
+
+    return field && field->kind == CN_PBTXT_STRING && field->text.len ? field->text.ptr : NULL;
+}
+
+static void
+on_lost(void *ctx, const char *path, unsigned line, const char *note)
+{
+    const struct import *import = ctx;
+    struct cn_buf buf;
+    char *text;
+
+    cn_buf_init(&buf, 0);
+    cn_buf_printf(&buf, "%s:%u: %s is not carried over: %s", import->pbtxt, line, path, note);
+    text = cn_buf_take(&buf, NULL);
+    if (text)
+        import->events->on_lost(import->events->ctx, text);
+    cn_free(text);
+}
+
+/* The YAML must be one that the server takes, tensors too. */
+static int
+make_yaml(struct import *import)
+{
+    struct cn_yaml_doc *doc;
+    struct cn_model_io *io;
+    int rc =
+        cn_import_yaml(import->pbtxt, import->config, &import->yaml, on_lost, import, import->err);
+
+    if (rc == 0)
+        rc = cn_yaml_parse(YAML_NAME, cn_buf_str(&import->yaml), &doc, import->err);
+    if (rc != 0)
+        return rc;
+    rc = cn_model_io_parse(doc, &io, import->err);
+    cn_yaml_destroy(doc);
+    if (rc == 0)
+        cn_model_io_unref(io);
+    return rc;
+}
+
+/* --- versions --- */
+
+static int
+compare_numbers(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* A version is a folder whose name is a number above 0 and nothing else. */
+static bool
+read_version(const char *name, uint64_t *out)
+{
+    char again[24];
+
+    *out = strtoull(name, NULL, 10);
+    snprintf(again, sizeof(again), "%" PRIu64, *out);
+    return *out > 0 && strcmp(again, name) == 0;
+}
+
+static int
+list_versions(struct import *import)
+{
+    DIR *folder = opendir(import->spec->dir);
+    struct dirent *entry;
+    uint64_t number;
+
+    if (!folder)
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", import->spec->dir);
+    while ((entry = readdir(folder)) != NULL && import->n_versions < VERSIONS_MAX)
+        if (read_version(entry->d_name, &number))
+            import->versions[import->n_versions++] = number;
+    closedir(folder);
+    qsort(import->versions, import->n_versions, sizeof(*import->versions), compare_numbers);
+    if (import->n_versions == 0)
+        return cn_fail(import->err, CN_E_NOT_FOUND, "%s has no version folder (1, 2, ...)",
+                       import->spec->dir);
+    return 0;
+}
+
+static bool
+is_listed(const struct cn_pbtxt *specific, uint64_t version)
+{
+    for (const struct cn_pbtxt *one = specific->first; one; one = one->next)
+        if (cn_str_eq(one->name, CN_STR("versions")) && one->kind == CN_PBTXT_NUMBER &&
+            strtoull(one->text.ptr, NULL, 10) == version)
+            return true;
+    return false;
+}
+
+/* version_policy: all, specific { versions }, latest { num_versions }; without one the last. */
+static void
+choose_versions(struct import *import)
+{
+    const struct cn_pbtxt *policy = cn_pbtxt_get(import->config, "version_policy"), *specific;
+    const struct cn_pbtxt *latest, *number;
+    uint64_t wanted = 1;
+    uint32_t kept = 0;
+
+    if (policy && cn_pbtxt_get(policy, "all"))
+        return;
+    specific = policy ? cn_pbtxt_get(policy, "specific") : NULL;
+    latest = policy ? cn_pbtxt_get(policy, "latest") : NULL;
+    number = latest ? cn_pbtxt_get(latest, "num_versions") : NULL;
+    if (number && number->kind == CN_PBTXT_NUMBER)
+        wanted = strtoull(number->text.ptr, NULL, 10);
+    for (uint32_t i = 0; i < import->n_versions; i++)
+        if (specific ? is_listed(specific, import->versions[i])
+                     : import->n_versions - i <= (wanted ? wanted : 1))
+            import->versions[kept++] = import->versions[i];
+    import->n_versions = kept;
+}
+
+/* --- packing --- */
+
+/* The file of that name in the version's folder; NULL: there is none. To be freed. */
+static char *
+file_in(const char *folder, const char *name)
+{
+    char *path = cn_path_join(folder, name);
+
+    if (access(path, R_OK) == 0)
+        return path;
+    cn_free(path);
+    return NULL;
+}
+
+/* Which file is the handler: the one given; for a backend that is one of our runtimes the one that the
+ * configuration names; else handler.lua or handler.so in the version's folder. To be freed. */
+static char *
+find_handler(const struct import *import, const char *folder)
+{
+    const char *backend = text_of(import->config, "backend");
+    const char *platform = text_of(import->config, "platform");
+    const char *named = text_of(import->config, "default_model_filename");
+    const bool is_c = backend && strcmp(backend, "c") == 0;
+    const bool is_ours = is_c || (backend && strcmp(backend, "lua") == 0);
+    const char *missing = named ? named : is_c ? "handler.so" : "handler.lua";
+    char *path;
+
+    if (import->spec->handler)
+        return cn_strdup(import->spec->handler);
+    if (is_ours) {
+        path = file_in(folder, missing);
+        if (!path)
+            cn_fail(import->err, CN_E_NOT_FOUND,
+                    "%s/%s does not exist; name the handler in default_model_filename, or give it "
+                    "with --handler",
+                    folder, missing);
+        return path;
+    }
+    path = file_in(folder, "handler.lua");
+    if (!path)
+        path = file_in(folder, "handler.so");
+    if (!path)
+        cn_fail(
+            import->err, CN_E_INVALID_MODEL,
+            "%s: the backend %s is not supported; write a handler in Lua or C (docs/handlers.md) "
+            "and put it into %s as handler.lua or handler.so, or give it with --handler",
+            import->pbtxt,
+            backend    ? backend
+            : platform ? platform
+                       : "\"\"",
+            folder);
+    return path;
+}
+
+/* Links to what goes into the archive beside the handler and the YAML; the packer follows them. */
+static int
+stage(const struct import *import, const char *folder, const char *handler, const char *staging)
+{
+    DIR *list = opendir(folder);
+    struct dirent *entry;
+    int rc = 0;
+
+    if (!list)
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot list folder %s", folder);
+    while (rc == 0 && (entry = readdir(list)) != NULL) {
+        char *from, *to, *real;
+
+        if (entry->d_name[0] == '.' || strcmp(entry->d_name, cn_basename(handler)) == 0)
+            continue;
+        from = cn_path_join(folder, entry->d_name);
+        to = cn_path_join(staging, entry->d_name);
+        real = realpath(from, NULL);
+        if (!real || symlink(real, to) < 0)
+            rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot copy %s", from);
+        free(real); /* realpath's */
+        cn_free(from);
+        cn_free(to);
+    }
+    closedir(list);
+    return rc;
+}
+
+static int
+stage_initial_state(const struct import *import, const char *staging)
+{
+    char *from = cn_path_join(import->spec->dir, "initial_state");
+    char *to = cn_path_join(staging, "initial_state"), *real = realpath(from, NULL);
+    int rc = 0;
+
+    if (real && symlink(real, to) < 0)
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot copy %s", from);
+    free(real);
+    cn_free(from);
+    cn_free(to);
+    return rc;
+}
+
+static int
+write_yaml(const struct import *import, const char *path)
+{
+    FILE *file = fopen(path, "wbe");
+    size_t written;
+
+    if (!file)
+        return cn_fail_sys(import->err, CN_E_IO, errno, "cannot write %s", path);
+    written = fwrite(import->yaml.data, 1, import->yaml.len, file);
+    if (fclose(file) != 0 || written != import->yaml.len)
+        return cn_fail(import->err, CN_E_IO, "cannot write %s", path);
+    return 0;
+}
+
+/* Several versions of one model: NAME-VERSION, so that one does not lie over the other. cn_free(). */
+static char *
+file_name(const struct import *import, const char *version, bool is_last)
+{
+    struct cn_buf name;
+
+    cn_buf_init(&name, 0);
+    cn_buf_puts(&name, import->model);
+    if (import->n_versions > 1 && !(is_last && import->spec->last_has_name))
+        cn_buf_printf(&name, "-%s", version);
+    return cn_buf_take(&name, NULL);
+}
+
+/* `home`: a folder of our own, with room for the YAML and the links. */
+static int
+pack_staged(struct import *import, const char *version, bool is_last, const char *handler,
+            const char *home)
+{
+    char *staging = cn_path_join(home, "files"), *yaml = cn_path_join(home, YAML_NAME);
+    char *folder = cn_path_join(import->spec->dir, version);
+    char *name = file_name(import, version, is_last);
+    struct cn_pack_spec spec = {.model_name = import->model,
+                                .version = version,
+                                .handler = handler,
+                                .config_file = yaml,
+                                .extra_files = staging,
+                                .export_path = import->spec->export_path,
+                                .file_name = name,
+                                .format = import->spec->format,
+                                .force = import->spec->force};
+    struct cn_pack_result result = {0};
+    int rc = 0;
+
+    if (mkdir(staging, 0700) < 0)
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", staging);
+    if (rc == 0)
+        rc = stage(import, folder, handler, staging);
+    if (rc == 0)
+        rc = stage_initial_state(import, staging);
+    if (rc == 0)
+        rc = write_yaml(import, yaml);
+    if (rc == 0)
+        rc = cn_pack(&spec, import->events->on_warning, import->events->ctx, &result, import->err);
+    if (rc == 0)
+        import->events->on_archive(import->events->ctx, import->model, version, result.path);
+    cn_free(result.path);
+    cn_free(name);
+    cn_free(staging);
+    cn_free(yaml);
+    cn_free(folder);
+    return rc;
+}
+
+static int
+pack_version(struct import *import, uint64_t number, bool is_last)
+{
+    const char *tmp = getenv("TMPDIR");
+    char version[24], *folder, *handler, *home;
+    int rc;
+
+    snprintf(version, sizeof(version), "%" PRIu64, number);
+    folder = cn_path_join(import->spec->dir, version);
+    handler = find_handler(import, folder);
+    cn_free(folder);
+    if (!handler)
+        return import->err->code;
+    home = cn_path_join(tmp && *tmp ? tmp : "/tmp", "continuo-import-XXXXXX");
+    if (!mkdtemp(home)) {
+        rc = cn_fail_sys(import->err, CN_E_IO, errno, "cannot make folder %s", home);
+    } else {
+        rc = pack_staged(import, version, is_last, handler, home);
+        cn_archive_remove_dir(home); /* the links, not what they lead to */
+    }
+    cn_free(home);
+    cn_free(handler);
+    return rc;
+}
+
+static int
+run(struct import *import)
+{
+    const char *name;
+    char *real;
+    int rc = read_config(import);
+
+    if (rc == 0)
+        rc = make_yaml(import);
+    if (rc == 0)
+        rc = list_versions(import);
+    if (rc != 0)
+        return rc;
+    choose_versions(import);
+    if (import->n_versions == 0)
+        return cn_fail(import->err, CN_E_NOT_FOUND,
+                       "%s: version_policy selects none of the existing versions", import->pbtxt);
+    real = realpath(import->spec->dir, NULL);
+    name = text_of(import->config, "name");
+    import->model = cn_strdup(name ? name : cn_basename(real ? real : import->spec->dir));
+    free(real);
+    for (uint32_t i = import->n_versions; rc == 0 && i-- > 0;) /* the default version first */
+        rc = pack_version(import, import->versions[i], i + 1 == import->n_versions);
+    return rc;
+}
+
+int
+cn_import(const struct cn_import_spec *spec, const struct cn_import_events *events,
+          struct cn_error *err)
+{
+    struct import import = {.spec = spec, .events = events, .err = err};
+    int rc;
+
+    cn_arena_init(&import.arena);
+    cn_buf_init(&import.bytes, 0);
+    cn_buf_init(&import.yaml, 0);
+    rc = run(&import);
+    cn_free(import.pbtxt);
+    cn_free(import.model);
+    cn_buf_fini(&import.bytes);
+    cn_buf_fini(&import.yaml);
+    cn_arena_fini(&import.arena);
+    return rc;
+}

@@ -1,0 +1,49 @@
+/* archiver/pack/pack.h - makes a model archive. A zip changes TZ: for programs of one thread.
+ *
+ * The same input gives the same bytes: entries sorted by name, times fixed to
+ * 1980-01-01 UTC, mode 0644, owner 0; createdOn from SOURCE_DATE_EPOCH or else
+ * 1980 too.
+ */
+#ifndef CN_ARCHIVER_PACK_H
+#define CN_ARCHIVER_PACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/model/model_config.h"
+#include "core/errors/error.h"
+
+enum cn_pack_format {
+    CN_PACK_MAR,       /* <name>.mar: zip, deflated */
+    CN_PACK_MAR_STORE, /* <name>.mar: zip, stored */
+    CN_PACK_TGZ,       /* <name>.tar.gz: everything in folder <name> */
+    CN_PACK_FOLDER     /* folder <name> */
+};
+
+/* Borrowed strings; NULL where not given. */
+struct cn_pack_spec {
+    const char *model_name, *version; /* required */
+    const char *handler;              /* required, but for TorchScript */
+    const char *serialized_file, *model_file, *extra_files, *requirements_file, *config_file;
+    const char *runtime;     /* NULL: by the handler's suffix */
+    const char *export_path; /* NULL: the working folder */
+    const char *file_name;   /* without its suffix; NULL: the model's name */
+    enum cn_pack_format format;
+    bool force; /* overwrite */
+};
+
+struct cn_pack_result {
+    char *path;      /* cn_free */
+    uint64_t bytes;  /* 0 for a folder */
+    char sha256[65]; /* of the archive; empty for a folder */
+};
+
+/* Is the serialized file a TorchScript model that is to run by itself? */
+bool cn_pack_is_torch(const struct cn_pack_spec *spec);
+
+/* Checks the model YAML too (warnings go to `warn`). CN_E_CONFIG, CN_E_BAD_REQUEST, CN_E_CONFLICT
+ * (exists already, no force), CN_E_NOT_FOUND, CN_E_IO. On failure no archive is left. */
+int cn_pack(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
+            struct cn_pack_result *result, struct cn_error *err);
+
+#endif

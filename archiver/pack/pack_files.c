@@ -1,0 +1,315 @@
+/* archiver/pack/pack_files.c - collects an archive's files as torch-model-archiver does. Archiver only. */
+#include "archiver/pack/pack_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "archiver/archive/archive_path.h"
+#include "archiver/archive/digest.h"
+#include "core/memory/mem.h"
+
+struct collector {
+    struct cn_pack_files *files;
+    cn_config_warn_fn warn;
+    void *ctx;
+    struct cn_error *err;
+    bool listing; /* of a model's folder: MAR-INF is passed over, nothing else is */
+};
+
+/* Handlers that TorchServe's worker brings along: nothing to copy. */
+static const char *const python_handlers[] = {
+    "base_handler",    "text_classifier",       "image_classifier", "object_detector",
+    "image_segmenter", "dali_image_classifier", "vllm_handler",     "trt_llm_handler"};
+static const char *const lsp_handlers[] = {"BaseHandler", "TorchScriptHandler"};
+
+static bool
+is_in(const char *word, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+void
+cn_pack_files_fini(struct cn_pack_files *files)
+{
+    for (uint32_t i = 0; i < files->n_items; i++) {
+        cn_free(files->items[i].name);
+        cn_free(files->items[i].source);
+    }
+    cn_free(files->items);
+    memset(files, 0, sizeof(*files));
+}
+
+/* Takes neither string. */
+static int
+add_file(struct collector *c, const char *name, const char *source)
+{
+    struct cn_pack_files *files = c->files;
+    char clean[CN_ARCHIVE_PATH_MAX];
+    const char *problem = cn_archive_path_clean(name, clean);
+
+    if (problem != NULL)
+        return cn_fail(c->err, CN_E_BAD_REQUEST, "%s %s; rename it", source, problem);
+    if (strncasecmp(name, "MAR-INF", 7) == 0 && (name[7] == '/' || name[7] == '\0'))
+        return cn_fail(
+            c->err, CN_E_BAD_REQUEST,
+            "%s would be packed into MAR-INF, which only the archiver writes; leave it out",
+            source);
+    if (files->n_items == files->cap) {
+        uint32_t cap = files->cap ? files->cap * 2 : 16;
+        struct cn_pack_file *items = cn_try_realloc(files->items, cap * sizeof(*items));
+        if (items == NULL)
+            return cn_fail(c->err, CN_E_OUT_OF_MEMORY, "not enough memory for a list of %u files",
+                           cap);
+        files->items = items;
+        files->cap = cap;
+    }
+    files->items[files->n_items++] =
+        (struct cn_pack_file){.name = cn_strdup(name), .source = cn_strdup(source)};
+    return 0;
+}
+
+/* A file that a flag names: it lands at the root. */
+static int
+add_named(struct collector *c, const char *path)
+{
+    struct stat st;
+
+    if (path == NULL)
+        return 0;
+    if (stat(path, &st) < 0)
+        return cn_fail(c->err, CN_E_NOT_FOUND, "File does not exist: %s", path);
+    if (!S_ISREG(st.st_mode))
+        return cn_fail(c->err, CN_E_BAD_REQUEST, "%s is not a file", path);
+    return add_file(c, cn_basename(path), path);
+}
+
+static bool
+is_left_out(const char *folder)
+{
+    return folder[0] == '.' || strcmp(folder, "__MACOSX") == 0 ||
+           strcmp(folder, "__pycache__") == 0;
+}
+
+/* The content of folder `path` under `prefix` ("" or "a/b"). Links are followed, as people expect
+ * of a copy; a loop of them ends at the depth limit. */
+static int
+add_folder(struct collector *c, const char *path, const char *prefix, unsigned depth)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    int rc = 0;
+
+    if (folder == NULL)
+        return cn_fail_sys(c->err, CN_E_IO, errno, "cannot list folder %s", path);
+    if (depth > CN_ARCHIVE_DEPTH_MAX)
+        rc = cn_fail(c->err, CN_E_BAD_REQUEST,
+                     "%s is nested in more than 32 folders; does a link in it form a loop?", path);
+    while (rc == 0 && (entry = readdir(folder)) != NULL) {
+        char *source, *name;
+        struct stat st;
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        source = cn_path_join(path, entry->d_name);
+        name = prefix[0] ? cn_path_join(prefix, entry->d_name) : cn_strdup(entry->d_name);
+        if (stat(source, &st) < 0)
+            rc = cn_fail_sys(c->err, CN_E_IO, errno, "cannot read %s", source);
+        else if (S_ISREG(st.st_mode))
+            rc = add_file(c, name, source);
+        else if (S_ISDIR(st.st_mode) && c->listing && strcmp(name, "MAR-INF") == 0)
+            rc = 0;
+        else if (S_ISDIR(st.st_mode) && (c->listing || !is_left_out(entry->d_name)))
+            rc = add_folder(c, source, name, depth + 1);
+        else if (!S_ISDIR(st.st_mode))
+            rc = cn_fail(c->err, CN_E_BAD_REQUEST, "%s is neither a file nor a folder", source);
+        cn_free(source);
+        cn_free(name);
+    }
+    closedir(folder);
+    return rc;
+}
+
+static int
+add_extra(struct collector *c, const char *path)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return add_folder(c, path, "", 0);
+    return add_named(c, path);
+}
+
+static int
+add_pattern(struct collector *c, const char *pattern)
+{
+    glob_t found;
+    struct stat st;
+    int rc = 0;
+
+    if (strpbrk(pattern, "*?[]") == NULL || stat(pattern, &st) == 0)
+        return add_extra(c, pattern);
+    if (glob(pattern, 0, NULL, &found) != 0) {
+        char text[512];
+        snprintf(text, sizeof(text), "--extra-files: nothing matches %.400s", pattern);
+        if (c->warn != NULL)
+            c->warn(c->ctx, text);
+        return 0;
+    }
+    for (size_t i = 0; rc == 0 && i < found.gl_pathc; i++)
+        rc = add_extra(c, found.gl_pathv[i]);
+    globfree(&found);
+    return rc;
+}
+
+static int
+add_extras(struct collector *c, const char *list)
+{
+    char *copy, *rest, *piece;
+    int rc = 0;
+
+    if (list == NULL)
+        return 0;
+    rest = copy = cn_strdup(list);
+    while (rc == 0 && (piece = strsep(&rest, ",")) != NULL) {
+        char *end;
+
+        piece += strspn(piece, " ");
+        for (end = piece + strlen(piece); end > piece && end[-1] == ' ';)
+            *--end = '\0';
+        if (piece[0] != '\0')
+            rc = add_pattern(c, piece);
+    }
+    cn_free(copy);
+    return rc;
+}
+
+/* "dir/handler:entry" is file dir/handler.py for Python, as torch-model-archiver has it. */
+static int
+add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *runtime)
+{
+    size_t len = spec->handler ? strlen(spec->handler) : 0;
+    const char *colon = spec->handler ? strrchr(spec->handler, ':') : NULL;
+    bool python = strncmp(runtime, "python", 6) == 0, lsp = strcmp(runtime, "LSP") == 0;
+    char *path;
+    int rc;
+
+    if (spec->handler == NULL)
+        return 0;
+    if ((python && is_in(spec->handler, python_handlers,
+                         sizeof(python_handlers) / sizeof(python_handlers[0]))) ||
+        (lsp && is_in(spec->handler, lsp_handlers, sizeof(lsp_handlers) / sizeof(lsp_handlers[0]))))
+        return 0;
+    if ((python || lsp) && colon != NULL && strchr(colon, '/') == NULL)
+        len = (size_t)(colon - spec->handler);
+    path = cn_alloc(len + 4);
+    memcpy(path, spec->handler, len);
+    if (python && !cn_has_suffix(path, ".py"))
+        strcat(path, ".py");
+    else if (lsp && !cn_has_suffix(path, ".so"))
+        strcat(path, ".so");
+    rc = add_named(c, path);
+    cn_free(path);
+    return rc;
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct cn_pack_file *)a)->name, ((const struct cn_pack_file *)b)->name);
+}
+
+static bool
+same_file(const char *a, const char *b)
+{
+    struct stat sa, sb;
+
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+           sa.st_ino == sb.st_ino;
+}
+
+/* Sorts; a file that was named twice stays once; two files with one name are an error. */
+static int
+sort_files(struct collector *c)
+{
+    struct cn_pack_files *files = c->files;
+    uint32_t kept = 0;
+
+    if (files->n_items == 0)
+        return 0;
+    qsort(files->items, files->n_items, sizeof(*files->items), compare_names);
+    for (uint32_t i = 1; i < files->n_items; i++) {
+        struct cn_pack_file *last = &files->items[kept], *next = &files->items[i];
+
+        if (strcmp(last->name, next->name) != 0) {
+            struct cn_pack_file swap = files->items[++kept];
+            files->items[kept] = *next;
+            *next = swap;
+            continue;
+        }
+        if (!same_file(last->source, next->source))
+            return cn_fail(c->err, CN_E_BAD_REQUEST,
+                           "%s and %s would both be %s in the archive; "
+                           "rename one",
+                           last->source, next->source, last->name);
+    }
+    for (uint32_t i = kept + 1; i < files->n_items; i++) {
+        cn_free(files->items[i].name);
+        cn_free(files->items[i].source);
+    }
+    files->n_items = kept + 1;
+    return 0;
+}
+
+static int
+finish(struct collector *c, int rc)
+{
+    if (rc == 0)
+        rc = sort_files(c);
+    for (uint32_t i = 0; rc == 0 && i < c->files->n_items; i++) {
+        struct cn_pack_file *file = &c->files->items[i];
+        rc = cn_digest_file(file->source, 1, file->sha256, &file->bytes, c->err);
+    }
+    if (rc != 0)
+        cn_pack_files_fini(c->files);
+    return rc;
+}
+
+int
+cn_pack_files_collect(const struct cn_pack_spec *spec, cn_config_warn_fn warn, void *ctx,
+                      struct cn_pack_files *out, struct cn_error *err)
+{
+    struct collector c = {.files = out, .warn = warn, .ctx = ctx, .err = err};
+    int rc;
+
+    memset(out, 0, sizeof(*out));
+    rc = add_named(&c, spec->model_file);
+    if (rc == 0)
+        rc = add_named(&c, spec->serialized_file);
+    if (rc == 0)
+        rc = add_handler(&c, spec, spec->runtime);
+    if (rc == 0)
+        rc = add_extras(&c, spec->extra_files);
+    if (rc == 0)
+        rc = add_named(&c, spec->requirements_file);
+    if (rc == 0)
+        rc = add_named(&c, spec->config_file);
+    return finish(&c, rc);
+}
+
+int
+cn_pack_files_list(const char *dir, struct cn_pack_files *out, struct cn_error *err)
+{
+    struct collector c = {.files = out, .err = err, .listing = true};
+
+    memset(out, 0, sizeof(*out));
+    return finish(&c, add_folder(&c, dir, "", 0));
+}

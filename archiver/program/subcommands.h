@@ -1,0 +1,23 @@
+/* archiver/program/subcommands.h - the commands of continuo-archiver. Each returns the program's exit status. */
+#ifndef CN_ARCHIVER_CLI_H
+#define CN_ARCHIVER_CLI_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#define CN_EXIT_FAILED 1
+#define CN_EXIT_USAGE 2 /* as torch-model-archiver */
+
+/* `program`: name in messages. `quiet`: nothing on success, as torch-model-archiver. argv: flags
+ * only. */
+int cn_archiver_create(const char *program, int argc, char **argv, bool quiet);
+/* A model's folder of a Triton repository. */
+int cn_archiver_import(const char *program, int argc, char **argv);
+int cn_archiver_inspect(int argc, char **argv);
+int cn_archiver_verify(int argc, char **argv);
+
+void cn_archiver_help(const char *program, FILE *out);
+/* The page continuo-archiver(1), as troff. */
+void cn_archiver_man(FILE *out);
+
+#endif

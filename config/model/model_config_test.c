@@ -1,0 +1,262 @@
+/* config/model/model_config_test.c - a model's YAML: what is taken, what warns, what stops. */
+#include "config/model/model_config.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "config/test_support.h"
+
+static int
+apply(const char *text, struct cn_model_config *config, struct warnings *warnings,
+      struct cn_error *err)
+{
+    struct cn_yaml_doc *doc = NULL;
+    int rc = cn_yaml_parse("m.yaml", cn_str_from(text), &doc, err);
+
+    if (rc != 0)
+        return rc;
+    memset(warnings, 0, sizeof(*warnings));
+    cn_model_config_init(config);
+    rc = cn_model_config_apply(config, doc, keep_warning, warnings, err);
+    cn_yaml_destroy(doc);
+    return rc;
+}
+
+/* A warning when `message` is not NULL, and no other. */
+static void
+warns(const char *text, const char *message)
+{
+    struct cn_model_config config;
+    struct warnings warnings;
+    struct cn_error err = {0};
+
+    if (apply(text, &config, &warnings, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(warnings.n, message != NULL);
+    if (message != NULL)
+        assert_contains(warnings.last, message);
+}
+
+static void
+stops(const char *text, const char *message)
+{
+    struct cn_model_config config;
+    struct warnings warnings;
+    struct cn_error err = {0};
+
+    assert_int_equal(apply(text, &config, &warnings, &err), CN_E_CONFIG);
+    assert_contains(err.message, message);
+}
+
+/* The keys of a real archive for TorchServe, and ours in their maps. */
+static void
+known_keys_are_taken(void **state)
+{
+    struct cn_model_config config;
+    struct warnings warnings;
+    struct cn_error err = {0};
+
+    (void)state;
+    assert_int_equal(apply("minWorkers: 2\nmaxWorkers: 4\nbatchSize: 8\nmaxBatchDelay: 0\n"
+                           "sequenceBatching: true\nsequenceMaxIdleMSec: 5000\n"
+                           "sequence:\n  implicitStart: false\n"
+                           "state:\n  durability: power\n  maxBytes: 4096\n"
+                           "handler:\n  profile: true\n  cache:\n    capacity: 4\n    x: [1]\n"
+                           "  limits:\n    memoryBytes: 1048576\n",
+                           &config, &warnings, &err),
+                     0);
+    assert_int_equal(warnings.n, 0);
+    assert_int_equal(config.min_workers, 2);
+    assert_int_equal(config.max_workers, 4);
+    assert_int_equal(config.batch_size, 8);
+    assert_true(config.sequence_batching);
+    assert_int_equal(config.sequence_max_idle_ms, 5000);
+    assert_false(config.sequence_implicit_start);
+    assert_int_equal(config.durability, CN_DURABILITY_POWER);
+    assert_int_equal(config.state_max_bytes, 4096);
+    assert_int_equal(config.cache_entries, 4);
+    assert_int_equal(config.memory_max_bytes, 1048576);
+    assert_int_equal(config.response_timeout_s, 120);
+}
+
+/* A typo must not silently do nothing. */
+static void
+unknown_scalars_warn_with_the_nearest_name(void **state)
+{
+    (void)state;
+    warns("\nminWorker: 2\n", "m.yaml:2:1: unknown key minWorker (did you mean minWorkers?)");
+    warns("colour: red\n", "m.yaml:1:1: unknown key colour; only the handler can use it");
+    warns("colours: [red]\n", "m.yaml:1:1: unknown key colours;");
+    warns("state:\n  durabilty: none\n",
+          "m.yaml:2:3: unknown key state.durabilty (did you mean state.durability?)");
+    warns("min.Workers: 2\n", "unknown key min.Workers");
+    warns("\"minWorkers\\0\": 2\n", "unknown key minWorkers?");
+    warns("state.durability: none\n", "unknown key state.durability");
+}
+
+/* Other maps are the handler's, as with TorchServe. */
+static void
+maps_and_handler_keys_are_the_handlers(void **state)
+{
+    (void)state;
+    warns("pt2:\n  compile: {enable: true}\n", NULL);
+    warns("handler:\n  minWorker: 5\n  limits: none\n", NULL);
+    warns("handler: text\n", NULL);
+    warns("handler:\nstate:\n", NULL);
+}
+
+/* An archive for TorchServe runs here; what would be different is said once a key. */
+static void
+torchserves_other_keys_are_explained(void **state)
+{
+    (void)state;
+    warns("deviceType: cpu\nuseVenv: false\nparallelLevel: 0\n", NULL);
+    warns("deviceType: gpu\n",
+          "m.yaml:1:1: deviceType has no effect here: handlers run on the CPU; "
+          "only TorchScript models follow this key");
+    warns("deviceIds: [0, 1]\n", "deviceIds has no effect here");
+    warns("torchrun:\n  nproc-per-node: 2\n", "torchrun has no effect here");
+    warns("useJobTicket: true\nclientTimeoutInMills: 5\n", NULL);
+}
+
+/* The line and column of the value, what was expected, and what stands there. */
+static void
+wrong_types_and_ranges_stop(void **state)
+{
+    (void)state;
+    stops("a: {}\nminWorkers: many\n",
+          "m.yaml:2:13: minWorkers: expected an integer from 0 to 1024,"
+          " found the word \"many\"");
+    stops("minWorkers: \"2\"\n", "m.yaml:1:13: minWorkers: expected an integer");
+    stops("minWorkers: 1_0\n", "found the word \"1_0\"");
+    stops("minWorkers: 1.0\n", "found 1.0");
+    stops("minWorkers: -1\n", "found -1");
+    stops("minWorkers: 2000\n", "from 0 to 1024, found 2000");
+    stops("minWorkers: 99999999999999999999\n", "found 99999999999999999999");
+    stops("minWorkers:\n", "m.yaml:1:12: minWorkers: expected an integer from 0 to 1024, found"
+                           " nothing");
+    stops("sequenceBatching: yes\n", "expected true or false, found the word \"yes\"");
+    stops("state:\n  durability: often\n", "m.yaml:2:15: state.durability: expected none, process "
+                                           "or power");
+    stops("state: power\n", "m.yaml:1:8: state: expected a map of settings");
+    stops("handler:\n  cache:\n    capacity: lots\n", "m.yaml:3:15: handler.cache.capacity");
+    stops("[1]\n", "m.yaml:1:1: the document: expected a map of settings, found a list");
+}
+
+/* Single values may be right and yet not fit together. */
+static void
+fields_must_fit_together(void **state)
+{
+    struct cn_model_config config;
+    struct cn_error err = {0};
+
+    (void)state;
+    cn_model_config_init(&config);
+    assert_int_equal(cn_model_config_check(&config, &err), 0);
+    config.min_workers = 2;
+    config.max_workers = 1;
+    assert_int_equal(cn_model_config_check(&config, &err), CN_E_CONFIG);
+    assert_contains(err.message, "maxWorkers 1 is below minWorkers 2");
+    cn_model_config_init(&config);
+    config.state_max_bytes = 1 << 30;
+    config.store_max_bytes = 1 << 20;
+    assert_int_equal(cn_model_config_check(&config, &err), CN_E_CONFIG);
+    assert_contains(err.message, "state.storeMaxBytes");
+}
+
+/* A file in a temporary folder is named as its author knows it. */
+static void
+a_file_is_loaded_under_the_name_given(void **state)
+{
+    char path[] = "/tmp/cn-model-XXXXXX";
+    struct cn_model_config config;
+    struct warnings warnings = {0};
+    struct cn_error err = {0};
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_int_equal(write(fd, "minWorkers: 3\nmaxWorkers: 2\n", 28), 28);
+    close(fd);
+    cn_model_config_init(&config);
+    assert_int_equal(
+        cn_model_config_load(&config, path, "model-config.yaml", keep_warning, &warnings, &err),
+        CN_E_CONFIG);
+    assert_string_equal(err.message, "model-config.yaml: maxWorkers 2 is below minWorkers 3; raise "
+                                     "it or leave it out");
+    unlink(path);
+}
+
+/* Both directions of the words that people write. */
+static void
+durability_words_go_both_ways(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(cn_durability_parse(cn_str_from(cn_durability_word(i))), i);
+    assert_int_equal(cn_durability_parse(CN_STR("Process")), -1);
+}
+
+/* Triton's users write names with underscores; one setting is written once. */
+static void
+names_may_have_underscores(void **state)
+{
+    struct cn_model_config config;
+    struct cn_yaml_doc *doc;
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_yaml_parse("m.yaml",
+                                   CN_STR("batch_size: 7\nsequence_max_idle_msec: 5\n"
+                                          "sequence: {implicit_start: false}\n"),
+                                   &doc, NULL),
+                     0);
+    cn_model_config_init(&config);
+    assert_int_equal(cn_model_config_apply(&config, doc, NULL, NULL, &err), 0);
+    cn_yaml_destroy(doc);
+    assert_int_equal(config.batch_size, 7);
+    assert_int_equal(config.sequence_max_idle_ms, 5);
+    assert_false(config.sequence_implicit_start);
+    assert_int_equal(cn_yaml_parse("m.yaml", CN_STR("batchSize: 7\nbatch_size: 8\n"), &doc, NULL),
+                     0);
+    assert_int_equal(cn_model_config_apply(&config, doc, NULL, NULL, &err), CN_E_CONFIG);
+    cn_yaml_destroy(doc);
+    assert_string_equal(
+        err.message, "m.yaml:2:1: batch_size and batchSize set the same thing; remove one of them");
+}
+
+/* Each option must be findable in the manual. */
+static void
+the_manual_page_names_every_key(void **state)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+
+    (void)state;
+    cn_model_config_man(out);
+    fclose(out);
+#define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
+    assert_contains(text, ".B " yaml_path "\n");
+#include "config/model/model_options.def"
+#undef CN_MODEL_OPTION
+    assert_contains(text, ".B model\\-store\n");
+    free(text);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_keys_are_taken),
+        cmocka_unit_test(unknown_scalars_warn_with_the_nearest_name),
+        cmocka_unit_test(maps_and_handler_keys_are_the_handlers),
+        cmocka_unit_test(torchserves_other_keys_are_explained),
+        cmocka_unit_test(wrong_types_and_ranges_stop),
+        cmocka_unit_test(fields_must_fit_together),
+        cmocka_unit_test(a_file_is_loaded_under_the_name_given),
+        cmocka_unit_test(durability_words_go_both_ways),
+        cmocka_unit_test(names_may_have_underscores),
+        cmocka_unit_test(the_manual_page_names_every_key),
+    };
+    return cmocka_run_group_tests_name("config.model_config", tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+/* config/model/model_page.c - prints docs/model-config.md from model_keys.def (order, units, examples)
+ * and model_options.def (type, default, range, meaning). Main thread. */
+#include "config/model/model_page.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "config/model/model_config.h"
+#include "core/errors/panic.h"
+
+enum kind { KIND_UINT, KIND_BOOL, KIND_DURABILITY, KIND_SWAP, KIND_EXPIRED };
+
+static const struct option {
+    const char *path;
+    enum kind kind;
+    uint64_t default_value, min, max;
+    const char *help;
+} options[] = {
+#define CN_MODEL_OPTION(field, c_type, kind, yaml_path, default_, min, max, help)                  \
+    {yaml_path, KIND_##kind, default_, min, max, help},
+#include "config/model/model_options.def"
+#undef CN_MODEL_OPTION
+};
+
+static const struct {
+    const char *key, *harmless, *note;
+} without_effect[] = {
+#define CN_TORCHSERVE_KEY(key, harmless, note) {key, harmless, note},
+#include "config/model/torchserve_keys.def"
+#undef CN_TORCHSERVE_KEY
+};
+
+static const char head[] =
+    "# A model's YAML\n\n"
+    "<!-- Printed by `continuo --print-model-page` from config/model/model_options.def and "
+    "config/model/model_keys.def. Change those files, not this page. -->\n\n"
+    "The settings of a model are a YAML 1.2 map in its archive. The archive's manifest names the "
+    "file as `configFile` (`continuo-archiver --config-file`). Every key may be left out. If a "
+    "value has the wrong type or is out of range, the registration fails with its line and column. "
+    "An unknown key causes a warning that names the nearest known key.\n\n"
+    "`a.b` means key `b` in map `a`. A key may also be written with underscores, as in Triton's "
+    "configuration: `batch_size`, `sequence.implicit_start`.\n";
+
+static void
+put_section(FILE *out, const char *title, const char *text)
+{
+    fprintf(out, "\n## %s\n\n%s%s", title, text, text[0] ? "\n\n" : "");
+    fputs("| key | type | default | range | | example |\n|---|---|---|---|---|---|\n", out);
+}
+
+static void
+put_row(FILE *out, const char *path, const char *others, const char *type, const char *default_text,
+        const char *range, const char *help, const char *example)
+{
+    fprintf(out, "| `%s`", path);
+    if (others[0])
+        fprintf(out, ", also `%s`", others);
+    fprintf(out, " | %s | %s | %s | %s | `%s` |\n", type, default_text, range, help, example);
+}
+
+static const struct option *
+find(const char *path)
+{
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        if (strcmp(options[i].path, path) == 0)
+            return &options[i];
+    cn_unreachable(); /* model_page_test finds a missing row first */
+}
+
+static void
+put_option(FILE *out, const char *path, const char *unit, const char *example)
+{
+    const struct option *option = find(path);
+    char value[32], range[96];
+
+    switch (option->kind) {
+    case KIND_BOOL:
+        put_row(out, path, "", "true or false", option->default_value ? "true" : "false", "",
+                option->help, example);
+        return;
+    case KIND_DURABILITY:
+        put_row(out, path, "", "word",
+                cn_durability_word((enum cn_durability)option->default_value),
+                "none, process, power", option->help, example);
+        return;
+    case KIND_SWAP:
+        put_row(out, path, "", "word",
+                cn_swap_policy_word((enum cn_swap_policy)option->default_value),
+                "pin, migrate, reset, reject", option->help, example);
+        return;
+    case KIND_EXPIRED:
+        put_row(out, path, "", "word",
+                cn_on_expired_word((enum cn_on_expired)option->default_value), "refuse, restart",
+                option->help, example);
+        return;
+    case KIND_UINT:
+        snprintf(value, sizeof(value), "%" PRIu64, option->default_value);
+        snprintf(range, sizeof(range), "%" PRIu64 " to %" PRIu64 "%s%s", option->min, option->max,
+                 unit[0] ? " " : "", unit);
+        put_row(out, path, "", "integer", value, range, option->help, example);
+        return;
+    }
+    cn_unreachable();
+}
+
+void
+cn_model_config_page(FILE *out)
+{
+    fputs(head, out);
+#define CN_KEY_SECTION(title, text) put_section(out, title, text);
+#define CN_KEY(path, unit, example) put_option(out, path, unit, example);
+#define CN_KEY_LIST(path, others, type, default_text, range, help, example)                        \
+    put_row(out, path, others, type, default_text, range, help, example);
+#include "config/model/model_keys.def"
+#undef CN_KEY_SECTION
+#undef CN_KEY
+#undef CN_KEY_LIST
+    fputs("\n## TorchServe's keys without effect\n\nThese keys are accepted. The server logs "
+          "a warning if the value is not TorchServe's default.\n\n| key | TorchServe's default | "
+          "what happens here |\n|---|---|---|\n",
+          out);
+    for (size_t i = 0; i < sizeof(without_effect) / sizeof(without_effect[0]); i++)
+        fprintf(out, "| `%s` | %s%s%s | %s |\n", without_effect[i].key,
+                without_effect[i].harmless[0] ? "`" : "", without_effect[i].harmless,
+                without_effect[i].harmless[0] ? "`" : "", without_effect[i].note);
+}

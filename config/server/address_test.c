@@ -1,0 +1,64 @@
+/* config/server/address_test.c - the three forms of an address, and clear words about all others. */
+#include "config/server/server_config.h"
+
+#include "config/test_support.h"
+
+/* Host, port and scheme come apart as written. */
+static void
+the_three_forms_are_read(void **state)
+{
+    struct cn_address a;
+
+    (void)state;
+    assert_int_equal(cn_address_parse("http://127.0.0.1:8080", 1, &a, NULL), 0);
+    assert_string_equal(a.host, "127.0.0.1");
+    assert_int_equal(a.port, 8080);
+    assert_false(a.is_unix || a.is_https);
+    assert_int_equal(cn_address_parse("https://[::1]:0", 1, &a, NULL), 0);
+    assert_string_equal(a.host, "::1");
+    assert_int_equal(a.port, 0);
+    assert_true(a.is_https);
+    assert_int_equal(cn_address_parse("http://my-host", 8081, &a, NULL), 0);
+    assert_int_equal(a.port, 8081);
+    assert_int_equal(cn_address_parse("unix:/run/c.sock", 1, &a, NULL), 0);
+    assert_true(a.is_unix);
+    assert_string_equal(a.host, "/run/c.sock");
+}
+
+/* The message names the value and the forms that are allowed. */
+static void
+others_are_refused(void **state)
+{
+    static const char *const texts[] = {
+        "8080",         "127.0.0.1:8080", "ftp://a:1",      "http://",      "http://:80",
+        "http://a:",    "http://a:x",     "http://a:65536", "http://a:80/", "http://a/b",
+        "http://[::1",  "http://[]:1",    "http://[x]:1",   "unix:",        "unix:relative",
+        "http://a b:1", "http://a:-1",    "http://a:000080"};
+    struct cn_address a;
+    char text[400];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct cn_error err = {0};
+        assert_int_equal(cn_address_parse(texts[i], 1, &a, &err), CN_E_CONFIG);
+        assert_contains(err.message, texts[i]);
+        assert_contains(err.message, "write http://HOST:PORT");
+    }
+    /* Longer than a socket's path or a host may be. */
+    memset(text, 'a', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    memcpy(text, "unix:/", 6);
+    assert_int_equal(cn_address_parse(text, 1, &a, NULL), CN_E_CONFIG);
+    memcpy(text, "http://", 7);
+    assert_int_equal(cn_address_parse(text, 1, &a, NULL), CN_E_CONFIG);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_three_forms_are_read),
+        cmocka_unit_test(others_are_refused),
+    };
+    return cmocka_run_group_tests_name("config.address", tests, NULL, NULL);
+}

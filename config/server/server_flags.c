@@ -1,0 +1,150 @@
+/* config/server/server_flags.c - the command line taken apart; values are applied later. Main thread. */
+#include "config/server/server_options.h"
+#include "config/suggest.h"
+
+/* Flags that are no settings; all but the last three are shown by --help. */
+static const char *const plain_flags[] = {"print-config", "help",           "version",
+                                          "print-man",    "print-yaml-man", "print-model-page"};
+#define N_PLAIN (sizeof(plain_flags) / sizeof(plain_flags[0]))
+
+const struct cn_option *
+cn_option_find(struct cn_str name)
+{
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
+        if (cn_str_eq(name, cn_str_from(cn_server_options[i].flag)))
+            return &cn_server_options[i];
+    }
+    return NULL;
+}
+
+const char *
+cn_option_nearest(struct cn_str name, bool flags)
+{
+    const char *names[CN_N_OPTIONS + N_PLAIN + 1];
+    size_t n = 0;
+
+    for (size_t i = 0; i < CN_N_OPTIONS; i++) {
+        if (flags || cn_server_options[i].yaml_key[0] != '\0')
+            names[n++] = cn_server_options[i].flag;
+    }
+    names[n++] = "models";
+    for (size_t i = 0; flags && i < 3; i++)
+        names[n++] = plain_flags[i];
+    return cn_suggest(name, names, n);
+}
+
+static int
+unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
+{
+    char shown[CN_YAML_SHOWN_MAX];
+    const char *near = cn_option_nearest(name, true);
+
+    cn_yaml_shown(cn_str_from(arg), shown);
+    if (near != NULL)
+        return cn_fail(err, CN_E_CONFIG, "unknown flag %s (did you mean --%s?)", shown, near);
+    return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help all lists the flags", shown);
+}
+
+/* Flags without a value. True when `name` is one. */
+static bool
+take_plain_flag(struct cn_server_config *config, struct cn_str name)
+{
+    bool *const flags[N_PLAIN] = {&config->print_config,   &config->help,
+                                  &config->version,        &config->print_man,
+                                  &config->print_yaml_man, &config->print_model_page};
+
+    for (size_t i = 0; i < N_PLAIN; i++) {
+        if (cn_str_eq(name, cn_str_from(plain_flags[i]))) {
+            *flags[i] = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool
+cn_config_only_informs(const struct cn_server_config *config)
+{
+    return config->help || config->version || config->print_man || config->print_yaml_man ||
+           config->print_model_page;
+}
+
+static bool
+is_flag(const char *arg)
+{
+    return arg[0] == '-' && arg[1] != '\0';
+}
+
+/* `--help`, `--help logs`. */
+static int
+take_help(struct cn_server_config *config, struct cn_command_line *line, int *at,
+          struct cn_error *err)
+{
+    char shown[CN_YAML_SHOWN_MAX];
+
+    config->help = true;
+    if (*at + 1 >= line->n_args || is_flag(line->args[*at + 1]))
+        return 0;
+    config->help_section = line->args[++*at];
+    if (cn_server_help_has(config->help_section))
+        return 0;
+    return cn_fail(err, CN_E_CONFIG,
+                   "--help has no section \"%s\"; --help without a section lists them",
+                   cn_yaml_shown(cn_str_from(config->help_section), shown));
+}
+
+/* `--models`: its values, up to the next flag. They are added at once: flags are the strongest, so
+ * nothing overwrites them. */
+static int
+take_models(struct cn_server_config *config, struct cn_command_line *line, const char *attached,
+            int *at, struct cn_error *err)
+{
+    int rc = 0;
+
+    line->has_models = true;
+    if (attached != NULL)
+        return cn_server_models_add(config, "--models", cn_str_from(attached), err);
+    if (*at + 1 >= line->n_args || is_flag(line->args[*at + 1]))
+        return cn_fail(err, CN_E_CONFIG, "--models needs NAME=FILE, FILE or all");
+    while (rc == 0 && *at + 1 < line->n_args && !is_flag(line->args[*at + 1]))
+        rc = cn_server_models_add(config, "--models", cn_str_from(line->args[++*at]), err);
+    return rc;
+}
+
+int
+cn_command_line_take(struct cn_server_config *config, struct cn_command_line *line, int *at,
+                     struct cn_error *err)
+{
+    const char *arg = line->args[*at], *equals = strchr(arg, '='), *value;
+    const struct cn_option *option;
+    struct cn_str name;
+    char shown[CN_YAML_SHOWN_MAX];
+
+    if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
+        return take_help(config, line, at, err);
+    if (strcmp(arg, "-v") == 0) {
+        config->version = true;
+        return 0;
+    }
+    if (strncmp(arg, "--", 2) != 0)
+        return cn_fail(err, CN_E_CONFIG, "unexpected argument \"%s\"; options begin with --",
+                       cn_yaml_shown(cn_str_from(arg), shown));
+    name = (struct cn_str){arg + 2, equals ? (size_t)(equals - arg - 2) : strlen(arg + 2)};
+    if (cn_str_eq(name, CN_STR("models")))
+        return take_models(config, line, equals ? equals + 1 : NULL, at, err);
+    if (equals == NULL && take_plain_flag(config, name))
+        return 0;
+    option = cn_option_find(name);
+    if (option == NULL)
+        return unknown_flag(arg, name, err);
+    if (equals != NULL)
+        value = equals + 1;
+    else if (option->kind == CN_KIND_BOOL)
+        value = "true";
+    else if (*at + 1 < line->n_args && !is_flag(line->args[*at + 1]))
+        value = line->args[++*at];
+    else
+        return cn_fail(err, CN_E_CONFIG, "--%s needs %s", option->flag, option->arg);
+    line->values[option - cn_server_options] = value;
+    return 0;
+}

@@ -1,0 +1,95 @@
+/* core/containers/list.h - intrusive doubly linked list: membership costs no allocation,
+ * removal cannot fail. A node not in a list points to itself. */
+#ifndef CN_CORE_LIST_H
+#define CN_CORE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct cn_list {
+    struct cn_list *prev, *next;
+};
+
+#define cn_container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+static inline void
+cn_list_init(struct cn_list *node)
+{
+    node->prev = node->next = node;
+}
+
+static inline bool
+cn_list_empty(const struct cn_list *head)
+{
+    return head->next == head;
+}
+
+/* Is this node in a list? */
+static inline bool
+cn_list_linked(const struct cn_list *node)
+{
+    return node->next != node;
+}
+
+static inline void
+cn_list_insert_after(struct cn_list *at, struct cn_list *node)
+{
+    node->prev = at;
+    node->next = at->next;
+    at->next->prev = node;
+    at->next = node;
+}
+
+static inline void
+cn_list_push_back(struct cn_list *head, struct cn_list *node)
+{
+    cn_list_insert_after(head->prev, node);
+}
+
+static inline void
+cn_list_push_front(struct cn_list *head, struct cn_list *node)
+{
+    cn_list_insert_after(head, node);
+}
+
+/* Harmless on a node that is in no list. */
+static inline void
+cn_list_remove(struct cn_list *node)
+{
+    node->prev->next = node->next;
+    node->next->prev = node->prev;
+    cn_list_init(node);
+}
+
+/* The first node, taken out; NULL when empty. */
+static inline struct cn_list *
+cn_list_pop_front(struct cn_list *head)
+{
+    struct cn_list *node = head->next;
+
+    if (node == head)
+        return NULL;
+    cn_list_remove(node);
+    return node;
+}
+
+/* Moves all of `from` behind the end of `to`. */
+static inline void
+cn_list_splice_back(struct cn_list *to, struct cn_list *from)
+{
+    if (cn_list_empty(from))
+        return;
+    from->next->prev = to->prev;
+    to->prev->next = from->next;
+    from->prev->next = to;
+    to->prev = from->prev;
+    cn_list_init(from);
+}
+
+#define cn_list_for_each(pos, head) for ((pos) = (head)->next; (pos) != (head); (pos) = (pos)->next)
+/* `pos` may be removed in the body. */
+#define cn_list_for_each_safe(pos, tmp, head)                                                      \
+    for ((pos) = (head)->next, (tmp) = (pos)->next; (pos) != (head);                               \
+         (pos) = (tmp), (tmp) = (pos)->next)
+
+#endif

@@ -1,0 +1,33 @@
+/* core/errors/panic.h - what must never happen, checked in every build.
+ *
+ * cn_assert states what only a bug could break; input from outside never
+ * reaches it. A failed check prints one line and the call site, then aborts:
+ * in a worker that costs one restart, in the server one restart too, and no
+ * committed step in either.
+ */
+#ifndef CN_CORE_PANIC_H
+#define CN_CORE_PANIC_H
+
+#include <stdint.h>
+
+_Noreturn void cn_panic(const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define cn_assert(cond)                                                                            \
+    do {                                                                                           \
+        if (__builtin_expect(!(cond), 0))                                                          \
+            cn_panic(__FILE__, __LINE__, "assertion failed: %s", #cond);                           \
+    } while (0)
+
+#define cn_unreachable() cn_panic(__FILE__, __LINE__, "unreachable")
+
+/* Objects that travel through a void * begin with `uint32_t magic`; cn_cast
+ * checks it on the way back. `p` is evaluated once. */
+#define cn_cast(type, p, magic_value)                                                              \
+    ({                                                                                             \
+        type *cn_cast_p = (p);                                                                     \
+        cn_assert(cn_cast_p != NULL && cn_cast_p->magic == (magic_value));                         \
+        cn_cast_p;                                                                                 \
+    })
+
+#endif

@@ -1,0 +1,168 @@
+/* core/log/log_json.c - the log's key=value text as members of a JSON object. Any thread. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/log/log.h"
+#include "core/text/utf8.h"
+
+struct out {
+    char *at, *end;
+    bool full;
+};
+
+static void
+put(struct out *out, const char *bytes, size_t len)
+{
+    if ((size_t)(out->end - out->at) < len) {
+        out->full = true;
+        return;
+    }
+    memcpy(out->at, bytes, len);
+    out->at += len;
+}
+
+static void
+put_code(struct out *out, unsigned char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char text[6] = {'\\', 'u', '0', '0', digits[c >> 4], digits[c & 0x0f]};
+
+    put(out, text, sizeof(text));
+}
+
+/* Bytes that are no UTF-8 are shown as the characters of Latin-1. */
+static void
+put_char(struct out *out, const char *at, size_t left, size_t *taken)
+{
+    unsigned char c = (unsigned char)*at;
+    size_t len = cn_utf8_length(at, left);
+
+    *taken = len ? len : 1;
+    if (c == '"' || c == '\\')
+        put(out, c == '"' ? "\\\"" : "\\\\", 2);
+    else if (len == 0 || c < 0x20 || c == 0x7f)
+        put_code(out, c);
+    else
+        put(out, at, len);
+}
+
+/* The inside of what cn_log_quote made, without the quotes. */
+static void
+put_quoted(struct out *out, const char *at, const char *end)
+{
+    size_t taken;
+
+    for (; at < end; at += taken) {
+        if (*at != '\\' || at + 1 >= end) {
+            put_char(out, at, (size_t)(end - at), &taken);
+            continue;
+        }
+        taken = 2;
+        if (at[1] == 'x' && end - at >= 4 && cn_hex_digit(at[2]) >= 0 && cn_hex_digit(at[3]) >= 0) {
+            put_code(out, (unsigned char)(cn_hex_digit(at[2]) << 4 | cn_hex_digit(at[3])));
+            taken = 4;
+        } else {
+            put(out, at, 2); /* \" \\ \n \r \t mean the same in JSON */
+        }
+    }
+}
+
+static bool
+is_number(const char *at, const char *end)
+{
+    size_t digits = 0;
+
+    if (at < end && *at == '-')
+        at++;
+    if (end - at > 1 && at[0] == '0' && at[1] != '.')
+        return false;
+    for (; at < end && *at >= '0' && *at <= '9'; at++)
+        digits++;
+    if (digits == 0 || digits > 18)
+        return false;
+    if (at < end && *at == '.') {
+        if (++at == end)
+            return false;
+        while (at < end && *at >= '0' && *at <= '9')
+            at++;
+    }
+    return at == end;
+}
+
+/* Version 1.10 is not 1.1, and a model may be called 7: names stay texts, as in the access log. */
+static bool
+is_name(const char *key, size_t len)
+{
+    static const char *const names[] = {"model", "version", "from", "to"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strlen(names[i]) == len && memcmp(key, names[i], len) == 0)
+            return true;
+    return false;
+}
+
+static void
+put_plain(struct out *out, const char *at, const char *end)
+{
+    size_t taken;
+
+    for (; at < end; at += taken)
+        put_char(out, at, (size_t)(end - at), &taken);
+}
+
+static const char *
+end_of_quoted(const char *at)
+{
+    for (; *at && *at != '"'; at++)
+        if (*at == '\\' && at[1])
+            at++;
+    return at;
+}
+
+/* One member from key=value at `at`; returns what follows. */
+static const char *
+put_member(struct out *out, const char *at)
+{
+    size_t key = strcspn(at, "= ");
+    const char *value = at[key] == '=' ? at + key + 1 : at, *end;
+
+    put(out, "\"", 1);
+    if (value == at)
+        put(out, "text", 4);
+    else
+        put_plain(out, at, at + key);
+    put(out, "\":", 2);
+    if (value != at && *value == '"') {
+        end = end_of_quoted(value + 1);
+        put(out, "\"", 1);
+        put_quoted(out, value + 1, end);
+        put(out, "\"", 1);
+        return *end ? end + 1 : end;
+    }
+    end = value + strcspn(value, " ");
+    if (!is_name(at, key) && is_number(value, end)) {
+        put(out, value, (size_t)(end - value));
+        return end;
+    }
+    put(out, "\"", 1);
+    put_plain(out, value, end);
+    put(out, "\"", 1);
+    return end;
+}
+
+unsigned long
+cn_log_json_members(const char *text, char *bytes, unsigned long room)
+{
+    struct out out = {bytes, bytes + room, false};
+    char *whole = bytes; /* up to the last whole member */
+
+    while (*(text += strspn(text, " "))) {
+        if (out.at > bytes)
+            put(&out, ",", 1);
+        text = put_member(&out, text);
+        if (out.full)
+            break;
+        whole = out.at;
+    }
+    return (unsigned long)(whole - bytes);
+}

@@ -1,0 +1,495 @@
+/* core/loop/loop.c - one thread's epoll set, mailbox, timers, hooks and deferred work.
+ *
+ * All is owned by the thread that runs the loop, but for the mailbox (a stack
+ * that any thread pushes to and the loop takes whole) and the wish to stop.
+ */
+#include "core/loop/loop.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/time/busy_wait.h"
+#include "core/time/clock.h"
+#include "metrics/counters/metrics.h"
+
+#define EVENTS_MAX 256
+#define TEST_CLOCK_WAIT_MS 5 /* how soon a moved test clock is seen */
+#define SLOW_TURN_US 1000
+#define MAILBOX_TAG UINT64_MAX /* epoll data of the mailbox's eventfd */
+
+/* What a descriptor's events are for, by its number. An event carries descriptor and generation,
+ * so one that was fetched before an unwatch finds nobody, even if the number is in use again. */
+struct place {
+    struct cn_watch *watch;
+    uint32_t generation;
+};
+
+struct cn_loop {
+    unsigned index;
+    int epoll_fd;
+    int event_fd;                     /* written when something is put into an empty mailbox */
+    _Atomic(struct cn_msg *) mailbox; /* newest first */
+    atomic_bool asleep; /* or about to sleep: who puts something into the mailbox must wake it */
+    atomic_bool stopping;
+    atomic_bool running; /* some thread is in cn_loop_run */
+
+    uint64_t now_us, now_ms;
+    struct cn_timer_wheel *wheel;
+    struct cn_list deferred;
+    struct cn_list hooks;
+    struct cn_list *next_hook; /* of the walk in progress; NULL outside it */
+    struct cn_source *source;  /* NULL: none */
+    struct place *places;
+    size_t n_places;
+    uint32_t last_generation;
+    struct cn_metrics metrics;
+    struct cn_busy_wait busy_wait;
+    struct epoll_event events[EVENTS_MAX];
+};
+
+static _Thread_local struct cn_loop *current;
+
+int
+cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
+{
+    /* Edge-triggered: each write wakes once, and nobody needs to read the counter. */
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = MAILBOX_TAG};
+    struct cn_loop *loop = cn_alloc(sizeof(*loop));
+    int rc;
+
+    loop->index = index;
+    loop->event_fd = -1;
+    cn_list_init(&loop->deferred);
+    cn_list_init(&loop->hooks);
+    loop->now_us = cn_now_us();
+    loop->now_ms = loop->now_us / 1000;
+    loop->wheel = cn_timer_wheel_create(loop->now_ms);
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (loop->epoll_fd >= 0)
+        loop->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop->event_fd < 0 ||
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->event_fd, &event) < 0) {
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot set up event loop %u", index);
+        cn_loop_destroy(loop);
+        return rc;
+    }
+    *out = loop;
+    return 0;
+}
+
+void
+cn_loop_destroy(struct cn_loop *loop)
+{
+    if (!loop)
+        return;
+    cn_assert(!atomic_load(&loop->running));
+    if (current == loop)
+        current = NULL;
+    if (loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
+    if (loop->event_fd >= 0)
+        close(loop->event_fd);
+    cn_timer_wheel_destroy(loop->wheel);
+    cn_free(loop->places);
+    cn_free(loop);
+}
+
+void
+cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us)
+{
+    loop->busy_wait.limit_us = limit_us;
+}
+
+bool
+cn_loop_is_awake(const struct cn_loop *loop)
+{
+    return !atomic_load_explicit(&loop->asleep, memory_order_relaxed);
+}
+
+unsigned
+cn_loop_index(const struct cn_loop *loop)
+{
+    return loop->index;
+}
+
+struct cn_loop *
+cn_loop_current(void)
+{
+    return current;
+}
+
+bool
+cn_loop_is_here(const struct cn_loop *loop)
+{
+    return current == loop;
+}
+
+bool
+cn_loop_may_touch(const struct cn_loop *loop)
+{
+    return current == loop || !atomic_load_explicit(&loop->running, memory_order_acquire);
+}
+
+uint64_t
+cn_loop_now_ms(const struct cn_loop *loop)
+{
+    return loop->now_ms;
+}
+
+uint64_t
+cn_loop_now_us(const struct cn_loop *loop)
+{
+    return loop->now_us;
+}
+
+struct cn_timer_wheel *
+cn_loop_wheel(struct cn_loop *loop)
+{
+    return loop->wheel;
+}
+
+struct cn_metrics *
+cn_loop_metrics(struct cn_loop *loop)
+{
+    return &loop->metrics;
+}
+
+static void
+wake(struct cn_loop *loop)
+{
+    const uint64_t one = 1;
+
+    /* It fails for good only with a full counter, whose loop is awake. */
+    while (write(loop->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+        ;
+}
+
+void
+cn_loop_post(struct cn_loop *loop, struct cn_msg *msg)
+{
+    struct cn_msg *head = atomic_load_explicit(&loop->mailbox, memory_order_relaxed);
+
+    do {
+        msg->next = head;
+    } while (!atomic_compare_exchange_weak_explicit(&loop->mailbox, &head, msg,
+                                                    memory_order_seq_cst, memory_order_relaxed));
+    /* The loop says that it sleeps and then looks into the mailbox once more; here the other way
+     * round: one of the two sees the other. */
+    if (!head && current != loop && atomic_load(&loop->asleep))
+        wake(loop);
+}
+
+void
+cn_loop_stop(struct cn_loop *loop)
+{
+    atomic_store(&loop->stopping, true);
+    wake(loop);
+}
+
+static uint64_t
+tag_of(int fd, uint32_t generation)
+{
+    return (uint64_t)generation << 32 | (uint32_t)fd;
+}
+
+static struct place *
+place_of(struct cn_loop *loop, int fd)
+{
+    size_t need = (size_t)fd + 1, n = loop->n_places ? loop->n_places : 64;
+    struct place *places;
+
+    if (need <= loop->n_places)
+        return &loop->places[fd];
+    while (n < need)
+        n *= 2;
+    places = cn_alloc(n * sizeof(*places));
+    if (loop->n_places)
+        memcpy(places, loop->places, loop->n_places * sizeof(*places));
+    cn_free(loop->places);
+    loop->places = places;
+    loop->n_places = n;
+    return &loop->places[fd];
+}
+
+int
+cn_loop_watch(struct cn_loop *loop, struct cn_watch *watch, int fd, uint32_t events,
+              struct cn_error *err)
+{
+    uint32_t generation = loop->last_generation + 1;
+    struct epoll_event event = {.events = events};
+
+    if (generation == UINT32_MAX || generation == 0) /* that one is the mailbox's, 0 is nobody's */
+        generation = 1;
+    event.data.u64 = tag_of(fd, generation);
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot watch descriptor %d", fd);
+    loop->last_generation = generation;
+    *place_of(loop, fd) = (struct place){watch, generation};
+    watch->fd = fd;
+    watch->generation = generation;
+    return 0;
+}
+
+/* Is it `watch` that the loop calls for its descriptor? Not after an unwatch, and not when the
+ * descriptor was closed too early and another watch has its number now. */
+static bool
+holds_place(const struct cn_loop *loop, const struct cn_watch *watch)
+{
+    return watch->generation != 0 && watch->fd >= 0 && (size_t)watch->fd < loop->n_places &&
+           loop->places[watch->fd].watch == watch &&
+           loop->places[watch->fd].generation == watch->generation;
+}
+
+int
+cn_loop_rewatch(struct cn_loop *loop, struct cn_watch *watch, uint32_t events, struct cn_error *err)
+{
+    struct epoll_event event = {.events = events, .data.u64 = tag_of(watch->fd, watch->generation)};
+
+    cn_assert(holds_place(loop, watch));
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, watch->fd, &event) < 0)
+        return cn_fail_sys(err, CN_E_IO, errno, "cannot watch descriptor %d", watch->fd);
+    return 0;
+}
+
+void
+cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch)
+{
+    if (holds_place(loop, watch)) {
+        loop->places[watch->fd] = (struct place){NULL, 0};
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* may be closed already */
+    }
+    watch->generation = 0;
+    watch->fd = -1;
+}
+
+void
+cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred)
+{
+    if (!deferred->link.next)
+        cn_list_init(&deferred->link); /* zeroed memory is as good as initialized */
+    if (!cn_list_linked(&deferred->link))
+        cn_list_push_back(&loop->deferred, &deferred->link);
+}
+
+void
+cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook)
+{
+    cn_list_push_back(&loop->hooks, &hook->link);
+}
+
+void
+cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook)
+{
+    if (loop->next_hook == &hook->link)
+        loop->next_hook = hook->link.next;
+    cn_list_remove(&hook->link);
+}
+
+void
+cn_loop_set_source(struct cn_loop *loop, struct cn_source *source)
+{
+    loop->source = source;
+}
+
+/* For epoll_wait: -1 waits without limit. */
+static int
+wait_ms(struct cn_loop *loop, int max_wait_ms)
+{
+    uint64_t now = cn_now_ms(), next = cn_timer_wheel_next_ms(loop->wheel);
+    uint64_t wait = max_wait_ms < 0 ? CN_NEVER : (uint64_t)max_wait_ms;
+    struct cn_list *node;
+
+    if (!cn_list_empty(&loop->deferred) || atomic_load(&loop->stopping) ||
+        atomic_load_explicit(&loop->mailbox, memory_order_relaxed))
+        return 0;
+    if (next != CN_NEVER) {
+        next = next > now ? next - now : 0;
+        wait = next < wait ? next : wait;
+    }
+    cn_list_for_each(node, &loop->hooks) {
+        struct cn_hook *hook = cn_container_of(node, struct cn_hook, link);
+        uint64_t limit = hook->timeout_ms ? hook->timeout_ms(hook) : CN_NEVER;
+
+        wait = limit < wait ? limit : wait;
+    }
+    if (cn_clock_is_test() && wait > TEST_CLOCK_WAIT_MS)
+        return TEST_CLOCK_WAIT_MS;
+    if (wait == CN_NEVER)
+        return -1;
+    return wait > INT_MAX ? INT_MAX : (int)wait;
+}
+
+static void
+give_events(struct cn_loop *loop, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        uint64_t tag = loop->events[i].data.u64;
+        size_t fd = (uint32_t)tag;
+        struct cn_watch *watch;
+
+        if (tag == MAILBOX_TAG || fd >= loop->n_places)
+            continue;
+        watch = loop->places[fd].watch;
+        if (watch && loop->places[fd].generation == (uint32_t)(tag >> 32))
+            watch->fn(watch, loop->events[i].events);
+    }
+}
+
+/* What the mailbox holds now, oldest first; what is posted from here on waits for the next turn. */
+static struct cn_msg *
+take_mail(struct cn_loop *loop)
+{
+    struct cn_msg *msg, *next, *oldest = NULL;
+
+    if (!atomic_load_explicit(&loop->mailbox, memory_order_relaxed))
+        return NULL;
+    msg = atomic_exchange_explicit(&loop->mailbox, NULL, memory_order_acquire);
+    for (; msg; msg = next) {
+        next = msg->next;
+        msg->next = oldest;
+        oldest = msg;
+    }
+    return oldest;
+}
+
+static void
+read_mail(struct cn_msg *msg)
+{
+    struct cn_msg *next;
+
+    for (; msg; msg = next) {
+        next = msg->next; /* the message may be freed by its function */
+        msg->fn(msg);
+    }
+}
+
+static void
+read_clock(struct cn_loop *loop)
+{
+    loop->now_us = cn_now_us();
+    loop->now_ms = loop->now_us / 1000;
+}
+
+static void
+run_hooks(struct cn_loop *loop)
+{
+    struct cn_list *node;
+
+    for (node = loop->hooks.next; node != &loop->hooks; node = loop->next_hook) {
+        struct cn_hook *hook = cn_container_of(node, struct cn_hook, link);
+
+        loop->next_hook = node->next; /* moved on if a hook removes that one */
+        hook->run(hook);
+    }
+    loop->next_hook = NULL;
+}
+
+static void
+run_deferred(struct cn_loop *loop)
+{
+    struct cn_list *node, now;
+
+    cn_list_init(&now);
+    cn_list_splice_back(&now, &loop->deferred);
+    while ((node = cn_list_pop_front(&now))) {
+        struct cn_deferred *deferred = cn_container_of(node, struct cn_deferred, link);
+
+        deferred->fn(deferred);
+    }
+}
+
+static int
+sleep_for_events(struct cn_loop *loop, int timeout_ms)
+{
+    int count;
+
+    if (loop->source)
+        loop->source->rest(loop->source);
+    atomic_store(&loop->asleep, true);
+    if (atomic_load(&loop->mailbox))
+        timeout_ms = 0;
+    count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, timeout_ms);
+    atomic_store_explicit(&loop->asleep, false, memory_order_relaxed);
+    return count;
+}
+
+/* Is there something to do? Events are in loop->events then, messages in the mailbox. */
+static bool
+look(struct cn_loop *loop, int *count)
+{
+    if (loop->source)
+        loop->source->ask(loop->source);
+    *count = epoll_wait(loop->epoll_fd, loop->events, EVENTS_MAX, 0);
+    return *count != 0 || atomic_load_explicit(&loop->mailbox, memory_order_relaxed);
+}
+
+/* As epoll_wait, but a message ends the wait, too. */
+static int
+wait_for_events(struct cn_loop *loop, int timeout_ms)
+{
+    bool found;
+    int count;
+
+    if (timeout_ms != 0 && !loop->busy_wait.limit_us && !loop->source)
+        return sleep_for_events(loop, timeout_ms);
+    found = look(loop, &count);
+    if (timeout_ms == 0)
+        return count;
+    cn_busy_wait_begin(&loop->busy_wait);
+    while (!found && cn_busy_wait_again(&loop->busy_wait))
+        found = look(loop, &count);
+    if (!found)
+        count = sleep_for_events(loop, timeout_ms);
+    cn_busy_wait_end(&loop->busy_wait);
+    return count;
+}
+
+void
+cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
+{
+    uint64_t begin_us, busy_us;
+    struct cn_msg *mail;
+    int count;
+
+    current = loop;
+    count = wait_for_events(loop, wait_ms(loop, max_wait_ms));
+    cn_assert(count >= 0 || errno == EINTR);
+    read_clock(loop);
+    begin_us = loop->now_us;
+
+    give_events(loop, count);
+    /* Requests come by mail or from a hook. No mail is from later than the clock says, or what it sets would run
+     * out too early; and what ran out before it came is over. */
+    mail = take_mail(loop);
+    read_clock(loop);
+    cn_timer_wheel_advance(loop->wheel, loop->now_ms);
+    read_mail(mail);
+    run_hooks(loop);
+    run_deferred(loop);
+
+    busy_us = cn_now_us() - begin_us;
+    cn_metrics_add(&loop->metrics, CN_M_LOOP_TURNS, 1);
+    cn_metrics_add(&loop->metrics, CN_M_LOOP_BUSY, busy_us);
+    if (busy_us > SLOW_TURN_US)
+        cn_metrics_add(&loop->metrics, CN_M_LOOP_SLOW_TURNS, 1);
+}
+
+void
+cn_loop_run(struct cn_loop *loop)
+{
+    atomic_store(&loop->running, true);
+    current = loop;
+    while (!atomic_load(&loop->stopping))
+        cn_loop_turn(loop, -1);
+    current = NULL;
+    atomic_store(&loop->running, false);
+}

@@ -1,0 +1,151 @@
+/* core/memory/buf_test.c - the growing buffer. */
+#include "core/memory/buf.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/memory/mem.h"
+
+static void
+grows_and_keeps_what_it_has(void **state)
+{
+    struct cn_buf buf;
+    size_t i;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    for (i = 0; i < 100000; i++)
+        assert_int_equal(cn_buf_append(&buf, &(char){(char)i}, 1), 0);
+    assert_int_equal(buf.len, 100000);
+    for (i = 0; i < 100000; i++)
+        assert_int_equal(buf.data[i], (char)i);
+    cn_buf_fini(&buf);
+}
+
+/* The limit is to the byte: options promise sizes. */
+static void
+the_limit_is_exact_and_failure_sticks(void **state)
+{
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 10);
+    assert_int_equal(cn_buf_puts(&buf, "0123456789"), 0);
+    assert_int_equal(cn_buf_append(&buf, "", 0), 0);
+    assert_int_equal(cn_buf_puts(&buf, "x"), -1);
+    assert_true(buf.failed);
+    assert_int_equal(cn_buf_append(&buf, NULL, 0), -1);
+    assert_int_equal(buf.len, 10);
+    cn_buf_reset(&buf);
+    assert_false(buf.failed);
+    assert_int_equal(cn_buf_printf(&buf, "%s", "01234567890"), -1);
+    assert_int_equal(buf.len, 0);
+    cn_buf_reset(&buf);
+    assert_int_equal(cn_buf_printf(&buf, "%s", "0123456789"), 0);
+    assert_null(cn_buf_reserve(&buf, SIZE_MAX));
+    cn_buf_fini(&buf);
+}
+
+static void
+printf_grows_as_needed(void **state)
+{
+    struct cn_buf buf;
+    char text[3000];
+
+    (void)state;
+    memset(text, 'a', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    cn_buf_init(&buf, 0);
+    cn_buf_puts(&buf, "x");
+    assert_int_equal(cn_buf_printf(&buf, "%s%d", text, 5), 0);
+    assert_int_equal(buf.len, 1 + sizeof(text) - 1 + 1);
+    assert_int_equal(buf.data[buf.len - 1], '5');
+    cn_buf_fini(&buf);
+}
+
+/* What was parsed goes, what came too early stays. */
+static void
+consume_drops_the_front(void **state)
+{
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    cn_buf_consume(&buf, 0);
+    cn_buf_puts(&buf, "abcdef");
+    cn_buf_consume(&buf, 2);
+    assert_true(cn_str_eq(cn_buf_str(&buf), CN_STR("cdef")));
+    cn_buf_consume(&buf, 4);
+    assert_int_equal(buf.len, 0);
+    cn_buf_fini(&buf);
+}
+
+static void
+take_hands_over_text_with_a_nul(void **state)
+{
+    struct cn_buf buf;
+    size_t len;
+    char *text;
+
+    (void)state;
+    cn_buf_init(&buf, 4);
+    text = cn_buf_take(&buf, &len);
+    assert_string_equal(text, "");
+    assert_int_equal(len, 0);
+    cn_free(text);
+    cn_buf_puts(&buf, "full");
+    text = cn_buf_take(&buf, &len);
+    assert_string_equal(text, "full");
+    assert_int_equal(len, 4);
+    cn_free(text);
+    assert_int_equal(buf.len, 0);
+    assert_int_equal(cn_buf_puts(&buf, "again"), -1); /* the limit stays */
+    cn_buf_fini(&buf);
+}
+
+static void
+numbers_are_written_in_decimal(void **state)
+{
+    static const char expected[] = "0 -1 9223372036854775807 -9223372036854775808 10 "
+                                   "18446744073709551615 0";
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    cn_buf_put_int(&buf, 0);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_int(&buf, -1);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_int(&buf, INT64_MAX);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_int(&buf, INT64_MIN);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_uint(&buf, 10);
+    cn_buf_puts(&buf, " ");
+    cn_buf_put_uint(&buf, UINT64_MAX);
+    cn_buf_puts(&buf, " ");
+    assert_int_equal(cn_buf_put_uint(&buf, 0), 0);
+    assert_int_equal(buf.len, strlen(expected));
+    assert_memory_equal(buf.data, expected, buf.len);
+    cn_buf_fini(&buf);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_written_in_decimal),
+        cmocka_unit_test(grows_and_keeps_what_it_has),
+        cmocka_unit_test(the_limit_is_exact_and_failure_sticks),
+        cmocka_unit_test(printf_grows_as_needed),
+        cmocka_unit_test(consume_drops_the_front),
+        cmocka_unit_test(take_hands_over_text_with_a_nul),
+    };
+
+    return cmocka_run_group_tests_name("core.buf", tests, NULL, NULL);
+}

@@ -1,0 +1,67 @@
+/* core/memory/mem.c - malloc with the project's manners. Any thread. */
+#include "core/memory/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/errors/panic.h"
+
+void *
+cn_alloc(size_t bytes)
+{
+    void *ptr = calloc(1, bytes ? bytes : 1);
+
+    if (!ptr)
+        cn_panic(__FILE__, __LINE__, "out of memory: %zu bytes could not be allocated", bytes);
+    return ptr;
+}
+
+void *
+cn_try_alloc(size_t bytes)
+{
+    return malloc(bytes ? bytes : 1);
+}
+
+void *
+cn_try_realloc(void *ptr, size_t bytes)
+{
+    return realloc(ptr, bytes ? bytes : 1);
+}
+
+char *
+cn_strndup(const char *text, size_t len)
+{
+    char *copy;
+
+    cn_assert(len < SIZE_MAX);
+    copy = cn_try_alloc(len + 1);
+    if (!copy)
+        cn_panic(__FILE__, __LINE__, "out of memory: %zu bytes could not be allocated", len + 1);
+    if (len)
+        memcpy(copy, text, len);
+    copy[len] = '\0';
+    return copy;
+}
+
+char *
+cn_strdup(const char *text)
+{
+    return cn_strndup(text, strlen(text));
+}
+
+void
+cn_free(void *ptr)
+{
+    free(ptr);
+}
+
+void
+cn_prefer_huge(void *ptr, size_t bytes)
+{
+    uintptr_t begin = ((uintptr_t)ptr + CN_HUGE_BYTES - 1) & ~(uintptr_t)(CN_HUGE_BYTES - 1);
+    uintptr_t end = ((uintptr_t)ptr + bytes) & ~(uintptr_t)(CN_HUGE_BYTES - 1);
+
+    if (ptr && begin < end)
+        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
+}

@@ -1,0 +1,298 @@
+/* core/memory/slab.c - small blocks in pages of one size. */
+#include "core/memory/slab.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+
+/* The first chunk is small, since most handlers need little; each further one is as large as all before. */
+#define CHUNK_BYTES_MIN ((size_t)64 << 10)
+#define CHUNK_BYTES_MAX ((size_t)4 << 20)
+#define HEADER_BYTES 64 /* of a page, so that its blocks begin with a line of the cache */
+
+/* Pages lie at multiples of their size, so a block's address leads to its page. */
+struct cn_pool_page {
+    /* In `more` of its size, or in empty_pages; in none: full, or taken from now. */
+    struct cn_list link;
+    struct cn_pool_chunk *chunk;
+    void *freed;     /* a block that was freed; in its first bytes the next one */
+    uint32_t uncut;  /* where the blocks begin that nobody has had yet */
+    uint32_t n_used; /* blocks */
+    uint16_t size;   /* of its blocks, an index of cn_pool.sizes */
+    bool listed;     /* in `more`, or the one that is taken from; else all its blocks are in use */
+};
+
+struct cn_pool_chunk {
+    struct cn_list link;
+    char *pages;
+    uint32_t n_pages, n_cut, n_used;
+    size_t bytes;
+};
+
+_Static_assert(sizeof(struct cn_pool_page) <= HEADER_BYTES, "blocks begin behind it");
+
+static struct cn_pool_page *
+page_of(void *block)
+{
+    return (struct cn_pool_page *)((uintptr_t)block & ~(uintptr_t)(CN_POOL_PAGE_BYTES - 1));
+}
+
+static uint32_t
+size_of(size_t bytes)
+{
+    return (uint32_t)((bytes - 1) / CN_POOL_STEP);
+}
+
+static uint32_t
+block_bytes(uint32_t size)
+{
+    return (size + 1) * CN_POOL_STEP;
+}
+
+void
+cn_pool_init(struct cn_pool *pool, size_t block_max, size_t bytes_max)
+{
+    cn_assert(block_max <= CN_POOL_BLOCK_MAX);
+    *pool = (struct cn_pool){.block_max = block_max, .bytes_max = bytes_max};
+    for (uint32_t i = 0; i < CN_POOL_SIZES; i++)
+        cn_list_init(&pool->sizes[i].more);
+    cn_list_init(&pool->empty_pages);
+    cn_list_init(&pool->chunks);
+}
+
+void
+cn_pool_fini(struct cn_pool *pool)
+{
+    struct cn_list *link;
+
+    while ((link = cn_list_pop_front(&pool->chunks)))
+        cn_free(cn_container_of(link, struct cn_pool_chunk, link));
+    cn_pool_init(pool, pool->block_max, pool->bytes_max);
+}
+
+/* --- chunks --- */
+
+/* The largest ones are made of whole huge pages; what comes before would be mostly unused ones. */
+static struct cn_pool_chunk *
+alloc_chunk(size_t bytes)
+{
+    void *chunk;
+
+    if (bytes < CHUNK_BYTES_MAX)
+        return cn_try_alloc(bytes);
+    if (posix_memalign(&chunk, CN_HUGE_BYTES, bytes) != 0)
+        return NULL;
+    cn_prefer_huge(chunk, bytes);
+    return chunk;
+}
+
+/* Of the next chunk; 0: there may be none. */
+static size_t
+chunk_bytes(const struct cn_pool *pool)
+{
+    size_t bytes = pool->bytes, left = pool->bytes_max - pool->bytes;
+
+    if (bytes < CHUNK_BYTES_MIN)
+        bytes = CHUNK_BYTES_MIN;
+    if (bytes > CHUNK_BYTES_MAX)
+        bytes = CHUNK_BYTES_MAX;
+    if (pool->bytes_max && bytes > left)
+        bytes = left < CHUNK_BYTES_MIN ? 0 : left;
+    return bytes;
+}
+
+static struct cn_pool_chunk *
+add_chunk(struct cn_pool *pool)
+{
+    const size_t bytes = chunk_bytes(pool);
+    struct cn_pool_chunk *chunk = bytes ? alloc_chunk(bytes) : NULL;
+    uintptr_t first;
+
+    if (!chunk)
+        return NULL;
+    first =
+        ((uintptr_t)(chunk + 1) + CN_POOL_PAGE_BYTES - 1) & ~(uintptr_t)(CN_POOL_PAGE_BYTES - 1);
+    *chunk = (struct cn_pool_chunk){
+        .pages = (char *)first,
+        .n_pages = (uint32_t)(((uintptr_t)chunk + bytes - first) / CN_POOL_PAGE_BYTES),
+        .bytes = bytes,
+    };
+    cn_list_push_front(&pool->chunks, &chunk->link);
+    pool->bytes += bytes;
+    return chunk;
+}
+
+static void
+free_chunk(struct cn_pool *pool, struct cn_pool_chunk *chunk)
+{
+    for (uint32_t i = 0; i < chunk->n_cut; i++) {
+        struct cn_pool_page *page = page_of(chunk->pages + (size_t)i * CN_POOL_PAGE_BYTES);
+
+        cn_list_remove(&page->link);
+    }
+    cn_list_remove(&chunk->link);
+    pool->bytes -= chunk->bytes;
+    cn_free(chunk);
+}
+
+/* --- pages --- */
+
+static struct cn_pool_page *
+cut_page(struct cn_pool *pool)
+{
+    struct cn_pool_chunk *chunk = NULL;
+    struct cn_pool_page *page;
+
+    if (!cn_list_empty(&pool->chunks))
+        chunk = cn_container_of(pool->chunks.next, struct cn_pool_chunk, link);
+    if (!chunk || chunk->n_cut == chunk->n_pages)
+        chunk = add_chunk(pool);
+    if (!chunk)
+        return NULL;
+    page = page_of(chunk->pages + (size_t)chunk->n_cut++ * CN_POOL_PAGE_BYTES);
+    cn_list_init(&page->link);
+    page->chunk = chunk;
+    return page;
+}
+
+static struct cn_pool_page *
+take_page(struct cn_pool *pool, uint32_t size)
+{
+    struct cn_list *link = cn_list_pop_front(&pool->empty_pages);
+    struct cn_pool_page *page =
+        link ? cn_container_of(link, struct cn_pool_page, link) : cut_page(pool);
+
+    if (!page)
+        return NULL;
+    if (page->chunk == pool->spare)
+        pool->spare = NULL;
+    page->chunk->n_used++;
+    page->freed = NULL;
+    page->uncut = HEADER_BYTES;
+    page->n_used = 0;
+    page->size = (uint16_t)size;
+    return page;
+}
+
+static void
+leave_page(struct cn_pool *pool, struct cn_pool_page *page)
+{
+    struct cn_pool_chunk *chunk = page->chunk;
+
+    if (page == pool->sizes[page->size].now)
+        pool->sizes[page->size].now = NULL;
+    cn_list_remove(&page->link);
+    cn_list_push_front(&pool->empty_pages, &page->link);
+    if (--chunk->n_used > 0)
+        return;
+    if (pool->spare)
+        free_chunk(pool, chunk);
+    else
+        pool->spare = chunk;
+}
+
+/* The page that is taken from has no free block: another one becomes it. */
+static struct cn_pool_page *
+change_page(struct cn_pool *pool, uint32_t size)
+{
+    struct cn_pool_sizes *sizes = &pool->sizes[size];
+    struct cn_list *link = cn_list_pop_front(&sizes->more);
+    struct cn_pool_page *page =
+        link ? cn_container_of(link, struct cn_pool_page, link) : take_page(pool, size);
+
+    if (!page)
+        return NULL;
+    if (sizes->now)
+        sizes->now->listed = false; /* until a block of it is freed */
+    page->listed = true;
+    return sizes->now = page;
+}
+
+/* --- blocks --- */
+
+static bool
+is_spent(const struct cn_pool_page *page)
+{
+    return !page->freed && page->uncut + block_bytes(page->size) > CN_POOL_PAGE_BYTES;
+}
+
+static void *
+take_block(struct cn_pool_page *page)
+{
+    void *block = page->freed;
+
+    page->n_used++;
+    if (!block) {
+        block = (char *)page + page->uncut;
+        page->uncut += block_bytes(page->size);
+        return block;
+    }
+    memcpy(&page->freed, block, sizeof(page->freed));
+    if (page->freed) /* the one after this: it was freed long ago */
+        cn_fetch(page->freed, block_bytes(page->size));
+    return block;
+}
+
+void *
+cn_pool_alloc(struct cn_pool *pool, size_t bytes)
+{
+    struct cn_pool_page *page;
+
+    if (bytes > pool->block_max)
+        return cn_try_alloc(bytes);
+    if (bytes == 0)
+        return NULL;
+    page = pool->sizes[size_of(bytes)].now;
+    if ((!page || is_spent(page)) && !(page = change_page(pool, size_of(bytes))))
+        return NULL;
+    return take_block(page);
+}
+
+void
+cn_pool_free(struct cn_pool *pool, void *ptr, size_t bytes)
+{
+    struct cn_pool_page *page;
+
+    if (bytes > pool->block_max) {
+        cn_free(ptr);
+        return;
+    }
+    if (!ptr || bytes == 0)
+        return;
+    page = page_of(ptr);
+    cn_assert(page->size == size_of(bytes) && page->n_used > 0);
+    memcpy(ptr, &page->freed, sizeof(page->freed));
+    page->freed = ptr;
+    if (--page->n_used == 0) {
+        leave_page(pool, page);
+    } else if (!page->listed) {
+        page->listed = true;
+        cn_list_push_back(&pool->sizes[page->size].more, &page->link);
+    }
+}
+
+void *
+cn_pool_resize(struct cn_pool *pool, void *ptr, size_t old_bytes, size_t new_bytes)
+{
+    void *fresh;
+
+    if (!ptr)
+        return cn_pool_alloc(pool, new_bytes);
+    if (old_bytes > pool->block_max && new_bytes > pool->block_max) {
+        fresh = cn_try_realloc(ptr, new_bytes);
+        cn_prefer_huge(fresh, new_bytes);
+        return fresh;
+    }
+    if (old_bytes <= pool->block_max && new_bytes <= pool->block_max &&
+        size_of(old_bytes) == size_of(new_bytes))
+        return ptr;
+    fresh = cn_pool_alloc(pool, new_bytes);
+    if (!fresh)
+        return NULL;
+    memcpy(fresh, ptr, old_bytes < new_bytes ? old_bytes : new_bytes);
+    cn_pool_free(pool, ptr, old_bytes);
+    return fresh;
+}

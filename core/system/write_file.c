@@ -1,0 +1,63 @@
+/* core/system/write_file.c - see the header. */
+#include "core/system/write_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int
+cn_write_whole(int fd, const void *bytes, size_t len)
+{
+    const char *at = bytes;
+
+    while (len > 0) {
+        ssize_t n = write(fd, at, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno;
+        at += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+int
+cn_write_out(int fd, const void *bytes, size_t len)
+{
+    int failed = cn_write_whole(fd, bytes, len);
+
+    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
+        failed = errno;
+    if (close(fd) < 0 && !failed)
+        failed = errno;
+    return failed;
+}
+
+int
+cn_replace_whole(const char *path, const char *beside, mode_t mode, const void *bytes, size_t len)
+{
+    int fd, failed;
+
+    unlink(beside);
+    fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd < 0)
+        return errno;
+    failed = cn_write_out(fd, bytes, len);
+    if (!failed && rename(beside, path) < 0)
+        failed = errno;
+    if (failed)
+        unlink(beside);
+    return failed;
+}
+
+bool
+cn_stdout_whole(const char *program)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    fprintf(stderr, "%s: error: the output could not be written completely\n", program);
+    return false;
+}

@@ -1,0 +1,74 @@
+/* core/text/number.c - see the header. */
+#include "core/text/number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *
+cn_put_uint(uint64_t value, char *to)
+{
+    char digits[20], *const end = digits + sizeof(digits), *at = end;
+
+    do
+        *--at = (char)('0' + value % 10);
+    while (value /= 10);
+    memcpy(to, at, (size_t)(end - at));
+    return to + (end - at);
+}
+
+char *
+cn_put_int(int64_t value, char *to)
+{
+    if (value >= 0)
+        return cn_put_uint((uint64_t)value, to);
+    *to++ = '-';
+    return cn_put_uint(0 - (uint64_t)value, to);
+}
+
+/* Numbers of up to six places behind the point, which most are that people write: no printf, no trial.
+ * The quotient of two whole numbers is what their text reads back as, and with up to 15 digits no shorter
+ * text does. Behind what was written; NULL: it is none of them. */
+static char *
+put_short(double value, char *to)
+{
+    const double size = fabs(value), scaled = size * 1e6;
+    char text[24], *const end = text + sizeof(text), *at = end;
+    uint64_t n;
+
+    if (!(scaled < 1e15) || scaled != floor(scaled) || scaled / 1e6 != size ||
+        (size > 0 && size < 1e-4))
+        return NULL;
+    n = (uint64_t)scaled;
+    for (int place = 6; place > 0; place--, n /= 10)
+        if (at < end || n % 10 || place == 1) /* no zeros at the end, but for "1.0" */
+            *--at = (char)('0' + n % 10);
+    *--at = '.';
+    do
+        *--at = (char)('0' + n % 10);
+    while (n /= 10);
+    if (signbit(value))
+        *--at = '-';
+    memcpy(to, at, (size_t)(end - at));
+    return to + (end - at);
+}
+
+char *
+cn_put_double(double value, char *to)
+{
+    char *end;
+
+    if (isnan(value))
+        return stpcpy(to, "NaN");
+    if (isinf(value))
+        return stpcpy(to, value < 0 ? "-Infinity" : "Infinity");
+    if ((end = put_short(value, to)))
+        return end;
+    for (int digits = 15; digits <= 17; digits++) {
+        end = to + snprintf(to, CN_NUMBER_MAX, "%.*g", digits, value);
+        if (strtod(to, NULL) == value)
+            break;
+    }
+    return to[strcspn(to, ".e")] ? end : stpcpy(end, ".0");
+}

@@ -1,0 +1,114 @@
+/* core/text/number_test.c - numbers as text. */
+#include "core/text/number.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *
+text_of(double value)
+{
+    static char text[CN_NUMBER_MAX + 1];
+
+    *cn_put_double(value, text) = '\0';
+    return text;
+}
+
+/* As short as can be, with a point or an exponent, and the sign of zero. */
+static void
+numbers_have_their_texts(void **state)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {
+        {0, "0.0"},
+        {-0.0, "-0.0"},
+        {1, "1.0"},
+        {-7.25, "-7.25"},
+        {0.1, "0.1"},
+        {(double)0.1f, "0.10000000149011612"},
+        {0.000001, "1e-06"},
+        {0.0001, "0.0001"},
+        {0.000123, "0.000123"},
+        {1234567.890125, "1234567.890125"},
+        {1234567.8901251, "1234567.8901251"},
+        {999999999, "999999999.0"},
+        {1e9, "1000000000.0"},
+        {1e14, "100000000000000.0"},
+        {1e15, "1e+15"},
+        {9007199254740993.0, "9007199254740992.0"},
+        {1e300, "1e+300"},
+        {5e-324, "4.94065645841247e-324"},
+        {(double)INFINITY, "Infinity"},
+        {(double)-INFINITY, "-Infinity"},
+        {(double)NAN, "NaN"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_string_equal(text_of(cases[i].value), cases[i].text);
+}
+
+/* No shorter text of up to 17 digits does, whatever the number. */
+static void
+texts_read_back_and_are_the_shortest(void **state)
+{
+    unsigned long long chance = 88172645463325252u;
+    char shorter[64];
+
+    (void)state;
+    for (int i = 0; i < 20000; i++) {
+        double value, scale = pow(10, i % 9);
+        const char *text;
+        int digits = 1;
+
+        chance ^= chance << 13;
+        chance ^= chance >> 7;
+        chance ^= chance << 17;
+        value = i % 2 ? (double)(chance % 1000000000u) / scale
+                      : (double)(float)((double)(chance % 1000003u) / scale);
+        text = text_of(value);
+        assert_true(strtod(text, NULL) == value);
+        do
+            snprintf(shorter, sizeof(shorter), "%.*g", digits, value);
+        while (strtod(shorter, NULL) != value && ++digits < 18);
+        if (!strchr(shorter, 'e') && strchr(shorter, '.'))
+            assert_string_equal(text, shorter);
+    }
+}
+
+static void
+integers_are_written_whole(void **state)
+{
+    char text[CN_NUMBER_MAX + 1];
+
+    (void)state;
+    *cn_put_uint(UINT64_MAX, text) = '\0';
+    assert_string_equal(text, "18446744073709551615");
+    *cn_put_uint(0, text) = '\0';
+    assert_string_equal(text, "0");
+    *cn_put_int(INT64_MIN, text) = '\0';
+    assert_string_equal(text, "-9223372036854775808");
+    *cn_put_int(-1, text) = '\0';
+    assert_string_equal(text, "-1");
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_have_their_texts),
+        cmocka_unit_test(integers_are_written_whole),
+        cmocka_unit_test(texts_read_back_and_are_the_shortest),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+/* core/text/str.h - a borrowed piece of bytes: pointer and length, not NUL-terminated. */
+#ifndef CN_CORE_STR_H
+#define CN_CORE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+struct cn_str {
+    const char *ptr; /* may be NULL when len is 0 */
+    size_t len;      /* bytes */
+};
+
+#define CN_STR(literal) ((struct cn_str){("" literal), sizeof(literal) - 1})
+/* For printf's "%.*s". */
+#define CN_STR_ARG(s) (int)(s).len, (s).ptr ? (s).ptr : ""
+
+static inline struct cn_str
+cn_str_from(const char *text)
+{
+    return (struct cn_str){text, text ? strlen(text) : 0};
+}
+
+static inline bool
+cn_str_eq(struct cn_str a, struct cn_str b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
+}
+
+/* 0 to 15; -1: it is none. */
+static inline int
+cn_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20; /* small, if it is a letter */
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* ASCII only; `-` and `_` differ. */
+bool cn_str_eq_nocase(struct cn_str a, struct cn_str b);
+/* ASCII only, and `-` equals `_`: header names as clients of either family spell them. */
+bool cn_str_eq_header(struct cn_str a, struct cn_str b);
+
+#endif

@@ -1,0 +1,11 @@
+/* ctl/ctl_main.c - continuo-ctl: looks at a running server. */
+#include "core/system/write_file.h"
+#include "ctl/cli.h"
+
+int
+main(int argc, char **argv)
+{
+    int status = cn_ctl_run(argc, argv);
+
+    return cn_stdout_whole("continuo-ctl") || status != CN_CTL_FINE ? status : CN_CTL_WRONG;
+}

@@ -1,0 +1,250 @@
+/* ctl/ctl_options.c - flags, help and manual page, from one table of commands. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ctl/cli.h"
+#include "ctl/http_client.h"
+#include "ctl/seq.h"
+#include "ctl/store_commands.h"
+
+static const struct {
+    const char *name;
+    enum cn_ctl_command command;
+    const char *help;
+} commands[] = {
+    {"status", CN_CTL_STATUS, "show the server's health, workers, live sequences and steps"},
+    {"models", CN_CTL_MODELS, "list each version of each model with its workers and queue"},
+    {"workers", CN_CTL_WORKERS,
+     "list the worker processes: pid, state, sequences, memory, restarts"},
+    {"top", CN_CTL_TOP, "show models and workers, updated every second; q or Ctrl-C quits"},
+    {"doctor", CN_CTL_DOCTOR, "show what is wrong, why, and what to do about it"},
+    {"seq", CN_CTL_SEQ, "list, show, export, import, fork or delete sequences (see seq --help)"},
+    {"store", CN_CTL_STORE, "list, delete or accept stores on disk (see store --help)"},
+};
+static const struct {
+    const char *flag, *help;
+} flags[] = {
+    {"--server URL",
+     "management address; variable CONTINUO_MANAGEMENT [" CN_CTL_DEFAULT_MANAGEMENT "]"},
+    {"--metrics URL", "metrics address; variable CONTINUO_METRICS [" CN_CTL_DEFAULT_METRICS "]"},
+    {"--json", "print JSON for programs; top prints one object per line"},
+    {"--once", "with top: print one frame after one second and exit"},
+    {"--help", "show this text and exit; --version and --print-man also print and exit"},
+};
+#define N_COMMANDS (sizeof commands / sizeof commands[0])
+#define N_FLAGS (sizeof flags / sizeof flags[0])
+
+void
+cn_ctl_help(FILE *out)
+{
+    fputs("usage: continuo-ctl [options] COMMAND\n\nInspects a running Continuo server.\n\n", out);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-14s %s\n", commands[i].name, commands[i].help);
+    fputs("\n", out);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        fprintf(out, "  %-14s %s\n", flags[i].flag, flags[i].help);
+    fputs("\nIf the server runs with --token-auth, set the variable CONTINUO_TOKEN to the "
+          "management\n"
+          "key. For an https server, set CONTINUO_CA to a file with its CA certificate.\n",
+          out);
+    fputs(
+        "\nURL is http://HOST:PORT, https://HOST:PORT or unix:/PATH; the server prints it in its\n"
+        "line \"Model server started\". Exit status: 0 if all is well, 1 if something is wrong or\n"
+        "the server does not answer, 2 for a wrong command line.\n",
+        out);
+}
+
+/* troff takes a bare '-' for a hyphen. */
+static void
+put_man(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '-')
+            fputc('\\', out);
+        fputc(*text, out);
+    }
+}
+
+static void
+put_man_entry(FILE *out, const char *name, const char *help)
+{
+    fputs(".TP\n.B ", out);
+    put_man(out, name);
+    fputs("\n", out);
+    put_man(out, help);
+    fputs(".\n", out);
+}
+
+void
+cn_ctl_man(FILE *out)
+{
+    fprintf(out, ".TH CONTINUO\\-CTL 1 \"\" \"continuo %s\" \"User Commands\"\n", CN_VERSION);
+    fputs(".SH NAME\ncontinuo\\-ctl \\- inspect a running Continuo server\n"
+          ".SH SYNOPSIS\n.B continuo\\-ctl\n[\\fIoptions\\fR] \\fICOMMAND\\fR\n"
+          ".SH COMMANDS\n",
+          out);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        put_man_entry(out, commands[i].name, commands[i].help);
+    cn_ctl_seq_entries(put_man_entry, out);
+    cn_ctl_store_entries(put_man_entry, out);
+    fputs(".SH OPTIONS\n", out);
+    for (size_t i = 0; i < N_FLAGS; i++)
+        put_man_entry(out, flags[i].flag, flags[i].help);
+    fputs(
+        ".SH EXIT STATUS\n0 if all is well, 1 if something is wrong or the server does not answer, "
+        "2 for a wrong command line.\n"
+        ".SH SEE ALSO\n.BR continuo (1),\n.BR continuo\\-archiver (1)\n",
+        out);
+}
+
+/* An empty variable counts as none, as the server has it. */
+static const char *
+from_environment(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+
+    return value && *value ? value : otherwise;
+}
+
+/* 1 to max; else 0 and `err` is set. */
+static uint32_t
+number(const char *flag, const char *text, uint32_t max, struct cn_error *err)
+{
+    unsigned long long value;
+    char *end;
+
+    value = strtoull(text, &end, 10);
+    if (text[0] >= '0' && text[0] <= '9' && !*end && value > 0 && value <= max)
+        return (uint32_t)value;
+    cn_fail(err, CN_E_CONFIG, "%s is \"%.40s\"; it must be a number from 1 to %u", flag, text, max);
+    return 0;
+}
+
+/* Is argv[*i] this flag with a value, in either of its two spellings? */
+static bool
+takes_value(int argc, char **argv, int *i, const char *flag, const char **value)
+{
+    size_t len = strlen(flag);
+
+    if (strncmp(argv[*i], flag, len) != 0)
+        return false;
+    if (argv[*i][len] == '=') {
+        *value = argv[*i] + len + 1;
+        return true;
+    }
+    if (argv[*i][len])
+        return false;
+    *value = *i + 1 < argc ? argv[++*i] : "";
+    return true;
+}
+
+/* A flag of seq that has a value. */
+static bool
+takes_seq_value(int argc, char **argv, int *i, struct cn_ctl_seq_options *seq, struct cn_error *err)
+{
+    const char *text;
+
+    if (takes_value(argc, argv, i, "--prefix", &seq->prefix) ||
+        takes_value(argc, argv, i, "--state", &seq->state))
+        return true;
+    if (takes_value(argc, argv, i, "--idle", &text))
+        seq->idle_s = number("--idle", text, 31536000, err);
+    else if (takes_value(argc, argv, i, "--limit", &text))
+        seq->limit = number("--limit", text, 1000000, err);
+    else
+        return false;
+    return true;
+}
+
+static bool
+find_command(const char *word, enum cn_ctl_command *out)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, word) == 0) {
+            *out = commands[i].command;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+has_seq_flag(const struct cn_ctl_seq_options *seq)
+{
+    return seq->prefix || seq->state || seq->idle_s || seq->limit || seq->replace || seq->any_model;
+}
+
+int
+cn_ctl_options_parse(int argc, char **argv, struct cn_ctl_options *out, struct cn_error *err)
+{
+    bool has_command = false;
+    int rc;
+
+    err->code = 0;
+    *out = (struct cn_ctl_options){
+        .management = from_environment("CONTINUO_MANAGEMENT", CN_CTL_DEFAULT_MANAGEMENT),
+        .metrics = from_environment("CONTINUO_METRICS", CN_CTL_DEFAULT_METRICS),
+    };
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+
+        if (takes_value(argc, argv, &i, "--server", &out->management) ||
+            takes_value(argc, argv, &i, "--metrics", &out->metrics) ||
+            takes_seq_value(argc, argv, &i, &out->seq, err))
+            continue;
+        if (strcmp(word, "--json") == 0) {
+            out->json = true;
+        } else if (strcmp(word, "--once") == 0) {
+            out->once = true;
+        } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            out->command = has_command && out->command == CN_CTL_SEQ     ? CN_CTL_SEQ_HELP
+                           : has_command && out->command == CN_CTL_STORE ? CN_CTL_STORE_HELP
+                                                                         : CN_CTL_HELP;
+            return 0;
+        } else if (strcmp(word, "--replace") == 0) {
+            out->seq.replace = true;
+        } else if (strcmp(word, "--any-model") == 0) {
+            out->seq.any_model = true;
+        } else if (strcmp(word, "--version") == 0) {
+            out->command = CN_CTL_VERSION;
+            return 0;
+        } else if (strcmp(word, "--print-man") == 0) {
+            out->command = CN_CTL_MAN;
+            return 0;
+        } else if (word[0] == '-' && word[1]) {
+            return cn_fail(err, CN_E_CONFIG, "unknown option %.100s; --help lists the options",
+                           word);
+        } else if (has_command && (out->command == CN_CTL_SEQ || out->command == CN_CTL_STORE) &&
+                   out->n_words < CN_CTL_WORDS_MAX) {
+            out->words[out->n_words++] = word;
+        } else if (has_command) {
+            return cn_fail(err, CN_E_CONFIG,
+                           "unexpected argument %.100s: give one command at a time", word);
+        } else if (!find_command(word, &out->command)) {
+            return cn_fail(err, CN_E_CONFIG, "unknown command %.100s; --help lists the commands",
+                           word);
+        } else {
+            has_command = true;
+        }
+    }
+    if (err->code)
+        return err->code;
+    if (!has_command)
+        return cn_fail(err, CN_E_CONFIG,
+                       "no command given; use status, models, workers, top, doctor, seq or store "
+                       "(see --help)");
+    if (out->once && out->command != CN_CTL_TOP)
+        return cn_fail(err, CN_E_CONFIG,
+                       "--once works only with top; the other commands print once anyway");
+    if (out->command != CN_CTL_SEQ && has_seq_flag(&out->seq))
+        return cn_fail(err, CN_E_CONFIG,
+                       "--prefix, --idle, --state, --limit, --replace and "
+                       "--any-model work only with seq (see seq --help)");
+    rc = out->command == CN_CTL_SEQ     ? cn_ctl_seq_check(out, err)
+         : out->command == CN_CTL_STORE ? cn_ctl_store_check(out, err)
+                                        : 0;
+    if (rc)
+        return rc;
+    rc = cn_ctl_url_check(out->management, err);
+    return rc ? rc : cn_ctl_url_check(out->metrics, err);
+}

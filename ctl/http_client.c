@@ -1,0 +1,181 @@
+/* ctl/http_client.c - the only file that knows libcurl. */
+#include "ctl/http_client.h"
+
+#include <ctype.h>
+#include <curl/curl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+
+#define CONNECT_TIMEOUT_MS 3000L
+#define ANSWER_TIMEOUT_MS 15000L          /* describe waits for the turn of a busy loop */
+#define STALLED_S 15L                     /* nothing came or went for so long */
+#define MAX_BODY_BYTES (64 * 1024 * 1024) /* a thousand models with their workers have 2 MB */
+
+struct cn_ctl_http {
+    CURL *curl;
+    struct curl_slist *headers; /* of the request that is under way */
+    char why[CURL_ERROR_SIZE];
+};
+
+struct cn_ctl_http *
+cn_ctl_http_create(void)
+{
+    struct cn_ctl_http *http = cn_alloc(sizeof *http);
+
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    http->curl = curl_easy_init();
+    cn_assert(http->curl);
+    return http;
+}
+
+void
+cn_ctl_http_destroy(struct cn_ctl_http *http)
+{
+    if (!http)
+        return;
+    curl_easy_cleanup(http->curl);
+    cn_free(http);
+    curl_global_cleanup();
+}
+
+int
+cn_ctl_url_check(const char *url, struct cn_error *err)
+{
+    static const char *const starts[] = {"http://", "https://", "unix:/"};
+    size_t i;
+
+    for (i = 0; i < sizeof starts / sizeof starts[0]; i++)
+        if (strncmp(url, starts[i], strlen(starts[i])) == 0 && url[strlen(starts[i])])
+            return 0;
+    return cn_fail(err, CN_E_CONFIG,
+                   "\"%.200s\" is not an address; write http://HOST:PORT, https://HOST:PORT or "
+                   "unix:/PATH",
+                   url);
+}
+
+static size_t
+on_bytes(char *bytes, size_t size, size_t count, void *ctx)
+{
+    return cn_buf_append(ctx, bytes, size * count) == 0 ? size * count : 0;
+}
+
+/* The server's own words for a status that is no success. */
+static int
+fail_status(long status, const char *base, const struct cn_buf *body, struct cn_error *err)
+{
+    json_t *value = json_loadb(body->data ? body->data : "", body->len, 0, NULL);
+    const char *words = json_string_value(json_object_get(value, "message"));
+    int code = status == 404 ? CN_E_NOT_FOUND : status == 409 ? CN_E_CONFLICT : CN_E_PROTOCOL;
+
+    cn_fail(err, code, "%s answered with status %ld%s%s", base, status, words ? ": " : "",
+            words ? words : "");
+    json_decref(value);
+    return code;
+}
+
+/* What the environment has for a server with token-auth or https. */
+static void
+set_credentials(struct cn_ctl_http *http, bool with_token)
+{
+    const char *token = getenv("CONTINUO_TOKEN"), *ca = getenv("CONTINUO_CA");
+
+    if (with_token && token && *token) {
+        curl_easy_setopt(http->curl, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
+        curl_easy_setopt(http->curl, CURLOPT_XOAUTH2_BEARER, token);
+    }
+    if (ca && *ca)
+        curl_easy_setopt(http->curl, CURLOPT_CAINFO, ca);
+}
+
+static void
+set_request(struct cn_ctl_http *http, const struct cn_ctl_call *call)
+{
+    curl_easy_setopt(http->curl, CURLOPT_CUSTOMREQUEST, call->method);
+    if (!call->body.len)
+        return;
+    curl_easy_setopt(http->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.len);
+    curl_easy_setopt(http->curl, CURLOPT_POSTFIELDS, call->body.ptr);
+    http->headers = curl_slist_append(NULL, "Content-Type: application/octet-stream");
+    curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, http->headers);
+}
+
+int
+cn_ctl_http_get(struct cn_ctl_http *http, const char *base, const char *path, struct cn_buf *body,
+                struct cn_error *err)
+{
+    struct cn_ctl_call call = {.method = "GET", .path = path, .max_bytes = MAX_BODY_BYTES};
+
+    return cn_ctl_http_call(http, base, &call, body, err);
+}
+
+int
+cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl_call *call,
+                 struct cn_buf *body, struct cn_error *err)
+{
+    bool is_unix = strncmp(base, "unix:", 5) == 0;
+    size_t len = strlen(base);
+    struct cn_buf url;
+    long status = 0;
+    CURLcode rc;
+
+    while (!is_unix && len > 0 && base[len - 1] == '/')
+        len--;
+    cn_buf_init(&url, 0);
+    cn_buf_append_str(&url, is_unix ? CN_STR("http://localhost") : (struct cn_str){base, len});
+    cn_buf_append(&url, call->path, strlen(call->path) + 1);
+    cn_buf_reset(body);
+    body->max_bytes = call->max_bytes;
+    http->why[0] = '\0';
+
+    /* The connection survives this, the options of the last request do not. */
+    curl_easy_reset(http->curl);
+    curl_easy_setopt(http->curl, CURLOPT_URL, url.data);
+    curl_easy_setopt(http->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(http->curl, CURLOPT_NOPROXY, "*"); /* management is no public address */
+    curl_easy_setopt(http->curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(http->curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+    if (call->max_bytes > MAX_BODY_BYTES) { /* a large one takes its time, as long as it gets on */
+        curl_easy_setopt(http->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+        curl_easy_setopt(http->curl, CURLOPT_LOW_SPEED_TIME, STALLED_S);
+    } else {
+        curl_easy_setopt(http->curl, CURLOPT_TIMEOUT_MS, ANSWER_TIMEOUT_MS);
+    }
+    curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, http->why);
+    curl_easy_setopt(http->curl, CURLOPT_USERAGENT, "continuo-ctl/" CN_VERSION);
+    curl_easy_setopt(http->curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(http->curl, CURLOPT_WRITEDATA, body);
+    set_credentials(http, strcmp(call->path, "/metrics") != 0);
+    set_request(http, call);
+    if (is_unix)
+        curl_easy_setopt(http->curl, CURLOPT_UNIX_SOCKET_PATH, base + 5);
+    rc = curl_easy_perform(http->curl);
+    curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &status);
+    cn_buf_fini(&url);
+    curl_slist_free_all(http->headers);
+    http->headers = NULL;
+    if (body->failed)
+        return cn_fail(err, CN_E_PROTOCOL,
+                       "the answer from %s is larger than %d MiB; is it a Continuo server?", base,
+                       (int)(call->max_bytes / 1024 / 1024));
+    if (rc != CURLE_OK)
+        return cn_fail(err, CN_E_UNAVAILABLE, "no answer from %s: %s", base,
+                       http->why[0] ? http->why : curl_easy_strerror(rc));
+    return status == 200 ? 0 : fail_status(status, base, body, err);
+}
+
+void
+cn_ctl_put_escaped(struct cn_buf *out, const char *text)
+{
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+
+        if (isalnum(c) || strchr("-._~", c))
+            cn_buf_append(out, text, 1);
+        else
+            cn_buf_printf(out, "%%%02X", c);
+    }
+}

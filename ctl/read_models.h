@@ -1,0 +1,21 @@
+/* ctl/read_models.h - asks a server for all that a view holds. */
+#ifndef CN_CTL_FETCH_H
+#define CN_CTL_FETCH_H
+
+#include "ctl/http_client.h"
+#include "ctl/view.h"
+
+struct cn_ctl_server {
+    struct cn_ctl_http *http;
+    const char *management, *metrics; /* base addresses */
+};
+
+/* All models with all their versions. The view must be fresh; it is to be ended also after a
+ * failure. */
+int cn_ctl_fetch(const struct cn_ctl_server *server, struct cn_ctl_view *view,
+                 struct cn_error *err);
+/* Adds the metrics. */
+int cn_ctl_fetch_metrics(const struct cn_ctl_server *server, struct cn_ctl_view *view,
+                         struct cn_error *err);
+
+#endif

@@ -1,0 +1,24 @@
+/* ctl/store_commands.h - continuo-ctl store: the stores in the state folder. One thread. */
+#ifndef CN_CTL_STORE_H
+#define CN_CTL_STORE_H
+
+#include "core/memory/buf.h"
+#include "ctl/cli.h"
+#include "ctl/http_client.h"
+#include "ctl/view.h"
+
+/* Do options->words say a command of store? Else CN_E_CONFIG with how it is written. */
+int cn_ctl_store_check(const struct cn_ctl_options *options, struct cn_error *err);
+/* Does it: appends what is to be printed to `out`. */
+int cn_ctl_store(struct cn_ctl_http *http, const struct cn_ctl_options *options, struct cn_buf *out,
+                 struct cn_error *err);
+
+/* Fills in the view's reasons to be unhealthy and its unused stores. A server that does not know of
+ * stores has none. */
+void cn_ctl_store_fetch(struct cn_ctl_http *http, const char *management, struct cn_ctl_view *view);
+
+void cn_ctl_store_help(FILE *out);
+/* For the manual page: one entry after the other, by `put`. */
+void cn_ctl_store_entries(void (*put)(FILE *out, const char *name, const char *help), FILE *out);
+
+#endif

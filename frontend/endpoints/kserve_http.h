@@ -1,0 +1,27 @@
+/* frontend/endpoints/kserve_http.h - the v2 protocol over HTTP: health, metadata, inference (routes.c). */
+#ifndef CN_FRONTEND_V2_HTTP_H
+#define CN_FRONTEND_V2_HTTP_H
+
+struct cn_http_request;
+
+/* GET /v2/health/live, /v2/health/ready: the status is the answer. */
+void cn_v2_http_live(struct cn_http_request *request);
+void cn_v2_http_ready(struct cn_http_request *request);
+/* GET /v2 */
+void cn_v2_http_server(struct cn_http_request *request);
+/* GET /v2/models/NAME[/versions/VERSION] and .../ready; the model must be typed. */
+void cn_v2_http_model(struct cn_http_request *request);
+void cn_v2_http_model_ready(struct cn_http_request *request);
+/* POST /v2/models/NAME[/versions/VERSION]/infer */
+void cn_v2_http_infer(struct cn_http_request *request);
+/* The same for a model that declares its tensors; for any other a plain prediction. */
+void cn_v2_http_torchserve(struct cn_http_request *request);
+/* POST .../generate and .../generate_stream */
+void cn_v2_http_generate(struct cn_http_request *request);
+void cn_v2_http_generate_stream(struct cn_http_request *request);
+/* GET /v2/models/NAME[/versions/VERSION]/config */
+void cn_v2_http_config(struct cn_http_request *request);
+/* Any other path or method under /v2. */
+void cn_v2_http_unknown(struct cn_http_request *request);
+
+#endif

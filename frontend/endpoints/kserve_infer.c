@@ -1,0 +1,271 @@
+/* frontend/endpoints/kserve_infer.c - v2 inference over HTTP: bodies become requests, responses bodies. Owned by the
+ * loop thread.
+ */
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "frontend/endpoints/kserve_http.h"
+#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/kserve_models.h"
+#include "frontend/http/compress.h"
+#include "frontend/http/http_answer.h"
+#include "frontend/http/http_request.h"
+#include "frontend/intake/kserve_job.h"
+#include "frontend/intake/predictions.h"
+#include "frontend/intake/row_input.h"
+#include "kserve/access.h"
+#include "kserve/plain.h"
+#include "management/management.h"
+#include "scheduler/queue/model_queue.h"
+
+#define LENGTH_HEADER "Inference-Header-Content-Length"
+
+/* --- a call --- */
+
+static void
+on_gone(struct cn_http_request *request)
+{
+    struct cn_v2_http_call *call = request->call;
+
+    cn_model_queue_cancel(call->v2.job.queue, &call->v2.job);
+}
+
+struct cn_v2_http_call *
+cn_v2_http_call_create(struct cn_http_request *request, const struct cn_model_queue *queue)
+{
+    struct cn_v2_http_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
+
+    memset(call, 0, sizeof(*call));
+    cn_v2_job_init(&call->v2, queue, &request->arena);
+    call->request = request;
+    cn_buf_init(&call->first, 0);
+    cn_input_headers(request, &call->v2.job.row);
+    return call;
+}
+
+void
+cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queue,
+                       const struct cn_job_ops *ops)
+{
+    struct cn_http_request *request = call->request;
+    const struct cn_str own_id = {request->id, sizeof(request->id) - 1};
+    struct cn_error err;
+
+    if (cn_v2_job_prepare(&call->v2, queue, own_id, &err)) {
+        cn_v2_http_error(request, err.code, err.message);
+        cn_v2_job_fini(&call->v2);
+        return;
+    }
+    request->echo_name = call->v2.echo_name;
+    request->echo_short = call->v2.made_id;
+    call->v2.job.connection = request->conn->fd;
+    cn_http_request_hold(request, call, on_gone);
+    cn_v2_job_submit(&call->v2, queue, request->listener->loop, ops,
+                     request->match.args[1].len == 0, CN_NEVER);
+}
+
+void
+cn_v2_http_call_end(struct cn_v2_http_call *call)
+{
+    call->request->on_gone = NULL;
+    call->request->on_taken = NULL;
+    cn_buf_fini(&call->first);
+    cn_v2_job_fini(&call->v2);
+    cn_http_request_release(call->request);
+}
+
+void
+cn_v2_http_call_give_up(struct cn_v2_http_call *call)
+{
+    call->answered = true;
+    cn_model_queue_cancel(call->v2.job.queue, &call->v2.job);
+}
+
+/* --- infer --- */
+
+static void
+answer_tensors(struct cn_v2_http_call *call, const struct cn_answer *answer)
+{
+    struct cn_http_request *request = call->request;
+    struct cn_v2_answer response;
+    struct cn_error err;
+    struct cn_buf body;
+    size_t json_len;
+
+    cn_buf_init(&body, 0);
+    if (cn_v2_job_response(&call->v2, answer, &request->arena, &response, &err) ||
+        cn_v2_write(&response, &call->v2.request, &body, &json_len, &err)) {
+        cn_v2_http_error(request, err.code, err.message);
+    } else if (body.failed) {
+        cn_v2_http_error(request, CN_E_OUT_OF_MEMORY, "not enough memory for the response");
+    } else if (json_len == 0) {
+        cn_http_answer_taken(request, "application/json", &body);
+    } else {
+        request->json_length = cn_arena_printf(&request->arena, "%zu", json_len);
+        cn_http_answer_taken(request, "application/octet-stream", &body);
+    }
+    cn_buf_fini(&body);
+}
+
+static void
+answer_error(struct cn_v2_http_call *call, const struct cn_answer *answer)
+{
+    int code;
+    const char *message = cn_v2_job_failure(&call->v2, answer, &call->request->arena, &code);
+
+    cn_v2_http_error(call->request, code, message);
+}
+
+static void
+on_answer(struct cn_job *job, struct cn_answer_box *box)
+{
+    struct cn_v2_http_call *call = cn_container_of(job, struct cn_v2_http_call, v2.job);
+    struct cn_http_request *request = call->request;
+
+    box = cn_v2_job_whole(&call->v2, box);
+    if (!box)
+        return;
+    cn_http_answer_echo(request, box);
+    if (box->answer.error_code)
+        answer_error(call, &box->answer);
+    else
+        answer_tensors(call, &box->answer);
+    cn_answer_box_free(box);
+    cn_v2_http_call_end(call);
+}
+
+/* The body as it was before its client compressed it. In one go: it takes less time than the JSON that
+ * it holds, and max-v2-request-size bounds both. */
+static int
+decompress(struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_header *coding =
+        cn_http_find(request->headers, request->n_headers, CN_STR("Content-Encoding"));
+    struct cn_buf plain;
+    int rc;
+
+    if (!coding || coding->value.len == 0 || cn_str_eq(coding->value, CN_STR("identity")))
+        return 0;
+    if (!cn_str_eq(coding->value, CN_STR("gzip")) && !cn_str_eq(coding->value, CN_STR("deflate"))) {
+        request->codings = "gzip, deflate";
+        return cn_fail(err, CN_E_UNIMPLEMENTED, "Unsupported compression type");
+    }
+    cn_buf_init(&plain, 0);
+    rc = cn_inflate(cn_http_request_body_str(request),
+                    request->listener->shared->config->max_v2_request_bytes, &plain, err);
+    if (rc) {
+        cn_buf_fini(&plain);
+        return rc;
+    }
+    if (request->body_on_heap)
+        cn_free(request->body);
+    request->body = cn_buf_take(&plain, &request->body_len);
+    request->body_cap = request->body_len;
+    request->body_on_heap = true;
+    return 0;
+}
+
+static int
+read_body(struct cn_v2_http_call *call, struct cn_error *err)
+{
+    struct cn_http_request *request = call->request;
+    struct cn_v2_job *v2 = &call->v2;
+    const struct cn_v2_limits limits = {
+        .json_bytes = request->listener->shared->config->max_v2_request_bytes};
+    const struct cn_header *length =
+        cn_http_find(request->headers, request->n_headers, CN_STR(LENGTH_HEADER));
+    size_t json_len;
+    struct cn_str body;
+    int rc = decompress(request, err);
+
+    body = cn_http_request_body_str(request);
+    json_len = body.len;
+    if (!rc && length)
+        rc = cn_v2_read_json_length(length->value, body.len, &json_len, err);
+    if (!rc && json_len == 0)
+        rc = cn_v2_read_raw(body, v2->io, v2->model, &request->arena, &v2->request, err);
+    else if (!rc)
+        rc = cn_v2_read(body, json_len, v2->model, &limits, &request->arena, &v2->request, err);
+    if (json_len == 0 && call->form != CN_V2_FORM_ONE)
+        v2->request.binary_by_default = false; /* it was not asked for */
+    return rc;
+}
+
+/* The client names it in so many words: the type of everything is no wish for a stream. */
+static enum cn_v2_http_form
+wanted_form(const struct cn_http_request *request)
+{
+    const struct cn_header *accept =
+        cn_http_find(request->headers, request->n_headers, CN_STR("Accept"));
+
+    if (!accept)
+        return CN_V2_FORM_ONE;
+    if (cn_http_accepts(accept->value, CN_STR("text/event-stream")))
+        return CN_V2_FORM_EVENTS;
+    return cn_http_accepts(accept->value, CN_STR("application/x-ndjson")) ? CN_V2_FORM_LINES
+                                                                          : CN_V2_FORM_ONE;
+}
+
+/* Bytes can't stand in events and lines. */
+static int
+forbid_binary(const struct cn_v2_request *request, struct cn_error *err)
+{
+    bool binary = request->binary_by_default && request->n_outputs == 0;
+
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        binary = binary || request->outputs[i].binary;
+    return binary ? cn_fail(err, CN_E_BAD_REQUEST,
+                            "binary outputs cannot be streamed as text: request JSON (binary_data "
+                            "or binary_data_output: false), or do not ask for a stream (Accept)")
+                  : 0;
+}
+
+void
+cn_v2_http_infer(struct cn_http_request *request)
+{
+    static const struct cn_job_ops ops = {on_answer};
+    struct cn_v2_http_call *call;
+    struct cn_model_queue *queue;
+    struct cn_error err;
+    int rc;
+
+    queue = cn_v2_find(request->listener->shared->management, request->match.args[0],
+                       request->match.args[1], &err);
+    if (!queue) {
+        cn_v2_http_error(request, err.code, err.message);
+        return;
+    }
+    call = cn_v2_http_call_create(request, queue);
+    call->form = wanted_form(request);
+    if (call->form == CN_V2_FORM_ONE && call->v2.io->decoupled)
+        rc = cn_fail(&err, CN_E_UNIMPLEMENTED,
+                     "HTTP end point doesn't support models with decoupled transaction policy; use "
+                     "generate_stream, or say Accept: text/event-stream");
+    else
+        rc = read_body(call, &err);
+    if (!rc)
+        rc = cn_v2_access_forward(CN_V2_HTTP, call->v2.job.row.headers, call->v2.job.row.n_headers,
+                                  &request->arena, &call->v2.request, &err);
+    if (!rc && call->form != CN_V2_FORM_ONE)
+        rc = forbid_binary(&call->v2.request, &err);
+    if (rc) {
+        cn_v2_http_error(request, err.code, err.message);
+        cn_v2_job_fini(&call->v2);
+    } else if (call->form == CN_V2_FORM_ONE) {
+        cn_v2_http_call_submit(call, queue, &ops);
+    } else {
+        cn_v2_http_stream_submit(call, queue);
+    }
+}
+
+void
+cn_v2_http_torchserve(struct cn_http_request *request)
+{
+    struct cn_model_queue *queue =
+        cn_management_find(request->listener->shared->management, request->match.args[0],
+                           request->match.args[1], &(struct cn_error){0});
+
+    if (queue && cn_model_queue_config(queue)->io)
+        cn_v2_http_infer(request);
+    else
+        cn_predict_handle(request);
+}

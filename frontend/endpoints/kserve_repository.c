@@ -1,0 +1,116 @@
+/* frontend/endpoints/kserve_repository.c - load, unload and index of the v2 protocol. On the request's loop; the work is
+ * done on loop 0 (management/repository/repository.h). */
+#include "frontend/endpoints/kserve_repository.h"
+
+#include "frontend/endpoints/kserve_http.h"
+#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/http/http_answer.h"
+#include "frontend/http/http_request.h"
+#include "kserve/plain.h"
+#include "kserve/repository_requests.h"
+#include "management/repository/repository.h"
+
+struct repository_call {
+    struct cn_repository_order order;
+    struct cn_http_request *request;
+};
+
+void
+cn_v2_write_repository_index(const struct cn_repository_order *order, struct cn_buf *out)
+{
+    cn_buf_puts(out, "[");
+    for (uint32_t i = 0; i < order->n_entries; i++) {
+        const struct cn_repository_entry *entry = &order->entries[i];
+
+        if (i > 0)
+            cn_buf_puts(out, ",");
+        cn_v2_write_index_entry(entry->name, entry->version, entry->state, entry->reason, out);
+    }
+    cn_buf_puts(out, "]");
+}
+
+static void
+on_done(struct cn_repository_order *order)
+{
+    struct cn_http_request *request =
+        cn_container_of(order, struct repository_call, order)->request;
+    struct cn_buf body;
+
+    if (order->err.code) {
+        cn_v2_http_error(request, order->err.code, order->err.message);
+    } else if (order->what == CN_REPOSITORY_INDEX) {
+        cn_buf_init(&body, 0);
+        cn_v2_write_repository_index(order, &body);
+        cn_http_answer_json(request, 200, 0, cn_buf_str(&body));
+        cn_buf_fini(&body);
+    } else {
+        cn_http_answer_bytes(request, 200, NULL, CN_STR(""));
+    }
+    cn_http_request_release(request);
+}
+
+static struct repository_call *
+call_create(struct cn_http_request *request, enum cn_repository_what what)
+{
+    struct repository_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
+
+    memset(call, 0, sizeof(*call));
+    call->request = request;
+    call->order.what = what;
+    call->order.origin = request->listener->loop;
+    call->order.on_done = on_done;
+    call->order.name = request->match.args[0];
+    return call;
+}
+
+/* `rc`: of what the body says. */
+static void
+run(struct repository_call *call, int rc, const struct cn_error *err)
+{
+    struct cn_http_request *request = call->request;
+
+    if (rc) {
+        cn_v2_http_error(request, err->code, err->message);
+        return;
+    }
+    cn_http_request_hold(request, call, NULL);
+    cn_repository_run(request->listener->shared->management, &call->order);
+}
+
+void
+cn_v2_http_index(struct cn_http_request *request)
+{
+    struct repository_call *call = call_create(request, CN_REPOSITORY_INDEX);
+    struct cn_error err;
+    int rc = cn_v2_read_index(cn_http_request_body_str(request), &call->order.ready_only, &err);
+
+    run(call, rc, &err);
+}
+
+void
+cn_v2_http_load(struct cn_http_request *request)
+{
+    struct repository_call *call = call_create(request, CN_REPOSITORY_LOAD);
+    struct cn_error err;
+    int rc = cn_v2_read_load(cn_http_request_body_str(request), &request->arena,
+                             &call->order.config, &err);
+
+    run(call, rc, &err);
+}
+
+void
+cn_v2_http_unload(struct cn_http_request *request)
+{
+    struct repository_call *call = call_create(request, CN_REPOSITORY_UNLOAD);
+    struct cn_error err;
+    int rc = cn_v2_read_unload(cn_http_request_body_str(request), &err);
+
+    run(call, rc, &err);
+}
+
+void
+cn_v2_http_named_repository(struct cn_http_request *request)
+{
+    cn_v2_http_error(request, CN_E_UNIMPLEMENTED,
+                     "'repository_name' specification is not supported");
+}

@@ -1,0 +1,20 @@
+/* frontend/endpoints/torchserve_routes.c - paths that mean something else in TorchServe's dialect. No state. */
+#include <stddef.h>
+
+#include "frontend/endpoints/kserve_http.h"
+#include "frontend/endpoints/ping.h"
+#include "frontend/endpoints/routes.h"
+#include "frontend/intake/predictions.h"
+
+#define ANY (CN_HTTP_ANY_METHOD & ~(unsigned)CN_HTTP_OPTIONS)
+
+/* TorchServe hands a v2 request to its model as any other, whatever the method; its /ping answers
+ * OPTIONS, too, and takes no notice of what follows. */
+/* clang-format off */
+const struct cn_route cn_torchserve_routes[] = {
+    {.methods = ANY, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_torchserve, .flags = CN_ROUTE_TORCHSERVE},
+    {.methods = ANY, .pattern = "/v2/models/{model_name}/explain", .handle = cn_predict_handle, .flags = CN_ROUTE_TORCHSERVE | CN_ROUTE_EXPLAIN},
+    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping", .handle = cn_health_ping},
+    {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping/{*rest}", .handle = cn_health_ping},
+    {.handle = NULL},
+};

@@ -1,0 +1,111 @@
+/* frontend/http/access_log.c - a line a request, as text or JSON. Formatted on the request's loop.
+ *
+ * Text begins as TorchServe's access log: address, quoted request line, status, milliseconds. What
+ * follows is ours, key=value.
+ */
+#include "frontend/http/access_log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log/log.h"
+#include "core/log/log_files.h"
+#include "core/time/clock.h"
+
+#define SHOWN_BYTES 1024 /* of a path, quoted */
+
+static bool enabled, as_json;
+
+void
+cn_access_log_setup(const struct cn_server_config *config)
+{
+    enabled = config->access_log == 2 || (config->access_log == 0 && config->log_dir);
+    as_json = config->log_format == 1;
+}
+
+bool
+cn_access_log_enabled(void)
+{
+    return enabled;
+}
+
+/* key=value or key="quoted", with a blank before; nothing when the value is empty. */
+static size_t
+put_text(char *out, size_t room, const char *key, struct cn_str value)
+{
+    char quoted[SHOWN_BYTES];
+    int n;
+
+    if (value.len == 0)
+        return 0;
+    n = snprintf(out, room, " %s=%s", key,
+                 cn_log_quote(value.ptr, value.len, quoted, sizeof(quoted)));
+    return n > 0 && (size_t)n < room ? (size_t)n : 0;
+}
+
+static struct cn_str
+text_of(const char *text)
+{
+    return text ? cn_str_from(text) : (struct cn_str){NULL, 0};
+}
+
+/* The part that is ours, key=value; a blank first. Everything fits: texts are cut before. */
+static size_t
+put_members(const struct cn_access *access, char *out, size_t room)
+{
+    size_t len = 0;
+
+    len += put_text(out + len, room - len, "model", text_of(access->model));
+    len += put_text(out + len, room - len, "version", text_of(access->version));
+    len += put_text(out + len, room - len, "sequence", access->sequence);
+    if (access->step)
+        len += (size_t)snprintf(out + len, room - len, " step=%" PRIu64, access->step);
+    len += (size_t)snprintf(out + len, room - len, " us=%" PRIu64 " in=%" PRIu64 " out=%" PRIu64,
+                            access->us, access->bytes_in, access->bytes_out);
+    if (access->request_id)
+        len += (size_t)snprintf(out + len, room - len, " id=%s", access->request_id);
+    return len;
+}
+
+unsigned long
+cn_access_log_format(const struct cn_access *access, bool json, uint64_t wall_ms,
+                     char out[CN_ACCESS_LINE_MAX])
+{
+    char when[25], path[SHOWN_BYTES], members[2560];
+    const char *client = access->client ? access->client : "-";
+    size_t len;
+
+    cn_wall_format(wall_ms, when);
+    cn_log_quote(access->path.ptr, access->path.len, path, sizeof(path));
+    members[put_members(access, members, sizeof(members))] = '\0';
+    if (!json) {
+        path[strlen(path) - 1] = '\0'; /* the protocol stands inside the quotes */
+        len = (size_t)snprintf(out, CN_ACCESS_LINE_MAX, "%s - %s%s \"%.*s %s %s\" %u %" PRIu64 "%s",
+                               when, access->client ? "/" : "", client, CN_STR_ARG(access->method),
+                               path + 1, access->protocol, access->status, access->us / 1000,
+                               members);
+    } else {
+        char plain[SHOWN_BYTES + sizeof(members) + 128];
+
+        snprintf(plain, sizeof(plain),
+                 "client=\"%s\" method=\"%.*s\" path=%s protocol=%s status=%u%s", client,
+                 CN_STR_ARG(access->method), path, access->protocol, access->status, members);
+        len = (size_t)snprintf(out, CN_ACCESS_LINE_MAX, "{\"time\":\"%s\",", when);
+        len += cn_log_json_members(plain, out + len, CN_ACCESS_LINE_MAX - len - 2);
+        out[len++] = '}';
+    }
+    if (len > CN_ACCESS_LINE_MAX - 1)
+        len = CN_ACCESS_LINE_MAX - 1;
+    out[len++] = '\n';
+    return len;
+}
+
+void
+cn_access_log_put(const struct cn_access *access)
+{
+    char line[CN_ACCESS_LINE_MAX];
+
+    cn_log_files_put(CN_LOG_ACCESS, line,
+                     cn_access_log_format(access, as_json, cn_wall_ms(), line));
+}

@@ -1,0 +1,605 @@
+/* frontend/http/http_answer.c - responses: TorchServe's headers and error bodies, jobs' answers, streams.
+ *
+ * One of the two files that know libmicrohttpd. The bytes of an answer are not copied: the
+ * response points into the box, which the request owns until libmicrohttpd is done with both.
+ * Owned by the loop thread.
+ *
+ * TorchServe closes the connection after every status from 400 on. We do so only where the
+ * connection can't be trusted or used any further (bad HTTP, a body that was not read) and while
+ * draining: a client that is told "queue full, try again" should not pay a new connection.
+ */
+#include "frontend/http/http_answer.h"
+
+#include <microhttpd.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/buf.h"
+#include "core/memory/mem.h"
+#include "core/text/number.h"
+#include "core/text/utf8.h"
+#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/http/compress.h"
+#include "frontend/http/http_request.h"
+#include "frontend/http/sequence_names.h"
+#include "management/management.h"
+#include "metrics/counters/metrics.h"
+#include "scheduler/queue/job.h"
+#include "torchserve/errors/torchserve_error.h"
+#include "torchserve/metrics/metric_lines.h"
+
+#define COMPRESSED_BLOCK_BYTES 16384
+#define STREAM_BLOCK_BYTES 4096 /* only for HTTP/1.0 clients, which get no chunks */
+
+static void
+add(struct MHD_Response *response, const char *name, const char *value)
+{
+    MHD_add_response_header(response, name, value);
+}
+
+static void
+add_number(struct MHD_Response *response, const char *name, uint64_t value)
+{
+    char text[24];
+
+    *cn_put_uint(value, text) = '\0';
+    add(response, name, text);
+}
+
+/* On every answer, as TorchServe does. */
+static void
+add_cors(struct MHD_Response *response, const struct cn_server_config *config)
+{
+    add(response, "Access-Control-Allow-Origin", config->cors_allowed_origin);
+    if (config->cors_allowed_methods)
+        add(response, "Access-Control-Allow-Methods", config->cors_allowed_methods);
+    if (config->cors_allowed_headers)
+        add(response, "Access-Control-Allow-Headers", config->cors_allowed_headers);
+}
+
+/* TorchServe says on each answer what becomes of the connection, and ends it after an error. */
+static bool
+closes(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
+{
+    bool exact = request->listener->shared->config->dialect == CN_DIALECT_TORCHSERVE;
+    /* A client that has closed its side sends no more; libmicrohttpd does not see that when the end
+     * came together with the request. */
+    bool ends = request->close || request->listener->draining || request->conn->peer_closed;
+
+    if (exact && status < 400 && !ends)
+        MHD_set_response_options(response, MHD_RF_SEND_KEEP_ALIVE_HEADER, MHD_RO_END);
+    return ends || (exact && status >= 400);
+}
+
+static void
+add_common(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
+{
+    add(response, "x-request-id", request->id);
+    add(response, "Pragma", "no-cache");
+    add(response, "Cache-Control", "no-cache; no-store, must-revalidate, private");
+    add(response, "Expires", "Thu, 01 Jan 1970 00:00:00 UTC");
+    if (request->echo_value.len)
+        add(response, request->echo_name.ptr, request->echo_value.ptr);
+    if (request->echo_value.len && request->echo_short)
+        add(response, CN_SHORT_SEQUENCE_HEADER, request->echo_value.ptr);
+    if (request->restarted)
+        add(response, "Continuo-Sequence-Restarted", request->restarted);
+    if (request->json_length)
+        add(response, "Inference-Header-Content-Length", request->json_length);
+    if (request->new_session)
+        add(response, "X-Amzn-SageMaker-New-Session-Id", request->new_session);
+    if (request->closed_session)
+        add(response, "X-Amzn-SageMaker-Closed-Session-Id", request->closed_session);
+    if (request->replayed)
+        add(response, "Continuo-Replayed", "true");
+    if (request->step)
+        add_number(response, "Continuo-Sequence-Step", request->step);
+    if (request->expected_step)
+        add_number(response, "Continuo-Expected-Step", request->expected_step);
+    if (request->allow)
+        add(response, "Allow", request->allow);
+    if (request->codings)
+        add(response, "Accept-Encoding", request->codings);
+    if (request->listener->shared->config->cors_allowed_origin)
+        add_cors(response, request->listener->shared->config);
+    if (closes(response, request, status))
+        add(response, "Connection", "close");
+}
+
+/* What is neither 2xx nor 4xx counts as 5xx there. */
+static void
+count_for_torchserve(struct cn_metrics *metrics, unsigned status)
+{
+    unsigned hundreds = status / 100;
+
+    cn_metrics_add(metrics, hundreds == 2 ? CN_M_HTTP_2XX : CN_M_HTTP_OTHER, hundreds != 4);
+    if (cn_ts_logs())
+        cn_ts_log(CN_LOG_METRICS,
+                  hundreds == 2   ? "Requests2XX.Count"
+                  : hundreds == 4 ? "Requests4XX.Count"
+                                  : "Requests5XX.Count",
+                  1, "Level:Host", NULL);
+}
+
+static void
+count(const struct cn_http_request *request, unsigned status)
+{
+    struct cn_metrics *metrics = cn_loop_metrics(request->listener->loop);
+
+    cn_metrics_add(metrics, CN_M_HTTP_REQUESTS, 1);
+    count_for_torchserve(metrics, status);
+    if (status >= 500)
+        cn_metrics_add(metrics, CN_M_HTTP_5XX, 1);
+    else if (status >= 400)
+        cn_metrics_add(metrics, CN_M_HTTP_4XX, 1);
+}
+
+/* Hands the response over; `next` is the request's state from here on. */
+static void
+queue(struct cn_http_request *request, unsigned status, struct MHD_Response *response,
+      enum cn_http_state next)
+{
+    bool parked = request->state == CN_REQUEST_PARKED;
+
+    add_common(response, request, status);
+    request->state = (uint8_t)next;
+    request->status = status;
+    if (MHD_queue_response(request->mhd, status, response) != MHD_YES) {
+        cn_log(CN_LOG_ERROR, "event=response_not_queued status=%u", status);
+        request->state = CN_REQUEST_BROKEN;
+    }
+    MHD_destroy_response(response); /* libmicrohttpd has its own reference */
+    if (request->mhd_done)
+        return; /* its headers did not fit the connection's memory: closed, and completed already */
+    cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+    count(request, status);
+    if (parked)
+        cn_http_listener_resume(request);
+}
+
+static struct MHD_Response *
+response_of(struct cn_http_request *request, struct cn_str body, enum MHD_ResponseMemoryMode mode)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(body.len, (void *)(uintptr_t)body.ptr, mode);
+
+    request->answer_bytes = body.len;
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
+    return response;
+}
+
+static bool
+is_answerable(const struct cn_http_request *request)
+{
+    return !request->mhd_done && request->state <= CN_REQUEST_PARKED;
+}
+
+void
+cn_http_answer_bytes(struct cn_http_request *request, unsigned status, const char *content_type,
+                     struct cn_str body)
+{
+    struct MHD_Response *response;
+
+    if (!is_answerable(request))
+        return;
+    response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
+    if (content_type)
+        add(response, "Content-Type", content_type);
+    queue(request, status, response, CN_REQUEST_ANSWERED);
+}
+
+void
+cn_http_answer_file(struct cn_http_request *request, const char *content_type,
+                    const char *file_name, struct cn_str body)
+{
+    struct MHD_Response *response;
+    char disposition[300];
+
+    if (!is_answerable(request))
+        return;
+    response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
+    add(response, "Content-Type", content_type);
+    snprintf(disposition, sizeof(disposition), "attachment; filename=\"%s\"", file_name);
+    add(response, "Content-Disposition", disposition);
+    queue(request, 200, response, CN_REQUEST_ANSWERED);
+}
+
+/* What an error has besides its body. `own_status`: what we would say, not TorchServe, whose 503 also
+ * stands for what no repetition heals: a handler's bug, a sequence that is closed. */
+static void
+add_error_headers(struct MHD_Response *response, int code, unsigned own_status,
+                  uint32_t retry_after_s)
+{
+    char seconds[16];
+
+    add(response, "Continuo-Error", cn_error_info(code)->word);
+    if (own_status == 429 || own_status == 503) {
+        snprintf(seconds, sizeof(seconds), "%u", retry_after_s ? retry_after_s : 1);
+        add(response, "Retry-After", seconds);
+    }
+}
+
+void
+cn_http_answer_json(struct cn_http_request *request, unsigned status, int code, struct cn_str body)
+{
+    struct MHD_Response *response;
+
+    if (!is_answerable(request))
+        return;
+    response = response_of(request, body, MHD_RESPMEM_MUST_COPY);
+    add(response, "Content-Type", "application/json");
+    if (code)
+        add_error_headers(response, code, status, 0);
+    queue(request, status, response, CN_REQUEST_ANSWERED);
+}
+
+/* `status`: a handler's own choice; 0: the code's. */
+static void
+answer_error(struct cn_http_request *request, int code, unsigned status, const char *message,
+             uint32_t retry_after_s)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+    const struct cn_error_info *info = cn_error_info(code);
+    const bool refused = status >= 400 && status <= 599;
+    const unsigned own_status = refused ? status : (unsigned)info->http_status;
+    struct cn_error_words words = {own_status, info->type, message};
+    struct MHD_Response *response;
+    struct cn_buf body;
+
+    if (!is_answerable(request))
+        return;
+    if (config->torchserve_errors)
+        cn_torchserve_error(code, refused, request->match.args[0], request->match.args[1],
+                            &request->arena, &words);
+    cn_buf_init(&body, 0);
+    if (!config->torchserve_errors || code != CN_E_TOO_LARGE || refused)
+        cn_error_json_as(words.status, words.type, words.message, request->expected_step, &body);
+    response = response_of(request, cn_buf_str(&body), MHD_RESPMEM_MUST_COPY);
+    if (body.len)
+        add(response, "Content-Type", "application/json");
+    cn_buf_fini(&body);
+    add_error_headers(response, code, own_status, retry_after_s);
+    queue(request, words.status, response, CN_REQUEST_ANSWERED);
+}
+
+void
+cn_http_answer_error(struct cn_http_request *request, int code, const char *message,
+                     uint32_t retry_after_s)
+{
+    const struct cn_route *route = request->match.route;
+    const struct cn_str path = request->path;
+
+    /* Clients of the v2 protocol look for `error`, whoever refuses the request, routed or not yet. */
+    if (route && (route->flags & CN_ROUTE_TORCHSERVE)) {
+        answer_error(request, code, 0, message, retry_after_s);
+        return;
+    }
+    if (cn_str_eq(path, CN_STR("/v2")) || (path.len > 4 && memcmp(path.ptr, "/v2/", 4) == 0)) {
+        cn_v2_http_error(request, code, message);
+        return;
+    }
+    answer_error(request, code, 0, message, retry_after_s);
+}
+
+static void
+log_dropped_header(const struct cn_answer_box *box, struct cn_str name)
+{
+    char shown[128];
+
+    cn_log(CN_LOG_WARN, "event=handler_header_dropped job=%llu header=%s",
+           (unsigned long long)box->answer.job_id,
+           cn_log_quote(name.ptr, name.len, shown, sizeof(shown)));
+}
+
+/* The handler's headers, but for those that would break the response or speak for the server. */
+static void
+add_handler_headers(struct cn_http_request *request, struct MHD_Response *response,
+                    const struct cn_answer_box *box)
+{
+    const struct cn_answer *answer = &box->answer;
+    bool has_type = answer->content_type.len > 0;
+    uint32_t i;
+
+    if (has_type && cn_http_header_is_valid(CN_STR("content-type"), answer->content_type))
+        add(response, "Content-Type",
+            cn_arena_strndup(&request->arena, answer->content_type.ptr, answer->content_type.len));
+    else if (has_type)
+        log_dropped_header(box, CN_STR("content-type"));
+    for (i = 0; i < answer->n_headers; i++) {
+        struct cn_str name = answer->headers[i].name, value = answer->headers[i].value;
+
+        if (has_type && cn_str_eq_nocase(name, CN_STR("content-type")))
+            continue;
+        if (!cn_http_header_is_valid(name, value) || cn_http_header_is_ours(name)) {
+            log_dropped_header(box, name);
+            continue;
+        }
+        add(response, cn_arena_strndup(&request->arena, name.ptr, name.len),
+            cn_arena_strndup(&request->arena, value.ptr, value.len));
+    }
+}
+
+/* What a stream's pieces are, where the handler does not say it: clients and proxies guess otherwise, and
+ * some collect what they do not take for text. Its first piece tells; it may end within a character. */
+static const char *
+stream_type(struct cn_str first)
+{
+    size_t len = first.len;
+
+    if (len && memchr(first.ptr, '\0', len))
+        return "application/octet-stream";
+    for (size_t cut = 1; cut <= 3 && cut <= first.len && len == first.len; cut++)
+        if ((unsigned char)first.ptr[first.len - cut] >= 0xc2)
+            len = first.len - cut; /* where the last character begins */
+    if (cn_utf8_is_valid(first) || (len < first.len && (unsigned char)first.ptr[len] <= 0xf4 &&
+                                    cn_utf8_is_valid((struct cn_str){first.ptr, len})))
+        return "text/plain; charset=utf-8";
+    return "application/octet-stream";
+}
+
+static bool
+has_content_type(const struct cn_answer *answer)
+{
+    return answer->content_type.len ||
+           cn_http_find(answer->headers, answer->n_headers, CN_STR("content-type"));
+}
+
+/* The connection ends with what its reader says now: an error, or the end of a body that an HTTP/1.0
+ * client can't know otherwise. libmicrohttpd 0.9.75 closes it then, but cleans up behind it only when
+ * it looks at it again; after a suspend no event of the socket may bring it there. It looks at those
+ * with a timeout of their own in each run. */
+static void
+end_connection(struct MHD_Connection *mhd, struct cn_http_listener *listener)
+{
+    MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+    listener->resumed = true; /* run in the next turn, too */
+}
+
+/* libmicrohttpd wants bytes of a stream: at most one piece a call, so that a piece is a chunk. */
+static ssize_t
+read_stream(void *ctx, uint64_t position, char *out, size_t room)
+{
+    struct cn_http_request *request = cn_http_request_cast(ctx);
+    struct cn_answer_box *box;
+    size_t len, taken;
+
+    (void)position;
+    while ((box = request->boxes)) {
+        if (box->answer.error_code) {
+            cn_log(CN_LOG_DEBUG, "event=stream_ended_early job=%llu error=%s",
+                   (unsigned long long)box->answer.job_id,
+                   cn_error_info(box->answer.error_code)->word);
+            request->state = CN_REQUEST_ANSWERED;
+            end_connection(request->mhd, request->listener);
+            return MHD_CONTENT_READER_END_WITH_ERROR; /* the head is out: all we can do is close */
+        }
+        len = box->answer.body.len - request->piece_sent;
+        len = len < room ? len : room;
+        if (len)
+            memcpy(out, box->answer.body.ptr + request->piece_sent, len);
+        request->piece_sent += len;
+        request->answer_bytes += len;
+        taken = box->remade ? 0 : len;
+        if (request->piece_sent == box->answer.body.len) {
+            taken = box->remade ? box->made_of_bytes : len;
+            request->boxes = (struct cn_answer_box *)box->msg.next;
+            if (!request->boxes)
+                request->boxes_end = &request->boxes;
+            request->piece_sent = 0;
+            cn_answer_box_free(box);
+        }
+        if (len) {
+            if (request->on_taken)
+                request->on_taken(request, taken);
+            cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+            return (ssize_t)len;
+        }
+    }
+    if (request->last_piece_came) {
+        request->state = CN_REQUEST_ANSWERED;
+        if (!request->is_http_1_1)
+            end_connection(request->mhd, request->listener);
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    }
+    request->state = CN_REQUEST_STARVED;
+    cn_http_conn_enter(request->conn, CN_PHASE_PARKED);
+    MHD_suspend_connection(request->mhd);
+    return 0;
+}
+
+/* NULL, or why the handler's answer can't be sent. */
+static const char *
+why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsigned status)
+{
+    size_t room = request->listener->shared->config->connection_memory_bytes - request->head_bytes -
+                  request->listener->shared->answer_room;
+    size_t bytes = box->answer.content_type.len;
+    uint32_t i;
+
+    for (i = 0; i < box->answer.n_headers; i++)
+        bytes += box->answer.headers[i].name.len + box->answer.headers[i].value.len + 4;
+    if (bytes > room)
+        return cn_arena_printf(
+            &request->arena,
+            "the handler's headers take %zu bytes, but only %zu are left (connection-memory)",
+            bytes, room);
+    if (status < 200 || status > 599)
+        return cn_arena_printf(
+            &request->arena,
+            "the handler chose status %u, which cannot be sent; it must be from 200 to 599",
+            status);
+    return NULL;
+}
+
+/* What reads a compressed answer. It may outlive the request by a moment, but not the listener. */
+struct compressed {
+    struct cn_compressor *compressor;
+    struct cn_http_listener *listener;
+    char *own; /* freed with it; NULL: the answer's bytes are somebody else's */
+};
+
+static ssize_t
+read_compressed(void *ctx, uint64_t position, char *out, size_t room)
+{
+    struct compressed *compressed = ctx;
+    size_t len = cn_compressor_read(compressed->compressor, out, room);
+
+    (void)position;
+    compressed->listener->went_on = true;
+    return len ? (ssize_t)len : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static void
+free_compressed(void *ctx)
+{
+    struct compressed *compressed = ctx;
+
+    cn_compressor_destroy(compressed->compressor);
+    cn_free(compressed->own);
+    cn_free(compressed);
+}
+
+/* The coding for an answer of that size. */
+static enum cn_coding
+coding_for(const struct cn_http_request *request, size_t len)
+{
+    uint64_t least = request->listener->shared->config->compress_bytes;
+
+    if (!least || request->plain || len < least)
+        return CN_CODING_IDENTITY;
+    return cn_coding_choose(request->headers, request->n_headers);
+}
+
+/* `own`: freed with the response. NULL: no memory to compress. */
+static struct MHD_Response *
+compressed_response(struct cn_http_request *request, enum cn_coding coding, struct cn_str body,
+                    char *own)
+{
+    struct cn_compressor *compressor = cn_compressor_create(coding, body);
+    struct compressed *compressed;
+    struct MHD_Response *response;
+
+    if (!compressor)
+        return NULL;
+    request->answer_bytes = body.len; /* before it is compressed */
+    compressed = cn_alloc(sizeof(*compressed));
+    *compressed = (struct compressed){compressor, request->listener, own};
+    response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, COMPRESSED_BLOCK_BYTES,
+                                                 read_compressed, compressed, free_compressed);
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
+    add(response, "Content-Encoding", cn_coding_name(coding));
+    add(response, "Vary", "Accept-Encoding");
+    return response;
+}
+
+/* An answer that is there in full, compressed where the client wants it so and the handler has not. */
+static struct MHD_Response *
+whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
+{
+    enum cn_coding coding = coding_for(request, answer->body.len);
+    struct MHD_Response *response = NULL;
+
+    if (coding != CN_CODING_IDENTITY &&
+        !cn_http_find(answer->headers, answer->n_headers, CN_STR("content-encoding")))
+        response = compressed_response(request, coding, answer->body, NULL);
+    return response ? response : response_of(request, answer->body, MHD_RESPMEM_PERSISTENT);
+}
+
+void
+cn_http_answer_taken(struct cn_http_request *request, const char *content_type, struct cn_buf *body)
+{
+    struct MHD_Response *response = NULL;
+    enum cn_coding coding;
+    struct cn_str taken;
+
+    if (!is_answerable(request)) {
+        cn_buf_fini(body);
+        return;
+    }
+    taken.ptr = cn_buf_take(body, &taken.len);
+    coding = coding_for(request, taken.len);
+    if (coding != CN_CODING_IDENTITY)
+        response = compressed_response(request, coding, taken, (char *)(uintptr_t)taken.ptr);
+    if (!response)
+        response = response_of(request, taken, MHD_RESPMEM_MUST_FREE);
+    add(response, "Content-Type", content_type);
+    queue(request, 200, response, CN_REQUEST_ANSWERED);
+}
+
+static void
+begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
+{
+    unsigned status = box->answer.status ? box->answer.status : 200;
+    struct MHD_Response *response;
+    const char *why;
+
+    if (box->answer.error_code) {
+        answer_error(request, box->answer.error_code, box->answer.status,
+                     cn_arena_strndup(&request->arena, box->answer.body.ptr, box->answer.body.len),
+                     box->retry_after_s);
+        return;
+    }
+    why = why_not(request, box, status);
+    if (why) {
+        cn_http_answer_error(request, CN_E_HANDLER_FAILED, why, 0);
+        return;
+    }
+    if (request->last_piece_came) {
+        response = whole_answer(request, &box->answer);
+        add_handler_headers(request, response, box);
+        queue(request, status, response, CN_REQUEST_ANSWERED);
+        return;
+    }
+    response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream,
+                                                 request, NULL);
+    if (!response)
+        cn_panic(__FILE__, __LINE__, "not enough memory for a response");
+    add_handler_headers(request, response, box);
+    if (!has_content_type(&box->answer))
+        add(response, "Content-Type", stream_type(box->answer.body));
+    queue(request, status, response, CN_REQUEST_STREAMING);
+}
+
+void
+cn_http_answer_echo(struct cn_http_request *request, const struct cn_answer_box *box)
+{
+    request->restarted = cn_answer_restarted(&box->answer);
+    request->replayed = (box->answer.flags & CN_ANSWER_REPLAYED) && !box->answer.error_code;
+    if (box->answer.error_code)
+        request->expected_step = box->answer.step;
+    else
+        request->step = box->answer.step;
+    if (!request->echo_name.len || !box->sequence_id.len)
+        return;
+    request->echo_name = cn_arena_str(&request->arena, request->echo_name); /* with a NUL */
+    request->echo_value = cn_arena_str(&request->arena, box->sequence_id);
+}
+
+void
+cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
+{
+    if (request->mhd_done || request->state == CN_REQUEST_ANSWERED ||
+        request->state == CN_REQUEST_BROKEN) {
+        cn_answer_box_free(box);
+        return;
+    }
+    _Static_assert(offsetof(struct cn_answer_box, msg.next) == 0, "a box is its link");
+    box->msg.next = NULL; /* the scheduler is done with it: it links the pieces from here on */
+    *request->boxes_end = box;
+    request->boxes_end = (struct cn_answer_box **)&box->msg.next;
+    request->last_piece_came = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    if (request->state == CN_REQUEST_STREAMING)
+        return; /* it will ask */
+    if (request->state == CN_REQUEST_STARVED) {
+        request->state = CN_REQUEST_STREAMING;
+        cn_http_conn_enter(request->conn, CN_PHASE_WRITE);
+        cn_http_listener_resume(request);
+        return;
+    }
+    cn_http_answer_echo(request, box);
+    begin_answer(request, box);
+}

@@ -1,0 +1,256 @@
+/* frontend/http/http_checks.c - request smuggling shapes, escapes, header values. Any thread, no state. */
+#include "frontend/http/http_checks.h"
+
+#include <string.h>
+
+#include "frontend/http/sequence_names.h"
+
+/* RFC 9110, 5.6.2: what a header name may be made of. */
+static bool
+is_token_char(unsigned char c)
+{
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        return true;
+    return c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL;
+}
+
+static bool
+is_token(struct cn_str text)
+{
+    size_t i;
+
+    for (i = 0; i < text.len; i++) {
+        if (!is_token_char((unsigned char)text.ptr[i]))
+            return false;
+    }
+    return text.len > 0;
+}
+
+/* RFC 9110, 5.5: visible characters, blanks and tabs; bytes from 0x80 are let through. */
+static bool
+is_field_value(struct cn_str text)
+{
+    size_t i;
+
+    for (i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.ptr[i];
+
+        if ((c < 0x20 && c != '\t') || c == 0x7f)
+            return false;
+    }
+    return true;
+}
+
+struct cn_str
+cn_http_trim(struct cn_str text)
+{
+    while (text.len > 0 && (text.ptr[0] == ' ' || text.ptr[0] == '\t')) {
+        text.ptr++;
+        text.len--;
+    }
+    while (text.len > 0 && (text.ptr[text.len - 1] == ' ' || text.ptr[text.len - 1] == '\t'))
+        text.len--;
+    return text;
+}
+
+bool
+cn_http_accepts(struct cn_str accept, struct cn_str type)
+{
+    const char *at = accept.ptr, *end = accept.ptr + accept.len;
+
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
+        const char *semicolon = memchr(at, ';', (size_t)(stop - at));
+        const struct cn_str item = {at, (size_t)((semicolon ? semicolon : stop) - at)};
+
+        if (cn_str_eq_nocase(cn_http_trim(item), type))
+            return true;
+        at = stop + 1;
+    }
+    return false;
+}
+
+const struct cn_header *
+cn_http_find(const struct cn_header *headers, uint32_t n, struct cn_str name)
+{
+    uint32_t i;
+
+    for (i = 0; i < n; i++) {
+        if (cn_str_eq_header(headers[i].name, name))
+            return &headers[i];
+    }
+    return NULL;
+}
+
+static int
+parse_length(struct cn_str text, uint64_t *out, struct cn_error *err)
+{
+    uint64_t value = 0;
+    size_t i;
+
+    for (i = 0; i < text.len; i++) {
+        unsigned digit = (unsigned)(unsigned char)text.ptr[i] - '0';
+
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10)
+            break;
+        value = value * 10 + digit;
+    }
+    if (text.len == 0 || i < text.len)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "Content-Length is \"%.*s\"; it must be one decimal number",
+                       text.len > 40 ? 40 : (int)text.len, text.len ? text.ptr : "");
+    *out = value;
+    return 0;
+}
+
+/* What the walk over the headers counts. */
+struct counts {
+    unsigned host, length, encoding;
+};
+
+static int
+check_header(struct cn_str name, struct cn_str value, struct cn_http_framing *out,
+             struct counts *counts, struct cn_error *err)
+{
+    if (!is_token(name))
+        return cn_fail(err, CN_E_BAD_REQUEST, "a header name has a character that is not allowed");
+    if (!is_field_value(value))
+        return cn_fail(err, CN_E_BAD_REQUEST, "the value of header %.*s has a control character",
+                       CN_STR_ARG(name));
+    if (cn_str_eq_nocase(name, CN_STR("host"))) {
+        if (counts->host++)
+            return cn_fail(err, CN_E_BAD_REQUEST, "the request has more than one Host header");
+    } else if (cn_str_eq_nocase(name, CN_STR("content-length"))) {
+        if (counts->length++)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the request has more than one Content-Length header");
+        out->has_length = true;
+        return parse_length(value, &out->length, err);
+    } else if (cn_str_eq_nocase(name, CN_STR("transfer-encoding"))) {
+        if (counts->encoding++)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the request has more than one Transfer-Encoding header");
+        if (!cn_str_eq_nocase(value, CN_STR("chunked")))
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "Transfer-Encoding is \"%.*s\"; only chunked is supported",
+                           value.len > 40 ? 40 : (int)value.len, value.len ? value.ptr : "");
+        out->chunked = true;
+    } else if (cn_str_eq_nocase(name, CN_STR("expect"))) {
+        out->expects_continue = cn_str_eq_nocase(value, CN_STR("100-continue"));
+    }
+    return 0;
+}
+
+int
+cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_1_1,
+                      struct cn_http_framing *out, struct cn_error *err)
+{
+    struct counts counts = {0};
+    uint32_t i;
+    int rc;
+
+    *out = (struct cn_http_framing){0};
+    for (i = 0; i < n; i++) {
+        if ((rc = check_header(headers[i].name, cn_http_trim(headers[i].value), out, &counts, err)))
+            return rc;
+    }
+    if (out->chunked && out->has_length)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the request has both Content-Length and Transfer-Encoding; send only one");
+    if (out->chunked && !is_http_1_1)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "an HTTP/1.0 request may not have a Transfer-Encoding");
+    if (is_http_1_1 && counts.host == 0)
+        return cn_fail(err, CN_E_BAD_REQUEST, "the Host header is missing");
+    return 0;
+}
+
+/* The byte that the escape at `at` stands for; -1: it is none. */
+static int
+escaped_byte(struct cn_str raw, size_t at)
+{
+    int high, low;
+
+    if (raw.len - at < 3)
+        return -1;
+    high = cn_hex_digit(raw.ptr[at + 1]);
+    low = cn_hex_digit(raw.ptr[at + 2]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+int
+cn_http_check_url(struct cn_str raw, struct cn_error *err)
+{
+    size_t i;
+
+    for (i = 0; i < raw.len; i++) {
+        unsigned char c = (unsigned char)raw.ptr[i];
+
+        if (c <= ' ' || c == 0x7f)
+            return cn_fail(err, CN_E_BAD_REQUEST, "the URL has a space or control character");
+        if (c == '%' && escaped_byte(raw, i) <= 0)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the URL has %%00 or an escape that is not %% and two hex digits");
+    }
+    return 0;
+}
+
+bool
+cn_http_decode(struct cn_arena *arena, struct cn_str raw, bool plus_is_space, struct cn_str *out)
+{
+    char *text = cn_arena_alloc(arena, raw.len + 1);
+    size_t i, len = 0;
+
+    for (i = 0; i < raw.len; i++) {
+        int byte;
+
+        if (raw.ptr[i] == '%') {
+            byte = escaped_byte(raw, i);
+            if (byte <= 0)
+                return false;
+            text[len++] = (char)byte;
+            i += 2;
+        } else {
+            text[len++] = plus_is_space && raw.ptr[i] == '+' ? ' ' : raw.ptr[i];
+        }
+    }
+    text[len] = '\0';
+    *out = (struct cn_str){text, len};
+    return true;
+}
+
+bool
+cn_http_header_is_valid(struct cn_str name, struct cn_str value)
+{
+    return is_token(name) && is_field_value(value);
+}
+
+bool
+cn_http_header_is_ours(struct cn_str name)
+{
+    static const struct cn_str ours[] = {
+        /* Hop-by-hop, RFC 9110, 7.6.1, and what delimits the body. */
+        CN_STR("connection"), CN_STR("keep-alive"), CN_STR("proxy-connection"), CN_STR("te"),
+        CN_STR("trailer"), CN_STR("transfer-encoding"), CN_STR("upgrade"), CN_STR("content-length"),
+        /* The server's statements about the request. */
+        CN_STR("x-request-id"), CN_STR("continuo-error"), CN_STR("continuo-replayed"),
+        CN_STR("continuo-sequence-restarted"), CN_STR("continuo-sequence-step"),
+        CN_STR("continuo-expected-step"), CN_STR("inference-session-id"),
+        CN_STR("x-amzn-sagemaker-new-session-id"), CN_STR("x-amzn-sagemaker-closed-session-id")};
+    size_t i;
+
+    for (i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+        if (cn_str_eq_header(name, ours[i]))
+            return true;
+    }
+    return cn_sequence_name_find(name) == CN_NAME_ID;
+}
+
+bool
+cn_http_is_printable_ascii(struct cn_str text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
+            return false;
+    return true;
+}

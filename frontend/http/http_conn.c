@@ -1,0 +1,300 @@
+/* frontend/http/http_conn.c - deadlines and disconnects of one connection. Owned by the loop thread.
+ *
+ * A phase change only stores phase and time. The timer looks at them each "tick", a part of the
+ * shortest deadline, so a request costs no timer operation and a deadline is at most one tick late.
+ */
+#include "frontend/http/http_conn.h"
+
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "frontend/http/http_discard.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/http/http_request.h"
+#include "management/management.h"
+#include "metrics/counters/metrics.h"
+
+#define CONN_MAGIC 0x434e4343u /* "CNCC" */
+#define SLACK_MS 50            /* the kernel counts in ticks of a few ms */
+#define PLAIN_READS 16         /* of what came to a TLS port; the rest is dropped later */
+
+struct cn_http_conn *
+cn_http_conn_cast(void *conn)
+{
+    return cn_cast(struct cn_http_conn, conn, CONN_MAGIC);
+}
+
+void
+cn_http_conn_cut(struct cn_http_conn *conn, const char *why)
+{
+    cn_log(CN_LOG_DEBUG, "event=connection_cut fd=%d why=%s", conn->fd, why);
+    shutdown(conn->fd, SHUT_RDWR);
+}
+
+static uint64_t
+tick_ms(const struct cn_server_config *config)
+{
+    uint64_t least = config->header_timeout_ms;
+
+    if (config->body_timeout_ms < least)
+        least = config->body_timeout_ms;
+    if (config->write_timeout_ms < least)
+        least = config->write_timeout_ms;
+    return least / 2 + 1;
+}
+
+static uint64_t
+limit_ms(const struct cn_http_conn *conn)
+{
+    const struct cn_server_config *config = conn->listener->shared->config;
+
+    switch ((enum cn_http_phase)conn->phase) {
+    case CN_PHASE_HEADERS:
+        return config->header_timeout_ms;
+    case CN_PHASE_BODY:
+        return config->body_timeout_ms;
+    case CN_PHASE_PARKED:
+        return CN_NEVER;
+    case CN_PHASE_WRITE:
+        return config->write_timeout_ms;
+    case CN_PHASE_IDLE:
+        return config->keepalive_timeout_ms;
+    }
+    cn_unreachable();
+}
+
+static const char *
+phase_word(const struct cn_http_conn *conn)
+{
+    static const char *const words[] = {"header-timeout", "body-timeout", "parked", "write-timeout",
+                                        "keepalive-timeout"};
+
+    return words[conn->phase];
+}
+
+/* Did bytes arrive since the last request ended? Then a next request has begun, of which
+ * libmicrohttpd tells nothing before its headers are complete. */
+static bool
+has_begun_request(const struct cn_http_conn *conn, uint64_t now_ms)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof(info);
+
+    /* The kernel's clock is not the test's. */
+    if (cn_clock_is_test() || getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+        return false; /* a unix socket */
+    return now_ms - info.tcpi_last_data_recv > conn->phase_ms + SLACK_MS;
+}
+
+static void
+on_timer(struct cn_timer *timer)
+{
+    struct cn_http_conn *conn = cn_container_of(timer, struct cn_http_conn, timer);
+    uint64_t now_ms = cn_loop_now_ms(conn->listener->loop);
+    uint64_t limit, next_ms = now_ms + tick_ms(conn->listener->shared->config);
+
+    if (conn->peer_closed &&
+        !conn->request) { /* libmicrohttpd may have missed it, see http_answer.c */
+        cn_http_conn_cut(conn, "peer-closed");
+        return;
+    }
+    if (conn->phase == CN_PHASE_IDLE && has_begun_request(conn, now_ms))
+        cn_http_conn_enter(conn, CN_PHASE_HEADERS);
+    limit = limit_ms(conn);
+    if (limit != CN_NEVER && now_ms >= conn->phase_ms + limit) {
+        cn_http_conn_cut(conn, phase_word(conn));
+        return;
+    }
+    if (limit != CN_NEVER && conn->phase_ms + limit < next_ms)
+        next_ms = conn->phase_ms + limit;
+    cn_timer_set(cn_loop_wheel(conn->listener->loop), timer, next_ms);
+}
+
+/* Who speaks HTTP to a TLS port is told so in HTTP: a handshake's alert would say nothing to him. */
+static void
+refuse_plain(struct cn_http_conn *conn)
+{
+    const struct cn_error_info *info = cn_error_info(CN_E_TLS_REQUIRED);
+    struct cn_buf body, answer;
+    char dropped[4096];
+    int reads = 0;
+
+    /* What is left unread would turn the answer into a reset. */
+    while (reads++ < PLAIN_READS && recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
+        continue;
+    cn_buf_init(&body, 0);
+    cn_buf_init(&answer, 0);
+    cn_error_json(CN_E_TLS_REQUIRED, 0, "this port requires TLS: begin the URL with https://",
+                  &body);
+    cn_buf_printf(&answer,
+                  "HTTP/1.1 %d Bad Request\r\nContent-Type: application/json\r\n"
+                  "Continuo-Error: %s\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n",
+                  info->http_status, info->word, body.len);
+    cn_buf_append_str(&answer, cn_buf_str(&body));
+    if (send(conn->fd, answer.data, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        cn_log(CN_LOG_DEBUG, "event=plain_refusal_not_sent fd=%d", conn->fd);
+    cn_buf_fini(&body);
+    cn_buf_fini(&answer);
+    /* What it still sends must not reset the connection before it has read this. */
+    shutdown(conn->fd, SHUT_WR);
+    cn_http_discard_begin(conn->listener, conn->fd);
+}
+
+/* The first byte of a TLS connection is that of a handshake; HTTP's is a letter. */
+static void
+look_at_first_byte(struct cn_http_conn *conn)
+{
+    char first;
+
+    if (conn->looked_at || recv(conn->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) != 1)
+        return;
+    conn->looked_at = true;
+    conn->plain = first >= 'A' && first <= 'z';
+    if (conn->plain)
+        refuse_plain(conn);
+}
+
+/* Where GnuTLS gets its bytes from, so that it gets none before the first one was looked at. */
+static ssize_t
+pull(gnutls_transport_ptr_t ctx, void *out, size_t room)
+{
+    struct cn_http_conn *conn = ctx;
+
+    look_at_first_byte(conn);
+    if (conn->plain) {
+        errno = ECONNRESET;
+        return -1;
+    }
+    return recv(conn->fd, out, room, 0);
+}
+
+/* Nothing is read in its name once libmicrohttpd has told that it is closed. */
+static void
+read_through_us(struct cn_http_conn *conn, gnutls_session_t session)
+{
+    gnutls_transport_ptr_t in, out;
+
+    gnutls_transport_get_ptr2(session, &in, &out);
+    gnutls_transport_set_ptr2(session, conn, out);
+    gnutls_transport_set_pull_function(session, pull);
+}
+
+void
+cn_http_conn_proven(struct cn_http_conn *conn)
+{
+    if (!conn->unproven)
+        return;
+    conn->unproven = false;
+    conn->listener->n_unproven--;
+    cn_loop_rewatch(conn->listener->loop, &conn->watch, EPOLLRDHUP | EPOLLET, NULL);
+}
+
+static void
+on_closed(struct cn_watch *watch, uint32_t events)
+{
+    struct cn_http_conn *conn = cn_container_of(watch, struct cn_http_conn, watch);
+
+    if (conn->unproven)
+        look_at_first_byte(conn);
+    if (!(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)))
+        return;
+    conn->peer_closed = true;
+    if (conn->request)
+        cn_http_request_peer_closed(conn->request);
+}
+
+/* Once, until a quarter of them has gone. */
+static void
+tell_of_fullness(struct cn_http_listener *listener)
+{
+    uint32_t max = listener->shared->config->max_connections;
+
+    if (listener->n_conns > max && !listener->told_full) {
+        cn_log(CN_LOG_WARN,
+               "event=connections_full max_connections=%u note=\"the limit of this loop and "
+               "address; further clients wait or get 503\"",
+               max);
+        listener->told_full = true;
+    } else if (listener->n_conns <= max - max / 4) {
+        listener->told_full = false;
+    }
+}
+
+struct cn_http_conn *
+cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session)
+{
+    const struct cn_server_config *config = listener->shared->config;
+    struct cn_http_conn *conn = cn_alloc(sizeof(*conn));
+    struct cn_error err;
+
+    conn->magic = CONN_MAGIC;
+    conn->fd = fd;
+    conn->listener = listener;
+    cn_list_push_back(&listener->conns, &conn->link);
+    listener->n_conns++;
+    conn->surplus = listener->n_conns > config->max_connections;
+    tell_of_fullness(listener);
+    if (listener->api->counted)
+        cn_metrics_add(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
+
+    cn_http_conn_enter(conn, CN_PHASE_HEADERS);
+    cn_timer_init(&conn->timer, on_timer);
+    cn_timer_set(cn_loop_wheel(listener->loop), &conn->timer, conn->phase_ms + tick_ms(config));
+    conn->watch.fn = on_closed;
+    /* Without the watch a client that goes away is noticed later, when it is written to. */
+    conn->unproven = listener->is_tls;
+    listener->n_unproven += conn->unproven;
+    if (cn_loop_watch(listener->loop, &conn->watch, fd,
+                      EPOLLRDHUP | EPOLLET | (conn->unproven ? EPOLLIN : 0), &err))
+        cn_log(CN_LOG_WARN, "event=connection_unwatched why=\"%s\"", err.message);
+    if (tls_session)
+        read_through_us(conn, tls_session);
+    return conn;
+}
+
+void
+cn_http_conn_close(struct cn_http_conn *conn)
+{
+    struct cn_http_listener *listener = conn->listener;
+
+    cn_assert(!conn->request);
+    if (conn->discards && !conn->peer_closed)
+        cn_http_discard_begin(listener, conn->fd);
+    cn_loop_unwatch(listener->loop, &conn->watch);
+    cn_timer_cancel(&conn->timer);
+    cn_list_remove(&conn->link);
+    listener->n_conns--;
+    tell_of_fullness(listener);
+    listener->n_unproven -= conn->unproven;
+    if (listener->api->counted)
+        cn_metrics_sub(cn_loop_metrics(listener->loop), CN_M_HTTP_CONNECTIONS, 1);
+    conn->magic = 0;
+    cn_free(conn);
+    cn_accept_go_on(&listener->accept);
+}
+
+/* Is libmicrohttpd in the middle of something that may go on without news from the socket? */
+static bool
+is_active(uint8_t phase)
+{
+    return phase == CN_PHASE_BODY || phase == CN_PHASE_WRITE;
+}
+
+void
+cn_http_conn_enter(struct cn_http_conn *conn, enum cn_http_phase phase)
+{
+    struct cn_http_listener *listener = conn->listener;
+
+    listener->n_active += (uint32_t)is_active((uint8_t)phase) - (uint32_t)is_active(conn->phase);
+    listener->went_on = true;
+    conn->phase = (uint8_t)phase;
+    conn->phase_ms = cn_loop_now_ms(listener->loop);
+}

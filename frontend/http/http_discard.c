@@ -1,0 +1,100 @@
+/* frontend/http/http_discard.c - reads and drops what refused clients still send. Owned by the loop thread.
+ *
+ * Bounded in time, bytes and number: it is a courtesy.
+ */
+#include "frontend/http/http_discard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/memory/mem.h"
+#include "frontend/http/http_listener.h"
+
+#define DISCARD_MS 2000
+#define DISCARD_MAX_BYTES (64u << 20)
+#define DISCARDS_MAX 64
+#define READ_BYTES 16384
+#define READS_A_TURN 16
+
+struct discard {
+    struct cn_http_listener *listener;
+    struct cn_list link;
+    struct cn_watch watch;
+    struct cn_timer timer;
+    uint64_t bytes;
+    int fd;
+};
+
+static void
+end(struct discard *discard)
+{
+    cn_loop_unwatch(discard->listener->loop, &discard->watch);
+    cn_timer_cancel(&discard->timer);
+    cn_list_remove(&discard->link);
+    discard->listener->n_discards--;
+    close(discard->fd);
+    cn_free(discard);
+}
+
+static void
+on_time(struct cn_timer *timer)
+{
+    end(cn_container_of(timer, struct discard, timer));
+}
+
+static void
+on_bytes(struct cn_watch *watch, uint32_t events)
+{
+    struct discard *discard = cn_container_of(watch, struct discard, watch);
+    char dropped[READ_BYTES];
+    unsigned i;
+
+    (void)events;
+    for (i = 0; i < READS_A_TURN; i++) {
+        ssize_t n = recv(discard->fd, dropped, sizeof(dropped), MSG_DONTWAIT);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0 || (discard->bytes += (uint64_t)n) > DISCARD_MAX_BYTES) {
+            end(discard);
+            return;
+        }
+    }
+}
+
+void
+cn_http_discard_begin(struct cn_http_listener *listener, int fd)
+{
+    struct discard *discard;
+    int copy;
+
+    if (listener->n_discards >= DISCARDS_MAX)
+        return;
+    copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return;
+    discard = cn_alloc(sizeof(*discard));
+    discard->listener = listener;
+    discard->fd = copy;
+    discard->watch.fn = on_bytes;
+    if (cn_loop_watch(listener->loop, &discard->watch, copy, EPOLLIN, NULL)) {
+        close(copy);
+        cn_free(discard);
+        return;
+    }
+    cn_list_push_back(&listener->discards, &discard->link);
+    listener->n_discards++;
+    cn_timer_init(&discard->timer, on_time);
+    cn_timer_set(cn_loop_wheel(listener->loop), &discard->timer,
+                 cn_loop_now_ms(listener->loop) + DISCARD_MS);
+}
+
+void
+cn_http_discard_end_all(struct cn_http_listener *listener)
+{
+    while (!cn_list_empty(&listener->discards))
+        end(cn_container_of(listener->discards.next, struct discard, link));
+}

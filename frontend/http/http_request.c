@@ -1,0 +1,463 @@
+/* frontend/http/http_request.c - a request from its headers to its last owner. Owned by the loop thread. */
+#include "frontend/http/http_request.h"
+
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/system/random.h"
+#include "core/time/clock.h"
+#include "frontend/endpoints/kserve_http_priv.h"
+#include "frontend/endpoints/routes.h"
+#include "frontend/http/access_log.h"
+#include "frontend/http/http_answer.h"
+#include "kserve/access.h"
+#include "management/management.h"
+#include "scheduler/queue/job.h"
+
+#define REQUEST_MAGIC 0x434e5251u /* "CNRQ" */
+
+/* A chunked body over the limit is read so much further before its connection is cut: a client
+ * that has sent all can read why it was refused (findings: a response queued during the upload is
+ * not taken by libmicrohttpd). */
+#define SWALLOW_MAX_BYTES (64u << 20)
+
+#define FIRST_CHUNK_BYTES 4096
+
+struct cn_http_request *
+cn_http_request_cast(void *request)
+{
+    return cn_cast(struct cn_http_request, request, REQUEST_MAGIC);
+}
+
+struct cn_http_request *
+cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
+{
+    struct cn_http_request *request;
+    struct cn_arena arena;
+
+    cn_arena_init(&arena);
+    request = cn_arena_alloc(&arena, sizeof(*request));
+    memset(request, 0, sizeof(*request));
+    request->magic = REQUEST_MAGIC;
+    request->arena = arena;
+    request->listener = conn->listener;
+    request->api = request->listener->api;
+    request->conn = conn;
+    request->mhd = mhd;
+    request->boxes_end = &request->boxes;
+    cn_random_uuid(request->id);
+    request->begun_us = cn_loop_now_us(conn->listener->loop);
+    cn_assert(!conn->request);
+    conn->request = request;
+    conn->listener->n_requests++;
+    cn_http_conn_proven(conn);
+    return request;
+}
+
+static void
+destroy(struct cn_http_request *request)
+{
+    struct cn_arena arena = request->arena;
+    struct cn_answer_box *box, *next;
+
+    for (box = request->boxes; box; box = next) {
+        next = (struct cn_answer_box *)box->msg.next;
+        cn_answer_box_free(box);
+    }
+    if (request->body_on_heap)
+        cn_free(request->body);
+    request->listener->n_requests--;
+    request->magic = 0;
+    cn_arena_fini(&arena);
+}
+
+void
+cn_http_request_hold(struct cn_http_request *request, void *call,
+                     void (*on_gone)(struct cn_http_request *request))
+{
+    cn_assert(!request->held);
+    request->held = true;
+    request->call = call;
+    request->on_gone = on_gone;
+}
+
+void
+cn_http_request_release(struct cn_http_request *request)
+{
+    cn_assert(request->held);
+    request->held = false;
+    if (request->mhd_done)
+        destroy(request);
+}
+
+/* Tells the holder once that nobody waits for the answer. */
+static void
+tell_gone(struct cn_http_request *request)
+{
+    void (*on_gone)(struct cn_http_request *) = request->on_gone;
+
+    request->on_gone = NULL;
+    if (request->held && on_gone)
+        on_gone(request);
+}
+
+/* While libmicrohttpd still has the request's line. */
+static void
+log_access(const struct cn_http_request *request)
+{
+    struct cn_access access = {
+        .client = request->conn->client[0] ? request->conn->client : NULL,
+        .method = request->method_word,
+        .path = request->path,
+        .protocol = request->is_http_1_1 ? "HTTP/1.1" : "HTTP/1.0",
+        .status = request->status ? request->status : 499,
+        .us = cn_now_us() - request->begun_us,
+        .bytes_in = request->body_len + request->swallowed,
+        .bytes_out = request->answer_bytes,
+        .model = request->model,
+        .version = request->version,
+        .sequence = request->sequence,
+        .step = request->step,
+        .request_id = request->id,
+    };
+
+    cn_access_log_put(&access);
+}
+
+void
+cn_http_request_completed(struct cn_http_request *request)
+{
+    if (cn_access_log_enabled())
+        log_access(request);
+    request->conn->request = NULL;
+    request->conn = NULL;
+    request->mhd = NULL;
+    request->mhd_done = true;
+    if (request->held)
+        tell_gone(request);
+    else
+        destroy(request);
+}
+
+void
+cn_http_request_peer_closed(struct cn_http_request *request)
+{
+    /* A client may close its sending side and still read; so what is not begun yet is cancelled,
+     * but the answer is still written. In the other states libmicrohttpd watches the socket. */
+    if (request->state == CN_REQUEST_PARKED || request->state == CN_REQUEST_STARVED)
+        tell_gone(request);
+}
+
+/* Refuses before the body: the connection can't be used any further. */
+static void
+refuse(struct cn_http_request *request, int code, const char *message)
+{
+    request->close = true;
+    request->conn->discards = true;
+    cn_http_answer_error(request, code, message, 0);
+}
+
+/* Are larger bodies taken than elsewhere? */
+static bool
+takes_envelopes(const struct cn_http_request *request)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+
+    return request->api->takes_envelopes && config->max_envelope_bytes > config->max_request_bytes;
+}
+
+/* The v2 protocol's requests carry whole tensors, and have a limit of their own. */
+static bool
+is_v2(const struct cn_http_request *request)
+{
+    return request->path.len > 4 && memcmp(request->path.ptr, "/v2/", 4) == 0;
+}
+
+static uint64_t
+max_body_bytes(const struct cn_http_request *request)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+
+    if (is_v2(request))
+        return config->max_v2_request_bytes;
+    return takes_envelopes(request) ? config->max_envelope_bytes : config->max_request_bytes;
+}
+
+static void
+refuse_too_large(struct cn_http_request *request, uint64_t len)
+{
+    const char *option = is_v2(request)             ? "max-v2-request-size"
+                         : takes_envelopes(request) ? "max-envelope-size"
+                                                    : "max-request-size";
+    uint64_t limit = max_body_bytes(request);
+    const char *message =
+        len ? cn_arena_printf(&request->arena,
+                              "the body has %llu bytes, which exceeds the limit of %llu (%s)",
+                              (unsigned long long)len, (unsigned long long)limit, option)
+            : cn_arena_printf(&request->arena, "the body exceeds the limit of %llu bytes (%s)",
+                              (unsigned long long)limit, option);
+
+    refuse(request, CN_E_TOO_LARGE, message);
+}
+
+/* A browser asks whether a script may send a request of another method or with headers. */
+static bool
+is_preflight(const struct cn_http_request *request)
+{
+    return request->method == CN_HTTP_OPTIONS &&
+           request->listener->shared->config->cors_allowed_origin &&
+           cn_http_find(request->headers, request->n_headers, CN_STR("origin")) &&
+           cn_http_find(request->headers, request->n_headers,
+                        CN_STR("access-control-request-method"));
+}
+
+static const struct cn_http_api *
+choose_api(struct cn_http_request *request)
+{
+    const struct cn_http_api *api = request->listener->api;
+
+    while (api->next && cn_route_find(api->routes, request->method, request->path, &request->arena,
+                                      &request->match, NULL) == CN_E_NOT_FOUND)
+        api = api->next;
+    return api;
+}
+
+/* What everybody may read, and /token, which asks for another key and does so itself. */
+static bool
+is_open(const struct cn_http_request *request)
+{
+    const struct cn_str path = request->path;
+
+    return is_preflight(request) || /* a browser sends no key with it */
+           (request->method == CN_HTTP_OPTIONS && cn_str_eq(path, CN_STR("/"))) ||
+           cn_str_eq(path, CN_STR("/api-description")) || cn_str_eq(path, CN_STR("/docs")) ||
+           (request->api->token == CN_TOKEN_MANAGEMENT && cn_str_eq(path, CN_STR("/token")));
+}
+
+static int
+check_token(const struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_http_listener *listener = request->listener;
+    const struct cn_header *header;
+
+    if (!request->api->has_keys || !listener->shared->config->token_auth || is_open(request))
+        return 0;
+    header = cn_http_find(request->headers, request->n_headers, CN_STR("authorization"));
+    return cn_management_authorize(listener->shared->management, request->api->token,
+                                   header ? header->value : (struct cn_str){NULL, 0}, err);
+}
+
+void
+cn_http_request_begin(struct cn_http_request *request)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+    struct cn_http_framing *framing = &request->framing;
+    struct cn_error err;
+
+    request->state = CN_REQUEST_BODY;
+    if (request->conn->surplus) {
+        refuse(request, CN_E_UNAVAILABLE,
+               cn_arena_printf(&request->arena,
+                               "more than %u connections are open (max-connections)",
+                               config->max_connections));
+        return;
+    }
+    if (request->head_bytes + request->listener->shared->answer_room >
+        config->connection_memory_bytes) {
+        refuse(request, CN_E_HEADERS_TOO_LARGE, "URL and headers are too long (connection-memory)");
+        return;
+    }
+    if (cn_str_eq(request->method_word, CN_STR("CONNECT"))) { /* its answer would have no length */
+        refuse(request, CN_E_METHOD_NOT_ALLOWED,
+               "CONNECT is not supported: this server is not a proxy");
+        return;
+    }
+    if (request->has_folded) {
+        refuse(request, CN_E_BAD_REQUEST,
+               "a header continues on a second line, which is not allowed");
+        return;
+    }
+    if (cn_http_check_url(request->path, &err) ||
+        cn_http_check_headers(request->headers, request->n_headers, request->is_http_1_1, framing,
+                              &err)) {
+        refuse(request, err.code, err.message);
+        return;
+    }
+    request->api = choose_api(request);
+    if (check_token(request, &err)) { /* before its body is taken */
+        refuse(request, err.code, err.message);
+        return;
+    }
+    if (!framing->has_length && !framing->chunked)
+        return;
+    if (framing->length > max_body_bytes(request)) {
+        refuse_too_large(request, framing->length);
+        return;
+    }
+    if (framing->length > 0) {
+        request->body = cn_arena_try_alloc(&request->arena, framing->length);
+        if (!request->body) {
+            refuse(request, CN_E_OUT_OF_MEMORY, "not enough memory for the body of this request");
+            return;
+        }
+        request->body_cap = framing->length;
+    }
+    cn_http_conn_enter(request->conn, CN_PHASE_BODY);
+}
+
+/* Room for `len` more of a body whose length was not announced. */
+static bool
+grow_body(struct cn_http_request *request, size_t len)
+{
+    size_t cap = request->body_cap ? request->body_cap : FIRST_CHUNK_BYTES;
+    char *body;
+
+    while (cap - request->body_len < len)
+        cap *= 2; /* far from overflow: the sum is below max_body_bytes() */
+    if (cap == request->body_cap)
+        return true;
+    body = cn_try_realloc(request->body, cap);
+    if (!body)
+        return false;
+    request->body = body;
+    request->body_cap = cap;
+    request->body_on_heap = true;
+    return true;
+}
+
+bool
+cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len)
+{
+    uint64_t limit = max_body_bytes(request);
+
+    if (request->state == CN_REQUEST_BODY && request->framing.chunked) {
+        if (len > limit - request->body_len)
+            request->state = CN_REQUEST_SWALLOW;
+        else if (!grow_body(request, len))
+            return false;
+    }
+    if (request->state == CN_REQUEST_SWALLOW) {
+        request->swallowed += len;
+        return request->swallowed <= SWALLOW_MAX_BYTES;
+    }
+    if (request->state != CN_REQUEST_BODY || len > request->body_cap - request->body_len)
+        return false;
+    memcpy(request->body + request->body_len, bytes, len);
+    request->body_len += len;
+    return true;
+}
+
+/* True: it was a v2 request without the header that its group asks for. */
+static bool
+is_restricted(struct cn_http_request *request)
+{
+    const char *pattern = request->match.route->pattern;
+    struct cn_error err;
+
+    if (!pattern || strncmp(pattern, "/v2", 3) != 0 ||
+        cn_v2_access_check(CN_V2_HTTP, cn_v2_group_of_path(cn_str_from(pattern)), request->headers,
+                           request->n_headers, &err) == 0)
+        return false;
+    cn_v2_http_error(request, err.code, err.message);
+    return true;
+}
+
+/* No row has the path, or only management's last one, which has every path and no pattern. */
+static bool
+is_nowhere(const struct cn_http_request *request, int rc)
+{
+    const struct cn_route *route = request->match.route;
+
+    return rc == CN_E_NOT_FOUND || (!rc && !route->pattern && !request->match.allowed);
+}
+
+static bool
+is_served_here(const struct cn_http_request *request, const struct cn_route *routes)
+{
+    const struct cn_http_api *api = request->listener->api;
+
+    while (api && api->routes != routes)
+        api = api->next;
+    return api != NULL;
+}
+
+/* Answers a path that another interface has with which one. Who asked for TorchServe's errors gets its
+ * words alone. */
+static bool
+refuse_wrong_port(struct cn_http_request *request)
+{
+    static const struct {
+        const struct cn_route *routes;
+        const char *place;
+    } interfaces[] = {
+        {cn_inference_routes, "inference API: port 8080, or the port of --inference-address"},
+        {cn_management_routes, "management API: port 8081, or the port of --management-address"},
+        {cn_metrics_routes, "metrics API: port 8082, or the port of --metrics-address"},
+    };
+    struct cn_route_match match;
+    size_t i;
+
+    if (request->listener->shared->config->torchserve_errors)
+        return false;
+    for (i = 0; i < sizeof interfaces / sizeof interfaces[0]; i++) {
+        if (is_served_here(request, interfaces[i].routes) ||
+            cn_route_find(interfaces[i].routes, request->method, request->path, &request->arena,
+                          &match, NULL) ||
+            !match.route->pattern)
+            continue;
+        cn_http_answer_error(request, CN_E_NOT_FOUND,
+                             cn_arena_printf(&request->arena,
+                                             "Requested resource is not found, please refer to API "
+                                             "document. It belongs to the %s",
+                                             interfaces[i].place),
+                             0);
+        return true;
+    }
+    return false;
+}
+
+static int
+find_route(struct cn_http_request *request, struct cn_error *err)
+{
+    const struct cn_server_config *config = request->listener->shared->config;
+
+    if (config->dialect == CN_DIALECT_TORCHSERVE && request->api->routes == cn_inference_routes &&
+        cn_route_find(cn_torchserve_routes, request->method, request->path, &request->arena,
+                      &request->match, err) == 0)
+        return 0;
+    return cn_route_find(request->api->routes, request->method, request->path, &request->arena,
+                         &request->match, err);
+}
+
+void
+cn_http_request_end(struct cn_http_request *request)
+{
+    struct cn_error err;
+    int rc;
+
+    if (request->state == CN_REQUEST_SWALLOW) {
+        refuse_too_large(request, 0);
+        return;
+    }
+    if (request->state != CN_REQUEST_BODY)
+        return;
+    request->state = CN_REQUEST_HANDLING;
+    if (is_preflight(request)) {
+        cn_http_answer_bytes(request, 204, NULL, CN_STR(""));
+        return;
+    }
+    rc = find_route(request, &err);
+    if (is_nowhere(request, rc) && refuse_wrong_port(request))
+        return;
+    if (rc) {
+        if (err.code == CN_E_METHOD_NOT_ALLOWED)
+            request->allow = cn_http_methods_text(&request->arena, request->match.allowed);
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
+    if (is_restricted(request))
+        return;
+    request->match.route->handle(request);
+    cn_assert(request->held || request->state == CN_REQUEST_ANSWERED);
+}

@@ -1,0 +1,98 @@
+/* frontend/http/sequence_names.c - the headers of sequences by their configured names. See the header. */
+#include "frontend/http/sequence_names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "frontend/http/http_checks.h"
+
+static char names[CN_N_SEQUENCE_NAMES][CN_SEQUENCE_NAME_MAX + 1] = {
+    "ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"};
+
+struct cn_str
+cn_sequence_name(enum cn_sequence_name which)
+{
+    return cn_str_from(names[which]);
+}
+
+enum cn_sequence_name
+cn_sequence_name_find(struct cn_str name)
+{
+    unsigned i;
+
+    if (cn_str_eq_header(name, CN_STR(CN_SHORT_SEQUENCE_HEADER)))
+        return CN_NAME_ID;
+    for (i = 0; i < CN_N_SEQUENCE_NAMES; i++)
+        if (cn_str_eq_header(name, cn_str_from(names[i])))
+            break;
+    return (enum cn_sequence_name)i;
+}
+
+static bool
+is_good(const char *name)
+{
+    static const char chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t len = strlen(name);
+
+    return len > 0 && len <= CN_SEQUENCE_NAME_MAX && strspn(name, chars) == len;
+}
+
+/* Headers that the server reads for something else. */
+static bool
+is_taken(struct cn_str name)
+{
+    static const struct cn_str others[] = {CN_STR("authorization"),
+                                           CN_STR("accept-encoding"),
+                                           CN_STR("content-type"),
+                                           CN_STR("content-encoding"),
+                                           CN_STR("expect"),
+                                           CN_STR("host"),
+                                           CN_STR("idempotency-key"),
+                                           CN_STR("ts-request-sequence-step"),
+                                           CN_STR("origin"),
+                                           CN_STR("inference-header-content-length"),
+                                           CN_STR("x-amzn-sagemaker-session-id"),
+                                           CN_STR(CN_SHORT_SEQUENCE_HEADER)};
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (cn_str_eq_header(name, others[i]))
+            return true;
+    return cn_sequence_name_find(name) == CN_N_SEQUENCE_NAMES && cn_http_header_is_ours(name);
+}
+
+int
+cn_sequence_names_use(const struct cn_server_config *config, struct cn_error *err)
+{
+    const struct {
+        const char *flag, *name;
+    } wanted[CN_N_SEQUENCE_NAMES] = {{"--sequence-id-header", config->sequence_id_header},
+                                     {"--sequence-start-header", config->sequence_start_header},
+                                     {"--sequence-end-header", config->sequence_end_header}};
+    unsigned i, other;
+
+    for (i = 0; i < CN_N_SEQUENCE_NAMES; i++) {
+        struct cn_str name = cn_str_from(wanted[i].name);
+
+        if (!is_good(wanted[i].name))
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s: \"%.100s\" is not a valid header name; it must have 1 to %d "
+                           "letters, digits, '-', '_' or '.'",
+                           wanted[i].flag, wanted[i].name, CN_SEQUENCE_NAME_MAX);
+        if (is_taken(name))
+            return cn_fail(err, CN_E_CONFIG,
+                           "%s: the header %s already has another meaning; choose another name",
+                           wanted[i].flag, wanted[i].name);
+        for (other = 0; other < i; other++)
+            if (cn_str_eq_header(name, cn_str_from(wanted[other].name)))
+                return cn_fail(err, CN_E_CONFIG,
+                               "%s and %s both name the header %s; each needs its own header",
+                               wanted[other].flag, wanted[i].flag, wanted[i].name);
+    }
+    for (i = 0; i < CN_N_SEQUENCE_NAMES; i++) {
+        snprintf(names[i], sizeof(names[i]), "%s", wanted[i].name);
+        for (char *at = names[i]; *at; at++)
+            if (*at >= 'A' && *at <= 'Z')
+                *at = (char)(*at - 'A' + 'a');
+    }
+    return 0;
+}

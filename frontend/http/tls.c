@@ -1,0 +1,344 @@
+/* frontend/http/tls.c - the server's certificate and key. Read on loop 0, used by the handshakes of all.
+ *
+ * A reload publishes a new identity by one pointer. Old ones stay to the end: a handshake may hold
+ * one over many turns, and there is one more of some kB each time that a certificate is renewed. */
+#include "frontend/http/tls.h"
+
+#include <errno.h>
+#include <gnutls/pkcs12.h>
+#include <gnutls/x509.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "core/log/log.h"
+#include "core/memory/buf.h"
+#include "core/memory/mem.h"
+
+#define CHAIN_MAX 16              /* certificates, the server's own first */
+#define FILE_MAX_BYTES (1u << 20) /* chains have some kB */
+#define KEY_ID_BYTES 64
+
+struct identity {
+    struct identity *older;
+    gnutls_x509_crt_t *certs; /* gnutls_malloc'ed by the import */
+    unsigned n_certs;
+    gnutls_pcert_st chain[CHAIN_MAX];
+    unsigned n_chain;
+    gnutls_privkey_t key;
+};
+
+/* The newest one leads to the older ones. */
+static _Atomic(struct identity *) current;
+
+static void
+identity_free(struct identity *identity)
+{
+    unsigned i;
+
+    for (i = 0; i < identity->n_chain; i++)
+        gnutls_pcert_deinit(&identity->chain[i]);
+    for (i = 0; i < identity->n_certs; i++)
+        gnutls_x509_crt_deinit(identity->certs[i]);
+    gnutls_free(identity->certs);
+    if (identity->key)
+        gnutls_privkey_deinit(identity->key);
+    cn_free(identity);
+}
+
+/* --- files */
+
+/* Bounded, with a NUL behind. `what`: the option, for messages. */
+static int
+read_file(const char *what, const char *path, struct cn_buf *out, struct cn_error *err)
+{
+    FILE *file = fopen(path, "re");
+    struct stat st;
+    char *room;
+
+    if (!file)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read the %s %s", what, path);
+    if (fstat(fileno(file), &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES) {
+        fclose(file);
+        return cn_fail(err, CN_E_CONFIG, "the %s %s is not a regular file of at most %u bytes",
+                       what, path, FILE_MAX_BYTES);
+    }
+    room = cn_buf_reserve(out, FILE_MAX_BYTES + 1);
+    out->len = room ? fread(room, 1, FILE_MAX_BYTES, file) : 0;
+    fclose(file);
+    if (out->len == 0)
+        return cn_fail(err, CN_E_CONFIG, "the %s %s is empty", what, path);
+    room[out->len] = '\0';
+    return 0;
+}
+
+static gnutls_datum_t
+datum(const struct cn_buf *bytes)
+{
+    return (gnutls_datum_t){(unsigned char *)bytes->data, (unsigned)bytes->len};
+}
+
+static int
+read_certificate(struct identity *identity, const char *path, struct cn_error *err)
+{
+    struct cn_buf bytes;
+    gnutls_datum_t data;
+    int rc;
+
+    cn_buf_init(&bytes, 0);
+    rc = read_file("certificate-file", path, &bytes, err);
+    data = datum(&bytes);
+    if (!rc) {
+        rc = gnutls_x509_crt_list_import2(&identity->certs, &identity->n_certs, &data,
+                                          GNUTLS_X509_FMT_PEM, 0);
+        if (rc < 0)
+            cn_fail(err, CN_E_CONFIG, "the certificate-file %s has no PEM certificates: %s", path,
+                    gnutls_strerror(rc));
+    }
+    cn_buf_fini(&bytes);
+    return rc ? CN_E_CONFIG : 0;
+}
+
+static int
+read_key(struct identity *identity, const char *path, struct cn_error *err)
+{
+    struct cn_buf bytes;
+    gnutls_datum_t data;
+    int rc;
+
+    cn_buf_init(&bytes, 0);
+    rc = read_file("private-key-file", path, &bytes, err);
+    data = datum(&bytes);
+    if (!rc) {
+        gnutls_privkey_init(&identity->key);
+        rc = gnutls_privkey_import_x509_raw(identity->key, &data, GNUTLS_X509_FMT_PEM, NULL, 0);
+        if (rc < 0)
+            cn_fail(err, CN_E_CONFIG,
+                    "the private-key-file %s has no PEM key without a password: %s%s", path,
+                    gnutls_strerror(rc),
+                    strstr(bytes.data, "ENCRYPTED")
+                        ? "; \"openssl pkey -in FILE -out PLAIN\" removes its password"
+                        : "");
+    }
+    if (bytes.data)
+        gnutls_memset(bytes.data, 0, bytes.len);
+    cn_buf_fini(&bytes);
+    return rc ? CN_E_CONFIG : 0;
+}
+
+/* Java keeps keys in its own format, too; that one begins so. */
+static bool
+is_jks(const struct cn_buf *bytes)
+{
+    return bytes->len >= 4 && memcmp(bytes->data, "\xfe\xed\xfe\xed", 4) == 0;
+}
+
+static int
+parse_keystore(struct identity *identity, const struct cn_buf *bytes, const char *password)
+{
+    gnutls_datum_t data = datum(bytes);
+    gnutls_x509_privkey_t key = NULL;
+    gnutls_pkcs12_t store;
+    int rc = gnutls_pkcs12_init(&store);
+
+    if (rc < 0)
+        return rc;
+    rc = gnutls_pkcs12_import(store, &data, GNUTLS_X509_FMT_DER, 0);
+    if (rc >= 0)
+        rc = gnutls_pkcs12_verify_mac(store, password);
+    if (rc >= 0)
+        rc = gnutls_pkcs12_simple_parse(store, password, &key, &identity->certs, &identity->n_certs,
+                                        NULL, NULL, NULL, GNUTLS_PKCS12_SP_INCLUDE_SELF_SIGNED);
+    if (rc >= 0 && (!key || identity->n_certs == 0))
+        rc = GNUTLS_E_NO_CERTIFICATE_FOUND;
+    if (rc >= 0) {
+        gnutls_privkey_init(&identity->key);
+        rc = gnutls_privkey_import_x509(identity->key, key, GNUTLS_PRIVKEY_IMPORT_COPY);
+    }
+    if (key)
+        gnutls_x509_privkey_deinit(key);
+    gnutls_pkcs12_deinit(store);
+    return rc;
+}
+
+static int
+read_keystore(struct identity *identity, const struct cn_server_config *config,
+              struct cn_error *err)
+{
+    struct cn_buf bytes;
+    int rc;
+
+    cn_buf_init(&bytes, 0);
+    rc = read_file("keystore", config->keystore, &bytes, err);
+    if (!rc && is_jks(&bytes)) {
+        rc = cn_fail(
+            err, CN_E_CONFIG,
+            "the keystore %s has the format JKS, which only Java reads; convert it: \"keytool "
+            "-importkeystore -srckeystore %s -destkeystore FILE.p12 -deststoretype PKCS12\"",
+            config->keystore, config->keystore);
+    } else if (!rc) {
+        rc = parse_keystore(identity, &bytes, config->keystore_password);
+        if (rc < 0)
+            cn_fail(
+                err, CN_E_CONFIG,
+                "the keystore %s is not a PKCS12 store with a key that keystore-password opens: %s",
+                config->keystore, gnutls_strerror(rc));
+    }
+    if (bytes.data)
+        gnutls_memset(bytes.data, 0, bytes.len);
+    cn_buf_fini(&bytes);
+    return rc < 0 ? CN_E_CONFIG : 0;
+}
+
+/* --- together */
+
+/* Do they belong together? A client would find out with words that help nobody. */
+static int
+check_pair(const struct identity *identity, struct cn_error *err)
+{
+    unsigned char of_cert[KEY_ID_BYTES], of_key[KEY_ID_BYTES];
+    size_t cert_len = sizeof of_cert, key_len = sizeof of_key;
+    gnutls_pubkey_t public_key;
+    int rc;
+
+    gnutls_pubkey_init(&public_key);
+    rc = gnutls_pubkey_import_privkey(public_key, identity->key, 0, 0);
+    if (rc >= 0)
+        rc = gnutls_pubkey_get_key_id(public_key, GNUTLS_KEYID_USE_SHA256, of_key, &key_len);
+    gnutls_pubkey_deinit(public_key);
+    if (rc >= 0)
+        rc = gnutls_x509_crt_get_key_id(identity->certs[0], GNUTLS_KEYID_USE_SHA256, of_cert,
+                                        &cert_len);
+    if (rc < 0)
+        return cn_fail(err, CN_E_CONFIG, "the certificate or its key cannot be used: %s",
+                       gnutls_strerror(rc));
+    if (key_len != cert_len || memcmp(of_key, of_cert, key_len) != 0)
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "the private key does not belong to the certificate (the first one in its file)");
+    return 0;
+}
+
+static int
+make_chain(struct identity *identity, struct cn_error *err)
+{
+    unsigned i;
+    int rc;
+
+    for (i = 0; i < identity->n_certs && i < CHAIN_MAX; i++) {
+        rc = gnutls_pcert_import_x509(&identity->chain[i], identity->certs[i], 0);
+        if (rc < 0)
+            return cn_fail(err, CN_E_CONFIG, "a certificate cannot be used: %s",
+                           gnutls_strerror(rc));
+        identity->n_chain++;
+    }
+    return 0;
+}
+
+static void
+log_identity(const struct identity *identity)
+{
+    time_t end = gnutls_x509_crt_get_expiration_time(identity->certs[0]);
+    char name[200] = "", shown[300], text[32];
+    size_t len = sizeof name;
+    struct tm tm;
+
+    gnutls_x509_crt_get_dn(identity->certs[0], name, &len);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&end, &tm));
+    cn_log(end < time(NULL) ? CN_LOG_WARN : CN_LOG_INFO,
+           "event=certificate_loaded subject=%s valid_until=%s certificates=%u%s",
+           cn_log_quote(name, strlen(name), shown, sizeof shown), text, identity->n_chain,
+           end < time(NULL) ? " note=\"it has expired\"" : "");
+}
+
+static int
+identity_load(const struct cn_server_config *config, struct identity **out, struct cn_error *err)
+{
+    struct identity *identity = cn_alloc(sizeof *identity);
+    int rc;
+
+    if (config->certificate_file && config->private_key_file) {
+        rc = read_certificate(identity, config->certificate_file, err);
+        if (!rc)
+            rc = read_key(identity, config->private_key_file, err);
+    } else if (config->certificate_file || config->private_key_file) {
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "certificate-file and private-key-file must be set together; %s is not set",
+                     config->certificate_file ? "private-key-file" : "certificate-file");
+    } else if (config->keystore) {
+        rc = read_keystore(identity, config, err);
+    } else {
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "an https address needs certificate-file and private-key-file (PEM), or "
+                     "keystore (PKCS12); for a test: openssl req -x509 -newkey rsa:2048 -nodes "
+                     "-keyout key.pem -out cert.pem -subj /CN=localhost");
+    }
+    if (!rc)
+        rc = make_chain(identity, err);
+    if (!rc)
+        rc = check_pair(identity, err);
+    if (rc) {
+        identity_free(identity);
+        return rc;
+    }
+    *out = identity;
+    return 0;
+}
+
+int
+cn_tls_start(const struct cn_server_config *config, struct cn_error *err)
+{
+    return cn_tls_reload(config, err);
+}
+
+int
+cn_tls_reload(const struct cn_server_config *config, struct cn_error *err)
+{
+    struct identity *identity;
+    int rc = identity_load(config, &identity, err);
+
+    if (rc)
+        return rc;
+    identity->older = atomic_load_explicit(&current, memory_order_relaxed);
+    atomic_store_explicit(&current, identity, memory_order_release);
+    log_identity(identity);
+    return 0;
+}
+
+uint64_t
+cn_tls_ends_s(void)
+{
+    const struct identity *identity = atomic_load_explicit(&current, memory_order_acquire);
+    const time_t end = identity ? gnutls_x509_crt_get_expiration_time(identity->certs[0]) : 0;
+
+    return end > 0 ? (uint64_t)end : 0;
+}
+
+void
+cn_tls_stop(void)
+{
+    struct identity *identity = atomic_exchange(&current, NULL), *older;
+
+    for (; identity; identity = older) {
+        older = identity->older;
+        identity_free(identity);
+    }
+}
+
+int
+cn_tls_retrieve(gnutls_session_t session, const gnutls_datum_t *authorities, int n_authorities,
+                const gnutls_pk_algorithm_t *algorithms, int n_algorithms, gnutls_pcert_st **chain,
+                unsigned int *n_chain, gnutls_privkey_t *key)
+{
+    struct identity *identity = atomic_load_explicit(&current, memory_order_acquire);
+
+    (void)session, (void)authorities, (void)n_authorities, (void)algorithms, (void)n_algorithms;
+    if (!identity)
+        return -1;
+    *chain = identity->chain;
+    *n_chain = identity->n_chain;
+    *key = identity->key;
+    return 0;
+}

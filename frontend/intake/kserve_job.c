@@ -1,0 +1,351 @@
+/* frontend/intake/kserve_job.c - v2 requests to the scheduler and back. On the loop of the request. */
+#include "frontend/intake/kserve_job.h"
+
+#include "core/log/log.h"
+#include "core/text/number.h"
+#include "core/time/clock.h"
+#include "frontend/intake/predictions.h"
+#include "kserve/classify.h"
+#include "kserve/settings.h"
+#include "kserve/shared_memory.h"
+#include "scheduler/queue/model_queue.h"
+
+#define SESSION_HEADER "Inference-Session-Id"
+
+void
+cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue, struct cn_arena *arena)
+{
+    memset(v2, 0, sizeof(*v2));
+    v2->arena = arena;
+    if (cn_model_queue_config(queue)->io)
+        v2->io = cn_model_io_ref(cn_model_queue_config(queue)->io);
+    v2->model = cn_arena_str(arena, cn_str_from(cn_model_queue_name(queue))).ptr;
+    v2->version = cn_arena_str(arena, cn_str_from(cn_model_queue_version(queue))).ptr;
+}
+
+/* What a traced request took, from its arrival at the queue; its statistics have the same numbers. */
+static void
+log_trace(const struct cn_v2_job *v2)
+{
+    const struct cn_job *job = &v2->job;
+    char quoted[300];
+
+    cn_log(CN_LOG_INFO,
+           "event=trace model=%s version=%s request_id=%s arrived_us=%llu queue_us=%llu "
+           "compute_input_us=%llu compute_infer_us=%llu compute_output_us=%llu answered_us=%llu",
+           v2->model, v2->version,
+           cn_log_quote(job->row.request_id.ptr, job->row.request_id.len, quoted, sizeof(quoted)),
+           (unsigned long long)job->arrived_us, (unsigned long long)job->queued_us,
+           (unsigned long long)job->phase_us[CN_INFER_INPUT],
+           (unsigned long long)job->phase_us[CN_INFER_HANDLER],
+           (unsigned long long)job->phase_us[CN_INFER_OUTPUT], (unsigned long long)cn_now_us());
+}
+
+void
+cn_v2_job_fini(struct cn_v2_job *v2)
+{
+    if (v2->traced)
+        log_trace(v2);
+    v2->traced = false;
+    cn_model_io_unref(v2->io);
+    v2->io = NULL;
+    if (v2->first)
+        cn_answer_box_free(v2->first);
+    v2->first = NULL;
+    cn_shm_release(&v2->request);
+}
+
+/* A proxy that chooses a server by the header may want the id there beside the request's sequence_id:
+ * both must be the same. A number is compared by its digits. */
+static int
+check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struct cn_error *err)
+{
+    const bool is_number = id.ptr[0] == CN_SEQUENCE_NUMBER;
+    const struct cn_header own = {CN_STR("sequence_id"), {id.ptr + is_number, id.len - is_number}};
+
+    if (headers->id.len == 0 || cn_str_eq(own.value, headers->id))
+        return 0;
+    return cn_predict_refuse_two_ids(headers, &own, err);
+}
+
+/* An id of the request needs a START once, as v2 clients know it; one that only a header names opens its
+ * sequence by itself. */
+static int
+set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct cn_error *err)
+{
+    const struct cn_v2_request *request = &v2->request;
+    struct cn_row *row = &v2->job.row;
+    struct cn_sequence_headers headers;
+    int rc = cn_predict_read_sequence(row->headers, row->n_headers, &headers, err);
+
+    if (rc || !config->sequence_batching)
+        return rc;
+    rc = cn_v2_check_corrid(request, v2->io, v2->model,
+                            request->sequence_kind == CN_V2_ID_TEXT ||
+                                (request->sequence_kind == CN_V2_NO_ID && headers.id.len),
+                            err);
+    if (rc)
+        return rc;
+    if (request->batch > 1)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "inference request to model '%s' must specify batch-size 1 due to "
+                       "requirements of sequence batcher",
+                       v2->model);
+    if ((rc = cn_v2_sequence_id(request, v2->arena, &row->sequence_id, err)))
+        return rc;
+    row->flags |= (request->start || headers.start ? CN_ROW_START : 0u) |
+                  (request->end || headers.end ? CN_ROW_END : 0u);
+    if (row->sequence_id.len) {
+        if ((rc = check_same_id(row->sequence_id, &headers, err)))
+            return rc;
+        row->flags |= request->start ? 0u : CN_ROW_MUST_EXIST;
+    } else {
+        row->sequence_id = headers.id;
+        v2->echo_name =
+            headers.id.len ? cn_arena_str(v2->arena, headers.id_name) : CN_STR(SESSION_HEADER);
+        v2->made_id = headers.id.len == 0;
+    }
+    if (row->sequence_id.len == 0 && !config->sequence_implicit_start)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "inference request to model '%s' must specify a non-zero or non-empty "
+                       "correlation ID",
+                       v2->model);
+    if (request->has_step && (rc = cn_predict_set_step(row, request->step, err)))
+        return rc;
+    rc = cn_predict_read_step(row->headers, row->n_headers, row, err);
+    return rc ? rc : cn_predict_read_key(row->headers, row->n_headers, &row->idempotency_key, err);
+}
+
+/* Parts of their own behind the tensors, as text; the type tells handlers what it was. */
+static struct cn_part
+param_part(const struct cn_v2_param *param, struct cn_arena *arena)
+{
+    struct cn_part part = {.name = param->name};
+    char *number;
+
+    switch (param->kind) {
+    case CN_V2_BOOL:
+        part.content_type = CN_STR("parameter/bool");
+        part.data = param->boolean ? CN_STR("true") : CN_STR("false");
+        break;
+    case CN_V2_INT:
+        part.content_type = CN_STR("parameter/int64");
+        part.data = cn_str_from(cn_arena_printf(arena, "%lld", (long long)param->integer));
+        break;
+    case CN_V2_DOUBLE:
+        part.content_type = CN_STR("parameter/double");
+        part.data.ptr = number = cn_arena_alloc(arena, CN_NUMBER_MAX);
+        part.data.len = (size_t)(cn_put_double(param->number, number) - number);
+        break;
+    case CN_V2_STRING:
+        part.content_type = CN_STR("parameter/string");
+        part.data = param->text;
+        break;
+    }
+    return part;
+}
+
+int
+cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
+                  struct cn_str request_id, struct cn_error *err)
+{
+    struct cn_v2_request *request = &v2->request;
+    struct cn_row *row = &v2->job.row;
+    int rc = cn_shm_fetch(request, v2->arena, err);
+
+    if (!rc && v2->io)
+        rc = cn_v2_check(request, v2->io, v2->model, v2->arena, err);
+    if (!rc && v2->io)
+        rc = cn_v2_check_writable(request, v2->io, cn_model_queue_config(queue)->sequence_batching,
+                                  err);
+    if (!rc)
+        rc = set_sequence(v2, cn_model_queue_config(queue), err);
+    if (rc)
+        return rc;
+    row->request_id = request->id.len ? request->id : request_id;
+    if (!v2->io)
+        return 0;
+    row->n_parts = request->n_inputs + request->n_params;
+    row->parts = cn_arena_alloc(v2->arena, sizeof(*row->parts) * (row->n_parts ? row->n_parts : 1));
+    for (uint32_t i = 0; i < request->n_inputs; i++)
+        row->parts[i] = cn_tensor_part(&request->inputs[i], v2->arena);
+    for (uint32_t i = 0; i < request->n_params; i++)
+        row->parts[request->n_inputs + i] = param_part(&request->params[i], v2->arena);
+    return 0;
+}
+
+void
+cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_loop *loop,
+                 const struct cn_job_ops *ops, bool any_version, uint64_t deadline_ms)
+{
+    const struct cn_model_config *config = cn_model_queue_config(queue);
+    const uint64_t own_ms = cn_loop_now_ms(loop) + 1000 * ((uint64_t)config->response_timeout_s +
+                                                           config->startup_timeout_s);
+
+    v2->traced = cn_trace_pick(cn_str_from(v2->model));
+    v2->job.ops = ops;
+    v2->job.origin = loop;
+    v2->job.any_version = any_version;
+    v2->job.timeout_us = v2->request.timeout_us;
+    v2->job.priority = v2->request.priority;
+    v2->job.deadline_ms = own_ms < deadline_ms ? own_ms : deadline_ms;
+    cn_model_queue_submit(queue, &v2->job);
+}
+
+static int
+response_of(const struct cn_v2_job *v2, const struct cn_answer *answer, bool is_tensors,
+            struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err)
+{
+    struct cn_tensor *tensors;
+    struct cn_error why;
+    int rc;
+
+    *out = (struct cn_v2_answer){.model = v2->model, .version = v2->version};
+    if (answer->status >= 400) /* the handler's own words */
+        return cn_fail(err, CN_E_HANDLER_FAILED, "%.*s", CN_STR_ARG(answer->body));
+    if (!is_tensors)
+        return cn_fail(err, CN_E_HANDLER_FAILED,
+                       "the handler answered without outputs; a v2 client needs "
+                       "{ outputs = { NAME = { datatype, shape, data } } }");
+    if (cn_tensors_get(answer->body, arena, &tensors, &out->n_tensors, &why))
+        return cn_fail(err, CN_E_HANDLER_FAILED, "%s", why.message);
+    out->tensors = tensors;
+    rc = cn_v2_answer_check(out, &v2->request, v2->io, err);
+    if (!rc)
+        cn_v2_answer_order(tensors, out->n_tensors, &v2->request, v2->io);
+    if (!rc)
+        rc = cn_v2_classify(&v2->request, v2->io, arena, tensors, out->n_tensors, err);
+    if (!rc)
+        rc = cn_shm_store(&v2->request, tensors, out->n_tensors, err);
+    return rc;
+}
+
+int
+cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
+                   struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err)
+{
+    return response_of(v2, answer, cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE)), arena,
+                       out, err);
+}
+
+static const char *
+id_text(const struct cn_v2_job *v2, struct cn_arena *arena)
+{
+    if (v2->request.sequence_kind == CN_V2_ID_NUMBER)
+        return cn_arena_printf(arena, "%llu", (unsigned long long)v2->request.sequence_number);
+    return cn_arena_str(arena, v2->job.row.sequence_id).ptr;
+}
+
+/* The message, without what marks numbers in the ids of sequences. */
+static const char *
+message_of(const struct cn_answer *answer, struct cn_arena *arena)
+{
+    char *message = cn_arena_strndup(arena, answer->body.ptr, answer->body.len), *to = message;
+
+    for (const char *from = message; *from; from++)
+        if (*from != CN_SEQUENCE_NUMBER)
+            *to++ = *from;
+    *to = '\0';
+    return message;
+}
+
+/* What v2 clients match on first, then what happened. */
+const char *
+cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,
+                  struct cn_arena *arena, int *code)
+{
+    const char *message = message_of(answer, arena);
+
+    *code = answer->error_code;
+    if (*code == CN_E_HANDLER_FAILED && answer->status == 503) /* the handler's own choice */
+        *code = CN_E_UNAVAILABLE;
+    if (*code != CN_E_SEQUENCE_UNKNOWN && *code != CN_E_SEQUENCE_EXPIRED &&
+        *code != CN_E_SEQUENCE_ENDED)
+        return message;
+    *code = CN_E_BAD_REQUEST;
+    return cn_arena_printf(arena,
+                           "inference request for sequence %s to model '%s' must specify the "
+                           "START flag on the first request of the sequence (%s)",
+                           id_text(v2, arena), v2->model, message);
+}
+
+/* The end has come, after `first`: one answer of both. */
+static struct cn_answer_box *
+join(const struct cn_v2_job *v2, struct cn_answer_box *first, struct cn_answer_box *end)
+{
+    if (v2->several || (end->answer.body.len && !end->answer.error_code)) {
+        end->answer.error_code = CN_E_HANDLER_FAILED;
+        end->answer.status = 0;
+        return cn_answer_box_remake(end, CN_STR(""),
+                                    CN_STR("expected a single response, got 2; this model answers "
+                                           "in pieces, so use a stream"));
+    }
+    if (end->answer.error_code)
+        return end;
+    first->answer.flags |= end->answer.flags;
+    return first;
+}
+
+struct cn_answer_box *
+cn_v2_job_whole(struct cn_v2_job *v2, struct cn_answer_box *box)
+{
+    struct cn_answer_box *const first = v2->first, *whole;
+
+    if (!(box->answer.flags & CN_ANSWER_FINAL)) {
+        cn_model_queue_consumed(&v2->job, box->answer.body.len);
+        if (box->answer.body.len && !first) {
+            v2->first = box;
+            return NULL;
+        }
+        if (box->answer.body.len && !v2->several) {
+            v2->several = true;
+            cn_model_queue_cancel(v2->job.queue, &v2->job);
+        }
+        cn_answer_box_free(box); /* or the handler rests, or answers later */
+        return NULL;
+    }
+    if (!first)
+        return box;
+    v2->first = NULL;
+    whole = join(v2, first, box);
+    cn_answer_box_free(whole == first ? box : first);
+    return whole;
+}
+
+/* Only the first piece has the answer's head, and it may say nothing else. */
+void
+cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struct cn_arena *arena,
+                struct cn_v2_piece *out)
+{
+    struct cn_error err;
+
+    *out = (struct cn_v2_piece){.kind = CN_V2_NOTHING,
+                                .final = (answer->flags & CN_ANSWER_FINAL) != 0};
+    if (v2->over)
+        return;
+    v2->over = out->final;
+    if (answer->error_code) {
+        out->kind = CN_V2_FAILURE;
+        out->message = cn_v2_job_failure(v2, answer, arena, &out->code);
+        return;
+    }
+    if (answer->content_type.len)
+        v2->tensors = cn_str_eq(answer->content_type, CN_STR(CN_TENSORS_TYPE));
+    if (answer->body.len == 0 && !out->final)
+        return;
+    if (answer->body.len == 0 && ((v2->io && v2->io->decoupled) || v2->n_responses)) {
+        out->kind = CN_V2_END;
+        return;
+    }
+    out->kind = CN_V2_RESPONSE;
+    if (response_of(v2, answer, v2->tensors, arena, &out->response, &err)) {
+        out->kind = CN_V2_FAILURE;
+        out->code = err.code;
+        out->message = cn_arena_str(arena, cn_str_from(err.message)).ptr;
+        v2->over = true;
+        return;
+    }
+    v2->n_responses++;
+    out->response.streamed = true;
+    out->response.final = out->final;
+}

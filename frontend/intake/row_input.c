@@ -1,0 +1,125 @@
+/* frontend/intake/row_input.c - headers and parts of a row. On the loop of the request. */
+#include "frontend/intake/row_input.h"
+
+#include "frontend/http/form.h"
+#include "frontend/http/http_request.h"
+
+#define ADDED_MAX 2 /* headers that the server adds */
+
+struct cn_str
+cn_input_mime_type(struct cn_str content_type)
+{
+    size_t len = 0;
+
+    while (len < content_type.len && content_type.ptr[len] != ';')
+        len++;
+    return cn_http_trim((struct cn_str){content_type.ptr, len});
+}
+
+/* All headers with their bytes in one block, and room for the server's before them. */
+static struct cn_header *
+copy_headers(struct cn_http_request *request)
+{
+    uint32_t n = request->n_headers, i;
+    size_t bytes = sizeof(struct cn_header) * (n + ADDED_MAX);
+    struct cn_header *copies;
+    char *at;
+
+    for (i = 0; i < n; i++)
+        bytes += request->headers[i].name.len + request->headers[i].value.len;
+    copies = cn_arena_alloc(&request->arena, bytes);
+    copies += ADDED_MAX;
+    at = (char *)(copies + n);
+    for (i = 0; i < n; i++) {
+        const struct cn_header *from = &request->headers[i];
+
+        memcpy(at, from->name.ptr, from->name.len);
+        copies[i].name = (struct cn_str){at, from->name.len};
+        at += from->name.len;
+        if (from->value.len)
+            memcpy(at, from->value.ptr, from->value.len);
+        copies[i].value = (struct cn_str){at, from->value.len};
+        at += from->value.len;
+    }
+    return copies;
+}
+
+void
+cn_input_headers(struct cn_http_request *request, struct cn_row *row)
+{
+    const struct cn_route_match *match = &request->match;
+
+    request->headers = copy_headers(request);
+    row->headers = request->headers;
+    row->n_headers = request->n_headers;
+    if (match->route->flags & CN_ROUTE_EXPLAIN) {
+        *--row->headers = (struct cn_header){CN_STR("explain"), CN_STR("True")};
+        row->n_headers++;
+        row->flags |= CN_ROW_EXPLAIN;
+    } else if (!(match->route->flags & CN_ROUTE_QUERY) &&
+               request->listener->shared->config->dialect == CN_DIALECT_TORCHSERVE) {
+        *--row->headers = (struct cn_header){CN_STR("explain"), CN_STR("False")};
+        row->n_headers++;
+    }
+    if (match->n_args == CN_ROUTE_ARGS_MAX) {
+        *--row->headers = (struct cn_header){CN_STR("url_path"), match->args[2]};
+        row->n_headers++;
+    }
+}
+
+static int
+add_query(struct cn_http_request *request, struct cn_parts *parts, struct cn_error *err)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; i < request->n_query && !rc; i++) {
+        struct cn_part part = {0};
+
+        if (!cn_http_decode(&request->arena, request->query[i].name, true, &part.name) ||
+            !cn_http_decode(&request->arena, request->query[i].value, true, &part.data))
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the query has %%00 or an escape that is not %% and two hex digits");
+        rc = cn_parts_add(parts, &request->arena, part, err);
+    }
+    return rc;
+}
+
+static int
+add_body(struct cn_http_request *request, struct cn_parts *parts, struct cn_error *err)
+{
+    const struct cn_header *header =
+        cn_http_find(request->headers, request->n_headers, CN_STR("content-type"));
+    struct cn_str body = cn_http_request_body_str(request);
+    struct cn_str type = header ? header->value : CN_STR(""), mime = cn_input_mime_type(type);
+
+    if (cn_str_eq_nocase(mime, CN_STR("multipart/form-data")))
+        return cn_form_multipart(&request->arena, type, body, parts, err);
+    if (cn_str_eq_nocase(mime, CN_STR("application/x-www-form-urlencoded")) && body.len &&
+        memchr(body.ptr, '=', body.len))
+        return cn_form_urlencoded(&request->arena, body, parts, err);
+    return cn_parts_add(parts, &request->arena, (struct cn_part){CN_STR("body"), mime, body}, err);
+}
+
+int
+cn_input_parts(struct cn_http_request *request, struct cn_row *row, struct cn_error *err)
+{
+    struct cn_parts parts = {.max = request->listener->shared->config->max_request_parts};
+    int rc = 0;
+
+    if (request->match.route->flags & CN_ROUTE_QUERY)
+        rc = add_query(request, &parts, err);
+    if (!rc)
+        rc = add_body(request, &parts, err);
+    row->parts = parts.list;
+    row->n_parts = parts.n;
+    return rc;
+}
+
+struct cn_str
+cn_input_find(const struct cn_row *row, struct cn_str name)
+{
+    for (uint32_t i = row->n_parts; i-- > 0;)
+        if (cn_str_eq(row->parts[i].name, name))
+            return row->parts[i].data;
+    return (struct cn_str){NULL, 0};
+}

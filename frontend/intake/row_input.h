@@ -1,0 +1,28 @@
+/* frontend/intake/row_input.h - what a handler gets of a request: headers and parts, by TorchServe's rules.
+ *
+ * On the loop of the request. All bytes lie in its arena or its body.
+ */
+#ifndef CN_FRONTEND_INPUT_H
+#define CN_FRONTEND_INPUT_H
+
+#include "core/errors/error.h"
+#include "proto/message.h"
+
+struct cn_http_request;
+
+/* Sets the request's headers to a copy that outlives libmicrohttpd's, and the row's headers to them,
+ * after those that the server adds: explain: True, and url_path with what follows the version. */
+void cn_input_headers(struct cn_http_request *request, struct cn_row *row);
+
+/* The row's parts. First the query's parameters, where the route says so; then the fields of a form,
+ * or the body as one part named "body" with its MIME type. A form-encoded body without any "=" is
+ * no form: it is what curl -d sends. CN_E_BAD_REQUEST says what is wrong. */
+int cn_input_parts(struct cn_http_request *request, struct cn_row *row, struct cn_error *err);
+
+/* The data of the last part of that name; empty: none. */
+struct cn_str cn_input_find(const struct cn_row *row, struct cn_str name);
+
+/* "text/plain; charset=utf-8" -> "text/plain" */
+struct cn_str cn_input_mime_type(struct cn_str content_type);
+
+#endif

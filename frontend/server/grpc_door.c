@@ -1,0 +1,363 @@
+/* frontend/server/grpc_door.c - the gRPC ports, and loading the module when it is needed. Loop 0.
+ *
+ * The library takes some milliseconds to load, so a thread of its own does it; connections wait in
+ * the kernel meanwhile.
+ */
+#include "frontend/server/grpc_door.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config/server/server_config.h"
+#include "core/containers/list.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/system/program_path.h"
+#include "frontend/http/accept.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/server/grpc_seats.h"
+
+#define MODULE_FILE "continuo-grpc.so"
+#define TELL_MS 10000
+
+struct port {
+    struct cn_grpc_door *door;
+    struct cn_address address;
+    bool is_open; /* somebody listens: we, by `accept`, or the module, with TLS */
+    struct cn_accept accept;
+    struct cn_grpc_seats seats;
+    uint64_t told_ms; /* that they are all taken */
+};
+
+struct cn_grpc_door {
+    const struct cn_http_shared *shared;
+    struct cn_loop *loop;
+    struct port ports[CN_N_GRPC];
+    char path[4096];
+    bool is_loading, draining;
+    pthread_t thread; /* while it loads */
+    struct cn_msg loaded;
+    struct cn_error err;                 /* of loading */
+    const struct cn_grpc_module *module; /* NULL: not loaded yet */
+    struct cn_rpc *rpc;
+};
+
+static const struct {
+    const char *flag;
+    uint16_t default_port;
+} ports[CN_N_GRPC] = {
+    [CN_GRPC_INFERENCE] = {"--grpc-inference-address", 7070},
+    [CN_GRPC_MANAGEMENT] = {"--grpc-management-address", 7071},
+};
+
+static void
+close_port(struct port *port)
+{
+    if (port->accept.fd < 0)
+        return;
+    cn_accept_end(&port->accept);
+    cn_http_socket_forget(&port->address);
+}
+
+/* --- loading */
+
+/* 0, or an error; any thread. */
+static int
+load(struct cn_grpc_door *door)
+{
+    const struct cn_grpc_module *module = NULL;
+    void *library = dlopen(door->path, RTLD_NOW | RTLD_LOCAL);
+
+    if (library)
+        module = dlsym(library, CN_GRPC_MODULE_SYMBOL);
+    if (!module)
+        return cn_fail(&door->err, CN_E_UNAVAILABLE, "%s", dlerror());
+    if (strcmp(module->version, CN_VERSION) != 0)
+        return cn_fail(
+            &door->err, CN_E_UNAVAILABLE,
+            "%s has version %s, but the server has version %s; install both from one build",
+            door->path, module->version, CN_VERSION);
+    door->module = module;
+    return 0;
+}
+
+/* In a thread of its own. */
+static void *
+load_main(void *ctx)
+{
+    struct cn_grpc_door *door = ctx;
+
+    load(door);
+    cn_loop_post(door->loop, &door->loaded);
+    return NULL;
+}
+
+static int
+start_module(struct cn_grpc_door *door)
+{
+    struct cn_address *tls[CN_N_GRPC] = {NULL};
+    unsigned i;
+    int rc;
+
+    for (i = 0; i < CN_N_GRPC; i++)
+        if (door->ports[i].address.is_https)
+            tls[i] = &door->ports[i].address;
+    rc = door->module->create(door->shared, tls, &door->rpc, &door->err);
+    if (!rc)
+        cn_log(CN_LOG_INFO, "event=grpc_loaded module=%s", door->path);
+    return rc;
+}
+
+static void
+give_up(struct cn_grpc_door *door)
+{
+    unsigned i;
+
+    cn_log(CN_LOG_ERROR, "event=grpc_failed why=\"%s\"", door->err.message);
+    for (i = 0; i < CN_N_GRPC; i++)
+        close_port(&door->ports[i]);
+}
+
+static void
+on_loaded(struct cn_msg *msg)
+{
+    struct cn_grpc_door *door = cn_container_of(msg, struct cn_grpc_door, loaded);
+    unsigned i;
+
+    pthread_join(door->thread, NULL);
+    door->is_loading = false;
+    if (door->draining)
+        return;
+    if (door->err.code || start_module(door)) {
+        give_up(door);
+        return;
+    }
+    for (i = 0; i < CN_N_GRPC; i++)
+        cn_accept_go_on(&door->ports[i].accept);
+}
+
+static void
+begin_loading(struct cn_grpc_door *door)
+{
+    int rc;
+
+    door->err.code = 0;
+    rc = pthread_create(&door->thread, NULL, load_main, door);
+    if (rc) {
+        cn_fail_sys(&door->err, CN_E_UNAVAILABLE, rc, "cannot start a thread");
+        give_up(door);
+        return;
+    }
+    door->is_loading = true;
+}
+
+/* --- connections */
+
+/* The first client has the module loaded. */
+static bool
+is_ready(struct cn_accept *accept)
+{
+    struct cn_grpc_door *door = cn_container_of(accept, struct port, accept)->door;
+
+    if (!door->rpc && !door->is_loading && !door->draining)
+        begin_loading(door);
+    return door->rpc != NULL;
+}
+
+static void
+tell_full(struct port *port, uint32_t max)
+{
+    uint64_t now_ms = cn_loop_now_ms(port->door->loop);
+
+    if (port->told_ms && now_ms < port->told_ms + TELL_MS)
+        return;
+    port->told_ms = now_ms;
+    cn_log(CN_LOG_WARN,
+           "event=grpc_connections_full port=%s max=%u note=\"further connections are closed\"",
+           port == &port->door->ports[CN_GRPC_INFERENCE] ? "inference" : "management", max);
+}
+
+static void
+on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_t from_len)
+{
+    struct port *port = cn_container_of(accept, struct port, accept);
+    struct cn_grpc_door *door = port->door;
+    uint32_t max = door->shared->config->grpc_max_connections;
+    int one = 1;
+
+    (void)from, (void)from_len;
+    if (!cn_grpc_seats_take(&port->seats, fd, max, cn_loop_now_ms(door->loop))) {
+        tell_full(port, max);
+        close(fd);
+        return;
+    }
+    if (!port->address.is_unix)
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    door->module->connect(door->rpc, (enum cn_grpc_port)(port - door->ports), fd);
+}
+
+/* --- the door */
+
+/* The file of the option, or the program's own. */
+static int
+find_module(struct cn_grpc_door *door, struct cn_error *err)
+{
+    const char *given = door->shared->config->grpc_module;
+    int rc;
+
+    if (given)
+        snprintf(door->path, sizeof(door->path), "%s", given);
+    else if ((rc = cn_beside(MODULE_FILE, door->path, sizeof(door->path), err)) != 0)
+        return rc;
+    if (access(door->path, R_OK) < 0)
+        return cn_fail_sys(
+            err, CN_E_UNAVAILABLE, errno,
+            "gRPC needs %s; install it, name it with --grpc-module, or switch gRPC off "
+            "(--grpc-inference-address none --grpc-management-address none)",
+            door->path);
+    return 0;
+}
+
+static int
+open_port(struct port *port, const char *text, unsigned index, struct cn_error *err)
+{
+    int fd, rc;
+
+    if (strcmp(text, "none") == 0)
+        return 0;
+    rc = cn_address_parse(text, ports[index].default_port, &port->address, err);
+    if (rc)
+        return rc;
+    if (port->door->shared->config->require_tls && !port->address.is_https &&
+        !port->address.is_unix)
+        return cn_fail(
+            err, CN_E_CONFIG,
+            "%s %s is plain http, which require-tls forbids; write https://, unix:/PATH, or none",
+            ports[index].flag, text);
+    port->is_open = true;
+    if (port->address.is_https)
+        return 0;
+    rc = cn_http_socket_listen(&port->address, false, ports[index].flag, &fd, err);
+    if (rc)
+        return rc;
+    rc = cn_accept_begin(&port->accept, port->door->loop, fd, err);
+    if (rc)
+        cn_http_socket_forget(&port->address);
+    return rc;
+}
+
+/* A module that listens by itself is there from the start. */
+static int
+open_door(struct cn_grpc_door *door, struct cn_error *err)
+{
+    const struct cn_server_config *config = door->shared->config;
+    struct port *all = door->ports;
+    int rc =
+        open_port(&all[CN_GRPC_INFERENCE], config->grpc_inference_address, CN_GRPC_INFERENCE, err);
+
+    if (!rc)
+        rc = open_port(&all[CN_GRPC_MANAGEMENT], config->grpc_management_address,
+                       CN_GRPC_MANAGEMENT, err);
+    if (!rc && (all[CN_GRPC_INFERENCE].is_open || all[CN_GRPC_MANAGEMENT].is_open))
+        rc = find_module(door, err);
+    if (rc)
+        return rc;
+    if (all[CN_GRPC_INFERENCE].address.is_https || all[CN_GRPC_MANAGEMENT].address.is_https) {
+        rc = load(door);
+        if (!rc)
+            rc = start_module(door);
+        if (rc)
+            return cn_fail(err, rc, "%s", door->err.message);
+    }
+    return 0;
+}
+
+int
+cn_grpc_door_create(const struct cn_http_shared *shared, struct cn_grpc_door **out,
+                    struct cn_error *err)
+{
+    struct cn_grpc_door *door = cn_alloc(sizeof(*door));
+    unsigned i;
+
+    door->shared = shared;
+    door->loop = shared->loops[0];
+    door->loaded.fn = on_loaded;
+    for (i = 0; i < CN_N_GRPC; i++) {
+        door->ports[i].door = door;
+        door->ports[i].accept.fd = -1;
+        door->ports[i].accept.is_ready = is_ready;
+        door->ports[i].accept.on_client = on_client;
+    }
+    *out = door;
+    return open_door(door, err);
+}
+
+void
+cn_grpc_door_format(const struct cn_grpc_door *door, enum cn_grpc_port port,
+                    char out[CN_HTTP_ADDRESS_MAX])
+{
+    const struct cn_address *address = &door->ports[port].address;
+    char url[CN_HTTP_ADDRESS_MAX];
+
+    cn_http_address_format(address, url);
+    if (!door->ports[port].is_open)
+        strcpy(out, "none");
+    else
+        strcpy(out, address->is_unix ? url : strstr(url, "//") + 2);
+}
+
+int
+cn_grpc_door_reload(struct cn_grpc_door *door, struct cn_error *err)
+{
+    if (!door->ports[CN_GRPC_INFERENCE].address.is_https &&
+        !door->ports[CN_GRPC_MANAGEMENT].address.is_https)
+        return 0;
+    return door->module->reload(door->rpc, err);
+}
+
+void
+cn_grpc_door_drain(struct cn_grpc_door *door, enum cn_grpc_port port)
+{
+    door->draining = true;
+    close_port(&door->ports[port]);
+    if (door->rpc)
+        door->module->drain(door->rpc, port);
+}
+
+bool
+cn_grpc_door_is_empty(const struct cn_grpc_door *door, unsigned loop)
+{
+    if (loop == 0 && door->is_loading)
+        return false;
+    return !door->rpc || door->module->is_empty(door->rpc, loop); /* no more set once it drains */
+}
+
+void
+cn_grpc_door_cut(struct cn_grpc_door *door)
+{
+    if (door->rpc)
+        door->module->cut(door->rpc);
+}
+
+void
+cn_grpc_door_destroy(struct cn_grpc_door *door)
+{
+    unsigned i;
+
+    if (!door)
+        return;
+    for (i = 0; i < CN_N_GRPC; i++) {
+        close_port(&door->ports[i]);
+        cn_grpc_seats_fini(&door->ports[i].seats);
+    }
+    if (door->rpc)
+        door->module->destroy(door->rpc);
+    cn_free(door);
+}

@@ -1,0 +1,584 @@
+/* frontend/server/server.c - a start list and the ready line; the end is server_stop.c's.
+ *
+ * Loop 0 runs in the main thread and owns what is here. The start list is undone backwards, at the
+ * end as after a failure.
+ */
+#include "frontend/server/server.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/log/log_files.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "frontend/http/access_log.h"
+#include "frontend/http/http_checks.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/http/http_request.h"
+#include "frontend/http/http_socket.h"
+#include "frontend/http/sequence_names.h"
+#include "frontend/http/tls.h"
+#include "frontend/server/grpc_door.h"
+#include "frontend/server/server_priv.h"
+#include "kserve/access.h"
+#include "kserve/settings.h"
+#include "kserve/shared_memory.h"
+#include "management/management.h"
+#include "torchserve/metrics/metric_lines.h"
+
+#define CORS_VALUE_MAX 256
+#define SPARE_FDS 1024 /* workers, their pipes and archives, besides connections */
+
+/* --- the start list */
+
+/* As many as may be open at once: else clients of one port could keep those of all others out, and the
+ * workers. */
+static int
+start_limits(struct cn_server *server, struct cn_error *err)
+{
+    struct cn_server_config *config = &server->config;
+    uint64_t grpc = (uint64_t)CN_N_GRPC * config->grpc_max_connections;
+    uint64_t need = (uint64_t)server->n_loops * config->max_connections + grpc + SPARE_FDS;
+    uint64_t fits;
+    struct rlimit limit;
+
+    (void)err;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= need)
+        return 0;
+    limit.rlim_cur = limit.rlim_max < need ? limit.rlim_max : need;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur >= need)
+        return 0;
+    fits = limit.rlim_cur > 2 * SPARE_FDS ? limit.rlim_cur - SPARE_FDS : limit.rlim_cur / 2;
+    if (grpc > fits / 4)
+        grpc = fits / 4;
+    config->grpc_max_connections = (uint32_t)(grpc / CN_N_GRPC);
+    config->max_connections = (uint32_t)((fits - grpc) / server->n_loops);
+    cn_log(CN_LOG_INFO,
+           "event=connections_limited max_connections=%u grpc_max_connections=%u open_files=%llu",
+           config->max_connections, config->grpc_max_connections,
+           (unsigned long long)limit.rlim_cur);
+    return 0;
+}
+
+/* Before the first thread, so that all have them blocked. */
+static int
+start_signals(struct cn_server *server, struct cn_error *err)
+{
+    (void)err;
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&server->signals);
+    sigaddset(&server->signals, SIGTERM);
+    sigaddset(&server->signals, SIGINT);
+    sigaddset(&server->signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &server->signals, NULL);
+    return 0;
+}
+
+static int
+start_loops(struct cn_server *server, struct cn_error *err)
+{
+    unsigned i;
+    int rc;
+
+    for (i = 0; i < server->n_loops; i++) {
+        rc = cn_loop_create(i, &server->loops[i], err);
+        if (rc)
+            return rc;
+        cn_loop_set_busy_wait(server->loops[i], server->config.busy_wait_us);
+        server->sites[i].loop = server->loops[i];
+    }
+    return 0;
+}
+
+static void
+stop_loops(struct cn_server *server)
+{
+    unsigned i;
+
+    for (i = 0; i < server->n_loops; i++)
+        cn_loop_destroy(server->loops[i]);
+}
+
+static bool
+has_tls(const struct cn_server *server)
+{
+    unsigned api;
+
+    for (api = 0; api < CN_N_APIS; api++)
+        if (server->addresses[api].is_https)
+            return true;
+    return strncmp(server->config.grpc_inference_address, "https://", 8) == 0 ||
+           strncmp(server->config.grpc_management_address, "https://", 8) == 0;
+}
+
+static void
+show_certificate_end(struct cn_server *server)
+{
+    cn_metrics_set(cn_loop_metrics(server->loops[0]), CN_M_CERTIFICATE_END, cn_tls_ends_s());
+}
+
+static int
+start_tls(struct cn_server *server, struct cn_error *err)
+{
+    int rc = has_tls(server) ? cn_tls_start(&server->config, err) : 0;
+
+    show_certificate_end(server);
+    return rc;
+}
+
+static void
+stop_tls(struct cn_server *server)
+{
+    (void)server;
+    cn_tls_stop();
+}
+
+/* SIGHUP. Files are read on loop 0: small ones, and seldom. */
+static void
+reload(struct cn_server *server)
+{
+    char quoted[CN_ERROR_MESSAGE_MAX];
+    struct cn_error err;
+
+    if (!has_tls(server))
+        cn_log(CN_LOG_INFO,
+               "event=reloaded note=\"there was nothing to reload, since https is not used\"");
+    else if (cn_tls_reload(&server->config, &err) || cn_grpc_door_reload(server->grpc, &err))
+        cn_log(CN_LOG_ERROR,
+               "event=reload_failed reason=%s note=\"the old certificate stays in use\"",
+               cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));
+    show_certificate_end(server);
+}
+
+/* A Triton repository becomes the model store. */
+static int
+start_repository(struct cn_server *server, struct cn_error *err)
+{
+    struct cn_server_config *config = &server->config;
+
+    if (!config->model_repository)
+        return 0;
+    if (cn_import_all(config, &server->imported, err))
+        return err->code;
+    config->model_store = server->imported.store;
+    config->models = server->imported.models;
+    config->n_models = server->imported.n_models;
+    return 0;
+}
+
+static void
+stop_repository(struct cn_server *server)
+{
+    cn_imported_fini(&server->imported);
+}
+
+static int
+start_management(struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_imported *imported = &server->imported;
+    int rc = cn_management_create(&server->config, server->loops, server->n_loops,
+                                  &server->management, err);
+
+    for (uint32_t i = 0; !rc && i < imported->n_refused; i++)
+        cn_management_take_note(server->management, imported->refused[i].model,
+                                imported->refused[i].reason);
+    server->shared = (struct cn_http_shared){.cpu_times = &server->system_log.times,
+                                             .recent = &server->recent,
+                                             .config = &server->config,
+                                             .management = server->management,
+                                             .loops = server->loops,
+                                             .n_loops = server->n_loops};
+    return rc;
+}
+
+/* What answers are to look like. A value that is sent as a header must be one. */
+static int
+start_answers(struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_server_config *config = &server->config;
+    const struct {
+        const char *flag, *value;
+    } headers[] = {{"--cors-allowed-origin", config->cors_allowed_origin},
+                   {"--cors-allowed-methods", config->cors_allowed_methods},
+                   {"--cors-allowed-headers", config->cors_allowed_headers}};
+
+    server->shared.answer_room = CN_HTTP_ANSWER_ROOM;
+    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
+        struct cn_str value = cn_str_from(headers[i].value);
+
+        if (value.len > CORS_VALUE_MAX || !cn_http_header_is_valid(CN_STR("x"), value))
+            return cn_fail(
+                err, CN_E_CONFIG,
+                "%s must be the value of a header: at most %d bytes without control characters",
+                headers[i].flag, CORS_VALUE_MAX);
+        if (value.len)
+            server->shared.answer_room += value.len + sizeof("Access-Control-Allow-Methods: \r\n");
+    }
+    return cn_envelope_parse(config->service_envelope, &server->shared.envelope, err);
+}
+
+static void
+stop_management(struct cn_server *server)
+{
+    if (server->management)
+        cn_management_destroy(server->management);
+}
+
+static int
+start_grpc(struct cn_server *server, struct cn_error *err)
+{
+    return cn_grpc_door_create(&server->shared, &server->grpc, err);
+}
+
+static void
+stop_grpc(struct cn_server *server)
+{
+    cn_grpc_door_destroy(server->grpc);
+}
+
+static int
+start_system_log(struct cn_server *server, struct cn_error *err)
+{
+    (void)err;
+    cn_system_log_begin(
+        &server->system_log, server->loops[0],
+        server->config.disable_system_metrics ? 0 : server->config.system_metrics_interval_s);
+    return 0;
+}
+
+static void
+stop_system_log(struct cn_server *server)
+{
+    cn_system_log_end(&server->system_log);
+}
+
+static int
+start_recent(struct cn_server *server, struct cn_error *err)
+{
+    (void)err;
+    cn_recent_begin(&server->recent, server->loops, server->n_loops);
+    return 0;
+}
+
+static void
+stop_recent(struct cn_server *server)
+{
+    cn_recent_end(&server->recent);
+}
+
+static void *
+thread_main(void *ctx)
+{
+    struct cn_server_site *site = ctx;
+    char name[16];
+
+    snprintf(name, sizeof(name), "loop-%u", cn_loop_index(site->loop));
+    pthread_setname_np(pthread_self(), name);
+    cn_log_files_join();
+    cn_loop_run(site->loop);
+    return NULL;
+}
+
+static int
+start_threads(struct cn_server *server, struct cn_error *err)
+{
+    unsigned i;
+    int rc;
+
+    for (i = 1; i < server->n_loops; i++) {
+        rc = pthread_create(&server->sites[i].thread, NULL, thread_main, &server->sites[i]);
+        if (rc)
+            return cn_fail_sys(err, CN_E_UNAVAILABLE, rc, "cannot start the thread of loop %u", i);
+        server->sites[i].has_thread = true;
+    }
+    return 0;
+}
+
+static void
+stop_threads(struct cn_server *server)
+{
+    unsigned i;
+
+    for (i = 1; i < server->n_loops; i++) {
+        if (!server->sites[i].has_thread)
+            continue;
+        cn_loop_stop(server->loops[i]);
+        pthread_join(server->sites[i].thread, NULL);
+    }
+}
+
+/* Somebody has moved the log files, or written a new certificate. */
+static void
+on_hangup(struct cn_server *server)
+{
+    cn_log(CN_LOG_INFO, "event=logs_reopened signal=SIGHUP");
+    cn_log_files_reopen();
+    reload(server);
+}
+
+static void
+on_signal(struct cn_watch *watch, uint32_t events)
+{
+    struct cn_server *server = cn_container_of(watch, struct cn_server, signal_watch);
+    struct signalfd_siginfo info;
+
+    (void)events;
+    if (read(watch->fd, &info, sizeof(info)) != sizeof(info))
+        return;
+    if (info.ssi_signo == SIGHUP)
+        on_hangup(server);
+    else
+        cn_server_stop_begin(server, (int)info.ssi_signo);
+}
+
+static int
+start_signal_watch(struct cn_server *server, struct cn_error *err)
+{
+    int fd = signalfd(-1, &server->signals, SFD_CLOEXEC | SFD_NONBLOCK), rc;
+
+    if (fd < 0)
+        return cn_fail_sys(err, CN_E_UNAVAILABLE, errno, "cannot receive signals");
+    server->signal_watch.fn = on_signal;
+    rc = cn_loop_watch(server->loops[0], &server->signal_watch, fd, EPOLLIN, err);
+    if (rc)
+        close(fd);
+    return rc;
+}
+
+static void
+stop_signal_watch(struct cn_server *server)
+{
+    int fd = server->signal_watch.fd;
+
+    if (!server->signal_watch.generation)
+        return;
+    cn_loop_unwatch(server->loops[0], &server->signal_watch);
+    close(fd);
+}
+
+/* --- all together */
+
+static int
+start_logs(struct cn_server *server, struct cn_error *err)
+{
+    const struct cn_server_config *config = &server->config;
+    const struct cn_log_options options = {.dir = config->log_dir,
+                                           .metrics_dir = config->metrics_log_dir,
+                                           .file_bytes = config->log_file_bytes,
+                                           .keep = config->log_keep,
+                                           .ring_bytes = config->log_buffer_bytes};
+
+    cn_access_log_setup(config);
+    cn_ts_setup((enum cn_ts_mode)config->metrics_mode);
+    cn_v2_log_setup(config->log_dir);
+    cn_shm_setup(&(struct cn_shm_limits){.allowed = config->allow_client_shm,
+                                         .max_regions = config->max_shm_regions,
+                                         .max_region_bytes = config->max_shm_bytes,
+                                         .max_input_bytes = config->max_v2_request_bytes});
+    if (cn_v2_access_setup(CN_V2_HTTP, config->http_restricted_api, config->http_forward, err) ||
+        cn_v2_access_setup(CN_V2_GRPC, config->grpc_restricted_api, config->grpc_forward, err))
+        return err->code;
+    return cn_log_files_start(&options, err);
+}
+
+/* HandlerTime and PredictionTime are of the model in TorchServe's file, and the server's here. */
+static bool
+is_shown(const char *name, void *ctx)
+{
+    const struct cn_server *server = ctx;
+
+    if (server->config.disable_system_metrics && cn_is_system_metric(name))
+        return false;
+    return !server->metrics_file.n ||
+           cn_metrics_file_find(&server->metrics_file, cn_str_from(name));
+}
+
+static int
+start_metrics(struct cn_server *server, struct cn_error *err)
+{
+    const char *path = server->config.metrics_config;
+    int rc = path ? cn_metrics_file_read(path, &server->metrics_file, err) : 0;
+
+    if (rc)
+        return rc;
+    cn_ts_show(is_shown, server);
+    cn_metric_rules_use(path ? &server->metrics_file : NULL, server->config.metrics_auto_detect);
+    return 0;
+}
+
+static int
+start_names(struct cn_server *server, struct cn_error *err)
+{
+    return cn_sequence_names_use(&server->config, err);
+}
+
+static void
+stop_metrics(struct cn_server *server)
+{
+    cn_metric_rules_use(NULL, false);
+    cn_metrics_file_fini(&server->metrics_file);
+}
+
+static const struct {
+    int (*start)(struct cn_server *server, struct cn_error *err);
+    void (*stop)(struct cn_server *server); /* also after a start that failed halfway */
+} steps[] = {
+    {start_logs, NULL}, /* ends last, after all that may log */
+    {start_metrics, stop_metrics},
+    {start_names, NULL},
+    {start_limits, NULL},
+    {start_signals, NULL},
+    {start_loops, stop_loops},
+    {cn_server_start_sockets, cn_server_stop_sockets},
+    {start_tls, stop_tls},
+    {start_repository, stop_repository},
+    {start_management, stop_management},
+    {start_answers, NULL},
+    {cn_server_start_listeners, cn_server_stop_listeners},
+    {start_grpc, stop_grpc},
+    {start_signal_watch, stop_signal_watch},
+    {start_system_log, stop_system_log},
+    {start_recent, stop_recent},
+    {start_threads, stop_threads},
+};
+#define N_STEPS (sizeof(steps) / sizeof(steps[0]))
+
+/* A server without a model that it was started for is of no use to whoever waits for it. */
+static void
+give_up(struct cn_server *server, unsigned failed)
+{
+    char more[64] = "";
+
+    if (failed > 1)
+        snprintf(more, sizeof(more), " (and %u more, see event=model_failed)", failed - 1);
+    fprintf(stderr,
+            "continuo: cannot load a model named at start: %s%s; --exit-on-model-failure=false "
+            "starts the server without it\n",
+            cn_management_first_failure(server->management), more);
+    cn_log(CN_LOG_ERROR, "event=start_failed models=%u", failed);
+    server->exit_code = 1;
+    cn_server_stop_begin(server, 0);
+}
+
+static void
+on_models_up(void *ctx, unsigned failed)
+{
+    struct cn_server *server = ctx;
+    char shown[CN_N_APIS][CN_HTTP_ADDRESS_MAX], grpc[CN_N_GRPC][CN_HTTP_ADDRESS_MAX];
+    unsigned api;
+
+    if (server->draining)
+        return;
+    if (failed && server->config.exit_on_model_failure) {
+        give_up(server, failed);
+        return;
+    }
+    for (api = 0; api < CN_N_APIS; api++)
+        cn_http_address_format(&server->addresses[api], shown[api]);
+    for (api = 0; api < CN_N_GRPC; api++)
+        cn_grpc_door_format(server->grpc, (enum cn_grpc_port)api, grpc[api]);
+    if (failed)
+        cn_log(CN_LOG_WARN, "event=models_failed count=%u", failed);
+    printf("Model server started. inference=%s management=%s metrics=%s grpc=%s grpc_admin=%s "
+           "pid=%d loops=%u ready_ms=%llu\n",
+           shown[CN_INFERENCE], shown[CN_MANAGEMENT], shown[CN_METRICS], grpc[CN_GRPC_INFERENCE],
+           grpc[CN_GRPC_MANAGEMENT], (int)getpid(), server->n_loops,
+           (unsigned long long)(cn_now_us() - server->began_us) / 1000);
+    fflush(stdout);
+    if (server->on_ready)
+        server->on_ready(server->ready_ctx);
+}
+
+static void
+start_models(struct cn_msg *msg)
+{
+    struct cn_server *server = cn_container_of(msg, struct cn_server, start);
+
+    cn_management_start(server->management, on_models_up, server);
+}
+
+static unsigned
+default_loops(void)
+{
+    cpu_set_t cores;
+    unsigned n;
+
+    if (sched_getaffinity(0, sizeof(cores), &cores) < 0)
+        return 1;
+    n = (unsigned)CPU_COUNT(&cores) / 2; /* the workers need cores too */
+    return n < 1 ? 1 : n > 4 ? 4 : n;
+}
+
+static struct cn_server *
+server_create(const struct cn_server_config *config)
+{
+    struct cn_server *server = cn_alloc(sizeof(*server));
+    unsigned i, api;
+
+    server->began_us = cn_now_us();
+    server->config = *config; /* its strings stay the caller's */
+    server->n_loops = config->loops ? config->loops : default_loops();
+    cn_assert(server->n_loops <= CN_LOOPS_MAX);
+    server->start.fn = start_models;
+    for (i = 0; i < server->n_loops; i++) {
+        struct cn_server_site *site = &server->sites[i];
+
+        site->server = server;
+        for (api = 0; api < CN_N_APIS; api++)
+            site->fds[api] = -1;
+    }
+    cn_server_stop_init(server);
+    return server;
+}
+
+int
+cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx), void *ctx)
+{
+    struct cn_server *server = server_create(config);
+    struct cn_error err = {0};
+    size_t done = 0;
+    int exit_code;
+
+    server->on_ready = on_ready;
+    server->ready_ctx = ctx;
+    cn_log_set_program("continuo");
+    cn_log_set_level((enum cn_log_level)config->log_level);
+    cn_log_set_json(config->log_format == 1);
+    while (done < N_STEPS && err.code == 0) {
+        if (steps[done].start(server, &err) == 0)
+            err.code = 0;
+        done++;
+    }
+    if (err.code == 0) {
+        cn_loop_post(server->loops[0], &server->start);
+        cn_loop_run(server->loops[0]);
+    } else {
+        fprintf(stderr, "continuo: %s\n", err.message);
+    }
+    if (server->is_stuck) { /* libmicrohttpd would abort on a connection that waits */
+        cn_log(CN_LOG_ERROR, "event=stop_incomplete why=\"connections did not end\"");
+        cn_log_files_stop();
+        _exit(1);
+    }
+    while (done-- > 0) {
+        if (steps[done].stop)
+            steps[done].stop(server);
+    }
+    if (err.code == 0)
+        cn_log(CN_LOG_INFO, "event=stopped");
+    exit_code = server->exit_code;
+    cn_log_files_stop();
+    cn_free(server);
+    return err.code ? 1 : exit_code;
+}

@@ -1,0 +1,81 @@
+/* frontend/server/server_priv.h - what server.c and server_sockets.c start and server_stop.c ends; for those
+ * only.
+ *
+ * Loop 0 owns it all; the other loops' threads see their own site only.
+ */
+#ifndef CN_FRONTEND_SERVER_PRIV_H
+#define CN_FRONTEND_SERVER_PRIV_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/server/server_config.h"
+#include "core/loop/loop.h"
+#include "frontend/http/http_listener.h"
+#include "management/models/triton_repository.h"
+#include "metrics/page/recent_counters.h"
+#include "metrics/page/torchserve_page.h"
+#include "torchserve/settings/metrics_file.h"
+
+#define CN_LOOPS_MAX 64
+
+enum cn_server_api { CN_INFERENCE, CN_MANAGEMENT, CN_METRICS, CN_N_APIS };
+
+struct cn_grpc_door;
+struct cn_server;
+
+/* What belongs to one loop. */
+struct cn_server_site {
+    struct cn_server *server;
+    struct cn_loop *loop;
+    pthread_t thread;
+    bool has_thread;
+    int fds[CN_N_APIS]; /* listening, until their listener takes them; -1: none */
+    struct cn_http_listener *listeners[CN_N_APIS];
+    struct cn_msg drain, finish;
+    struct cn_msg finished; /* to loop 0 */
+    struct cn_timer timer;
+    uint64_t finish_since_ms;
+    bool was_cut, is_stuck;
+};
+
+struct cn_server {
+    struct cn_server_config config; /* with what the machine does not allow corrected */
+    struct cn_http_shared shared;
+    struct cn_imported imported; /* with --model-repository; config points into it */
+    struct cn_management *management;
+    struct cn_grpc_door *grpc;
+    struct cn_http_api apis[CN_N_APIS];
+    struct cn_address addresses[CN_N_APIS];
+    bool shares_address[CN_N_APIS]; /* with one before it, which has the listener */
+    unsigned n_loops, n_unfinished;
+    struct cn_loop *loops[CN_LOOPS_MAX];
+    struct cn_server_site sites[CN_LOOPS_MAX];
+    sigset_t signals;
+    struct cn_watch signal_watch;
+    struct cn_system_log system_log;
+    struct cn_recent recent;
+    struct cn_metrics_file metrics_file;
+    struct cn_msg start;
+    uint64_t began_us;
+    bool draining, is_stuck;
+    int exit_code;               /* after a clean stop */
+    void (*on_ready)(void *ctx); /* of whoever runs the server; may be NULL */
+    void *ready_ctx;
+};
+
+/* server_sockets.c, in the start list: from addresses to listening sockets, and from those to listeners.
+ * The stop functions also undo a start that failed halfway. */
+int cn_server_start_sockets(struct cn_server *server, struct cn_error *err);
+void cn_server_stop_sockets(struct cn_server *server);
+int cn_server_start_listeners(struct cn_server *server, struct cn_error *err);
+void cn_server_stop_listeners(struct cn_server *server);
+
+/* server_stop.c. Prepares what the end needs, before any loop runs. */
+void cn_server_stop_init(struct cn_server *server);
+/* SIGTERM or SIGINT came (0: the server gives up by itself); on loop 0. The second one hurries. */
+void cn_server_stop_begin(struct cn_server *server, int signal_number);
+
+#endif

@@ -1,0 +1,160 @@
+/* frontend/server/server_sockets.c - the interfaces' addresses, sockets and listeners. Before the loops run and
+ * after they have ended.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "frontend/endpoints/routes.h"
+#include "frontend/http/http_socket.h"
+#include "frontend/server/server_priv.h"
+
+static const struct {
+    const char *flag;
+    uint16_t default_port, default_tls_port;
+    bool on_all_loops;
+    struct cn_http_api http;
+} apis[CN_N_APIS] = {
+    [CN_INFERENCE] = {"--inference-address",
+                      8080,
+                      443,
+                      true,
+                      {cn_inference_routes, true, true, CN_TOKEN_INFERENCE}},
+    [CN_MANAGEMENT] = {"--management-address",
+                       8081,
+                       8444,
+                       false,
+                       {cn_management_routes, false, true, CN_TOKEN_MANAGEMENT, true}},
+    [CN_METRICS] = {"--metrics-address", 8082, 8445, false, {.routes = cn_metrics_routes}},
+};
+
+static int
+parse_address(struct cn_server *server, enum cn_server_api api, const char *text,
+              struct cn_error *err)
+{
+    struct cn_address *address = &server->addresses[api];
+    bool is_https = strncmp(text, "https://", 8) == 0;
+    int rc = cn_address_parse(text, is_https ? apis[api].default_tls_port : apis[api].default_port,
+                              address, err);
+
+    if (!rc && server->config.require_tls && !address->is_https && !address->is_unix)
+        rc = cn_fail(err, CN_E_CONFIG,
+                     "%s %s is plain http, which require-tls forbids; write https:// or unix:/PATH",
+                     apis[api].flag, text);
+    return rc;
+}
+
+static bool
+is_same_address(const struct cn_address *a, const struct cn_address *b)
+{
+    return a->is_unix == b->is_unix && a->is_https == b->is_https && a->port == b->port &&
+           (a->is_unix || a->port != 0) && strcmp(a->host, b->host) == 0;
+}
+
+/* Interfaces with one address are served by one listener. Management answers every path, so it is
+ * asked last. */
+static void
+join_addresses(struct cn_server *server)
+{
+    static const enum cn_server_api order[] = {CN_INFERENCE, CN_METRICS, CN_MANAGEMENT};
+    unsigned i, k;
+
+    for (i = 1; i < CN_N_APIS; i++) {
+        for (k = i; k-- > 0 && !server->shares_address[order[i]];) {
+            if (!is_same_address(&server->addresses[order[k]], &server->addresses[order[i]]))
+                continue;
+            server->apis[order[k]].next = &server->apis[order[i]];
+            server->shares_address[order[i]] = true;
+        }
+    }
+}
+
+/* The first loop's socket finds the port; the others join it. What is shared with management, which
+ * lives on loop 0, is served there alone. */
+static int
+open_sockets(struct cn_server *server, enum cn_server_api api, struct cn_error *err)
+{
+    struct cn_address *address = &server->addresses[api];
+    bool on_all_loops = apis[api].on_all_loops && !server->apis[api].next && !address->is_unix;
+    unsigned i, n = on_all_loops ? server->n_loops : 1;
+    int rc;
+
+    if (server->shares_address[api])
+        return 0;
+    if (n > 1 && (rc = cn_http_socket_probe(address, apis[api].flag, err)))
+        return rc;
+    for (i = 0; i < n; i++) {
+        rc = cn_http_socket_listen(address, n > 1, apis[api].flag, &server->sites[i].fds[api], err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int
+cn_server_start_sockets(struct cn_server *server, struct cn_error *err)
+{
+    int rc = parse_address(server, CN_INFERENCE, server->config.inference_address, err);
+    unsigned api;
+
+    for (api = 0; api < CN_N_APIS; api++)
+        server->apis[api] = apis[api].http;
+    if (!rc)
+        rc = parse_address(server, CN_MANAGEMENT, server->config.management_address, err);
+    if (!rc)
+        rc = parse_address(server, CN_METRICS, server->config.metrics_address, err);
+    if (!rc)
+        join_addresses(server);
+    for (api = 0; !rc && api < CN_N_APIS; api++)
+        rc = open_sockets(server, api, err);
+    return rc;
+}
+
+void
+cn_server_stop_sockets(struct cn_server *server)
+{
+    unsigned i, api;
+
+    for (api = 0; api < CN_N_APIS; api++) {
+        for (i = 0; i < server->n_loops; i++) {
+            if (server->sites[i].fds[api] >= 0)
+                close(server->sites[i].fds[api]);
+        }
+        if (server->sites[0].listeners[api] || server->sites[0].fds[api] >= 0)
+            cn_http_socket_forget(&server->addresses[api]);
+    }
+}
+
+int
+cn_server_start_listeners(struct cn_server *server, struct cn_error *err)
+{
+    unsigned i, api;
+
+    for (i = 0; i < server->n_loops; i++) {
+        struct cn_server_site *site = &server->sites[i];
+
+        for (api = 0; api < CN_N_APIS; api++) {
+            int fd = site->fds[api], rc;
+
+            if (fd < 0)
+                continue;
+            site->fds[api] = -1;
+            rc = cn_http_listener_create(&server->shared, &server->apis[api], site->loop, fd,
+                                         server->addresses[api].is_https, &site->listeners[api],
+                                         err);
+            if (rc)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+void
+cn_server_stop_listeners(struct cn_server *server)
+{
+    unsigned i, api;
+
+    for (i = 0; i < server->n_loops; i++) {
+        for (api = 0; api < CN_N_APIS; api++)
+            cn_http_listener_destroy(server->sites[i].listeners[api]);
+    }
+}

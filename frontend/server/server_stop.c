@@ -1,0 +1,150 @@
+/* frontend/server/server_stop.c - the end of the server: drain, let connections go, stop the loops.
+ *
+ * First the inference listeners close and management finishes what waits; management and metrics
+ * stay, so that one can watch. Then all connections get a moment to take their answers. Each
+ * loop works on its own site; loop 0 counts who is finished.
+ */
+#include <signal.h>
+
+#include "core/log/log.h"
+#include "frontend/server/grpc_door.h"
+#include "frontend/server/server_priv.h"
+#include "management/management.h"
+
+#define FLUSH_MS 2000   /* time for clients to take the last answers */
+#define GIVE_UP_MS 5000 /* time for cut connections to be gone */
+#define FINISH_TICK_MS 10
+
+static void
+on_finished(struct cn_msg *msg)
+{
+    struct cn_server_site *site = cn_container_of(msg, struct cn_server_site, finished);
+    struct cn_server *server = site->server;
+
+    if (site->is_stuck)
+        server->is_stuck = true;
+    if (--server->n_unfinished == 0)
+        cn_loop_stop(server->loops[0]);
+}
+
+static void
+tell_left(const struct cn_server_site *site)
+{
+    unsigned api, connections, requests;
+
+    for (api = 0; api < CN_N_APIS; api++) {
+        if (!site->listeners[api] || cn_http_listener_is_empty(site->listeners[api]))
+            continue;
+        cn_http_listener_left(site->listeners[api], &connections, &requests);
+        cn_log(CN_LOG_ERROR, "event=stop_waits_for listener=%u loop=%u connections=%u requests=%u",
+               api, cn_loop_index(site->loop), connections, requests);
+    }
+    if (!cn_grpc_door_is_empty(site->server->grpc, cn_loop_index(site->loop)))
+        cn_log(CN_LOG_ERROR, "event=stop_waits_for listener=grpc loop=%u",
+               cn_loop_index(site->loop));
+}
+
+static void
+check_finished(struct cn_timer *timer)
+{
+    struct cn_server_site *site = cn_container_of(timer, struct cn_server_site, timer);
+    uint64_t now_ms = cn_loop_now_ms(site->loop), waited_ms = now_ms - site->finish_since_ms;
+    bool is_empty = true;
+    unsigned api;
+
+    for (api = 0; api < CN_N_APIS; api++) {
+        struct cn_http_listener *listener = site->listeners[api];
+
+        if (!listener || cn_http_listener_is_empty(listener))
+            continue;
+        is_empty = false;
+        if (waited_ms >= FLUSH_MS && !site->was_cut)
+            cn_http_listener_cut(listener);
+    }
+    if (!cn_grpc_door_is_empty(site->server->grpc, cn_loop_index(site->loop))) {
+        is_empty = false;
+        if (waited_ms >= FLUSH_MS && !site->was_cut)
+            cn_grpc_door_cut(site->server->grpc); /* of all loops: they end together */
+    }
+    site->was_cut = waited_ms >= FLUSH_MS;
+    if (!is_empty && waited_ms < GIVE_UP_MS) {
+        cn_timer_set(cn_loop_wheel(site->loop), timer, now_ms + FINISH_TICK_MS);
+        return;
+    }
+    site->is_stuck = !is_empty;
+    if (!is_empty)
+        tell_left(site);
+    cn_loop_post(site->server->loops[0], &site->finished);
+}
+
+static void
+finish_site(struct cn_msg *msg)
+{
+    struct cn_server_site *site = cn_container_of(msg, struct cn_server_site, finish);
+    unsigned api;
+
+    for (api = 0; api < CN_N_APIS; api++) {
+        if (site->listeners[api])
+            cn_http_listener_drain(site->listeners[api]);
+    }
+    if (cn_loop_index(site->loop) == 0) {
+        cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);
+        cn_grpc_door_drain(site->server->grpc, CN_GRPC_MANAGEMENT);
+    }
+    site->finish_since_ms = cn_loop_now_ms(site->loop);
+    check_finished(&site->timer);
+}
+
+static void
+drain_site(struct cn_msg *msg)
+{
+    struct cn_server_site *site = cn_container_of(msg, struct cn_server_site, drain);
+
+    if (site->listeners[CN_INFERENCE])
+        cn_http_listener_drain(site->listeners[CN_INFERENCE]);
+    if (cn_loop_index(site->loop) == 0)
+        cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);
+}
+
+static void
+on_drained(void *ctx)
+{
+    struct cn_server *server = ctx;
+    unsigned i;
+
+    server->n_unfinished = server->n_loops;
+    for (i = 0; i < server->n_loops; i++)
+        cn_loop_post(server->loops[i], &server->sites[i].finish);
+}
+
+void
+cn_server_stop_begin(struct cn_server *server, int signal_number)
+{
+    unsigned i;
+
+    cn_log(CN_LOG_INFO, "event=%s signal=%s", server->draining ? "stop_hurried" : "stopping",
+           signal_number == 0         ? "none"
+           : signal_number == SIGTERM ? "SIGTERM"
+                                      : "SIGINT");
+    if (!server->draining) {
+        for (i = 0; i < server->n_loops; i++)
+            cn_loop_post(server->loops[i], &server->sites[i].drain);
+    }
+    server->draining = true;
+    cn_management_drain(server->management, on_drained, server);
+}
+
+void
+cn_server_stop_init(struct cn_server *server)
+{
+    unsigned i;
+
+    for (i = 0; i < server->n_loops; i++) {
+        struct cn_server_site *site = &server->sites[i];
+
+        site->drain.fn = drain_site;
+        site->finish.fn = finish_site;
+        site->finished.fn = on_finished;
+        cn_timer_init(&site->timer, check_finished);
+    }
+}

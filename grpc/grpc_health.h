@@ -1,0 +1,14 @@
+/* grpc/grpc_health.h - grpc.health.v1.Health, for the table of grpc/module.c. */
+#ifndef CN_RPC_HEALTH_H
+#define CN_RPC_HEALTH_H
+
+#include "grpc/library/grpc_core.h"
+
+#define CN_RPC_HEALTH_STATE 64 /* bytes of Watch's state, at least */
+
+void cn_rpc_health_check(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_health_watch(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_health_gone(struct cn_grpc_call *call);
+void cn_rpc_health_drain(struct cn_grpc_call *call);
+
+#endif

@@ -1,0 +1,19 @@
+/* grpc/kserve/grpc_service.h - what inference.GRPCInferenceService says of server and models, for the tables of
+ * grpc/module.c; those of openinference have the same messages. On the call's loop. */
+#ifndef CN_RPC_V2_SERVICE_H
+#define CN_RPC_V2_SERVICE_H
+
+#include "grpc/library/grpc_core.h"
+
+void cn_rpc_v2_server_live(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_server_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_server_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_model_ready(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_model_config(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_statistics(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+
+/* openinference: also of models without declared tensors. */
+void cn_rpc_open_model_metadata(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+
+#endif

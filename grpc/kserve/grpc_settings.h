@@ -1,0 +1,11 @@
+/* grpc/kserve/grpc_settings.h - log and trace settings of the v2 protocol (kserve/settings.h), for the tables of
+ * grpc/module.c. On the call's loop. */
+#ifndef CN_RPC_V2_SETTINGS_H
+#define CN_RPC_V2_SETTINGS_H
+
+#include "grpc/library/grpc_core.h"
+
+void cn_rpc_v2_log_settings(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_v2_trace_setting(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+
+#endif

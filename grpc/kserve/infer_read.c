@@ -1,0 +1,585 @@
+/* grpc/kserve/infer_read.c - ModelInferRequest, field by field. Any thread. */
+#include "grpc/kserve/infer_read.h"
+
+#include <inttypes.h>
+
+#include "core/text/utf8.h"
+#include "core/text/varint.h"
+#include "grpc/kserve/infer_contents.h"
+#include "grpc/protobuf_message.h"
+
+/* proto/v2_inference.proto */
+enum {
+    REQUEST_MODEL = 1,
+    REQUEST_VERSION = 2,
+    REQUEST_ID = 3,
+    REQUEST_PARAMETERS = 4,
+    REQUEST_INPUTS = 5,
+    REQUEST_OUTPUTS = 6,
+    REQUEST_RAW = 7
+};
+enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+enum { INPUT_NAME = 1, INPUT_DATATYPE = 2, INPUT_SHAPE = 3, INPUT_PARAMETERS = 4 };
+enum { OUTPUT_NAME = 1, OUTPUT_PARAMETERS = 2 };
+enum member { NONE = 0, BOOL = 1, INT64 = 2, STRING = 3, DOUBLE = 4, UINT64 = 5 };
+
+struct reader {
+    struct cn_v2_request *out;
+    const char *model;
+    size_t max_tensor_bytes;
+    struct cn_arena *arena;
+    struct cn_error *err;
+};
+
+/* One entry of a map<string, InferParameter>. */
+struct parameter {
+    struct cn_str key, text;
+    enum member member; /* of the oneof; the last one that was sent */
+    uint64_t value;
+    double number;
+};
+
+/* Where a tensor lies in shared memory, while its parameters are read. */
+struct window {
+    struct cn_v2_window place;
+    bool is_named, has_size;
+};
+
+static int
+not_a_request(struct cn_error *err)
+{
+    return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid ModelInferRequest message");
+}
+
+static int
+check_text(struct cn_str text, const char *what, struct cn_error *err)
+{
+    if (cn_utf8_is_valid(text))
+        return 0;
+    return cn_fail(err, CN_E_BAD_REQUEST, "%s is not UTF-8", what);
+}
+
+/* --- parameters */
+
+static int
+read_parameter(struct cn_str bytes, struct parameter *out, struct cn_error *err)
+{
+    struct cn_rpc_field field;
+    int rc;
+
+    *out = (struct parameter){.member = NONE};
+    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
+        if (field.number > UINT64)
+            continue;
+        if (field.wire != (field.number == STRING   ? CN_RPC_WIRE_BYTES
+                           : field.number == DOUBLE ? CN_RPC_WIRE_FIXED64
+                                                    : CN_RPC_WIRE_VARINT))
+            continue;
+        out->member = (enum member)field.number;
+        out->value = field.value;
+        out->text = field.bytes;
+        memcpy(&out->number, &field.value, sizeof(out->number));
+    }
+    return rc < 0 ? not_a_request(err) : check_text(out->text, "a parameter", err);
+}
+
+static int
+read_entry(struct cn_str bytes, struct parameter *out, struct cn_error *err)
+{
+    struct cn_str key = {NULL, 0}, value = {NULL, 0};
+    struct cn_rpc_field field;
+    int rc;
+
+    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
+        if (field.wire != CN_RPC_WIRE_BYTES)
+            continue;
+        if (field.number == ENTRY_KEY)
+            key = field.bytes;
+        else if (field.number == ENTRY_VALUE)
+            value = field.bytes;
+    }
+    if (rc < 0)
+        return not_a_request(err);
+    if (check_text(key, "a parameter's name", err) || read_parameter(value, out, err))
+        return err->code;
+    out->key = key;
+    return 0;
+}
+
+static int
+wrong_type(const struct reader *reader, const char *key, const char *expected)
+{
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "invalid value type for '%s' parameter, expected %s.", key, expected);
+}
+
+static int
+take_bool(const struct reader *reader, const struct parameter *from, const char *key, bool *out)
+{
+    if (from->member != BOOL)
+        return wrong_type(reader, key, "bool_param");
+    *out = from->value != 0;
+    return 0;
+}
+
+static int
+take_sequence_id(const struct reader *reader, const struct parameter *from)
+{
+    struct cn_v2_request *out = reader->out;
+
+    if (from->member == INT64) { /* a negative one is the number of the same bits */
+        out->sequence_number = from->value;
+        out->sequence_kind = from->value ? CN_V2_ID_NUMBER : CN_V2_NO_ID;
+    } else if (from->member == STRING) {
+        out->sequence_text = from->text;
+        out->sequence_kind = from->text.len ? CN_V2_ID_TEXT : CN_V2_NO_ID;
+    } else {
+        return wrong_type(reader, "sequence_id", "int64_param or string_param");
+    }
+    return 0;
+}
+
+static int
+take_priority(const struct reader *reader, const struct parameter *from)
+{
+    if (from->member != INT64 && from->member != UINT64)
+        return wrong_type(reader, "priority", "int64_param or uint64_param");
+    if (from->member == INT64 && (int64_t)from->value < 0)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "invalid value for 'priority', expected value >= 0.");
+    reader->out->priority = from->value;
+    return 0;
+}
+
+static int
+take_step(const struct reader *reader, const struct parameter *from)
+{
+    if (from->member != INT64)
+        return wrong_type(reader, "sequence_step", "int64_param");
+    if ((int64_t)from->value < 1)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "parameter sequence_step is %" PRId64 "; steps are counted from 1",
+                       (int64_t)from->value);
+    reader->out->has_step = true;
+    reader->out->step = from->value;
+    return 0;
+}
+
+/* A negative one has passed already; none was meant. */
+static int
+take_timeout(const struct reader *reader, const struct parameter *from)
+{
+    if (from->member != INT64)
+        return wrong_type(reader, "timeout", "int64_param");
+    reader->out->timeout_us = (int64_t)from->value > 0 ? from->value : 0;
+    return 0;
+}
+
+/* Where a parameter of that name is kept: the last one of a name counts. */
+static struct cn_v2_param *
+param_slot(struct cn_v2_request *out, struct cn_str name)
+{
+    for (uint32_t i = 0; i < out->n_params; i++)
+        if (cn_str_eq(out->params[i].name, name))
+            return &out->params[i];
+    return &out->params[out->n_params++];
+}
+
+/* A parameter of the model's own. */
+static int
+take_custom(const struct reader *reader, const struct parameter *from)
+{
+    struct cn_v2_param param = {.name = from->key};
+
+    switch (from->member) {
+    case BOOL:
+        param.kind = CN_V2_BOOL;
+        param.boolean = from->value != 0;
+        break;
+    case INT64:
+        param.kind = CN_V2_INT;
+        param.integer = (int64_t)from->value;
+        break;
+    case STRING:
+        param.kind = CN_V2_STRING;
+        param.text = from->text;
+        break;
+    case DOUBLE:
+        param.kind = CN_V2_DOUBLE;
+        param.number = from->number;
+        break;
+    default:
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "invalid value type for '%.*s' parameter, expected int64_param, bool_param, "
+                       "or string_param.",
+                       CN_STR_ARG(from->key));
+    }
+    *param_slot(reader->out, from->key) = param;
+    return 0;
+}
+
+#define EMPTY_FINAL "triton_enable_empty_final_response"
+
+static int
+take_parameter(const struct reader *reader, struct cn_str entry)
+{
+    struct cn_v2_request *out = reader->out;
+    struct parameter from;
+    struct cn_str key;
+
+    if (read_entry(entry, &from, reader->err))
+        return reader->err->code;
+    key = from.key;
+    if (cn_str_eq(key, CN_STR("sequence_id")))
+        return take_sequence_id(reader, &from);
+    if (cn_str_eq(key, CN_STR("sequence_start")))
+        return take_bool(reader, &from, "sequence_start", &out->start);
+    if (cn_str_eq(key, CN_STR("sequence_end")))
+        return take_bool(reader, &from, "sequence_end", &out->end);
+    if (cn_str_eq(key, CN_STR("sequence_step")))
+        return take_step(reader, &from);
+    if (cn_str_eq(key, CN_STR("priority")))
+        return take_priority(reader, &from);
+    if (cn_str_eq(key, CN_STR("timeout")))
+        return take_timeout(reader, &from);
+    if (cn_str_eq(key, CN_STR(EMPTY_FINAL)))
+        return take_bool(reader, &from, EMPTY_FINAL, &out->empty_final);
+    if (key.len >= 7 && memcmp(key.ptr, "triton_", 7) == 0)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "parameter keys starting with 'triton_' are reserved for Triton usage. Only "
+                       "the following keys starting with 'triton_' are allowed: " EMPTY_FINAL);
+    return take_custom(reader, &from);
+}
+
+/* --- tensors */
+
+/* Packed or one by one. */
+static int
+take_shape(const struct reader *reader, const struct cn_rpc_field *field, struct cn_tensor *tensor)
+{
+    struct cn_str rest = field->bytes;
+    uint64_t dim = field->value;
+
+    if (field->wire != CN_RPC_WIRE_BYTES && field->wire != CN_RPC_WIRE_VARINT)
+        return 0;
+    while (field->wire == CN_RPC_WIRE_VARINT || rest.len > 0) {
+        if (field->wire == CN_RPC_WIRE_BYTES && !cn_take_varint(&rest, &dim))
+            return not_a_request(reader->err);
+        if (tensor->rank == CN_TENSOR_RANK_MAX)
+            return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                           "input '%.*s' has more than the limit of %d dimensions",
+                           CN_STR_ARG(tensor->name), CN_TENSOR_RANK_MAX);
+        tensor->shape[tensor->rank++] = (int64_t)dim;
+        if (field->wire == CN_RPC_WIRE_VARINT)
+            break;
+    }
+    return 0;
+}
+
+static int
+wrong_window(const struct reader *reader, const char *key, struct cn_str tensor,
+             const char *expected)
+{
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "invalid value type for '%s' parameter for tensor '%.*s', expected %s.", key,
+                   CN_STR_ARG(tensor), expected);
+}
+
+/* A place in shared memory, as far as this parameter tells. A negative number is beyond any region. */
+static int
+take_window(const struct reader *reader, const struct parameter *from, struct cn_str tensor,
+            struct window *window)
+{
+    if (cn_str_eq(from->key, CN_STR("shared_memory_region"))) {
+        if (from->member != STRING)
+            return wrong_window(reader, "shared_memory_region", tensor, "string_param");
+        window->is_named = true;
+        window->place.region = from->text;
+    } else if (cn_str_eq(from->key, CN_STR("shared_memory_byte_size"))) {
+        if (from->member != INT64)
+            return wrong_window(reader, "shared_memory_byte_size", tensor, "int64_param");
+        window->has_size = true;
+        window->place.bytes = from->value;
+    } else if (cn_str_eq(from->key, CN_STR("shared_memory_offset"))) {
+        if (from->member != INT64)
+            return wrong_window(reader, "shared_memory_offset", tensor, "int64_param");
+        window->place.offset = from->value;
+    }
+    return 0;
+}
+
+/* After all parameters of a tensor. */
+static int
+check_window(const struct reader *reader, struct cn_str tensor, struct window *window)
+{
+    if (!window->is_named) {
+        window->place = (struct cn_v2_window){.held = NULL};
+        return 0;
+    }
+    if (window->place.region.len == 0)
+        return cn_fail(reader->err, CN_E_NOT_FOUND, "Unable to find shared memory region: ''");
+    if (window->has_size)
+        return 0;
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "'shared_memory_byte_size' must be specified along with 'shared_memory_region' "
+                   "parameter for tensor '%.*s'",
+                   CN_STR_ARG(tensor));
+}
+
+static int
+take_input_parameter(const struct reader *reader, struct cn_str entry,
+                     const struct cn_tensor *tensor, struct window *window)
+{
+    struct parameter from;
+
+    if (read_entry(entry, &from, reader->err))
+        return reader->err->code;
+    return take_window(reader, &from, tensor->name, window);
+}
+
+/* The one field that messages are about; its place is not known. */
+static struct cn_str
+name_of(struct cn_str bytes)
+{
+    struct cn_str name = {NULL, 0};
+    struct cn_rpc_field field;
+
+    _Static_assert((int)INPUT_NAME == (int)OUTPUT_NAME, "either's name");
+    while (cn_rpc_next_field(&bytes, &field) > 0)
+        if (field.number == INPUT_NAME && field.wire == CN_RPC_WIRE_BYTES)
+            name = field.bytes;
+    return name;
+}
+
+/* All but its contents. */
+static int
+read_input(const struct reader *reader, struct cn_str bytes, struct cn_tensor *tensor,
+           struct cn_v2_window *place)
+{
+    struct window window = {.is_named = false};
+    struct cn_str word = {NULL, 0};
+    struct cn_rpc_field field;
+    uint32_t parameters = 0;
+    int rc;
+
+    *place = window.place;
+    *tensor = (struct cn_tensor){.name = name_of(bytes)};
+    if (check_text(tensor->name, "an input's name", reader->err))
+        return reader->err->code;
+    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
+        if (field.number == INPUT_DATATYPE && field.wire == CN_RPC_WIRE_BYTES)
+            word = field.bytes;
+        else if (field.number == INPUT_SHAPE && take_shape(reader, &field, tensor))
+            return reader->err->code;
+        else if (field.number == INPUT_PARAMETERS && field.wire == CN_RPC_WIRE_BYTES &&
+                 (++parameters > CN_RPC_INFER_PARAMETERS_MAX
+                      ? cn_fail(reader->err, CN_E_BAD_REQUEST,
+                                "input '%.*s' has more than the limit of %d parameters",
+                                CN_STR_ARG(tensor->name), CN_RPC_INFER_PARAMETERS_MAX)
+                      : take_input_parameter(reader, field.bytes, tensor, &window)))
+            return reader->err->code;
+    }
+    if (rc < 0)
+        return not_a_request(reader->err);
+    if (check_window(reader, tensor->name, &window))
+        return reader->err->code;
+    *place = window.place;
+    tensor->type = cn_datatype_parse(word);
+    if (tensor->type == CN_DATATYPE_NONE ||
+        !cn_str_eq(word, cn_str_from(cn_datatype_word(tensor->type))))
+        return cn_fail(reader->err, CN_E_BAD_REQUEST, "invalid datatype for input %.*s",
+                       CN_STR_ARG(tensor->name));
+    return 0;
+}
+
+static int
+take_classes(const struct reader *reader, const struct parameter *from, uint64_t *out)
+{
+    if (from->member != INT64)
+        return wrong_type(reader, "classification", "int64_param");
+    if ((int64_t)from->value <= 0)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "invalid value for 'classification' parameter, expected >= 0");
+    *out = from->value;
+    return 0;
+}
+
+static int
+take_output_parameter(const struct reader *reader, struct cn_str entry, struct cn_v2_output *output,
+                      struct window *window)
+{
+    struct parameter from;
+
+    if (read_entry(entry, &from, reader->err))
+        return reader->err->code;
+    if (cn_str_eq(from.key, CN_STR("classification")))
+        return take_classes(reader, &from, &output->classes);
+    return take_window(reader, &from, output->name, window);
+}
+
+static int
+read_output(const struct reader *reader, struct cn_str bytes, struct cn_v2_output *output)
+{
+    struct cn_rpc_field field;
+    uint32_t parameters = 0;
+    int rc;
+
+    struct window window = {.is_named = false};
+
+    *output = (struct cn_v2_output){.name = name_of(bytes), .binary = true};
+    if (check_text(output->name, "an output's name", reader->err))
+        return reader->err->code;
+    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
+        if (field.number != OUTPUT_PARAMETERS || field.wire != CN_RPC_WIRE_BYTES)
+            continue;
+        if (++parameters > CN_RPC_INFER_PARAMETERS_MAX)
+            return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                           "output '%.*s' has more than the limit of %d parameters",
+                           CN_STR_ARG(output->name), CN_RPC_INFER_PARAMETERS_MAX);
+        if (take_output_parameter(reader, field.bytes, output, &window))
+            return reader->err->code;
+    }
+    if (rc < 0)
+        return not_a_request(reader->err);
+    if (check_window(reader, output->name, &window))
+        return reader->err->code;
+    output->window = window.place;
+    if (window.is_named && output->classes)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "Output can't set both 'shared_memory_region' and 'classification'");
+    return 0;
+}
+
+/* --- the whole */
+
+int
+cn_rpc_infer_scan(struct cn_str bytes, struct cn_rpc_infer_head *out, struct cn_error *err)
+{
+    struct cn_rpc_field field;
+    int rc;
+
+    memset(out, 0, sizeof(*out));
+    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0) {
+        if (field.wire != CN_RPC_WIRE_BYTES)
+            continue;
+        if (field.number == REQUEST_MODEL)
+            out->model = field.bytes;
+        else if (field.number == REQUEST_VERSION)
+            out->version = field.bytes;
+        else if (field.number == REQUEST_ID)
+            out->id = field.bytes;
+        out->n_parameters += field.number == REQUEST_PARAMETERS;
+        out->n_inputs += field.number == REQUEST_INPUTS;
+        out->n_outputs += field.number == REQUEST_OUTPUTS;
+        out->n_raw += field.number == REQUEST_RAW;
+    }
+    if (rc < 0)
+        return not_a_request(err);
+    if (out->n_parameters > CN_RPC_INFER_PARAMETERS_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "the request has %u parameters; the limit is %d",
+                       out->n_parameters, CN_RPC_INFER_PARAMETERS_MAX);
+    if (out->n_inputs > CN_MODEL_TENSORS_MAX || out->n_outputs > CN_MODEL_TENSORS_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "the request has %u inputs and %u outputs; the limit is %d of each",
+                       out->n_inputs, out->n_outputs, CN_MODEL_TENSORS_MAX);
+    if (check_text(out->model, "model_name", err) ||
+        check_text(out->version, "model_version", err) || check_text(out->id, "id", err))
+        return err->code;
+    return 0;
+}
+
+/* Parameters, inputs and outputs: what one input is made of may stand before or after others. */
+static int
+read_fields(struct reader *reader, struct cn_str bytes, struct cn_str *inputs, struct cn_str *raw)
+{
+    struct cn_v2_request *out = reader->out;
+    const uint32_t n_inputs = out->n_inputs;
+    uint32_t n_raw = 0;
+    struct cn_rpc_field field;
+    int rc = 0;
+
+    out->n_inputs = 0;
+    while (!rc && cn_rpc_next_field(&bytes, &field) > 0) {
+        if (field.wire != CN_RPC_WIRE_BYTES)
+            continue;
+        if (field.number == REQUEST_PARAMETERS) {
+            rc = take_parameter(reader, field.bytes);
+        } else if (field.number == REQUEST_INPUTS) {
+            inputs[out->n_inputs] = field.bytes;
+            rc = read_input(reader, field.bytes, &out->inputs[out->n_inputs],
+                            &out->windows[out->n_inputs]);
+            out->n_inputs++;
+        } else if (field.number == REQUEST_OUTPUTS) {
+            rc = read_output(reader, field.bytes, &out->outputs[out->n_outputs++]);
+        } else if (field.number == REQUEST_RAW && n_raw < n_inputs) {
+            raw[n_raw++] = field.bytes; /* more than there are inputs mean nothing */
+        }
+    }
+    return rc;
+}
+
+/* Of an input in shared memory: none, it is read later. */
+static int
+take_nothing(const struct reader *reader, struct cn_str input, const struct cn_tensor *tensor)
+{
+    if (!cn_rpc_has_contents(input))
+        return 0;
+    return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                   "unexpected 'content' provided when using shared memory for input tensor "
+                   "'%.*s' for model '%s'",
+                   CN_STR_ARG(tensor->name), reader->model);
+}
+
+static int
+take_data(const struct reader *reader, struct cn_str input, bool has_raw, const struct cn_str *raw,
+          struct cn_tensor *tensor)
+{
+    bool has_contents = cn_rpc_has_contents(input);
+
+    if (has_raw && has_contents)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "contents field must not be specified when using raw_input_contents for "
+                       "'%.*s' for model '%s'",
+                       CN_STR_ARG(tensor->name), reader->model);
+    if (has_contents)
+        return cn_rpc_read_contents(input, reader->model, reader->max_tensor_bytes, reader->arena,
+                                    tensor, reader->err);
+    if (!raw)
+        return cn_fail(reader->err, CN_E_BAD_REQUEST,
+                       "unable to find data for input tensor '%.*s' for model '%s' in request.",
+                       CN_STR_ARG(tensor->name), reader->model);
+    tensor->data = *raw;
+    return 0;
+}
+
+int
+cn_rpc_infer_read(struct cn_str bytes, const struct cn_rpc_infer_head *head, const char *model,
+                  size_t max_tensor_bytes, struct cn_arena *arena, struct cn_v2_request *out,
+                  struct cn_error *err)
+{
+    struct reader reader = {out, model, max_tensor_bytes, arena, err};
+    struct cn_str *inputs = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*inputs));
+    struct cn_str *raw = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*raw));
+    uint32_t next = 0; /* raw entries go to the inputs that don't lie in shared memory */
+    int rc;
+
+    *out = (struct cn_v2_request){.id = head->id,
+                                  .batch = 1,
+                                  .binary_by_default = true,
+                                  .n_inputs = head->n_inputs,
+                                  .lists_outputs = head->n_outputs > 0};
+    out->params = cn_arena_alloc(arena, (head->n_parameters + 1) * sizeof(*out->params));
+    out->inputs = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*out->inputs));
+    out->outputs = cn_arena_alloc(arena, (head->n_outputs + 1) * sizeof(*out->outputs));
+    out->windows = cn_arena_alloc(arena, (head->n_inputs + 1) * sizeof(*out->windows));
+    rc = read_fields(&reader, bytes, inputs, raw);
+    for (uint32_t i = 0; !rc && i < out->n_inputs; i++) {
+        if (out->windows[i].region.len)
+            rc = take_nothing(&reader, inputs[i], &out->inputs[i]);
+        else
+            rc = take_data(&reader, inputs[i], head->n_raw > 0,
+                           next < head->n_raw ? &raw[next] : NULL, &out->inputs[i]);
+        next += out->windows[i].region.len == 0;
+    }
+    return rc;
+}

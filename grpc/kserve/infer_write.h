@@ -1,0 +1,31 @@
+/* grpc/kserve/infer_write.h - responses of the v2 protocol as gRPC messages. On the call's loop. */
+#ifndef CN_RPC_INFER_WRITE_H
+#define CN_RPC_INFER_WRITE_H
+
+#include "grpc/library/grpc_core.h"
+#include "kserve/infer_answer.h"
+
+/* As which message. */
+struct cn_rpc_infer_form {
+    bool in_stream; /* ModelStreamInferResponse, and what follows */
+    bool is_final;  /* triton_final_response; with in_stream */
+    bool is_typed;  /* tensors as typed contents, raw only where there are none: openinference */
+};
+
+/* The response's tensors that the request wants, in the arena; their data is what `answer` points to.
+ * The caller sets body, release and owner. CN_E_OUT_OF_MEMORY. */
+int cn_rpc_infer_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
+                       const struct cn_rpc_infer_form *form, struct cn_arena *arena,
+                       struct cn_grpc_outgoing *out, struct cn_error *err);
+
+/* What a request without a job, or with a failed one, is answered with in a stream. */
+struct cn_rpc_infer_failure {
+    const char *message; /* UTF-8, not empty */
+    struct cn_str id;
+    const char *model, *version; /* NULL: the request never came so far, and no more is said */
+    bool is_final;               /* said with `model` */
+};
+void cn_rpc_infer_write_failure(const struct cn_rpc_infer_failure *failure, struct cn_arena *arena,
+                                struct cn_grpc_outgoing *out);
+
+#endif

@@ -1,0 +1,396 @@
+/* grpc/library/grpc_call.c - a call's life, and what a method may ask of it; see grpc_priv.h. On its
+ * loop. */
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "grpc/error_status.h"
+#include "grpc/library/grpc_priv.h"
+#include "metrics/counters/metrics.h"
+
+#define CALL_MAGIC 0x434e4743u /* "CNGC" */
+#define WATCH_AFTER_MS 20      /* a unary call that lasts so long hears when its client goes */
+
+void
+cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop, void (*fn)(struct cn_msg *msg))
+{
+    tag->msg.fn = fn;
+    tag->loop = loop;
+}
+
+void
+cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
+                    struct cn_grpc_tag *tag)
+{
+    grpc_call_error rc;
+
+    call->n_busy++;
+    passes_to_core(tag);
+    rc = grpc_call_start_batch(call->core, ops, n, tag, NULL);
+    if (rc != GRPC_CALL_OK) /* it says that we broke a rule of its API */
+        cn_panic(__FILE__, __LINE__, "cn_grpc_start_batch: %s", grpc_call_error_to_string(rc));
+}
+
+static void on_accepted(struct cn_msg *msg);
+static void on_closed(struct cn_msg *msg);
+static void accepted_taken(struct cn_grpc_tag *tag);
+static void closed_taken(struct cn_grpc_tag *tag);
+static void watch_for_end(struct cn_timer *timer);
+
+/* The client does not take its message. */
+static void
+on_write_late(struct cn_timer *timer)
+{
+    struct cn_grpc_call *call = cn_container_of(timer, struct cn_grpc_call, write_timer);
+
+    cn_log(CN_LOG_DEBUG, "event=grpc_write_timeout method=%s",
+           call->method ? call->method->path : "");
+    grpc_call_cancel_with_status(call->core, GRPC_STATUS_DEADLINE_EXCEEDED,
+                                 "the client does not read its answers", NULL);
+}
+
+static struct cn_grpc_call *
+call_create(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index)
+{
+    const struct cn_grpc_method *method =
+        index < server->n_methods ? &server->methods[index] : NULL;
+    struct cn_grpc_call *call = cn_alloc(sizeof(*call) + (method ? method->state_bytes : 0));
+
+    call->magic = CALL_MAGIC;
+    call->server = server;
+    call->method = method;
+    call->method_index = index;
+    call->site = site;
+    call->text = grpc_empty_slice();
+    grpc_metadata_array_init(&call->metadata);
+    grpc_call_details_init(&call->details);
+    cn_grpc_tag_init(&call->accepted, site->loop, on_accepted);
+    call->accepted.taken = accepted_taken;
+    cn_grpc_tag_init(&call->closed, site->loop, on_closed);
+    call->closed.taken = closed_taken;
+    cn_grpc_tag_init(&call->read, site->loop, cn_grpc_on_read);
+    cn_grpc_tag_init(&call->wrote, site->loop, cn_grpc_on_wrote);
+    cn_list_init(&call->link);
+    cn_list_init(&call->out);
+    cn_timer_init(&call->write_timer, on_write_late);
+    cn_timer_init(&call->watch_timer, watch_for_end);
+    cn_arena_init(&call->arena);
+    return call;
+}
+
+void
+cn_grpc_call_destroy(struct cn_grpc_call *call)
+{
+    uint32_t i;
+
+    cn_grpc_drop_received(call);
+    for (i = 0; i < call->n_head; i++)
+        grpc_slice_unref(call->head[i].value);
+    for (i = 0; i < call->n_tail; i++)
+        grpc_slice_unref(call->tail[i].value);
+    grpc_slice_unref(call->text);
+    grpc_metadata_array_destroy(&call->metadata);
+    grpc_call_details_destroy(&call->details);
+    if (call->core)
+        grpc_call_unref(call->core);
+    cn_timer_cancel(&call->write_timer);
+    cn_timer_cancel(&call->watch_timer);
+    cn_list_remove(&call->link);
+    cn_arena_fini(&call->arena);
+    cn_free(call);
+}
+
+/* Frees the call once it is over for everybody. */
+static void
+call_check(struct cn_grpc_call *call)
+{
+    if (call->n_busy || call->n_holds || !call->end_sent || call->freeing)
+        return;
+    call->freeing = true; /* on_free may release what it held */
+    if (call->method && call->method->on_free)
+        call->method->on_free(call);
+    call->site->n_live--;
+    cn_metrics_sub(cn_loop_metrics(call->site->loop), CN_M_GRPC_CALLS_OPEN, 1);
+    cn_grpc_call_destroy(call);
+}
+
+static void
+on_closed(struct cn_msg *msg)
+{
+    struct cn_grpc_call *call = cn_container_of(msg, struct cn_grpc_call, closed.msg);
+
+    call->n_busy--;
+    call->n_holds++;
+    if (call->was_cancelled && !call->gone) {
+        call->gone = true;
+        cn_grpc_drop_outgoing(call);
+        if (call->method && call->method->on_gone)
+            call->method->on_gone(call);
+        cn_grpc_call_finish(call, NULL, &(struct cn_grpc_status){.code = GRPC_STATUS_CANCELLED});
+        cn_grpc_call_pump(
+            call); /* it may have been finished before, with messages that are dropped now */
+    }
+    cn_grpc_call_release(call);
+}
+
+grpc_op
+cn_grpc_watch_op(struct cn_grpc_call *call)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+
+    op.data.recv_close_on_server.cancelled = &call->was_cancelled;
+    call->watched = true;
+    cn_timer_cancel(&call->watch_timer);
+    return op;
+}
+
+static void
+watch_for_end(struct cn_timer *timer)
+{
+    struct cn_grpc_call *call = cn_container_of(timer, struct cn_grpc_call, watch_timer);
+    grpc_op op = cn_grpc_watch_op(call);
+
+    cn_grpc_start_batch(call, &op, 1, &call->closed);
+}
+
+/* With several loops the loop of this call may be late: the client cancels it, asks its sequence
+ * what became of the step, and another loop answers that first. Events are taken in the order in
+ * which the bytes came, so what the taker notes of a cancelled call is noted before it takes the
+ * question (scheduler/queue/departed.c reads it). That is why it asks at once for the end of a unary
+ * step. A stream's end is asked for before its first message. */
+static void
+accepted_taken(struct cn_grpc_tag *tag)
+{
+    struct cn_grpc_call *call = cn_container_of(tag, struct cn_grpc_call, accepted);
+
+    if (tag->ok && call->site->grpc->n_loops > 1 && call->method && call->method->is_step &&
+        !call->method->client_streams)
+        watch_for_end(&call->watch_timer);
+}
+
+static void
+closed_taken(struct cn_grpc_tag *tag)
+{
+    struct cn_grpc_call *call = cn_container_of(tag, struct cn_grpc_call, closed);
+
+    if (call->was_cancelled)
+        atomic_store_explicit(&call->left, true, memory_order_release);
+}
+
+/* A batch and its event cost a tenth of a short call: one that is answered soon spares them. */
+static void
+begin_watch(struct cn_grpc_call *call)
+{
+    if (call->watched)
+        return;
+    if (call->method && !call->method->client_streams)
+        cn_timer_set(cn_loop_wheel(call->site->loop), &call->watch_timer,
+                     cn_loop_now_ms(call->site->loop) + WATCH_AFTER_MS);
+    else
+        watch_for_end(&call->watch_timer);
+}
+
+/* What may be wrong before a method sees the call: 0, or why it is refused. */
+static int
+check_call(struct cn_grpc_call *call, struct cn_error *err)
+{
+    const struct cn_grpc_limits *limits = &call->site->grpc->limits;
+    char path[128];
+
+    if (!call->method) {
+        char *text = grpc_slice_to_c_string(call->details.method);
+
+        cn_log_quote(text, strlen(text), path, sizeof(path));
+        gpr_free(text);
+        return cn_fail(err, CN_E_UNIMPLEMENTED,
+                       "this port has no method %s; server reflection lists its services", path);
+    }
+    if (call->site->n_live > limits->calls)
+        return cn_fail(err, CN_E_TOO_MANY_CALLS,
+                       "%u calls are open, which is the limit (grpc-max-calls); try again later",
+                       limits->calls);
+    if (!call->method->needs_no_key && call->server->authorize(call, err))
+        return err->code;
+    if (!call->method->client_streams && !call->received)
+        return cn_fail(err, CN_E_PROTOCOL, "the call ended without its request message");
+    return 0;
+}
+
+static void
+call_open(struct cn_grpc_call *call)
+{
+    struct cn_grpc_message message;
+    struct cn_error err;
+
+    if (check_call(call, &err)) {
+        cn_rpc_fail(call, err.code, err.message, 0);
+        return;
+    }
+    if (call->method->on_open)
+        call->method->on_open(call);
+    if (call->method->client_streams) {
+        cn_grpc_call_read(call);
+        return;
+    }
+    message.bytes = call->received;
+    call->method->on_message(call, &message);
+    cn_grpc_drop_received(call);
+}
+
+/* A client made a call that was asked for; or, not ok, the server stops. */
+static void
+on_accepted(struct cn_msg *msg)
+{
+    struct cn_grpc_call *call = cn_container_of(msg, struct cn_grpc_call, accepted.msg);
+    struct cn_grpc_site *site = call->site;
+
+    site->n_waiting--;
+    if (!call->accepted.ok) {
+        cn_grpc_call_destroy(call);
+        return;
+    }
+    cn_grpc_ask_for_call(site, call->server, call->method_index);
+    cn_list_remove(&call->link);
+    cn_list_push_back(&site->live, &call->link);
+    site->n_live++;
+    cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CALLS, 1);
+    cn_metrics_add(cn_loop_metrics(site->loop), CN_M_GRPC_CALLS_OPEN, 1);
+    if (!call->method)
+        call->deadline = call->details.deadline;
+    cn_grpc_call_hold(call);
+    begin_watch(call);
+    call_open(call);
+    cn_grpc_call_release(call);
+}
+
+void
+cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index)
+{
+    struct cn_grpc_call *call = call_create(site, server, index);
+    grpc_completion_queue *queue = site->grpc->taker.queue;
+    grpc_call_error rc;
+
+    cn_list_push_back(&site->waiting, &call->link);
+    site->n_waiting++;
+    passes_to_core(&call->accepted);
+    if (call->method)
+        rc = grpc_server_request_registered_call(
+            server->core, server->handles[index], &call->core, &call->deadline, &call->metadata,
+            call->method->client_streams ? NULL : &call->received, queue, queue, &call->accepted);
+    else
+        rc = grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata,
+                                      queue, queue, &call->accepted);
+    if (rc != GRPC_CALL_OK)
+        cn_panic(__FILE__, __LINE__, "request_call: %s", grpc_call_error_to_string(rc));
+}
+
+/* --- what a method may ask */
+
+void *
+cn_grpc_call_state(struct cn_grpc_call *call)
+{
+    return call->state;
+}
+
+struct cn_grpc_call *
+cn_grpc_call_of(void *state)
+{
+    return cn_cast(struct cn_grpc_call,
+                   (void *)((char *)state - offsetof(struct cn_grpc_call, state)), CALL_MAGIC);
+}
+
+void *
+cn_grpc_call_host(const struct cn_grpc_call *call)
+{
+    return call->site->grpc->host;
+}
+
+const struct cn_grpc_method *
+cn_grpc_call_method(const struct cn_grpc_call *call)
+{
+    return call->method;
+}
+
+struct cn_grpc_server *
+cn_grpc_call_server(const struct cn_grpc_call *call)
+{
+    return call->server;
+}
+
+struct cn_loop *
+cn_grpc_call_loop(const struct cn_grpc_call *call)
+{
+    return call->site->loop;
+}
+
+struct cn_arena *
+cn_grpc_call_arena(struct cn_grpc_call *call)
+{
+    return &call->arena;
+}
+
+static struct cn_str
+slice_str(const grpc_slice *slice)
+{
+    return (struct cn_str){(const char *)GRPC_SLICE_START_PTR(*slice), GRPC_SLICE_LENGTH(*slice)};
+}
+
+const struct cn_header *
+cn_grpc_call_headers(struct cn_grpc_call *call, uint32_t *n)
+{
+    size_t i;
+
+    *n = (uint32_t)call->metadata.count;
+    if (call->headers || *n == 0)
+        return call->headers;
+    call->headers = cn_arena_alloc(&call->arena, sizeof(*call->headers) * call->metadata.count);
+    for (i = 0; i < call->metadata.count; i++) {
+        const grpc_metadata *item = &call->metadata.metadata[i];
+
+        /* Short slices hold their bytes inside: the array stays where it is, so do they. */
+        call->headers[i].name = slice_str(&item->key);
+        call->headers[i].value = slice_str(&item->value);
+    }
+    return call->headers;
+}
+
+uint64_t
+cn_grpc_call_deadline_ms(const struct cn_grpc_call *call)
+{
+    gpr_timespec left;
+    int64_t ms;
+
+    if (gpr_time_cmp(call->deadline, gpr_inf_future(call->deadline.clock_type)) == 0)
+        return CN_NEVER;
+    left = gpr_time_sub(call->deadline, gpr_now(call->deadline.clock_type));
+    ms = gpr_time_to_millis(left);
+    return cn_loop_now_ms(call->site->loop) + (ms > 0 ? (uint64_t)ms : 0);
+}
+
+const atomic_bool *
+cn_grpc_call_left(const struct cn_grpc_call *call)
+{
+    return &call->left;
+}
+
+bool
+cn_grpc_call_is_gone(const struct cn_grpc_call *call)
+{
+    return call->gone;
+}
+
+void
+cn_grpc_call_hold(struct cn_grpc_call *call)
+{
+    call->n_holds++;
+}
+
+void
+cn_grpc_call_release(struct cn_grpc_call *call)
+{
+    cn_assert(call->n_holds > 0);
+    call->n_holds--;
+    call_check(call);
+}

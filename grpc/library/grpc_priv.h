@@ -1,0 +1,178 @@
+/* grpc/library/grpc_priv.h - what the four files that know the gRPC C core (libgrpc 1.51) share.
+ *
+ * Its rules, found by experiment: a byte buffer is sent once and destroyed after; every call that
+ * lasts gets a batch of its own for "the client is gone"; exactly one status per call; methods that nobody
+ * registered must be asked for as well, or their clients hang; the queue is shut down only when no
+ * call lives. The core writes from the thread that starts a batch, so an answer leaves on its loop.
+ *
+ * The core's headers are included here and nowhere else.
+ */
+#ifndef CN_RPC_GRPC_PRIV_H
+#define CN_RPC_GRPC_PRIV_H
+
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/log.h>
+#include <grpc/support/time.h>
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#include "core/containers/list.h"
+#include "core/time/busy_wait.h"
+#include "grpc/library/grpc_core.h"
+
+/* ThreadSanitizer does not see the locks inside libgrpc, through which a tag goes from the thread
+ * that starts a batch to the queue's. */
+#if defined(__SANITIZE_THREAD__)
+void __tsan_acquire(void *address);
+void __tsan_release(void *address);
+#define passes_to_core(tag) __tsan_release(tag)
+#define comes_from_core(tag) __tsan_acquire(tag)
+#else
+#define passes_to_core(tag) ((void)(tag))
+#define comes_from_core(tag) ((void)(tag))
+#endif
+
+/* One operation that the core works on; it comes back by its loop's mailbox. */
+struct cn_grpc_tag {
+    struct cn_msg msg;
+    struct cn_loop *loop;
+    /* Runs on the thread that takes the event, before the loop hears of it. NULL: nothing to do. */
+    void (*taken)(struct cn_grpc_tag *tag);
+    bool ok;
+};
+
+struct cn_grpc_queued {
+    struct cn_list link;
+    grpc_byte_buffer *bytes;
+    void *owner;
+    size_t body_bytes;
+};
+
+/* What one loop has. */
+struct cn_grpc_site {
+    struct cn_grpc *grpc;
+    struct cn_loop *loop;
+    struct cn_list waiting; /* calls that are asked for */
+    struct cn_list live;
+    uint32_t n_waiting, n_live;
+};
+
+/* A server's messages to a loop. */
+struct cn_grpc_orders {
+    struct cn_msg start, drain;
+    struct cn_grpc_server *server;
+    struct cn_grpc_site *site;
+};
+
+struct cn_grpc_server {
+    struct cn_grpc *grpc;
+    grpc_server *core;
+    grpc_server_credentials *plain, *tls;
+    uint64_t identity_generation; /* that its handshakes use; under the identity's mutex */
+    const struct cn_grpc_method *methods;
+    cn_grpc_authorize_fn authorize;
+    unsigned n_methods;
+    void **handles; /* of the registered methods */
+    struct cn_grpc_tag stopped;
+    bool draining;                 /* loop 0's */
+    struct cn_grpc_orders *orders; /* one per loop */
+    struct cn_list link;
+};
+
+/* Read by the core's threads at each handshake, set by loop 0: rare on both sides, so a mutex. */
+struct cn_grpc_keys {
+    pthread_mutex_t mutex;
+    char *certificate, *key, *client_ca;
+    uint64_t generation;
+};
+
+/* grpc_queue.c: who takes what happened out of the core's queue. */
+struct cn_grpc_taker {
+    grpc_completion_queue *queue;
+    struct cn_loop *loop;    /* that may take events itself, as the only one; NULL: it never does */
+    struct cn_source source; /* of that loop */
+    struct cn_busy_wait wait; /* the thread's */
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t returned;
+    atomic_bool lent; /* the loop takes the events, the thread waits; under `mutex`, for writing */
+    bool stopping;    /* under `mutex` */
+};
+
+struct cn_grpc {
+    struct cn_grpc_limits limits;
+    struct cn_grpc_keys identity;
+    void *host;
+    struct cn_grpc_taker taker;
+    unsigned n_loops;
+    struct cn_grpc_site *sites;
+    struct cn_list servers;
+};
+
+struct cn_grpc_call {
+    uint32_t magic;
+    struct cn_grpc_server *server;
+    const struct cn_grpc_method *method; /* NULL: one that we don't have */
+    unsigned method_index;
+    struct cn_grpc_site *site;
+    struct cn_list link;
+    grpc_call *core;           /* NULL while it is only asked for */
+    grpc_call_details details; /* where method is NULL */
+    gpr_timespec deadline;
+    grpc_metadata_array metadata;
+    struct cn_header *headers; /* the same; made when somebody asks */
+    grpc_byte_buffer *received;
+    struct cn_grpc_tag accepted, closed, read, wrote;
+    int was_cancelled;
+    uint32_t n_busy, n_holds; /* operations of the core; of others */
+    bool reading, writing, gone, freeing;
+    bool head_sent, is_finishing, end_sent;
+    bool watched;     /* the core was asked to tell when the client is gone */
+    atomic_bool left; /* the core said so; the loop may not have heard it yet */
+
+    struct cn_list out;
+    struct cn_grpc_queued *out_now; /* in the core's hands */
+    uint32_t n_head, n_tail;
+    grpc_metadata head[CN_GRPC_CALL_HEADERS], tail[3];
+    int code;
+    grpc_slice text;
+    struct cn_timer write_timer, watch_timer;
+    struct cn_arena arena;
+    alignas(16) char state[];
+};
+
+struct cn_grpc_message {
+    grpc_byte_buffer *bytes;
+};
+
+/* Starts the thread. CN_E_UNAVAILABLE: it can't. On loop 0, or before the loops run. */
+int cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits *limits,
+                        struct cn_loop *const *loops, unsigned n_loops, struct cn_error *err);
+/* Empties the queue, which must have no calls left, and destroys it. The loops don't run. */
+void cn_grpc_taker_stop(struct cn_grpc_taker *taker);
+
+/* grpc_call.c: begins to wait for a call of this method (n_methods: any other). On the site's loop. */
+void cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index);
+void cn_grpc_call_destroy(struct cn_grpc_call *call);
+/* Hands operations to the core, of which `tag` hears; the call is busy until then. */
+void cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
+                         struct cn_grpc_tag *tag);
+void cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop,
+                      void (*fn)(struct cn_msg *msg));
+
+/* The operation by which the core tells that the client is gone; `watched` from now on. */
+grpc_op cn_grpc_watch_op(struct cn_grpc_call *call);
+
+/* grpc_message.c: sends what waits, and then the end. */
+void cn_grpc_call_pump(struct cn_grpc_call *call);
+void cn_grpc_on_read(struct cn_msg *msg);
+void cn_grpc_on_wrote(struct cn_msg *msg);
+void cn_grpc_drop_received(struct cn_grpc_call *call);
+void cn_grpc_drop_outgoing(struct cn_grpc_call *call);
+
+#endif

@@ -1,0 +1,359 @@
+/* grpc/module.c - continuo-grpc.so: the methods of both ports, and how the server drives them.
+ *
+ * The module links gRPC and protobuf-c; everything else that it calls is the server's own.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "config/server/server_config.h"
+#include "core/memory/mem.h"
+#include "frontend/http/http_checks.h"
+#include "frontend/http/http_listener.h"
+#include "frontend/server/grpc_module.h"
+#include "grpc/grpc_health.h"
+#include "grpc/kserve/grpc_repository.h"
+#include "grpc/kserve/grpc_service.h"
+#include "grpc/kserve/grpc_settings.h"
+#include "grpc/kserve/grpc_shared_memory.h"
+#include "grpc/kserve/infer.h"
+#include "grpc/kserve/infer_stream.h"
+#include "grpc/reflection.h"
+#include "grpc/services.h"
+#include "grpc/stream_window.h"
+#include "grpc/torchserve/grpc_management.h"
+#include "grpc/torchserve/grpc_predict.h"
+#include "grpc/torchserve/grpc_stream.h"
+#include "kserve/access.h"
+#include "management/management.h"
+
+/* On both ports. A probe has no key; tools that look at services have one. */
+#define REFLECTION(version)                                                                        \
+    {                                                                                              \
+        .path = "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo",              \
+        .client_streams = true, .on_message = cn_rpc_reflection_message,                           \
+        .on_sent = cn_rpc_reflection_sent, .on_half_close = cn_rpc_reflection_half_close,          \
+        .on_drain = cn_rpc_reflection_drain                                                        \
+    }
+#define COMMON_METHODS                                                                             \
+    {.path = "/grpc.health.v1.Health/Check",                                                       \
+     .needs_no_key = true,                                                                         \
+     .on_message = cn_rpc_health_check},                                                           \
+        {.path = "/grpc.health.v1.Health/Watch",                                                   \
+         .needs_no_key = true,                                                                     \
+         .state_bytes = CN_RPC_HEALTH_STATE,                                                       \
+         .on_message = cn_rpc_health_watch,                                                        \
+         .on_gone = cn_rpc_health_gone,                                                            \
+         .on_drain = cn_rpc_health_drain,                                                          \
+         .on_free = cn_rpc_health_gone},                                                           \
+        REFLECTION("v1"), REFLECTION("v1alpha")
+
+#define INFERENCE "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
+
+/* The v2 protocol, and TorchServe's part of it: the same messages. */
+#define V2 "/inference.GRPCInferenceService/"
+#define OPEN "/org.pytorch.serve.grpc.openinference.GRPCInferenceService/"
+/* Of what options may ask a header for; 0: nothing. */
+#define GROUP(name) .group = CN_V2_##name + 1
+#define ASK(name, of_group, function)                                                              \
+    {                                                                                              \
+        .path = name, .is_rare = true, GROUP(of_group), .on_message = function                     \
+    }
+#define ORDER(name, function)                                                                      \
+    {                                                                                              \
+        .path = V2 name, .is_rare = true, .state_bytes = CN_RPC_V2_REPOSITORY_STATE,               \
+        GROUP(MODEL_REPOSITORY), .on_message = function                                            \
+    }
+#define FACTS(service)                                                                             \
+    ASK(service "ServerLive", HEALTH, cn_rpc_v2_server_live),                                      \
+        ASK(service "ServerReady", HEALTH, cn_rpc_v2_server_ready),                                \
+        ASK(service "ModelReady", HEALTH, cn_rpc_v2_model_ready),                                  \
+        ASK(service "ServerMetadata", METADATA, cn_rpc_v2_server_metadata)
+
+static const struct cn_grpc_method inference_methods[] = {
+    {.path = INFERENCE "Ping", .on_message = cn_rpc_ping},
+    {.path = INFERENCE "Predictions",
+     .is_step = true,
+     .state_bytes = CN_RPC_PREDICT_STATE,
+     .on_message = cn_rpc_predictions,
+     .on_sent = cn_rpc_predict_sent,
+     .on_gone = cn_rpc_predict_gone},
+    {.path = INFERENCE "StreamPredictions",
+     .is_step = true,
+     .state_bytes = CN_RPC_PREDICT_STATE,
+     .on_message = cn_rpc_stream_predictions,
+     .on_sent = cn_rpc_predict_sent,
+     .on_gone = cn_rpc_predict_gone},
+    {.path = INFERENCE "StreamPredictions2",
+     .client_streams = true,
+     .state_bytes = CN_RPC_STREAM_STATE,
+     .on_open = cn_rpc_stream_open,
+     .on_message = cn_rpc_stream_message,
+     .on_half_close = cn_rpc_intake_half_close,
+     .on_sent = cn_rpc_stream_sent,
+     .on_gone = cn_rpc_stream_gone,
+     .on_drain = cn_rpc_intake_drain},
+    {.path = V2 "ModelInfer",
+     .is_step = true,
+     GROUP(INFERENCE),
+     .state_bytes = CN_RPC_INFER_STATE,
+     .on_message = cn_rpc_infer_message,
+     .on_gone = cn_rpc_infer_gone},
+    {.path = V2 "ModelStreamInfer",
+     GROUP(INFERENCE),
+     .client_streams = true,
+     .state_bytes = CN_RPC_INFER_STREAM_STATE,
+     .on_open = cn_rpc_infer_stream_open,
+     .on_message = cn_rpc_infer_stream_message,
+     .on_half_close = cn_rpc_intake_half_close,
+     .on_sent = cn_rpc_infer_stream_sent,
+     .on_gone = cn_rpc_infer_stream_gone,
+     .on_drain = cn_rpc_intake_drain},
+    FACTS(V2),
+    ASK(V2 "ModelMetadata", METADATA, cn_rpc_v2_model_metadata),
+    ASK(V2 "ModelConfig", MODEL_CONFIG, cn_rpc_v2_model_config),
+    ASK(V2 "ModelStatistics", STATISTICS, cn_rpc_v2_statistics),
+    ORDER("RepositoryIndex", cn_rpc_v2_index),
+    ORDER("RepositoryModelLoad", cn_rpc_v2_load),
+    ORDER("RepositoryModelUnload", cn_rpc_v2_unload),
+    ASK(V2 "TraceSetting", TRACE, cn_rpc_v2_trace_setting),
+    ASK(V2 "LogSettings", LOGGING, cn_rpc_v2_log_settings),
+    ASK(V2 "SystemSharedMemoryStatus", SHARED_MEMORY, cn_rpc_v2_shm_status),
+    ASK(V2 "SystemSharedMemoryRegister", SHARED_MEMORY, cn_rpc_v2_shm_register),
+    ASK(V2 "SystemSharedMemoryUnregister", SHARED_MEMORY, cn_rpc_v2_shm_unregister),
+    ASK(V2 "CudaSharedMemoryStatus", SHARED_MEMORY, cn_rpc_v2_cuda_status),
+    ASK(V2 "CudaSharedMemoryRegister", SHARED_MEMORY, cn_rpc_v2_cuda_register),
+    ASK(V2 "CudaSharedMemoryUnregister", SHARED_MEMORY, cn_rpc_v2_cuda_unregister),
+    {.path = OPEN "ModelInfer",
+     .is_step = true,
+     GROUP(INFERENCE),
+     .state_bytes = CN_RPC_INFER_STATE,
+     .on_message = cn_rpc_infer_open,
+     .on_gone = cn_rpc_infer_gone},
+    FACTS(OPEN),
+    ASK(OPEN "ModelMetadata", METADATA, cn_rpc_open_model_metadata),
+    COMMON_METHODS,
+    {.path = NULL},
+};
+
+#define MANAGEMENT "/org.pytorch.serve.grpc.management.ManagementAPIsService/"
+#define MANAGE(name, function)                                                                     \
+    {                                                                                              \
+        .path = MANAGEMENT name, .home_only = true, .state_bytes = CN_RPC_MANAGEMENT_STATE,        \
+        .on_message = function                                                                     \
+    }
+
+static const struct cn_grpc_method management_methods[] = {
+    MANAGE("DescribeModel", cn_rpc_describe),
+    MANAGE("ListModels", cn_rpc_list),
+    MANAGE("RegisterModel", cn_rpc_register),
+    MANAGE("ScaleWorker", cn_rpc_scale),
+    MANAGE("SetDefault", cn_rpc_set_default),
+    MANAGE("UnregisterModel", cn_rpc_unregister),
+    COMMON_METHODS,
+    {.path = NULL},
+};
+
+struct cn_rpc {
+    struct cn_rpc_host host;
+    struct cn_grpc *grpc;
+    struct cn_grpc_server
+        *servers[CN_N_GRPC]; /* loop 0's; a call may come before serve() returns */
+};
+
+static int
+authorize(struct cn_grpc_call *call, enum cn_token_kind token, struct cn_error *err)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(call);
+    const struct cn_header *headers, *header;
+    uint32_t n;
+
+    if (!host->config->token_auth)
+        return 0;
+    headers = cn_grpc_call_headers(call, &n);
+    header = cn_http_find(headers, n, CN_STR("authorization"));
+    return cn_management_authorize(host->management, token,
+                                   header ? header->value : (struct cn_str){NULL, 0}, err);
+}
+
+static int
+authorize_inference(struct cn_grpc_call *call, struct cn_error *err)
+{
+    const struct cn_grpc_method *method = cn_grpc_call_method(call);
+    const struct cn_header *headers;
+    uint32_t n;
+    int rc = authorize(call, CN_TOKEN_INFERENCE, err);
+
+    if (rc || !method->group)
+        return rc;
+    headers = cn_grpc_call_headers(call, &n);
+    return cn_v2_access_check(CN_V2_GRPC, (enum cn_v2_group)(method->group - 1), headers, n, err);
+}
+
+static int
+authorize_management(struct cn_grpc_call *call, struct cn_error *err)
+{
+    return authorize(call, CN_TOKEN_MANAGEMENT, err);
+}
+
+/* --- TLS */
+
+#define PEM_BYTES_MAX (1u << 20)
+
+static int
+read_pem(const char *path, struct cn_arena *arena, struct cn_str *out, struct cn_error *err)
+{
+    FILE *file = fopen(path, "re");
+    char *bytes;
+    size_t len;
+
+    if (!file)
+        return cn_fail_sys(err, CN_E_CONFIG, errno, "cannot read %s", path);
+    bytes = cn_arena_try_alloc(arena, PEM_BYTES_MAX);
+    len = bytes ? fread(bytes, 1, PEM_BYTES_MAX, file) : 0;
+    fclose(file);
+    if (len == 0 || len == PEM_BYTES_MAX)
+        return cn_fail(err, CN_E_CONFIG, "%s is empty or larger than 1 MiB; it must hold PEM text",
+                       path);
+    *out = (struct cn_str){bytes, len};
+    return 0;
+}
+
+static int
+read_identity(const struct cn_server_config *config, struct cn_arena *arena,
+              struct cn_grpc_identity *out, struct cn_error *err)
+{
+    int rc;
+
+    if (!config->certificate_file || !config->private_key_file)
+        return cn_fail(err, CN_E_CONFIG,
+                       "https for gRPC needs --certificate-file and --private-key-file (PEM)");
+    rc = read_pem(config->certificate_file, arena, &out->certificate, err);
+    if (!rc)
+        rc = read_pem(config->private_key_file, arena, &out->key, err);
+    if (!rc && config->grpc_client_ca)
+        rc = read_pem(config->grpc_client_ca, arena, &out->client_ca, err);
+    /* gRPC itself would keep the old ones and call that no error. */
+    if (!rc && config->grpc_client_ca &&
+        !memmem(out->client_ca.ptr, out->client_ca.len, CN_STR("CERTIFICATE-----").ptr,
+                CN_STR("CERTIFICATE-----").len))
+        rc = cn_fail(err, CN_E_CONFIG, "the grpc-client-ca %s has no PEM certificates",
+                     config->grpc_client_ca);
+    return rc;
+}
+
+static int
+load_identity(struct cn_rpc *rpc, struct cn_error *err)
+{
+    struct cn_grpc_identity identity = {{NULL, 0}, {NULL, 0}, {NULL, 0}};
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = read_identity(rpc->host.config, &arena, &identity, err);
+    if (!rc)
+        cn_grpc_set_identity(rpc->grpc, &identity);
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+/* --- what the server calls */
+
+static int
+serve(struct cn_rpc *rpc, enum cn_grpc_port port, const struct cn_grpc_method *methods,
+      cn_grpc_authorize_fn may_call, struct cn_address *tls, struct cn_error *err)
+{
+    uint16_t wanted = tls ? tls->port : 0;
+
+    rpc->servers[port] = cn_grpc_serve(rpc->grpc, methods, may_call, tls ? tls->host : NULL,
+                                       tls ? &tls->port : NULL);
+    if (tls && tls->port == 0)
+        return cn_fail(err, CN_E_UNAVAILABLE,
+                       "cannot listen for gRPC on https://%s:%u: the address is in use or does not "
+                       "belong to this machine, or the certificate does not match the key; choose "
+                       "another address, or check the files",
+                       tls->host, wanted);
+    return 0;
+}
+
+static void
+destroy(struct cn_rpc *rpc)
+{
+    cn_grpc_destroy(rpc->grpc);
+    cn_free(rpc);
+}
+
+static int
+create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GRPC],
+       struct cn_rpc **out, struct cn_error *err)
+{
+    const struct cn_server_config *config = shared->config;
+    const struct cn_grpc_limits limits = {
+        .message_bytes = config->max_v2_request_bytes,
+        .metadata_bytes = config->connection_memory_bytes,
+        .calls = config->grpc_max_calls,
+        .keepalive_ms = config->grpc_keepalive_ms,
+        .busy_wait_us = config->busy_wait_us,
+        .compress_bytes = config->compress_bytes,
+        .write_ms = config->write_timeout_ms,
+    };
+    struct cn_rpc *rpc = cn_alloc(sizeof(*rpc));
+    int rc;
+
+    rpc->host.config = config;
+    rpc->host.management = shared->management;
+    rc = cn_grpc_create(&limits, shared->loops, shared->n_loops, &rpc->host, &rpc->grpc, err);
+    if (rc) {
+        cn_free(rpc);
+        return rc;
+    }
+    if (tls[CN_GRPC_INFERENCE] || tls[CN_GRPC_MANAGEMENT])
+        rc = load_identity(rpc, err);
+    if (!rc)
+        rc = serve(rpc, CN_GRPC_INFERENCE, inference_methods, authorize_inference,
+                   tls[CN_GRPC_INFERENCE], err);
+    if (!rc)
+        rc = serve(rpc, CN_GRPC_MANAGEMENT, management_methods, authorize_management,
+                   tls[CN_GRPC_MANAGEMENT], err);
+    if (rc) {
+        destroy(rpc);
+        return rc;
+    }
+    *out = rpc;
+    return 0;
+}
+
+static void
+connect_fd(struct cn_rpc *rpc, enum cn_grpc_port port, int fd)
+{
+    cn_grpc_server_connect(rpc->servers[port], fd);
+}
+
+static void
+drain(struct cn_rpc *rpc, enum cn_grpc_port port)
+{
+    cn_grpc_server_drain(rpc->servers[port]);
+}
+
+static bool
+is_empty(const struct cn_rpc *rpc, unsigned loop)
+{
+    return cn_grpc_is_empty(rpc->grpc, loop);
+}
+
+static void
+cut(struct cn_rpc *rpc)
+{
+    cn_grpc_cut(rpc->grpc);
+}
+
+extern const struct cn_grpc_module cn_grpc_module;
+const struct cn_grpc_module cn_grpc_module = {
+    .version = CN_VERSION,
+    .create = create,
+    .reload = load_identity,
+    .connect = connect_fd,
+    .drain = drain,
+    .is_empty = is_empty,
+    .cut = cut,
+    .destroy = destroy,
+};

@@ -1,0 +1,31 @@
+/* grpc/stream_window.h - how many messages of a stream are under way, for StreamPredictions2 and
+ * ModelStreamInfer. On the call's loop.
+ *
+ * So many at most (grpc-stream-steps), then the client's messages wait in its own window. A state of such
+ * a call begins with the struct.
+ */
+#ifndef CN_RPC_INTAKE_H
+#define CN_RPC_INTAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "grpc/library/grpc_core.h"
+
+struct cn_rpc_intake {
+    const char *stopping; /* what the client is told when the server stops */
+    uint32_t n;           /* messages that are not answered to the end; the owner counts */
+    bool reading, half_closed, draining;
+};
+
+/* As the call is opened; the first message is asked for after that. */
+void cn_rpc_intake_open(struct cn_grpc_call *call, const char *stopping);
+/* A message came. */
+void cn_rpc_intake_take(struct cn_grpc_call *call);
+/* Reads on, or ends the call when nothing is left to answer. */
+void cn_rpc_intake_go_on(struct cn_grpc_call *call);
+/* The call's events. */
+void cn_rpc_intake_half_close(struct cn_grpc_call *call);
+void cn_rpc_intake_drain(struct cn_grpc_call *call);
+
+#endif

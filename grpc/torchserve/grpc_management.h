@@ -1,0 +1,16 @@
+/* grpc/torchserve/grpc_management.h - ManagementAPIsService, for the table of grpc/module.c. */
+#ifndef CN_RPC_MANAGEMENT_H
+#define CN_RPC_MANAGEMENT_H
+
+#include "grpc/library/grpc_core.h"
+
+#define CN_RPC_MANAGEMENT_STATE 256 /* bytes of state, at least */
+
+void cn_rpc_describe(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_list(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_register(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_scale(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_set_default(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+void cn_rpc_unregister(struct cn_grpc_call *call, const struct cn_grpc_message *message);
+
+#endif

@@ -1,0 +1,549 @@
+/* grpc/torchserve/grpc_step.c - from PredictionsRequest to job, from answer to PredictionResponse. On the call's loop. */
+#include "grpc/torchserve/grpc_step.h"
+
+#include <stdio.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/system/random.h"
+#include "core/text/number.h"
+#include "core/text/utf8.h"
+#include "core/time/clock.h"
+#include "frontend/http/http_checks.h"
+#include "frontend/intake/predictions.h"
+#include "grpc/error_status.h"
+#include "grpc/protobuf_message.h"
+#include "grpc/services.h"
+#include "management/management.h"
+#include "scheduler/queue/model_queue.h"
+#include "torchserve/errors/torchserve_error.h"
+
+/* PredictionsRequest and PredictionResponse of proto/inference.proto. */
+enum { REQUEST_MODEL = 1, REQUEST_VERSION = 2, REQUEST_INPUT = 3, REQUEST_SEQUENCE = 4 };
+enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
+enum { RESPONSE_PREDICTION = 1, RESPONSE_SEQUENCE = 2, RESPONSE_STATUS = 3 };
+
+/* --- reading */
+
+static bool
+is_control(struct cn_str name)
+{
+    return cn_sequence_name_find(name) != CN_N_SEQUENCE_NAMES ||
+           cn_str_eq_header(name, CN_STR("idempotency-key")) || cn_predict_names_step(name) ||
+           cn_str_eq_header(name, CN_STR("x-request-id"));
+}
+
+static int
+not_a_request(struct cn_error *err)
+{
+    return cn_fail(err, CN_E_BAD_REQUEST, "the body is not a valid PredictionsRequest message");
+}
+
+static int
+check_text(struct cn_str text, const char *what, struct cn_error *err)
+{
+    if (!cn_utf8_is_valid(text))
+        return cn_fail(err, CN_E_BAD_REQUEST, "%s is not UTF-8", what);
+    if (text.len && memchr(text.ptr, '\0', text.len))
+        return cn_fail(err, CN_E_BAD_REQUEST, "%s has a zero byte", what);
+    return 0;
+}
+
+/* A key that came before: the last value counts. */
+static struct cn_str *
+find_value(struct cn_rpc_prediction *out, struct cn_str key)
+{
+    uint32_t i;
+
+    for (i = 0; i < out->n_parts; i++)
+        if (cn_str_eq(out->parts[i].name, key))
+            return &out->parts[i].data;
+    for (i = 0; i < out->n_controls; i++)
+        if (cn_str_eq(out->controls[i].name, key))
+            return &out->controls[i].value;
+    return NULL;
+}
+
+static int
+add_input(struct cn_rpc_prediction *out, struct cn_str entry, struct cn_error *err)
+{
+    struct cn_str key = CN_STR(""), value = CN_STR(""), *before;
+    struct cn_rpc_field field;
+    int rc;
+
+    while ((rc = cn_rpc_next_field(&entry, &field)) > 0) {
+        if (field.number == ENTRY_KEY && field.has_bytes)
+            key = field.bytes;
+        else if (field.number == ENTRY_VALUE && field.has_bytes)
+            value = field.bytes;
+    }
+    if (rc < 0)
+        return not_a_request(err);
+    if (check_text(key, "a name in input", err))
+        return err->code;
+    before = find_value(out, key);
+    if (before)
+        *before = value;
+    else if (is_control(key))
+        out->controls[out->n_controls++] = (struct cn_header){key, value};
+    else
+        out->parts[out->n_parts++] = (struct cn_part){.name = key, .data = value};
+    return 0;
+}
+
+/* Counts inputs first, so that the arrays are made once. */
+static int
+count_inputs(struct cn_str bytes, uint32_t *n, struct cn_error *err)
+{
+    struct cn_rpc_field field;
+    int rc;
+
+    *n = 0;
+    while ((rc = cn_rpc_next_field(&bytes, &field)) > 0)
+        *n += field.number == REQUEST_INPUT && field.has_bytes;
+    if (rc < 0)
+        return not_a_request(err);
+    if (*n > CN_RPC_INPUTS_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "input has %u entries; the limit is %d", *n,
+                       CN_RPC_INPUTS_MAX);
+    return 0;
+}
+
+int
+cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena, struct cn_rpc_prediction *out,
+                       struct cn_error *err)
+{
+    struct cn_rpc_field field;
+    struct cn_error local;
+    uint32_t n;
+
+    err = err ? err : &local;
+    memset(out, 0, sizeof(*out));
+    if (count_inputs(bytes, &n, err))
+        return err->code;
+    out->parts = cn_arena_alloc(arena, (n + 1) * sizeof(*out->parts));
+    out->controls = cn_arena_alloc(arena, (n + 1) * sizeof(*out->controls));
+    while (cn_rpc_next_field(&bytes, &field) > 0) {
+        if (!field.has_bytes)
+            continue;
+        if (field.number == REQUEST_MODEL) {
+            out->model_name = field.bytes;
+        } else if (field.number == REQUEST_VERSION) {
+            out->model_version = field.bytes;
+        } else if (field.number == REQUEST_SEQUENCE) {
+            out->sequence_id = field.bytes;
+            out->has_sequence_id = true;
+        } else if (field.number == REQUEST_INPUT && add_input(out, field.bytes, err)) {
+            return err->code;
+        }
+    }
+    if (check_text(out->model_name, "model_name", err) ||
+        check_text(out->model_version, "model_version", err) ||
+        check_text(out->sequence_id, "sequence_id", err))
+        return err->code;
+    if (out->model_name.len == 0)
+        return cn_fail(err, CN_E_BAD_REQUEST, "Parameter model_name is required.");
+    return 0;
+}
+
+/* --- a step's life */
+
+/* It will not become a job, and why. */
+static void
+refuse(struct cn_rpc_step *step, const struct cn_error *why)
+{
+    step->refused = cn_rpc_keep_error(why, &step->arena);
+    step->is_done = true;
+}
+
+struct cn_rpc_step *
+cn_rpc_step_create(struct cn_grpc_call *call, const struct cn_grpc_message *message)
+{
+    size_t len = cn_grpc_message_bytes(message);
+    struct cn_rpc_step *step;
+    struct cn_arena arena;
+    struct cn_error err;
+    char *bytes;
+
+    cn_arena_init(&arena);
+    step = cn_arena_alloc(&arena, sizeof(*step));
+    memset(step, 0, offsetof(struct cn_rpc_step, request_id));
+    step->request_id[0] = '\0';
+    step->arena = arena;
+    step->call = call;
+    step->boxes_end = &step->boxes;
+    cn_list_init(&step->link);
+    cn_grpc_call_hold(call);
+    bytes = cn_arena_try_alloc(&step->arena, len ? len : 1);
+    if (!bytes) {
+        cn_fail(&err, CN_E_OUT_OF_MEMORY, "not enough memory for a message of %zu bytes", len);
+        refuse(step, &err);
+        return step;
+    }
+    cn_grpc_message_copy(message, bytes);
+    if (cn_rpc_prediction_read((struct cn_str){bytes, len}, &step->arena, &step->request, &err))
+        refuse(step, &err);
+    return step;
+}
+
+void
+cn_rpc_step_destroy(struct cn_rpc_step *step)
+{
+    struct cn_grpc_call *call = step->call;
+    struct cn_arena arena = step->arena;
+    struct cn_answer_box *box, *next;
+
+    for (box = step->boxes; box; box = next) {
+        next = (struct cn_answer_box *)box->msg.next;
+        cn_answer_box_free(box);
+    }
+    cn_list_remove(&step->link);
+    cn_arena_fini(&arena);
+    cn_grpc_call_release(call);
+}
+
+/* --- a job */
+
+int
+cn_rpc_step_check_stream(const struct cn_header *headers, uint32_t n, struct cn_error *err)
+{
+    const struct cn_str names[] = {cn_sequence_name(CN_NAME_START), cn_sequence_name(CN_NAME_END),
+                                   CN_STR("idempotency-key"), CN_STR("ts-request-sequence-step"),
+                                   CN_STR("continuo-sequence-step")};
+    size_t i;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (cn_http_find(headers, n, names[i]))
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "%s belongs to one step; send it in input, not as the stream's metadata",
+                           names[i].ptr);
+    return 0;
+}
+
+/* The row's headers: the call's metadata and this message's controls. */
+static void
+merge_headers(struct cn_rpc_step *step)
+{
+    struct cn_row *row = &step->job.row;
+    uint32_t n;
+    const struct cn_header *metadata = cn_grpc_call_headers(step->call, &n);
+
+    row->n_headers = n + step->request.n_controls;
+    if (step->request.n_controls == 0) {
+        row->headers = (struct cn_header *)(uintptr_t)metadata; /* nobody writes to a row */
+        return;
+    }
+    row->headers = cn_arena_alloc(&step->arena, row->n_headers * sizeof(*row->headers));
+    if (n)
+        memcpy(row->headers, metadata, n * sizeof(*metadata));
+    memcpy(row->headers + n, step->request.controls,
+           step->request.n_controls * sizeof(*row->headers));
+}
+
+void
+cn_rpc_choose_request_id(const struct cn_header *given, char out[CN_RPC_REQUEST_ID_MAX])
+{
+    size_t i, len = given ? given->value.len : 0;
+
+    for (i = 0; i < len; i++)
+        if (given->value.ptr[i] < '!' || given->value.ptr[i] > '~')
+            break;
+    if (len == 0 || len >= CN_RPC_REQUEST_ID_MAX || i < len) {
+        cn_random_uuid(out);
+        return;
+    }
+    memcpy(out, given->value.ptr, len);
+    out[len] = '\0';
+}
+
+static void
+choose_request_id(struct cn_rpc_step *step)
+{
+    const struct cn_rpc_prediction *request = &step->request;
+    const struct cn_row *row = &step->job.row;
+    const struct cn_header *given =
+        cn_http_find(request->controls, request->n_controls, CN_STR("x-request-id"));
+
+    if (!given)
+        given = cn_http_find(row->headers, row->n_headers, CN_STR("x-request-id"));
+    cn_rpc_choose_request_id(given, step->request_id);
+}
+
+/* A step of a stream that names no sequence: the stream's, or a new one. */
+static void
+apply_stream(struct cn_rpc_step *step, const struct cn_model_config *config,
+             struct cn_rpc_stream_id *stream, struct cn_sequence_headers *sequence)
+{
+    if (sequence->id.len == 0 && stream->len > 0) {
+        sequence->id = (struct cn_str){stream->text, stream->len};
+    } else if (sequence->id.len == 0 && config->sequence_batching &&
+               config->sequence_implicit_start) {
+        char uuid[37];
+
+        cn_random_uuid(uuid);
+        sequence->id = (struct cn_str){
+            step->new_id, (size_t)snprintf(step->new_id, sizeof(step->new_id), "ts-seq-%s", uuid)};
+        sequence->start = true;
+        step->job.row.flags |= CN_ROW_GENERATED_ID;
+    }
+    if (stream->len == 0 && sequence->id.len > 0) {
+        memcpy(stream->text, sequence->id.ptr, sequence->id.len);
+        stream->len = sequence->id.len;
+    }
+    /* The step's own copy: the stream may be gone before the job is. */
+    sequence->id = cn_arena_str(&step->arena, sequence->id);
+}
+
+static int
+read_sequence(struct cn_rpc_step *step, bool is_stream, struct cn_sequence_headers *out,
+              struct cn_error *err)
+{
+    const struct cn_rpc_prediction *request = &step->request;
+    const struct cn_header field = {CN_STR("sequence_id"), request->sequence_id};
+    const struct cn_row *row = &step->job.row;
+    int rc;
+
+    if (is_stream) /* the metadata's id is the stream's, see on_open there */
+        rc = cn_predict_read_sequence(request->controls, request->n_controls, out, err);
+    else
+        rc = cn_predict_read_sequence(row->headers, row->n_headers, out, err);
+    return rc ? rc : cn_predict_read_id(&field, out, err);
+}
+
+/* The key and the number of the step. */
+static int
+read_key(struct cn_rpc_step *step, bool is_stream, struct cn_error *err)
+{
+    struct cn_row *row = &step->job.row;
+    const struct cn_header *headers = is_stream ? step->request.controls : row->headers;
+    uint32_t n = is_stream ? step->request.n_controls : row->n_headers;
+    int rc = cn_predict_read_step(headers, n, row, err);
+
+    return rc ? rc : cn_predict_read_key(headers, n, &row->idempotency_key, err);
+}
+
+static uint64_t
+deadline_of(const struct cn_rpc_step *step, const struct cn_model_config *config)
+{
+    uint64_t own_ms = cn_loop_now_ms(step->job.origin) +
+                      1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);
+    uint64_t client_ms = cn_grpc_call_deadline_ms(step->call);
+
+    return own_ms < client_ms ? own_ms : client_ms;
+}
+
+/* Everything that may be wrong before there is a job. */
+static int
+prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, struct cn_model_queue **queue,
+        struct cn_error *err)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(step->call);
+    struct cn_row *row = &step->job.row;
+    const struct cn_model_config *config;
+    struct cn_sequence_headers sequence;
+
+    merge_headers(step);
+    choose_request_id(step);
+    if (read_sequence(step, stream != NULL, &sequence, err))
+        return err->code;
+    step->lane = sequence.id;
+    if (stream && step->lane.len == 0 && stream->len)
+        step->lane = cn_arena_str(&step->arena, (struct cn_str){stream->text, stream->len});
+    *queue = cn_management_find(host->management, step->request.model_name,
+                                step->request.model_version, err);
+    if (!*queue)
+        return err->code;
+    config = cn_model_queue_config(*queue);
+    if (stream)
+        apply_stream(step, config, stream, &sequence);
+    step->lane = sequence.id;
+    row->sequence_id = sequence.id;
+    row->flags |= (sequence.start ? CN_ROW_START : 0u) | (sequence.end ? CN_ROW_END : 0u);
+    row->request_id = cn_str_from(step->request_id);
+    row->n_parts = step->request.n_parts;
+    row->parts = step->request.parts;
+    step->job.origin = cn_grpc_call_loop(step->call);
+    step->job.left = cn_grpc_call_left(step->call);
+    step->job.any_version = step->request.model_version.len == 0;
+    step->job.named_version = step->request.model_version.len > 0;
+    step->job.deadline_ms = deadline_of(step, config);
+    /* Without state a step may run twice: there the key means nothing. */
+    return config->sequence_batching ? read_key(step, stream != NULL, err) : 0;
+}
+
+int
+cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
+                   struct cn_rpc_stream_id *stream)
+{
+    struct cn_model_queue *queue = NULL;
+    struct cn_error err;
+
+    if (step->refused)
+        return step->refused->code;
+    if (prepare(step, stream, &queue, &err)) {
+        refuse(step, &err);
+        return err.code;
+    }
+    step->job.ops = ops;
+    step->is_submitted = true;
+    cn_model_queue_submit(queue, &step->job);
+    return 0;
+}
+
+void
+cn_rpc_step_cancel(struct cn_rpc_step *step)
+{
+    if (step->is_submitted && !step->is_done)
+        cn_model_queue_cancel(step->job.queue, &step->job);
+}
+
+/* --- answers */
+
+/* TorchServe's status and words for an error that is not the handler's own answer. */
+static void
+say_as_torchserve(const struct cn_rpc_step *step, struct cn_arena *arena,
+                  struct cn_rpc_failure *failure)
+{
+    const struct cn_model_queue *queue = step->job.queue;
+    struct cn_error_words words = {0, "", failure->message};
+    struct cn_str version = {NULL, 0};
+
+    if (step->job.named_version)
+        version = cn_str_from(cn_model_queue_version(queue));
+    cn_torchserve_error(failure->code, false, cn_str_from(cn_model_queue_name(queue)), version,
+                        arena, &words);
+    failure->message = words.message;
+    failure->grpc_status = cn_torchserve_grpc_status(failure->code);
+}
+
+bool
+cn_rpc_answer_failed(const struct cn_answer_box *box, struct cn_arena *arena,
+                     struct cn_rpc_failure *out)
+{
+    const struct cn_answer *answer = &box->answer;
+
+    if (answer->error_code == 0 && answer->status < 400)
+        return false;
+    *out = (struct cn_rpc_failure){
+        .code = answer->error_code ? answer->error_code : CN_E_HANDLER_FAILED,
+        .http_status = answer->status,
+        .message = cn_rpc_status_text(answer->body, arena),
+        .retry_after_s = box->retry_after_s,
+        .expected_step = answer->error_code ? answer->step : 0,
+    };
+    return true;
+}
+
+bool
+cn_rpc_step_failed(const struct cn_rpc_step *step, const struct cn_answer_box *box,
+                   struct cn_arena *arena, struct cn_rpc_failure *out)
+{
+    const struct cn_rpc_host *host = cn_grpc_call_host(step->call);
+
+    if (!cn_rpc_answer_failed(box, arena, out))
+        return false;
+    if (host->config->torchserve_errors && out->http_status < 400)
+        say_as_torchserve(step, arena, out);
+    return true;
+}
+
+static void
+free_box(void *box)
+{
+    cn_answer_box_free(box);
+}
+
+void
+cn_rpc_lend(struct cn_grpc_outgoing *out, struct cn_answer_box *box)
+{
+    out->body = box->answer.body;
+    out->release = free_box;
+    out->arg = box;
+}
+
+/* The response's head: all but the prediction's bytes. */
+static void
+make_outgoing(struct cn_arena *arena, struct cn_str sequence_id, struct cn_answer_box *box,
+              struct cn_str status, struct cn_grpc_outgoing *out)
+{
+    char *head = cn_arena_alloc(arena, 3 * CN_RPC_FIELD_MAX + sequence_id.len + status.len),
+         *at = head;
+
+    memset(out, 0, sizeof(*out));
+    if (sequence_id.len) {
+        at = cn_rpc_put_head(at, RESPONSE_SEQUENCE, sequence_id.len);
+        memcpy(at, sequence_id.ptr, sequence_id.len);
+        at += sequence_id.len;
+    }
+    if (status.len) {
+        at = cn_rpc_put_head(at, RESPONSE_STATUS, status.len);
+        memcpy(at, status.ptr, status.len);
+        at += status.len;
+    }
+    if (box && status.len == 0 && box->answer.body.len) {
+        at = cn_rpc_put_head(at, RESPONSE_PREDICTION, box->answer.body.len);
+        out->body = box->answer.body;
+    }
+    out->head = (struct cn_str){head, (size_t)(at - head)};
+    if (box) {
+        out->release = free_box;
+        out->arg = box;
+    }
+}
+
+void
+cn_rpc_step_send(struct cn_rpc_step *step, struct cn_answer_box *box, struct cn_str status)
+{
+    struct cn_str id = box && box->sequence_id.len ? box->sequence_id : step->lane;
+    struct cn_grpc_outgoing out;
+    struct cn_arena arena;
+
+    cn_arena_init(&arena);
+    make_outgoing(&arena, id, box, status, &out);
+    out.owner = step;
+    cn_grpc_call_send(step->call, &out);
+    cn_arena_fini(&arena);
+}
+
+void
+cn_rpc_step_send_last(struct cn_grpc_call *call, struct cn_answer_box *box)
+{
+    const struct cn_grpc_status ok = {0};
+    struct cn_grpc_outgoing out;
+
+    make_outgoing(cn_grpc_call_arena(call), box->sequence_id, box, (struct cn_str){NULL, 0}, &out);
+    cn_grpc_call_finish(call, &out, &ok);
+}
+
+void
+cn_rpc_add_restarted(struct cn_grpc_call *call, const struct cn_answer *answer)
+{
+    const char *clock = cn_answer_restarted(answer);
+
+    if (clock)
+        cn_grpc_call_add_header(call, "continuo-sequence-restarted", cn_str_from(clock));
+}
+
+void
+cn_rpc_tell_step(struct cn_grpc_call *call, const struct cn_answer *answer)
+{
+    char text[24];
+
+    if (!answer->step)
+        return;
+    cn_grpc_call_add_header(
+        call, answer->error_code ? "continuo-expected-step" : "continuo-sequence-step",
+        (struct cn_str){text, (size_t)(cn_put_uint(answer->step, text) - text)});
+}
+
+void
+cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box)
+{
+    cn_grpc_call_add_header(step->call, "x-request-id", cn_str_from(step->request_id));
+    if (box->sequence_id.len && cn_http_is_printable_ascii(box->sequence_id))
+        cn_grpc_call_add_header(step->call, CN_SEQUENCE_HEADER, box->sequence_id);
+    if (box->answer.flags & CN_ANSWER_REPLAYED)
+        cn_grpc_call_add_header(step->call, "continuo-replayed", CN_STR("true"));
+    cn_rpc_add_restarted(step->call, &box->answer);
+    cn_rpc_tell_step(step->call, &box->answer);
+}

@@ -1,0 +1,569 @@
+/* handlers/c/c_api.c - the functions behind include/continuo/handler.h. Worker's thread.
+ *
+ * A handler's mistake fails its item with a message; it never ends the worker
+ * where we can see it. Pointers that come back are checked by their magic.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "handlers/c/c_priv.h"
+#include "handlers/reply.h"
+
+#define MORE_AFTER_MAX_S 86400.0
+
+static struct c_item *
+item_of(struct continuo_item *item)
+{
+    return cn_cast(struct c_item, (struct c_item *)item, C_ITEM_MAGIC);
+}
+
+struct c_item *
+cn_c_item(struct continuo_item *item)
+{
+    return item_of(item);
+}
+
+/* --- failing an item --- */
+
+static void
+fail_item(struct c_item *item, long long status, const char *message)
+{
+    item->answered = true;
+    cn_reply_refuse(&item->item->reply, status, cn_str_from(message));
+    if (item->open)
+        cn_open_item_wake(&item->open->base);
+}
+
+void
+cn_c_fail(struct c_item *item, const char *message)
+{
+    fail_item(item, 0, message);
+}
+
+static bool
+has_failed(const struct c_item *item)
+{
+    return item->item->reply.error_code != 0;
+}
+
+static void
+api_fail(struct continuo_item *handle, int status, const char *fmt, va_list args)
+{
+    char text[800], told[900];
+
+    cn_c_format(text, sizeof(text), fmt, args);
+    if (status != 0 && (status < 400 || status > 599)) {
+        snprintf(told, sizeof(told), "the status of a refusal must be from 400 to 599, got %d: %s",
+                 status, text);
+        fail_item(item_of(handle), 0, told);
+        return;
+    }
+    fail_item(item_of(handle), status, text);
+}
+
+/* -1 and the item has failed, where `rc` says so. */
+static int
+settle(struct c_item *item, int rc, const struct cn_error *err)
+{
+    if (rc == 0)
+        return 0;
+    fail_item(item, 0, err->message);
+    return -1;
+}
+
+/* --- the state --- */
+
+static const char no_own_state[] =
+    "the model declares its state as tensors: read them with continuo_tensor(), and answer with "
+    "the new ones in continuo_reply_tensors()";
+
+static void *
+api_state(struct continuo_item *handle, size_t size)
+{
+    struct c_item *item = item_of(handle);
+    struct c_runtime *rt = item->rt;
+    struct c_state *state = item->item->state;
+    char text[200];
+
+    if (has_failed(item))
+        return NULL;
+    if (rt->tensor_state) {
+        fail_item(item, 0, no_own_state);
+        return NULL;
+    }
+    if (!rt->stateful || rt->handler.create || size == 0) {
+        fail_item(item, 0,
+                  !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
+                  : size == 0   ? "a state of 0 bytes was asked for"
+                                : "the handler has create(): use continuo_object()");
+        return NULL;
+    }
+    if (rt->handler.state_bytes && size != rt->handler.state_bytes) {
+        snprintf(text, sizeof(text),
+                 "the handler asks for a state of %zu bytes, but its state_bytes is %u", size,
+                 rt->handler.state_bytes);
+        fail_item(item, 0, text);
+        return NULL;
+    }
+    if (!state)
+        state = item->item->state = cn_c_state_create();
+    if (state->bytes == 0 && (!rt->state_max_bytes || size <= rt->state_max_bytes)) {
+        state->flat = cn_try_alloc(size);
+        if (state->flat) {
+            memset(state->flat, 0, size);
+            state->bytes = size;
+        }
+    }
+    if (state->bytes == size)
+        return state->flat;
+    if (state->bytes == 0)
+        snprintf(text, sizeof(text), "a state of %zu bytes cannot be kept (state.maxBytes is %zu)",
+                 size, rt->state_max_bytes);
+    else
+        snprintf(text, sizeof(text),
+                 "the sequence has a state of %zu bytes, but the handler asks for %zu: increment "
+                 "state_schema and add migrate()",
+                 state->bytes, size);
+    fail_item(item, 0, text);
+    return NULL;
+}
+
+static void *
+api_object(struct continuo_item *handle)
+{
+    struct c_item *item = item_of(handle);
+    struct c_runtime *rt = item->rt;
+    struct c_state *state = item->item->state;
+
+    if (has_failed(item))
+        return NULL;
+    if (rt->tensor_state) {
+        fail_item(item, 0, no_own_state);
+        return NULL;
+    }
+    if (!rt->stateful || !rt->handler.create) {
+        fail_item(item, 0,
+                  rt->stateful ? "the handler has no create(): use continuo_state()"
+                               : "the model has no sequences (sequenceBatching: true)");
+        return NULL;
+    }
+    if (!state)
+        state = item->item->state = cn_c_state_create();
+    if (!state->object)
+        state->object = rt->handler.create(&rt->model.handle);
+    if (!state->object)
+        fail_item(item, 0, "create() did not return a state");
+    return state->object;
+}
+
+static int
+api_write(struct continuo_writer *writer, const void *bytes, size_t len)
+{
+    return cn_buf_append(((struct c_writer *)writer)->out, bytes, len);
+}
+
+/* --- the request --- */
+
+/* NULL would mean "absent". */
+static struct continuo_bytes
+present(struct cn_str text)
+{
+    return (struct continuo_bytes){text.ptr ? text.ptr : "", text.len};
+}
+
+static const struct continuo_bytes absent = {NULL, 0};
+
+static const struct cn_row *
+row_of(struct continuo_item *handle)
+{
+    return item_of(handle)->item->row;
+}
+
+static size_t
+api_part_count(struct continuo_item *handle)
+{
+    return row_of(handle)->n_parts;
+}
+
+static struct continuo_part
+api_part_at(struct continuo_item *handle, size_t index)
+{
+    const struct cn_row *row = row_of(handle);
+    struct continuo_part part = {absent, absent, absent};
+
+    if (index >= row->n_parts)
+        return part;
+    part.name = present(row->parts[index].name);
+    part.data = present(row->parts[index].data);
+    if (row->parts[index].content_type.len > 0)
+        part.content_type = present(row->parts[index].content_type);
+    return part;
+}
+
+static struct continuo_bytes
+api_part(struct continuo_item *handle, const char *name)
+{
+    const struct cn_row *row = row_of(handle);
+
+    for (uint32_t i = row->n_parts; i-- > 0;)
+        if (cn_str_eq(row->parts[i].name, cn_str_from(name)))
+            return present(row->parts[i].data);
+    return absent;
+}
+
+static struct continuo_bytes
+api_body(struct continuo_item *handle)
+{
+    return present(cn_row_body(row_of(handle)));
+}
+
+static struct continuo_bytes
+api_header(struct continuo_item *handle, const char *name)
+{
+    const struct cn_row *row = row_of(handle);
+
+    for (uint32_t i = 0; i < row->n_headers; i++)
+        if (cn_str_eq_header(row->headers[i].name, cn_str_from(name)))
+            return present(row->headers[i].value);
+    return absent;
+}
+
+static struct continuo_bytes
+api_sequence_id(struct continuo_item *handle)
+{
+    const struct cn_row *row = row_of(handle);
+
+    return row->flags & CN_ROW_STATEFUL ? present(row->sequence_id) : absent;
+}
+
+static struct continuo_bytes
+api_request_id(struct continuo_item *handle)
+{
+    return present(row_of(handle)->request_id);
+}
+
+static int
+api_is_start(struct continuo_item *handle)
+{
+    return item_of(handle)->fresh;
+}
+
+static int
+api_is_end(struct continuo_item *handle)
+{
+    return (row_of(handle)->flags & CN_ROW_END) != 0;
+}
+
+static int
+api_is_cancelled(struct continuo_item *handle)
+{
+    return item_of(handle)->item->stop != CN_STOP_NONE;
+}
+
+static uint64_t
+api_step(struct continuo_item *handle)
+{
+    return item_of(handle)->item->step;
+}
+
+static double
+api_seconds_left(struct continuo_item *handle)
+{
+    uint64_t deadline_ms = item_of(handle)->item->deadline_ms, now_ms = cn_now_ms();
+
+    if (deadline_ms == CN_NEVER)
+        return (double)INFINITY;
+    return deadline_ms > now_ms ? (double)(deadline_ms - now_ms) / 1000.0 : 0.0;
+}
+
+static json_t *
+json_of(struct continuo_item *handle, const char *path)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_str body = cn_row_body(item->item->row);
+
+    if (!item->json_tried) {
+        item->json_tried = true;
+        item->json =
+            json_loadb(body.ptr ? body.ptr : "", body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    }
+    return cn_c_json_at(item->json, path);
+}
+
+static int
+api_json_int(struct continuo_item *handle, const char *path, int64_t *out)
+{
+    json_t *value = json_of(handle, path);
+
+    if (!json_is_integer(value))
+        return -1;
+    *out = json_integer_value(value);
+    return 0;
+}
+
+static int
+api_json_double(struct continuo_item *handle, const char *path, double *out)
+{
+    json_t *value = json_of(handle, path);
+
+    if (!json_is_number(value))
+        return -1;
+    *out = json_number_value(value);
+    return 0;
+}
+
+static struct continuo_bytes
+api_json_string(struct continuo_item *handle, const char *path)
+{
+    json_t *value = json_of(handle, path);
+
+    if (!json_is_string(value))
+        return absent;
+    return (struct continuo_bytes){json_string_value(value), json_string_length(value)};
+}
+
+/* --- the answer --- */
+
+int
+cn_c_open_answer(struct c_item *item)
+{
+    if (has_failed(item))
+        return -1;
+    if (!item->answered) {
+        if (item->open)
+            cn_open_item_wake(&item->open->base);
+        return 0;
+    }
+    fail_item(item, 0, "the handler answered an item twice");
+    return -1;
+}
+
+static int
+api_reply(struct continuo_item *handle, const void *bytes, size_t len)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (cn_c_open_answer(item) < 0)
+        return -1;
+    item->answered = true;
+    cn_buf_append(&item->item->reply.body, bytes, len);
+    return settle(item, cn_reply_check_body(&item->item->reply, &err), &err);
+}
+
+static int
+api_replyf(struct continuo_item *handle, const char *fmt, va_list args)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_buf *body = &item->item->reply.body;
+    struct cn_error err;
+    va_list again;
+    char *at;
+    int len;
+
+    if (cn_c_open_answer(item) < 0)
+        return -1;
+    item->answered = true;
+    va_copy(again, args);
+    len = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    if (len < 0) {
+        fail_item(item, 0, "continuo_replyf could not format the answer");
+        return -1;
+    }
+    at = cn_buf_reserve(body, (size_t)len + 1);
+    if (at) {
+        vsnprintf(at, (size_t)len + 1, fmt, args);
+        body->len += (size_t)len;
+    }
+    return settle(item, cn_reply_check_body(&item->item->reply, &err), &err);
+}
+
+static int
+api_send(struct continuo_item *handle, const void *bytes, size_t len)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (cn_c_open_answer(item) < 0)
+        return -1;
+    return settle(item, cn_reply_add_chunk(&item->item->reply, (struct cn_str){bytes, len}, &err),
+                  &err);
+}
+
+static int
+api_set_status(struct continuo_item *handle, int status)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (has_failed(item))
+        return -1;
+    return settle(item, cn_reply_set_status(&item->item->reply, status, &err), &err);
+}
+
+static int
+api_set_header(struct continuo_item *handle, const char *name, const char *value)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (has_failed(item))
+        return -1;
+    return settle(
+        item, cn_reply_put_header(&item->item->reply, cn_str_from(name), cn_str_from(value), &err),
+        &err);
+}
+
+static int
+api_set_content_type(struct continuo_item *handle, const char *content_type)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_error err;
+
+    if (has_failed(item))
+        return -1;
+    return settle(
+        item, cn_reply_set_content_type(&item->item->reply, cn_str_from(content_type), &err), &err);
+}
+
+static void
+api_end_sequence(struct continuo_item *handle)
+{
+    struct c_item *item = item_of(handle);
+
+    if (!has_failed(item))
+        item->item->reply.end_sequence = true;
+}
+
+/* --- an answer in pieces --- */
+
+static int
+api_more(struct continuo_item *handle, double seconds)
+{
+    struct c_item *item = item_of(handle);
+    struct cn_reply *reply = &item->item->reply;
+
+    if (cn_c_open_answer(item) < 0)
+        return -1;
+    if (item->open) {
+        fail_item(item, 0,
+                  "continuo_more: the item is deferred, so it already continues by itself");
+        return -1;
+    }
+    if (!(seconds >= 0 && seconds <= MORE_AFTER_MAX_S)) {
+        fail_item(item, 0, "continuo_more: seconds must be from 0 to 86400");
+        return -1;
+    }
+    item->answered = true;
+    reply->more = true;
+    reply->rest_ms = (uint64_t)ceil(seconds * 1000);
+    return 0;
+}
+
+static void *
+api_stream(struct continuo_item *handle, size_t size)
+{
+    struct c_item *item = item_of(handle);
+    struct c_stream *stream = item->stream;
+    char text[160];
+
+    if (has_failed(item))
+        return NULL;
+    if (!stream)
+        stream = item->stream = cn_c_stream_create();
+    if (!stream->data && size > 0 && (stream->data = cn_try_alloc(size)) != NULL) {
+        memset(stream->data, 0, size);
+        stream->bytes = size;
+    }
+    if (stream->data && stream->bytes == size)
+        return stream->data;
+    if (stream->data)
+        snprintf(text, sizeof(text), "continuo_stream: the item has %zu bytes, not %zu",
+                 stream->bytes, size);
+    else
+        snprintf(text, sizeof(text), "continuo_stream: %s %zu bytes",
+                 size ? "no memory for" : "asked for", size);
+    fail_item(item, 0, text);
+    return NULL;
+}
+
+static const char *
+api_stop_reason(struct continuo_item *handle)
+{
+    enum cn_stop_reason reason = item_of(handle)->item->stop;
+
+    return reason == CN_STOP_NONE ? NULL : cn_stop_reason_word(reason);
+}
+
+static void
+api_stop_streams(struct continuo_item *handle)
+{
+    struct c_item *item = item_of(handle);
+
+    if (!has_failed(item))
+        item->item->reply.stop_streams = true;
+}
+
+const struct continuo_api cn_c_api = {
+    .abi = CONTINUO_HANDLER_ABI,
+    .size = sizeof(struct continuo_api),
+    .model_name = cn_c_model_name,
+    .model_version = cn_c_model_version,
+    .model_dir = cn_c_model_dir,
+    .worker = cn_c_worker,
+    .set_data = cn_c_set_model_data,
+    .data = cn_c_model_data,
+    .load_error = cn_c_load_error,
+    .log = cn_c_log,
+    .config_string = cn_c_config_string,
+    .config_int = cn_c_config_int,
+    .config_double = cn_c_config_double,
+    .config_bool = cn_c_config_bool,
+    .state = api_state,
+    .object = api_object,
+    .part_count = api_part_count,
+    .part_at = api_part_at,
+    .part = api_part,
+    .body = api_body,
+    .header = api_header,
+    .sequence_id = api_sequence_id,
+    .request_id = api_request_id,
+    .is_start = api_is_start,
+    .is_end = api_is_end,
+    .is_cancelled = api_is_cancelled,
+    .step = api_step,
+    .seconds_left = api_seconds_left,
+    .json_int = api_json_int,
+    .json_double = api_json_double,
+    .json_string = api_json_string,
+    .reply = api_reply,
+    .replyf = api_replyf,
+    .send = api_send,
+    .set_status = api_set_status,
+    .set_header = api_set_header,
+    .set_content_type = api_set_content_type,
+    .end_sequence = api_end_sequence,
+    .fail = api_fail,
+    .write = api_write,
+    .more = api_more,
+    .stream = api_stream,
+    .stop_reason = api_stop_reason,
+    .stop_streams = api_stop_streams,
+    .from_version = cn_c_from_version,
+    .tensor_count = cn_c_tensor_count,
+    .tensor_at = cn_c_tensor_at,
+    .tensor = cn_c_tensor,
+    .reply_tensors = cn_c_reply_tensors,
+    .metric = cn_c_metric,
+    .respond = cn_c_respond,
+    .defer = cn_c_defer,
+    .finish = cn_c_finish,
+    .after = cn_c_after,
+    .stack = cn_c_stack,
+    .reply_stack = cn_c_reply_stack,
+};

@@ -1,0 +1,156 @@
+/* handlers/c/c_priv.h - what the files of the C runtime share. Worker's thread. */
+#ifndef CN_HANDLERS_C_PRIV_H
+#define CN_HANDLERS_C_PRIV_H
+
+#include <continuo/handler.h>
+#include <jansson.h>
+
+#include "core/memory/arena.h"
+#include "core/memory/buf.h"
+#include "handlers/open_item.h"
+#include "handlers/runtime.h"
+
+#define C_RUNTIME_MAGIC 0x43525431u
+#define C_ITEM_MAGIC 0x43495431u
+#define C_STATE_MAGIC 0x43535431u
+#define C_STREAM_MAGIC 0x43534d31u
+
+/* What a handler knows as a model. */
+struct c_model {
+    struct continuo_model handle; /* first */
+    struct c_runtime *rt;
+};
+
+/* A request while it is with the handler. */
+struct c_item {
+    struct continuo_item handle; /* first */
+    uint32_t magic;
+    struct c_runtime *rt;
+    struct cn_item *item;
+    bool answered, fresh, json_tried;
+    struct c_stream *stream; /* NULL: nothing was asked for yet */
+    struct c_open *open; /* it is deferred, and this is what stands for it; or it was just now */
+    json_t *json;        /* the parsed body, made when asked for */
+    /* The request's tensors, made when asked for; they lie in the arena. */
+    struct continuo_tensor *tensors;
+    size_t n_tensors;
+    struct cn_arena arena;
+};
+
+/* What an item keeps between two calls. */
+struct c_stream {
+    uint32_t magic;
+    size_t bytes;
+    void *data;          /* cn_alloc'ed; NULL: the handler needs none */
+    struct c_open *open; /* the item is deferred */
+};
+
+/* A deferred item. */
+struct c_open {
+    struct c_item item; /* what the handler has */
+    struct cn_open_item base;
+    continuo_stop_fn stop;
+    void *arg;
+    bool told; /* that it is to end */
+};
+
+/* A sequence's state as the worker holds it. */
+struct c_state {
+    uint32_t magic;
+    size_t bytes; /* of the flat state; 0: none yet */
+    void *flat;   /* cn_alloc'ed */
+    void *object; /* the handler's own, where it has create() */
+};
+
+struct c_writer {
+    struct continuo_writer handle; /* first */
+    struct cn_buf *out;
+};
+
+struct c_runtime {
+    struct cn_runtime base; /* first */
+    uint32_t magic;
+    void *library;
+    struct continuo_handler handler; /* a copy, zeros where the library's is shorter */
+    struct c_model model;
+    char *name, *version, *dir, *file;
+    unsigned worker_index;
+    bool stateful;     /* the handler keeps a state */
+    bool tensor_state; /* the model declares one; the handler has none of its own */
+    bool batched;      /* its tensors have a batch dimension */
+    size_t state_max_bytes;
+    json_t *config;
+    void *data;
+    struct cn_buf load_error;
+    struct c_item *items;
+    struct continuo_item **handles;
+    uint32_t cap_items;
+    struct cn_list timers; /* of continuo_after, and how many */
+    uint32_t n_timers;
+};
+
+extern const struct continuo_api cn_c_api;
+
+struct c_state *cn_c_state_create(void);
+void cn_c_state_destroy(struct c_runtime *rt, struct c_state *state);
+struct c_stream *cn_c_stream_create(void);
+void cn_c_stream_destroy(struct c_stream *stream);
+
+/* c_api.c: for functions of the table that lie elsewhere. */
+struct c_item *cn_c_item(struct continuo_item *item);
+/* -1 when the item has failed, or is answered already, which fails it. */
+int cn_c_open_answer(struct c_item *item);
+void cn_c_fail(struct c_item *item, const char *message);
+
+/* c_model.c: functions of the table, and what else it has for others. */
+const char *cn_c_model_name(struct continuo_model *model);
+const char *cn_c_model_version(struct continuo_model *model);
+const char *cn_c_from_version(struct continuo_model *model);
+const char *cn_c_model_dir(struct continuo_model *model);
+unsigned cn_c_worker(struct continuo_model *model);
+void cn_c_set_model_data(struct continuo_model *model, void *data);
+void *cn_c_model_data(struct continuo_model *model);
+void cn_c_load_error(struct continuo_model *model, const char *fmt, va_list args);
+void cn_c_log(struct continuo_model *model, enum continuo_log_level level, const char *fmt,
+              va_list args);
+const char *cn_c_config_string(struct continuo_model *model, const char *path,
+                               const char *fallback);
+int64_t cn_c_config_int(struct continuo_model *model, const char *path, int64_t fallback);
+double cn_c_config_double(struct continuo_model *model, const char *path, double fallback);
+int cn_c_config_bool(struct continuo_model *model, const char *path, int fallback);
+int cn_c_metric(struct continuo_model *model, enum continuo_metric_type type, const char *name,
+                const char *unit, double value, const struct continuo_dimension *dimensions,
+                size_t n);
+/* printf into `out`, cut to its size; returns out. */
+const char *cn_c_format(char *out, size_t bytes, const char *fmt, va_list args);
+/* The value at "a.b.c" below `root`; "" is the root. NULL when there is none. */
+json_t *cn_c_json_at(json_t *root, const char *path);
+
+/* c_open.c: items that are answered later, and timers. */
+struct continuo_item *cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg);
+int cn_c_finish(struct continuo_item *handle);
+int cn_c_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg);
+void cn_c_drop_timers(struct c_runtime *rt);
+/* Frees it; a handler that has not ended it hears of it. */
+void cn_c_open_destroy(struct c_open *open);
+/* At the beginning of a run: the handler hears why the item is to end. */
+void cn_c_run_open(struct c_open *open, const struct cn_item *item);
+/* At the end of a run: the item takes what there is. */
+void cn_c_settle_open(struct cn_item *item);
+
+/* c_tensor.c */
+int cn_c_respond(struct continuo_item *handle, const struct continuo_tensor *tensors, size_t n,
+                 size_t tensor_bytes);
+size_t cn_c_tensor_count(struct continuo_item *handle);
+const struct continuo_tensor *cn_c_tensor_at(struct continuo_item *handle, size_t index);
+const struct continuo_tensor *cn_c_tensor(struct continuo_item *handle, const char *name);
+int cn_c_reply_tensors(struct continuo_item *handle, const struct continuo_tensor *tensors,
+                       size_t n, size_t tensor_bytes);
+
+/* c_stack.c */
+const struct continuo_tensor *cn_c_stack(struct continuo_item *const *handles, size_t n,
+                                         const char *name);
+int cn_c_reply_stack(struct continuo_item *const *handles, size_t n,
+                     const struct continuo_tensor *tensors, size_t n_tensors, size_t tensor_bytes);
+
+#endif

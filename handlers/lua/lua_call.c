@@ -1,0 +1,424 @@
+/* handlers/lua/lua_call.c - one batch through the handler: row by row (lua_step.c), or whole by batch.
+ * Nothing here allocates in the VM outside of a protected call.
+ * Worker's thread.
+ */
+#include <string.h>
+
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "handlers/lua/lua_priv.h"
+
+/* --- what steps and batches share --- */
+
+/* One table as the state of two sequences would mix them, and come apart in the store. The usual mistake
+ * gives the same one to each that is new, so it is the newest one's. The state is at the top. */
+static void
+check_own_state(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->newest);
+    lua_rawgeti(L, -1, 1);
+    if (lua_rawequal(L, -1, -3))
+        luaL_error(L,
+                   "%s: a new sequence has the same table as another one for its state: make a "
+                   "new one for each, within init(seq)",
+                   rt->file);
+    lua_pop(L, 2);
+}
+
+static void
+set_newest_state(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, lua_rt_of(L)->newest);
+    lua_pushvalue(L, -2);
+    lua_rawseti(L, -2, 1);
+    lua_pop(L, 1);
+}
+
+void
+cn_lua_attach_state(lua_State *L, int request, struct cn_item *item)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+
+    if (!rt->stateful)
+        return;
+    if (item->state) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
+        lua_rawgeti(L, -1, lua_ref_of_state(item->state));
+        lua_remove(L, -2);
+    } else if (rt->fn_init != LUA_NOREF) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_init);
+        lua_pushvalue(L, request);
+        lua_call(L, 1, 1);
+        if (!lua_istable(L, -1))
+            luaL_error(L,
+                       "%s: init(seq) must return the state, a table; got %s (to refuse the "
+                       "request: error({ status = 400, message = ... }))",
+                       rt->file, luaL_typename(L, -1));
+        check_own_state(L);
+    } else {
+        lua_newtable(L);
+    }
+    cn_lua_set_request_state(L, request, -1);
+    lua_pop(L, 1);
+}
+
+void
+cn_lua_keep_state(lua_State *L, int request, struct cn_item *item)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+
+    if (!rt->stateful)
+        return;
+    request = lua_absindex(L, request);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
+    cn_lua_get_request_state(L, request);
+    if (item->state) {
+        lua_rawseti(L, -2, lua_ref_of_state(item->state));
+    } else {
+        check_own_state(L);
+        set_newest_state(L);
+        item->state = lua_state_of_ref(luaL_ref(L, -2));
+    }
+    lua_pop(L, 1);
+}
+
+bool
+cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item)
+{
+    if (rc == LUA_OK && !rt->expired)
+        return false;
+    if (rc == LUA_OK) /* the handler caught the error of the time limit and came to its end */
+        lua_pushnil(rt->L);
+    cn_lua_fail_reply(rt->L, rc, &item->reply);
+    return true;
+}
+
+bool
+cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms)
+{
+    if (item->deadline_ms > now_ms)
+        return false;
+    cn_reply_fail(&item->reply, CN_E_HANDLER_DEADLINE,
+                  "the request's deadline passed before its step began");
+    return true;
+}
+
+/* --- batches --- */
+
+static int
+begin_batch_protected(lua_State *L)
+{
+    lua_newtable(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &lua_rt_of(L)->slots);
+    return 0;
+}
+
+/* Makes the item's request and puts it behind those of the batch. */
+static int
+add_item_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    struct cn_item *item = lua_touserdata(L, 1);
+
+    cn_lua_push_request(L, item);
+    cn_lua_attach_state(L, 2, item);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_pushvalue(L, 2);
+    lua_rawseti(L, -2, (lua_Integer)rt->n_slots + 1);
+    return 0;
+}
+
+static int
+batch_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+
+    /* The handler gets a table of its own: what it does with it must not disturb the answers. */
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_run);
+    lua_createtable(L, (int)rt->n_slots, 0);
+    for (uint32_t i = 1; i <= rt->n_slots; i++) {
+        lua_rawgeti(L, 2, i);
+        lua_rawseti(L, -2, i);
+    }
+    lua_call(L, 1, 0);
+    return 0;
+}
+
+/* Is the slot answered? Then its state is kept. */
+static int
+settle_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    struct lua_slot *slot = lua_touserdata(L, 1);
+
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &rt->slots);
+    lua_rawgeti(L, 2, slot - rt->slots + 1);
+    slot->answered = cn_lua_request_answered(L, 3);
+    if (!slot->answered && cn_lua_request_deferred(L, 3)) {
+        slot->item->resume = cn_lua_leave_open(L, 3, slot->item);
+        slot->answered = true;
+    }
+    if (slot->answered && slot->item->reply.error_code == 0)
+        cn_lua_keep_state(L, 3, slot->item);
+    return 0;
+}
+
+/* The whole batch fails as `rc` says, but for items that the handler refused on their own. */
+static void
+fail_slots(struct lua_rt *rt, int rc)
+{
+    struct cn_reply why;
+
+    if (rc == LUA_OK)
+        lua_pushnil(rt->L);
+    cn_reply_init(&why, 0);
+    cn_lua_fail_reply(rt->L, rc, &why);
+    for (uint32_t i = 0; i < rt->n_slots; i++) {
+        struct cn_reply *reply = &rt->slots[i].item->reply;
+
+        if (reply->error_code != 0)
+            continue;
+        cn_reply_fail(reply, why.error_code, "%.*s", CN_STR_ARG(cn_buf_str(&why.body)));
+        reply->status = why.status;
+    }
+    cn_reply_fini(&why);
+}
+
+static void
+settle_slots(struct lua_rt *rt)
+{
+    uint32_t answered = 0;
+
+    for (uint32_t i = 0; i < rt->n_slots; i++) {
+        struct lua_slot *slot = &rt->slots[i];
+
+        if (cn_lua_settle_failure(rt, cn_lua_protect(rt, settle_protected, slot), slot->item))
+            slot->answered = true; /* no memory for the state: it has its error */
+        answered += slot->answered;
+    }
+    if (answered == rt->n_slots)
+        return;
+    for (uint32_t i = 0; i < rt->n_slots; i++)
+        if (!rt->slots[i].answered)
+            cn_reply_fail(&rt->slots[i].item->reply, CN_E_HANDLER_FAILED,
+                          "Prediction failed: %s: handler answered %u of %u items: batch(items) "
+                          "must call it:reply, it:fail or it:defer for each item",
+                          rt->file, answered, rt->n_slots);
+    cn_log(CN_LOG_WARN,
+           "event=handler_error model=%s version=%s error=\"batch(items) answered %u "
+           "of %u items\"",
+           rt->model, rt->version, answered, rt->n_slots);
+}
+
+/* Fills the slots; what fails here has its error and is in none. */
+static int
+gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now_ms)
+{
+    uint64_t latest = 0;
+    int rc;
+
+    if (n > rt->cap_slots) {
+        cn_free(rt->slots);
+        rt->slots = cn_alloc(n * sizeof(*rt->slots)); /* n: at most the model's batchSize */
+        rt->cap_slots = n;
+    }
+    rt->n_slots = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i]->deadline_ms > latest)
+            latest = items[i]->deadline_ms;
+    /* One limit for the batch, that of its most patient item. */
+    cn_lua_arm(rt, now_ms, latest);
+    if ((rc = cn_lua_protect(rt, begin_batch_protected, NULL)) != LUA_OK)
+        return rc;
+    for (uint32_t i = 0; i < n; i++) {
+        rt->current = items[i];
+        if (cn_lua_fail_when_late(items[i], now_ms) ||
+            cn_lua_settle_failure(rt, cn_lua_protect(rt, add_item_protected, items[i]), items[i]))
+            continue;
+        rt->slots[rt->n_slots++] = (struct lua_slot){.item = items[i]};
+    }
+    rt->current = NULL;
+    return LUA_OK;
+}
+
+static void
+run_batch(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    int rc = gather_slots(rt, items, n, cn_now_ms());
+
+    if (rc != LUA_OK) { /* no memory for the batch's own table */
+        rt->n_slots = 0;
+        for (uint32_t i = 0; i < n; i++)
+            rt->slots[rt->n_slots++] = (struct lua_slot){.item = items[i]};
+        fail_slots(rt, rc);
+        return;
+    }
+    if (rt->n_slots == 0)
+        return;
+    rc = cn_lua_protect(rt, batch_protected, NULL);
+    if (rc != LUA_OK || rt->expired)
+        fail_slots(rt, rc);
+    else
+        settle_slots(rt);
+    /* The requests are over: nothing keeps them but the handler. */
+    lua_settop(rt->L, 0);
+    cn_lua_protect(rt, begin_batch_protected, NULL);
+    lua_settop(rt->L, 0);
+}
+
+/* Those that are open hear what there is to hear, and go to the front. How many they are. */
+static uint32_t
+run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    uint32_t n_open = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct cn_item *item = items[i];
+
+        if (!item->resume || !cn_lua_is_open(item->resume))
+            continue;
+        cn_lua_run_open(rt, item);
+        items[i] = items[n_open];
+        items[n_open++] = item;
+    }
+    return n_open;
+}
+
+/* Where a table of Lua 5.4 has the addresses of its array and of its other entries, and what a value in an array
+ * takes. The API doesn't say; these are hints for cn_fetch alone, which costs only time where they are wrong: 8
+ * bytes are read of a table, which has more. */
+#define TABLE_ARRAY_AT 16
+#define TABLE_ENTRIES_AT 24
+#define TABLE_BYTES 56
+#define VALUE_BYTES 16
+#define ENTRIES_FETCH_BYTES 64
+_Static_assert(LUA_VERSION_NUM == 504, "another Lua has its tables otherwise");
+
+static uintptr_t
+address_in(const void *table, size_t at)
+{
+    uintptr_t address;
+
+    memcpy(&address, (const char *)table + at, sizeof(address));
+    return address;
+}
+
+/* The states of a batch lie anywhere among those of all sequences: their memory is asked for at once, first
+ * their places in the table of states, then what stands there, then what that points at. */
+static void
+fetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
+{
+    /* Of the value at 0, before the first one. */
+    const uintptr_t values = address_in(lua_topointer(L, states), TABLE_ARRAY_AT) - VALUE_BYTES;
+    const void *tables[CN_FETCH_MAX];
+    uint32_t n_tables = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i]->state)
+            cn_fetch(
+                (const void *)(values + VALUE_BYTES * (uintptr_t)lua_ref_of_state(items[i]->state)),
+                VALUE_BYTES);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!items[i]->state)
+            continue;
+        lua_rawgeti(L, states, lua_ref_of_state(items[i]->state));
+        if ((tables[n_tables] = lua_topointer(L, -1)))
+            cn_fetch(tables[n_tables++], TABLE_BYTES);
+        lua_pop(L, 1);
+    }
+    for (uint32_t i = 0; i < n_tables; i++)
+        cn_fetch((const void *)address_in(tables[i], TABLE_ENTRIES_AT), ENTRIES_FETCH_BYTES);
+}
+
+static void
+fetch_states(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    lua_State *L = rt->L;
+
+    if (!rt->stateful || n < 2)
+        return;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
+    for (uint32_t i = 0; i < n; i += CN_FETCH_MAX)
+        fetch_some_states(L, lua_gettop(L), items + i, n - i < CN_FETCH_MAX ? n - i : CN_FETCH_MAX);
+    lua_pop(L, 1);
+}
+
+void
+cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+{
+    uint32_t n_open;
+
+    rt->call_serial++;
+    fetch_states(rt, items, n);
+    n_open = run_open(rt, items, n);
+    if (rt->mode == LUA_MODE_BATCH && n > n_open)
+        run_batch(rt, items + n_open, n - n_open);
+    else
+        for (uint32_t i = n_open; i < n; i++)
+            cn_lua_run_step(rt, items[i]);
+    /* Last, since one row's call may have answered another. */
+    for (uint32_t i = 0; i < n; i++)
+        if (items[i]->resume && cn_lua_is_open(items[i]->resume))
+            cn_lua_settle_open(rt, items[i]);
+    rt->call_serial++; /* requests that the handler kept are over */
+    cn_lua_disarm(rt);
+}
+
+/* --- the handler about itself --- */
+
+/* The modules of a handler are tried by nobody: what it gives them, and which rows together, is its own business.
+ * So metadata says under the name of a TorchScript model's probe that there was none, unless the handler has said
+ * something under that name. The JSON object in `body` gets one more key. */
+static void
+say_no_probe(const struct lua_rt *rt, struct cn_buf *body)
+{
+    if (!rt->torch || body->len < 2 || body->data[body->len - 1] != '}')
+        return;
+    body->len--;
+    if (body->data[body->len - 1] != '{')
+        cn_buf_puts(body, ",");
+    cn_buf_puts(body, "\"probe\":{\"result\":\"none\",\"reason\":\"");
+    cn_buf_puts(
+        body,
+        rt->mode == LUA_MODE_BATCH
+            ? "batch(items) of the handler composes the runs of its TorchScript modules: the "
+              "server has not tried whether rows that run together change each other's results"
+            : "the handler runs its TorchScript modules itself: the server has not tried whether "
+              "a module keeps something from one sequence's run to the next one's");
+    cn_buf_puts(body, "; docs/torch.md says under \\\"Rows in a Lua handler\\\" how to try it\"}}");
+}
+
+static int
+describe_protected(lua_State *L)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    struct cn_item *item = lua_touserdata(L, 1);
+
+    lua_rawgeti(L, LUA_REGISTRYINDEX, rt->fn_describe);
+    lua_call(L, 0, 1);
+    if (!lua_istable(L, -1))
+        return luaL_error(L, "%s: describe() must return a table, got %s", rt->file,
+                          luaL_typename(L, -1));
+    cn_lua_json_encode(L, lua_gettop(L), "describe()", &item->reply.body);
+    lua_pushliteral(L, "probe");
+    if (lua_rawget(L, -2) == LUA_TNIL)
+        say_no_probe(rt, &item->reply.body);
+    return 0;
+}
+
+void
+cn_lua_metadata(struct lua_rt *rt, struct cn_item *item)
+{
+    if (rt->fn_describe == LUA_NOREF) {
+        cn_buf_puts(&item->reply.body, "{}");
+        say_no_probe(rt, &item->reply.body);
+        return;
+    }
+    cn_lua_arm(rt, cn_now_ms(), item->deadline_ms);
+    cn_lua_settle_failure(rt, cn_lua_protect(rt, describe_protected, item), item);
+    cn_lua_disarm(rt);
+}

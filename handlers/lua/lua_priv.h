@@ -1,0 +1,268 @@
+/* handlers/lua/lua_priv.h - what the files of the Lua runtime share.
+ *
+ * The Lua headers are included here and nowhere else; everything that knows
+ * Lua is in handlers/lua_*.c. One VM per worker process, one thread.
+ *
+ * Functions marked "raises" leave by a Lua error and run under lua_pcall only:
+ * outside of it nothing may allocate in the VM, since its memory is limited.
+ */
+#ifndef CN_HANDLERS_LUA_PRIV_H
+#define CN_HANDLERS_LUA_PRIV_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+#include "core/memory/buf.h"
+#include "core/memory/slab.h"
+#include "handlers/runtime.h"
+#include "proto/tensor.h"
+
+#define LUA_RT_MAGIC 0x4c525431u
+#define LUA_STATE_DEPTH_MAX 16 /* tables within tables in a state */
+
+/* How the handler wants its rows. */
+enum lua_mode { LUA_MODE_STEP, LUA_MODE_BATCH, LUA_MODE_HANDLE };
+
+/* An item of a batch that is with the handler. */
+struct lua_slot {
+    struct cn_item *item;
+    bool answered;
+};
+
+struct lua_rt {
+    struct cn_runtime base; /* first: cn_runtime is what the worker holds */
+    uint32_t magic;
+    lua_State *L;
+    char *model, *version, *dir, *file; /* file: the handler's name in messages */
+    char *torch_library;                /* as in cn_load */
+    struct lua_torch *torch;            /* lua_torch.c: NULL before the first torch.load */
+    uint64_t worker_index;
+    bool stateful;     /* the handler keeps a state */
+    bool tensor_state; /* the model declares one; the handler has none of its own */
+    bool batched;      /* tensors of the model have a batch dimension */
+    enum lua_mode mode;
+    uint32_t schema;
+    size_t state_max_bytes;
+
+    /* Limits. The hook looks at deadline_ms; once expired, it fires at every instruction. */
+    size_t memory_used, memory_max; /* bytes; max 0: none */
+    struct cn_pool blocks;          /* all that the VM has allocated */
+    uint64_t step_time_ms, deadline_ms, started_ms;
+    bool expired;
+
+    /* Registry references; LUA_NOREF where the handler has no such function. */
+    int fn_run, fn_init, fn_migrate, fn_close, fn_describe;
+    int states;             /* table: the live state of each sequence, by reference */
+    int newest;             /* weak table: [1] is the state of the newest sequence */
+    int stop_words;         /* table: why a stream is to end, by enum cn_stop_reason */
+    const void *array_mt;   /* identity of the metatable that marks JSON arrays */
+    const void *tensor_mt;  /* and that of tensors */
+    const void *request_mt; /* and that of requests, which the registry has under it */
+
+    struct lua_slot *slots; /* the batch that runs; its requests are a table in the registry */
+    uint32_t n_slots, cap_slots;
+
+    /* A coroutine that runs steps as long as none yields; then it is the stream's, and the next
+     * step gets another one. NULL: none yet. */
+    lua_State *idle;
+    int idle_ref;
+    struct lua_open *opened; /* by the step that runs: its request stays open */
+
+    struct cn_list timers; /* of continuo.after, and how many */
+    uint32_t n_timers;
+
+    uint64_t call_serial;          /* requests of an earlier call are over */
+    const struct cn_item *current; /* for the log; NULL between items */
+    struct cn_reply stacked; /* continuo.reply_stack: outputs of all items, before they are split */
+    struct cn_buf scratch;   /* continuo.json.encode: one buffer, kept between calls */
+    char describe[64];
+};
+
+/* The runtime that a VM belongs to, from any of its coroutines. */
+static inline struct lua_rt *
+lua_rt_of(lua_State *L)
+{
+    return *(struct lua_rt **)lua_getextraspace(L);
+}
+
+/* Is `mt` the identity of the metatable of the value at `index`? Other than luaL_testudata it compares no names. */
+static inline bool
+lua_has_metatable(lua_State *L, int index, const void *mt)
+{
+    const void *of_value;
+
+    if (!lua_getmetatable(L, index))
+        return false;
+    of_value = lua_topointer(L, -1);
+    lua_pop(L, 1);
+    return of_value == mt;
+}
+
+/* A state as the worker holds it: its reference in rt->states, which is at least 1. */
+static inline void *
+lua_state_of_ref(int ref)
+{
+    return (void *)(intptr_t)ref;
+}
+
+static inline int
+lua_ref_of_state(const void *state)
+{
+    return (int)(intptr_t)state;
+}
+
+/* lua_runtime.c: calls fn with `arg` as its light userdata, under protection. On failure the error
+ * value is on the top of the stack. Empties the stack before. */
+int cn_lua_protect(struct lua_rt *rt, lua_CFunction fn, void *arg);
+
+/* Logs the error at index 1 of L with the traceback of `of`, and makes it a string or table. */
+void cn_lua_log_error(lua_State *L, lua_State *of);
+
+/* lua_call.c: runs one batch; each item gets its reply. */
+void cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n);
+/* Did the call fail? Then the item has its error. */
+bool cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item);
+/* Is the deadline over before the call began? Then the item has its error. */
+bool cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms);
+/* Gives the request at `request` its sequence's state, a new one from init(req). Raises. */
+void cn_lua_attach_state(lua_State *L, int request, struct cn_item *item);
+/* What the request carries is the sequence's state now. Raises. */
+void cn_lua_keep_state(lua_State *L, int request, struct cn_item *item);
+
+/* lua_open.c: requests that stay open when their handler has returned (req:defer). A `resume` of the
+ * runtime is one of these, or a coroutine's. */
+bool cn_lua_is_open(const void *resume);
+/* Leaves the request at `request` open. Raises. */
+struct lua_open *cn_lua_leave_open(lua_State *L, int request, struct cn_item *item);
+/* At the beginning of a run: the handler hears why the item is to end. */
+void cn_lua_run_open(struct lua_rt *rt, struct cn_item *item);
+/* At the end of a run: the item takes what there is; over or failed, it is open no longer. */
+void cn_lua_settle_open(struct lua_rt *rt, struct cn_item *item);
+void cn_lua_drop_open(struct lua_rt *rt, void *resume);
+/* The handler has put something into its reply. */
+void cn_lua_wake_open(struct lua_open *open, bool over);
+
+/* lua_timer.c: pushes the function continuo.after. Raises. */
+void cn_lua_open_timers(lua_State *L);
+/* Forgets all that are set. */
+void cn_lua_drop_timers(struct lua_rt *rt);
+
+/* lua_step.c: runs one step or goes on with it; the item has its reply, which may be `more`. */
+void cn_lua_run_step(struct lua_rt *rt, struct cn_item *item);
+void cn_lua_drop_step(struct lua_rt *rt, void *resume);
+/* describe() as JSON. */
+void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
+
+/* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
+void cn_lua_open_sandbox(lua_State *L);
+/* The calls that follow, which begin now, must end by `deadline_ms` (CN_NEVER: none) and the model's limit. */
+void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
+/* The same without the model's limit: in `limit_ms`. */
+void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
+/* They have no limit, until it is armed again. */
+void cn_lua_disarm(struct lua_rt *rt);
+/* Reads and compiles DIR/name as text and leaves the chunk on the stack. Raises. */
+void cn_lua_load_file(lua_State *L, const char *name);
+/* Pushes the path of a file that the model has. Raises where the name leads out of it, or nowhere. */
+void cn_lua_push_model_path(lua_State *L, const char *name);
+
+/* lua_request.c: makes the request metatable. Raises. */
+void cn_lua_open_request(lua_State *L);
+/* Pushes the request object of an item. Raises. */
+void cn_lua_push_request(lua_State *L, struct cn_item *item);
+/* Sets or pushes (nil when there is none) the state that a request carries. */
+void cn_lua_set_request_state(lua_State *L, int request, int state);
+void cn_lua_get_request_state(lua_State *L, int request);
+bool cn_lua_request_answered(lua_State *L, int request);
+/* Is it to stay open? */
+bool cn_lua_request_deferred(lua_State *L, int request);
+/* The request is open, with this item; NULL and NULL: it is over. Never raises. */
+void cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct cn_item *item);
+/* Pushes what req:defer() was given: a function, or nil. */
+void cn_lua_get_request_stop(lua_State *L, int request);
+/* The item is run again: the request on the top is valid again, for this call. */
+void cn_lua_renew_request(lua_State *L, struct cn_item *item);
+/* The item of a valid request. Raises. */
+struct cn_item *cn_lua_request_item(lua_State *L, int request);
+/* Raises a Lua error that the client gets with `status`. */
+_Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* lua_reply.c: fills the reply from the value at `index`. Raises on what is no reply. */
+void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);
+/* Appends a further piece of the answer. Raises. */
+void cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply);
+/* The same for what a step yields, which may be all that a reply may be. Raises. */
+void cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply);
+/* The handler refuses the request, with what stands at index `status`: nil, none or 0 mean that it failed,
+ * else it is 400..599. Raises on others. */
+void cn_lua_refuse(lua_State *L, int status, struct cn_str message, struct cn_reply *reply);
+/* Turns the error value on the top of the stack (popped) into a failed reply. Never raises. */
+void cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply);
+
+/* lua_json.c: pushes the `json` table; makes the array mark. Raises. */
+void cn_lua_open_json(lua_State *L);
+/* Pushes the value of a JSON text; 0, or -1 with a message pushed instead. JSON's null becomes
+ * continuo.null, or nothing where `null_is_nil`. Raises only when memory is used up. */
+int cn_lua_json_decode(lua_State *L, struct cn_str text, bool null_is_nil);
+/* Raises "PATH: what" of the path at the top; a long one loses its middle, so that the message holds both. */
+_Noreturn void cn_lua_path_error(lua_State *L, const char *what);
+/* Appends the value at `index` as JSON; `name` begins paths in messages. Raises. */
+void cn_lua_json_encode(lua_State *L, int index, const char *name, struct cn_buf *out);
+/* Is the table at `index` marked as a JSON array? */
+bool cn_lua_is_array(lua_State *L, int index);
+/* Marks the table on the top as a JSON array. */
+void cn_lua_mark_array(lua_State *L);
+
+/* lua_array.c: pushes the function continuo.array and makes its metatable. Raises. */
+void cn_lua_open_array(lua_State *L);
+/* The string at the top becomes a view of a tensor's elements, or nil for types that Lua has no numbers
+ * for (FP16, BF16). BOOL is u8; UINT64 is read as i64, with the same bits. Raises. */
+void cn_lua_push_values(lua_State *L, enum cn_datatype type);
+bool cn_lua_is_number_array(lua_State *L, int index);
+/* Is it a continuo.array whose bytes are values of that type? They live as long as it does. Any fits a type
+ * that Lua has no numbers for. */
+bool cn_lua_array_has(lua_State *L, int index, enum cn_datatype type, struct cn_str *bytes);
+
+/* lua_torch.c: sets the global `torch`. Raises. */
+void cn_lua_open_torch(lua_State *L);
+/* After the VM is closed. */
+void cn_lua_close_torch(struct lua_rt *rt);
+
+/* lua_metrics.c: pushes the `metrics` table. Raises. */
+void cn_lua_open_metrics(lua_State *L);
+
+/* lua_tensor.c: the row's tensors by name into the table at the top. Raises. */
+void cn_lua_fill_inputs(lua_State *L, const struct cn_row *row);
+/* One of them; raises. */
+void cn_lua_push_tensor(lua_State *L, const struct cn_tensor *tensor);
+/* Makes the metatable of tensors; raises. */
+void cn_lua_open_tensor(lua_State *L);
+/* Is the table at `index` one that cn_lua_push_tensor made? And marks the one on the top as such. */
+bool cn_lua_is_tensor(lua_State *L, int index);
+void cn_lua_mark_tensor(lua_State *L);
+/* The tensor that the table at `index` says, as an output says it; "argument '2'" in messages is `what`
+ * and `name`. Pushes the string that holds its bytes. Raises on what is no tensor. */
+void cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *name,
+                        struct cn_tensor *out);
+/* Packs the tensors of the table at `index` into the reply's body. Raises on what is no tensor. */
+void cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply);
+
+/* lua_state_codec.c: appends the state table at `index` to `out`. Raises, naming the key. */
+void cn_lua_state_encode(lua_State *L, int index, struct cn_buf *out);
+void cn_lua_open_state_codec(lua_State *L); /* once a VM; raises */
+#define CN_LUA_STATE_HOLDER "continuo.state_holder"
+/* Checks and parses; the result is pushed by cn_lua_state_push. 0 or CN_E_STATE_STORE. */
+struct cn_lua_state_bytes;
+int cn_lua_state_parse(struct cn_str bytes, struct cn_lua_state_bytes **out, struct cn_error *err);
+void cn_lua_state_push(lua_State *L, const struct cn_lua_state_bytes *parsed); /* raises */
+void cn_lua_state_bytes_free(struct cn_lua_state_bytes *parsed);
+
+/* lua_stack.c: functions of the table `continuo`. */
+int cn_lua_stack(lua_State *L);
+int cn_lua_reply_stack(lua_State *L);
+/* Raises when the userdata at `request` is none of this call. */
+void cn_lua_request_set_answered(lua_State *L, int request);
+
+#endif

@@ -1,0 +1,613 @@
+/* handlers/lua/lua_request.c - the request as a Lua handler sees it. Worker's thread.
+ *
+ * One userdata an item, whose fields are made when they are asked for, since
+ * most handlers read one or two. It is over with the call it was made for, or,
+ * after req:defer(), with its answer: the row's bytes belong to the worker.
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/text/utf8.h"
+#include "core/time/clock.h"
+#include "handlers/lua/lua_priv.h"
+#include "handlers/reply.h"
+
+#define REQUEST_NAME "continuo.request"
+#define REQUEST_MAGIC 0x4c525251u
+
+/* What a request keeps. Most have a state alone, which then is their one uservalue; with more of it that is a
+ * table of all. One is made for each step, and garbage then: its bytes are what the collector has to do. */
+enum kept { KEPT_STATE = 1, KEPT_JSON, KEPT_TABLES, KEPT_STOP, KEPT_COUNT = KEPT_STOP };
+
+struct request {
+    uint32_t magic;
+    bool answered : 1;
+    bool fresh : 1;    /* the sequence had no state before */
+    bool deferred : 1; /* the handler will answer it after it has returned */
+    bool keeps_more : 1;
+    struct lua_open *open; /* it has, and does so; then `serial` counts for nothing */
+    uint64_t serial;
+    struct cn_item *item;
+};
+
+enum field {
+    FIELD_BODY = 1,
+    FIELD_TEXT,
+    FIELD_JSON,
+    FIELD_PARTS,
+    FIELD_HEADERS,
+    FIELD_INPUTS,
+    FIELD_PARAMETERS,
+    FIELD_SEQUENCE_ID,
+    FIELD_REQUEST_ID,
+    FIELD_START,
+    FIELD_END,
+    FIELD_STEP,
+    FIELD_DEADLINE,
+    FIELD_CANCELLED,
+    FIELD_EXPLAIN,
+    FIELD_STATE,
+    FIELD_REQ
+};
+
+/* At an index where nothing else can be. */
+static struct request *
+request_at(lua_State *L, int index)
+{
+    struct request *req = lua_touserdata(L, index);
+
+    cn_assert(req && req->magic == REQUEST_MAGIC);
+    return req;
+}
+
+/* Pushes what is kept, or nil. */
+static void
+get_kept(lua_State *L, int index, enum kept what)
+{
+    const struct request *req = request_at(L, index);
+
+    lua_getiuservalue(L, index, 1);
+    if (req->keeps_more) {
+        lua_rawgeti(L, -1, what);
+        lua_remove(L, -2);
+    } else if (what != KEPT_STATE) {
+        lua_pop(L, 1);
+        lua_pushnil(L);
+    }
+}
+
+/* Keeps the value on the top, and pops it. */
+static void
+set_kept(lua_State *L, int index, enum kept what)
+{
+    struct request *req = request_at(L, index);
+
+    index = lua_absindex(L, index);
+    if (!req->keeps_more && what != KEPT_STATE) {
+        lua_createtable(L, KEPT_COUNT, 0);
+        lua_getiuservalue(L, index, 1);
+        lua_rawseti(L, -2, KEPT_STATE);
+        lua_setiuservalue(L, index, 1);
+        req->keeps_more = true;
+    }
+    if (!req->keeps_more) {
+        lua_setiuservalue(L, index, 1);
+        return;
+    }
+    lua_getiuservalue(L, index, 1);
+    lua_insert(L, -2);
+    lua_rawseti(L, -2, what);
+    lua_pop(L, 1);
+}
+
+/* luaL_checkudata, which looks the name up, is for the error. */
+static struct request *
+check_request(lua_State *L, int index)
+{
+    struct request *req;
+
+    if (!lua_has_metatable(L, index, lua_rt_of(L)->request_mt))
+        luaL_checkudata(L, index, REQUEST_NAME);
+    req = request_at(L, index);
+    if (!req->open && req->serial != lua_rt_of(L)->call_serial)
+        luaL_error(L, "this request has ended: keep what you need from it in the state");
+    return req;
+}
+
+void
+cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
+{
+    va_list args;
+
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, status);
+    lua_setfield(L, -2, "status");
+    va_start(args, fmt);
+    lua_pushvfstring(L, fmt, args);
+    va_end(args);
+    lua_setfield(L, -2, "message");
+    lua_error(L);
+    __builtin_unreachable();
+}
+
+/* --- fields --- */
+
+static void
+push_str(lua_State *L, struct cn_str text)
+{
+    lua_pushlstring(L, text.ptr ? text.ptr : "", text.len);
+}
+
+static int
+push_text(lua_State *L, const struct cn_row *row)
+{
+    struct cn_str body = cn_row_body(row);
+
+    if (!cn_utf8_is_valid(body))
+        cn_lua_client_error(L, 400, "the request's body is not UTF-8 text");
+    push_str(L, body);
+    return 1;
+}
+
+static int
+push_json(lua_State *L, const struct cn_row *row)
+{
+    get_kept(L, 1, KEPT_JSON);
+    if (!lua_isnil(L, -1)) /* JSON's null is not nil */
+        return 1;
+    if (cn_lua_json_decode(L, cn_row_body(row), false) < 0)
+        cn_lua_client_error(L, 400, "the request's body is not valid JSON: %s",
+                            lua_tostring(L, -1));
+    lua_pushvalue(L, -1);
+    set_kept(L, 1, KEPT_JSON);
+    return 1;
+}
+
+/* The table cached under `name`, or a new one there: then true. */
+static bool
+open_cached(lua_State *L, const char *name)
+{
+    get_kept(L, 1, KEPT_TABLES);
+    if (lua_isnil(L, -1)) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        set_kept(L, 1, KEPT_TABLES);
+    }
+    if (lua_getfield(L, -1, name) == LUA_TTABLE) {
+        lua_remove(L, -2);
+        return false;
+    }
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, name);
+    lua_remove(L, -2);
+    return true;
+}
+
+/* parts[i] in the order they came; parts.name: the last of that name, as in TorchServe. */
+static int
+push_parts(lua_State *L, const struct cn_row *row)
+{
+    if (!open_cached(L, "parts"))
+        return 1;
+    for (uint32_t i = 0; i < row->n_parts; i++) {
+        const struct cn_part *part = &row->parts[i];
+
+        lua_createtable(L, 0, 3);
+        push_str(L, part->name);
+        lua_setfield(L, -2, "name");
+        push_str(L, part->data);
+        lua_setfield(L, -2, "data");
+        if (part->content_type.len > 0) {
+            push_str(L, part->content_type);
+            lua_setfield(L, -2, "content_type");
+        }
+        push_str(L, part->name);
+        lua_pushvalue(L, -2);
+        lua_rawset(L, -4);
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+    return 1;
+}
+
+/* What a v2 request says besides its tensors, by name: strings, numbers, booleans. */
+static int
+push_parameters(lua_State *L, const struct cn_row *row)
+{
+    if (!open_cached(L, "parameters"))
+        return 1;
+    for (uint32_t i = 0; i < row->n_parts; i++) {
+        const struct cn_part *part = &row->parts[i];
+        struct cn_str type = part->content_type;
+
+        if (type.len < 10 || memcmp(type.ptr, "parameter/", 10) != 0)
+            continue;
+        push_str(L, part->name);
+        push_str(L, part->data);
+        type = (struct cn_str){type.ptr + 10, type.len - 10};
+        if (cn_str_eq(type, CN_STR("bool")))
+            lua_pushboolean(L, cn_str_eq(part->data, CN_STR("true")));
+        else if (cn_str_eq(type, CN_STR("int64")))
+            lua_pushinteger(L, strtoll(lua_tostring(L, -1), NULL, 10));
+        else if (cn_str_eq(type, CN_STR("double")))
+            lua_pushnumber(L, strtod(lua_tostring(L, -1), NULL)); /* infinities and NaN, too */
+        else
+            lua_pushvalue(L, -1);
+        lua_remove(L, -2);
+        lua_rawset(L, -3);
+    }
+    return 1;
+}
+
+/* headers[name] for a name spelled otherwise than it came. */
+static int
+headers_index(lua_State *L)
+{
+    struct cn_str wanted, name;
+
+    if (lua_type(L, 2) != LUA_TSTRING)
+        return 0;
+    wanted.ptr = lua_tolstring(L, 2, &wanted.len);
+    lua_pushnil(L);
+    while (lua_next(L, 1)) {
+        if (lua_type(L, -2) == LUA_TSTRING) { /* else it is the handler's own */
+            name.ptr = lua_tolstring(L, -2, &name.len);
+            if (cn_str_eq_header(name, wanted))
+                return 1;
+        }
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
+static int
+push_headers(lua_State *L, const struct cn_row *row)
+{
+    if (!open_cached(L, "headers"))
+        return 1;
+    for (uint32_t i = row->n_headers; i-- > 0;) { /* backwards: the first of a name stays */
+        push_str(L, row->headers[i].name);
+        push_str(L, row->headers[i].value);
+        lua_rawset(L, -3);
+    }
+    luaL_setmetatable(L, REQUEST_NAME ".headers");
+    return 1;
+}
+
+static int
+push_deadline(lua_State *L, const struct cn_item *item)
+{
+    uint64_t now = cn_now_ms();
+
+    if (item->deadline_ms == CN_NEVER)
+        lua_pushnumber(L, (lua_Number)INFINITY);
+    else
+        lua_pushnumber(L, item->deadline_ms > now ? (lua_Number)(item->deadline_ms - now) / 1000.0
+                                                  : 0.0);
+    return 1;
+}
+
+static int
+push_flag(lua_State *L, bool flag)
+{
+    lua_pushboolean(L, flag);
+    return 1;
+}
+
+/* req.name; upvalue 1: names to numbers of fields, or methods. */
+static int
+request_index(lua_State *L)
+{
+    struct request *req = check_request(L, 1);
+    const struct cn_item *item = req->item;
+    const struct cn_row *row = item->row;
+
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNUMBER)
+        return 1; /* a method, or nil */
+    switch ((enum field)lua_tointeger(L, -1)) {
+    case FIELD_BODY:
+        push_str(L, cn_row_body(row));
+        return 1;
+    case FIELD_TEXT:
+        return push_text(L, row);
+    case FIELD_JSON:
+        return push_json(L, row);
+    case FIELD_PARTS:
+        return push_parts(L, row);
+    case FIELD_HEADERS:
+        return push_headers(L, row);
+    case FIELD_INPUTS:
+        if (open_cached(L, "inputs"))
+            cn_lua_fill_inputs(L, row);
+        return 1;
+    case FIELD_PARAMETERS:
+        return push_parameters(L, row);
+    case FIELD_SEQUENCE_ID:
+        if (!(row->flags & CN_ROW_STATEFUL))
+            return 0;
+        push_str(L, row->sequence_id);
+        return 1;
+    case FIELD_REQUEST_ID:
+        push_str(L, row->request_id);
+        return 1;
+    case FIELD_START:
+        return push_flag(L, req->fresh);
+    case FIELD_END:
+        return push_flag(L, row->flags & CN_ROW_END);
+    case FIELD_STEP:
+        lua_pushinteger(L, (lua_Integer)item->step);
+        return 1;
+    case FIELD_DEADLINE:
+        return push_deadline(L, item);
+    case FIELD_CANCELLED:
+        return push_flag(L, item->stop != CN_STOP_NONE);
+    case FIELD_EXPLAIN:
+        return push_flag(L, row->flags & CN_ROW_EXPLAIN);
+    case FIELD_STATE:
+        get_kept(L, 1, KEPT_STATE);
+        return 1;
+    case FIELD_REQ:
+        lua_settop(L, 1);
+        return 1;
+    }
+    return 0;
+}
+
+/* Only the state can be replaced. */
+static int
+request_newindex(lua_State *L)
+{
+    check_request(L, 1);
+    if (lua_type(L, 2) != LUA_TSTRING || strcmp(lua_tostring(L, 2), "state") != 0)
+        return luaL_error(L, "the field '%s' of a request cannot be set (only state can)",
+                          luaL_tolstring(L, 2, NULL));
+    if (lua_rt_of(L)->tensor_state)
+        return luaL_error(L, "the model declares its state as tensors: return the new ones in "
+                             "outputs instead of setting req.state");
+    if (!lua_istable(L, 3))
+        return luaL_error(L, "a state must be a table, got %s ({} is an empty one)",
+                          luaL_typename(L, 3));
+    lua_settop(L, 3);
+    set_kept(L, 1, KEPT_STATE);
+    return 0;
+}
+
+/* --- methods --- */
+
+static struct request *
+check_unanswered(lua_State *L)
+{
+    struct request *req = check_request(L, 1);
+
+    if (req->answered)
+        luaL_error(L, "this request is already answered");
+    return req;
+}
+
+static int
+end_answer(struct request *req)
+{
+    req->answered = true;
+    if (req->open)
+        cn_lua_wake_open(req->open, true);
+    return 0;
+}
+
+/* req:reply(value) */
+static int
+request_reply(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    luaL_checkany(L, 2);
+    cn_lua_set_reply(L, 2, &req->item->reply);
+    return end_answer(req);
+}
+
+/* req:finish(): no further response. */
+static int
+request_finish(lua_State *L)
+{
+    return end_answer(check_unanswered(L));
+}
+
+/* req:fail(message [, status]) */
+static int
+request_fail(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+    struct cn_str message;
+
+    message.ptr = luaL_checklstring(L, 2, &message.len);
+    cn_lua_refuse(L, 3, message, &req->item->reply);
+    return end_answer(req);
+}
+
+/* req:send(chunk) */
+static int
+request_send(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    luaL_checkany(L, 2);
+    cn_lua_add_chunk(L, 2, &req->item->reply);
+    if (req->open)
+        cn_lua_wake_open(req->open, false);
+    return 0;
+}
+
+/* req:respond(reply) -> bytes that wait to leave; or nil and why the answer is to end */
+static int
+request_respond(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    luaL_checkany(L, 2);
+    cn_lua_add_piece(L, 2, &req->item->reply);
+    if (req->open)
+        cn_lua_wake_open(req->open, false);
+    if (req->item->stop != CN_STOP_NONE) {
+        lua_pushnil(L);
+        lua_pushstring(L, cn_stop_reason_word(req->item->stop));
+        return 2;
+    }
+    lua_pushinteger(L, (lua_Integer)req->item->reply.chunk_bytes);
+    return 1;
+}
+
+/* req:defer([function(req, reason)]) */
+static int
+request_defer(lua_State *L)
+{
+    struct request *req = check_unanswered(L);
+
+    if (!lua_isnoneornil(L, 2))
+        luaL_checktype(L, 2, LUA_TFUNCTION);
+    if (req->item->stop != CN_STOP_NONE && !req->open)
+        return luaL_error(L, "this request has been told to end (%s), so it cannot be deferred",
+                          cn_stop_reason_word(req->item->stop));
+    lua_settop(L, 2);
+    set_kept(L, 1, KEPT_STOP);
+    req->deferred = true;
+    return 0;
+}
+
+void
+cn_lua_push_request(lua_State *L, struct cn_item *item)
+{
+    struct request *req = lua_newuserdatauv(L, sizeof(*req), 1);
+
+    *req = (struct request){.magic = REQUEST_MAGIC,
+                            .serial = lua_rt_of(L)->call_serial,
+                            .fresh = item->state == NULL,
+                            .item = item};
+    lua_rawgetp(L, LUA_REGISTRYINDEX, lua_rt_of(L)->request_mt);
+    lua_setmetatable(L, -2);
+}
+
+void
+cn_lua_renew_request(lua_State *L, struct cn_item *item)
+{
+    struct request *req = request_at(L, -1);
+
+    req->serial = lua_rt_of(L)->call_serial;
+    req->item = item;
+}
+
+struct cn_item *
+cn_lua_request_item(lua_State *L, int request)
+{
+    return check_request(L, request)->item;
+}
+
+void
+cn_lua_set_request_state(lua_State *L, int request, int state)
+{
+    request = lua_absindex(L, request);
+    lua_pushvalue(L, state);
+    set_kept(L, request, KEPT_STATE);
+}
+
+void
+cn_lua_get_request_state(lua_State *L, int request)
+{
+    get_kept(L, request, KEPT_STATE);
+}
+
+void
+cn_lua_request_set_answered(lua_State *L, int request)
+{
+    check_request(L, request)->answered = true;
+}
+
+bool
+cn_lua_request_answered(lua_State *L, int request)
+{
+    return check_request(L, request)->answered;
+}
+
+bool
+cn_lua_request_deferred(lua_State *L, int request)
+{
+    return request_at(L, request)->deferred;
+}
+
+void
+cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct cn_item *item)
+{
+    struct request *req = request_at(L, request);
+
+    req->open = open;
+    req->item = item;
+    req->serial = 0; /* once it is not open it is over: calls count from 1 */
+}
+
+void
+cn_lua_get_request_stop(lua_State *L, int request)
+{
+    get_kept(L, request, KEPT_STOP);
+}
+
+void
+cn_lua_open_request(lua_State *L)
+{
+    static const struct {
+        const char *name;
+        enum field field;
+    } fields[] = {
+        {"body", FIELD_BODY},
+        {"text", FIELD_TEXT},
+        {"json", FIELD_JSON},
+        {"parts", FIELD_PARTS},
+        {"headers", FIELD_HEADERS},
+        {"inputs", FIELD_INPUTS},
+        {"parameters", FIELD_PARAMETERS},
+        {"sequence_id", FIELD_SEQUENCE_ID},
+        {"request_id", FIELD_REQUEST_ID},
+        {"start", FIELD_START},
+        {"end", FIELD_END},
+        {"end_", FIELD_END},
+        {"step", FIELD_STEP},
+        {"deadline", FIELD_DEADLINE},
+        {"cancelled", FIELD_CANCELLED},
+        {"explain", FIELD_EXPLAIN},
+        {"state", FIELD_STATE},
+        {"req", FIELD_REQ},
+    };
+    static const luaL_Reg methods[] = {{"reply", request_reply},
+                                       {"fail", request_fail},
+                                       {"send", request_send},
+                                       {"respond", request_respond},
+                                       {"defer", request_defer},
+                                       {"finish", request_finish},
+                                       {NULL, NULL}};
+
+    luaL_newmetatable(L, REQUEST_NAME);
+    luaL_newlib(L, methods);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        lua_pushinteger(L, (lua_Integer)fields[i].field);
+        lua_setfield(L, -2, fields[i].name);
+    }
+    lua_pushcclosure(L, request_index, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, request_newindex);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_rt_of(L)->request_mt = lua_topointer(L, -1);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, lua_rt_of(L)->request_mt);
+
+    luaL_newmetatable(L, REQUEST_NAME ".headers");
+    lua_pushcfunction(L, headers_index);
+    lua_setfield(L, -2, "__index");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_pop(L, 2);
+}

@@ -1,0 +1,508 @@
+/* handlers/lua/lua_sandbox.c - what a Lua handler can reach, and for how long. Worker's thread.
+ *
+ * No io, package or debug library, no byte code, no finalizers (hooks do not run in
+ * them, so they could not be stopped). `require` finds files of the model only.
+ * The real wall is the process; this keeps honest handlers honest.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/log/log.h"
+#include "core/time/clock.h"
+#include "handlers/lua/lua_priv.h"
+
+/* Instructions between two looks at the clock: some 50 us of Lua. */
+#define HOOK_EVERY 4000
+#define SOURCE_MAX_BYTES (16u << 20)
+
+static void
+time_hook(lua_State *L, lua_Debug *ar)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+
+    (void)ar;
+    if (!rt->expired && (rt->deadline_ms == CN_NEVER || cn_now_ms() < rt->deadline_ms)) {
+        if (lua_gethookcount(L) == 1) /* a coroutine that outlived a call whose time was up */
+            lua_sethook(L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
+        return;
+    }
+    /* From now on at each instruction, here and below: a pcall in the handler may catch this
+     * error, and then meets the next one. */
+    rt->expired = true;
+    lua_sethook(L, time_hook, LUA_MASKCOUNT, 1);
+    lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, 1);
+    luaL_error(L, "time limit of %d ms reached", (int)(rt->deadline_ms - rt->started_ms));
+}
+
+static void
+arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
+{
+    if (rt->expired || !lua_gethook(rt->L))
+        lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
+    rt->expired = false;
+    rt->started_ms = now_ms;
+    rt->deadline_ms = deadline_ms;
+}
+
+void
+cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
+{
+    if (rt->step_time_ms && now_ms + rt->step_time_ms < deadline_ms)
+        deadline_ms = now_ms + rt->step_time_ms;
+    arm(rt, now_ms, deadline_ms);
+}
+
+void
+cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms)
+{
+    uint64_t now_ms = cn_now_ms();
+
+    arm(rt, now_ms, now_ms + limit_ms);
+}
+
+void
+cn_lua_disarm(struct lua_rt *rt)
+{
+    arm(rt, 0, CN_NEVER);
+}
+
+/* A new coroutine inherits the count of its creator, not the fact that time is up. */
+static void
+hook_coroutine(lua_State *L, lua_State *coroutine)
+{
+    if (coroutine)
+        lua_sethook(coroutine, time_hook, LUA_MASKCOUNT, lua_rt_of(L)->expired ? 1 : HOOK_EVERY);
+}
+
+/* coroutine.create; upvalue: the library's own. */
+static int
+sandbox_co_create(lua_State *L)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 1);
+    hook_coroutine(L, lua_tothread(L, -1));
+    return 1;
+}
+
+/* coroutine.wrap: the thread is the upvalue of the function that it gives. */
+static int
+sandbox_co_wrap(lua_State *L)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, 1);
+    if (lua_getupvalue(L, -1, 1)) {
+        hook_coroutine(L, lua_tothread(L, -1));
+        lua_pop(L, 1);
+    }
+    return 1;
+}
+
+/* Message handler for xpcall; upvalue: the handler's own. An error of the hook is raised while hooks
+ * are off, and so would be whatever the handler does with it. */
+static int
+quick_message_handler(lua_State *L)
+{
+    lua_settop(L, 1);
+    if (lua_rt_of(L)->expired)
+        return 1;
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 1, 1);
+    return 1;
+}
+
+/* xpcall; upvalue: the library's own. */
+static int
+sandbox_xpcall(lua_State *L)
+{
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, quick_message_handler, 1);
+    lua_replace(L, 2);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* load, for text only: byte code can break the VM. */
+static int
+sandbox_load(lua_State *L)
+{
+    int n = lua_gettop(L) < 3 ? 3 : lua_gettop(L);
+
+    lua_settop(L, n);
+    lua_pushliteral(L, "t");
+    lua_replace(L, 3);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, n, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+static int
+sandbox_setmetatable(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    if (lua_istable(L, 2)) {
+        lua_pushliteral(L, "__gc");
+        if (lua_rawget(L, 2) != LUA_TNIL)
+            return luaL_error(L,
+                              "__gc is not available in handlers: use close(seq, state, reason)");
+        lua_pop(L, 1);
+    }
+    lua_settop(L, 2);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 2, 1);
+    return 1;
+}
+
+static int
+sandbox_collectgarbage(lua_State *L)
+{
+    static const char *const names[] = {"collect", "count", "step", NULL};
+
+    switch (luaL_checkoption(L, 1, "collect", names)) {
+    case 1:
+        lua_pushnumber(L, (lua_Number)lua_rt_of(L)->memory_used / 1024);
+        return 1;
+    case 2:
+        lua_pushboolean(L, lua_gc(L, LUA_GCSTEP, 0));
+        return 1;
+    default:
+        lua_pushinteger(L, lua_gc(L, LUA_GCCOLLECT));
+        return 1;
+    }
+}
+
+static void
+log_line(lua_State *L, enum cn_log_level level, const char *text, size_t len)
+{
+    struct lua_rt *rt = lua_rt_of(L);
+    char quoted[2048];
+
+    cn_log(level, "event=handler_log model=%s version=%s text=%s", rt->model, rt->version,
+           cn_log_quote(text, len, quoted, sizeof(quoted)));
+}
+
+static int
+sandbox_print(lua_State *L)
+{
+    int n = lua_gettop(L);
+    luaL_Buffer line;
+    size_t len;
+    const char *text;
+
+    luaL_buffinit(L, &line);
+    for (int i = 1; i <= n; i++) {
+        if (i > 1)
+            luaL_addchar(&line, '\t');
+        luaL_tolstring(L, i, NULL);
+        luaL_addvalue(&line);
+    }
+    luaL_pushresult(&line);
+    text = lua_tolstring(L, -1, &len);
+    log_line(L, CN_LOG_INFO, text, len);
+    return 0;
+}
+
+/* continuo.log(level, message) */
+static int
+sandbox_log(lua_State *L)
+{
+    int level = cn_log_level_parse(luaL_checkstring(L, 1));
+    const char *text;
+    size_t len;
+
+    if (level < 0)
+        return luaL_error(L, "unknown log level '%s': use error, warn, info or debug",
+                          lua_tostring(L, 1));
+    if (!cn_log_enabled((enum cn_log_level)level))
+        return 0;
+    text = luaL_tolstring(L, 2, &len);
+    log_line(L, (enum cn_log_level)level, text, len);
+    return 0;
+}
+
+/* continuo.now(): seconds since 1970. */
+static int
+sandbox_now(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)cn_wall_ms() / 1000.0);
+    return 1;
+}
+
+/* --- files of the model --- */
+
+/* "lib.fft" or "lib/fft" stay within the model; nothing absolute, no "..". */
+static bool
+is_module_name(const char *name)
+{
+    if (*name == '\0' || *name == '/' || strstr(name, "..") || strlen(name) > 200)
+        return false;
+    return name[strspn(
+               name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0';
+}
+
+/* As lua reads it: without a byte order mark, and without a first line that is for a shell. */
+static const char *
+source_of(const char *bytes, size_t *len)
+{
+    const char *from = bytes, *end = bytes + *len;
+
+    if (*len >= 3 && memcmp(from, "\xef\xbb\xbf", 3) == 0)
+        from += 3;
+    if (from < end && *from == '#')
+        while (from < end && *from != '\n')
+            from++;
+    *len = (size_t)(end - from);
+    return from;
+}
+
+/* Compiles the file at `path` under the chunk name `name`: the chunk is on the stack then. False
+ * and nothing pushed when there is no such file. Raises on other troubles. */
+static bool
+load_path(lua_State *L, const char *path, const char *name)
+{
+    struct stat info;
+    size_t len;
+    const char *source;
+    FILE *file;
+    char *bytes;
+
+    if (stat(path, &info) < 0 || !S_ISREG(info.st_mode))
+        return false;
+    if ((uint64_t)info.st_size > SOURCE_MAX_BYTES)
+        luaL_error(L, "%s is larger than %d MiB", name, (int)(SOURCE_MAX_BYTES >> 20));
+    /* The VM's own memory, taken while no file is open: it is freed whatever is raised. */
+    bytes = lua_newuserdatauv(L, (size_t)info.st_size + 1, 0);
+    file = fopen(path, "rbe");
+    if (!file)
+        luaL_error(L, "cannot read %s: %s", name, strerror(errno));
+    len = fread(bytes, 1, (size_t)info.st_size, file);
+    fclose(file);
+    lua_pushfstring(L, "@%s", name);
+    source = source_of(bytes, &len);
+    if (luaL_loadbufferx(L, source, len, lua_tostring(L, -1), "t") != LUA_OK)
+        lua_error(L);
+    lua_replace(L, -3); /* the bytes */
+    lua_pop(L, 1);      /* the name */
+    return true;
+}
+
+/* The path of DIR/name, which need not be there. Raises where the name leads out of it. */
+static const char *
+push_path(lua_State *L, const char *name)
+{
+    if (!is_module_name(name))
+        luaL_error(L, "'%s' is not the name of a file in the model", name);
+    return lua_pushfstring(L, "%s/%s", lua_rt_of(L)->dir, name);
+}
+
+void
+cn_lua_push_model_path(lua_State *L, const char *name)
+{
+    struct stat info;
+
+    if (stat(push_path(L, name), &info) < 0 || !S_ISREG(info.st_mode))
+        luaL_error(L, "the model has no file %s: put it into the archive (--extra-files)", name);
+}
+
+void
+cn_lua_load_file(lua_State *L, const char *name)
+{
+    push_path(L, name);
+    if (!load_path(L, lua_tostring(L, -1), name))
+        luaL_error(L, "the model has no file %s", name);
+    lua_remove(L, -2);
+}
+
+/* Tries DIR/<stem><suffix>; the chunk is pushed when it is there. */
+static bool
+load_module(lua_State *L, const char *stem, const char *suffix)
+{
+    int top = lua_gettop(L);
+
+    lua_pushfstring(L, "%s%s", stem, suffix);
+    lua_pushfstring(L, "%s/%s", lua_rt_of(L)->dir, lua_tostring(L, -1));
+    if (!load_path(L, lua_tostring(L, -1), lua_tostring(L, -2))) {
+        lua_settop(L, top);
+        return false;
+    }
+    lua_replace(L, top + 1);
+    lua_settop(L, top + 1);
+    return true;
+}
+
+/* require(name); upvalue: the table of what was loaded, false while loading. */
+static int
+sandbox_require(lua_State *L)
+{
+    const char *name = luaL_checkstring(L, 1), *stem;
+
+    lua_settop(L, 1);
+    lua_pushvalue(L, 1);
+    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) {
+        if (lua_type(L, -1) == LUA_TBOOLEAN && !lua_toboolean(L, -1))
+            return luaL_error(L, "require '%s': the modules require each other in a circle", name);
+        return 1;
+    }
+    if (!is_module_name(name))
+        return luaL_error(L, "require '%s': only .lua files of the model can be required", name);
+    stem = luaL_gsub(L, name, ".", "/");
+    if (!load_module(L, stem, ".lua") && !load_module(L, stem, "/init.lua"))
+        return luaL_error(L, "require '%s': the model has neither %s.lua nor %s/init.lua", name,
+                          stem, stem);
+    lua_pushvalue(L, 1);
+    lua_pushboolean(L, 0);
+    lua_rawset(L, lua_upvalueindex(1));
+
+    lua_pushvalue(L, 1);
+    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
+        lua_pushvalue(L, 1);
+        lua_pushnil(L); /* not loading any more: the next try tells the same error */
+        lua_rawset(L, lua_upvalueindex(1));
+        return lua_error(L);
+    }
+    if (!lua_toboolean(L, -1)) {
+        lua_pop(L, 1);
+        lua_pushboolean(L, 1);
+    }
+    lua_pushvalue(L, 1);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, lua_upvalueindex(1));
+    return 1;
+}
+
+/* --- the globals --- */
+
+/* Replaces table[name] by `fn` with the old value as its upvalue; table on the top. */
+static void
+wrap_field(lua_State *L, const char *name, lua_CFunction fn)
+{
+    lua_getfield(L, -1, name);
+    lua_pushcclosure(L, fn, 1);
+    lua_setfield(L, -2, name);
+}
+
+static void
+drop_field(lua_State *L, const char *name)
+{
+    lua_pushnil(L);
+    lua_setfield(L, -2, name);
+}
+
+static void
+open_libraries(lua_State *L)
+{
+    static const luaL_Reg libraries[] = {
+        {LUA_GNAME, luaopen_base},       {LUA_COLIBNAME, luaopen_coroutine},
+        {LUA_TABLIBNAME, luaopen_table}, {LUA_STRLIBNAME, luaopen_string},
+        {LUA_MATHLIBNAME, luaopen_math}, {LUA_UTF8LIBNAME, luaopen_utf8},
+    };
+    static const char *const os_kept[] = {"time", "clock", "date", "difftime"};
+
+    for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+        luaL_requiref(L, libraries[i].name, libraries[i].func, 1);
+        lua_pop(L, 1);
+    }
+    luaL_requiref(L, LUA_OSLIBNAME, luaopen_os, 0);
+    lua_newtable(L);
+    for (size_t i = 0; i < sizeof(os_kept) / sizeof(os_kept[0]); i++) {
+        lua_getfield(L, -2, os_kept[i]);
+        lua_setfield(L, -2, os_kept[i]);
+    }
+    lua_setglobal(L, LUA_OSLIBNAME);
+    lua_pop(L, 1);
+}
+
+static void
+open_globals(lua_State *L)
+{
+    lua_pushglobaltable(L);
+    drop_field(L, "dofile");
+    drop_field(L, "loadfile");
+    wrap_field(L, "load", sandbox_load);
+    wrap_field(L, "xpcall", sandbox_xpcall);
+    wrap_field(L, "setmetatable", sandbox_setmetatable);
+    lua_pushcfunction(L, sandbox_collectgarbage);
+    lua_setfield(L, -2, "collectgarbage");
+    lua_pushcfunction(L, sandbox_print);
+    lua_setfield(L, -2, "print");
+    lua_newtable(L);
+    lua_pushcclosure(L, sandbox_require, 1);
+    lua_setfield(L, -2, "require");
+
+    lua_getfield(L, -1, LUA_COLIBNAME);
+    wrap_field(L, "create", sandbox_co_create);
+    wrap_field(L, "wrap", sandbox_co_wrap);
+    lua_pop(L, 1);
+    lua_getfield(L, -1, LUA_STRLIBNAME);
+    drop_field(L, "dump");
+    lua_pop(L, 2);
+}
+
+static int
+null_tostring(lua_State *L)
+{
+    lua_pushliteral(L, "null");
+    return 1;
+}
+
+/* The `continuo` table. */
+static void
+open_continuo(lua_State *L)
+{
+    lua_newtable(L);
+
+    /* The null value is the only light userdata that a handler sees. */
+    lua_pushlightuserdata(L, NULL);
+    lua_newtable(L);
+    lua_pushcfunction(L, null_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, -2);
+    lua_setfield(L, -2, "null");
+
+    cn_lua_open_json(L);
+    lua_setfield(L, -2, "json");
+    cn_lua_open_array(L);
+    lua_setfield(L, -2, "array");
+    cn_lua_open_metrics(L);
+    lua_setfield(L, -2, "metrics");
+    cn_lua_open_timers(L);
+    lua_setfield(L, -2, "after");
+    lua_pushcfunction(L, cn_lua_stack);
+    lua_setfield(L, -2, "stack");
+    lua_pushcfunction(L, cn_lua_reply_stack);
+    lua_setfield(L, -2, "reply_stack");
+    lua_getglobal(L, LUA_STRLIBNAME);
+    lua_getfield(L, -1, "pack");
+    lua_setfield(L, -3, "pack");
+    lua_getfield(L, -1, "unpack");
+    lua_setfield(L, -3, "unpack");
+    lua_pop(L, 1);
+    lua_pushcfunction(L, sandbox_log);
+    lua_setfield(L, -2, "log");
+    lua_pushcfunction(L, sandbox_now);
+    lua_setfield(L, -2, "now");
+    lua_setglobal(L, "continuo");
+}
+
+void
+cn_lua_open_sandbox(lua_State *L)
+{
+    open_libraries(L);
+    open_globals(L);
+    open_continuo(L);
+    cn_lua_open_tensor(L);
+    cn_lua_open_torch(L);
+    cn_lua_open_request(L);
+    cn_lua_open_state_codec(L);
+}

@@ -1,0 +1,67 @@
+/* handlers/torchlib/torch_library.c - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
+#include "handlers/torchlib/torch_library.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "core/system/program_path.h"
+#include "core/time/clock.h"
+
+#define NAME "libcontinuo_torch.so"
+#define HOW_TO_GET                                                                                 \
+    "build it with scripts/setup.sh --torch && scripts/build.sh, or name it with --torch-library"
+
+static int
+look_at(void *library, const char *path, const struct ctt_api **out, struct cn_error *err)
+{
+    ctt_get_fn get;
+    const struct ctt_api *api;
+
+    *(void **)&get = dlsym(library, CTT_SYMBOL);
+    if (!get)
+        return cn_fail(err, CN_E_LOAD_FAILED, "%s exports no symbol " CTT_SYMBOL, path);
+    api = get(CTT_ABI);
+    if (!api || api->abi != CTT_ABI || api->size < sizeof(*api))
+        return cn_fail(
+            err, CN_E_LOAD_FAILED,
+            "%s belongs to another version of Continuo (this one needs ABI %d): rebuild it", path,
+            CTT_ABI);
+    *out = api;
+    return 0;
+}
+
+int
+cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_error *err)
+{
+    char found[PATH_MAX];
+    void *library;
+
+    if (!*path) {
+        if (cn_beside(NAME, found, sizeof(found), err) != 0 || access(found, F_OK) != 0)
+            return cn_fail(err, CN_E_LOAD_FAILED,
+                           "TorchScript models need " NAME
+                           ", which is not in the folder of continuo-worker: " HOW_TO_GET);
+        path = found;
+    } else if (access(path, F_OK) != 0) {
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "TorchScript models need " NAME ", but %s does not exist: " HOW_TO_GET,
+                       path);
+    }
+    /* Local: libtorch's symbols are nobody else's business. */
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return cn_fail(err, CN_E_LOAD_FAILED, "cannot open %s: %s", path, dlerror());
+    return look_at(library, path, out, err);
+}
+
+uint64_t
+cn_torch_new_seed(void)
+{
+    uint64_t seed;
+
+    if (getrandom(&seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+        seed = cn_now_us() ^ (uint64_t)getpid() << 32;
+    return seed;
+}

@@ -1,0 +1,675 @@
+/* handlers/torchscript/torch_config.c - what a TorchScript model's YAML says of it. Worker's thread. */
+#include "handlers/torchscript/torch_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/suggest.h"
+#include "config/yaml/yaml.h"
+
+#define BUCKET_MAX 65536
+#define THREADS_MAX 256
+#define WARMUP_MAX 65536
+
+struct parse {
+    struct cn_torch_config *config;
+    const char *name; /* of the document */
+    struct cn_error *err;
+};
+
+static int
+refuse(const struct parse *parse, const struct cn_yaml *at, const char *key, const char *expected)
+{
+    char what[64];
+
+    snprintf(what, sizeof(what), "torch.%s", key);
+    return cn_yaml_refuse(parse->name, at, what, expected, parse->err);
+}
+
+static bool
+is_scalar(const struct cn_yaml *value)
+{
+    return value->kind != CN_YAML_LIST && value->kind != CN_YAML_MAP;
+}
+
+static bool
+take_number(const struct cn_yaml *value, struct ctt_value *out)
+{
+    *out = (struct ctt_value){.integer = value->integer, .number = value->number};
+    switch (value->kind) {
+    case CN_YAML_BOOL:
+        out->kind = CTT_BOOL;
+        out->integer = value->boolean;
+        return true;
+    case CN_YAML_INT:
+        out->kind = CTT_INT;
+        return true;
+    case CN_YAML_FLOAT:
+        out->kind = CTT_FLOAT;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* --- words and numbers --- */
+
+static int
+read_word(const struct parse *parse, const struct cn_yaml *torch, const char *key,
+          const char *fallback, const char **out)
+{
+    const struct cn_yaml *value = cn_yaml_get(torch, key);
+
+    *out = fallback;
+    if (!value)
+        return 0;
+    if (value->kind != CN_YAML_STRING || value->text.len == 0 || value->text.len > 1024)
+        return refuse(parse, value, key, "a name");
+    *out = cn_arena_strndup(&parse->config->arena, value->text.ptr, value->text.len);
+    return 0;
+}
+
+static int
+read_count(const struct parse *parse, const struct cn_yaml *torch, const char *key, uint32_t max,
+           uint32_t *out)
+{
+    const struct cn_yaml *value = cn_yaml_get(torch, key);
+    char expected[64];
+
+    if (!value)
+        return 0;
+    snprintf(expected, sizeof(expected), "an integer from 1 to %" PRIu32, max);
+    if (value->kind != CN_YAML_INT || value->integer < 1 || value->integer > max)
+        return refuse(parse, value, key, expected);
+    *out = (uint32_t)value->integer;
+    return 0;
+}
+
+static int
+read_flag(const struct parse *parse, const struct cn_yaml *torch, const char *key, bool *out)
+{
+    const struct cn_yaml *value = cn_yaml_get(torch, key);
+
+    if (!value)
+        return 0;
+    if (value->kind != CN_YAML_BOOL)
+        return refuse(parse, value, key, "true or false");
+    *out = value->boolean;
+    return 0;
+}
+
+/* --- buckets --- */
+
+static int
+compare_counts(const void *a, const void *b)
+{
+    const uint32_t *left = a, *right = b;
+
+    return (*left > *right) - (*left < *right);
+}
+
+static int
+default_buckets(struct cn_torch_config *config, uint32_t batch_size)
+{
+    uint32_t n = 0;
+
+    if (config->deterministic || config->io->max_batch_size == 0) {
+        config->buckets[n++] = config->io->max_batch_size ? batch_size : 1;
+    } else {
+        for (uint32_t rows = 1; rows < batch_size; rows *= 2)
+            config->buckets[n++] = rows;
+        config->buckets[n++] = batch_size;
+    }
+    config->n_buckets = n;
+    return 0;
+}
+
+static int
+read_buckets(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_size)
+{
+    struct cn_torch_config *config = parse->config;
+    const struct cn_yaml *list = cn_yaml_get(torch, "buckets");
+
+    if (!list)
+        return default_buckets(config, batch_size);
+    if (list->kind != CN_YAML_LIST || list->n_items == 0 || list->n_items > CN_TORCH_BUCKETS_MAX)
+        return refuse(parse, list, "buckets", "a list of 1 to 32 batch sizes");
+    if (config->io->max_batch_size == 0)
+        return refuse(parse, list, "buckets",
+                      "no value, since with maxBatchSize 0 the tensors have no batch dimension");
+    if (config->deterministic && list->n_items > 1)
+        return refuse(parse, list, "buckets", "one batch size, since deterministic is true");
+    for (uint32_t i = 0; i < list->n_items; i++) {
+        const struct cn_yaml *rows = list->items[i];
+
+        if (rows->kind != CN_YAML_INT || rows->integer < 1 || rows->integer > BUCKET_MAX)
+            return refuse(parse, rows, "buckets", "an integer from 1 to 65536");
+        config->buckets[i] = (uint32_t)rows->integer;
+    }
+    config->n_buckets = list->n_items;
+    qsort(config->buckets, config->n_buckets, sizeof(*config->buckets), compare_counts);
+    for (uint32_t i = 1; i < config->n_buckets; i++)
+        if (config->buckets[i] == config->buckets[i - 1])
+            return refuse(parse, list, "buckets", "each batch size only once");
+    return 0;
+}
+
+/* --- arguments, results, attributes --- */
+
+static int32_t
+find_input(const struct cn_model_io *io, struct cn_str name)
+{
+    const struct cn_tensor_spec *spec = cn_model_io_input(io, name);
+
+    return spec ? (int32_t)(spec - io->inputs) : -1;
+}
+
+static int32_t
+find_output(const struct cn_model_io *io, struct cn_str name)
+{
+    const struct cn_tensor_spec *spec = cn_model_io_output(io, name);
+
+    return spec ? (int32_t)(spec - io->outputs) : -1;
+}
+
+static int32_t
+find_state(const struct cn_model_io *io, struct cn_str name, bool as_input)
+{
+    const struct cn_state_spec *spec =
+        as_input ? cn_state_of_input(&io->state, name) : cn_state_of_output(&io->state, name);
+
+    return spec ? (int32_t)(spec - io->state.items) : -1;
+}
+
+static bool
+kept_by_module(const struct cn_torch_config *config, int32_t state)
+{
+    for (uint32_t i = 0; i < config->n_attributes; i++)
+        if (config->attributes[i].state == state)
+            return true;
+    return false;
+}
+
+static int
+read_attributes(const struct parse *parse, const struct cn_yaml *torch)
+{
+    const struct cn_yaml *maps[] = {cn_yaml_get(torch, "attributes"), cn_yaml_get(torch, "set")};
+    struct cn_torch_config *config = parse->config;
+
+    for (size_t m = 0; m < 2; m++) {
+        const char *key = m == 0 ? "attributes" : "set";
+
+        if (!maps[m])
+            continue;
+        if (maps[m]->kind != CN_YAML_MAP || maps[m]->n_items > CN_TORCH_VALUES_MAX)
+            return refuse(parse, maps[m], key, "a map of the module's attributes");
+        for (uint32_t i = 0; i < maps[m]->n_items; i++) {
+            const struct cn_yaml *value = maps[m]->items[i];
+            struct cn_torch_attribute *attribute = &config->attributes[config->n_attributes];
+
+            attribute->state = -1;
+            attribute->name = cn_arena_strndup(&config->arena, value->key.ptr, value->key.len);
+            if (m == 0 && is_scalar(value))
+                attribute->state = find_state(config->io, value->text, true);
+            if (m == 0 && (attribute->state < 0 || kept_by_module(config, attribute->state)))
+                return refuse(parse, value, key, "the name of a declared state, each only once");
+            attribute->batch = m == 1 && cn_str_eq(value->text, CN_STR("batch"));
+            if (m == 1 && !attribute->batch && !take_number(value, &attribute->number))
+                return refuse(parse, value, key, "a number, true, false or batch");
+            config->n_attributes++;
+        }
+    }
+    return 0;
+}
+
+static void
+default_arguments(struct cn_torch_config *config)
+{
+    const struct cn_model_io *io = config->io;
+
+    for (uint32_t i = 0; i < io->n_inputs; i++)
+        config->arguments[config->n_arguments++] = (struct cn_torch_slot){(int32_t)i, -1, -1, {0}};
+    for (uint32_t i = 0; i < io->state.n; i++)
+        if (!kept_by_module(config, (int32_t)i))
+            config->arguments[config->n_arguments++] =
+                (struct cn_torch_slot){-1, -1, (int32_t)i, {0}};
+}
+
+/* A state that the client sees, too, is one result. */
+static void
+default_results(struct cn_torch_config *config)
+{
+    const struct cn_model_io *io = config->io;
+
+    for (uint32_t i = 0; i < io->n_outputs; i++)
+        config->results[config->n_results++] =
+            (struct cn_torch_slot){-1, (int32_t)i, find_state(io, io->outputs[i].name, false), {0}};
+    for (uint32_t i = 0; i < io->state.n; i++)
+        if (!kept_by_module(config, (int32_t)i) && find_output(io, io->state.items[i].output) < 0)
+            config->results[config->n_results++] = (struct cn_torch_slot){-1, -1, (int32_t)i, {0}};
+}
+
+static int
+read_list(const struct parse *parse, const struct cn_yaml *torch, const char *key,
+          const struct cn_yaml **out)
+{
+    const struct cn_yaml *list = *out = cn_yaml_get(torch, key);
+
+    if (list && (list->kind != CN_YAML_LIST || list->n_items > CN_TORCH_VALUES_MAX))
+        return refuse(parse, list, key, "a list of up to 256 names");
+    return 0;
+}
+
+static int
+read_arguments(const struct parse *parse, const struct cn_yaml *torch)
+{
+    struct cn_torch_config *config = parse->config;
+    const struct cn_yaml *list;
+    int rc = read_list(parse, torch, "arguments", &list);
+
+    if (rc)
+        return rc;
+    if (!list) {
+        default_arguments(config);
+        return 0;
+    }
+    for (uint32_t i = 0; i < list->n_items; i++) {
+        struct cn_torch_slot slot = {-1, -1, -1, {0}};
+        const struct cn_yaml *value = list->items[i];
+
+        if (!take_number(value, &slot.number)) {
+            slot.input = is_scalar(value) ? find_input(config->io, value->text) : -1;
+            slot.state = is_scalar(value) ? find_state(config->io, value->text, true) : -1;
+            if (slot.input < 0 && slot.state < 0)
+                return refuse(parse, value, "arguments",
+                              "an input, a state, a number, true or false");
+        }
+        config->arguments[config->n_arguments++] = slot;
+    }
+    return 0;
+}
+
+static int
+read_results(const struct parse *parse, const struct cn_yaml *torch)
+{
+    struct cn_torch_config *config = parse->config;
+    const struct cn_yaml *list;
+    int rc = read_list(parse, torch, "results", &list);
+
+    if (rc)
+        return rc;
+    if (!list) {
+        default_results(config);
+        return 0;
+    }
+    for (uint32_t i = 0; i < list->n_items; i++) {
+        struct cn_torch_slot slot = {-1, -1, -1, {0}};
+        const struct cn_yaml *value = list->items[i];
+
+        if (is_scalar(value)) {
+            slot.output = find_output(config->io, value->text);
+            slot.state = find_state(config->io, value->text, false);
+        }
+        if (slot.output < 0 && slot.state < 0 && !cn_str_eq(value->text, CN_STR("_")))
+            return refuse(parse, value, "results", "an output, a state or _");
+        config->results[config->n_results++] = slot;
+    }
+    return 0;
+}
+
+/* --- the probe --- */
+
+static bool
+is_number(const struct cn_yaml *value)
+{
+    return value->kind == CN_YAML_INT || value->kind == CN_YAML_FLOAT;
+}
+
+static int
+read_ranges(const struct parse *parse, const struct cn_yaml *map)
+{
+    struct cn_torch_config *config = parse->config;
+
+    if (map->kind != CN_YAML_MAP)
+        return refuse(parse, map, "probe.ranges", "a map of inputs, {x: [low, high]}");
+    for (uint32_t i = 0; i < map->n_items; i++) {
+        const struct cn_yaml *pair = map->items[i];
+        int32_t input = find_input(config->io, pair->key);
+
+        if (input < 0)
+            return refuse(parse, pair, "probe.ranges", "names of inputs");
+        if (pair->kind != CN_YAML_LIST || pair->n_items != 2 || !is_number(pair->items[0]) ||
+            !is_number(pair->items[1]) || pair->items[0]->number > pair->items[1]->number)
+            return refuse(parse, pair, "probe.ranges", "[low, high], two numbers");
+        config->ranges[input] =
+            (struct cn_torch_range){true, pair->items[0]->number, pair->items[1]->number};
+    }
+    return 0;
+}
+
+/* probe: true, false, or how to. */
+static int
+read_probe(const struct parse *parse, const struct cn_yaml *torch)
+{
+    const struct cn_yaml *probe = cn_yaml_get(torch, "probe");
+    struct cn_torch_config *config = parse->config;
+
+    config->probe = true;
+    config->probe_seed = 1;
+    config->tolerance = -1;
+    config->ranges =
+        cn_arena_alloc(&config->arena, (config->io->n_inputs + 1) * sizeof(*config->ranges));
+    memset(config->ranges, 0, (config->io->n_inputs + 1) * sizeof(*config->ranges));
+    if (!probe)
+        return 0;
+    if (probe->kind == CN_YAML_BOOL) {
+        config->probe = probe->boolean;
+        return 0;
+    }
+    if (probe->kind != CN_YAML_MAP)
+        return refuse(parse, probe, "probe", "true, false or a map of seed, tolerance and ranges");
+    for (uint32_t i = 0; i < probe->n_items; i++) {
+        const struct cn_yaml *value = probe->items[i];
+        int rc = 0;
+
+        if (cn_str_eq(value->key, CN_STR("seed")) && value->kind == CN_YAML_INT &&
+            value->integer >= 0)
+            config->probe_seed = (uint64_t)value->integer;
+        else if (cn_str_eq(value->key, CN_STR("tolerance")) && is_number(value) &&
+                 value->number >= 0)
+            config->tolerance = value->number;
+        else if (cn_str_eq(value->key, CN_STR("ranges")))
+            rc = read_ranges(parse, value);
+        else
+            rc = refuse(parse, value, "probe",
+                        "seed, an integer from 0; tolerance, a number from 0; and ranges");
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int
+read_seed(const struct parse *parse, const struct cn_yaml *torch)
+{
+    const struct cn_yaml *seed = cn_yaml_get(torch, "seed");
+
+    if (!seed)
+        return 0;
+    if (seed->kind != CN_YAML_INT || seed->integer < 0)
+        return refuse(parse, seed, "seed", "an integer from 0");
+    parse->config->has_seed = true;
+    parse->config->seed = (uint64_t)seed->integer;
+    return 0;
+}
+
+static int
+read_nan_policy(const struct parse *parse, const struct cn_yaml *torch)
+{
+    const struct cn_yaml *policy = cn_yaml_get(torch, "nanPolicy");
+
+    if (!policy)
+        return 0;
+    if (policy->kind != CN_YAML_STRING ||
+        (!cn_str_eq(policy->text, CN_STR("pass")) && !cn_str_eq(policy->text, CN_STR("refuse"))))
+        return refuse(parse, policy, "nanPolicy", "pass or refuse");
+    parse->config->refuse_nan = cn_str_eq(policy->text, CN_STR("refuse"));
+    return 0;
+}
+
+/* --- the whole --- */
+
+static int
+check_type(const struct parse *parse, const char *list, struct cn_str name, enum cn_datatype type)
+{
+    switch (type) {
+    case CN_DATATYPE_BYTES:
+    case CN_DATATYPE_UINT16:
+    case CN_DATATYPE_UINT32:
+    case CN_DATATYPE_UINT64:
+        return cn_fail(parse->err, CN_E_CONFIG,
+                       "%s: %s: %.*s is %s, which TorchScript does not support", parse->name, list,
+                       CN_STR_ARG(name), cn_datatype_word(type));
+    default:
+        return 0;
+    }
+}
+
+static int
+check_tensors(const struct parse *parse)
+{
+    const struct cn_model_io *io = parse->config->io;
+    int rc = 0;
+
+    for (uint32_t i = 0; !rc && i < io->n_inputs; i++) {
+        rc = check_type(parse, "inputs", io->inputs[i].name, io->inputs[i].type);
+        if (!rc && io->inputs[i].optional)
+            rc = cn_fail(parse->err, CN_E_CONFIG,
+                         "%s: inputs: %.*s is optional, but a TorchScript method gets all of its "
+                         "arguments",
+                         parse->name, CN_STR_ARG(io->inputs[i].name));
+    }
+    for (uint32_t i = 0; !rc && i < io->n_outputs; i++)
+        rc = check_type(parse, "outputs", io->outputs[i].name, io->outputs[i].type);
+    for (uint32_t i = 0; !rc && i < io->state.n; i++) {
+        rc = check_type(parse, "state", io->state.items[i].input, io->state.items[i].type);
+        if (!rc && io->state.items[i].unsaid)
+            rc = cn_fail(parse->err, CN_E_CONFIG,
+                         "%s: state: %.*s has a size of -1, so its first size is unknown: add "
+                         "init: {dims: [...]}, with 0 for an empty tensor",
+                         parse->name, CN_STR_ARG(io->state.items[i].input));
+    }
+    return rc;
+}
+
+/* Every output and state must come from somewhere, and every input go somewhere. */
+static int
+check_complete(const struct parse *parse)
+{
+    const struct cn_torch_config *config = parse->config;
+    const struct cn_model_io *io = config->io;
+
+    for (uint32_t i = 0; i < io->n_inputs; i++) {
+        bool used = false;
+
+        for (uint32_t a = 0; a < config->n_arguments; a++)
+            used = used || config->arguments[a].input == (int32_t)i;
+        if (!used)
+            return cn_fail(parse->err, CN_E_CONFIG,
+                           "%s: torch.arguments does not name the input %.*s", parse->name,
+                           CN_STR_ARG(io->inputs[i].name));
+    }
+    for (uint32_t i = 0; i < io->n_outputs + io->state.n; i++) {
+        int32_t state = (int32_t)i - (int32_t)io->n_outputs;
+        bool given = state >= 0 && kept_by_module(config, state);
+
+        for (uint32_t r = 0; r < config->n_results; r++)
+            given = given || (state >= 0 ? config->results[r].state == state
+                                         : config->results[r].output == (int32_t)i);
+        if (!given)
+            return cn_fail(
+                parse->err, CN_E_CONFIG, "%s: torch.results does not name the %s %.*s", parse->name,
+                state >= 0 ? "state" : "output",
+                CN_STR_ARG(state >= 0 ? io->state.items[state].output : io->outputs[i].name));
+    }
+    return 0;
+}
+
+static int
+check_keys(const struct parse *parse, const struct cn_yaml *torch)
+{
+    static const char *const known[] = {"submodule",      "method", "arguments", "results",
+                                        "attributes",     "set",    "buckets",   "deterministic",
+                                        "threads",        "fusion", "warmup",    "probe",
+                                        "strictBatching", "seed",   "nanPolicy"};
+    const size_t n = sizeof(known) / sizeof(known[0]);
+
+    if (torch->kind != CN_YAML_MAP)
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: torch: expected a map of settings",
+                       parse->name, torch->line, torch->column);
+    for (uint32_t i = 0; i < torch->n_items; i++) {
+        const struct cn_yaml *value = torch->items[i];
+        char shown[CN_YAML_SHOWN_MAX];
+        const char *near;
+        size_t k = 0;
+
+        while (k < n && !cn_str_eq(value->key, cn_str_from(known[k])))
+            k++;
+        if (k < n)
+            continue;
+        near = cn_suggest(value->key, known, n);
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: torch: unknown key %s%s%s%s",
+                       parse->name, value->key_line, value->key_column,
+                       cn_yaml_shown(value->key, shown), near ? " (did you mean " : "",
+                       near ? near : "", near ? "?)" : "");
+    }
+    return 0;
+}
+
+static int
+read_all(const struct parse *parse, const struct cn_yaml *torch, uint32_t batch_size)
+{
+    struct cn_torch_config *config = parse->config;
+    int rc = check_keys(parse, torch);
+
+    if (!rc)
+        rc = check_tensors(parse);
+    if (!rc)
+        rc = read_word(parse, torch, "submodule", "", &config->submodule);
+    if (!rc)
+        rc = read_word(parse, torch, "method", "forward", &config->method);
+    if (!rc)
+        rc = read_count(parse, torch, "threads", THREADS_MAX, &config->threads);
+    if (!rc)
+        rc = read_count(parse, torch, "warmup", WARMUP_MAX, &config->warmup);
+    if (!rc)
+        rc = read_flag(parse, torch, "deterministic", &config->deterministic);
+    if (!rc)
+        rc = read_flag(parse, torch, "fusion", &config->fusion);
+    if (!rc)
+        rc = read_flag(parse, torch, "strictBatching", &config->strict_batching);
+    if (!rc)
+        rc = read_probe(parse, torch);
+    if (!rc)
+        rc = read_seed(parse, torch);
+    if (!rc)
+        rc = read_nan_policy(parse, torch);
+    if (!rc)
+        rc = read_buckets(parse, torch, batch_size);
+    if (!rc)
+        rc = read_attributes(parse, torch);
+    if (!rc)
+        rc = read_arguments(parse, torch);
+    if (!rc)
+        rc = read_results(parse, torch);
+    return rc ? rc : check_complete(parse);
+}
+
+/* TorchServe's keys, which stand beside `torch`. */
+static int
+read_devices(const struct parse *parse, const struct cn_yaml *root)
+{
+    const struct cn_yaml *type = cn_yaml_get(root, "deviceType");
+    const struct cn_yaml *ids = cn_yaml_get(root, "deviceIds");
+    struct cn_torch_config *config = parse->config;
+
+    if (type && !cn_str_eq(type->text, CN_STR("cpu")) && !cn_str_eq(type->text, CN_STR("gpu")))
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: deviceType: expected cpu or gpu",
+                       parse->name, type->line, type->column);
+    config->gpu = type && cn_str_eq(type->text, CN_STR("gpu"));
+    if (!ids || !config->gpu)
+        return 0;
+    if (ids->kind != CN_YAML_LIST || ids->n_items < 1 || ids->n_items > CN_TORCH_DEVICES_MAX)
+        return cn_fail(parse->err, CN_E_CONFIG, "%s:%u:%u: deviceIds: expected 1 to %d numbers",
+                       parse->name, ids->line, ids->column, CN_TORCH_DEVICES_MAX);
+    for (uint32_t i = 0; i < ids->n_items; i++) {
+        const struct cn_yaml *id = ids->items[i];
+
+        if (id->kind != CN_YAML_INT || id->integer < 0 || id->integer > 127)
+            return cn_fail(parse->err, CN_E_CONFIG,
+                           "%s:%u:%u: deviceIds: expected device numbers from 0 to 127",
+                           parse->name, id->line, id->column);
+        config->devices[i] = (uint32_t)id->integer;
+    }
+    config->n_devices = ids->n_items;
+    return 0;
+}
+
+static int
+read_document(struct cn_torch_config *config, const struct cn_yaml_doc *doc, uint32_t batch_size,
+              struct cn_error *err)
+{
+    static const struct cn_yaml nothing = {.kind = CN_YAML_MAP};
+    const struct cn_yaml *torch = cn_yaml_get(cn_yaml_root(doc), "torch");
+    struct parse parse = {config, cn_yaml_name(doc), err};
+    struct cn_arena *arena = &config->arena;
+    int rc = cn_model_io_parse(doc, &config->io, err);
+
+    if (rc)
+        return rc;
+    if (!config->io)
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "%s: a TorchScript model needs inputs and outputs: lists of name, dataType "
+                       "and dims",
+                       parse.name);
+    config->threads = 1;
+    config->warmup = 16;
+    config->arguments =
+        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_torch_slot));
+    config->results =
+        cn_arena_alloc(arena, 2 * CN_MODEL_TENSORS_MAX * sizeof(struct cn_torch_slot));
+    config->attributes =
+        cn_arena_alloc(arena, 2 * CN_TORCH_VALUES_MAX * sizeof(struct cn_torch_attribute));
+    memset(config->attributes, 0, 2 * CN_TORCH_VALUES_MAX * sizeof(struct cn_torch_attribute));
+    rc = read_devices(&parse, cn_yaml_root(doc));
+    return rc ? rc : read_all(&parse, torch ? torch : &nothing, batch_size);
+}
+
+int
+cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *doc,
+                      uint32_t batch_size, struct cn_error *err)
+{
+    int rc;
+
+    memset(config, 0, sizeof(*config));
+    cn_arena_init(&config->arena);
+    rc = read_document(config, doc, batch_size, err);
+    if (rc)
+        cn_torch_config_fini(config);
+    return rc;
+}
+
+int
+cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char *file,
+                     uint32_t batch_size, struct cn_error *err)
+{
+    struct cn_yaml_doc *doc = NULL;
+    struct cn_buf path;
+    int rc;
+
+    memset(config, 0, sizeof(*config));
+    if (!*file)
+        return cn_fail(err, CN_E_LOAD_FAILED,
+                       "a TorchScript model needs a YAML (--config-file) that declares its inputs "
+                       "and outputs");
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", dir, file);
+    cn_buf_append(&path, "", 1);
+    rc = cn_yaml_parse_file_as(path.data, file, &doc, err);
+    cn_buf_fini(&path);
+    if (rc)
+        return rc;
+    rc = cn_torch_config_parse(config, doc, batch_size, err);
+    cn_yaml_destroy(doc);
+    return rc;
+}
+
+void
+cn_torch_config_fini(struct cn_torch_config *config)
+{
+    cn_model_io_unref(config->io);
+    cn_arena_fini(&config->arena);
+    memset(config, 0, sizeof(*config));
+}

@@ -1,0 +1,96 @@
+/* handlers/torchscript/torch_config.h - what a TorchScript model's YAML says of it, under `torch` and in its tensors.
+ *
+ *   inputs: ...  outputs: ...  state: ...       # config/model/model_io.h, config/model/model_state.h
+ *   torch:
+ *     submodule: _model           # whose method runs; default: the module itself
+ *     method: forward
+ *     arguments: [audio, 16000]   # inputs, states and numbers; default: inputs, then states
+ *     results: [prob, _]          # outputs and states, _: not wanted; default: outputs, then states
+ *     attributes: {_state: state} # states that the module keeps itself: set before, read after
+ *     set: {_last_batch_size: batch, _last_sr: 16000} # numbers set before each run; batch: rows
+ *     buckets: [1, 8, 32]         # batch sizes that are run; default: 1, 2, 4 ... batchSize
+ *     deterministic: true         # one bucket: an answer never depends on its neighbours
+ *     threads: 1
+ *     fusion: false
+ *     warmup: 16                  # what -1 in dims is, when the model is tried at load
+ *     probe: false                # do not try whether rows depend on each other (torch_probe.h), or
+ *     probe: {seed: 1, tolerance: 1e-3, ranges: {tokens: [0, 100]}} # how to
+ *     strictBatching: true        # refuse a model whose rows do, instead of running each alone
+ *     seed: 42                    # of libtorch's random numbers; default: another one for each worker
+ *     nanPolicy: refuse           # a row whose results have NaN or an infinity fails; default: pass
+ *   deviceType: gpu               # as TorchServe has them, beside `torch`: cpu or gpu, and
+ *   deviceIds: [0, 1]             # the devices that workers share out; default: the first one
+ *
+ * Read once, when a worker loads the model. Worker's thread.
+ */
+#ifndef CN_TORCHSCRIPT_CONFIG_H
+#define CN_TORCHSCRIPT_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "config/model/model_io.h"
+#include "core/errors/error.h"
+#include "handlers/torchlib/torch_abi.h"
+#include "handlers/torchscript/torch_plan.h"
+
+#define CN_TORCH_VALUES_MAX 256 /* arguments, results, attributes, settings */
+#define CN_TORCH_DEVICES_MAX 64
+
+/* What random values of an input lie in. */
+struct cn_torch_range {
+    bool given;
+    double low, high;
+};
+
+/* One argument or result. */
+struct cn_torch_slot {
+    int32_t input, output, state; /* index into the declarations; -1: not that */
+    struct ctt_value number;      /* an argument that is none of them */
+};
+
+/* An attribute of the module: of a state, or a number. */
+struct cn_torch_attribute {
+    const char *name;
+    int32_t state; /* -1: a number */
+    bool batch;    /* the number is the rows of the batch */
+    struct ctt_value number;
+    enum ctt_kind kind; /* of a state: what the module holds there; of a number: see `number` */
+};
+
+/* A state that the module holds as one number for all rows, which can't differ within a run. */
+static inline bool
+cn_torch_is_number(const struct cn_torch_attribute *attribute)
+{
+    return attribute->state >= 0 && (attribute->kind == CTT_INT || attribute->kind == CTT_FLOAT ||
+                                     attribute->kind == CTT_BOOL);
+}
+
+struct cn_torch_config {
+    struct cn_model_io *io; /* owned */
+    const char *submodule, *method;
+    uint32_t n_arguments, n_results, n_attributes;
+    struct cn_torch_slot *arguments, *results;
+    struct cn_torch_attribute *attributes;
+    uint32_t n_buckets, buckets[CN_TORCH_BUCKETS_MAX]; /* rising */
+    uint32_t threads, warmup;
+    bool deterministic, fusion, gpu;
+    uint32_t n_devices, devices[CN_TORCH_DEVICES_MAX]; /* of `gpu`; none: all that there are */
+    bool probe, strict_batching, refuse_nan;
+    uint64_t probe_seed;
+    double tolerance;              /* below 0: what the types' rounding gives */
+    struct cn_torch_range *ranges; /* by input */
+    bool has_seed;
+    uint64_t seed;
+    struct cn_arena arena; /* holds the above */
+};
+
+/* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED where the
+ * model declares no tensors. On failure nothing is left. */
+int cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *doc,
+                          uint32_t batch_size, struct cn_error *err);
+int cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char *file,
+                         uint32_t batch_size, struct cn_error *err);
+void cn_torch_config_fini(struct cn_torch_config *config);
+
+#endif

@@ -1,0 +1,60 @@
+/* handlers/torchscript/torch_plan.c - into which batches a number of rows is best cut. Worker's thread. */
+#include "handlers/torchscript/torch_plan.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+
+static uint32_t
+smallest_for(const struct cn_torch_plan *plan, uint32_t left)
+{
+    for (uint32_t b = 0; b < plan->n; b++)
+        if (plan->rows[b] >= left)
+            return b;
+    return plan->n - 1;
+}
+
+void
+cn_torch_plan_make(struct cn_torch_plan *plan, uint32_t max_rows)
+{
+    bool measured = true;
+
+    cn_assert(plan->n > 0 && plan->n <= CN_TORCH_BUCKETS_MAX);
+    for (uint32_t b = 0; b < plan->n; b++)
+        measured = measured && plan->cost_us[b] > 0;
+    cn_torch_plan_fini(plan);
+    plan->max_rows = max_rows;
+    plan->choice = cn_alloc((size_t)max_rows + 1);
+    plan->best_us = cn_alloc(((size_t)max_rows + 1) * sizeof(*plan->best_us));
+    for (uint32_t left = 1; left <= max_rows; left++) {
+        uint32_t choice = smallest_for(plan, left);
+
+        for (uint32_t b = 0; measured && b < plan->n; b++) {
+            uint32_t after = left > plan->rows[b] ? left - plan->rows[b] : 0;
+            double us = plan->cost_us[b] + plan->best_us[after];
+
+            if (plan->best_us[left] > 0 && us >= plan->best_us[left])
+                continue;
+            plan->best_us[left] = us;
+            choice = b;
+        }
+        plan->choice[left] = (uint8_t)choice;
+    }
+}
+
+void
+cn_torch_plan_fini(struct cn_torch_plan *plan)
+{
+    cn_free(plan->choice);
+    cn_free(plan->best_us);
+    plan->choice = NULL;
+    plan->best_us = NULL;
+}
+
+uint32_t
+cn_torch_plan_next(const struct cn_torch_plan *plan, uint32_t left)
+{
+    return plan->choice[left < plan->max_rows ? left : plan->max_rows];
+}

@@ -1,0 +1,60 @@
+/* handlers/torchscript/torch_plan_test.c - rows are cut into the batches that cost least. */
+#include "handlers/torchscript/torch_plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static uint32_t
+rows_next(const struct cn_torch_plan *plan, uint32_t left)
+{
+    return plan->rows[cn_torch_plan_next(plan, left)];
+}
+
+/* silero-vad as measured: two rows at once cost four times one row, eight little more than two. */
+static void
+two_rows_run_one_by_one_where_that_is_cheaper(void **state)
+{
+    struct cn_torch_plan plan = {.n = 4, .rows = {1, 2, 8, 32}, .cost_us = {573, 2139, 2458, 3618}};
+
+    (void)state;
+    cn_torch_plan_make(&plan, 64);
+    assert_int_equal(rows_next(&plan, 1), 1);
+    assert_int_equal(rows_next(&plan, 2), 1);
+    assert_int_equal(rows_next(&plan, 4), 1);   /* 2292 against 2458 */
+    assert_int_equal(rows_next(&plan, 5), 8);   /* 2865 against 2458: padded */
+    assert_int_equal(rows_next(&plan, 13), 32); /* 2458 + 2458 against 3618 */
+    assert_int_equal(rows_next(&plan, 64), 32);
+    assert_int_equal(rows_next(&plan, 1000), 32); /* more than was asked for */
+    assert_float_equal(plan.best_us[2], 1146, 0.5);
+    assert_float_equal(plan.best_us[33], 4191, 0.5);
+    cn_torch_plan_fini(&plan);
+}
+
+static void
+unmeasured_buckets_are_taken_by_size(void **state)
+{
+    struct cn_torch_plan plan = {.n = 3, .rows = {1, 8, 32}, .cost_us = {5, 0, 9}};
+
+    (void)state;
+    cn_torch_plan_make(&plan, 64);
+    assert_int_equal(rows_next(&plan, 1), 1);
+    assert_int_equal(rows_next(&plan, 2), 8);
+    assert_int_equal(rows_next(&plan, 9), 32);
+    assert_int_equal(rows_next(&plan, 64), 32);
+    cn_torch_plan_fini(&plan);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_rows_run_one_by_one_where_that_is_cheaper),
+        cmocka_unit_test(unmeasured_buckets_are_taken_by_size),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

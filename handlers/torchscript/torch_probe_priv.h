@@ -1,0 +1,53 @@
+/* handlers/torchscript/torch_probe_priv.h - what torch_probe.c and torch_probe_rows.c share. Worker's thread. */
+#ifndef CN_TORCHSCRIPT_PROBE_PRIV_H
+#define CN_TORCHSCRIPT_PROBE_PRIV_H
+
+#include "handlers/torchscript/torchscript_priv.h"
+
+#define PROBE_ROWS_MAX 8
+#define PROBE_ROWS_MIN 3
+/* All of it: a model whose runs take long is looked at less closely. */
+#define PROBE_MAX_US 2000000
+/* Sequences of different ages: row r has made r % AGES steps before. */
+#define AGES 3
+
+/* A row's results: outputs, then states. */
+struct results {
+    struct torch_tensor *tensors;
+};
+
+struct probe {
+    struct torch_runtime *rt;
+    struct torch_probe_result *found;
+    struct cn_arena arena; /* inputs, and the arrays below */
+    uint32_t n;            /* rows */
+    struct cn_item *shells;
+    struct torch_item *items;
+    struct torch_row *rows;
+    struct torch_state **begin; /* each row's state before its step; NULL: the model has none */
+    struct results *alone;
+    uint32_t alike[PROBE_ROWS_MAX], n_alike; /* that fit together with the first row */
+    uint64_t random, until_us, seed;
+    double lowest; /* of random floats: -1, or 0 where the model takes no negative ones */
+};
+
+/* Makes the rows; they have no inputs and no states yet. cn_probe_end() frees all. */
+void cn_probe_make(struct probe *probe, struct torch_runtime *rt);
+void cn_probe_end(struct probe *probe);
+void cn_probe_forget_states(struct probe *probe);
+
+/* Other random inputs for the row. */
+int cn_probe_fill_row(struct probe *probe, uint32_t row, struct cn_error *err);
+
+/* Runs these rows, each from its state before the step; alone: in the bucket that one row has. */
+int cn_probe_run(struct probe *probe, const uint32_t *rows, uint32_t k, uint32_t bucket,
+                 struct cn_error *err);
+int cn_probe_run_alone(struct probe *probe, uint32_t row, struct cn_error *err);
+
+/* Keeps what the row gave, as what it gives alone. */
+int cn_probe_keep_results(struct probe *probe, uint32_t row, struct results *to,
+                          struct cn_error *err);
+/* Compares what the row gave now with what it gave alone; probe->found has the largest distance. */
+void cn_probe_compare(struct probe *probe, uint32_t row);
+
+#endif

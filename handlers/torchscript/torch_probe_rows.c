@@ -1,0 +1,288 @@
+/* handlers/torchscript/torch_probe_rows.c - the rows of a probe: random inputs, runs, and what came of them. Worker's thread. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory/mem.h"
+#include "handlers/torchscript/torch_probe_priv.h"
+#include "handlers/torchscript/torch_values.h"
+
+/* --- random rows --- */
+
+static double
+next_random(struct probe *probe) /* 0 to 1; splitmix64 */
+{
+    uint64_t z = (probe->random += 0x9e3779b97f4a7c15u);
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+/* Floats from -1 to 1, integers from 0 to 3, unless the YAML says where they lie. Each row has another
+ * magnitude, which shows what is scaled over all of them. */
+static void
+fill(struct probe *probe, uint32_t row, uint32_t input, char *data, uint64_t elements)
+{
+    const struct cn_torch_range *range = &probe->rt->config.ranges[input];
+    const enum cn_datatype type = probe->rt->config.io->inputs[input].type;
+    const bool is_float = cn_torch_is_float(type);
+    const double low = range->given ? range->low : is_float ? probe->lowest : 0;
+    const double high = range->given               ? range->high
+                        : is_float                 ? 1
+                        : type == CN_DATATYPE_BOOL ? 1
+                                                   : 3;
+
+    for (uint64_t i = 0; i < elements; i++) {
+        double value = next_random(probe);
+
+        if (is_float)
+            value = low + value * (high - low);
+        else
+            value = floor(low + value * (high - low + 1));
+        if (is_float && !range->given)
+            value *= (double)(row + 1) / PROBE_ROWS_MAX;
+        cn_torch_value_put(type, data, (size_t)i, value);
+    }
+}
+
+/* Makes room for the inputs of a row once, and fills it anew each time. */
+int
+cn_probe_fill_row(struct probe *probe, uint32_t row, struct cn_error *err)
+{
+    const struct cn_torch_config *config = &probe->rt->config;
+    const struct cn_model_io *io = config->io;
+    struct torch_item *item = &probe->items[row];
+    const bool batched = io->max_batch_size > 0;
+    struct cn_tensor *inputs;
+
+    if (item->inputs) {
+        for (uint32_t i = 0; i < io->n_inputs; i++)
+            fill(probe, row, i, (char *)(uintptr_t)item->data[i],
+                 item->inputs[i].data.len / cn_datatype_bytes(io->inputs[i].type));
+        return 0;
+    }
+    inputs = cn_arena_alloc(&probe->arena, (io->n_inputs + 1) * sizeof(*inputs));
+    item->data = cn_arena_alloc(&probe->arena, (io->n_inputs + 1) * sizeof(*item->data));
+    for (uint32_t i = 0; i < io->n_inputs; i++) {
+        int rc = cn_torch_input_of(&io->inputs[i], batched, config->warmup, &probe->arena,
+                                   &inputs[i], err);
+
+        if (rc)
+            return rc;
+        item->data[i] = inputs[i].data.ptr;
+    }
+    item->inputs = inputs;
+    return cn_probe_fill_row(probe, row, err);
+}
+
+/* --- runs --- */
+
+static struct torch_state *
+copy_state(const struct torch_runtime *rt, const struct torch_state *from, struct cn_error *err)
+{
+    struct torch_state *copy = cn_torch_state_create(rt);
+
+    for (uint32_t i = 0; i < from->n; i++) {
+        struct torch_tensor *to = &copy->tensors[i];
+
+        if (cn_torch_tensor_reserve(to, from->tensors[i].bytes, err)) {
+            cn_torch_state_destroy(copy);
+            return NULL;
+        }
+        to->bytes = from->tensors[i].bytes;
+        to->rank = from->tensors[i].rank;
+        to->none = from->tensors[i].none;
+        memcpy(to->dims, from->tensors[i].dims, sizeof(to->dims));
+        if (to->bytes)
+            memcpy(to->data, from->tensors[i].data, to->bytes);
+    }
+    return copy;
+}
+
+/* Runs these rows, each from its state before the step. */
+int
+cn_probe_run(struct probe *probe, const uint32_t *rows, uint32_t k, uint32_t bucket,
+             struct cn_error *err)
+{
+    struct torch_runtime *rt = probe->rt;
+    const struct cn_model_io *io = rt->config.io;
+
+    cn_arena_clear(&rt->arena);
+    for (uint32_t i = 0; i < k; i++) {
+        struct torch_item *item = &probe->items[rows[i]];
+
+        item->outputs = cn_arena_alloc(&rt->arena, (io->n_outputs + 1) * sizeof(*item->outputs));
+        memset(item->outputs, 0, io->n_outputs * sizeof(*item->outputs));
+        if (!probe->begin[rows[i]])
+            continue;
+        cn_torch_state_destroy(item->item->state);
+        item->item->state = copy_state(rt, probe->begin[rows[i]], err);
+        if (!item->item->state)
+            return err->code;
+    }
+    rt->api->seed(probe->seed);
+    return cn_torch_batch_run(rt, rows, k, bucket, err);
+}
+
+static uint32_t
+bucket_of_one(const struct torch_runtime *rt)
+{
+    return rt->config.io->max_batch_size ? rt->plan.rows[cn_torch_plan_next(&rt->plan, 1)] : 1;
+}
+
+int
+cn_probe_run_alone(struct probe *probe, uint32_t row, struct cn_error *err)
+{
+    return cn_probe_run(probe, &row, 1, bucket_of_one(probe->rt), err);
+}
+
+/* --- results --- */
+
+static int
+keep(const struct torch_tensor *from, struct torch_tensor *to, struct cn_error *err)
+{
+    int rc = cn_torch_tensor_reserve(to, from->bytes, err);
+
+    if (rc)
+        return rc;
+    to->bytes = from->bytes;
+    to->rank = from->rank;
+    to->none = from->none;
+    memcpy(to->dims, from->dims, sizeof(to->dims[0]) * from->rank);
+    if (from->bytes)
+        memcpy(to->data, from->data, from->bytes);
+    return 0;
+}
+
+/* The result `i` of a row that has run: an output, or behind them a state. Borrowed. */
+static struct torch_tensor
+result_of(const struct probe *probe, uint32_t row, uint32_t i)
+{
+    const struct cn_model_io *io = probe->rt->config.io;
+    const struct torch_item *item = &probe->items[row];
+    struct torch_tensor tensor = {.data = NULL};
+
+    if (i >= io->n_outputs)
+        return ((const struct torch_state *)item->item->state)->tensors[i - io->n_outputs];
+    tensor.data = item->outputs[i].data;
+    tensor.bytes = item->outputs[i].bytes;
+    tensor.rank = item->outputs[i].rank;
+    memcpy(tensor.dims, item->outputs[i].dims, sizeof(tensor.dims[0]) * tensor.rank);
+    return tensor;
+}
+
+static uint32_t
+n_results(const struct probe *probe)
+{
+    const struct cn_model_io *io = probe->rt->config.io;
+
+    return io->n_outputs + (probe->begin[0] ? io->state.n : 0);
+}
+
+int
+cn_probe_keep_results(struct probe *probe, uint32_t row, struct results *to, struct cn_error *err)
+{
+    int rc = 0;
+
+    for (uint32_t i = 0; rc == 0 && i < n_results(probe); i++) {
+        struct torch_tensor got = result_of(probe, row, i);
+
+        rc = keep(&got, &to->tensors[i], err);
+    }
+    return rc;
+}
+
+static enum cn_datatype
+type_of(const struct probe *probe, uint32_t i)
+{
+    const struct cn_model_io *io = probe->rt->config.io;
+
+    return i < io->n_outputs ? io->outputs[i].type : io->state.items[i - io->n_outputs].type;
+}
+
+static double
+distance(enum cn_datatype type, const struct torch_tensor *a, const struct torch_tensor *b)
+{
+    if (a->none || b->none)
+        return a->none == b->none ? 0 : INFINITY;
+    if (a->rank != b->rank || a->bytes != b->bytes ||
+        memcmp(a->dims, b->dims, sizeof(a->dims[0]) * a->rank) != 0)
+        return INFINITY;
+    return cn_torch_distance(type, a->data, b->data, a->bytes / cn_datatype_bytes(type));
+}
+
+/* Compares what the row gave now with what it gave alone; remembers the largest distance. */
+void
+cn_probe_compare(struct probe *probe, uint32_t row)
+{
+    const struct cn_model_io *io = probe->rt->config.io;
+    struct torch_probe_result *found = probe->found;
+
+    for (uint32_t i = 0; i < n_results(probe); i++) {
+        const bool is_output = i < io->n_outputs;
+        struct cn_str name =
+            is_output ? io->outputs[i].name : io->state.items[i - io->n_outputs].output;
+        struct torch_tensor got = result_of(probe, row, i);
+        double apart = distance(type_of(probe, i), &got, &probe->alone[row].tensors[i]);
+
+        if (apart <= found->distance)
+            continue;
+        found->distance = apart;
+        snprintf(found->what, sizeof(found->what), "%s %.*s", is_output ? "output" : "state",
+                 name.len > 64 ? 64 : (int)name.len, name.ptr);
+    }
+}
+
+void
+cn_probe_forget_states(struct probe *probe)
+{
+    for (uint32_t i = 0; i < probe->n; i++) {
+        cn_torch_state_destroy(probe->begin[i]);
+        cn_torch_state_destroy(probe->shells[i].state);
+        probe->begin[i] = NULL;
+        probe->shells[i].state = NULL;
+    }
+}
+
+void
+cn_probe_make(struct probe *probe, struct torch_runtime *rt)
+{
+    const struct cn_model_io *io = rt->config.io;
+
+    /* A model whose runs take long gets fewer rows: a row takes six runs, about. */
+    probe->n = PROBE_ROWS_MAX;
+    while (probe->n > PROBE_ROWS_MIN && rt->plan.cost_us[0] * 6 * probe->n > PROBE_MAX_US)
+        probe->n--;
+    cn_arena_init(&probe->arena);
+    probe->shells = cn_arena_alloc(&probe->arena, sizeof(*probe->shells) * probe->n);
+    probe->items = cn_arena_alloc(&probe->arena, sizeof(*probe->items) * probe->n);
+    probe->rows = cn_arena_alloc(&probe->arena, sizeof(*probe->rows) * probe->n);
+    probe->begin = cn_arena_alloc(&probe->arena, sizeof(*probe->begin) * probe->n);
+    probe->alone = cn_arena_alloc(&probe->arena, sizeof(*probe->alone) * probe->n);
+    memset(probe->shells, 0, sizeof(*probe->shells) * probe->n);
+    memset(probe->items, 0, sizeof(*probe->items) * probe->n);
+    memset(probe->begin, 0, sizeof(*probe->begin) * probe->n);
+    for (uint32_t i = 0; i < probe->n; i++) {
+        size_t bytes = sizeof(struct torch_tensor) * (io->n_outputs + io->state.n + 1);
+
+        probe->items[i].item = &probe->shells[i];
+        probe->items[i].n_rows = 1;
+        probe->rows[i] = (struct torch_row){.item = i};
+        probe->alone[i].tensors = cn_arena_alloc(&probe->arena, bytes);
+        memset(probe->alone[i].tensors, 0, bytes);
+    }
+}
+
+void
+cn_probe_end(struct probe *probe)
+{
+    const struct cn_model_io *io = probe->rt->config.io;
+
+    cn_probe_forget_states(probe);
+    for (uint32_t i = 0; i < probe->n; i++)
+        for (uint32_t t = 0; t < io->n_outputs + io->state.n; t++)
+            cn_free(probe->alone[i].tensors[t].data);
+    cn_arena_fini(&probe->arena);
+    cn_arena_clear(&probe->rt->arena);
+}

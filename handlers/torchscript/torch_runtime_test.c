@@ -1,0 +1,591 @@
+/* handlers/torchscript/torch_runtime_test.c - the runtime around a stand-in for libtorch (testdata/fake_library.c). */
+#include "handlers/torchscript/torch_runtime.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/log/log.h"
+#include "core/memory/arena.h"
+#include "core/test_support.h"
+#include "core/time/clock.h"
+#include "proto/tensor.h"
+
+#define SUM_YAML                                                                                   \
+    "maxBatchSize: 8\n"                                                                            \
+    "inputs: [{name: x, dataType: FP32, dims: [2]}]\n"                                             \
+    "outputs: [{name: y, dataType: FP32, dims: [2]}, {name: rows, dataType: INT64, dims: [1]}]\n"  \
+    "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"                                \
+    "torch: {results: [y, h, rows], buckets: [4]}\n"
+
+/* Without the output that says how many rows its run had. */
+#define BUCKETS_YAML(more)                                                                         \
+    "maxBatchSize: 8\n"                                                                            \
+    "inputs: [{name: x, dataType: FP32, dims: [2]}]\n"                                             \
+    "outputs: [{name: y, dataType: FP32, dims: [2]}]\n"                                            \
+    "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"                                \
+    "torch: {results: [y, h, _], buckets: [1, 4]" more "}\n"
+
+#define ATTRIBUTE_YAML                                                                             \
+    "maxBatchSize: 8\n"                                                                            \
+    "inputs: [{name: x, dataType: FP32, dims: [2]}]\n"                                             \
+    "outputs: [{name: y, dataType: FP32, dims: [2]}]\n"                                            \
+    "state: [{name: h, dataType: FP32, dims: [2]}]\n"                                              \
+    "torch: {attributes: {_h: h}, set: {_rows: batch}, buckets: [4]}\n"
+
+#define ITEMS_MAX 8
+
+static char dir[TEST_DIR_MAX], library[4096];
+static struct cn_load load;
+
+static int
+setup(void **state)
+{
+    (void)state;
+    test_beside_program("torchscript/fake_library.so", library, sizeof(library));
+    cn_log_set_level(CN_LOG_ERROR);
+    test_dir_make(dir);
+    load = (struct cn_load){.model_name = "m",
+                            .model_version = "1.0",
+                            .model_dir = dir,
+                            .handler = "model.pt",
+                            .config_file = "m.yaml",
+                            .runtime = "torch",
+                            .torch_library = library,
+                            .store_dir = "",
+                            .batch_size = ITEMS_MAX,
+                            .stateful = 1,
+                            .state_max_bytes = 100000};
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    (void)state;
+    return test_dir_remove(dir);
+}
+
+static int
+open_model(const char *kind, const char *yaml, struct cn_runtime **rt, struct cn_error *err)
+{
+    test_dir_write(dir, "model.pt", kind);
+    test_dir_write(dir, "m.yaml", yaml);
+    return cn_torch_runtime_ops.open(&load, cn_str_from("{}"), rt, err);
+}
+
+static struct cn_runtime *
+must_open(const char *kind, const char *yaml)
+{
+    struct cn_runtime *rt = NULL;
+    struct cn_error err = {0};
+
+    if (open_model(kind, yaml, &rt, &err) != 0)
+        fail_msg("%s", err.message);
+    return rt;
+}
+
+static void
+refused(const char *kind, const char *yaml, const char *words)
+{
+    struct cn_runtime *rt;
+    struct cn_error err = {0};
+
+    assert_true(open_model(kind, yaml, &rt, &err) < 0);
+    if (!strstr(err.message, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, err.message);
+}
+
+/* Requests of one input x, and what came back. */
+struct batch {
+    struct cn_arena arena;
+    struct cn_part parts[ITEMS_MAX];
+    struct cn_row rows[ITEMS_MAX];
+    struct cn_item items[ITEMS_MAX], *list[ITEMS_MAX];
+    float values[ITEMS_MAX][16];
+};
+
+static void
+add(struct batch *batch, uint32_t i, const char *name, uint32_t rows, uint32_t width,
+    const float *values)
+{
+    struct cn_tensor x = {
+        .name = cn_str_from(name), .type = CN_DATATYPE_FP32, .rank = 2, .shape = {rows, width}};
+
+    memcpy(batch->values[i], values, sizeof(float) * rows * width);
+    x.data = (struct cn_str){(const char *)batch->values[i], sizeof(float) * rows * width};
+    batch->parts[i] = cn_tensor_part(&x, &batch->arena);
+    batch->rows[i] = (struct cn_row){.parts = &batch->parts[i], .n_parts = 1};
+    batch->items[i].row = &batch->rows[i];
+    batch->items[i].deadline_ms = CN_NEVER;
+    batch->list[i] = &batch->items[i];
+    cn_reply_init(&batch->items[i].reply, 10000);
+}
+
+/* As a worker does: an error drops the state. */
+static void
+end(struct cn_runtime *rt, struct batch *batch, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (batch->items[i].reply.error_code != 0) {
+            rt->ops->state_free(rt, batch->items[i].state);
+            batch->items[i].state = NULL;
+        }
+        cn_reply_fini(&batch->items[i].reply);
+    }
+    cn_arena_fini(&batch->arena);
+}
+
+static void
+drop(struct cn_runtime *rt, struct batch *batch)
+{
+    for (uint32_t i = 0; i < ITEMS_MAX; i++)
+        rt->ops->state_free(rt, batch->items[i].state);
+    rt->ops->close(rt);
+}
+
+static const struct cn_tensor *
+output(struct batch *batch, uint32_t i, uint32_t which)
+{
+    struct cn_tensor *tensors;
+    struct cn_error err = {0};
+    uint32_t n;
+
+    if (batch->items[i].reply.error_code != 0)
+        fail_msg("%.*s", CN_STR_ARG(cn_buf_str(&batch->items[i].reply.body)));
+    assert_int_equal(
+        cn_tensors_get(cn_buf_str(&batch->items[i].reply.body), &batch->arena, &tensors, &n, &err),
+        0);
+    assert_true(which < n);
+    return &tensors[which];
+}
+
+static float
+value(struct batch *batch, uint32_t i, uint32_t at)
+{
+    float out;
+
+    memcpy(&out, output(batch, i, 0)->data.ptr + at * sizeof(out), sizeof(out));
+    return out;
+}
+
+static int64_t
+rows_of_run(struct batch *batch, uint32_t i)
+{
+    int64_t out;
+
+    memcpy(&out, output(batch, i, 1)->data.ptr, sizeof(out));
+    return out;
+}
+
+static void
+fails_with(struct batch *batch, uint32_t i, int code, const char *words)
+{
+    struct cn_reply *reply = &batch->items[i].reply;
+
+    assert_int_equal(reply->error_code, code);
+    cn_buf_append(&reply->body, "", 1);
+    if (!strstr(reply->body.data, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, reply->body.data);
+}
+
+/* States lie along their own axis, runs are padded to the bucket, and each sequence gets its own back. */
+static void
+each_row_has_its_own_state(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", SUM_YAML);
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    for (uint32_t n = 1; n <= ITEMS_MAX; n++) { /* one sequence more each time */
+        for (uint32_t i = 0; i < n; i++)
+            add(&batch, i, "x", 1, 2, (float[]){(float)i, 100});
+        rt->ops->run(rt, batch.list, n);
+        for (uint32_t i = 0; i < n; i++) {
+            const float steps = (float)(n - i);
+
+            assert_float_equal(value(&batch, i, 0), steps * (float)i, 0);
+            assert_float_equal(value(&batch, i, 1), steps * 100, 0);
+            assert_int_equal(rows_of_run(&batch, i), 4);
+        }
+        end(rt, &batch, n);
+    }
+    drop(rt, &batch);
+}
+
+static void
+a_rows_fault_is_nobody_elses(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", SUM_YAML);
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    for (int step = 1; step <= 2; step++) {
+        for (uint32_t i = 0; i < 3; i++)
+            add(&batch, i, "x", 1, 2, (float[]){i == 1 && step == 2 ? -1 : 1, 2});
+        rt->ops->run(rt, batch.list, 3);
+        if (step == 2)
+            fails_with(&batch, 1, CN_E_HANDLER_FAILED,
+                       "Prediction failed: forward of model.pt: RuntimeError: x is negative");
+        else
+            assert_float_equal(value(&batch, 1, 0), 1, 0);
+        assert_float_equal(value(&batch, 2, 1), 2 * (float)step, 0);
+        end(rt, &batch, 3);
+    }
+    assert_null(batch.items[1].state);
+    assert_non_null(batch.items[0].state);
+    drop(rt, &batch);
+}
+
+static void
+attributes_are_set_and_read(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("attribute", ATTRIBUTE_YAML);
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    for (int step = 1; step <= 3; step++) {
+        const uint32_t n = step == 2 ? 2 : 5; /* the third sequence has no second step */
+
+        for (uint32_t i = 0; i < n; i++)
+            add(&batch, i, "x", 1, 2, (float[]){1, (float)i});
+        rt->ops->run(rt, batch.list, n);
+        for (uint32_t i = 0; i < n; i++)
+            assert_float_equal(value(&batch, i, 0), step == 3 && i >= 2 ? 2 : step, 0);
+        end(rt, &batch, n);
+    }
+    drop(rt, &batch);
+}
+
+/* To bytes and back, as another worker finds it; bytes of another model are refused by name. */
+static void
+states_become_bytes_and_states_again(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", SUM_YAML);
+    struct cn_error err = {0};
+    struct cn_buf bytes;
+    void *again = NULL;
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    cn_buf_init(&bytes, 0);
+    add(&batch, 0, "x", 1, 2, (float[]){3, 4});
+    rt->ops->run(rt, batch.list, 1);
+    end(rt, &batch, 1);
+    assert_int_equal(rt->ops->state_encode(rt, batch.items[0].state, &bytes, &err), 0);
+    rt->ops->state_free(rt, batch.items[0].state);
+    assert_int_equal(rt->ops->state_decode(rt, cn_buf_str(&bytes), 1, &again, &err), 0);
+    batch.items[0].state = again;
+    add(&batch, 0, "x", 1, 2, (float[]){1, 1});
+    rt->ops->run(rt, batch.list, 1);
+    assert_float_equal(value(&batch, 0, 0), 4, 0);
+    assert_float_equal(value(&batch, 0, 1), 5, 0);
+    end(rt, &batch, 1);
+    assert_int_equal(rt->ops->state_decode(rt, CN_STR("no state"), 1, &again, &err),
+                     CN_E_STATE_STORE);
+    cn_buf_fini(&bytes);
+    drop(rt, &batch);
+}
+
+static void
+state_over_its_limit(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt;
+    struct cn_error err = {0};
+    struct cn_buf bytes;
+
+    (void)state;
+    load.state_max_bytes = 16;
+    rt = must_open("sum", SUM_YAML);
+    memset(&batch, 0, sizeof(batch));
+    cn_buf_init(&bytes, 0);
+    add(&batch, 0, "x", 1, 2, (float[]){3, 4});
+    rt->ops->run(rt, batch.list, 1);
+    end(rt, &batch, 1);
+    assert_int_equal(rt->ops->state_encode(rt, batch.items[0].state, &bytes, &err),
+                     CN_E_STATE_TOO_LARGE);
+    assert_non_null(
+        strstr(err.message, "which exceeds 16 (state.maxBytes); its largest tensor is h, FP32[2]"));
+    cn_buf_fini(&bytes);
+    drop(rt, &batch);
+}
+
+/* What a row says of its tensor is read once for rows that say the same; their data is not taken on trust
+ * for that, nor is a row that says something else. */
+static void
+rows_that_look_alike_are_checked(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", SUM_YAML);
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    add(&batch, 0, "x", 1, 2, (float[]){1, 2});
+    add(&batch, 1, "x", 1, 2, (float[]){3, 4});
+    batch.parts[1].data.len = 4;
+    add(&batch, 2, "x", 1, 2, (float[]){5, 6});
+    add(&batch, 3, "x", 1, 3, (float[]){1, 2, 3});
+    batch.parts[3].data.len = 8; /* as long as the others', and not what its type says */
+    rt->ops->run(rt, batch.list, 4);
+    assert_float_equal(value(&batch, 0, 1), 2, 0);
+    fails_with(&batch, 1, CN_E_BAD_REQUEST, "4 bytes");
+    assert_float_equal(value(&batch, 2, 1), 6, 0);
+    fails_with(&batch, 3, CN_E_BAD_REQUEST, "8 bytes");
+    end(rt, &batch, 4);
+    drop(rt, &batch);
+}
+
+static void
+wrong_requests_name_what_is_wrong(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", SUM_YAML);
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    add(&batch, 0, "z", 1, 2, (float[]){1, 2});
+    add(&batch, 1, "x", 1, 3, (float[]){1, 2, 3});
+    add(&batch, 2, "x", 2, 2, (float[]){1, 2, 3, 4});
+    add(&batch, 3, "x", 1, 2, (float[]){1, 2});
+    rt->ops->run(rt, batch.list, 4);
+    fails_with(&batch, 0, CN_E_BAD_REQUEST, "no tensor x");
+    fails_with(&batch, 1, CN_E_BAD_REQUEST, "input x is FP32[1,3], but the model takes FP32[2]");
+    fails_with(&batch, 2, CN_E_BAD_REQUEST, "one row, not 2");
+    assert_float_equal(value(&batch, 3, 0), 1, 0);
+    end(rt, &batch, 4);
+    drop(rt, &batch);
+}
+
+static void
+what_the_yaml_says_wrongly_shows_at_load(void **state)
+{
+    (void)state;
+    refused("nothing", SUM_YAML, "cannot load model.pt as TorchScript");
+    refused("sum", "batchSize: 2\n", "needs inputs and outputs");
+    refused(
+        "sum",
+        "maxBatchSize: 8\ninputs: [{name: x, dataType: FP32, dims: [2]}]\n"
+        "outputs: [{name: y, dataType: FP32, dims: [3]}, {name: r, dataType: INT64, dims: [1]}]\n"
+        "state: [{name: h, dataType: FP32, dims: [2], batchAxis: 1}]\n"
+        "torch: {results: [y, h, r]}\n",
+        "returned output y as FP32[1,2], but the model's YAML declares FP32[1,3]");
+    load.torch_library = "/nowhere/libcontinuo_torch.so";
+    refused("sum", SUM_YAML, "scripts/setup.sh --torch");
+    load.torch_library = "/lib/x86_64-linux-gnu/libm.so.6";
+    refused("sum", SUM_YAML, "exports no symbol continuo_torch");
+}
+
+static void
+it_tells_of_its_buckets(void **state)
+{
+    struct cn_item item = {.deadline_ms = CN_NEVER};
+    struct cn_runtime *rt = must_open("sum", SUM_YAML);
+
+    (void)state;
+    cn_reply_init(&item.reply, 10000);
+    rt->ops->metadata(rt, &item);
+    cn_buf_append(&item.reply.body, "", 1);
+    assert_non_null(strstr(item.reply.body.data, "\"buckets\":[{\"rows\":4,\"microseconds\":"));
+    assert_non_null(strstr(item.reply.body.data, "forward(Tensor x, Tensor h)"));
+    cn_reply_fini(&item.reply);
+    rt->ops->close(rt);
+}
+
+/* --- the probe of rows (torch_probe.h) --- */
+
+static char *
+told_of(struct cn_runtime *rt)
+{
+    struct cn_item item = {.deadline_ms = CN_NEVER};
+    char *text;
+
+    cn_reply_init(&item.reply, 10000);
+    rt->ops->metadata(rt, &item);
+    cn_buf_append(&item.reply.body, "", 1);
+    text = strdup(item.reply.body.data);
+    cn_reply_fini(&item.reply);
+    return text;
+}
+
+static void
+must_tell(const char *kind, const char *yaml, const char *words, const char *warning)
+{
+    struct cn_runtime *rt = must_open(kind, yaml);
+    char *text = told_of(rt);
+
+    if (!strstr(text, words))
+        fail_msg("\"%s\" is not in \"%s\"", words, text);
+    if (!strstr(rt->warning, warning) || (!*warning && *rt->warning))
+        fail_msg("\"%s\" is not in \"%s\"", warning, rt->warning);
+    free(text);
+    rt->ops->close(rt);
+}
+
+static void
+rows_alike_keep_their_buckets(void **state)
+{
+    (void)state;
+    must_tell("sum", BUCKETS_YAML(""),
+              "\"probe\":{\"result\":\"alike\",\"rows\":8,\"largestBucket\":4", "");
+    must_tell("sum", BUCKETS_YAML(", probe: false"), "\"probe\":{\"result\":\"off\"}", "");
+    must_tell("attribute", ATTRIBUTE_YAML, "\"result\":\"alike\"", "");
+}
+
+/* A row that is given a part of its neighbour is run alone from then on, and so is right. */
+static void
+rows_that_depend_on_others_are_run_alone(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt;
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    must_tell("neighbour", BUCKETS_YAML(""), "\"buckets\":[{\"rows\":1,",
+              "each row is run alone (buckets: [1]): output y of a row differs by");
+    rt = must_open("neighbour", BUCKETS_YAML(""));
+    for (uint32_t i = 0; i < 4; i++)
+        add(&batch, i, "x", 1, 2, (float[]){(float)i * 64, 0});
+    rt->ops->run(rt, batch.list, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_float_equal(value(&batch, i, 0), (float)i * 65, 0);
+    end(rt, &batch, 4);
+    drop(rt, &batch);
+    refused("neighbour", BUCKETS_YAML(", strictBatching: true"), "output y of a row differs by");
+    must_tell("neighbour", BUCKETS_YAML(", probe: {tolerance: 10}"), "\"result\":\"alike\"", "");
+}
+
+static void
+a_module_that_remembers_is_refused(void **state)
+{
+    struct cn_runtime *rt;
+
+    (void)state;
+    refused("hidden", BUCKETS_YAML(""),
+            "the module keeps data between its calls (it changes left_behind)");
+    rt = must_open("hidden", BUCKETS_YAML(", probe: false"));
+    rt->ops->close(rt);
+}
+
+/* Its neighbours can't be told from chance, but its memory can. */
+static void
+random_numbers_are_no_neighbours(void **state)
+{
+    (void)state;
+    must_tell("random", BUCKETS_YAML(""), "\"result\":\"random\"", "");
+}
+
+/* The stand-in throws below 0: the second try has no such numbers; where the YAML wants them, none is taken. */
+static void
+random_rows_are_those_that_the_model_takes(void **state)
+{
+    (void)state;
+    must_tell("sum", BUCKETS_YAML(", probe: {ranges: {x: [-2, -1]}}"), "\"result\":\"skipped\"",
+              "");
+    refused("sum", BUCKETS_YAML(", probe: {ranges: {z: [0, 1]}}"), "names of inputs");
+    refused("sum", BUCKETS_YAML(", probe: {ranges: {x: [1, 0]}}"), "[low, high]");
+    refused("sum", BUCKETS_YAML(", probe: 3"), "torch.probe");
+    refused("sum", BUCKETS_YAML(", probe: {rows: 3}"), "torch.probe");
+    refused("sum", BUCKETS_YAML(", seed: -1"), "torch.seed");
+    refused("sum", BUCKETS_YAML(", nanPolicy: yes"), "pass or refuse");
+}
+
+/* A row with a NaN fails, its neighbours don't, and its state stays as it was. */
+static void
+nan_is_refused_where_the_yaml_says_so(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt = must_open("sum", BUCKETS_YAML(", nanPolicy: refuse"));
+    float nan = 0;
+
+    (void)state;
+    nan /= nan;
+    memset(&batch, 0, sizeof(batch));
+    for (int step = 1; step <= 2; step++) {
+        for (uint32_t i = 0; i < 3; i++)
+            add(&batch, i, "x", 1, 2, (float[]){1, i == 1 && step == 2 ? nan : 2});
+        rt->ops->run(rt, batch.list, 3);
+        assert_float_equal(value(&batch, 2, 1), 2 * (float)step, 0);
+        if (step == 2)
+            fails_with(&batch, 1, CN_E_HANDLER_FAILED,
+                       "gives NaN or an infinity in output y, which torch.nanPolicy refuses");
+        end(rt, &batch, 3);
+    }
+    drop(rt, &batch);
+}
+
+static double
+sample_of(const struct cn_runtime *rt, const char *name)
+{
+    for (uint32_t i = 0; i < rt->samples.n; i++)
+        if (cn_str_eq(rt->samples.list[i].name, cn_str_from(name)))
+            return rt->samples.list[i].value;
+    return 0;
+}
+
+/* Batches don't pay for samples: the worker asks once a second, and what was counted comes once. */
+static void
+runs_are_told_when_asked(void **state)
+{
+    static struct batch batch;
+    struct cn_runtime *rt;
+
+    (void)state;
+    memset(&batch, 0, sizeof(batch));
+    load.samples_max = 100;
+    rt = must_open("sum", SUM_YAML);
+    assert_true(sample_of(rt, "TorchBucketTime") > 0);
+    cn_samples_clear(&rt->samples);
+    for (int i = 0; i < 10; i++) {
+        add(&batch, 0, "x", 1, 2, (float[]){1, 2});
+        rt->ops->run(rt, batch.list, 1);
+        end(rt, &batch, 1);
+    }
+    assert_int_equal(rt->samples.n, 0);
+    rt->ops->report(rt);
+    assert_float_equal(sample_of(rt, "TorchRuns"), 10, 0);
+    /* Not all are timed, and those stand for all: 5 us each, says the library. */
+    assert_float_equal(sample_of(rt, "TorchRunTime"), 50, 0);
+    cn_samples_clear(&rt->samples);
+    rt->ops->report(rt);
+    assert_int_equal(rt->samples.n, 0);
+    drop(rt, &batch);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(each_row_has_its_own_state),
+        TEST(a_rows_fault_is_nobody_elses),
+        TEST(attributes_are_set_and_read),
+        TEST(states_become_bytes_and_states_again),
+        TEST(state_over_its_limit),
+        TEST(rows_that_look_alike_are_checked),
+        TEST(wrong_requests_name_what_is_wrong),
+        TEST(what_the_yaml_says_wrongly_shows_at_load),
+        TEST(it_tells_of_its_buckets),
+        TEST(runs_are_told_when_asked),
+        TEST(rows_alike_keep_their_buckets),
+        TEST(rows_that_depend_on_others_are_run_alone),
+        TEST(a_module_that_remembers_is_refused),
+        TEST(random_numbers_are_no_neighbours),
+        TEST(random_rows_are_those_that_the_model_takes),
+        TEST(nan_is_refused_where_the_yaml_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

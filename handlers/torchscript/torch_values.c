@@ -1,0 +1,207 @@
+/* handlers/torchscript/torch_values.c - elements of tensors as numbers. Any thread. */
+#include "handlers/torchscript/torch_values.h"
+
+#include <math.h>
+#include <string.h>
+
+bool
+cn_torch_is_float(enum cn_datatype type)
+{
+    return type == CN_DATATYPE_FP16 || type == CN_DATATYPE_BF16 || type == CN_DATATYPE_FP32 ||
+           type == CN_DATATYPE_FP64;
+}
+
+/* --- 16 bits --- */
+
+static double
+half_value(uint16_t bits)
+{
+    const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+    double value = exponent == 31  ? (fraction ? NAN : INFINITY)
+                   : exponent == 0 ? ldexp(fraction, -24)
+                                   : ldexp(1024 + fraction, exponent - 25);
+
+    return bits & 0x8000 ? -value : value;
+}
+
+/* Cut off, not rounded: random inputs need no more. */
+static uint16_t
+half_bits(double value)
+{
+    const uint16_t sign = value < 0 ? 0x8000 : 0;
+    int exponent;
+    double fraction = frexp(fabs(value), &exponent); /* 0.5 to 1 */
+
+    if (value == 0 || exponent < -13) /* what is below the normal numbers becomes 0 */
+        return sign;
+    if (exponent > 16)
+        return sign | 0x7bff; /* the largest one */
+    return (uint16_t)(sign | (unsigned)(exponent + 14) << 10 |
+                      ((unsigned)(fraction * 2048) & 1023));
+}
+
+static double
+brain_value(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+
+    memcpy(&value, &wide, sizeof(value));
+    return (double)value;
+}
+
+static uint16_t
+brain_bits(double value)
+{
+    float narrow = (float)value;
+    uint32_t bits;
+
+    memcpy(&bits, &narrow, sizeof(bits));
+    return (uint16_t)(bits >> 16);
+}
+
+/* --- any type --- */
+
+#define GET(type)                                                                                  \
+    do {                                                                                           \
+        type value;                                                                                \
+        memcpy(&value, data + i * sizeof(value), sizeof(value));                                   \
+        return (double)value;                                                                      \
+    } while (0)
+
+#define GET_BY(type, convert)                                                                      \
+    do {                                                                                           \
+        type value;                                                                                \
+        memcpy(&value, data + i * sizeof(value), sizeof(value));                                   \
+        return convert(value);                                                                     \
+    } while (0)
+
+#define PUT(type, given)                                                                           \
+    do {                                                                                           \
+        type put = (type)(given);                                                                  \
+        memcpy(data + i * sizeof(put), &put, sizeof(put));                                         \
+        return;                                                                                    \
+    } while (0)
+
+double
+cn_torch_value(enum cn_datatype type, const char *data, size_t i)
+{
+    switch (type) {
+    case CN_DATATYPE_BOOL:
+    case CN_DATATYPE_UINT8:
+        GET(uint8_t);
+    case CN_DATATYPE_UINT16:
+        GET(uint16_t);
+    case CN_DATATYPE_UINT32:
+        GET(uint32_t);
+    case CN_DATATYPE_UINT64:
+        GET(uint64_t);
+    case CN_DATATYPE_INT8:
+        GET(int8_t);
+    case CN_DATATYPE_INT16:
+        GET(int16_t);
+    case CN_DATATYPE_INT32:
+        GET(int32_t);
+    case CN_DATATYPE_INT64:
+        GET(int64_t);
+    case CN_DATATYPE_FP32:
+        GET(float);
+    case CN_DATATYPE_FP64:
+        GET(double);
+    case CN_DATATYPE_FP16:
+        GET_BY(uint16_t, half_value);
+    case CN_DATATYPE_BF16:
+        GET_BY(uint16_t, brain_value);
+    default:
+        return 0;
+    }
+}
+
+void
+cn_torch_value_put(enum cn_datatype type, char *data, size_t i, double value)
+{
+    switch (type) {
+    case CN_DATATYPE_BOOL:
+        PUT(uint8_t, value >= 0.5);
+    case CN_DATATYPE_UINT8:
+        PUT(uint8_t, value);
+    case CN_DATATYPE_UINT16:
+        PUT(uint16_t, value);
+    case CN_DATATYPE_UINT32:
+        PUT(uint32_t, value);
+    case CN_DATATYPE_UINT64:
+        PUT(uint64_t, value);
+    case CN_DATATYPE_INT8:
+        PUT(int8_t, value);
+    case CN_DATATYPE_INT16:
+        PUT(int16_t, value);
+    case CN_DATATYPE_INT32:
+        PUT(int32_t, value);
+    case CN_DATATYPE_INT64:
+        PUT(int64_t, value);
+    case CN_DATATYPE_FP32:
+        PUT(float, value);
+    case CN_DATATYPE_FP64:
+        PUT(double, value);
+    case CN_DATATYPE_FP16:
+        PUT(uint16_t, half_bits(value));
+    case CN_DATATYPE_BF16:
+        PUT(uint16_t, brain_bits(value));
+    default:
+        return;
+    }
+}
+
+double
+cn_torch_tolerance(enum cn_datatype type)
+{
+    switch (type) {
+    case CN_DATATYPE_BF16:
+        return 0.1;
+    case CN_DATATYPE_FP16:
+        return 0.02;
+    case CN_DATATYPE_FP32:
+        return 1e-4;
+    case CN_DATATYPE_FP64:
+        return 1e-9;
+    default:
+        return 0;
+    }
+}
+
+double
+cn_torch_distance(enum cn_datatype type, const char *a, const char *b, size_t n)
+{
+    double apart = 0, magnitude = 0;
+
+    if (n == 0 || memcmp(a, b, n * cn_datatype_bytes(type)) == 0)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        double x = cn_torch_value(type, a, i), y = cn_torch_value(type, b, i);
+
+        if (x == y || (isnan(x) && isnan(y)))
+            continue;
+        if (!isfinite(x) || !isfinite(y))
+            return INFINITY;
+        apart = fmax(apart, fabs(x - y));
+    }
+    for (size_t i = 0; i < n; i++) {
+        double x = fabs(cn_torch_value(type, a, i)), y = fabs(cn_torch_value(type, b, i));
+
+        magnitude = fmax(magnitude, fmax(isfinite(x) ? x : 0, isfinite(y) ? y : 0));
+    }
+    if (!cn_torch_is_float(type))
+        return apart; /* 64 bits that only a double's rounding makes alike are alike enough */
+    return magnitude > 0 ? apart / magnitude : apart;
+}
+
+bool
+cn_torch_has_no_number(enum cn_datatype type, const char *data, size_t n)
+{
+    if (!cn_torch_is_float(type))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(cn_torch_value(type, data, i)))
+            return true;
+    return false;
+}

@@ -1,0 +1,137 @@
+/* handlers/torchscript/torch_warmup.c - runs a model with zeros before its first request. Worker's thread.
+ *
+ * The first calls of TorchScript are slow (it profiles), so they are made here. Each bucket's time is
+ * measured for handlers/torchscript/torch_plan.h. What the YAML says wrongly shows here, and so when a model is registered.
+ */
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "handlers/torchscript/torchscript_priv.h"
+
+#define WARM_CALLS 3
+/* Of those that are measured the fastest counts. */
+#define MEASURED_CALLS 5
+#define MEASURE_MAX_US 200000
+
+int
+cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
+                  struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err)
+{
+    uint64_t elements, bytes;
+    char *zeros;
+
+    *out = (struct cn_tensor){.name = spec->name, .type = spec->type, .rank = spec->rank + batched};
+    out->shape[0] = 1;
+    for (uint32_t d = 0; d < spec->rank; d++)
+        out->shape[d + batched] = spec->dims[d] < 0 ? open : spec->dims[d];
+    if (!cn_shape_elements(out->shape, out->rank, &elements) ||
+        __builtin_mul_overflow(elements, cn_datatype_bytes(spec->type), &bytes) ||
+        bytes > SIZE_MAX / 2 || !(zeros = cn_arena_try_alloc(arena, bytes ? bytes : 1)))
+        return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the input %.*s",
+                       CN_STR_ARG(spec->name));
+    memset(zeros, 0, bytes);
+    out->data = (struct cn_str){zeros, bytes};
+    return 0;
+}
+
+/* One call of `rows` rows, each the same request. */
+static int
+run_once(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
+         const uint32_t *indices, uint32_t rows, struct cn_error *err)
+{
+    const struct cn_model_io *io = rt->config.io;
+    const char **data = cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(*data));
+
+    rt->items[0].outputs =
+        cn_arena_alloc(&rt->arena, (io->n_outputs + 1) * sizeof(*rt->items[0].outputs));
+    memset(rt->items[0].outputs, 0, io->n_outputs * sizeof(*rt->items[0].outputs));
+    for (uint32_t i = 0; i < io->n_inputs; i++)
+        data[i] = inputs[i].data.ptr;
+    rt->items[0].item = item;
+    rt->items[0].inputs = inputs;
+    rt->items[0].data = data;
+    rt->items[0].n_rows = 1;
+    memset(rt->rows, 0, sizeof(*rt->rows));
+    return cn_torch_batch_run(rt, indices, 1, rows, err);
+}
+
+/* The time of a run with what is around it: the thread's own, so that the machine's other work is not
+ * counted; that of several threads, or of a GPU, is the clock's. */
+static uint64_t
+spent_us(const struct torch_runtime *rt)
+{
+    struct timespec at;
+
+    if (rt->config.threads > 1 || rt->config.gpu ||
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at) != 0)
+        return cn_now_us();
+    return (uint64_t)at.tv_sec * 1000000 + (uint64_t)at.tv_nsec / 1000;
+}
+
+static int
+measure(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor *inputs,
+        uint32_t rows, double *cost_us, struct cn_error *err)
+{
+    const uint32_t indices[1] = {0}; /* the rest of the bucket is copies of it */
+    uint64_t begun_us = cn_now_us(), best_us = UINT64_MAX;
+    int rc = 0;
+
+    for (int call = 0; rc == 0 && call < WARM_CALLS + MEASURED_CALLS; call++) {
+        uint64_t before_us = spent_us(rt), us;
+
+        rc = run_once(rt, item, inputs, indices, rows, err);
+        us = spent_us(rt) - before_us;
+        if (call >= WARM_CALLS - 1 && us < best_us)
+            best_us = us;
+        if (call >= WARM_CALLS - 1 && cn_now_us() - begun_us > MEASURE_MAX_US)
+            break;
+    }
+    *cost_us = rc ? 0 : best_us ? (double)best_us : 1;
+    return rc;
+}
+
+static int
+try_all(struct torch_runtime *rt, struct cn_error *err)
+{
+    const struct cn_model_io *io = rt->config.io;
+    struct cn_item item = {0};
+    struct torch_state *state = NULL;
+    struct cn_tensor *inputs =
+        cn_arena_alloc(&rt->arena, (io->n_inputs + 1) * sizeof(struct cn_tensor));
+    int rc = 0;
+
+    for (uint32_t i = 0; rc == 0 && i < io->n_inputs; i++)
+        rc = cn_torch_input_of(&io->inputs[i], io->max_batch_size > 0, rt->config.warmup,
+                               &rt->arena, &inputs[i], err);
+    for (uint32_t b = 0; rc == 0 && b < rt->plan.n; b++) {
+        if ((rc = cn_torch_state_begin(rt, NULL, &state, err)) != 0)
+            break;
+        item.state = state;
+        cn_torch_progress(rt, "warming up batches", b, rt->plan.n);
+        rc = measure(rt, &item, inputs, rt->plan.rows[b], &rt->plan.cost_us[b], err);
+        cn_torch_state_destroy(state);
+    }
+    return rc;
+}
+
+int
+cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err)
+{
+    char quoted[CN_ERROR_MESSAGE_MAX + 64];
+    int rc = try_all(rt, err);
+
+    cn_arena_fini(&rt->arena);
+    if (rc == 0 || rt->fixed)
+        return rc;
+    /* A size of our choice where the YAML says -1 may be none that the model takes. */
+    cn_log(CN_LOG_WARN,
+           "event=torch_warmup_failed model=%s version=%s warmup=%" PRIu32 " reason=%s",
+           rt->load->model_name, rt->load->model_version, rt->config.warmup,
+           cn_log_quote(err->message, strlen(err->message), quoted, sizeof(quoted)));
+    memset(rt->plan.cost_us, 0, sizeof(rt->plan.cost_us));
+    return 0;
+}

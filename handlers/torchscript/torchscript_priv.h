@@ -1,0 +1,156 @@
+/* handlers/torchscript/torchscript_priv.h - what the files of the torch runtime share. Worker's thread. */
+#ifndef CN_TORCHSCRIPT_PRIV_H
+#define CN_TORCHSCRIPT_PRIV_H
+
+#include "core/errors/panic.h"
+#include "core/memory/arena.h"
+#include "core/memory/buf.h"
+#include "handlers/torchlib/torch_abi.h"
+#include "handlers/torchscript/torch_config.h"
+#include "handlers/torchscript/torch_plan.h"
+#include "handlers/torchscript/torch_probe.h"
+#include "handlers/torchscript/torch_runtime.h"
+
+#define TORCH_RUNTIME_MAGIC 0x54525431u
+#define TORCH_STATE_MAGIC 0x54535431u
+
+/* A tensor of one row: without batch dimension. What each step reads comes first, in one line of the
+ * processor's cache, where a run of the model leaves nothing of ours. */
+struct torch_tensor {
+    char *data; /* cn_try_alloc'ed */
+    size_t bytes, cap;
+    uint32_t rank;
+    bool none; /* it is None, and has no data; of a state that may be */
+    int64_t dims[CN_TENSOR_RANK_MAX];
+};
+
+/* An output of a request: of all its rows, in the arena, as are its dimensions. */
+struct torch_output {
+    char *data; /* NULL: no run has made it yet */
+    size_t bytes;
+    const int64_t *dims; /* of one row */
+    uint32_t rank;
+};
+
+/* A sequence's state as the worker holds it. */
+struct torch_state {
+    uint32_t magic, n;
+    struct torch_tensor tensors[]; /* in the order of the declaration */
+};
+
+/* Rows of one tensor, one behind the other along its batch axis; grows and stays. */
+struct torch_batch {
+    char *data;
+    size_t cap;
+};
+
+/* A request while its batch runs. */
+struct torch_item {
+    struct cn_item *item;
+    uint32_t n_rows;
+    bool failed;
+    const struct cn_tensor
+        *inputs;       /* shared by requests that say the same; the data is not theirs, */
+    const char **data; /* but this, borrowed from the request */
+    struct torch_output *outputs;
+};
+
+struct torch_row {
+    uint32_t item, index; /* which row of it */
+    bool taken;
+    const char
+        *no_number; /* nanPolicy refuses it: the output or state that has a NaN; in the arena */
+};
+
+/* What a bucket's runs took: the method's own time, of those that were timed. */
+struct torch_spent {
+    uint64_t runs, timed, ns;
+};
+
+struct torch_runtime {
+    struct cn_runtime base; /* first */
+    uint32_t magic;
+    const struct cn_load *load;
+    const struct ctt_api *api;
+    struct ctt_model *model;
+    struct cn_torch_config config;
+    struct cn_torch_plan plan;
+    struct cn_buf *init_files; /* of states that begin as a file */
+    char device[16];           /* "cpu", "cuda:0" */
+    char *describe;
+    char *error; /* CTT_ERROR_BYTES, for the library's messages */
+    bool fixed;  /* no -1 in dims */
+    bool alike;  /* all rows fit together: fixed, and no state is None or a number of the module */
+    struct torch_probe_result probe;
+
+    struct torch_spent *spent;   /* by the plan's buckets, since the last report */
+    struct torch_batch *batches; /* of attributes; an argument's lies in the library */
+    struct cn_str *types;        /* by input: as the last row of this batch has it, borrowed */
+    struct ctt_value *arguments;
+    struct ctt_tensor *results, *kept; /* kept: of attributes */
+
+    /* Of the batch that runs. */
+    struct cn_arena arena;
+    struct torch_item *items;
+    struct torch_row *rows;
+    uint32_t n_items, cap_items, n_rows, cap_rows;
+};
+
+/* torch_state.c */
+struct torch_state *cn_torch_state_create(const struct torch_runtime *rt);
+void cn_torch_state_destroy(struct torch_state *state);
+/* Room for so many bytes; what is in it stays. CN_E_OUT_OF_MEMORY. */
+int cn_torch_tensor_reserve(struct torch_tensor *tensor, size_t bytes, struct cn_error *err);
+/* The state that a sequence begins with. `row` may bring it; NULL: a trial. */
+int cn_torch_state_begin(struct torch_runtime *rt, const struct cn_row *row,
+                         struct torch_state **out, struct cn_error *err);
+int cn_torch_state_encode(struct cn_runtime *rt, void *state, struct cn_buf *out,
+                          struct cn_error *err);
+int cn_torch_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
+                          void **state, struct cn_error *err);
+
+/* torch_batch.c */
+/* Runs `k` rows (indices into rt->rows, whose items are filled) as a batch of `bucket`. On failure
+ * no state and no output has changed. CN_E_HANDLER_FAILED: rt->error has the whole message. */
+int cn_torch_batch_run(struct torch_runtime *rt, const uint32_t *rows, uint32_t k, uint32_t bucket,
+                       struct cn_error *err);
+
+/* torch_run.c: may the two be in one run? By what they have now. */
+bool cn_torch_same_shape(const struct torch_runtime *rt, const struct torch_row *a,
+                         const struct torch_row *b);
+
+/* torch_warmup.c */
+/* A zeroed tensor of one row as the declaration wants it, in `arena`; `open`: the size where it says -1. */
+int cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
+                      struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err);
+/* Tries each bucket with zeros, which shows what does not fit, and measures it. */
+int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
+
+/* torch_run.c: the runtime's `run` */
+void cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n);
+
+/* torch_runtime.c: rt->error, as a line of the log. */
+void cn_torch_log_error(const struct torch_runtime *rt, const char *event);
+
+/* Says how far loading is, to whom it may concern. */
+static inline void
+cn_torch_progress(const struct torch_runtime *rt, const char *what, uint32_t done, uint32_t total)
+{
+    if (rt->load->progress)
+        rt->load->progress(rt->load->progress_ctx, what, done, total);
+}
+
+static inline struct torch_runtime *
+torch_rt(struct cn_runtime *rt)
+{
+    return (struct torch_runtime *)rt;
+}
+
+/* The same of a pointer that comes from outside. */
+static inline struct torch_runtime *
+cn_torch_checked(struct cn_runtime *rt)
+{
+    return cn_cast(struct torch_runtime, torch_rt(rt), TORCH_RUNTIME_MAGIC);
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* kserve/infer_answer.c - a handler's tensors against what was declared and asked for. Any thread. */
+#include "kserve/infer_answer.h"
+
+/* Among the first `n`. */
+static const struct cn_tensor *
+find_tensor(const struct cn_v2_answer *answer, uint32_t n, struct cn_str name)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (cn_str_eq(answer->tensors[i].name, name))
+            return &answer->tensors[i];
+    return NULL;
+}
+
+int
+cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
+                   const struct cn_model_io *io, struct cn_error *err)
+{
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (!find_tensor(answer, answer->n_tensors, request->outputs[i].name))
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler returned no output '%.*s'",
+                           CN_STR_ARG(request->outputs[i].name));
+    for (uint32_t i = 0; i < answer->n_tensors; i++) {
+        const struct cn_tensor *tensor = &answer->tensors[i];
+        const struct cn_tensor_spec *spec = cn_model_io_output(io, tensor->name);
+
+        if (!spec)
+            return cn_fail(err, CN_E_HANDLER_FAILED,
+                           "the handler returned an output '%.*s' that the model does not declare",
+                           CN_STR_ARG(tensor->name));
+        if (find_tensor(answer, i, tensor->name))
+            return cn_fail(err, CN_E_HANDLER_FAILED, "the handler returned output '%.*s' twice",
+                           CN_STR_ARG(tensor->name));
+        if (spec->type != tensor->type)
+            return cn_fail(err, CN_E_HANDLER_FAILED,
+                           "the handler returned output '%.*s' as %s, but the model declares %s",
+                           CN_STR_ARG(tensor->name), cn_datatype_word(tensor->type),
+                           cn_datatype_word(spec->type));
+    }
+    return 0;
+}
+
+/* Moves the tensor of that name to `place`; what stood there goes where it was. */
+static bool
+put_at(struct cn_tensor *tensors, uint32_t n, uint32_t place, struct cn_str name)
+{
+    for (uint32_t i = place; i < n; i++) {
+        const struct cn_tensor moved = tensors[i];
+
+        if (!cn_str_eq(moved.name, name))
+            continue;
+        tensors[i] = tensors[place];
+        tensors[place] = moved;
+        return true;
+    }
+    return false;
+}
+
+void
+cn_v2_answer_order(struct cn_tensor *tensors, uint32_t n, const struct cn_v2_request *request,
+                   const struct cn_model_io *io)
+{
+    const uint32_t n_names = request->lists_outputs ? request->n_outputs : io->n_outputs;
+    uint32_t place = 0;
+
+    for (uint32_t i = 0; i < n_names; i++)
+        place += put_at(tensors, n, place,
+                        request->lists_outputs ? request->outputs[i].name : io->outputs[i].name);
+}
+
+const struct cn_v2_output *
+cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
+             struct cn_v2_output *otherwise)
+{
+    *otherwise = (struct cn_v2_output){.name = name, .binary = request->binary_by_default};
+    if (!request->lists_outputs)
+        return otherwise;
+    for (uint32_t i = 0; i < request->n_outputs; i++)
+        if (cn_str_eq(request->outputs[i].name, name))
+            return &request->outputs[i];
+    return NULL;
+}

@@ -1,0 +1,336 @@
+/* kserve/json/json_numbers.c - one look for where arrays begin and end, one at their numbers. */
+#include "kserve/json/json_numbers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kserve/json/json_words.h"
+
+_Static_assert(CN_V2_CUTS_MAX <= 100, "an array's number has two digits");
+
+#define DATA_DEPTH 3                  /* {"inputs":[{"data": */
+#define DIGITS_MAX 18                 /* of an integer: any so long fits into 64 bits */
+#define NUMBER_MAX 64                 /* bytes of a number that the C library has to read */
+#define EXACT_MAX 22                  /* the largest power of ten that a double has exactly */
+#define WHOLE_MAX (UINT64_C(1) << 53) /* so far a double has each whole number */
+
+/* --- where they are */
+
+/* What stands between the brackets of an array of numbers. */
+static const bool of_numbers[256] = {
+    ['0'] = true, ['1'] = true,  ['2'] = true,  ['3'] = true, ['4'] = true, ['5'] = true,
+    ['6'] = true, ['7'] = true,  ['8'] = true,  ['9'] = true, ['+'] = true, ['-'] = true,
+    ['.'] = true, ['e'] = true,  ['E'] = true,  [','] = true, ['['] = true, [']'] = true,
+    [' '] = true, ['\n'] = true, ['\r'] = true, ['\t'] = true};
+
+static bool
+is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Behind the bracket that closes the one at `at`; NULL: something else than numbers stands between. */
+static const char *
+array_end(const char *at, const char *end)
+{
+    int depth = 0;
+
+    for (; at < end && of_numbers[(unsigned char)*at]; at++) {
+        if (*at == '[' && ++depth > CN_V2_DEPTH_MAX - DATA_DEPTH)
+            return NULL;
+        if (*at == ']' && --depth == 0)
+            return at + 1;
+    }
+    return NULL;
+}
+
+/* The quote that closes the string which begins at `at`; NULL: there is none, or an escape before it.
+ * Escapes could spell "data" in another way, of which nothing would be known here. */
+static const char *
+string_end(const char *at, const char *end)
+{
+    const char *quote = memchr(at, '"', (size_t)(end - at));
+
+    return quote && !memchr(at, '\\', (size_t)(quote - at)) ? quote : NULL;
+}
+
+/* The array behind a key "data", whose closing quote is at `at`; NULL: something else follows. */
+static const char *
+array_behind(const char *at, const char *end)
+{
+    int colons = 0;
+
+    for (at++; at < end && (is_blank(*at) || (*at == ':' && colons++ == 0)); at++)
+        ;
+    return at < end && *at == '[' && colons == 1 ? at : NULL;
+}
+
+static bool
+keep(struct cn_v2_cuts *cuts, const char *from, const char *to)
+{
+    const size_t len = (size_t)(to - from);
+
+    if (len > sizeof(cuts->head) - cuts->head_len)
+        return false;
+    memcpy(cuts->head + cuts->head_len, from, len);
+    cuts->head_len += len;
+    return true;
+}
+
+/* The array goes to `at`, its number into the head. */
+static bool
+cut_out(struct cn_v2_cuts *cuts, const char *from, const char *to)
+{
+    const uint32_t i = cuts->n;
+    char place[4], *end = place;
+
+    if (i == CN_V2_CUTS_MAX)
+        return false;
+    cuts->at[cuts->n++] = (struct cn_str){from, (size_t)(to - from)};
+    *end++ = '[';
+    if (i >= 10)
+        *end++ = (char)('0' + i / 10);
+    *end++ = (char)('0' + i % 10);
+    *end++ = ']';
+    return keep(cuts, place, end);
+}
+
+bool
+cn_v2_cut(struct cn_str text, struct cn_v2_cuts *out)
+{
+    const char *at = text.ptr, *const end = at + text.len, *kept = at, *begin, *close;
+    int depth = 0;
+
+    out->n = out->taken = 0;
+    out->head_len = 0;
+    while (at < end) {
+        switch (*at++) {
+        case '[':
+        case '{':
+            depth++;
+            break;
+        case ']':
+        case '}':
+            depth--;
+            break;
+        case '"':
+            if (!(close = string_end(at, end)))
+                return false;
+            begin = depth == DATA_DEPTH && close - at == 4 && memcmp(at, "data", 4) == 0
+                        ? array_behind(close, end)
+                        : NULL;
+            at = close + 1;
+            if (!begin)
+                break;
+            if (!(at = array_end(begin, end)) || !keep(out, kept, begin) ||
+                !cut_out(out, begin, at))
+                return false;
+            kept = at;
+            break;
+        default:
+            break;
+        }
+    }
+    return out->n > 0 && keep(out, kept, end);
+}
+
+/* --- what they say */
+
+/* A number's text, taken apart. */
+struct number {
+    const char *text;
+    size_t len;
+    uint64_t digits; /* the first ones, without the point */
+    int scale;       /* times ten to the power of this */
+    bool negative, real;
+    bool cut; /* there are more digits than fit */
+};
+
+/* Digits from `at` on; NULL: there is none. */
+static const char *
+take_digits(const char *at, struct number *number)
+{
+    const char *const from = at;
+
+    for (; *at >= '0' && *at <= '9'; at++) {
+        if (number->digits < UINT64_C(100000000000000000)) /* 17 of them, and one more */
+            number->digits = number->digits * 10 + (unsigned)(*at - '0');
+        else
+            number->cut = true;
+    }
+    return at > from ? at : NULL;
+}
+
+static const char *
+take_exponent(const char *at, struct number *number)
+{
+    const bool negative = *at == '-';
+    const char *from;
+    int value = 0;
+
+    if (*at == '-' || *at == '+')
+        at++;
+    for (from = at; *at >= '0' && *at <= '9' && at - from < 5; at++)
+        value = value * 10 + (*at - '0');
+    number->scale += negative ? -value : value;
+    return at > from && at - from < 5 ? at : NULL;
+}
+
+/* JSON's grammar. The bracket that closes the array ends each loop. Behind the number; NULL: none. */
+static const char *
+take_number(const char *at, struct number *out)
+{
+    *out = (struct number){.text = at, .negative = *at == '-'};
+    at += out->negative;
+    if (*at == '0')
+        at++;
+    else if (!(at = take_digits(at, out)))
+        return NULL;
+    if (*at == '.') {
+        const char *const point = ++at;
+
+        if (!(at = take_digits(at, out)))
+            return NULL;
+        out->scale = -(int)(at - point < NUMBER_MAX ? at - point : NUMBER_MAX);
+        out->real = true;
+    }
+    if (*at == 'e' || *at == 'E') {
+        if (!(at = take_exponent(at + 1, out)))
+            return NULL;
+        out->real = true;
+    }
+    out->len = (size_t)(at - out->text);
+    return at;
+}
+
+/* The double next to it. Two that a double has exactly give it in one operation, whose result is rounded
+ * once; all others are the C library's. */
+static bool
+as_double(const struct number *number, double *out)
+{
+    static const double tens[EXACT_MAX + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                               1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                               1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    char text[NUMBER_MAX + 1];
+
+    if (number->cut || number->digits > WHOLE_MAX || abs(number->scale) > EXACT_MAX) {
+        if (number->len > NUMBER_MAX)
+            return false;
+        memcpy(text, number->text, number->len);
+        text[number->len] = '\0';
+        *out = strtod(text, NULL);
+        return isfinite(*out);
+    }
+    *out = (double)number->digits;
+    if (number->scale < 0)
+        *out /= tens[-number->scale];
+    else
+        *out *= tens[number->scale];
+    if (number->negative && (number->real || number->digits)) /* -0 is the integer 0 */
+        *out = -*out;
+    return true;
+}
+
+/* As json_values.c has it: narrow integers wrap, a real is no integer. Its bytes; 0: of another kind. */
+static unsigned
+put_number(const struct number *number, enum cn_datatype type, char *to)
+{
+    const unsigned bytes = cn_datatype_bytes(type);
+    uint64_t whole = number->negative ? 0 - number->digits : number->digits;
+    double wide;
+    float narrow;
+
+    if (!number->real && (number->cut || number->len > DIGITS_MAX))
+        return 0;
+    switch (type) {
+    case CN_DATATYPE_UINT8:
+    case CN_DATATYPE_UINT16:
+    case CN_DATATYPE_UINT32:
+    case CN_DATATYPE_UINT64:
+        if (number->real || (number->negative && whole))
+            return 0;
+        memcpy(to, &whole, bytes); /* the low ones: little-endian, as this machine */
+        return bytes;
+    case CN_DATATYPE_INT8:
+    case CN_DATATYPE_INT16:
+    case CN_DATATYPE_INT32:
+    case CN_DATATYPE_INT64:
+        if (number->real)
+            return 0;
+        memcpy(to, &whole, bytes);
+        return bytes;
+    case CN_DATATYPE_FP32:
+        if (!as_double(number, &wide))
+            return 0;
+        narrow = (float)wide;
+        memcpy(to, &narrow, sizeof(narrow));
+        return bytes;
+    case CN_DATATYPE_FP64:
+        if (!as_double(number, &wide))
+            return 0;
+        memcpy(to, &wide, sizeof(wide));
+        return bytes;
+    default:
+        return 0;
+    }
+}
+
+static const char *
+skip_blanks(const char *at)
+{
+    while (is_blank(*at))
+        at++;
+    return at;
+}
+
+bool
+cn_v2_numbers(struct cn_str array, enum cn_datatype type, uint64_t n, char *to)
+{
+    const char *at = array.ptr, *const end = at + array.len;
+    struct number number;
+    unsigned bytes;
+    int depth = 0;
+
+    for (;;) {
+        if (*at == '[') {
+            depth++;
+            at = skip_blanks(at + 1);
+            if (*at != ']')
+                continue; /* its first value */
+        } else {
+            if (n == 0 || !(at = take_number(at, &number)) ||
+                !(bytes = put_number(&number, type, to)))
+                return false;
+            to += bytes;
+            n--;
+        }
+        for (at = skip_blanks(at); *at == ']'; at = skip_blanks(at))
+            if (at++, --depth == 0)
+                return at == end && n == 0;
+        if (*at != ',')
+            return false;
+        at = skip_blanks(at + 1);
+    }
+}
+
+bool
+cn_v2_cut_values(struct cn_v2_cuts *cuts, const json_t *data, size_t max_bytes,
+                 struct cn_arena *arena, struct cn_tensor *tensor)
+{
+    const json_int_t i = json_integer_value(json_array_get(data, 0));
+    uint64_t n, bytes;
+    char *room;
+
+    if (!json_is_array(data) || json_array_size(data) != 1 || i < 0 || i >= cuts->n ||
+        !cn_shape_elements(tensor->shape, tensor->rank, &n) || n == 0 ||
+        __builtin_mul_overflow(n, cn_datatype_bytes(tensor->type), &bytes) || bytes == 0 ||
+        bytes > max_bytes || n > cuts->at[i].len)
+        return false;
+    room = cn_arena_try_alloc(arena, (size_t)bytes);
+    if (!room || !cn_v2_numbers(cuts->at[i], tensor->type, n, room))
+        return false;
+    tensor->data = (struct cn_str){room, (size_t)bytes};
+    cuts->taken++;
+    return true;
+}

@@ -1,0 +1,260 @@
+/* kserve/json/json_words.c - one look over the text, a copy only where it is needed. */
+#include "kserve/json/json_words.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MARK '\x01'
+#define MARK_TEXT "\\u0001" /* the only way to write it in JSON */
+#define MARK_LEN (sizeof(MARK_TEXT) - 1)
+
+struct scan {
+    const char *at, *end;
+    const char *copied; /* the text up to here is in `out`; NULL: nothing had to be copied yet */
+    struct cn_buf out;
+    int depth;
+};
+
+/* What was not copied yet, up to `to`. */
+static void
+copy_to(struct scan *scan, const char *to, const char *start)
+{
+    const char *copied = scan->copied ? scan->copied : start;
+
+    cn_buf_append(&scan->out, copied, (size_t)(to - copied));
+    scan->copied = to;
+}
+
+static bool
+is_key(const struct scan *scan)
+{
+    const char *at = scan->at;
+
+    while (at < scan->end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
+        at++;
+    return at < scan->end && *at == ':';
+}
+
+/* A value that begins with the mark gets another one. */
+static void
+look_at_string(struct scan *scan, const char *start)
+{
+    const char *from = ++scan->at;
+
+    while (scan->at < scan->end && *scan->at != '"')
+        scan->at += *scan->at == '\\' ? 2 : 1;
+    scan->at++;
+    if (scan->at > scan->end)
+        scan->at = scan->end;
+    if ((size_t)(scan->end - from) >= MARK_LEN && memcmp(from, MARK_TEXT, MARK_LEN) == 0 &&
+        !is_key(scan)) {
+        copy_to(scan, from, start);
+        cn_buf_puts(&scan->out, MARK_TEXT);
+    }
+}
+
+/* The word from `from` to the present place goes out as a marked string. */
+static void
+replace(struct scan *scan, const char *from, const char *start)
+{
+    copy_to(scan, from, start);
+    cn_buf_puts(&scan->out, "\"" MARK_TEXT);
+    cn_buf_append(&scan->out, from, (size_t)(scan->at - from));
+    cn_buf_puts(&scan->out, "\"");
+    scan->copied = scan->at;
+}
+
+static bool
+take_word(struct scan *scan, const char *word)
+{
+    size_t len = strlen(word);
+
+    if ((size_t)(scan->end - scan->at) < len || memcmp(scan->at, word, len) != 0)
+        return false;
+    scan->at += len;
+    return true;
+}
+
+static void
+look_at_word(struct scan *scan, const char *start)
+{
+    const char *from = scan->at;
+    size_t digits = 0;
+
+    if (*scan->at == '-')
+        scan->at++;
+    while (scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9')
+        scan->at++, digits++;
+    if (digits == 0) {
+        if (take_word(scan, "Infinity") || (*from != '-' && take_word(scan, "NaN")))
+            replace(scan, from, start);
+        else if (scan->at == from)
+            scan->at++;
+        return;
+    }
+    if (scan->at < scan->end && (*scan->at == '.' || *scan->at == 'e' || *scan->at == 'E')) {
+        while (scan->at < scan->end && strchr("0123456789+-.eE", *scan->at) && *scan->at)
+            scan->at++;
+        return;
+    }
+    /* Beyond what jansson takes, and perhaps within UINT64_MAX. */
+    if (*from != '-' && *from != '0' &&
+        (digits == 20 || (digits == 19 && memcmp(from, "9223372036854775807", 19) > 0)))
+        replace(scan, from, start);
+}
+
+static int
+look_over(struct scan *scan, struct cn_error *err)
+{
+    const char *start = scan->at;
+
+    while (scan->at < scan->end) {
+        switch (*scan->at) {
+        case '"':
+            look_at_string(scan, start);
+            break;
+        case '[':
+        case '{':
+            scan->at++;
+            if (++scan->depth > CN_V2_DEPTH_MAX)
+                return cn_fail(err, CN_E_BAD_REQUEST,
+                               "JSON nesting depth exceeds maximum allowed limit (%d)",
+                               CN_V2_DEPTH_MAX);
+            break;
+        case ']':
+        case '}':
+            scan->at++;
+            scan->depth--;
+            break;
+        case ' ':
+        case ',':
+        case ':':
+        case '\n':
+        case '\r':
+        case '\t':
+            scan->at++;
+            break;
+        default:
+            look_at_word(scan, start);
+        }
+    }
+    return 0;
+}
+
+int
+cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err)
+{
+    struct scan scan = {.at = text.ptr, .end = text.ptr + text.len};
+    json_error_t why;
+    int rc;
+
+    *out = NULL;
+    cn_buf_init(&scan.out, 0);
+    rc = text.len ? look_over(&scan, err) : 0;
+    if (!rc && scan.copied) {
+        cn_buf_append(&scan.out, scan.copied, (size_t)(scan.end - scan.copied));
+        text = cn_buf_str(&scan.out);
+        if (scan.out.failed)
+            rc = cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to read JSON");
+    }
+    if (!rc) {
+        *out = json_loadb(text.ptr ? text.ptr : "", text.len,
+                          JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+        if (!*out)
+            rc = cn_fail(err, CN_E_INTERNAL, "failed to parse the request JSON buffer: %s at %d",
+                         why.text, why.position);
+    }
+    cn_buf_fini(&scan.out);
+    return rc;
+}
+
+/* The number's text, or NULL. */
+static const char *
+marked(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    return text && text[0] == MARK && text[1] != MARK ? text + 1 : NULL;
+}
+
+bool
+cn_v2_json_is_string(const json_t *value)
+{
+    return json_is_string(value) && !marked(value);
+}
+
+struct cn_str
+cn_v2_json_text(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    const size_t marks = text && *text == MARK;
+
+    return (struct cn_str){text + marks, json_string_length(value) - marks};
+}
+
+bool
+cn_v2_json_uint(const json_t *value, uint64_t *out)
+{
+    const char *text = marked(value);
+    unsigned __int128 wide = 0;
+
+    if (json_is_integer(value)) {
+        *out = (uint64_t)json_integer_value(value);
+        return json_integer_value(value) >= 0;
+    }
+    if (!text)
+        return false;
+    for (; *text >= '0' && *text <= '9'; text++)
+        wide = wide * 10 + (unsigned)(*text - '0');
+    *out = (uint64_t)wide;
+    return *text == '\0' && wide > 0 && wide <= UINT64_MAX;
+}
+
+bool
+cn_v2_json_number(const json_t *value, double *out)
+{
+    const char *text = marked(value);
+
+    if (json_is_number(value))
+        *out = json_number_value(value);
+    else if (text)
+        *out = *text == 'N' ? (double)NAN : strtod(text, NULL);
+    return json_is_number(value) || text;
+}
+
+/* `at`: at the quote that begins a string. Behind the one that ends it. */
+static const char *
+end_of_string(const char *at)
+{
+    for (at++; *at != '"'; at++)
+        at += *at == '\\';
+    return at + 1;
+}
+
+bool
+cn_v2_json_write(const json_t *value, struct cn_buf *out)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    const char *at = text, *end;
+
+    for (; at && *at; at = end) {
+        if (*at != '"') {
+            end = at + strcspn(at, "\"");
+            cn_buf_append(out, at, (size_t)(end - at));
+            continue;
+        }
+        end = end_of_string(at);
+        if (*end == ':' ||
+            strncmp(at + 1, MARK_TEXT, MARK_LEN) != 0) { /* a key, a text like any other */
+            cn_buf_append(out, at, (size_t)(end - at));
+        } else if (strncmp(at + 1 + MARK_LEN, MARK_TEXT, MARK_LEN) == 0) {
+            cn_buf_puts(out, "\"");
+            cn_buf_append(out, at + 1 + MARK_LEN, (size_t)(end - at) - 1 - MARK_LEN);
+        } else {
+            cn_buf_append(out, at + 1 + MARK_LEN, (size_t)(end - at) - 2 - MARK_LEN);
+        }
+    }
+    free(text);
+    return text && !out->failed;
+}

@@ -1,0 +1,16 @@
+/* kserve/stats.h - statistics of model versions in the v2 protocol's words. Any thread. */
+#ifndef CN_V2_STATS_H
+#define CN_V2_STATS_H
+
+#include "core/memory/buf.h"
+#include "metrics/counters/infer_stats.h"
+
+struct cn_v2_model_stats {
+    const char *name, *version;
+    struct cn_infer_counts counts;
+};
+
+/* {"model_stats":[...]}: all numbers are unsigned integers, and every object is there, zeros too. */
+void cn_v2_write_stats(const struct cn_v2_model_stats *models, uint32_t n, struct cn_buf *out);
+
+#endif

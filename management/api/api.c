@@ -1,0 +1,506 @@
+/* management/api/api.c - the management API: routes, parameters, TorchServe's answers. Loop 0.
+ *
+ *   GET    /models                       list
+ *   POST   /models                       register
+ *   GET    /models/{m}[/{v}|/all]        describe
+ *   PUT    /models/{m}[/{v}]             scale
+ *   PUT    /models/{m}/{v}/set-default
+ *   DELETE /models/{m}[/{v}]             unregister
+ *   GET    /models/{m}[/{v}]/sequences        list; a version can't be called "sequences" here
+ *   GET    /models/{m}[/{v}]/sequences/{id}   show; with export=true the sequence itself
+ *   PUT    /models/{m}[/{v}]/sequences/{id}   import
+ *   POST   /models/{m}[/{v}]/sequences/{id}   copy, with fork_to
+ *   DELETE /models/{m}[/{v}]/sequences/{id}   the id is the rest of the path, with its slashes
+ *   GET    /v1/models/{m}                KServe: is it ready?
+ *   GET    /token?type=inference|management   a new key; with the API key, where keys are asked for
+ *   GET    /stores                       stores in the state folder, and reasons to be unhealthy
+ *   DELETE /stores/{m}/{v}               by the names of folders: one that no registered model has
+ *   POST   /stores/{m}/{v}/accept        what it lost is accepted
+ *   /workflows[/{w}]                     there are none: as TorchServe's last version says it
+ */
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "management/api/api_call.h"
+#include "management/api/describe.h"
+#include "management/api/exported_sequence.h"
+#include "management/api/json_text.h"
+#include "management/api/sequences.h"
+#include "management/models/lifecycle.h"
+
+#define LIST_LIMIT 100
+#define WORKERS_MAX 1024
+#define SWAP_DEADLINE_MAX_S 31536000
+
+#define NO_SUCH_METHOD "Requested method is not allowed, please refer to API document."
+#define NO_SUCH_PATH "Requested resource is not found, please refer to API document."
+
+/* --- what answers */
+
+static void
+on_written(struct cn_snapshot_wait *wait)
+{
+    struct cn_api_call *call = cn_container_of(wait, struct cn_api_call, wait);
+
+    cn_api_answer(call, call->answer_status, call->answer);
+}
+
+static void
+on_lifecycle(void *ctx, const struct cn_lifecycle_result *result)
+{
+    struct cn_api_call *call = ctx;
+    json_t *value;
+
+    if (result->code) {
+        cn_api_fail(call, result->code, result->text);
+        return;
+    }
+    value = json_object();
+    json_object_set_new(value, "status", cn_json_text(result->text));
+    call->answer = value;
+    call->answer_status = result->http_status;
+    call->wait.done = on_written;
+    cn_snapshot_wait(call->management, &call->wait);
+}
+
+static void
+on_described(void *ctx, json_t *value, const struct cn_error *err)
+{
+    if (value)
+        cn_api_answer(ctx, 200, value);
+    else
+        cn_api_fail(ctx, err->code, err->message);
+}
+
+/* --- endpoints */
+
+static void
+list_models(struct cn_api_call *call)
+{
+    int64_t limit = cn_api_param_number(call, "limit", INT32_MAX);
+    int64_t from = cn_api_param_number(call, "next_page_token", INT32_MAX);
+
+    call->err.code = 0; /* here TorchServe's leniency does no harm */
+    if (limit < 0 || limit > LIST_LIMIT)
+        limit = LIST_LIMIT;
+    if (from < 0)
+        from = 0;
+    cn_api_answer(call, 200, cn_describe_list(call->management, (unsigned)limit, (unsigned)from));
+}
+
+static void
+register_model(struct cn_api_call *call)
+{
+    struct cn_register_call reg = {
+        .request =
+            {
+                .url = cn_api_param(call, "url"),
+                .model_name = cn_api_param(call, "model_name"),
+                .handler = cn_api_param(call, "handler"),
+                .runtime = cn_api_param(call, "runtime"),
+                .batch_size = cn_api_param_setting(call, "batch_size", 1, INT32_MAX),
+                .max_batch_delay_ms = cn_api_param_setting(call, "max_batch_delay", 0, INT32_MAX),
+                .initial_workers = cn_api_param_setting(call, "initial_workers", 0, WORKERS_MAX),
+                .response_timeout_s = cn_api_param_setting(call, "response_timeout", 1, INT32_MAX),
+                .startup_timeout_s = cn_api_param_setting(call, "startup_timeout", 1, INT32_MAX),
+                .max_workers = -1,
+            },
+        .synchronous = cn_api_param_bool(call, "synchronous", true),
+    };
+
+    if (!cn_api_params_fine(call))
+        return;
+    if (!reg.request.url) {
+        cn_api_fail(call, CN_E_BAD_REQUEST, "Parameter url is required.");
+        return;
+    }
+    cn_lifecycle_register(call->management, &reg, on_lifecycle, call);
+}
+
+static void
+scale_model(struct cn_api_call *call, const char *version)
+{
+    int64_t min = cn_api_param_number(call, "min_worker", WORKERS_MAX);
+    int64_t max = cn_api_param_number(call, "max_worker", WORKERS_MAX);
+    struct cn_scale_call scale = {
+        .name = call->parts[1],
+        .version = version ? version : cn_api_param(call, "model_version"),
+        .synchronous = cn_api_param_bool(call, "synchronous", false),
+    };
+
+    if (!cn_api_params_fine(call))
+        return;
+    scale.min = min < 0 ? 1 : (uint32_t)min;
+    scale.max = max < 0 ? scale.min : (uint32_t)max;
+    if (scale.max < scale.min) {
+        cn_api_fail(call, CN_E_BAD_REQUEST, "max_worker cannot be less than min_worker.");
+        return;
+    }
+    cn_lifecycle_scale(call->management, &scale, on_lifecycle, call);
+}
+
+static void
+set_default(struct cn_api_call *call, const char *name, const char *version)
+{
+    const char *policy = cn_api_param(call, "swap_policy");
+    int64_t deadline_s = cn_api_param_number(call, "swap_deadline", SWAP_DEADLINE_MAX_S);
+    struct cn_default_call to = {
+        .name = name,
+        .version = version,
+        .swap_policy = policy ? cn_swap_policy_parse(cn_str_from(policy)) : -1,
+        .swap_deadline_ms = deadline_s < 0 ? -1 : deadline_s * 1000,
+    };
+
+    if (policy && to.swap_policy < 0 && !call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST,
+                "swap_policy is \"%.100s\"; it must be pin, migrate, reset or reject", policy);
+    if (cn_api_params_fine(call))
+        cn_lifecycle_set_default(call->management, &to, on_lifecycle, call);
+}
+
+static void
+not_allowed(struct cn_api_call *call)
+{
+    cn_api_fail(call, CN_E_METHOD_NOT_ALLOWED, NO_SUCH_METHOD);
+}
+
+/* GET /v1/models/{m} */
+static void
+route_kserve(struct cn_api_call *call)
+{
+    struct cn_error err;
+    json_t *value;
+
+    if (call->n_parts != 3 || strcmp(call->parts[1], "models") != 0) {
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+        return;
+    }
+    if (!cn_str_eq(call->request->method, CN_STR("GET"))) {
+        not_allowed(call);
+        return;
+    }
+    value = cn_describe_ready(call->management, call->parts[2], &err);
+    if (value)
+        cn_api_answer(call, 200, value);
+    else
+        cn_api_fail(call, err.code, err.message);
+}
+
+static void
+route_workflows(struct cn_api_call *call)
+{
+    struct cn_str method = call->request->method;
+    bool is_get = cn_str_eq(method, CN_STR("GET"));
+    char text[300];
+    json_t *value;
+
+    if (call->n_parts == 1 && is_get) {
+        value = json_object();
+        json_object_set_new(value, "workflows", json_array());
+        cn_api_answer(call, 200, value);
+    } else if (call->n_parts == 1 && cn_str_eq(method, CN_STR("POST"))) {
+        cn_api_fail(call, CN_E_BAD_REQUEST, "Registering new workflows is disabled.");
+    } else if (call->n_parts == 2 && (is_get || cn_str_eq(method, CN_STR("DELETE")))) {
+        snprintf(text, sizeof text, "Workflow not found: %.200s", call->parts[1]);
+        cn_api_fail(call, CN_E_WORKFLOW_NOT_FOUND, text);
+    } else {
+        not_allowed(call);
+    }
+}
+
+static void
+route_stores(struct cn_api_call *call)
+{
+    struct cn_stores *stores = call->management->stores;
+    struct cn_str method = call->request->method;
+    const bool may_change = call->management->config->model_api;
+
+    if (call->n_parts == 1 && cn_str_eq(method, CN_STR("GET")))
+        cn_stores_list(stores, cn_api_param_bool(call, "count", false), on_described, call);
+    else if (call->n_parts == 3 && may_change && cn_str_eq(method, CN_STR("DELETE")))
+        cn_stores_remove(stores, call->parts[1], call->parts[2], on_described, call);
+    else if (call->n_parts == 4 && strcmp(call->parts[3], "accept") == 0 && may_change &&
+             cn_str_eq(method, CN_STR("POST")))
+        cn_stores_accept(stores, call->parts[1], call->parts[2], on_described, call);
+    else if (call->n_parts == 2 || (call->n_parts == 4 && strcmp(call->parts[3], "accept") != 0))
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else
+        not_allowed(call);
+}
+
+static void
+list_sequences(struct cn_api_call *call)
+{
+    uint32_t most = call->management->config->max_page;
+    int64_t limit = cn_api_param_number(call, "limit", INT32_MAX);
+    int64_t idle = cn_api_param_number(call, "min_idle_ms", INT64_MAX / 4);
+    const char *which = cn_api_param(call, "state");
+    struct cn_sequence_list list = {
+        .prefix = cn_api_param(call, "prefix"),
+        .token = cn_api_param(call, "next_page_token"),
+        .min_idle_ms = idle > 0 ? (uint64_t)idle : 0,
+        .limit = limit < 0 && most > LIST_LIMIT ? LIST_LIMIT : most,
+        .which = CN_SEQUENCES_LIVE,
+    };
+
+    if (limit >= 0 && (limit == 0 || limit > most) && !call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST, "limit is %lld; it must be 1 to %u (--max-page-size)",
+                (long long)limit, most);
+    if (which && cn_sequence_which_parse(which) < 0 && !call->err.code)
+        cn_fail(&call->err, CN_E_BAD_REQUEST,
+                "state is \"%.40s\"; it must be live, open, closed or all", which);
+    if (!cn_api_params_fine(call))
+        return;
+    if (limit > 0)
+        list.limit = (uint32_t)limit;
+    if (which)
+        list.which = (enum cn_sequence_which)cn_sequence_which_parse(which);
+    cn_sequence_list(call->management, call->parts[1], call->n_parts > 3 ? call->parts[2] : NULL,
+                     &list, on_described, call);
+}
+
+/* A name for the download: the id, with what a file's name had better not have as '_'. */
+static const char *
+file_name(struct cn_api_call *call)
+{
+    char *name = cn_arena_printf(&call->arena, "%.100s.cnseq", call->sequence_id);
+
+    for (char *at = name; *at; at++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *at) ||
+            (at == name && *at == '.'))
+            *at = '_';
+    return name;
+}
+
+static void
+on_exported(void *ctx, const struct cn_str *bytes, const struct cn_error *err)
+{
+    struct cn_api_call *call = ctx;
+
+    if (err) {
+        cn_api_fail(call, err->code, err->message);
+        return;
+    }
+    call->request->reply_type = CN_ENVELOPE_TYPE;
+    call->request->reply_file = file_name(call);
+    call->request->on_reply(call->request, 200, *bytes);
+    cn_api_end(call);
+}
+
+static void
+import_sequence(struct cn_api_call *call, const char *version)
+{
+    struct cn_sequence_import import = {
+        .bytes = call->request->body,
+        .replace = cn_api_param_bool(call, "replace", false),
+        .any_model = cn_api_param_bool(call, "any_model", false),
+    };
+
+    cn_sequence_import(call->management, call->parts[1], version, call->sequence_id, &import,
+                       on_described, call);
+}
+
+static void
+route_sequence(struct cn_api_call *call)
+{
+    struct cn_management *management = call->management;
+    struct cn_str method = call->request->method;
+    const char *name = call->parts[1], *id = call->sequence_id, *to;
+    const char *version = call->n_parts > 3 ? call->parts[2] : NULL;
+
+    if (cn_str_eq(method, CN_STR("DELETE"))) {
+        cn_sequence_delete(management, name, version, id, on_described, call);
+    } else if (cn_str_eq(method, CN_STR("GET"))) {
+        if (cn_api_param_bool(call, "export", false))
+            cn_sequence_export(management, name, version, id, on_exported, call);
+        else
+            cn_sequence_show(management, name, version, id, on_described, call);
+    } else if (cn_str_eq(method, CN_STR("PUT"))) {
+        import_sequence(call, version);
+    } else if (cn_str_eq(method, CN_STR("POST"))) {
+        to = cn_api_param(call, "fork_to");
+        if (to)
+            cn_sequence_fork(management, name, version, id, to, on_described, call);
+        else
+            cn_api_fail(call, CN_E_BAD_REQUEST,
+                        "POST copies a sequence: give the new id with ?fork_to=ID");
+    } else {
+        not_allowed(call);
+    }
+}
+
+/* Is it the list of a model's sequences? */
+static bool
+is_sequence_list(const struct cn_api_call *call)
+{
+    return (call->n_parts == 3 || call->n_parts == 4) &&
+           strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
+           cn_str_eq(call->request->method, CN_STR("GET"));
+}
+
+/* --- /token */
+
+static void
+on_renewed(struct cn_token_renewal *renewal)
+{
+    struct cn_api_call *call = cn_container_of(renewal, struct cn_api_call, renewal);
+    struct cn_management *management = call->management;
+    struct cn_buf empty;
+
+    if (renewal->err.code) {
+        cn_api_fail(call, renewal->err.code, renewal->err.message);
+    } else {
+        cn_log(CN_LOG_INFO, "event=token_renewed type=%s",
+               renewal->kind == CN_TOKEN_INFERENCE ? "inference" : "management");
+        cn_buf_init(&empty, 0);
+        cn_buf_puts(&empty, "\n"); /* the key stands in the file and goes over no wire */
+        cn_api_reply(call, 200, &empty);
+    }
+    cn_management_op_end(management);
+}
+
+/* A wrong key and a wrong type get the same words. */
+static void
+renew_token(struct cn_api_call *call)
+{
+    struct cn_management *management = call->management;
+    const char *type = cn_api_param(call, "type");
+    struct cn_error err;
+
+    call->renewal.kind = type && strcmp(type, "inference") == 0    ? CN_TOKEN_INFERENCE
+                         : type && strcmp(type, "management") == 0 ? CN_TOKEN_MANAGEMENT
+                                                                   : CN_TOKEN_API;
+    call->renewal.on_done = on_renewed;
+    if (call->renewal.kind == CN_TOKEN_API ||
+        cn_tokens_check(management->tokens, CN_TOKEN_API, call->request->authorization, NULL)) {
+        cn_api_fail(call, CN_E_TOKEN,
+                    "Token Authentication failed. Token either incorrect, expired, or not provided "
+                    "correctly");
+        return;
+    }
+    cn_management_op_begin(management);
+    if (cn_tokens_renew(management->tokens, management->files, &call->renewal, &err)) {
+        cn_api_fail(call, err.code, err.message);
+        cn_management_op_end(management);
+    }
+}
+
+static void
+route(struct cn_api_call *call)
+{
+    struct cn_str method = call->request->method;
+    const char *name = call->n_parts > 1 ? call->parts[1] : NULL;
+    const char *version = call->n_parts > 2 ? call->parts[2] : NULL;
+    bool is_get = cn_str_eq(method, CN_STR("GET")), is_put = cn_str_eq(method, CN_STR("PUT"));
+    bool may_change = call->management->config->model_api;
+
+    if (strcmp(call->parts[0], "token") == 0 && !call->management->tokens)
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (strcmp(call->parts[0], "token") == 0 && is_get)
+        renew_token(call);
+    else if (strcmp(call->parts[0], "token") == 0)
+        not_allowed(call);
+    else if (strcmp(call->parts[0], "v1") == 0)
+        route_kserve(call);
+    else if (strcmp(call->parts[0], "workflows") == 0)
+        route_workflows(call);
+    else if (strcmp(call->parts[0], "stores") == 0)
+        route_stores(call);
+    else if (call->sequence_id)
+        route_sequence(call);
+    else if (is_sequence_list(call))
+        list_sequences(call);
+    else if (call->n_parts == 1 && is_get)
+        list_models(call);
+    else if (call->n_parts == 1 && may_change && cn_str_eq(method, CN_STR("POST")))
+        register_model(call);
+    else if (call->n_parts == 1)
+        not_allowed(call);
+    else if (call->n_parts == 4 && is_put && strcmp(call->parts[3], "set-default") == 0)
+        set_default(call, name, version);
+    else if (call->n_parts == 4 && strcmp(call->parts[3], "set-default") == 0)
+        not_allowed(call);
+    else if (call->n_parts == 4)
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (is_get)
+        cn_describe(call->management, name, version, cn_api_param_bool(call, "customized", false),
+                    on_described, call);
+    else if (is_put)
+        scale_model(call, version);
+    else if (may_change && cn_str_eq(method, CN_STR("DELETE")))
+        cn_lifecycle_unregister(call->management, name, version, on_lifecycle, call);
+    else
+        not_allowed(call);
+}
+
+/* --- a request comes */
+
+/* Is the last part the word before a sequence's id? "set-default" is the one other word that may
+ * follow a version, and a version may be called "sequences": to import a sequence of that id takes a
+ * path with a version. */
+static bool
+is_before_id(const struct cn_api_call *call, struct cn_str rest)
+{
+    return (call->n_parts == 3 || call->n_parts == 4) && rest.len > 1 && rest.ptr[0] == '/' &&
+           strcmp(call->parts[call->n_parts - 1], "sequences") == 0 &&
+           !(call->n_parts == 3 && cn_str_eq(call->request->method, CN_STR("PUT")) &&
+             cn_str_eq(rest, CN_STR("/set-default")));
+}
+
+static bool
+is_known(const char *first)
+{
+    return strcmp(first, "models") == 0 || strcmp(first, "v1") == 0 ||
+           strcmp(first, "workflows") == 0 || strcmp(first, "token") == 0 ||
+           strcmp(first, "stores") == 0;
+}
+
+/* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */
+static bool
+split_path(struct cn_api_call *call)
+{
+    struct cn_str path = call->request->path;
+    size_t at = 0, end;
+
+    while (path.len > 0 && path.ptr[path.len - 1] == '/')
+        path.len--;
+    while (at < path.len) {
+        if (path.ptr[at] == '/') {
+            at++;
+            continue;
+        }
+        for (end = at; end < path.len && path.ptr[end] != '/'; end++)
+            continue;
+        if (call->n_parts == CN_API_PARTS_MAX)
+            return false;
+        call->parts[call->n_parts++] = cn_arena_strndup(&call->arena, path.ptr + at, end - at);
+        at = end;
+        if (is_before_id(call, (struct cn_str){path.ptr + at, path.len - at})) {
+            call->sequence_id =
+                cn_arena_strndup(&call->arena, path.ptr + at + 1, path.len - at - 1);
+            break;
+        }
+    }
+    return call->n_parts > 0 && is_known(call->parts[0]);
+}
+
+void
+cn_management_handle(struct cn_management *management, struct cn_api_request *request)
+{
+    struct cn_api_call *call = cn_alloc(sizeof *call);
+
+    cn_assert_on_loop(management->home);
+    call->management = management;
+    call->request = request;
+    cn_arena_init(&call->arena);
+    if (!split_path(call))
+        cn_api_fail(call, CN_E_NOT_FOUND, NO_SUCH_PATH);
+    else if (atomic_load(&management->draining))
+        cn_api_fail(call, CN_E_DRAINING, "the server is stopping");
+    else if (cn_api_read_body(call))
+        cn_api_fail(call, call->err.code, call->err.message);
+    else
+        route(call);
+}

@@ -1,0 +1,42 @@
+/* management/api/exported_sequence.h - a sequence outside of a server: what an export gives and an import takes.
+ *
+ * Format 1, little-endian; str16 and str32 are a length of 2 or 4 bytes and the bytes:
+ *   8 bytes  magic: CN_ENVELOPE_MAGIC, which shows a transfer that changed line ends
+ *   u16      format                      u16   zero
+ *   u64      bytes of the whole envelope
+ *   u64      exported (wall ms)
+ *   str16    model   str16 version   str16 sequence id
+ *   u64      generation   u64 step   u64 opened   u64 last step (wall ms)   u32 schema of the state
+ *   str32    record: state, last answer and what identifies its step (store/record/record.h), for workers
+ *   32 bytes BLAKE2b-256 of all before
+ * The checksum finds damage; it does not protect from somebody who makes an envelope of his own.
+ */
+#ifndef CN_MANAGEMENT_ENVELOPE_H
+#define CN_MANAGEMENT_ENVELOPE_H
+
+#include <stdint.h>
+
+#include "core/errors/error.h"
+#include "core/memory/buf.h"
+#include "core/text/str.h"
+
+#define CN_ENVELOPE_FORMAT 1
+#define CN_ENVELOPE_MAGIC "CNSEQ\r\n\x1a"
+#define CN_ENVELOPE_TYPE "application/vnd.continuo.sequence"
+
+/* Byte strings are borrowed, when encoding and when decoded. */
+struct cn_envelope {
+    uint64_t exported_wall_ms;
+    struct cn_str model, version, sequence_id;
+    uint64_t generation, step, opened_wall_ms, last_wall_ms;
+    uint32_t schema;
+    struct cn_str record;
+};
+
+/* Appends; out->failed when it did not fit. */
+void cn_envelope_encode(const struct cn_envelope *envelope, struct cn_buf *out);
+/* CN_E_BAD_REQUEST: no envelope, a newer one, cut, too long or altered; the message says which, and
+ * what to do. */
+int cn_envelope_decode(struct cn_str bytes, struct cn_envelope *out, struct cn_error *err);
+
+#endif

@@ -1,0 +1,14 @@
+/* management/api/json_text.h - JSON as management answers it: two spaces, a final newline. */
+#ifndef CN_MANAGEMENT_JSON_TEXT_H
+#define CN_MANAGEMENT_JSON_TEXT_H
+
+#include <jansson.h>
+
+#include "core/memory/buf.h"
+
+/* A JSON string also of text that is no UTF-8. Never NULL; text must not be NULL. */
+json_t *cn_json_text(const char *text);
+/* Appends the value and a newline, and gives the value back. */
+void cn_json_print(json_t *value, struct cn_buf *out);
+
+#endif

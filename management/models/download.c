@@ -1,0 +1,340 @@
+/* management/models/download.c - a model's archive from an http(s) URL into the model store.
+ *
+ * The only file of the server that knows libcurl. Redirects are followed here and not by libcurl, so
+ * that each target is held against the rules; addresses are looked at when the socket is made, so
+ * that no name can point elsewhere by then. */
+#include "management/models/download.h"
+
+#include <curl/curl.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/buf.h"
+#include "core/memory/mem.h"
+#include "core/system/write_file.h"
+#include "management/repository/model_store.h"
+
+#define REDIRECTS_MAX 5
+#define CONNECT_TIMEOUT_MS 10000L
+/* Slower than this for so long: it never ends. */
+#define SLOW_BYTES_S 1024L
+#define SLOW_S 60L
+#define PART_PREFIX ".continuo-download-"
+#define PART_OLD_S (24 * 60 * 60)
+
+/* One run: all its redirects, into one file. */
+struct transfer {
+    struct cn_download *download;
+    CURL *curl;
+    int fd, write_errno;
+    bool was_private, was_large;
+    char why[CURL_ERROR_SIZE];
+};
+
+bool
+cn_download_is_url(const char *url)
+{
+    return strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0;
+}
+
+static int
+failed(const struct cn_download *download, struct cn_error *err, const char *why)
+{
+    return cn_fail(err, CN_E_DOWNLOAD_FAILED, "Failed to download archive from: %.600s: %s",
+                   download->url, why);
+}
+
+/* %xx in place; what it cannot be stays. */
+static void
+unescape(char *text)
+{
+    char *to = text;
+
+    for (; *text; text++) {
+        if (*text == '%' && cn_hex_digit(text[1]) >= 0 && cn_hex_digit(text[2]) >= 0) {
+            *to++ = (char)(cn_hex_digit(text[1]) << 4 | cn_hex_digit(text[2]));
+            text += 2;
+        } else {
+            *to++ = *text;
+        }
+    }
+    *to = '\0';
+}
+
+char *
+cn_download_file_name(const char *url, struct cn_error *err)
+{
+    const char *path = strstr(url, "://") + 3, *last;
+    size_t len = strcspn(path, "?#"), i;
+    char *name;
+
+    last = memrchr(path, '/', len);
+    name = last ? cn_strndup(last + 1, len - (size_t)(last + 1 - path)) : cn_strdup("");
+    unescape(name);
+    for (i = 0; name[i]; i++)
+        if (name[i] == '/' || (unsigned char)name[i] < ' ' || name[i] == 0x7f)
+            break;
+    if (!name[i] && name[0] != '.' && strlen(name) <= NAME_MAX && cn_model_store_is_archive(name))
+        return name;
+    cn_free(name);
+    cn_fail(err, CN_E_DOWNLOAD_FAILED,
+            "Failed to download archive from: %.600s: its path must end in the name of an archive, "
+            "such as model.mar or model.tar.gz",
+            url);
+    return NULL;
+}
+
+/* --- libcurl's questions */
+
+static size_t
+on_bytes(char *bytes, size_t size, size_t count, void *ctx)
+{
+    struct transfer *transfer = ctx;
+    struct cn_download *download = transfer->download;
+    uint64_t before = atomic_load_explicit(&download->bytes, memory_order_relaxed);
+    size_t len = size * count;
+    long status = 0;
+
+    curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200)
+        return len; /* words about an error; not too many, by the time limit */
+    if (len > download->max_bytes - before) {
+        transfer->was_large = true;
+        return 0;
+    }
+    transfer->write_errno = cn_write_whole(transfer->fd, bytes, len);
+    if (transfer->write_errno)
+        return 0;
+    atomic_store_explicit(&download->bytes, before + len, memory_order_relaxed);
+    return len;
+}
+
+/* About once a second also while nothing comes. Not 0: give up. */
+static int
+on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now)
+{
+    struct cn_download *download = ((struct transfer *)ctx)->download;
+
+    (void)now, (void)up_total, (void)up_now;
+    atomic_store_explicit(&download->total_bytes, (uint64_t)total, memory_order_relaxed);
+    return atomic_load(download->stopping);
+}
+
+static curl_socket_t
+on_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *address)
+{
+    struct transfer *transfer = ctx;
+
+    (void)purpose;
+    if (!cn_url_rules_are_set(transfer->download->rules) && cn_address_is_private(&address->addr)) {
+        transfer->was_private = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+/* --- one URL */
+
+static void
+set_options(struct transfer *transfer, const char *url, uint64_t left_ms)
+{
+    CURL *curl = transfer->curl;
+
+    curl_easy_reset(curl);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "continuo/" CN_VERSION);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, transfer->why);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)left_ms);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, SLOW_BYTES_S);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, SLOW_S);
+    curl_easy_setopt(curl, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)transfer->download->max_bytes);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, transfer);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, on_socket);
+    curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, transfer);
+    /* A proxy would reach for us what we must not. */
+    if (!cn_url_rules_are_set(transfer->download->rules))
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
+}
+
+static int
+explain(const struct transfer *transfer, CURLcode rc, long status, struct cn_error *err)
+{
+    const struct cn_download *download = transfer->download;
+    char why[300];
+
+    if (atomic_load(download->stopping))
+        return cn_fail(err, CN_E_DRAINING, "the server is stopping");
+    if (transfer->was_private)
+        snprintf(why, sizeof why,
+                 "it leads to a private address, which is allowed only for URLs that allowed-urls "
+                 "names");
+    else if (transfer->was_large || rc == CURLE_FILESIZE_EXCEEDED)
+        snprintf(why, sizeof why, "it is larger than %llu bytes (max-download-size)",
+                 (unsigned long long)download->max_bytes);
+    else if (transfer->write_errno)
+        snprintf(why, sizeof why, "cannot write to the model store: %s",
+                 strerror(transfer->write_errno));
+    else if (rc != CURLE_OK)
+        snprintf(why, sizeof why, "%s", transfer->why[0] ? transfer->why : curl_easy_strerror(rc));
+    else
+        snprintf(why, sizeof why, "the server answered with status %ld", status);
+    return failed(download, err, why);
+}
+
+/* 0: the file is whole, or *next (cn_free() it) is where to look instead. */
+static int
+fetch(struct transfer *transfer, const char *url, uint64_t left_ms, char **next,
+      struct cn_error *err)
+{
+    long status = 0;
+    char *target = NULL;
+    CURLcode rc;
+
+    set_options(transfer, url, left_ms);
+    rc = curl_easy_perform(transfer->curl);
+    curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(transfer->curl, CURLINFO_REDIRECT_URL, &target);
+    if (rc == CURLE_OK && status == 200)
+        return 0;
+    if (rc != CURLE_OK || status < 300 || status >= 400 || !target)
+        return explain(transfer, rc, status, err);
+    if (!cn_url_rules_are_set(transfer->download->rules))
+        return failed(transfer->download, err,
+                      "it redirects, which is allowed only for URLs that allowed-urls names");
+    if (!cn_url_rules_allow(transfer->download->rules, target))
+        return failed(transfer->download, err,
+                      "it redirects to a URL that does not match any allowed URL(s)");
+    *next = cn_strdup(target);
+    return 0;
+}
+
+static int
+fetch_with_redirects(struct transfer *transfer, struct cn_error *err)
+{
+    struct timespec now;
+    uint64_t end_ms, now_ms;
+    char *url = cn_strdup(transfer->download->url), *next;
+    int rc = 0, left;
+
+    clock_gettime(CLOCK_MONOTONIC, &now); /* the real clock: libcurl counts by it */
+    now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    end_ms = now_ms + transfer->download->timeout_ms;
+    for (left = REDIRECTS_MAX; url && !rc; left--) {
+        next = NULL;
+        if (left < 0)
+            rc = failed(transfer->download, err, "it redirects too often");
+        else
+            rc = fetch(transfer, url, end_ms > now_ms ? end_ms - now_ms : 1, &next, err);
+        cn_free(url);
+        url = next;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    }
+    cn_free(url);
+    return rc;
+}
+
+/* --- the file */
+
+static char *
+in_store(const struct cn_download *download, const char *name)
+{
+    struct cn_buf path;
+
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", download->store, name);
+    return cn_buf_take(&path, NULL);
+}
+
+static int
+exists(const char *path, struct cn_error *err)
+{
+    const char *slash = strrchr(path, '/');
+
+    return cn_fail(err, CN_E_IO, "Model file already exists %s", slash ? slash + 1 : path);
+}
+
+static int
+run(struct transfer *transfer, char *part, const char *path, struct cn_error *err)
+{
+    char why[300];
+    int rc;
+
+    transfer->fd = mkostemp(part, O_CLOEXEC);
+    if (transfer->fd < 0) {
+        snprintf(why, sizeof why, "cannot write to the model store: %s", strerror(errno));
+        return failed(transfer->download, err, why);
+    }
+    transfer->curl = curl_easy_init();
+    cn_assert(transfer->curl);
+    rc = fetch_with_redirects(transfer, err);
+    curl_easy_cleanup(transfer->curl);
+    fchmod(transfer->fd, 0644);
+    close(transfer->fd);
+    if (!rc && renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) < 0)
+        rc = errno == EEXIST
+                 ? exists(path, err)
+                 : cn_fail_sys(err, CN_E_IO, errno, "cannot make the model file %s", path);
+    if (rc)
+        unlink(part);
+    return rc;
+}
+
+int
+cn_download_run(struct cn_download *download, char **path, struct cn_error *err)
+{
+    struct transfer transfer = {.download = download};
+    char *name, *part;
+    int rc;
+
+    if (!cn_url_rules_allow(download->rules, download->url))
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Given URL %.600s does not match any allowed URL(s)", download->url);
+    name = cn_download_file_name(download->url, err);
+    if (!name)
+        return CN_E_DOWNLOAD_FAILED;
+    *path = in_store(download, name);
+    part = in_store(download, PART_PREFIX "XXXXXX");
+    rc = access(*path, F_OK) == 0 ? exists(*path, err) : run(&transfer, part, *path, err);
+    if (rc) {
+        cn_free(*path);
+        *path = NULL;
+    }
+    cn_free(part);
+    cn_free(name);
+    return rc;
+}
+
+void
+cn_download_begin(const char *store)
+{
+    DIR *dir = store ? opendir(store) : NULL;
+    struct dirent *entry;
+    struct stat st;
+
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    while (dir && (entry = readdir(dir))) {
+        if (strncmp(entry->d_name, PART_PREFIX, strlen(PART_PREFIX)) == 0 &&
+            fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            st.st_mtime + PART_OLD_S < time(NULL))
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir)
+        closedir(dir);
+}

@@ -1,0 +1,547 @@
+/* management/models/model_load.c - from an archive to what a worker needs to know. File thread. */
+#include "management/models/model_load.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "archiver/archive/archive.h"
+#include "config/model/batching.h"
+#include "config/model/model_io.h"
+#include "config/model/model_state.h"
+#include "config/model/overlay.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/text/utf8.h"
+#include "management/models/unpacked.h"
+#include "management/repository/model_store.h"
+#include "management/state/clock_watch.h"
+#include "torchserve/metrics/metric_lines.h"
+
+#define NAME_MAX_BYTES 128
+#define OVERRIDE_FILE "continuo-override.yaml"
+
+/* Becomes part of paths, messages and URLs. */
+static int
+check_name(const char *what, const char *name, struct cn_error *err)
+{
+    const char *at;
+
+    if (!*name || strlen(name) > NAME_MAX_BYTES)
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "the %s of a model must have 1 to %d bytes, not %zu", what, NAME_MAX_BYTES,
+                       strlen(name));
+    for (at = name; *at; at++)
+        if (*at == '/' || (unsigned char)*at <= 0x20 || *at == 0x7f || *at == '"')
+            return cn_fail(
+                err, CN_E_INVALID_MODEL,
+                "the %s of a model may not contain slashes, quotes, spaces or control characters",
+                what);
+    if (!cn_utf8_is_valid(
+            cn_str_from(name))) /* a page of metrics with it could be read by nobody */
+        return cn_fail(err, CN_E_INVALID_MODEL, "the %s of a model must be UTF-8", what);
+    return 0;
+}
+
+/* A file inside the model's folder, from a manifest that we did not write. */
+static int
+check_file(const struct cn_model_about *about, const char *what, const char *file,
+           struct cn_error *err)
+{
+    struct cn_buf path;
+    struct stat st;
+    int rc = 0;
+
+    if (file[0] == '/' || strstr(file, ".."))
+        return cn_fail(err, CN_E_INVALID_MODEL, "the %s %s is not inside the archive", what, file);
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", about->dir, file);
+    cn_buf_append(&path, "", 1);
+    if (stat(path.data, &st) < 0 || !S_ISREG(st.st_mode))
+        rc = cn_fail(err, CN_E_INVALID_MODEL, "model %s: the %s %s is not in the archive",
+                     about->name, what, file);
+    cn_buf_fini(&path);
+    return rc;
+}
+
+static bool
+ends_with(const char *text, const char *ending)
+{
+    size_t len = strlen(text), ending_len = strlen(ending);
+
+    return len >= ending_len && strcmp(text + len - ending_len, ending) == 0;
+}
+
+/* TorchServe registers a model whose call names a handler that isn't in the archive. Its workers fail to
+ * start then, and say what is missing. */
+static bool
+is_absent_handler(const struct cn_model_about *about, const struct cn_model_request *request,
+                  const struct cn_server_config *server)
+{
+    struct cn_error err;
+
+    return server->dialect == CN_DIALECT_TORCHSERVE && request->handler && *request->handler &&
+           check_file(about, "handler", about->handler, &err) != 0;
+}
+
+static bool
+is_runtime(const char *word)
+{
+    return word &&
+           (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || strcmp(word, "torch") == 0);
+}
+
+/* TorchServe's own runtimes, which scripts of its users name: they say nothing about our handlers. */
+static bool
+is_torchserve_runtime(const char *word)
+{
+    return strcmp(word, "python") == 0 || strcmp(word, "python3") == 0 || strcmp(word, "LSP") == 0;
+}
+
+/* The call's word decides, then the manifest's where it is one of ours, then the handler's ending:
+ * other archivers write "python" whatever the handler is. */
+static int
+choose_runtime(struct cn_model_about *about, const char *wanted, const char *manifest, bool absent,
+               struct cn_error *err)
+{
+    if (wanted && is_torchserve_runtime(wanted))
+        wanted = NULL;
+    if (wanted && !is_runtime(wanted))
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "Invalid RuntimeType value: %s (this server runs lua, c and torch)", wanted);
+    if (!*about->handler)
+        return cn_fail(err, CN_E_INVALID_MODEL,
+                       "Model %s has no handler: its manifest or the register call must name one",
+                       about->name);
+    if (wanted)
+        about->runtime = cn_strdup(wanted);
+    else if (is_runtime(manifest))
+        about->runtime = cn_strdup(manifest);
+    else if (ends_with(about->handler, ".lua"))
+        about->runtime = cn_strdup("lua");
+    else if (ends_with(about->handler, ".so"))
+        about->runtime = cn_strdup("c");
+    else if (absent)
+        about->runtime = cn_strdup("lua");
+    else
+        return cn_fail(
+            err, CN_E_INVALID_MODEL,
+            "model %s has the handler %s (runtime %s): this server runs handlers in Lua "
+            "(.lua) and C (.so), and TorchScript models (runtime torch), but not Python; "
+            "docs/handlers.md shows how to write it in Lua",
+            about->name, about->handler, manifest ? manifest : "unknown");
+    return 0;
+}
+
+static void
+warn_line(void *ctx, const char *line)
+{
+    const struct cn_model_about *about = ctx;
+    char quoted[1024];
+
+    /* Of TorchServe's keys that mean nothing to handlers, these mean something to TorchScript. */
+    if (strcmp(about->runtime, "torch") == 0 &&
+        (strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")))
+        return;
+    cn_log(CN_LOG_WARN, "event=model_config_warning model=%s text=%s", about->name,
+           cn_log_quote(line, strlen(line), quoted, sizeof quoted));
+}
+
+/* The archive's YAML, or NULL when it has none. */
+static int
+read_yaml(const struct cn_model_about *about, struct cn_yaml_doc **doc, struct cn_error *err)
+{
+    struct cn_buf path;
+    int rc;
+
+    *doc = NULL;
+    if (!*about->config_file)
+        return 0;
+    if ((rc = check_file(about, "configuration file", about->config_file, err)) != 0)
+        return rc;
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s", about->dir, about->config_file);
+    cn_buf_append(&path, "", 1);
+    rc = cn_yaml_parse_file_as(path.data, about->config_file, doc, err);
+    cn_buf_fini(&path);
+    return rc;
+}
+
+static int
+apply_yaml(struct cn_model_about *about, struct cn_error *err)
+{
+    struct cn_yaml_doc *doc;
+    int rc = read_yaml(about, &doc, err);
+
+    if (rc || !doc)
+        return rc;
+    rc = cn_model_config_apply(&about->config, doc, warn_line, about, err);
+    if (!rc)
+        rc = cn_model_io_parse(doc, &about->io, err);
+    if (!rc && about->io)
+        rc = cn_model_state_check_files(about->io, about->dir, err);
+    if (!rc)
+        rc = cn_batching_parse(doc, about->name, about->io, err);
+    if (!rc)
+        cn_batching_apply(doc, about->io, &about->config);
+    about->config.io = about->io;
+    cn_yaml_destroy(doc);
+    return rc;
+}
+
+/* What the archive's YAML and the call's configuration say together. */
+static int
+lay_over(const struct cn_model_about *about, const char *text, struct cn_buf *out,
+         struct cn_error *err)
+{
+    struct cn_yaml_doc *below = NULL, *above = NULL;
+    int rc = cn_yaml_parse("config", cn_str_from(text), &above, err);
+
+    if (!rc)
+        rc = read_yaml(about, &below, err);
+    if (!rc)
+        rc = cn_overlay_write(below, above, about->name, &about->config, out, err);
+    cn_yaml_destroy(below);
+    cn_yaml_destroy(above);
+    return rc;
+}
+
+/* The load has a configuration of its own: a file beside those that were unpacked, since workers read it
+ * there, too. */
+static int
+override_yaml(struct cn_model_about *about, const char *text, struct cn_error *err)
+{
+    struct cn_buf path, both;
+    FILE *file;
+    int rc;
+
+    if (!about->unpacked)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "model %s is a folder, so its configuration cannot be overridden: pack it "
+                       "into an archive, or change its YAML",
+                       about->name);
+    cn_buf_init(&both, 0);
+    rc = lay_over(about, text, &both, err);
+    if (rc) {
+        cn_buf_fini(&both);
+        return rc;
+    }
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/" OVERRIDE_FILE, about->dir);
+    cn_buf_append(&path, "", 1);
+    file = fopen(path.data, "we");
+    if (!file || fwrite(both.data, 1, both.len, file) != both.len)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
+    if (file && fclose(file) != 0 && !rc)
+        rc = cn_fail_sys(err, CN_E_IO, errno, "cannot write %s", path.data);
+    cn_buf_fini(&path);
+    cn_buf_fini(&both);
+    cn_free(about->config_file);
+    about->config_file = cn_strdup(OVERRIDE_FILE);
+    about->stamp = 0;
+    return rc;
+}
+
+static int
+take_number(const char *name, int64_t value, uint32_t min, uint32_t max, uint32_t *out,
+            struct cn_error *err)
+{
+    if (value < 0)
+        return 0;
+    if (value < min || value > max)
+        return cn_fail(err, CN_E_BAD_REQUEST, "%s is %lld; allowed are %u to %u", name,
+                       (long long)value, min, max);
+    *out = (uint32_t)value;
+    return 0;
+}
+
+static int
+apply_request(struct cn_model_config *config, const struct cn_model_request *request,
+              struct cn_error *err)
+{
+    int rc = take_number("batch_size", request->batch_size, 1, 65536, &config->batch_size, err);
+
+    if (!rc)
+        rc = take_number("max_batch_delay", request->max_batch_delay_ms, 0, 3600000,
+                         &config->max_batch_delay_ms, err);
+    if (!rc)
+        rc = take_number("initial_workers", request->initial_workers, 0, 1024, &config->min_workers,
+                         err);
+    if (!rc)
+        rc = take_number("response_timeout", request->response_timeout_s, 1, 2147483,
+                         &config->response_timeout_s, err);
+    if (!rc)
+        rc = take_number("startup_timeout", request->startup_timeout_s, 1, 2147483,
+                         &config->startup_timeout_s, err);
+    if (!rc)
+        rc = take_number("max_workers", request->max_workers, 0, 1024, &config->max_workers, err);
+    if (!rc && request->initial_workers > 0 && config->max_workers < config->min_workers)
+        config->max_workers = config->min_workers;
+    return rc;
+}
+
+static void
+apply_server(struct cn_model_config *config, const struct cn_server_config *server, bool at_startup)
+{
+    cn_model_config_init(config);
+    config->durability = server->durability;
+    config->on_expired = (enum cn_on_expired)server->sequence_on_expired;
+    config->min_workers =
+        at_startup && server->startup_workers ? server->startup_workers : server->default_workers;
+    config->job_queue_size = server->job_queue_size;
+    config->response_timeout_s = server->response_timeout_s;
+    config->startup_timeout_s = server->startup_timeout_s;
+    config->answer_max_bytes = server->max_response_bytes;
+}
+
+static void
+take_setting(int64_t value, uint32_t *out)
+{
+    if (value >= 0)
+        *out = (uint32_t)value;
+}
+
+/* The server's own word on this model version. TorchServe takes workers as a pair. */
+static void
+apply_settings(struct cn_model_about *about, const struct cn_server_config *server)
+{
+    struct cn_model_config *config = &about->config;
+
+    for (uint32_t i = 0; i < server->n_settings; i++) {
+        const struct cn_model_settings *settings = &server->settings[i];
+
+        if (strcmp(settings->name, about->name) != 0 ||
+            strcmp(settings->version, about->version) != 0)
+            continue;
+        if (settings->max_workers >= settings->min_workers) {
+            take_setting(settings->min_workers, &config->min_workers);
+            take_setting(settings->max_workers, &config->max_workers);
+        }
+        take_setting(settings->batch_size, &config->batch_size);
+        take_setting(settings->max_batch_delay_ms, &config->max_batch_delay_ms);
+        take_setting(settings->response_timeout_s, &config->response_timeout_s);
+        take_setting(settings->startup_timeout_s, &config->startup_timeout_s);
+    }
+}
+
+static int
+make_config(struct cn_model_about *about, const struct cn_model_request *request,
+            const struct cn_server_config *server, bool at_startup, struct cn_error *err)
+{
+    struct cn_model_config *config = &about->config;
+    uint32_t by_default;
+    int rc;
+
+    apply_server(config, server, at_startup);
+    apply_settings(about, server);
+    by_default = config->min_workers;
+    rc = request->config ? override_yaml(about, request->config, err) : 0;
+    if (!rc)
+        rc = apply_yaml(about, err);
+    /* A YAML with maxWorkers alone bounds what it did not say. */
+    if (!rc && config->min_workers == by_default && config->max_workers > 0 &&
+        config->max_workers < by_default)
+        config->min_workers = config->max_workers;
+    if (!rc)
+        rc = apply_request(&about->config, request, err);
+    if (!rc && about->config.max_workers == 0)
+        about->config.max_workers = about->config.min_workers;
+    if (!rc)
+        rc = cn_model_config_check(&about->config, err);
+    return rc;
+}
+
+static char *
+first_of(const char *a, const char *b, const char *otherwise)
+{
+    return cn_strdup(a && *a ? a : b && *b ? b : otherwise);
+}
+
+/* torch-model-archiver --runtime LSP packs NAME.so and writes NAME. */
+static void
+complete_handler(struct cn_model_about *about, const char *runtime)
+{
+    struct cn_buf name;
+
+    if (!runtime || strcmp(runtime, "LSP") != 0 || !*about->handler ||
+        ends_with(about->handler, ".so") || ends_with(about->handler, ".lua"))
+        return;
+    cn_buf_init(&name, 0);
+    cn_buf_printf(&name, "%s.so", about->handler);
+    cn_free(about->handler);
+    about->handler = cn_buf_take(&name, NULL);
+}
+
+/* What the runtime runs: a handler, or with torch the model itself. */
+static char *
+choose_handler(const struct cn_model_request *request, const struct cn_manifest *manifest,
+               const struct cn_server_config *server)
+{
+    bool torch = strcmp(cn_manifest_runtime(manifest), "torch") == 0 ||
+                 (request->runtime && strcmp(request->runtime, "torch") == 0);
+
+    if (torch && manifest->serialized_file)
+        return first_of(request->handler, manifest->serialized_file, "");
+    return first_of(request->handler, manifest->handler,
+                    server->default_handler ? server->default_handler : "");
+}
+
+/* Absolute, since workers run in their models' folders. */
+static char *
+torch_library(const struct cn_server_config *server)
+{
+    char *path = server->torch_library ? realpath(server->torch_library, NULL) : NULL, *copy;
+
+    copy = first_of(path, server->torch_library, "");
+    free(path);
+    return copy;
+}
+
+/* What was unpacked before is read in place: all its files are as they were when it was checked. A disk that is full has the room of
+ * what nobody has asked for yet. */
+static int
+unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_manifest *manifest,
+       char **dir, struct cn_error *err)
+{
+    const struct cn_archive_limits *limits = &cn_archive_default_limits;
+    int rc;
+
+    if (cn_unpacked_take(kept, path, place)) {
+        if (cn_archive_reread(place, manifest, dir, err) == 0)
+            return 0;
+        cn_unpacked_remove(place);
+    }
+    rc = cn_archive_unpack(path, place, limits, manifest, dir, err);
+    if (rc == CN_E_IO && cn_unpacked_remove_rest(kept))
+        rc = cn_archive_unpack(path, place, limits, manifest, dir, err);
+    if (!rc && strncmp(*dir, place, strlen(place)) == 0)
+        cn_unpacked_note(kept, path, place);
+    return rc;
+}
+
+int
+cn_model_load(const char *path, const char *place, struct cn_unpacked *kept,
+              const struct cn_model_request *request, const struct cn_server_config *server,
+              bool at_startup, struct cn_model_about *out, struct cn_error *err)
+{
+    struct cn_model_about about = {0};
+    struct cn_manifest manifest = {0};
+    bool absent;
+    char *stem;
+    int rc;
+
+    rc = unpack(path, place, kept, &manifest, &about.dir, err);
+    if (rc)
+        return rc;
+    if (strncmp(about.dir, place, strlen(place)) == 0)
+        about.unpacked = cn_strdup(place);
+    stem = cn_model_store_stem(path);
+    about.url = cn_strdup(request->url);
+    about.name = first_of(request->model_name, manifest.model_name, stem);
+    about.version = first_of(manifest.model_version, NULL, "1.0");
+    about.handler = choose_handler(request, &manifest, server);
+    complete_handler(&about, manifest.runtime);
+    about.torch_library = torch_library(server);
+    about.busy_wait_us = server->busy_wait_us;
+    about.says_as_torchserve = server->dialect == CN_DIALECT_TORCHSERVE;
+    about.clock_jump_ms = server->clock_jump_ms;
+    about.config_file = first_of(manifest.config_file, NULL, "");
+    about.stamp = cn_model_store_stamp(path);
+    rc = check_name("name", about.name, err);
+    if (!rc)
+        rc = check_name("version", about.version, err);
+    absent = is_absent_handler(&about, request, server);
+    if (!rc)
+        rc = choose_runtime(&about, request->runtime, manifest.runtime, absent, err);
+    if (!rc && !absent)
+        rc = check_file(&about, "handler", about.handler, err);
+    if (!rc)
+        rc = make_config(&about, request, server, at_startup, err);
+    cn_free(stem);
+    cn_manifest_fini(&manifest);
+    if (rc) {
+        if (about.unpacked)
+            cn_unpacked_remove(about.unpacked);
+        cn_model_about_fini(&about);
+        return rc;
+    }
+    *out = about;
+    return 0;
+}
+
+void
+cn_model_about_fini(struct cn_model_about *about)
+{
+    cn_free(about->name);
+    cn_free(about->version);
+    cn_free(about->url);
+    cn_free(about->dir);
+    cn_free(about->archive);
+    cn_free(about->unpacked);
+    cn_free(about->handler);
+    cn_free(about->config_file);
+    cn_free(about->runtime);
+    cn_free(about->torch_library);
+    cn_model_io_unref(about->io);
+    *about = (struct cn_model_about){0};
+}
+
+bool
+cn_model_preloads(const struct cn_model_about *about)
+{
+    return about->config.preload && strcmp(about->runtime, "torch") == 0;
+}
+
+void
+cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, uint32_t worker_index,
+                   struct cn_load *load)
+{
+    const struct cn_model_config *config = &about->config;
+    bool kept = config->durability != CN_DURABILITY_NONE;
+
+    *load = (struct cn_load){
+        .model_name = about->name,
+        .model_version = about->version,
+        .model_dir = about->dir,
+        .handler = about->handler,
+        .config_file = about->config_file,
+        .runtime = about->runtime,
+        .torch_library = about->torch_library,
+        .store_dir = kept ? store_dir : "",
+        .worker_index = worker_index,
+        .zygote = worker_index == 0,
+        .busy_wait_us = about->busy_wait_us,
+        .batch_size = config->batch_size,
+        .stateful = config->sequence_batching,
+        .durability = config->durability,
+        .cache_entries = config->cache_entries,
+        .cache_bytes = config->cache_bytes,
+        .state_max_bytes = config->state_max_bytes,
+        .answer_keep_bytes = config->answer_keep_bytes,
+        .answer_max_bytes = config->answer_max_bytes,
+        .store_max_bytes = config->store_max_bytes,
+        .journal_max_bytes = config->journal_max_bytes,
+        .check_max_bytes = config->check_max_bytes,
+        .idle_ms =
+            config->sequence_max_idle_ms ? config->sequence_max_idle_ms + config->state_ttl_ms : 0,
+        .lifetime_ms = config->sequence_timeout_ms,
+        .clock_floor_ms = cn_clock_watch_floor_ms(),
+        .clock_jump_ms = about->clock_jump_ms,
+        .tombstone_ms = config->tombstone_ms,
+        .restart_expired = config->on_expired == CN_EXPIRED_RESTART,
+        .key_window = config->key_window,
+        .memory_max_bytes = config->memory_max_bytes,
+        /* A Lua call ends itself a little before the server would replace its worker: that costs one
+         * row its answer instead of every row of the batch a restart. */
+        .step_time_ms = config->step_time_ms ? config->step_time_ms
+                                             : (uint64_t)config->response_timeout_s * 900,
+        .continuous = config->sequence_batching && config->continuous_batching,
+        .stream_bytes = config->stream_bytes,
+        .stream_ms = config->stream_ms,
+        .report_jobs = cn_ts_logs(), /* its lines carry request ids */
+        .max_batch_size = config->io ? config->io->max_batch_size : 0,
+        .samples_max = config->metric_series_max ? config->metric_samples_max : 0,
+    };
+}

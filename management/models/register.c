@@ -1,0 +1,527 @@
+/* management/models/register.c - a model comes: unpack, reserve, store, queue and workers, publish.
+ *
+ * Loop 0, with two visits to the file thread, and one before to a downloading one where the archive
+ * comes from a URL. Nothing is visible to predictions
+ * before the queue exists and its workers are on their way. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "management/models/download.h"
+#include "management/models/lifecycle.h"
+#include "management/models/lifecycle_priv.h"
+#include "management/models/snapshot.h"
+#include "management/models/unpacked.h"
+#include "management/repository/model_store.h"
+
+/* Frames carry an answer and its headers; what is over the model's own limit is refused by the worker. */
+#define FRAME_SLACK_BYTES (1u << 20)
+
+#define DOWNLOADS_MAX 64 /* running and waiting for a thread */
+
+struct registration {
+    struct cn_management *management;
+    struct cn_register_call call;
+    char *url, *model_name, *handler, *runtime, *config; /* copies of the call's */
+    struct cn_download download;
+    char *archive; /* downloaded; until the version has it */
+    cn_lifecycle_done_fn done;
+    void *ctx;
+    struct cn_file_task task;
+    int rc; /* of the file thread's work */
+    struct cn_error err;
+    struct cn_model_about about; /* until the version has it */
+    struct cn_version *version;
+    struct cn_pool_start start;
+    struct cn_pool_scale scale;
+    bool published, scaled, answered;
+};
+
+static char *
+copy(const char *text)
+{
+    return text ? cn_strdup(text) : NULL;
+}
+
+static void
+registration_free(struct registration *reg)
+{
+    struct cn_management *management = reg->management;
+
+    cn_free(reg->archive);
+    cn_free(reg->url);
+    cn_free(reg->model_name);
+    cn_free(reg->handler);
+    cn_free(reg->runtime);
+    cn_free(reg->config);
+    cn_free(reg);
+    cn_management_op_end(management);
+}
+
+static void
+answer(struct registration *reg, int code, int http_status, const char *text)
+{
+    if (reg->answered)
+        return;
+    reg->answered = true;
+    if (!code && !reg->call.at_startup)
+        cn_snapshot_changed(reg->management);
+    if (!code && reg->version)
+        cn_management_model_came(reg->management, &reg->version->about);
+    reg->done(reg->ctx, &(struct cn_lifecycle_result){code, http_status, text,
+                                                      reg->version ? reg->version->about.version
+                                                                   : reg->about.version});
+}
+
+/* --- undoing */
+
+static void
+work_discard(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    if (reg->about.unpacked)
+        cn_unpacked_remove(reg->about.unpacked);
+    if (reg->archive)
+        unlink(reg->archive);
+}
+
+static void
+done_discard(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    answer(reg, reg->rc, 0, reg->err.message);
+    cn_model_about_fini(&reg->about);
+    registration_free(reg);
+}
+
+static void
+on_other_default(void *ctx)
+{
+    cn_management_op_end(ctx);
+}
+
+/* Before there is a queue: the files go, then reg->err is answered. */
+static void
+discard(struct registration *reg)
+{
+    if (reg->version) {
+        /* Another version may be the default now. */
+        cn_management_op_begin(reg->management);
+        cn_registry_remove(reg->management->registry, reg->version);
+        cn_registry_forget(reg->version);
+        reg->about = reg->version->about;
+        reg->archive = reg->about.archive;
+        reg->about.archive = NULL;
+        reg->version->about = (struct cn_model_about){0};
+        cn_version_free(reg->version);
+        reg->version = NULL;
+        cn_registry_publish(reg->management->registry, on_other_default, reg->management);
+    }
+    reg->task.work = work_discard;
+    reg->task.done = done_discard;
+    cn_file_thread_run(reg->management->files, &reg->task);
+}
+
+static bool
+stop_if_draining(struct registration *reg)
+{
+    if (!atomic_load(&reg->management->draining))
+        return false;
+    reg->rc = cn_fail(&reg->err, CN_E_DRAINING, "the server is stopping");
+    discard(reg);
+    return true;
+}
+
+/* --- the end: workers are up, or not */
+
+static void
+on_undone(void *ctx)
+{
+    struct registration *reg = ctx;
+
+    reg->version = NULL; /* freed */
+    answer(reg, reg->rc, 0, reg->err.message);
+    registration_free(reg);
+}
+
+static void
+answer_failure(struct registration *reg)
+{
+    const struct cn_model_about *about = &reg->version->about;
+
+    reg->rc =
+        cn_fail(&reg->err, CN_E_LOAD_FAILED, "Failed to start workers for model %s version: %s: %s",
+                about->name, about->version, reg->scale.why);
+    if (reg->call.synchronous && !reg->call.at_startup && reg->version->phase == CN_VERSION_UP) {
+        /* What is stored stays: a broken handler must not cost the sequences of its model. */
+        cn_version_close(reg->management, reg->version,
+                         &(struct cn_close_call){.code = CN_E_LOAD_FAILED,
+                                                 .reason = reg->err.message,
+                                                 .drop_waiting = true,
+                                                 .delete_archive = true},
+                         on_undone, reg);
+        return;
+    }
+    answer(reg, reg->rc, 0, reg->err.message);
+    registration_free(reg);
+}
+
+static void
+answer_success(struct registration *reg)
+{
+    const struct cn_model_about *about = &reg->version->about;
+    char text[600];
+
+    if (reg->scale.min == 0 && cn_pool_is_ready(&reg->version->health))
+        snprintf(text, sizeof text,
+                 "Model \"%s\" Version: %s registered with 0 initial workers. The first request "
+                 "starts one.",
+                 about->name, about->version);
+    else if (reg->scale.min == 0)
+        snprintf(
+            text, sizeof text,
+            "Model \"%s\" Version: %s registered with 0 initial workers. Use scale workers API "
+            "to add workers for the model.",
+            about->name, about->version);
+    else
+        snprintf(text, sizeof text, "Model \"%s\" Version: %s registered with %u initial workers",
+                 about->name, about->version, reg->scale.min);
+    answer(reg, 0, 200, text);
+}
+
+/* Both the views and the workers are to be waited for, in whichever order they come. */
+static void
+go_on(struct registration *reg)
+{
+    if (!reg->published)
+        return;
+    if (!reg->call.synchronous && !reg->answered) {
+        if (reg->scale.min == 0)
+            answer_success(reg);
+        else
+            answer(reg, 0, 202, "Processing worker updates...");
+    }
+    if (!reg->scaled)
+        return;
+    if (reg->scale.outcome == CN_SCALE_FAILED && reg->call.synchronous) {
+        answer_failure(reg);
+        return;
+    }
+    if (reg->scale.outcome == CN_SCALE_SUPERSEDED) {
+        if (atomic_load(&reg->management->draining))
+            answer(reg, CN_E_DRAINING, 0, "the server is stopping");
+        else
+            answer(reg, 0, 202, "Processing worker updates...");
+    } else if (reg->scale.outcome == CN_SCALE_DONE) {
+        answer_success(reg);
+    }
+    registration_free(reg);
+}
+
+static void
+on_scaled(struct cn_pool_scale *scale)
+{
+    struct registration *reg = cn_container_of(scale, struct registration, scale);
+
+    reg->scaled = true;
+    cn_stores_look(reg->management->stores, reg->version);
+    go_on(reg);
+}
+
+static void
+on_published(void *ctx)
+{
+    struct registration *reg = ctx;
+
+    reg->published = true;
+    go_on(reg);
+}
+
+/* --- the middle: queue and workers */
+
+static void
+on_pool_started(struct cn_pool_start *start)
+{
+    struct registration *reg = cn_container_of(start, struct registration, start);
+    struct cn_version *version = reg->version;
+
+    version->queue = start->queue;
+    version->phase = CN_VERSION_UP;
+    cn_log(CN_LOG_INFO,
+           "event=model_registered model=%s version=%s runtime=%s durability=%s workers=%u",
+           version->about.name, version->about.version, version->about.runtime,
+           cn_durability_word(version->about.config.durability), version->min_workers);
+    if (atomic_load(&reg->management->draining)) {
+        /* Its drain began while the queue was made: it closes like the others. */
+        cn_version_close(
+            reg->management, version,
+            &(struct cn_close_call){.code = CN_E_DRAINING, .reason = "the server is stopping"},
+            NULL, NULL);
+        reg->published = true;
+        return;
+    }
+    cn_registry_publish(reg->management->registry, on_published, reg);
+}
+
+static void
+make_pool(struct registration *reg)
+{
+    struct cn_management *management = reg->management;
+    struct cn_version *version = reg->version;
+    const struct cn_model_config *config = &version->about.config;
+    uint64_t bytes = config->answer_max_bytes;
+
+    if (bytes < management->config->max_request_bytes)
+        bytes = management->config->max_request_bytes;
+    if (bytes < management->config->max_envelope_bytes)
+        bytes = management->config->max_envelope_bytes;
+    version->min_workers = config->min_workers;
+    version->max_workers = config->max_workers;
+    version->health.wanted = version->min_workers;
+    version->pool = cn_worker_pool_create(&(struct cn_pool_spec){
+        .loop = management->loops[management->n_versions_made++ % management->n_loops],
+        .home = management->home,
+        .about = &version->about,
+        .store_dir = version->store_dir ? version->store_dir : "",
+        .program = management->worker_program,
+        .lock_fd = cn_state_dir_lock_fd(management->state),
+        .max_frame_bytes = bytes + FRAME_SLACK_BYTES,
+        .error_lines = management->config->handler_error_lines,
+        .next_worker_id = &management->next_worker_id,
+        .health = &version->health,
+        .family = {cn_management_version_at, management},
+        .scales = management->config->scale_workers,
+    });
+    reg->start.on_done = on_pool_started;
+    cn_worker_pool_start(version->pool, &reg->start);
+    /* At once: whoever finds the model then waits for its workers instead of being refused. */
+    reg->scale.min = version->min_workers;
+    reg->scale.max = version->max_workers;
+    reg->scale.on_done = on_scaled;
+    cn_worker_pool_scale(version->pool, &reg->scale);
+}
+
+static void
+work_store(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    reg->rc = cn_state_dir_prepare_store(reg->version->store_dir, reg->management->worker_program,
+                                         reg->management->config->accept_store_loss, &reg->err);
+}
+
+static void
+done_store(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    if (reg->rc)
+        discard(reg);
+    else if (!stop_if_draining(reg))
+        make_pool(reg);
+}
+
+/* --- the beginning: files */
+
+/* Its name and version are known to the registry, or there is nothing to know. */
+static void
+reserved(struct registration *reg)
+{
+    if (reg->call.at_startup)
+        cn_management_reserved(reg->management);
+}
+
+static void
+done_unpack(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+    struct cn_version *version;
+
+    if (reg->rc) {
+        reserved(reg);
+        discard(reg);
+        return;
+    }
+    if (stop_if_draining(reg)) {
+        reserved(reg);
+        return;
+    }
+    version = cn_alloc(sizeof *version);
+    cn_list_init(&version->link);
+    version->about = reg->about;
+    version->at_startup = reg->call.at_startup;
+    cn_lifecycle_init_retiring(reg->management, version);
+    reg->rc = cn_registry_add(reg->management->registry, version, &reg->err);
+    reserved(reg);
+    if (reg->rc) {
+        version->about = (struct cn_model_about){0};
+        cn_version_free(version);
+        discard(reg);
+        return;
+    }
+    reg->about = (struct cn_model_about){0};
+    version->about.archive = reg->archive;
+    reg->archive = NULL;
+    reg->version = version;
+    if (version->about.config.durability == CN_DURABILITY_NONE) {
+        make_pool(reg);
+        return;
+    }
+    version->store_dir =
+        cn_state_dir_store(reg->management->state, version->about.name, version->about.version);
+    reg->task.work = work_store;
+    reg->task.done = done_store;
+    cn_file_thread_run(reg->management->files, &reg->task);
+}
+
+/* TorchServe looks in its store for the last part of a URL that no rule lets it download, and calls a
+ * missing file:// a failed download. */
+static int
+resolve(struct registration *reg, char **path)
+{
+    const struct cn_server_config *config = reg->management->config;
+    bool exact = config->dialect == CN_DIALECT_TORCHSERVE && reg->url;
+    bool is_file = reg->url && strncmp(reg->url, "file://", 7) == 0;
+    const char *name = exact && strstr(reg->url, "://") ? strrchr(reg->url, '/') + 1 : "";
+    int rc = CN_E_MODEL_NOT_FOUND;
+
+    if (exact && !is_file && *name && !cn_model_store_check_url(reg->url, &reg->err))
+        rc = cn_model_store_resolve(config->model_store, name, path, &reg->err);
+    if (rc)
+        rc = cn_model_store_resolve(config->model_store, reg->url, path, &reg->err);
+    if (exact && is_file && rc == CN_E_MODEL_NOT_FOUND &&
+        strncmp(reg->err.message, "Relative path", 13) != 0)
+        rc = cn_fail(&reg->err, CN_E_DOWNLOAD_FAILED, "Failed to download archive from: %.600s",
+                     reg->url);
+    return rc;
+}
+
+static void
+work_unpack(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+    const struct cn_server_config *config = reg->management->config;
+    char *path = NULL, *place;
+
+    if (reg->archive)
+        path = cn_strdup(reg->archive);
+    else
+        reg->rc = resolve(reg, &path);
+    if (reg->rc)
+        return;
+    place = cn_state_dir_unpack_place(reg->management->state);
+    reg->rc =
+        cn_model_load(path, place, cn_state_dir_unpacked(reg->management->state),
+                      &reg->call.request, config, reg->call.at_startup, &reg->about, &reg->err);
+    cn_free(place);
+    cn_free(path);
+}
+
+static void
+begin_unpack(struct registration *reg)
+{
+    reg->task.work = work_unpack;
+    reg->task.done = done_unpack;
+    cn_file_thread_run(reg->management->files, &reg->task);
+}
+
+/* --- before that: a download */
+
+static void
+work_download(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    reg->rc = cn_download_run(&reg->download, &reg->archive, &reg->err);
+}
+
+static void
+done_download(struct cn_file_task *task)
+{
+    struct registration *reg = cn_container_of(task, struct registration, task);
+
+    cn_list_remove(&reg->download.link);
+    reg->management->n_downloads--;
+    cn_log(CN_LOG_INFO, "event=download_%s bytes=%llu", reg->rc ? "failed" : "done",
+           (unsigned long long)reg->download.bytes);
+    if (reg->rc)
+        discard(reg);
+    else if (!stop_if_draining(reg))
+        begin_unpack(reg);
+}
+
+/* What can be said against the URL at once; for a remote one: the download is on its way then. */
+static int
+begin_download(struct registration *reg)
+{
+    struct cn_management *management = reg->management;
+    const struct cn_server_config *config = management->config;
+    struct cn_error *err = &reg->err;
+    int rc = cn_model_store_check_url(reg->url, err);
+
+    if (rc)
+        return rc;
+    if (!config->model_store)
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND,
+                       "Model not found at: %.600s (the server was started without --model-store)",
+                       reg->url);
+    if (management->n_downloads >= DOWNLOADS_MAX)
+        return cn_fail(err, CN_E_UNAVAILABLE, "%d downloads are already running; try again later",
+                       DOWNLOADS_MAX);
+    management->n_downloads++;
+    reg->download.rules = management->url_rules;
+    reg->download.url = reg->url;
+    reg->download.name = reg->model_name;
+    reg->download.store = config->model_store;
+    reg->download.max_bytes = config->max_download_bytes;
+    reg->download.timeout_ms = config->download_timeout_ms;
+    reg->download.stopping = &management->draining;
+    cn_list_push_back(&management->downloads, &reg->download.link);
+    reg->task.work = work_download;
+    reg->task.done = done_download;
+    cn_file_thread_run(management->downloaders, &reg->task);
+    return 0;
+}
+
+static bool
+is_forbidden_file(const struct registration *reg)
+{
+    return reg->url && strncmp(reg->url, "file://", 7) == 0 &&
+           !cn_url_rules_allow(reg->management->url_rules, reg->url);
+}
+
+void
+cn_lifecycle_register(struct cn_management *management, const struct cn_register_call *call,
+                      cn_lifecycle_done_fn done, void *ctx)
+{
+    struct registration *reg = cn_alloc(sizeof *reg);
+    int rc = 0;
+
+    cn_assert_on_loop(management->home);
+    cn_management_op_begin(management);
+    reg->management = management;
+    reg->call = *call;
+    reg->call.request.url = reg->url = copy(call->request.url);
+    reg->call.request.model_name = reg->model_name = copy(call->request.model_name);
+    reg->call.request.handler = reg->handler = copy(call->request.handler);
+    reg->call.request.runtime = reg->runtime = copy(call->request.runtime);
+    reg->call.request.config = reg->config = copy(call->request.config);
+    reg->done = done;
+    reg->ctx = ctx;
+    if (reg->url && cn_download_is_url(reg->url))
+        rc = begin_download(reg); /* from here on reg->rc is the other thread's */
+    else if (is_forbidden_file(reg))
+        rc = cn_fail(&reg->err, CN_E_MODEL_NOT_FOUND,
+                     "Given URL %.600s does not match any allowed URL(s)", reg->url);
+    else
+        begin_unpack(reg);
+    if (rc) {
+        reg->rc = rc;
+        discard(reg);
+    }
+}

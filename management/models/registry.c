@@ -1,0 +1,524 @@
+/* management/models/registry.c - names -> versions -> default, and the views by which loops find queues.
+ *
+ * A publication visits each loop three times: the loop takes the view; its turn
+ * ends; its next turn begins, and only then it is acknowledged. Whatever was
+ * found by the old view has then been submitted. Publications overtake each
+ * other nowhere (mailboxes keep the order of each poster), so that a finished
+ * one frees the view before it. */
+#include "management/models/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+
+struct view_version {
+    struct cn_str version; /* borrowed from the struct cn_version, which outlives the view */
+    struct cn_model_queue *queue;
+    const struct cn_pool_health *health;
+};
+
+struct view_model {
+    struct cn_str name;                         /* borrowed likewise */
+    const struct view_version *default_version; /* NULL: it is just being registered */
+    struct view_version *versions;
+    unsigned n_versions;
+    bool at_startup; /* one of them was loaded then */
+    bool coming;     /* one of the command line is still on its way */
+};
+
+struct view {
+    unsigned n_models;
+    struct view_model *models;        /* by name */
+    const struct view_model *startup; /* NULL: none or several were loaded at start-up */
+};
+
+/* A loop's pointer, on a cache line of its own: read with each request. */
+struct loop_view {
+    _Alignas(64) const struct view *view;
+};
+
+struct cn_registry {
+    struct cn_loop *const *loops;
+    unsigned n_loops;
+    struct cn_list models, closing;
+    struct view *published; /* the newest */
+    struct loop_view *views;
+};
+
+struct visit {
+    struct cn_msg msg;
+    struct cn_deferred turn_end;
+    struct publication *publication;
+    unsigned loop_index;
+};
+
+struct publication {
+    struct cn_registry *registry;
+    struct view *view, *before;
+    unsigned left; /* loops that have not acknowledged; counted on loop 0 */
+    void (*on_done)(void *ctx);
+    void *ctx;
+    struct visit visits[];
+};
+
+/* --- views */
+
+static void
+view_free(struct view *view)
+{
+    unsigned i;
+
+    for (i = 0; i < view->n_models; i++)
+        cn_free(view->models[i].versions);
+    cn_free(view->models);
+    cn_free(view);
+}
+
+static unsigned
+list_length(const struct cn_list *head)
+{
+    const struct cn_list *node;
+    unsigned n = 0;
+
+    cn_list_for_each(node, head)
+        n++;
+    return n;
+}
+
+static void
+fill_model(struct view_model *to, const struct cn_model *model)
+{
+    struct cn_list *node;
+    struct cn_version *version;
+
+    to->versions = cn_alloc(list_length(&model->versions) * sizeof *to->versions);
+    cn_list_for_each(node, (struct cn_list *)&model->versions) {
+        version = cn_container_of(node, struct cn_version, link);
+        to->coming |= version->at_startup && version->phase == CN_VERSION_REGISTERING;
+        if (version->phase != CN_VERSION_UP)
+            continue;
+        to->name = cn_str_from(version->about.name);
+        to->versions[to->n_versions] = (struct view_version){
+            .version = cn_str_from(version->about.version),
+            .queue = version->queue,
+            .health = &version->health,
+        };
+        to->at_startup |= version->at_startup;
+        if (version == model->default_version)
+            to->default_version = &to->versions[to->n_versions];
+        to->n_versions++;
+    }
+}
+
+static void
+find_startup(struct view *view)
+{
+    unsigned i, n = 0;
+
+    for (i = 0; i < view->n_models; i++) {
+        if (!view->models[i].at_startup)
+            continue;
+        view->startup = &view->models[i];
+        n++;
+    }
+    if (n != 1)
+        view->startup = NULL;
+}
+
+static struct view *
+view_make(const struct cn_registry *registry)
+{
+    struct view *view = cn_alloc(sizeof *view);
+    struct cn_list *node;
+    struct view_model *to;
+
+    view->models = cn_alloc((list_length(&registry->models) + 1) * sizeof *view->models);
+    cn_list_for_each(node, (struct cn_list *)&registry->models) {
+        to = &view->models[view->n_models];
+        fill_model(to, cn_container_of(node, struct cn_model, link));
+        if (to->n_versions) {
+            view->n_models++;
+        } else {
+            cn_free(to->versions);
+            *to = (struct view_model){0};
+        }
+    }
+    find_startup(view);
+    return view;
+}
+
+static int
+compare(struct cn_str a, struct cn_str b)
+{
+    size_t len = a.len < b.len ? a.len : b.len;
+    int rc = len ? memcmp(a.ptr, b.ptr, len) : 0;
+
+    return rc ? rc : (a.len > b.len) - (a.len < b.len);
+}
+
+static const struct view_model *
+view_find(const struct view *view, struct cn_str name)
+{
+    unsigned low = 0, high = view->n_models, middle;
+    int rc;
+
+    while (low < high) {
+        middle = (low + high) / 2;
+        rc = compare(name, view->models[middle].name);
+        if (rc == 0)
+            return &view->models[middle];
+        if (rc < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+static const struct view *
+view_here(struct cn_registry *registry)
+{
+    struct cn_loop *loop = cn_loop_current();
+
+    cn_assert(loop && cn_loop_index(loop) < registry->n_loops);
+    return registry->views[cn_loop_index(loop)].view;
+}
+
+struct cn_model_queue *
+cn_registry_lookup(struct cn_registry *registry, struct cn_str name, struct cn_str version,
+                   struct cn_error *err)
+{
+    const struct view_model *model = view_find(view_here(registry), name);
+    unsigned i;
+
+    if (!model || (version.len == 0 && !model->default_version)) {
+        cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found: %.*s", CN_STR_ARG(name));
+        return NULL;
+    }
+    if (version.len == 0)
+        return model->default_version->queue;
+    for (i = 0; i < model->n_versions; i++)
+        if (cn_str_eq(model->versions[i].version, version))
+            return model->versions[i].queue;
+    cn_fail(err, CN_E_VERSION_NOT_FOUND, "Model version: %.*s does not exist for model: %.*s",
+            CN_STR_ARG(version), CN_STR_ARG(name));
+    return NULL;
+}
+
+int
+cn_registry_version_at(struct cn_registry *registry, struct cn_str name, unsigned i,
+                       struct cn_model_queue **out, struct cn_error *err)
+{
+    const struct view_model *model = view_find(view_here(registry), name);
+
+    if (model && model->coming)
+        return cn_fail(err, CN_E_MODEL_LOADING,
+                       "versions of model %.*s are still loading, and the sequence may live in one "
+                       "of them; try again",
+                       CN_STR_ARG(name));
+    *out = model && i < model->n_versions ? model->versions[i].queue : NULL;
+    return 0;
+}
+
+struct cn_model_queue *
+cn_registry_lookup_startup(struct cn_registry *registry, struct cn_error *err)
+{
+    const struct view_model *model = view_here(registry)->startup;
+
+    if (model && model->default_version)
+        return model->default_version->queue;
+    cn_fail(err, CN_E_BAD_REQUEST, "Parameter model_name is required.");
+    return NULL;
+}
+
+int
+cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out,
+                     struct cn_error *err)
+{
+    const struct view_model *model = view_find(view_here(registry), name);
+
+    if (!model || !model->default_version)
+        return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found: %.*s", CN_STR_ARG(name));
+    *out = cn_pool_is_ready(model->default_version->health);
+    return 0;
+}
+
+uint32_t
+cn_registry_count_short(struct cn_registry *registry)
+{
+    const struct view *view = view_here(registry);
+    const struct view_version *version;
+    uint32_t n = 0;
+    unsigned i;
+
+    for (i = 0; i < view->n_models; i++) {
+        version = view->models[i].default_version;
+        if (version && atomic_load_explicit(&version->health->ready, memory_order_relaxed) <
+                           atomic_load_explicit(&version->health->wanted, memory_order_relaxed))
+            n++;
+    }
+    return n;
+}
+
+void
+cn_registry_each(struct cn_registry *registry,
+                 void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready), void *ctx)
+{
+    const struct view *view = view_here(registry);
+
+    for (unsigned i = 0; i < view->n_models; i++)
+        for (unsigned k = 0; k < view->models[i].n_versions; k++) {
+            const struct view_version *version = &view->models[i].versions[k];
+
+            fn(ctx, version->queue, cn_pool_is_ready(version->health));
+        }
+}
+
+/* --- publications */
+
+/* Loop 0. */
+static void
+on_acknowledged(struct cn_msg *msg)
+{
+    struct publication *publication = cn_container_of(msg, struct visit, msg)->publication;
+    void (*on_done)(void *ctx) = publication->on_done;
+    void *ctx = publication->ctx;
+
+    if (--publication->left > 0)
+        return;
+    view_free(publication->before);
+    cn_free(publication);
+    if (on_done)
+        on_done(ctx);
+}
+
+static void
+on_next_turn(struct cn_msg *msg)
+{
+    struct visit *visit = cn_container_of(msg, struct visit, msg);
+
+    msg->fn = on_acknowledged;
+    cn_loop_post(visit->publication->registry->loops[0], msg);
+}
+
+static void
+on_turn_end(struct cn_deferred *deferred)
+{
+    struct visit *visit = cn_container_of(deferred, struct visit, turn_end);
+
+    visit->msg.fn = on_next_turn;
+    cn_loop_post(visit->publication->registry->loops[visit->loop_index], &visit->msg);
+}
+
+static void
+on_take_view(struct cn_msg *msg)
+{
+    struct visit *visit = cn_container_of(msg, struct visit, msg);
+    struct cn_registry *registry = visit->publication->registry;
+
+    registry->views[visit->loop_index].view = visit->publication->view;
+    cn_loop_defer(registry->loops[visit->loop_index], &visit->turn_end);
+}
+
+void
+cn_registry_publish(struct cn_registry *registry, void (*on_done)(void *ctx), void *ctx)
+{
+    struct publication *publication =
+        cn_alloc(sizeof *publication + registry->n_loops * sizeof publication->visits[0]);
+    unsigned i;
+
+    publication->registry = registry;
+    publication->before = registry->published;
+    publication->view = view_make(registry);
+    publication->left = registry->n_loops;
+    publication->on_done = on_done;
+    publication->ctx = ctx;
+    registry->published = publication->view;
+    for (i = 0; i < registry->n_loops; i++) {
+        struct visit *visit = &publication->visits[i];
+
+        visit->publication = publication;
+        visit->loop_index = i;
+        visit->turn_end.fn = on_turn_end;
+        cn_list_init(&visit->turn_end.link);
+        visit->msg.fn = on_take_view;
+        cn_loop_post(registry->loops[i], &visit->msg);
+    }
+}
+
+/* --- the registry */
+
+struct cn_registry *
+cn_registry_create(struct cn_loop *const *loops, unsigned n_loops)
+{
+    struct cn_registry *registry = cn_alloc(sizeof *registry);
+    unsigned i;
+
+    registry->loops = loops;
+    registry->n_loops = n_loops;
+    cn_list_init(&registry->models);
+    cn_list_init(&registry->closing);
+    registry->published = view_make(registry);
+    registry->views = aligned_alloc(64, n_loops * sizeof *registry->views);
+    cn_assert(registry->views);
+    for (i = 0; i < n_loops; i++)
+        registry->views[i].view = registry->published;
+    return registry;
+}
+
+void
+cn_registry_destroy(struct cn_registry *registry)
+{
+    if (!registry)
+        return;
+    cn_assert(cn_list_empty(&registry->models) && cn_list_empty(&registry->closing));
+    view_free(registry->published);
+    free(registry->views);
+    cn_free(registry);
+}
+
+static struct cn_model *
+find_model(struct cn_registry *registry, const char *name)
+{
+    struct cn_list *node;
+    struct cn_model *model;
+
+    cn_list_for_each(node, &registry->models) {
+        model = cn_container_of(node, struct cn_model, link);
+        if (strcmp(model->name, name) == 0)
+            return model;
+    }
+    return NULL;
+}
+
+/* Into its place by name. */
+static struct cn_model *
+add_model(struct cn_registry *registry, const char *name)
+{
+    struct cn_model *model = cn_alloc(sizeof *model + strlen(name) + 1), *other;
+    struct cn_list *node;
+
+    memcpy(model->name_bytes, name, strlen(name) + 1);
+    model->name = model->name_bytes;
+    cn_list_init(&model->versions);
+    cn_list_for_each(node, &registry->models) {
+        other = cn_container_of(node, struct cn_model, link);
+        if (strcmp(other->name, name) > 0)
+            break;
+    }
+    cn_list_push_back(node, &model->link); /* in front of `node` */
+    return model;
+}
+
+static bool
+has_version(const struct cn_list *versions, const struct cn_version *like)
+{
+    const struct cn_list *node;
+    const struct cn_version *version;
+
+    cn_list_for_each(node, versions) {
+        version = cn_container_of(node, struct cn_version, link);
+        if (strcmp(version->about.name, like->about.name) == 0 &&
+            strcmp(version->about.version, like->about.version) == 0)
+            return true;
+    }
+    return false;
+}
+
+int
+cn_registry_add(struct cn_registry *registry, struct cn_version *version, struct cn_error *err)
+{
+    struct cn_model *model = find_model(registry, version->about.name);
+
+    if (model && has_version(&model->versions, version))
+        return cn_fail(err, CN_E_CONFLICT, "Model version %s is already registered for model %s",
+                       version->about.version, version->about.name);
+    if (has_version(&registry->closing, version))
+        return cn_fail(err, CN_E_CONFLICT,
+                       "Model version %s of model %s is still being unregistered; try again",
+                       version->about.version, version->about.name);
+    if (!model)
+        model = add_model(registry, version->about.name);
+    version->model = model;
+    cn_list_push_back(&model->versions, &version->link);
+    if (!model->default_version)
+        model->default_version = version;
+    return 0;
+}
+
+void
+cn_registry_remove(struct cn_registry *registry, struct cn_version *version)
+{
+    struct cn_model *model = version->model;
+
+    cn_list_remove(&version->link);
+    version->model = NULL;
+    version->phase = CN_VERSION_CLOSING;
+    cn_list_push_back(&registry->closing, &version->link);
+    if (cn_list_empty(&model->versions)) {
+        cn_list_remove(&model->link);
+        cn_free(model);
+    } else if (model->default_version == version) {
+        model->default_version = cn_container_of(model->versions.next, struct cn_version, link);
+    }
+}
+
+void
+cn_registry_forget(struct cn_version *version)
+{
+    cn_assert(version->phase == CN_VERSION_CLOSING);
+    cn_list_remove(&version->link);
+}
+
+struct cn_version *
+cn_registry_find(struct cn_registry *registry, const char *name, const char *version,
+                 struct cn_error *err)
+{
+    struct cn_model *model = find_model(registry, name);
+    struct cn_version *found;
+    struct cn_list *node;
+
+    if (model && (!version || !*version) && model->default_version->phase == CN_VERSION_UP)
+        return model->default_version;
+    if (model && (!version || !*version)) {
+        cn_fail(err, CN_E_MODEL_LOADING, "Model \"%s\" is still loading; try again", name);
+        return NULL;
+    }
+    if (!model) {
+        cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found: %s", name);
+        return NULL;
+    }
+    cn_list_for_each(node, &model->versions) {
+        found = cn_container_of(node, struct cn_version, link);
+        if (strcmp(found->about.version, version) != 0)
+            continue;
+        if (found->phase == CN_VERSION_UP)
+            return found;
+        cn_fail(err, CN_E_MODEL_LOADING, "Model \"%s\" version %s is still loading; try again",
+                name, version);
+        return NULL;
+    }
+    cn_fail(err, CN_E_VERSION_NOT_FOUND, "Model version: %s does not exist for model: %s", version,
+            name);
+    return NULL;
+}
+
+void
+cn_registry_set_default(struct cn_version *version)
+{
+    version->model->default_version = version;
+}
+
+struct cn_list *
+cn_registry_models(struct cn_registry *registry)
+{
+    return &registry->models;
+}
+
+struct cn_list *
+cn_registry_closing(struct cn_registry *registry)
+{
+    return &registry->closing;
+}

@@ -1,0 +1,354 @@
+/* Tests of management/state/state_dir.c and state_store.c. */
+#include "management/state/state_dir.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/memory/mem.h"
+#include "core/test_support.h"
+
+static char dir[TEST_DIR_MAX];
+static char worker[600]; /* the fake one, beside this test */
+
+static int
+set_up(void **state)
+{
+    (void)state;
+    test_beside_program("fake_worker", worker, sizeof(worker));
+    test_dir_make(dir);
+    strcat(dir, "/state");
+    return 0;
+}
+
+static int
+tear_down(void **state)
+{
+    (void)state;
+    *strrchr(dir, '/') = '\0';
+    return test_dir_remove(dir);
+}
+
+static bool
+exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static struct cn_state_dir *
+open_dir(void)
+{
+    struct cn_state_dir *opened = NULL;
+    struct cn_error err = {0};
+
+    if (cn_state_dir_open(dir, 0, &opened, &err))
+        fail_msg("%s", err.message);
+    return opened;
+}
+
+/* Sequences may hold private data: nobody else may read them. */
+static void
+the_folder_is_made_private(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(stat(dir, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    cn_state_dir_close(opened, true);
+}
+
+/* Two servers writing one store would break both; the second says who has it. */
+static void
+a_second_server_is_refused_and_told_the_pid(void **state)
+{
+    struct cn_state_dir *first = open_dir(), *second = NULL;
+    struct cn_error err;
+    char pid[32];
+
+    (void)state;
+    assert_int_equal(cn_state_dir_open(dir, 30, &second, &err), CN_E_CONFLICT);
+    snprintf(pid, sizeof pid, "in use by pid %d;", (int)getpid());
+    assert_non_null(strstr(err.message, dir));
+    assert_non_null(strstr(err.message, pid));
+    cn_state_dir_close(first, true);
+    cn_state_dir_close(open_dir(), true);
+}
+
+/* A worker of a dead server may still write: the lock lives as long as it does. */
+static void
+the_lock_lives_as_long_as_an_inheritor(void **state)
+{
+    struct cn_state_dir *first = open_dir(), *second = NULL;
+    struct cn_error err;
+    int pipe_fds[2];
+    char byte;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(pipe_fds), 0);
+    pid = fork();
+    if (pid == 0) { /* holds a copy of the descriptor until the pipe closes */
+        close(pipe_fds[1]);
+        _exit(read(pipe_fds[0], &byte, 1) != 0);
+    }
+    cn_state_dir_close(first, false);
+    assert_int_equal(cn_state_dir_open(dir, 30, &second, &err), CN_E_CONFLICT);
+    close(pipe_fds[1]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(pipe_fds[0]);
+    cn_state_dir_close(open_dir(), true);
+}
+
+static ino_t
+inode_of(const char *name)
+{
+    char path[200];
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_ino;
+}
+
+/* A disk without a free byte takes no new file and no new folder: what is written is written in place. */
+static void
+nothing_is_made_anew_at_the_second_start(void **state)
+{
+    static const char *const names[] = {"FORMAT", "lock", "boot", "models", "unpacked"};
+    struct cn_state_dir *opened = open_dir();
+    char *place = cn_state_dir_unpack_place(opened);
+    ino_t before[5];
+    off_t lock_bytes;
+    char path[200], text[100];
+    struct stat st;
+    FILE *file;
+    size_t i;
+
+    (void)state;
+    assert_int_equal(mkdir(place, 0700), 0);
+    for (i = 0; i < 5; i++)
+        before[i] = inode_of(names[i]);
+    snprintf(path, sizeof path, "%s/lock", dir);
+    assert_int_equal(stat(path, &st), 0);
+    lock_bytes = st.st_size;
+    cn_state_dir_close(opened, true);
+    cn_state_dir_close(open_dir(), false);
+    for (i = 0; i < 5; i++)
+        assert_int_equal(inode_of(names[i]), before[i]);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, lock_bytes);
+    assert_false(exists(place));
+    snprintf(path, sizeof path, "%s/boot", dir);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_non_null(strstr(text, " running\n"));
+    cn_free(place);
+}
+
+/* A first start that found no room, or a power cut in it, may leave small files empty: as none. */
+static void
+empty_files_are_as_none(void **state)
+{
+    char path[200];
+
+    (void)state;
+    cn_state_dir_close(open_dir(), true);
+    test_dir_write(dir, "FORMAT", "");
+    test_dir_write(dir, "boot", "");
+    cn_state_dir_close(open_dir(), true);
+    snprintf(path, sizeof path, "%s/FORMAT", dir);
+    assert_true(exists(path));
+}
+
+/* An old server must not touch what it doesn't understand. */
+static void
+a_newer_format_is_refused(void **state)
+{
+    struct cn_state_dir *opened = NULL;
+    struct cn_error err;
+
+    (void)state;
+    cn_state_dir_close(open_dir(), true);
+    test_dir_write(dir, "FORMAT", "99\n");
+    assert_int_equal(cn_state_dir_open(dir, 0, &opened, &err), CN_E_CONFIG);
+    assert_non_null(strstr(err.message, "format 99"));
+    test_dir_write(dir, "FORMAT", "hello\n");
+    assert_int_equal(cn_state_dir_open(dir, 0, &opened, &err), CN_E_CONFIG);
+    test_dir_write(dir, "FORMAT", "1\n");
+    cn_state_dir_close(open_dir(), true);
+}
+
+/* Where the folder can't be made, its name is said. */
+static void
+an_impossible_folder_is_named(void **state)
+{
+    struct cn_state_dir *opened = NULL;
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_state_dir_open("/proc/nothing/here", 0, &opened, &err), CN_E_CONFIG);
+    assert_non_null(strstr(err.message, "/proc/nothing/here"));
+}
+
+/* No name can leave the folder or meet another's. */
+static void
+names_become_safe_file_names(void **state)
+{
+    struct cn_buf buf;
+
+    (void)state;
+    cn_buf_init(&buf, 0);
+    cn_state_dir_encode("..", &buf);
+    cn_buf_puts(&buf, " ");
+    cn_state_dir_encode("a/b%c", &buf);
+    cn_buf_puts(&buf, " ");
+    cn_state_dir_encode("1.0", &buf);
+    cn_buf_append(&buf, "", 1);
+    assert_string_equal(buf.data, "%2E. a%2Fb%25c 1.0");
+    cn_buf_fini(&buf);
+}
+
+/* 128 bytes of a name are allowed, which can be 384 of a file name: those have 255. */
+static void
+long_names_fit_and_stay_apart(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char name[129], other[129], *stores[2];
+    struct cn_error err;
+
+    (void)state;
+    memset(name, 0xe4, 128);
+    name[128] = '\0';
+    strcpy(other, name);
+    other[127] = '!';
+    stores[0] = cn_state_dir_store(opened, name, "1.0");
+    stores[1] = cn_state_dir_store(opened, other, "1.0");
+    assert_string_not_equal(stores[0], stores[1]);
+    for (int i = 0; i < 2; i++) {
+        if (cn_state_dir_prepare_store(stores[i], worker, false, &err))
+            fail_msg("%s", err.message);
+        assert_true(exists(stores[i]));
+        cn_free(stores[i]);
+    }
+    name[85] = '\0'; /* 255 in the file's name: as they always were */
+    stores[0] = cn_state_dir_store(opened, name, "1.0");
+    assert_null(strchr(stores[0], '~'));
+    assert_int_equal(cn_state_dir_prepare_store(stores[0], worker, false, &err), 0);
+    cn_free(stores[0]);
+    cn_state_dir_close(opened, true);
+}
+
+/* After kill -9 of the server the page cache is whole: nothing to check. After a power cut each store
+ * is checked before its first use, and a bad one is kept but not used. */
+static void
+only_a_power_cut_makes_stores_suspect(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char *good = cn_state_dir_store(opened, "counter", "1.0");
+    char *bad = cn_state_dir_store(opened, "counter", "2.0");
+    char path[400], command[500];
+    struct cn_error err;
+
+    (void)state;
+    assert_int_equal(cn_state_dir_prepare_store(good, worker, false, &err), 0);
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, false, &err), 0);
+    snprintf(path, sizeof path, "%s/damaged", bad);
+    fclose(fopen(path, "w"));
+    cn_state_dir_close(opened, false); /* killed: same boot id */
+    opened = open_dir();
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, false, &err), 0);
+    assert_true(exists(path));
+    cn_state_dir_close(opened, false);
+
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
+    opened = open_dir();
+    snprintf(path, sizeof path, "%s/UNVERIFIED", good);
+    assert_true(exists(path));
+    assert_int_equal(cn_state_dir_prepare_store(good, worker, false, &err), 0);
+    assert_false(exists(path));
+    assert_int_equal(cn_state_dir_prepare_store(bad, worker, false, &err), 0);
+    snprintf(path, sizeof path, "%s/damaged", bad);
+    assert_false(exists(path));
+    snprintf(command, sizeof command, "ls -d '%s'~bad-* > /dev/null", bad);
+    assert_int_equal(system(command), 0);
+    cn_state_dir_close(opened, true);
+
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 clean\n");
+    opened = open_dir();
+    snprintf(path, sizeof path, "%s/UNVERIFIED", good);
+    assert_false(exists(path));
+    cn_state_dir_remove_store(good);
+    assert_false(exists(good));
+    cn_state_dir_close(opened, true);
+    cn_free(good);
+    cn_free(bad);
+}
+
+/* Whatever a version is called, its store is no damaged one that was set aside, and is checked as any; and
+ * one with the longest of names can be set aside. */
+static void
+every_version_is_checked(void **state)
+{
+    struct cn_state_dir *opened = open_dir();
+    char longest[129], path[800], *stores[3];
+    struct cn_error err;
+
+    (void)state;
+    memset(longest, 'v', 128);
+    memset(longest, 0xe4, 60);
+    longest[128] = '\0';
+    stores[0] = cn_state_dir_store(opened, "counter", "1.bad-2");
+    stores[1] = cn_state_dir_store(opened, "counter", "1~bad-2");
+    stores[2] = cn_state_dir_store(opened, "counter", longest);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(cn_state_dir_prepare_store(stores[i], worker, false, &err), 0);
+    cn_state_dir_close(opened, false);
+    test_dir_write(dir, "boot", "11111111-2222-3333-4444-555555555555 running\n");
+    opened = open_dir();
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/UNVERIFIED", stores[i]);
+        assert_true(exists(path));
+        snprintf(path, sizeof path, "%s/damaged", stores[i]);
+        fclose(fopen(path, "w"));
+        if (cn_state_dir_prepare_store(stores[i], worker, false, &err))
+            fail_msg("%s", err.message);
+        assert_false(exists(path));
+        cn_free(stores[i]);
+    }
+    cn_state_dir_close(opened, true);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_folder_is_made_private, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_second_server_is_refused_and_told_the_pid, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(the_lock_lives_as_long_as_an_inheritor, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(nothing_is_made_anew_at_the_second_start, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(empty_files_are_as_none, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_newer_format_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_impossible_folder_is_named, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(names_become_safe_file_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(long_names_fit_and_stay_apart, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(only_a_power_cut_makes_stores_suspect, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_version_is_checked, set_up, tear_down),
+    };
+
+    return cmocka_run_group_tests_name("management.state_dir", tests, NULL, NULL);
+}

@@ -1,0 +1,376 @@
+/* management/state/state_store.c - the stores in the state folder, one a model version: made, marked,
+ * checked, set aside, deleted. File thread; at start and end the main thread. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "management/state/state_dir.h"
+#include "management/state/state_dir_priv.h"
+#include "management/workers/spawn.h"
+#include "proto/frame.h"
+
+#define MARK "UNVERIFIED"
+#define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20) /* with a time */
+
+static int
+remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    (void)st;
+    (void)kind;
+    (void)where;
+    if (remove(path) < 0 && errno != ENOENT)
+        cn_log(CN_LOG_WARN, "event=not_removed path=%s reason=\"%s\"", path, strerror(errno));
+    return 0;
+}
+
+static void
+remove_tree(const char *path)
+{
+    nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+static int
+remove_below(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+    return where->level > 0 ? remove_entry(path, st, kind, where) : 0;
+}
+
+void
+cn_state_empty_tree(const char *path)
+{
+    nftw(path, remove_below, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}
+
+/* Calls `fn` for each folder models/<name>/<version>. Ends at the first that isn't 0. */
+static int
+each_store(const char *state_path, int (*fn)(const char *store, struct cn_error *err),
+           struct cn_error *err)
+{
+    char *models = cn_state_path(state_path, "models"), *model, *store;
+    DIR *outer = opendir(models), *inner;
+    struct dirent *entry;
+    int rc = 0;
+
+    while (outer && !rc && (entry = readdir(outer))) {
+        if (entry->d_name[0] == '.')
+            continue;
+        model = cn_state_path(models, entry->d_name);
+        inner = opendir(model);
+        while (inner && !rc && (entry = readdir(inner))) {
+            if (entry->d_name[0] == '.' || strstr(entry->d_name, CN_STATE_BAD))
+                continue;
+            store = cn_state_path(model, entry->d_name);
+            rc = fn(store, err);
+            cn_free(store);
+        }
+        if (inner)
+            closedir(inner);
+        cn_free(model);
+    }
+    if (outer)
+        closedir(outer);
+    cn_free(models);
+    return rc;
+}
+
+static int
+mark_store(const char *store, struct cn_error *err)
+{
+    char *mark = cn_state_path(store, MARK);
+    int fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600), rc = 0;
+
+    if (fd < 0)
+        rc = cn_fail_sys(err, CN_E_CONFIG, errno, "cannot write %s", mark);
+    else
+        close(fd);
+    cn_free(mark);
+    return rc;
+}
+
+int
+cn_state_mark_stores(const char *state_path, struct cn_error *err)
+{
+    return each_store(state_path, mark_store, err);
+}
+
+/* Says in *err what could not be flushed, and goes on. */
+static int
+sync_store(const char *store, struct cn_error *err)
+{
+    DIR *dir = opendir(store);
+    struct dirent *entry;
+    int fd;
+
+    while (dir && (entry = readdir(dir))) {
+        if (entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN)
+            continue;
+        fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0)
+            continue;
+        if (fsync(fd) < 0)
+            cn_fail_sys(err, CN_E_IO, errno, "cannot flush %s/%s", store, entry->d_name);
+        close(fd);
+    }
+    if (dir)
+        closedir(dir);
+    return 0;
+}
+
+int
+cn_state_sync_stores(const char *state_path, struct cn_error *err)
+{
+    err->code = 0;
+    each_store(state_path, sync_store, err);
+    return err->code;
+}
+
+/* --- by a worker program, since the server does not read LMDB --- */
+
+static void
+read_all(int fd, char *said, size_t said_bytes)
+{
+    size_t at = 0;
+    ssize_t n;
+    char rest[512];
+
+    while ((n = at + 1 < said_bytes ? read(fd, said + at, said_bytes - 1 - at)
+                                    : read(fd, rest, sizeof rest)) > 0 ||
+           (n < 0 && errno == EINTR))
+        at += n > 0 && at + 1 < said_bytes ? (size_t)n : 0;
+    said[at] = '\0';
+}
+
+int
+cn_state_run_worker(const char *worker_program, const char *option, const char *store, char *said,
+                    size_t said_bytes)
+{
+    char *argv[] = {(char *)"continuo-worker", (char *)option, (char *)store, NULL};
+    char **environment;
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    pid_t pid;
+    int status, rc, ends[2] = {-1, -1};
+
+    if (said && pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    environment = cn_spawn_environment();
+    /* This thread blocks all signals; the program should not. */
+    sigemptyset(&none);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    posix_spawn_file_actions_init(&actions);
+    if (said)
+        posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    rc = posix_spawn(&pid, worker_program, &actions, &attributes, argv, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    cn_spawn_environment_free(environment);
+    if (said) {
+        close(ends[1]);
+        if (rc == 0)
+            read_all(ends[0], said, said_bytes);
+        close(ends[0]);
+    }
+    if (rc) {
+        errno = rc;
+        return -1;
+    }
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return status;
+}
+
+/* Runs the worker program; its findings go to our stderr. Returns its exit status, 1 also when it was
+ * killed, or an error. */
+static int
+run_worker(const char *store, const char *option, const char *worker_program, struct cn_error *err)
+{
+    int status = cn_state_run_worker(worker_program, option, store, NULL, 0);
+
+    if (status < 0)
+        return cn_fail_sys(err, CN_E_LOAD_FAILED, errno, "cannot run %s", worker_program);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == CN_CHECK_NO_ROOM)
+        return cn_fail(err, CN_E_STATE_STORE,
+                       "the store %s must be checked, but the disk has no room for its lock.mdb; "
+                       "free some space and register the model again",
+                       store);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* Tells whoever looks at the store that something of it is lost. */
+static int
+write_report(const char *store, const char *text, struct cn_error *err)
+{
+    char *path = cn_state_path(store, CN_STORE_REPORT);
+    FILE *file = fopen(path, "we");
+    int rc = 0;
+
+    if (!file || fprintf(file, "lost 0\nsuspect 1\n%s\n", text) < 0)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot write %s", path);
+    if (file && fclose(file) != 0 && !rc)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot write %s", path);
+    cn_free(path);
+    return rc;
+}
+
+/* Keeps the bytes for whoever wants to look, out of the way of a fresh store. */
+static int
+set_aside(const char *store, const char *why, char **where, struct cn_error *err)
+{
+    size_t begun = (size_t)(strrchr(store, '/') + 1 - store), len = strlen(store);
+    struct cn_buf bad;
+    char *path;
+    int rc = 0;
+
+    if (len - begun > NAME_MAX - BAD_BYTES) /* the new name is a file's, too */
+        len = begun + NAME_MAX - BAD_BYTES;
+    cn_buf_init(&bad, 0);
+    cn_buf_printf(&bad, "%.*s" CN_STATE_BAD "%llu", (int)len, store,
+                  (unsigned long long)cn_wall_ms());
+    path = cn_buf_take(&bad, NULL);
+    cn_log(CN_LOG_ERROR,
+           "event=store_set_aside store=%s set_aside=%s note=\"%s; its sequences are lost\"", store,
+           path, why);
+    if (rename(store, path) < 0)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot set the damaged store %s aside",
+                         store);
+    if (where && !rc)
+        *where = path;
+    else
+        cn_free(path);
+    return rc;
+}
+
+static int
+set_aside_unreadable(const char *store, struct cn_error *err)
+{
+    struct cn_buf text;
+    char *where, *said;
+    int rc = set_aside(store, "unreadable after a power failure", &where, err);
+
+    if (rc)
+        return rc;
+    if (mkdir(store, 0700) < 0 && errno != EEXIST)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot make the store %s", store);
+    cn_buf_init(&text, 0);
+    cn_buf_printf(&text,
+                  "the store could not be read after a power failure and was moved to %s; all of "
+                  "its sequences are lost, and their ids start anew",
+                  where);
+    said = cn_buf_take(&text, NULL);
+    if (!rc)
+        rc = write_report(store, said, err);
+    cn_free(said);
+    cn_free(where);
+    return rc;
+}
+
+static int
+verify_if_marked(const char *store, const char *worker_program, struct cn_error *err)
+{
+    char *mark = cn_state_path(store, MARK);
+    int rc = 0;
+
+    if (access(mark, F_OK) == 0) {
+        rc = run_worker(store, "--mend-store", worker_program, err);
+        if (rc == CN_CHECK_DAMAGED) /* each of them is refused by its own checksum */
+            rc = write_report(store,
+                              "records are damaged after a power failure; the log names them, and "
+                              "steps of their sequences are refused",
+                              err);
+        if (rc == 0) {
+            cn_log(CN_LOG_INFO, "event=store_verified store=%s", store);
+            if (unlink(mark) < 0)
+                rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot remove %s", mark);
+        } else if (rc > 0) {
+            rc = set_aside_unreadable(store, err);
+        }
+    }
+    cn_free(mark);
+    return rc;
+}
+
+int
+cn_state_dir_accept_store(const char *store, const char *worker_program, bool in_use,
+                          struct cn_error *err)
+{
+    char *report;
+    int rc = run_worker(store, "--accept-store", worker_program, err);
+
+    if (rc < 0)
+        return rc;
+    if (rc == 1 && !in_use)
+        return set_aside(store, "unreadable, and accepted as lost", NULL, err);
+    if (rc)
+        return cn_fail(
+            err, CN_E_STATE_STORE,
+            "the store %s cannot be opened; unregister its model or stop the server, then "
+            "accept the loss, or restore the folder from a backup",
+            store);
+    report = cn_state_path(store, CN_STORE_REPORT);
+    if (unlink(report) < 0 && errno != ENOENT)
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot remove %s", report);
+    cn_free(report);
+    return rc;
+}
+
+static bool
+is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+void
+cn_state_dir_recheck_store(const char *store)
+{
+    char *checked = cn_state_path(store, CN_STORE_CHECKED);
+
+    if (unlink(checked) < 0 && errno != ENOENT && errno != ENOTDIR)
+        cn_log(CN_LOG_WARN, "event=not_removed path=%s reason=\"%s\"", checked, strerror(errno));
+    cn_free(checked);
+}
+
+int
+cn_state_dir_prepare_store(const char *store, const char *worker_program, bool accept,
+                           struct cn_error *err)
+{
+    char *model = cn_strndup(store, (size_t)(strrchr(store, '/') - store));
+    int rc;
+
+    cn_state_dir_recheck_store(store);
+    rc = verify_if_marked(store, worker_program, err);
+    if (!rc && accept && is_folder(store))
+        rc = cn_state_dir_accept_store(store, worker_program, false, err);
+    if (!rc && ((mkdir(model, 0700) < 0 && errno != EEXIST) ||
+                (mkdir(store, 0700) < 0 && errno != EEXIST)))
+        rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot make the store %s", store);
+    cn_free(model);
+    return rc;
+}
+
+void
+cn_state_dir_remove_store(const char *store)
+{
+    char *model = cn_strndup(store, (size_t)(strrchr(store, '/') - store));
+
+    remove_tree(store);
+    rmdir(model); /* stays when other versions are in it */
+    cn_free(model);
+}

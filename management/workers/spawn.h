@@ -1,0 +1,68 @@
+/* management/workers/spawn.h - starts a worker process and watches how it ends. Queue's loop.
+ *
+ * The process gets three things besides its words: one end of a socket pair
+ * (descriptor 3), the state folder's lock (4), and a pipe for stdout and stderr.
+ */
+#ifndef CN_MANAGEMENT_SPAWN_H
+#define CN_MANAGEMENT_SPAWN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "core/errors/error.h"
+
+#define CN_WORKER_LOCK_FD 4
+
+struct cn_spawn_spec {
+    const char *program; /* absolute */
+    const char *label;   /* "counter/1.0#1": shown by ps */
+    const char *dir;     /* its working folder */
+    int lock_fd;         /* inherited as CN_WORKER_LOCK_FD; -1: none */
+};
+
+/* Everything is non-blocking and closed on exec. */
+struct cn_spawned {
+    pid_t pid;
+    int pid_fd;    /* readable when the process has ended */
+    int socket_fd; /* our end */
+    int stderr_fd; /* what it prints */
+};
+
+/* What the process of a worker gets: its end of the socket, and where it prints. */
+struct cn_spawn_ends {
+    int fds[2];
+};
+
+/* Both ends of what joins us to a process that is still to come: `ours` without pid and pid_fd. 0, or
+ * CN_E_UNAVAILABLE; then nothing is left open. */
+int cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_error *err);
+/* The process is there, a child of ours that nobody has reaped: sets pid and pid_fd. */
+int cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err);
+/* Closes what is open. */
+void cn_spawn_close(struct cn_spawned *ours);
+void cn_spawn_close_ends(struct cn_spawn_ends *theirs);
+
+/* 0, or CN_E_UNAVAILABLE; then nothing is left open or running. */
+int cn_spawn(const struct cn_spawn_spec *spec, struct cn_spawned *out, struct cn_error *err);
+
+/* kill -9 by the pidfd: never hits another process. */
+void cn_spawn_kill(int pid_fd);
+
+/* How a process ended. */
+struct cn_exit {
+    bool by_signal;
+    int number; /* signal or exit status */
+};
+/* true when it has ended; it is then reaped. Does not wait. */
+bool cn_spawn_reap(int pid_fd, struct cn_exit *out);
+/* Waits for the end and reaps. Only where the wait is known to be short: after a kill. */
+void cn_spawn_wait(int pid_fd);
+/* "was killed by signal 9 (SIGKILL)", "exited with status 1" */
+void cn_exit_describe(const struct cn_exit *ended, char *out, size_t out_bytes);
+
+/* What of our environment a worker may see; free with cn_spawn_environment_free. */
+char **cn_spawn_environment(void);
+void cn_spawn_environment_free(char **environment);
+
+#endif

@@ -1,0 +1,53 @@
+/* management/workers/spawn_test.c - what a worker is told of the world. */
+#include "management/workers/spawn.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* How often the entry is among those of a worker, when ours are `ours`. */
+static int
+times_seen(char **ours, const char *entry)
+{
+    char **before = environ, **theirs;
+    int seen = 0;
+
+    environ = ours;
+    theirs = cn_spawn_environment();
+    environ = before;
+    for (size_t i = 0; theirs[i]; i++)
+        seen += strcmp(theirs[i], entry) == 0;
+    cn_spawn_environment_free(theirs);
+    return seen;
+}
+
+/* Handlers are others' code: what the server knows is not theirs to read. */
+static void
+secrets_stay_with_the_server(void **state)
+{
+    char *ours[] = {(char *)"PATH=/bin", (char *)"AWS_SECRET_ACCESS_KEY=s",
+                    (char *)"LC_ALL=C",  (char *)"CONTINUO_MANAGEMENT_TOKEN=t",
+                    (char *)"PATHS=no",  NULL};
+
+    (void)state;
+    assert_int_equal(times_seen(ours, "PATH=/bin"), 1);
+    assert_int_equal(times_seen(ours, "LC_ALL=C"), 1);
+    assert_int_equal(times_seen(ours, "AWS_SECRET_ACCESS_KEY=s"), 0);
+    assert_int_equal(times_seen(ours, "CONTINUO_MANAGEMENT_TOKEN=t"), 0);
+    assert_int_equal(times_seen(ours, "PATHS=no"), 0);
+    assert_int_equal(times_seen(NULL, "PATH=/bin"), 0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(secrets_stay_with_the_server),
+    };
+
+    return cmocka_run_group_tests_name("management.spawn", tests, NULL, NULL);
+}

@@ -1,0 +1,111 @@
+/* management/workers/supervisor_priv.h - what supervisor.c, worker_events.c, last_words.c and zygote_workers.c share: a worker slot from inside. */
+#ifndef CN_MANAGEMENT_SUPERVISOR_PRIV_H
+#define CN_MANAGEMENT_SUPERVISOR_PRIV_H
+
+#include "core/time/timer_wheel.h"
+#include "management/workers/spawn.h"
+#include "management/workers/stderr_tail.h"
+#include "management/workers/supervisor.h"
+#include "metrics/counters/metrics.h"
+#include "scheduler/workers/worker_link.h"
+
+#define CN_WORKER_MAGIC 0x776f726bu
+/* Between the end of its socket and the end of its process, and the other way round. */
+#define CN_WORKER_END_GRACE_MS 500
+/* What a process may take beyond its last call when it was asked to stop. */
+#define CN_WORKER_STOP_GRACE_MS 5000
+
+struct cn_fork_order;
+
+struct cn_worker {
+    uint32_t magic;
+    uint32_t index, id; /* index 0: a zygote */
+    const struct cn_worker_spec *spec;
+    const struct cn_worker_ops *ops;
+    void *owner;
+    enum cn_worker_state state;
+
+    /* This process. */
+    pid_t pid; /* 0: none */
+    int pid_fd, stderr_fd;
+    struct cn_watch pid_watch, stderr_watch;
+    struct cn_worker_link *link;
+    bool attached, exited, lost, loaded, overdue;
+    struct cn_exit exit;
+    char killed_for[256];                  /* why we killed it; empty: we did not */
+    char lost_for[256];                    /* what the link said when it ended */
+    char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
+    char progress[CN_PROGRESS_MAX];        /* how far loading is */
+    char device[16];                       /* as it told when it was loaded; empty: the CPU */
+    char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
+    uint64_t started_wall_ms, started_ms, load_ms;
+    struct cn_worker_stats stats; /* as told last; zero without a process */
+    struct cn_stderr_tail tail;
+
+    /* The slot. */
+    struct cn_timer timer; /* start, startup timeout, graces: one at a time, by state */
+    struct cn_deferred finish;
+    uint32_t restarts, failures; /* failures: loads in a row */
+    bool ever_loaded, started_before;
+    char last_exit[CN_LAST_WORDS_MAX];
+
+    /* zygote_workers.c */
+    struct cn_fork_order *order; /* what it waits for at the zygote; NULL: nothing */
+    struct cn_list orders;       /* of a zygote: struct cn_fork_order, those that were sent first */
+    bool declined;               /* a zygote that can't fork its model */
+};
+
+static inline bool
+cn_worker_is_zygote(const struct cn_worker *worker)
+{
+    return worker->index == 0;
+}
+
+/* --- supervisor.c */
+
+void cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms);
+/* Adds `n` to the model's metric; a zygote is not counted. */
+void cn_worker_count(struct cn_worker *worker, enum cn_metric metric, int n);
+/* The process has ended, or its socket has: when both have, the slot goes on at the end of the turn. */
+void cn_worker_check_end(struct cn_worker *worker);
+/* kill -9; the first reason is the one that is told. */
+void cn_worker_kill_for(struct cn_worker *worker, const char *why);
+/* Scripts look in TorchServe's log for its sentences. */
+void cn_worker_say_as_torchserve(const struct cn_worker *worker, const char *sentence);
+/* "worker 2", "zygote" */
+const char *cn_worker_name(const struct cn_worker *worker, char out[32]);
+/* "m/1.0#2": what ps shows */
+void cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes);
+/* The slot that waited gets its process; `process` is the slot's from here on. */
+void cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *process);
+/* ... or starts one that loads the model itself, ... */
+void cn_worker_start_alone(struct cn_worker *worker);
+/* ... or fails as if that had failed. */
+void cn_worker_start_failed(struct cn_worker *worker, const char *why);
+
+/* --- worker_events.c */
+
+/* The owner is the slot. */
+extern const struct cn_worker_link_ops cn_worker_link_events;
+
+/* --- last_words.c */
+
+/* Of stderr_watch: lines go to the log, the last ones are kept. */
+void cn_worker_on_stderr(struct cn_watch *watch, uint32_t events);
+/* The process has ended: the rest of its lines, last_exit, and the log's line about it. */
+void cn_worker_note_end(struct cn_worker *worker);
+
+/* --- zygote_workers.c */
+
+/* The slot waits for its process, which one of the three calls above brings in a later turn. False:
+ * this zygote has none for it. */
+bool cn_zygote_order(struct cn_worker *zygote, struct cn_worker *worker);
+/* It no longer waits. */
+void cn_zygote_forget(struct cn_worker *worker);
+/* The zygote has loaded its model. */
+void cn_zygote_begin(struct cn_worker *zygote);
+void cn_zygote_on_forked(struct cn_worker *zygote, const struct cn_forked *forked);
+/* It will answer no order that it has. */
+void cn_zygote_end(struct cn_worker *zygote);
+
+#endif

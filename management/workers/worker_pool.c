@@ -1,0 +1,509 @@
+/* management/workers/worker_pool.c - the model queue and the workers of one model version.
+ *
+ * Everything here runs on the queue's loop, except the cn_worker_pool_...
+ * functions themselves, which loop 0 calls and which only post. */
+#include "management/workers/worker_pool_priv.h"
+
+#include <stdio.h>
+
+#include "core/errors/panic.h"
+#include "core/loop/loop_call.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+
+/* --- the numbers that others go by */
+
+uint32_t
+cn_pool_count(const struct cn_worker_pool *pool, bool (*counts)(const struct cn_worker *worker))
+{
+    struct cn_list *node;
+    uint32_t n = 0;
+
+    cn_list_for_each(node, &pool->slots)
+        n += counts(cn_pool_slot_of(node)->worker);
+    return n;
+}
+
+static bool
+is_staying(const struct cn_worker *worker)
+{
+    return cn_worker_state(worker) != CN_WORKER_STOPPING;
+}
+
+static void
+answer_scale(void *ctx)
+{
+    struct cn_pool_scale *scale = ctx;
+
+    scale->on_done(scale);
+}
+
+void
+cn_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome, const char *why)
+{
+    struct cn_pool_scale *scale;
+    struct cn_list *node;
+
+    while ((node = cn_list_pop_front(&pool->scalings))) {
+        scale = cn_container_of(node, struct cn_pool_scale, link);
+        scale->outcome = outcome;
+        snprintf(scale->why, sizeof scale->why, "%s", why);
+        cn_call_on(pool->spec.home, answer_scale, scale);
+    }
+}
+
+/* There is no worker, but the next step has one started. */
+static bool
+is_on_demand(const struct cn_worker_pool *pool)
+{
+    return pool->scaling.automatic && pool->wanted == 0 && pool->max > 0 && !pool->close;
+}
+
+static void
+tell_queue(struct cn_worker_pool *pool)
+{
+    char reason[CN_LAST_WORDS_MAX];
+    uint32_t coming = cn_pool_count(pool, cn_worker_is_coming);
+
+    if (is_on_demand(pool))
+        coming++;
+    if (pool->last_error[0])
+        snprintf(reason, sizeof reason, "%s", pool->last_error);
+    else /* TorchServe's words */
+        snprintf(
+            reason, sizeof reason,
+            "Model \"%s\" has no worker to serve inference request. Please use scale workers API "
+            "to add workers.",
+            pool->spec.about->name);
+    cn_model_queue_set_expected(pool->queue, coming, reason);
+}
+
+static void
+answer_close(void *ctx)
+{
+    struct cn_pool_close *order = ctx;
+
+    order->on_done(order);
+}
+
+static void
+finish_close(struct cn_worker_pool *pool)
+{
+    struct cn_pool_close *order = pool->close;
+
+    cn_error_lines_fini(&pool->error_lines);
+    cn_model_queue_destroy(pool->queue);
+    pool->queue = NULL;
+    pool->close = NULL;
+    cn_call_on(pool->spec.home, answer_close, order);
+}
+
+static void
+check_pool(struct cn_deferred *deferred)
+{
+    struct cn_worker_pool *pool = cn_container_of(deferred, struct cn_worker_pool, check);
+    uint32_t ready = cn_pool_count(pool, cn_pool_worker_is_ready);
+
+    if (!pool->queue)
+        return;
+    tell_queue(pool);
+    atomic_store_explicit(&pool->spec.health->ready, ready, memory_order_relaxed);
+    if (ready == pool->wanted && cn_pool_count(pool, cn_pool_worker_is_any) == pool->wanted)
+        cn_pool_end_scalings(pool, CN_SCALE_DONE, "");
+    if (pool->emptied && cn_list_empty(&pool->slots) && !pool->workers_spec.zygote)
+        finish_close(pool);
+}
+
+static void
+check_soon(struct cn_worker_pool *pool)
+{
+    cn_loop_defer(pool->spec.loop, &pool->check);
+}
+
+/* --- the workers */
+
+static void
+on_change(void *owner, struct cn_worker *worker)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+
+    if (cn_pool_worker_is_ready(worker))
+        pool->last_error[0] = '\0';
+    check_soon(pool);
+}
+
+static void
+on_load_failed(void *owner, struct cn_worker *worker, const char *why)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+
+    (void)worker;
+    snprintf(pool->last_error, sizeof pool->last_error, "%s", why);
+    cn_pool_end_scalings(pool, CN_SCALE_FAILED, why);
+    check_soon(pool);
+}
+
+static void
+on_gone(void *owner, struct cn_worker *worker)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+    struct cn_list *node, *tmp;
+
+    cn_list_for_each_safe(node, tmp, &pool->slots) {
+        if (cn_pool_slot_of(node)->worker != worker)
+            continue;
+        cn_list_remove(node);
+        cn_free(cn_pool_slot_of(node));
+    }
+    cn_worker_destroy(worker);
+    check_soon(pool);
+}
+
+static const struct cn_worker_ops worker_ops = {
+    .on_change = on_change, .on_load_failed = on_load_failed, .on_gone = on_gone};
+
+/* --- the zygote: what goes wrong with it shows in the workers that wait for it */
+
+static void run_zygote(struct cn_worker_pool *pool);
+
+static void
+on_zygote_change(void *owner, struct cn_worker *zygote)
+{
+    (void)owner;
+    (void)zygote;
+}
+
+static void
+on_zygote_failed(void *owner, struct cn_worker *zygote, const char *why)
+{
+    (void)owner;
+    (void)zygote;
+    (void)why;
+}
+
+static void
+on_zygote_gone(void *owner, struct cn_worker *zygote)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+
+    pool->unforkable = cn_worker_declined(zygote);
+    pool->workers_spec.zygote = NULL;
+    cn_worker_destroy(zygote);
+    if (pool->wanted > 0)
+        run_zygote(pool); /* it was stopped, but workers are wanted again */
+    check_soon(pool);
+}
+
+static const struct cn_worker_ops zygote_ops = {
+    .on_change = on_zygote_change, .on_load_failed = on_zygote_failed, .on_gone = on_zygote_gone};
+
+static void
+run_zygote(struct cn_worker_pool *pool)
+{
+    struct cn_worker *zygote = pool->workers_spec.zygote;
+
+    if (pool->wanted == 0 && zygote)
+        cn_worker_stop(zygote);
+    else if (pool->wanted > 0 && !zygote && !pool->unforkable &&
+             cn_model_preloads(pool->spec.about))
+        pool->workers_spec.zygote = cn_worker_create(&pool->workers_spec, 0, 0, &zygote_ops, pool);
+}
+
+/* The smallest number that no worker has: stores and logs show few, small numbers. */
+static uint32_t
+free_index(const struct cn_worker_pool *pool)
+{
+    uint32_t index = 1;
+    struct cn_list *node = pool->slots.next;
+
+    while (node != &pool->slots) {
+        if (cn_worker_index(cn_pool_slot_of(node)->worker) == index) {
+            index++;
+            node = pool->slots.next;
+        } else {
+            node = node->next;
+        }
+    }
+    return index;
+}
+
+static void
+add_worker(struct cn_worker_pool *pool)
+{
+    struct cn_pool_slot *slot = cn_alloc(sizeof *slot);
+    uint32_t id = atomic_fetch_add_explicit(pool->spec.next_worker_id, 1, memory_order_relaxed);
+
+    slot->worker = cn_worker_create(&pool->workers_spec, free_index(pool), id, &worker_ops, pool);
+    cn_list_push_back(&pool->slots, &slot->link);
+}
+
+static void
+stop_youngest(struct cn_worker_pool *pool, uint32_t count)
+{
+    struct cn_list *node;
+
+    for (node = pool->slots.prev; count > 0 && node != &pool->slots; node = node->prev) {
+        if (!is_staying(cn_pool_slot_of(node)->worker))
+            continue;
+        cn_worker_stop(cn_pool_slot_of(node)->worker);
+        count--;
+    }
+}
+
+static void
+tell_health(struct cn_worker_pool *pool)
+{
+    uint32_t least = pool->wanted < pool->min ? pool->wanted : pool->min;
+
+    atomic_store_explicit(&pool->spec.health->wanted, least, memory_order_relaxed);
+    atomic_store_explicit(&pool->spec.health->on_demand, is_on_demand(pool), memory_order_relaxed);
+    cn_metrics_set(cn_model_queue_metrics(pool->queue), CN_M_WORKERS_WANTED, pool->wanted);
+}
+
+void
+cn_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted, enum cn_scale_reason reason)
+{
+    if (wanted == pool->wanted)
+        return;
+    pool->scaling.from = pool->wanted;
+    pool->scaling.to = wanted;
+    pool->scaling.reason = reason;
+    pool->scaling.wall_ms = cn_wall_ms();
+}
+
+void
+cn_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted)
+{
+    uint32_t staying = cn_pool_count(pool, is_staying);
+
+    pool->wanted = wanted;
+    tell_health(pool);
+    if (wanted == 0)
+        pool->last_error[0] = '\0'; /* an operator's wish, no failure */
+    if (wanted > 0)
+        run_zygote(pool); /* before the workers that order from it */
+    for (; staying < wanted; staying++)
+        add_worker(pool);
+    if (staying > wanted)
+        stop_youngest(pool, staying - wanted);
+    if (wanted == 0)
+        run_zygote(pool); /* after the workers that wait for it */
+    tell_queue(pool);     /* now: a job may be right behind the order in the mailbox */
+    check_soon(pool);
+}
+
+/* --- orders, as carried out on the queue's loop */
+
+struct cn_worker_pool *
+cn_worker_pool_create(const struct cn_pool_spec *spec)
+{
+    struct cn_worker_pool *pool = cn_alloc(sizeof *pool);
+
+    pool->magic = CN_POOL_MAGIC;
+    pool->spec = *spec;
+    cn_list_init(&pool->slots);
+    cn_list_init(&pool->scalings);
+    cn_list_init(&pool->check.link);
+    cn_error_lines_init(&pool->error_lines, spec->loop, spec->about, spec->error_lines);
+    pool->check.fn = check_pool;
+    cn_timer_init(&pool->tick, cn_pool_on_tick);
+    return pool;
+}
+
+static void
+answer_start(void *ctx)
+{
+    struct cn_pool_start *start = ctx;
+
+    start->on_done(start);
+}
+
+static void
+do_start(void *ctx)
+{
+    struct cn_pool_start *start = ctx;
+    struct cn_worker_pool *pool = start->pool;
+
+    pool->queue = cn_model_queue_create(pool->spec.loop, pool->spec.about->name,
+                                        pool->spec.about->version, &pool->spec.about->config);
+    cn_model_queue_set_family(pool->queue, pool->spec.family);
+    pool->workers_spec = (struct cn_worker_spec){
+        .loop = pool->spec.loop,
+        .queue = pool->queue,
+        .about = pool->spec.about,
+        .store_dir = pool->spec.store_dir,
+        .program = pool->spec.program,
+        .lock_fd = pool->spec.lock_fd,
+        .max_frame_bytes = pool->spec.max_frame_bytes,
+        .error_lines = &pool->error_lines,
+    };
+    cn_pool_begin_scaling(pool);
+    check_soon(pool);
+    start->queue = pool->queue;
+    cn_call_on(pool->spec.home, answer_start, start);
+}
+
+void
+cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_pool_start *start)
+{
+    start->pool = pool;
+    cn_call_on(pool->spec.loop, do_start, start);
+}
+
+static void
+do_scale(void *ctx)
+{
+    struct cn_pool_scale *scale = ctx;
+    struct cn_worker_pool *pool = scale->pool;
+    struct cn_autoscale_seen seen;
+    uint32_t wanted = pool->wanted;
+
+    cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "another request to scale replaced this one");
+    cn_list_init(&scale->link);
+    cn_list_push_back(&pool->scalings, &scale->link);
+    if (pool->close || !pool->queue) {
+        cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "the model is being unregistered");
+        return;
+    }
+    if (wanted < scale->min)
+        wanted = scale->min;
+    if (wanted > scale->max)
+        wanted = scale->max;
+    pool->min = scale->min;
+    pool->max = scale->max;
+    cn_pool_note_scaling(pool, wanted, CN_SCALED_ORDER);
+    cn_pool_run_workers(pool, wanted);
+    if (pool->scaling.automatic) {
+        cn_pool_see(pool, &seen);
+        cn_autoscale_restart(&pool->autoscale, &seen);
+        cn_pool_arm_tick(pool, &seen);
+    }
+}
+
+void
+cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale)
+{
+    scale->pool = pool;
+    cn_call_on(pool->spec.loop, do_scale, scale);
+}
+
+/* --- the end */
+
+static void
+on_empty(void *ctx)
+{
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, CN_POOL_MAGIC);
+
+    if (pool->close->close_sequences)
+        cn_model_queue_close_sequences(pool->queue, CN_CLOSE_UNLOADED);
+    pool->emptied = true;
+    cn_timer_cancel(&pool->tick);
+    cn_pool_run_workers(pool, 0);
+}
+
+static void
+do_close(void *ctx)
+{
+    struct cn_pool_close *order = ctx;
+    struct cn_worker_pool *pool = order->pool;
+
+    cn_assert(!pool->close && pool->queue);
+    cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, order->reason);
+    pool->close = order;
+    cn_model_queue_close(pool->queue, order->code, order->reason, order->drop_waiting, on_empty,
+                         pool);
+}
+
+void
+cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_pool_close *order)
+{
+    order->pool = pool;
+    cn_call_on(pool->spec.loop, do_close, order);
+}
+
+static void
+do_hurry(void *ctx)
+{
+    struct cn_worker_pool *pool = ctx;
+
+    if (pool->close && !pool->emptied)
+        cn_model_queue_close(pool->queue, pool->close->code, pool->close->reason, true, on_empty,
+                             pool);
+}
+
+static void
+do_stop_streams(void *ctx)
+{
+    struct cn_worker_pool *pool = ctx;
+
+    if (pool->close && !pool->emptied)
+        cn_model_queue_stop_streams(pool->queue);
+}
+
+void
+cn_worker_pool_stop_streams(struct cn_worker_pool *pool)
+{
+    cn_call_on(pool->spec.loop, do_stop_streams, pool);
+}
+
+static void
+do_kill(void *ctx)
+{
+    struct cn_worker_pool *pool = ctx;
+    struct cn_list *node;
+
+    do_hurry(pool);
+    if (!pool->close)
+        return;
+    cn_list_for_each(node, &pool->slots)
+        cn_worker_kill(cn_pool_slot_of(node)->worker);
+    if (pool->workers_spec.zygote)
+        cn_worker_kill(pool->workers_spec.zygote);
+    check_soon(pool);
+}
+
+void
+cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill)
+{
+    cn_call_on(pool->spec.loop, kill ? do_kill : do_hurry, pool);
+}
+
+static void
+pool_free(struct cn_worker_pool *pool)
+{
+    cn_list_remove(&pool->check.link);
+    cn_timer_cancel(&pool->tick);
+    pool->magic = 0;
+    cn_free(pool);
+}
+
+static void
+do_release(void *ctx)
+{
+    struct cn_pool_close *order = ctx;
+
+    pool_free(cn_cast(struct cn_worker_pool, order->pool, CN_POOL_MAGIC));
+    order->pool = NULL;
+    cn_call_on(order->home, answer_close, order);
+}
+
+void
+cn_worker_pool_release(struct cn_pool_close *order)
+{
+    order->home = order->pool->spec.home;
+    cn_call_on(order->pool->spec.loop, do_release, order);
+}
+
+void
+cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
+{
+    struct cn_list *node;
+
+    while ((node = cn_list_pop_front(&pool->slots))) {
+        cn_worker_destroy(cn_pool_slot_of(node)->worker);
+        cn_free(cn_pool_slot_of(node));
+    }
+    cn_worker_destroy(pool->workers_spec.zygote);
+    cn_error_lines_fini(&pool->error_lines);
+    pool_free(pool);
+}

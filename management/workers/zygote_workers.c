@@ -1,0 +1,181 @@
+/* management/workers/zygote_workers.c - workers that are forked from a process that has their model loaded.
+ *
+ * A zygote is a slot of the supervisor like a worker's, started and watched in the same way, but it
+ * takes no jobs: a slot that wants a process orders one here. Until the first load is done, orders
+ * wait for it, since they would load no faster themselves; it fails for all. A zygote that dies later
+ * is started again, and workers start without it meanwhile. Owned by the model queue's loop.
+ *
+ * The zygote's children are the server's own (worker/process/fork.h), so nothing else differs for a worker.
+ */
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "management/workers/supervisor_priv.h"
+
+/* A fork takes milliseconds; on a machine that stalls, seconds. */
+#define FORK_GRACE_MS 5000
+
+struct cn_fork_order {
+    struct cn_list link;
+    struct cn_worker *worker; /* NULL: it no longer waits, but the zygote was asked */
+    struct cn_spawned ours;   /* open once it was sent */
+    bool sent;
+};
+
+static struct cn_fork_order *
+order_of(struct cn_list *node)
+{
+    return cn_container_of(node, struct cn_fork_order, link);
+}
+
+/* The order leaves the list; its slot, or NULL. */
+static struct cn_worker *
+order_free(struct cn_fork_order *order)
+{
+    struct cn_worker *worker = order->worker;
+
+    if (worker)
+        worker->order = NULL;
+    cn_spawn_close(&order->ours);
+    cn_list_remove(&order->link);
+    cn_free(order);
+    return worker;
+}
+
+/* False: without descriptors. Where the zygote takes none, its link is lost, and cn_zygote_end follows. */
+static bool
+send_order(struct cn_worker *zygote, struct cn_fork_order *order)
+{
+    struct cn_spawn_ends theirs;
+    struct cn_error err;
+    char label[400];
+
+    if (cn_spawn_open(&order->ours, &theirs, &err))
+        return false;
+    cn_worker_label(order->worker, label, sizeof label);
+    order->sent = cn_worker_link_send_fork(zygote->link, cn_str_from(label), theirs.fds);
+    cn_spawn_close_ends(&theirs);
+    if (order->sent)
+        cn_worker_arm(zygote, FORK_GRACE_MS);
+    return true;
+}
+
+bool
+cn_zygote_order(struct cn_worker *zygote, struct cn_worker *worker)
+{
+    struct cn_fork_order *order;
+    bool ready = zygote->state == CN_WORKER_READY && !zygote->lost && !zygote->exited;
+
+    if (!ready && (zygote->ever_loaded || zygote->state == CN_WORKER_STOPPING))
+        return false;
+    order = cn_alloc(sizeof *order);
+    order->worker = worker;
+    order->ours = (struct cn_spawned){.pid_fd = -1, .socket_fd = -1, .stderr_fd = -1};
+    cn_list_init(&order->link);
+    cn_list_push_back(&zygote->orders, &order->link);
+    worker->order = order;
+    if (!ready || send_order(zygote, order))
+        return true;
+    order_free(order);
+    return false;
+}
+
+void
+cn_zygote_forget(struct cn_worker *worker)
+{
+    struct cn_fork_order *order = worker->order;
+
+    if (!order)
+        return;
+    worker->order = NULL;
+    order->worker = NULL;
+    if (!order->sent)
+        order_free(order);
+}
+
+void
+cn_zygote_begin(struct cn_worker *zygote)
+{
+    struct cn_list *node, *tmp;
+
+    cn_list_for_each_safe(node, tmp, &zygote->orders)
+        if (!send_order(zygote, order_of(node)))
+            cn_worker_start_alone(order_free(order_of(node)));
+}
+
+/* What was forked is a child of ours; a pid from a process that handlers may have written over
+ * might be anybody. */
+static bool
+is_our_child(pid_t pid)
+{
+    siginfo_t info;
+
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void
+give_process(struct cn_worker *zygote, struct cn_fork_order *order, pid_t pid)
+{
+    struct cn_spawned process = order->ours;
+    struct cn_worker *worker;
+    struct cn_error err;
+
+    order->ours = (struct cn_spawned){.pid_fd = -1, .socket_fd = -1, .stderr_fd = -1};
+    worker = order_free(order);
+    if (cn_spawn_adopt(&process, pid, &err)) {
+        cn_log(CN_LOG_WARN, "event=fork_failed model=%s zygote=%d reason=\"%s\"",
+               zygote->spec->about->name, (int)zygote->pid, err.message);
+        cn_spawn_close(&process);
+        if (worker)
+            cn_worker_start_alone(worker);
+    } else if (worker) {
+        cn_worker_take_process(worker, &process);
+    } else {
+        cn_spawn_kill(process.pid_fd);
+        cn_spawn_wait(process.pid_fd);
+        cn_spawn_close(&process);
+    }
+}
+
+void
+cn_zygote_on_forked(struct cn_worker *zygote, const struct cn_forked *forked)
+{
+    struct cn_fork_order *order = order_of(zygote->orders.next);
+    char quoted[300];
+    struct cn_worker *worker;
+
+    cn_assert(!cn_list_empty(&zygote->orders) && order->sent); /* the link counts FORKs */
+    if (zygote->state == CN_WORKER_READY)
+        cn_timer_cancel(&zygote->timer);
+    if (forked->pid && is_our_child((pid_t)forked->pid)) {
+        give_process(zygote, order, (pid_t)forked->pid);
+    } else {
+        cn_log(CN_LOG_WARN, "event=fork_failed model=%s zygote=%d pid=%u reason=%s",
+               zygote->spec->about->name, (int)zygote->pid, forked->pid,
+               cn_log_quote(forked->message.ptr, forked->message.len, quoted, sizeof quoted));
+        worker = order_free(order);
+        if (worker)
+            cn_worker_start_alone(worker);
+    }
+    if (zygote->state == CN_WORKER_READY && !cn_list_empty(&zygote->orders))
+        cn_worker_arm(zygote, FORK_GRACE_MS);
+}
+
+void
+cn_zygote_end(struct cn_worker *zygote)
+{
+    struct cn_worker *worker;
+
+    while (!cn_list_empty(&zygote->orders)) {
+        worker = order_free(order_of(zygote->orders.next));
+        if (!worker)
+            continue;
+        if (zygote->ever_loaded || zygote->state == CN_WORKER_STOPPING)
+            cn_worker_start_alone(worker);
+        else
+            cn_worker_start_failed(worker, zygote->last_exit);
+    }
+}

@@ -1,0 +1,377 @@
+/* metrics/counters/metrics.c - counters of one loop. Written by that loop only, so a plain relaxed load and
+ * store do: no locked instruction on a request's path. Read by any thread. */
+#include "metrics/counters/metrics.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+
+enum scope { LOOP, MODEL };
+enum shape {
+    COUNTER,
+    GAUGE,
+    SECONDS,
+    ERRORS,
+    REASONS,
+    LOGS,
+    UNREADY,
+    HIDDEN,
+    NAMED,
+    DURATION,
+    ROWS
+};
+
+static const struct info {
+    enum scope scope;
+    enum shape shape;
+    unsigned at, n; /* of its values */
+    const char *name, *help;
+} infos[] = {
+#define CN_METRIC(id, scope, shape, name, help)                                                    \
+    {scope, shape, id##_AT_, CN_VALUES_##shape, name, help},
+#include "metrics/counters/metrics.def"
+#undef CN_METRIC
+};
+
+/* From 100 us, what a step of a small model takes, to 30 s. */
+static const struct {
+    uint64_t us;
+    const char *seconds;
+} durations[CN_DURATION_BUCKETS] = {
+    {100, "0.0001"},  {250, "0.00025"}, {500, "0.0005"},  {1000, "0.001"},  {2500, "0.0025"},
+    {5000, "0.005"},  {10000, "0.01"},  {25000, "0.025"}, {50000, "0.05"},  {100000, "0.1"},
+    {250000, "0.25"}, {500000, "0.5"},  {1000000, "1"},   {2500000, "2.5"}, {5000000, "5"},
+    {10000000, "10"}, {30000000, "30"},
+};
+
+/* As enum cn_close_reason. */
+static const char *const reasons[CN_VALUES_REASONS] = {
+    NULL,        "ended",   "idle",     "lifetime", "evicted",
+    "cancelled", "deleted", "unloaded", "moved",    "reset"};
+
+static uint64_t
+get(const struct cn_metrics *metrics, unsigned at)
+{
+    return atomic_load_explicit(&metrics->values[at], memory_order_relaxed);
+}
+
+static void
+add(struct cn_metrics *metrics, unsigned at, uint64_t n)
+{
+    atomic_store_explicit(&metrics->values[at], get(metrics, at) + n, memory_order_relaxed);
+}
+
+void
+cn_metrics_add(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n)
+{
+    add(metrics, infos[metric].at, n);
+}
+
+void
+cn_metrics_sub(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n)
+{
+    add(metrics, infos[metric].at, (uint64_t)0 - n);
+}
+
+void
+cn_metrics_set(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n)
+{
+    atomic_store_explicit(&metrics->values[infos[metric].at], n, memory_order_relaxed);
+}
+
+void
+cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum cn_log_file file,
+                   uint64_t n)
+{
+    cn_assert(infos[metric].shape == LOGS && file < CN_N_LOG_FILES);
+    atomic_store_explicit(&metrics->values[infos[metric].at + file], n, memory_order_relaxed);
+}
+
+void
+cn_metrics_set_unready(struct cn_metrics *metrics, enum cn_metric metric, enum cn_unready reason,
+                       uint64_t n)
+{
+    cn_assert(infos[metric].shape == UNREADY && reason < CN_N_UNREADY);
+    atomic_store_explicit(&metrics->values[infos[metric].at + reason], n, memory_order_relaxed);
+}
+
+void
+cn_metrics_count_error(struct cn_metrics *metrics, enum cn_metric metric, int code)
+{
+    cn_assert(infos[metric].shape == ERRORS);
+    if (code <= CN_E_FIRST_ || code >= CN_E_END_) /* a worker may send any number */
+        code = CN_E_INTERNAL;
+    add(metrics, infos[metric].at + (unsigned)(code - CN_E_FIRST_ - 1), 1);
+}
+
+void
+cn_metrics_count_reason(struct cn_metrics *metrics, enum cn_metric metric, unsigned reason)
+{
+    cn_assert(infos[metric].shape == REASONS && reason > 0 && reason < CN_VALUES_REASONS);
+    add(metrics, infos[metric].at + reason, 1);
+}
+
+/* The upper end of bucket `i`: microseconds, or 1, 2, 4, ... rows. */
+static uint64_t
+upper_end(enum shape shape, unsigned i)
+{
+    return shape == DURATION ? durations[i].us : UINT64_C(1) << i;
+}
+
+void
+cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, bool named, uint64_t n)
+{
+    cn_assert(infos[metric].shape == NAMED);
+    add(metrics, infos[metric].at + named, n);
+}
+
+uint64_t
+cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bool named)
+{
+    cn_assert(infos[metric].shape == NAMED);
+    return get(metrics, infos[metric].at + named);
+}
+
+void
+cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value)
+{
+    const struct info *info = &infos[metric];
+    unsigned n = info->n - 2, i = 0;
+
+    while (i < n && value > upper_end(info->shape, i))
+        i++;
+    add(metrics, info->at + i, 1);
+    add(metrics, info->at + n + 1, value);
+}
+
+/* How many of a metric's values are counts of something, not the sum of a histogram. */
+static unsigned
+n_counts(const struct info *info)
+{
+    return info->shape == DURATION || info->shape == ROWS ? info->n - 1 : info->n;
+}
+
+uint64_t
+cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric)
+{
+    uint64_t sum = 0;
+    unsigned i;
+
+    for (i = 0; i < n_counts(&infos[metric]); i++)
+        sum += get(metrics, infos[metric].at + i);
+    return sum;
+}
+
+uint64_t
+cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric)
+{
+    const struct info *info = &infos[metric];
+
+    cn_assert(info->shape == DURATION || info->shape == ROWS);
+    return get(metrics, info->at + info->n - 1);
+}
+
+void
+cn_metrics_copy(struct cn_metrics *to, const struct cn_metrics *from)
+{
+    for (unsigned i = 0; i < CN_METRIC_VALUES; i++)
+        atomic_store_explicit(&to->values[i], get(from, i), memory_order_relaxed);
+}
+
+bool
+cn_metric_wanted(const struct cn_metric_filter *filter, const char *family)
+{
+    static const char *const tails[] = {"", "_bucket", "_sum", "_count"};
+    size_t len = strlen(family), t;
+    uint32_t i;
+
+    for (i = 0; i < filter->n; i++) {
+        struct cn_str name = filter->names[i];
+
+        if (name.len < len || memcmp(name.ptr, family, len) != 0)
+            continue;
+        name = (struct cn_str){name.ptr + len, name.len - len};
+        for (t = 0; t < sizeof(tails) / sizeof(tails[0]); t++)
+            if (cn_str_eq(name, cn_str_from(tails[t])))
+                return true;
+    }
+    return filter->n == 0;
+}
+
+void
+cn_metrics_put_label(struct cn_buf *out, struct cn_str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.ptr[i];
+
+        if (c == '\n')
+            cn_buf_puts(out, "\\n");
+        else if (c == '"' || c == '\\')
+            cn_buf_printf(out, "\\%c", c);
+        else
+            cn_buf_append(out, &c, 1);
+    }
+}
+
+void
+cn_metrics_put_value(struct cn_buf *out, double value)
+{
+    cn_buf_puts(out, "} ");
+    cn_buf_put_double(out, value);
+    cn_buf_puts(out, "\n");
+}
+
+/* name{labels,more="value"} without what is empty. */
+static void
+put_name(struct cn_buf *out, const char *name, const char *tail, const char *labels,
+         const char *more, const char *value)
+{
+    cn_buf_printf(out, "%s%s", name, tail);
+    if (!labels[0] && !more)
+        return;
+    cn_buf_printf(out, "{%s", labels);
+    if (more)
+        cn_buf_printf(out, "%s%s=\"%s\"", labels[0] ? "," : "", more, value);
+    cn_buf_puts(out, "}");
+}
+
+static void
+put_seconds(struct cn_buf *out, uint64_t us)
+{
+    cn_buf_printf(out, " %" PRIu64 ".%06" PRIu64 "\n", us / 1000000, us % 1000000);
+}
+
+static void
+print_histogram(const struct info *info, const uint64_t *values, const char *labels,
+                struct cn_buf *out)
+{
+    unsigned n = info->n - 2, i;
+    uint64_t below = 0;
+    char end[24];
+
+    for (i = 0; i <= n; i++) {
+        below += values[i];
+        if (i < n && info->shape == DURATION)
+            snprintf(end, sizeof(end), "%s", durations[i].seconds);
+        else if (i < n)
+            snprintf(end, sizeof(end), "%" PRIu64, upper_end(info->shape, i));
+        else
+            snprintf(end, sizeof(end), "+Inf");
+        put_name(out, info->name, "_bucket", labels, "le", end);
+        cn_buf_printf(out, " %" PRIu64 "\n", below);
+    }
+    put_name(out, info->name, "_sum", labels, NULL, NULL);
+    if (info->shape == DURATION)
+        put_seconds(out, values[n + 1]);
+    else
+        cn_buf_printf(out, " %" PRIu64 "\n", values[n + 1]);
+    put_name(out, info->name, "_count", labels, NULL, NULL);
+    cn_buf_printf(out, " %" PRIu64 "\n", below);
+}
+
+/* Of the errors only those that were met: there are many, and most never are. */
+static void
+print_values(const struct info *info, const uint64_t *values, const char *labels,
+             struct cn_buf *out)
+{
+    unsigned i;
+
+    switch (info->shape) {
+    case HIDDEN:
+    case NAMED:
+        return;
+    case COUNTER:
+    case GAUGE:
+        put_name(out, info->name, "", labels, NULL, NULL);
+        cn_buf_printf(out, " %" PRIu64 "\n", values[0]);
+        return;
+    case SECONDS:
+        put_name(out, info->name, "", labels, NULL, NULL);
+        put_seconds(out, values[0]);
+        return;
+    case ERRORS:
+        for (i = 0; i < info->n; i++) {
+            if (values[i] == 0)
+                continue;
+            put_name(out, info->name, "", labels, "error",
+                     cn_error_info(CN_E_FIRST_ + 1 + (int)i)->word);
+            cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
+        }
+        return;
+    case REASONS:
+        for (i = 1; i < info->n; i++) {
+            put_name(out, info->name, "", labels, "reason", reasons[i]);
+            cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
+        }
+        return;
+    case LOGS:
+        for (i = 0; i < info->n; i++) {
+            put_name(out, info->name, "", labels, "log", cn_log_file_word((enum cn_log_file)i));
+            cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
+        }
+        return;
+    case UNREADY:
+        for (i = 0; i < info->n; i++) {
+            put_name(out, info->name, "", labels, "reason", cn_unready_word((enum cn_unready)i));
+            cn_buf_printf(out, " %" PRIu64 "\n", values[i]);
+        }
+        return;
+    case DURATION:
+    case ROWS:
+        print_histogram(info, values, labels, out);
+        return;
+    }
+    cn_unreachable();
+}
+
+static const char *
+type_of(enum shape shape)
+{
+    if (shape == GAUGE || shape == UNREADY)
+        return "gauge";
+    return shape == DURATION || shape == ROWS ? "histogram" : "counter";
+}
+
+/* The sum over `n` sets. A gauge may be raised on one loop and lowered on another: single sets then
+ * wrap around, their sum does not. */
+static void
+sum_up(const struct info *info, const struct cn_metrics *const *sets, unsigned n,
+       uint64_t values[CN_METRIC_VALUES])
+{
+    unsigned s, i;
+
+    memset(values, 0, info->n * sizeof(*values));
+    for (s = 0; s < n; s++)
+        for (i = 0; i < info->n; i++)
+            values[i] += get(sets[s], info->at + i);
+}
+
+void
+cn_metrics_print(const struct cn_metrics *const *loops, unsigned n_loops,
+                 const struct cn_metrics_of *models, unsigned n_models,
+                 const struct cn_metric_filter *filter, struct cn_buf *out)
+{
+    uint64_t values[CN_METRIC_VALUES];
+    unsigned m, i;
+
+    for (m = 0; m < CN_METRIC_COUNT; m++) {
+        const struct info *info = &infos[m];
+
+        if (!info->name[0] || !cn_metric_wanted(filter, info->name))
+            continue;
+        cn_buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", info->name, info->help, info->name,
+                      type_of(info->shape));
+        if (info->scope == LOOP) {
+            sum_up(info, loops, n_loops, values);
+            print_values(info, values, "", out);
+            continue;
+        }
+        for (i = 0; i < n_models; i++) {
+            sum_up(info, &models[i].metrics, 1, values);
+            print_values(info, values, models[i].labels, out);
+        }
+    }
+}

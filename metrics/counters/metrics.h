@@ -1,0 +1,106 @@
+/* metrics/counters/metrics.h - what the server counts: a set each loop, and one each model version.
+ *
+ * Written by its loop only (relaxed atomics, no lock), read by any thread and
+ * put together when somebody looks. What there is stands in metrics.def.
+ */
+#ifndef CN_CORE_METRICS_H
+#define CN_CORE_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/errors/error.h"
+#include "core/log/log_files.h"
+#include "core/memory/buf.h"
+#include "metrics/counters/unready.h"
+
+/* Histograms have a value per bucket, one for what is above all, and the sum. */
+#define CN_DURATION_BUCKETS 17
+#define CN_ROWS_BUCKETS 11
+
+/* How many values each shape has. REASONS: by enum cn_close_reason of proto/frame.h. */
+enum {
+    CN_VALUES_COUNTER = 1,
+    CN_VALUES_GAUGE = 1,
+    CN_VALUES_SECONDS = 1,
+    CN_VALUES_ERRORS = CN_E_END_ - CN_E_FIRST_ - 1,
+    CN_VALUES_REASONS = 10,
+    CN_VALUES_LOGS = CN_N_LOG_FILES,
+    CN_VALUES_UNREADY = CN_N_UNREADY,
+    CN_VALUES_HIDDEN = 1,
+    CN_VALUES_NAMED = 2,
+    CN_VALUES_DURATION = CN_DURATION_BUCKETS + 2,
+    CN_VALUES_ROWS = CN_ROWS_BUCKETS + 2,
+};
+
+enum cn_metric {
+#define CN_METRIC(id, scope, shape, name, help) id,
+#include "metrics/counters/metrics.def"
+#undef CN_METRIC
+    CN_METRIC_COUNT
+};
+
+/* Where each metric's values begin; all of them. */
+enum {
+#define CN_METRIC(id, scope, shape, name, help)                                                    \
+    id##_AT_, id##_LAST_ = id##_AT_ + CN_VALUES_##shape - 1,
+#include "metrics/counters/metrics.def"
+#undef CN_METRIC
+    CN_METRIC_VALUES
+};
+
+struct cn_metrics {
+    _Atomic uint64_t values[CN_METRIC_VALUES];
+};
+
+/* On the set's loop. */
+void cn_metrics_add(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
+void cn_metrics_sub(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
+void cn_metrics_set(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
+/* One value of a metric by LOGS. */
+void cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum cn_log_file file,
+                        uint64_t n);
+/* One value of a metric by UNREADY. */
+void cn_metrics_set_unready(struct cn_metrics *metrics, enum cn_metric metric,
+                            enum cn_unready reason, uint64_t n);
+/* One more of a metric by ERRORS; `code` is a CN_E_... */
+void cn_metrics_count_error(struct cn_metrics *metrics, enum cn_metric metric, int code);
+/* One more of a metric by REASONS. */
+void cn_metrics_count_reason(struct cn_metrics *metrics, enum cn_metric metric, unsigned reason);
+/* To one of the two values of a NAMED metric. */
+void cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, bool named,
+                          uint64_t n);
+/* Into a histogram: microseconds for DURATION, a count for ROWS. */
+void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value);
+
+/* Any thread. The value; of a metric with several, their sum (of a histogram, how many were put in). */
+uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
+/* Any thread. Of a histogram: all that was put in, added up. */
+uint64_t cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric);
+/* One of the two values of a NAMED metric. */
+uint64_t cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bool named);
+/* A relaxed copy of all values. */
+void cn_metrics_copy(struct cn_metrics *to, const struct cn_metrics *from);
+
+/* Which families a reader asked for by name; none: all. */
+struct cn_metric_filter {
+    uint32_t n;
+    const struct cn_str *names; /* of families, or of their samples (_bucket, _sum, _count) */
+};
+bool cn_metric_wanted(const struct cn_metric_filter *filter, const char *family);
+
+/* A set and what stands in the braces of its samples: model="m",version="1.0". */
+struct cn_metrics_of {
+    const struct cn_metrics *metrics;
+    const char *labels;
+};
+/* Prometheus text format 0.0.4: the sum of the loops' sets, then each model's. */
+void cn_metrics_print(const struct cn_metrics *const *loops, unsigned n_loops,
+                      const struct cn_metrics_of *models, unsigned n_models,
+                      const struct cn_metric_filter *filter, struct cn_buf *out);
+/* `text` as a label's value, without the quotes: \ " and line ends are escaped. */
+void cn_metrics_put_label(struct cn_buf *out, struct cn_str text);
+/* Behind the labels of a line: their end, the value, and the line's. */
+void cn_metrics_put_value(struct cn_buf *out, double value);
+
+#endif

@@ -1,0 +1,14 @@
+/* metrics/page/handler_families.h - the metrics that handlers define, as text for /metrics. On loop 0. */
+#ifndef CN_FRONTEND_HANDLER_METRICS_H
+#define CN_FRONTEND_HANDLER_METRICS_H
+
+#include "core/memory/buf.h"
+#include "management/management.h"
+#include "metrics/counters/metrics.h"
+
+/* Appends each family once, with the series of all models: versions of a model are counted together.
+ * Where two models have one name for different things, the first has it; a comment names the other. */
+void cn_handler_metrics_print(const struct cn_model_counted *models, unsigned n_models,
+                              const struct cn_metric_filter *filter, struct cn_buf *out);
+
+#endif

@@ -1,0 +1,32 @@
+/* metrics/page/recent_counters.h - what the server counted in the last five minutes, for those who look once.
+ *
+ * Each ten seconds the counters of all loops are noted in a ring; a reader gets the difference to what
+ * was noted five minutes ago. Nothing is done for a request. Loop 0. */
+#ifndef CN_FRONTEND_RECENT_H
+#define CN_FRONTEND_RECENT_H
+
+#include <stdint.h>
+
+#include "core/loop/loop.h"
+#include "core/time/timer_wheel.h"
+
+#define CN_RECENT_NOTES 32 /* one each ten seconds: five minutes, and two more */
+#define CN_RECENT_COUNTERS 6
+
+struct cn_recent {
+    struct cn_loop *const *loops;
+    unsigned n_loops;
+    struct cn_timer timer;
+    struct cn_recent_note {
+        uint64_t at_ms, counters[CN_RECENT_COUNTERS];
+    } notes[CN_RECENT_NOTES]; /* a ring */
+    unsigned n_notes;         /* all that were ever made; the first is of the start */
+};
+
+/* Before any loop runs; `loops` are borrowed. */
+void cn_recent_begin(struct cn_recent *recent, struct cn_loop *const *loops, unsigned n_loops);
+void cn_recent_end(struct cn_recent *recent);
+/* Sets the metrics continuo_recent_... of loop 0. */
+void cn_recent_show(const struct cn_recent *recent);
+
+#endif

@@ -1,0 +1,28 @@
+/* metrics/page/torchserve_page.h - TorchServe's metrics as text, and the machine's own, at intervals, as lines. */
+#ifndef CN_FRONTEND_TS_METRICS_H
+#define CN_FRONTEND_TS_METRICS_H
+
+#include "core/loop/loop.h"
+#include "core/memory/buf.h"
+#include "management/management.h"
+#include "metrics/counters/metrics.h"
+#include "metrics/page/system_metrics.h"
+
+/* Appends what the mode has on /metrics. `loops`: the loops' sets. */
+void cn_ts_print(const struct cn_metrics *const *loops, unsigned n_loops,
+                 const struct cn_model_counted *models, unsigned n_models,
+                 struct cn_cpu_times *times, const struct cn_metric_filter *filter,
+                 struct cn_buf *out);
+
+/* The machine's metrics as lines, each `interval_s` seconds; 0: never. On loop 0, from its start on.
+ * Nothing to do in a mode without lines. */
+struct cn_system_log {
+    struct cn_loop *loop;
+    struct cn_timer timer;
+    struct cn_cpu_times times;
+    uint32_t interval_s;
+};
+void cn_system_log_begin(struct cn_system_log *log, struct cn_loop *loop, uint32_t interval_s);
+void cn_system_log_end(struct cn_system_log *log);
+
+#endif

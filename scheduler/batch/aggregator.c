@@ -1,0 +1,497 @@
+/* scheduler/batch/aggregator.c - ready lists, credit and batches. On the model queue's loop.
+ *
+ * Rows leave as soon as a worker has credit (2 x batchSize rows outstanding, besides those that
+ * stream, which are bounded by stream.max);
+ * the worker forms its batch from what has arrived when its handler is free. A
+ * sequence has one job in flight, so a batch has one row of it by construction.
+ */
+#include "scheduler/batch/aggregator.h"
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "metrics/counters/metrics.h"
+#include "scheduler/batch/batch_builder.h"
+#include "scheduler/batch/slots.h"
+#include "scheduler/queue/model_queue_priv.h"
+
+#define FRAME_BYTES (16u * 1024 * 1024) /* a frame over this is ended, whatever its rows */
+
+static void
+delay_ended(struct cn_timer *timer)
+{
+    struct cn_aggregator *aggregator = cn_container_of(timer, struct cn_aggregator, delay);
+
+    cn_queue_wake(cn_container_of(aggregator, struct cn_model_queue, aggregator));
+}
+
+void
+cn_aggregator_init(struct cn_model_queue *queue)
+{
+    cn_list_init(&queue->aggregator.shared);
+    cn_list_init(&queue->aggregator.suspects);
+    cn_list_init(&queue->aggregator.unknown);
+    queue->aggregator.n_shared = 0;
+    cn_timer_init(&queue->aggregator.delay, delay_ended);
+    if (!queue->policy.by_level)
+        return;
+    queue->aggregator.levels =
+        cn_alloc((queue->policy.batching->priority_levels + 1) * sizeof(struct cn_level));
+    for (uint32_t i = 0; i <= queue->policy.batching->priority_levels; i++) {
+        cn_list_init(&queue->aggregator.levels[i].ready);
+        cn_list_init(&queue->aggregator.levels[i].delayed);
+    }
+}
+
+void
+cn_aggregator_fini(struct cn_model_queue *queue)
+{
+    cn_timer_cancel(&queue->aggregator.delay);
+    cn_free(queue->aggregator.levels);
+}
+
+static struct cn_sequence *
+sequence_of(struct cn_job_group *group)
+{
+    return group->of_job ? NULL : cn_container_of(group, struct cn_sequence, group);
+}
+
+static struct cn_worker_link *
+home_of(struct cn_job_group *group)
+{
+    struct cn_sequence *sequence = sequence_of(group);
+
+    return sequence ? cn_sequence_home(sequence) : NULL;
+}
+
+/* Of a group that waits by priority; NULL: it does not. */
+static struct cn_level *
+level_of(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    if (!queue->aggregator.levels || !group->of_job)
+        return NULL;
+    return &queue->aggregator.levels[cn_container_of(group, struct cn_job, group)->level];
+}
+
+void
+cn_aggregator_unplace(struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    if (group->place == CN_PLACE_SHARED && level_of(queue, group))
+        level_of(queue, group)->n--;
+    if (group->place == CN_PLACE_SHARED)
+        queue->aggregator.n_shared--;
+    else if (group->place == CN_PLACE_HOME)
+        home_of(group)->n_ready--;
+    cn_list_remove(&group->ready);
+    group->place = CN_PLACE_NONE;
+}
+
+static enum cn_group_place
+place_for(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    const struct cn_job *next = cn_job_group_next(group);
+
+    if (!next)
+        return CN_PLACE_NONE;
+    if (next->deaths > 0)
+        return CN_PLACE_SUSPECT;
+    if (queue->policy.slots > 0 && (group->of_job || cn_slots_is_unknown(queue, next)))
+        return CN_PLACE_UNKNOWN;
+    return home_of(group) ? CN_PLACE_HOME : CN_PLACE_SHARED;
+}
+
+static void
+place_shared(struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    struct cn_level *level = level_of(queue, group);
+    struct cn_list *list = &queue->aggregator.shared;
+
+    queue->aggregator.n_shared++;
+    if (level) {
+        level->n++;
+        list =
+            cn_container_of(group, struct cn_job, group)->delayed ? &level->delayed : &level->ready;
+    }
+    if (cn_slots_is_homeless(queue, group))
+        cn_list_push_front(list, &group->ready);
+    else
+        cn_list_push_back(list, &group->ready);
+}
+
+void
+cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    enum cn_group_place place;
+    struct cn_worker_link *home;
+
+    if (group->place == CN_PLACE_CLOSING || group->place == CN_PLACE_HELD ||
+        cn_swap_divert(queue, group))
+        return;
+    place = place_for(queue, group);
+    if (group->place == place)
+        return;
+    cn_aggregator_unplace(queue, group);
+    group->place = (uint8_t)place;
+    if (place != CN_PLACE_NONE && cn_job_group_next(group)->ready_us == 0)
+        cn_job_group_next(group)->ready_us = cn_loop_now_us(queue->loop);
+    if (place == CN_PLACE_SUSPECT) {
+        cn_list_push_back(&queue->aggregator.suspects, &group->ready);
+    } else if (place == CN_PLACE_UNKNOWN) {
+        cn_list_push_back(&queue->aggregator.unknown, &group->ready);
+    } else if (place == CN_PLACE_SHARED) {
+        place_shared(queue, group);
+    } else if (place == CN_PLACE_HOME) {
+        home = home_of(group);
+        cn_list_push_back(&home->ready, &group->ready);
+        home->n_ready++;
+    }
+}
+
+void
+cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &link->ready)
+        cn_container_of(node, struct cn_job_group, ready)->place = CN_PLACE_SHARED;
+    if (queue->policy.slots) /* before the backlog, as place_shared() does */
+        cn_list_splice_back(&link->ready, &queue->aggregator.shared);
+    cn_list_splice_back(&queue->aggregator.shared, &link->ready);
+    queue->aggregator.n_shared += link->n_ready;
+    link->n_ready = 0;
+}
+
+static struct cn_job_group *
+front(struct cn_list *list)
+{
+    return cn_list_empty(list) ? NULL : cn_container_of(list->next, struct cn_job_group, ready);
+}
+
+uint32_t
+cn_aggregator_credit(const struct cn_model_queue *queue, const struct cn_worker_link *link)
+{
+    uint32_t limit = 2 * queue->config.batch_size;
+
+    if (link->retiring || link->alone || !cn_worker_link_usable(link))
+        return 0;
+    if (link->n_live >= queue->config.stream_max || cn_worker_link_rows(link) >= limit)
+        return 0;
+    return limit - cn_worker_link_rows(link);
+}
+
+static void
+begin_frame(struct cn_worker_link *link)
+{
+    if (link->frame_rows > 0)
+        return;
+    link->frame_begun = cn_frame_begin_batch(&link->out);
+    link->frame_lent = link->lents.bytes;
+}
+
+static void
+end_frame(struct cn_worker_link *link)
+{
+    if (link->frame_rows == 0)
+        return;
+    cn_frame_end_lent_batch(&link->out, link->frame_begun, link->frame_rows,
+                            link->lents.bytes - link->frame_lent);
+    link->frame_rows = 0;
+}
+
+/* As the worker sees it at this moment. */
+static void
+put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
+        uint32_t more_flags)
+{
+    const struct cn_sequence *sequence = job->sequence;
+    struct cn_row row = job->row;
+    uint64_t now = cn_loop_now_ms(queue->loop), left;
+
+    row.flags |= more_flags;
+    if (sequence) {
+        row.generation = sequence->generation;
+        if (sequence->reload)
+            row.flags |= CN_ROW_RELOAD;
+        if (queue->config.sequence_strict && !(row.flags & CN_ROW_START))
+            row.flags |= CN_ROW_MUST_EXIST;
+        cn_swap_dress(job, &row);
+    } else {
+        row.generation = 0;
+        row.sequence_id = (struct cn_str){NULL, 0};
+    }
+    row.deadline_ms = 0;
+    if (job->deadline_ms != CN_NEVER) {
+        left = job->deadline_ms > now ? job->deadline_ms - now : 1;
+        row.deadline_ms = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
+    }
+    begin_frame(link);
+    cn_frame_lend_row(&link->out, &link->lents, &job->unsent, &row);
+    link->frame_rows++;
+    if (link->frame_rows >= queue->config.batch_size ||
+        link->out.len - link->frame_begun + link->lents.bytes - link->frame_lent >= FRAME_BYTES)
+        end_frame(link);
+}
+
+/* The row is in the link's buffer: the job is in flight. */
+static void
+sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job)
+{
+    job->state = CN_JOB_IN_FLIGHT;
+    job->worker = link;
+    job->sent_ms = cn_loop_now_ms(queue->loop);
+    if (cn_worker_link_quiet(link))
+        link->progress_ms = job->sent_ms;
+    cn_list_push_back(&link->in_flight, &job->link);
+    link->n_in_flight++;
+    link->rows++;
+    link->taken++;
+    queue->stats.waiting_jobs--;
+    queue->stats.in_flight_jobs++;
+}
+
+/* With slots only a sequence whose worker died with its step may find none: it is sent all the same,
+ * alone, and waits for one with its next step. */
+static bool
+has_slot(const struct cn_model_queue *queue, const struct cn_worker_link *link)
+{
+    return queue->policy.slots == 0 || link->live_sequences < queue->policy.slots;
+}
+
+static void
+send_job(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group,
+         uint32_t more_flags)
+{
+    struct cn_sequence *sequence = sequence_of(group);
+    struct cn_job *job;
+
+    cn_aggregator_unplace(queue, group);
+    job = cn_job_group_take(group);
+    cn_pressure_sent(queue, job->ready_us);
+    job->probing = false; /* if it only asked before, its worker died over that */
+    if (sequence && cn_sequence_home(sequence) != link && has_slot(queue, link))
+        cn_sequence_set_home(sequence, link);
+    if (job->row.flags & CN_ROW_REDELIVERED) {
+        queue->stats.redispatched++;
+        cn_metrics_add(&queue->metrics, CN_M_JOBS_REDISPATCHED, 1);
+    } else {
+        cn_metrics_observe(&queue->metrics, CN_M_QUEUE_TIME,
+                           cn_loop_now_us(queue->loop) - job->arrived_us);
+        cn_ts_job_sent(queue, job);
+    }
+    put_row(queue, link, job, more_flags);
+    sent(queue, link, job);
+}
+
+static void
+send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job_group *group)
+{
+    send_job(queue, link, group, 0);
+}
+
+bool
+cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link)
+{
+    return cn_worker_link_rows(link) == 0 && cn_aggregator_credit(queue, link) > 0;
+}
+
+void
+cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
+                   struct cn_job_group *group, bool joined)
+{
+    send_job(queue, link, group, joined ? CN_ROW_JOINED : 0u);
+}
+
+void
+cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    const struct cn_row pad = {.flags = CN_ROW_PAD | CN_ROW_JOINED};
+
+    begin_frame(link);
+    cn_frame_put_row(&link->out, &pad);
+    link->frame_rows++;
+    if (link->frame_rows >= queue->config.batch_size)
+        end_frame(link);
+}
+
+void
+cn_aggregator_send_alone(struct cn_model_queue *queue, struct cn_worker_link *link,
+                         struct cn_job_group *group)
+{
+    send_next(queue, link, group);
+    end_frame(link);
+}
+
+void
+cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *link,
+                         struct cn_job_group *group)
+{
+    static const struct cn_move look = {.op = CN_MOVE_LOOK};
+    struct cn_job *job;
+    struct cn_row row;
+
+    cn_aggregator_unplace(queue, group);
+    job = cn_job_group_take(group);
+    job->probing = true;
+    row = (struct cn_row){.job_id = job->row.job_id,
+                          .flags = CN_ROW_STATEFUL | CN_ROW_MOVE,
+                          .sequence_id = job->row.sequence_id,
+                          .move = &look};
+    end_frame(link);
+    begin_frame(link);
+    cn_frame_put_row(&link->out, &row);
+    link->frame_rows = 1;
+    end_frame(link);
+    sent(queue, link, job);
+}
+
+/* Whoever was near when a worker died goes alone, so that one more death shows who did it. While a
+ * suspect waits no worker gets anything else: each of them becomes free for one. Streams do not count:
+ * they are never sent again, so only one death can be theirs. */
+static bool
+send_suspects(struct cn_model_queue *queue)
+{
+    struct cn_list *suspects = &queue->aggregator.suspects, *node;
+
+    if (cn_list_empty(suspects))
+        return false;
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (cn_list_empty(suspects))
+            break;
+        if (cn_worker_link_rows(link) > 0 || cn_aggregator_credit(queue, link) == 0)
+            continue;
+        cn_aggregator_send_alone(queue, link, front(suspects));
+        link->alone = true;
+    }
+    return !cn_list_empty(suspects);
+}
+
+/* An idle worker waits for a full batch if the model asks for that. Returns when it ends. */
+static uint64_t
+held_until(const struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    uint32_t ready = link->n_ready + queue->aggregator.n_shared;
+    struct cn_job_group *home = front(&link->ready);
+    struct cn_job_group *shared = front((struct cn_list *)&queue->aggregator.shared);
+    uint64_t oldest = CN_NEVER;
+
+    if (queue->config.max_batch_delay_ms == 0 || link->n_in_flight > 0 || ready == 0 ||
+        ready >= queue->config.batch_size)
+        return 0;
+    if (home)
+        oldest = cn_job_group_next(home)->arrived_ms;
+    if (shared && cn_job_group_next(shared)->arrived_ms < oldest)
+        oldest = cn_job_group_next(shared)->arrived_ms;
+    return oldest + queue->config.max_batch_delay_ms;
+}
+
+/* Marks the links that wait; true if one does. */
+static bool
+hold_links(struct cn_model_queue *queue)
+{
+    uint64_t now = cn_loop_now_ms(queue->loop), wake = CN_NEVER, until;
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        link->taken = 0;
+        link->was_idle = link->n_in_flight == 0;
+        until = cn_aggregator_credit(queue, link) > 0 ? held_until(queue, link) : 0;
+        link->held = until > now;
+        if (link->held && until < wake)
+            wake = until;
+    }
+    if (wake != CN_NEVER || cn_timer_armed(&queue->aggregator.delay))
+        cn_timer_set(cn_loop_wheel(queue->loop), &queue->aggregator.delay, wake);
+    return wake != CN_NEVER;
+}
+
+/* The worker for a shared group; NULL: none can take it now. */
+static struct cn_worker_link *
+choose(struct cn_model_queue *queue, bool any_held)
+{
+    bool fill = !queue->stateful && queue->config.max_batch_delay_ms > 0;
+    struct cn_worker_link *best = NULL;
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (cn_aggregator_credit(queue, link) == 0 || link->held || (any_held && !link->was_idle))
+            continue;
+        if (fill && link->taken > 0 && link->taken < queue->config.batch_size)
+            return link; /* it waited for a full batch, so let it be full */
+        if (!best || cn_worker_link_better(link, best))
+            best = link;
+    }
+    /* Of equals the first in the list is taken: those that were not asked for long stand there. */
+    if (best) {
+        cn_list_remove(&best->attached);
+        cn_list_push_back(&queue->links, &best->attached);
+    }
+    return best;
+}
+
+/* Groups without a home, each against the ones at home where it would go: the older first. */
+static void
+send_shared(struct cn_model_queue *queue, bool any_held)
+{
+    struct cn_job_group *group, *home;
+
+    while ((group = front(&queue->aggregator.shared))) {
+        struct cn_worker_link *link = choose(queue, any_held);
+
+        if (!link)
+            return;
+        home = front(&link->ready);
+        if (home && cn_job_group_next(home)->row.job_id < cn_job_group_next(group)->row.job_id)
+            group = home;
+        send_next(queue, link, group);
+    }
+}
+
+static void
+send_ready(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    struct cn_job_group *group;
+
+    while (!link->held && (group = front(&link->ready)) && cn_aggregator_credit(queue, link) > 0)
+        send_next(queue, link, group);
+}
+
+void
+cn_aggregator_dispatch(struct cn_model_queue *queue)
+{
+    uint64_t timeout_ms = queue->config.response_timeout_s * UINT64_C(1000);
+    struct cn_list *node;
+
+    if (queue->policy.slots) {
+        cn_slots_send_probes(queue);
+        cn_slots_give(queue);
+    }
+    if (cn_slots_held_back(queue))
+        return;
+    if (queue->policy.forms) {
+        if (!send_suspects(queue))
+            cn_former_dispatch(queue);
+    } else if (!send_suspects(queue)) {
+        bool any_held = hold_links(queue);
+
+        if (!queue->policy.slots)
+            send_shared(queue, any_held);
+        if (!any_held)
+            cn_pressure_spread(queue);
+    }
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (cn_list_empty(&queue->aggregator.suspects) && !queue->policy.forms)
+            send_ready(queue, link);
+        end_frame(link);
+        if (link->n_in_flight > 0)
+            cn_timer_set(cn_loop_wheel(queue->loop), &link->overdue,
+                         link->progress_ms + timeout_ms);
+    }
+}

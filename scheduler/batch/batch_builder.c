@@ -1,0 +1,160 @@
+/* scheduler/batch/batch_builder.c - which rows make a worker's next batch. On the model queue's loop. */
+#include "scheduler/batch/batch_builder.h"
+
+#include "core/errors/panic.h"
+#include "core/time/clock.h"
+#include "scheduler/queue/model_queue_priv.h"
+
+/* --- by slots: a sequence's slot is its row, and rows without work are padding --- */
+
+static struct cn_job *
+ready_in(const struct cn_worker_link *link, uint32_t slot)
+{
+    struct cn_sequence *sequence = link->slots[slot];
+
+    return sequence && sequence->group.place == CN_PLACE_HOME ? cn_job_group_next(&sequence->group)
+                                                              : NULL;
+}
+
+/* The first row with work is the measure: what does not fit to it waits for the next batch. */
+static void
+send_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    const struct cn_model_io *io = queue->config.io;
+    const struct cn_job *first = NULL;
+    uint32_t end = 0;
+
+    for (uint32_t slot = 0; slot < queue->policy.slots; slot++) {
+        const struct cn_job *job = ready_in(link, slot);
+
+        if (!job || (first && !cn_policy_fits(io, &first->row, &job->row)))
+            continue;
+        first = first ? first : job;
+        end = slot + 1;
+    }
+    for (uint32_t slot = 0; slot < end; slot++) {
+        const struct cn_job *job = ready_in(link, slot);
+
+        if (job && cn_policy_fits(io, &first->row, &job->row))
+            cn_aggregator_send(queue, link, &link->slots[slot]->group, slot + 1 < end);
+        else
+            cn_aggregator_send_pad(queue, link);
+    }
+}
+
+/* Returns when to look again; CN_NEVER: not before something happens. */
+static uint64_t
+form_by_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    uint64_t now = cn_loop_now_ms(queue->loop), oldest = CN_NEVER;
+    uint32_t ready = 0;
+
+    for (uint32_t slot = 0; link->n_ready && slot < queue->policy.slots; slot++) {
+        const struct cn_job *job = ready_in(link, slot);
+
+        if (!job)
+            continue;
+        ready++;
+        oldest = job->arrived_ms < oldest ? job->arrived_ms : oldest;
+    }
+    if (ready == 0)
+        return CN_NEVER;
+    if (!cn_policy_utilized(&queue->policy, ready, oldest, now))
+        return oldest + queue->policy.delay_ms;
+    send_slots(queue, link);
+    return CN_NEVER;
+}
+
+/* --- first come, first served --- */
+
+/* Walks the lists that a link's next batch comes from, in the order of serving. */
+struct walk {
+    struct cn_list *lists[2 * (CN_PRIORITY_LEVELS_MAX + 1)], *at;
+    uint32_t n_lists, list;
+};
+
+static void
+walk_begin(struct walk *walk, struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    struct cn_level *levels = queue->aggregator.levels;
+
+    walk->n_lists = walk->list = 0;
+    if (!levels)
+        walk->lists[walk->n_lists++] = &link->ready;
+    for (uint32_t i = 0; levels && i <= queue->policy.batching->priority_levels; i++) {
+        if (levels[i].n == 0)
+            continue;
+        walk->lists[walk->n_lists++] = &levels[i].ready;
+        walk->lists[walk->n_lists++] = &levels[i].delayed;
+    }
+    walk->at = walk->n_lists ? walk->lists[0]->next : NULL;
+}
+
+/* NULL at the end. The one that was given may leave its list before the next is asked for. */
+static struct cn_job_group *
+walk_next(struct walk *walk)
+{
+    struct cn_list *node;
+
+    while (walk->list < walk->n_lists && walk->at == walk->lists[walk->list])
+        if (++walk->list < walk->n_lists)
+            walk->at = walk->lists[walk->list]->next;
+    if (walk->list >= walk->n_lists)
+        return NULL;
+    node = walk->at;
+    walk->at = node->next;
+    return cn_container_of(node, struct cn_job_group, ready);
+}
+
+static uint64_t
+form_in_order(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    const struct cn_model_io *io = queue->config.io;
+    const struct cn_job *first = NULL;
+    uint64_t now = cn_loop_now_ms(queue->loop), oldest = CN_NEVER;
+    struct cn_policy_fill fill = {.n = 0};
+    struct cn_job_group *group;
+    struct walk walk;
+    uint32_t n;
+
+    walk_begin(&walk, queue, link);
+    while (!fill.full && (group = walk_next(&walk))) {
+        const struct cn_job *job = cn_job_group_next(group);
+
+        if (first && !cn_policy_fits(io, &first->row, &job->row)) {
+            fill.full = true;
+            break;
+        }
+        if (!cn_policy_add(&queue->policy, &fill, job->rows))
+            break;
+        first = first ? first : job;
+        oldest = job->arrived_ms < oldest ? job->arrived_ms : oldest;
+    }
+    if (fill.n == 0)
+        return CN_NEVER;
+    n = cn_policy_take(&queue->policy, &fill, oldest, now);
+    if (n == 0)
+        return oldest + queue->policy.delay_ms;
+    walk_begin(&walk, queue, link);
+    for (uint32_t i = 0; i < n; i++)
+        cn_aggregator_send(queue, link, walk_next(&walk), i + 1 < n);
+    return CN_NEVER;
+}
+
+void
+cn_former_dispatch(struct cn_model_queue *queue)
+{
+    uint64_t wake = CN_NEVER, again;
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (!cn_aggregator_is_free(queue, link))
+            continue;
+        again = queue->policy.fixed_rows ? form_by_slots(queue, link) : form_in_order(queue, link);
+        wake = again < wake ? again : wake;
+    }
+    if (wake != CN_NEVER || cn_timer_armed(&queue->aggregator.delay))
+        cn_timer_set(cn_loop_wheel(queue->loop), &queue->aggregator.delay, wake);
+}

@@ -1,0 +1,14 @@
+/* scheduler/batch/batch_builder.h - batches that the server forms, where the model's YAML says how (policy.h).
+ *
+ * An idle worker gets one batch, whose rows say that they belong together, and
+ * the next one when it has answered. On the model queue's loop.
+ */
+#ifndef CN_SCHEDULER_FORMER_H
+#define CN_SCHEDULER_FORMER_H
+
+struct cn_model_queue;
+
+/* Sends a batch to each worker that is free for one, unless waiting makes a better one. */
+void cn_former_dispatch(struct cn_model_queue *queue);
+
+#endif

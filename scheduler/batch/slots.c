@@ -1,0 +1,149 @@
+/* scheduler/batch/slots.c - who gets a worker's slot, and who must be asked for first. On the model queue's loop. */
+#include "scheduler/batch/slots.h"
+
+#include "scheduler/queue/model_queue_priv.h"
+
+static struct cn_sequence *
+sequence_of(struct cn_job_group *group)
+{
+    return group->of_job ? NULL : cn_container_of(group, struct cn_sequence, group);
+}
+
+static struct cn_job_group *
+front(struct cn_list *list)
+{
+    return cn_list_empty(list) ? NULL : cn_container_of(list->next, struct cn_job_group, ready);
+}
+
+bool
+cn_slots_is_unknown(const struct cn_model_queue *queue, const struct cn_job *next)
+{
+    const uint32_t flags = next->row.flags;
+
+    return next->sequence && !next->sequence->known && !next->detour &&
+           !(flags & (CN_ROW_START | CN_ROW_ASK | CN_ROW_MOVE)) &&
+           ((flags & CN_ROW_MUST_EXIST) || queue->config.sequence_strict);
+}
+
+bool
+cn_slots_in_backlog(const struct cn_sequence *sequence)
+{
+    return sequence->queue->policy.slots > 0 && !sequence->known &&
+           sequence->group.place == CN_PLACE_SHARED;
+}
+
+bool
+cn_slots_is_homeless(const struct cn_model_queue *queue, struct cn_job_group *group)
+{
+    const struct cn_sequence *sequence = sequence_of(group);
+
+    return sequence && queue->policy.slots > 0 && sequence->home_serial && !sequence->away;
+}
+
+void
+cn_slots_send_probes(struct cn_model_queue *queue)
+{
+    struct cn_job_group *group;
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        while ((group = front(&queue->aggregator.unknown)) &&
+               cn_aggregator_credit(queue, link) > 0) {
+            if (group->of_job)
+                cn_aggregator_send_alone(queue, link, group);
+            else
+                cn_aggregator_send_probe(queue, link, group);
+        }
+    }
+}
+
+bool
+cn_slots_on_probe(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    if (!(answer->flags & CN_ANSWER_HERE) || job->cancelled)
+        return false;
+    job->probing = false;
+    sequence->known = true;
+    sequence->generation = answer->generation;
+    job->worker = NULL;
+    job->unsent = job->deaths = job->alone_deaths = 0;
+    cn_job_group_put_back(&sequence->group, job);
+    cn_queue_job_waits(queue, job);
+    cn_queue_wake(queue);
+    return true;
+}
+
+/* The worker with most free slots, and how many there are; NULL: none. */
+static struct cn_worker_link *
+find_slot(struct cn_model_queue *queue, uint64_t *n_free)
+{
+    struct cn_worker_link *best = NULL;
+    struct cn_list *node;
+
+    *n_free = 0;
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (link->retiring || !cn_worker_link_usable(link) ||
+            link->live_sequences >= queue->policy.slots)
+            continue;
+        *n_free += queue->policy.slots - link->live_sequences;
+        if (!best || cn_worker_link_better(link, best))
+            best = link;
+    }
+    return best;
+}
+
+/* From the backlog to slots, who waits longest first. Slots are kept for sequences whose worker went:
+ * they live, though they may have nothing to do now. */
+void
+cn_slots_give(struct cn_model_queue *queue)
+{
+    struct cn_worker_link *link;
+    struct cn_job_group *group;
+    uint64_t n_free;
+
+    while ((group = front(&queue->aggregator.shared)) && (link = find_slot(queue, &n_free)) &&
+           (cn_slots_is_homeless(queue, group) || n_free > queue->homeless)) {
+        cn_aggregator_unplace(queue, group);
+        cn_sequence_set_home(sequence_of(group), link);
+        cn_sequence_arrived(sequence_of(group), false); /* waiting was not being idle */
+        cn_aggregator_place(queue, group);
+    }
+}
+
+/* Jobs of the groups in a list. */
+static uint64_t
+count_jobs(struct cn_list *groups)
+{
+    struct cn_list *node;
+    uint64_t jobs = 0;
+
+    cn_list_for_each(node, groups)
+        jobs += cn_container_of(node, struct cn_job_group, ready)->waiting;
+    return jobs;
+}
+
+bool
+cn_slots_held_back(struct cn_model_queue *queue)
+{
+    struct cn_policy_hold *hold = &queue->hold;
+    uint64_t jobs = 0;
+    struct cn_list *node;
+
+    if (hold->jobs == 0 && hold->backlog == 0)
+        return false;
+    jobs = queue->policy.slots ? 0 : queue->stats.waiting_jobs;
+    cn_list_for_each(node, &queue->links)
+        if (queue->policy.slots)
+            jobs += count_jobs(&cn_container_of(node, struct cn_worker_link, attached)->ready);
+    if (jobs < hold->jobs ||
+        (queue->policy.slots && count_jobs(&queue->aggregator.shared) < hold->backlog))
+        return true;
+    *hold = (struct cn_policy_hold){0, 0};
+    return false;
+}

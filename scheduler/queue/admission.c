@@ -1,0 +1,494 @@
+/* scheduler/queue/admission.c - which jobs may wait, and how they stop waiting other than by being sent.
+ *
+ * On the model queue's loop, at the end of a turn or from a timer.
+ */
+#include <stdio.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/system/random.h"
+#include "core/time/clock.h"
+#include "metrics/counters/metrics.h"
+#include "scheduler/batch/slots.h"
+#include "scheduler/queue/model_queue_priv.h"
+
+#define ROW_TEXT_MAX UINT16_MAX           /* what a frame can carry in a str16 */
+#define ROW_BYTES_MAX (UINT64_C(2) << 30) /* well below what a frame can carry */
+
+static void
+refuse(struct cn_model_queue *queue, struct cn_job *job, int code, const char *message)
+{
+    cn_metrics_add(&queue->metrics, CN_M_JOBS_REFUSED, 1);
+    cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_ALL_JOBS_REFUSED, 1);
+    cn_queue_fail(queue, job, code, "%s", message);
+}
+
+static bool
+is_full(const struct cn_model_queue *queue)
+{
+    return queue->stats.waiting_jobs >= queue->config.job_queue_size;
+}
+
+/* A sequence that has a slot must be able to end, or those that fill the queue wait for its slot until
+ * its clock runs out. How many such steps there are is bounded by slots and maxSequenceJobQueueSize. */
+static bool
+holds_slot(const struct cn_model_queue *queue, const struct cn_job *job)
+{
+    const struct cn_sequence *sequence = queue->policy.slots && (job->row.flags & CN_ROW_STATEFUL)
+                                             ? cn_table_find(queue->sequences, job->row.sequence_id)
+                                             : NULL;
+
+    return sequence && sequence->home_serial && !sequence->away;
+}
+
+/* Each worker has as many tickets as rows in its batch; a job holds one until it is answered. */
+static bool
+has_ticket(const struct cn_model_queue *queue)
+{
+    uint64_t tickets = (uint64_t)queue->n_links * queue->config.batch_size;
+
+    return !queue->config.use_job_ticket ||
+           queue->stats.waiting_jobs + queue->stats.in_flight_jobs < tickets;
+}
+
+static int
+check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_error *err)
+{
+    if (queue->closed)
+        return cn_fail(err, queue->close_code, "%s", queue->close_reason);
+    if (atomic_load_explicit(&queue->retired, memory_order_relaxed) && !cn_swap_is_visitor(job) &&
+        (job->row.flags & CN_ROW_STATEFUL))
+        return cn_fail(err, CN_E_VERSION_SWAPPED,
+                       "version %s of model %s takes no more steps, because its swap deadline has "
+                       "passed; send the steps without a version",
+                       queue->version, queue->name);
+    if (!cn_queue_has_hope(queue) && !cn_swap_may_leave(queue, job))
+        return cn_fail(err, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
+    if (!has_ticket(queue))
+        return cn_fail(err, CN_E_UNAVAILABLE,
+                       "none of the %u workers of model %s has room in its batch (useJobTicket); "
+                       "try again later",
+                       queue->n_links, queue->name);
+    if (is_full(queue))
+        cn_aggregator_dispatch(
+            queue); /* a burst in one turn: workers may have room for some of it */
+    if (is_full(queue) && !holds_slot(queue, job))
+        return cn_fail(err, CN_E_QUEUE_FULL,
+                       "model %s has %llu jobs waiting (jobQueueSize %u); try again later",
+                       queue->name, (unsigned long long)queue->stats.waiting_jobs,
+                       queue->config.job_queue_size);
+    return 0;
+}
+
+/* Could a frame carry it? */
+static int
+check_row(const struct cn_row *row, struct cn_error *err)
+{
+    uint64_t bytes = 0;
+    uint32_t i;
+
+    if (row->request_id.len > ROW_TEXT_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "the request id has %zu bytes; the limit is %u",
+                       row->request_id.len, ROW_TEXT_MAX);
+    if (row->idempotency_key.len > CN_IDEMPOTENCY_KEY_MAX)
+        return cn_fail(err, CN_E_BAD_REQUEST, "the idempotency key has %zu bytes; the limit is %u",
+                       row->idempotency_key.len, CN_IDEMPOTENCY_KEY_MAX);
+    for (i = 0; i < row->n_headers; i++) {
+        if (row->headers[i].name.len > ROW_TEXT_MAX)
+            return cn_fail(err, CN_E_BAD_REQUEST, "a header name has %zu bytes; the limit is %u",
+                           row->headers[i].name.len, ROW_TEXT_MAX);
+        bytes += row->headers[i].name.len + row->headers[i].value.len;
+    }
+    for (i = 0; i < row->n_parts; i++) {
+        if (row->parts[i].name.len > ROW_TEXT_MAX || row->parts[i].content_type.len > ROW_TEXT_MAX)
+            return cn_fail(err, CN_E_BAD_REQUEST,
+                           "the name or content type of part %u is longer than %u bytes", i + 1,
+                           ROW_TEXT_MAX);
+        bytes += row->parts[i].data.len;
+    }
+    if (bytes > ROW_BYTES_MAX)
+        return cn_fail(err, CN_E_TOO_LARGE, "the request has %llu bytes; the limit is %llu",
+                       (unsigned long long)bytes, (unsigned long long)ROW_BYTES_MAX);
+    return 0;
+}
+
+static int
+check_number(const struct cn_row *row, struct cn_error *err)
+{
+    if (!(row->flags & CN_ROW_NUMBERED) || !(row->flags & CN_ROW_START) || row->step == 1)
+        return 0;
+    return cn_fail(err, CN_E_BAD_REQUEST,
+                   "step number %llu was sent with a start flag or without a sequence id, but the "
+                   "first step of a sequence has number 1",
+                   (unsigned long long)row->step);
+}
+
+/* A request without an id opens a sequence, if the model lets it. */
+static int
+check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
+{
+    struct cn_row *row = &job->row;
+    char uuid[37];
+    int n;
+
+    row->flags |= CN_ROW_STATEFUL;
+    if (row->sequence_id.len > CN_SEQUENCE_ID_MAX) {
+        size_t len = row->sequence_id.len;
+
+        row->sequence_id.len = 0; /* nobody needs so much of it back */
+        return cn_fail(err, CN_E_BAD_REQUEST, "the sequence id has %zu bytes; the limit is %u", len,
+                       CN_SEQUENCE_ID_MAX);
+    }
+    if (!(row->flags & (CN_ROW_GENERATED_ID | CN_ROW_REDELIVERED))) /* a session's, or not new */
+        cn_missing_ids_note(queue, row);
+    if (row->sequence_id.len > 0)
+        return 0;
+    if (!queue->config.sequence_implicit_start)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "model %s needs a sequence id in each request "
+                       "(sequence.implicitStart is false)",
+                       queue->name);
+    cn_random_uuid(uuid);
+    n = snprintf(job->generated_id, sizeof(job->generated_id), "ts-seq-%s", uuid);
+    row->sequence_id = (struct cn_str){job->generated_id, (size_t)n};
+    row->flags |= CN_ROW_START | CN_ROW_GENERATED_ID;
+    return 0;
+}
+
+int
+cn_queue_check_slot(const struct cn_model_queue *queue, struct cn_error *err)
+{
+    if (queue->stats.live_sequences < queue->config.max_num_sequence)
+        return 0;
+    return cn_fail(err, CN_E_TOO_MANY_SEQUENCES,
+                   "model %s has %llu sequences open (maxNumSequence %u); end one, or try again "
+                   "later",
+                   queue->name, (unsigned long long)queue->stats.live_sequences,
+                   queue->config.max_num_sequence);
+}
+
+/* Finds or opens the job's sequence and puts it into its group. */
+static int
+join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
+{
+    struct cn_sequence *sequence = cn_table_find(queue->sequences, job->row.sequence_id);
+    int rc;
+
+    if ((!sequence || !sequence->counted) && !cn_swap_is_visitor(job) &&
+        !cn_swap_may_leave(queue, job)) {
+        rc = cn_queue_check_slot(queue, err);
+        if (rc < 0)
+            return rc;
+    }
+    if (sequence && sequence->close_after == CN_CLOSE_IDLE && !(job->row.flags & CN_ROW_START))
+        return cn_sequence_say_idle(sequence, err);
+    if (!sequence)
+        sequence = cn_sequence_open(queue, job->row.sequence_id);
+    cn_sequence_take_slot(sequence);
+    if (!cn_job_group_push(&sequence->group, job, queue->config.max_sequence_job_queue_size))
+        return cn_fail(err, CN_E_QUEUE_FULL,
+                       "sequence %.*s has %u jobs waiting (maxSequenceJobQueueSize %u); send the "
+                       "next step after an answer",
+                       CN_STR_ARG(job->row.sequence_id), sequence->group.waiting,
+                       queue->config.max_sequence_job_queue_size);
+    job->sequence = sequence;
+    cn_sequence_arrived(sequence, job->row.flags & CN_ROW_START);
+    if (job->row.flags & (CN_ROW_START | CN_ROW_END)) /* need not wait for a stream's last word */
+        cn_sequence_stop_stream(sequence);
+    return 0;
+}
+
+/* Which queue of the model it waits in, where there are several, and whether that has room. */
+static int
+check_level(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
+{
+    const struct cn_policy *policy = &queue->policy;
+    const struct cn_level *level;
+    uint32_t max;
+
+    if (!policy->by_level)
+        return 0;
+    job->level = (uint8_t)cn_policy_level(policy, job->priority);
+    job->rows = cn_policy_rows(policy, queue->config.io, &job->row);
+    level = &queue->aggregator.levels[job->level];
+    max = policy->batching->policies[job->level].max_queued;
+    if (max && level->n >= max)
+        cn_aggregator_dispatch(queue); /* as for the whole queue */
+    if (max && level->n >= max)
+        return cn_fail(err, CN_E_UNAVAILABLE, "[request id: %.*s] Exceeds maximum queue size",
+                       CN_STR_ARG(job->row.request_id));
+    return 0;
+}
+
+void
+cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
+{
+    bool stateful = queue->stateful && !(job->row.flags & CN_ROW_DESCRIBE);
+    struct cn_error err;
+
+    queue->stats.jobs++;
+    if (!cn_swap_is_visitor(job)) { /* it was counted where it came from */
+        cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
+        cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_ALL_JOBS, 1);
+        cn_ts_job_came(queue, job);
+    }
+    job->row.job_id = queue->next_job_id++;
+    job->arrived_ms = cn_loop_now_ms(queue->loop);
+    job->arrived_us = cn_loop_now_us(queue->loop);
+    if (queue->config.client_timeout_ms &&
+        job->arrived_ms + queue->config.client_timeout_ms < job->deadline_ms)
+        job->deadline_ms = job->arrived_ms + queue->config.client_timeout_ms;
+    cn_job_group_init(&job->group);
+    job->group.of_job = true;
+    err.code = 0;
+    if (stateful &&
+        (check_sequence_id(queue, job, &err) < 0 || check_number(&job->row, &err) < 0)) {
+        refuse(queue, job, err.code, err.message);
+        return;
+    }
+    if (!stateful)
+        job->row.flags &=
+            ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END | CN_ROW_NUMBERED);
+    if (cn_swap_is_visitor(job) && cn_swap_send_back(queue, job))
+        return;
+    if (check_queue(queue, job, &err) < 0 || check_row(&job->row, &err) < 0 ||
+        (stateful && join_sequence(queue, job, &err) < 0)) {
+        refuse(queue, job, err.code, err.message);
+        return;
+    }
+    if (!stateful && check_level(queue, job, &err) < 0) {
+        refuse(queue, job, err.code, err.message);
+        return;
+    }
+    if (!stateful)
+        cn_job_group_push(&job->group, job, 1);
+    cn_queue_job_waits(queue, job);
+}
+
+/* When its client's own patience ends, or the model's with it; CN_NEVER. */
+static uint64_t
+own_deadline(const struct cn_job *job)
+{
+    const struct cn_policy *policy = &job->queue->policy;
+    uint64_t timeout_ms;
+
+    if (policy->by_level) {
+        timeout_ms = cn_policy_timeout_ms(policy, job->level, job->timeout_us);
+        return timeout_ms && !job->delayed ? job->arrived_ms + timeout_ms : CN_NEVER;
+    }
+    if (job->timeout_us == 0 || job->timeout_us >= (uint64_t)INT64_MAX || !job->sequence ||
+        job->queue->policy.slots == 0)
+        return CN_NEVER;
+    return job->arrived_ms + (job->timeout_us + 999) / 1000;
+}
+
+/* One step's client waits no longer for a slot: the whole sequence gives up. */
+static void
+leave_backlog(struct cn_model_queue *queue, struct cn_sequence *sequence)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &sequence->group.jobs) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        cn_queue_take_waiting(queue, job);
+        cn_queue_fail(queue, job, CN_E_UNAVAILABLE,
+                      "timeout of the corresponding sequence has been expired");
+    }
+    cn_queue_group_left(sequence);
+}
+
+/* It has waited for longer than its level allows. */
+static void
+timed_out(struct cn_model_queue *queue, struct cn_job *job)
+{
+    if (queue->policy.batching->policies[job->level].delay) {
+        cn_aggregator_unplace(queue, &job->group);
+        job->delayed = true;
+        cn_aggregator_place(queue, &job->group);
+        if (job->deadline_ms != CN_NEVER)
+            cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, job->deadline_ms);
+        return;
+    }
+    cn_queue_take_waiting(queue, job);
+    cn_queue_fail(queue, job, CN_E_UNAVAILABLE, "Request timeout expired");
+}
+
+/* The worker that should have come is not there, or all are too busy. */
+static void
+deadline_passed(struct cn_timer *timer)
+{
+    struct cn_job *job = cn_container_of(timer, struct cn_job, timer);
+    struct cn_model_queue *queue = job->queue;
+    struct cn_sequence *sequence = job->sequence;
+    unsigned long long waited = cn_loop_now_ms(queue->loop) - job->arrived_ms;
+
+    if (job->state != CN_JOB_WAITING)
+        return; /* in flight: the worker's time counts */
+    if (cn_loop_now_ms(queue->loop) < job->deadline_ms) {
+        if (queue->policy.by_level)
+            timed_out(queue, job);
+        else if (sequence && cn_slots_in_backlog(sequence))
+            leave_backlog(queue, sequence);
+        else if (job->deadline_ms != CN_NEVER)
+            cn_timer_set(cn_loop_wheel(queue->loop), timer, job->deadline_ms);
+        return;
+    }
+    cn_queue_take_waiting(queue, job);
+    if (queue->config.client_timeout_ms && waited >= queue->config.client_timeout_ms)
+        cn_queue_fail(queue, job, CN_E_TIMEOUT,
+                      "waited %llu ms for a worker of model %s (clientTimeoutInMills %u)", waited,
+                      queue->name, queue->config.client_timeout_ms);
+    else if (queue->n_links > 0)
+        cn_queue_fail(queue, job, CN_E_HANDLER_DEADLINE,
+                      "waited %llu ms for a worker; the model is overloaded", waited);
+    else if (queue->expected > 0)
+        cn_queue_fail(queue, job, CN_E_MODEL_LOADING,
+                      "waited %llu ms for a worker of model %s, which is still loading", waited,
+                      queue->name);
+    else
+        cn_queue_fail(queue, job, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
+    cn_queue_group_left(sequence);
+}
+
+void
+cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job)
+{
+    uint64_t deadline = job->deadline_ms;
+
+    job->state = CN_JOB_WAITING;
+    queue->stats.waiting_jobs++;
+    job->timer.fn = deadline_passed;
+    if (own_deadline(job) < deadline)
+        deadline = own_deadline(job);
+    if (deadline != CN_NEVER && !cn_timer_armed(&job->timer))
+        cn_timer_set(cn_loop_wheel(queue->loop), &job->timer, deadline);
+    cn_aggregator_place(queue, cn_queue_group_of(job));
+}
+
+static void
+tell_worker(struct cn_job *job, enum cn_stop_reason reason)
+{
+    if (!job->worker) {
+        if (reason == CN_STOP_GONE) /* nothing streams here */
+            cn_swap_cancel(job);
+        return;
+    }
+    cn_frame_put_cancel(&job->worker->out, &(struct cn_cancel){job->row.job_id, reason}, 1);
+    cn_worker_link_flush_later(job->worker);
+}
+
+void
+cn_queue_stop_stream(struct cn_job *job)
+{
+    if (job->stopped)
+        return;
+    job->stopped = true;
+    tell_worker(job, CN_STOP_ENDED);
+}
+
+void
+cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    switch ((enum cn_job_state)job->state) {
+    case CN_JOB_INCOMING:
+        cn_list_remove(&job->link);
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
+        break;
+    case CN_JOB_WAITING:
+        cn_queue_take_waiting(queue, job);
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
+        cn_queue_group_left(sequence);
+        break;
+    case CN_JOB_IN_FLIGHT:
+        if (!job->cancelled)
+            tell_worker(job, CN_STOP_GONE);
+        job->cancelled = true;
+        break;
+    case CN_JOB_DONE:
+        break;
+    }
+}
+
+/* Moves the group's waiting jobs to `out`. */
+static void
+empty_group(struct cn_model_queue *queue, struct cn_job_group *group, struct cn_list *out)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &group->jobs) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        cn_queue_take_waiting(queue, job);
+        cn_list_push_back(out, &job->link);
+    }
+}
+
+static void
+empty_groups(struct cn_model_queue *queue, struct cn_list *groups, struct cn_list *out)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, groups)
+        empty_group(queue, cn_container_of(node, struct cn_job_group, ready), out);
+}
+
+/* A group whose jobs wait is in a ready list, or closing, or held, or has a job in flight: no need to
+ * look at a million sequences. */
+static void
+gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
+{
+    struct cn_list *node, *job;
+
+    empty_groups(queue, &queue->aggregator.suspects, out);
+    empty_groups(queue, &queue->aggregator.shared, out);
+    empty_groups(queue, &queue->aggregator.unknown, out);
+    for (uint32_t i = 0; queue->policy.by_level && i <= queue->policy.batching->priority_levels;
+         i++) {
+        empty_groups(queue, &queue->aggregator.levels[i].ready, out);
+        empty_groups(queue, &queue->aggregator.levels[i].delayed, out);
+    }
+    empty_groups(queue, &queue->held, out);
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        empty_groups(queue, &link->ready, out);
+        empty_groups(queue, &link->to_close, out);
+        empty_groups(queue, &link->closing, out);
+        cn_list_for_each(job, &link->in_flight)
+            empty_group(queue, cn_queue_group_of(cn_container_of(job, struct cn_job, link)), out);
+        cn_list_for_each(job, &link->live)
+            empty_group(queue, cn_queue_group_of(cn_container_of(job, struct cn_job, link)), out);
+    }
+    if (!queue->closed)
+        return; /* what waits behind a step that another version does, may be for it too */
+    cn_list_for_each(node, &queue->away)
+        empty_group(queue, cn_detour_group(node), out);
+}
+
+void
+cn_queue_drop_waiting(struct cn_model_queue *queue)
+{
+    struct cn_list jobs, *node;
+
+    if (queue->stats.waiting_jobs == 0)
+        return;
+    cn_list_init(&jobs);
+    gather_waiting(queue, &jobs);
+    cn_assert(!queue->closed || queue->stats.waiting_jobs == 0);
+    while ((node = cn_list_pop_front(&jobs))) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+        struct cn_sequence *sequence = job->sequence;
+        bool last = cn_list_empty(&jobs) ||
+                    cn_container_of(jobs.next, struct cn_job, link)->sequence != sequence;
+
+        if (queue->closed)
+            cn_queue_fail(queue, job, queue->close_code, "%s", queue->close_reason);
+        else
+            cn_queue_fail(queue, job, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
+        if (last) /* a sequence's jobs stand together, and it may be freed here */
+            cn_queue_group_left(sequence);
+    }
+}

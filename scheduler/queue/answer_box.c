@@ -1,0 +1,190 @@
+/* scheduler/queue/answer_box.c - answers with their own bytes, on their way to a job's loop.
+ *
+ * Made on the model queue's loop, delivered and freed on the job's origin.
+ */
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/loop/loop.h"
+#include "core/memory/mem.h"
+#include "scheduler/queue/answer_box_priv.h"
+
+void
+cn_answer_box_free(struct cn_answer_box *box)
+{
+    if (box)
+        cn_free(box->read);
+    cn_free(box);
+}
+
+/* Copies `text` to *at and moves *at behind it. */
+static struct cn_str
+put(char **at, struct cn_str text)
+{
+    struct cn_str copy = {*at, text.len};
+
+    if (text.len)
+        memcpy(*at, text.ptr, text.len);
+    *at += text.len;
+    return copy;
+}
+
+static struct cn_str
+sequence_id_of(const struct cn_job *job)
+{
+    return job->row.flags & CN_ROW_STATEFUL ? job->row.sequence_id : (struct cn_str){NULL, 0};
+}
+
+/* The headers' array comes first, where `bytes` is aligned for it. */
+static size_t
+headers_offset(void)
+{
+    size_t at = offsetof(struct cn_answer_box, bytes), align = _Alignof(struct cn_header);
+
+    return (at + align - 1) / align * align;
+}
+
+static size_t
+box_bytes(const struct cn_job *job, const struct cn_answer *answer)
+{
+    size_t bytes = headers_offset() + answer->n_headers * sizeof(*answer->headers);
+    uint32_t i;
+
+    bytes += answer->content_type.len + answer->body.len + sequence_id_of(job).len;
+    for (i = 0; i < answer->n_headers; i++)
+        bytes += answer->headers[i].name.len + answer->headers[i].value.len;
+    return bytes > sizeof(struct cn_answer_box) ? bytes : sizeof(struct cn_answer_box);
+}
+
+static void
+fill(struct cn_answer_box *box, struct cn_job *job, const struct cn_answer *answer)
+{
+    struct cn_header *headers = (struct cn_header *)((char *)box + headers_offset());
+    char *at = (char *)(headers + answer->n_headers);
+    uint32_t i;
+
+    memset(box, 0, sizeof(*box));
+    box->job = job;
+    box->answer = *answer;
+    box->answer.headers = answer->n_headers ? headers : NULL;
+    for (i = 0; i < answer->n_headers; i++) {
+        headers[i].name = put(&at, answer->headers[i].name);
+        headers[i].value = put(&at, answer->headers[i].value);
+    }
+    box->answer.content_type = put(&at, answer->content_type);
+    box->answer.body = put(&at, answer->body);
+    box->sequence_id = put(&at, sequence_id_of(job));
+}
+
+struct cn_answer_box *
+cn_answer_box_copy(struct cn_job *job, const struct cn_answer *answer, uint64_t skip)
+{
+    struct cn_answer rest = *answer;
+    struct cn_answer_box *box = NULL;
+
+    skip = skip < rest.body.len ? skip : rest.body.len;
+    rest.body = (struct cn_str){skip ? rest.body.ptr + skip : rest.body.ptr, rest.body.len - skip};
+    if (!job->piece_lost)
+        box = cn_try_alloc(box_bytes(job, &rest));
+    if (box) {
+        fill(box, job, &rest);
+        return box;
+    }
+    if (!(answer->flags & CN_ANSWER_FINAL)) {
+        job->piece_lost = true;
+        return NULL;
+    }
+    return cn_answer_box_error(job, CN_E_OUT_OF_MEMORY, "not enough memory for the answer", 0);
+}
+
+struct cn_answer_box *
+cn_answer_box_keep(struct cn_job *job, const struct cn_answer *answer, char *read)
+{
+    struct cn_answer head = *answer;
+    struct cn_answer_box *box;
+
+    head.body.len = 0;
+    box = cn_alloc(box_bytes(job, &head));
+    fill(box, job, &head);
+    box->answer.body = answer->body;
+    box->read = read;
+    return box;
+}
+
+struct cn_answer_box *
+cn_answer_box_remake(struct cn_answer_box *box, struct cn_str content_type, struct cn_str body)
+{
+    struct cn_answer answer = box->answer;
+    struct cn_answer_box *made;
+
+    answer.content_type = content_type;
+    answer.body = body;
+    made = cn_try_alloc(box_bytes(box->job, &answer));
+    if (!made) {
+        box->answer.flags |= CN_ANSWER_FINAL;
+        box->answer.error_code = CN_E_OUT_OF_MEMORY;
+        box->answer.body = CN_STR("not enough memory for the answer");
+        return box;
+    }
+    fill(made, box->job, &answer);
+    made->remade = true;
+    made->made_of_bytes = box->remade ? box->made_of_bytes : box->answer.body.len;
+    cn_answer_box_free(box);
+    return made;
+}
+
+struct cn_answer_box *
+cn_answer_box_error(struct cn_job *job, int code, const char *message, uint32_t retry_after_s)
+{
+    const struct cn_answer answer = {
+        .job_id = job->row.job_id,
+        .flags = CN_ANSWER_FINAL,
+        .error_code = code,
+        .body = cn_str_from(message),
+    };
+    struct cn_answer_box *box = cn_alloc(box_bytes(job, &answer));
+
+    fill(box, job, &answer);
+    box->retry_after_s = retry_after_s;
+    return box;
+}
+
+static bool
+has_message_out(const struct cn_job *job)
+{
+    return (job->cancel_sent && !job->cancel_back) || job->credit_sent;
+}
+
+/* On the origin. The job's memory is the front end's after a final piece, so that one waits for
+ * messages that still travel. */
+static void
+arrived(struct cn_msg *msg)
+{
+    struct cn_answer_box *box = cn_container_of(msg, struct cn_answer_box, msg);
+    struct cn_job *job = box->job;
+
+    if ((box->answer.flags & CN_ANSWER_FINAL) && has_message_out(job))
+        job->final_box = box;
+    else
+        job->ops->on_answer(job, box);
+}
+
+void
+cn_answer_box_message_back(struct cn_job *job)
+{
+    if (job->final_box && !has_message_out(job))
+        job->ops->on_answer(job, job->final_box);
+}
+
+void
+cn_answer_box_deliver(struct cn_answer_box *box)
+{
+    struct cn_job *job = box->job;
+
+    if (job->origin == job->queue_loop) {
+        job->ops->on_answer(job, box);
+        return;
+    }
+    box->msg.fn = arrived;
+    cn_loop_post(job->origin, &box->msg);
+}

@@ -1,0 +1,232 @@
+/* scheduler/queue/answers.c - what a worker answers, matched to jobs and passed on. On the queue's loop. */
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "metrics/counters/metrics.h"
+#include "scheduler/batch/slots.h"
+#include "scheduler/queue/model_queue_priv.h"
+#include "torchserve/metrics/metric_lines.h"
+
+static struct cn_job *
+find_in(struct cn_list *jobs, uint64_t job_id)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, jobs) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        if (job->row.job_id == job_id)
+            return job;
+    }
+    return NULL;
+}
+
+/* Workers answer mostly in the order of sending, and streams in turn, so the first one of its list
+ * is usually it. */
+static struct cn_job *
+find_job(struct cn_worker_link *link, const struct cn_answer *answer)
+{
+    struct cn_job *job = NULL;
+
+    if (answer->flags & CN_ANSWER_LIVE)
+        job = find_in(&link->live, answer->job_id);
+    return job ? job : find_in(&link->in_flight, answer->job_id);
+}
+
+/* While one job is finished, the sequence of that which will mostly be answered next comes from memory:
+ * among many it has left the processor's caches since its step was sent. */
+static void
+fetch_next(const struct cn_worker_link *link, const struct cn_job *job)
+{
+    const struct cn_list *next = job->link.next;
+
+    if (next != &link->in_flight && next != &link->live)
+        cn_fetch(cn_container_of(next, struct cn_job, link)->sequence, sizeof(struct cn_sequence));
+}
+
+/* After a death the answer comes from its beginning again; what the client has is not sent twice. */
+static uint64_t
+skip_of(struct cn_job *job, const struct cn_answer *answer)
+{
+    uint64_t skip = job->skip_bytes < answer->body.len ? job->skip_bytes : answer->body.len;
+
+    if (answer->error_code != 0)
+        return 0;
+    job->skip_bytes -= skip;
+    return skip;
+}
+
+static void
+forward_piece(struct cn_job *job, const struct cn_answer *answer)
+{
+    uint64_t skip = skip_of(job, answer);
+    struct cn_answer_box *box;
+
+    if (skip > 0 && skip == answer->body.len)
+        return;
+    box = cn_answer_box_copy(job, answer, skip);
+    if (!box)
+        return;
+    job->forwarded_bytes += answer->body.len - skip;
+    job->passed_on = true;
+    cn_answer_box_deliver(box);
+}
+
+/* The handler yielded: from here the row counts as a stream. If its step is committed, which it is
+ * at most once, the sequence goes on to its next one. */
+static void
+on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
+        const struct cn_answer *answer)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    cn_list_remove(&job->link);
+    cn_list_push_back(&link->live, &job->link);
+    if (!job->live) {
+        job->live = true;
+        link->n_live++;
+        link->alone = false;
+        cn_queue_wake(queue); /* it leaves its place among the rows to another one */
+    }
+    if (!sequence || job->loose || !(answer->flags & CN_ANSWER_COMMITTED) ||
+        sequence->streams == UINT16_MAX)
+        return;
+    job->loose = true;
+    sequence->streams++;
+    cn_job_group_settle(&sequence->group);
+    cn_sequence_learn(sequence, answer, job->row.flags & CN_ROW_END);
+    cn_sequence_update(sequence);
+}
+
+/* Is there anything in it for a client? A first yield may have had nothing to say. */
+static bool
+says_something(const struct cn_answer *answer)
+{
+    return answer->body.len || answer->status || answer->n_headers || answer->content_type.len;
+}
+
+/* A large answer goes on from where it was read to. */
+static struct cn_answer_box *
+make_box(struct cn_worker_link *link, struct cn_job *job, const struct cn_answer *answer)
+{
+    const uint64_t skip = skip_of(job, answer);
+    char *read = skip || job->piece_lost ? NULL : cn_worker_link_take_read(link, answer->body);
+
+    return read ? cn_answer_box_keep(job, answer, read) : cn_answer_box_copy(job, answer, skip);
+}
+
+static void
+finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
+       const struct cn_answer *answer)
+{
+    struct cn_answer_box *box;
+    struct cn_sequence *sequence = job->sequence;
+    /* A visitor that only looks asks for nothing (scheduler/swap/version_swap.h). */
+    bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE);
+    bool loose = job->loose;
+
+    cn_list_remove(&job->link);
+    link->n_in_flight--;
+    if (job->live)
+        link->n_live--;
+    else
+        link->alone = false;
+    link->answers++;
+    queue->stats.in_flight_jobs--;
+    if (job->detour && cn_swap_on_answer(queue, job, answer))
+        return;
+    if (job->probing && cn_slots_on_probe(queue, job, answer))
+        return;
+    box = make_box(link, job, answer);
+    if (answer->flags & CN_ANSWER_REPLAYED) {
+        queue->stats.replayed++;
+        cn_metrics_add(&queue->metrics, CN_M_JOBS_REPLAYED, 1);
+    }
+    if (loose)
+        sequence->streams--;
+    else
+        cn_job_group_settle(cn_queue_group_of(job));
+    cn_queue_finish(queue, job, box);
+    if (sequence && !loose)
+        cn_sequence_learn(sequence, answer, asked_end);
+    if (sequence)
+        cn_sequence_update(sequence);
+    cn_queue_wake(queue);
+}
+
+int
+cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
+                   struct cn_error *err)
+{
+    struct cn_job *job = find_job(link, answer);
+
+    if (!job)
+        return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which is not in flight there",
+                       (unsigned long long)answer->job_id);
+    if (job->unsent) /* it can't know of it yet, and who gets the answer may free what is to be sent */
+        return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which was not sent in full yet",
+                       (unsigned long long)answer->job_id);
+    link->progress_ms = cn_loop_now_ms(link->loop);
+    fetch_next(link, job);
+    cn_infer_job_heard(link, job, answer);
+    if (answer->flags & CN_ANSWER_FINAL) {
+        finish(link->queue, link, job, answer);
+        return 0;
+    }
+    /* Passed on first: what follows may free the sequence, whose END this was. */
+    if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer) || cn_swap_is_visitor(job))
+        forward_piece(job, answer);
+    if (answer->flags & CN_ANSWER_LIVE)
+        on_live(link->queue, link, job, answer);
+    return 0;
+}
+
+/* The ids of the call's requests with commas between them, for lines of the metrics log: as many as there
+ * is room for. A job that was cancelled meanwhile is not there any more. */
+static void
+put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
+                char out[CN_TS_REQUEST_IDS_MAX])
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < report->n_jobs; i++) {
+        struct cn_job *job = find_in(&link->in_flight, report->job_ids[i]);
+        struct cn_str id;
+
+        if (!job && !(job = find_in(&link->live, report->job_ids[i])))
+            continue;
+        id = job->row.request_id;
+        if (at + id.len + 2 > CN_TS_REQUEST_IDS_MAX)
+            break;
+        if (at > 0)
+            out[at++] = ',';
+        memcpy(out + at, id.ptr, id.len);
+        at += id.len;
+    }
+    out[at] = '\0';
+}
+
+void
+cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *stats)
+{
+    /* Before the first step of all: what an earlier server left, or nothing. */
+    if (queue->stats.jobs == 0 && stats->stored_sequences == 0)
+        queue->may_remember = false;
+    cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);
+}
+
+void
+cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
+{
+    struct cn_metrics *metrics = &link->queue->metrics;
+    char request_ids[CN_TS_REQUEST_IDS_MAX];
+
+    put_request_ids(link, report, request_ids);
+    if (report->rows > 0) {
+        cn_metrics_observe(metrics, CN_M_BATCH_ROWS, report->rows);
+        cn_metrics_observe(metrics, CN_M_HANDLER_TIME, report->handler_us);
+        cn_ts_batch_done(link->queue, report->handler_us, request_ids);
+        cn_infer_call_done(link, report);
+    }
+    if (report->n_samples > 0)
+        cn_ts_samples(link->queue, report, request_ids);
+}

@@ -1,0 +1,529 @@
+/* scheduler/queue/cancel_test.c - clients that go away, from the queue's own loop and from another
+ * one. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/system/random.h"
+#include "scheduler/test_support.h"
+
+/* A waiting step is answered at the end of the turn, and those behind it don't notice. */
+static void
+waiting_job_is_answered_at_once(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client runs, gone, behind;
+
+    (void)state;
+    client_send(rig, &runs, "s", "1", 0);
+    client_send(rig, &gone, "s", "2", 0);
+    client_send(rig, &behind, "s", "3", 0);
+    settle(rig);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    assert_int_equal(gone.finals, 0);
+    settle(rig);
+    assert_int_equal(gone.error, CN_E_CANCELLED);
+    assert_int_equal(answer_all(rig, fake), 2);
+    assert_string_equal(fake->rows[1].body, "3");
+    assert_int_equal(fake->n_cancels, 0);
+    rig_destroy(rig);
+}
+
+/* A client that goes in the very turn of its request never reaches a worker. */
+static void
+incoming_job_is_answered_at_once(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client gone;
+
+    (void)state;
+    client_send(rig, &gone, "s", "1", 0);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(gone.error, CN_E_CANCELLED);
+    assert_int_equal(fake->n_rows, 0);
+    assert_int_equal(rig_stats(rig).live_sequences, 0);
+    rig_destroy(rig);
+}
+
+/* The client of a step closed its connection before the step was admitted, here behind a later
+ * question: it is not done, nor is one with a key, since the key may have left the window. A number
+ * tells a copy from the step, so that one need not be refused. */
+static void
+step_of_a_closed_connection_is_not_admitted(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client question, late, keyed, numbered, start, cancelled, waits;
+    struct client *const dead[] = {&late, &keyed, &numbered, &start};
+    atomic_bool left = true, there = false;
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    close(pair[1]);
+    client_prepare(&question, rig->loop, "s", "?", 0);
+    client_prepare(&late, rig->loop, "s", "1", 0);
+    client_prepare(&keyed, rig->loop, "s", "2", 0);
+    client_prepare(&numbered, rig->loop, "s", "3", CN_ROW_NUMBERED);
+    client_prepare(&start, rig->loop, "s", "4", CN_ROW_NUMBERED | CN_ROW_START);
+    keyed.job.row.idempotency_key = CN_STR("k");
+    numbered.job.row.step = start.job.row.step = 1;
+    client_prepare(&cancelled, rig->loop, "s", "5", 0);
+    cancelled.job.left = &left; /* as a call of gRPC */
+    client_prepare(&waits, rig->loop, "s", "6", 0);
+    waits.job.left = &there;
+    for (unsigned i = 0; i < 4; i++)
+        dead[i]->job.connection = pair[0];
+    cn_model_queue_submit(rig->queue, &question.job);
+    for (unsigned i = 0; i < 4; i++)
+        cn_model_queue_submit(rig->queue, &dead[i]->job);
+    cn_model_queue_submit(rig->queue, &cancelled.job);
+    cn_model_queue_submit(rig->queue, &waits.job);
+    settle(rig);
+    assert_int_equal(late.error, CN_E_CANCELLED);
+    assert_int_equal(keyed.error, CN_E_CANCELLED);
+    assert_int_equal(start.error, CN_E_CANCELLED);
+    assert_int_equal(cancelled.error, CN_E_CANCELLED);
+    assert_int_equal(answer_all(rig, fake), 3);
+    assert_string_equal(fake->rows[0].body, "?");
+    assert_string_equal(fake->rows[1].body, "3");
+    assert_string_equal(fake->rows[2].body, "6");
+    close(pair[0]);
+    rig_destroy(rig);
+}
+
+static struct rig *versions[2];
+
+static int
+version_at(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
+           struct cn_error *err)
+{
+    (void)ctx;
+    (void)name;
+    (void)err;
+    *out = i < 2 ? versions[i]->queue : NULL;
+    return 0;
+}
+
+static void
+settle_both(void)
+{
+    for (unsigned i = 0; i < 4; i++)
+        settle(versions[i % 2]);
+}
+
+/* A step asks a slow worker of its own version for its sequence, which lives in another version. Meanwhile its
+ * client closes the connection and asks the sequence there what became of the step: it is not done. So it must
+ * not be done there when it comes. The step of a client that stays is. */
+static void
+step_of_a_closed_connection_is_not_done_in_another_version(void **state)
+{
+    struct rig *old = versions[0] = rig_create(NULL), *new = versions[1] = rig_create(NULL);
+    struct fake *there = fake_attach(old), *here = fake_attach(new);
+    struct client left, stays, question;
+    int pairs[2][2];
+
+    (void)state;
+    client_prepare(&left, new->loop, "left", "1", 0);
+    client_prepare(&stays, new->loop, "stays", "2", 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct cn_job *job = i ? &stays.job : &left.job;
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pairs[i]), 0);
+        cn_model_queue_set_family(versions[i]->queue, (struct cn_family){version_at, NULL});
+        job->any_version = true;
+        job->connection = pairs[i][0];
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        struct cn_answer elsewhere;
+
+        cn_model_queue_submit(new->queue, i ? &stays.job : &left.job);
+        settle_both();
+        fake_read(here);
+        assert_int_equal(here->n_rows, i + 1);
+        assert_true(here->rows[i].flags & CN_ROW_ASK);
+        if (i == 0)
+            close(pairs[i][1]);
+        client_send(old, &question, i ? "stays" : "left", "?", 0);
+        settle_both();
+        assert_int_equal(answer_all(old, there), 1);
+        elsewhere = answer_to(&here->rows[i]);
+        elsewhere.flags |= CN_ANSWER_ELSEWHERE;
+        fake_send(here, &elsewhere);
+        settle_both();
+        assert_int_equal(answer_all(old, there), i);
+        settle_both();
+    }
+    assert_int_equal(left.error, CN_E_CANCELLED);
+    assert_int_equal(stays.finals, 1);
+    assert_int_equal(stays.error, 0);
+    assert_string_equal(there->rows[2].body, "2");
+    for (unsigned i = 0; i < 2; i++)
+        close(pairs[i][0]);
+    close(pairs[1][1]);
+    rig_destroy(new);
+    rig_destroy(old);
+}
+
+/* More of them than are looked at in one call, between others whose clients are there. */
+static void
+many_closed_connections_are_found(void **state)
+{
+    enum { N = 150 };
+    struct rig *rig = rig_create(NULL);
+    struct client *clients = cn_alloc(N * sizeof(*clients));
+    unsigned gone = 0;
+    int open_pair[2], closed_pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, open_pair), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, closed_pair), 0);
+    close(closed_pair[1]);
+    fake_attach(rig);
+    for (unsigned i = 0; i < N; i++) {
+        char id[16];
+
+        snprintf(id, sizeof(id), "s%u", i);
+        client_prepare(&clients[i], rig->loop, id, "1", 0);
+        clients[i].job.connection = i % 3 ? closed_pair[0] : open_pair[0];
+        cn_model_queue_submit(rig->queue, &clients[i].job);
+    }
+    settle(rig);
+    for (unsigned i = 0; i < N; i++) {
+        assert_int_equal(clients[i].error, i % 3 ? CN_E_CANCELLED : 0);
+        gone += clients[i].finals;
+    }
+    assert_int_equal(gone, N / 3 * 2);
+    assert_int_equal(rig_stats(rig).live_sequences, N / 3);
+    for (unsigned i = 0; i < N; i += 3)
+        cn_model_queue_cancel(rig->queue, &clients[i].job);
+    settle(rig);
+    answer_all(rig, &rig->fakes[0]);
+    rig_destroy(rig);
+    close(open_pair[0]);
+    close(open_pair[1]);
+    close(closed_pair[0]);
+    cn_free(clients);
+}
+
+/* A running step may be committed already: the worker is told once, and its answer ends the job. */
+static void
+running_job_waits_for_its_worker(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client gone;
+
+    (void)state;
+    client_send(rig, &gone, "s", "1", 0);
+    settle(rig);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    settle(rig);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(fake->n_cancels, 1);
+    assert_int_equal(fake->cancels[0], fake->rows[0].job_id);
+    assert_int_equal(gone.finals, 0);
+    answer_next(rig, fake);
+    assert_int_equal(gone.error, 0);
+    assert_int_equal(rig_stats(rig).live_sequences, 1);
+    rig_destroy(rig);
+}
+
+/* The answer and the cancel meet in one turn: the answer wins, the cancel is forgotten. */
+static void
+answer_in_the_same_turn_wins(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client gone, other;
+    struct cn_answer answer;
+
+    (void)state;
+    client_send(rig, &other, "t", "1", 0);
+    client_send(rig, &gone, "s", "1", 0);
+    settle(rig);
+    fake_read(fake);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    cn_model_queue_cancel(rig->queue, &other.job);
+    answer = answer_to(&fake->rows[1]);
+    fake_send(fake, &answer);
+    cn_loop_turn(rig->loop, 0);
+    assert_int_equal(gone.finals, 1);
+    assert_int_equal(gone.error, 0);
+    memset(&gone.job, 0xff, sizeof(gone.job)); /* it is the front end's again */
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(fake->n_cancels, 1);
+    assert_int_equal(fake->cancels[0], fake->rows[0].job_id);
+    rig_destroy(rig);
+}
+
+/* Nobody waits for the answer of a step whose worker died: it is not sent again. */
+static void
+cancelled_job_is_not_sent_again(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client gone, behind;
+
+    (void)state;
+    client_send(rig, &gone, "s", "1", 0);
+    client_send(rig, &behind, "s", "2", 0);
+    settle(rig);
+    cn_model_queue_cancel(rig->queue, &gone.job);
+    settle(rig);
+    fake_die(fake, false, NULL);
+    assert_int_equal(gone.error, CN_E_CANCELLED);
+    fake = fake_attach(rig);
+    settle(rig);
+    answer_all(rig, fake);
+    assert_string_equal(fake->rows[0].body, "2");
+    rig_destroy(rig);
+}
+
+/* From here on: the queue's loop in one thread, clients on another loop in a second one, and a
+ * worker in a third. */
+
+#define ROUNDS 3000
+#define AT_ONCE 32
+
+struct far_client;
+
+struct far {
+    struct cn_loop *here, *there; /* clients', queue's */
+    struct cn_model_queue *queue;
+    struct cn_worker_link *link;
+    struct cn_deferred start;
+    struct cn_msg stop, stopped;
+    int fd;
+    struct far_client *live[AT_ONCE];
+    unsigned sent, answered, cancelled;
+    unsigned in_order[8]; /* next number that each sequence's client expects */
+    atomic_bool empty;
+};
+
+/* On the heap, and freed at the final answer: a late touch is seen by a sanitizer. */
+struct far_client {
+    struct cn_job job;
+    struct far *far;
+    struct cn_part part;
+    char id[16], body[16];
+    unsigned number, place; /* place: in far->live */
+    bool cancelled;
+};
+
+static void send_one(struct far *far);
+
+/* cmocka's own checks work in its thread only. */
+static void
+far_answered(struct cn_job *job, struct cn_answer_box *box)
+{
+    struct far_client *client = cn_container_of(job, struct far_client, job);
+    struct far *far = client->far;
+    bool final = box->answer.flags & CN_ANSWER_FINAL;
+    unsigned sequence = client->number % 8;
+
+    cn_assert(cn_loop_is_here(far->here));
+    cn_assert(box->answer.error_code == 0 || box->answer.error_code == CN_E_CANCELLED);
+    if (box->answer.error_code == 0 && final) {
+        /* A final answer waits here for messages of its job; others may pass it. */
+        bool may_wait = client->cancelled || client->number % 2;
+
+        cn_assert(may_wait || client->number >= far->in_order[sequence]);
+        if (!may_wait)
+            far->in_order[sequence] = client->number;
+        cn_assert(cn_str_eq(box->answer.body, cn_str_from(client->body)));
+    }
+    if (!final)
+        cn_model_queue_consumed(&client->job, box->answer.body.len);
+    far->cancelled += box->answer.error_code == CN_E_CANCELLED;
+    cn_answer_box_free(box);
+    if (!final)
+        return;
+    far->live[client->place] = NULL;
+    memset(client, 0xee, sizeof(*client));
+    cn_free(client);
+    far->answered++;
+    if (far->sent < ROUNDS)
+        send_one(far);
+    else if (far->answered == ROUNDS)
+        cn_loop_post(far->there, &far->stop);
+}
+
+static const struct cn_job_ops far_ops = {far_answered};
+
+static void
+send_one(struct far *far)
+{
+    struct far_client *client = cn_alloc(sizeof(*client));
+    struct far_client *victim;
+
+    client->far = far;
+    while (far->live[client->place])
+        client->place++;
+    far->live[client->place] = client;
+    client->number = far->sent++;
+    snprintf(client->id, sizeof(client->id), "s%u", client->number % 8);
+    snprintf(client->body, sizeof(client->body), "%u", client->number);
+    client->part = (struct cn_part){.name = CN_STR("body"), .data = cn_str_from(client->body)};
+    client->job.ops = &far_ops;
+    client->job.origin = far->here;
+    client->job.deadline_ms = CN_NEVER;
+    client->job.row = (struct cn_row){
+        .sequence_id = cn_str_from(client->id), .n_parts = 1, .parts = &client->part};
+    cn_model_queue_submit(far->queue, &client->job);
+    victim =
+        far->live[cn_random_u64() % AT_ONCE]; /* waiting, running, or with its answer on the way */
+    if (victim && cn_random_u64() % 2) {
+        victim->cancelled = true;
+        cn_model_queue_cancel(far->queue, &victim->job);
+    }
+}
+
+static void
+far_start(struct cn_deferred *deferred)
+{
+    struct far *far = cn_container_of(deferred, struct far, start);
+    unsigned i;
+
+    for (i = 0; i < AT_ONCE; i++)
+        send_one(far);
+}
+
+static void
+far_empty(void *ctx)
+{
+    struct far *far = ctx;
+
+    cn_model_queue_detach(far->queue, far->link, false, NULL);
+    atomic_store(&far->empty, true);
+    cn_loop_stop(far->there);
+    cn_loop_stop(far->here);
+}
+
+static void
+far_stop(struct cn_msg *msg)
+{
+    struct far *far = cn_container_of(msg, struct far, stop);
+
+    cn_model_queue_close(far->queue, CN_E_DRAINING, "stopping", false, far_empty, far);
+}
+
+static void *
+far_loop(void *loop)
+{
+    cn_loop_run(loop);
+    return NULL;
+}
+
+/* Answers what it gets until the other end closes. */
+static void *
+far_worker(void *arg)
+{
+    struct far *far = arg;
+    struct fake *fake = cn_alloc(sizeof(*fake));
+    unsigned last[8] = {0};
+    ssize_t n;
+
+    fake->fd = far->fd;
+    do {
+        char *to = cn_buf_reserve(&fake->in, 65536);
+        struct cn_frame frame;
+        long size;
+
+        n = recv(far->fd, to, 65536, 0);
+        if (n > 0)
+            fake->in.len += (size_t)n;
+        while (fake->in.len &&
+               (size = cn_frame_next(fake->in.data, fake->in.len, 1 << 24, &frame, NULL)) > 0) {
+            fake_note(fake, &frame);
+            cn_buf_consume(&fake->in, (size_t)size);
+        }
+        for (; fake->next < fake->n_rows; fake->next++) {
+            struct cn_answer answer = answer_to(&fake->rows[fake->next]);
+            unsigned number = (unsigned)atoi(fake->rows[fake->next].body);
+
+            cn_assert(number == 0 || number > last[number % 8]);
+            last[number % 8] = number;
+            if (number % 2) { /* it streams: credit crosses with the rest */
+                answer.flags = CN_ANSWER_LIVE | (number % 4 == 1 ? CN_ANSWER_COMMITTED : 0u);
+                fake_send(fake, &answer);
+                answer.flags |= CN_ANSWER_FINAL;
+            }
+            fake_send(fake, &answer);
+        }
+        fake->n_rows = fake->next = fake->n_cancels = 0;
+    } while (n > 0);
+    cn_buf_fini(&fake->in);
+    cn_free(fake);
+    return NULL;
+}
+
+/* Cancels cross answers in all ways between two loops: each job gets one final answer, its memory
+ * is not touched after that, and steps still run in order. */
+static void
+cancels_and_answers_cross_between_loops(void **state)
+{
+    struct cn_model_config config;
+    struct far far = {0};
+    pthread_t here, there, worker;
+    int fds[2];
+
+    (void)state;
+    cn_model_config_init(&config);
+    config.sequence_batching = true;
+    config.batch_size = 4;
+    config.stream_bytes = 1;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    assert_int_equal(cn_loop_create(0, &far.here, NULL), 0);
+    assert_int_equal(cn_loop_create(1, &far.there, NULL), 0);
+    assert_int_equal(
+        cn_worker_link_create(far.there, fds[0], 1, 1 << 20, &fake_ops, NULL, &far.link, NULL), 0);
+    far.fd = fds[1];
+    far.queue = cn_model_queue_create(far.there, "m", "1.0", &config);
+    cn_model_queue_attach(far.queue, far.link);
+    far.stop.fn = far_stop;
+    far.start.fn = far_start;
+    cn_loop_defer(far.here, &far.start);
+    assert_int_equal(pthread_create(&worker, NULL, far_worker, &far), 0);
+    assert_int_equal(pthread_create(&there, NULL, far_loop, far.there), 0);
+    assert_int_equal(pthread_create(&here, NULL, far_loop, far.here), 0);
+    pthread_join(there, NULL);
+    pthread_join(here, NULL);
+    assert_true(atomic_load(&far.empty));
+    assert_int_equal(far.answered, ROUNDS);
+    assert_in_range(far.cancelled, 1, ROUNDS - 1);
+    cn_model_queue_destroy(far.queue);
+    cn_worker_link_destroy(far.link);
+    pthread_join(worker, NULL);
+    close(far.fd);
+    cn_loop_destroy(far.here);
+    cn_loop_destroy(far.there);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cancels_and_answers_cross_between_loops), /* in real time, so first */
+        cmocka_unit_test(waiting_job_is_answered_at_once),
+        cmocka_unit_test(incoming_job_is_answered_at_once),
+        cmocka_unit_test(step_of_a_closed_connection_is_not_admitted),
+        cmocka_unit_test(step_of_a_closed_connection_is_not_done_in_another_version),
+        cmocka_unit_test(many_closed_connections_are_found),
+        cmocka_unit_test(running_job_waits_for_its_worker),
+        cmocka_unit_test(answer_in_the_same_turn_wins),
+        cmocka_unit_test(cancelled_job_is_not_sent_again),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,282 @@
+/* scheduler/queue/delete_test.c - one sequence is deleted on demand, whatever it does at that moment. */
+#include "scheduler/queue/model_queue_priv.h"
+
+#include "scheduler/test_support.h"
+
+struct wish {
+    struct cn_sequence_delete order;
+    unsigned told;
+};
+
+static void
+note_deleted(struct cn_sequence_delete *order)
+{
+    cn_container_of(order, struct wish, order)->told++;
+}
+
+static void delete (struct rig *rig, struct wish *wish, const char *id)
+{
+    *wish = (struct wish){{.sequence_id = cn_str_from(id), .on_done = note_deleted}, 0};
+    cn_model_queue_delete_sequence(rig->queue, &wish->order);
+    settle(rig);
+}
+
+static void
+step(struct rig *rig, struct fake *fake, struct client *client, const char *id)
+{
+    client_send(rig, client, id, "x", 0);
+    settle(rig);
+    answer_next(rig, fake);
+}
+
+static void
+config_stateless(struct cn_model_config *config)
+{
+    config->sequence_batching = false;
+}
+
+static void
+config_lifetime(struct cn_model_config *config)
+{
+    config->sequence_timeout_ms = 5000;
+}
+
+/* It is done when the worker says so, not before; neighbours live on. */
+static void
+idle_sequence_is_deleted(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    struct wish wish;
+
+    (void)state;
+    step(rig, fake, &client, "s");
+    step(rig, fake, &client, "t");
+    delete (rig, &wish, "s");
+    fake_read(fake);
+    assert_int_equal(fake->n_closes, 1);
+    assert_string_equal(fake->closes[0].id, "s");
+    assert_int_equal(fake->closes[0].generation, 7);
+    assert_int_equal(fake->closes[0].reason, CN_CLOSE_DELETED);
+    assert_int_equal(wish.told, 0);
+    fake_closed(fake, 1);
+    settle(rig);
+    assert_int_equal(wish.told, 1);
+    assert_int_equal(wish.order.err.code, 0);
+    assert_true(wish.order.was_live);
+    assert_int_equal(rig_stats(rig).live_sequences, 1);
+    rig_destroy(rig);
+}
+
+/* The store may know it: a worker is asked, and no entry stays behind. */
+static void
+unknown_id_is_deleted_in_the_store(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct wish wish, again;
+
+    (void)state;
+    delete (rig, &wish, "s");
+    delete (rig, &again, "s"); /* while the first is under way: one CLOSE serves both */
+    fake_read(fake);
+    assert_int_equal(fake->n_closes, 1);
+    assert_int_equal(fake->closes[0].generation, 0);
+    fake_closed(fake, 1);
+    settle(rig);
+    assert_int_equal(wish.told, 1);
+    assert_int_equal(again.told, 1);
+    assert_false(wish.order.was_live);
+    assert_int_equal(rig_stats(rig).live_sequences, 0);
+    assert_int_equal(cn_table_count(rig->queue->sequences), 0);
+    rig_destroy(rig);
+}
+
+/* A step in flight ends first, those behind it meet the deletion: they may not act on state that
+ * somebody was told to be gone. */
+static void
+running_step_ends_first_and_waiting_ones_meet_the_deletion(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client running, waiting;
+    struct wish wish;
+
+    (void)state;
+    client_send(rig, &running, "s", "1", 0);
+    client_send(rig, &waiting, "s", "2", 0);
+    settle(rig);
+    delete (rig, &wish, "s");
+    fake_read(fake);
+    assert_int_equal(fake->n_closes, 0);
+    answer_next(rig, fake);
+    assert_int_equal(running.finals, 1);
+    assert_int_equal(fake->n_closes, 1);
+    assert_int_equal(fake->n_rows, 1); /* no step overtakes the CLOSE */
+    assert_int_equal(fake->closes[0].generation, 7);
+    fake_closed(fake, 1);
+    settle(rig);
+    assert_int_equal(wish.told, 1);
+    answer_next(rig, fake);
+    assert_int_equal(fake->rows[1].generation, 0); /* the store decides */
+    assert_int_equal(waiting.finals, 1);
+    rig_destroy(rig);
+}
+
+/* The running step was the last one anyhow, or outlives the total clock: the wish is answered too. */
+static void
+sequence_that_ends_by_itself_meanwhile_is_deleted(void **state)
+{
+    struct rig *rig = rig_create(config_lifetime);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    struct wish ended, outlived;
+
+    (void)state;
+    client_send(rig, &client, "s", "x", CN_ROW_END);
+    settle(rig);
+    delete (rig, &ended, "s");
+    answer_next(rig, fake);
+    fake_closed(fake, fake->n_closes);
+    settle(rig);
+    assert_int_equal(ended.told, 1);
+    step(rig, fake, &client, "t");
+    client_send(rig, &client, "t", "x", 0);
+    settle(rig);
+    delete (rig, &outlived, "t");
+    pass(rig, 6000);
+    assert_int_equal(outlived.told, 0);
+    answer_next(rig, fake);
+    fake_closed(fake, 1);
+    settle(rig);
+    assert_int_equal(outlived.told, 1);
+    assert_int_equal(outlived.order.err.code, 0);
+    rig_destroy(rig);
+}
+
+/* Another worker takes it over; with none left nobody may say that it is done. */
+static void
+death_of_the_worker_is_not_a_deletion(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *first = fake_attach(rig), *second;
+    struct client client;
+    struct wish wish, lost;
+
+    (void)state;
+    step(rig, first, &client, "s");
+    delete (rig, &wish, "s");
+    second = fake_attach(rig);
+    fake_die(first, false, "killed");
+    settle(rig);
+    fake_read(second);
+    assert_int_equal(second->n_closes, 1);
+    fake_closed(second, 1);
+    settle(rig);
+    assert_int_equal(wish.told, 1);
+    assert_int_equal(wish.order.err.code, 0);
+    delete (rig, &lost, "s");
+    fake_die(second, false, "killed");
+    settle(rig);
+    assert_int_equal(lost.told, 1);
+    assert_int_equal(lost.order.err.code, CN_E_NO_WORKER);
+    rig_destroy(rig);
+}
+
+/* A disk that is full: the state is still there, and whoever asked must know that. */
+static void
+failed_deletion_is_told(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    struct wish first, second;
+    struct cn_buf buf;
+
+    (void)state;
+    step(rig, fake, &client, "s");
+    step(rig, fake, &client, "t");
+    delete (rig, &first, "s");
+    delete (rig, &second, "t");
+    cn_buf_init(&buf, 0);
+    cn_frame_put_closed(&buf, &(struct cn_closed){2, 1, CN_E_STATE_STORE, CN_STR("disk full")});
+    fake_write(fake, &buf);
+    settle(rig);
+    assert_true(first.told == 1 && first.order.err.code == 0);
+    assert_true(second.told == 1 && second.order.err.code == CN_E_STATE_STORE);
+    assert_string_equal(second.order.err.message,
+                        "sequence t is not deleted: disk full; try again");
+    client_send(rig, &client, "t", "x", 0); /* goes on with what the store holds */
+    settle(rig);
+    answer_next(rig, fake);
+    assert_int_equal(client.finals, 1);
+    rig_destroy(rig);
+}
+
+/* A step that a dead worker may have committed is told its answer before the state goes. */
+static void
+redelivered_step_goes_before_the_deletion(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *first = fake_attach(rig), *second;
+    struct client client;
+    struct wish wish;
+
+    (void)state;
+    client_send(rig, &client, "s", "x", 0);
+    settle(rig);
+    delete (rig, &wish, "s");
+    second = fake_attach(rig);
+    fake_die(first, false, "killed");
+    settle(rig);
+    fake_read(second);
+    assert_int_equal(second->n_rows, 1);
+    assert_int_equal(second->n_closes, 0);
+    answer_next(rig, second);
+    assert_int_equal(client.error, 0);
+    assert_int_equal(second->n_closes, 1);
+    fake_closed(second, 1);
+    settle(rig);
+    assert_int_equal(wish.told, 1);
+    rig_destroy(rig);
+}
+
+/* What can't be done is said at once. */
+static void
+impossible_deletions_are_refused(void **state)
+{
+    struct rig *rig = rig_create(NULL), *stateless = rig_create(config_stateless);
+    char text[CN_SEQUENCE_ID_MAX + 2];
+    struct wish wish;
+
+    (void)state;
+    delete (rig, &wish, "s");
+    assert_int_equal(wish.told, 1);
+    assert_int_equal(wish.order.err.code, CN_E_NO_WORKER);
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\0';
+    delete (rig, &wish, text);
+    assert_int_equal(wish.order.err.code, CN_E_BAD_REQUEST);
+    delete (stateless, &wish, "s");
+    assert_int_equal(wish.order.err.code, CN_E_BAD_REQUEST);
+    rig_destroy(stateless);
+    rig_destroy(rig);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idle_sequence_is_deleted),
+        cmocka_unit_test(unknown_id_is_deleted_in_the_store),
+        cmocka_unit_test(running_step_ends_first_and_waiting_ones_meet_the_deletion),
+        cmocka_unit_test(sequence_that_ends_by_itself_meanwhile_is_deleted),
+        cmocka_unit_test(death_of_the_worker_is_not_a_deletion),
+        cmocka_unit_test(failed_deletion_is_told),
+        cmocka_unit_test(redelivered_step_goes_before_the_deletion),
+        cmocka_unit_test(impossible_deletions_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* scheduler/queue/queue_statistics.c - what a typed model's queue counts for v2 statistics. On the queue's loop.
+ *
+ * A worker's report of a call comes right before the answers that the call made, so that those need no
+ * word of their own about it. A request counts where it ran: a step that visits another version
+ * (scheduler/swap/version_swap.h) counts there.
+ */
+#include "metrics/counters/infer_stats.h"
+
+#include "config/model/model_io.h"
+#include "core/time/clock.h"
+#include "proto/tensor.h"
+#include "scheduler/queue/model_queue_priv.h"
+
+const struct cn_infer_stats *
+cn_model_queue_infer_stats(const struct cn_model_queue *queue)
+{
+    return queue->infer;
+}
+
+void
+cn_infer_call_done(struct cn_worker_link *link, const struct cn_report *report)
+{
+    if (!link->queue->infer)
+        return;
+    link->call.serial++;
+    link->call.us[CN_INFER_INPUT] = report->before_us;
+    link->call.us[CN_INFER_HANDLER] = report->handler_us;
+    link->call.us[CN_INFER_OUTPUT] = report->after_us;
+    cn_infer_executed(link->queue->infer, report->batch, cn_wall_ms(), link->call.us);
+}
+
+/* It asked nothing of the handler, or has no answer here. */
+static bool
+is_no_inference(const struct cn_job *job, const struct cn_answer *answer)
+{
+    return (job->row.flags & CN_ROW_DESCRIBE) ||
+           (answer->flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE));
+}
+
+/* The first call for it: what is not the call is waiting, here and at the worker. */
+static void
+note_queued(struct cn_worker_link *link, struct cn_job *job)
+{
+    uint64_t us = cn_loop_now_us(link->loop) - job->arrived_us, call_us = 0;
+
+    for (unsigned i = 0; i < CN_INFER_N_PHASES; i++)
+        call_us += link->call.us[i];
+    job->queued_us = us > call_us ? us - call_us : 0;
+}
+
+static enum cn_infer_response
+kind_of(const struct cn_answer *answer)
+{
+    if (answer->error_code == CN_E_CANCELLED)
+        return CN_RESPONSE_CANCELED;
+    if (answer->error_code || answer->status >= 400)
+        return CN_RESPONSE_FAILED;
+    return answer->body.len ? CN_RESPONSE_DATA : CN_RESPONSE_EMPTY;
+}
+
+void
+cn_infer_job_heard(struct cn_worker_link *link, struct cn_job *job, const struct cn_answer *answer)
+{
+    static const uint64_t none[CN_INFER_N_PHASES];
+    struct cn_infer_stats *stats = link->queue->infer;
+    bool replayed = answer->flags & CN_ANSWER_REPLAYED;
+    enum cn_infer_response kind = kind_of(answer);
+
+    if (!stats || is_no_inference(job, answer))
+        return;
+    if (!replayed && job->last_call != link->call.serial) {
+        if (job->last_call == 0)
+            note_queued(link, job);
+        job->last_call = link->call.serial;
+        for (unsigned i = 0; i < CN_INFER_N_PHASES; i++)
+            job->phase_us[i] += link->call.us[i];
+    }
+    if (kind == CN_RESPONSE_EMPTY && !(answer->flags & CN_ANSWER_FINAL))
+        return;
+    cn_infer_response(stats, job->n_responses, kind, replayed ? none : link->call.us);
+    job->n_responses++;
+}
+
+void
+cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
+{
+    struct cn_infer_done done = {.replayed = answer->flags & CN_ANSWER_REPLAYED};
+    enum cn_infer_response kind = kind_of(answer);
+
+    if (!queue->infer || (job->detour && !job->worker))
+        return;
+    if (is_no_inference(job, answer) && !(job->probing && answer->error_code))
+        return; /* a step that was refused because there is no sequence counts, though it only asked */
+    done.total_us = cn_loop_now_us(queue->loop) - job->arrived_us;
+    if (kind == CN_RESPONSE_CANCELED || kind == CN_RESPONSE_FAILED) {
+        cn_infer_failed(queue->infer,
+                        kind == CN_RESPONSE_CANCELED ? CN_INFER_CANCELED
+                        : !job->worker               ? CN_INFER_REJECTED
+                        : job->last_call             ? CN_INFER_BACKEND
+                                                     : CN_INFER_OTHER,
+                        done.total_us);
+        return;
+    }
+    done.batch = cn_tensor_batch(&job->row, queue->config.io->max_batch_size);
+    done.queue_us = done.replayed ? done.total_us : job->queued_us;
+    for (unsigned i = 0; i < CN_INFER_N_PHASES; i++)
+        done.phase_us[i] = job->phase_us[i];
+    cn_infer_succeeded(queue->infer, &done);
+}

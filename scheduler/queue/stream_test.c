@@ -1,0 +1,441 @@
+/* scheduler/queue/stream_test.c - rows that stream: their place, their sequence, their credit, their end. */
+#include <stdlib.h>
+
+#include "scheduler/test_support.h"
+
+static void
+small_window(struct cn_model_config *config)
+{
+    config->stream_bytes = 400;
+    config->stream_max = 2;
+    config->response_timeout_s = 10;
+}
+
+static void
+with_clocks(struct cn_model_config *config)
+{
+    config->sequence_max_idle_ms = 1000;
+    config->sequence_timeout_ms = 5000;
+    config->max_num_sequence = 1;
+}
+
+/* A piece of the row's stream; NULL: a yield without one. `more` are flags besides LIVE. */
+static void
+stream(struct rig *rig, struct fake *fake, unsigned row, const char *body, uint32_t more)
+{
+    struct cn_answer answer = answer_to(&fake->rows[row]);
+
+    answer.flags = (answer.flags & ~(uint32_t)CN_ANSWER_FINAL) | CN_ANSWER_LIVE | more;
+    answer.body = cn_str_from(body);
+    fake_send(fake, &answer);
+    settle(rig);
+    fake_read(fake);
+}
+
+/* Sends a step and lets it arrive. */
+static void
+go(struct rig *rig, struct fake *fake, struct client *client, const char *id, const char *body,
+   uint32_t flags)
+{
+    client_send(rig, client, id, body, flags);
+    settle(rig);
+    fake_read(fake);
+}
+
+/* What the client gets is what the handler gave, piece by piece; a yield without a piece is for the
+ * scheduler alone. */
+static void
+pieces_are_passed_on_in_order(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+
+    (void)state;
+    go(rig, fake, &client, "s", "x", 0);
+    stream(rig, fake, 0, NULL, 0);
+    assert_int_equal(client.pieces, 0);
+    stream(rig, fake, 0, "a", 0);
+    stream(rig, fake, 0, "b", 0);
+    assert_int_equal(client.pieces, 2);
+    assert_int_equal(client.finals, 0);
+    stream(rig, fake, 0, "c", CN_ANSWER_FINAL);
+    assert_string_equal(client.all, "abc");
+    assert_int_equal(client.finals, 1);
+    rig_destroy(rig);
+}
+
+/* A row that streams leaves its place among the 2 x batchSize rows: slow readers must not keep a
+ * worker from the work of others. stream.max bounds it all the same. */
+static void
+streams_take_no_place_among_rows(void **state)
+{
+    struct rig *rig = rig_create(small_window);
+    struct fake *fake = fake_attach(rig);
+    struct client clients[5];
+    unsigned i;
+
+    (void)state;
+    for (i = 0; i < 5; i++)
+        client_send(rig, &clients[i], (char[]){'a' + (char)i, 0}, "x", 0);
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(fake->n_rows, 2);
+    stream(rig, fake, 0, "p", 0);
+    assert_int_equal(fake->n_rows, 3);
+    stream(rig, fake, 1, "p", 0);
+    assert_int_equal(fake->n_rows, 3); /* two stream: no more, as long as they do */
+    stream(rig, fake, 1, "q", CN_ANSWER_FINAL);
+    assert_int_equal(fake->n_rows, 4);
+    rig_destroy(rig);
+}
+
+/* Without continuousBatching the next step waits for the whole answer, since the state is in the
+ * stream's hands until then. */
+static void
+next_step_waits_for_a_stream(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client first, second;
+
+    (void)state;
+    go(rig, fake, &first, "s", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    go(rig, fake, &second, "s", "2", 0);
+    assert_int_equal(fake->n_rows, 1);
+    assert_int_equal(fake->n_cancels, 0);
+    stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
+    assert_int_equal(fake->n_rows, 2);
+    answer_next(rig, fake); /* rows[0], answered already: the worker says so twice and is lost */
+    assert_int_equal(fake->lost, 1);
+    rig_destroy(rig);
+}
+
+/* A stream whose step is committed holds up nobody: the next step goes with the generation that the
+ * first one opened, and may be answered before the stream ends. */
+static void
+committed_stream_is_overtaken(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client first, second;
+    struct cn_answer answer;
+
+    (void)state;
+    go(rig, fake, &first, "s", "1", 0);
+    go(rig, fake, &second, "s", "2", 0);
+    assert_int_equal(fake->n_rows, 1);
+    stream(rig, fake, 0, "p", CN_ANSWER_COMMITTED | CN_ANSWER_OPENED);
+    assert_int_equal(fake->n_rows, 2);
+    assert_int_equal(fake->rows[1].generation, 7);
+    assert_false(fake->rows[1].flags & CN_ROW_RELOAD);
+    assert_int_equal(rig_stats(rig).opened_sequences, 1);
+    answer = answer_to(&fake->rows[1]);
+    fake_send(fake, &answer);
+    settle(rig);
+    assert_int_equal(second.order, 1);
+    assert_int_equal(first.finals, 0);
+    stream(rig, fake, 0, "q", CN_ANSWER_FINAL | CN_ANSWER_OPENED);
+    assert_string_equal(first.all, "pq");
+    assert_int_equal(rig_stats(rig).opened_sequences, 1); /* told once */
+    assert_int_equal(rig_stats(rig).in_flight_jobs, 0);
+    rig_destroy(rig);
+}
+
+/* END, START and DELETE must not wait for a handler that streams for an hour: it is told, once. */
+static void
+stream_is_told_of_the_end(void **state)
+{
+    static const uint32_t flags[] = {CN_ROW_END, CN_ROW_START};
+    unsigned i;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        struct rig *rig = rig_create(NULL);
+        struct fake *fake = fake_attach(rig);
+        struct client first, second, third;
+
+        go(rig, fake, &first, "s", "1", 0);
+        stream(rig, fake, 0, "p", 0);
+        go(rig, fake, &second, "s", "2", flags[i]);
+        go(rig, fake, &third, "s", "3", flags[i]);
+        assert_int_equal(fake->n_rows, 1);
+        assert_int_equal(fake->n_cancels, 1);
+        assert_int_equal(fake->cancels[0], fake->rows[0].job_id);
+        assert_int_equal(fake->why_cancelled[0], CN_STOP_ENDED);
+        stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
+        assert_int_equal(first.error, 0);
+        assert_int_equal(fake->n_rows, 2);
+        rig_destroy(rig);
+    }
+}
+
+static void
+deleted(struct cn_sequence_delete *order)
+{
+    (void)order;
+}
+
+static void
+stream_is_told_of_deletion(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct cn_sequence_delete order = {.sequence_id = CN_STR("s"), .on_done = deleted};
+    struct client client;
+
+    (void)state;
+    go(rig, fake, &client, "s", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    cn_model_queue_delete_sequence(rig->queue, &order);
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(fake->n_cancels, 1);
+    assert_int_equal(fake->n_closes, 0); /* after the step, as always */
+    stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
+    assert_int_equal(fake->n_closes, 1);
+    fake_closed(fake, 1);
+    settle(rig);
+    rig_destroy(rig);
+}
+
+/* A stream is not idle, but it has no more time than its sequence; a committed one keeps no slot
+ * when its sequence is over. */
+static void
+clocks_of_a_sequence_that_streams(void **state)
+{
+    struct rig *rig = rig_create(with_clocks);
+    struct fake *fake = fake_attach(rig);
+    struct client first, next;
+
+    (void)state;
+    go(rig, fake, &first, "s", "1", 0);
+    stream(rig, fake, 0, "p", CN_ANSWER_COMMITTED);
+    pass(rig, 3000);
+    stream(rig, fake, 0, "q", 0);
+    fake_read(fake);
+    assert_int_equal(fake->n_closes, 0);
+    assert_int_equal(rig_stats(rig).live_sequences, 1);
+    pass(rig, 2100); /* the total clock */
+    fake_read(fake);
+    assert_int_equal(fake->n_closes, 1);
+    assert_int_equal(fake->closes[0].reason, CN_CLOSE_LIFETIME);
+    fake_closed(fake, 1);
+    settle(rig);
+    assert_int_equal(rig_stats(rig).live_sequences, 0);
+    go(rig, fake, &next, "t", "1", 0); /* its slot is free */
+    assert_int_equal(next.finals, 0);
+    stream(rig, fake, 0, "r", CN_ANSWER_FINAL); /* the first one ends after its sequence */
+    assert_int_equal(first.finals, 1);
+    rig_destroy(rig);
+}
+
+/* The idle clock starts when the stream ends. */
+static void
+idle_clock_starts_after_the_stream(void **state)
+{
+    struct rig *rig = rig_create(with_clocks);
+    struct fake *fake = fake_attach(rig);
+    struct client first;
+
+    (void)state;
+    go(rig, fake, &first, "s", "1", 0);
+    stream(rig, fake, 0, "p", CN_ANSWER_COMMITTED);
+    pass(rig, 1500);
+    stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
+    pass(rig, 900);
+    fake_read(fake);
+    assert_int_equal(fake->n_closes, 0);
+    pass(rig, 200);
+    fake_read(fake);
+    assert_int_equal(fake->n_closes, 1);
+    assert_int_equal(fake->closes[0].reason, CN_CLOSE_IDLE);
+    rig_destroy(rig);
+}
+
+/* What a client took goes back to the worker by the quarter window, and only for rows that stream. */
+static void
+credit_goes_back_in_steps(void **state)
+{
+    struct rig *rig = rig_create(small_window);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+
+    (void)state;
+    go(rig, fake, &client, "s", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    cn_model_queue_consumed(&client.job, 99);
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(fake->credit, 0);
+    cn_model_queue_consumed(&client.job, 1);
+    cn_model_queue_consumed(&client.job, 250);
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(fake->credit, 350);
+    stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
+    rig_destroy(rig);
+}
+
+/* A death in mid-stream: what the client has can't be made again, so the stream breaks off and is
+ * not sent to another worker; a row of which nothing has left runs again as any other. */
+static void
+death_in_mid_stream_is_told(void **state)
+{
+    struct rig *rig = rig_create(small_window);
+    struct fake *fake = fake_attach(rig), *other;
+    struct client said, silent, behind;
+
+    (void)state;
+    go(rig, fake, &said, "s", "1", 0);
+    go(rig, fake, &silent, "t", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    stream(rig, fake, 1, NULL, 0);
+    go(rig, fake, &behind, "s", "2", 0);
+    fake_die(fake, false, "segmentation fault");
+    settle(rig);
+    assert_int_equal(said.error, CN_E_WORKER_DIED);
+    assert_string_equal(said.text,
+                        "worker 1 died while it streamed this answer: segmentation fault");
+    assert_int_equal(silent.finals, 0);
+    other = fake_attach(rig);
+    settle(rig);
+    answer_all(rig, other);
+    assert_int_equal(other->n_rows, 2);
+    assert_true(other->rows[0].flags & CN_ROW_REDELIVERED);
+    assert_int_equal(silent.error, 0);
+    assert_int_equal(behind.error, 0);
+    rig_destroy(rig);
+}
+
+/* The same where the step was committed: its sequence went on before and goes on after. */
+static void
+death_of_an_overtaken_stream(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig), *other;
+    struct client first, second;
+
+    (void)state;
+    go(rig, fake, &first, "s", "1", 0);
+    stream(rig, fake, 0, NULL, CN_ANSWER_COMMITTED); /* nothing was said, but it stands */
+    go(rig, fake, &second, "s", "2", 0);
+    assert_int_equal(fake->n_rows, 2);
+    fake_die(fake, false, "killed");
+    settle(rig);
+    assert_int_equal(first.error, CN_E_WORKER_DIED);
+    other = fake_attach(rig);
+    settle(rig);
+    answer_all(rig, other);
+    assert_int_equal(second.error, 0);
+    assert_int_equal(other->rows[0].generation, 7);
+    assert_int_equal(rig_stats(rig).live_sequences, 1);
+    rig_destroy(rig);
+}
+
+/* A suspect runs alone, but streams of hours can't hold it up: they are never sent again. */
+static void
+suspects_do_not_wait_for_streams(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig), *other = fake_attach(rig);
+    struct client streams, suspect;
+
+    (void)state;
+    go(rig, fake, &streams, "s", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    go(rig, other, &suspect, "t", "1", 0);
+    assert_int_equal(other->n_rows, 1);
+    fake_die(other, false, "killed");
+    settle(rig);
+    fake_read(fake);
+    assert_int_equal(fake->n_rows, 2);
+    assert_string_equal(fake->rows[1].id, "t");
+    rig_destroy(rig);
+}
+
+static void
+tell_stats(struct rig *rig, struct fake *fake, uint64_t streams)
+{
+    struct cn_worker_stats stats = {.streams = streams};
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    cn_frame_put_stats(&buf, &stats);
+    fake_write(fake, &buf);
+    settle(rig);
+}
+
+/* A worker whose streams all wait for slow clients says nothing for long and is well. One that does
+ * not even say that is not. */
+static void
+paused_streams_are_no_hung_worker(void **state)
+{
+    struct rig *rig = rig_create(small_window);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    unsigned i;
+
+    (void)state;
+    go(rig, fake, &client, "s", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    for (i = 0; i < 30; i++) {
+        pass(rig, 1000);
+        tell_stats(rig, fake, 1);
+    }
+    assert_int_equal(fake->overdue, 0);
+    for (i = 0; i < 12; i++) {
+        pass(rig, 1000);
+        tell_stats(rig, fake, 0); /* of rows that should be answered, a count says nothing */
+    }
+    assert_int_equal(fake->overdue, 1);
+    rig_destroy(rig);
+}
+
+/* Steps that wait behind a stream are refused with the others when the model goes. */
+static void
+waiting_behind_a_stream_is_refused_at_the_end(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client first, second;
+
+    (void)state;
+    go(rig, fake, &first, "s", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    go(rig, fake, &second, "s", "2", 0);
+    cn_model_queue_close(rig->queue, CN_E_DRAINING, "going", true, rig_empty, rig);
+    settle(rig);
+    assert_int_equal(second.error, CN_E_DRAINING);
+    assert_int_equal(first.finals, 0);
+    fake_read(fake);
+    assert_int_equal(fake->n_cancels, 1); /* it should come to its end */
+    assert_int_equal(fake->why_cancelled[0], CN_STOP_ENDED);
+    stream(rig, fake, 0, "q", CN_ANSWER_FINAL);
+    assert_int_equal(first.error, 0);
+    rig_destroy(rig);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_passed_on_in_order),
+        cmocka_unit_test(streams_take_no_place_among_rows),
+        cmocka_unit_test(next_step_waits_for_a_stream),
+        cmocka_unit_test(committed_stream_is_overtaken),
+        cmocka_unit_test(stream_is_told_of_the_end),
+        cmocka_unit_test(stream_is_told_of_deletion),
+        cmocka_unit_test(clocks_of_a_sequence_that_streams),
+        cmocka_unit_test(idle_clock_starts_after_the_stream),
+        cmocka_unit_test(credit_goes_back_in_steps),
+        cmocka_unit_test(death_in_mid_stream_is_told),
+        cmocka_unit_test(death_of_an_overtaken_stream),
+        cmocka_unit_test(suspects_do_not_wait_for_streams),
+        cmocka_unit_test(paused_streams_are_no_hung_worker),
+        cmocka_unit_test(waiting_behind_a_stream_is_refused_at_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,127 @@
+/* scheduler/swap/forward.c - a job leaves its queue for another version's and comes back: what is counted, who may
+ * go next, and what a row says. Where it goes, and why, is version_swap.c's. On the queue's loop.
+ */
+#include "scheduler/swap/forward.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "scheduler/queue/model_queue_priv.h"
+
+void
+cn_detour_set_out(struct cn_model_queue *queue, struct cn_job *job)
+{
+    cn_aggregator_unplace(queue, &job->sequence->group);
+    cn_job_group_take(&job->sequence->group);
+    job->state = CN_JOB_IN_FLIGHT;
+    job->worker = NULL;
+    job->sent_ms = cn_loop_now_ms(queue->loop);
+    queue->stats.waiting_jobs--;
+    queue->stats.in_flight_jobs++;
+    queue->stats.diverted_jobs++;
+    cn_sequence_give_slot(job->sequence);
+}
+
+void
+cn_detour_come_back(struct cn_model_queue *queue, struct cn_job *job, enum cn_detour_stage stage)
+{
+    job->detour->stage = stage;
+    queue->stats.in_flight_jobs--;
+    queue->stats.diverted_jobs--;
+    cn_job_group_put_back(&job->sequence->group, job);
+    cn_queue_job_waits(queue, job);
+    cn_queue_wake(queue);
+}
+
+void
+cn_detour_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    box->job = job;
+    queue->stats.in_flight_jobs--;
+    queue->stats.diverted_jobs--;
+    if (job->loose)
+        sequence->streams--;
+    else
+        cn_job_group_settle(&sequence->group);
+    cn_queue_finish(queue, job, box);
+    cn_sequence_update(sequence);
+    cn_queue_wake(queue);
+}
+
+void
+cn_detour_give_up(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
+{
+    struct cn_sequence *sequence = job->sequence;
+    struct cn_error err;
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(err.message, sizeof(err.message), fmt, args);
+    va_end(args);
+    queue->stats.in_flight_jobs--;
+    queue->stats.diverted_jobs--;
+    cn_job_group_settle(&sequence->group);
+    cn_queue_fail(queue, job, code, "%s", err.message);
+    cn_sequence_update(sequence);
+    cn_queue_wake(queue);
+}
+
+void
+cn_swap_dress(const struct cn_job *job, struct cn_row *row)
+{
+    const struct cn_detour *detour = job->detour;
+
+    if (job->any_version)
+        row->flags |= CN_ROW_ANY_VERSION;
+    if (!detour)
+        return;
+    if (detour->stage == CN_STAGE_ASK_HERE)
+        row->flags |= CN_ROW_ASK;
+    if (detour->stage == CN_STAGE_HOME && detour->pass_pending)
+        row->flags |= CN_ROW_PASS_PENDING;
+    if (detour->stage == CN_STAGE_IMPORT ||
+        (detour->stage == CN_STAGE_HOME && detour->move.op == CN_MOVE_TOLD)) {
+        row->flags |= CN_ROW_MOVE;
+        row->move = &detour->move;
+    }
+}
+
+void
+cn_swap_cancel(struct cn_job *job)
+{
+    struct cn_detour *detour = job->detour;
+
+    cn_assert(detour && !cn_list_empty(&detour->link));
+    cn_model_queue_cancel(detour->queue, &detour->visitor);
+}
+
+void
+cn_swap_consumed(struct cn_job *job, uint64_t bytes)
+{
+    if (job->detour && !cn_list_empty(&job->detour->link))
+        cn_model_queue_consumed(&job->detour->visitor, bytes);
+}
+
+void
+cn_detour_free(struct cn_job *job)
+{
+    struct cn_detour *detour = job->detour;
+
+    if (!detour)
+        return;
+    job->detour = NULL;
+    cn_list_remove(&detour->link);
+    cn_answer_box_free(detour->exported);
+    cn_free(detour->version);
+    cn_free(detour);
+}
+
+struct cn_job_group *
+cn_detour_group(struct cn_list *node)
+{
+    return &cn_container_of(node, struct cn_detour, link)->job->sequence->group;
+}

@@ -1,0 +1,514 @@
+/* scheduler/workers/worker_link.c - frames to and from one worker, on the model queue's loop.
+ *
+ * The owner's callbacks may destroy the link: those that come from the middle of
+ * reading are guarded by `depth`, all others are the last thing that is done.
+ */
+#include "scheduler/workers/worker_link.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/arena.h"
+#include "core/memory/mem.h"
+#include "proto/wire.h"
+#include "scheduler/workers/worker_link_priv.h"
+
+#define LINK_MAGIC 0x4b4e494cu /* "LINK" */
+#define READ_BYTES (64u * 1024)
+#define READ_TURN_BYTES (4u * 1024 * 1024) /* then other descriptors get their turn */
+#define KEEP_BYTES (1024u * 1024)          /* a buffer that was larger is given back when empty */
+#define LARGE_BYTES READ_BYTES             /* frames from here on are read to memory of their own */
+
+static void lose(struct cn_worker_link *link, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The first reason counts. The owner hears of it at the end of the turn. */
+static void
+lose(struct cn_worker_link *link, const char *fmt, ...)
+{
+    va_list args;
+
+    if (link->lost)
+        return;
+    link->lost = true;
+    va_start(args, fmt);
+    vsnprintf(link->why, sizeof(link->why), fmt, args);
+    va_end(args);
+    cn_loop_unwatch(link->loop, &link->watch);
+    cn_loop_defer(link->loop, &link->turn_end);
+}
+
+static int
+give_answer(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_answer answer;
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = cn_frame_get_answer(frame, &arena, &answer, err);
+    if (rc == 0 && link->queue)
+        rc = cn_queue_on_answer(link, &answer, err);
+    else if (rc == 0 && !link->used)
+        rc = cn_fail(err, CN_E_PROTOCOL, "ANSWER before any row was sent");
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+static int
+give_closed(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_closed closed;
+    int rc = cn_frame_get_closed(frame, &closed, err);
+
+    return rc == 0 && link->queue ? cn_queue_on_closed(link, &closed, err) : rc;
+}
+
+static int
+give_result(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_query_result result;
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = cn_frame_get_result(frame, &arena, &result, err);
+    if (rc == 0 && link->queue)
+        rc = cn_queue_on_result(link, &result, err);
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+static int
+give_loaded(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_loaded loaded;
+    int rc = cn_frame_get_loaded(frame, &loaded, err);
+
+    if (rc < 0)
+        return rc;
+    if (link->loaded)
+        return cn_fail(err, CN_E_PROTOCOL, "second LOADED frame");
+    link->loaded = true;
+    link->ops->on_loaded(link->owner, &loaded);
+    return 0;
+}
+
+static int
+give_progress(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_progress progress;
+    int rc = cn_frame_get_progress(frame, &progress, err);
+
+    if (rc == 0 && link->loaded)
+        return cn_fail(err, CN_E_PROTOCOL, "PROGRESS after LOADED");
+    if (rc == 0 && link->ops->on_progress)
+        link->ops->on_progress(link->owner, &progress);
+    return rc;
+}
+
+static int
+give_forked(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_forked forked;
+    int rc = cn_frame_get_forked(frame, &forked, err);
+
+    if (rc < 0)
+        return rc;
+    if (link->n_forks == 0 || !link->ops->on_forked)
+        return cn_fail(err, CN_E_PROTOCOL, "FORKED without a FORK");
+    link->n_forks--;
+    link->ops->on_forked(link->owner, &forked);
+    return 0;
+}
+
+static int
+give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_worker_stats stats;
+    int rc = cn_frame_get_stats(frame, &stats, err);
+
+    /* A worker that only streams to slow clients may have no answer to give for long. */
+    if (rc == 0 && stats.streams > 0)
+        link->progress_ms = cn_loop_now_ms(link->loop);
+    if (rc == 0 && link->queue)
+        cn_queue_on_stats(link->queue, &stats);
+    if (rc == 0 && link->ops->on_stats)
+        link->ops->on_stats(link->owner, &stats);
+    return rc;
+}
+
+static int
+give_report(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    struct cn_report report;
+    struct cn_arena arena;
+    int rc;
+
+    cn_arena_init(&arena);
+    rc = cn_frame_get_report(frame, &arena, &report, err);
+    if (rc == 0 && link->queue)
+        cn_queue_on_report(link, &report);
+    cn_arena_fini(&arena);
+    return rc;
+}
+
+static int
+give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
+{
+    switch (frame->type) {
+    case CN_FRAME_ANSWER:
+        return give_answer(link, frame, err);
+    case CN_FRAME_CLOSED:
+        return give_closed(link, frame, err);
+    case CN_FRAME_RESULT:
+        return give_result(link, frame, err);
+    case CN_FRAME_LOADED:
+        return give_loaded(link, frame, err);
+    case CN_FRAME_STATS:
+        return give_stats(link, frame, err);
+    case CN_FRAME_REPORT:
+        return give_report(link, frame, err);
+    case CN_FRAME_PROGRESS:
+        return give_progress(link, frame, err);
+    case CN_FRAME_FORKED:
+        return give_forked(link, frame, err);
+    default:
+        return cn_fail(err, CN_E_PROTOCOL, "frame of type %d, which only the server sends",
+                       (int)frame->type);
+    }
+}
+
+/* Gives out each whole frame that was read. */
+static void
+parse(struct cn_worker_link *link)
+{
+    struct cn_error err = {0};
+    struct cn_frame frame;
+    size_t at = 0;
+
+    while (!link->lost && !link->destroyed) {
+        long size = cn_frame_next(link->in.data + at, link->in.len - at, link->max_frame_bytes,
+                                  &frame, &err);
+
+        if (size == 0)
+            break;
+        if (size < 0 || give_frame(link, &frame, &err) < 0) {
+            lose(link, "worker %u broke the protocol: %s", link->index, err.message);
+            break;
+        }
+        at += (size_t)size;
+        if (!link->in.data) { /* an answer has taken it */
+            at = 0;
+            break;
+        }
+    }
+    if (!link->destroyed)
+        cn_buf_consume(&link->in, at);
+}
+
+char *
+cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body)
+{
+    if (body.len < LARGE_BYTES || body.ptr + body.len != link->in.data + link->in.len)
+        return NULL;
+    return cn_buf_take(&link->in, NULL);
+}
+
+/* How many bytes to make room for: a large frame gets it all at once, and nothing behind it, so that who
+ * gets its body can have the memory as well. */
+static size_t
+bytes_wanted(const struct cn_worker_link *link)
+{
+    struct cn_reader reader;
+    uint64_t frame;
+
+    if (link->in.len < CN_FRAME_HEADER_BYTES)
+        return READ_BYTES;
+    cn_reader_init(&reader, link->in.data, link->in.len);
+    frame = CN_FRAME_HEADER_BYTES + (uint64_t)cn_read_u32(&reader);
+    if (frame < LARGE_BYTES || frame <= link->in.len)
+        return READ_BYTES;
+    return (size_t)(frame - link->in.len); /* within max_frame_bytes: parse has looked at it */
+}
+
+/* Reads until nothing is there, the worker's end is closed or `budget` bytes came. */
+static void
+read_frames(struct cn_worker_link *link, size_t budget)
+{
+    size_t got = 0;
+
+    while (got < budget && !link->lost && !link->destroyed) {
+        size_t room = bytes_wanted(link);
+        char *to = cn_buf_reserve(&link->in, room);
+        ssize_t n;
+
+        if (!to) {
+            lose(link, "not enough memory for a frame of %zu bytes from worker %u", room,
+                 link->index);
+            return;
+        }
+        n = recv(link->fd, to, room, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        if (n <= 0) {
+            if (n == 0)
+                lose(link, "worker %u closed its end of the socket", link->index);
+            else
+                lose(link, "reading from worker %u: %s", link->index, strerror(errno));
+            return;
+        }
+        link->in.len += (size_t)n;
+        got += (size_t)n;
+        parse(link);
+        if ((size_t)n < room)
+            break; /* an empty socket: the call that would say so is saved; epoll tells of more */
+    }
+    if (!link->destroyed && link->in.len == 0 && link->in.cap > KEEP_BYTES)
+        cn_buf_fini(&link->in);
+}
+
+static void
+watch_for_space(struct cn_worker_link *link, bool wanted)
+{
+    struct cn_error err;
+
+    if (link->waits_for_space == wanted || link->lost)
+        return;
+    link->waits_for_space = wanted;
+    if (cn_loop_rewatch(link->loop, &link->watch, EPOLLIN | (wanted ? (uint32_t)EPOLLOUT : 0),
+                        &err) < 0)
+        lose(link, "worker %u: %s", link->index, err.message);
+}
+
+/* The worker no longer reads, but may have answered before: look at the end of the turn. */
+static void
+write_failed(struct cn_worker_link *link)
+{
+    link->write_failed = true;
+    cn_loop_defer(link->loop, &link->turn_end);
+}
+
+void
+cn_worker_link_flush(struct cn_worker_link *link)
+{
+    struct cn_buf *out = &link->out;
+
+    if (link->lost || link->write_failed)
+        return;
+    if (out->failed) {
+        lose(link, "not enough memory for frames to worker %u", link->index);
+        return;
+    }
+    while (link->out_sent < out->len || cn_lents_pending(&link->lents)) {
+        ssize_t n = cn_lents_send(&link->lents, out, &link->out_sent, SIZE_MAX, link->fd,
+                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (n >= 0 || errno == EINTR)
+            continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) {
+            write_failed(link);
+            return;
+        }
+        if (link->out_sent > out->len / 2) { /* moving the rest is now the smaller part */
+            cn_lents_consume(&link->lents, link->out_sent);
+            cn_buf_consume(out, link->out_sent);
+            link->out_sent = 0;
+        }
+        watch_for_space(link, true);
+        return;
+    }
+    cn_lents_consume(&link->lents, link->out_sent);
+    link->out_sent = 0;
+    if (out->cap > KEEP_BYTES)
+        cn_buf_fini(out);
+    else
+        cn_buf_reset(out);
+    watch_for_space(link, false);
+}
+
+void
+cn_worker_link_flush_later(struct cn_worker_link *link)
+{
+    cn_loop_defer(link->loop, &link->turn_end);
+}
+
+bool
+cn_worker_link_usable(const struct cn_worker_link *link)
+{
+    return !link->lost && !link->write_failed && !link->overdue_told;
+}
+
+void
+cn_worker_link_forget_lent(struct cn_worker_link *link)
+{
+    link->write_failed = link->write_failed || cn_lents_pending(&link->lents);
+    cn_lents_fini(&link->lents);
+}
+
+static void
+free_link(struct cn_worker_link *link)
+{
+    cn_lents_fini(&link->lents);
+    cn_buf_fini(&link->in);
+    cn_buf_fini(&link->out);
+    link->magic = 0;
+    cn_free(link);
+}
+
+static void
+leave(struct cn_worker_link *link)
+{
+    if (--link->depth == 0 && link->destroyed)
+        free_link(link);
+}
+
+static void
+on_events(struct cn_watch *watch, uint32_t events)
+{
+    struct cn_worker_link *link = cn_container_of(watch, struct cn_worker_link, watch);
+
+    link->depth++;
+    if (events & ~(uint32_t)EPOLLOUT)
+        read_frames(link, READ_TURN_BYTES);
+    if ((events & EPOLLOUT) && !link->destroyed)
+        cn_worker_link_flush(link);
+    leave(link);
+}
+
+static void
+at_turn_end(struct cn_deferred *deferred)
+{
+    struct cn_worker_link *link = cn_container_of(deferred, struct cn_worker_link, turn_end);
+
+    link->depth++;
+    cn_worker_link_flush(link);
+    if (link->write_failed && !link->lost) {
+        read_frames(link, SIZE_MAX);
+        if (!link->destroyed)
+            lose(link, "worker %u no longer reads", link->index);
+    }
+    if (link->lost && !link->lost_told && !link->destroyed) {
+        link->lost_told = true;
+        link->ops->on_lost(link->owner, link->why);
+    }
+    leave(link);
+}
+
+int
+cn_worker_link_create(struct cn_loop *loop, int fd, uint32_t index, uint64_t max_frame_bytes,
+                      const struct cn_worker_link_ops *ops, void *owner,
+                      struct cn_worker_link **out, struct cn_error *err)
+{
+    struct cn_worker_link *link = cn_alloc(sizeof(*link));
+    int rc;
+
+    link->magic = LINK_MAGIC;
+    link->loop = loop;
+    link->fd = fd;
+    link->index = index;
+    link->max_frame_bytes = max_frame_bytes;
+    link->ops = ops;
+    link->owner = owner;
+    link->watch.fn = on_events;
+    link->turn_end.fn = at_turn_end;
+    cn_list_init(&link->turn_end.link);
+    cn_buf_init(&link->in, max_frame_bytes + CN_FRAME_HEADER_BYTES + READ_BYTES);
+    cn_buf_init(&link->out, 0); /* bounded by credit: rows in flight, closes under way */
+    cn_lents_init(&link->lents);
+    cn_list_init(&link->attached);
+    cn_list_init(&link->in_flight);
+    cn_list_init(&link->live);
+    cn_list_init(&link->ready);
+    cn_list_init(&link->to_close);
+    cn_list_init(&link->closing);
+    cn_list_init(&link->queries);
+    cn_timer_init(&link->overdue, NULL);
+    rc = cn_loop_watch(loop, &link->watch, fd, EPOLLIN, err);
+    if (rc < 0) {
+        close(fd);
+        free_link(link);
+        return rc;
+    }
+    *out = link;
+    return 0;
+}
+
+void
+cn_worker_link_destroy(struct cn_worker_link *link)
+{
+    if (!link)
+        return;
+    cn_assert(link->magic == LINK_MAGIC && !link->destroyed && !link->queue);
+    cn_assert_on_loop(link->loop);
+    cn_loop_unwatch(link->loop, &link->watch);
+    cn_list_remove(&link->turn_end.link);
+    cn_timer_cancel(&link->overdue);
+    close(link->fd);
+    link->destroyed = true;
+    if (link->depth == 0)
+        free_link(link);
+}
+
+void
+cn_worker_link_send_load(struct cn_worker_link *link, const struct cn_load *load)
+{
+    cn_frame_put_load(&link->out, load);
+    cn_worker_link_flush_later(link);
+}
+
+/* The frame and its descriptors leave in one message, now: nothing else is on its way to a zygote. */
+bool
+cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const int fds[2])
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control = {0};
+    struct msghdr message = {
+        .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    struct iovec text;
+    struct cn_buf frame;
+    bool sent;
+
+    if (!cn_worker_link_usable(link) || link->out.len > 0)
+        return false;
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    memcpy(CMSG_DATA(head), fds, 2 * sizeof(int));
+    cn_buf_init(&frame, 0);
+    cn_frame_put_fork(&frame, label);
+    text = (struct iovec){frame.data, frame.len};
+    message.msg_iov = &text;
+    sent = !frame.failed &&
+           sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)frame.len;
+    cn_buf_fini(&frame);
+    if (sent)
+        link->n_forks++;
+    else
+        lose(link, "worker %u takes no FORK: %s", link->index, strerror(errno));
+    return sent;
+}
+
+void
+cn_worker_link_send_stop(struct cn_worker_link *link)
+{
+    cn_frame_put_stop(&link->out);
+    cn_worker_link_flush_later(link);
+}
+
+uint32_t
+cn_worker_link_in_flight(const struct cn_worker_link *link)
+{
+    return link->n_in_flight;
+}

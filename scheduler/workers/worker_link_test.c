@@ -1,0 +1,559 @@
+/* scheduler/workers/worker_link_test.c - frames in pieces, back-pressure, and workers that break the rules. */
+#include "scheduler/workers/worker_link.h"
+
+#include <stdlib.h>
+
+#include "scheduler/test_support.h"
+
+static void
+config_stateless(struct cn_model_config *config)
+{
+    config->sequence_batching = false;
+}
+
+static void
+fake_put(struct fake *fake, const void *bytes, size_t len)
+{
+    assert_int_equal(write(fake->fd, bytes, len), (ssize_t)len);
+}
+
+/* LOAD goes out, LOADED and STATS come to the owner, byte by byte if need be. */
+static void
+frames_may_come_in_pieces(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *fake = fake_add(rig);
+    struct cn_load load = {.model_name = "m",
+                           .model_version = "1",
+                           .model_dir = "/",
+                           .handler = "",
+                           .config_file = "",
+                           .runtime = "lua",
+                           .store_dir = "",
+                           .worker_index = 1};
+    const struct cn_loaded loaded = {.message = CN_STR("Lua 5.4")};
+    const struct cn_worker_stats stats = {.rows = 3};
+    struct cn_buf buf;
+    size_t i;
+
+    (void)state;
+    cn_worker_link_send_load(fake->link, &load);
+    settle(rig);
+    cn_buf_init(&buf, 0);
+    cn_frame_put_load(&buf, &load);
+    i = buf.len;
+    assert_int_equal(recv(fake->fd, cn_buf_reserve(&buf, 4096), 4096, 0), (ssize_t)i);
+    cn_buf_reset(&buf);
+    cn_frame_put_loaded(&buf, &loaded);
+    cn_frame_put_stats(&buf, &stats);
+    for (i = 0; i < buf.len; i++) {
+        assert_int_equal(fake->stats, 0);
+        fake_put(fake, buf.data + i, 1);
+        settle(rig);
+    }
+    assert_int_equal(fake->loaded, 1);
+    assert_int_equal(fake->stats, 1);
+    cn_buf_reset(&buf);
+    cn_frame_put_loaded(&buf, &loaded);
+    fake_write(fake, &buf);
+    settle(rig);
+    assert_int_equal(fake->lost, 1);
+    assert_non_null(strstr(fake->why, "second LOADED"));
+    rig_destroy(rig);
+}
+
+/* A worker that reads slowly gets all of it in the end; the loop never waits for it. */
+static void
+slow_reader_gets_all(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    size_t len = 3u << 20, got = 0;
+    char *body = cn_alloc(len), *bytes = cn_alloc(len + 4096);
+    struct cn_frame frame;
+    struct cn_arena arena;
+    struct cn_row *rows;
+
+    (void)state;
+    memset(body, 'b', len);
+    client_prepare(&client, rig->loop, "", "", 0);
+    client.part.data = (struct cn_str){body, len};
+    cn_model_queue_submit(rig->queue, &client.job);
+    settle(rig);
+    assert_true(cn_lents_pending(&fake->link->lents)); /* more than the socket takes */
+    assert_true(fake->link->out.cap < 4096);           /* and no copy of it */
+    assert_int_equal(client.job.unsent, 1);
+    while (cn_frame_next(bytes, got, len + 4096, &frame, NULL) == 0) {
+        ssize_t n = recv(fake->fd, bytes + got, 50000, 0);
+
+        if (n > 0)
+            got += (size_t)n;
+        cn_loop_turn(rig->loop, 0);
+    }
+    cn_arena_init(&arena);
+    assert_int_equal(cn_frame_get_batch(&frame, &arena, &rows, NULL), 0);
+    assert_int_equal(rows[0].parts[0].data.len, len);
+    assert_memory_equal(rows[0].parts[0].data.ptr, body, len);
+    cn_arena_fini(&arena);
+    assert_false(cn_lents_pending(&fake->link->lents));
+    assert_int_equal(client.job.unsent, 0);
+    assert_int_equal(fake->lost, 0);
+    cn_free(body);
+    cn_free(bytes);
+    rig_destroy(rig);
+}
+
+/* An answer near the frame limit arrives whole, through the smallest of sockets. */
+static void
+large_answer_arrives(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+    struct cn_answer answer;
+    struct cn_buf buf;
+    size_t len = 1000000, sent = 0;
+    char *body = cn_alloc(len);
+
+    (void)state;
+    memset(body, 'a', len);
+    client_send(rig, &client, "", "x", 0);
+    settle(rig);
+    fake_read(fake);
+    answer = answer_to(&fake->rows[0]);
+    answer.body = (struct cn_str){body, len};
+    cn_buf_init(&buf, 0);
+    cn_frame_put_answer(&buf, &answer);
+    while (sent < buf.len) {
+        ssize_t n = send(fake->fd, buf.data + sent, buf.len - sent, MSG_DONTWAIT);
+
+        if (n > 0)
+            sent += (size_t)n;
+        cn_loop_turn(rig->loop, 0);
+    }
+    settle(rig);
+    assert_int_equal(client.finals, 1);
+    assert_int_equal(strlen(client.text), sizeof(client.text) - 1);
+    assert_int_equal(strspn(client.text, "a"), sizeof(client.text) - 1);
+    assert_true(client.was_read_there); /* not copied */
+    cn_buf_fini(&buf);
+    cn_free(body);
+    rig_destroy(rig);
+}
+
+/* Of several large answers that come at once each one has all of its bytes, and what follows them is read. */
+static void
+large_answers_in_a_row_are_told_apart(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *fake = fake_attach(rig);
+    struct client clients[2];
+    struct cn_answer answer;
+    struct cn_buf buf;
+    size_t len = 300000, sent = 0;
+    char *body = cn_alloc(len);
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        client_send(rig, &clients[i], "", "x", 0);
+    settle(rig);
+    fake_read(fake);
+    cn_buf_init(&buf, 0);
+    for (int i = 0; i < 2; i++) {
+        answer = answer_to(&fake->rows[i]);
+        memset(body, 'a' + i, len);
+        answer.body = (struct cn_str){body, len};
+        cn_frame_put_answer(&buf, &answer);
+    }
+    cn_frame_put_stats(&buf, &(struct cn_worker_stats){.batches = 1});
+    while (sent < buf.len) {
+        ssize_t n = send(fake->fd, buf.data + sent, buf.len - sent, MSG_DONTWAIT);
+
+        if (n > 0)
+            sent += (size_t)n;
+        cn_loop_turn(rig->loop, 0);
+    }
+    settle(rig);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(clients[i].finals, 1);
+        assert_int_equal(strspn(clients[i].text, i ? "b" : "a"), sizeof(clients[i].text) - 1);
+    }
+    assert_int_equal(fake->stats, 1);
+    assert_int_equal(fake->lost, 0);
+    cn_buf_fini(&buf);
+    cn_free(body);
+    rig_destroy(rig);
+}
+
+/* A job's memory is not looked at again once its worker is gone: the job goes whole to the next one. */
+static void
+what_was_lent_goes_back_with_its_job(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *first = fake_attach(rig), *second;
+    struct client client;
+    size_t len = 3u << 20;
+    char *body = cn_alloc(len);
+
+    (void)state;
+    memset(body, 'b', len);
+    client_prepare(&client, rig->loop, "", "", 0);
+    client.part.data = (struct cn_str){body, len};
+    cn_model_queue_submit(rig->queue, &client.job);
+    settle(rig);
+    assert_int_equal(client.job.unsent, 1);
+    cn_model_queue_detach(rig->queue, first->link, false, "it is to go");
+    assert_int_equal(client.job.unsent, 0);
+    client.part.data = CN_STR("small"); /* what the next one gets */
+    memset(body, 'c', len);
+    cn_free(body);
+    second = fake_attach(rig);
+    fake_read(first); /* there is room again, but nothing more to write */
+    settle(rig);
+    assert_true(first->lost == 1 || !first->link->out.len);
+    answer_all(rig, second);
+    assert_string_equal(second->rows[0].body, "small");
+    assert_int_equal(client.finals, 1);
+    assert_int_equal(client.error, 0);
+    rig_destroy(rig);
+}
+
+/* Who gets that answer may free what is still to be sent. */
+static void
+an_answer_before_all_was_sent_loses_the_link(void **state)
+{
+    struct rig *rig = rig_create(config_stateless);
+    struct fake *fake = fake_attach(rig);
+    struct cn_answer answer = {.flags = CN_ANSWER_FINAL, .body = CN_STR("guessed")};
+    struct client client;
+    size_t len = 3u << 20;
+    char *body = cn_alloc(len);
+
+    (void)state;
+    memset(body, 'b', len);
+    client_prepare(&client, rig->loop, "", "", 0);
+    client.part.data = (struct cn_str){body, len};
+    cn_model_queue_submit(rig->queue, &client.job);
+    settle(rig);
+    answer.job_id = client.job.row.job_id;
+    fake_send(fake, &answer);
+    settle(rig);
+    assert_int_equal(client.finals, 0);
+    assert_int_equal(fake->lost, 1);
+    assert_non_null(strstr(fake->why, "which was not sent in full yet"));
+    fake_die(fake, false, fake->why);
+    fake = fake_attach(rig);
+    client.part.data = CN_STR("small");
+    settle(rig);
+    answer_all(rig, fake);
+    assert_int_equal(client.finals, 1);
+    cn_free(body);
+    rig_destroy(rig);
+}
+
+/* All headers and bytes of an answer are the box's own. */
+static void
+box_has_its_own_bytes(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct cn_header headers[2] = {{CN_STR("a"), CN_STR("1")}, {CN_STR("bb"), CN_STR("")}};
+    struct cn_answer answer = {.flags = CN_ANSWER_FINAL,
+                               .status = 201,
+                               .content_type = CN_STR("text/plain"),
+                               .body = CN_STR("body"),
+                               .n_headers = 2,
+                               .headers = headers};
+    struct client client;
+    struct cn_answer_box *box;
+
+    (void)state;
+    client_send(rig, &client, "s", "x", 0);
+    settle(rig);
+    box = cn_answer_box_copy(&client.job, &answer, 2);
+    memset(headers, 0, sizeof(headers));
+    assert_int_equal(box->answer.status, 201);
+    assert_true(cn_str_eq(box->answer.body, CN_STR("dy")));
+    assert_true(cn_str_eq(box->answer.content_type, CN_STR("text/plain")));
+    assert_true(cn_str_eq(box->answer.headers[0].value, CN_STR("1")));
+    assert_true(cn_str_eq(box->answer.headers[1].name, CN_STR("bb")));
+    assert_int_equal(box->answer.headers[1].value.len, 0);
+    assert_true(cn_str_eq(box->sequence_id, CN_STR("s")));
+    cn_answer_box_free(box);
+    answer_all(rig, fake);
+    rig_destroy(rig);
+}
+
+static void
+sends_answer_of_unknown_job(struct fake *fake)
+{
+    const struct cn_answer answer = {.job_id = 42, .flags = CN_ANSWER_FINAL};
+
+    fake_send(fake, &answer);
+}
+
+static void
+sends_answer_twice(struct fake *fake)
+{
+    struct cn_answer answer;
+
+    fake_read(fake);
+    answer = answer_to(&fake->rows[0]);
+    fake_send(fake, &answer);
+    fake_send(fake, &answer);
+}
+
+static void
+sends_server_frame(struct fake *fake)
+{
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    cn_frame_put_stop(&buf);
+    fake_write(fake, &buf);
+}
+
+static void
+sends_too_much(struct fake *fake)
+{
+    fake_put(fake, "\xff\xff\xff\x7f\x42\x01\0\0\0\0\0\0", 12);
+}
+
+static void
+sends_other_version(struct fake *fake)
+{
+    fake_put(fake, "\0\0\0\0\x44\x02\0\0\0\0\0\0", 12);
+}
+
+static void
+sends_cut_answer(struct fake *fake)
+{
+    fake_put(fake, "\x02\0\0\0\x42\x01\0\0\0\0\0\0xy", 14);
+}
+
+static void
+sends_closed_with_payload(struct fake *fake)
+{
+    fake_put(fake, "\x02\0\0\0\x44\x01\0\0\0\0\0\0xy", 14);
+}
+
+static void
+closes_what_lives(struct fake *fake)
+{
+    fake_closed(fake, 1);
+}
+
+static void
+ends(struct fake *fake)
+{
+    assert_int_equal(shutdown(fake->fd, SHUT_WR), 0);
+}
+
+static void
+stops_reading(struct fake *fake)
+{
+    assert_int_equal(shutdown(fake->fd, SHUT_RDWR), 0);
+}
+
+/* Whatever a worker does wrong costs it its connection, once, with a reason; its jobs are kept. */
+static void
+broken_rules_lose_the_link(void **state)
+{
+    static const struct {
+        void (*fn)(struct fake *fake);
+        const char *why;
+    } cases[] = {
+        {sends_answer_of_unknown_job, "ANSWER for job 42, which is not in flight there"},
+        {sends_answer_twice, "which is not in flight there"},
+        {sends_server_frame, "which only the server sends"},
+        {sends_too_much, "exceeds the limit of 1048576 bytes"},
+        {sends_other_version, "frame of version 2, expected 1"},
+        {sends_cut_answer, "malformed"},
+        {sends_closed_with_payload, "malformed CLOSED frame"},
+        {closes_what_lives, "CLOSED for 1 sequences, but 0 were to be closed"},
+        {ends, "closed its end of the socket"},
+        {stops_reading, "closed its end of the socket"},
+    };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig *rig = rig_create(NULL);
+        struct fake *bad = fake_attach(rig), *good;
+        struct client a, b;
+
+        client_send(rig, &a, "s", "1", 0);
+        client_send(rig, &b, "s", "2", 0);
+        settle(rig);
+        cases[i].fn(bad);
+        settle(rig);
+        assert_int_equal(bad->lost, 1);
+        if (!strstr(bad->why, cases[i].why))
+            fail_msg("got: %s", bad->why);
+        settle(rig);
+        assert_int_equal(bad->lost, 1);
+        fake_die(bad, false, bad->why);
+        good = fake_attach(rig);
+        settle(rig);
+        answer_all(rig, good);
+        assert_int_equal(a.finals + b.finals, 2);
+        assert_int_equal(a.error + b.error, 0);
+        rig_destroy(rig);
+    }
+}
+
+/* What a worker had answered before it died counts, though the server finds out by writing. */
+static void
+answers_of_the_dead_are_read(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client a, b;
+    struct cn_answer answer;
+
+    (void)state;
+    client_send(rig, &a, "s", "1", 0);
+    settle(rig);
+    fake_read(fake);
+    client_send(rig, &b, "t", "1", 0);
+    answer = answer_to(&fake->rows[0]);
+    fake_send(fake, &answer);
+    assert_int_equal(shutdown(fake->fd, SHUT_RD), 0); /* writing to it fails before reading does */
+    close(fake->fd);
+    fake->fd = -1;
+    settle(rig);
+    assert_int_equal(a.finals, 1);
+    assert_int_equal(a.error, 0);
+    assert_int_equal(b.finals, 0);
+    assert_int_equal(fake->lost, 1);
+    rig_destroy(rig);
+}
+
+/* A worker that closes only its reading half is found by the next write. */
+static void
+reader_gone_is_found_by_writing(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+
+    (void)state;
+    assert_int_equal(shutdown(fake->fd, SHUT_RD), 0);
+    client_send(rig, &client, "s", "1", 0);
+    settle(rig);
+    assert_int_equal(fake->lost, 1);
+    assert_string_equal(fake->why, "worker 1 no longer reads");
+    assert_int_equal(client.finals, 0);
+    rig_destroy(rig);
+}
+
+/* Nothing was sent, so nothing can be answered. */
+static void
+answer_before_attach_loses_the_link(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_add(rig);
+
+    (void)state;
+    sends_answer_of_unknown_job(fake);
+    settle(rig);
+    assert_int_equal(fake->lost, 1);
+    assert_non_null(strstr(fake->why, "ANSWER before any row was sent"));
+    rig_destroy(rig);
+}
+
+/* After a detach its owner ends it: what it still says is neither used nor blamed. */
+static void
+answers_after_detach_are_dropped(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig), *other;
+    struct client client;
+    struct cn_answer answer;
+
+    (void)state;
+    client_send(rig, &client, "s", "1", 0);
+    settle(rig);
+    fake_read(fake);
+    cn_model_queue_detach(rig->queue, fake->link, true, NULL);
+    assert_int_equal(client.error, CN_E_HANDLER_DEADLINE);
+    answer = answer_to(&fake->rows[0]);
+    fake_send(fake, &answer);
+    settle(rig);
+    assert_int_equal(fake->lost, 0);
+    other = fake_attach(rig);
+    client_send(rig, &client, "s", "2", 0);
+    settle(rig);
+    assert_int_equal(answer_all(rig, other), 1);
+    rig_destroy(rig);
+}
+
+static void
+destroys_on_loaded(void *owner, const struct cn_loaded *loaded)
+{
+    struct fake *fake = owner;
+
+    (void)loaded;
+    fake->loaded++;
+    cn_worker_link_destroy(fake->link);
+    fake->link = NULL;
+}
+
+static void
+destroys_on_lost(void *owner, const char *why)
+{
+    struct fake *fake = owner;
+
+    fake_lost(owner, why);
+    cn_worker_link_destroy(fake->link);
+    fake->link = NULL;
+}
+
+/* The owner may destroy the link from its callbacks, whatever still waits in the buffer. */
+static void
+link_may_be_destroyed_in_callbacks(void **state)
+{
+    static const struct cn_worker_link_ops ops = {destroys_on_loaded, fake_stats, destroys_on_lost,
+                                                  fake_overdue,       NULL,       NULL};
+    const struct cn_loaded loaded = {CN_E_LOAD_FAILED, CN_STR("no"), CN_STR(""), CN_STR("")};
+    struct rig *rig = rig_create(NULL);
+    struct fake *first = fake_add(rig), *second = fake_add(rig);
+    struct cn_buf buf;
+
+    (void)state;
+    first->link->ops = second->link->ops = &ops;
+    cn_buf_init(&buf, 0);
+    cn_frame_put_loaded(&buf, &loaded);
+    cn_frame_put_loaded(&buf, &loaded);
+    fake_write(first, &buf);
+    close(second->fd);
+    second->fd = -1;
+    settle(rig);
+    assert_int_equal(first->loaded, 1);
+    assert_int_equal(first->lost, 0);
+    assert_int_equal(second->lost, 1);
+    rig_destroy(rig);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(frames_may_come_in_pieces),
+        cmocka_unit_test(slow_reader_gets_all),
+        cmocka_unit_test(large_answer_arrives),
+        cmocka_unit_test(large_answers_in_a_row_are_told_apart),
+        cmocka_unit_test(what_was_lent_goes_back_with_its_job),
+        cmocka_unit_test(an_answer_before_all_was_sent_loses_the_link),
+        cmocka_unit_test(box_has_its_own_bytes),
+        cmocka_unit_test(broken_rules_lose_the_link),
+        cmocka_unit_test(answers_of_the_dead_are_read),
+        cmocka_unit_test(reader_gone_is_found_by_writing),
+        cmocka_unit_test(answer_before_attach_loses_the_link),
+        cmocka_unit_test(answers_after_detach_are_dropped),
+        cmocka_unit_test(link_may_be_destroyed_in_callbacks),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,271 @@
+/* scheduler/workers/workers.c - workers come, retire and die. On the model queue's loop. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "scheduler/queue/model_queue_priv.h"
+
+/* Lazy, as all timers: answers only move progress_ms. */
+static void
+overdue(struct cn_timer *timer)
+{
+    struct cn_worker_link *link = cn_container_of(timer, struct cn_worker_link, overdue);
+    uint32_t limit_s = link->queue->config.response_timeout_s;
+    uint64_t deadline_ms = link->progress_ms + limit_s * UINT64_C(1000);
+    char why[160];
+
+    if (link->overdue_told || cn_worker_link_quiet(link))
+        return;
+    if (cn_loop_now_ms(link->loop) < deadline_ms) {
+        cn_timer_set(cn_loop_wheel(link->loop), timer, deadline_ms);
+        return;
+    }
+    snprintf(why, sizeof(why),
+             "worker %u did not answer for %u s (responseTimeout), %u rows in flight", link->index,
+             limit_s, link->n_in_flight);
+    link->overdue_told = true;
+    link->ops->on_overdue(link->owner, why);
+}
+
+static void
+take_home(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    uint32_t slot = 0, n;
+    struct cn_home *homes;
+
+    while (slot < queue->n_homes && queue->homes[slot].link)
+        slot++;
+    if (slot == queue->n_homes) {
+        n = queue->n_homes ? queue->n_homes * 2 : 4;
+        cn_assert(n <= CN_MAX_LINKS);
+        homes = cn_alloc(n * sizeof(*homes));
+        if (queue->n_homes)
+            memcpy(homes, queue->homes, queue->n_homes * sizeof(*homes));
+        cn_free(queue->homes);
+        queue->homes = homes;
+        queue->n_homes = n;
+    }
+    if (++queue->last_serial == 0)
+        queue->last_serial = 1;
+    queue->homes[slot] = (struct cn_home){link, queue->last_serial};
+    link->home_slot = (uint16_t)slot;
+    link->home_serial = queue->last_serial;
+    queue->n_links++;
+}
+
+/* From here it is nobody's home; its sequences find that out when they look. */
+static void
+leave_home(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    if (link->home_serial == 0)
+        return;
+    queue->homes[link->home_slot].link = NULL;
+    link->home_serial = 0;
+    cn_free(link->slots);
+    link->slots = NULL;
+    queue->homeless += link->live_sequences;
+    link->live_sequences = 0;
+    queue->n_links--;
+    cn_aggregator_unhome(queue, link);
+}
+
+void
+cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link)
+{
+    cn_assert_on_loop(queue->loop);
+    cn_assert(!link->queue && link->loop == queue->loop);
+    link->queue = queue;
+    link->used = true;
+    link->retiring = link->alone = link->overdue_told = false;
+    link->on_retired = NULL;
+    cn_timer_init(&link->overdue, overdue);
+    cn_list_push_back(&queue->links, &link->attached);
+    take_home(queue, link);
+    if (queue->policy.fixed_rows)
+        link->slots = cn_alloc(queue->policy.slots * sizeof(struct cn_sequence *));
+    queue->stats.attached_workers++;
+    cn_pressure_worker_came(queue);
+    cn_queue_wake(queue);
+}
+
+/* Back to the front of its group, to be sent again under its job id. */
+static void
+put_back(struct cn_model_queue *queue, struct cn_job *job)
+{
+    cn_job_group_put_back(cn_queue_group_of(job), job);
+    job->row.flags |= CN_ROW_REDELIVERED;
+    job->skip_bytes = job->forwarded_bytes;
+    cn_queue_job_waits(queue, job);
+}
+
+static void
+fail_dead(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, bool was_overdue,
+          const char *last_words)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    cn_job_group_settle(cn_queue_group_of(job));
+    if (job->cancelled)
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
+    else if (was_overdue)
+        cn_queue_fail(
+            queue, job, CN_E_HANDLER_DEADLINE,
+            "the handler took longer than %u s (responseTimeout), so worker %u was killed",
+            queue->config.response_timeout_s, index);
+    else
+        cn_queue_fail(queue, job, CN_E_WORKER_DIED,
+                      "%u workers died on this request alone, so it is not sent again: %s",
+                      job->alone_deaths, last_words);
+    if (sequence)
+        cn_sequence_update(sequence);
+}
+
+/* Its handler streamed: what the client has can't be made again, and nobody but the store knows
+ * whether its step is committed. A client that asks with the same key is told. */
+static void
+fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, const char *last_words)
+{
+    struct cn_sequence *sequence = job->sequence;
+
+    if (job->loose)
+        sequence->streams--;
+    else
+        cn_job_group_settle(cn_queue_group_of(job));
+    if (job->cancelled)
+        cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
+    else
+        cn_queue_fail(queue, job, CN_E_WORKER_DIED,
+                      "worker %u died while it streamed this answer: %s", index, last_words);
+    if (sequence)
+        cn_sequence_update(sequence);
+}
+
+/* A stream of which nothing has left is a job as any other. */
+static void
+rescue_live(struct cn_model_queue *queue, struct cn_worker_link *link, const char *last_words)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &link->live) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        cn_list_remove(node);
+        link->n_live--;
+        if (!job->loose && !job->passed_on) {
+            job->live = false;
+            cn_list_push_front(&link->in_flight, node);
+            continue;
+        }
+        link->n_in_flight--;
+        queue->stats.in_flight_jobs--;
+        job->worker = NULL;
+        fail_live(queue, job, link->index, last_words);
+    }
+}
+
+static void
+rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_overdue,
+            const char *last_words)
+{
+    bool alone;
+    struct cn_list *node;
+
+    cn_worker_link_forget_lent(link);
+    rescue_live(queue, link, last_words);
+    alone = link->n_in_flight == 1;
+    while ((node = cn_list_pop_front(&link->in_flight))) {
+        struct cn_job *job = cn_container_of(node, struct cn_job, link);
+
+        link->n_in_flight--;
+        queue->stats.in_flight_jobs--;
+        job->worker = NULL;
+        job->stopped = false;
+        job->unsent = 0;
+        job->deaths++;
+        job->alone_deaths += alone;
+        if (job->cancelled || (alone && was_overdue) || job->alone_deaths >= CN_MAX_ALONE_DEATHS)
+            fail_dead(queue, job, link->index, was_overdue, last_words);
+        else
+            put_back(queue, job);
+    }
+}
+
+void
+cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_overdue,
+                      const char *last_words)
+{
+    cn_assert_on_loop(queue->loop);
+    cn_assert(link->queue == queue);
+    leave_home(queue, link);
+    cn_list_remove(&link->attached);
+    queue->stats.attached_workers--;
+    cn_timer_cancel(&link->overdue);
+    rescue_jobs(queue, link, was_overdue, last_words ? last_words : "no message");
+    cn_queue_reroute_closes(queue, link);
+    cn_queue_fail_queries(queue, link);
+    link->queue = NULL;
+    link->on_retired = NULL;
+    cn_queue_wake(queue);
+}
+
+void
+cn_model_queue_retire(struct cn_model_queue *queue, struct cn_worker_link *link,
+                      void (*on_retired)(void *ctx), void *ctx)
+{
+    cn_assert_on_loop(queue->loop);
+    cn_assert(link->queue == queue);
+    leave_home(queue, link);
+    link->retiring = true;
+    link->on_retired = on_retired;
+    link->retired_ctx = ctx;
+    cn_queue_wake(queue);
+}
+
+static struct cn_worker_link *
+find_retired(struct cn_model_queue *queue)
+{
+    struct cn_list *node;
+
+    cn_list_for_each(node, &queue->links) {
+        struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
+
+        if (link->on_retired && cn_worker_link_quiet(link) && cn_list_empty(&link->to_close))
+            return link;
+    }
+    return NULL;
+}
+
+void
+cn_queue_tell_retired(struct cn_model_queue *queue)
+{
+    struct cn_worker_link *link;
+
+    /* From the start each time: the owner may detach this link or others. */
+    while (!queue->destroyed && (link = find_retired(queue))) {
+        void (*on_retired)(void *ctx) = link->on_retired;
+
+        link->on_retired = NULL;
+        on_retired(link->retired_ctx);
+    }
+}
+
+void
+cn_worker_link_stats(const struct cn_worker_link *link, struct cn_worker_link_stats *out)
+{
+    const struct cn_job *first;
+
+    out->live_sequences = link->live_sequences;
+    out->rows = link->rows;
+    out->answers = link->answers;
+    out->in_flight = link->n_in_flight;
+    out->busy_rows = link->queue ? cn_worker_link_rows(link) : 0;
+    out->busy_ms = 0;
+    out->busy_sequence = (struct cn_str){NULL, 0};
+    if (out->busy_rows == 0)
+        return;
+    first = cn_container_of(link->in_flight.next, struct cn_job, link);
+    out->busy_ms = cn_loop_now_ms(link->loop) - link->progress_ms;
+    if (first->sequence)
+        out->busy_sequence = cn_sequence_id(first->sequence);
+}

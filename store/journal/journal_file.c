@@ -1,0 +1,582 @@
+/* store/journal/journal_file.c - the two files of a journal: opened, read to their end, appended to.
+ *
+ * Owned by the worker's thread. All but opening happens within a write transaction of LMDB, which
+ * no two processes have at a time. A file is written with pwrite only, and read in a mapping, which the
+ * kernel keeps the same; it is never cut. What is to be written has its room in the file system first, so
+ * that a full disk is met by the commit that was to grow the store.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/errors/panic.h"
+#include "core/log/log.h"
+#include "core/memory/mem.h"
+#include "store/journal/journal_priv.h"
+
+/* A file is made larger by so much at a time, and is so large from the beginning. */
+#define GROW_BYTES (1u << 20)
+/* The same of a ledger. */
+#define LEDGER_GROW_BYTES (64u << 10)
+/* That are read in one hold of the lock: a few milliseconds. */
+#define SCAN_BYTES (1u << 20)
+
+static struct cn_str
+file_bytes(const struct cn_journal_file *file)
+{
+    return (struct cn_str){file->map, file->size};
+}
+
+/* --- the mapping --- */
+
+static int
+file_map(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
+         struct cn_error *err)
+{
+    uint64_t wanted = bytes < js->limit ? js->limit : bytes;
+    void *map;
+
+    if (file->fd < 0 || bytes <= file->map_bytes)
+        return 0;
+    wanted = (wanted + wanted / 4 + GROW_BYTES) & ~(uint64_t)65535;
+    map = mmap(NULL, wanted, PROT_READ, MAP_SHARED, file->fd, 0);
+    if (map == MAP_FAILED)
+        return cn_lmdb_fail_errno(js->lmdb, errno, "map the journal", err);
+    if (file->map)
+        munmap((void *)file->map, file->map_bytes);
+    file->map = map;
+    file->map_bytes = wanted;
+    return 0;
+}
+
+/* Others may have made it larger. */
+static int
+file_look(struct cn_journal_store *js, struct cn_journal_file *file, struct cn_error *err)
+{
+    struct stat stat;
+
+    if (file->fd < 0)
+        return 0;
+    if (fstat(file->fd, &stat) != 0)
+        return cn_lmdb_fail_errno(js->lmdb, errno, "read the journal", err);
+    file->size = (uint64_t)stat.st_size;
+    return file_map(js, file, file->size, err);
+}
+
+/* Room for `bytes`, in the file system and the mapping. */
+static int
+file_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
+             struct cn_error *err)
+{
+    uint64_t wanted = (bytes + GROW_BYTES - 1) / GROW_BYTES * GROW_BYTES;
+    int rc;
+
+    if (bytes > file->size) {
+        if (fallocate(file->fd, 0, (off_t)file->size, (off_t)(wanted - file->size)) != 0 &&
+            fallocate(file->fd, 0, (off_t)file->size, (off_t)(bytes - file->size)) != 0 &&
+            (errno != EOPNOTSUPP || ftruncate(file->fd, (off_t)wanted) != 0))
+            return cn_lmdb_fail_errno(js->lmdb, errno, "write", err);
+        if ((rc = file_look(js, file, err)) != 0)
+            return rc;
+    }
+    return file_map(js, file, bytes, err);
+}
+
+/* Room for `bytes` of the ledger, which is written in place from then on. */
+static int
+ledger_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
+               struct cn_error *err)
+{
+    uint64_t wanted = (bytes + LEDGER_GROW_BYTES - 1) / LEDGER_GROW_BYTES * LEDGER_GROW_BYTES;
+
+    if (bytes <= file->ledger_size)
+        return 0;
+    if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0) {
+        wanted = bytes;
+        if (fallocate(file->ledger_fd, 0, 0, (off_t)wanted) != 0 &&
+            (errno != EOPNOTSUPP || ftruncate(file->ledger_fd, (off_t)wanted) != 0))
+            return cn_lmdb_fail_errno(js->lmdb, errno, "write", err);
+    }
+    file->ledger_size = wanted;
+    return 0;
+}
+
+static int
+open_in(const struct cn_journal_store *js, const char *what, unsigned i, int flags)
+{
+    struct cn_buf path;
+    int fd;
+
+    cn_buf_init(&path, 0);
+    cn_buf_printf(&path, "%s/%s.%u", js->dir, what, i);
+    cn_buf_append(&path, "", 1);
+    fd = open(path.data, flags | O_CLOEXEC, 0600);
+    cn_buf_fini(&path);
+    return fd;
+}
+
+int
+cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err)
+{
+    struct cn_journal_file *file = &js->files[i];
+    const int flags = js->read_only ? O_RDONLY : O_RDWR | O_CREAT;
+
+    file->fd = open_in(js, "journal", i, flags);
+    if (file->fd >= 0 || js->read_only)
+        file->ledger_fd = open_in(js, "ledger", i, flags);
+    if ((file->fd < 0 || file->ledger_fd < 0) && !(js->read_only && errno == ENOENT))
+        return cn_lmdb_fail_errno(js->lmdb, errno, "open the journal", err);
+    /* Both have some room from the beginning. On a full disk the first commit says that they have not. */
+    if (!js->read_only) {
+        file_provide(js, file, GROW_BYTES, NULL);
+        ledger_provide(js, file, LEDGER_GROW_BYTES, NULL);
+    }
+    return file_look(js, file, err);
+}
+
+void
+cn_journal_file_close(struct cn_journal_file *file)
+{
+    cn_journal_index_fini(&file->index);
+    if (file->map)
+        munmap((void *)file->map, file->map_bytes);
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->ledger_fd >= 0)
+        close(file->ledger_fd);
+    file->map = NULL;
+    file->fd = file->ledger_fd = -1;
+}
+
+/* --- what stands in it --- */
+
+void
+cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal_entry *entry, int sign)
+{
+    const bool removed = entry->flags & CN_JOURNAL_REMOVED;
+    int64_t more = (removed ? 0 : (int64_t)cn_lmdb_cost(entry->value.len)) - (int64_t)entry->stored;
+
+    if (more > 0)
+        file->owed += sign * more;
+    else
+        file->freed -= sign * more;
+}
+
+/* An entry of so many bytes becomes the newest of its key, or with -1 ceases to be. */
+static void
+count_entry(struct cn_journal_file *file, const struct cn_journal_entry *entry, int sign)
+{
+    const uint64_t bytes = cn_journal_entry_bytes(entry);
+
+    cn_journal_count_owed(file, entry, sign);
+    file->live_bytes += sign > 0 ? bytes : -bytes;
+}
+
+bool
+cn_journal_is_drained(struct cn_journal_store *js, struct cn_str key)
+{
+    return js->drained_key_len && js->drained_below == cn_journal_old(js)->first &&
+           cn_journal_key_compare(key, (struct cn_str){js->drained_key, js->drained_key_len}) <= 0;
+}
+
+static void
+narrow_common(struct cn_journal_file *file, struct cn_str key, uint64_t at)
+{
+    struct cn_journal_entry first;
+    uint64_t n = 0;
+
+    if (file->first_key == 0) {
+        file->first_key = at;
+        file->common = key.len;
+        return;
+    }
+    cn_journal_entry_at(file->map + file->first_key, &first);
+    while (n < file->common && n < key.len && key.ptr[n] == first.key.ptr[n])
+        n++;
+    file->common = n;
+}
+
+/* The entry at `at` is the newest of its key. */
+static void
+publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash,
+        const struct cn_journal_entry *entry, uint64_t at)
+{
+    struct cn_journal_file *old = cn_journal_old(js);
+    uint64_t before = cn_journal_index_set(&file->index, file->map, hash, entry->key, at);
+    struct cn_journal_entry was;
+
+    if (before) {
+        cn_journal_entry_at(file->map + before, &was);
+        count_entry(file, &was, -1);
+        return;
+    }
+    narrow_common(file, entry->key, at);
+    if (file == old || !old->first ||
+        !(before = cn_journal_index_find(&old->index, old->map, hash, entry->key)) ||
+        cn_journal_is_drained(js, entry->key))
+        return;
+    cn_journal_entry_at(old->map + before, &was); /* will not be drained any more */
+    cn_journal_count_owed(old, &was, -1);
+}
+
+/* The same, in the newer file, with what is known of the entry that it replaces: no other one is looked at. */
+static void
+publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
+              const struct cn_journal_entry *entry, uint64_t at)
+{
+    struct cn_journal_file *cur = cn_journal_cur(js);
+    const enum cn_journal_place place = cn_journal_trace_place(js, entry->key, &put->was);
+    const uint64_t from = place == CN_JOURNAL_IN_CUR ? (uint64_t)put->was.at * 8 : 0;
+    const struct cn_journal_entry was = {
+        .key = entry->key, .value.len = put->was.bytes, .stored = put->was.stored};
+
+#ifdef CN_DEBUG
+    cn_assert(cn_journal_index_find(&cur->index, cur->map, put->hash, entry->key) == from);
+#endif
+    cn_journal_index_move(&cur->index, put->hash, from, at);
+    if (place == CN_JOURNAL_IN_CUR) {
+        count_entry(cur, &was, -1);
+        return;
+    }
+    narrow_common(cur, entry->key, at);
+    if (place == CN_JOURNAL_IN_OLD)
+        cn_journal_count_owed(cn_journal_old(js), &was, -1);
+}
+
+/* The next transaction, which another process wrote, or this one before it was started. */
+static void
+publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t n_entries)
+{
+    uint64_t at = file->tail + CN_JOURNAL_TXN_BYTES, bytes;
+    struct cn_journal_entry entry;
+
+    for (; n_entries > 0; n_entries--, at += bytes) {
+        uint32_t hash;
+
+        bytes = cn_journal_entry_at(file->map + at, &entry);
+        hash = cn_journal_hash(entry.key);
+        count_entry(file, &entry, 1);
+        publish(js, file, hash, &entry, at);
+        cn_journal_trace_stale(js, hash, file->next);
+    }
+}
+
+/* Reads on to the end, or with CN_JOURNAL_WHOLE in `end` as far as one hold of the lock may. Returns 1 when there
+ * were transactions, 0, or an error. */
+static int
+file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_journal_found *end,
+          struct cn_error *err)
+{
+    const uint64_t stop = file->tail + SCAN_BYTES;
+    struct cn_journal_txn txn;
+    bool looked = false;
+    int rc, n = 0;
+
+    for (;;) {
+        *end = cn_journal_look(file_bytes(file), file->tail, file->next, file->seed, &txn);
+        if (*end == CN_JOURNAL_WHOLE && file->tail >= stop)
+            return n;
+        if (*end == CN_JOURNAL_WHOLE) {
+            publish_txn(js, file, txn.n_entries);
+            file->ledger_tail += cn_ledger_entry_bytes(txn.n_entries);
+            file->ledger_behind = true;
+            file->last_at = file->tail;
+            file->tail += txn.bytes;
+            file->seed = txn.seed;
+            file->next++;
+            n = 1;
+            continue;
+        }
+        if (looked || (*end == CN_JOURNAL_NONE && file->tail + CN_JOURNAL_TXN_BYTES <= file->size))
+            return n;
+        if ((rc = file_look(js, file, err)) != 0)
+            return rc;
+        looked = true;
+    }
+}
+
+void
+cn_journal_file_reset(struct cn_journal_file *file, uint64_t first, uint64_t seed)
+{
+    cn_journal_index_reset(&file->index);
+    file->first = file->next = first;
+    file->seed = seed;
+    file->tail = CN_JOURNAL_HEADER_BYTES;
+    file->live_bytes = file->first_key = file->common = file->last_at = 0;
+    file->owed = file->freed = 0;
+    file->ledger_tail = CN_LEDGER_HEADER_BYTES;
+    file->ledger_seed = cn_ledger_seed(first, seed);
+    file->ledger_behind = false;
+}
+
+/* The number in its header, checked or not: changes when the file is begun anew. */
+static uint64_t
+header_word(const struct cn_journal_file *file)
+{
+    uint64_t word = 0;
+
+    if (file->size >= CN_JOURNAL_HEADER_BYTES)
+        memcpy(&word, file->map + 8, sizeof(word));
+    return word;
+}
+
+/* Reads the header: which use of the file is this, and is it in force? */
+static int
+file_identify(struct cn_journal_store *js, struct cn_journal_file *file, struct cn_error *err)
+{
+    static const char zeros[CN_JOURNAL_HEADER_BYTES];
+    uint64_t first = 0, seed = 0;
+    int rc;
+
+    if ((rc = file_look(js, file, err)) != 0)
+        return rc;
+    file->known_first = header_word(file);
+    file->bad_header = !cn_journal_get_header(file_bytes(file), &first, &seed) &&
+                       file->size >= CN_JOURNAL_HEADER_BYTES &&
+                       memcmp(file->map, zeros, sizeof(zeros)) != 0;
+    if (file->bad_header) /* cn_journal_verify looks what it was */
+        first = 0;
+    if (first < js->drained_below)
+        first = 0;
+    if (first != file->first || first == 0) {
+        cn_journal_file_reset(file, first, seed);
+        cn_journal_traces_begin(
+            js, first); /* what others began, and maybe had before, is read from here on */
+    }
+    return 0;
+}
+
+int
+cn_journal_identify(struct cn_journal_store *js, struct cn_error *err)
+{
+    int rc;
+
+    if ((rc = cn_journal_read_note(js, err)) != 0)
+        return rc;
+    for (unsigned i = 0; i < 2; i++)
+        if ((rc = file_identify(js, &js->files[i], err)) != 0)
+            return rc;
+    js->cur = js->files[1].first > js->files[0].first;
+    js->version = cn_lmdb_version(js->lmdb);
+    return 0;
+}
+
+int
+cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err)
+{
+    struct cn_journal_file *cur = cn_journal_cur(js), *old = cn_journal_old(js);
+    enum cn_journal_found end;
+    int rc = 0;
+
+    if (js->behind || js->version != cn_lmdb_version(js->lmdb) ||
+        cur->known_first != header_word(cur) || old->known_first != header_word(old) ||
+        old->size < CN_JOURNAL_HEADER_BYTES) {
+        if ((rc = cn_journal_identify(js, err)) != 0)
+            return rc;
+        if (cn_journal_old(js)->first && (rc = file_scan(js, cn_journal_old(js), &end, err)) < 0)
+            return rc;
+        js->unsettled = js->unsettled || rc > 0;
+        *more = js->behind = rc > 0 && end == CN_JOURNAL_WHOLE;
+        if (*more)
+            return 0;
+    }
+    cur = cn_journal_cur(js);
+    if (cur->first) {
+        if ((rc = file_scan(js, cur, &end, err)) < 0)
+            return rc;
+        js->unsettled = js->unsettled || rc > 0;
+        *more = js->behind = end == CN_JOURNAL_WHOLE;
+        if (*more)
+            return 0;
+    }
+    *more = js->behind = false;
+    js->opened = true;
+    return 0;
+}
+
+int
+cn_journal_settle(struct cn_journal_store *js, struct cn_error *err)
+{
+    struct cn_journal_file *cur = cn_journal_cur(js),
+                           *file = cur->last_at ? cur : cn_journal_old(js);
+    struct cn_journal_entry entry;
+    struct cn_str stored;
+    uint64_t at = file->last_at;
+    struct cn_journal_txn txn;
+    int rc = 0;
+
+    if (!file->first || at == 0)
+        return 0;
+    txn.n_entries = cn_journal_txn_entries(file->map + at);
+    at += CN_JOURNAL_TXN_BYTES;
+    for (; rc == 0 && txn.n_entries > 0; txn.n_entries--) {
+        uint64_t here = at;
+
+        at += cn_journal_entry_at(file->map + at, &entry);
+        if (!entry.flags || !cn_journal_index_has(&file->index, cn_journal_hash(entry.key), here))
+            continue;
+        if ((rc = js->lmdb->ops->get(js->lmdb, entry.key, &stored, err)) != 0)
+            break;
+        if ((entry.flags & CN_JOURNAL_REMOVED) && stored.ptr)
+            rc = js->lmdb->ops->remove(js->lmdb, entry.key, err);
+        else if (!(entry.flags & CN_JOURNAL_REMOVED) && !stored.ptr)
+            rc = js->lmdb->ops->put(js->lmdb, entry.key, CN_STR(""), err);
+        else
+            continue;
+        js->dirty = true;
+    }
+    return rc;
+}
+
+/* --- writing --- */
+
+int
+cn_journal_write_at(int fd, const char *bytes, size_t len, uint64_t at)
+{
+    while (len > 0) {
+        ssize_t n = pwrite(fd, bytes, len, (off_t)at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : ENOSPC;
+        bytes += n;
+        len -= (size_t)n;
+        at += (uint64_t)n;
+    }
+    return 0;
+}
+
+int
+cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
+{
+    struct cn_journal_file *file = &js->files[i], *cur = cn_journal_cur(js);
+    uint64_t first = cur->first ? cur->next : js->drained_below, seed;
+    char header[CN_JOURNAL_HEADER_BYTES], ledger[CN_LEDGER_HEADER_BYTES];
+    int rc;
+
+    cn_assert(!file->first);
+    if ((rc = file_provide(js, file, GROW_BYTES, err)) != 0)
+        return rc;
+    if ((rc = ledger_provide(js, file, LEDGER_GROW_BYTES, err)) != 0)
+        return rc;
+    seed = cn_journal_put_header(header, first);
+    cn_ledger_put_header(ledger, first, seed, js->boot);
+    /* The ledger first: whoever dies in between leaves one that misses nothing. */
+    rc = cn_journal_write_at(file->ledger_fd, ledger, sizeof(ledger), 0);
+    if (rc == 0)
+        rc = cn_journal_write_at(file->fd, header, sizeof(header), 0);
+    if (rc != 0)
+        return cn_lmdb_fail_errno(js->lmdb, rc, "write the journal", err);
+    cn_journal_file_reset(file, first, seed);
+    file->known_first = header_word(file);
+    js->cur = i;
+    cn_journal_pass(js, CN_STORE_SWITCHED);
+    return 0;
+}
+
+/* Out of the transaction's own bytes, which are at hand; those in the file have yet to be mapped. */
+static void
+publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
+{
+    struct cn_journal_file *cur = cn_journal_cur(js);
+    struct cn_journal_entry entry;
+
+    if (js->pending.n < js->n_puts && !cn_journal_index_has(&js->pending, put->hash, put->at))
+        return; /* the same transaction put the key again */
+    cn_journal_entry_at(js->txn.data + put->at, &entry);
+    count_entry(cur, &entry, 1);
+    if (put->was.txn)
+        publish_known(js, put, &entry, cur->tail + put->at);
+    else
+        publish(js, cur, put->hash, &entry, cur->tail + put->at);
+}
+
+/* Writes the entry of the transaction of `n` keys at `txn`, which is at offset `at` of the journal and the one
+ * of number `number`, at offset `to` of the ledger. 0 or an errno. */
+static int
+ledger_write(struct cn_journal_store *js, struct cn_journal_file *file, const char *txn,
+             uint64_t at, uint64_t number, uint64_t to)
+{
+    const uint32_t n = cn_journal_txn_entries(txn);
+    struct cn_ledger_entry about = {
+        .number = number,
+        .at = at,
+        .bytes = cn_journal_txn_bytes(txn),
+        .sum = cn_journal_txn_sum(txn),
+        .version = cn_lmdb_version(js->lmdb),
+        .n_keys = n,
+    };
+    const char *from = txn + CN_JOURNAL_TXN_BYTES;
+    struct cn_journal_entry entry;
+
+    cn_ledger_begin(&js->ledger, &about);
+    for (uint32_t i = 0; i < n; i++) {
+        from += cn_journal_entry_at(from, &entry);
+        cn_ledger_add_key(&js->ledger, entry.key);
+    }
+    cn_ledger_end(&js->ledger, file->ledger_seed);
+    if (js->ledger.failed)
+        return ENOMEM;
+    return cn_journal_write_at(file->ledger_fd, js->ledger.data, js->ledger.len, to);
+}
+
+/* Who appended last may have died before its entry. */
+static int
+ledger_catch_up(struct cn_journal_store *js, struct cn_journal_file *file)
+{
+    const char *last = file->map + file->last_at;
+    const uint64_t at = file->ledger_tail - cn_ledger_entry_bytes(cn_journal_txn_entries(last));
+    uint64_t number = 0;
+
+    file->ledger_behind = false;
+    if (pread(file->ledger_fd, &number, sizeof(number), (off_t)at) == sizeof(number) &&
+        le64toh(number) == file->next - 1)
+        return 0;
+    return ledger_write(js, file, last, file->last_at, file->next - 1, at);
+}
+
+int
+cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
+{
+    static const char zeros[CN_JOURNAL_TXN_BYTES];
+    struct cn_journal_file *cur = cn_journal_cur(js);
+    const uint64_t entry = cn_ledger_entry_bytes(js->n_puts);
+    uint64_t seed;
+    int rc;
+
+    seed = cn_journal_seal(&js->txn, js->n_puts, cur->next, cur->seed);
+    if ((rc = file_provide(js, cur, cur->tail + js->txn.len, err)) != 0) {
+        js->crowded = true;
+        return rc;
+    }
+    if ((rc = ledger_provide(js, cur, cur->ledger_tail + entry, err)) != 0) {
+        js->crowded = true;
+        return rc;
+    }
+    rc = cur->ledger_behind ? ledger_catch_up(js, cur) : 0;
+    if (rc == 0)
+        rc = cn_journal_write_at(cur->fd, js->txn.data, js->txn.len, cur->tail);
+    if (rc == 0 && js->sync && fdatasync(cur->fd) != 0)
+        rc = errno;
+    if (rc == 0)
+        rc = ledger_write(js, cur, js->txn.data, cur->tail, cur->next, cur->ledger_tail);
+    if (rc != 0) { /* the part that was written must not become whole by what comes next */
+        cn_journal_write_at(cur->fd, zeros, sizeof(zeros), cur->tail);
+        js->crowded = rc == ENOSPC || rc == EDQUOT;
+        return cn_lmdb_fail_errno(js->lmdb, rc, "write the journal", err);
+    }
+    for (uint32_t i = 0; i < js->n_puts; i++)
+        publish_put(js, &js->puts[i]);
+    cur->tail += js->txn.len;
+    cur->ledger_tail += entry;
+    cur->seed = seed;
+    cur->next++;
+    return 0;
+}

@@ -1,0 +1,564 @@
+/* store/lmdb/lmdb_store_test.c - LMDB under kill -9, dead readers, newer formats and full disks. */
+#include "store/lmdb/lmdb_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <lmdb.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/test_support.h"
+#include "core/time/clock.h"
+
+#define KEYS 64
+#define KILLS 40
+
+static int
+remove_dir(void **state)
+{
+    umount2(*state, MNT_DETACH); /* after a failed test of the full disk */
+    return test_dir_tear_down(state);
+}
+
+static struct cn_store *
+open_store(const char *dir, uint64_t max_bytes)
+{
+    struct cn_lmdb_options options = {.dir = dir, .max_bytes = max_bytes};
+    struct cn_store *store = NULL;
+    struct cn_error err = {0};
+
+    if (cn_lmdb_store_open(&options, &store, &err) != 0)
+        fail_msg("%s", err.message);
+    return store;
+}
+
+static struct cn_str
+key_of(char out[16], unsigned i)
+{
+    return (struct cn_str){out, (size_t)snprintf(out, 16, "seq_%u", i)};
+}
+
+/* Each value is its round, over and over: a torn one shows. */
+static void
+fill(uint32_t *words, size_t n, uint32_t round)
+{
+    for (size_t i = 0; i < n; i++)
+        words[i] = round;
+}
+
+/* Commits rounds for ever; tells each committed one through the pipe. */
+static _Noreturn void
+write_rounds(const char *dir, uint32_t round, int pipe_fd)
+{
+    struct cn_lmdb_options options = {.dir = dir, .max_bytes = 64u << 20};
+    struct cn_store *store;
+    uint32_t words[1024];
+    char key[16];
+
+    if (cn_lmdb_store_open(&options, &store, NULL) != 0)
+        _exit(1);
+    for (;; round++) {
+        if (cn_store_begin(store, CN_STORE_WRITE, NULL) != 0)
+            _exit(2);
+        for (unsigned i = 0; i < 8; i++) {
+            fill(words, 1024, round);
+            if (cn_store_put(store, key_of(key, (round * 8 + i) % KEYS),
+                             (struct cn_str){(char *)words, 64 + (round * 97 + i * 31) % 900 * 4},
+                             NULL) != 0)
+                _exit(3);
+        }
+        if (cn_store_commit(store, NULL) != 0)
+            _exit(4);
+        if (write(pipe_fd, &round, sizeof(round)) != sizeof(round))
+            _exit(5);
+    }
+}
+
+/* Reads what the writer told; kills it after `rounds` of them and a moment more. */
+static uint32_t
+kill_after(pid_t pid, int pipe_fd, unsigned rounds, unsigned moment_us)
+{
+    uint32_t round, last = 0;
+    int status;
+
+    for (unsigned i = 0; i < rounds; i++) {
+        assert_int_equal(read(pipe_fd, &round, sizeof(round)), sizeof(round));
+        last = round;
+    }
+    if (moment_us)
+        usleep(moment_us);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    while (read(pipe_fd, &round, sizeof(round)) == sizeof(round))
+        last = round;
+    return last;
+}
+
+/* Everything up to `acked` is there, whole; at most one round more. */
+static uint32_t
+verify(const char *dir, uint32_t acked)
+{
+    struct cn_store *store = open_store(dir, 64u << 20);
+    uint32_t newest = 0, word;
+    struct cn_str got;
+    char key[16];
+
+    assert_int_equal(cn_store_begin(store, CN_STORE_READ, NULL), 0);
+    for (unsigned i = 0; i < KEYS; i++) {
+        assert_int_equal(cn_store_get(store, key_of(key, i), &got, NULL), 0);
+        if (!got.ptr)
+            continue;
+        assert_true(got.len >= 64 && got.len % 4 == 0);
+        memcpy(&word, got.ptr, sizeof(word));
+        for (size_t at = 0; at < got.len; at += 4)
+            assert_memory_equal(got.ptr + at, &word, 4);
+        if (word > newest)
+            newest = word;
+    }
+    assert_in_range(newest, acked, acked + 1);
+    for (unsigned back = 0; back < 8 && back < newest; back++) { /* all 8 of each round */
+        for (unsigned i = 0; i < 8; i++) {
+            uint32_t round = newest - back;
+
+            assert_int_equal(cn_store_get(store, key_of(key, (round * 8 + i) % KEYS), &got, NULL),
+                             0);
+            assert_non_null(got.ptr);
+            assert_memory_equal(got.ptr, &round, 4);
+        }
+    }
+    cn_store_close(store);
+    return newest;
+}
+
+/* The promise of `durability: process`: kill -9 at any moment loses nothing that was committed. */
+static void
+kill_9_loses_nothing_committed(void **state)
+{
+    uint32_t newest = 0, seed = 20261121;
+
+    for (int n = 0; n < KILLS; n++) {
+        int fds[2];
+        pid_t pid;
+
+        assert_int_equal(pipe(fds), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            close(fds[0]);
+            write_rounds(*state, newest + 1, fds[1]);
+        }
+        close(fds[1]);
+        seed = seed * 1664525 + 1013904223;
+        newest = verify(*state, kill_after(pid, fds[0], 1 + (seed >> 8) % 40, (seed >> 16) % 700));
+        close(fds[0]);
+    }
+    assert_in_range(newest, KILLS, UINT32_MAX);
+}
+
+/* A child that holds a read transaction until it is killed. */
+static pid_t
+start_reader(const char *dir)
+{
+    int fds[2];
+    char byte;
+    pid_t pid;
+
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct cn_lmdb_options options = {.dir = dir, .max_bytes = 2u << 20};
+        struct cn_store *store;
+
+        if (cn_lmdb_store_open(&options, &store, NULL) != 0 ||
+            cn_store_begin(store, CN_STORE_READ, NULL) != 0 || write(fds[1], "r", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(fds[1]);
+    assert_int_equal(read(fds[0], &byte, 1), 1);
+    close(fds[0]);
+    return pid;
+}
+
+/* A worker that died while reading must not fill the store: its pages come back. */
+static void
+dead_reader_is_let_go(void **state)
+{
+    struct cn_store *store = open_store(*state, 2u << 20);
+    static char value[50000];
+    struct cn_error err = {0};
+    pid_t reader;
+    int rc = 0;
+
+    reader = start_reader(*state);
+    kill(reader, SIGKILL);
+    waitpid(reader, NULL, 0);
+    for (int i = 0; i < 1000 && rc == 0; i++) {
+        rc = cn_store_begin(store, CN_STORE_WRITE, &err);
+        if (rc == 0 && (rc = cn_store_put(store, CN_STR("s"), (struct cn_str){value, sizeof(value)},
+                                          &err)) == 0)
+            rc = cn_store_commit(store, &err);
+        cn_store_abort(store);
+    }
+    assert_int_equal(rc, CN_E_STATE_STORE); /* what a dead reader does to LMDB */
+    assert_non_null(strstr(err.message, "is full"));
+    assert_int_equal(cn_store_maintain(store), 1);
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+        assert_int_equal(
+            cn_store_put(store, CN_STR("s"), (struct cn_str){value, sizeof(value)}, NULL), 0);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+    }
+    cn_store_close(store);
+}
+
+/* Opening does the same, so that a restarted worker needs no timer. */
+static void
+dead_reader_is_let_go_at_open(void **state)
+{
+    struct cn_store *store = open_store(*state, 2u << 20);
+    pid_t reader = start_reader(*state);
+
+    kill(reader, SIGKILL);
+    waitpid(reader, NULL, 0);
+    cn_store_close(store);
+    store = open_store(*state, 2u << 20);
+    assert_int_equal(cn_store_maintain(store), 0);
+    cn_store_close(store);
+}
+
+/* A worker killed in the middle of a transaction holds up nobody: the others write on at once. */
+static void
+dead_writer_blocks_nobody(void **state)
+{
+    struct cn_store *store = open_store(*state, 2u << 20);
+    struct cn_str got;
+
+    for (int i = 0; i < 10; i++) {
+        int fds[2];
+        char byte;
+        pid_t pid;
+
+        assert_int_equal(pipe(fds), 0);
+        pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) { /* does not touch the parent's store */
+            struct cn_lmdb_options options = {.dir = *state, .max_bytes = 2u << 20};
+            struct cn_store *own;
+
+            if (cn_lmdb_store_open(&options, &own, NULL) != 0 ||
+                cn_store_begin(own, CN_STORE_WRITE, NULL) != 0 ||
+                cn_store_put(own, CN_STR("torn"), CN_STR("1"), NULL) != 0 ||
+                write(fds[1], "w", 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        close(fds[1]);
+        assert_int_equal(read(fds[0], &byte, 1), 1);
+        close(fds[0]);
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+        assert_int_equal(cn_store_get(store, CN_STR("torn"), &got, NULL), 0);
+        assert_null(got.ptr);
+        assert_int_equal(cn_store_put(store, CN_STR("whole"), CN_STR("1"), NULL), 0);
+        assert_int_equal(cn_store_commit(store, NULL), 0);
+    }
+    assert_int_equal(cn_store_count(store), 1);
+    cn_store_close(store);
+}
+
+static void
+raw_put(const char *dir, const char *key, size_t key_len, const char *value, size_t len)
+{
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_val k = {key_len, (char *)key}, v = {len, (char *)value};
+
+    assert_int_equal(mdb_env_create(&env), 0);
+    assert_int_equal(mdb_env_open(env, dir, 0, 0600), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, NULL, 0, &dbi), 0);
+    assert_int_equal(mdb_put(txn, dbi, &k, &v, 0), 0);
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+}
+
+static void
+raw_remove_piece(const char *dir, const char *key, size_t key_len)
+{
+    MDB_env *env;
+    MDB_txn *txn;
+    MDB_dbi dbi;
+    MDB_val k = {key_len, (char *)key};
+
+    assert_int_equal(mdb_env_create(&env), 0);
+    assert_int_equal(mdb_env_set_maxdbs(env, 1), 0);
+    assert_int_equal(mdb_env_open(env, dir, 0, 0600), 0);
+    assert_int_equal(mdb_txn_begin(env, NULL, 0, &txn), 0);
+    assert_int_equal(mdb_dbi_open(txn, "\2pieces", 0, &dbi), 0);
+    assert_int_equal(mdb_del(txn, dbi, &k, NULL), 0);
+    assert_int_equal(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+}
+
+/* An older program must not touch what a newer one wrote. */
+static void
+newer_store_is_refused(void **state)
+{
+    struct cn_lmdb_options options = {.dir = *state, .max_bytes = 1 << 20};
+    struct cn_store *store = open_store(*state, 1 << 20);
+    struct cn_error err;
+
+    cn_store_close(store);
+    raw_put(*state, "\0format", 7, "\7\0\0\0", 4);
+    assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
+    assert_null(store);
+    assert_non_null(strstr(err.message, "format 7"));
+    assert_non_null(strstr(err.message, "newer Continuo"));
+}
+
+/* There was no release with another format: such a store is refused, and stays as it is. */
+static void
+older_store_is_refused(void **state)
+{
+    struct cn_journal_options options = {.dir = *state,
+                                         .max_bytes = 1 << 20,
+                                         .journal_max_bytes = 1 << 20,
+                                         .check_max_bytes = UINT64_MAX};
+    struct cn_store *store = open_store(*state, 1 << 20);
+    struct cn_error err;
+    char path[256];
+
+    cn_store_close(store);
+    raw_put(*state, "\0format", 7, "\5\0\0\0", 4);
+    for (int i = 0; i < 2; i++) {
+        options.read_only = i == 1;
+        assert_int_equal(cn_journal_store_open(&options, &store, &err), CN_E_STATE_STORE);
+        assert_null(store);
+        assert_non_null(strstr(err.message, "format 5"));
+        assert_non_null(strstr(err.message, "older Continuo"));
+    }
+    snprintf(path, sizeof(path), "%s/DAMAGED", (char *)*state);
+    assert_int_equal(access(path, F_OK), -1);
+    snprintf(path, sizeof(path), "%s/CHECKED", (char *)*state);
+    unlink(path);
+}
+
+/* A value without one of its pieces is what there is before it: a record's checksum shows that. */
+static void
+a_missing_piece_ends_its_value(void **state)
+{
+    static char large[20000];
+    struct cn_store *store = open_store(*state, 1 << 20);
+    struct cn_str got;
+
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(cn_store_put(store, CN_STR("a"), (struct cn_str){large, sizeof(large)}, NULL),
+                     0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    cn_store_close(store);
+    raw_remove_piece(*state, "\2\0\1a\0\0\0\3", 8);
+    store = open_store(*state, 1 << 20);
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(cn_store_get(store, CN_STR("a"), &got, NULL), 0);
+    assert_int_equal(got.len, 3 * 4072);
+    assert_int_equal(cn_store_remove(store, CN_STR("a"), NULL), 0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    assert_int_equal(cn_store_count(store), 0);
+    cn_store_close(store);
+}
+
+/* Nor take a folder for a store that is none. */
+static void
+other_files_are_refused(void **state)
+{
+    struct cn_lmdb_options options = {.dir = *state, .max_bytes = 1 << 20};
+    struct cn_store *store;
+    struct cn_error err;
+    char path[256];
+    FILE *file;
+
+    options.read_only = true;
+    assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "holds no store"));
+    options.read_only = false;
+    snprintf(path, sizeof(path), "%s/data.mdb", (char *)*state);
+    file = fopen(path, "w");
+    for (int i = 0; i < 1000; i++)
+        fputs("not a database ", file);
+    fclose(file);
+    assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "not a store"));
+    options.dir = "/nonexistent/folder";
+    assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "/nonexistent/folder"));
+}
+
+/* `power` opens, commits and reads like the rest; a reader may look on meanwhile. */
+static void
+synced_store_and_a_second_reader(void **state)
+{
+    struct cn_lmdb_options options = {.dir = *state, .max_bytes = 1 << 20, .sync = true};
+    struct cn_store *writer;
+    struct cn_str got;
+    int status;
+    pid_t pid;
+
+    assert_int_equal(cn_lmdb_store_open(&options, &writer, NULL), 0);
+    assert_int_equal(cn_store_begin(writer, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(cn_store_put(writer, CN_STR("a"), CN_STR("1"), NULL), 0);
+    assert_int_equal(cn_store_commit(writer, NULL), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct cn_lmdb_options look = {.dir = *state, .read_only = true};
+        struct cn_store *reader;
+
+        _exit(!(cn_lmdb_store_open(&look, &reader, NULL) == 0 && cn_store_count(reader) == 1 &&
+                cn_store_begin(reader, CN_STORE_READ, NULL) == 0 &&
+                cn_store_get(reader, CN_STR("a"), &got, NULL) == 0 && cn_str_eq(got, CN_STR("1"))));
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    cn_store_close(writer);
+}
+
+/* One transaction that asks for more than the limit is refused with the limit; reads go on. */
+static void
+over_the_limit_leaves_the_store_readable(void **state)
+{
+    struct cn_store *store = open_store(*state, 256 << 10);
+    static char value[100000];
+    struct cn_error err = {0};
+    struct cn_str got;
+    char key[16];
+    int rc = 0;
+
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(cn_store_put(store, CN_STR("kept"), CN_STR("1"), NULL), 0);
+    assert_int_equal(cn_store_commit(store, NULL), 0);
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    for (unsigned i = 0; i < 10 && rc == 0; i++)
+        rc = cn_store_put(store, key_of(key, i), (struct cn_str){value, sizeof(value)}, &err);
+    assert_int_equal(rc, 1);
+    assert_int_equal(err.code, CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "262144"));
+    cn_store_abort(store);
+    assert_int_equal(cn_store_begin(store, CN_STORE_READ, NULL), 0);
+    assert_int_equal(cn_store_get(store, CN_STR("kept"), &got, NULL), 0);
+    assert_true(cn_str_eq(got, CN_STR("1")));
+    cn_store_close(store);
+}
+
+/* The disk is full before the limit: the batch fails, what was there stays, ending sequences works. */
+static void
+full_disk_fails_the_commit_only(void **state)
+{
+    static char value[50000];
+    struct cn_store *store;
+    struct cn_error err = {0};
+    struct cn_str got;
+    char key[16];
+    unsigned n = 0;
+    int rc = 0;
+
+    if (mount("tmpfs", *state, "tmpfs", 0, "size=2m") != 0) {
+        print_message("skipped: cannot mount a tmpfs: %s\n", strerror(errno));
+        skip(); /* only root may mount */
+    }
+    store = open_store(*state, 1u << 30);
+    while (rc == 0 && n < 100) {
+        assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+        rc = cn_store_put(store, key_of(key, n), (struct cn_str){value, sizeof(value)}, &err);
+        if (rc == 0 && (rc = cn_store_commit(store, &err)) == 0)
+            n++;
+        cn_store_abort(store);
+    }
+    print_message("%u values of 50 kB, then: %s\n", n, err.message);
+    assert_int_equal(rc, CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, *state));
+    assert_in_range(n, 20, 45);
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(cn_store_begin(store, CN_STORE_READ, &err), 0);
+        assert_int_equal(cn_store_get(store, key_of(key, i), &got, NULL), 0);
+        assert_int_equal(got.len, sizeof(value));
+        cn_store_abort(store);
+    }
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(cn_store_put(store, key_of(key, i), CN_STR("tombstone"), &err), 0);
+    assert_int_equal(cn_store_commit(store, &err), 0);
+    for (unsigned i = 0; i < 2; i++) { /* the room of a commit may be used from the next on */
+        assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+        assert_int_equal(cn_store_put(store, CN_STR("s"), CN_STR("small"), NULL), 0);
+        assert_int_equal(cn_store_commit(store, &err), 0);
+    }
+    assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
+    assert_int_equal(
+        cn_store_put(store, CN_STR("new"), (struct cn_str){value, sizeof(value)}, &err), 0);
+    assert_int_equal(cn_store_commit(store, &err), 0);
+    cn_store_close(store);
+    assert_int_equal(umount(*state), 0);
+}
+
+/* Without room for its files a store does not open, and says so; no signal ends the process. */
+static void
+a_full_disk_opens_no_new_store(void **state)
+{
+    static char zeros[4096];
+    struct cn_lmdb_options options = {.dir = *state, .max_bytes = 1 << 20};
+    struct cn_store *store;
+    struct cn_error err = {0};
+    char path[256];
+    int fd;
+
+    if (mount("tmpfs", *state, "tmpfs", 0, "size=64k") != 0) {
+        print_message("skipped: cannot mount a tmpfs: %s\n", strerror(errno));
+        skip(); /* only root may mount */
+    }
+    snprintf(path, sizeof(path), "%s/ballast", (char *)*state);
+    fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    while (write(fd, zeros, sizeof(zeros)) > 0) {
+    }
+    close(fd);
+    assert_int_equal(cn_lmdb_store_open(&options, &store, &err), CN_E_STATE_STORE);
+    assert_non_null(strstr(err.message, "free some space"));
+    assert_int_equal(umount(*state), 0);
+}
+
+int
+main(void)
+{
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, test_dir_set_up, remove_dir)
+    const struct CMUnitTest tests[] = {
+        WITH_DIR(kill_9_loses_nothing_committed),
+        WITH_DIR(dead_reader_is_let_go),
+        WITH_DIR(dead_reader_is_let_go_at_open),
+        WITH_DIR(dead_writer_blocks_nobody),
+        WITH_DIR(newer_store_is_refused),
+        WITH_DIR(older_store_is_refused),
+        WITH_DIR(a_missing_piece_ends_its_value),
+        WITH_DIR(other_files_are_refused),
+        WITH_DIR(synced_store_and_a_second_reader),
+        WITH_DIR(over_the_limit_leaves_the_store_readable),
+        WITH_DIR(full_disk_fails_the_commit_only),
+        WITH_DIR(a_full_disk_opens_no_new_store),
+    };
+
+    return cmocka_run_group_tests_name("cache.lmdb_store", tests, NULL, NULL);
+}

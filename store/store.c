@@ -1,0 +1,123 @@
+/* store/store.c - the checks that every kind of store shares. Owned by the worker's thread. */
+#include "store/store.h"
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+
+void
+cn_store_close(struct cn_store *store)
+{
+    if (store)
+        store->ops->close(store);
+}
+
+int
+cn_store_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err)
+{
+    return store->ops->begin(store, kind, err);
+}
+
+/* Keys come from clients, but frames and the front end have checked their length before. */
+static void
+key_check(struct cn_str key)
+{
+    cn_assert(key.len >= 1 && key.len <= CN_STORE_KEY_MAX);
+}
+
+int
+cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    key_check(key);
+    return store->ops->get(store, key, out, err);
+}
+
+void
+cn_store_fetch(struct cn_store *store, const struct cn_str *keys,
+               const struct cn_store_trace *const *traces, uint32_t n)
+{
+    cn_assert(n <= CN_FETCH_MAX);
+    if (store->ops->fetch)
+        store->ops->fetch(store, keys, traces, n);
+}
+
+int
+cn_store_front(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+{
+    key_check(key);
+    return (store->ops->front ? store->ops->front : store->ops->get)(store, key, out, err);
+}
+
+int
+cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *front,
+              struct cn_error *err)
+{
+    cn_assert(after.len <= CN_STORE_KEY_MAX);
+    return store->ops->next(store, after, key, front, err);
+}
+
+int
+cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct cn_error *err)
+{
+    key_check(key);
+    return store->ops->put(store, key, value, err);
+}
+
+int
+cn_store_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
+                 struct cn_store_trace *trace, struct cn_error *err)
+{
+    key_check(key);
+    if (store->ops->replace)
+        return store->ops->replace(store, key, value, trace, err);
+    return store->ops->put(store, key, value, err);
+}
+
+bool
+cn_store_holds(struct cn_store *store, const struct cn_store_trace *trace)
+{
+    return trace->txn != 0 && store->ops->holds && store->ops->holds(store, trace);
+}
+
+int
+cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err)
+{
+    key_check(key);
+    return store->ops->remove(store, key, err);
+}
+
+int
+cn_store_commit(struct cn_store *store, struct cn_error *err)
+{
+    return store->ops->commit(store, err);
+}
+
+void
+cn_store_abort(struct cn_store *store)
+{
+    store->ops->abort(store);
+}
+
+uint64_t
+cn_store_count(struct cn_store *store)
+{
+    return store->ops->count(store);
+}
+
+uint64_t
+cn_store_bytes(struct cn_store *store)
+{
+    return store->ops->bytes(store);
+}
+
+unsigned
+cn_store_maintain(struct cn_store *store)
+{
+    return store->ops->maintain(store);
+}
+
+void
+cn_store_tend(struct cn_store *store)
+{
+    if (store->ops->tend)
+        store->ops->tend(store);
+}

@@ -1,0 +1,200 @@
+/* worker/batch/answer_frames.c - answers into frames: the handler's, the stored ones, errors.
+ * Owned by the worker's one thread. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/log/log.h"
+#include "proto/wire.h"
+#include "worker/worker_priv.h"
+
+const char *
+cn_id_shown(struct cn_str id, char out[128])
+{
+    id = cn_sequence_id_shown(id);
+    for (size_t i = 0; i < id.len; i++) {
+        unsigned char c = (unsigned char)id.ptr[i];
+
+        if (c <= ' ' || c >= 0x7f || c == '"' || id.len > 100)
+            return cn_log_quote(id.ptr, id.len, out, 128);
+    }
+    snprintf(out, 128, "%.*s", CN_STR_ARG(id));
+    return out;
+}
+
+void
+cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
+{
+    char message[CN_ERROR_MESSAGE_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(message, sizeof(message), fmt, args);
+    va_end(args);
+    cn_reply_fail(&slot->item.reply, code, "%s", message);
+    slot->run = false;
+}
+
+/* Borrowed from `bytes`: each a u16 length and name, a u32 length and value. */
+static void
+headers_decode(struct cn_worker *worker, struct cn_str bytes, uint32_t n, struct cn_answer *answer)
+{
+    struct cn_reader reader;
+
+    answer->n_headers = 0;
+    if (n == 0)
+        return;
+    answer->headers = cn_arena_try_alloc(&worker->batch.arena, n * sizeof(*answer->headers));
+    if (!answer->headers)
+        return;
+    cn_reader_init(&reader, bytes.ptr, bytes.len);
+    for (uint32_t i = 0; i < n; i++) {
+        struct cn_str name = cn_read_str16(&reader), value = cn_read_str32(&reader);
+
+        if (reader.bad)
+            return;
+        answer->headers[answer->n_headers++] = (struct cn_header){name, value};
+    }
+}
+
+static void
+put(struct cn_worker *worker, const struct cn_answer *answer)
+{
+    cn_frame_put_answer(&worker->channel.out, answer);
+}
+
+void
+cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char *message)
+{
+    put(worker, &(struct cn_answer){
+                    .job_id = job_id,
+                    .flags = CN_ANSWER_FINAL,
+                    .error_code = code,
+                    .body = cn_str_from(message),
+                });
+}
+
+/* What a stream has so far. Its head goes with the first piece that says something; the first yield is
+ * told to the server even when it does not, since the row leaves its place by it. */
+static void
+put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *answer, bool first)
+{
+    struct cn_reply *reply = &slot->item.reply;
+
+    for (uint32_t i = 0; i < reply->n_chunks || (first && i == 0); i++) {
+        if (reply->head_out) {
+            answer->status = 0;
+            answer->content_type.len = answer->n_headers = 0;
+        }
+        answer->body = i < reply->n_chunks ? cn_buf_str(&reply->chunks[i].body) : CN_STR("");
+        put(worker, answer);
+        if (i < reply->n_chunks)
+            cn_stream_sent(slot, answer->body);
+        reply->head_out = reply->head_out || answer->body.len || answer->status ||
+                          answer->content_type.len || answer->n_headers;
+    }
+}
+
+/* Which one was made; or, where a row only looked, which one was the last; or, where its number was wrong, which
+ * one would have been right. */
+static uint64_t
+step_of(const struct cn_slot *slot)
+{
+    if (slot->answer_flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE))
+        return slot->item.step;
+    if (slot->item.reply.error_code)
+        return slot->expected_step;
+    return slot->write == CN_WRITE_STEP ? slot->record.step : 0;
+}
+
+void
+cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
+{
+    const struct cn_reply *reply = &slot->item.reply;
+    struct cn_answer answer = {
+        .job_id = slot->row->job_id,
+        .flags = slot->answer_flags,
+        .error_code = reply->error_code,
+        .status = reply->status,
+        .generation = slot->generation,
+        .step = step_of(slot),
+        .opened_wall_ms = slot->opened_wall_ms,
+        .content_type = cn_buf_str(&reply->content_type),
+    };
+
+    headers_decode(worker, cn_buf_str(&reply->headers), reply->n_headers, &answer);
+    if (slot->stream)
+        answer.flags |= CN_ANSWER_LIVE | (slot->committed ? CN_ANSWER_COMMITTED : 0u);
+    if (slot->yields) {
+        put_pieces(worker, slot, &answer, !slot->stream->told);
+        slot->stream->told = true;
+        return;
+    }
+    if (reply->head_out && reply->error_code == 0) {
+        answer.status = 0;
+        answer.content_type.len = answer.n_headers = 0;
+    }
+    for (uint32_t i = 0; i < reply->n_chunks; i++) {
+        answer.body = cn_buf_str(&reply->chunks[i].body);
+        put(worker, &answer);
+    }
+    answer.flags |= CN_ANSWER_FINAL;
+    answer.body = cn_buf_str(&reply->body);
+    /* The reply stays as it is until the batch's answers have left. */
+    cn_frame_lend_answer(&worker->channel.out, &worker->channel.lents, &answer);
+    slot->answered = true;
+}
+
+void
+cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_record *record)
+{
+    struct cn_str chunks = record->chunks, chunk;
+    char message[256], shown[128];
+    struct cn_answer answer = {
+        .job_id = slot->row->job_id,
+        .flags = (record->answer_flags & ~(uint32_t)CN_ANSWER_FINAL) | CN_ANSWER_REPLAYED,
+        .generation = record->generation,
+        .step = record->step,
+        .opened_wall_ms = record->opened_wall_ms,
+    };
+
+    /* A client may ask for it long after the sequence was closed. */
+    if ((record->flags & CN_RECORD_TOMBSTONE) && !(answer.flags & CN_ANSWER_ENDED))
+        answer.flags |= CN_ANSWER_CLOSED_BEFORE;
+    if (record->flags & CN_RECORD_HAS_ANSWER) {
+        answer.status = record->status;
+        answer.content_type = record->content_type;
+        headers_decode(worker, record->headers, record->n_headers, &answer);
+        while (cn_record_next_chunk(&chunks, &chunk)) {
+            answer.body = chunk;
+            put(worker, &answer);
+        }
+        answer.body = record->body;
+    } else {
+        answer.error_code = CN_E_ANSWER_NOT_KEPT;
+        cn_id_shown(slot->row->sequence_id, shown);
+        if (record->flags & CN_RECORD_ANSWER_STREAMED)
+            snprintf(message, sizeof(message),
+                     "step %" PRIu64
+                     " of sequence %s is committed, but its answer was streamed after that and "
+                     "is not kept (continuousBatching)",
+                     record->step, shown);
+        else if (record->flags & CN_RECORD_ANSWER_TOO_LARGE)
+            snprintf(message, sizeof(message),
+                     "step %" PRIu64 " of sequence %s is committed, but its answer of %" PRIu64
+                     " bytes was too large to keep (state.answerKeepBytes: %" PRIu64 ")",
+                     record->step, shown, record->answer_bytes, worker->load.answer_keep_bytes);
+        else
+            snprintf(message, sizeof(message),
+                     "step %" PRIu64
+                     " of sequence %s is committed, but its answer was dropped when "
+                     "the sequence was closed",
+                     record->step, shown);
+        answer.body = cn_str_from(message);
+    }
+    answer.flags |= CN_ANSWER_FINAL;
+    put(worker, &answer);
+    slot->answered = true;
+    slot->run = false;
+}

@@ -1,0 +1,459 @@
+/* worker/batch/commit.c - a batch's steps become records, all in one transaction.
+ *
+ * A row that failed leaves its record as it was, and its cached state goes, since the handler may
+ * have changed it. Owned by the worker's one thread.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/time/clock.h"
+#include "worker/process/kill_point.h"
+#include "worker/worker_priv.h"
+
+/* Drops what an unsuccessful row had in hand. */
+static void
+slot_drop(struct cn_worker *worker, struct cn_slot *slot)
+{
+    cn_states_free(&worker->states, slot->seq);
+    cn_states_free(&worker->states, slot->closed_seq);
+    slot->seq = slot->closed_seq = NULL;
+    slot->write = CN_WRITE_NOTHING;
+    if (slot->answer_flags & CN_ANSWER_OPENED) { /* it did not come to that */
+        slot->generation = slot->had_record && !slot->had_tombstone ? slot->had_generation : 0;
+        slot->opened_wall_ms = 0;
+    }
+    slot->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
+    if (slot->import) /* nor is it here */
+        slot->answer_flags &= ~(uint32_t)CN_ANSWER_HERE;
+}
+
+/* Committed at an earlier yield: what a handler does later changes nothing of the step. */
+static void
+check_committed(struct cn_slot *slot)
+{
+    struct cn_reply *reply = &slot->item.reply;
+
+    slot->write = CN_WRITE_NOTHING;
+    if (slot->seq)
+        slot->seq->state = slot->item.state; /* to be freed, whatever the handler made of it */
+    if (reply->error_code == 0 && reply->end_sequence && !slot->ended)
+        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
+                     "end_sequence was set after the first yield, when the step was already "
+                     "committed (continuousBatching)");
+}
+
+/* Too large an answer is an error of the handler: nothing of the step stands. */
+static uint64_t
+answer_check(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_reply *reply = &slot->item.reply;
+    uint64_t bytes = reply->body.len, limit = worker->load.answer_max_bytes;
+    bool failed = reply->body.failed;
+
+    for (uint32_t i = 0; i < reply->n_chunks; i++) {
+        bytes += reply->chunks[i].body.len;
+        failed = failed || reply->chunks[i].body.failed;
+    }
+    if (failed || bytes > limit)
+        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
+                     "the handler's answer exceeds the limit of %" PRIu64 " bytes (answerMaxBytes)",
+                     limit);
+    else if (reply->content_type.failed || reply->headers.failed)
+        cn_slot_fail(slot, CN_E_HANDLER_FAILED,
+                     "the handler's answer has a content type of more than %zu bytes or headers of "
+                     "more than %zu bytes",
+                     reply->content_type.max_bytes, reply->headers.max_bytes);
+    return bytes;
+}
+
+static void
+record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_reply *reply = &slot->item.reply;
+    struct cn_record *record = &slot->record;
+
+    const struct cn_stream *stream = slot->stream;
+
+    record->answer_flags = slot->answer_flags;
+    if (slot->yields) {
+        record->flags |= CN_RECORD_ANSWER_STREAMED;
+        return;
+    }
+    if (stream)
+        bytes += stream->bytes;
+    record->answer_bytes = bytes;
+    if (bytes > worker->load.answer_keep_bytes) {
+        record->flags |= CN_RECORD_ANSWER_TOO_LARGE;
+        return;
+    }
+    record->flags |= CN_RECORD_HAS_ANSWER;
+    record->status = reply->status;
+    record->content_type = cn_buf_str(&reply->content_type);
+    record->headers = cn_buf_str(&reply->headers);
+    record->n_headers = reply->n_headers;
+    record->body = cn_buf_str(&reply->body);
+    cn_buf_reset(&batch->chunks);
+    if (stream)
+        cn_buf_append_str(&batch->chunks, cn_buf_str(&stream->kept));
+    for (uint32_t i = 0; i < reply->n_chunks; i++)
+        cn_record_put_chunk(&batch->chunks, cn_buf_str(&reply->chunks[i].body));
+    record->n_chunks = reply->n_chunks + (stream ? stream->n_pieces : 0);
+    record->chunks = cn_buf_str(&batch->chunks);
+}
+
+/* The state of a slot whose record has one, right behind the rest of that. */
+static int
+append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_buf *out = &worker->batch.records;
+    const uint64_t limit = worker->load.state_max_bytes;
+    const size_t begun = out->len;
+    int rc;
+
+    out->max_bytes = begun + limit + 1; /* one byte over shows it: the rest need not be made */
+    rc = worker->rt->ops->state_encode(worker->rt, slot->item.state, out, err);
+    out->max_bytes = 0;
+    if (rc == CN_E_STATE_TOO_LARGE) /* the runtime knows which part of it is large */
+        return rc;
+    if (out->failed || out->len - begun > limit)
+        return cn_fail(err, CN_E_STATE_TOO_LARGE,
+                       "its state exceeds the limit of %" PRIu64 " bytes (state.maxBytes)", limit);
+    slot->state_bytes_len = out->len - begun;
+    return rc;
+}
+
+/* Behind the records of the other rows. On failure nothing is left of it. */
+static int
+record_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_buf *out = &worker->batch.records;
+    int rc;
+
+    slot->record_at = out->len;
+    slot->state_bytes_len = 0;
+    rc = cn_record_begin(&slot->record, out, err);
+    if (rc == 0 && (slot->record.flags & CN_RECORD_HAS_STATE))
+        rc = append_state(worker, slot, err);
+    if (rc == 0)
+        rc = cn_record_end(out, slot->record_at, err);
+    if (rc != 0) {
+        out->len = slot->record_at;
+        out->failed = 0;
+    }
+    slot->record_len = out->len - slot->record_at;
+    return rc;
+}
+
+static struct cn_str
+record_bytes(const struct cn_worker *worker, const struct cn_slot *slot)
+{
+    return (struct cn_str){worker->batch.records.data + slot->record_at, slot->record_len};
+}
+
+/* The step's key, if it has one, before those of the steps before it. */
+static void
+record_keys(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_record *record = &slot->record;
+    const struct cn_row *row = slot->row;
+    const size_t room = cn_states_keys_room(&worker->states);
+    struct cn_str before = cn_sequence_keys(slot->seq);
+    char *keys;
+
+    record->keys = before;
+    if (row->idempotency_key.len || (row->flags & CN_ROW_NUMBERED)) {
+        record->flags |= CN_RECORD_ASKED;
+        record->request_hash = slot->request_hash;
+    }
+    if (row->idempotency_key.len == 0)
+        return;
+    if (before.len > room - CN_KEY_HASH_BYTES)
+        before.len = room - CN_KEY_HASH_BYTES;
+    keys = cn_arena_alloc(&worker->batch.arena, CN_KEY_HASH_BYTES + before.len);
+    memcpy(keys, slot->key_hash, CN_KEY_HASH_BYTES);
+    if (before.len)
+        memcpy(keys + CN_KEY_HASH_BYTES, before.ptr, before.len);
+    record->keys = (struct cn_str){keys, CN_KEY_HASH_BYTES + before.len};
+    record->flags |= CN_RECORD_KEYED;
+}
+
+/* The record that the step leaves, but for its state. */
+static int
+record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_bytes, uint64_t now,
+            struct cn_error *err)
+{
+    struct cn_record *record = &slot->record;
+    const struct cn_sequence *seq = slot->seq;
+    bool end = (slot->row->flags & CN_ROW_END) || slot->item.reply.end_sequence;
+
+    *record = (struct cn_record){
+        .generation = seq->generation,
+        .step = seq->step + 1,
+        .last_job = slot->row->job_id,
+        .opened_wall_ms = seq->opened_wall_ms,
+        .last_wall_ms = now,
+        .expires_wall_ms = cn_states_expires_at(&worker->states, seq->opened_wall_ms, now),
+        .schema = worker->rt->ops->state_schema(worker->rt),
+    };
+    record_keys(worker, slot);
+    if (end)
+        slot->answer_flags |= CN_ANSWER_ENDED;
+    else if (slot->item.state)
+        record->flags |= CN_RECORD_HAS_STATE;
+    record_answer(worker, slot, answer_bytes);
+    if (end)
+        cn_states_bury(&worker->states, record, CN_CLOSE_ENDED, now, true);
+    return worker->batch.chunks.failed
+               ? cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory to keep its answer")
+               : 0;
+}
+
+/* The record that an import leaves: the other version's, with the state as this one has it. */
+static void
+record_import(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_record *record = &slot->record;
+
+    record->flags = (record->flags & ~(uint32_t)CN_RECORD_HAS_STATE) | CN_RECORD_PENDING |
+                    (slot->item.state ? CN_RECORD_HAS_STATE : 0u);
+    record->state = (struct cn_str){NULL, 0};
+    record->generation = slot->seq->generation;
+    record->last_job = 0; /* numbers of the other version's jobs mean nothing here */
+    record->schema = worker->rt->ops->state_schema(worker->rt);
+    record->expires_wall_ms =
+        cn_states_expires_at(&worker->states, record->opened_wall_ms, record->last_wall_ms);
+}
+
+static void
+slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_error *err = &batch->err;
+    uint64_t answer_bytes = 0;
+    char shown[128];
+    int rc = 0;
+
+    if (slot->committed) {
+        check_committed(slot);
+        return;
+    }
+    if (slot->run && slot->seq)
+        slot->seq->state = slot->item.state;
+    if (slot->run && slot->item.reply.error_code == 0)
+        answer_bytes = answer_check(worker, slot);
+    if (slot->run && slot->item.reply.error_code == 0) {
+        if (!slot->seq || (slot->yields && !worker->load.continuous)) {
+            slot->write = CN_WRITE_NOTHING;
+            return;
+        }
+        rc = record_step(worker, slot, answer_bytes, now, err);
+        slot->write = CN_WRITE_STEP;
+    } else if (slot->import && !slot->stream && slot->item.reply.error_code == 0) {
+        record_import(worker, slot);
+        slot->write = CN_WRITE_IMPORT;
+    } else if (slot->write != CN_WRITE_TOMBSTONE) {
+        slot_drop(worker, slot);
+        return;
+    }
+    if (rc == 0)
+        rc = record_write(worker, slot, err);
+    if (rc == 0 && slot->write == CN_WRITE_IMPORT)
+        slot->answer_flags |= CN_ANSWER_HERE;
+    if (rc != 0) {
+        cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
+                     err->message);
+        slot_drop(worker, slot);
+    }
+    if (slot->write == CN_WRITE_IMPORT) { /* its first step reads it again */
+        cn_states_free(&worker->states, slot->seq);
+        slot->seq = NULL;
+    }
+}
+
+/* Is the record still the one that this step began with? Anything else would be a step lost or done
+ * twice: then nothing is written. 1: unchanged. */
+static int
+slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_record record;
+    struct cn_str bytes;
+    int rc;
+
+    if (slot->seq && cn_store_holds(worker->states.store, &slot->seq->trace))
+        return 1;
+    rc = cn_store_front(worker->states.store, slot->row->sequence_id, &bytes, err);
+    if (slot->had_damaged && (rc == 0 || rc == CN_E_STATE_DAMAGED))
+        return 1;
+    if (rc != 0)
+        return rc;
+    if (!bytes.ptr) /* an old tombstone may have been swept away */
+        return !slot->had_record || slot->had_tombstone;
+    if (cn_record_peek(bytes, &record, NULL) != 0)
+        return 0;
+    return (slot->had_record || slot->had_leftover) && record.generation == slot->had_generation &&
+           record.step == slot->had_step &&
+           !!(record.flags & CN_RECORD_TOMBSTONE) == slot->had_tombstone;
+}
+
+static int
+record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
+           struct cn_error *err)
+{
+    struct cn_store *store = worker->states.store;
+
+    if (!slot->seq)
+        return cn_store_put(store, slot->row->sequence_id, value, err);
+    slot->trace = slot->seq->trace;
+    return cn_store_replace(store, slot->row->sequence_id, value, &slot->trace, err);
+}
+
+/* In a full store a step needs no more room for keys than the step before it: the oldest key goes. 1: it can't be
+ * had for that either. */
+static int
+put_with_fewer_keys(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_record *record = &slot->record;
+    size_t least = slot->seq ? cn_sequence_keys(slot->seq).len : 0;
+    int rc;
+
+    if (cn_record_has_key(record) && least < CN_KEY_HASH_BYTES)
+        least = CN_KEY_HASH_BYTES;
+    if (!slot->seq || record->keys.len <= least)
+        return 1;
+    record->keys.len = least;
+    if ((rc = record_write(worker, slot, err)) != 0)
+        return rc;
+    return record_put(worker, slot, record_bytes(worker, slot), err);
+}
+
+/* In a full store the end of a sequence needs no more room than the sequence had: its answer need not be kept.
+ * 1: it can't be had for that either. */
+static int
+put_without_answer(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    struct cn_record *record = &slot->record;
+    int rc;
+
+    if (!(record->flags & CN_RECORD_TOMBSTONE) || !(record->flags & CN_RECORD_HAS_ANSWER))
+        return 1;
+    record->flags ^= CN_RECORD_HAS_ANSWER | CN_RECORD_ANSWER_TOO_LARGE;
+    cn_record_drop_answer(record);
+    if ((rc = record_write(worker, slot, err)) != 0)
+        return rc;
+    return record_put(worker, slot, record_bytes(worker, slot), err);
+}
+
+static int
+slot_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
+{
+    char shown[128];
+    int rc;
+
+    if ((rc = slot_unchanged(worker, slot, err)) < 0)
+        return rc;
+    if (rc == 0) {
+        cn_slot_fail(slot, CN_E_CONFLICT,
+                     "another worker changed sequence %s during this step, so the step is not "
+                     "saved; send it again",
+                     cn_id_shown(slot->row->sequence_id, shown));
+        slot_drop(worker, slot);
+        return 0;
+    }
+    rc = record_put(worker, slot, record_bytes(worker, slot), err);
+    if (rc == 1)
+        rc = put_with_fewer_keys(worker, slot, err);
+    if (rc == 1)
+        rc = put_without_answer(worker, slot, err);
+    if (rc == 1) {
+        cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
+                     cn_id_shown(slot->row->sequence_id, shown), err->message);
+        slot_drop(worker, slot);
+        rc = 0;
+    }
+    return rc;
+}
+
+static int
+write_all(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_store *store = worker->states.store;
+    int rc;
+
+    if ((rc = cn_store_begin(store, CN_STORE_WRITE, err)) != 0)
+        return rc;
+    for (uint32_t i = 0; rc == 0 && i < batch->n; i++)
+        if (batch->slots[i].write != CN_WRITE_NOTHING)
+            rc = slot_write(worker, &batch->slots[i], err);
+    if (rc != 0) {
+        cn_store_abort(store);
+        return rc;
+    }
+    cn_kill_pass(CN_KILL_BEFORE_COMMIT);
+    if ((rc = cn_store_commit(store, err)) == 0)
+        cn_kill_pass(CN_KILL_AFTER_COMMIT);
+    return rc;
+}
+
+/* Committed: memory follows the store. */
+static void
+slot_settle(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_sequence *seq = slot->seq;
+
+    if (slot->write != CN_WRITE_STEP)
+        return;
+    seq->step = slot->record.step;
+    seq->last_job = slot->record.last_job;
+    seq->last_wall_ms = slot->record.last_wall_ms;
+    seq->trace = slot->trace;
+    if (cn_record_has_key(&slot->record))
+        cn_sequence_set_keys(&worker->states, seq, slot->record.keys);
+    slot->committed = slot->yields;
+    if (slot->answer_flags & CN_ANSWER_ENDED) {
+        slot->ended = true; /* the handler hears of it once the answers are out */
+        return;
+    }
+    if (slot->yields)
+        return; /* the handler still has the state, and may spoil it: others read the stored one */
+    slot->seq = NULL;
+    cn_states_put(&worker->states, seq, slot->state_bytes_len);
+}
+
+void
+cn_batch_commit(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_error *err = &batch->err;
+    uint64_t now = worker->stateful ? cn_wall_ms() : 0;
+    uint32_t writes = 0;
+    char shown[128];
+    int rc = 0;
+
+    cn_buf_reset(&batch->records);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        slot_prepare(worker, &batch->slots[i], now);
+        writes += batch->slots[i].write != CN_WRITE_NOTHING;
+    }
+    if (writes == 0)
+        return;
+    rc = write_all(worker, err);
+    /* A reader that died may have kept pages from being used: then there is room now. */
+    if (rc != 0 && cn_store_maintain(worker->states.store) > 0)
+        rc = write_all(worker, err);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->write == CN_WRITE_NOTHING)
+            continue;
+        if (rc == 0) {
+            slot_settle(worker, slot);
+            continue;
+        }
+        cn_slot_fail(slot, CN_E_STATE_STORE, "the step of sequence %s is not saved: %s",
+                     cn_id_shown(slot->row->sequence_id, shown), err->message);
+        slot->answer_flags &= ~(uint32_t)CN_ANSWER_CLOSED_BEFORE;
+        slot_drop(worker, slot);
+    }
+}

@@ -1,0 +1,548 @@
+/* worker/batch/execute.c - one batch: choose rows, look up, run the handler, commit, answer.
+ *
+ * The order is the promise: no final answer of a step leaves before its commit. Rows that yield take
+ * turns with those that come: a batch is one iteration, and waits for nobody's end. Owned by the
+ * worker's one thread.
+ */
+#include <string.h>
+
+#include "config/model/batching.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "proto/tensor.h"
+#include "worker/batch/control.h"
+#include "worker/process/kill_point.h"
+#include "worker/worker_priv.h"
+
+/* What the buffers of a batch keep when cn_batch_shed() is called. */
+#define BATCH_KEEP_BYTES (1u << 20)
+/* Fewer are not worth a commit and a wake-up of their own. */
+#define FEW_ROWS 8u
+
+void
+cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
+{
+    uint64_t seen = 16;
+
+    while (seen < 2 * load->batch_size)
+        seen *= 2;
+    memset(batch, 0, sizeof(*batch));
+    batch->slots = cn_alloc(load->batch_size * sizeof(*batch->slots));
+    batch->items = cn_alloc(load->batch_size * sizeof(*batch->items));
+    batch->seen = cn_alloc(seen * sizeof(*batch->seen));
+    batch->seen_mask = (uint32_t)seen - 1;
+    batch->stamp = 1; /* the entries of the table have none */
+    cn_arena_init(&batch->arena);
+    cn_buf_init(&batch->records, 0);
+    cn_buf_init(&batch->chunks, 0);
+}
+
+void
+cn_batch_fini(struct cn_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->n_ready; i++)
+        cn_reply_fini(&batch->slots[i].item.reply);
+    cn_free(batch->slots);
+    cn_free(batch->items);
+    cn_free(batch->seen);
+    cn_arena_fini(&batch->arena);
+    cn_buf_fini(&batch->records);
+    cn_buf_fini(&batch->chunks);
+    memset(batch, 0, sizeof(*batch));
+}
+
+void
+cn_batch_shed(struct cn_batch *batch)
+{
+    struct cn_buf *bufs[] = {&batch->records, &batch->chunks};
+
+    for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++)
+        if (bufs[i]->cap > BATCH_KEEP_BYTES)
+            cn_buf_fini(bufs[i]);
+}
+
+/* FNV-1a. Clients choose ids, but a batch is small: collisions cost it little. */
+uint32_t
+cn_id_hash(struct cn_str id)
+{
+    uint32_t hash = 2166136261u;
+
+    for (size_t i = 0; i < id.len; i++)
+        hash = (hash ^ (unsigned char)id.ptr[i]) * 16777619u;
+    return hash;
+}
+
+/* Is a row of this sequence in the batch? If not, notes that the next slot is. */
+static bool
+seen_before(struct cn_batch *batch, const struct cn_pending *pending)
+{
+    uint32_t i = pending->id_hash & batch->seen_mask;
+
+    for (;; i = (i + 1) & batch->seen_mask) {
+        const struct cn_slot *slot;
+
+        if (batch->seen[i].stamp != batch->stamp)
+            break;
+        slot = &batch->slots[batch->seen[i].slot];
+        if (batch->seen[i].hash == pending->id_hash &&
+            cn_str_eq(slot->row->sequence_id, pending->row->sequence_id))
+            return true;
+    }
+    batch->seen[i].stamp = batch->stamp;
+    batch->seen[i].hash = pending->id_hash;
+    batch->seen[i].slot = batch->n;
+    return false;
+}
+
+static void
+reply_empty(struct cn_reply *reply, size_t answer_max_bytes)
+{
+    struct cn_buf *bufs[] = {&reply->content_type, &reply->headers, &reply->body};
+
+    cn_reply_next(reply);
+    reply->n_headers = reply->n_given = 0;
+    reply->given_bytes = 0;
+    reply->error_code = 0;
+    reply->status = 0;
+    reply->end_sequence = reply->stop_streams = reply->head_out = false;
+    for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++) {
+        cn_buf_reset(bufs[i]);
+        if (bufs[i]->cap > CN_REPLY_KEEP_BYTES)
+            cn_buf_fini(bufs[i]);
+    }
+    reply->body.max_bytes = answer_max_bytes; /* an error's message may have lifted it */
+}
+
+static void
+slot_fill(struct cn_worker *worker, struct cn_pending *pending)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_slot *slot = &batch->slots[batch->n];
+
+    if (batch->n == batch->n_ready) {
+        cn_reply_init(&slot->item.reply, worker->load.answer_max_bytes);
+        batch->n_ready++;
+    }
+    batch->n++;
+    if (pending->stream) {
+        cn_stream_join(pending->stream, slot);
+        return;
+    }
+    slot->pending = pending;
+    slot->row = slot->item.row = pending->row;
+    slot->answered = slot->ended = slot->yields = slot->committed = false;
+    slot->stream = NULL;
+    slot->pad = pending->row->flags & CN_ROW_PAD;
+    slot->answered |= slot->pad; /* nobody waits for one */
+    slot->item.deadline_ms = pending->deadline_ms;
+    slot->item.stop = CN_STOP_NONE;
+    slot->item.resume = NULL;
+}
+
+void
+cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
+{
+    cn_list_remove(&pending->link);
+    cn_block_unref(&worker->channel, pending->block);
+    cn_list_push_front(&worker->spare, &pending->link);
+}
+
+/* Was a row of this sequence in the last batch? Hashes tell, which is good enough for a guess. */
+static bool
+just_ran(const struct cn_batch *batch, uint32_t id_hash)
+{
+    uint32_t i = id_hash & batch->seen_mask;
+
+    for (; batch->seen[i].stamp == batch->stamp; i = (i + 1) & batch->seen_mask)
+        if (batch->seen[i].hash == id_hash)
+            return true;
+    return false;
+}
+
+/* Did everybody wait for this worker, and this worker then for everybody? The one that came last was in the
+ * last batch: nobody else is on the way. */
+static bool
+in_lockstep(const struct cn_worker *worker)
+{
+    const struct cn_pending *last;
+
+    if (!worker->channel.waited || cn_list_empty(&worker->pending))
+        return false;
+    last = cn_container_of(worker->pending.prev, struct cn_pending, link);
+    return last->row && (last->row->flags & CN_ROW_STATEFUL) && !last->stream &&
+           just_ran(&worker->batch, last->id_hash);
+}
+
+/* How many rows a batch should have. Those that were all answered at once come back at once, and so on for
+ * ever, and server and worker wait for each other. So half of them, where a large batch spares the handler
+ * nothing: while these are answered, and their clients' next steps read, the others run. */
+static uint32_t
+rows_wanted(const struct cn_worker *worker)
+{
+    const uint32_t most = worker->load.batch_size;
+    const struct cn_list *link;
+    uint32_t waiting = 0;
+
+    if (!worker->rt->runs_rows_apart || !in_lockstep(worker))
+        return most;
+    cn_list_for_each(link, &worker->pending)
+        waiting++;
+    waiting = (waiting + 1) / 2;
+    waiting = waiting < FEW_ROWS ? FEW_ROWS : waiting;
+    return waiting < most ? waiting : most;
+}
+
+/* In order of arrival, at most one row a sequence. A CLOSE or a QUERY is a fence: what came before it runs
+ * first, what comes after it later. */
+static void
+choose(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    const uint32_t wanted = rows_wanted(worker);
+    struct cn_list *link, *next;
+    bool joined = false;
+
+    batch->n = 0;
+    if (++batch->stamp == 0) { /* wrapped: old stamps would look new */
+        memset(batch->seen, 0, (batch->seen_mask + 1ull) * sizeof(*batch->seen));
+        batch->stamp = 1;
+    }
+    cn_list_for_each_safe(link, next, &worker->pending) {
+        struct cn_pending *pending = cn_container_of(link, struct cn_pending, link);
+        bool in_formed = joined;
+
+        if (!pending->row || batch->n == (in_formed ? worker->load.batch_size : wanted))
+            break;
+        if (in_formed && pending->stream)
+            continue; /* its turn came while the formed batch was still arriving */
+        joined = !pending->stream && (pending->row->flags & CN_ROW_JOINED);
+        if (joined && !in_formed && batch->n > 0) {
+            joined = false; /* a batch that the server formed stays by itself: it is the next one */
+            break;
+        }
+        in_formed |= joined;
+        if (pending->stop == CN_STOP_GONE && !pending->stream && !in_formed) {
+            cn_worker_refuse(worker, pending->row->job_id, CN_E_CANCELLED,
+                             "the client disconnected before the step ran");
+            cn_worker_release(worker, pending);
+            continue;
+        }
+        if ((pending->row->flags & CN_ROW_STATEFUL) && !pending->stream &&
+            seen_before(batch, pending))
+            continue;
+        slot_fill(worker, pending);
+        if (in_formed && !joined)
+            break;
+    }
+    batch->incomplete = joined && batch->n < worker->load.batch_size;
+    if (batch->incomplete) /* the rest is under way */
+        batch->n = 0;
+    batch->formed = batch->n > 1 && (batch->slots[0].row->flags & CN_ROW_JOINED);
+}
+
+/* Control tensors live as long as the row: it may stream. */
+static void
+add_controls(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (!slot->run || slot->stream || !(slot->row->flags & CN_ROW_STATEFUL))
+            continue;
+        slot->item.row =
+            cn_controls_add(worker->io, slot->row, slot->answer_flags & CN_ANSWER_OPENED,
+                            &slot->pending->block->arena, &batch->err);
+        if (!slot->item.row) {
+            slot->item.row = slot->row;
+            cn_slot_fail(slot, batch->err.code, "%s", batch->err.message);
+        }
+    }
+}
+
+static bool
+is_describe(const struct cn_slot *slot)
+{
+    return (slot->row->flags & CN_ROW_DESCRIBE) != 0;
+}
+
+/* In a batch with fixed rows each place is somebody's: where there is no row, or one that is refused, the
+ * handler gets padding, whose answer nobody hears. False: no memory for it. */
+static bool
+put_pad(struct cn_worker *worker, const struct cn_slot *like, uint32_t *n)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_item *pad;
+
+    if (!batch->pads)
+        batch->pads = cn_arena_alloc(&batch->arena, sizeof(*batch->pads) * batch->n);
+    pad = &batch->pads[batch->n_pads];
+    memset(pad, 0, sizeof(*pad));
+    pad->row = cn_controls_pad(worker->io, like->row, &batch->arena);
+    if (!pad->row)
+        return false;
+    pad->deadline_ms = CN_NEVER;
+    cn_reply_init(&pad->reply, worker->load.answer_max_bytes);
+    batch->n_pads++;
+    batch->items[(*n)++] = pad;
+    return true;
+}
+
+/* After the run: what a handler made of padding counts for nothing. */
+static void
+drop_pads(struct cn_worker *worker)
+{
+    const struct cn_runtime_ops *ops = worker->rt->ops;
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n_pads; i++) {
+        struct cn_item *pad = &batch->pads[i];
+
+        if (pad->reply.more)
+            ops->drop(worker->rt, pad->resume);
+        if (pad->state)
+            ops->state_free(worker->rt, pad->state);
+        cn_reply_fini(&pad->reply);
+    }
+    batch->pads = NULL;
+    batch->n_pads = 0;
+}
+
+/* Are the places of this batch slots of sequences? */
+static bool
+has_fixed_rows(const struct cn_worker *worker)
+{
+    return worker->batch.formed && worker->io && worker->io->batching &&
+           worker->io->batching->kind == CN_BATCHING_DIRECT;
+}
+
+/* The last row that runs, or runs again; NULL: none does. What comes behind it needs no padding. */
+static const struct cn_slot *
+last_run(const struct cn_batch *batch, bool again)
+{
+    for (uint32_t i = batch->n; i-- > 0;)
+        if (again ? batch->slots[i].again : batch->slots[i].run)
+            return &batch->slots[i];
+    return NULL;
+}
+
+/* What the handler's run gets. Rows that ask for a description are answered here: one at a time,
+ * since they are rare. */
+static uint32_t
+collect(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    const struct cn_slot *last = has_fixed_rows(worker) ? last_run(batch, false) : NULL;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (is_describe(&batch->slots[i]))
+            worker->rt->ops->metadata(worker->rt, &batch->slots[i].item);
+        else if (batch->slots[i].run)
+            batch->items[n++] = &batch->slots[i].item;
+        else if (last && &batch->slots[i] < last && !put_pad(worker, last, &n))
+            last = NULL;
+    return n;
+}
+
+/* Is it one that met a full memory? Then it is as before the run, and looked up anew. */
+static bool
+begin_again(struct cn_worker *worker, struct cn_slot *slot)
+{
+    if (!slot->run || is_describe(slot) || slot->stream ||
+        slot->item.reply.error_code != CN_E_OUT_OF_MEMORY)
+        return false;
+    cn_lru_clear(worker->states.lru);
+    if (slot->seq)
+        slot->seq->state = slot->item.state;
+    cn_states_free(&worker->states, slot->seq);
+    cn_states_free(&worker->states, slot->closed_seq);
+    reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
+    cn_batch_resolve_again(worker, slot);
+    return slot->run;
+}
+
+/* The handler's memory is shared with all cached states. When it was used up, cached states go and
+ * the rows that met that run again from what is stored. */
+static void
+run_again_after_memory(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    const struct cn_slot *last;
+    bool any = false;
+    uint32_t n = 0;
+
+    if (!worker->stateful || cn_lru_count(worker->states.lru) == 0)
+        return;
+    for (uint32_t i = 0; i < batch->n; i++)
+        any |= batch->slots[i].again = begin_again(worker, &batch->slots[i]);
+    if (!any)
+        return;
+    drop_pads(worker);
+    last = has_fixed_rows(worker) ? last_run(batch, true) : NULL;
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (batch->slots[i].again)
+            batch->items[n++] = &batch->slots[i].item;
+        else if (last && &batch->slots[i] < last && !put_pad(worker, last, &n))
+            last = NULL;
+    worker->rt->ops->run(worker->rt, batch->items, n);
+}
+
+/* The handler hears of the sequences that are over: after the commit, so that it never hears of an
+ * end that did not happen, and after the answers, which need not wait for it. */
+static void
+tell_closed(struct cn_worker *worker)
+{
+    const struct cn_runtime_ops *ops = worker->rt->ops;
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->yields && !slot->committed)
+            continue;
+        if (slot->closed_seq) {
+            ops->on_close(worker->rt, slot->row->sequence_id, slot->closed_seq->state,
+                          (enum cn_close_reason)slot->closed_reason);
+            cn_states_free(&worker->states, slot->closed_seq);
+            slot->closed_seq = NULL;
+        }
+        if (slot->ended && !slot->yields) {
+            ops->on_close(worker->rt, slot->row->sequence_id, slot->seq->state, CN_CLOSE_ENDED);
+            cn_states_free(&worker->states, slot->seq);
+            slot->seq = NULL;
+        }
+    }
+}
+
+static void
+clean_up(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->yields) {
+            cn_stream_park(worker, slot);
+            continue;
+        }
+        if (slot->stream)
+            cn_stream_end(worker, slot);
+        worker->rows += !slot->pad;
+        cn_worker_release(worker, slot->pending);
+        reply_empty(&slot->item.reply, worker->load.answer_max_bytes);
+    }
+    cn_arena_clear(&batch->arena);
+}
+
+/* What was committed may be the end of streams: of a generation that is over, or by the handler's
+ * word. */
+static void
+stop_streams(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    if (cn_streams_count(&worker->streams) == 0)
+        return;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (slot->write != CN_WRITE_STEP)
+            continue;
+        if (slot->answer_flags & (CN_ANSWER_ENDED | CN_ANSWER_OPENED))
+            cn_streams_stop(worker, slot->row->sequence_id, slot->pending, CN_STOP_ENDED);
+        else if (slot->item.reply.stop_streams)
+            cn_streams_stop(worker, slot->row->sequence_id, slot->pending, CN_STOP_CANCELLED);
+    }
+}
+
+/* Of a call, with what the handler measured since the last one. */
+static void
+put_report(struct cn_worker *worker, struct cn_report report)
+{
+    struct cn_samples *samples = &worker->rt->samples;
+
+    report.n_samples = samples->n;
+    report.samples = samples->list;
+    if (worker->load.report_jobs) {
+        report.job_ids =
+            cn_arena_alloc(&worker->batch.arena, worker->batch.n * sizeof(*report.job_ids));
+        for (uint32_t i = 0; i < worker->batch.n; i++)
+            if (worker->batch.slots[i].run && !is_describe(&worker->batch.slots[i]))
+                report.job_ids[report.n_jobs++] = worker->batch.slots[i].row->job_id;
+    }
+    cn_frame_put_report(&worker->channel.out, &report);
+    if (samples->n)
+        cn_samples_clear(samples);
+}
+
+/* How many requests' worth the run is. Rows mostly have the same shape: its text is read once. */
+static uint32_t
+count_requests(const struct cn_worker *worker, uint32_t n)
+{
+    struct cn_str before = {NULL, 0};
+    uint32_t each = 1, rows = 0;
+
+    if (worker->load.max_batch_size == 0)
+        return n;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct cn_row *row = worker->batch.items[i]->row;
+        struct cn_str type = row->n_parts ? row->parts[0].content_type : CN_STR("");
+
+        if (type.len == 0 || !cn_str_eq(type, before))
+            each = cn_tensor_batch(row, worker->load.max_batch_size);
+        before = type;
+        rows += each;
+    }
+    return rows;
+}
+
+int
+cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_batch *batch = &worker->batch;
+    uint64_t begun_us = cn_now_us(), run_us = begun_us, done_us = begun_us;
+    uint32_t n, rows = 0;
+    int rc;
+
+    choose(worker);
+    if (batch->n == 0)
+        return cn_channel_flush(&worker->channel, err);
+    cn_kill_pass(CN_KILL_BATCH_READ);
+    cn_batch_resolve(worker);
+    add_controls(worker);
+    n = collect(worker);
+    if (n) {
+        rows = count_requests(worker, n);
+        run_us = cn_now_us();
+        worker->rt->ops->run(worker->rt, batch->items, n);
+        run_again_after_memory(worker);
+        done_us = cn_now_us();
+        drop_pads(worker);
+        cn_batch_note_yields(worker);
+        cn_kill_pass(CN_KILL_HANDLER_DONE);
+    }
+    cn_batch_commit(worker);
+    cn_batch_drop_failed(worker);
+    stop_streams(worker);
+    if (n)
+        put_report(worker, (struct cn_report){.rows = n,
+                                              .batch = rows,
+                                              .before_us = run_us - begun_us,
+                                              .handler_us = done_us - run_us,
+                                              .after_us = cn_now_us() - done_us});
+    for (uint32_t i = 0; i < batch->n; i++)
+        if (!batch->slots[i].answered)
+            cn_slot_answer(worker, &batch->slots[i]);
+    worker->channel.out_answers = true;
+    rc = cn_channel_flush(&worker->channel, err);
+    if (rc == 0)
+        cn_kill_pass(CN_KILL_ANSWERS_WRITTEN);
+    tell_closed(worker);
+    worker->batches++;
+    worker->stats_due = true;
+    clean_up(worker);
+    return rc;
+}

@@ -1,0 +1,486 @@
+/* worker/batch/resolve.c - what a row meets: a live state, a stored answer, a tombstone, nothing.
+ *
+ * The order of questions is the contract: first whether this very job, or a step with its key, is
+ * committed already, then whether it starts anew, then whether the sequence lives. Owned by the
+ * worker's one thread.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "worker/batch/resolve_priv.h"
+
+#define START_HINT                                                                                 \
+    "start a new one with the start flag (ts-request-sequence-start, sequence_start) or choose "   \
+    "another id"
+
+static void
+slot_reset(struct cn_slot *slot)
+{
+    slot->run = false;
+    slot->write = CN_WRITE_NOTHING;
+    slot->answer_flags = 0;
+    slot->seq = slot->closed_seq = NULL;
+    slot->generation = slot->opened_wall_ms = 0;
+    slot->had_record = slot->had_tombstone = slot->had_damaged = slot->had_leftover = false;
+    slot->had_generation = slot->had_step = 0;
+    slot->decode = slot->close_decode = false;
+    slot->closed_reason = 0;
+    slot->import = false;
+    slot->item.state = NULL;
+    slot->item.step = slot->expected_step = 0;
+    slot->item.resume = NULL;
+    cn_slot_hash(slot);
+}
+
+static void
+slot_run(struct cn_slot *slot, struct cn_sequence *seq)
+{
+    slot->seq = seq;
+    slot->run = true;
+    slot->item.state = seq->state;
+    slot->item.step = seq->step;
+    slot->generation = seq->generation;
+    slot->opened_wall_ms = seq->opened_wall_ms;
+}
+
+/* `keys`: of the steps before, also of another generation: a copy of one of them may still come. */
+static void
+slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation, struct cn_str keys)
+{
+    struct cn_sequence *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
+
+    seq->generation = generation;
+    seq->opened_wall_ms = seq->last_wall_ms = at->now_wall_ms;
+    cn_sequence_set_keys(&at->worker->states, seq, keys);
+    slot->answer_flags |= CN_ANSWER_OPENED;
+    slot_run(slot, seq);
+}
+
+uint64_t
+cn_next_generation(uint64_t generation, uint64_t now_wall_ms)
+{
+    return generation < now_wall_ms ? now_wall_ms : generation + 1;
+}
+
+/* A sequence object for a stored record; its state is copied for decoding after the transaction. */
+static struct cn_sequence *
+record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
+            bool *has_state)
+{
+    struct cn_sequence *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
+    char *copy;
+
+    seq->generation = record->generation;
+    seq->step = record->step;
+    seq->last_job = record->last_job;
+    seq->opened_wall_ms = record->opened_wall_ms;
+    seq->last_wall_ms = record->last_wall_ms;
+    cn_sequence_set_keys(&at->worker->states, seq, record->keys);
+    *has_state = record->flags & CN_RECORD_HAS_STATE;
+    if (!*has_state)
+        return seq;
+    copy = cn_arena_try_alloc(&at->worker->batch.arena, record->state.len ? record->state.len : 1);
+    if (!copy) {
+        cn_states_free(&at->worker->states, seq);
+        return NULL;
+    }
+    if (record->state.len)
+        memcpy(copy, record->state.ptr, record->state.len);
+    slot->state_bytes = (struct cn_str){copy, record->state.len};
+    slot->state_schema = record->schema;
+    return seq;
+}
+
+bool
+cn_resolve_is_cached(const struct cn_sequence *seq, const struct cn_record *record)
+{
+    return seq && seq->generation == record->generation && seq->step == record->step;
+}
+
+void
+cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
+                     struct cn_sequence *cached, int reason)
+{
+    slot->closed_reason = reason;
+    if (cn_resolve_is_cached(cached, record)) {
+        slot->closed_seq = cached;
+        return;
+    }
+    cn_states_free(&at->worker->states, cached);
+    slot->closed_seq = record_take(at, slot, record, &slot->close_decode);
+}
+
+bool
+cn_resolve_left_by_swap(unsigned reason)
+{
+    return reason == CN_CLOSE_MOVED || reason == CN_CLOSE_RESET;
+}
+
+int
+cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
+             struct cn_error *err)
+{
+    char shown[128], when[25], free_from[80] = "";
+    uint64_t since;
+
+    cn_id_shown(id, shown);
+    cn_wall_format(record->closed_wall_ms, when);
+    if (states->load->tombstone_ms && !cn_resolve_left_by_swap(record->close_reason)) {
+        strcpy(free_from, ", or wait: from ");
+        cn_wall_format(record->closed_wall_ms + states->load->tombstone_ms,
+                       free_from + strlen(free_from));
+        strcat(free_from, " on the id is as good as new");
+    }
+    if (cn_resolve_left_by_swap(record->close_reason))
+        return cn_fail(err, CN_E_SEQUENCE_ENDED,
+                       "sequence %s left version %s at %s: it was %s another version; send its "
+                       "steps without a version, or " START_HINT,
+                       shown, states->load->model_version, when,
+                       record->close_reason == CN_CLOSE_MOVED ? "moved to" : "started anew in");
+    if (record->close_reason == CN_CLOSE_IDLE) {
+        since = record->closed_wall_ms - record->last_wall_ms;
+        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
+                       "sequence %s expired at %s after %" PRIu64 " ms idle (limit %" PRIu64
+                       " ms); " START_HINT "%s",
+                       shown, when, since, states->load->idle_ms, free_from);
+    }
+    if (record->close_reason == CN_CLOSE_LIFETIME) {
+        since = record->closed_wall_ms - record->opened_wall_ms;
+        return cn_fail(err, CN_E_SEQUENCE_EXPIRED,
+                       "sequence %s expired at %s, %" PRIu64 " ms after its start (limit %" PRIu64
+                       " ms); " START_HINT "%s",
+                       shown, when, since, states->load->lifetime_ms, free_from);
+    }
+    return cn_fail(err, CN_E_SEQUENCE_ENDED, "sequence %s was closed at %s (%s); " START_HINT "%s",
+                   shown, when, cn_close_reason_word((enum cn_close_reason)record->close_reason),
+                   free_from);
+}
+
+void
+cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    struct cn_error err;
+    int code = cn_fail_gone(&at->worker->states, slot->row->sequence_id, record, &err);
+
+    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
+    cn_slot_fail(slot, code, "%s", err.message);
+}
+
+static void
+fail_unknown(struct cn_slot *slot, uint64_t found)
+{
+    char shown[128];
+
+    cn_id_shown(slot->row->sequence_id, shown);
+    if (!slot->row->generation)
+        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
+                     "sequence %s does not exist, and v2 requests, sessions and models with "
+                     "sequence.strict open one only with a start flag; " START_HINT,
+                     shown);
+    else if (found)
+        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
+                     "generation %" PRIu64
+                     " of sequence %s no longer exists; the store holds generation %" PRIu64
+                     "; " START_HINT,
+                     slot->row->generation, shown, found);
+    else
+        cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN,
+                     "the state of sequence %s is no longer in the store; " START_HINT, shown);
+}
+
+/* Ended, cancelled and unloaded sequences may be begun again by a plain step: TorchServe's clients
+ * use an id again after its end. The others must learn that their state is gone. A sequence that a
+ * swap took away is elsewhere, or was there: who asked all versions may begin it. */
+bool
+cn_resolve_refuses(const struct cn_row *row, unsigned reason)
+{
+    if (cn_resolve_left_by_swap(reason))
+        return !(row->flags & CN_ROW_ANY_VERSION);
+    return reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME || reason == CN_CLOSE_DELETED ||
+           reason == CN_CLOSE_EVICTED;
+}
+
+bool
+cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason)
+{
+    if ((row->flags & CN_ROW_NUMBERED) &&
+        row->step != 1) /* it is to go on, and must hear that it can't */
+        return false;
+    return at->worker->load.restart_expired && !(row->flags & CN_ROW_MUST_EXIST) &&
+           (reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME);
+}
+
+/* A new sequence in the place of the one that `reason`'s clock has closed. */
+static void
+slot_restart(struct lookup *at, struct cn_slot *slot, const struct cn_record *record, int reason)
+{
+    slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
+    slot->answer_flags |=
+        reason == CN_CLOSE_IDLE ? CN_ANSWER_RESTARTED_IDLE : CN_ANSWER_RESTARTED_LIFETIME;
+}
+
+static void
+meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    const uint64_t wanted = slot->row->generation;
+    const bool closed = cn_resolve_refuses(slot->row, record->close_reason) &&
+                        !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms);
+
+    if (wanted && wanted != record->generation)
+        fail_unknown(slot, record->generation);
+    else if (!wanted && closed && cn_resolve_restarts(at, slot->row, record->close_reason))
+        slot_restart(at, slot, record, record->close_reason);
+    else if (wanted || closed)
+        cn_resolve_fail_gone(at, slot, record);
+    else if (slot->row->flags & CN_ROW_MUST_EXIST)
+        fail_unknown(slot, 0);
+    else if (cn_resolve_is_first(slot))
+        slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
+}
+
+/* Takes `cached`. */
+void
+cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+                struct cn_sequence *cached)
+{
+    uint64_t wanted = slot->row->generation;
+    int reason;
+
+    if (wanted && wanted != record->generation) {
+        cn_states_free(&at->worker->states, cached);
+        fail_unknown(slot, record->generation);
+        return;
+    }
+    /* Where the server knows the sequence, its clocks decide: they have seen when rows arrived. */
+    reason = wanted ? 0
+                    : cn_states_expired(&at->worker->states, record->opened_wall_ms,
+                                        record->last_wall_ms, at->now_wall_ms);
+    if (reason) {
+        cn_resolve_close_old(at, slot, record, cached, reason);
+        if (!cn_resolve_looks(slot->row) && cn_resolve_restarts(at, slot->row, (unsigned)reason)) {
+            slot_restart(at, slot, record, reason);
+            return;
+        }
+        cn_states_bury(&at->worker->states, record, reason, at->now_wall_ms, false);
+        cn_resolve_fail_gone(at, slot, record);
+        slot->record = *record;
+        slot->write = CN_WRITE_TOMBSTONE;
+        return;
+    }
+    if (!cn_resolve_is_cached(cached, record)) {
+        cn_states_free(&at->worker->states, cached);
+        cached = record_take(at, slot, record, &slot->decode);
+    }
+    if (cached)
+        slot_run(slot, cached);
+    else
+        cn_slot_fail(slot, CN_E_OUT_OF_MEMORY, "not enough memory for a state of %zu bytes",
+                     record->state.len);
+}
+
+static int
+read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, struct cn_error *err)
+{
+    struct cn_store *store = at->worker->states.store;
+    struct cn_str bytes;
+    int rc;
+
+    if (!at->reading && (rc = cn_store_begin(store, CN_STORE_READ, err)) != 0)
+        return rc;
+    at->reading = true;
+    rc = cn_store_get(store, slot->row->sequence_id, &bytes, err);
+    slot->had_damaged = rc == CN_E_STATE_DAMAGED;
+    if (rc != 0 || !bytes.ptr)
+        return rc;
+    at->stored = bytes;
+    if ((rc = cn_record_decode(bytes, record, err)) != 0) {
+        slot->had_damaged = true;
+        return rc;
+    }
+    slot->had_generation = record->generation;
+    slot->had_step = record->step;
+    slot->had_leftover =
+        (record->flags & CN_RECORD_PENDING) && (slot->row->flags & CN_ROW_PASS_PENDING);
+    slot->had_record = !slot->had_leftover;
+    slot->had_tombstone = record->flags & CN_RECORD_TOMBSTONE;
+    return 0;
+}
+
+/* The store decides. Takes `cached`, which may be NULL. */
+static void
+resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *cached)
+{
+    struct cn_states *states = &at->worker->states;
+    bool start = slot->row->flags & CN_ROW_START, live;
+    struct cn_record record;
+    struct cn_error err;
+    char shown[128];
+    int rc;
+
+    rc = read_record(at, slot, &record, &err);
+    if (rc != 0 && !(start && slot->had_damaged)) {
+        cn_states_free(states, cached);
+        cn_slot_fail(slot, rc, "sequence %s: %s", cn_id_shown(slot->row->sequence_id, shown),
+                     err.message);
+        return;
+    }
+    live = slot->had_record && !slot->had_tombstone;
+    if (slot->had_record && cn_resolve_move_of(slot->row) != CN_MOVE_BURY &&
+        cn_resolve_move_of(slot->row) != CN_MOVE_IMPORT &&
+        cn_resolve_committed(at, slot, &record)) {
+        if (live && cn_resolve_is_cached(cached, &record))
+            cn_states_put(states, cached, record.state.len);
+        else
+            cn_states_free(states, cached);
+        return;
+    }
+    if (cn_resolve_move(at, slot, &record, cached))
+        return;
+    if (live && !start) {
+        cn_resolve_live(at, slot, &record, cached);
+        return;
+    }
+    if (live)
+        cn_resolve_close_old(at, slot, &record, cached, CN_CLOSE_ENDED);
+    else
+        cn_states_free(states, cached);
+    if (start)
+        slot_open(at, slot,
+                  cn_next_generation(slot->had_record ? record.generation : 0, at->now_wall_ms),
+                  slot->had_record ? record.keys : (struct cn_str){NULL, 0});
+    else if (slot->had_record)
+        meet_tombstone(at, slot, &record);
+    else if (slot->row->generation || (slot->row->flags & CN_ROW_MUST_EXIST))
+        fail_unknown(slot, 0);
+    else if (cn_resolve_is_first(slot))
+        slot_open(at, slot, cn_next_generation(0, at->now_wall_ms), (struct cn_str){NULL, 0});
+}
+
+static void
+resolve_one(struct lookup *at, struct cn_slot *slot)
+{
+    struct cn_states *states = &at->worker->states;
+    const struct cn_row *row = slot->row;
+    struct cn_sequence *cached;
+
+    slot_reset(slot);
+    if (slot->pad)
+        return;
+    if (!(row->flags & CN_ROW_STATEFUL)) {
+        slot->run = true;
+        return;
+    }
+    if (!at->worker->stateful) {
+        cn_slot_fail(slot, CN_E_INTERNAL, "a stateless model got a row with a sequence");
+        return;
+    }
+    cached = cn_states_take(states, row->sequence_id);
+    if (cached && (row->flags & CN_ROW_RELOAD)) {
+        cn_states_free(states, cached);
+        cached = NULL;
+    }
+    if (cached && !(row->flags & CN_ROW_START) &&
+        (cn_resolve_move_of(row) == 0 || cn_resolve_move_of(row) == CN_MOVE_TOLD) &&
+        cached->last_job != row->job_id && cn_resolve_follows(slot, cached) &&
+        (row->generation ? row->generation == cached->generation
+                         : !cn_states_expired(states, cached->opened_wall_ms, cached->last_wall_ms,
+                                              at->now_wall_ms))) {
+        slot->had_record = true;
+        slot->had_generation = cached->generation;
+        slot->had_step = cached->step;
+        slot_run(slot, cached);
+        return;
+    }
+    resolve_by_store(at, slot, cached);
+}
+
+/* After the transaction, since a handler may be asked to migrate the state. */
+static void
+decode_one(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_states *states = &worker->states;
+    char shown[128];
+    int rc;
+
+    if (slot->close_decode && slot->closed_seq) {
+        if (cn_states_decode(states, slot->state_bytes, slot->state_schema,
+                             &slot->closed_seq->state, &worker->batch.err) != 0)
+            cn_states_warn(states, "state_unreadable", &worker->batch.err);
+        slot->close_decode = false;
+    }
+    if (!slot->decode)
+        return;
+    slot->decode = false;
+    if (slot->import) /* the handler's migrate may want to know */
+        worker->rt->from_version = cn_arena_str(&worker->batch.arena, slot->row->move->version).ptr;
+    rc = cn_states_decode(states, slot->state_bytes, slot->state_schema, &slot->seq->state,
+                          &worker->batch.err);
+    worker->rt->from_version = NULL;
+    if (rc == 0) {
+        slot->item.state = slot->seq->state;
+        return;
+    }
+    cn_slot_fail(slot, worker->batch.err.code, "sequence %s: %s",
+                 cn_id_shown(slot->row->sequence_id, shown), worker->batch.err.message);
+    cn_states_free(states, slot->seq);
+    slot->seq = NULL;
+}
+
+/* Among many sequences nearly all that a row's look-ups touch is in no cache of the processor, and one
+ * look-up after the other would wait for it several times. All rows' memory is asked for at once. */
+static void
+fetch(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+    struct cn_str keys[CN_FETCH_MAX];
+    uint32_t n = 0;
+
+    if (!worker->stateful)
+        return;
+    for (uint32_t i = 0; i < batch->n; i++) {
+        if (!batch->slots[i].stream && !batch->slots[i].pad &&
+            (batch->slots[i].row->flags & CN_ROW_STATEFUL))
+            keys[n++] = batch->slots[i].row->sequence_id;
+        if (n < 2 || (n < CN_FETCH_MAX && i + 1 < batch->n))
+            continue;
+        cn_states_fetch(&worker->states, keys, n);
+        n = 0;
+    }
+}
+
+void
+cn_batch_resolve(struct cn_worker *worker)
+{
+    struct lookup at = {.worker = worker, .now_wall_ms = worker->stateful ? cn_wall_ms() : 0};
+    struct cn_batch *batch = &worker->batch;
+
+    if (worker->stateful)
+        cn_states_look_at_clock(&worker->states, at.now_wall_ms);
+    fetch(worker);
+    for (uint32_t i = 0; i < batch->n; i++) {
+        if (batch->slots[i].stream)
+            continue;
+        resolve_one(&at, &batch->slots[i]);
+        cn_resolve_tell_moved(&batch->slots[i]);
+    }
+    if (!at.reading)
+        return;
+    cn_store_abort(worker->states.store);
+    for (uint32_t i = 0; i < batch->n; i++)
+        decode_one(worker, &batch->slots[i]);
+}
+
+void
+cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct lookup at = {.worker = worker, .now_wall_ms = cn_wall_ms()};
+
+    resolve_one(&at, slot);
+    cn_resolve_tell_moved(slot);
+    if (at.reading)
+        cn_store_abort(worker->states.store);
+    decode_one(worker, slot);
+}

@@ -1,0 +1,169 @@
+/* worker/batch/resolve_committed.c - was this step committed already? By its job, its key or its number.
+ *
+ * A job is the server's own retry after a worker's death; a key or a number is a client's, which may come
+ * late, behind other steps. Nothing is done here: the slot gets the stored answer, or the reason why the step
+ * does not follow. Owned by the worker's one thread.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "worker/batch/resolve_priv.h"
+
+static bool
+has_key(const struct cn_slot *slot)
+{
+    return slot->row->idempotency_key.len != 0;
+}
+
+static bool
+is_numbered(const struct cn_slot *slot)
+{
+    return (slot->row->flags & CN_ROW_NUMBERED) != 0;
+}
+
+bool
+cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence *cached)
+{
+    if (has_key(slot) && cn_keys_find(cn_sequence_keys(cached), slot->key_hash) >= 0)
+        return false;
+    return !is_numbered(slot) || slot->row->step == cached->step + 1;
+}
+
+/* --- by key */
+
+static void
+fail_key_reused(struct cn_slot *slot, const struct cn_record *record)
+{
+    char shown[128], key[128];
+
+    cn_slot_fail(slot, CN_E_KEY_REUSED,
+                 "Idempotency-Key %s was used for another request, step %" PRIu64
+                 " of sequence %s; send that request again unchanged, or this one with a new key",
+                 cn_id_shown(slot->row->idempotency_key, key), record->step,
+                 cn_id_shown(slot->row->sequence_id, shown));
+}
+
+static void
+fail_key_superseded(struct cn_slot *slot, const struct cn_record *record)
+{
+    char shown[128], key[128];
+
+    cn_slot_fail(slot, CN_E_KEY_SUPERSEDED,
+                 "the step with Idempotency-Key %s was already done; sequence %s has since moved "
+                 "on to step %" PRIu64 ", and only the last step's answer is kept",
+                 cn_id_shown(slot->row->idempotency_key, key),
+                 cn_id_shown(slot->row->sequence_id, shown), record->step);
+}
+
+static bool
+meet_key(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    const int place = has_key(slot) ? cn_keys_find(record->keys, slot->key_hash) : -1;
+
+    if (place < 0)
+        return false;
+    /* What a swap has left behind knows the key, too, but no longer the answer: where the sequence lives has
+     * the word. A row that comes home, since it lives nowhere, does not ask. */
+    if ((slot->row->flags & CN_ROW_ASK) && !cn_resolve_counts(slot, record))
+        return false;
+    if (place > 0 || !cn_record_has_key(record))
+        fail_key_superseded(slot, record);
+    else if (record->request_hash == slot->request_hash)
+        cn_slot_replay(at->worker, slot, record);
+    else
+        fail_key_reused(slot, record);
+    return true;
+}
+
+/* --- by number */
+
+/* `expected`: the number that would follow. */
+static void
+fail_number(struct cn_slot *slot, uint64_t expected, const char *why)
+{
+    const bool done = slot->row->step < expected;
+    char shown[128];
+
+    slot->expected_step = expected;
+    cn_slot_fail(slot, done ? CN_E_STEP_DONE : CN_E_STEP_MISMATCH,
+                 "step %" PRIu64 " of sequence %s %s; the next step has number %" PRIu64,
+                 slot->row->step, cn_id_shown(slot->row->sequence_id, shown), why, expected);
+}
+
+static void
+fail_number_ended(struct cn_slot *slot, uint64_t last)
+{
+    char shown[128];
+
+    slot->expected_step = 1;
+    slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE;
+    cn_slot_fail(slot, slot->row->step <= last ? CN_E_STEP_DONE : CN_E_STEP_MISMATCH,
+                 "step %" PRIu64 " of sequence %s: the sequence has ended after step %" PRIu64
+                 "; start a new one with the start flag and number 1, or choose another id",
+                 slot->row->step, cn_id_shown(slot->row->sequence_id, shown), last);
+}
+
+/* It would open its sequence. */
+bool
+cn_resolve_is_first(struct cn_slot *slot)
+{
+    if (!is_numbered(slot) || slot->row->step == 1)
+        return true;
+    fail_number(slot, 1, "cannot follow any step: there is no state under this id");
+    return false;
+}
+
+static bool
+is_same_request(const struct cn_slot *slot, const struct cn_record *record)
+{
+    return record->step == slot->row->step && (record->flags & CN_RECORD_ASKED) &&
+           record->request_hash == slot->request_hash;
+}
+
+static bool
+meet_number_live(struct cn_slot *slot, const struct cn_record *record)
+{
+    const uint64_t number = slot->row->step, next = record->step + 1;
+
+    if (number == next)
+        return false;
+    if (number == record->step)
+        fail_number(slot, next, "was already done by another request or by one without a number");
+    else
+        fail_number(slot, next,
+                    number < next ? "was already done, and only the last step's answer is kept"
+                                  : "is not the next step");
+    return true;
+}
+
+static bool
+meet_number(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    const bool closed = record->flags & CN_RECORD_TOMBSTONE;
+
+    if (!is_numbered(slot) || !cn_resolve_counts(slot, record))
+        return false;
+    if (is_same_request(slot, record)) {
+        cn_slot_replay(at->worker, slot, record);
+        return true;
+    }
+    if (slot->row->flags & CN_ROW_START)
+        return false;
+    if (!closed)
+        return meet_number_live(slot, record);
+    if (slot->row->generation || cn_resolve_refuses(slot->row, record->close_reason) ||
+        cn_states_forgotten(&at->worker->states, record, at->now_wall_ms))
+        return false; /* refused for another reason, or as if nothing were there */
+    fail_number_ended(slot, record->step);
+    return true;
+}
+
+bool
+cn_resolve_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    if (record->last_job == slot->row->job_id) {
+        cn_slot_replay(at->worker, slot, record);
+        return true;
+    }
+    return meet_key(at, slot, record) || meet_number(at, slot, record);
+}

@@ -1,0 +1,227 @@
+/* worker/batch/resolve_move.c - rows that swap a sequence between versions of its model: they ask whether it
+ * lives here, take its record, bring another version's, bury it.
+ *
+ * Owned by the worker's one thread.
+ */
+#include <stdio.h>
+
+#include "proto/wire.h"
+#include "worker/batch/resolve_priv.h"
+
+enum cn_move_op
+cn_resolve_move_of(const struct cn_row *row)
+{
+    return row->flags & CN_ROW_MOVE ? (enum cn_move_op)row->move->op : 0;
+}
+
+bool
+cn_resolve_looks(const struct cn_row *row)
+{
+    return cn_resolve_move_of(row) == CN_MOVE_LOOK || cn_resolve_move_of(row) == CN_MOVE_EXPORT;
+}
+
+static bool
+only_asks(const struct cn_row *row)
+{
+    return (row->flags & CN_ROW_ASK) || cn_resolve_looks(row);
+}
+
+/* Imported, and no step has met it. It lives only where the scheduler says that no other copy does. */
+static bool
+counts(const struct cn_slot *slot, const struct cn_record *record)
+{
+    return slot->had_record && !slot->had_tombstone &&
+           (!(record->flags & CN_RECORD_PENDING) || (slot->row->flags & CN_ROW_TAKE_PENDING));
+}
+
+bool
+cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *record)
+{
+    if (slot->had_tombstone)
+        return !cn_resolve_left_by_swap(record->close_reason);
+    return !only_asks(slot->row) || counts(slot, record);
+}
+
+static void
+say_elsewhere(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    char shown[128];
+
+    if (slot->had_record) {
+        slot->opened_wall_ms = record->opened_wall_ms;
+        slot->item.step = record->step;
+        slot->answer_flags |= !slot->had_tombstone                     ? CN_ANSWER_PENDING
+                              : record->close_reason == CN_CLOSE_MOVED ? CN_ANSWER_MOVED
+                                                                       : CN_ANSWER_CLOSED_BEFORE;
+    }
+    cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s does not live in version %s",
+                 cn_id_shown(slot->row->sequence_id, shown), at->worker->load.model_version);
+    slot->answer_flags |= CN_ANSWER_ELSEWHERE;
+}
+
+/* Asked for a sequence that isn't here: a tombstone that has something to tell has the last word,
+ * all else is for the other versions to say. */
+static void
+meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    bool same = slot->row->generation && slot->row->generation == slot->had_generation;
+
+    if (slot->had_tombstone && !cn_resolve_left_by_swap(record->close_reason) &&
+        (same || (cn_resolve_refuses(slot->row, record->close_reason) &&
+                  !cn_states_forgotten(&at->worker->states, record, at->now_wall_ms) &&
+                  !cn_resolve_restarts(at, slot->row, record->close_reason))))
+        cn_resolve_fail_gone(at, slot, record);
+    else
+        say_elsewhere(at, slot, record);
+}
+
+/* As handlers' headers are kept: cn_reply.headers. */
+static void
+put_header(struct cn_slot *slot, const char *name, const char *value)
+{
+    cn_write_str16(&slot->item.reply.headers, cn_str_from(name));
+    cn_write_str32(&slot->item.reply.headers, cn_str_from(value));
+    slot->item.reply.n_given = ++slot->item.reply.n_headers;
+    slot->item.reply.given_bytes = slot->item.reply.headers.len;
+}
+
+/* It lives here: says so, with the record if that is wanted. Nothing changes. Takes `cached`. */
+static void
+meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+          struct cn_sequence *cached)
+{
+    struct cn_reply *reply = &slot->item.reply;
+    char shown[128];
+
+    if (!slot->row->generation && cn_states_expired(&at->worker->states, record->opened_wall_ms,
+                                                    record->last_wall_ms, at->now_wall_ms)) {
+        cn_resolve_live(at, slot, record, cached); /* closes it and says that it has expired */
+        if (cn_resolve_restarts(at, slot->row,
+                                (unsigned)slot->closed_reason)) { /* where the row came from */
+            cn_slot_fail(slot, CN_E_SEQUENCE_UNKNOWN, "sequence %s has expired in version %s",
+                         cn_id_shown(slot->row->sequence_id, shown),
+                         at->worker->load.model_version);
+            slot->answer_flags |= CN_ANSWER_ELSEWHERE;
+        }
+        return;
+    }
+    if (cn_resolve_is_cached(cached, record))
+        cn_states_put(&at->worker->states, cached, record->state.len);
+    else
+        cn_states_free(&at->worker->states, cached);
+    slot->answer_flags |= CN_ANSWER_HERE;
+    slot->generation = record->generation;
+    slot->opened_wall_ms = record->opened_wall_ms;
+    slot->item.step = record->step;
+    if (cn_resolve_move_of(slot->row) != CN_MOVE_EXPORT)
+        return;
+    if (at->stored.len > at->worker->load.answer_max_bytes) {
+        cn_slot_fail(slot, CN_E_STATE_TOO_LARGE,
+                     "the record of sequence %s has %zu bytes, which exceeds answerMaxBytes",
+                     cn_id_shown(slot->row->sequence_id, shown), at->stored.len);
+        return;
+    }
+    cn_buf_puts(&reply->content_type, at->worker->load.runtime);
+    cn_buf_append_str(&reply->body, at->stored);
+}
+
+/* Takes `cached`. */
+static void
+meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+          struct cn_sequence *cached)
+{
+    const struct cn_move *move = slot->row->move;
+    bool live = slot->had_record && !slot->had_tombstone;
+
+    if (!live || (move->generation &&
+                  (move->generation != record->generation || move->step != record->step))) {
+        cn_states_free(&at->worker->states, cached);
+        /* Sent again after a death, or closed by another way. */
+        if (live ||
+            (move->generation && !(slot->had_tombstone && record->close_reason == move->reason)))
+            say_elsewhere(at, slot, record);
+        else
+            slot->answer_flags |= CN_ANSWER_CLOSED_BEFORE | CN_ANSWER_HERE;
+        return;
+    }
+    cn_resolve_close_old(at, slot, record, cached, move->reason);
+    cn_states_bury(&at->worker->states, record, move->reason, at->now_wall_ms, false);
+    slot->answer_flags |= CN_ANSWER_ENDED | CN_ANSWER_HERE;
+    slot->generation = record->generation;
+    slot->record = *record;
+    slot->write = CN_WRITE_TOMBSTONE;
+}
+
+/* Notes what is to be decoded, migrated and written. An import that nobody met is replaced. */
+static void
+meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
+{
+    const struct cn_move *move = slot->row->move;
+    const struct cn_load *load = &at->worker->load;
+    struct cn_record *moved = &slot->record;
+    struct cn_error err;
+
+    if (counts(slot, record)) {
+        slot->answer_flags |= CN_ANSWER_HERE;
+        return;
+    }
+    if (!cn_str_eq(move->runtime, cn_str_from(load->runtime))) {
+        cn_slot_fail(slot, CN_E_CONFLICT,
+                     "version %s has runtime %s, but version %.*s has runtime %.*s",
+                     load->model_version, load->runtime, CN_STR_ARG(move->version),
+                     CN_STR_ARG(move->runtime));
+        return;
+    }
+    if (cn_record_decode(move->record, moved, &err) != 0) {
+        cn_slot_fail(slot, err.code, "its record: %s", err.message);
+        return;
+    }
+    slot->import = true;
+    slot->seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
+    slot->seq->generation =
+        cn_next_generation(slot->had_record ? record->generation : 0, at->now_wall_ms);
+    slot->generation = slot->seq->generation;
+    slot->opened_wall_ms = moved->opened_wall_ms;
+    slot->decode = moved->flags & CN_RECORD_HAS_STATE;
+    slot->state_bytes = moved->state;
+    slot->state_schema = moved->schema;
+}
+
+void
+cn_resolve_tell_moved(struct cn_slot *slot)
+{
+    const struct cn_move *move = slot->row->move;
+    char text[300];
+
+    if (!slot->run || cn_resolve_move_of(slot->row) != CN_MOVE_TOLD)
+        return;
+    snprintf(text, sizeof(text), "%s; from=%.*s",
+             cn_close_reason_word((enum cn_close_reason)move->reason), CN_STR_ARG(move->version));
+    put_header(slot, "Continuo-Sequence-Swapped", text);
+}
+
+bool
+cn_resolve_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
+                struct cn_sequence *cached)
+{
+    bool live = counts(slot, record);
+
+    if (cn_resolve_move_of(slot->row) == CN_MOVE_BURY) {
+        meet_bury(at, slot, record, cached);
+        return true;
+    }
+    if (cn_resolve_move_of(slot->row) == CN_MOVE_IMPORT) {
+        cn_states_free(&at->worker->states, cached);
+        meet_import(at, slot, record);
+        return true;
+    }
+    if (!only_asks(slot->row) || (live && (slot->row->flags & CN_ROW_ASK)))
+        return false;
+    if (live) {
+        meet_look(at, slot, record, cached);
+    } else {
+        cn_states_free(&at->worker->states, cached);
+        meet_absent(at, slot, record);
+    }
+    return true;
+}

@@ -1,0 +1,379 @@
+/* worker/batch/yielded_rows.c - rows whose handler yielded: where they wait, what wakes them, what ends them.
+ *
+ * A stream is in the list of pending rows while it can go on, at its back, so that rows take turns
+ * whatever the batch size. It is in no list while it rests, or while its client has not taken what
+ * it got (bounded by load->stream_bytes and one piece): a timer, CREDIT or CANCEL puts it back.
+ * Owned by the worker's one thread.
+ */
+#include <inttypes.h>
+
+#include "core/errors/panic.h"
+#include "core/memory/mem.h"
+#include "core/time/clock.h"
+#include "worker/worker_priv.h"
+
+static void time_came(struct cn_timer *timer);
+
+static struct cn_str
+job_key(const uint64_t *job_id)
+{
+    return (struct cn_str){(const char *)job_id, sizeof(*job_id)};
+}
+
+static struct cn_str
+stream_key(const void *item)
+{
+    return job_key(&((const struct cn_stream *)item)->pending->row->job_id);
+}
+
+void
+cn_streams_init(struct cn_streams *streams, uint64_t now_ms)
+{
+    cn_list_init(&streams->all);
+    streams->by_job = cn_table_create(stream_key);
+    streams->wheel = cn_timer_wheel_create(now_ms);
+}
+
+uint32_t
+cn_streams_count(const struct cn_streams *streams)
+{
+    return streams->by_job ? (uint32_t)cn_table_count(streams->by_job) : 0;
+}
+
+/* --- waking and resting --- */
+
+static bool
+can_go_on(const struct cn_stream *stream, uint64_t now_ms)
+{
+    if (stream->pending->stop != CN_STOP_NONE || now_ms >= stream->deadline_ms)
+        return true;
+    return now_ms >= stream->rest_until_ms && stream->untaken < stream->worker->load.stream_bytes;
+}
+
+/* Not in the list of pending rows: takes it there, or sets its timer. */
+static void
+place(struct cn_stream *stream)
+{
+    struct cn_worker *worker = stream->worker;
+    uint64_t now_ms = cn_now_ms(), until_ms = stream->deadline_ms;
+
+    if (can_go_on(stream, now_ms)) {
+        cn_timer_cancel(&stream->timer);
+        cn_list_push_back(&worker->pending, &stream->pending->link);
+        return;
+    }
+    if (now_ms < stream->rest_until_ms && stream->rest_until_ms < until_ms)
+        until_ms = stream->rest_until_ms;
+    cn_timer_set(worker->streams.wheel, &stream->timer, until_ms);
+}
+
+static void
+look_again(struct cn_stream *stream)
+{
+    /* One that is in the batch, or in the list already, is looked at when that is over. */
+    if (!cn_list_linked(&stream->pending->link))
+        place(stream);
+}
+
+static void
+time_came(struct cn_timer *timer)
+{
+    look_again(cn_container_of(timer, struct cn_stream, timer));
+}
+
+static struct cn_stream *
+find(struct cn_worker *worker, uint64_t job_id)
+{
+    return cn_table_find(worker->streams.by_job, job_key(&job_id));
+}
+
+void
+cn_stream_credit(struct cn_worker *worker, const struct cn_credit *credit)
+{
+    struct cn_stream *stream = find(worker, credit->job_id);
+
+    if (!stream)
+        return; /* it has ended meanwhile */
+    stream->untaken -= credit->bytes < stream->untaken ? credit->bytes : stream->untaken;
+    look_again(stream);
+}
+
+void
+cn_stream_wake(void *worker, uint64_t job_id)
+{
+    struct cn_stream *stream = find(worker, job_id);
+
+    if (!stream)
+        return; /* its first call is not over: what it has goes with that */
+    stream->woken = true;
+    stream->rest_until_ms = 0;
+    look_again(stream);
+}
+
+static void
+stop(struct cn_stream *stream, enum cn_stop_reason reason)
+{
+    if (stream->pending->stop == CN_STOP_NONE)
+        stream->pending->stop = reason;
+    look_again(stream);
+}
+
+bool
+cn_stream_cancel(struct cn_worker *worker, const struct cn_cancel *cancel)
+{
+    struct cn_stream *stream = find(worker, cancel->job_id);
+
+    if (stream)
+        stop(stream, cancel->reason);
+    return stream != NULL;
+}
+
+static int
+touch_all(struct cn_worker *worker, struct cn_error *err)
+{
+    struct cn_states *states = &worker->states;
+    uint64_t now = cn_wall_ms();
+    struct cn_list *node;
+    int rc = cn_store_begin(states->store, CN_STORE_WRITE, err);
+
+    if (rc != 0)
+        return rc;
+    cn_list_for_each(node, &worker->streams.all) {
+        const struct cn_row *row = cn_container_of(node, struct cn_stream, all)->pending->row;
+
+        if ((row->flags & CN_ROW_STATEFUL) &&
+            (rc = cn_states_touch(states, row->sequence_id, now, err)) != 0) {
+            cn_store_abort(states->store);
+            return rc;
+        }
+    }
+    return cn_store_commit(states->store, err);
+}
+
+void
+cn_streams_touch(struct cn_worker *worker)
+{
+    uint64_t now_ms = cn_now_ms();
+    struct cn_error err;
+
+    if (!worker->stateful || worker->load.idle_ms == 0 ||
+        now_ms - worker->streams.touched_ms < CN_STREAM_TOUCH_MS)
+        return;
+    worker->streams.touched_ms = now_ms;
+    if (touch_all(worker, &err) != 0)
+        cn_states_warn(&worker->states, "streams_not_touched", &err);
+}
+
+void
+cn_streams_stop(struct cn_worker *worker, struct cn_str id, const struct cn_pending *except,
+                enum cn_stop_reason reason)
+{
+    struct cn_list *node, *next;
+    uint32_t hash = cn_id_hash(id);
+
+    cn_list_for_each_safe(node, next, &worker->streams.all) {
+        struct cn_stream *stream = cn_container_of(node, struct cn_stream, all);
+
+        if (stream->pending != except && stream->pending->id_hash == hash &&
+            cn_str_eq(stream->pending->row->sequence_id, id))
+            stop(stream, reason);
+    }
+}
+
+void
+cn_streams_stop_all(struct cn_worker *worker)
+{
+    struct cn_list *node, *next;
+
+    cn_list_for_each_safe(node, next, &worker->streams.all)
+        stop(cn_container_of(node, struct cn_stream, all), CN_STOP_ENDED);
+}
+
+/* --- in the batch --- */
+
+void
+cn_stream_join(struct cn_stream *stream, struct cn_slot *slot)
+{
+    struct cn_pending *pending = stream->pending;
+
+    stream->batch_reply = slot->item.reply;
+    stream->joined = true;
+    stream->woken = false;
+    *slot = stream->slot;
+    slot->yields = slot->answered = false;
+    slot->run = true;
+    if (pending->stop == CN_STOP_NONE && cn_now_ms() >= stream->deadline_ms)
+        pending->stop = CN_STOP_DEADLINE;
+    slot->item.stop = pending->stop;
+    slot->item.deadline_ms = stream->deadline_ms;
+}
+
+/* Another `more` after the handler was told to end: it is given up. */
+static void
+give_up(struct cn_worker *worker, struct cn_slot *slot)
+{
+    worker->rt->ops->drop(worker->rt, slot->item.resume);
+    slot->item.resume = NULL;
+    if (slot->seq)
+        slot->seq->state = slot->item.state;
+    if (slot->item.stop == CN_STOP_DEADLINE)
+        cn_slot_fail(slot, CN_E_HANDLER_DEADLINE,
+                     "the answer was streamed for %" PRIu64
+                     " ms (stream.timeoutMSec), and the handler did not end it",
+                     worker->load.stream_ms);
+    else
+        cn_slot_fail(slot, CN_E_CANCELLED,
+                     "the stream was stopped (%s), and the handler did not "
+                     "end it",
+                     cn_stop_reason_word(slot->item.stop));
+}
+
+static void
+begin(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_stream *stream = cn_alloc(sizeof(*stream));
+
+    stream->worker = worker;
+    stream->pending = slot->pending;
+    cn_list_push_back(&worker->streams.all, &stream->all);
+    cn_timer_init(&stream->timer, time_came);
+    cn_buf_init(&stream->kept, 0);
+    stream->deadline_ms = worker->load.stream_ms ? cn_now_ms() + worker->load.stream_ms : CN_NEVER;
+    slot->stream = slot->pending->stream = stream;
+    cn_table_insert(worker->streams.by_job, stream);
+}
+
+void
+cn_batch_note_yields(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (!slot->run || !slot->item.reply.more)
+            continue;
+        if (slot->item.stop != CN_STOP_NONE) {
+            give_up(worker, slot);
+            continue;
+        }
+        slot->yields = true;
+        if (!slot->stream)
+            begin(worker, slot);
+    }
+}
+
+void
+cn_batch_drop_failed(struct cn_worker *worker)
+{
+    struct cn_batch *batch = &worker->batch;
+
+    for (uint32_t i = 0; i < batch->n; i++) {
+        struct cn_slot *slot = &batch->slots[i];
+
+        if (!slot->yields || slot->item.reply.error_code == 0)
+            continue;
+        worker->rt->ops->drop(worker->rt, slot->item.resume);
+        slot->item.resume = NULL;
+        slot->yields = false;
+    }
+}
+
+/* --- its pieces --- */
+
+/* For a record, as far as the model keeps answers. */
+static void
+keep_piece(struct cn_stream *stream, struct cn_str piece)
+{
+    stream->bytes += piece.len;
+    stream->n_pieces++;
+    if (stream->bytes <= stream->worker->load.answer_keep_bytes)
+        cn_record_put_chunk(&stream->kept, piece);
+    else
+        cn_buf_fini(&stream->kept);
+}
+
+void
+cn_stream_sent(struct cn_slot *slot, struct cn_str piece)
+{
+    slot->stream->untaken += piece.len;
+    if (slot->seq && !slot->committed)
+        keep_piece(slot->stream, piece);
+}
+
+/* --- out of the batch --- */
+
+void
+cn_stream_park(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_stream *stream = slot->stream;
+    uint64_t rest_ms = slot->item.reply.rest_ms;
+
+    stream->rest_until_ms = stream->woken || rest_ms == 0 ? 0
+                            : rest_ms == CN_NEVER         ? CN_NEVER
+                                                          : cn_now_ms() + rest_ms;
+    cn_reply_next(&slot->item.reply);
+    if (slot->item.reply.body.cap > CN_REPLY_KEEP_BYTES)
+        cn_buf_fini(&slot->item.reply.body);
+    stream->slot = *slot;
+    if (stream->joined)
+        slot->item.reply = stream->batch_reply;
+    else /* its first time: the batch's slot gets a reply of its own again */
+        cn_reply_init(&slot->item.reply, worker->load.answer_max_bytes);
+    stream->joined = false;
+    if (worker->stopping && stream->pending->stop == CN_STOP_NONE)
+        stream->pending->stop = CN_STOP_ENDED;
+    cn_list_remove(&stream->pending->link);
+    place(stream);
+}
+
+static void
+destroy(struct cn_stream *stream)
+{
+    cn_table_remove(stream->worker->streams.by_job, stream_key(stream));
+    cn_list_remove(&stream->all);
+    cn_timer_cancel(&stream->timer);
+    cn_buf_fini(&stream->kept);
+    stream->pending->stream = NULL;
+    cn_free(stream);
+}
+
+void
+cn_stream_end(struct cn_worker *worker, struct cn_slot *slot)
+{
+    struct cn_stream *stream = slot->stream;
+
+    cn_assert(!slot->item.resume);
+    if (stream->joined) {
+        cn_reply_fini(&slot->item.reply);
+        slot->item.reply = stream->batch_reply;
+    }
+    /* Of a committed step the state was its own: others go on from the stored one. */
+    cn_states_free(&worker->states, slot->seq);
+    slot->seq = NULL;
+    slot->stream = NULL;
+    destroy(stream);
+}
+
+/* --- the end --- */
+
+void
+cn_streams_fini(struct cn_worker *worker)
+{
+    struct cn_streams *streams = &worker->streams;
+
+    while (!cn_list_empty(&streams->all)) {
+        struct cn_stream *stream = cn_container_of(streams->all.next, struct cn_stream, all);
+        struct cn_pending *pending = stream->pending;
+
+        worker->rt->ops->drop(worker->rt, stream->slot.item.resume);
+        if (stream->slot.seq)
+            stream->slot.seq->state = stream->slot.item.state;
+        cn_states_free(&worker->states, stream->slot.seq);
+        cn_states_free(&worker->states, stream->slot.closed_seq);
+        cn_reply_fini(&stream->slot.item.reply);
+        destroy(stream);
+        cn_worker_release(worker, pending);
+    }
+    cn_table_destroy(streams->by_job);
+}

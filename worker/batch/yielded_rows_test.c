@@ -1,0 +1,651 @@
+/* worker/batch/yielded_rows_test.c - rows that yield: turns, pieces, credit, stops, commits. */
+#include <signal.h>
+
+#include "core/time/clock.h"
+#include "worker/test_client.h"
+
+/* One ANSWER frame, copied. */
+struct piece {
+    uint64_t job, generation;
+    uint32_t flags;
+    int code;
+    unsigned status;
+    char type[32], body[256];
+    size_t bytes;
+    bool final;
+};
+
+static struct piece
+next_piece(struct client *c)
+{
+    struct piece piece = {0};
+    struct cn_answer answer;
+    struct cn_frame frame;
+    struct cn_error err;
+
+    assert_int_equal(client_next(c, &frame), 1);
+    assert_int_equal(frame.type, CN_FRAME_ANSWER);
+    assert_int_equal(cn_frame_get_answer(&frame, &c->arena, &answer, &err), 0);
+    piece.job = answer.job_id;
+    piece.generation = answer.generation;
+    piece.flags = answer.flags & ~(uint32_t)CN_ANSWER_FINAL;
+    piece.final = answer.flags & CN_ANSWER_FINAL;
+    piece.code = answer.error_code;
+    piece.status = answer.status;
+    piece.bytes = answer.body.len;
+    snprintf(piece.type, sizeof(piece.type), "%.*s", CN_STR_ARG(answer.content_type));
+    snprintf(piece.body, sizeof(piece.body), "%.*s",
+             (int)(answer.body.len < 250 ? answer.body.len : 250),
+             answer.body.ptr ? answer.body.ptr : "");
+    cn_arena_fini(&c->arena);
+    return piece;
+}
+
+static void
+expect_piece(struct client *c, uint64_t job, const char *body, bool final)
+{
+    struct piece piece = next_piece(c);
+
+    assert_int_equal(piece.job, job);
+    assert_string_equal(piece.body, body);
+    assert_int_equal(piece.final, final);
+}
+
+static void
+go(struct client *c, uint64_t job, const char *id, const char *body, uint32_t flags)
+{
+    client_put(c, job, id, body, flags, 0);
+    client_send(c);
+}
+
+static void
+cancel(struct client *c, uint64_t job, enum cn_stop_reason reason)
+{
+    cn_frame_put_cancel(&c->out, &(struct cn_cancel){job, reason}, 1);
+    client_send(c);
+}
+
+static void
+credit(struct client *c, uint64_t job, uint64_t bytes)
+{
+    cn_frame_put_credit(&c->out, &(struct cn_credit){job, bytes}, 1);
+    client_send(c);
+}
+
+/* Rows that yield take turns with those that come, whatever the batch size: here one row a batch. */
+static void
+rows_take_turns(void **state)
+{
+    struct client *c = *state;
+
+    c->load.batch_size = 1;
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "stream 3", 0, 0);
+    client_put(c, 2, "b", "stream 2", 0, 0);
+    client_put(c, 3, "c", "5", 0, 0);
+    client_send(c);
+    expect_piece(c, 1, "1", false);
+    expect_piece(c, 2, "1", false);
+    expect_piece(c, 3, "5", true);
+    expect_piece(c, 1, "2", false);
+    expect_piece(c, 2, "2", false);
+    expect_piece(c, 1, "3", false);
+    expect_piece(c, 2, "sum 2", true);
+    expect_piece(c, 1, "sum 3", true);
+    assert_int_equal(fake.largest_batch, 1);
+    client_stop(c);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* The head goes with the first piece and only with it; all pieces say that they can't be made again. */
+static void
+head_is_in_the_first_piece(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 2", 0);
+    piece = next_piece(c);
+    assert_int_equal(piece.status, 202);
+    assert_string_equal(piece.type, "text/x-stream");
+    assert_true(piece.flags & CN_ANSWER_LIVE);
+    for (int i = 0; i < 2; i++) {
+        piece = next_piece(c);
+        assert_int_equal(piece.status, 0);
+        assert_string_equal(piece.type, "");
+        assert_true(piece.flags & CN_ANSWER_LIVE);
+    }
+    assert_true(piece.final);
+    client_stop(c);
+}
+
+/* A stream is one step: one commit, with its last piece. What is stored is the whole answer, so that
+ * a retry gets it all. */
+static void
+stream_is_committed_once_at_its_end(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    c->key = "k";
+    assert_int_equal(client_start(c, false), 0);
+    assert_int_equal(client_step(c, 1, "a", "stream 3", 0, 0).code, 0);
+    got = client_step(c, 2, "a", "stream 3", 0, 0);
+    assert_true(got.flags & CN_ANSWER_REPLAYED);
+    assert_false(got.flags & CN_ANSWER_LIVE);
+    assert_string_equal(got.body, "1|2|3|sum 3");
+    assert_int_equal(got.status, 202);
+    c->key = NULL;
+    assert_string_equal(client_step(c, 3, "a", "1", 0, 0).body, "4");
+    client_stop(c);
+}
+
+/* More than is kept: the retry learns that the step stands. */
+static void
+long_stream_is_not_kept(void **state)
+{
+    struct client *c = *state;
+    struct got got;
+
+    c->load.answer_keep_bytes = 2;
+    c->key = "k";
+    assert_int_equal(client_start(c, false), 0);
+    assert_int_equal(client_step(c, 1, "a", "stream 3", 0, 0).code, 0);
+    got = client_step(c, 2, "a", "stream 3", 0, 0);
+    assert_int_equal(got.code, CN_E_ANSWER_NOT_KEPT);
+    assert_non_null(strstr(got.body, "its answer of 8 bytes was too large to keep"));
+    client_stop(c);
+}
+
+/* A client that does not read holds up its own row, after so many bytes and one piece. */
+static void
+slow_client_pauses_its_own_row(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    c->load.stream_bytes = 250;
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "forever 100", 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(next_piece(c).bytes, 100);
+    assert_string_equal(client_step(c, 2, "b", "1", 0, 0).body, "1");
+    credit(c, 1, 40); /* not enough: 260 are out */
+    assert_string_equal(client_step(c, 3, "b", "1", 0, 0).body, "2");
+    credit(c, 1, 100);
+    piece = next_piece(c);
+    assert_int_equal(piece.job, 1);
+    assert_int_equal(piece.bytes, 100);
+    assert_string_equal(client_step(c, 4, "b", "1", 0, 0).body, "3");
+    client_stop(c);
+    assert_int_equal(fake.dropped, 1);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* A stream whose turn comes while a batch that the server formed is still arriving takes no place in it. */
+static void
+formed_batch_stays_together(void **state)
+{
+    struct client *c = *state;
+
+    c->load.stream_bytes = 1; /* it pauses after its first piece */
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 2", 0);
+    expect_piece(c, 1, "1", false);
+    go(c, 2, "b", "2", CN_ROW_JOINED);
+    credit(c, 1, 10);
+    go(c, 3, "c", "3", 0);
+    expect_piece(c, 2, "2", true);
+    expect_piece(c, 3, "3", true);
+    assert_int_equal(fake.largest_batch, 2);
+    expect_piece(c, 1, "2", false);
+    credit(c, 1, 10);
+    expect_piece(c, 1, "sum 2", true);
+    client_stop(c);
+}
+
+/* A batch that the server formed finds a stream in front of it, which goes on all the time: each has its turn. */
+static void
+formed_batch_waits_for_its_turn(void **state)
+{
+    struct client *c = *state;
+    unsigned left = 4, largest;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "stream 2", 0, 0);
+    client_put(c, 2, "b", "2", CN_ROW_JOINED, 0);
+    client_put(c, 3, "c", "3", 0, 0);
+    client_send(c);
+    expect_piece(c, 1, "1", false);
+    expect_piece(c, 2, "2", true);
+    expect_piece(c, 3, "3", true);
+    largest = fake.largest_batch;
+    while (left-- > 2)
+        assert_int_equal(next_piece(c).job, 1);
+    client_stop(c);
+    assert_int_equal(largest, 2);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* The places of a formed batch are somebody's: a row whose client is gone keeps its own, the first one too. */
+static void
+formed_batch_keeps_its_places(void **state)
+{
+    struct client *c = *state;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "1", CN_ROW_JOINED, 0);
+    client_put(c, 2, "b", "2", CN_ROW_JOINED, 0);
+    client_put(c, 3, "c", "3", 0, 0);
+    for (uint64_t job = 1; job < 3; job++)
+        cn_frame_put_cancel(&c->out, &(struct cn_cancel){job, CN_STOP_GONE}, 1);
+    client_send(c);
+    expect_piece(c, 1, "1", true);
+    expect_piece(c, 2, "2", true);
+    expect_piece(c, 3, "3", true);
+    assert_int_equal(fake.largest_batch, 3);
+    client_stop(c);
+}
+
+/* The handler hears why, ends as it likes, and its step stands. */
+static void
+told_to_stop_it_may_end_well(void **state)
+{
+    static const struct {
+        enum cn_stop_reason reason;
+        const char *body;
+    } cases[] = {{CN_STOP_GONE, "stopped gone"}, {CN_STOP_ENDED, "stopped ended"}};
+    struct client *c = *state;
+
+    c->load.stream_bytes = 1; /* it pauses after its first piece */
+    assert_int_equal(client_start(c, false), 0);
+    for (uint64_t i = 0; i < 2; i++) {
+        go(c, 10 + i, "a", "stream 9", 0);
+        expect_piece(c, 10 + i, "1", false);
+        cancel(c, 10 + i, cases[i].reason);
+        expect_piece(c, 10 + i, cases[i].body, true);
+    }
+    assert_string_equal(client_step(c, 20, "a", "0", 0, 0).body, "2");
+    client_stop(c);
+}
+
+/* One that goes on all the same is given up, and its step changes nothing. */
+static void
+one_that_never_ends_is_given_up(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    c->load.stream_bytes = 1;
+    assert_int_equal(client_start(c, false), 0);
+    assert_string_equal(client_step(c, 1, "a", "5", 0, 0).body, "5");
+    go(c, 2, "a", "forever 10", 0);
+    assert_false(next_piece(c).final);
+    cancel(c, 2, CN_STOP_GONE);
+    piece = next_piece(c);
+    assert_true(piece.final);
+    assert_int_equal(piece.code, CN_E_CANCELLED);
+    assert_string_equal(piece.body,
+                        "the stream was stopped (gone), and the handler did not end it");
+    assert_string_equal(client_step(c, 3, "a", "1", 0, 0).body, "6");
+    client_stop(c);
+    assert_int_equal(fake.dropped, 1);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* A row that has not begun: a client that is gone needs it no more; a sequence that ends still runs
+ * it, and a stream it turns out to be ends at its first turn. */
+static void
+stop_before_the_first_yield(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "stream 9", 0, 0);
+    client_put(c, 2, "b", "stream 9", 0, 0);
+    client_put(c, 3, "c", "7", 0, 0);
+    cn_frame_put_cancel(
+        &c->out, (struct cn_cancel[]){{1, CN_STOP_GONE}, {2, CN_STOP_ENDED}, {3, CN_STOP_ENDED}},
+        3);
+    client_send(c);
+    piece = next_piece(c);
+    assert_int_equal(piece.job, 1);
+    assert_int_equal(piece.code, CN_E_CANCELLED);
+    expect_piece(c, 2, "1", false);
+    expect_piece(c, 3, "7", true);
+    expect_piece(c, 2, "stopped ended", true);
+    client_stop(c);
+}
+
+/* stream.timeoutMSec, for one that waits for its client and for one that rests. */
+static void
+deadline_ends_a_stream(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    cn_clock_freeze();
+    c->load.stream_bytes = 1;
+    c->load.stream_ms = 5000;
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "stream 9", 0, 0);
+    client_put(c, 2, "b", "rest 60000", 0, 0);
+    client_send(c);
+    expect_piece(c, 1, "1", false);
+    expect_piece(c, 2, "", false);
+    cn_clock_advance(5000);
+    go(c, 3, "c", "1", 0); /* wakes it: its own wait is in real time */
+    for (int left = 3; left > 0; left--) {
+        piece = next_piece(c);
+        assert_true(piece.final);
+        if (piece.job != 3)
+            assert_string_equal(piece.body, "stopped deadline");
+    }
+    go(c, 4, "a", "forever 9", 0);
+    assert_false(next_piece(c).final);
+    cn_clock_advance(5000);
+    credit(c, 4, 1);
+    piece = next_piece(c);
+    assert_int_equal(piece.code, CN_E_HANDLER_DEADLINE);
+    client_stop(c);
+}
+
+/* A yield without a piece says nothing to the client, but the server is told once that the row
+ * streams; it comes again when its rest is over. */
+static void
+resting_row_comes_again(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "rest 30", 0);
+    piece = next_piece(c);
+    assert_int_equal(piece.bytes, 0);
+    assert_int_equal(piece.status, 0);
+    assert_false(piece.final);
+    expect_piece(c, 1, "sum 0", true); /* in real time */
+    client_stop(c);
+}
+
+/* A sequence whose answer streams is not idle, however long: the sweep, which knows no streams, leaves
+ * it alone, and its next step goes on. */
+static void
+streaming_sequence_is_not_swept(void **state)
+{
+    struct client *c = *state;
+    char id[8];
+
+    c->load.idle_ms = 1000;
+    c->load.stream_ms = c->load.lifetime_ms = 0;
+    assert_int_equal(client_start(c, false), 0);
+    assert_int_equal(client_step(c, 1, "a", "5", 0, 0).code, 0);
+    go(c, 2, "a", "rest 10000000", 0);
+    assert_false(next_piece(c).final);
+    for (uint64_t i = 0; i < 9; i++) { /* past idle and the sweep's grace; each step makes a turn */
+        cn_clock_advance(10000);
+        snprintf(id, sizeof(id), "b%d", (int)i);
+        assert_int_equal(client_step(c, 10 + i, id, "1", 0, 0).code, 0);
+    }
+    assert_null(strstr(fake.closed, "a:idle"));
+    assert_non_null(strstr(fake.closed, "b0:idle:1")); /* it does sweep */
+    cancel(c, 2, CN_STOP_CANCELLED);
+    assert_true(next_piece(c).final);
+    assert_string_equal(client_step(c, 30, "a", "1", 0, 0).body, "6");
+    client_stop(c);
+}
+
+/* continuousBatching: the step stands at its first yield, so the next one runs while it streams, on
+ * the committed state. What the stream does to its state later is nobody's. */
+static void
+committed_stream_is_overtaken(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+    struct got got;
+
+    c->load.continuous = 1;
+    c->load.stream_bytes = 1;
+    c->key = "k";
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 3", 0);
+    piece = next_piece(c);
+    assert_true(piece.flags & CN_ANSWER_COMMITTED);
+    assert_true(piece.flags & CN_ANSWER_OPENED);
+    assert_int_not_equal(piece.generation, 0);
+    got = client_step(c, 2, "a", "stream 3", 0, 0); /* a retry learns what there is to know */
+    assert_int_equal(got.code, CN_E_ANSWER_NOT_KEPT);
+    assert_non_null(strstr(got.body, "its answer was streamed after that"));
+    c->key = NULL;
+    assert_string_equal(client_step(c, 3, "a", "10", 0, 0).body, "11");
+    credit(c, 1, 1);
+    expect_piece(c, 1, "2", false);
+    assert_string_equal(client_step(c, 4, "a", "10", 0, 0).body, "21");
+    credit(c, 1, 1);
+    expect_piece(c, 1, "3", false);
+    credit(c, 1, 1);
+    expect_piece(c, 1, "sum 3", true); /* its own */
+    assert_string_equal(client_step(c, 5, "a", "10", 0, 0).body, "31");
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* Another step may end the streams of its sequence, of its own and of none else. */
+static void
+step_stops_streams_of_its_sequence(void **state)
+{
+    struct client *c = *state;
+
+    c->load.continuous = 1;
+    c->load.stream_bytes = 1;
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 9", 0);
+    expect_piece(c, 1, "1", false);
+    go(c, 2, "a", "stream 9", 0);
+    expect_piece(c, 2, "1", false);
+    go(c, 3, "b", "stream 9", 0);
+    expect_piece(c, 3, "1", false);
+    go(c, 4, "a", "stop", 0);
+    expect_piece(c, 4, "-1", true);
+    expect_piece(c, 1, "stopped cancelled", true);
+    expect_piece(c, 2, "stopped cancelled", true);
+    assert_string_equal(client_step(c, 5, "a", "0", 0, 0).body, "2");
+    credit(c, 3, 1);
+    expect_piece(c, 3, "2", false);
+    client_stop(c);
+}
+
+/* So does the end of the sequence, by a step, by START or by the server. */
+static void
+end_of_the_sequence_stops_its_streams(void **state)
+{
+    struct client *c = *state;
+    uint64_t generation;
+    struct piece piece;
+
+    c->load.continuous = 1;
+    c->load.stream_bytes = 1;
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 9", 0);
+    expect_piece(c, 1, "1", false);
+    go(c, 2, "a", "end", 0);
+    expect_piece(c, 2, "1", true);
+    expect_piece(c, 1, "stopped ended", true);
+    go(c, 3, "a", "stream 9", 0);
+    piece = next_piece(c);
+    generation = piece.generation;
+    go(c, 4, "a", "7", CN_ROW_START);
+    expect_piece(c, 4, "7", true);
+    expect_piece(c, 3, "stopped ended", true);
+    go(c, 5, "a", "stream 9", 0);
+    piece = next_piece(c);
+    assert_true(piece.generation > generation);
+    client_put_close(c, "a", piece.generation, CN_CLOSE_DELETED);
+    client_send(c);
+    assert_int_equal(client_get_closed(c), 1);
+    expect_piece(c, 5, "stopped ended", true);
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:ended:1 a:ended:1 a:deleted:8 ");
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* A step with END that streams: the end is committed at its first yield, the handler hears of it when
+ * the stream is over, since it has the state until then. */
+static void
+last_step_of_a_sequence_may_stream(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    c->load.continuous = 1;
+    c->load.stream_bytes = 1; /* so that it waits after each piece */
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 2", CN_ROW_END);
+    piece = next_piece(c);
+    assert_true(piece.flags & CN_ANSWER_ENDED);
+    assert_string_equal(fake.closed, "");
+    credit(c, 1, 1);
+    expect_piece(c, 1, "2", false);
+    credit(c, 1, 1);
+    expect_piece(c, 1, "sum 2", true);
+    assert_string_equal(client_step(c, 2, "a", "5", 0, 0).body, "5"); /* anew */
+    client_stop(c);
+    assert_string_equal(fake.closed, "a:ended:2 ");
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* After the commit the step can't end the sequence any more: the handler is told. */
+static void
+end_after_the_commit_is_an_error(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "late end", 0);
+    assert_int_equal(next_piece(c).code, 0);
+    piece = next_piece(c); /* without continuousBatching it can */
+    assert_int_equal(piece.code, 0);
+    assert_true(piece.flags & CN_ANSWER_ENDED);
+    assert_int_equal(client_stop(c), 0);
+    c->load.continuous = 1;
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 2, "b", "late end", 0);
+    assert_int_equal(next_piece(c).code, 0);
+    piece = next_piece(c);
+    assert_int_equal(piece.code, CN_E_HANDLER_FAILED);
+    assert_non_null(strstr(piece.body, "end_sequence was set after the first yield"));
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* A piece over the limit fails the step; the stream that was is given back. */
+static void
+piece_over_the_limit_fails(void **state)
+{
+    struct client *c = *state;
+    struct piece piece;
+
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "forever 6000", 0);
+    piece = next_piece(c);
+    assert_int_equal(piece.code, CN_E_HANDLER_FAILED);
+    assert_true(piece.final);
+    assert_int_equal(fake.live_streams, 0);
+    client_stop(c);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* Told to stop, a worker waits for what its streams have to say, and no longer. */
+static void
+worker_that_stops_ends_its_streams(void **state)
+{
+    struct client *c = *state;
+
+    c->load.stream_bytes = 1;
+    assert_int_equal(client_start(c, false), 0);
+    client_put(c, 1, "a", "stream 9", 0, 0);
+    client_put(c, 2, "b", "forever 9", 0, 0);
+    client_put(c, 3, NULL, "rest 60000", 0, 0);
+    client_send(c);
+    for (int i = 0; i < 3; i++)
+        assert_false(next_piece(c).final);
+    assert_int_equal(client_stop(c), 0);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.dropped, 1);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* The server is gone: nobody waits. */
+static void
+streams_end_with_the_server(void **state)
+{
+    struct client *c = *state;
+
+    c->load.stream_bytes = 1;
+    assert_int_equal(client_start(c, false), 0);
+    go(c, 1, "a", "stream 9", 0);
+    assert_false(next_piece(c).final);
+    shutdown(c->fd, SHUT_RDWR);
+    pthread_join(c->thread, NULL);
+    close(c->fd);
+    assert_int_equal(fake.live_streams, 0);
+    assert_int_equal(fake.live_states, 0);
+}
+
+/* A stream in a worker that dies before its end leaves the sequence as it was. */
+static void
+death_in_mid_stream_changes_nothing(void **state)
+{
+    struct client *c = *state;
+
+    c->load.stream_bytes = 1;
+    assert_int_equal(client_start(c, true), 0);
+    assert_string_equal(client_step(c, 1, "a", "5", 0, 0).body, "5");
+    go(c, 2, "a", "stream 9", 0);
+    expect_piece(c, 2, "1", false);
+    kill(c->pid, SIGKILL);
+    waitpid(c->pid, NULL, 0);
+    close(c->fd);
+    assert_int_equal(client_start(c, true), 0);
+    assert_string_equal(client_step(c, 3, "a", "1", 0, 0).body, "6");
+    client_stop(c);
+}
+
+#define STREAM(test) cmocka_unit_test_setup_teardown(test, client_setup, client_teardown)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STREAM(rows_take_turns),
+        STREAM(head_is_in_the_first_piece),
+        STREAM(stream_is_committed_once_at_its_end),
+        STREAM(long_stream_is_not_kept),
+        STREAM(slow_client_pauses_its_own_row),
+        STREAM(formed_batch_stays_together),
+        STREAM(formed_batch_waits_for_its_turn),
+        STREAM(formed_batch_keeps_its_places),
+        STREAM(told_to_stop_it_may_end_well),
+        STREAM(one_that_never_ends_is_given_up),
+        STREAM(stop_before_the_first_yield),
+        STREAM(resting_row_comes_again),
+        STREAM(streaming_sequence_is_not_swept),
+        STREAM(committed_stream_is_overtaken),
+        STREAM(step_stops_streams_of_its_sequence),
+        STREAM(end_of_the_sequence_stops_its_streams),
+        STREAM(last_step_of_a_sequence_may_stream),
+        STREAM(end_after_the_commit_is_an_error),
+        STREAM(piece_over_the_limit_fails),
+        STREAM(worker_that_stops_ends_its_streams),
+        STREAM(streams_end_with_the_server),
+        STREAM(death_in_mid_stream_changes_nothing),
+        STREAM(deadline_ends_a_stream), /* freezes the clock, so last */
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

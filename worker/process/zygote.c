@@ -1,0 +1,134 @@
+/* worker/process/zygote.c - a process that has loaded its model and forks workers of it. One thread.
+ *
+ * It serves nobody and has no store open. With each FORK come two descriptors: the new worker's socket,
+ * and what it prints to. All else the worker has from here: the lock, the rights, the loaded model. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/log/log.h"
+#include "worker/process/fork.h"
+#include "worker/worker_priv.h"
+
+/* A FORK is a label of a model, a version and a number. */
+#define FORK_BYTES 4096
+
+static void
+close_both(const int fds[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Takes the descriptors of a message; -1 where there is none. */
+static void
+take_fds(struct msghdr *message, int fds[2])
+{
+    struct cmsghdr *head = CMSG_FIRSTHDR(message);
+
+    fds[0] = fds[1] = -1;
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
+        head->cmsg_len == CMSG_LEN(2 * sizeof(int)))
+        memcpy(fds, CMSG_DATA(head), 2 * sizeof(int));
+}
+
+/* Waits for one FORK: a message each, since descriptors keep them apart. 1; 0 when the server is
+ * gone. `label` lies in `bytes`. */
+static int
+read_fork(struct cn_worker *worker, char bytes[FORK_BYTES], struct cn_str *label, int fds[2],
+          struct cn_error *err)
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control;
+    struct iovec text = {bytes, FORK_BYTES};
+    struct msghdr message = {.msg_iov = &text,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    struct cn_frame frame;
+    ssize_t n;
+    long size;
+
+    do
+        n = recvmsg(worker->channel.fd, &message, MSG_CMSG_CLOEXEC);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return cn_fail_sys(err, CN_E_IO, errno, "reading from the server");
+    take_fds(&message, fds);
+    if (n == 0)
+        return 0;
+    size = cn_frame_next(bytes, (size_t)n, FORK_BYTES, &frame, err);
+    if (size == (long)n && frame.type == CN_FRAME_STOP)
+        return 0;
+    if (size < 0 || size != (long)n || frame.type != CN_FRAME_FORK || fds[0] < 0 || fds[1] < 0 ||
+        cn_frame_get_fork(&frame, label, err) != 0) {
+        close_both(fds);
+        return cn_fail(err, CN_E_PROTOCOL, "a zygote got %zd bytes that are not a FORK frame", n);
+    }
+    return 1;
+}
+
+/* As much of it as there is room for. */
+static void
+write_title(char *title, struct cn_str label)
+{
+    size_t room = title ? strlen(title) : 0, n = label.len < room ? label.len : room;
+
+    if (!room)
+        return;
+    memset(title, 0, room);
+    memcpy(title, label.ptr, n);
+}
+
+/* In the new worker: what the server gives to one that it starts itself (management/workers/spawn.c,
+ * worker/process/worker_main.c) and what a child doesn't have from its parent. */
+static int
+become_worker(struct cn_worker *worker, const int fds[2], struct cn_error *err)
+{
+    const int own = worker->channel.fd;
+    int failed;
+
+    cn_channel_fini(&worker->channel);
+    failed = setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || dup2(fds[0], own) < 0 ||
+                     dup2(fds[1], STDOUT_FILENO) < 0 || dup2(fds[1], STDERR_FILENO) < 0
+                 ? errno
+                 : 0;
+    cn_channel_init(&worker->channel, own); /* a channel in any case: the caller ends it */
+    close_both(fds);
+    return failed ? cn_fail_sys(err, CN_E_IO, failed, "a forked worker cannot be set up") : 1;
+}
+
+int
+cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err)
+{
+    char bytes[FORK_BYTES];
+    struct cn_str label;
+    int fds[2], rc;
+
+    while ((rc = read_fork(worker, bytes, &label, fds, err)) > 0) {
+        struct cn_forked forked = {0};
+        pid_t pid = cn_fork_sibling();
+
+        if (pid == 0) {
+            write_title(title, label);
+            return become_worker(worker, fds, err);
+        }
+        if (pid < 0)
+            forked.message = cn_str_from(strerror(errno));
+        else
+            forked.pid = (uint32_t)pid;
+        close_both(fds);
+        cn_frame_put_forked(&worker->channel.out, &forked);
+        rc = cn_channel_flush(&worker->channel, err);
+        if (rc != 0 || worker->channel.eof)
+            return rc;
+    }
+    worker->channel.eof = true;
+    return rc;
+}
