@@ -1,6 +1,6 @@
 /* ctl/columns.h - text for a terminal: columns, and words from outside made harmless. */
-#ifndef CN_CTL_TABLE_H
-#define CN_CTL_TABLE_H
+#ifndef CN_CTL_COLUMNS_H
+#define CN_CTL_COLUMNS_H
 
 #include <stdint.h>
 

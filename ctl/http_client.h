@@ -1,6 +1,6 @@
 /* ctl/http_client.h - requests to a running server. One thread. */
-#ifndef CN_CTL_HTTP_H
-#define CN_CTL_HTTP_H
+#ifndef CN_CTL_HTTP_CLIENT_H
+#define CN_CTL_HTTP_CLIENT_H
 
 #include "core/errors/error.h"
 #include "core/memory/buf.h"

@@ -1,6 +1,6 @@
 /* ctl/read_models.h - asks a server for all that a view holds. */
-#ifndef CN_CTL_FETCH_H
-#define CN_CTL_FETCH_H
+#ifndef CN_CTL_READ_MODELS_H
+#define CN_CTL_READ_MODELS_H
 
 #include "ctl/http_client.h"
 #include "ctl/view.h"

@@ -1,6 +1,6 @@
 /* ctl/store_commands.h - continuo-ctl store: the stores in the state folder. One thread. */
-#ifndef CN_CTL_STORE_H
-#define CN_CTL_STORE_H
+#ifndef CN_CTL_STORE_COMMANDS_H
+#define CN_CTL_STORE_COMMANDS_H
 
 #include "core/memory/buf.h"
 #include "ctl/cli.h"

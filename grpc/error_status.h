@@ -1,6 +1,6 @@
 /* grpc/error_status.h - our errors as gRPC's statuses, with details for programs. On the call's loop. */
-#ifndef CN_RPC_STATUS_H
-#define CN_RPC_STATUS_H
+#ifndef CN_GRPC_ERROR_STATUS_H
+#define CN_GRPC_ERROR_STATUS_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* grpc/grpc_health.h - grpc.health.v1.Health, for the table of grpc/module.c. */
-#ifndef CN_RPC_HEALTH_H
-#define CN_RPC_HEALTH_H
+#ifndef CN_GRPC_GRPC_HEALTH_H
+#define CN_GRPC_GRPC_HEALTH_H
 
 #include "grpc/library/grpc_core.h"
 

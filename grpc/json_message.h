@@ -1,8 +1,8 @@
 /* grpc/json_message.h - protobuf messages from JSON: what the v2 protocol says of models over HTTP is what
  * it says over gRPC. Any thread.
  */
-#ifndef CN_RPC_JSON_MESSAGE_H
-#define CN_RPC_JSON_MESSAGE_H
+#ifndef CN_GRPC_JSON_MESSAGE_H
+#define CN_GRPC_JSON_MESSAGE_H
 
 #include <jansson.h>
 

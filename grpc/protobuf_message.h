@@ -3,8 +3,8 @@
  * protobuf-c makes up to 76 bytes of memory out of one on the wire, so it unpacks only into an arena
  * with a cap. None of our messages is recursive. Any thread.
  */
-#ifndef CN_RPC_MESSAGE_H
-#define CN_RPC_MESSAGE_H
+#ifndef CN_GRPC_PROTOBUF_MESSAGE_H
+#define CN_GRPC_PROTOBUF_MESSAGE_H
 
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>

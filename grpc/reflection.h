@@ -1,6 +1,6 @@
 /* grpc/reflection.h - grpc.reflection.v1 and v1alpha, for the table of grpc/module.c. */
-#ifndef CN_RPC_REFLECTION_H
-#define CN_RPC_REFLECTION_H
+#ifndef CN_GRPC_REFLECTION_H
+#define CN_GRPC_REFLECTION_H
 
 #include <stdbool.h>
 

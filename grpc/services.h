@@ -1,6 +1,6 @@
 /* grpc/services.h - the services of both ports, and what they share. */
-#ifndef CN_RPC_RPC_H
-#define CN_RPC_RPC_H
+#ifndef CN_GRPC_SERVICES_H
+#define CN_GRPC_SERVICES_H
 
 #include "grpc/library/grpc_core.h"
 

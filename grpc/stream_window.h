@@ -4,8 +4,8 @@
  * So many at most (grpc-stream-steps), then the client's messages wait in its own window. A state of such
  * a call begins with the struct.
  */
-#ifndef CN_RPC_INTAKE_H
-#define CN_RPC_INTAKE_H
+#ifndef CN_GRPC_STREAM_WINDOW_H
+#define CN_GRPC_STREAM_WINDOW_H
 
 #include <stdbool.h>
 #include <stdint.h>

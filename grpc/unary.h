@@ -1,6 +1,6 @@
 /* grpc/unary.h - calls with one small message each way. On the call's loop. */
-#ifndef CN_RPC_UNARY_H
-#define CN_RPC_UNARY_H
+#ifndef CN_GRPC_UNARY_H
+#define CN_GRPC_UNARY_H
 
 #include "core/memory/buf.h"
 #include "grpc/library/grpc_core.h"

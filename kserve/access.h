@@ -1,8 +1,8 @@
 /* kserve/access.h - which groups of the v2 protocol's requests ask for a header, and which headers go on to the
  * handler as parameters. Set once before loops run; then any thread, without a lock.
  */
-#ifndef CN_V2_ACCESS_H
-#define CN_V2_ACCESS_H
+#ifndef CN_KSERVE_ACCESS_H
+#define CN_KSERVE_ACCESS_H
 
 #include <stdbool.h>
 

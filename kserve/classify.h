@@ -1,6 +1,6 @@
 /* kserve/classify.h - an output's largest values with their places, in place of the output. Any thread. */
-#ifndef CN_V2_CLASSIFY_H
-#define CN_V2_CLASSIFY_H
+#ifndef CN_KSERVE_CLASSIFY_H
+#define CN_KSERVE_CLASSIFY_H
 
 #include "kserve/request.h"
 

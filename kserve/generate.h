@@ -3,8 +3,8 @@
  * Each field that is named as an input is its values, a scalar or a list of them; any other is a
  * parameter of the model's own. The fields of an object `parameters` count the same.
  */
-#ifndef CN_V2_GENERATE_H
-#define CN_V2_GENERATE_H
+#ifndef CN_KSERVE_GENERATE_H
+#define CN_KSERVE_GENERATE_H
 
 #include "kserve/infer_answer.h"
 #include "kserve/request.h"

@@ -1,6 +1,6 @@
 /* kserve/infer_answer.h - what the v2 protocol answers: inference responses, as JSON with or without binary tensors. */
-#ifndef CN_V2_ANSWER_H
-#define CN_V2_ANSWER_H
+#ifndef CN_KSERVE_INFER_ANSWER_H
+#define CN_KSERVE_INFER_ANSWER_H
 
 #include "core/memory/buf.h"
 #include "kserve/request.h"

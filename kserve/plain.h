@@ -3,8 +3,8 @@
  * The protocol has the raw form itself; /predictions of a typed model takes both, and answers with
  * {name: values}. What is read is held against the model by cn_v2_check() as any other request.
  */
-#ifndef CN_V2_PLAIN_H
-#define CN_V2_PLAIN_H
+#ifndef CN_KSERVE_PLAIN_H
+#define CN_KSERVE_PLAIN_H
 
 #include "core/memory/buf.h"
 #include "kserve/request.h"

@@ -1,6 +1,6 @@
 /* kserve/repository_requests.h - bodies of the model repository's requests, and its index. Any thread. */
-#ifndef CN_V2_REPOSITORY_H
-#define CN_V2_REPOSITORY_H
+#ifndef CN_KSERVE_REPOSITORY_REQUESTS_H
+#define CN_KSERVE_REPOSITORY_REQUESTS_H
 
 #include <stdbool.h>
 

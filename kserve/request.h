@@ -4,8 +4,8 @@
  * (check.c). Bytes are borrowed from the request's body or lie in its arena. Messages and codes are
  * those that v2 clients match on. Any thread, no state.
  */
-#ifndef CN_V2_REQUEST_H
-#define CN_V2_REQUEST_H
+#ifndef CN_KSERVE_REQUEST_H
+#define CN_KSERVE_REQUEST_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * The settings are the process's. Any thread; a lock, which a request only takes while traces are on.
  */
-#ifndef CN_V2_SETTINGS_H
-#define CN_V2_SETTINGS_H
+#ifndef CN_KSERVE_SETTINGS_H
+#define CN_KSERVE_SETTINGS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * through its descriptor, after a look at its size (docs/decisions). The regions are the process's, for all
  * transports: any thread, under one lock, which only requests that use a region take.
  */
-#ifndef CN_V2_SHARED_MEMORY_H
-#define CN_V2_SHARED_MEMORY_H
+#ifndef CN_KSERVE_SHARED_MEMORY_H
+#define CN_KSERVE_SHARED_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

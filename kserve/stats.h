@@ -1,6 +1,6 @@
 /* kserve/stats.h - statistics of model versions in the v2 protocol's words. Any thread. */
-#ifndef CN_V2_STATS_H
-#define CN_V2_STATS_H
+#ifndef CN_KSERVE_STATS_H
+#define CN_KSERVE_STATS_H
 
 #include "core/memory/buf.h"
 #include "metrics/counters/infer_stats.h"

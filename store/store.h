@@ -5,8 +5,8 @@
  * One thread per store object; several processes may share one LMDB folder. At most one
  * transaction is open at a time, and no handler code runs while one is.
  */
-#ifndef CN_CACHE_STORE_H
-#define CN_CACHE_STORE_H
+#ifndef CN_STORE_STORE_H
+#define CN_STORE_STORE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * By libarchive. Refused: absolute paths, "..", links, devices, more files or
  * bytes than the limits, names that differ only by what unpacking would merge.
  */
-#ifndef CN_ARCHIVER_ARCHIVE_H
-#define CN_ARCHIVER_ARCHIVE_H
+#ifndef CN_ARCHIVER_ARCHIVE_ARCHIVE_H
+#define CN_ARCHIVER_ARCHIVE_ARCHIVE_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* archiver/archive/archive_path.h - names inside an archive, which come from outside. Any thread. */
-#ifndef CN_ARCHIVER_PATH_H
-#define CN_ARCHIVER_PATH_H
+#ifndef CN_ARCHIVER_ARCHIVE_ARCHIVE_PATH_H
+#define CN_ARCHIVER_ARCHIVE_ARCHIVE_PATH_H
 
 #include <stdbool.h>
 #include <stddef.h>

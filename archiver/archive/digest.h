@@ -1,6 +1,6 @@
 /* archiver/archive/digest.h - SHA-256 of files, by libsodium. Any thread; blocks on the disk. */
-#ifndef CN_ARCHIVER_DIGEST_H
-#define CN_ARCHIVER_DIGEST_H
+#ifndef CN_ARCHIVER_ARCHIVE_DIGEST_H
+#define CN_ARCHIVER_ARCHIVE_DIGEST_H
 
 #include <stdint.h>
 

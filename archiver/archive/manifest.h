@@ -3,8 +3,8 @@
  * TorchServe's keys (createdOn, runtime, model{...}, archiverVersion), plus
  * ours: "files": {"handler.lua": "sha256:<64 hex>", ...}, verified at load. Any thread.
  */
-#ifndef CN_ARCHIVER_MANIFEST_H
-#define CN_ARCHIVER_MANIFEST_H
+#ifndef CN_ARCHIVER_ARCHIVE_MANIFEST_H
+#define CN_ARCHIVER_ARCHIVE_MANIFEST_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* archiver/archive/unpack.h - the content of an archive file into a folder. File thread, or the archiver. */
-#ifndef CN_ARCHIVER_UNPACK_H
-#define CN_ARCHIVER_UNPACK_H
+#ifndef CN_ARCHIVER_ARCHIVE_UNPACK_H
+#define CN_ARCHIVER_ARCHIVE_UNPACK_H
 
 #include "archiver/archive/archive.h"
 

@@ -1,6 +1,6 @@
 /* archiver/archive/verify.h - does a model's folder hold what its manifest says? Blocks on the disk. */
-#ifndef CN_ARCHIVER_VERIFY_H
-#define CN_ARCHIVER_VERIFY_H
+#ifndef CN_ARCHIVER_ARCHIVE_VERIFY_H
+#define CN_ARCHIVER_ARCHIVE_VERIFY_H
 
 #include <stdbool.h>
 

@@ -1,8 +1,8 @@
 /* archiver/import/import.h - a model of a Triton repository becomes archives. Any thread, but for the format of
  * zip (pack.h).
  */
-#ifndef CN_ARCHIVER_IMPORT_H
-#define CN_ARCHIVER_IMPORT_H
+#ifndef CN_ARCHIVER_IMPORT_IMPORT_H
+#define CN_ARCHIVER_IMPORT_IMPORT_H
 
 #include "archiver/pack/pack.h"
 

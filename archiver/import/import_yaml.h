@@ -1,6 +1,6 @@
 /* archiver/import/import_yaml.h - a Triton model configuration as a model's YAML. Archiver only. */
-#ifndef CN_ARCHIVER_IMPORT_YAML_H
-#define CN_ARCHIVER_IMPORT_YAML_H
+#ifndef CN_ARCHIVER_IMPORT_IMPORT_YAML_H
+#define CN_ARCHIVER_IMPORT_IMPORT_YAML_H
 
 #include "archiver/import/pbtxt.h"
 #include "core/memory/buf.h"

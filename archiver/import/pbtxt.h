@@ -4,8 +4,8 @@
  * writing messages ({} and <>), lists, strings with their escapes and one behind the other, comments,
  * separators. Not: extensions and Any ([...] as a name). Any thread.
  */
-#ifndef CN_ARCHIVER_PBTXT_H
-#define CN_ARCHIVER_PBTXT_H
+#ifndef CN_ARCHIVER_IMPORT_PBTXT_H
+#define CN_ARCHIVER_IMPORT_PBTXT_H
 
 #include "core/errors/error.h"
 #include "core/memory/arena.h"

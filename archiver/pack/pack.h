@@ -4,8 +4,8 @@
  * 1980-01-01 UTC, mode 0644, owner 0; createdOn from SOURCE_DATE_EPOCH or else
  * 1980 too.
  */
-#ifndef CN_ARCHIVER_PACK_H
-#define CN_ARCHIVER_PACK_H
+#ifndef CN_ARCHIVER_PACK_PACK_H
+#define CN_ARCHIVER_PACK_PACK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* archiver/pack/pack_files.h - which files go into an archive, and under which names. Archiver only. */
-#ifndef CN_ARCHIVER_PACK_FILES_H
-#define CN_ARCHIVER_PACK_FILES_H
+#ifndef CN_ARCHIVER_PACK_PACK_FILES_H
+#define CN_ARCHIVER_PACK_PACK_FILES_H
 
 #include "archiver/pack/pack.h"
 

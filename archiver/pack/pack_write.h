@@ -1,6 +1,6 @@
 /* archiver/pack/pack_write.h - files and a manifest into one archive or folder. Archiver only. */
-#ifndef CN_ARCHIVER_PACK_WRITE_H
-#define CN_ARCHIVER_PACK_WRITE_H
+#ifndef CN_ARCHIVER_PACK_PACK_WRITE_H
+#define CN_ARCHIVER_PACK_PACK_WRITE_H
 
 #include "archiver/pack/pack_files.h"
 #include "core/text/str.h"

@@ -1,6 +1,6 @@
 /* archiver/program/subcommands.h - the commands of continuo-archiver. Each returns the program's exit status. */
-#ifndef CN_ARCHIVER_CLI_H
-#define CN_ARCHIVER_CLI_H
+#ifndef CN_ARCHIVER_PROGRAM_SUBCOMMANDS_H
+#define CN_ARCHIVER_PROGRAM_SUBCOMMANDS_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -10,8 +10,8 @@
  *
  * Keys may be written in camelCase too. Read only once parsed; any thread.
  */
-#ifndef CN_CONFIG_BATCHING_H
-#define CN_CONFIG_BATCHING_H
+#ifndef CN_CONFIG_MODEL_BATCHING_H
+#define CN_CONFIG_MODEL_BATCHING_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* config/model/batching_priv.h - what batching.c and batching_control.c share: reading a block of the YAML. */
-#ifndef CN_CONFIG_BATCHING_PRIV_H
-#define CN_CONFIG_BATCHING_PRIV_H
+#ifndef CN_CONFIG_MODEL_BATCHING_PRIV_H
+#define CN_CONFIG_MODEL_BATCHING_PRIV_H
 
 #include "config/model/batching.h"
 

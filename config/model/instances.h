@@ -3,8 +3,8 @@
  *   instance_group: [{count: 2, kind: KIND_CPU}]   # as minWorkers: 2 and maxWorkers: 2
  *
  * The counts of several groups add up. Any thread. */
-#ifndef CN_CONFIG_INSTANCES_H
-#define CN_CONFIG_INSTANCES_H
+#ifndef CN_CONFIG_MODEL_INSTANCES_H
+#define CN_CONFIG_MODEL_INSTANCES_H
 
 #include "config/model/model_config.h"
 #include "config/yaml/yaml.h"

@@ -3,8 +3,8 @@
  * Keys are TorchServe's where it has one (reference: the model archiver's
  * --config-file). Every key, its type, range and default stand in model_options.def.
  */
-#ifndef CN_CONFIG_MODEL_CONFIG_H
-#define CN_CONFIG_MODEL_CONFIG_H
+#ifndef CN_CONFIG_MODEL_MODEL_CONFIG_H
+#define CN_CONFIG_MODEL_MODEL_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>

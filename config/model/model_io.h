@@ -13,8 +13,8 @@
  * model_transaction_policy: {decoupled: true}.
  * A model is typed when its YAML has inputs. Read only once parsed; any thread.
  */
-#ifndef CN_CONFIG_MODEL_IO_H
-#define CN_CONFIG_MODEL_IO_H
+#ifndef CN_CONFIG_MODEL_MODEL_IO_H
+#define CN_CONFIG_MODEL_MODEL_IO_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

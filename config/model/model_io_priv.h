@@ -1,6 +1,6 @@
 /* config/model/model_io_priv.h - what the files share that read a model's tensors out of its YAML. */
-#ifndef CN_CONFIG_MODEL_IO_PRIV_H
-#define CN_CONFIG_MODEL_IO_PRIV_H
+#ifndef CN_CONFIG_MODEL_MODEL_IO_PRIV_H
+#define CN_CONFIG_MODEL_MODEL_IO_PRIV_H
 
 #include "config/model/model_io.h"
 

@@ -1,6 +1,6 @@
 /* config/model/model_page.h - docs/model-config.md: every key of a model's YAML, from the tables. */
-#ifndef CN_CONFIG_MODEL_PAGE_H
-#define CN_CONFIG_MODEL_PAGE_H
+#ifndef CN_CONFIG_MODEL_MODEL_PAGE_H
+#define CN_CONFIG_MODEL_MODEL_PAGE_H
 
 #include <stdio.h>
 

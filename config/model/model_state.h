@@ -10,8 +10,8 @@
  * spelling is taken too: sequence_batching.state with input_name, output_name, data_type, dims and
  * initial_state. Any thread.
  */
-#ifndef CN_CONFIG_MODEL_STATE_H
-#define CN_CONFIG_MODEL_STATE_H
+#ifndef CN_CONFIG_MODEL_MODEL_STATE_H
+#define CN_CONFIG_MODEL_MODEL_STATE_H
 
 #include "config/model/model_io.h"
 #include "core/memory/buf.h"

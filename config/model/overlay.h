@@ -8,8 +8,8 @@
  * has no words for all of it: a client can change one value and send it all back.
  * Any thread.
  */
-#ifndef CN_CONFIG_OVERLAY_H
-#define CN_CONFIG_OVERLAY_H
+#ifndef CN_CONFIG_MODEL_OVERLAY_H
+#define CN_CONFIG_MODEL_OVERLAY_H
 
 #include "config/model/model_config.h"
 #include "config/yaml/yaml.h"

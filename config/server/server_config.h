@@ -4,8 +4,8 @@
  * (CONTINUO_ + flag in capitals), default and help; --help, --print-config and
  * the manual page are made from it.
  */
-#ifndef CN_CONFIG_SERVER_CONFIG_H
-#define CN_CONFIG_SERVER_CONFIG_H
+#ifndef CN_CONFIG_SERVER_SERVER_CONFIG_H
+#define CN_CONFIG_SERVER_SERVER_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* config/server/server_options.h - server_options.def as a table; for this folder's files only. */
-#ifndef CN_CONFIG_SERVER_OPTIONS_H
-#define CN_CONFIG_SERVER_OPTIONS_H
+#ifndef CN_CONFIG_SERVER_SERVER_OPTIONS_H
+#define CN_CONFIG_SERVER_SERVER_OPTIONS_H
 
 #include <stddef.h>
 

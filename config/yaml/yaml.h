@@ -4,8 +4,8 @@
  * and documents over the limits (4 MiB, 100,000 values, 64 levels) are errors
  * with line and column.
  */
-#ifndef CN_CONFIG_YAML_H
-#define CN_CONFIG_YAML_H
+#ifndef CN_CONFIG_YAML_YAML_H
+#define CN_CONFIG_YAML_YAML_H
 
 #include <stdbool.h>
 #include <stdint.h>

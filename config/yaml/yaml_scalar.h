@@ -1,6 +1,6 @@
 /* config/yaml/yaml_scalar.h - the kind of an unquoted scalar; for config/yaml/yaml.c only. */
-#ifndef CN_CONFIG_YAML_SCALAR_H
-#define CN_CONFIG_YAML_SCALAR_H
+#ifndef CN_CONFIG_YAML_YAML_SCALAR_H
+#define CN_CONFIG_YAML_YAML_SCALAR_H
 
 #include "config/yaml/yaml.h"
 

@@ -1,7 +1,7 @@
 /* config/yaml/yaml_write.h - a YAML tree as text again: JSON for handlers, or YAML that gives the same tree.
  * Any thread. */
-#ifndef CN_CONFIG_YAML_WRITE_H
-#define CN_CONFIG_YAML_WRITE_H
+#ifndef CN_CONFIG_YAML_YAML_WRITE_H
+#define CN_CONFIG_YAML_YAML_WRITE_H
 
 #include "config/yaml/yaml.h"
 #include "core/memory/buf.h"

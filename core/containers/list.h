@@ -1,7 +1,7 @@
 /* core/containers/list.h - intrusive doubly linked list: membership costs no allocation,
  * removal cannot fail. A node not in a list points to itself. */
-#ifndef CN_CORE_LIST_H
-#define CN_CORE_LIST_H
+#ifndef CN_CORE_CONTAINERS_LIST_H
+#define CN_CORE_CONTAINERS_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>

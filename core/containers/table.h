@@ -5,8 +5,8 @@
  * a random per-process key: clients choose sequence ids. 16 bytes a slot, at
  * most 3/4 full. Not thread-safe.
  */
-#ifndef CN_CORE_TABLE_H
-#define CN_CORE_TABLE_H
+#ifndef CN_CORE_CONTAINERS_TABLE_H
+#define CN_CORE_CONTAINERS_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,8 +5,8 @@
  * HTTP status, gRPC status and type name a code gets stands in errors.def and
  * nowhere else.
  */
-#ifndef CN_CORE_ERROR_H
-#define CN_CORE_ERROR_H
+#ifndef CN_CORE_ERRORS_ERROR_H
+#define CN_CORE_ERRORS_ERROR_H
 
 #define CN_ERROR_MESSAGE_MAX 1024
 

@@ -5,8 +5,8 @@
  * in a worker that costs one restart, in the server one restart too, and no
  * committed step in either.
  */
-#ifndef CN_CORE_PANIC_H
-#define CN_CORE_PANIC_H
+#ifndef CN_CORE_ERRORS_PANIC_H
+#define CN_CORE_ERRORS_PANIC_H
 
 #include <stdint.h>
 

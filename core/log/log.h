@@ -1,6 +1,6 @@
 /* core/log/log.h - one event, one line, key=value or JSON, on stderr and in a file. Any thread. */
-#ifndef CN_CORE_LOG_H
-#define CN_CORE_LOG_H
+#ifndef CN_CORE_LOG_LOG_H
+#define CN_CORE_LOG_LOG_H
 
 #include <stdbool.h>
 

@@ -4,8 +4,8 @@
  * goes into a ring, one a thread, without a lock: a disk that is slow or full costs lines, which are
  * counted, and never a request. The server's own events are few: cn_log writes them itself.
  */
-#ifndef CN_CORE_LOG_FILES_H
-#define CN_CORE_LOG_FILES_H
+#ifndef CN_CORE_LOG_LOG_FILES_H
+#define CN_CORE_LOG_LOG_FILES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Unpacking, digests, store checks, removal of folders: nothing of that may
  * stand in a loop's way. With one thread tasks run one by one, in order.
  */
-#ifndef CN_MANAGEMENT_FILE_THREAD_H
-#define CN_MANAGEMENT_FILE_THREAD_H
+#ifndef CN_CORE_LOOP_FILE_THREAD_H
+#define CN_CORE_LOOP_FILE_THREAD_H
 
 #include <stdbool.h>
 

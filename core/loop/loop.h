@@ -5,8 +5,8 @@
  * done once at its end, by cn_loop_defer: that is the natural batching.
  * Only cn_loop_post and cn_loop_stop may be called from other threads.
  */
-#ifndef CN_CORE_LOOP_H
-#define CN_CORE_LOOP_H
+#ifndef CN_CORE_LOOP_LOOP_H
+#define CN_CORE_LOOP_LOOP_H
 
 #include <stdbool.h>
 #include <stdint.h>

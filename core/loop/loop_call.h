@@ -3,8 +3,8 @@
  * For management's own steps, which are few: one small allocation each. Calls
  * from one thread to one loop run in the order in which they were made.
  */
-#ifndef CN_MANAGEMENT_CALL_H
-#define CN_MANAGEMENT_CALL_H
+#ifndef CN_CORE_LOOP_LOOP_CALL_H
+#define CN_CORE_LOOP_LOOP_CALL_H
 
 #include "core/loop/loop.h"
 

@@ -4,8 +4,8 @@
  * malloc, so that an overrun is seen. Not thread-safe; the arena goes with the
  * request when that changes threads.
  */
-#ifndef CN_CORE_ARENA_H
-#define CN_CORE_ARENA_H
+#ifndef CN_CORE_MEMORY_ARENA_H
+#define CN_CORE_MEMORY_ARENA_H
 
 #include <stddef.h>
 

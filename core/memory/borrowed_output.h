@@ -4,8 +4,8 @@
  * are lent, and stand behind the buffer's bytes that were there at the time. Who lends keeps them as they
  * are until `unsent` is down again. Not thread-safe; owned with the buffer.
  */
-#ifndef CN_CORE_LENT_H
-#define CN_CORE_LENT_H
+#ifndef CN_CORE_MEMORY_BORROWED_OUTPUT_H
+#define CN_CORE_MEMORY_BORROWED_OUTPUT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* core/memory/buf.h - a byte buffer that grows up to a limit. */
-#ifndef CN_CORE_BUF_H
-#define CN_CORE_BUF_H
+#ifndef CN_CORE_MEMORY_BUF_H
+#define CN_CORE_MEMORY_BUF_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * that comes from outside is first checked against a configured limit, then
  * uses cn_try_alloc, whose NULL becomes an ordinary error.
  */
-#ifndef CN_CORE_MEM_H
-#define CN_CORE_MEM_H
+#ifndef CN_CORE_MEMORY_MEM_H
+#define CN_CORE_MEMORY_MEM_H
 
 #include <stddef.h>
 #include <stdint.h>

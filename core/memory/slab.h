@@ -6,8 +6,8 @@
  * those that grow ask for huge pages.
  * One thread.
  */
-#ifndef CN_CORE_POOL_H
-#define CN_CORE_POOL_H
+#ifndef CN_CORE_MEMORY_SLAB_H
+#define CN_CORE_MEMORY_SLAB_H
 
 #include <stddef.h>
 #include <stdint.h>

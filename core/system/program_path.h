@@ -1,7 +1,7 @@
 /* core/system/program_path.h - the files that belong to a program: beside it as it is built, or in ../lib/continuo from
  * there as it is installed. Any thread. */
-#ifndef CN_CORE_BESIDE_H
-#define CN_CORE_BESIDE_H
+#ifndef CN_CORE_SYSTEM_PROGRAM_PATH_H
+#define CN_CORE_SYSTEM_PROGRAM_PATH_H
 
 #include <stddef.h>
 

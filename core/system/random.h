@@ -1,6 +1,6 @@
 /* core/system/random.h - random bytes from the kernel, fetched in pages. Per thread, no lock. */
-#ifndef CN_CORE_RANDOM_H
-#define CN_CORE_RANDOM_H
+#ifndef CN_CORE_SYSTEM_RANDOM_H
+#define CN_CORE_SYSTEM_RANDOM_H
 
 #include <stddef.h>
 #include <stdint.h>

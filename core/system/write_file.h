@@ -1,6 +1,6 @@
 /* core/system/write_file.h - output is whole, or it is an error. Any thread. */
-#ifndef CN_CORE_WHOLE_H
-#define CN_CORE_WHOLE_H
+#ifndef CN_CORE_SYSTEM_WRITE_FILE_H
+#define CN_CORE_SYSTEM_WRITE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

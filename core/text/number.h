@@ -1,6 +1,6 @@
 /* core/text/number.h - numbers as text, without printf where that is slow. Any thread. */
-#ifndef CN_CORE_NUMBER_H
-#define CN_CORE_NUMBER_H
+#ifndef CN_CORE_TEXT_NUMBER_H
+#define CN_CORE_TEXT_NUMBER_H
 
 #include <stdint.h>
 

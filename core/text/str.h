@@ -1,6 +1,6 @@
 /* core/text/str.h - a borrowed piece of bytes: pointer and length, not NUL-terminated. */
-#ifndef CN_CORE_STR_H
-#define CN_CORE_STR_H
+#ifndef CN_CORE_TEXT_STR_H
+#define CN_CORE_TEXT_STR_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* core/text/utf8.h - what is UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing past U+10FFFF. Any
  * thread. */
-#ifndef CN_CORE_UTF8_H
-#define CN_CORE_UTF8_H
+#ifndef CN_CORE_TEXT_UTF8_H
+#define CN_CORE_TEXT_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>

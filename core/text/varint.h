@@ -1,7 +1,7 @@
 /* core/text/varint.h - numbers of as many bytes as they need: seven bits in each, the lowest first, the highest bit
  * set in all but the last (LEB128; protobuf's varint). Any thread. */
-#ifndef CN_CORE_VARINT_H
-#define CN_CORE_VARINT_H
+#ifndef CN_CORE_TEXT_VARINT_H
+#define CN_CORE_TEXT_VARINT_H
 
 #include <stdbool.h>
 #include <stdint.h>

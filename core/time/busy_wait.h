@@ -5,8 +5,8 @@
  * A thread that has something to do every few hundred microseconds therefore looks again, and lets
  * others run in between, until its limit is over; one that is woken seldom sleeps at once. One thread.
  */
-#ifndef CN_CORE_BUSY_WAIT_H
-#define CN_CORE_BUSY_WAIT_H
+#ifndef CN_CORE_TIME_BUSY_WAIT_H
+#define CN_CORE_TIME_BUSY_WAIT_H
 
 #include <stdbool.h>
 #include <stdint.h>

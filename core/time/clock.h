@@ -5,8 +5,8 @@
  * the wall clock besides by those of the next 8, where there are any; the file is mapped, so server and workers see a change at once. In unit tests
  * cn_clock_freeze() and cn_clock_advance() do the same in the process.
  */
-#ifndef CN_CORE_CLOCK_H
-#define CN_CORE_CLOCK_H
+#ifndef CN_CORE_TIME_CLOCK_H
+#define CN_CORE_TIME_CLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * the entry stays in its slot and is put back when the slot is swept.
  * Intrusive: arming costs no allocation. Owned by one loop.
  */
-#ifndef CN_CORE_TIMER_WHEEL_H
-#define CN_CORE_TIMER_WHEEL_H
+#ifndef CN_CORE_TIME_TIMER_WHEEL_H
+#define CN_CORE_TIME_TIMER_WHEEL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* frontend/endpoints/kserve_http.h - the v2 protocol over HTTP: health, metadata, inference (routes.c). */
-#ifndef CN_FRONTEND_V2_HTTP_H
-#define CN_FRONTEND_V2_HTTP_H
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
 
 struct cn_http_request;
 

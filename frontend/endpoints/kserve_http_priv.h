@@ -1,6 +1,6 @@
 /* frontend/endpoints/kserve_http_priv.h - what the files of the v2 protocol over HTTP share. */
-#ifndef CN_FRONTEND_V2_HTTP_PRIV_H
-#define CN_FRONTEND_V2_HTTP_PRIV_H
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_PRIV_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_PRIV_H
 
 #include "core/memory/buf.h"
 #include "frontend/intake/kserve_job.h"

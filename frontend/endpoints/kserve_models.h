@@ -3,8 +3,8 @@
  * Everything is written as the protocol's JSON; gRPC makes its messages of that, so both always say the
  * same. On any loop.
  */
-#ifndef CN_FRONTEND_V2_MODELS_H
-#define CN_FRONTEND_V2_MODELS_H
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_MODELS_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_MODELS_H
 
 #include "core/errors/error.h"
 #include "core/memory/buf.h"

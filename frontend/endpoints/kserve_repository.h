@@ -1,6 +1,6 @@
 /* frontend/endpoints/kserve_repository.h - the v2 protocol's model repository over HTTP. */
-#ifndef CN_FRONTEND_V2_REPOSITORY_H
-#define CN_FRONTEND_V2_REPOSITORY_H
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_REPOSITORY_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_REPOSITORY_H
 
 struct cn_buf;
 struct cn_http_request;

@@ -1,6 +1,6 @@
 /* frontend/endpoints/kserve_settings.h - log and trace settings of the v2 protocol over HTTP (kserve/settings.h). */
-#ifndef CN_FRONTEND_V2_SETTINGS_H
-#define CN_FRONTEND_V2_SETTINGS_H
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_SETTINGS_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_SETTINGS_H
 
 struct cn_http_request;
 

@@ -1,6 +1,6 @@
 /* frontend/endpoints/kserve_shared_memory.h - regions of shared memory over HTTP (kserve/shared_memory.h). */
-#ifndef CN_FRONTEND_V2_SHARED_MEMORY_H
-#define CN_FRONTEND_V2_SHARED_MEMORY_H
+#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_SHARED_MEMORY_H
+#define CN_FRONTEND_ENDPOINTS_KSERVE_SHARED_MEMORY_H
 
 struct cn_http_request;
 

@@ -1,6 +1,6 @@
 /* frontend/endpoints/management_http.h - the management API over HTTP. */
-#ifndef CN_FRONTEND_MANAGEMENT_HTTP_H
-#define CN_FRONTEND_MANAGEMENT_HTTP_H
+#ifndef CN_FRONTEND_ENDPOINTS_MANAGEMENT_HTTP_H
+#define CN_FRONTEND_ENDPOINTS_MANAGEMENT_HTTP_H
 
 struct cn_http_request;
 

@@ -1,6 +1,6 @@
 /* frontend/endpoints/metrics_http.h - /metrics for Prometheus. */
-#ifndef CN_FRONTEND_METRICS_HTTP_H
-#define CN_FRONTEND_METRICS_HTTP_H
+#ifndef CN_FRONTEND_ENDPOINTS_METRICS_HTTP_H
+#define CN_FRONTEND_ENDPOINTS_METRICS_HTTP_H
 
 struct cn_http_request;
 

@@ -3,8 +3,8 @@
  * Made from the route tables (routes.c), the parameters (api_params.def) and the errors (errors.def)
  * when it is asked for. Any thread.
  */
-#ifndef CN_FRONTEND_OPENAPI_H
-#define CN_FRONTEND_OPENAPI_H
+#ifndef CN_FRONTEND_ENDPOINTS_OPENAPI_H
+#define CN_FRONTEND_ENDPOINTS_OPENAPI_H
 
 #include "core/memory/buf.h"
 #include "frontend/http/route.h"

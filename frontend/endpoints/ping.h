@@ -1,6 +1,6 @@
 /* frontend/endpoints/ping.h - /ping, and KServe's question whether a model is ready. */
-#ifndef CN_FRONTEND_HEALTH_H
-#define CN_FRONTEND_HEALTH_H
+#ifndef CN_FRONTEND_ENDPOINTS_PING_H
+#define CN_FRONTEND_ENDPOINTS_PING_H
 
 struct cn_http_request;
 

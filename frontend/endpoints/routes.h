@@ -1,6 +1,6 @@
 /* frontend/endpoints/routes.h - what each interface answers: the tables behind cn_route_find. */
-#ifndef CN_FRONTEND_ROUTES_H
-#define CN_FRONTEND_ROUTES_H
+#ifndef CN_FRONTEND_ENDPOINTS_ROUTES_H
+#define CN_FRONTEND_ENDPOINTS_ROUTES_H
 
 #include "frontend/http/route.h"
 

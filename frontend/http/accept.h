@@ -3,8 +3,8 @@
  * For HTTP libmicrohttpd could do that itself, but once accept() had no descriptor for it, it accepts
  * nobody until one of its connections has ended. Owned by the loop thread.
  */
-#ifndef CN_FRONTEND_ACCEPT_H
-#define CN_FRONTEND_ACCEPT_H
+#ifndef CN_FRONTEND_HTTP_ACCEPT_H
+#define CN_FRONTEND_HTTP_ACCEPT_H
 
 #include <stdbool.h>
 #include <stdint.h>

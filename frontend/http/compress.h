@@ -3,8 +3,8 @@
  * Works in steps of bounded size, so that a large answer does not hold up its loop. Any thread; an
  * object belongs to one request.
  */
-#ifndef CN_FRONTEND_COMPRESS_H
-#define CN_FRONTEND_COMPRESS_H
+#ifndef CN_FRONTEND_HTTP_COMPRESS_H
+#define CN_FRONTEND_HTTP_COMPRESS_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * Pure functions over a whole body. Data of multipart parts is not copied: it points into the body.
  * What could be read in two ways is refused. Any thread.
  */
-#ifndef CN_FRONTEND_FORM_H
-#define CN_FRONTEND_FORM_H
+#ifndef CN_FRONTEND_HTTP_FORM_H
+#define CN_FRONTEND_HTTP_FORM_H
 
 #include <stdbool.h>
 #include <stdint.h>

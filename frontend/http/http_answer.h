@@ -3,8 +3,8 @@
  * One of these per request, on its loop; harmless when libmicrohttpd is done with the request
  * (the client is gone). A suspended connection is resumed.
  */
-#ifndef CN_FRONTEND_ANSWER_H
-#define CN_FRONTEND_ANSWER_H
+#ifndef CN_FRONTEND_HTTP_HTTP_ANSWER_H
+#define CN_FRONTEND_HTTP_HTTP_ANSWER_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * one request hides another from a proxy in front of us (request smuggling), and
  * read numbers and escapes strictly. Any thread.
  */
-#ifndef CN_FRONTEND_HTTP_CHECKS_H
-#define CN_FRONTEND_HTTP_CHECKS_H
+#ifndef CN_FRONTEND_HTTP_HTTP_CHECKS_H
+#define CN_FRONTEND_HTTP_HTTP_CHECKS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * connection has a timer of ours and a watch for "the other side closed" in our own epoll set,
  * set once and edge-triggered: it costs no system call per request. Owned by the loop thread.
  */
-#ifndef CN_FRONTEND_HTTP_CONN_H
-#define CN_FRONTEND_HTTP_CONN_H
+#ifndef CN_FRONTEND_HTTP_HTTP_CONN_H
+#define CN_FRONTEND_HTTP_HTTP_CONN_H
 
 #include <stdbool.h>
 #include <stdint.h>

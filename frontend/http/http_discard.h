@@ -4,8 +4,8 @@
  * lost with it. So after an early refusal the socket is kept for a moment and what comes is thrown
  * away. Owned by the loop thread.
  */
-#ifndef CN_FRONTEND_HTTP_DISCARD_H
-#define CN_FRONTEND_HTTP_DISCARD_H
+#ifndef CN_FRONTEND_HTTP_HTTP_DISCARD_H
+#define CN_FRONTEND_HTTP_HTTP_DISCARD_H
 
 struct cn_http_listener;
 

@@ -4,8 +4,8 @@
  * hook, after what was answered in this turn and before the turn's new work is dispatched.
  * Owned by the loop thread; created before the loop runs, destroyed after.
  */
-#ifndef CN_FRONTEND_HTTP_LISTENER_H
-#define CN_FRONTEND_HTTP_LISTENER_H
+#ifndef CN_FRONTEND_HTTP_HTTP_LISTENER_H
+#define CN_FRONTEND_HTTP_HTTP_LISTENER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Lives in its own arena. It is freed when both libmicrohttpd is done with it and nobody holds
  * it (a job or a management call that has not been answered). Owned by the loop thread.
  */
-#ifndef CN_FRONTEND_HTTP_REQUEST_H
-#define CN_FRONTEND_HTTP_REQUEST_H
+#ifndef CN_FRONTEND_HTTP_HTTP_REQUEST_H
+#define CN_FRONTEND_HTTP_HTTP_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* frontend/http/http_socket.h - listening sockets, made by us so that several loops share a port. */
-#ifndef CN_FRONTEND_HTTP_SOCKET_H
-#define CN_FRONTEND_HTTP_SOCKET_H
+#ifndef CN_FRONTEND_HTTP_HTTP_SOCKET_H
+#define CN_FRONTEND_HTTP_HTTP_SOCKET_H
 
 #include <stdbool.h>
 

@@ -5,8 +5,8 @@
  * the end all the rest, at least a character. Slashes at the end of a path do not count. What a row
  * says for people goes into the API description (openapi.c).
  */
-#ifndef CN_FRONTEND_ROUTE_H
-#define CN_FRONTEND_ROUTE_H
+#ifndef CN_FRONTEND_HTTP_ROUTE_H
+#define CN_FRONTEND_HTTP_ROUTE_H
 
 #include <stdint.h>
 

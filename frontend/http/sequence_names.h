@@ -3,8 +3,8 @@
  * TorchServe lets operators rename them (ts_header_key_sequence_...). They are set once, before
  * loops run, and only read after that, by any thread.
  */
-#ifndef CN_FRONTEND_SEQUENCE_NAMES_H
-#define CN_FRONTEND_SEQUENCE_NAMES_H
+#ifndef CN_FRONTEND_HTTP_SEQUENCE_NAMES_H
+#define CN_FRONTEND_HTTP_SEQUENCE_NAMES_H
 
 #include "config/server/server_config.h"
 #include "core/text/str.h"

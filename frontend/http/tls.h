@@ -3,8 +3,8 @@
  * Read at start and again on SIGHUP. A handshake that began takes what was there; connections that
  * stand are not touched. One per process: libmicrohttpd asks for it without saying on whose behalf.
  */
-#ifndef CN_FRONTEND_TLS_H
-#define CN_FRONTEND_TLS_H
+#ifndef CN_FRONTEND_HTTP_TLS_H
+#define CN_FRONTEND_HTTP_TLS_H
 
 #include <gnutls/abstract.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * The transport fills `request` from its bytes and row.headers from its headers or metadata; the
  * tensors stay where they came in, and each is a part of the row. On the loop of the request.
  */
-#ifndef CN_FRONTEND_V2_JOB_H
-#define CN_FRONTEND_V2_JOB_H
+#ifndef CN_FRONTEND_INTAKE_KSERVE_JOB_H
+#define CN_FRONTEND_INTAKE_KSERVE_JOB_H
 
 #include "kserve/infer_answer.h"
 #include "kserve/request.h"

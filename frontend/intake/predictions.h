@@ -1,6 +1,6 @@
 /* frontend/intake/predictions.h - from request to job and back, whichever path it came by (routes.c). */
-#ifndef CN_FRONTEND_PREDICT_H
-#define CN_FRONTEND_PREDICT_H
+#ifndef CN_FRONTEND_INTAKE_PREDICTIONS_H
+#define CN_FRONTEND_INTAKE_PREDICTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  *
  * On the loop of the request. All bytes lie in its arena or its body.
  */
-#ifndef CN_FRONTEND_INPUT_H
-#define CN_FRONTEND_INPUT_H
+#ifndef CN_FRONTEND_INTAKE_ROW_INPUT_H
+#define CN_FRONTEND_INTAKE_ROW_INPUT_H
 
 #include "core/errors/error.h"
 #include "proto/message.h"

@@ -4,8 +4,8 @@
  * a row of its own, so that instances of one request and of many are batched alike, and the answers
  * go back in one body. On the loop of the request.
  */
-#ifndef CN_FRONTEND_ENVELOPE_H
-#define CN_FRONTEND_ENVELOPE_H
+#ifndef CN_FRONTEND_INTAKE_SERVICE_ENVELOPE_H
+#define CN_FRONTEND_INTAKE_SERVICE_ENVELOPE_H
 
 #include "core/errors/error.h"
 #include "scheduler/queue/job.h"

@@ -4,8 +4,8 @@
  * X-Amzn-SageMaker-New-Session-Id: <id>; Expires=2026-01-31T12:00:00Z, and
  * X-Amzn-SageMaker-Closed-Session-Id: <id> (InvokeEndpoint of SageMaker's runtime API).
  */
-#ifndef CN_FRONTEND_SESSION_H
-#define CN_FRONTEND_SESSION_H
+#ifndef CN_FRONTEND_INTAKE_SESSION_H
+#define CN_FRONTEND_INTAKE_SESSION_H
 
 #include "config/model/model_config.h"
 #include "frontend/intake/predictions.h"

@@ -2,8 +2,8 @@
  *
  * On the loop of the request.
  */
-#ifndef CN_FRONTEND_TYPED_H
-#define CN_FRONTEND_TYPED_H
+#ifndef CN_FRONTEND_INTAKE_TYPED_H
+#define CN_FRONTEND_INTAKE_TYPED_H
 
 #include <stdbool.h>
 

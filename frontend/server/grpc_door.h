@@ -1,8 +1,8 @@
 /* frontend/server/grpc_door.h - the gRPC ports: listens, loads the module for the first client, and hands it
  * the connections. Loop 0.
  */
-#ifndef CN_FRONTEND_GRPC_DOOR_H
-#define CN_FRONTEND_GRPC_DOOR_H
+#ifndef CN_FRONTEND_SERVER_GRPC_DOOR_H
+#define CN_FRONTEND_SERVER_GRPC_DOOR_H
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
  * The module (rpc/, continuo-grpc.so) is loaded when the first client connects to a gRPC port, so a
  * server that nobody asks over gRPC does not carry the library (docs/decisions says what it costs).
  */
-#ifndef CN_FRONTEND_GRPC_MODULE_H
-#define CN_FRONTEND_GRPC_MODULE_H
+#ifndef CN_FRONTEND_SERVER_GRPC_MODULE_H
+#define CN_FRONTEND_SERVER_GRPC_MODULE_H
 
 #include <stdbool.h>
 

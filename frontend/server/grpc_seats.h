@@ -4,8 +4,8 @@
  * takes the seat of its number, and when all seem to be taken, those whose file is gone are cleared.
  * Owned by loop 0.
  */
-#ifndef CN_FRONTEND_GRPC_SEATS_H
-#define CN_FRONTEND_GRPC_SEATS_H
+#ifndef CN_FRONTEND_SERVER_GRPC_SEATS_H
+#define CN_FRONTEND_SERVER_GRPC_SEATS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* frontend/server/server.h - the whole server, from its sockets to its end. */
-#ifndef CN_FRONTEND_SERVER_H
-#define CN_FRONTEND_SERVER_H
+#ifndef CN_FRONTEND_SERVER_SERVER_H
+#define CN_FRONTEND_SERVER_SERVER_H
 
 #include "config/server/server_config.h"
 

@@ -3,8 +3,8 @@
  *
  * Loop 0 owns it all; the other loops' threads see their own site only.
  */
-#ifndef CN_FRONTEND_SERVER_PRIV_H
-#define CN_FRONTEND_SERVER_PRIV_H
+#ifndef CN_FRONTEND_SERVER_SERVER_PRIV_H
+#define CN_FRONTEND_SERVER_SERVER_PRIV_H
 
 #include <pthread.h>
 #include <signal.h>

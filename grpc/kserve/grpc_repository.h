@@ -1,7 +1,7 @@
 /* grpc/kserve/grpc_repository.h - the v2 protocol's model repository, for the tables of grpc/module.c. On the call's
  * loop; the work is done on loop 0. */
-#ifndef CN_RPC_V2_REPOSITORY_H
-#define CN_RPC_V2_REPOSITORY_H
+#ifndef CN_GRPC_KSERVE_GRPC_REPOSITORY_H
+#define CN_GRPC_KSERVE_GRPC_REPOSITORY_H
 
 #include "grpc/library/grpc_core.h"
 

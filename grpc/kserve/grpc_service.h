@@ -1,7 +1,7 @@
 /* grpc/kserve/grpc_service.h - what inference.GRPCInferenceService says of server and models, for the tables of
  * grpc/module.c; those of openinference have the same messages. On the call's loop. */
-#ifndef CN_RPC_V2_SERVICE_H
-#define CN_RPC_V2_SERVICE_H
+#ifndef CN_GRPC_KSERVE_GRPC_SERVICE_H
+#define CN_GRPC_KSERVE_GRPC_SERVICE_H
 
 #include "grpc/library/grpc_core.h"
 

@@ -1,7 +1,7 @@
 /* grpc/kserve/grpc_settings.h - log and trace settings of the v2 protocol (kserve/settings.h), for the tables of
  * grpc/module.c. On the call's loop. */
-#ifndef CN_RPC_V2_SETTINGS_H
-#define CN_RPC_V2_SETTINGS_H
+#ifndef CN_GRPC_KSERVE_GRPC_SETTINGS_H
+#define CN_GRPC_KSERVE_GRPC_SETTINGS_H
 
 #include "grpc/library/grpc_core.h"
 

@@ -1,7 +1,7 @@
 /* grpc/kserve/grpc_shared_memory.h - regions of shared memory (kserve/shared_memory.h), for the tables of grpc/module.c. On
  * the call's loop. */
-#ifndef CN_RPC_V2_SHARED_MEMORY_H
-#define CN_RPC_V2_SHARED_MEMORY_H
+#ifndef CN_GRPC_KSERVE_GRPC_SHARED_MEMORY_H
+#define CN_GRPC_KSERVE_GRPC_SHARED_MEMORY_H
 
 #include "grpc/library/grpc_core.h"
 

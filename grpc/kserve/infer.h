@@ -4,8 +4,8 @@
  * The message is copied once; its tensors stay in that copy, where the row points to them for as long
  * as the job runs. Those of the answer go out as they came from the worker.
  */
-#ifndef CN_RPC_INFER_H
-#define CN_RPC_INFER_H
+#ifndef CN_GRPC_KSERVE_INFER_H
+#define CN_GRPC_KSERVE_INFER_H
 
 #include "core/containers/list.h"
 #include "frontend/intake/kserve_job.h"

@@ -1,7 +1,7 @@
 /* grpc/kserve/infer_contents.h - InferTensorContents: a tensor's elements in the field of its datatype. Any
  * thread. */
-#ifndef CN_RPC_INFER_CONTENTS_H
-#define CN_RPC_INFER_CONTENTS_H
+#ifndef CN_GRPC_KSERVE_INFER_CONTENTS_H
+#define CN_GRPC_KSERVE_INFER_CONTENTS_H
 
 #include "core/errors/error.h"
 #include "core/memory/arena.h"

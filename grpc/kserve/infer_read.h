@@ -3,8 +3,8 @@
  * Read by hand, in two passes over the message: large tensors stay where they are, and nothing is made
  * of a message but what it says. Both packages (inference, openinference) have the same fields.
  */
-#ifndef CN_RPC_INFER_READ_H
-#define CN_RPC_INFER_READ_H
+#ifndef CN_GRPC_KSERVE_INFER_READ_H
+#define CN_GRPC_KSERVE_INFER_READ_H
 
 #include "kserve/request.h"
 

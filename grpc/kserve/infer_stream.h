@@ -1,6 +1,6 @@
 /* grpc/kserve/infer_stream.h - ModelStreamInfer, for the table of grpc/module.c. */
-#ifndef CN_RPC_INFER_STREAM_H
-#define CN_RPC_INFER_STREAM_H
+#ifndef CN_GRPC_KSERVE_INFER_STREAM_H
+#define CN_GRPC_KSERVE_INFER_STREAM_H
 
 #include "grpc/library/grpc_core.h"
 

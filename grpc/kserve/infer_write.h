@@ -1,6 +1,6 @@
 /* grpc/kserve/infer_write.h - responses of the v2 protocol as gRPC messages. On the call's loop. */
-#ifndef CN_RPC_INFER_WRITE_H
-#define CN_RPC_INFER_WRITE_H
+#ifndef CN_GRPC_KSERVE_INFER_WRITE_H
+#define CN_GRPC_KSERVE_INFER_WRITE_H
 
 #include "grpc/library/grpc_core.h"
 #include "kserve/infer_answer.h"

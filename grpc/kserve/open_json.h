@@ -1,7 +1,7 @@
 /* grpc/kserve/open_json.h - the Open Inference Protocol for models without declared tensors, as TorchServe's
  * handlers know it: the request as one JSON body, the answer as JSON again. Any thread. */
-#ifndef CN_RPC_OPEN_JSON_H
-#define CN_RPC_OPEN_JSON_H
+#ifndef CN_GRPC_KSERVE_OPEN_JSON_H
+#define CN_GRPC_KSERVE_OPEN_JSON_H
 
 #include "kserve/infer_answer.h"
 

@@ -4,8 +4,8 @@
  * which only passes what happened to the loop of its call, by that loop's mailbox. So a call, its
  * state and all callbacks below belong to one loop, and nothing here locks. Functions are for the
  * call's loop where they don't say otherwise. */
-#ifndef CN_RPC_GRPC_CORE_H
-#define CN_RPC_GRPC_CORE_H
+#ifndef CN_GRPC_LIBRARY_GRPC_CORE_H
+#define CN_GRPC_LIBRARY_GRPC_CORE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

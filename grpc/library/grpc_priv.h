@@ -7,8 +7,8 @@
  *
  * The core's headers are included here and nowhere else.
  */
-#ifndef CN_RPC_GRPC_PRIV_H
-#define CN_RPC_GRPC_PRIV_H
+#ifndef CN_GRPC_LIBRARY_GRPC_PRIV_H
+#define CN_GRPC_LIBRARY_GRPC_PRIV_H
 
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>

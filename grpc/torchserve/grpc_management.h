@@ -1,6 +1,6 @@
 /* grpc/torchserve/grpc_management.h - ManagementAPIsService, for the table of grpc/module.c. */
-#ifndef CN_RPC_MANAGEMENT_H
-#define CN_RPC_MANAGEMENT_H
+#ifndef CN_GRPC_TORCHSERVE_GRPC_MANAGEMENT_H
+#define CN_GRPC_TORCHSERVE_GRPC_MANAGEMENT_H
 
 #include "grpc/library/grpc_core.h"
 

@@ -1,6 +1,6 @@
 /* grpc/torchserve/grpc_predict.h - the methods with one step, for the table of grpc/module.c. */
-#ifndef CN_RPC_PREDICT_H
-#define CN_RPC_PREDICT_H
+#ifndef CN_GRPC_TORCHSERVE_GRPC_PREDICT_H
+#define CN_GRPC_TORCHSERVE_GRPC_PREDICT_H
 
 #include "grpc/library/grpc_core.h"
 

@@ -3,8 +3,8 @@
  * The message is read by hand and copied once: the inputs' bytes stay in that copy, where a row
  * may point to them for as long as the job runs.
  */
-#ifndef CN_RPC_STEP_H
-#define CN_RPC_STEP_H
+#ifndef CN_GRPC_TORCHSERVE_GRPC_STEP_H
+#define CN_GRPC_TORCHSERVE_GRPC_STEP_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* grpc/torchserve/grpc_stream.h - StreamPredictions2, for the table of grpc/module.c. */
-#ifndef CN_RPC_STREAM_H
-#define CN_RPC_STREAM_H
+#ifndef CN_GRPC_TORCHSERVE_GRPC_STREAM_H
+#define CN_GRPC_TORCHSERVE_GRPC_STREAM_H
 
 #include "grpc/library/grpc_core.h"
 

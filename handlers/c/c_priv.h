@@ -1,6 +1,6 @@
 /* handlers/c/c_priv.h - what the files of the C runtime share. Worker's thread. */
-#ifndef CN_HANDLERS_C_PRIV_H
-#define CN_HANDLERS_C_PRIV_H
+#ifndef CN_HANDLERS_C_C_PRIV_H
+#define CN_HANDLERS_C_C_PRIV_H
 
 #include <continuo/handler.h>
 #include <jansson.h>

@@ -6,8 +6,8 @@
  * Functions marked "raises" leave by a Lua error and run under lua_pcall only:
  * outside of it nothing may allocate in the VM, since its memory is limited.
  */
-#ifndef CN_HANDLERS_LUA_PRIV_H
-#define CN_HANDLERS_LUA_PRIV_H
+#ifndef CN_HANDLERS_LUA_LUA_PRIV_H
+#define CN_HANDLERS_LUA_LUA_PRIV_H
 
 #include <lauxlib.h>
 #include <lua.h>

@@ -7,8 +7,8 @@
  * Functions that return int give 0, or -1 with a text in `error`, cut at its front where it does not
  * fit: TorchScript's messages name their cause in the last line.
  */
-#ifndef CN_TORCHLIB_ABI_H
-#define CN_TORCHLIB_ABI_H
+#ifndef CN_HANDLERS_TORCHLIB_TORCH_ABI_H
+#define CN_HANDLERS_TORCHLIB_TORCH_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>

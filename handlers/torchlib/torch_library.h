@@ -1,6 +1,6 @@
 /* handlers/torchlib/torch_library.h - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
-#ifndef CN_TORCHLIB_LIBRARY_H
-#define CN_TORCHLIB_LIBRARY_H
+#ifndef CN_HANDLERS_TORCHLIB_TORCH_LIBRARY_H
+#define CN_HANDLERS_TORCHLIB_TORCH_LIBRARY_H
 
 #include "core/errors/error.h"
 #include "handlers/torchlib/torch_abi.h"

@@ -1,6 +1,6 @@
 /* handlers/torchlib/torch_message.h - what libtorch says when something fails. Worker's thread. */
-#ifndef CN_TORCHLIB_MESSAGE_H
-#define CN_TORCHLIB_MESSAGE_H
+#ifndef CN_HANDLERS_TORCHLIB_TORCH_MESSAGE_H
+#define CN_HANDLERS_TORCHLIB_TORCH_MESSAGE_H
 
 #include <stdbool.h>
 

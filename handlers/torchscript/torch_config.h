@@ -23,8 +23,8 @@
  *
  * Read once, when a worker loads the model. Worker's thread.
  */
-#ifndef CN_TORCHSCRIPT_CONFIG_H
-#define CN_TORCHSCRIPT_CONFIG_H
+#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_CONFIG_H
+#define CN_HANDLERS_TORCHSCRIPT_TORCH_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * always better: two rows at once may cost more than two single runs. So each bucket's time is
  * measured at load, and every number of rows has the cheapest way to be cut, found once.
  */
-#ifndef CN_TORCHSCRIPT_PLAN_H
-#define CN_TORCHSCRIPT_PLAN_H
+#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PLAN_H
+#define CN_HANDLERS_TORCHSCRIPT_TORCH_PLAN_H
 
 #include <stdint.h>
 

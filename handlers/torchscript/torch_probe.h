@@ -9,8 +9,8 @@
  * Rows that differ beyond the tolerance in a batch: they are run alone from here on (buckets: [1]), and
  * rt->base.warning says so; with strictBatching the model is refused.
  */
-#ifndef CN_TORCHSCRIPT_PROBE_H
-#define CN_TORCHSCRIPT_PROBE_H
+#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_H
+#define CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_H
 
 #include <stdint.h>
 

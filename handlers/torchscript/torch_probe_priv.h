@@ -1,6 +1,6 @@
 /* handlers/torchscript/torch_probe_priv.h - what torch_probe.c and torch_probe_rows.c share. Worker's thread. */
-#ifndef CN_TORCHSCRIPT_PROBE_PRIV_H
-#define CN_TORCHSCRIPT_PROBE_PRIV_H
+#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_PRIV_H
+#define CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_PRIV_H
 
 #include "handlers/torchscript/torchscript_priv.h"
 

@@ -3,8 +3,8 @@
  * No handler: the model's YAML says which tensors go in and come out (handlers/torchscript/torch_config.h). The rows of a
  * batch are gathered into tensors of a fixed number of rows, run, and scattered. Worker's thread.
  */
-#ifndef CN_TORCHSCRIPT_RUNTIME_H
-#define CN_TORCHSCRIPT_RUNTIME_H
+#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_RUNTIME_H
+#define CN_HANDLERS_TORCHSCRIPT_TORCH_RUNTIME_H
 
 #include "handlers/runtime.h"
 

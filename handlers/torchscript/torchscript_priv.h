@@ -1,6 +1,6 @@
 /* handlers/torchscript/torchscript_priv.h - what the files of the torch runtime share. Worker's thread. */
-#ifndef CN_TORCHSCRIPT_PRIV_H
-#define CN_TORCHSCRIPT_PRIV_H
+#ifndef CN_HANDLERS_TORCHSCRIPT_TORCHSCRIPT_PRIV_H
+#define CN_HANDLERS_TORCHSCRIPT_TORCHSCRIPT_PRIV_H
 
 #include "core/errors/panic.h"
 #include "core/memory/arena.h"

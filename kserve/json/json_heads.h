@@ -4,8 +4,8 @@
  * each of its sequences; parsing it again was a fifth of the server's work for a small request. Each
  * thread keeps the last few, of at most CN_V2_HEAD_MAX bytes, and knows them by all their bytes.
  */
-#ifndef CN_V2_JSON_HEADS_H
-#define CN_V2_JSON_HEADS_H
+#ifndef CN_KSERVE_JSON_JSON_HEADS_H
+#define CN_KSERVE_JSON_JSON_HEADS_H
 
 #include <jansson.h>
 

@@ -9,8 +9,8 @@
  * document (json_words.h), which finds the words for it, or knows what this does not: NaN, integers
  * beyond 18 digits, escapes.
  */
-#ifndef CN_V2_JSON_NUMBERS_H
-#define CN_V2_JSON_NUMBERS_H
+#ifndef CN_KSERVE_JSON_JSON_NUMBERS_H
+#define CN_KSERVE_JSON_JSON_NUMBERS_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* kserve/json/json_values.h - numbers and strings of a JSON array, straight into a tensor's bytes. */
-#ifndef CN_V2_JSON_VALUES_H
-#define CN_V2_JSON_VALUES_H
+#ifndef CN_KSERVE_JSON_JSON_VALUES_H
+#define CN_KSERVE_JSON_JSON_VALUES_H
 
 #include <jansson.h>
 

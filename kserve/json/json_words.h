@@ -6,8 +6,8 @@
  * one more of them there, which cn_v2_json_text() takes away again. A member that comes twice is refused:
  * two readers would take different ones.
  */
-#ifndef CN_V2_JSON_WORDS_H
-#define CN_V2_JSON_WORDS_H
+#ifndef CN_KSERVE_JSON_JSON_WORDS_H
+#define CN_KSERVE_JSON_JSON_WORDS_H
 
 #include <jansson.h>
 #include <stdbool.h>

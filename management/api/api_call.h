@@ -1,8 +1,8 @@
 /* management/api/api_call.h - a request of the management API while it is worked on: its answers, which end it,
  * and its parameters. Loop 0.
  */
-#ifndef CN_MANAGEMENT_API_CALL_H
-#define CN_MANAGEMENT_API_CALL_H
+#ifndef CN_MANAGEMENT_API_API_CALL_H
+#define CN_MANAGEMENT_API_API_CALL_H
 
 #include <jansson.h>
 

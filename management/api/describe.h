@@ -1,6 +1,6 @@
 /* management/api/describe.h - what GET /models/... shows: gathered from the queues' loops. Loop 0. */
-#ifndef CN_MANAGEMENT_DESCRIBE_H
-#define CN_MANAGEMENT_DESCRIBE_H
+#ifndef CN_MANAGEMENT_API_DESCRIBE_H
+#define CN_MANAGEMENT_API_DESCRIBE_H
 
 #include <jansson.h>
 

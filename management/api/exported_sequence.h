@@ -11,8 +11,8 @@
  *   32 bytes BLAKE2b-256 of all before
  * The checksum finds damage; it does not protect from somebody who makes an envelope of his own.
  */
-#ifndef CN_MANAGEMENT_ENVELOPE_H
-#define CN_MANAGEMENT_ENVELOPE_H
+#ifndef CN_MANAGEMENT_API_EXPORTED_SEQUENCE_H
+#define CN_MANAGEMENT_API_EXPORTED_SEQUENCE_H
 
 #include <stdint.h>
 

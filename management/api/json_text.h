@@ -1,6 +1,6 @@
 /* management/api/json_text.h - JSON as management answers it: two spaces, a final newline. */
-#ifndef CN_MANAGEMENT_JSON_TEXT_H
-#define CN_MANAGEMENT_JSON_TEXT_H
+#ifndef CN_MANAGEMENT_API_JSON_TEXT_H
+#define CN_MANAGEMENT_API_JSON_TEXT_H
 
 #include <jansson.h>
 

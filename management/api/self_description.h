@@ -1,7 +1,7 @@
 /* management/api/self_description.h - what a handler tells of itself, for GET /models/NAME?customized=true. Loop 0.
  */
-#ifndef CN_MANAGEMENT_CUSTOMIZED_H
-#define CN_MANAGEMENT_CUSTOMIZED_H
+#ifndef CN_MANAGEMENT_API_SELF_DESCRIPTION_H
+#define CN_MANAGEMENT_API_SELF_DESCRIPTION_H
 
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
 /* management/api/sequences.h - what management does to single sequences. Loop 0. */
-#ifndef CN_MANAGEMENT_SEQUENCES_H
-#define CN_MANAGEMENT_SEQUENCES_H
+#ifndef CN_MANAGEMENT_API_SEQUENCES_H
+#define CN_MANAGEMENT_API_SEQUENCES_H
 
 #include <jansson.h>
 

@@ -4,8 +4,8 @@
  * other two anew. The first two expire. All stand in a file that only the server's user may read.
  * HTTP and gRPC ask the same function, which takes no lock.
  */
-#ifndef CN_MANAGEMENT_TOKENS_H
-#define CN_MANAGEMENT_TOKENS_H
+#ifndef CN_MANAGEMENT_API_TOKENS_H
+#define CN_MANAGEMENT_API_TOKENS_H
 
 #include <stdint.h>
 

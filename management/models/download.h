@@ -3,8 +3,8 @@
  * Bounded in size and time, within the operator's rules for URLs. It blocks its thread and ends
  * within a second or so when the server stops.
  */
-#ifndef CN_MANAGEMENT_DOWNLOAD_H
-#define CN_MANAGEMENT_DOWNLOAD_H
+#ifndef CN_MANAGEMENT_MODELS_DOWNLOAD_H
+#define CN_MANAGEMENT_MODELS_DOWNLOAD_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -3,8 +3,8 @@
  * Each is a small machine that goes over loops and the file thread by messages
  * and answers once, on loop 0. All functions: loop 0.
  */
-#ifndef CN_MANAGEMENT_LIFECYCLE_H
-#define CN_MANAGEMENT_LIFECYCLE_H
+#ifndef CN_MANAGEMENT_MODELS_LIFECYCLE_H
+#define CN_MANAGEMENT_MODELS_LIFECYCLE_H
 
 #include <stdbool.h>
 #include <stdint.h>

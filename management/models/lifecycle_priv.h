@@ -1,6 +1,6 @@
 /* management/models/lifecycle_priv.h - shared by register.c and lifecycle.c only. */
-#ifndef CN_MANAGEMENT_LIFECYCLE_PRIV_H
-#define CN_MANAGEMENT_LIFECYCLE_PRIV_H
+#ifndef CN_MANAGEMENT_MODELS_LIFECYCLE_PRIV_H
+#define CN_MANAGEMENT_MODELS_LIFECYCLE_PRIV_H
 
 #include "management/management_priv.h"
 #include "management/models/lifecycle.h"

@@ -3,8 +3,8 @@
  * Unpack, manifest, model YAML, settings. Precedence: the register call, the
  * model's YAML, the server's settings for this model, its defaults for all.
  */
-#ifndef CN_MANAGEMENT_MODEL_LOAD_H
-#define CN_MANAGEMENT_MODEL_LOAD_H
+#ifndef CN_MANAGEMENT_MODELS_MODEL_LOAD_H
+#define CN_MANAGEMENT_MODELS_MODEL_LOAD_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * loops have taken it and finished the turn in which they did, the publication
  * is done, and what left the registry before it can no longer be found.
  */
-#ifndef CN_MANAGEMENT_REGISTRY_H
-#define CN_MANAGEMENT_REGISTRY_H
+#ifndef CN_MANAGEMENT_MODELS_REGISTRY_H
+#define CN_MANAGEMENT_MODELS_REGISTRY_H
 
 #include <stdbool.h>
 

@@ -4,8 +4,8 @@
  * in the key model_snapshot. Only `torchserve` has them (config->snapshot_dir).
  * Loop 0; the file thread writes.
  */
-#ifndef CN_MANAGEMENT_SNAPSHOT_H
-#define CN_MANAGEMENT_SNAPSHOT_H
+#ifndef CN_MANAGEMENT_MODELS_SNAPSHOT_H
+#define CN_MANAGEMENT_MODELS_SNAPSHOT_H
 
 #include "core/containers/list.h"
 #include "core/errors/error.h"

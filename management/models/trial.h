@@ -4,8 +4,8 @@
  * the model beside the old version, without a store, and ends again. The old version serves until
  * that has succeeded.
  */
-#ifndef CN_MANAGEMENT_TRIAL_H
-#define CN_MANAGEMENT_TRIAL_H
+#ifndef CN_MANAGEMENT_MODELS_TRIAL_H
+#define CN_MANAGEMENT_MODELS_TRIAL_H
 
 #include "management/models/model_load.h"
 

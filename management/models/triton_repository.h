@@ -3,8 +3,8 @@
  * Each model's folder is packed into archives below the state folder, which become the model store; the
  * repository itself is only read. What can't be served is told in the log and in the index.
  */
-#ifndef CN_MANAGEMENT_IMPORT_H
-#define CN_MANAGEMENT_IMPORT_H
+#ifndef CN_MANAGEMENT_MODELS_TRITON_REPOSITORY_H
+#define CN_MANAGEMENT_MODELS_TRITON_REPOSITORY_H
 
 #include "config/server/server_config.h"
 #include "core/errors/error.h"

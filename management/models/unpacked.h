@@ -7,8 +7,8 @@
  *
  * Opened on the main thread, then used by the file thread alone.
  */
-#ifndef CN_MANAGEMENT_UNPACKED_H
-#define CN_MANAGEMENT_UNPACKED_H
+#ifndef CN_MANAGEMENT_MODELS_UNPACKED_H
+#define CN_MANAGEMENT_MODELS_UNPACKED_H
 
 #include <stdbool.h>
 

@@ -4,8 +4,8 @@
  * the operator's own, any http(s) URL is fine that leads to a public address at once; with them
  * (allowed-urls) what matches is trusted, wherever it points, and may redirect to what matches.
  */
-#ifndef CN_MANAGEMENT_URL_RULES_H
-#define CN_MANAGEMENT_URL_RULES_H
+#ifndef CN_MANAGEMENT_MODELS_URL_RULES_H
+#define CN_MANAGEMENT_MODELS_URL_RULES_H
 
 #include <stdbool.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 /* management/repository/model_store.h - where a model's archive is: a name in the model store, or a local path. */
-#ifndef CN_MANAGEMENT_MODEL_STORE_H
-#define CN_MANAGEMENT_MODEL_STORE_H
+#ifndef CN_MANAGEMENT_REPOSITORY_MODEL_STORE_H
+#define CN_MANAGEMENT_REPOSITORY_MODEL_STORE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * What --model-control-mode allows. All work is done on loop 0; an order comes from any loop and is
  * answered there. Orders for one name run one after another.
  */
-#ifndef CN_MANAGEMENT_REPOSITORY_H
-#define CN_MANAGEMENT_REPOSITORY_H
+#ifndef CN_MANAGEMENT_REPOSITORY_REPOSITORY_H
+#define CN_MANAGEMENT_REPOSITORY_REPOSITORY_H
 
 #include <stdbool.h>
 #include <stdint.h>

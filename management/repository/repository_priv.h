@@ -1,6 +1,6 @@
 /* management/repository/repository_priv.h - the repository's inside, for management's files. Loop 0. */
-#ifndef CN_MANAGEMENT_REPOSITORY_PRIV_H
-#define CN_MANAGEMENT_REPOSITORY_PRIV_H
+#ifndef CN_MANAGEMENT_REPOSITORY_REPOSITORY_PRIV_H
+#define CN_MANAGEMENT_REPOSITORY_REPOSITORY_PRIV_H
 
 #include "core/containers/list.h"
 #include "core/loop/file_thread.h"

@@ -6,8 +6,8 @@
  * long the machine was off, so only a very long time is taken for a jump. After one, idle clocks start
  * anew. The file `clock` in the state folder says what was seen last. Loop 0; the floor: any thread.
  */
-#ifndef CN_MANAGEMENT_CLOCK_WATCH_H
-#define CN_MANAGEMENT_CLOCK_WATCH_H
+#ifndef CN_MANAGEMENT_STATE_CLOCK_WATCH_H
+#define CN_MANAGEMENT_STATE_CLOCK_WATCH_H
 
 #include <stdint.h>
 

@@ -4,8 +4,8 @@
  * readiness and gRPC's health answer "unhealthy" while there is one. `continuo-ctl doctor` shows
  * them. The table belongs to loop 0; any loop may ask how many reasons there are.
  */
-#ifndef CN_MANAGEMENT_HEALTH_H
-#define CN_MANAGEMENT_HEALTH_H
+#ifndef CN_MANAGEMENT_STATE_HEALTH_REASONS_H
+#define CN_MANAGEMENT_STATE_HEALTH_REASONS_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -12,8 +12,8 @@
  *
  * Opened on the main thread; the functions on stores block and run on the file thread.
  */
-#ifndef CN_MANAGEMENT_STATE_DIR_H
-#define CN_MANAGEMENT_STATE_DIR_H
+#ifndef CN_MANAGEMENT_STATE_STATE_DIR_H
+#define CN_MANAGEMENT_STATE_STATE_DIR_H
 
 #include <stdbool.h>
 #include <stdint.h>

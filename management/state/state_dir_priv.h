@@ -1,6 +1,6 @@
 /* management/state/state_dir_priv.h - shared by state_dir.c and state_store.c only. */
-#ifndef CN_MANAGEMENT_STATE_DIR_PRIV_H
-#define CN_MANAGEMENT_STATE_DIR_PRIV_H
+#ifndef CN_MANAGEMENT_STATE_STATE_DIR_PRIV_H
+#define CN_MANAGEMENT_STATE_STATE_DIR_PRIV_H
 
 #include <stddef.h>
 

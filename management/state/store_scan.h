@@ -1,6 +1,6 @@
 /* management/state/store_scan.h - what the disk says about stores. File thread; reports also loop 0. */
-#ifndef CN_MANAGEMENT_STORE_SCAN_H
-#define CN_MANAGEMENT_STORE_SCAN_H
+#ifndef CN_MANAGEMENT_STATE_STORE_SCAN_H
+#define CN_MANAGEMENT_STATE_STORE_SCAN_H
 
 #include <stdbool.h>
 #include <stdint.h>

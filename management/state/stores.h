@@ -8,8 +8,8 @@
  * DAMAGED, which workers write) and whether somebody took their folders away. Both make the server
  * unhealthy (management/state/health_reasons.h). Loop 0; what touches the disk runs on the file thread.
  */
-#ifndef CN_MANAGEMENT_STORES_H
-#define CN_MANAGEMENT_STORES_H
+#ifndef CN_MANAGEMENT_STATE_STORES_H
+#define CN_MANAGEMENT_STATE_STORES_H
 
 #include <jansson.h>
 

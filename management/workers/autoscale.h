@@ -5,8 +5,8 @@
  * for so long. A change is followed by a look at what it did, so the number does not swing. No clock,
  * no loop: whoever asks says what time it is.
  */
-#ifndef CN_MANAGEMENT_AUTOSCALE_H
-#define CN_MANAGEMENT_AUTOSCALE_H
+#ifndef CN_MANAGEMENT_WORKERS_AUTOSCALE_H
+#define CN_MANAGEMENT_WORKERS_AUTOSCALE_H
 
 #include <stdbool.h>
 #include <stdint.h>

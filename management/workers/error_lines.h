@@ -2,8 +2,8 @@
  *
  * All workers of the version share the bound. What is left out is counted, and told when the second is
  * over. The queue's loop. */
-#ifndef CN_MANAGEMENT_ERROR_LINES_H
-#define CN_MANAGEMENT_ERROR_LINES_H
+#ifndef CN_MANAGEMENT_WORKERS_ERROR_LINES_H
+#define CN_MANAGEMENT_WORKERS_ERROR_LINES_H
 
 #include <stdbool.h>
 #include <stdint.h>

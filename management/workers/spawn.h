@@ -3,8 +3,8 @@
  * The process gets three things besides its words: one end of a socket pair
  * (descriptor 3), the state folder's lock (4), and a pipe for stdout and stderr.
  */
-#ifndef CN_MANAGEMENT_SPAWN_H
-#define CN_MANAGEMENT_SPAWN_H
+#ifndef CN_MANAGEMENT_WORKERS_SPAWN_H
+#define CN_MANAGEMENT_WORKERS_SPAWN_H
 
 #include <stdbool.h>
 #include <stddef.h>

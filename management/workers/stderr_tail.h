@@ -1,6 +1,6 @@
 /* management/workers/stderr_tail.h - the last lines that a process printed, for its last words. */
-#ifndef CN_MANAGEMENT_STDERR_TAIL_H
-#define CN_MANAGEMENT_STDERR_TAIL_H
+#ifndef CN_MANAGEMENT_WORKERS_STDERR_TAIL_H
+#define CN_MANAGEMENT_WORKERS_STDERR_TAIL_H
 
 #include <stddef.h>
 

@@ -10,8 +10,8 @@
  * A slot of index 0 is a zygote (zygote_workers.c): its process loads the model and forks those of the others,
  * who are loading while they wait for it.
  */
-#ifndef CN_MANAGEMENT_SUPERVISOR_H
-#define CN_MANAGEMENT_SUPERVISOR_H
+#ifndef CN_MANAGEMENT_WORKERS_SUPERVISOR_H
+#define CN_MANAGEMENT_WORKERS_SUPERVISOR_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* management/workers/supervisor_priv.h - what supervisor.c, worker_events.c, last_words.c and zygote_workers.c share: a worker slot from inside. */
-#ifndef CN_MANAGEMENT_SUPERVISOR_PRIV_H
-#define CN_MANAGEMENT_SUPERVISOR_PRIV_H
+#ifndef CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
+#define CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
 
 #include "core/time/timer_wheel.h"
 #include "management/workers/spawn.h"

@@ -3,8 +3,8 @@
  * Lives on the queue's loop; loop 0 orders by messages and hears by messages.
  * The structures of an order belong to loop 0 and stay valid until their answer.
  */
-#ifndef CN_MANAGEMENT_WORKER_POOL_H
-#define CN_MANAGEMENT_WORKER_POOL_H
+#ifndef CN_MANAGEMENT_WORKERS_WORKER_POOL_H
+#define CN_MANAGEMENT_WORKERS_WORKER_POOL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

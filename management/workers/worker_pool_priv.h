@@ -1,7 +1,7 @@
 /* management/workers/worker_pool_priv.h - what worker_pool.c, pool_scaling.c and pool_facts.c share: a pool from inside.
  * On the queue's loop. */
-#ifndef CN_MANAGEMENT_WORKER_POOL_PRIV_H
-#define CN_MANAGEMENT_WORKER_POOL_PRIV_H
+#ifndef CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
+#define CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
 
 #include "core/time/timer_wheel.h"
 #include "management/workers/worker_pool.h"

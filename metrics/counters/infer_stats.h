@@ -3,8 +3,8 @@
  * Written by the model queue's loop only (relaxed atomics, no lock), read by any thread. All durations are
  * kept in microseconds.
  */
-#ifndef CN_CORE_INFER_STATS_H
-#define CN_CORE_INFER_STATS_H
+#ifndef CN_METRICS_COUNTERS_INFER_STATS_H
+#define CN_METRICS_COUNTERS_INFER_STATS_H
 
 #include <stdbool.h>
 #include <stdint.h>

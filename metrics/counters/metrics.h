@@ -3,8 +3,8 @@
  * Written by its loop only (relaxed atomics, no lock), read by any thread and
  * put together when somebody looks. What there is stands in metrics.def.
  */
-#ifndef CN_CORE_METRICS_H
-#define CN_CORE_METRICS_H
+#ifndef CN_METRICS_COUNTERS_METRICS_H
+#define CN_METRICS_COUNTERS_METRICS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* metrics/counters/unready.h - why a server isn't ready, as rows of unready.def. No state. */
-#ifndef CN_CORE_UNREADY_H
-#define CN_CORE_UNREADY_H
+#ifndef CN_METRICS_COUNTERS_UNREADY_H
+#define CN_METRICS_COUNTERS_UNREADY_H
 
 enum cn_unready {
 #define CN_UNREADY(id, word, text) id,

@@ -1,6 +1,6 @@
 /* metrics/page/handler_families.h - the metrics that handlers define, as text for /metrics. On loop 0. */
-#ifndef CN_FRONTEND_HANDLER_METRICS_H
-#define CN_FRONTEND_HANDLER_METRICS_H
+#ifndef CN_METRICS_PAGE_HANDLER_FAMILIES_H
+#define CN_METRICS_PAGE_HANDLER_FAMILIES_H
 
 #include "core/memory/buf.h"
 #include "management/management.h"

@@ -1,6 +1,6 @@
 /* metrics/page/infer_metrics.h - typed models' statistics under the names that Triton's users watch. */
-#ifndef CN_FRONTEND_INFER_METRICS_H
-#define CN_FRONTEND_INFER_METRICS_H
+#ifndef CN_METRICS_PAGE_INFER_METRICS_H
+#define CN_METRICS_PAGE_INFER_METRICS_H
 
 #include "core/memory/buf.h"
 #include "metrics/counters/metrics.h"

@@ -1,6 +1,6 @@
 /* metrics/page/model_statistics.h - statistics of the v2 protocol, for HTTP and gRPC. */
-#ifndef CN_FRONTEND_V2_STATS_H
-#define CN_FRONTEND_V2_STATS_H
+#ifndef CN_METRICS_PAGE_MODEL_STATISTICS_H
+#define CN_METRICS_PAGE_MODEL_STATISTICS_H
 
 #include "core/errors/error.h"
 #include "core/memory/arena.h"

@@ -2,8 +2,8 @@
  *
  * Each ten seconds the counters of all loops are noted in a ring; a reader gets the difference to what
  * was noted five minutes ago. Nothing is done for a request. Loop 0. */
-#ifndef CN_FRONTEND_RECENT_H
-#define CN_FRONTEND_RECENT_H
+#ifndef CN_METRICS_PAGE_RECENT_COUNTERS_H
+#define CN_METRICS_PAGE_RECENT_COUNTERS_H
 
 #include <stdint.h>
 

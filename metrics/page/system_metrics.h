@@ -1,6 +1,6 @@
 /* metrics/page/system_metrics.h - processor, memory and disk of this machine, as TorchServe tells them. */
-#ifndef CN_FRONTEND_SYSTEM_METRICS_H
-#define CN_FRONTEND_SYSTEM_METRICS_H
+#ifndef CN_METRICS_PAGE_SYSTEM_METRICS_H
+#define CN_METRICS_PAGE_SYSTEM_METRICS_H
 
 #include <stdbool.h>
 #include <stdint.h>

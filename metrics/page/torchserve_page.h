@@ -1,6 +1,6 @@
 /* metrics/page/torchserve_page.h - TorchServe's metrics as text, and the machine's own, at intervals, as lines. */
-#ifndef CN_FRONTEND_TS_METRICS_H
-#define CN_FRONTEND_TS_METRICS_H
+#ifndef CN_METRICS_PAGE_TORCHSERVE_PAGE_H
+#define CN_METRICS_PAGE_TORCHSERVE_PAGE_H
 
 #include "core/loop/loop.h"
 #include "core/memory/buf.h"

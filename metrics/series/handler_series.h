@@ -4,8 +4,8 @@
  * copies. A series is a metric with certain values of its dimensions; how many there may be is an option
  * (handler.metrics.series), since handlers may make values of what clients send.
  */
-#ifndef CN_SCHEDULER_HANDLER_METRICS_H
-#define CN_SCHEDULER_HANDLER_METRICS_H
+#ifndef CN_METRICS_SERIES_HANDLER_SERIES_H
+#define CN_METRICS_SERIES_HANDLER_SERIES_H
 
 #include <stdint.h>
 

@@ -5,8 +5,8 @@
  * list of suspects, or, where sequences need slots, in the list of unknown ones.
  * On the model queue's loop.
  */
-#ifndef CN_SCHEDULER_AGGREGATOR_H
-#define CN_SCHEDULER_AGGREGATOR_H
+#ifndef CN_SCHEDULER_BATCH_AGGREGATOR_H
+#define CN_SCHEDULER_BATCH_AGGREGATOR_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * An idle worker gets one batch, whose rows say that they belong together, and
  * the next one when it has answered. On the model queue's loop.
  */
-#ifndef CN_SCHEDULER_FORMER_H
-#define CN_SCHEDULER_FORMER_H
+#ifndef CN_SCHEDULER_BATCH_BATCH_BUILDER_H
+#define CN_SCHEDULER_BATCH_BATCH_BUILDER_H
 
 struct cn_model_queue;
 

@@ -3,8 +3,8 @@
  * One scheduler serves all models; a policy is the numbers and choices in which
  * they differ (docs/decisions says why). Any thread, read only once made.
  */
-#ifndef CN_SCHEDULER_POLICY_H
-#define CN_SCHEDULER_POLICY_H
+#ifndef CN_SCHEDULER_BATCH_POLICY_H
+#define CN_SCHEDULER_BATCH_POLICY_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * stay with the worker that has their state; where one of them has waited for too long beside a worker
  * with room, it moves there: its state is read from the store. On the model queue's loop.
  */
-#ifndef CN_SCHEDULER_PRESSURE_H
-#define CN_SCHEDULER_PRESSURE_H
+#ifndef CN_SCHEDULER_BATCH_PRESSURE_H
+#define CN_SCHEDULER_BATCH_PRESSURE_H
 
 #include <stdbool.h>
 #include <stdint.h>

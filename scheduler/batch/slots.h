@@ -4,8 +4,8 @@
  * backlog is the queue's list of ready groups without a home. On the model
  * queue's loop; all but the last are asked only where the policy has slots.
  */
-#ifndef CN_SCHEDULER_SLOTS_H
-#define CN_SCHEDULER_SLOTS_H
+#ifndef CN_SCHEDULER_BATCH_SLOTS_H
+#define CN_SCHEDULER_BATCH_SLOTS_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* scheduler/queue/answer_box_priv.h - how the scheduler makes and delivers answers. */
-#ifndef CN_SCHEDULER_ANSWER_BOX_PRIV_H
-#define CN_SCHEDULER_ANSWER_BOX_PRIV_H
+#ifndef CN_SCHEDULER_QUEUE_ANSWER_BOX_PRIV_H
+#define CN_SCHEDULER_QUEUE_ANSWER_BOX_PRIV_H
 
 #include "scheduler/queue/job.h"
 

@@ -4,8 +4,8 @@
  * until the final answer hands it back. The bytes that `row` points to belong
  * to the front end and stay in place in between. All callbacks run on `origin`.
  */
-#ifndef CN_SCHEDULER_JOB_H
-#define CN_SCHEDULER_JOB_H
+#ifndef CN_SCHEDULER_QUEUE_JOB_H
+#define CN_SCHEDULER_QUEUE_JOB_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

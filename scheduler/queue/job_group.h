@@ -3,8 +3,8 @@
  * Embedded in its sequence, or in a stateless job that is a group by itself.
  * Owns no memory and knows no clock; on the model queue's loop.
  */
-#ifndef CN_SCHEDULER_JOB_GROUP_H
-#define CN_SCHEDULER_JOB_GROUP_H
+#ifndef CN_SCHEDULER_QUEUE_JOB_GROUP_H
+#define CN_SCHEDULER_QUEUE_JOB_GROUP_H
 
 #include <stdbool.h>
 #include <stdint.h>

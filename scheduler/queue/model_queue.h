@@ -9,8 +9,8 @@
  * is committed, which may still stream its answer); every submitted job gets exactly one final answer; a worker
  * holds at most 2 x batchSize rows, and stream.max that stream; everything is bounded by the model's config.
  */
-#ifndef CN_SCHEDULER_MODEL_QUEUE_H
-#define CN_SCHEDULER_MODEL_QUEUE_H
+#ifndef CN_SCHEDULER_QUEUE_MODEL_QUEUE_H
+#define CN_SCHEDULER_QUEUE_MODEL_QUEUE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* scheduler/queue/model_queue_priv.h - the model queue's inside, for the files of this folder. */
-#ifndef CN_SCHEDULER_MODEL_QUEUE_PRIV_H
-#define CN_SCHEDULER_MODEL_QUEUE_PRIV_H
+#ifndef CN_SCHEDULER_QUEUE_MODEL_QUEUE_PRIV_H
+#define CN_SCHEDULER_QUEUE_MODEL_QUEUE_PRIV_H
 
 #include "metrics/counters/metrics.h"
 #include <stdatomic.h>

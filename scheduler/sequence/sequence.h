@@ -7,8 +7,8 @@
  * said that the state is gone: jobs that come meanwhile wait in its group. So
  * no step can overtake the CLOSE, whichever worker it goes to.
  */
-#ifndef CN_SCHEDULER_SEQUENCE_H
-#define CN_SCHEDULER_SEQUENCE_H
+#ifndef CN_SCHEDULER_SEQUENCE_SEQUENCE_H
+#define CN_SCHEDULER_SEQUENCE_SEQUENCE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* scheduler/swap/forward.h - a step on its detour over the other versions of its model; for version_swap.c. On the queue's
  * loop.
  */
-#ifndef CN_SCHEDULER_DETOUR_H
-#define CN_SCHEDULER_DETOUR_H
+#ifndef CN_SCHEDULER_SWAP_FORWARD_H
+#define CN_SCHEDULER_SWAP_FORWARD_H
 
 #include "scheduler/queue/job.h"
 #include "scheduler/swap/swap_leftovers.h"

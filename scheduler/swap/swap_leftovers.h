@@ -7,8 +7,8 @@
  * from a move that did not take place, and its sequence may have gone on and ended since. What is told
  * apart by here: when the generation was opened, a time that a sequence takes along, and its step.
  */
-#ifndef CN_SCHEDULER_SWAP_TRACES_H
-#define CN_SCHEDULER_SWAP_TRACES_H
+#ifndef CN_SCHEDULER_SWAP_SWAP_LEFTOVERS_H
+#define CN_SCHEDULER_SWAP_SWAP_LEFTOVERS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -11,8 +11,8 @@
  *
  * On the queue's loop. Nothing here is met by a model with a single version.
  */
-#ifndef CN_SCHEDULER_SWAP_H
-#define CN_SCHEDULER_SWAP_H
+#ifndef CN_SCHEDULER_SWAP_VERSION_SWAP_H
+#define CN_SCHEDULER_SWAP_VERSION_SWAP_H
 
 #include <stdbool.h>
 

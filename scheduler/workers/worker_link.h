@@ -4,8 +4,8 @@
  * what does not fit the socket waits in a bounded buffer. Owned by the model
  * queue's loop; knows nothing of processes: its owner (management/workers/supervisor) does.
  */
-#ifndef CN_SCHEDULER_WORKER_LINK_H
-#define CN_SCHEDULER_WORKER_LINK_H
+#ifndef CN_SCHEDULER_WORKERS_WORKER_LINK_H
+#define CN_SCHEDULER_WORKERS_WORKER_LINK_H
 
 #include <stdbool.h>
 #include <stdint.h>

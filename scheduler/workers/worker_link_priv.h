@@ -1,6 +1,6 @@
 /* scheduler/workers/worker_link_priv.h - what the model queue sees of a link: its lists and its out buffer. */
-#ifndef CN_SCHEDULER_WORKER_LINK_PRIV_H
-#define CN_SCHEDULER_WORKER_LINK_PRIV_H
+#ifndef CN_SCHEDULER_WORKERS_WORKER_LINK_PRIV_H
+#define CN_SCHEDULER_WORKERS_WORKER_LINK_PRIV_H
 
 #include <stdbool.h>
 

@@ -9,8 +9,8 @@
  * that what an earlier use of the file left behind never passes for a successor. A transaction that
  * is torn or altered is the end. No state, any thread.
  */
-#ifndef CN_CACHE_JOURNAL_H
-#define CN_CACHE_JOURNAL_H
+#ifndef CN_STORE_JOURNAL_JOURNAL_H
+#define CN_STORE_JOURNAL_JOURNAL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Open addressing, 8 bytes a slot, at most half full; an entry's key is compared in the bytes
  * themselves. Entries are only ever replaced or dropped all at once. One thread.
  */
-#ifndef CN_CACHE_JOURNAL_INDEX_H
-#define CN_CACHE_JOURNAL_INDEX_H
+#ifndef CN_STORE_JOURNAL_JOURNAL_INDEX_H
+#define CN_STORE_JOURNAL_JOURNAL_INDEX_H
 
 #include <stdbool.h>
 #include <stdint.h>

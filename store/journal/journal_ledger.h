@@ -13,8 +13,8 @@
  *           u64 checksum, seeded with the first two of them
  * No state, any thread.
  */
-#ifndef CN_CACHE_JOURNAL_LEDGER_H
-#define CN_CACHE_JOURNAL_LEDGER_H
+#ifndef CN_STORE_JOURNAL_JOURNAL_LEDGER_H
+#define CN_STORE_JOURNAL_JOURNAL_LEDGER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* store/journal/journal_priv.h - what the files of the journal's store share: its files, its drain, its lock. */
-#ifndef CN_CACHE_JOURNAL_PRIV_H
-#define CN_CACHE_JOURNAL_PRIV_H
+#ifndef CN_STORE_JOURNAL_JOURNAL_PRIV_H
+#define CN_STORE_JOURNAL_JOURNAL_PRIV_H
 
 #include "core/containers/list.h"
 #include "store/journal/journal.h"

@@ -13,8 +13,8 @@
  * holds while the newest meta page and the list of free pages are whole. Where they are not, keys are shown
  * without values. No state, any thread.
  */
-#ifndef CN_CACHE_LMDB_CHECK_H
-#define CN_CACHE_LMDB_CHECK_H
+#ifndef CN_STORE_LMDB_LMDB_CHECK_H
+#define CN_STORE_LMDB_LMDB_CHECK_H
 
 #include <stdbool.h>
 #include <stdint.h>

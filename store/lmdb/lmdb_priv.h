@@ -1,6 +1,6 @@
 /* store/lmdb/lmdb_priv.h - what the files of the LMDB store share. The only header that includes lmdb.h. */
-#ifndef CN_CACHE_LMDB_PRIV_H
-#define CN_CACHE_LMDB_PRIV_H
+#ifndef CN_STORE_LMDB_LMDB_PRIV_H
+#define CN_STORE_LMDB_LMDB_PRIV_H
 
 #include <lmdb.h>
 

@@ -1,6 +1,6 @@
 /* store/lmdb/lmdb_rebuild.h - a new LMDB file out of what is whole of a damaged one. The worker's one thread. */
-#ifndef CN_CACHE_LMDB_REBUILD_H
-#define CN_CACHE_LMDB_REBUILD_H
+#ifndef CN_STORE_LMDB_LMDB_REBUILD_H
+#define CN_STORE_LMDB_LMDB_REBUILD_H
 
 #include <stdbool.h>
 #include <stdint.h>

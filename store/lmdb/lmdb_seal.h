@@ -2,8 +2,8 @@
  * with 8 bytes behind it: u32 checksum of the key, u32 checksum of the value, seeded with that of the key.
  * So an altered key is told from an altered value, and a value never passes under another key. No state,
  * any thread. */
-#ifndef CN_CACHE_LMDB_SEAL_H
-#define CN_CACHE_LMDB_SEAL_H
+#ifndef CN_STORE_LMDB_LMDB_SEAL_H
+#define CN_STORE_LMDB_LMDB_SEAL_H
 
 #include "core/text/str.h"
 #include "store/record/checksum.h"

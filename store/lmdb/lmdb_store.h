@@ -1,7 +1,7 @@
 /* store/lmdb/lmdb_store.h - LMDB as a kind of store of its own, and what the journal above it needs besides.
  * Only cache/ and its tests include it. The worker's one thread. */
-#ifndef CN_CACHE_LMDB_STORE_H
-#define CN_CACHE_LMDB_STORE_H
+#ifndef CN_STORE_LMDB_LMDB_STORE_H
+#define CN_STORE_LMDB_LMDB_STORE_H
 
 #include <stdbool.h>
 #include <stdint.h>

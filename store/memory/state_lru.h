@@ -6,8 +6,8 @@
  * came, but for those used since. All operations are O(1).
  * Owned by the worker's thread.
  */
-#ifndef CN_CACHE_LRU_H
-#define CN_CACHE_LRU_H
+#ifndef CN_STORE_MEMORY_STATE_LRU_H
+#define CN_STORE_MEMORY_STATE_LRU_H
 
 #include <stdbool.h>
 #include <stdint.h>

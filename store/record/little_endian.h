@@ -1,6 +1,6 @@
 /* store/record/little_endian.h - numbers of the store's formats, at any address. Any thread. */
-#ifndef CN_CACHE_LITTLE_ENDIAN_H
-#define CN_CACHE_LITTLE_ENDIAN_H
+#ifndef CN_STORE_RECORD_LITTLE_ENDIAN_H
+#define CN_STORE_RECORD_LITTLE_ENDIAN_H
 
 #include <endian.h>
 #include <stdint.h>

@@ -25,8 +25,8 @@
  * XXH3 and not a CRC32: 64 bits, at many bytes a cycle without special instructions, and no code of our
  * own; SipHash was 1 us a KiB of state. It finds damage, it is no protection from forgers.
  */
-#ifndef CN_CACHE_RECORD_H
-#define CN_CACHE_RECORD_H
+#ifndef CN_STORE_RECORD_RECORD_H
+#define CN_STORE_RECORD_RECORD_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * By default our answers say more: 429 for a full queue, why a handler failed, how a sequence ended.
  * Scripts that look for TorchServe's statuses and sentences get them with this. Any thread.
  */
-#ifndef CN_FRONTEND_TORCHSERVE_ERROR_H
-#define CN_FRONTEND_TORCHSERVE_ERROR_H
+#ifndef CN_TORCHSERVE_ERRORS_TORCHSERVE_ERROR_H
+#define CN_TORCHSERVE_ERRORS_TORCHSERVE_ERROR_H
 
 #include "core/memory/arena.h"
 #include "core/text/str.h"

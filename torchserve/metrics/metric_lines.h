@@ -2,8 +2,8 @@
  *
  * The mode is set before loops run; a line is written on a loop and never waited for.
  */
-#ifndef CN_CORE_TS_METRICS_H
-#define CN_CORE_TS_METRICS_H
+#ifndef CN_TORCHSERVE_METRICS_METRIC_LINES_H
+#define CN_TORCHSERVE_METRICS_METRIC_LINES_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* torchserve/program/launcher.h - the server in the foreground or behind, and its end. Main thread. */
-#ifndef CN_TORCHSERVE_START_H
-#define CN_TORCHSERVE_START_H
+#ifndef CN_TORCHSERVE_PROGRAM_LAUNCHER_H
+#define CN_TORCHSERVE_PROGRAM_LAUNCHER_H
 
 #include "torchserve/settings/torchserve_config.h"
 

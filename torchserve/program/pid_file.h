@@ -1,6 +1,6 @@
 /* torchserve/program/pid_file.h - which server runs: TorchServe's pid file. Main thread, at start and end. */
-#ifndef CN_TORCHSERVE_PID_FILE_H
-#define CN_TORCHSERVE_PID_FILE_H
+#ifndef CN_TORCHSERVE_PROGRAM_PID_FILE_H
+#define CN_TORCHSERVE_PROGRAM_PID_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

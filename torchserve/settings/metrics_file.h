@@ -7,8 +7,8 @@
  *
  * Read once, before loops run; then any thread may look.
  */
-#ifndef CN_CONFIG_METRICS_FILE_H
-#define CN_CONFIG_METRICS_FILE_H
+#ifndef CN_TORCHSERVE_SETTINGS_METRICS_FILE_H
+#define CN_TORCHSERVE_SETTINGS_METRICS_FILE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * Keys and values in file order; the last of two equal keys wins. Bytes over
  * 0x7f pass as they are (Java reads Latin-1; ours are UTF-8).
  */
-#ifndef CN_CONFIG_PROPERTIES_H
-#define CN_CONFIG_PROPERTIES_H
+#ifndef CN_TORCHSERVE_SETTINGS_PROPERTIES_H
+#define CN_TORCHSERVE_SETTINGS_PROPERTIES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
  * Strongest first: CONTINUO_ variables, TS_ variables (if the file allows
  * them), flags, file, TorchServe's default. Main thread, at start.
  */
-#ifndef CN_CONFIG_TORCHSERVE_H
-#define CN_CONFIG_TORCHSERVE_H
+#ifndef CN_TORCHSERVE_SETTINGS_TORCHSERVE_CONFIG_H
+#define CN_TORCHSERVE_SETTINGS_TORCHSERVE_CONFIG_H
 
 #include "config/server/server_config.h"
 

@@ -1,6 +1,6 @@
 /* torchserve/settings/torchserve_logs.h - where the `torchserve` command has its log files. Main thread, at start. */
-#ifndef CN_CONFIG_TORCHSERVE_LOGS_H
-#define CN_CONFIG_TORCHSERVE_LOGS_H
+#ifndef CN_TORCHSERVE_SETTINGS_TORCHSERVE_LOGS_H
+#define CN_TORCHSERVE_SETTINGS_TORCHSERVE_LOGS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* torchserve/settings/torchserve_models.h - the keys `models` and `model_snapshot` of config.properties. */
-#ifndef CN_CONFIG_TORCHSERVE_MODELS_H
-#define CN_CONFIG_TORCHSERVE_MODELS_H
+#ifndef CN_TORCHSERVE_SETTINGS_TORCHSERVE_MODELS_H
+#define CN_TORCHSERVE_SETTINGS_TORCHSERVE_MODELS_H
 
 #include "config/server/server_options.h"
 

@@ -2,8 +2,8 @@
  * its sequence starts or ends with it, which one it is, and whether there is a row at all. Handlers get
  * them as inputs like any other. Worker's one thread.
  */
-#ifndef CN_WORKER_CONTROL_H
-#define CN_WORKER_CONTROL_H
+#ifndef CN_WORKER_BATCH_CONTROL_H
+#define CN_WORKER_BATCH_CONTROL_H
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
  *
  * A `cached` sequence is the worker's own copy, taken out of the LRU, or NULL.
  */
-#ifndef CN_WORKER_RESOLVE_PRIV_H
-#define CN_WORKER_RESOLVE_PRIV_H
+#ifndef CN_WORKER_BATCH_RESOLVE_PRIV_H
+#define CN_WORKER_BATCH_RESOLVE_PRIV_H
 
 #include "worker/worker_priv.h"
 

@@ -1,6 +1,6 @@
 /* worker/process/config_json.h - the model's YAML as JSON, for handler runtimes, which know no YAML. */
-#ifndef CN_WORKER_CONFIG_JSON_H
-#define CN_WORKER_CONFIG_JSON_H
+#ifndef CN_WORKER_PROCESS_CONFIG_JSON_H
+#define CN_WORKER_PROCESS_CONFIG_JSON_H
 
 #include "core/errors/error.h"
 #include "core/memory/buf.h"

@@ -1,6 +1,6 @@
 /* worker/process/fork.h - a fork whose child is the server's own, as its parent is. One thread. */
-#ifndef CN_WORKER_FORK_H
-#define CN_WORKER_FORK_H
+#ifndef CN_WORKER_PROCESS_FORK_H
+#define CN_WORKER_PROCESS_FORK_H
 
 #include <sys/types.h>
 

@@ -8,8 +8,8 @@
  *
  * One thread. The setting is inherited by forked workers.
  */
-#ifndef CN_WORKER_HEAP_H
-#define CN_WORKER_HEAP_H
+#ifndef CN_WORKER_PROCESS_HEAP_H
+#define CN_WORKER_PROCESS_HEAP_H
 
 /* From now on freed memory is kept for the next allocation, whatever its size. */
 void cn_heap_keep(void);

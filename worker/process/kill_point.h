@@ -17,8 +17,8 @@
  *   drained               it is committed
  * Always compiled: an unarmed point is one compare.
  */
-#ifndef CN_WORKER_KILL_POINT_H
-#define CN_WORKER_KILL_POINT_H
+#ifndef CN_WORKER_PROCESS_KILL_POINT_H
+#define CN_WORKER_PROCESS_KILL_POINT_H
 
 #include <stdbool.h>
 

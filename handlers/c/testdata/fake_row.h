@@ -1,6 +1,6 @@
 /* Rows and items for the runtimes' tests, without a worker. */
-#ifndef CN_HANDLERS_TESTDATA_FAKE_ROW_H
-#define CN_HANDLERS_TESTDATA_FAKE_ROW_H
+#ifndef CN_HANDLERS_C_TESTDATA_FAKE_ROW_H
+#define CN_HANDLERS_C_TESTDATA_FAKE_ROW_H
 
 #include <stdio.h>
 #include <stdlib.h>
