@@ -80,7 +80,7 @@ test_dir_write(const char *dir, const char *name, const char *text)
 
 /* The path of `name` beside the running test program. */
 static inline void
-test_beside_program(const char *name, char *out, size_t out_size)
+test_program_path(const char *name, char *out, size_t out_size)
 {
     char self[4000];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);

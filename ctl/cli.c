@@ -45,7 +45,7 @@ run_show(const struct cn_ctl_options *options, const struct cn_ctl_server *serve
     int status = CN_CTL_FINE;
 
     cn_ctl_view_init(&view);
-    if (cn_ctl_fetch(server, &view, &err)) {
+    if (cn_ctl_read(server, &view, &err)) {
         cn_ctl_view_fini(&view);
         return fail(options, &err);
     }
@@ -75,11 +75,11 @@ run_doctor(const struct cn_ctl_options *options, const struct cn_ctl_server *ser
 
     cn_ctl_diagnosis_init(diagnosis);
     cn_ctl_view_init(&view);
-    silent = cn_ctl_fetch(server, &view, &err) != 0;
+    silent = cn_ctl_read(server, &view, &err) != 0;
     if (silent) {
         cn_ctl_diagnose_silence(diagnosis, options->management, &err);
     } else {
-        if (cn_ctl_fetch_metrics(server, &view, &err))
+        if (cn_ctl_read_metrics(server, &view, &err))
             cn_ctl_diagnose_no_metrics(diagnosis, &err);
         cn_ctl_diagnose(diagnosis, &view, options->management, cn_wall_ms());
     }

@@ -7,5 +7,5 @@ main(int argc, char **argv)
 {
     int status = cn_ctl_run(argc, argv);
 
-    return cn_stdout_whole("continuo-ctl") || status != CN_CTL_FINE ? status : CN_CTL_WRONG;
+    return cn_stdout_complete("continuo-ctl") || status != CN_CTL_FINE ? status : CN_CTL_WRONG;
 }

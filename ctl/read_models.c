@@ -38,8 +38,8 @@ default_version_of(const struct cn_ctl_server *server, const char *name, struct 
 }
 
 static int
-fetch_model(const struct cn_ctl_server *server, const char *name, struct cn_ctl_view *view,
-            struct cn_error *err)
+read_model(const struct cn_ctl_server *server, const char *name, struct cn_ctl_view *view,
+           struct cn_error *err)
 {
     const char *default_version = NULL;
     struct cn_buf path, body, other;
@@ -68,8 +68,8 @@ fetch_model(const struct cn_ctl_server *server, const char *name, struct cn_ctl_
 
 /* One page of the list; `next` gets the next page's token, empty at the end. */
 static int
-fetch_page(const struct cn_ctl_server *server, struct cn_buf *body, char *next, size_t next_bytes,
-           struct cn_ctl_view *view, struct cn_error *err)
+read_page(const struct cn_ctl_server *server, struct cn_buf *body, char *next, size_t next_bytes,
+          struct cn_ctl_view *view, struct cn_error *err)
 {
     json_t *page = json_loadb(body->data ? body->data : "", body->len, 0, NULL);
     json_t *models = json_object_get(page, "models"), *model;
@@ -86,7 +86,7 @@ fetch_page(const struct cn_ctl_server *server, struct cn_buf *body, char *next, 
     {
         name = json_string_value(json_object_get(model, "modelName"));
         if (rc == 0 && name)
-            rc = fetch_model(server, name, view, err);
+            rc = read_model(server, name, view, err);
     }
     /* An empty page ends the list whatever it says, so that this ends. */
     snprintf(next, next_bytes, "%s", token && json_array_size(models) > 0 ? token : "");
@@ -95,7 +95,7 @@ fetch_page(const struct cn_ctl_server *server, struct cn_buf *body, char *next, 
 }
 
 int
-cn_ctl_fetch(const struct cn_ctl_server *server, struct cn_ctl_view *view, struct cn_error *err)
+cn_ctl_read(const struct cn_ctl_server *server, struct cn_ctl_view *view, struct cn_error *err)
 {
     struct cn_buf path, body;
     char next[64] = "";
@@ -114,18 +114,18 @@ cn_ctl_fetch(const struct cn_ctl_server *server, struct cn_ctl_view *view, struc
         cn_buf_append(&path, "", 1);
         rc = cn_ctl_http_get(server->http, server->management, path.data, &body, err);
         if (rc == 0)
-            rc = fetch_page(server, &body, next, sizeof next, view, err);
+            rc = read_page(server, &body, next, sizeof next, view, err);
     } while (rc == 0 && next[0]);
     if (rc == 0)
-        cn_ctl_store_fetch(server->http, server->management, view);
+        cn_ctl_store_read(server->http, server->management, view);
     cn_buf_fini(&body);
     cn_buf_fini(&path);
     return rc;
 }
 
 int
-cn_ctl_fetch_metrics(const struct cn_ctl_server *server, struct cn_ctl_view *view,
-                     struct cn_error *err)
+cn_ctl_read_metrics(const struct cn_ctl_server *server, struct cn_ctl_view *view,
+                    struct cn_error *err)
 {
     struct cn_buf body;
     int rc;

@@ -12,10 +12,9 @@ struct cn_ctl_server {
 
 /* All models with all their versions. The view must be fresh; it is to be ended also after a
  * failure. */
-int cn_ctl_fetch(const struct cn_ctl_server *server, struct cn_ctl_view *view,
-                 struct cn_error *err);
+int cn_ctl_read(const struct cn_ctl_server *server, struct cn_ctl_view *view, struct cn_error *err);
 /* Adds the metrics. */
-int cn_ctl_fetch_metrics(const struct cn_ctl_server *server, struct cn_ctl_view *view,
-                         struct cn_error *err);
+int cn_ctl_read_metrics(const struct cn_ctl_server *server, struct cn_ctl_view *view,
+                        struct cn_error *err);
 
 #endif

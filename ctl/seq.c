@@ -190,7 +190,7 @@ save(const char *name, struct cn_str bytes, struct cn_error *err)
     cn_buf_init(&beside, 0);
     cn_buf_printf(&beside, "%s.part%d%c", name, (int)getpid(), '\0');
     if (lstat(name, &there) < 0 || S_ISREG(there.st_mode))
-        failed = cn_replace_whole(name, beside.data, 0600, bytes.ptr, bytes.len);
+        failed = cn_write_file_atomically(name, beside.data, 0600, bytes.ptr, bytes.len);
     else
         failed = save_into(name, bytes);
     cn_buf_fini(&beside);

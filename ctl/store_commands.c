@@ -228,7 +228,7 @@ cn_ctl_store(struct cn_ctl_http *http, const struct cn_ctl_options *options, str
 }
 
 void
-cn_ctl_store_fetch(struct cn_ctl_http *http, const char *management, struct cn_ctl_view *view)
+cn_ctl_store_read(struct cn_ctl_http *http, const char *management, struct cn_ctl_view *view)
 {
     struct cn_error err;
     const json_t *entry;

@@ -15,7 +15,7 @@ int cn_ctl_store(struct cn_ctl_http *http, const struct cn_ctl_options *options,
 
 /* Fills in the view's reasons to be unhealthy and its unused stores. A server that does not know of
  * stores has none. */
-void cn_ctl_store_fetch(struct cn_ctl_http *http, const char *management, struct cn_ctl_view *view);
+void cn_ctl_store_read(struct cn_ctl_http *http, const char *management, struct cn_ctl_view *view);
 
 void cn_ctl_store_help(FILE *out);
 /* For the manual page: one entry after the other, by `put`. */

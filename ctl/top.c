@@ -93,13 +93,13 @@ view_drop(struct cn_ctl_view *view)
 }
 
 static int
-view_fetch(struct top *top, struct cn_ctl_view **out, struct cn_error *err)
+view_read(struct top *top, struct cn_ctl_view **out, struct cn_error *err)
 {
     struct cn_ctl_view *view = cn_alloc(sizeof *view);
     int rc;
 
     cn_ctl_view_init(view);
-    rc = cn_ctl_fetch(top->server, view, err);
+    rc = cn_ctl_read(top->server, view, err);
     if (rc) {
         view_drop(view);
         view = NULL;
@@ -173,7 +173,7 @@ cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_e
     struct cn_ctl_view *now;
     int rc;
 
-    rc = view_fetch(&top, &top.old, err);
+    rc = view_read(&top, &top.old, err);
     if (rc)
         return rc;
     if (!once)
@@ -182,7 +182,7 @@ cn_ctl_top(const struct cn_ctl_server *server, bool once, bool json, struct cn_e
         pause_until(&top, cn_now_ms() + INTERVAL_MS);
         if (ended)
             break;
-        rc = view_fetch(&top, &now, err);
+        rc = view_read(&top, &now, err);
         if (rc && once)
             break;
         show(&top, now, err);

@@ -351,8 +351,8 @@ read_window(const struct cn_v2_window *window, char *to, struct cn_error *err)
 }
 
 static int
-fetch_input(struct cn_v2_window *window, uint64_t *left, struct cn_arena *arena,
-            struct cn_tensor *tensor, struct cn_error *err)
+read_input(struct cn_v2_window *window, uint64_t *left, struct cn_arena *arena,
+           struct cn_tensor *tensor, struct cn_error *err)
 {
     char *bytes;
 
@@ -375,7 +375,7 @@ fetch_input(struct cn_v2_window *window, uint64_t *left, struct cn_arena *arena,
 }
 
 int
-cn_shm_fetch(struct cn_v2_request *request, struct cn_arena *arena, struct cn_error *err)
+cn_shm_read(struct cn_v2_request *request, struct cn_arena *arena, struct cn_error *err)
 {
     uint64_t left = shm.limits.max_input_bytes;
     int rc = 0;
@@ -383,7 +383,7 @@ cn_shm_fetch(struct cn_v2_request *request, struct cn_arena *arena, struct cn_er
     for (uint32_t i = 0; request->windows && !rc && i < request->n_inputs; i++) {
         if (!request->windows[i].region.len)
             continue;
-        rc = fetch_input(&request->windows[i], &left, arena, &request->inputs[i], err);
+        rc = read_input(&request->windows[i], &left, arena, &request->inputs[i], err);
         drop(&request->windows[i]);
     }
     for (uint32_t i = 0; !rc && i < request->n_outputs; i++)

@@ -45,7 +45,7 @@ int cn_shm_list(struct cn_str name, struct cn_arena *arena, struct cn_shm_status
 
 /* Reads the inputs of the request that lie in regions into the arena, and holds the regions of its
  * outputs. CN_E_NOT_FOUND, CN_E_BAD_REQUEST. Call cn_shm_release() in any case. */
-int cn_shm_fetch(struct cn_v2_request *request, struct cn_arena *arena, struct cn_error *err);
+int cn_shm_read(struct cn_v2_request *request, struct cn_arena *arena, struct cn_error *err);
 /* Writes those outputs that the request wants in regions, and empties their data. CN_E_INTERNAL: the
  * place that the client gave is too small. */
 int cn_shm_store(const struct cn_v2_request *request, struct cn_tensor *tensors, uint32_t n,

@@ -40,7 +40,7 @@ find_worker_program(const char *wanted, char **out, struct cn_error *err)
     char path[PATH_MAX], *absolute;
     int rc;
 
-    if (!wanted && (rc = cn_beside("continuo-worker", path, sizeof(path), err)) != 0)
+    if (!wanted && (rc = cn_program_path("continuo-worker", path, sizeof(path), err)) != 0)
         return rc;
     wanted = wanted ? wanted : path;
     absolute = realpath(wanted, NULL);

@@ -121,7 +121,7 @@ set_up(void **state)
     static char store[100], state_dir[100];
 
     (void)state;
-    test_beside_program("fake_worker", worker, sizeof(worker));
+    test_program_path("fake_worker", worker, sizeof(worker));
     cn_clock_freeze();
     test_dir_make(dir);
     snprintf(store, sizeof store, "%s/store", dir);

@@ -99,14 +99,14 @@ cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, struct c
 }
 
 void
-cn_frame_write_or_lend(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
+cn_frame_write_or_lend(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
                        struct cn_str text)
 {
-    if (!lents || text.len < CN_LENT_MIN_BYTES || text.len > UINT32_MAX) {
+    if (!borrowed || text.len < CN_BORROW_MIN_BYTES || text.len > UINT32_MAX) {
         cn_write_str32(buf, text);
         return;
     }
     cn_write_u32(buf, (uint32_t)text.len);
     if (!buf->failed)
-        cn_lents_add(lents, buf, text, unsent);
+        cn_borrowed_output_add(borrowed, buf, text, unsent);
 }

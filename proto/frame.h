@@ -228,7 +228,7 @@ void cn_frame_put_closed(struct cn_buf *buf, const struct cn_closed *closed);
 void cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report);
 void cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer);
 /* As cn_frame_put_answer, but a large body is lent. */
-void cn_frame_lend_answer(struct cn_buf *buf, struct cn_lents *lents,
+void cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
                           const struct cn_answer *answer);
 /* A batch is begun, gets its rows one by one, and is ended: returns the offset for _end. */
 size_t cn_frame_begin_batch(struct cn_buf *buf);
@@ -236,9 +236,10 @@ void cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row);
 void cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows);
 /* The same, but large parts of the row are lent, with *unsent as their count. `lent`: bytes of all rows of
  * the batch that are. */
-void cn_frame_lend_row(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
+void cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
                        const struct cn_row *row);
-void cn_frame_end_lent_batch(struct cn_buf *buf, size_t begun, uint32_t rows, uint64_t lent);
+void cn_frame_end_borrowed_batch(struct cn_buf *buf, size_t begun, uint32_t rows,
+                                 uint64_t borrowed);
 
 /* Where the first large part of a BATCH frame's rows has its data, in bytes from the frame's beginning, of
  * which `len` bytes are there; 0: it has none, or what comes before it is not all there. */

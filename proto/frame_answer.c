@@ -10,9 +10,10 @@
 /* ANSWER: u64 job id, u32 flags, u32 error code, u16 status, u64 generation, u64 step,
  * u64 opened (wall ms), str16 content type, headers, str32 body. */
 void
-cn_frame_lend_answer(struct cn_buf *buf, struct cn_lents *lents, const struct cn_answer *answer)
+cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
+                     const struct cn_answer *answer)
 {
-    const uint64_t before = lents ? lents->bytes : 0;
+    const uint64_t before = borrowed ? borrowed->bytes : 0;
     size_t begun = frame_begin(buf, CN_FRAME_ANSWER, 0);
 
     cn_write_u64(buf, answer->job_id);
@@ -24,8 +25,8 @@ cn_frame_lend_answer(struct cn_buf *buf, struct cn_lents *lents, const struct cn
     cn_write_u64(buf, answer->opened_wall_ms);
     cn_write_str16(buf, answer->content_type);
     cn_frame_write_headers(buf, answer->headers, answer->n_headers);
-    cn_frame_write_or_lend(buf, lents, NULL, answer->body);
-    frame_end_lent(buf, begun, lents ? lents->bytes - before : 0);
+    cn_frame_write_or_lend(buf, borrowed, NULL, answer->body);
+    frame_end_borrowed(buf, begun, borrowed ? borrowed->bytes - before : 0);
 }
 
 void

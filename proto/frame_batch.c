@@ -28,7 +28,7 @@ write_move(struct cn_buf *buf, const struct cn_move *move)
 }
 
 void
-cn_frame_lend_row(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
+cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
                   const struct cn_row *row)
 {
     uint32_t i;
@@ -47,7 +47,7 @@ cn_frame_lend_row(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
     for (i = 0; i < row->n_parts; i++) {
         cn_write_str16(buf, row->parts[i].name);
         cn_write_str16(buf, row->parts[i].content_type);
-        cn_frame_write_or_lend(buf, lents, unsent, row->parts[i].data);
+        cn_frame_write_or_lend(buf, borrowed, unsent, row->parts[i].data);
     }
     if (row->flags & CN_ROW_MOVE)
         write_move(buf, row->move);
@@ -60,16 +60,16 @@ cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row)
 }
 
 void
-cn_frame_end_lent_batch(struct cn_buf *buf, size_t begun, uint32_t rows, uint64_t lent)
+cn_frame_end_borrowed_batch(struct cn_buf *buf, size_t begun, uint32_t rows, uint64_t borrowed)
 {
-    frame_end_lent(buf, begun, lent);
+    frame_end_borrowed(buf, begun, borrowed);
     cn_patch_u32(buf, begun + 8, rows);
 }
 
 void
 cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows)
 {
-    cn_frame_end_lent_batch(buf, begun, rows, 0);
+    cn_frame_end_borrowed_batch(buf, begun, rows, 0);
 }
 
 static int
@@ -168,7 +168,7 @@ skip_to_large(struct cn_reader *reader)
         cn_read_str16(reader);
         cn_read_str16(reader);
         bytes = cn_read_u32(reader);
-        if (!reader->bad && bytes >= CN_LENT_MIN_BYTES)
+        if (!reader->bad && bytes >= CN_BORROW_MIN_BYTES)
             return bytes;
         cn_read_bytes(reader, bytes);
     }

@@ -20,9 +20,9 @@ frame_begin(struct cn_buf *buf, enum cn_frame_type type, uint32_t count)
 
 /* `lent`: bytes of the payload that are not in the buffer. */
 static inline void
-frame_end_lent(struct cn_buf *buf, size_t begun, uint64_t lent)
+frame_end_borrowed(struct cn_buf *buf, size_t begun, uint64_t borrowed)
 {
-    uint64_t payload = buf->len - begun - CN_FRAME_HEADER_BYTES + lent;
+    uint64_t payload = buf->len - begun - CN_FRAME_HEADER_BYTES + borrowed;
 
     if (buf->failed)
         return;
@@ -36,7 +36,7 @@ frame_end_lent(struct cn_buf *buf, size_t begun, uint64_t lent)
 static inline void
 frame_end(struct cn_buf *buf, size_t begun)
 {
-    frame_end_lent(buf, begun, 0);
+    frame_end_borrowed(buf, begun, 0);
 }
 
 static inline int
@@ -59,7 +59,7 @@ int cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, stru
                           uint32_t *count_out, struct cn_error *err);
 /* As cn_write_str32, but without the bytes where they are worth to be lent (counted in *unsent). `lents`
  * NULL: never. */
-void cn_frame_write_or_lend(struct cn_buf *buf, struct cn_lents *lents, uint32_t *unsent,
-                            struct cn_str text);
+void cn_frame_write_or_lend(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
+                            uint32_t *unsent, struct cn_str text);
 
 #endif

@@ -683,13 +683,13 @@ an_encoder_without_room_fails(void **state)
 static void
 lent_parts_stand_where_they_would(void **state)
 {
-    static char large[CN_LENT_MIN_BYTES + 3];
+    static char large[CN_BORROW_MIN_BYTES + 3];
     struct cn_part parts[] = {{CN_STR("a"), CN_STR(""), CN_STR("small")},
                               {CN_STR("b"), CN_STR("type"), {large, sizeof(large)}},
                               {CN_STR("c"), CN_STR(""), CN_STR("")}};
     struct cn_row row = {.job_id = 1, .n_parts = 3, .parts = parts};
     const struct cn_answer answer = {.body = {large, sizeof(large)}};
-    struct cn_lents lents;
+    struct cn_borrowed_output borrowed;
     struct cn_buf whole;
     uint32_t unsent = 0;
     size_t begun, at = 0;
@@ -697,19 +697,19 @@ lent_parts_stand_where_they_would(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(large); i++)
         large[i] = (char)i;
-    cn_lents_init(&lents);
+    cn_borrowed_output_init(&borrowed);
     begun = cn_frame_begin_batch(&buf);
-    cn_frame_lend_row(&buf, &lents, &unsent, &row);
-    cn_frame_lend_row(&buf, &lents, &unsent, &row);
-    cn_frame_end_lent_batch(&buf, begun, 2, lents.bytes);
-    cn_frame_lend_answer(&buf, &lents, &answer);
+    cn_frame_lend_row(&buf, &borrowed, &unsent, &row);
+    cn_frame_lend_row(&buf, &borrowed, &unsent, &row);
+    cn_frame_end_borrowed_batch(&buf, begun, 2, borrowed.bytes);
+    cn_frame_lend_answer(&buf, &borrowed, &answer);
     assert_int_equal(unsent, 2);
-    assert_int_equal(lents.n, 3);
+    assert_int_equal(borrowed.n, 3);
     cn_buf_init(&whole, 0);
-    for (uint32_t i = 0; i < lents.n; i++) {
-        cn_buf_append(&whole, buf.data + at, lents.list[i].at - at);
-        cn_buf_append_str(&whole, lents.list[i].bytes);
-        at = lents.list[i].at;
+    for (uint32_t i = 0; i < borrowed.n; i++) {
+        cn_buf_append(&whole, buf.data + at, borrowed.list[i].at - at);
+        cn_buf_append_str(&whole, borrowed.list[i].bytes);
+        at = borrowed.list[i].at;
     }
     cn_buf_append(&whole, buf.data + at, buf.len - at);
     cn_buf_reset(&buf);
@@ -720,14 +720,14 @@ lent_parts_stand_where_they_would(void **state)
     cn_frame_put_answer(&buf, &answer);
     assert_true(cn_str_eq(cn_buf_str(&whole), cn_buf_str(&buf)));
     cn_buf_fini(&whole);
-    cn_lents_fini(&lents);
+    cn_borrowed_output_fini(&borrowed);
 }
 
 /* From the first bytes of a frame on, as soon as they reach so far. */
 static void
 a_large_part_is_found_before_it_is_there(void **state)
 {
-    static char large[CN_LENT_MIN_BYTES];
+    static char large[CN_BORROW_MIN_BYTES];
     struct cn_header header = {CN_STR("Accept"), CN_STR("*/*")};
     struct cn_part parts[] = {{CN_STR("a"), CN_STR("t"), CN_STR("small")},
                               {CN_STR("b"), CN_STR(""), {large, sizeof(large)}}};

@@ -21,11 +21,12 @@ import sys
 # Words of our own that stand for a thing with a known name, as parts of identifiers. The words of
 # the second list are plain English inside a function; only public names (cn_...) may not have them.
 PRIVATE_WORDS = {
-    "customized": "self-description of a handler", "detour": "a step that is away in another version",
+    "detour": "a step that is away in another version",
     "former": "batch builder", "lent": "borrowed output", "lents": "borrowed output", "loose": "unowned",
     "tend": "maintain", "visitor": "a step of another version", "visitors": "steps of another version",
 }
 PRIVATE_IN_PUBLIC = {
+    "customized": "self-description of a handler",
     "beside": "the path of a program's own files", "fetch": "prefetch, or read over HTTP",
     "whole": "complete, or write a file atomically", "front": "the newest part",
 }

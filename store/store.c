@@ -32,27 +32,27 @@ cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out, stru
 }
 
 void
-cn_store_fetch(struct cn_store *store, const struct cn_str *keys,
-               const struct cn_store_trace *const *traces, uint32_t n)
+cn_store_prefetch(struct cn_store *store, const struct cn_str *keys,
+                  const struct cn_store_hint *const *hints, uint32_t n)
 {
-    cn_assert(n <= CN_FETCH_MAX);
-    if (store->ops->fetch)
-        store->ops->fetch(store, keys, traces, n);
+    cn_assert(n <= CN_PREFETCH_MAX);
+    if (store->ops->prefetch)
+        store->ops->prefetch(store, keys, hints, n);
 }
 
 int
-cn_store_front(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
+cn_store_prefix(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err)
 {
     key_check(key);
-    return (store->ops->front ? store->ops->front : store->ops->get)(store, key, out, err);
+    return (store->ops->prefix ? store->ops->prefix : store->ops->get)(store, key, out, err);
 }
 
 int
-cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct cn_str *front,
-              struct cn_error *err)
+cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
+              struct cn_str *prefix, struct cn_error *err)
 {
     cn_assert(after.len <= CN_STORE_KEY_MAX);
-    return store->ops->next(store, after, key, front, err);
+    return store->ops->next(store, after, key, prefix, err);
 }
 
 int
@@ -64,18 +64,18 @@ cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value, str
 
 int
 cn_store_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
-                 struct cn_store_trace *trace, struct cn_error *err)
+                 struct cn_store_hint *hint, struct cn_error *err)
 {
     key_check(key);
     if (store->ops->replace)
-        return store->ops->replace(store, key, value, trace, err);
+        return store->ops->replace(store, key, value, hint, err);
     return store->ops->put(store, key, value, err);
 }
 
 bool
-cn_store_holds(struct cn_store *store, const struct cn_store_trace *trace)
+cn_store_holds(struct cn_store *store, const struct cn_store_hint *hint)
 {
-    return trace->txn != 0 && store->ops->holds && store->ops->holds(store, trace);
+    return hint->txn != 0 && store->ops->holds && store->ops->holds(store, hint);
 }
 
 int
@@ -116,8 +116,8 @@ cn_store_maintain(struct cn_store *store)
 }
 
 void
-cn_store_tend(struct cn_store *store)
+cn_store_drain_some(struct cn_store *store)
 {
-    if (store->ops->tend)
-        store->ops->tend(store);
+    if (store->ops->drain_some)
+        store->ops->drain_some(store);
 }

@@ -17,13 +17,13 @@
 #define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
 /* The version of what stands in a store's folder; a store of another one is refused. */
 #define CN_STORE_FORMAT 6
-#define CN_STORE_FRONT_BYTES 2048 /* of a value, that cn_store_front shows at least */
+#define CN_STORE_PREFIX_BYTES 2048 /* of a value, that cn_store_prefix shows at least */
 /* Of an entry that is looked for: its head, its key, the numbers of its record. */
-#define CN_STORE_FETCH_BYTES 128
+#define CN_STORE_PREFETCH_BYTES 128
 
 /* What a store knows of a key's value without looking for it. Kept beside what was decoded of that value, by
  * the one who puts its next ones; of use to the store object alone that filled it. Zeroed: nothing. */
-struct cn_store_trace {
+struct cn_store_hint {
     uint64_t txn; /* that put the value; 0: nothing is known */
     uint32_t hash, at, bytes, stored;
 };
@@ -41,24 +41,24 @@ struct cn_store_ops {
     void (*close)(struct cn_store *store);
     int (*begin)(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err);
     int (*get)(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err);
-    int (*front)(struct cn_store *store, struct cn_str key, struct cn_str *out,
-                 struct cn_error *err); /* NULL: as get */
+    int (*prefix)(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                  struct cn_error *err); /* NULL: as get */
     int (*next)(struct cn_store *store, struct cn_str after, struct cn_str *key,
-                struct cn_str *front, struct cn_error *err);
+                struct cn_str *prefix, struct cn_error *err);
     int (*put)(struct cn_store *store, struct cn_str key, struct cn_str value,
                struct cn_error *err);
     int (*replace)(struct cn_store *store, struct cn_str key, struct cn_str value,
-                   struct cn_store_trace *trace, struct cn_error *err);        /* NULL: as put */
-    bool (*holds)(struct cn_store *store, const struct cn_store_trace *trace); /* NULL: never */
+                   struct cn_store_hint *hint, struct cn_error *err);        /* NULL: as put */
+    bool (*holds)(struct cn_store *store, const struct cn_store_hint *hint); /* NULL: never */
     int (*remove)(struct cn_store *store, struct cn_str key, struct cn_error *err);
     int (*commit)(struct cn_store *store, struct cn_error *err);
     void (*abort)(struct cn_store *store);
     uint64_t (*count)(struct cn_store *store);
     uint64_t (*bytes)(struct cn_store *store);
     unsigned (*maintain)(struct cn_store *store);
-    void (*tend)(struct cn_store *store); /* may be NULL */
-    void (*fetch)(struct cn_store *store, const struct cn_str *keys,
-                  const struct cn_store_trace *const *traces, uint32_t n); /* may be NULL */
+    void (*drain_some)(struct cn_store *store); /* may be NULL */
+    void (*prefetch)(struct cn_store *store, const struct cn_str *keys,
+                     const struct cn_store_hint *const *hints, uint32_t n); /* may be NULL */
 };
 
 struct cn_store {
@@ -114,20 +114,20 @@ int cn_store_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_err
  * out->ptr is NULL when there is no such key. */
 int cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
                  struct cn_error *err);
-/* As get, but of a value over CN_STORE_FRONT_BYTES `out` may have its beginning only, of that length at
+/* As get, but of a value over CN_STORE_PREFIX_BYTES `out` may have its beginning only, of that length at
  * least: for those who need no more, where a large value would have to be put together first. */
-int cn_store_front(struct cn_store *store, struct cn_str key, struct cn_str *out,
-                   struct cn_error *err);
-/* These keys, CN_FETCH_MAX at most, will be looked for or replaced soon, in a transaction or not: asks for the
+int cn_store_prefix(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                    struct cn_error *err);
+/* These keys, CN_PREFETCH_MAX at most, will be looked for or replaced soon, in a transaction or not: asks for the
  * memory that this would wait for, all at once. Changes nothing. `traces`: those that there are of their
  * values, NULL where there is none. */
-void cn_store_fetch(struct cn_store *store, const struct cn_str *keys,
-                    const struct cn_store_trace *const *traces, uint32_t n);
+void cn_store_prefetch(struct cn_store *store, const struct cn_str *keys,
+                       const struct cn_store_hint *const *hints, uint32_t n);
 /* In a transaction: the entry after `after` (empty: the first) in the store's own order; key->ptr is
- * NULL past the last. The value as cn_store_front has it. Borrowed as with get. Visits what stays in the
+ * NULL past the last. The value as cn_store_prefix has it. Borrowed as with get. Visits what stays in the
  * store exactly once; an `after` that was removed may start over. */
 int cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
-                  struct cn_str *front, struct cn_error *err);
+                  struct cn_str *prefix, struct cn_error *err);
 /* In a write transaction. 1 (and `err` names the limit) when the value is larger than the old one and
  * the store is full: nothing was changed and the transaction may go on without it. After
  * CN_E_STATE_STORE only abort is allowed. */
@@ -137,9 +137,9 @@ int cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value,
  * the new value, once the transaction is committed; if it is not, it is worth nothing. A key's values
  * have one trace at a time. */
 int cn_store_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
-                     struct cn_store_trace *trace, struct cn_error *err);
+                     struct cn_store_hint *hint, struct cn_error *err);
 /* In a transaction: is it certain, without looking, that the value is still the one of `trace`? */
-bool cn_store_holds(struct cn_store *store, const struct cn_store_trace *trace);
+bool cn_store_holds(struct cn_store *store, const struct cn_store_hint *hint);
 /* As put; a key that isn't there is fine. */
 int cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
 /* All or nothing; the transaction is over either way. CN_E_STATE_STORE: full or disk error, named. */
@@ -156,6 +156,6 @@ uint64_t cn_store_bytes(struct cn_store *store);
  * done: over 0, a commit may be tried again. */
 unsigned cn_store_maintain(struct cn_store *store);
 /* Call between transactions, often: does a little of what commits put off, when it is due. */
-void cn_store_tend(struct cn_store *store);
+void cn_store_drain_some(struct cn_store *store);
 
 #endif

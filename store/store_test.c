@@ -256,20 +256,20 @@ static void
 expect_whole(struct cn_store *store, struct cn_str key, size_t len, uint32_t seed)
 {
     static char wanted[60000];
-    struct cn_str got, front;
+    struct cn_str got, prefix;
 
     make_value(wanted, len, seed);
-    assert_int_equal(cn_store_front(store, key, &front, NULL), 0);
+    assert_int_equal(cn_store_prefix(store, key, &prefix, NULL), 0);
     assert_int_equal(cn_store_get(store, key, &got, NULL), 0);
     if (len == 0) {
         assert_null(got.ptr);
-        assert_null(front.ptr);
+        assert_null(prefix.ptr);
         return;
     }
     assert_int_equal(got.len, len);
     assert_memory_equal(got.ptr, wanted, len);
-    assert_in_range(front.len, len < CN_STORE_FRONT_BYTES ? len : CN_STORE_FRONT_BYTES, len);
-    assert_memory_equal(front.ptr, wanted, front.len);
+    assert_in_range(prefix.len, len < CN_STORE_PREFIX_BYTES ? len : CN_STORE_PREFIX_BYTES, len);
+    assert_memory_equal(prefix.ptr, wanted, prefix.len);
 }
 
 /* Values of any size, around the pages of a file too, come back whole, whatever was under their key before, and
@@ -287,7 +287,7 @@ values_of_any_size(void **state)
     size_t is[KEYS] = {0}, will[KEYS];
     uint32_t seeds[KEYS] = {0}, new_seeds[KEYS];
     static char value[60000];
-    struct cn_str after = {NULL, 0}, id, front;
+    struct cn_str after = {NULL, 0}, id, prefix;
     unsigned n;
 
     for (uint32_t round = 1; round < 400; round++) {
@@ -313,7 +313,7 @@ values_of_any_size(void **state)
             memcpy(is, will, sizeof(is));
             memcpy(seeds, new_seeds, sizeof(seeds));
         }
-        cn_store_tend(store);
+        cn_store_drain_some(store);
         if (round % 40 == 0)
             cn_store_maintain(store);
         begin(store, CN_STORE_READ);
@@ -322,15 +322,15 @@ values_of_any_size(void **state)
         cn_store_abort(store);
     }
     begin(store, CN_STORE_READ);
-    for (n = 0; cn_store_next(store, after, &id, &front, NULL) == 0 && id.ptr; n++) {
+    for (n = 0; cn_store_next(store, after, &id, &prefix, NULL) == 0 && id.ptr; n++) {
         unsigned i = 0;
 
         while (!cn_str_eq(keys[i], id))
             assert_in_range(++i, 0, KEYS - 1);
         make_value(value, is[i], seeds[i]);
-        assert_in_range(front.len, is[i] < CN_STORE_FRONT_BYTES ? is[i] : CN_STORE_FRONT_BYTES,
+        assert_in_range(prefix.len, is[i] < CN_STORE_PREFIX_BYTES ? is[i] : CN_STORE_PREFIX_BYTES,
                         is[i]);
-        assert_memory_equal(front.ptr, value, front.len);
+        assert_memory_equal(prefix.ptr, value, prefix.len);
         after = id;
     }
     cn_store_abort(store);

@@ -34,7 +34,7 @@ cn_channel_init(struct cn_channel *channel, int fd)
     *channel = (struct cn_channel){.fd = fd};
     cn_list_init(&channel->spare);
     cn_buf_init(&channel->out, 0);
-    cn_lents_init(&channel->lents);
+    cn_borrowed_output_init(&channel->borrowed);
     if (flags >= 0 && (flags & O_NONBLOCK))
         fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
 }
@@ -56,7 +56,7 @@ cn_channel_fini(struct cn_channel *channel)
     while ((link = cn_list_pop_front(&channel->spare)) != NULL)
         block_free(cn_container_of(link, struct cn_block, link));
     cn_buf_fini(&channel->out);
-    cn_lents_fini(&channel->lents);
+    cn_borrowed_output_fini(&channel->borrowed);
     close(channel->fd);
 }
 
@@ -271,9 +271,9 @@ static void
 send_some(struct cn_channel *channel, size_t *sent, uint64_t max)
 {
     while (max > 0 && !channel->eof) {
-        ssize_t n =
-            cn_lents_send(&channel->lents, &channel->out, sent,
-                          max < SIZE_MAX ? (size_t)max : SIZE_MAX, channel->fd, MSG_NOSIGNAL);
+        ssize_t n = cn_borrowed_output_send(&channel->borrowed, &channel->out, sent,
+                                            max < SIZE_MAX ? (size_t)max : SIZE_MAX, channel->fd,
+                                            MSG_NOSIGNAL);
 
         if (n > 0)
             max -= (uint64_t)n;
@@ -286,7 +286,7 @@ int
 cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
 {
     struct cn_buf *out = &channel->out;
-    const uint64_t all = out->len + channel->lents.bytes;
+    const uint64_t all = out->len + channel->borrowed.bytes;
     size_t sent = 0;
 
     if (out->failed)
@@ -301,7 +301,7 @@ cn_channel_flush(struct cn_channel *channel, struct cn_error *err)
     send_some(channel, &sent, all);
     channel->out_answers = false;
     cn_buf_reset(out);
-    cn_lents_fini(&channel->lents);
+    cn_borrowed_output_fini(&channel->borrowed);
     if (out->cap > OUT_KEEP_BYTES)
         cn_buf_fini(out);
     return 0;

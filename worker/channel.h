@@ -35,11 +35,12 @@ struct cn_channel {
     struct cn_block *current;
     struct cn_list spare;
     unsigned n_spare;
-    struct cn_buf out;     /* frames that leave with the next flush */
-    struct cn_lents lents; /* large bodies of them, which wait where their replies are */
-    bool out_answers;      /* a batch's answers are among them: a kill point counts those */
-    uint64_t waited_us;    /* CPU time that waiting took, about */
-    uint64_t wait_us;      /* that of the last wait that was measured */
+    struct cn_buf out; /* frames that leave with the next flush */
+    struct cn_borrowed_output
+        borrowed;       /* large bodies of them, which wait where their replies are */
+    bool out_answers;   /* a batch's answers are among them: a kill point counts those */
+    uint64_t waited_us; /* CPU time that waiting took, about */
+    uint64_t wait_us;   /* that of the last wait that was measured */
     uint32_t n_waits;
     struct cn_busy_wait busy_wait; /* of a read that waits; limit 0 as at first: it sleeps */
 };

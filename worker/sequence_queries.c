@@ -96,7 +96,7 @@ list_scan(struct listing *at, bool sorted, struct cn_error *err)
     int rc;
 
     if (sorted && after.len == 0 && query->prefix.len) {
-        if ((rc = cn_store_front(at->states->store, query->prefix, &value, err)) != 0)
+        if ((rc = cn_store_prefix(at->states->store, query->prefix, &value, err)) != 0)
             return rc;
         after = query->prefix;
         if (value.ptr)
@@ -127,7 +127,7 @@ list_check_start(struct listing *at, bool sorted, struct cn_error *err)
 
     if (sorted || at->query->sequence_id.len == 0)
         return 0;
-    rc = cn_store_front(at->states->store, at->query->sequence_id, &value, err);
+    rc = cn_store_prefix(at->states->store, at->query->sequence_id, &value, err);
     if (rc == CN_E_STATE_DAMAGED)
         return 0; /* its key is there */
     if (rc != 0)
@@ -199,7 +199,7 @@ read_one(struct cn_states *states, const struct cn_query *query, uint64_t now,
     struct cn_str bytes;
     int rc;
 
-    rc = (whole ? cn_store_get : cn_store_front)(states->store, query->sequence_id, &bytes, err);
+    rc = (whole ? cn_store_get : cn_store_prefix)(states->store, query->sequence_id, &bytes, err);
     if (rc != 0)
         return rc;
     if (!bytes.ptr)

@@ -24,7 +24,7 @@
  * late on purpose: a sequence whose steps wait in a queue must not be taken from under them. */
 #define SWEEP_GRACE_MS 60000
 /* What an entry costs besides its state. */
-#define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence) + 64)
+#define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence_state) + 64)
 #define SCRATCH_KEEP_BYTES (1u << 20)
 
 void
@@ -39,7 +39,7 @@ cn_states_warn(const struct cn_states *states, const char *event, const struct c
 static void
 on_evict(void *ctx, struct cn_lru_entry *entry)
 {
-    cn_states_free(ctx, cn_container_of(entry, struct cn_sequence, lru));
+    cn_states_free(ctx, cn_container_of(entry, struct cn_sequence_state, lru));
 }
 
 static void
@@ -74,7 +74,7 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     states->rt = rt;
     states->clock_floor_ms = load->clock_floor_ms;
     states->clock_offset_ms = (int64_t)(cn_wall_ms() - cn_boot_ms());
-    cn_pool_init(&states->sequences, CN_POOL_USUAL, 0);
+    cn_slab_init(&states->sequences, CN_SLAB_USUAL, 0);
     if (load->durability == CN_DURABILITY_NONE)
         states->store = cn_mem_store_open(load->store_max_bytes);
     else if ((rc = cn_journal_store_open(&options, &states->store, err)) != 0)
@@ -88,7 +88,7 @@ void
 cn_states_close(struct cn_states *states)
 {
     cn_lru_destroy(states->lru);
-    cn_pool_fini(&states->sequences);
+    cn_slab_fini(&states->sequences);
     cn_store_close(states->store);
     cn_buf_fini(&states->scratch);
     memset(states, 0, sizeof(*states));
@@ -97,13 +97,13 @@ cn_states_close(struct cn_states *states)
 static size_t
 sequence_bytes(size_t id_len)
 {
-    return sizeof(struct cn_sequence) + id_len;
+    return sizeof(struct cn_sequence_state) + id_len;
 }
 
-struct cn_sequence *
+struct cn_sequence_state *
 cn_states_create(struct cn_states *states, struct cn_str id)
 {
-    struct cn_sequence *seq = cn_pool_alloc(&states->sequences, sequence_bytes(id.len));
+    struct cn_sequence_state *seq = cn_slab_alloc(&states->sequences, sequence_bytes(id.len));
 
     if (!seq)
         cn_panic(__FILE__, __LINE__, "not enough memory for a sequence");
@@ -114,7 +114,7 @@ cn_states_create(struct cn_states *states, struct cn_str id)
 }
 
 struct cn_str
-cn_sequence_keys(const struct cn_sequence *seq)
+cn_sequence_keys(const struct cn_sequence_state *seq)
 {
     return (struct cn_str){(const char *)seq->keys, (size_t)seq->n_keys * CN_KEY_HASH_BYTES};
 }
@@ -128,7 +128,7 @@ cn_states_keys_room(const struct cn_states *states)
 }
 
 void
-cn_sequence_set_keys(struct cn_states *states, struct cn_sequence *seq, struct cn_str keys)
+cn_sequence_set_keys(struct cn_states *states, struct cn_sequence_state *seq, struct cn_str keys)
 {
     const size_t room = cn_states_keys_room(states);
     const size_t len = keys.len < room ? keys.len : room;
@@ -142,27 +142,28 @@ cn_sequence_set_keys(struct cn_states *states, struct cn_sequence *seq, struct c
 }
 
 void
-cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n)
+cn_states_prefetch(struct cn_states *states, const struct cn_str *ids, uint32_t n)
 {
-    struct cn_lru_entry *found[CN_FETCH_MAX];
-    const struct cn_store_trace *traces[CN_FETCH_MAX];
+    struct cn_lru_entry *found[CN_PREFETCH_MAX];
+    const struct cn_store_hint *hints[CN_PREFETCH_MAX];
 
-    cn_lru_fetch(states->lru, ids, n, sizeof(struct cn_sequence) + 16, found);
+    cn_lru_prefetch(states->lru, ids, n, sizeof(struct cn_sequence_state) + 16, found);
     for (uint32_t i = 0; i < n; i++)
-        traces[i] = found[i] ? &cn_container_of(found[i], struct cn_sequence, lru)->trace : NULL;
-    cn_store_fetch(states->store, ids, traces, n);
+        hints[i] =
+            found[i] ? &cn_container_of(found[i], struct cn_sequence_state, lru)->hint : NULL;
+    cn_store_prefetch(states->store, ids, hints, n);
 }
 
-struct cn_sequence *
+struct cn_sequence_state *
 cn_states_take(struct cn_states *states, struct cn_str id)
 {
     struct cn_lru_entry *entry = cn_lru_take(states->lru, id);
 
-    return entry ? cn_container_of(entry, struct cn_sequence, lru) : NULL;
+    return entry ? cn_container_of(entry, struct cn_sequence_state, lru) : NULL;
 }
 
 void
-cn_states_put(struct cn_states *states, struct cn_sequence *seq, size_t state_bytes)
+cn_states_put(struct cn_states *states, struct cn_sequence_state *seq, size_t state_bytes)
 {
     seq->lru.bytes = SEQUENCE_OVERHEAD_BYTES + seq->lru.key.len + state_bytes +
                      (seq->keys ? cn_states_keys_room(states) : 0);
@@ -170,7 +171,7 @@ cn_states_put(struct cn_states *states, struct cn_sequence *seq, size_t state_by
 }
 
 void
-cn_states_free(struct cn_states *states, struct cn_sequence *seq)
+cn_states_free(struct cn_states *states, struct cn_sequence_state *seq)
 {
     if (!seq)
         return;
@@ -178,7 +179,7 @@ cn_states_free(struct cn_states *states, struct cn_sequence *seq)
         states->rt->ops->state_free(states->rt, seq->state);
     cn_lru_forget(states->lru, &seq->lru);
     cn_free(seq->keys);
-    cn_pool_free(&states->sequences, seq, sequence_bytes(seq->lru.key.len));
+    cn_slab_free(&states->sequences, seq, sequence_bytes(seq->lru.key.len));
 }
 
 /* When the clock of `limit_ms`, started at `from`, runs out; CN_NEVER without one. */
@@ -270,8 +271,8 @@ cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t schema,
 
 /* A sequence on its way out. */
 struct closing {
-    struct cn_sequence *cached; /* its state, when it was in the LRU */
-    size_t state_at, state_len; /* else its bytes in `scratch` */
+    struct cn_sequence_state *cached; /* its state, when it was in the LRU */
+    size_t state_at, state_len;       /* else its bytes in `scratch` */
     uint32_t schema;
     bool has_bytes, live;
 };
@@ -430,7 +431,7 @@ forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t 
         return rc;
     for (unsigned i = 0; rc == 0 && i < n; i++) {
         /* It may have been opened again since it was looked at. */
-        if ((rc = cn_store_front(states->store, ids[i], &bytes, err)) == 0 && bytes.ptr &&
+        if ((rc = cn_store_prefix(states->store, ids[i], &bytes, err)) == 0 && bytes.ptr &&
             cn_record_peek(bytes, &record, NULL) == 0 && (record.flags & CN_RECORD_TOMBSTONE) &&
             cn_states_forgotten(states, &record, now_wall_ms))
             rc = cn_store_remove(states->store, ids[i], err);

@@ -21,13 +21,13 @@
 /* Sequences that one transaction closes at most: bounds what is decoded at once for on_close. */
 #define CN_CLOSE_BATCH 64
 
-struct cn_sequence {
+struct cn_sequence_state {
     struct cn_lru_entry lru; /* key: the id below */
     uint64_t generation, step, last_job, opened_wall_ms, last_wall_ms;
     unsigned char *keys; /* as records have them: hashes, the newest first; NULL: none */
     uint32_t n_keys;
-    void *state;                 /* the runtime's; NULL before the first step */
-    struct cn_store_trace trace; /* of the record that this is of */
+    void *state;               /* the runtime's; NULL before the first step */
+    struct cn_store_hint hint; /* of the record that this is of */
     char id[];
 };
 
@@ -36,7 +36,7 @@ struct cn_states {
     struct cn_runtime *rt;
     struct cn_store *store;
     struct cn_lru *lru;
-    struct cn_pool sequences; /* the memory of those of the LRU, and of those that are worked on */
+    struct cn_slab sequences; /* the memory of those of the LRU, and of those that are worked on */
     struct cn_buf scratch;    /* bytes copied out of the store, or a tombstone being made */
     uint64_t next_sweep_ms;   /* cn_now_ms(), not before it */
     size_t sweep_at_len;      /* where it goes on */
@@ -54,21 +54,22 @@ void cn_states_close(struct cn_states *states);
 void cn_states_warn(const struct cn_states *states, const char *event, const struct cn_error *err);
 
 /* A sequence without a state. Free it with cn_states_free. */
-struct cn_sequence *cn_states_create(struct cn_states *states, struct cn_str id);
+struct cn_sequence_state *cn_states_create(struct cn_states *states, struct cn_str id);
 /* Of the last keyed steps, load->key_window of them at most; borrowed. */
-struct cn_str cn_sequence_keys(const struct cn_sequence *seq);
+struct cn_str cn_sequence_keys(const struct cn_sequence_state *seq);
 /* So many bytes they have at most, room for one in any case. */
 size_t cn_states_keys_room(const struct cn_states *states);
 /* Copies them, the first load->key_window at most. */
-void cn_sequence_set_keys(struct cn_states *states, struct cn_sequence *seq, struct cn_str keys);
-/* These, CN_FETCH_MAX at most, will be looked for in LRU and store: asks for their memory. */
-void cn_states_fetch(struct cn_states *states, const struct cn_str *ids, uint32_t n);
+void cn_sequence_set_keys(struct cn_states *states, struct cn_sequence_state *seq,
+                          struct cn_str keys);
+/* These, CN_PREFETCH_MAX at most, will be looked for in LRU and store: asks for their memory. */
+void cn_states_prefetch(struct cn_states *states, const struct cn_str *ids, uint32_t n);
 /* Out of the LRU, to be worked on; NULL: not cached. */
-struct cn_sequence *cn_states_take(struct cn_states *states, struct cn_str id);
+struct cn_sequence_state *cn_states_take(struct cn_states *states, struct cn_str id);
 /* Into the LRU; `bytes` is what it counts for. */
-void cn_states_put(struct cn_states *states, struct cn_sequence *seq, size_t state_bytes);
+void cn_states_put(struct cn_states *states, struct cn_sequence_state *seq, size_t state_bytes);
 /* Frees the object and its state; NULL is allowed. */
-void cn_states_free(struct cn_states *states, struct cn_sequence *seq);
+void cn_states_free(struct cn_states *states, struct cn_sequence_state *seq);
 
 /* Under the model's limits: CN_CLOSE_IDLE or CN_CLOSE_LIFETIME, whichever came first, or 0. */
 /* Did the wall clock jump ahead since the last look? Idle clocks start anew then. Call with each wall time

@@ -396,7 +396,7 @@ serve(struct cn_worker *worker, struct cn_error *err)
         if (!cn_list_empty(&worker->pending) && (worker->stopping || !held(worker))) {
             rc = run_next(worker, err);
             if (rc == 0 && worker->stateful) {
-                cn_store_tend(worker->states.store);
+                cn_store_drain_some(worker->states.store);
                 cn_states_sweep(&worker->states);
             }
         }

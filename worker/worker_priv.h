@@ -49,8 +49,8 @@ struct cn_slot {
     enum cn_slot_write write;
 
     /* Stateful rows. */
-    struct cn_sequence *seq; /* taken; what the handler works on */
-    uint64_t generation;     /* of the answer */
+    struct cn_sequence_state *seq; /* taken; what the handler works on */
+    uint64_t generation;           /* of the answer */
     uint64_t opened_wall_ms;
     unsigned char key_hash[CN_KEY_HASH_BYTES]; /* of the idempotency key, if the row has one */
     uint64_t request_hash;                     /* if the row has a key or a number */
@@ -69,7 +69,7 @@ struct cn_slot {
 
     /* The sequence whose end the handler hears of after the commit: an expired one, or the one that
      * a START replaces. */
-    struct cn_sequence *closed_seq;
+    struct cn_sequence_state *closed_seq;
     bool close_decode; /* closed_seq's state is still in state_bytes */
     int closed_reason;
 
@@ -78,7 +78,7 @@ struct cn_slot {
     struct cn_record record;      /* to be written */
     size_t record_at, record_len; /* encoded, in the batch's `records` */
     size_t state_bytes_len;
-    struct cn_store_trace trace; /* of it, once it is committed */
+    struct cn_store_hint hint; /* of it, once it is committed */
 };
 
 /* What reply buffers keep from batch to batch. */

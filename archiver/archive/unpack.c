@@ -116,7 +116,7 @@ copy_content(struct unpacker *u, int fd, const char *shown)
         rc = check_bytes(u, file_bytes, shown);
         if (rc != 0)
             return rc;
-        rc = cn_write_whole(fd, u->block, (size_t)got);
+        rc = cn_write_all(fd, u->block, (size_t)got);
         if (rc != 0)
             return cn_fail_sys(u->err, CN_E_IO, rc, "%s: cannot write %.200s", u->name, shown);
     }

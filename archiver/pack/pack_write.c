@@ -162,7 +162,7 @@ cn_pack_write_archive(int fd, enum cn_pack_format format, const char *name,
 static int
 fd_sink(void *ctx, const char *bytes, size_t len, struct cn_error *err)
 {
-    int failed = cn_write_whole(*(int *)ctx, bytes, len);
+    int failed = cn_write_all(*(int *)ctx, bytes, len);
 
     return failed ? cn_fail_sys(err, CN_E_IO, failed, "cannot write") : 0;
 }

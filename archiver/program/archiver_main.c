@@ -42,5 +42,5 @@ main(int argc, char **argv)
 {
     int status = run(argc, argv);
 
-    return cn_stdout_whole("continuo-archiver") || status != 0 ? status : CN_EXIT_FAILED;
+    return cn_stdout_complete("continuo-archiver") || status != 0 ? status : CN_EXIT_FAILED;
 }

@@ -131,15 +131,15 @@ cn_table_find(const struct cn_table *table, struct cn_str key)
 }
 
 void
-cn_table_fetch(const struct cn_table *table, const struct cn_str *keys, uint32_t n,
-               size_t item_bytes, void **found)
+cn_table_prefetch(const struct cn_table *table, const struct cn_str *keys, uint32_t n,
+                  size_t item_bytes, void **found)
 {
-    uint64_t hashes[CN_FETCH_MAX];
+    uint64_t hashes[CN_PREFETCH_MAX];
 
-    cn_assert(n <= CN_FETCH_MAX);
+    cn_assert(n <= CN_PREFETCH_MAX);
     if (found)
         memset(found, 0, n * sizeof(*found));
-    if (table->count < CN_FETCH_LEAST)
+    if (table->count < CN_PREFETCH_LEAST)
         return;
     for (uint32_t i = 0; i < n; i++) {
         const struct shard *shard;
@@ -147,7 +147,7 @@ cn_table_fetch(const struct cn_table *table, const struct cn_str *keys, uint32_t
         hashes[i] = hash_of(table, keys[i]);
         shard = &table->shards[shard_of(hashes[i])];
         if (shard->cap)
-            cn_fetch(&shard->slots[(uint32_t)hashes[i] & (shard->cap - 1)], sizeof(struct slot));
+            cn_prefetch(&shard->slots[(uint32_t)hashes[i] & (shard->cap - 1)], sizeof(struct slot));
     }
     for (uint32_t i = 0; i < n; i++) {
         const struct shard *shard = &table->shards[shard_of(hashes[i])];
@@ -159,7 +159,7 @@ cn_table_fetch(const struct cn_table *table, const struct cn_str *keys, uint32_t
             at = (at + 1) & (shard->cap - 1);
         if (!shard->slots[at].item)
             continue;
-        cn_fetch(shard->slots[at].item, item_bytes);
+        cn_prefetch(shard->slots[at].item, item_bytes);
         if (found)
             found[i] = shard->slots[at].item;
     }

@@ -177,17 +177,17 @@ static void
 fetching_changes_nothing(void **state)
 {
     struct cn_table *table = cn_table_create(key_of);
-    struct cn_str keys[CN_FETCH_MAX];
-    void *found[CN_FETCH_MAX];
+    struct cn_str keys[CN_PREFETCH_MAX];
+    void *found[CN_PREFETCH_MAX];
 
     (void)state;
     make_items();
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < CN_FETCH_MAX; i++)
+        for (int i = 0; i < CN_PREFETCH_MAX; i++)
             keys[i] = key_of(&items[test_next_random() % ITEMS]);
-        cn_table_fetch(table, keys, 0, sizeof(struct item), NULL);
-        cn_table_fetch(table, keys, CN_FETCH_MAX, sizeof(struct item), found);
-        for (int i = 0; i < CN_FETCH_MAX; i++)
+        cn_table_prefetch(table, keys, 0, sizeof(struct item), NULL);
+        cn_table_prefetch(table, keys, CN_PREFETCH_MAX, sizeof(struct item), found);
+        for (int i = 0; i < CN_PREFETCH_MAX; i++)
             assert_ptr_equal(found[i], round < 2 ? NULL : cn_table_find(table, keys[i]));
         for (int i = round * 50; round < 2 && i < (round ? ITEMS * 3 / 4 : 50); i++)
             cn_table_insert(table, &items[i]);

@@ -11,34 +11,34 @@
 #define VECTOR_MAX 32 /* pieces of one call; a socket takes fewer large ones anyway */
 
 void
-cn_lents_init(struct cn_lents *lents)
+cn_borrowed_output_init(struct cn_borrowed_output *borrowed)
 {
-    *lents = (struct cn_lents){0};
+    *borrowed = (struct cn_borrowed_output){0};
 }
 
 void
-cn_lents_fini(struct cn_lents *lents)
+cn_borrowed_output_fini(struct cn_borrowed_output *borrowed)
 {
-    cn_free(lents->list);
-    cn_lents_init(lents);
+    cn_free(borrowed->list);
+    cn_borrowed_output_init(borrowed);
 }
 
 void
-cn_lents_add(struct cn_lents *lents, const struct cn_buf *buf, struct cn_str bytes,
-             uint32_t *unsent)
+cn_borrowed_output_add(struct cn_borrowed_output *borrowed, const struct cn_buf *buf,
+                       struct cn_str bytes, uint32_t *unsent)
 {
-    struct cn_lent *list;
+    struct cn_borrowed_piece *list;
 
-    if (lents->n == lents->cap) { /* bounded by the rows in flight and their parts */
-        lents->cap = lents->cap ? 2 * lents->cap : 8;
-        list = cn_alloc(lents->cap * sizeof(*list));
-        if (lents->n)
-            memcpy(list, lents->list, lents->n * sizeof(*list));
-        cn_free(lents->list);
-        lents->list = list;
+    if (borrowed->n == borrowed->cap) { /* bounded by the rows in flight and their parts */
+        borrowed->cap = borrowed->cap ? 2 * borrowed->cap : 8;
+        list = cn_alloc(borrowed->cap * sizeof(*list));
+        if (borrowed->n)
+            memcpy(list, borrowed->list, borrowed->n * sizeof(*list));
+        cn_free(borrowed->list);
+        borrowed->list = list;
     }
-    lents->list[lents->n++] = (struct cn_lent){buf->len, bytes, unsent};
-    lents->bytes += bytes.len;
+    borrowed->list[borrowed->n++] = (struct cn_borrowed_piece){buf->len, bytes, unsent};
+    borrowed->bytes += bytes.len;
     if (unsent)
         ++*unsent;
 }
@@ -57,23 +57,23 @@ put(struct iovec *vector, unsigned n, const char *bytes, size_t len, size_t *lef
 
 /* Moves forward by what the socket took. */
 static void
-went_out(struct cn_lents *lents, size_t *sent, size_t bytes)
+went_out(struct cn_borrowed_output *borrowed, size_t *sent, size_t bytes)
 {
-    while (cn_lents_pending(lents)) {
-        struct cn_lent *next = &lents->list[lents->done];
-        size_t before = next->at - *sent, rest = next->bytes.len - lents->sent;
+    while (cn_borrowed_output_pending(borrowed)) {
+        struct cn_borrowed_piece *next = &borrowed->list[borrowed->done];
+        size_t before = next->at - *sent, rest = next->bytes.len - borrowed->sent;
 
         if (bytes < before)
             break;
         *sent = next->at;
         bytes -= before;
         if (bytes < rest) {
-            lents->sent += bytes;
+            borrowed->sent += bytes;
             return;
         }
         bytes -= rest;
-        lents->sent = 0;
-        lents->done++;
+        borrowed->sent = 0;
+        borrowed->done++;
         if (next->unsent)
             --*next->unsent;
     }
@@ -81,45 +81,45 @@ went_out(struct cn_lents *lents, size_t *sent, size_t bytes)
 }
 
 ssize_t
-cn_lents_send(struct cn_lents *lents, const struct cn_buf *buf, size_t *sent, size_t max, int fd,
-              int flags)
+cn_borrowed_output_send(struct cn_borrowed_output *borrowed, const struct cn_buf *buf, size_t *sent,
+                        size_t max, int fd, int flags)
 {
     struct iovec vector[VECTOR_MAX];
     struct msghdr message = {.msg_iov = vector};
-    size_t at = *sent, begun = lents->sent;
+    size_t at = *sent, begun = borrowed->sent;
     unsigned n = 0;
     ssize_t rc;
 
-    for (uint32_t i = lents->done; i < lents->n && n + 3 <= VECTOR_MAX; i++) {
-        const struct cn_lent *lent = &lents->list[i];
+    for (uint32_t i = borrowed->done; i < borrowed->n && n + 3 <= VECTOR_MAX; i++) {
+        const struct cn_borrowed_piece *piece = &borrowed->list[i];
 
-        n = put(vector, n, buf->data + at, lent->at - at, &max);
-        n = put(vector, n, lent->bytes.ptr + begun, lent->bytes.len - begun, &max);
-        at = lent->at;
+        n = put(vector, n, buf->data + at, piece->at - at, &max);
+        n = put(vector, n, piece->bytes.ptr + begun, piece->bytes.len - begun, &max);
+        at = piece->at;
         begun = 0;
-        if (i + 1 == lents->n)
+        if (i + 1 == borrowed->n)
             n = put(vector, n, buf->data + at, buf->len - at, &max);
     }
-    if (!cn_lents_pending(lents))
+    if (!cn_borrowed_output_pending(borrowed))
         n = put(vector, n, buf->data + at, buf->len - at, &max);
     message.msg_iovlen = n;
     rc = sendmsg(fd, &message, flags);
     if (rc > 0)
-        went_out(lents, sent, (size_t)rc);
+        went_out(borrowed, sent, (size_t)rc);
     return rc;
 }
 
 void
-cn_lents_consume(struct cn_lents *lents, size_t bytes)
+cn_borrowed_output_consume(struct cn_borrowed_output *borrowed, size_t bytes)
 {
-    const uint32_t left = lents->n - lents->done;
+    const uint32_t left = borrowed->n - borrowed->done;
 
     if (left)
-        memmove(lents->list, lents->list + lents->done, left * sizeof(*lents->list));
-    lents->n = left;
-    lents->done = 0;
+        memmove(borrowed->list, borrowed->list + borrowed->done, left * sizeof(*borrowed->list));
+    borrowed->n = left;
+    borrowed->done = 0;
     for (uint32_t i = 0; i < left; i++) {
-        cn_assert(lents->list[i].at >= bytes);
-        lents->list[i].at -= bytes;
+        cn_assert(borrowed->list[i].at >= bytes);
+        borrowed->list[i].at -= bytes;
     }
 }

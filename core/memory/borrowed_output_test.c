@@ -22,13 +22,13 @@ send_in_steps(size_t max)
     char got[64 * 1024], expected[64 * 1024];
     size_t n = 0, len = 0, sent = 0;
     uint32_t unsent = 0;
-    struct cn_lents lents;
+    struct cn_borrowed_output borrowed;
     struct cn_buf buf;
     ssize_t rc;
     int fds[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    cn_lents_init(&lents);
+    cn_borrowed_output_init(&borrowed);
     cn_buf_init(&buf, 0);
     for (int i = 0; i < 40; i++) {
         memset(large[i], 'a' + i % 26, sizeof(large[i]));
@@ -37,7 +37,8 @@ send_in_steps(size_t max)
             memcpy(expected + len, "between", 7);
             len += 7;
         }
-        cn_lents_add(&lents, &buf, (struct cn_str){large[i], sizeof(large[i])}, &unsent);
+        cn_borrowed_output_add(&borrowed, &buf, (struct cn_str){large[i], sizeof(large[i])},
+                               &unsent);
         memcpy(expected + len, large[i], sizeof(large[i]));
         len += sizeof(large[i]);
     }
@@ -45,15 +46,15 @@ send_in_steps(size_t max)
     memcpy(expected + len, "end", 3);
     len += 3;
     assert_int_equal(unsent, 40);
-    assert_int_equal(lents.bytes, 40000);
-    for (int step = 0; sent < buf.len || cn_lents_pending(&lents); step++) {
-        rc = cn_lents_send(&lents, &buf, &sent, max, fds[0], MSG_DONTWAIT);
+    assert_int_equal(borrowed.bytes, 40000);
+    for (int step = 0; sent < buf.len || cn_borrowed_output_pending(&borrowed); step++) {
+        rc = cn_borrowed_output_send(&borrowed, &buf, &sent, max, fds[0], MSG_DONTWAIT);
         assert_true(rc > 0 && (size_t)rc <= max);
         assert_int_equal(recv(fds[1], got + n, sizeof(got) - n, MSG_WAITALL | MSG_DONTWAIT), rc);
         n += (size_t)rc;
         assert_true(unsent <= 40 - n / 1100);
         if (step % 3 == 2) {
-            cn_lents_consume(&lents, sent);
+            cn_borrowed_output_consume(&borrowed, sent);
             cn_buf_consume(&buf, sent);
             sent = 0;
         }
@@ -61,7 +62,7 @@ send_in_steps(size_t max)
     assert_int_equal(unsent, 0);
     assert_int_equal(n, len);
     assert_memory_equal(got, expected, len);
-    cn_lents_fini(&lents);
+    cn_borrowed_output_fini(&borrowed);
     cn_buf_fini(&buf);
     close(fds[0]);
     close(fds[1]);
@@ -80,7 +81,7 @@ all_is_sent_in_order(void **state)
 static void
 without_anything_lent_it_is_a_plain_send(void **state)
 {
-    struct cn_lents lents;
+    struct cn_borrowed_output borrowed;
     struct cn_buf buf;
     size_t sent = 0;
     char got[16];
@@ -88,16 +89,17 @@ without_anything_lent_it_is_a_plain_send(void **state)
 
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    cn_lents_init(&lents);
+    cn_borrowed_output_init(&borrowed);
     cn_buf_init(&buf, 0);
     cn_buf_puts(&buf, "frame");
-    assert_int_equal(cn_lents_send(&lents, &buf, &sent, SIZE_MAX, fds[0], 0), 5);
+    assert_int_equal(cn_borrowed_output_send(&borrowed, &buf, &sent, SIZE_MAX, fds[0], 0), 5);
     assert_int_equal(sent, 5);
     assert_int_equal(recv(fds[1], got, sizeof(got), 0), 5);
     assert_memory_equal(got, "frame", 5);
     close(fds[1]);
     sent = 0;
-    assert_int_equal(cn_lents_send(&lents, &buf, &sent, SIZE_MAX, fds[0], MSG_NOSIGNAL), -1);
+    assert_int_equal(
+        cn_borrowed_output_send(&borrowed, &buf, &sent, SIZE_MAX, fds[0], MSG_NOSIGNAL), -1);
     assert_int_equal(sent, 0);
     cn_buf_fini(&buf);
     close(fds[0]);

@@ -28,12 +28,12 @@ void cn_free(void *ptr);
  * allowed. */
 void cn_prefer_huge(void *ptr, size_t bytes);
 
-#define CN_FETCH_LEAST 4096 /* items of a table; fewer are in the processor's caches anyway */
-#define CN_FETCH_MAX 64     /* look-ups that functions named fetch prepare in one call */
+#define CN_PREFETCH_LEAST 4096 /* items of a table; fewer are in the processor's caches anyway */
+#define CN_PREFETCH_MAX 64     /* look-ups that functions named prefetch prepare in one call */
 /* Asks the processor for the lines of these bytes, which will be used soon, without waiting for them. The
  * bytes need not exist. */
 static inline void
-cn_fetch(const void *at, size_t bytes)
+cn_prefetch(const void *at, size_t bytes)
 {
     const uintptr_t line = 64, end = (uintptr_t)at + bytes;
 

@@ -14,69 +14,69 @@
 #define HEADER_BYTES 64 /* of a page, so that its blocks begin with a line of the cache */
 
 /* Pages lie at multiples of their size, so a block's address leads to its page. */
-struct cn_pool_page {
+struct cn_slab_page {
     /* In `more` of its size, or in empty_pages; in none: full, or taken from now. */
     struct cn_list link;
-    struct cn_pool_chunk *chunk;
+    struct cn_slab_chunk *chunk;
     void *freed;     /* a block that was freed; in its first bytes the next one */
     uint32_t uncut;  /* where the blocks begin that nobody has had yet */
     uint32_t n_used; /* blocks */
-    uint16_t size;   /* of its blocks, an index of cn_pool.sizes */
+    uint16_t size;   /* of its blocks, an index of cn_slab.sizes */
     bool listed;     /* in `more`, or the one that is taken from; else all its blocks are in use */
 };
 
-struct cn_pool_chunk {
+struct cn_slab_chunk {
     struct cn_list link;
     char *pages;
     uint32_t n_pages, n_cut, n_used;
     size_t bytes;
 };
 
-_Static_assert(sizeof(struct cn_pool_page) <= HEADER_BYTES, "blocks begin behind it");
+_Static_assert(sizeof(struct cn_slab_page) <= HEADER_BYTES, "blocks begin behind it");
 
-static struct cn_pool_page *
+static struct cn_slab_page *
 page_of(void *block)
 {
-    return (struct cn_pool_page *)((uintptr_t)block & ~(uintptr_t)(CN_POOL_PAGE_BYTES - 1));
+    return (struct cn_slab_page *)((uintptr_t)block & ~(uintptr_t)(CN_SLAB_PAGE_BYTES - 1));
 }
 
 static uint32_t
 size_of(size_t bytes)
 {
-    return (uint32_t)((bytes - 1) / CN_POOL_STEP);
+    return (uint32_t)((bytes - 1) / CN_SLAB_STEP);
 }
 
 static uint32_t
 block_bytes(uint32_t size)
 {
-    return (size + 1) * CN_POOL_STEP;
+    return (size + 1) * CN_SLAB_STEP;
 }
 
 void
-cn_pool_init(struct cn_pool *pool, size_t block_max, size_t bytes_max)
+cn_slab_init(struct cn_slab *pool, size_t block_max, size_t bytes_max)
 {
-    cn_assert(block_max <= CN_POOL_BLOCK_MAX);
-    *pool = (struct cn_pool){.block_max = block_max, .bytes_max = bytes_max};
-    for (uint32_t i = 0; i < CN_POOL_SIZES; i++)
+    cn_assert(block_max <= CN_SLAB_BLOCK_MAX);
+    *pool = (struct cn_slab){.block_max = block_max, .bytes_max = bytes_max};
+    for (uint32_t i = 0; i < CN_SLAB_SIZES; i++)
         cn_list_init(&pool->sizes[i].more);
     cn_list_init(&pool->empty_pages);
     cn_list_init(&pool->chunks);
 }
 
 void
-cn_pool_fini(struct cn_pool *pool)
+cn_slab_fini(struct cn_slab *pool)
 {
     struct cn_list *link;
 
     while ((link = cn_list_pop_front(&pool->chunks)))
-        cn_free(cn_container_of(link, struct cn_pool_chunk, link));
-    cn_pool_init(pool, pool->block_max, pool->bytes_max);
+        cn_free(cn_container_of(link, struct cn_slab_chunk, link));
+    cn_slab_init(pool, pool->block_max, pool->bytes_max);
 }
 
 /* --- chunks --- */
 
 /* The largest ones are made of whole huge pages; what comes before would be mostly unused ones. */
-static struct cn_pool_chunk *
+static struct cn_slab_chunk *
 alloc_chunk(size_t bytes)
 {
     void *chunk;
@@ -91,7 +91,7 @@ alloc_chunk(size_t bytes)
 
 /* Of the next chunk; 0: there may be none. */
 static size_t
-chunk_bytes(const struct cn_pool *pool)
+chunk_bytes(const struct cn_slab *pool)
 {
     size_t bytes = pool->bytes, left = pool->bytes_max - pool->bytes;
 
@@ -104,20 +104,20 @@ chunk_bytes(const struct cn_pool *pool)
     return bytes;
 }
 
-static struct cn_pool_chunk *
-add_chunk(struct cn_pool *pool)
+static struct cn_slab_chunk *
+add_chunk(struct cn_slab *pool)
 {
     const size_t bytes = chunk_bytes(pool);
-    struct cn_pool_chunk *chunk = bytes ? alloc_chunk(bytes) : NULL;
+    struct cn_slab_chunk *chunk = bytes ? alloc_chunk(bytes) : NULL;
     uintptr_t first;
 
     if (!chunk)
         return NULL;
     first =
-        ((uintptr_t)(chunk + 1) + CN_POOL_PAGE_BYTES - 1) & ~(uintptr_t)(CN_POOL_PAGE_BYTES - 1);
-    *chunk = (struct cn_pool_chunk){
+        ((uintptr_t)(chunk + 1) + CN_SLAB_PAGE_BYTES - 1) & ~(uintptr_t)(CN_SLAB_PAGE_BYTES - 1);
+    *chunk = (struct cn_slab_chunk){
         .pages = (char *)first,
-        .n_pages = (uint32_t)(((uintptr_t)chunk + bytes - first) / CN_POOL_PAGE_BYTES),
+        .n_pages = (uint32_t)(((uintptr_t)chunk + bytes - first) / CN_SLAB_PAGE_BYTES),
         .bytes = bytes,
     };
     cn_list_push_front(&pool->chunks, &chunk->link);
@@ -126,10 +126,10 @@ add_chunk(struct cn_pool *pool)
 }
 
 static void
-free_chunk(struct cn_pool *pool, struct cn_pool_chunk *chunk)
+free_chunk(struct cn_slab *pool, struct cn_slab_chunk *chunk)
 {
     for (uint32_t i = 0; i < chunk->n_cut; i++) {
-        struct cn_pool_page *page = page_of(chunk->pages + (size_t)i * CN_POOL_PAGE_BYTES);
+        struct cn_slab_page *page = page_of(chunk->pages + (size_t)i * CN_SLAB_PAGE_BYTES);
 
         cn_list_remove(&page->link);
     }
@@ -140,30 +140,30 @@ free_chunk(struct cn_pool *pool, struct cn_pool_chunk *chunk)
 
 /* --- pages --- */
 
-static struct cn_pool_page *
-cut_page(struct cn_pool *pool)
+static struct cn_slab_page *
+cut_page(struct cn_slab *pool)
 {
-    struct cn_pool_chunk *chunk = NULL;
-    struct cn_pool_page *page;
+    struct cn_slab_chunk *chunk = NULL;
+    struct cn_slab_page *page;
 
     if (!cn_list_empty(&pool->chunks))
-        chunk = cn_container_of(pool->chunks.next, struct cn_pool_chunk, link);
+        chunk = cn_container_of(pool->chunks.next, struct cn_slab_chunk, link);
     if (!chunk || chunk->n_cut == chunk->n_pages)
         chunk = add_chunk(pool);
     if (!chunk)
         return NULL;
-    page = page_of(chunk->pages + (size_t)chunk->n_cut++ * CN_POOL_PAGE_BYTES);
+    page = page_of(chunk->pages + (size_t)chunk->n_cut++ * CN_SLAB_PAGE_BYTES);
     cn_list_init(&page->link);
     page->chunk = chunk;
     return page;
 }
 
-static struct cn_pool_page *
-take_page(struct cn_pool *pool, uint32_t size)
+static struct cn_slab_page *
+take_page(struct cn_slab *pool, uint32_t size)
 {
     struct cn_list *link = cn_list_pop_front(&pool->empty_pages);
-    struct cn_pool_page *page =
-        link ? cn_container_of(link, struct cn_pool_page, link) : cut_page(pool);
+    struct cn_slab_page *page =
+        link ? cn_container_of(link, struct cn_slab_page, link) : cut_page(pool);
 
     if (!page)
         return NULL;
@@ -178,9 +178,9 @@ take_page(struct cn_pool *pool, uint32_t size)
 }
 
 static void
-leave_page(struct cn_pool *pool, struct cn_pool_page *page)
+leave_page(struct cn_slab *pool, struct cn_slab_page *page)
 {
-    struct cn_pool_chunk *chunk = page->chunk;
+    struct cn_slab_chunk *chunk = page->chunk;
 
     if (page == pool->sizes[page->size].now)
         pool->sizes[page->size].now = NULL;
@@ -195,13 +195,13 @@ leave_page(struct cn_pool *pool, struct cn_pool_page *page)
 }
 
 /* The page that is taken from has no free block: another one becomes it. */
-static struct cn_pool_page *
-change_page(struct cn_pool *pool, uint32_t size)
+static struct cn_slab_page *
+change_page(struct cn_slab *pool, uint32_t size)
 {
-    struct cn_pool_sizes *sizes = &pool->sizes[size];
+    struct cn_slab_sizes *sizes = &pool->sizes[size];
     struct cn_list *link = cn_list_pop_front(&sizes->more);
-    struct cn_pool_page *page =
-        link ? cn_container_of(link, struct cn_pool_page, link) : take_page(pool, size);
+    struct cn_slab_page *page =
+        link ? cn_container_of(link, struct cn_slab_page, link) : take_page(pool, size);
 
     if (!page)
         return NULL;
@@ -214,13 +214,13 @@ change_page(struct cn_pool *pool, uint32_t size)
 /* --- blocks --- */
 
 static bool
-is_spent(const struct cn_pool_page *page)
+is_spent(const struct cn_slab_page *page)
 {
-    return !page->freed && page->uncut + block_bytes(page->size) > CN_POOL_PAGE_BYTES;
+    return !page->freed && page->uncut + block_bytes(page->size) > CN_SLAB_PAGE_BYTES;
 }
 
 static void *
-take_block(struct cn_pool_page *page)
+take_block(struct cn_slab_page *page)
 {
     void *block = page->freed;
 
@@ -232,14 +232,14 @@ take_block(struct cn_pool_page *page)
     }
     memcpy(&page->freed, block, sizeof(page->freed));
     if (page->freed) /* the one after this: it was freed long ago */
-        cn_fetch(page->freed, block_bytes(page->size));
+        cn_prefetch(page->freed, block_bytes(page->size));
     return block;
 }
 
 void *
-cn_pool_alloc(struct cn_pool *pool, size_t bytes)
+cn_slab_alloc(struct cn_slab *pool, size_t bytes)
 {
-    struct cn_pool_page *page;
+    struct cn_slab_page *page;
 
     if (bytes > pool->block_max)
         return cn_try_alloc(bytes);
@@ -252,9 +252,9 @@ cn_pool_alloc(struct cn_pool *pool, size_t bytes)
 }
 
 void
-cn_pool_free(struct cn_pool *pool, void *ptr, size_t bytes)
+cn_slab_free(struct cn_slab *pool, void *ptr, size_t bytes)
 {
-    struct cn_pool_page *page;
+    struct cn_slab_page *page;
 
     if (bytes > pool->block_max) {
         cn_free(ptr);
@@ -275,12 +275,12 @@ cn_pool_free(struct cn_pool *pool, void *ptr, size_t bytes)
 }
 
 void *
-cn_pool_resize(struct cn_pool *pool, void *ptr, size_t old_bytes, size_t new_bytes)
+cn_slab_resize(struct cn_slab *pool, void *ptr, size_t old_bytes, size_t new_bytes)
 {
     void *fresh;
 
     if (!ptr)
-        return cn_pool_alloc(pool, new_bytes);
+        return cn_slab_alloc(pool, new_bytes);
     if (old_bytes > pool->block_max && new_bytes > pool->block_max) {
         fresh = cn_try_realloc(ptr, new_bytes);
         cn_prefer_huge(fresh, new_bytes);
@@ -289,10 +289,10 @@ cn_pool_resize(struct cn_pool *pool, void *ptr, size_t old_bytes, size_t new_byt
     if (old_bytes <= pool->block_max && new_bytes <= pool->block_max &&
         size_of(old_bytes) == size_of(new_bytes))
         return ptr;
-    fresh = cn_pool_alloc(pool, new_bytes);
+    fresh = cn_slab_alloc(pool, new_bytes);
     if (!fresh)
         return NULL;
     memcpy(fresh, ptr, old_bytes < new_bytes ? old_bytes : new_bytes);
-    cn_pool_free(pool, ptr, old_bytes);
+    cn_slab_free(pool, ptr, old_bytes);
     return fresh;
 }

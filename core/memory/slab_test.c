@@ -18,9 +18,9 @@ struct block {
 static int
 set_up(void **state)
 {
-    struct cn_pool *pool = cn_alloc(sizeof(*pool));
+    struct cn_slab *pool = cn_alloc(sizeof(*pool));
 
-    cn_pool_init(pool, CN_POOL_BLOCK_MAX, 0);
+    cn_slab_init(pool, CN_SLAB_BLOCK_MAX, 0);
     *state = pool;
     return 0;
 }
@@ -28,7 +28,7 @@ set_up(void **state)
 static int
 tear_down(void **state)
 {
-    cn_pool_fini(*state);
+    cn_slab_fini(*state);
     cn_free(*state);
     return 0;
 }
@@ -51,22 +51,22 @@ assert_filled(const struct block *block, size_t bytes)
 static void
 blocks_keep_their_bytes(void **state)
 {
-    struct cn_pool *pool = *state;
+    struct cn_slab *pool = *state;
     struct block *blocks = cn_alloc(MANY * sizeof(*blocks));
 
     for (int i = 0; i < 20 * MANY; i++) {
         struct block *block = &blocks[test_next_random() % MANY];
-        size_t bytes = test_next_random() % (CN_POOL_BLOCK_MAX + 40), kept = block->bytes;
+        size_t bytes = test_next_random() % (CN_SLAB_BLOCK_MAX + 40), kept = block->bytes;
 
         assert_filled(block, kept);
         if (test_next_random() % 2 == 0)
             bytes = 0;
         if (bytes == 0) {
-            cn_pool_free(pool, block->at, kept);
+            cn_slab_free(pool, block->at, kept);
             *block = (struct block){0};
             continue;
         }
-        block->at = cn_pool_resize(pool, block->at, kept, bytes);
+        block->at = cn_slab_resize(pool, block->at, kept, bytes);
         assert_non_null(block->at);
         assert_int_equal((uintptr_t)block->at % (bytes % 16 == 0 ? 16 : 8), 0);
         block->bytes = bytes;
@@ -74,17 +74,17 @@ blocks_keep_their_bytes(void **state)
         fill(block);
     }
     for (int i = 0; i < MANY; i++)
-        cn_pool_free(pool, blocks[i].at, blocks[i].bytes);
+        cn_slab_free(pool, blocks[i].at, blocks[i].bytes);
     cn_free(blocks);
     assert_true(pool->bytes <= LEFT_MAX);
 }
 
 /* `n` blocks of `bytes`, each the next one's neighbour in `chain`; the last one. */
 static void *
-take_chain(struct cn_pool *pool, size_t bytes, int n, void *chain)
+take_chain(struct cn_slab *pool, size_t bytes, int n, void *chain)
 {
     for (int i = 0; i < n; i++) {
-        void *block = cn_pool_alloc(pool, bytes);
+        void *block = cn_slab_alloc(pool, bytes);
 
         assert_non_null(block);
         memcpy(block, &chain, sizeof(chain));
@@ -94,13 +94,13 @@ take_chain(struct cn_pool *pool, size_t bytes, int n, void *chain)
 }
 
 static void
-free_chain(struct cn_pool *pool, size_t bytes, void *chain)
+free_chain(struct cn_slab *pool, size_t bytes, void *chain)
 {
     while (chain) {
         void *next;
 
         memcpy(&next, chain, sizeof(next));
-        cn_pool_free(pool, chain, bytes);
+        cn_slab_free(pool, chain, bytes);
         chain = next;
     }
 }
@@ -109,14 +109,14 @@ free_chain(struct cn_pool *pool, size_t bytes, void *chain)
 static void
 pages_serve_any_size_and_chunks_go_back(void **state)
 {
-    struct cn_pool *pool = *state;
+    struct cn_slab *pool = *state;
     void *chain = take_chain(pool, 24, 1000000, NULL);
     size_t peak = pool->bytes;
 
     assert_in_range(peak, 24000000, 34000000);
     free_chain(pool, 24, chain);
     assert_true(pool->bytes <= LEFT_MAX);
-    for (size_t bytes = 8; bytes <= CN_POOL_BLOCK_MAX; bytes += 8) {
+    for (size_t bytes = 8; bytes <= CN_SLAB_BLOCK_MAX; bytes += 8) {
         chain = take_chain(pool, bytes, (int)(20000000 / bytes), NULL);
         assert_true(pool->bytes <= peak);
         free_chain(pool, bytes, chain);
@@ -128,7 +128,7 @@ pages_serve_any_size_and_chunks_go_back(void **state)
 static void
 freed_blocks_come_again(void **state)
 {
-    struct cn_pool *pool = *state;
+    struct cn_slab *pool = *state;
     void *chain = take_chain(pool, 88, 100000, NULL), *kept = NULL;
     size_t peak = pool->bytes;
 
@@ -139,7 +139,7 @@ freed_blocks_come_again(void **state)
 
             memcpy(&next, chain, sizeof(next));
             if (i % 2 == 0) {
-                cn_pool_free(pool, chain, 88);
+                cn_slab_free(pool, chain, 88);
             } else {
                 memcpy(chain, &kept, sizeof(kept));
                 kept = chain;
@@ -157,7 +157,7 @@ freed_blocks_come_again(void **state)
 static void
 a_few_blocks_take_little(void **state)
 {
-    struct cn_pool *pool = *state;
+    struct cn_slab *pool = *state;
 
     assert_int_equal(pool->bytes, 0);
     free_chain(pool, 16, take_chain(pool, 16, 100, NULL));
@@ -167,37 +167,37 @@ a_few_blocks_take_little(void **state)
 static void
 nothing_is_nobodys_block(void **state)
 {
-    struct cn_pool *pool = *state;
+    struct cn_slab *pool = *state;
     char *block;
 
-    assert_null(cn_pool_alloc(pool, 0));
-    cn_pool_free(pool, NULL, 0);
-    cn_pool_free(pool, NULL, 24);
-    block = cn_pool_resize(pool, NULL, 0, 5);
+    assert_null(cn_slab_alloc(pool, 0));
+    cn_slab_free(pool, NULL, 0);
+    cn_slab_free(pool, NULL, 24);
+    block = cn_slab_resize(pool, NULL, 0, 5);
     strcpy(block, "abcd");
-    assert_ptr_equal(cn_pool_resize(pool, block, 5, 8), block); /* they have the same place */
-    cn_pool_free(pool, block, 8);
+    assert_ptr_equal(cn_slab_resize(pool, block, 5, 8), block); /* they have the same place */
+    cn_slab_free(pool, block, 8);
 }
 
 /* Where there is no memory for more, what was there stays. */
 static void
 a_size_that_cannot_be_had_changes_nothing(void **state)
 {
-    struct cn_pool *pool = *state;
+    struct cn_slab *pool = *state;
     volatile size_t huge = SIZE_MAX / 4; /* or the compiler warns of it */
-    char *small = cn_pool_alloc(pool, 6), *large;
+    char *small = cn_slab_alloc(pool, 6), *large;
 
     strcpy(small, "small");
-    assert_null(cn_pool_alloc(pool, huge));
-    assert_null(cn_pool_resize(pool, small, 6, huge));
+    assert_null(cn_slab_alloc(pool, huge));
+    assert_null(cn_slab_resize(pool, small, 6, huge));
     assert_string_equal(small, "small");
-    large = cn_pool_resize(pool, small, 6, 1000);
+    large = cn_slab_resize(pool, small, 6, 1000);
     assert_string_equal(large, "small");
-    assert_null(cn_pool_resize(pool, large, 1000, huge));
+    assert_null(cn_slab_resize(pool, large, 1000, huge));
     assert_string_equal(large, "small");
-    small = cn_pool_resize(pool, large, 1000, 6);
+    small = cn_slab_resize(pool, large, 1000, 6);
     assert_string_equal(small, "small");
-    cn_pool_free(pool, small, 6);
+    cn_slab_free(pool, small, 6);
 }
 
 /* Pages that are kept by a block each count as well. */
@@ -205,13 +205,13 @@ static void
 a_bound_holds_for_pages(void **state)
 {
     const size_t bound = (size_t)3 << 20;
-    struct cn_pool pool;
+    struct cn_slab pool;
     void *chain = NULL, *kept = NULL, *block;
     int n;
 
     (void)state;
-    cn_pool_init(&pool, CN_POOL_BLOCK_MAX, bound);
-    for (n = 0; (block = cn_pool_alloc(&pool, 16)); n++) {
+    cn_slab_init(&pool, CN_SLAB_BLOCK_MAX, bound);
+    for (n = 0; (block = cn_slab_alloc(&pool, 16)); n++) {
         void **of = n % 500 ? &chain : &kept;
 
         memcpy(block, of, sizeof(*of));
@@ -220,42 +220,42 @@ a_bound_holds_for_pages(void **state)
     assert_in_range(n, 170000, bound / 16);
     assert_in_range(pool.bytes, bound - 65536, bound);
     free_chain(&pool, 16, chain);
-    assert_null(cn_pool_alloc(&pool, 24)); /* each page has a block left */
-    block = cn_pool_alloc(&pool, 16);
+    assert_null(cn_slab_alloc(&pool, 24)); /* each page has a block left */
+    block = cn_slab_alloc(&pool, 16);
     assert_non_null(block);
-    cn_pool_free(&pool, block, 16);
-    block = cn_pool_alloc(&pool, 1000); /* not of a page */
+    cn_slab_free(&pool, block, 16);
+    block = cn_slab_alloc(&pool, 1000); /* not of a page */
     assert_non_null(block);
-    cn_pool_free(&pool, block, 1000);
+    cn_slab_free(&pool, block, 1000);
     free_chain(&pool, 16, kept);
     free_chain(&pool, 24, take_chain(&pool, 24, 100, NULL));
-    cn_pool_fini(&pool);
+    cn_slab_fini(&pool);
 }
 
 /* Here all of them, which the sanitizers watch. */
 static void
 larger_blocks_are_mallocs(void **state)
 {
-    struct cn_pool pool;
+    struct cn_slab pool;
     char *block;
 
     (void)state;
-    cn_pool_init(&pool, 0, 0);
-    block = cn_pool_alloc(&pool, 24);
-    block = cn_pool_resize(&pool, block, 24, 48);
+    cn_slab_init(&pool, 0, 0);
+    block = cn_slab_alloc(&pool, 24);
+    block = cn_slab_resize(&pool, block, 24, 48);
     assert_int_equal(pool.bytes, 0);
-    cn_pool_free(&pool, block, 48);
-    cn_pool_fini(&pool);
+    cn_slab_free(&pool, block, 48);
+    cn_slab_fini(&pool);
 }
 
 /* The end of the pool is the end of its blocks, whoever has them. */
 static void
 the_end_frees_all(void **state)
 {
-    struct cn_pool *pool = *state;
+    struct cn_slab *pool = *state;
 
     take_chain(pool, 40, 100000, NULL);
-    cn_pool_fini(pool);
+    cn_slab_fini(pool);
     assert_int_equal(pool->bytes, 0);
     free_chain(pool, 40, take_chain(pool, 40, 10, NULL));
 }

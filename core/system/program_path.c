@@ -10,8 +10,8 @@
 #define INSTALLED "../lib/continuo/" /* cmake/ContinuoInstall.cmake */
 
 int
-cn_beside_program(const char *program, const char *name, char *out, size_t bytes,
-                  struct cn_error *err)
+cn_program_path_of(const char *program, const char *name, char *out, size_t bytes,
+                   struct cn_error *err)
 {
     static const char *const places[] = {"", INSTALLED};
     const char *slash = strrchr(program, '/');
@@ -31,7 +31,7 @@ cn_beside_program(const char *program, const char *name, char *out, size_t bytes
 }
 
 int
-cn_beside(const char *name, char *out, size_t bytes, struct cn_error *err)
+cn_program_path(const char *name, char *out, size_t bytes, struct cn_error *err)
 {
     char self[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -39,5 +39,5 @@ cn_beside(const char *name, char *out, size_t bytes, struct cn_error *err)
     if (len < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot find the folder of this program");
     self[len] = '\0';
-    return cn_beside_program(self, name, out, bytes, err);
+    return cn_program_path_of(self, name, out, bytes, err);
 }

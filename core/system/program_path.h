@@ -9,9 +9,9 @@
 
 /* The path of `name` for this program. Where it is in neither place, the one beside the program: who opens it
  * says why it can't. CN_E_IO: the program's own path is not known or too long. */
-int cn_beside(const char *name, char *out, size_t bytes, struct cn_error *err);
+int cn_program_path(const char *name, char *out, size_t bytes, struct cn_error *err);
 /* The same for the program whose path this is. */
-int cn_beside_program(const char *program, const char *name, char *out, size_t bytes,
-                      struct cn_error *err);
+int cn_program_path_of(const char *program, const char *name, char *out, size_t bytes,
+                       struct cn_error *err);
 
 #endif

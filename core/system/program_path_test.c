@@ -18,17 +18,17 @@ built_before_installed_before_nothing(void **state)
         assert_int_equal(mkdir(path, 0700), 0);
     }
     snprintf(program, sizeof(program), "%s/bin/continuo", dir);
-    assert_int_equal(cn_beside_program(program, "part", found, sizeof(found), NULL), 0);
+    assert_int_equal(cn_program_path_of(program, "part", found, sizeof(found), NULL), 0);
     snprintf(wanted, sizeof(wanted), "%s/bin/part", dir);
     assert_string_equal(found, wanted);
 
     test_dir_write(dir, "lib/continuo/part", "");
-    assert_int_equal(cn_beside_program(program, "part", found, sizeof(found), NULL), 0);
+    assert_int_equal(cn_program_path_of(program, "part", found, sizeof(found), NULL), 0);
     snprintf(path, sizeof(path), "%s/bin/../lib/continuo/part", dir);
     assert_string_equal(found, path);
 
     test_dir_write(dir, "bin/part", "");
-    assert_int_equal(cn_beside_program(program, "part", found, sizeof(found), NULL), 0);
+    assert_int_equal(cn_program_path_of(program, "part", found, sizeof(found), NULL), 0);
     assert_string_equal(found, wanted);
 }
 
@@ -40,7 +40,8 @@ a_path_that_is_too_long_is_said(void **state)
 
     (void)state;
     assert_int_equal(
-        cn_beside_program("/opt/bin/x", "a-part-with-a-name", found, sizeof(found), &err), CN_E_IO);
+        cn_program_path_of("/opt/bin/x", "a-part-with-a-name", found, sizeof(found), &err),
+        CN_E_IO);
     assert_non_null(strstr(err.message, "a-part-with-a-name"));
 }
 

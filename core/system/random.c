@@ -13,7 +13,7 @@ static _Thread_local struct {
 } page;
 
 static void
-fetch(void *out, size_t len)
+from_kernel(void *out, size_t len)
 {
     unsigned char *at = out;
 
@@ -36,11 +36,11 @@ cn_random_bytes(void *out, size_t len)
     unsigned char *from;
 
     if (len > sizeof(page.bytes) / 4) {
-        fetch(out, len);
+        from_kernel(out, len);
         return;
     }
     if (page.left < len) {
-        fetch(page.bytes, sizeof(page.bytes));
+        from_kernel(page.bytes, sizeof(page.bytes));
         page.left = sizeof(page.bytes);
     }
     from = page.bytes + sizeof(page.bytes) - page.left;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 int
-cn_write_whole(int fd, const void *bytes, size_t len)
+cn_write_all(int fd, const void *bytes, size_t len)
 {
     const char *at = bytes;
 
@@ -27,7 +27,7 @@ cn_write_whole(int fd, const void *bytes, size_t len)
 int
 cn_write_out(int fd, const void *bytes, size_t len)
 {
-    int failed = cn_write_whole(fd, bytes, len);
+    int failed = cn_write_all(fd, bytes, len);
 
     if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
         failed = errno;
@@ -37,7 +37,8 @@ cn_write_out(int fd, const void *bytes, size_t len)
 }
 
 int
-cn_replace_whole(const char *path, const char *beside, mode_t mode, const void *bytes, size_t len)
+cn_write_file_atomically(const char *path, const char *beside, mode_t mode, const void *bytes,
+                         size_t len)
 {
     int fd, failed;
 
@@ -54,7 +55,7 @@ cn_replace_whole(const char *path, const char *beside, mode_t mode, const void *
 }
 
 bool
-cn_stdout_whole(const char *program)
+cn_stdout_complete(const char *program)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return true;

@@ -45,7 +45,7 @@ more_than_a_pipe_holds_is_written_in_parts(void **state)
         sent[i] = (char)(i * 7 + i / PIPE_BYTES);
     reader->fd = fds[0];
     assert_int_equal(pthread_create(&thread, NULL, read_all, reader), 0);
-    assert_int_equal(cn_write_whole(fds[1], sent, SENT_BYTES), 0);
+    assert_int_equal(cn_write_all(fds[1], sent, SENT_BYTES), 0);
     close(fds[1]);
     pthread_join(thread, NULL);
     assert_int_equal(reader->len, SENT_BYTES);
@@ -61,14 +61,14 @@ what_cannot_be_written_is_an_errno(void **state)
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC), fds[2];
 
     (void)state;
-    assert_int_equal(cn_write_whole(full, "", 0), 0);
-    assert_int_equal(cn_write_whole(full, "x", 1), ENOSPC);
+    assert_int_equal(cn_write_all(full, "", 0), 0);
+    assert_int_equal(cn_write_all(full, "x", 1), ENOSPC);
     close(full);
-    assert_int_equal(cn_write_whole(-1, "x", 1), EBADF);
+    assert_int_equal(cn_write_all(-1, "x", 1), EBADF);
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     close(fds[0]);
     signal(SIGPIPE, SIG_IGN);
-    assert_int_equal(cn_write_whole(fds[1], "x", 1), EPIPE);
+    assert_int_equal(cn_write_all(fds[1], "x", 1), EPIPE);
     close(fds[1]);
 }
 
@@ -97,11 +97,11 @@ a_file_is_replaced_as_a_whole(void **state)
     snprintf(path, sizeof(path), "%s/file", (const char *)*state);
     snprintf(beside, sizeof(beside), "%s/new", (const char *)*state);
     snprintf(other, sizeof(other), "%s/other", (const char *)*state);
-    assert_int_equal(cn_replace_whole(path, beside, 0600, "old", 3), 0);
+    assert_int_equal(cn_write_file_atomically(path, beside, 0600, "old", 3), 0);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     test_dir_write(*state, "other", "other's");
     assert_int_equal(symlink(other, beside), 0);
-    assert_int_equal(cn_replace_whole(path, beside, 0640, "newer", 5), 0);
+    assert_int_equal(cn_write_file_atomically(path, beside, 0640, "newer", 5), 0);
     assert_file(path, "newer", 0640);
     assert_int_equal(access(beside, F_OK), -1);
     assert_int_equal(read(fd, old, 3), 3);
@@ -122,9 +122,9 @@ a_file_that_cannot_be_replaced_stays(void **state)
     snprintf(path, sizeof(path), "%s/folder", (const char *)*state);
     snprintf(beside, sizeof(beside), "%s/new", (const char *)*state);
     assert_int_equal(mkdir(path, 0700), 0);
-    assert_int_equal(cn_replace_whole(path, beside, 0600, "x", 1), EISDIR);
+    assert_int_equal(cn_write_file_atomically(path, beside, 0600, "x", 1), EISDIR);
     assert_int_equal(access(beside, F_OK), -1);
-    assert_int_equal(cn_replace_whole(beside, "/no/such/folder", 0600, "x", 1), ENOENT);
+    assert_int_equal(cn_write_file_atomically(beside, "/no/such/folder", 0600, "x", 1), ENOENT);
     assert_int_equal(access(beside, F_OK), -1);
 }
 

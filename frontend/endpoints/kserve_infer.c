@@ -121,7 +121,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_v2_http_call *call = cn_container_of(job, struct cn_v2_http_call, v2.job);
     struct cn_http_request *request = call->request;
 
-    box = cn_v2_job_whole(&call->v2, box);
+    box = cn_v2_job_complete(&call->v2, box);
     if (!box)
         return;
     cn_http_answer_echo(request, box);

@@ -33,7 +33,7 @@ struct cn_http_shared {
     struct cn_management *management;
     struct cn_loop *const *loops;
     unsigned n_loops;
-    enum cn_envelope envelope;
+    enum cn_service_envelope envelope;
     size_t answer_room; /* CN_HTTP_ANSWER_ROOM and the headers for other sites' scripts */
 };
 

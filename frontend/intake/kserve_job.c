@@ -151,7 +151,7 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
 {
     struct cn_v2_request *request = &v2->request;
     struct cn_row *row = &v2->job.row;
-    int rc = cn_shm_fetch(request, v2->arena, err);
+    int rc = cn_shm_read(request, v2->arena, err);
 
     if (!rc && v2->io)
         rc = cn_v2_check(request, v2->io, v2->model, v2->arena, err);
@@ -287,7 +287,7 @@ join(const struct cn_v2_job *v2, struct cn_answer_box *first, struct cn_answer_b
 }
 
 struct cn_answer_box *
-cn_v2_job_whole(struct cn_v2_job *v2, struct cn_answer_box *box)
+cn_v2_job_complete(struct cn_v2_job *v2, struct cn_answer_box *box)
 {
     struct cn_answer_box *const first = v2->first, *whole;
 

@@ -19,7 +19,7 @@ struct cn_v2_job {
     bool tensors, over;   /* by cn_v2_job_piece: the answer is made of tensors; it has ended */
     uint64_t n_responses; /* likewise: so far */
     bool traced;          /* its times go into the log (kserve/settings.h) */
-    struct cn_answer_box *first; /* by cn_v2_job_whole: a response whose end has not come yet */
+    struct cn_answer_box *first; /* by cn_v2_job_complete: a response whose end has not come yet */
     bool several;                /* likewise: there were more responses than that one */
     struct cn_arena *arena;      /* the transport's, which lives as long as this */
     struct cn_str
@@ -74,7 +74,7 @@ void cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struc
 /* Each piece of an answer, in order, for transports that carry one response. NULL until the answer is
  * whole; then a final box, which is the caller's. A model may send its one response and the end apart.
  * When there are more responses the job is cancelled, and its answer is an error. Takes the box. */
-struct cn_answer_box *cn_v2_job_whole(struct cn_v2_job *v2, struct cn_answer_box *box);
+struct cn_answer_box *cn_v2_job_complete(struct cn_v2_job *v2, struct cn_answer_box *box);
 
 /* What an answer with error_code says to v2 clients: the code, and the message, in the arena. */
 const char *cn_v2_job_failure(const struct cn_v2_job *v2, const struct cn_answer *answer,

@@ -376,7 +376,7 @@ cn_predict_handle(struct cn_http_request *request)
                                            .decoupled = config->io && config->io->decoupled,
                                            .events = wants_events(request)};
     if (request->listener->shared->envelope != CN_ENVELOPE_NONE) {
-        if (cn_envelope_submit(request, queue, &call->job, &err))
+        if (cn_service_envelope_submit(request, queue, &call->job, &err))
             cn_http_answer_error(request, err.code, err.message, 0);
         return;
     }

@@ -35,11 +35,11 @@ struct envelope {
 };
 
 int
-cn_envelope_parse(const char *word, enum cn_envelope *out, struct cn_error *err)
+cn_service_envelope_parse(const char *word, enum cn_service_envelope *out, struct cn_error *err)
 {
     static const struct {
         const char *word;
-        enum cn_envelope envelope;
+        enum cn_service_envelope envelope;
     } words[] = {{"none", CN_ENVELOPE_NONE},
                  {"body", CN_ENVELOPE_NONE},
                  {"kservev2", CN_ENVELOPE_NONE}, /* its requests have paths of their own */
@@ -249,8 +249,8 @@ fill(struct envelope *envelope, const struct cn_job *model, const json_t *instan
 }
 
 int
-cn_envelope_submit(struct cn_http_request *request, struct cn_model_queue *queue,
-                   const struct cn_job *model, struct cn_error *err)
+cn_service_envelope_submit(struct cn_http_request *request, struct cn_model_queue *queue,
+                           const struct cn_job *model, struct cn_error *err)
 {
     const struct cn_http_shared *shared = request->listener->shared;
     struct envelope *envelope = cn_arena_alloc(&request->arena, sizeof(*envelope));

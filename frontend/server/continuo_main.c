@@ -65,7 +65,7 @@ main(int argc, char **argv)
         return 2;
     }
     if (show(&config))
-        rc = cn_stdout_whole("continuo") ? 0 : 1;
+        rc = cn_stdout_complete("continuo") ? 0 : 1;
     else
         rc = has_store(&config) ? cn_server_run(&config, NULL, NULL) : 2;
     cn_server_config_fini(&config);

@@ -214,7 +214,7 @@ find_module(struct cn_grpc_door *door, struct cn_error *err)
 
     if (given)
         snprintf(door->path, sizeof(door->path), "%s", given);
-    else if ((rc = cn_beside(MODULE_FILE, door->path, sizeof(door->path), err)) != 0)
+    else if ((rc = cn_program_path(MODULE_FILE, door->path, sizeof(door->path), err)) != 0)
         return rc;
     if (access(door->path, R_OK) < 0)
         return cn_fail_sys(

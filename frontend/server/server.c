@@ -225,7 +225,7 @@ start_answers(struct cn_server *server, struct cn_error *err)
         if (value.len)
             server->shared.answer_room += value.len + sizeof("Access-Control-Allow-Methods: \r\n");
     }
-    return cn_envelope_parse(config->service_envelope, &server->shared.envelope, err);
+    return cn_service_envelope_parse(config->service_envelope, &server->shared.envelope, err);
 }
 
 static void

@@ -227,7 +227,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_rpc_infer *infer = cn_container_of(job, struct cn_rpc_infer, v2.job);
     struct call *call = cn_grpc_call_state(infer->call);
 
-    box = cn_v2_job_whole(&infer->v2, box);
+    box = cn_v2_job_complete(&infer->v2, box);
     if (!box)
         return;
     infer->is_done = true;

@@ -242,7 +242,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
         flow(infer, box);
         return;
     }
-    box = cn_v2_job_whole(&infer->v2, box);
+    box = cn_v2_job_complete(&infer->v2, box);
     if (!box)
         return;
     infer->is_done = true;

@@ -100,8 +100,9 @@ struct cn_grpc_taker {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t returned;
-    atomic_bool lent; /* the loop takes the events, the thread waits; under `mutex`, for writing */
-    bool stopping;    /* under `mutex` */
+    atomic_bool
+        loaned;    /* the loop takes the events, the thread waits; under `mutex`, for writing */
+    bool stopping; /* under `mutex` */
 };
 
 struct cn_grpc {

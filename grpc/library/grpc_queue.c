@@ -39,7 +39,7 @@ ask(struct cn_source *source)
     bool over;
     int i;
 
-    if (!atomic_load_explicit(&taker->lent, memory_order_acquire))
+    if (!atomic_load_explicit(&taker->loaned, memory_order_acquire))
         return;
     for (i = 0; i < ASK_MAX && take(taker, gpr_inf_past(GPR_CLOCK_REALTIME), &tag, &over); i++)
         cn_loop_post(tag->loop, &tag->msg);
@@ -51,7 +51,7 @@ give_back(struct cn_grpc_taker *taker, bool for_good)
 {
     pthread_mutex_lock(&taker->mutex);
     taker->stopping = for_good;
-    atomic_store_explicit(&taker->lent, false, memory_order_release);
+    atomic_store_explicit(&taker->loaned, false, memory_order_release);
     pthread_cond_signal(&taker->returned);
     pthread_mutex_unlock(&taker->mutex);
 }
@@ -61,7 +61,7 @@ rest(struct cn_source *source)
 {
     struct cn_grpc_taker *taker = cn_container_of(source, struct cn_grpc_taker, source);
 
-    if (atomic_load_explicit(&taker->lent, memory_order_relaxed))
+    if (atomic_load_explicit(&taker->loaned, memory_order_relaxed))
         give_back(taker, false);
 }
 
@@ -92,7 +92,7 @@ static void
 lend(struct cn_grpc_taker *taker)
 {
     pthread_mutex_lock(&taker->mutex);
-    atomic_store_explicit(&taker->lent, !taker->stopping, memory_order_release);
+    atomic_store_explicit(&taker->loaned, !taker->stopping, memory_order_release);
     pthread_mutex_unlock(&taker->mutex);
 }
 
@@ -100,7 +100,7 @@ static void
 wait_until_returned(struct cn_grpc_taker *taker)
 {
     pthread_mutex_lock(&taker->mutex);
-    while (atomic_load_explicit(&taker->lent, memory_order_relaxed))
+    while (atomic_load_explicit(&taker->loaned, memory_order_relaxed))
         pthread_cond_wait(&taker->returned, &taker->mutex);
     pthread_mutex_unlock(&taker->mutex);
 }

@@ -24,7 +24,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    test_beside_program("handlers", dir, sizeof(dir));
+    test_program_path("handlers", dir, sizeof(dir));
     cn_log_set_level(CN_LOG_ERROR);
     cn_clock_freeze();
     wheel = cn_timer_wheel_create(cn_now_ms());

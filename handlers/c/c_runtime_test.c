@@ -22,7 +22,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    test_beside_program("handlers", dir, sizeof(dir));
+    test_program_path("handlers", dir, sizeof(dir));
     cn_log_set_level(CN_LOG_ERROR);
     load = (struct cn_load){.model_name = "m",
                             .model_version = "1.0",

@@ -289,13 +289,13 @@ run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 }
 
 /* Where a table of Lua 5.4 has the addresses of its array and of its other entries, and what a value in an array
- * takes. The API doesn't say; these are hints for cn_fetch alone, which costs only time where they are wrong: 8
+ * takes. The API doesn't say; these are hints for cn_prefetch alone, which costs only time where they are wrong: 8
  * bytes are read of a table, which has more. */
 #define TABLE_ARRAY_AT 16
 #define TABLE_ENTRIES_AT 24
 #define TABLE_BYTES 56
 #define VALUE_BYTES 16
-#define ENTRIES_FETCH_BYTES 64
+#define ENTRIES_PREFETCH_BYTES 64
 _Static_assert(LUA_VERSION_NUM == 504, "another Lua has its tables otherwise");
 
 static uintptr_t
@@ -310,16 +310,16 @@ address_in(const void *table, size_t at)
 /* The states of a batch lie anywhere among those of all sequences: their memory is asked for at once, first
  * their places in the table of states, then what stands there, then what that points at. */
 static void
-fetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
+prefetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
 {
     /* Of the value at 0, before the first one. */
     const uintptr_t values = address_in(lua_topointer(L, states), TABLE_ARRAY_AT) - VALUE_BYTES;
-    const void *tables[CN_FETCH_MAX];
+    const void *tables[CN_PREFETCH_MAX];
     uint32_t n_tables = 0;
 
     for (uint32_t i = 0; i < n; i++)
         if (items[i]->state)
-            cn_fetch(
+            cn_prefetch(
                 (const void *)(values + VALUE_BYTES * (uintptr_t)lua_ref_of_state(items[i]->state)),
                 VALUE_BYTES);
     for (uint32_t i = 0; i < n; i++) {
@@ -327,23 +327,24 @@ fetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
             continue;
         lua_rawgeti(L, states, lua_ref_of_state(items[i]->state));
         if ((tables[n_tables] = lua_topointer(L, -1)))
-            cn_fetch(tables[n_tables++], TABLE_BYTES);
+            cn_prefetch(tables[n_tables++], TABLE_BYTES);
         lua_pop(L, 1);
     }
     for (uint32_t i = 0; i < n_tables; i++)
-        cn_fetch((const void *)address_in(tables[i], TABLE_ENTRIES_AT), ENTRIES_FETCH_BYTES);
+        cn_prefetch((const void *)address_in(tables[i], TABLE_ENTRIES_AT), ENTRIES_PREFETCH_BYTES);
 }
 
 static void
-fetch_states(struct lua_rt *rt, struct cn_item **items, uint32_t n)
+prefetch_states(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 {
     lua_State *L = rt->L;
 
     if (!rt->stateful || n < 2)
         return;
     lua_rawgeti(L, LUA_REGISTRYINDEX, rt->states);
-    for (uint32_t i = 0; i < n; i += CN_FETCH_MAX)
-        fetch_some_states(L, lua_gettop(L), items + i, n - i < CN_FETCH_MAX ? n - i : CN_FETCH_MAX);
+    for (uint32_t i = 0; i < n; i += CN_PREFETCH_MAX)
+        prefetch_some_states(L, lua_gettop(L), items + i,
+                             n - i < CN_PREFETCH_MAX ? n - i : CN_PREFETCH_MAX);
     lua_pop(L, 1);
 }
 
@@ -353,7 +354,7 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     uint32_t n_open;
 
     rt->call_serial++;
-    fetch_states(rt, items, n);
+    prefetch_states(rt, items, n);
     n_open = run_open(rt, items, n);
     if (rt->mode == LUA_MODE_BATCH && n > n_open)
         run_batch(rt, items + n_open, n - n_open);

@@ -47,7 +47,7 @@ struct lua_rt {
 
     /* Limits. The hook looks at deadline_ms; once expired, it fires at every instruction. */
     size_t memory_used, memory_max; /* bytes; max 0: none */
-    struct cn_pool blocks;          /* all that the VM has allocated */
+    struct cn_slab blocks;          /* all that the VM has allocated */
     uint64_t step_time_ms, deadline_ms, started_ms;
     bool expired;
 

@@ -43,14 +43,14 @@ limited_alloc(void *ud, void *ptr, size_t old_bytes, size_t new_bytes)
     if (!ptr)
         old_bytes = 0; /* Lua passes the kind of object there */
     if (new_bytes == 0) {
-        cn_pool_free(&rt->blocks, ptr, old_bytes);
+        cn_slab_free(&rt->blocks, ptr, old_bytes);
         rt->memory_used -= old_bytes;
         return NULL;
     }
     if (new_bytes > old_bytes && rt->memory_max &&
         rt->memory_used - old_bytes + new_bytes > rt->memory_max)
         return NULL;
-    fresh = cn_pool_resize(&rt->blocks, ptr, old_bytes, new_bytes);
+    fresh = cn_slab_resize(&rt->blocks, ptr, old_bytes, new_bytes);
     if (!fresh)
         return NULL;
     rt->memory_used = rt->memory_used - old_bytes + new_bytes;
@@ -327,7 +327,7 @@ runtime_close(struct cn_runtime *base)
     cn_lua_drop_timers(rt);
     if (rt->L)
         lua_close(rt->L);
-    cn_pool_fini(&rt->blocks);
+    cn_slab_fini(&rt->blocks);
     cn_lua_close_torch(rt);
     cn_buf_fini(&rt->scratch);
     cn_reply_fini(&rt->stacked);
@@ -364,7 +364,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->tensor_state = load->state != NULL;
     rt->batched = load->max_batch_size > 0;
     rt->memory_max = load->memory_max_bytes;
-    cn_pool_init(&rt->blocks, CN_POOL_USUAL, rt->memory_max * PAGES_TIMES);
+    cn_slab_init(&rt->blocks, CN_SLAB_USUAL, rt->memory_max * PAGES_TIMES);
     rt->step_time_ms = load->step_time_ms;
     rt->state_max_bytes = load->state_max_bytes;
     rt->deadline_ms = CN_NEVER;

@@ -39,7 +39,7 @@ cn_torch_library_open(const char *path, const struct ctt_api **out, struct cn_er
     void *library;
 
     if (!*path) {
-        if (cn_beside(NAME, found, sizeof(found), err) != 0 || access(found, F_OK) != 0)
+        if (cn_program_path(NAME, found, sizeof(found), err) != 0 || access(found, F_OK) != 0)
             return cn_fail(err, CN_E_LOAD_FAILED,
                            "TorchScript models need " NAME
                            ", which is not in the folder of continuo-worker: " HOW_TO_GET);

@@ -49,7 +49,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    test_beside_program("torchscript/fake_library.so", library, sizeof(library));
+    test_program_path("torchscript/fake_library.so", library, sizeof(library));
     cn_log_set_level(CN_LOG_ERROR);
     test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",

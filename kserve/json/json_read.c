@@ -296,7 +296,7 @@ read_input(struct reader *reader, const json_t *input, struct cn_tensor *tensor,
         return rc;
     *window = source.window;
     if (source.is_shared)
-        return 0; /* cn_shm_fetch() reads it */
+        return 0; /* cn_shm_read() reads it */
     if (source.is_binary)
         return take_binary(reader, source.binary_bytes, tensor);
     if (reader->cuts)

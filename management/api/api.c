@@ -283,7 +283,7 @@ on_exported(void *ctx, const struct cn_str *bytes, const struct cn_error *err)
         cn_api_fail(call, err->code, err->message);
         return;
     }
-    call->request->reply_type = CN_ENVELOPE_TYPE;
+    call->request->reply_type = CN_EXPORTED_SEQUENCE_TYPE;
     call->request->reply_file = file_name(call);
     call->request->on_reply(call->request, 200, *bytes);
     cn_api_end(call);
@@ -311,7 +311,7 @@ route_sequence(struct cn_api_call *call)
     const char *version = call->n_parts > 3 ? call->parts[2] : NULL;
 
     if (cn_str_eq(method, CN_STR("DELETE"))) {
-        cn_sequence_delete(management, name, version, id, on_described, call);
+        cn_sequence_remove(management, name, version, id, on_described, call);
     } else if (cn_str_eq(method, CN_STR("GET"))) {
         if (cn_api_param_bool(call, "export", false))
             cn_sequence_export(management, name, version, id, on_exported, call);

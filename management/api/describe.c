@@ -34,7 +34,7 @@ struct gathering {
     struct describing *describing;
     const struct cn_version *version;
     json_t *place; /* its object in the array, borrowed */
-    struct cn_pool_facts facts;
+    struct cn_worker_pool_facts facts;
 };
 
 static void
@@ -158,7 +158,7 @@ show_state(const struct cn_state_specs *specs)
 
 /* What the workers run on, not what the model's YAML wishes: a worker that is there has its device. */
 static void
-show_devices(json_t *out, const struct cn_pool_facts *facts)
+show_devices(json_t *out, const struct cn_worker_pool_facts *facts)
 {
     bool seen[IDS_MAX] = {false};
     json_t *ids;
@@ -186,7 +186,8 @@ show_devices(json_t *out, const struct cn_pool_facts *facts)
 }
 
 static void
-show_settings(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
+show_settings(json_t *out, const struct cn_version *version,
+              const struct cn_worker_pool_facts *facts)
 {
     const struct cn_model_about *about = &version->about;
     const struct cn_model_config *config = &about->config;
@@ -275,7 +276,7 @@ show_failed_reload(const struct cn_version *version)
 
 /* How many workers there should be, and what changed that last. */
 static json_t *
-show_scaling(const struct cn_version *version, const struct cn_pool_scaling *scaling)
+show_scaling(const struct cn_version *version, const struct cn_worker_pool_scaling *scaling)
 {
     json_t *out = json_object(), *last = json_null();
     char at[32];
@@ -299,7 +300,7 @@ show_scaling(const struct cn_version *version, const struct cn_pool_scaling *sca
 }
 
 static void
-show_facts(json_t *out, const struct cn_version *version, const struct cn_pool_facts *facts)
+show_facts(json_t *out, const struct cn_version *version, const struct cn_worker_pool_facts *facts)
 {
     const struct cn_model_config *config = &version->about.config;
     const struct cn_model_queue_stats *stats = &facts->queue;
@@ -354,14 +355,14 @@ describing_check(struct describing *describing)
 }
 
 static void
-on_facts(struct cn_pool_facts *facts)
+on_facts(struct cn_worker_pool_facts *facts)
 {
     struct gathering *gathering = cn_container_of(facts, struct gathering, facts);
     struct describing *describing = gathering->describing;
 
     show_settings(gathering->place, gathering->version, facts);
     show_facts(gathering->place, gathering->version, facts);
-    cn_pool_facts_fini(facts);
+    cn_worker_pool_facts_fini(facts);
     cn_free(gathering);
     describing_check(describing);
 }
@@ -381,7 +382,7 @@ gather(struct describing *describing, const struct cn_version *version)
 }
 
 static void
-on_customized(void *ctx, json_t *metadata, const struct cn_error *err)
+on_self_description(void *ctx, json_t *metadata, const struct cn_error *err)
 {
     struct describing *describing = ctx;
 
@@ -441,7 +442,7 @@ show_download(struct cn_management *management, const char *name)
 
 void
 cn_describe(struct cn_management *management, const char *name, const char *version,
-            bool customized, cn_describe_done_fn done, void *ctx)
+            bool self_described, cn_describe_done_fn done, void *ctx)
 {
     bool all = version && strcmp(version, "all") == 0;
     struct describing *describing;
@@ -467,9 +468,9 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     describing->left = 1; /* ours, so that it can't end while we add */
     if (!all) {
         gather(describing, found);
-        if (customized) {
+        if (self_described) {
             describing->left++;
-            cn_customized_ask(management, found, on_customized, describing);
+            cn_self_description_ask(management, found, on_self_description, describing);
         }
     } else {
         cn_list_for_each(node, &found->model->versions) {
@@ -491,7 +492,7 @@ cn_describe_ready(struct cn_management *management, const char *name, struct cn_
         return NULL;
     out = json_object();
     put(out, "name", cn_json_text(version->about.name));
-    put(out, "ready", json_boolean(cn_pool_is_ready(&version->health)));
+    put(out, "ready", json_boolean(cn_worker_pool_is_ready(&version->health)));
     return out;
 }
 

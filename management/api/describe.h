@@ -13,7 +13,7 @@ typedef void (*cn_describe_done_fn)(void *ctx, json_t *models, const struct cn_e
  * `version`: NULL the default one, "all" every one. `customized`: with what the handler says of
  * itself; not with "all". */
 void cn_describe(struct cn_management *management, const char *name, const char *version,
-                 bool customized, cn_describe_done_fn done, void *ctx);
+                 bool self_described, cn_describe_done_fn done, void *ctx);
 
 /* KServe v1, GET /v1/models/NAME: {"name", "ready": has it a ready worker?}. NULL: unknown. */
 json_t *cn_describe_ready(struct cn_management *management, const char *name, struct cn_error *err);

@@ -13,14 +13,14 @@
 #define HEAD_BYTES (LENGTH_AT + 8)
 
 void
-cn_envelope_encode(const struct cn_envelope *envelope, struct cn_buf *out)
+cn_exported_sequence_encode(const struct cn_exported_sequence *envelope, struct cn_buf *out)
 {
     size_t begun = out->len;
     uint64_t bytes;
     char *sum;
 
-    cn_buf_append(out, CN_ENVELOPE_MAGIC, MAGIC_BYTES);
-    cn_write_u16(out, CN_ENVELOPE_FORMAT);
+    cn_buf_append(out, CN_EXPORTED_SEQUENCE_MAGIC, MAGIC_BYTES);
+    cn_write_u16(out, CN_EXPORTED_SEQUENCE_FORMAT);
     cn_write_u16(out, 0);
     cn_write_u64(out, 0); /* the length, below */
     cn_write_u64(out, envelope->exported_wall_ms);
@@ -52,7 +52,7 @@ check_head(struct cn_str bytes, struct cn_error *err)
     uint64_t whole;
     unsigned format, zero;
 
-    if (bytes.len < MAGIC_BYTES || memcmp(bytes.ptr, CN_ENVELOPE_MAGIC, MAGIC_BYTES) != 0)
+    if (bytes.len < MAGIC_BYTES || memcmp(bytes.ptr, CN_EXPORTED_SEQUENCE_MAGIC, MAGIC_BYTES) != 0)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the body is not an exported sequence (%zu bytes that begin differently); "
                        "send the exported file unchanged",
@@ -61,11 +61,11 @@ check_head(struct cn_str bytes, struct cn_error *err)
     format = cn_read_u16(&reader);
     zero = cn_read_u16(&reader);
     whole = cn_read_u64(&reader);
-    if (!reader.bad && format > CN_ENVELOPE_FORMAT)
+    if (!reader.bad && format > CN_EXPORTED_SEQUENCE_FORMAT)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "the exported sequence has format %u, which a newer Continuo wrote; this "
                        "server reads format %d: upgrade it, or export with an older server",
-                       format, CN_ENVELOPE_FORMAT);
+                       format, CN_EXPORTED_SEQUENCE_FORMAT);
     if (reader.bad || bytes.len < whole)
         return cn_fail(
             err, CN_E_BAD_REQUEST,
@@ -83,7 +83,8 @@ check_head(struct cn_str bytes, struct cn_error *err)
 }
 
 int
-cn_envelope_decode(struct cn_str bytes, struct cn_envelope *out, struct cn_error *err)
+cn_exported_sequence_decode(struct cn_str bytes, struct cn_exported_sequence *out,
+                            struct cn_error *err)
 {
     unsigned char sum[SUM_BYTES];
     struct cn_reader reader;

@@ -1,7 +1,7 @@
 /* management/api/exported_sequence.h - a sequence outside of a server: what an export gives and an import takes.
  *
  * Format 1, little-endian; str16 and str32 are a length of 2 or 4 bytes and the bytes:
- *   8 bytes  magic: CN_ENVELOPE_MAGIC, which shows a transfer that changed line ends
+ *   8 bytes  magic: CN_EXPORTED_SEQUENCE_MAGIC, which shows a transfer that changed line ends
  *   u16      format                      u16   zero
  *   u64      bytes of the whole envelope
  *   u64      exported (wall ms)
@@ -20,12 +20,12 @@
 #include "core/memory/buf.h"
 #include "core/text/str.h"
 
-#define CN_ENVELOPE_FORMAT 1
-#define CN_ENVELOPE_MAGIC "CNSEQ\r\n\x1a"
-#define CN_ENVELOPE_TYPE "application/vnd.continuo.sequence"
+#define CN_EXPORTED_SEQUENCE_FORMAT 1
+#define CN_EXPORTED_SEQUENCE_MAGIC "CNSEQ\r\n\x1a"
+#define CN_EXPORTED_SEQUENCE_TYPE "application/vnd.continuo.sequence"
 
 /* Byte strings are borrowed, when encoding and when decoded. */
-struct cn_envelope {
+struct cn_exported_sequence {
     uint64_t exported_wall_ms;
     struct cn_str model, version, sequence_id;
     uint64_t generation, step, opened_wall_ms, last_wall_ms;
@@ -34,9 +34,10 @@ struct cn_envelope {
 };
 
 /* Appends; out->failed when it did not fit. */
-void cn_envelope_encode(const struct cn_envelope *envelope, struct cn_buf *out);
+void cn_exported_sequence_encode(const struct cn_exported_sequence *envelope, struct cn_buf *out);
 /* CN_E_BAD_REQUEST: no envelope, a newer one, cut, too long or altered; the message says which, and
  * what to do. */
-int cn_envelope_decode(struct cn_str bytes, struct cn_envelope *out, struct cn_error *err);
+int cn_exported_sequence_decode(struct cn_str bytes, struct cn_exported_sequence *out,
+                                struct cn_error *err);
 
 #endif

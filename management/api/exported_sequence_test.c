@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-static const struct cn_envelope full = {
+static const struct cn_exported_sequence full = {
     .exported_wall_ms = 1700000000000,
     .model = {"counter", 7},
     .version = {"1.0", 3},
@@ -26,14 +26,14 @@ static const struct cn_envelope full = {
 
 /* In memory of just its size, for the sanitizer; the caller frees it. */
 static struct cn_str
-encoded(const struct cn_envelope *envelope)
+encoded(const struct cn_exported_sequence *envelope)
 {
     struct cn_buf buf;
     size_t len;
     char *copy;
 
     cn_buf_init(&buf, 0);
-    cn_envelope_encode(envelope, &buf);
+    cn_exported_sequence_encode(envelope, &buf);
     assert_false(buf.failed);
     len = buf.len;
     copy = malloc(len);
@@ -59,9 +59,9 @@ static void
 refused(struct cn_str bytes, const char *word)
 {
     struct cn_error err = {0};
-    struct cn_envelope got;
+    struct cn_exported_sequence got;
 
-    assert_int_equal(cn_envelope_decode(bytes, &got, &err), CN_E_BAD_REQUEST);
+    assert_int_equal(cn_exported_sequence_decode(bytes, &got, &err), CN_E_BAD_REQUEST);
     if (!strstr(err.message, word))
         fail_msg("got: %s", err.message);
 }
@@ -70,10 +70,10 @@ static void
 an_envelope_arrives_whole(void **state)
 {
     struct cn_str bytes = encoded(&full);
-    struct cn_envelope got;
+    struct cn_exported_sequence got;
 
     (void)state;
-    assert_int_equal(cn_envelope_decode(bytes, &got, NULL), 0);
+    assert_int_equal(cn_exported_sequence_decode(bytes, &got, NULL), 0);
     assert_true(got.exported_wall_ms == full.exported_wall_ms && got.step == 42);
     assert_true(got.generation == full.generation && got.schema == 3);
     assert_true(got.opened_wall_ms == full.opened_wall_ms);

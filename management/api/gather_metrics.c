@@ -8,7 +8,7 @@ struct gathering;
 
 struct part {
     struct gathering *gathering;
-    struct cn_pool_facts facts;
+    struct cn_worker_pool_facts facts;
     struct cn_buf labels;
     struct {
         char *name, *version; /* copies: the version may be gone when all have answered */
@@ -41,7 +41,7 @@ end_gathering(struct gathering *gathering)
         };
     gathering->order->on_done(gathering->order, models, gathering->n);
     for (i = 0; i < gathering->n; i++) {
-        cn_pool_facts_fini(&gathering->parts[i].facts);
+        cn_worker_pool_facts_fini(&gathering->parts[i].facts);
         cn_buf_fini(&gathering->parts[i].labels);
         cn_free(gathering->parts[i].about.name);
         cn_free(gathering->parts[i].about.version);
@@ -53,7 +53,7 @@ end_gathering(struct gathering *gathering)
 }
 
 static void
-on_facts(struct cn_pool_facts *facts)
+on_facts(struct cn_worker_pool_facts *facts)
 {
     struct gathering *gathering = cn_container_of(facts, struct part, facts)->gathering;
 

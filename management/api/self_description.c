@@ -15,7 +15,7 @@ struct asking {
     struct cn_job job;
     struct cn_buf text; /* the pieces that came */
     char *model;
-    cn_customized_done_fn done;
+    cn_self_description_done_fn done;
     void *ctx;
 };
 
@@ -72,8 +72,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 }
 
 void
-cn_customized_ask(struct cn_management *management, const struct cn_version *version,
-                  cn_customized_done_fn done, void *ctx)
+cn_self_description_ask(struct cn_management *management, const struct cn_version *version,
+                        cn_self_description_done_fn done, void *ctx)
 {
     static const struct cn_job_ops ops = {on_answer};
     const struct cn_model_config *config = &version->about.config;

@@ -9,10 +9,11 @@
 
 /* `metadata`: the handler's JSON object, {} when it said something else, the callee's; or NULL and
  * what was wrong: no worker, or the handler's own failure. */
-typedef void (*cn_customized_done_fn)(void *ctx, json_t *metadata, const struct cn_error *err);
+typedef void (*cn_self_description_done_fn)(void *ctx, json_t *metadata,
+                                            const struct cn_error *err);
 
 /* Asks one worker of a version that is up; one operation. `done` comes in a later turn. */
-void cn_customized_ask(struct cn_management *management, const struct cn_version *version,
-                       cn_customized_done_fn done, void *ctx);
+void cn_self_description_ask(struct cn_management *management, const struct cn_version *version,
+                             cn_self_description_done_fn done, void *ctx);
 
 #endif

@@ -71,7 +71,7 @@ do_delete(void *ctx)
 }
 
 void
-cn_sequence_delete(struct cn_management *management, const char *name, const char *version,
+cn_sequence_remove(struct cn_management *management, const char *name, const char *version,
                    const char *id, cn_sequence_done_fn done, void *ctx)
 {
     struct cn_version *found;

@@ -39,7 +39,7 @@ struct asking {
     struct cn_sequence_info info;
     struct cn_buf bytes; /* export, fork: the record; then the export's envelope */
     struct cn_sequence_import import;
-    struct cn_envelope envelope; /* import: what was decoded, borrows from `import` */
+    struct cn_exported_sequence envelope; /* import: what was decoded, borrows from `import` */
     struct cn_file_task task;
     struct cn_error err;
     cn_sequence_done_fn done; /* NULL for an export, which has `exported` */
@@ -268,7 +268,7 @@ static void
 work_export(struct cn_file_task *task)
 {
     struct asking *op = cn_container_of(task, struct asking, task);
-    struct cn_envelope envelope = {
+    struct cn_exported_sequence envelope = {
         .exported_wall_ms = cn_wall_ms(),
         .model = cn_str_from(op->model),
         .version = cn_str_from(op->version),
@@ -283,7 +283,7 @@ work_export(struct cn_file_task *task)
     struct cn_buf whole;
 
     cn_buf_init(&whole, 0);
-    cn_envelope_encode(&envelope, &whole);
+    cn_exported_sequence_encode(&envelope, &whole);
     if (whole.failed || op->bytes.failed)
         cn_fail(&op->err, CN_E_OUT_OF_MEMORY, "not enough memory to export a sequence of %zu bytes",
                 op->bytes.len);
@@ -352,7 +352,7 @@ put_from(struct asking *op, const char *status, const char *model, const char *v
 static void
 imported(struct asking *op)
 {
-    const struct cn_envelope *envelope = &op->envelope;
+    const struct cn_exported_sequence *envelope = &op->envelope;
     char *model = cn_strndup(envelope->model.ptr, envelope->model.len);
     char *version = cn_strndup(envelope->version.ptr, envelope->version.len);
     char *sequence = cn_strndup(envelope->sequence_id.ptr, envelope->sequence_id.len);
@@ -369,9 +369,9 @@ static void
 work_import(struct cn_file_task *task)
 {
     struct asking *op = cn_container_of(task, struct asking, task);
-    struct cn_envelope *envelope = &op->envelope;
+    struct cn_exported_sequence *envelope = &op->envelope;
 
-    if (cn_envelope_decode(op->import.bytes, envelope, &op->err))
+    if (cn_exported_sequence_decode(op->import.bytes, envelope, &op->err))
         return;
     if (!op->import.any_model && !cn_str_eq(envelope->model, cn_str_from(op->model)))
         cn_fail(&op->err, CN_E_CONFLICT,

@@ -11,7 +11,7 @@ typedef void (*cn_sequence_done_fn)(void *ctx, json_t *value, const struct cn_er
 
 /* Deletes a sequence, live or stored; answers when a worker has done it. Saying it twice is no
  * error. */
-void cn_sequence_delete(struct cn_management *management, const char *name, const char *version,
+void cn_sequence_remove(struct cn_management *management, const char *name, const char *version,
                         const char *id, cn_sequence_done_fn done, void *ctx);
 
 /* Which sequences a list shows: those that the server has open, all that are open and may be on

@@ -114,7 +114,7 @@ write_over(const struct cn_tokens *tokens, const char *text)
 static int
 write_file(const struct cn_tokens *tokens, const char *text, struct cn_error *err)
 {
-    int failed = cn_replace_whole(tokens->path, tokens->path_new, 0600, text, strlen(text));
+    int failed = cn_write_file_atomically(tokens->path, tokens->path_new, 0600, text, strlen(text));
 
     if (failed == ENOSPC || failed == EDQUOT)
         failed = write_over(tokens, text);

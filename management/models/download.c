@@ -111,7 +111,7 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
         transfer->was_large = true;
         return 0;
     }
-    transfer->write_errno = cn_write_whole(transfer->fd, bytes, len);
+    transfer->write_errno = cn_write_all(transfer->fd, bytes, len);
     if (transfer->write_errno)
         return 0;
     atomic_store_explicit(&download->bytes, before + len, memory_order_relaxed);
@@ -199,8 +199,8 @@ explain(const struct transfer *transfer, CURLcode rc, long status, struct cn_err
 
 /* 0: the file is whole, or *next (cn_free() it) is where to look instead. */
 static int
-fetch(struct transfer *transfer, const char *url, uint64_t left_ms, char **next,
-      struct cn_error *err)
+download(struct transfer *transfer, const char *url, uint64_t left_ms, char **next,
+         struct cn_error *err)
 {
     long status = 0;
     char *target = NULL;
@@ -225,7 +225,7 @@ fetch(struct transfer *transfer, const char *url, uint64_t left_ms, char **next,
 }
 
 static int
-fetch_with_redirects(struct transfer *transfer, struct cn_error *err)
+download_with_redirects(struct transfer *transfer, struct cn_error *err)
 {
     struct timespec now;
     uint64_t end_ms, now_ms;
@@ -240,7 +240,7 @@ fetch_with_redirects(struct transfer *transfer, struct cn_error *err)
         if (left < 0)
             rc = failed(transfer->download, err, "it redirects too often");
         else
-            rc = fetch(transfer, url, end_ms > now_ms ? end_ms - now_ms : 1, &next, err);
+            rc = download(transfer, url, end_ms > now_ms ? end_ms - now_ms : 1, &next, err);
         cn_free(url);
         url = next;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -283,7 +283,7 @@ run(struct transfer *transfer, char *part, const char *path, struct cn_error *er
     }
     transfer->curl = curl_easy_init();
     cn_assert(transfer->curl);
-    rc = fetch_with_redirects(transfer, err);
+    rc = download_with_redirects(transfer, err);
     curl_easy_cleanup(transfer->curl);
     fchmod(transfer->fd, 0644);
     close(transfer->fd);

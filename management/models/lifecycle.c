@@ -23,7 +23,7 @@ answer(cn_lifecycle_done_fn done, void *ctx, int code, int http_status, const ch
 struct closing {
     struct cn_management *management;
     struct cn_version *version;
-    struct cn_pool_close order;
+    struct cn_worker_pool_close order;
     struct cn_file_task task;
     bool delete_store, delete_archive;
     void (*on_done)(void *ctx);
@@ -72,7 +72,7 @@ done_remove(struct cn_file_task *task)
 }
 
 static void
-on_pool_closed(struct cn_pool_close *order)
+on_pool_closed(struct cn_worker_pool_close *order)
 {
     struct closing *closing = cn_container_of(order, struct closing, order);
 
@@ -206,7 +206,7 @@ cn_lifecycle_unregister(struct cn_management *management, const char *name,
 
 struct scaling {
     struct cn_management *management;
-    struct cn_pool_scale order;
+    struct cn_worker_pool_scale order;
     cn_lifecycle_done_fn done;
     void *ctx;
     bool answered, with_version;
@@ -234,7 +234,7 @@ answer_scaled(struct scaling *op)
 }
 
 static void
-on_scaled(struct cn_pool_scale *order)
+on_scaled(struct cn_worker_pool_scale *order)
 {
     struct scaling *op = cn_container_of(order, struct scaling, order);
     struct cn_management *management = op->management;

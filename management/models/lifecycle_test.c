@@ -151,7 +151,7 @@ set_up(void **state)
     unsigned i, n;
 
     (void)state;
-    test_beside_program("fake_worker", worker, sizeof(worker));
+    test_program_path("fake_worker", worker, sizeof(worker));
     test_dir_make(dir);
     snprintf(store, sizeof store, "%s/store", dir);
     snprintf(state_dir, sizeof state_dir, "%s/state", dir);

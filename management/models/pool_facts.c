@@ -9,14 +9,14 @@
 static void
 answer_facts(void *ctx)
 {
-    struct cn_pool_facts *facts = ctx;
+    struct cn_worker_pool_facts *facts = ctx;
 
     facts->on_done(facts);
 }
 
 /* The workers of one store all tell its size; without a store each has its own. */
 static void
-add_worker_gauges(struct cn_pool_facts *facts, bool one_store)
+add_worker_gauges(struct cn_worker_pool_facts *facts, bool one_store)
 {
     struct cn_worker_stats sum = {0};
     uint32_t i;
@@ -40,7 +40,7 @@ add_worker_gauges(struct cn_pool_facts *facts, bool one_store)
 }
 
 static void
-take_metrics(struct cn_worker_pool *pool, struct cn_pool_facts *facts)
+take_metrics(struct cn_worker_pool *pool, struct cn_worker_pool_facts *facts)
 {
     memset(&facts->metrics, 0, sizeof facts->metrics);
     facts->series = (struct cn_series_copy){0};
@@ -58,15 +58,15 @@ take_metrics(struct cn_worker_pool *pool, struct cn_pool_facts *facts)
 static void
 do_facts(void *ctx)
 {
-    struct cn_pool_facts *facts = ctx;
+    struct cn_worker_pool_facts *facts = ctx;
     struct cn_worker_pool *pool = facts->pool;
     struct cn_list *node;
     uint32_t i = 0;
 
-    facts->n_workers = cn_pool_count(pool, cn_pool_worker_is_any);
+    facts->n_workers = cn_worker_pool_count(pool, cn_worker_pool_worker_is_any);
     facts->workers = cn_alloc((facts->n_workers + 1) * sizeof *facts->workers);
     cn_list_for_each(node, &pool->slots)
-        cn_worker_facts(cn_pool_slot_of(node)->worker, &facts->workers[i++]);
+        cn_worker_facts(cn_worker_pool_slot_of(node)->worker, &facts->workers[i++]);
     facts->has_zygote = pool->workers_spec.zygote != NULL;
     if (facts->has_zygote)
         cn_worker_facts(pool->workers_spec.zygote, &facts->zygote);
@@ -81,14 +81,14 @@ do_facts(void *ctx)
 }
 
 void
-cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_pool_facts *facts)
+cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_worker_pool_facts *facts)
 {
     facts->pool = pool;
     cn_call_on(pool->spec.loop, do_facts, facts);
 }
 
 void
-cn_pool_facts_fini(struct cn_pool_facts *facts)
+cn_worker_pool_facts_fini(struct cn_worker_pool_facts *facts)
 {
     cn_free(facts->workers);
     facts->workers = NULL;

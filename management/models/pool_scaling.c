@@ -8,7 +8,7 @@
 #define TICK_MOST_MS 5000
 
 void
-cn_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen)
+cn_worker_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen)
 {
     struct cn_model_queue_stats stats;
 
@@ -20,7 +20,7 @@ cn_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen)
         .jobs = stats.jobs,
         .waiting = stats.waiting_jobs > 0,
         .active = stats.in_flight_jobs > 0,
-        .settled = cn_pool_count(pool, cn_pool_worker_is_ready) == pool->wanted,
+        .settled = cn_worker_pool_count(pool, cn_worker_pool_worker_is_ready) == pool->wanted,
         .wanted = pool->wanted,
         .min = pool->min,
         .max = pool->max,
@@ -30,7 +30,7 @@ cn_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen)
 }
 
 void
-cn_pool_arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *seen)
+cn_worker_pool_arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *seen)
 {
     uint64_t delay_ms = pool->autoscale.down_ms / 4;
 
@@ -46,7 +46,7 @@ cn_pool_arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *se
 }
 
 void
-cn_pool_on_tick(struct cn_timer *timer)
+cn_worker_pool_on_tick(struct cn_timer *timer)
 {
     struct cn_worker_pool *pool = cn_container_of(timer, struct cn_worker_pool, tick);
     struct cn_autoscale_seen seen;
@@ -55,7 +55,7 @@ cn_pool_on_tick(struct cn_timer *timer)
 
     if (!pool->queue || pool->close || !pool->scaling.automatic)
         return;
-    cn_pool_see(pool, &seen);
+    cn_worker_pool_see(pool, &seen);
     wanted = cn_autoscale_decide(&pool->autoscale, &seen, &reason);
     if (reason != CN_SCALED_NOT) {
         cn_metrics_add(cn_model_queue_metrics(pool->queue),
@@ -64,19 +64,20 @@ cn_pool_on_tick(struct cn_timer *timer)
                "event=workers_scaled model=%s version=%s from=%u to=%u reason=%s wait_ms=%llu",
                pool->spec.about->name, pool->spec.about->version, pool->wanted, wanted,
                cn_scale_reason_word(reason), (unsigned long long)seen.wait_ms);
-        cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "the load changed the number of workers");
-        cn_pool_note_scaling(pool, wanted, reason);
-        cn_pool_run_workers(pool, wanted);
+        cn_worker_pool_end_scalings(pool, CN_SCALE_SUPERSEDED,
+                                    "the load changed the number of workers");
+        cn_worker_pool_note_scaling(pool, wanted, reason);
+        cn_worker_pool_run_workers(pool, wanted);
         seen.settled = false;
     }
-    cn_pool_arm_tick(pool, &seen);
+    cn_worker_pool_arm_tick(pool, &seen);
 }
 
 /* The end of a turn that left steps waiting. */
 static void
 on_wait(void *ctx)
 {
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, CN_POOL_MAGIC);
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, CN_SLAB_MAGIC);
     uint64_t at_ms = cn_loop_now_ms(pool->spec.loop);
 
     if (pool->wanted > 0)
@@ -86,7 +87,7 @@ on_wait(void *ctx)
 }
 
 void
-cn_pool_begin_scaling(struct cn_worker_pool *pool)
+cn_worker_pool_begin_scaling(struct cn_worker_pool *pool)
 {
     const struct cn_model_config *config = &pool->spec.about->config;
 

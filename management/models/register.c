@@ -35,8 +35,8 @@ struct registration {
     struct cn_error err;
     struct cn_model_about about; /* until the version has it */
     struct cn_version *version;
-    struct cn_pool_start start;
-    struct cn_pool_scale scale;
+    struct cn_worker_pool_start start;
+    struct cn_worker_pool_scale scale;
     bool published, scaled, answered;
 };
 
@@ -177,7 +177,7 @@ answer_success(struct registration *reg)
     const struct cn_model_about *about = &reg->version->about;
     char text[600];
 
-    if (reg->scale.min == 0 && cn_pool_is_ready(&reg->version->health))
+    if (reg->scale.min == 0 && cn_worker_pool_is_ready(&reg->version->health))
         snprintf(text, sizeof text,
                  "Model \"%s\" Version: %s registered with 0 initial workers. The first request "
                  "starts one.",
@@ -224,7 +224,7 @@ go_on(struct registration *reg)
 }
 
 static void
-on_scaled(struct cn_pool_scale *scale)
+on_scaled(struct cn_worker_pool_scale *scale)
 {
     struct registration *reg = cn_container_of(scale, struct registration, scale);
 
@@ -245,7 +245,7 @@ on_published(void *ctx)
 /* --- the middle: queue and workers */
 
 static void
-on_pool_started(struct cn_pool_start *start)
+on_pool_started(struct cn_worker_pool_start *start)
 {
     struct registration *reg = cn_container_of(start, struct registration, start);
     struct cn_version *version = reg->version;
@@ -283,7 +283,7 @@ make_pool(struct registration *reg)
     version->min_workers = config->min_workers;
     version->max_workers = config->max_workers;
     version->health.wanted = version->min_workers;
-    version->pool = cn_worker_pool_create(&(struct cn_pool_spec){
+    version->pool = cn_worker_pool_create(&(struct cn_worker_pool_spec){
         .loop = management->loops[management->n_versions_made++ % management->n_loops],
         .home = management->home,
         .about = &version->about,

@@ -16,7 +16,7 @@
 struct view_version {
     struct cn_str version; /* borrowed from the struct cn_version, which outlives the view */
     struct cn_model_queue *queue;
-    const struct cn_pool_health *health;
+    const struct cn_worker_pool_health *health;
 };
 
 struct view_model {
@@ -241,7 +241,7 @@ cn_registry_is_ready(struct cn_registry *registry, struct cn_str name, bool *out
 
     if (!model || !model->default_version)
         return cn_fail(err, CN_E_MODEL_NOT_FOUND, "Model not found: %.*s", CN_STR_ARG(name));
-    *out = cn_pool_is_ready(model->default_version->health);
+    *out = cn_worker_pool_is_ready(model->default_version->health);
     return 0;
 }
 
@@ -272,7 +272,7 @@ cn_registry_each(struct cn_registry *registry,
         for (unsigned k = 0; k < view->models[i].n_versions; k++) {
             const struct view_version *version = &view->models[i].versions[k];
 
-            fn(ctx, version->queue, cn_pool_is_ready(version->health));
+            fn(ctx, version->queue, cn_worker_pool_is_ready(version->health));
         }
 }
 

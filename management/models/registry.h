@@ -37,7 +37,7 @@ struct cn_version {
     uint32_t min_workers, max_workers; /* as last asked for */
     struct cn_worker_pool *pool;
     struct cn_model_queue *queue;
-    struct cn_pool_health health;
+    struct cn_worker_pool_health health;
 
     enum cn_swap_policy swap_policy; /* when it is the default: of other versions' sequences */
     uint64_t retire_wall_ms; /* it was the default, and does no step from then on; 0: none */

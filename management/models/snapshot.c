@@ -218,7 +218,7 @@ write_file(const char *path, struct cn_str text)
     char fresh[4200];
 
     snprintf(fresh, sizeof fresh, "%s.new", path);
-    return cn_replace_whole(path, fresh, 0644, text.ptr, text.len);
+    return cn_write_file_atomically(path, fresh, 0644, text.ptr, text.len);
 }
 
 static void

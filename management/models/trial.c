@@ -22,10 +22,10 @@ struct cn_trial {
     struct cn_file_task task;
     struct cn_model_about about;
     struct cn_worker_pool *pool; /* NULL: none yet, or no more */
-    struct cn_pool_health health;
-    struct cn_pool_start start;
-    struct cn_pool_scale scale;
-    struct cn_pool_close close;
+    struct cn_worker_pool_health health;
+    struct cn_worker_pool_start start;
+    struct cn_worker_pool_scale scale;
+    struct cn_worker_pool_close close;
     bool closing;
     struct cn_error err;
 };
@@ -60,7 +60,7 @@ done_remove(struct cn_file_task *task)
 }
 
 static void
-on_closed(struct cn_pool_close *order)
+on_closed(struct cn_worker_pool_close *order)
 {
     struct cn_trial *trial = cn_container_of(order, struct cn_trial, close);
 
@@ -88,7 +88,7 @@ close_pool(struct cn_trial *trial)
 }
 
 static void
-on_scaled(struct cn_pool_scale *scale)
+on_scaled(struct cn_worker_pool_scale *scale)
 {
     struct cn_trial *trial = cn_container_of(scale, struct cn_trial, scale);
 
@@ -103,7 +103,7 @@ on_scaled(struct cn_pool_scale *scale)
 
 /* The orders come in this order to the pool's loop; only the last one's answer says anything. */
 static void
-on_started(struct cn_pool_start *start)
+on_started(struct cn_worker_pool_start *start)
 {
     (void)start;
 }
@@ -115,7 +115,7 @@ load_worker(struct cn_trial *trial)
 
     trial->about.config.durability = CN_DURABILITY_NONE; /* the store is the old version's */
     trial->about.config.preload = false;                 /* one process is enough */
-    trial->pool = cn_worker_pool_create(&(struct cn_pool_spec){
+    trial->pool = cn_worker_pool_create(&(struct cn_worker_pool_spec){
         .loop = management->home,
         .home = management->home,
         .about = &trial->about,

@@ -104,7 +104,7 @@ add_versions(struct listing *listing)
 
             if (!up)
                 add(listing, version->about.name, version->about.version, "LOADING", NULL);
-            else if (cn_pool_is_ready(&version->health))
+            else if (cn_worker_pool_is_ready(&version->health))
                 add(listing, version->about.name, version->about.version, "READY", NULL);
             else
                 add(listing, version->about.name, version->about.version, "UNAVAILABLE",

@@ -24,7 +24,7 @@ static int
 set_up(void **state)
 {
     (void)state;
-    test_beside_program("fake_worker", worker, sizeof(worker));
+    test_program_path("fake_worker", worker, sizeof(worker));
     test_dir_make(dir);
     strcat(dir, "/state");
     return 0;

@@ -43,7 +43,7 @@ skip_member(const char *text, const char *key)
 
 /* An event of the worker, as one of the server, which knows which worker it was. */
 static void
-relay(const struct cn_worker *worker, int level, const char *event)
+relay(const struct cn_worker_process *worker, int level, const char *event)
 {
     static const char failed_step[] = "event=handler_error";
     const size_t len = strcspn(event, " ");
@@ -60,7 +60,7 @@ relay(const struct cn_worker *worker, int level, const char *event)
 static void
 on_stderr_line(void *ctx, const char *line)
 {
-    struct cn_worker *worker = ctx;
+    struct cn_worker_process *worker = ctx;
     const char *event;
     char quoted[CN_TAIL_LINE_BYTES + 400];
     int level = level_of(line, &event);
@@ -76,7 +76,7 @@ on_stderr_line(void *ctx, const char *line)
 
 /* Reads at most `rounds` times. */
 static void
-read_stderr(struct cn_worker *worker, int rounds)
+read_stderr(struct cn_worker_process *worker, int rounds)
 {
     char bytes[4096];
     ssize_t n;
@@ -98,7 +98,8 @@ read_stderr(struct cn_worker *worker, int rounds)
 void
 cn_worker_on_stderr(struct cn_watch *watch, uint32_t events)
 {
-    struct cn_worker *worker = cn_container_of(watch, struct cn_worker, stderr_watch);
+    struct cn_worker_process *worker =
+        cn_container_of(watch, struct cn_worker_process, stderr_watch);
 
     (void)events;
     read_stderr(worker, READ_ROUNDS);
@@ -106,7 +107,7 @@ cn_worker_on_stderr(struct cn_watch *watch, uint32_t events)
 
 /* The last line as a person reads it: of an event the reason alone. */
 static const char *
-last_line(const struct cn_worker *worker, char *out, size_t out_bytes)
+last_line(const struct cn_worker_process *worker, char *out, size_t out_bytes)
 {
     static const char *const keys[] = {" error=\"", " reason=\"", " text=\""};
     const char *line = cn_stderr_tail_last(&worker->tail), *event, *at;
@@ -125,7 +126,7 @@ last_line(const struct cn_worker *worker, char *out, size_t out_bytes)
 
 /* "worker 2 (pid 123) of counter/1.0 was killed by signal 11 (SIGSEGV); last stderr: ..." */
 static void
-compose_last_words(struct cn_worker *worker)
+compose_last_words(struct cn_worker_process *worker)
 {
     bool killed = worker->exit.by_signal || worker->killed_for[0];
     char how[CN_ERROR_MESSAGE_MAX + 64], name[32], text[300];
@@ -149,7 +150,7 @@ compose_last_words(struct cn_worker *worker)
 }
 
 static void
-log_end(struct cn_worker *worker)
+log_end(struct cn_worker_process *worker)
 {
     bool expected = worker->state == CN_WORKER_STOPPING;
     char quoted[1024], tail[CN_TAIL_BYTES], tail_quoted[CN_TAIL_BYTES / 2];
@@ -176,7 +177,7 @@ crashed(const struct cn_exit *ended)
 }
 
 void
-cn_worker_note_end(struct cn_worker *worker)
+cn_worker_note_end(struct cn_worker_process *worker)
 {
     if (worker->stderr_watch.fd >= 0)
         read_stderr(worker, LAST_ROUNDS);

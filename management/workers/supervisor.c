@@ -31,14 +31,14 @@ cn_worker_state_word(enum cn_worker_state state)
 }
 
 void
-cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms)
+cn_worker_arm(struct cn_worker_process *worker, uint64_t delay_ms)
 {
     cn_timer_set(cn_loop_wheel(worker->spec->loop), &worker->timer,
                  cn_loop_now_ms(worker->spec->loop) + delay_ms);
 }
 
 void
-cn_worker_count(struct cn_worker *worker, enum cn_metric metric, int n)
+cn_worker_count(struct cn_worker_process *worker, enum cn_metric metric, int n)
 {
     struct cn_metrics *metrics = cn_model_queue_metrics(worker->spec->queue);
 
@@ -52,14 +52,14 @@ cn_worker_count(struct cn_worker *worker, enum cn_metric metric, int n)
 
 /* The two facts that make an end; the rest is done once, at the end of the turn. */
 void
-cn_worker_check_end(struct cn_worker *worker)
+cn_worker_check_end(struct cn_worker_process *worker)
 {
     if (worker->exited && worker->lost)
         cn_loop_defer(worker->spec->loop, &worker->finish);
 }
 
 void
-cn_worker_kill_for(struct cn_worker *worker, const char *why)
+cn_worker_kill_for(struct cn_worker_process *worker, const char *why)
 {
     if (worker->pid && !worker->exited && !worker->killed_for[0])
         snprintf(worker->killed_for, sizeof worker->killed_for, "%s", why);
@@ -68,7 +68,7 @@ cn_worker_kill_for(struct cn_worker *worker, const char *why)
 
 /* Scripts look in TorchServe's log for its sentences. */
 void
-cn_worker_say_as_torchserve(const struct cn_worker *worker, const char *sentence)
+cn_worker_say_as_torchserve(const struct cn_worker_process *worker, const char *sentence)
 {
     const struct cn_model_about *about = worker->spec->about;
 
@@ -82,7 +82,7 @@ cn_worker_say_as_torchserve(const struct cn_worker *worker, const char *sentence
 static void
 on_exit_event(struct cn_watch *watch, uint32_t events)
 {
-    struct cn_worker *worker = cn_container_of(watch, struct cn_worker, pid_watch);
+    struct cn_worker_process *worker = cn_container_of(watch, struct cn_worker_process, pid_watch);
 
     (void)events;
     if (!cn_spawn_reap(worker->pid_fd, &worker->exit))
@@ -98,7 +98,7 @@ on_exit_event(struct cn_watch *watch, uint32_t events)
 
 /* Gives back what belonged to the process. */
 static void
-release_process(struct cn_worker *worker)
+release_process(struct cn_worker_process *worker)
 {
     cn_timer_cancel(&worker->timer);
     cn_loop_unwatch(worker->spec->loop, &worker->pid_watch);
@@ -118,7 +118,7 @@ release_process(struct cn_worker *worker)
 
 /* The model could not be loaded, for whatever reason: once more at once, then ever more slowly. */
 static void
-back_off(struct cn_worker *worker)
+back_off(struct cn_worker_process *worker)
 {
     uint64_t delay_ms = 0;
 
@@ -139,7 +139,7 @@ back_off(struct cn_worker *worker)
 }
 
 static void
-say_restart(const struct cn_worker *worker)
+say_restart(const struct cn_worker_process *worker)
 {
     char sentence[80];
 
@@ -154,7 +154,7 @@ say_restart(const struct cn_worker *worker)
 static void
 finish_process(struct cn_deferred *deferred)
 {
-    struct cn_worker *worker = cn_container_of(deferred, struct cn_worker, finish);
+    struct cn_worker_process *worker = cn_container_of(deferred, struct cn_worker_process, finish);
 
     cn_worker_note_end(worker);
     if (worker->state != CN_WORKER_STOPPING)
@@ -182,7 +182,7 @@ finish_process(struct cn_deferred *deferred)
 /* --- the start of a process */
 
 const char *
-cn_worker_name(const struct cn_worker *worker, char out[32])
+cn_worker_name(const struct cn_worker_process *worker, char out[32])
 {
     if (cn_worker_is_zygote(worker))
         return "zygote";
@@ -191,7 +191,7 @@ cn_worker_name(const struct cn_worker *worker, char out[32])
 }
 
 void
-cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes)
+cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_bytes)
 {
     const struct cn_model_about *about = worker->spec->about;
 
@@ -203,7 +203,8 @@ cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes)
 
 /* The process is the slot's, also on failure, when it is gone. */
 static int
-join_process(struct cn_worker *worker, const struct cn_spawned *process, struct cn_error *err)
+join_process(struct cn_worker_process *worker, const struct cn_spawned *process,
+             struct cn_error *err)
 {
     const struct cn_worker_spec *spec = worker->spec;
     struct cn_load load;
@@ -230,7 +231,7 @@ join_process(struct cn_worker *worker, const struct cn_spawned *process, struct 
 }
 
 static void
-begun(struct cn_worker *worker, int rc, const struct cn_error *err)
+begun(struct cn_worker_process *worker, int rc, const struct cn_error *err)
 {
     char name[32], why[CN_LAST_WORDS_MAX];
 
@@ -248,14 +249,14 @@ begun(struct cn_worker *worker, int rc, const struct cn_error *err)
 }
 
 void
-cn_worker_start_failed(struct cn_worker *worker, const char *why)
+cn_worker_start_failed(struct cn_worker_process *worker, const char *why)
 {
     snprintf(worker->last_exit, sizeof worker->last_exit, "%s", why);
     back_off(worker);
 }
 
 void
-cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *process)
+cn_worker_take_process(struct cn_worker_process *worker, const struct cn_spawned *process)
 {
     struct cn_error err;
 
@@ -263,7 +264,7 @@ cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *proces
 }
 
 void
-cn_worker_start_alone(struct cn_worker *worker)
+cn_worker_start_alone(struct cn_worker_process *worker)
 {
     const struct cn_worker_spec *spec = worker->spec;
     struct cn_spawned process;
@@ -283,7 +284,7 @@ cn_worker_start_alone(struct cn_worker *worker)
 }
 
 static void
-start_process(struct cn_worker *worker)
+start_process(struct cn_worker_process *worker)
 {
     if (worker->started_before)
         worker->restarts++;
@@ -302,7 +303,7 @@ start_process(struct cn_worker *worker)
 static void
 on_timer(struct cn_timer *timer)
 {
-    struct cn_worker *worker = cn_container_of(timer, struct cn_worker, timer);
+    struct cn_worker_process *worker = cn_container_of(timer, struct cn_worker_process, timer);
     char why[128];
 
     if (worker->pid && worker->exited) {
@@ -327,11 +328,11 @@ on_timer(struct cn_timer *timer)
 
 /* --- the slot */
 
-struct cn_worker *
+struct cn_worker_process *
 cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
                  const struct cn_worker_ops *ops, void *owner)
 {
-    struct cn_worker *worker = cn_alloc(sizeof *worker);
+    struct cn_worker_process *worker = cn_alloc(sizeof *worker);
 
     cn_assert_on_loop(spec->loop);
     worker->magic = CN_WORKER_MAGIC;
@@ -354,7 +355,7 @@ cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
 }
 
 void
-cn_worker_destroy(struct cn_worker *worker)
+cn_worker_destroy(struct cn_worker_process *worker)
 {
     if (!worker)
         return;
@@ -377,14 +378,14 @@ cn_worker_destroy(struct cn_worker *worker)
 static void
 on_retired(void *ctx)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, ctx, CN_WORKER_MAGIC);
+    struct cn_worker_process *worker = cn_cast(struct cn_worker_process, ctx, CN_WORKER_MAGIC);
 
     if (!worker->lost)
         cn_worker_link_send_stop(worker->link);
 }
 
 void
-cn_worker_stop(struct cn_worker *worker)
+cn_worker_stop(struct cn_worker_process *worker)
 {
     enum cn_worker_state before = worker->state;
 
@@ -408,32 +409,32 @@ cn_worker_stop(struct cn_worker *worker)
 }
 
 void
-cn_worker_kill(struct cn_worker *worker)
+cn_worker_kill(struct cn_worker_process *worker)
 {
     cn_worker_stop(worker);
     cn_worker_kill_for(worker, "the server's time to stop had run out");
 }
 
 enum cn_worker_state
-cn_worker_state(const struct cn_worker *worker)
+cn_worker_state(const struct cn_worker_process *worker)
 {
     return worker->state;
 }
 
 uint32_t
-cn_worker_index(const struct cn_worker *worker)
+cn_worker_index(const struct cn_worker_process *worker)
 {
     return worker->index;
 }
 
 bool
-cn_worker_declined(const struct cn_worker *zygote)
+cn_worker_declined(const struct cn_worker_process *zygote)
 {
     return zygote->declined;
 }
 
 bool
-cn_worker_is_coming(const struct cn_worker *worker)
+cn_worker_is_coming(const struct cn_worker_process *worker)
 {
     if (worker->state == CN_WORKER_BACKOFF)
         return worker->ever_loaded && worker->failures < HOPELESS_FAILURES;
@@ -441,7 +442,7 @@ cn_worker_is_coming(const struct cn_worker *worker)
 }
 
 void
-cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out)
+cn_worker_facts(const struct cn_worker_process *worker, struct cn_worker_facts *out)
 {
     struct cn_worker_link_stats stats = {0};
 

@@ -26,7 +26,7 @@
 #define CN_LAST_WORDS_MAX 1000
 #define CN_PROGRESS_MAX 160
 
-struct cn_worker;
+struct cn_worker_process;
 
 enum cn_worker_state {
     CN_WORKER_STARTING,
@@ -47,37 +47,39 @@ struct cn_worker_spec {
     int lock_fd;                     /* inherited by the process; -1: none */
     uint64_t max_frame_bytes;
     struct cn_error_lines *error_lines; /* NULL: no bound */
-    struct cn_worker *zygote; /* that forks their processes; NULL: each loads the model itself */
+    struct cn_worker_process
+        *zygote; /* that forks their processes; NULL: each loads the model itself */
 };
 
 /* None is called from inside a function of this header. */
 struct cn_worker_ops {
     /* It became ready, or died and is on its way again. */
-    void (*on_change)(void *owner, struct cn_worker *worker);
+    void (*on_change)(void *owner, struct cn_worker_process *worker);
     /* It could not load the model, in words; it will be tried again. */
-    void (*on_load_failed)(void *owner, struct cn_worker *worker, const char *why);
+    void (*on_load_failed)(void *owner, struct cn_worker_process *worker, const char *why);
     /* It was stopped and its process has ended: the owner destroys it. */
-    void (*on_gone)(void *owner, struct cn_worker *worker);
+    void (*on_gone)(void *owner, struct cn_worker_process *worker);
 };
 
 /* Starts the first process in a later turn. `index`: 1, 2, ... in the version, 0 for its zygote; `id`: in
  * the server. */
-struct cn_worker *cn_worker_create(const struct cn_worker_spec *spec, uint32_t index, uint32_t id,
-                                   const struct cn_worker_ops *ops, void *owner);
+struct cn_worker_process *cn_worker_create(const struct cn_worker_spec *spec, uint32_t index,
+                                           uint32_t id, const struct cn_worker_ops *ops,
+                                           void *owner);
 /* After on_gone; before it only when no loop runs any more: kills the process and waits for it. */
-void cn_worker_destroy(struct cn_worker *worker);
+void cn_worker_destroy(struct cn_worker_process *worker);
 
 /* Finish what was given to it, end, on_gone. Harmless twice. */
-void cn_worker_stop(struct cn_worker *worker);
+void cn_worker_stop(struct cn_worker_process *worker);
 /* As stop, but with kill -9: a step that runs is not committed. */
-void cn_worker_kill(struct cn_worker *worker);
+void cn_worker_kill(struct cn_worker_process *worker);
 
-enum cn_worker_state cn_worker_state(const struct cn_worker *worker);
-uint32_t cn_worker_index(const struct cn_worker *worker);
+enum cn_worker_state cn_worker_state(const struct cn_worker_process *worker);
+uint32_t cn_worker_index(const struct cn_worker_process *worker);
 /* A zygote whose model can't be forked; it is gone soon. */
-bool cn_worker_declined(const struct cn_worker *zygote);
+bool cn_worker_declined(const struct cn_worker_process *zygote);
 /* Will it take jobs, now or soon? No while it backs off after failing to load from its start on. */
-bool cn_worker_is_coming(const struct cn_worker *worker);
+bool cn_worker_is_coming(const struct cn_worker_process *worker);
 
 /* What describe shows. */
 struct cn_worker_facts {
@@ -98,6 +100,6 @@ struct cn_worker_facts {
     char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
     char last_exit[CN_LAST_WORDS_MAX]; /* empty: it never ended */
 };
-void cn_worker_facts(const struct cn_worker *worker, struct cn_worker_facts *out);
+void cn_worker_facts(const struct cn_worker_process *worker, struct cn_worker_facts *out);
 
 #endif

@@ -17,7 +17,7 @@
 
 struct cn_fork_order;
 
-struct cn_worker {
+struct cn_worker_process {
     uint32_t magic;
     uint32_t index, id; /* index 0: a zygote */
     const struct cn_worker_spec *spec;
@@ -56,32 +56,32 @@ struct cn_worker {
 };
 
 static inline bool
-cn_worker_is_zygote(const struct cn_worker *worker)
+cn_worker_is_zygote(const struct cn_worker_process *worker)
 {
     return worker->index == 0;
 }
 
 /* --- supervisor.c */
 
-void cn_worker_arm(struct cn_worker *worker, uint64_t delay_ms);
+void cn_worker_arm(struct cn_worker_process *worker, uint64_t delay_ms);
 /* Adds `n` to the model's metric; a zygote is not counted. */
-void cn_worker_count(struct cn_worker *worker, enum cn_metric metric, int n);
+void cn_worker_count(struct cn_worker_process *worker, enum cn_metric metric, int n);
 /* The process has ended, or its socket has: when both have, the slot goes on at the end of the turn. */
-void cn_worker_check_end(struct cn_worker *worker);
+void cn_worker_check_end(struct cn_worker_process *worker);
 /* kill -9; the first reason is the one that is told. */
-void cn_worker_kill_for(struct cn_worker *worker, const char *why);
+void cn_worker_kill_for(struct cn_worker_process *worker, const char *why);
 /* Scripts look in TorchServe's log for its sentences. */
-void cn_worker_say_as_torchserve(const struct cn_worker *worker, const char *sentence);
+void cn_worker_say_as_torchserve(const struct cn_worker_process *worker, const char *sentence);
 /* "worker 2", "zygote" */
-const char *cn_worker_name(const struct cn_worker *worker, char out[32]);
+const char *cn_worker_name(const struct cn_worker_process *worker, char out[32]);
 /* "m/1.0#2": what ps shows */
-void cn_worker_label(const struct cn_worker *worker, char *out, size_t out_bytes);
+void cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_bytes);
 /* The slot that waited gets its process; `process` is the slot's from here on. */
-void cn_worker_take_process(struct cn_worker *worker, const struct cn_spawned *process);
+void cn_worker_take_process(struct cn_worker_process *worker, const struct cn_spawned *process);
 /* ... or starts one that loads the model itself, ... */
-void cn_worker_start_alone(struct cn_worker *worker);
+void cn_worker_start_alone(struct cn_worker_process *worker);
 /* ... or fails as if that had failed. */
-void cn_worker_start_failed(struct cn_worker *worker, const char *why);
+void cn_worker_start_failed(struct cn_worker_process *worker, const char *why);
 
 /* --- worker_events.c */
 
@@ -93,19 +93,19 @@ extern const struct cn_worker_link_ops cn_worker_link_events;
 /* Of stderr_watch: lines go to the log, the last ones are kept. */
 void cn_worker_on_stderr(struct cn_watch *watch, uint32_t events);
 /* The process has ended: the rest of its lines, last_exit, and the log's line about it. */
-void cn_worker_note_end(struct cn_worker *worker);
+void cn_worker_note_end(struct cn_worker_process *worker);
 
 /* --- zygote_workers.c */
 
 /* The slot waits for its process, which one of the three calls above brings in a later turn. False:
  * this zygote has none for it. */
-bool cn_zygote_order(struct cn_worker *zygote, struct cn_worker *worker);
+bool cn_zygote_order(struct cn_worker_process *zygote, struct cn_worker_process *worker);
 /* It no longer waits. */
-void cn_zygote_forget(struct cn_worker *worker);
+void cn_zygote_forget(struct cn_worker_process *worker);
 /* The zygote has loaded its model. */
-void cn_zygote_begin(struct cn_worker *zygote);
-void cn_zygote_on_forked(struct cn_worker *zygote, const struct cn_forked *forked);
+void cn_zygote_begin(struct cn_worker_process *zygote);
+void cn_zygote_on_forked(struct cn_worker_process *zygote, const struct cn_forked *forked);
 /* It will answer no order that it has. */
-void cn_zygote_end(struct cn_worker *zygote);
+void cn_zygote_end(struct cn_worker_process *zygote);
 
 #endif

@@ -10,7 +10,7 @@
 #include "torchserve/metrics/metric_lines.h"
 
 static void
-log_load_time(const struct cn_worker *worker)
+log_load_time(const struct cn_worker_process *worker)
 {
     char dims[700];
 
@@ -23,7 +23,7 @@ log_load_time(const struct cn_worker *worker)
 
 /* No failure: its workers load the model themselves. The process ends by itself. */
 static void
-decline(struct cn_worker *zygote, struct cn_str reason)
+decline(struct cn_worker_process *zygote, struct cn_str reason)
 {
     char quoted[CN_ERROR_MESSAGE_MAX + 64];
 
@@ -39,7 +39,7 @@ decline(struct cn_worker *zygote, struct cn_str reason)
 static void
 on_loaded(void *owner, const struct cn_loaded *loaded)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
+    struct cn_worker_process *worker = cn_cast(struct cn_worker_process, owner, CN_WORKER_MAGIC);
     char quoted[256];
 
     if (worker->state != CN_WORKER_LOADING || worker->exited || worker->killed_for[0])
@@ -86,7 +86,7 @@ on_loaded(void *owner, const struct cn_loaded *loaded)
 static void
 on_stats(void *owner, const struct cn_worker_stats *stats)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
+    struct cn_worker_process *worker = cn_cast(struct cn_worker_process, owner, CN_WORKER_MAGIC);
 
     worker->stats = *stats;
 }
@@ -94,7 +94,7 @@ on_stats(void *owner, const struct cn_worker_stats *stats)
 static void
 on_progress(void *owner, const struct cn_progress *progress)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
+    struct cn_worker_process *worker = cn_cast(struct cn_worker_process, owner, CN_WORKER_MAGIC);
 
     if (progress->total)
         snprintf(worker->progress, sizeof worker->progress, "%.*s, %u of %u done",
@@ -106,13 +106,13 @@ on_progress(void *owner, const struct cn_progress *progress)
 static void
 on_forked(void *owner, const struct cn_forked *forked)
 {
-    cn_zygote_on_forked(cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC), forked);
+    cn_zygote_on_forked(cn_cast(struct cn_worker_process, owner, CN_WORKER_MAGIC), forked);
 }
 
 static void
 on_lost(void *owner, const char *why)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
+    struct cn_worker_process *worker = cn_cast(struct cn_worker_process, owner, CN_WORKER_MAGIC);
 
     worker->lost = true;
     snprintf(worker->lost_for, sizeof worker->lost_for, "%s", why);
@@ -126,7 +126,7 @@ on_lost(void *owner, const char *why)
 static void
 on_overdue(void *owner, const char *why)
 {
-    struct cn_worker *worker = cn_cast(struct cn_worker, owner, CN_WORKER_MAGIC);
+    struct cn_worker_process *worker = cn_cast(struct cn_worker_process, owner, CN_WORKER_MAGIC);
 
     worker->overdue = true;
     worker->lost = true;

@@ -14,18 +14,19 @@
 /* --- the numbers that others go by */
 
 uint32_t
-cn_pool_count(const struct cn_worker_pool *pool, bool (*counts)(const struct cn_worker *worker))
+cn_worker_pool_count(const struct cn_worker_pool *pool,
+                     bool (*counts)(const struct cn_worker_process *worker))
 {
     struct cn_list *node;
     uint32_t n = 0;
 
     cn_list_for_each(node, &pool->slots)
-        n += counts(cn_pool_slot_of(node)->worker);
+        n += counts(cn_worker_pool_slot_of(node)->worker);
     return n;
 }
 
 static bool
-is_staying(const struct cn_worker *worker)
+is_staying(const struct cn_worker_process *worker)
 {
     return cn_worker_state(worker) != CN_WORKER_STOPPING;
 }
@@ -33,19 +34,20 @@ is_staying(const struct cn_worker *worker)
 static void
 answer_scale(void *ctx)
 {
-    struct cn_pool_scale *scale = ctx;
+    struct cn_worker_pool_scale *scale = ctx;
 
     scale->on_done(scale);
 }
 
 void
-cn_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome, const char *why)
+cn_worker_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome,
+                            const char *why)
 {
-    struct cn_pool_scale *scale;
+    struct cn_worker_pool_scale *scale;
     struct cn_list *node;
 
     while ((node = cn_list_pop_front(&pool->scalings))) {
-        scale = cn_container_of(node, struct cn_pool_scale, link);
+        scale = cn_container_of(node, struct cn_worker_pool_scale, link);
         scale->outcome = outcome;
         snprintf(scale->why, sizeof scale->why, "%s", why);
         cn_call_on(pool->spec.home, answer_scale, scale);
@@ -63,7 +65,7 @@ static void
 tell_queue(struct cn_worker_pool *pool)
 {
     char reason[CN_LAST_WORDS_MAX];
-    uint32_t coming = cn_pool_count(pool, cn_worker_is_coming);
+    uint32_t coming = cn_worker_pool_count(pool, cn_worker_is_coming);
 
     if (is_on_demand(pool))
         coming++;
@@ -81,7 +83,7 @@ tell_queue(struct cn_worker_pool *pool)
 static void
 answer_close(void *ctx)
 {
-    struct cn_pool_close *order = ctx;
+    struct cn_worker_pool_close *order = ctx;
 
     order->on_done(order);
 }
@@ -89,7 +91,7 @@ answer_close(void *ctx)
 static void
 finish_close(struct cn_worker_pool *pool)
 {
-    struct cn_pool_close *order = pool->close;
+    struct cn_worker_pool_close *order = pool->close;
 
     cn_error_lines_fini(&pool->error_lines);
     cn_model_queue_destroy(pool->queue);
@@ -102,14 +104,15 @@ static void
 check_pool(struct cn_deferred *deferred)
 {
     struct cn_worker_pool *pool = cn_container_of(deferred, struct cn_worker_pool, check);
-    uint32_t ready = cn_pool_count(pool, cn_pool_worker_is_ready);
+    uint32_t ready = cn_worker_pool_count(pool, cn_worker_pool_worker_is_ready);
 
     if (!pool->queue)
         return;
     tell_queue(pool);
     atomic_store_explicit(&pool->spec.health->ready, ready, memory_order_relaxed);
-    if (ready == pool->wanted && cn_pool_count(pool, cn_pool_worker_is_any) == pool->wanted)
-        cn_pool_end_scalings(pool, CN_SCALE_DONE, "");
+    if (ready == pool->wanted &&
+        cn_worker_pool_count(pool, cn_worker_pool_worker_is_any) == pool->wanted)
+        cn_worker_pool_end_scalings(pool, CN_SCALE_DONE, "");
     if (pool->emptied && cn_list_empty(&pool->slots) && !pool->workers_spec.zygote)
         finish_close(pool);
 }
@@ -123,37 +126,37 @@ check_soon(struct cn_worker_pool *pool)
 /* --- the workers */
 
 static void
-on_change(void *owner, struct cn_worker *worker)
+on_change(void *owner, struct cn_worker_process *worker)
 {
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC);
 
-    if (cn_pool_worker_is_ready(worker))
+    if (cn_worker_pool_worker_is_ready(worker))
         pool->last_error[0] = '\0';
     check_soon(pool);
 }
 
 static void
-on_load_failed(void *owner, struct cn_worker *worker, const char *why)
+on_load_failed(void *owner, struct cn_worker_process *worker, const char *why)
 {
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC);
 
     (void)worker;
     snprintf(pool->last_error, sizeof pool->last_error, "%s", why);
-    cn_pool_end_scalings(pool, CN_SCALE_FAILED, why);
+    cn_worker_pool_end_scalings(pool, CN_SCALE_FAILED, why);
     check_soon(pool);
 }
 
 static void
-on_gone(void *owner, struct cn_worker *worker)
+on_gone(void *owner, struct cn_worker_process *worker)
 {
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC);
     struct cn_list *node, *tmp;
 
     cn_list_for_each_safe(node, tmp, &pool->slots) {
-        if (cn_pool_slot_of(node)->worker != worker)
+        if (cn_worker_pool_slot_of(node)->worker != worker)
             continue;
         cn_list_remove(node);
-        cn_free(cn_pool_slot_of(node));
+        cn_free(cn_worker_pool_slot_of(node));
     }
     cn_worker_destroy(worker);
     check_soon(pool);
@@ -167,14 +170,14 @@ static const struct cn_worker_ops worker_ops = {
 static void run_zygote(struct cn_worker_pool *pool);
 
 static void
-on_zygote_change(void *owner, struct cn_worker *zygote)
+on_zygote_change(void *owner, struct cn_worker_process *zygote)
 {
     (void)owner;
     (void)zygote;
 }
 
 static void
-on_zygote_failed(void *owner, struct cn_worker *zygote, const char *why)
+on_zygote_failed(void *owner, struct cn_worker_process *zygote, const char *why)
 {
     (void)owner;
     (void)zygote;
@@ -182,9 +185,9 @@ on_zygote_failed(void *owner, struct cn_worker *zygote, const char *why)
 }
 
 static void
-on_zygote_gone(void *owner, struct cn_worker *zygote)
+on_zygote_gone(void *owner, struct cn_worker_process *zygote)
 {
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_POOL_MAGIC);
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, owner, CN_SLAB_MAGIC);
 
     pool->unforkable = cn_worker_declined(zygote);
     pool->workers_spec.zygote = NULL;
@@ -200,7 +203,7 @@ static const struct cn_worker_ops zygote_ops = {
 static void
 run_zygote(struct cn_worker_pool *pool)
 {
-    struct cn_worker *zygote = pool->workers_spec.zygote;
+    struct cn_worker_process *zygote = pool->workers_spec.zygote;
 
     if (pool->wanted == 0 && zygote)
         cn_worker_stop(zygote);
@@ -217,7 +220,7 @@ free_index(const struct cn_worker_pool *pool)
     struct cn_list *node = pool->slots.next;
 
     while (node != &pool->slots) {
-        if (cn_worker_index(cn_pool_slot_of(node)->worker) == index) {
+        if (cn_worker_index(cn_worker_pool_slot_of(node)->worker) == index) {
             index++;
             node = pool->slots.next;
         } else {
@@ -230,7 +233,7 @@ free_index(const struct cn_worker_pool *pool)
 static void
 add_worker(struct cn_worker_pool *pool)
 {
-    struct cn_pool_slot *slot = cn_alloc(sizeof *slot);
+    struct cn_worker_pool_slot *slot = cn_alloc(sizeof *slot);
     uint32_t id = atomic_fetch_add_explicit(pool->spec.next_worker_id, 1, memory_order_relaxed);
 
     slot->worker = cn_worker_create(&pool->workers_spec, free_index(pool), id, &worker_ops, pool);
@@ -243,9 +246,9 @@ stop_youngest(struct cn_worker_pool *pool, uint32_t count)
     struct cn_list *node;
 
     for (node = pool->slots.prev; count > 0 && node != &pool->slots; node = node->prev) {
-        if (!is_staying(cn_pool_slot_of(node)->worker))
+        if (!is_staying(cn_worker_pool_slot_of(node)->worker))
             continue;
-        cn_worker_stop(cn_pool_slot_of(node)->worker);
+        cn_worker_stop(cn_worker_pool_slot_of(node)->worker);
         count--;
     }
 }
@@ -261,7 +264,8 @@ tell_health(struct cn_worker_pool *pool)
 }
 
 void
-cn_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted, enum cn_scale_reason reason)
+cn_worker_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted,
+                            enum cn_scale_reason reason)
 {
     if (wanted == pool->wanted)
         return;
@@ -272,9 +276,9 @@ cn_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted, enum cn_scale
 }
 
 void
-cn_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted)
+cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted)
 {
-    uint32_t staying = cn_pool_count(pool, is_staying);
+    uint32_t staying = cn_worker_pool_count(pool, is_staying);
 
     pool->wanted = wanted;
     tell_health(pool);
@@ -295,25 +299,25 @@ cn_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted)
 /* --- orders, as carried out on the queue's loop */
 
 struct cn_worker_pool *
-cn_worker_pool_create(const struct cn_pool_spec *spec)
+cn_worker_pool_create(const struct cn_worker_pool_spec *spec)
 {
     struct cn_worker_pool *pool = cn_alloc(sizeof *pool);
 
-    pool->magic = CN_POOL_MAGIC;
+    pool->magic = CN_SLAB_MAGIC;
     pool->spec = *spec;
     cn_list_init(&pool->slots);
     cn_list_init(&pool->scalings);
     cn_list_init(&pool->check.link);
     cn_error_lines_init(&pool->error_lines, spec->loop, spec->about, spec->error_lines);
     pool->check.fn = check_pool;
-    cn_timer_init(&pool->tick, cn_pool_on_tick);
+    cn_timer_init(&pool->tick, cn_worker_pool_on_tick);
     return pool;
 }
 
 static void
 answer_start(void *ctx)
 {
-    struct cn_pool_start *start = ctx;
+    struct cn_worker_pool_start *start = ctx;
 
     start->on_done(start);
 }
@@ -321,7 +325,7 @@ answer_start(void *ctx)
 static void
 do_start(void *ctx)
 {
-    struct cn_pool_start *start = ctx;
+    struct cn_worker_pool_start *start = ctx;
     struct cn_worker_pool *pool = start->pool;
 
     pool->queue = cn_model_queue_create(pool->spec.loop, pool->spec.about->name,
@@ -337,14 +341,14 @@ do_start(void *ctx)
         .max_frame_bytes = pool->spec.max_frame_bytes,
         .error_lines = &pool->error_lines,
     };
-    cn_pool_begin_scaling(pool);
+    cn_worker_pool_begin_scaling(pool);
     check_soon(pool);
     start->queue = pool->queue;
     cn_call_on(pool->spec.home, answer_start, start);
 }
 
 void
-cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_pool_start *start)
+cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_worker_pool_start *start)
 {
     start->pool = pool;
     cn_call_on(pool->spec.loop, do_start, start);
@@ -353,16 +357,17 @@ cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_pool_start *start)
 static void
 do_scale(void *ctx)
 {
-    struct cn_pool_scale *scale = ctx;
+    struct cn_worker_pool_scale *scale = ctx;
     struct cn_worker_pool *pool = scale->pool;
     struct cn_autoscale_seen seen;
     uint32_t wanted = pool->wanted;
 
-    cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "another request to scale replaced this one");
+    cn_worker_pool_end_scalings(pool, CN_SCALE_SUPERSEDED,
+                                "another request to scale replaced this one");
     cn_list_init(&scale->link);
     cn_list_push_back(&pool->scalings, &scale->link);
     if (pool->close || !pool->queue) {
-        cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "the model is being unregistered");
+        cn_worker_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, "the model is being unregistered");
         return;
     }
     if (wanted < scale->min)
@@ -371,17 +376,17 @@ do_scale(void *ctx)
         wanted = scale->max;
     pool->min = scale->min;
     pool->max = scale->max;
-    cn_pool_note_scaling(pool, wanted, CN_SCALED_ORDER);
-    cn_pool_run_workers(pool, wanted);
+    cn_worker_pool_note_scaling(pool, wanted, CN_SCALED_ORDER);
+    cn_worker_pool_run_workers(pool, wanted);
     if (pool->scaling.automatic) {
-        cn_pool_see(pool, &seen);
+        cn_worker_pool_see(pool, &seen);
         cn_autoscale_restart(&pool->autoscale, &seen);
-        cn_pool_arm_tick(pool, &seen);
+        cn_worker_pool_arm_tick(pool, &seen);
     }
 }
 
 void
-cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale)
+cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_worker_pool_scale *scale)
 {
     scale->pool = pool;
     cn_call_on(pool->spec.loop, do_scale, scale);
@@ -392,30 +397,30 @@ cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale)
 static void
 on_empty(void *ctx)
 {
-    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, CN_POOL_MAGIC);
+    struct cn_worker_pool *pool = cn_cast(struct cn_worker_pool, ctx, CN_SLAB_MAGIC);
 
     if (pool->close->close_sequences)
         cn_model_queue_close_sequences(pool->queue, CN_CLOSE_UNLOADED);
     pool->emptied = true;
     cn_timer_cancel(&pool->tick);
-    cn_pool_run_workers(pool, 0);
+    cn_worker_pool_run_workers(pool, 0);
 }
 
 static void
 do_close(void *ctx)
 {
-    struct cn_pool_close *order = ctx;
+    struct cn_worker_pool_close *order = ctx;
     struct cn_worker_pool *pool = order->pool;
 
     cn_assert(!pool->close && pool->queue);
-    cn_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, order->reason);
+    cn_worker_pool_end_scalings(pool, CN_SCALE_SUPERSEDED, order->reason);
     pool->close = order;
     cn_model_queue_close(pool->queue, order->code, order->reason, order->drop_waiting, on_empty,
                          pool);
 }
 
 void
-cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_pool_close *order)
+cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_worker_pool_close *order)
 {
     order->pool = pool;
     cn_call_on(pool->spec.loop, do_close, order);
@@ -456,7 +461,7 @@ do_kill(void *ctx)
     if (!pool->close)
         return;
     cn_list_for_each(node, &pool->slots)
-        cn_worker_kill(cn_pool_slot_of(node)->worker);
+        cn_worker_kill(cn_worker_pool_slot_of(node)->worker);
     if (pool->workers_spec.zygote)
         cn_worker_kill(pool->workers_spec.zygote);
     check_soon(pool);
@@ -480,15 +485,15 @@ pool_free(struct cn_worker_pool *pool)
 static void
 do_release(void *ctx)
 {
-    struct cn_pool_close *order = ctx;
+    struct cn_worker_pool_close *order = ctx;
 
-    pool_free(cn_cast(struct cn_worker_pool, order->pool, CN_POOL_MAGIC));
+    pool_free(cn_cast(struct cn_worker_pool, order->pool, CN_SLAB_MAGIC));
     order->pool = NULL;
     cn_call_on(order->home, answer_close, order);
 }
 
 void
-cn_worker_pool_release(struct cn_pool_close *order)
+cn_worker_pool_release(struct cn_worker_pool_close *order)
 {
     order->home = order->pool->spec.home;
     cn_call_on(order->pool->spec.loop, do_release, order);
@@ -500,8 +505,8 @@ cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool)
     struct cn_list *node;
 
     while ((node = cn_list_pop_front(&pool->slots))) {
-        cn_worker_destroy(cn_pool_slot_of(node)->worker);
-        cn_free(cn_pool_slot_of(node));
+        cn_worker_destroy(cn_worker_pool_slot_of(node)->worker);
+        cn_free(cn_worker_pool_slot_of(node));
     }
     cn_worker_destroy(pool->workers_spec.zygote);
     cn_error_lines_fini(&pool->error_lines);

@@ -21,21 +21,21 @@
 struct cn_worker_pool;
 
 /* What the pool tells everybody; written on its loop, read on any. Relaxed: each is a lone number. */
-struct cn_pool_health {
+struct cn_worker_pool_health {
     _Atomic uint32_t ready, wanted; /* workers; wanted: at least, as minWorkers says */
     atomic_bool on_demand;          /* none is there, and the next step starts one */
 };
 
 /* Any thread: a worker is ready, or will be started for the next step. */
 static inline bool
-cn_pool_is_ready(const struct cn_pool_health *health)
+cn_worker_pool_is_ready(const struct cn_worker_pool_health *health)
 {
     return atomic_load_explicit(&health->ready, memory_order_relaxed) > 0 ||
            atomic_load_explicit(&health->on_demand, memory_order_relaxed);
 }
 
 /* Borrowed until the pool was closed. */
-struct cn_pool_spec {
+struct cn_worker_pool_spec {
     struct cn_loop *loop, *home; /* the queue's, and the one that answers go to (loop 0) */
     const struct cn_model_about *about;
     const char *store_dir, *program;
@@ -43,39 +43,39 @@ struct cn_pool_spec {
     uint64_t max_frame_bytes;
     uint32_t error_lines;             /* about failing steps, a second; 0: all */
     _Atomic uint32_t *next_worker_id; /* of the server */
-    struct cn_pool_health *health;
+    struct cn_worker_pool_health *health;
     struct cn_family family;
     bool scales; /* workers follow the load */
 };
 
 /* --- Orders: from loop 0, answered on it. Each order is embedded in what waits for it. */
 
-struct cn_pool_start {
+struct cn_worker_pool_start {
     struct cn_worker_pool *pool;
     struct cn_model_queue *queue; /* the answer: predictions may now find it */
-    void (*on_done)(struct cn_pool_start *start);
+    void (*on_done)(struct cn_worker_pool_start *start);
 };
 /* Makes a pool; its queue comes with the answer to cn_worker_pool_start. */
-struct cn_worker_pool *cn_worker_pool_create(const struct cn_pool_spec *spec);
-void cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_pool_start *start);
+struct cn_worker_pool *cn_worker_pool_create(const struct cn_worker_pool_spec *spec);
+void cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_worker_pool_start *start);
 
 enum cn_scale_outcome {
     CN_SCALE_DONE,      /* as many workers as wanted are ready, and no more */
     CN_SCALE_FAILED,    /* a worker could not load the model; it is tried again */
     CN_SCALE_SUPERSEDED /* another order came, or the pool closed */
 };
-struct cn_pool_scale {
+struct cn_worker_pool_scale {
     struct cn_worker_pool *pool;
     uint32_t min, max; /* workers: fewer than min are started, more than max stopped */
     struct cn_list link;
     enum cn_scale_outcome outcome; /* the answer */
     char why[CN_LAST_WORDS_MAX];   /* of a failure */
-    void (*on_done)(struct cn_pool_scale *scale);
+    void (*on_done)(struct cn_worker_pool_scale *scale);
 };
-void cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_pool_scale *scale);
+void cn_worker_pool_scale(struct cn_worker_pool *pool, struct cn_worker_pool_scale *scale);
 
 /* How the number of workers came about. */
-struct cn_pool_scaling {
+struct cn_worker_pool_scaling {
     bool automatic;
     const char *fixed_for; /* why it is not, of the model; NULL: it is, or nobody wants it */
     uint32_t wanted, from, to;
@@ -83,11 +83,11 @@ struct cn_pool_scaling {
     uint64_t wall_ms;            /* when that was */
 };
 
-struct cn_pool_facts {
+struct cn_worker_pool_facts {
     struct cn_worker_pool *pool;
-    struct cn_pool_scaling scaling;
+    struct cn_worker_pool_scaling scaling;
     uint32_t n_workers;
-    struct cn_worker_facts *workers; /* the answer; freed by cn_pool_facts_fini */
+    struct cn_worker_facts *workers; /* the answer; freed by cn_worker_pool_facts_fini */
     bool has_zygote;
     struct cn_worker_facts zygote;
     struct cn_model_queue_stats queue;
@@ -95,28 +95,29 @@ struct cn_pool_facts {
     bool wants_series; /* the caller's */
     struct cn_series_copy series;
     char last_error[CN_LAST_WORDS_MAX]; /* of loading; empty: the last load succeeded */
-    void (*on_done)(struct cn_pool_facts *facts);
+    void (*on_done)(struct cn_worker_pool_facts *facts);
 };
-void cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_pool_facts *facts);
-void cn_pool_facts_fini(struct cn_pool_facts *facts);
+void cn_worker_pool_facts(struct cn_worker_pool *pool, struct cn_worker_pool_facts *facts);
+void cn_worker_pool_facts_fini(struct cn_worker_pool_facts *facts);
 
-struct cn_pool_close {
+struct cn_worker_pool_close {
     struct cn_worker_pool *pool;
     struct cn_loop *home; /* the pool's own */
     int code;             /* new jobs are refused with it ... */
     char reason[400];     /* ... and this */
     bool drop_waiting, close_sequences;
-    void (*on_done)(struct cn_pool_close *close); /* all workers are gone, the queue is destroyed */
+    void (*on_done)(
+        struct cn_worker_pool_close *close); /* all workers are gone, the queue is destroyed */
 };
 /* No view may show the queue any more, or its jobs must stop coming by themselves (drain). */
-void cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_pool_close *close);
+void cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_worker_pool_close *close);
 /* While it closes: handlers that stream are told to come to their end. */
 void cn_worker_pool_stop_streams(struct cn_worker_pool *pool);
 /* While it closes: refuse what still waits; `kill`: and kill the workers now. No answer. */
 void cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill);
 /* Gives the memory back, after the close was answered; on_done is called once more, with pool NULL.
  * By way of the pool's loop, where earlier orders may still be under way. */
-void cn_worker_pool_release(struct cn_pool_close *close);
+void cn_worker_pool_release(struct cn_worker_pool_close *close);
 /* When no loop runs any more: its workers are killed, the queue is left as it is. */
 void cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool);
 

@@ -6,47 +6,47 @@
 #include "core/time/timer_wheel.h"
 #include "management/workers/worker_pool.h"
 
-#define CN_POOL_MAGIC 0x706f6f6cu
+#define CN_SLAB_MAGIC 0x706f6f6cu
 
-struct cn_pool_slot {
+struct cn_worker_pool_slot {
     struct cn_list link;
-    struct cn_worker *worker;
+    struct cn_worker_process *worker;
 };
 
 struct cn_worker_pool {
     uint32_t magic;
-    struct cn_pool_spec spec;
+    struct cn_worker_pool_spec spec;
     struct cn_worker_spec workers_spec;
     struct cn_error_lines error_lines;
     struct cn_model_queue *queue;
     struct cn_list slots;    /* by age */
     bool unforkable;         /* its zygote has said so */
-    struct cn_list scalings; /* struct cn_pool_scale: orders that wait for their outcome */
+    struct cn_list scalings; /* struct cn_worker_pool_scale: orders that wait for their outcome */
     uint32_t wanted;         /* workers that should run */
     uint32_t min, max;       /* bounds of that, as last ordered */
     struct cn_autoscale autoscale;
-    struct cn_pool_scaling scaling;
-    struct cn_timer tick;        /* of scaling by load; armed while there is something to look at */
-    bool emptied;                /* closing: no job is left, the workers are stopping */
-    struct cn_pool_close *close; /* the order to close; NULL: none yet */
+    struct cn_worker_pool_scaling scaling;
+    struct cn_timer tick; /* of scaling by load; armed while there is something to look at */
+    bool emptied;         /* closing: no job is left, the workers are stopping */
+    struct cn_worker_pool_close *close; /* the order to close; NULL: none yet */
     char last_error[CN_LAST_WORDS_MAX];
     struct cn_deferred check; /* at the end of the turn: numbers changed */
 };
 
-static inline struct cn_pool_slot *
-cn_pool_slot_of(struct cn_list *node)
+static inline struct cn_worker_pool_slot *
+cn_worker_pool_slot_of(struct cn_list *node)
 {
-    return cn_container_of(node, struct cn_pool_slot, link);
+    return cn_container_of(node, struct cn_worker_pool_slot, link);
 }
 
 static inline bool
-cn_pool_worker_is_ready(const struct cn_worker *worker)
+cn_worker_pool_worker_is_ready(const struct cn_worker_process *worker)
 {
     return cn_worker_state(worker) == CN_WORKER_READY;
 }
 
 static inline bool
-cn_pool_worker_is_any(const struct cn_worker *worker)
+cn_worker_pool_worker_is_any(const struct cn_worker_process *worker)
 {
     (void)worker;
     return true;
@@ -54,27 +54,27 @@ cn_pool_worker_is_any(const struct cn_worker *worker)
 
 /* --- worker_pool.c */
 
-uint32_t cn_pool_count(const struct cn_worker_pool *pool,
-                       bool (*counts)(const struct cn_worker *worker));
+uint32_t cn_worker_pool_count(const struct cn_worker_pool *pool,
+                              bool (*counts)(const struct cn_worker_process *worker));
 /* Answers all orders to scale that still wait. */
-void cn_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome,
-                          const char *why);
-/* For describe: the number changes, and why. Before cn_pool_run_workers(). */
-void cn_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted,
-                          enum cn_scale_reason reason);
+void cn_worker_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome,
+                                 const char *why);
+/* For describe: the number changes, and why. Before cn_worker_pool_run_workers(). */
+void cn_worker_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted,
+                                 enum cn_scale_reason reason);
 /* From now on there are to be so many workers. */
-void cn_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted);
+void cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted);
 
 /* --- pool_scaling.c */
 
 /* Workers follow the load where the server and the model want it, and the model can. */
-void cn_pool_begin_scaling(struct cn_worker_pool *pool);
+void cn_worker_pool_begin_scaling(struct cn_worker_pool *pool);
 /* The load now; what it counts since the last look begins anew. */
-void cn_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen);
+void cn_worker_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen);
 /* Looks again often while steps wait, a few times in scaleDownIdleMSec while there is a worker more than need
  * be, else not at all. */
-void cn_pool_arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *seen);
+void cn_worker_pool_arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *seen);
 /* Of pool->tick. */
-void cn_pool_on_tick(struct cn_timer *timer);
+void cn_worker_pool_on_tick(struct cn_timer *timer);
 
 #endif

@@ -20,8 +20,8 @@
 
 struct cn_fork_order {
     struct cn_list link;
-    struct cn_worker *worker; /* NULL: it no longer waits, but the zygote was asked */
-    struct cn_spawned ours;   /* open once it was sent */
+    struct cn_worker_process *worker; /* NULL: it no longer waits, but the zygote was asked */
+    struct cn_spawned ours;           /* open once it was sent */
     bool sent;
 };
 
@@ -32,10 +32,10 @@ order_of(struct cn_list *node)
 }
 
 /* The order leaves the list; its slot, or NULL. */
-static struct cn_worker *
+static struct cn_worker_process *
 order_free(struct cn_fork_order *order)
 {
-    struct cn_worker *worker = order->worker;
+    struct cn_worker_process *worker = order->worker;
 
     if (worker)
         worker->order = NULL;
@@ -47,7 +47,7 @@ order_free(struct cn_fork_order *order)
 
 /* False: without descriptors. Where the zygote takes none, its link is lost, and cn_zygote_end follows. */
 static bool
-send_order(struct cn_worker *zygote, struct cn_fork_order *order)
+send_order(struct cn_worker_process *zygote, struct cn_fork_order *order)
 {
     struct cn_spawn_ends theirs;
     struct cn_error err;
@@ -64,7 +64,7 @@ send_order(struct cn_worker *zygote, struct cn_fork_order *order)
 }
 
 bool
-cn_zygote_order(struct cn_worker *zygote, struct cn_worker *worker)
+cn_zygote_order(struct cn_worker_process *zygote, struct cn_worker_process *worker)
 {
     struct cn_fork_order *order;
     bool ready = zygote->state == CN_WORKER_READY && !zygote->lost && !zygote->exited;
@@ -84,7 +84,7 @@ cn_zygote_order(struct cn_worker *zygote, struct cn_worker *worker)
 }
 
 void
-cn_zygote_forget(struct cn_worker *worker)
+cn_zygote_forget(struct cn_worker_process *worker)
 {
     struct cn_fork_order *order = worker->order;
 
@@ -97,7 +97,7 @@ cn_zygote_forget(struct cn_worker *worker)
 }
 
 void
-cn_zygote_begin(struct cn_worker *zygote)
+cn_zygote_begin(struct cn_worker_process *zygote)
 {
     struct cn_list *node, *tmp;
 
@@ -117,10 +117,10 @@ is_our_child(pid_t pid)
 }
 
 static void
-give_process(struct cn_worker *zygote, struct cn_fork_order *order, pid_t pid)
+give_process(struct cn_worker_process *zygote, struct cn_fork_order *order, pid_t pid)
 {
     struct cn_spawned process = order->ours;
-    struct cn_worker *worker;
+    struct cn_worker_process *worker;
     struct cn_error err;
 
     order->ours = (struct cn_spawned){.pid_fd = -1, .socket_fd = -1, .stderr_fd = -1};
@@ -141,11 +141,11 @@ give_process(struct cn_worker *zygote, struct cn_fork_order *order, pid_t pid)
 }
 
 void
-cn_zygote_on_forked(struct cn_worker *zygote, const struct cn_forked *forked)
+cn_zygote_on_forked(struct cn_worker_process *zygote, const struct cn_forked *forked)
 {
     struct cn_fork_order *order = order_of(zygote->orders.next);
     char quoted[300];
-    struct cn_worker *worker;
+    struct cn_worker_process *worker;
 
     cn_assert(!cn_list_empty(&zygote->orders) && order->sent); /* the link counts FORKs */
     if (zygote->state == CN_WORKER_READY)
@@ -165,9 +165,9 @@ cn_zygote_on_forked(struct cn_worker *zygote, const struct cn_forked *forked)
 }
 
 void
-cn_zygote_end(struct cn_worker *zygote)
+cn_zygote_end(struct cn_worker_process *zygote)
 {
-    struct cn_worker *worker;
+    struct cn_worker_process *worker;
 
     while (!cn_list_empty(&zygote->orders)) {
         worker = order_free(order_of(zygote->orders.next));

@@ -185,7 +185,7 @@ begin_frame(struct cn_worker_link *link)
     if (link->frame_rows > 0)
         return;
     link->frame_begun = cn_frame_begin_batch(&link->out);
-    link->frame_lent = link->lents.bytes;
+    link->frame_borrowed = link->borrowed.bytes;
 }
 
 static void
@@ -193,8 +193,8 @@ end_frame(struct cn_worker_link *link)
 {
     if (link->frame_rows == 0)
         return;
-    cn_frame_end_lent_batch(&link->out, link->frame_begun, link->frame_rows,
-                            link->lents.bytes - link->frame_lent);
+    cn_frame_end_borrowed_batch(&link->out, link->frame_begun, link->frame_rows,
+                                link->borrowed.bytes - link->frame_borrowed);
     link->frame_rows = 0;
 }
 
@@ -225,10 +225,11 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
         row.deadline_ms = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
     }
     begin_frame(link);
-    cn_frame_lend_row(&link->out, &link->lents, &job->unsent, &row);
+    cn_frame_lend_row(&link->out, &link->borrowed, &job->unsent, &row);
     link->frame_rows++;
     if (link->frame_rows >= queue->config.batch_size ||
-        link->out.len - link->frame_begun + link->lents.bytes - link->frame_lent >= FRAME_BYTES)
+        link->out.len - link->frame_begun + link->borrowed.bytes - link->frame_borrowed >=
+            FRAME_BYTES)
         end_frame(link);
 }
 
@@ -475,7 +476,7 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
         return;
     if (queue->policy.forms) {
         if (!send_suspects(queue))
-            cn_former_dispatch(queue);
+            cn_batch_builder_dispatch(queue);
     } else if (!send_suspects(queue)) {
         bool any_held = hold_links(queue);
 

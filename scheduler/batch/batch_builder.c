@@ -142,7 +142,7 @@ form_in_order(struct cn_model_queue *queue, struct cn_worker_link *link)
 }
 
 void
-cn_former_dispatch(struct cn_model_queue *queue)
+cn_batch_builder_dispatch(struct cn_model_queue *queue)
 {
     uint64_t wake = CN_NEVER, again;
     struct cn_list *node;

@@ -9,6 +9,6 @@
 struct cn_model_queue;
 
 /* Sends a batch to each worker that is free for one, unless waiting makes a better one. */
-void cn_former_dispatch(struct cn_model_queue *queue);
+void cn_batch_builder_dispatch(struct cn_model_queue *queue);
 
 #endif

@@ -20,7 +20,7 @@ cn_slots_is_unknown(const struct cn_model_queue *queue, const struct cn_job *nex
 {
     const uint32_t flags = next->row.flags;
 
-    return next->sequence && !next->sequence->known && !next->detour &&
+    return next->sequence && !next->sequence->known && !next->forward &&
            !(flags & (CN_ROW_START | CN_ROW_ASK | CN_ROW_MOVE)) &&
            ((flags & CN_ROW_MUST_EXIST) || queue->config.sequence_strict);
 }

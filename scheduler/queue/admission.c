@@ -56,7 +56,7 @@ check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_er
 {
     if (queue->closed)
         return cn_fail(err, queue->close_code, "%s", queue->close_reason);
-    if (atomic_load_explicit(&queue->retired, memory_order_relaxed) && !cn_swap_is_visitor(job) &&
+    if (atomic_load_explicit(&queue->retired, memory_order_relaxed) && !cn_swap_is_forwarded(job) &&
         (job->row.flags & CN_ROW_STATEFUL))
         return cn_fail(err, CN_E_VERSION_SWAPPED,
                        "version %s of model %s takes no more steps, because its swap deadline has "
@@ -174,7 +174,7 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
     struct cn_sequence *sequence = cn_table_find(queue->sequences, job->row.sequence_id);
     int rc;
 
-    if ((!sequence || !sequence->counted) && !cn_swap_is_visitor(job) &&
+    if ((!sequence || !sequence->counted) && !cn_swap_is_forwarded(job) &&
         !cn_swap_may_leave(queue, job)) {
         rc = cn_queue_check_slot(queue, err);
         if (rc < 0)
@@ -227,7 +227,7 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     queue->stats.jobs++;
-    if (!cn_swap_is_visitor(job)) { /* it was counted where it came from */
+    if (!cn_swap_is_forwarded(job)) { /* it was counted where it came from */
         cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
         cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_ALL_JOBS, 1);
         cn_ts_job_came(queue, job);
@@ -249,7 +249,7 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     if (!stateful)
         job->row.flags &=
             ~(uint32_t)(CN_ROW_STATEFUL | CN_ROW_START | CN_ROW_END | CN_ROW_NUMBERED);
-    if (cn_swap_is_visitor(job) && cn_swap_send_back(queue, job))
+    if (cn_swap_is_forwarded(job) && cn_swap_send_back(queue, job))
         return;
     if (check_queue(queue, job, &err) < 0 || check_row(&job->row, &err) < 0 ||
         (stateful && join_sequence(queue, job, &err) < 0)) {
@@ -465,7 +465,7 @@ gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
     if (!queue->closed)
         return; /* what waits behind a step that another version does, may be for it too */
     cn_list_for_each(node, &queue->away)
-        empty_group(queue, cn_detour_group(node), out);
+        empty_group(queue, cn_forward_group(node), out);
 }
 
 void

@@ -35,12 +35,13 @@ find_job(struct cn_worker_link *link, const struct cn_answer *answer)
 /* While one job is finished, the sequence of that which will mostly be answered next comes from memory:
  * among many it has left the processor's caches since its step was sent. */
 static void
-fetch_next(const struct cn_worker_link *link, const struct cn_job *job)
+prefetch_next(const struct cn_worker_link *link, const struct cn_job *job)
 {
     const struct cn_list *next = job->link.next;
 
     if (next != &link->in_flight && next != &link->live)
-        cn_fetch(cn_container_of(next, struct cn_job, link)->sequence, sizeof(struct cn_sequence));
+        cn_prefetch(cn_container_of(next, struct cn_job, link)->sequence,
+                    sizeof(struct cn_sequence));
 }
 
 /* After a death the answer comes from its beginning again; what the client has is not sent twice. */
@@ -87,10 +88,10 @@ on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
         link->alone = false;
         cn_queue_wake(queue); /* it leaves its place among the rows to another one */
     }
-    if (!sequence || job->loose || !(answer->flags & CN_ANSWER_COMMITTED) ||
+    if (!sequence || job->detached || !(answer->flags & CN_ANSWER_COMMITTED) ||
         sequence->streams == UINT16_MAX)
         return;
-    job->loose = true;
+    job->detached = true;
     sequence->streams++;
     cn_job_group_settle(&sequence->group);
     cn_sequence_learn(sequence, answer, job->row.flags & CN_ROW_END);
@@ -122,7 +123,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     struct cn_sequence *sequence = job->sequence;
     /* A visitor that only looks asks for nothing (scheduler/swap/version_swap.h). */
     bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE);
-    bool loose = job->loose;
+    bool detached = job->detached;
 
     cn_list_remove(&job->link);
     link->n_in_flight--;
@@ -132,7 +133,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
         link->alone = false;
     link->answers++;
     queue->stats.in_flight_jobs--;
-    if (job->detour && cn_swap_on_answer(queue, job, answer))
+    if (job->forward && cn_swap_on_answer(queue, job, answer))
         return;
     if (job->probing && cn_slots_on_probe(queue, job, answer))
         return;
@@ -141,12 +142,12 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
         queue->stats.replayed++;
         cn_metrics_add(&queue->metrics, CN_M_JOBS_REPLAYED, 1);
     }
-    if (loose)
+    if (detached)
         sequence->streams--;
     else
         cn_job_group_settle(cn_queue_group_of(job));
     cn_queue_finish(queue, job, box);
-    if (sequence && !loose)
+    if (sequence && !detached)
         cn_sequence_learn(sequence, answer, asked_end);
     if (sequence)
         cn_sequence_update(sequence);
@@ -166,14 +167,14 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which was not sent in full yet",
                        (unsigned long long)answer->job_id);
     link->progress_ms = cn_loop_now_ms(link->loop);
-    fetch_next(link, job);
+    prefetch_next(link, job);
     cn_infer_job_heard(link, job, answer);
     if (answer->flags & CN_ANSWER_FINAL) {
         finish(link->queue, link, job, answer);
         return 0;
     }
     /* Passed on first: what follows may free the sequence, whose END this was. */
-    if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer) || cn_swap_is_visitor(job))
+    if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer) || cn_swap_is_forwarded(job))
         forward_piece(job, answer);
     if (answer->flags & CN_ANSWER_LIVE)
         on_live(link->queue, link, job, answer);

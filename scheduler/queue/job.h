@@ -20,7 +20,7 @@
 
 #define CN_GENERATED_ID_BYTES 44 /* "ts-seq-", a UUID, NUL */
 
-struct cn_detour;
+struct cn_forward;
 struct cn_job;
 struct cn_model_queue;
 struct cn_sequence;
@@ -106,17 +106,17 @@ struct cn_job {
     uint32_t alone_deaths;    /* those that had nothing else in flight */
     uint64_t queued_us;       /* from its arrival to the handler's first call for it */
     uint64_t phase_us[CN_INFER_N_PHASES]; /* of all calls for it */
-    uint64_t last_call;       /* serial of the report that the latest of them had; 0: none */
-    uint32_t n_responses;     /* pieces with data */
-    struct cn_detour *detour; /* scheduler/swap/version_swap.h; NULL: none */
-    uint8_t state;            /* scheduler/queue/model_queue_priv.h */
-    bool cancelled;           /* while in flight: the worker was told that its client is gone */
-    bool stopped;             /* the same: that it is to end its stream */
-    bool live;                /* its handler streams: what was passed on can't be made again */
-    bool loose;               /* live, and its step is committed: its sequence went on without it */
-    bool passed_on;           /* a piece of it, live or not */
-    bool piece_lost;          /* no memory for a piece: the final answer must say so */
-    bool probing;             /* sent only to ask whether its sequence lives */
+    uint64_t last_call;         /* serial of the report that the latest of them had; 0: none */
+    uint32_t n_responses;       /* pieces with data */
+    struct cn_forward *forward; /* scheduler/swap/version_swap.h; NULL: none */
+    uint8_t state;              /* scheduler/queue/model_queue_priv.h */
+    bool cancelled;             /* while in flight: the worker was told that its client is gone */
+    bool stopped;               /* the same: that it is to end its stream */
+    bool live;                  /* its handler streams: what was passed on can't be made again */
+    bool detached;   /* live, and its step is committed: its sequence went on without it */
+    bool passed_on;  /* a piece of it, live or not */
+    bool piece_lost; /* no memory for a piece: the final answer must say so */
+    bool probing;    /* sent only to ask whether its sequence lives */
     char generated_id[CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made it */
 };
 

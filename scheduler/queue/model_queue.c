@@ -193,9 +193,9 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->unsent = job->deaths = job->alone_deaths = 0;
     job->queued_us = job->last_call = job->n_responses = 0;
     memset(job->phase_us, 0, sizeof(job->phase_us));
-    job->detour = NULL;
+    job->forward = NULL;
     job->state = CN_JOB_INCOMING;
-    job->cancelled = job->stopped = job->live = job->loose = job->passed_on = false;
+    job->cancelled = job->stopped = job->live = job->detached = job->passed_on = false;
     job->piece_lost = job->probing = job->delayed = false;
     job->rows = 1;
     job->level = 0;
@@ -398,7 +398,7 @@ cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answ
     cn_timer_cancel(&job->timer);
     forget_cancel(queue, job);
     cn_infer_job_done(queue, job, &box->answer);
-    cn_detour_free(job);
+    cn_forward_free(job);
     job->state = CN_JOB_DONE;
     queue->jobs_now--;
     if (queue->closed)
@@ -436,9 +436,9 @@ cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job)
 
 /* Of a turn's jobs, whose sequences lie anywhere among all: their memory is asked for at once. */
 static void
-fetch_sequences(const struct cn_model_queue *queue, const struct cn_list *jobs)
+prefetch_sequences(const struct cn_model_queue *queue, const struct cn_list *jobs)
 {
-    struct cn_str ids[CN_FETCH_MAX];
+    struct cn_str ids[CN_PREFETCH_MAX];
     struct cn_list *node;
     uint32_t n = 0;
 
@@ -447,11 +447,11 @@ fetch_sequences(const struct cn_model_queue *queue, const struct cn_list *jobs)
     cn_list_for_each(node, jobs) {
         ids[n] = cn_container_of(node, struct cn_job, link)->row.sequence_id;
         n += ids[n].len > 0;
-        if (n == CN_FETCH_MAX)
+        if (n == CN_PREFETCH_MAX)
             break; /* a burst: the others wait for their own */
     }
     if (n > 1)
-        cn_table_fetch(queue->sequences, ids, n, sizeof(struct cn_sequence), NULL);
+        cn_table_prefetch(queue->sequences, ids, n, sizeof(struct cn_sequence), NULL);
 }
 
 static void
@@ -463,7 +463,7 @@ admit_incoming(struct cn_model_queue *queue)
     cn_list_init(&now);
     cn_list_splice_back(&now, &queue->incoming);
     cn_queue_refuse_departed(queue, &now);
-    fetch_sequences(queue, &now);
+    prefetch_sequences(queue, &now);
     while ((node = cn_list_pop_front(&now)))
         cn_queue_admit(queue, cn_container_of(node, struct cn_job, link));
 }

@@ -66,7 +66,7 @@ struct cn_model_queue {
     uint32_t serial; /* of all queues of this process: the younger the higher, never 0 */
     struct cn_family family;
     enum cn_swap_policy swap_policy;
-    struct cn_list away; /* struct cn_detour of jobs that are at another version's queue */
+    struct cn_list away; /* struct cn_forward of jobs that are at another version's queue */
     atomic_bool retired; /* other versions' loops read it */
     bool may_remember;   /* the store may know of sequences that the table doesn't */
 

@@ -87,7 +87,7 @@ cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job, const struct
     struct cn_infer_done done = {.replayed = answer->flags & CN_ANSWER_REPLAYED};
     enum cn_infer_response kind = kind_of(answer);
 
-    if (!queue->infer || (job->detour && !job->worker))
+    if (!queue->infer || (job->forward && !job->worker))
         return;
     if (is_no_inference(job, answer) && !(job->probing && answer->error_code))
         return; /* a step that was refused because there is no sequence counts, though it only asked */

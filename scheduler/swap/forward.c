@@ -11,7 +11,7 @@
 #include "scheduler/queue/model_queue_priv.h"
 
 void
-cn_detour_set_out(struct cn_model_queue *queue, struct cn_job *job)
+cn_forward_begin(struct cn_model_queue *queue, struct cn_job *job)
 {
     cn_aggregator_unplace(queue, &job->sequence->group);
     cn_job_group_take(&job->sequence->group);
@@ -25,9 +25,9 @@ cn_detour_set_out(struct cn_model_queue *queue, struct cn_job *job)
 }
 
 void
-cn_detour_come_back(struct cn_model_queue *queue, struct cn_job *job, enum cn_detour_stage stage)
+cn_forward_return(struct cn_model_queue *queue, struct cn_job *job, enum cn_forward_stage stage)
 {
-    job->detour->stage = stage;
+    job->forward->stage = stage;
     queue->stats.in_flight_jobs--;
     queue->stats.diverted_jobs--;
     cn_job_group_put_back(&job->sequence->group, job);
@@ -36,14 +36,14 @@ cn_detour_come_back(struct cn_model_queue *queue, struct cn_job *job, enum cn_de
 }
 
 void
-cn_detour_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
+cn_forward_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
 {
     struct cn_sequence *sequence = job->sequence;
 
     box->job = job;
     queue->stats.in_flight_jobs--;
     queue->stats.diverted_jobs--;
-    if (job->loose)
+    if (job->detached)
         sequence->streams--;
     else
         cn_job_group_settle(&sequence->group);
@@ -53,7 +53,7 @@ cn_detour_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_ans
 }
 
 void
-cn_detour_give_up(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
+cn_forward_give_up(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt, ...)
 {
     struct cn_sequence *sequence = job->sequence;
     struct cn_error err;
@@ -73,55 +73,55 @@ cn_detour_give_up(struct cn_model_queue *queue, struct cn_job *job, int code, co
 void
 cn_swap_dress(const struct cn_job *job, struct cn_row *row)
 {
-    const struct cn_detour *detour = job->detour;
+    const struct cn_forward *forward = job->forward;
 
     if (job->any_version)
         row->flags |= CN_ROW_ANY_VERSION;
-    if (!detour)
+    if (!forward)
         return;
-    if (detour->stage == CN_STAGE_ASK_HERE)
+    if (forward->stage == CN_STAGE_ASK_HERE)
         row->flags |= CN_ROW_ASK;
-    if (detour->stage == CN_STAGE_HOME && detour->pass_pending)
+    if (forward->stage == CN_STAGE_HOME && forward->pass_pending)
         row->flags |= CN_ROW_PASS_PENDING;
-    if (detour->stage == CN_STAGE_IMPORT ||
-        (detour->stage == CN_STAGE_HOME && detour->move.op == CN_MOVE_TOLD)) {
+    if (forward->stage == CN_STAGE_IMPORT ||
+        (forward->stage == CN_STAGE_HOME && forward->move.op == CN_MOVE_TOLD)) {
         row->flags |= CN_ROW_MOVE;
-        row->move = &detour->move;
+        row->move = &forward->move;
     }
 }
 
 void
 cn_swap_cancel(struct cn_job *job)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
 
-    cn_assert(detour && !cn_list_empty(&detour->link));
-    cn_model_queue_cancel(detour->queue, &detour->visitor);
+    cn_assert(forward && !cn_list_empty(&forward->link));
+    cn_model_queue_cancel(forward->queue, &forward->forwarded);
 }
 
 void
 cn_swap_consumed(struct cn_job *job, uint64_t bytes)
 {
-    if (job->detour && !cn_list_empty(&job->detour->link))
-        cn_model_queue_consumed(&job->detour->visitor, bytes);
+    if (job->forward && !cn_list_empty(&job->forward->link))
+        cn_model_queue_consumed(&job->forward->forwarded, bytes);
 }
 
 void
-cn_detour_free(struct cn_job *job)
+cn_forward_free(struct cn_job *job)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
 
-    if (!detour)
+    if (!forward)
         return;
-    job->detour = NULL;
-    cn_list_remove(&detour->link);
-    cn_answer_box_free(detour->exported);
-    cn_free(detour->version);
-    cn_free(detour);
+    job->forward = NULL;
+    cn_list_remove(&forward->link);
+    cn_answer_box_free(forward->exported);
+    cn_free(forward->version);
+    cn_free(forward);
 }
 
 struct cn_job_group *
-cn_detour_group(struct cn_list *node)
+cn_forward_group(struct cn_list *node)
 {
-    return &cn_container_of(node, struct cn_detour, link)->job->sequence->group;
+    return &cn_container_of(node, struct cn_forward, link)->job->sequence->group;
 }

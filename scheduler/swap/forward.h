@@ -8,7 +8,7 @@
 #include "scheduler/swap/swap_leftovers.h"
 #include "scheduler/swap/version_swap.h"
 
-enum cn_detour_stage {
+enum cn_forward_stage {
     CN_STAGE_ASK_HERE, /* our own worker looks first */
     CN_STAGE_VISIT,    /* another version is asked; with policy pin it does the step at once */
     CN_STAGE_STAY,     /* the other version does the step, whatever the policy */
@@ -17,11 +17,11 @@ enum cn_detour_stage {
     CN_STAGE_HOME,     /* lives in no other version: a step like any other */
 };
 
-struct cn_detour {
-    struct cn_job visitor;
+struct cn_forward {
+    struct cn_job forwarded;
     struct cn_job *job;
     struct cn_list link; /* in queue->away while the visitor is under way */
-    enum cn_detour_stage stage;
+    enum cn_forward_stage stage;
     uint32_t peer;                /* serial of the version that is or was visited */
     uint32_t below;               /* those with lower serials were not asked yet */
     struct cn_model_queue *queue; /* the peer's; not to be used once the visitor was answered */
@@ -32,21 +32,21 @@ struct cn_detour {
     bool take_pending;            /* the peer's import is the only copy */
     bool had_pending;             /* our own worker has one */
     bool pass_pending;            /* and it is a leftover */
-    struct cn_swap_traces traces; /* of those that were asked since the round began */
-    char *version;                /* of the peer that was exported from or reset; NULL: none */
+    struct cn_swap_leftovers leftovers; /* of those that were asked since the round began */
+    char *version; /* of the peer that was exported from or reset; NULL: none */
     struct cn_answer_box *exported;
     struct cn_move move;
 };
 
 /* Out of its group's list, as if a worker had it. */
-void cn_detour_set_out(struct cn_model_queue *queue, struct cn_job *job);
+void cn_forward_begin(struct cn_model_queue *queue, struct cn_job *job);
 /* To be sent to one of our own workers, before all others of its group. */
-void cn_detour_come_back(struct cn_model_queue *queue, struct cn_job *job,
-                         enum cn_detour_stage stage);
+void cn_forward_return(struct cn_model_queue *queue, struct cn_job *job,
+                       enum cn_forward_stage stage);
 /* The answer for the client; takes the box. The job is gone. */
-void cn_detour_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box);
+void cn_forward_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box);
 /* An error for the client. The job is gone; the text may be its own. */
-void cn_detour_give_up(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt,
-                       ...) __attribute__((format(printf, 4, 5)));
+void cn_forward_give_up(struct cn_model_queue *queue, struct cn_job *job, int code, const char *fmt,
+                        ...) __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -15,17 +15,17 @@
 
 #include "proto/message.h"
 
-struct cn_swap_traces {
-    struct cn_swap_trace {
+struct cn_swap_leftovers {
+    struct cn_swap_leftover {
         uint64_t opened_wall_ms, step;
     } pending, moved, closed; /* the latest of each kind */
     uint32_t pending_at;      /* serial of the version that has it; 0: none has */
 };
 
 /* Takes note of an answer CN_ANSWER_ELSEWHERE of the version with that serial. */
-void cn_swap_traces_note(struct cn_swap_traces *traces, uint32_t serial,
-                         const struct cn_answer *answer);
+void cn_swap_leftovers_note(struct cn_swap_leftovers *leftovers, uint32_t serial,
+                            const struct cn_answer *answer);
 /* Once all versions were asked and the sequence lives in none: is the import the sequence? */
-bool cn_swap_traces_pending_counts(const struct cn_swap_traces *traces);
+bool cn_swap_leftovers_pending_counts(const struct cn_swap_leftovers *leftovers);
 
 #endif

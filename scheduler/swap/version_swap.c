@@ -53,59 +53,59 @@ cn_swap_may_leave(const struct cn_model_queue *queue, const struct cn_job *job)
     return find_peer(queue, UINT32_MAX, 0, &peer, NULL) || peer;
 }
 
-static void on_visitor_answer(struct cn_job *visitor, struct cn_answer_box *box);
+static void on_forwarded_answer(struct cn_job *forwarded, struct cn_answer_box *box);
 
-static const struct cn_job_ops visitor_ops = {.on_answer = on_visitor_answer};
+static const struct cn_job_ops forwarded_ops = {.on_answer = on_forwarded_answer};
 
 /* `op` 0: the step itself, if the sequence lives there. */
 static void
 visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_queue *peer,
       enum cn_move_op op)
 {
-    struct cn_detour *detour = job->detour;
-    struct cn_job *visitor = &detour->visitor;
+    struct cn_forward *forward = job->forward;
+    struct cn_job *forwarded = &forward->forwarded;
 
-    memset(visitor, 0, sizeof(*visitor));
-    visitor->ops = &visitor_ops;
-    visitor->origin = queue->loop;
-    visitor->row = job->row; /* its bytes stay in place as long as the job, which waits for us */
-    visitor->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
-    visitor->deadline_ms = job->deadline_ms;
+    memset(forwarded, 0, sizeof(*forwarded));
+    forwarded->ops = &forwarded_ops;
+    forwarded->origin = queue->loop;
+    forwarded->row = job->row; /* its bytes stay in place as long as the job, which waits for us */
+    forwarded->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
+    forwarded->deadline_ms = job->deadline_ms;
     /* A client that left may have asked behind the job, and been answered there (departed.c). */
-    if (detour->stage == CN_STAGE_VISIT) {
-        visitor->connection = job->connection;
-        visitor->left = job->left;
+    if (forward->stage == CN_STAGE_VISIT) {
+        forwarded->connection = job->connection;
+        forwarded->left = job->left;
     }
     if (op) {
-        detour->move.op = (uint8_t)op;
-        visitor->row.flags |= CN_ROW_MOVE;
-        visitor->row.move = &detour->move;
+        forward->move.op = (uint8_t)op;
+        forwarded->row.flags |= CN_ROW_MOVE;
+        forwarded->row.move = &forward->move;
     } else {
-        visitor->row.flags |= CN_ROW_ASK;
+        forwarded->row.flags |= CN_ROW_ASK;
     }
-    if (detour->take_pending)
-        visitor->row.flags |= CN_ROW_TAKE_PENDING;
-    detour->peer = peer->serial;
-    detour->queue = peer;
-    cn_list_push_back(&queue->away, &detour->link);
-    cn_model_queue_submit(peer, visitor);
+    if (forward->take_pending)
+        forwarded->row.flags |= CN_ROW_TAKE_PENDING;
+    forward->peer = peer->serial;
+    forward->queue = peer;
+    cn_list_push_back(&queue->away, &forward->link);
+    cn_model_queue_submit(peer, forwarded);
     if (job->cancelled)
-        cn_model_queue_cancel(peer, visitor);
+        cn_model_queue_cancel(peer, forwarded);
 }
 
 bool
-cn_swap_is_visitor(const struct cn_job *job)
+cn_swap_is_forwarded(const struct cn_job *job)
 {
-    return job->ops == &visitor_ops;
+    return job->ops == &forwarded_ops;
 }
 
 /* What is asked of a version that may hold the sequence. */
 static enum cn_move_op
 first_op(const struct cn_model_queue *queue, struct cn_job *job)
 {
-    job->detour->move = (struct cn_move){0};
+    job->forward->move = (struct cn_move){0};
     if (job->row.flags & CN_ROW_START) {
-        job->detour->move.reason = CN_CLOSE_ENDED;
+        job->forward->move.reason = CN_CLOSE_ENDED;
         return CN_MOVE_BURY;
     }
     switch (queue->swap_policy) {
@@ -127,32 +127,32 @@ go_home(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     if (!job->sequence->counted && cn_queue_check_slot(queue, &err) < 0) {
-        cn_detour_give_up(queue, job, err.code, "%s", err.message);
+        cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     cn_sequence_take_slot(job->sequence);
-    if (job->detour->stale)
+    if (job->forward->stale)
         job->row.flags |= CN_ROW_START;
-    cn_detour_come_back(queue, job, CN_STAGE_HOME);
+    cn_forward_return(queue, job, CN_STAGE_HOME);
 }
 
 /* All were asked, and it lives nowhere. The version whose import that nobody met is the sequence, for a
  * last visit; NULL: there is none, or it is here. */
 static int
-find_pending(struct cn_model_queue *queue, struct cn_detour *detour, struct cn_model_queue **out,
+find_pending(struct cn_model_queue *queue, struct cn_forward *forward, struct cn_model_queue **out,
              struct cn_error *err)
 {
-    const struct cn_swap_traces traces = detour->traces;
-    bool counts = cn_swap_traces_pending_counts(&traces);
+    const struct cn_swap_leftovers leftovers = forward->leftovers;
+    bool counts = cn_swap_leftovers_pending_counts(&leftovers);
     int rc;
 
     *out = NULL;
-    detour->traces = (struct cn_swap_traces){0};
-    if (counts && traces.pending_at == queue->serial)
+    forward->leftovers = (struct cn_swap_leftovers){0};
+    if (counts && leftovers.pending_at == queue->serial)
         return 0;
-    rc = counts ? find_peer(queue, UINT32_MAX, traces.pending_at, out, err) : 0;
-    detour->take_pending = rc == 0 && *out;
-    detour->pass_pending = detour->had_pending && !*out;
+    rc = counts ? find_peer(queue, UINT32_MAX, leftovers.pending_at, out, err) : 0;
+    forward->take_pending = rc == 0 && *out;
+    forward->pass_pending = forward->had_pending && !*out;
     return rc;
 }
 
@@ -160,38 +160,38 @@ find_pending(struct cn_model_queue *queue, struct cn_detour *detour, struct cn_m
 static void
 go_on(struct cn_model_queue *queue, struct cn_job *job)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
     struct cn_model_queue *peer;
     struct cn_error err;
     int rc;
 
-    detour->take_pending = false;
-    rc = find_peer(queue, detour->below, 0, &peer, &err);
+    forward->take_pending = false;
+    rc = find_peer(queue, forward->below, 0, &peer, &err);
     if (rc == 0 && !peer) {
-        detour->below = 0;
-        rc = find_pending(queue, detour, &peer, &err);
+        forward->below = 0;
+        rc = find_pending(queue, forward, &peer, &err);
     }
     if (rc) {
-        cn_detour_give_up(queue, job, err.code, "%s", err.message);
+        cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     if (!peer && queue->closed) { /* it would be opened here only to end with this version */
         if (queue->close_code == CN_E_DRAINING)
-            cn_detour_give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
+            cn_forward_give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
         else
-            cn_detour_give_up(queue, job, CN_E_UNAVAILABLE,
-                              "version %s of model %s, which was the default when the step "
-                              "arrived, is being unregistered; send the step again",
-                              queue->version, queue->name);
+            cn_forward_give_up(queue, job, CN_E_UNAVAILABLE,
+                               "version %s of model %s, which was the default when the step "
+                               "arrived, is being unregistered; send the step again",
+                               queue->version, queue->name);
         return;
     }
     if (!peer) {
         go_home(queue, job);
         return;
     }
-    if (!detour->take_pending)
-        detour->below = peer->serial;
-    detour->stage = CN_STAGE_VISIT;
+    if (!forward->take_pending)
+        forward->below = peer->serial;
+    forward->stage = CN_STAGE_VISIT;
     visit(queue, job, peer, first_op(queue, job));
 }
 
@@ -201,10 +201,10 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
     struct cn_job *job = cn_job_group_next(group);
     struct cn_model_queue *peer;
     struct cn_sequence *sequence;
-    struct cn_detour *detour;
+    struct cn_forward *forward;
     bool blind;
 
-    if (!job || !job->any_version || job->detour || !job->sequence || job->sequence->known ||
+    if (!job || !job->any_version || job->forward || !job->sequence || job->sequence->known ||
         (job->row.flags & (CN_ROW_GENERATED_ID | CN_ROW_REDELIVERED)) || !queue->family.version_at)
         return false;
     sequence = job->sequence;
@@ -212,24 +212,24 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
     if (!blind && !peer)
         return false;
     /* Not in the job: a hundred times as many never need one, and few do twice. */
-    detour = job->detour = cn_alloc(sizeof(*detour));
-    detour->job = job;
-    detour->below = UINT32_MAX;
-    cn_list_init(&detour->link);
+    forward = job->forward = cn_alloc(sizeof(*forward));
+    forward->job = job;
+    forward->below = UINT32_MAX;
+    cn_list_init(&forward->link);
     if (!blind && cn_sequence_away(sequence) && !(job->row.flags & CN_ROW_START) &&
         !find_peer(queue, UINT32_MAX, cn_sequence_away(sequence), &peer, NULL) && peer) {
-        detour->by_hint = true;
-        detour->stage = CN_STAGE_VISIT;
-        cn_detour_set_out(queue, job);
+        forward->by_hint = true;
+        forward->stage = CN_STAGE_VISIT;
+        cn_forward_begin(queue, job);
         visit(queue, job, peer, first_op(queue, job));
         return true;
     }
     if (blind ||
         (queue->may_remember && cn_queue_has_hope(queue) && !(job->row.flags & CN_ROW_START))) {
-        detour->stage = CN_STAGE_ASK_HERE;
+        forward->stage = CN_STAGE_ASK_HERE;
         return false;
     }
-    cn_detour_set_out(queue, job);
+    cn_forward_begin(queue, job);
     go_on(queue, job);
     return true;
 }
@@ -245,28 +245,28 @@ done_there(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_bo
                 answer->error_code == CN_E_SEQUENCE_EXPIRED ||
                 answer->error_code == CN_E_SEQUENCE_ENDED;
 
-    if (!job->loose)
-        cn_sequence_set_away(job->sequence, gone ? 0 : job->detour->peer);
-    cn_detour_finish(queue, job, box);
+    if (!job->detached)
+        cn_sequence_set_away(job->sequence, gone ? 0 : job->forward->peer);
+    cn_forward_finish(queue, job, box);
 }
 
 /* The step is committed there and streams on: the next one may go. */
 static void
-let_loose(struct cn_job *job)
+detach_job(struct cn_job *job)
 {
     struct cn_sequence *sequence = job->sequence;
 
-    if (job->loose || sequence->streams == UINT16_MAX)
+    if (job->detached || sequence->streams == UINT16_MAX)
         return;
-    job->loose = true;
+    job->detached = true;
     sequence->streams++;
-    cn_sequence_set_away(sequence, job->detour->peer);
+    cn_sequence_set_away(sequence, job->forward->peer);
     cn_job_group_settle(&sequence->group);
     cn_sequence_update(sequence);
 }
 
 static void
-on_visitor_piece(struct cn_job *job, struct cn_answer_box *box)
+on_forwarded_piece(struct cn_job *job, struct cn_answer_box *box)
 {
     const struct cn_answer *answer = &box->answer;
     bool committed = (answer->flags & CN_ANSWER_LIVE) && (answer->flags & CN_ANSWER_COMMITTED);
@@ -278,22 +278,22 @@ on_visitor_piece(struct cn_job *job, struct cn_answer_box *box)
         cn_answer_box_free(box);
     }
     if (committed)
-        let_loose(job);
+        detach_job(job);
 }
 
 static void
 not_there(struct cn_model_queue *queue, struct cn_job *job)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
 
     cn_sequence_set_away(job->sequence, 0);
-    if (!detour->by_hint) {
+    if (!forward->by_hint) {
         go_on(queue, job);
         return;
     }
-    detour->by_hint = false;
+    forward->by_hint = false;
     if (queue->may_remember && cn_queue_has_hope(queue))
-        cn_detour_come_back(queue, job, CN_STAGE_ASK_HERE);
+        cn_forward_return(queue, job, CN_STAGE_ASK_HERE);
     else
         go_on(queue, job);
 }
@@ -302,14 +302,14 @@ not_there(struct cn_model_queue *queue, struct cn_job *job)
 static void
 found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
     struct cn_model_queue *peer;
     const char *version;
     struct cn_error err;
 
-    if (find_peer(queue, UINT32_MAX, detour->peer, &peer, &err)) {
+    if (find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
         cn_answer_box_free(box);
-        cn_detour_give_up(queue, job, err.code, "%s", err.message);
+        cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     if (!peer) { /* the version has gone meanwhile, and its sequences with it */
@@ -318,13 +318,13 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
         return;
     }
     version = cn_model_queue_version(peer);
-    detour->closes = atomic_load_explicit(&peer->retired, memory_order_relaxed) &&
-                     (detour->move.op == 0 || detour->stage == CN_STAGE_STAY ||
-                      queue->swap_policy == CN_SWAP_REJECT);
-    if (!detour->closes && detour->move.op == CN_MOVE_LOOK &&
+    forward->closes = atomic_load_explicit(&peer->retired, memory_order_relaxed) &&
+                      (forward->move.op == 0 || forward->stage == CN_STAGE_STAY ||
+                       queue->swap_policy == CN_SWAP_REJECT);
+    if (!forward->closes && forward->move.op == CN_MOVE_LOOK &&
         queue->swap_policy == CN_SWAP_REJECT) {
-        cn_sequence_set_away(job->sequence, detour->peer);
-        cn_detour_give_up(
+        cn_sequence_set_away(job->sequence, forward->peer);
+        cn_forward_give_up(
             queue, job, CN_E_VERSION_SWAPPED,
             "sequence %.*s lives in version %s of model %s, and version %s, which is the default "
             "now, does not take it over (sequence.swapPolicy: reject); send its steps to version "
@@ -333,25 +333,25 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
         cn_answer_box_free(box);
         return;
     }
-    cn_free(detour->version);
-    detour->version = cn_strdup(version);
-    detour->move.generation = box->answer.generation;
-    detour->move.step = box->answer.step;
-    detour->move.version = cn_str_from(detour->version);
-    if (!detour->closes && detour->move.op == CN_MOVE_EXPORT) {
-        cn_answer_box_free(detour->exported);
-        detour->exported = box;
-        detour->stale = false;
-        detour->move.op = CN_MOVE_IMPORT;
-        detour->move.runtime = box->answer.content_type;
-        detour->move.record = box->answer.body;
-        cn_detour_come_back(queue, job, CN_STAGE_IMPORT);
+    cn_free(forward->version);
+    forward->version = cn_strdup(version);
+    forward->move.generation = box->answer.generation;
+    forward->move.step = box->answer.step;
+    forward->move.version = cn_str_from(forward->version);
+    if (!forward->closes && forward->move.op == CN_MOVE_EXPORT) {
+        cn_answer_box_free(forward->exported);
+        forward->exported = box;
+        forward->stale = false;
+        forward->move.op = CN_MOVE_IMPORT;
+        forward->move.runtime = box->answer.content_type;
+        forward->move.record = box->answer.body;
+        cn_forward_return(queue, job, CN_STAGE_IMPORT);
         return;
     }
     cn_answer_box_free(box);
-    detour->move.reason = detour->closes ? CN_CLOSE_EVICTED : CN_CLOSE_RESET;
-    detour->move.runtime = detour->move.record = (struct cn_str){NULL, 0};
-    detour->stage = CN_STAGE_BURY;
+    forward->move.reason = forward->closes ? CN_CLOSE_EVICTED : CN_CLOSE_RESET;
+    forward->move.runtime = forward->move.record = (struct cn_str){NULL, 0};
+    forward->stage = CN_STAGE_BURY;
     visit(queue, job, peer, CN_MOVE_BURY);
 }
 
@@ -359,67 +359,67 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
 static void
 buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
 
     if (answer->flags & CN_ANSWER_ELSEWHERE) {
-        if (++detour->rounds > ROUNDS_MAX) {
-            cn_detour_give_up(queue, job, CN_E_CONFLICT,
-                              "sequence %.*s cannot move to version %s while other clients still "
-                              "use it in its own version; send the step again",
-                              CN_STR_ARG(job->row.sequence_id), queue->version);
+        if (++forward->rounds > ROUNDS_MAX) {
+            cn_forward_give_up(queue, job, CN_E_CONFLICT,
+                               "sequence %.*s cannot move to version %s while other clients still "
+                               "use it in its own version; send the step again",
+                               CN_STR_ARG(job->row.sequence_id), queue->version);
             return;
         }
-        detour->stale = detour->exported != NULL;
-        detour->below = detour->peer + 1;
+        forward->stale = forward->exported != NULL;
+        forward->below = forward->peer + 1;
         go_on(queue, job);
         return;
     }
-    if (detour->closes) {
+    if (forward->closes) {
         cn_metrics_count_reason(&queue->metrics, CN_M_SEQUENCES_CLOSED, CN_CLOSE_EVICTED);
-        cn_detour_give_up(
+        cn_forward_give_up(
             queue, job, CN_E_SEQUENCE_ENDED,
             "sequence %.*s is closed (evicted): it lived in version %s of model %s, whose swap "
             "deadline has passed; start a new one with ts-request-sequence-start: true",
-            CN_STR_ARG(job->row.sequence_id), detour->version, queue->name);
+            CN_STR_ARG(job->row.sequence_id), forward->version, queue->name);
         return;
     }
-    detour->move = (struct cn_move){
+    forward->move = (struct cn_move){
         .op = CN_MOVE_TOLD,
-        .reason = detour->exported ? CN_CLOSE_MOVED : CN_CLOSE_RESET,
-        .version = cn_str_from(detour->version),
+        .reason = forward->exported ? CN_CLOSE_MOVED : CN_CLOSE_RESET,
+        .version = cn_str_from(forward->version),
     };
-    cn_metrics_count_reason(&queue->metrics, CN_M_SEQUENCES_CLOSED, detour->move.reason);
+    cn_metrics_count_reason(&queue->metrics, CN_M_SEQUENCES_CLOSED, forward->move.reason);
     cn_log(CN_LOG_DEBUG, "event=sequence_swapped model=%s from=%s to=%s how=%s", queue->name,
-           detour->version, queue->version,
-           cn_close_reason_word((enum cn_close_reason)detour->move.reason));
+           forward->version, queue->version,
+           cn_close_reason_word((enum cn_close_reason)forward->move.reason));
     go_home(queue, job);
 }
 
 static void
-on_visitor_answer(struct cn_job *visitor, struct cn_answer_box *box)
+on_forwarded_answer(struct cn_job *forwarded, struct cn_answer_box *box)
 {
-    struct cn_detour *detour = cn_container_of(visitor, struct cn_detour, visitor);
-    struct cn_job *job = detour->job;
+    struct cn_forward *forward = cn_container_of(forwarded, struct cn_forward, forwarded);
+    struct cn_job *job = forward->job;
     struct cn_model_queue *queue = job->queue;
     const struct cn_answer *answer = &box->answer;
 
     if (!(answer->flags & CN_ANSWER_FINAL)) {
-        on_visitor_piece(job, box);
+        on_forwarded_piece(job, box);
         return;
     }
-    cn_list_remove(&detour->link);
-    if (detour->stage == CN_STAGE_BURY || (visitor->row.flags & CN_ROW_START)) {
+    cn_list_remove(&forward->link);
+    if (forward->stage == CN_STAGE_BURY || (forwarded->row.flags & CN_ROW_START)) {
         if (answer->error_code && !(answer->flags & CN_ANSWER_ELSEWHERE)) {
-            cn_detour_finish(queue, job, box);
+            cn_forward_finish(queue, job, box);
             return;
         }
-        if (detour->stage == CN_STAGE_BURY)
+        if (forward->stage == CN_STAGE_BURY)
             buried(queue, job, answer);
         else
             go_on(queue, job);
         cn_answer_box_free(box);
     } else if (answer->flags & CN_ANSWER_ELSEWHERE) {
-        cn_swap_traces_note(&detour->traces, detour->peer, answer);
+        cn_swap_leftovers_note(&forward->leftovers, forward->peer, answer);
         cn_answer_box_free(box);
         not_there(queue, job);
     } else if (answer->flags & CN_ANSWER_HERE) {
@@ -435,7 +435,7 @@ on_visitor_answer(struct cn_job *visitor, struct cn_answer_box *box)
 static void
 stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
     struct cn_model_queue *peer;
     struct cn_error err;
     char id[4 * CN_SEQUENCE_ID_MAX + 3], why[CN_ERROR_MESSAGE_MAX];
@@ -443,18 +443,18 @@ stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
     cn_log(CN_LOG_WARN,
            "event=sequence_not_migrated model=%s from=%s to=%s sequence=%s reason=%s "
            "note=\"it stays in its version\"",
-           queue->name, detour->version, queue->version,
+           queue->name, forward->version, queue->version,
            cn_log_quote(job->row.sequence_id.ptr, job->row.sequence_id.len, id, sizeof(id)),
            cn_log_quote(answer->body.ptr, answer->body.len, why, sizeof(why)));
-    if (find_peer(queue, UINT32_MAX, detour->peer, &peer, &err)) {
-        cn_detour_give_up(queue, job, err.code, "%s", err.message);
+    if (find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
+        cn_forward_give_up(queue, job, err.code, "%s", err.message);
     } else if (!peer) {
-        cn_detour_give_up(
+        cn_forward_give_up(
             queue, job, CN_E_UNAVAILABLE,
             "version %s of model %s is gone, and its sequence %.*s could not be migrated",
-            detour->version, queue->name, CN_STR_ARG(job->row.sequence_id));
+            forward->version, queue->name, CN_STR_ARG(job->row.sequence_id));
     } else {
-        detour->stage = CN_STAGE_STAY;
+        forward->stage = CN_STAGE_STAY;
         visit(queue, job, peer, 0);
     }
 }
@@ -463,31 +463,31 @@ stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
 static void
 imported(struct cn_model_queue *queue, struct cn_job *job)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
     struct cn_model_queue *peer;
     struct cn_error err;
 
-    if (find_peer(queue, UINT32_MAX, detour->peer, &peer, &err)) {
-        cn_detour_give_up(queue, job, err.code, "%s", err.message);
+    if (find_peer(queue, UINT32_MAX, forward->peer, &peer, &err)) {
+        cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
     if (!peer) {
         buried(queue, job, &(struct cn_answer){0});
         return;
     }
-    detour->move.reason = CN_CLOSE_MOVED;
-    detour->move.runtime = detour->move.record = (struct cn_str){NULL, 0};
-    detour->stage = CN_STAGE_BURY;
+    forward->move.reason = CN_CLOSE_MOVED;
+    forward->move.runtime = forward->move.record = (struct cn_str){NULL, 0};
+    forward->stage = CN_STAGE_BURY;
     visit(queue, job, peer, CN_MOVE_BURY);
 }
 
 bool
 cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
-    struct cn_detour *detour = job->detour;
+    struct cn_forward *forward = job->forward;
 
-    if (detour->stage == CN_STAGE_HOME ||
-        (detour->stage == CN_STAGE_ASK_HERE && !(answer->flags & CN_ANSWER_ELSEWHERE)))
+    if (forward->stage == CN_STAGE_HOME ||
+        (forward->stage == CN_STAGE_ASK_HERE && !(answer->flags & CN_ANSWER_ELSEWHERE)))
         return false;
     /* The worker lives; the job is out, and others may fill its place. */
     job->worker = NULL;
@@ -497,9 +497,9 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     queue->stats.diverted_jobs++;
     cn_queue_wake(queue);
     cn_sequence_give_slot(job->sequence);
-    if (detour->stage == CN_STAGE_ASK_HERE) {
-        cn_swap_traces_note(&detour->traces, queue->serial, answer);
-        detour->had_pending = answer->flags & CN_ANSWER_PENDING;
+    if (forward->stage == CN_STAGE_ASK_HERE) {
+        cn_swap_leftovers_note(&forward->leftovers, queue->serial, answer);
+        forward->had_pending = answer->flags & CN_ANSWER_PENDING;
         go_on(queue, job);
     } else if ((answer->flags & CN_ANSWER_HERE) && !answer->error_code) {
         imported(queue, job);
@@ -513,56 +513,56 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
 
 /* Is the sequence of these jobs about to come here? Then it is here for nobody yet. */
 static bool
-on_its_way(const struct cn_detour *detour)
+on_its_way(const struct cn_forward *forward)
 {
-    return detour && (detour->stage == CN_STAGE_IMPORT || detour->stage == CN_STAGE_BURY);
+    return forward && (forward->stage == CN_STAGE_IMPORT || forward->stage == CN_STAGE_BURY);
 }
 
 /* Does a job of ours look for it in other versions? Then it is not known to be here, and a visitor that
  * waited for that job while the job waits for the visitor's would wait for ever. A job that still asks our
  * own worker waits for nobody: the sequence may well be here, so a visitor waits for the answer. */
 static bool
-is_looked_for(const struct cn_detour *detour)
+is_looked_for(const struct cn_forward *forward)
 {
-    return detour && detour->stage != CN_STAGE_HOME && detour->stage != CN_STAGE_ASK_HERE;
+    return forward && forward->stage != CN_STAGE_HOME && forward->stage != CN_STAGE_ASK_HERE;
 }
 
 bool
-cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *visitor)
+cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *forwarded)
 {
     static const struct cn_move look = {.op = CN_MOVE_LOOK};
-    struct cn_sequence *sequence = cn_table_find(queue->sequences, visitor->row.sequence_id);
+    struct cn_sequence *sequence = cn_table_find(queue->sequences, forwarded->row.sequence_id);
     const struct cn_job *first = NULL;
     struct cn_answer_box *box;
 
     if (queue->closed && queue->close_code == CN_E_DRAINING)
         return false;
     if (atomic_load_explicit(&queue->retired, memory_order_relaxed) &&
-        (visitor->row.flags & CN_ROW_ASK)) { /* no step is done here */
-        visitor->row.flags &= ~(uint32_t)CN_ROW_ASK;
-        visitor->row.flags |= CN_ROW_MOVE;
-        visitor->row.move = &look;
+        (forwarded->row.flags & CN_ROW_ASK)) { /* no step is done here */
+        forwarded->row.flags &= ~(uint32_t)CN_ROW_ASK;
+        forwarded->row.flags |= CN_ROW_MOVE;
+        forwarded->row.move = &look;
     }
     if (sequence && sequence->group.in_flight)
         first = sequence->group.in_flight;
     else if (sequence)
         first = cn_job_group_next(&sequence->group);
-    if (first && on_its_way(first->detour)) {
-        cn_queue_fail(queue, visitor, CN_E_CONFLICT,
+    if (first && on_its_way(first->forward)) {
+        cn_queue_fail(queue, forwarded, CN_E_CONFLICT,
                       "sequence %.*s is being moved to version %s; send the step again",
-                      CN_STR_ARG(visitor->row.sequence_id), queue->version);
+                      CN_STR_ARG(forwarded->row.sequence_id), queue->version);
         return true;
     }
-    if (!queue->closed && !(first && is_looked_for(first->detour))) {
+    if (!queue->closed && !(first && is_looked_for(first->forward))) {
         if (sequence && (sequence->known || sequence->closing || first))
             return false;
         if (!(sequence && cn_sequence_away(sequence)) && queue->may_remember &&
             cn_queue_has_hope(queue))
             return false;
     }
-    box = cn_answer_box_error(visitor, CN_E_SEQUENCE_UNKNOWN,
+    box = cn_answer_box_error(forwarded, CN_E_SEQUENCE_UNKNOWN,
                               "the sequence does not live in this version", 0);
     box->answer.flags |= CN_ANSWER_ELSEWHERE;
-    cn_queue_finish(queue, visitor, box);
+    cn_queue_finish(queue, forwarded, box);
     return true;
 }

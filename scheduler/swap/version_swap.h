@@ -19,7 +19,7 @@
 #include "core/containers/list.h"
 #include "proto/message.h"
 
-struct cn_detour;
+struct cn_forward;
 struct cn_job;
 struct cn_job_group;
 struct cn_model_queue;
@@ -41,13 +41,13 @@ void cn_swap_consumed(struct cn_job *job, uint64_t bytes);
 void cn_swap_cancel(struct cn_job *job);
 
 /* Was it sent by another version's queue? */
-bool cn_swap_is_visitor(const struct cn_job *job);
+bool cn_swap_is_forwarded(const struct cn_job *job);
 /* A visitor whose sequence can't be here is answered so at once: true. */
-bool cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *visitor);
+bool cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *forwarded);
 
 /* With the job's final answer. */
-void cn_detour_free(struct cn_job *job);
+void cn_forward_free(struct cn_job *job);
 /* The group of the job of a detour in queue->away. */
-struct cn_job_group *cn_detour_group(struct cn_list *node);
+struct cn_job_group *cn_forward_group(struct cn_list *node);
 
 #endif

@@ -308,9 +308,9 @@ cn_worker_link_flush(struct cn_worker_link *link)
         lose(link, "not enough memory for frames to worker %u", link->index);
         return;
     }
-    while (link->out_sent < out->len || cn_lents_pending(&link->lents)) {
-        ssize_t n = cn_lents_send(&link->lents, out, &link->out_sent, SIZE_MAX, link->fd,
-                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (link->out_sent < out->len || cn_borrowed_output_pending(&link->borrowed)) {
+        ssize_t n = cn_borrowed_output_send(&link->borrowed, out, &link->out_sent, SIZE_MAX,
+                                            link->fd, MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (n >= 0 || errno == EINTR)
             continue;
@@ -319,14 +319,14 @@ cn_worker_link_flush(struct cn_worker_link *link)
             return;
         }
         if (link->out_sent > out->len / 2) { /* moving the rest is now the smaller part */
-            cn_lents_consume(&link->lents, link->out_sent);
+            cn_borrowed_output_consume(&link->borrowed, link->out_sent);
             cn_buf_consume(out, link->out_sent);
             link->out_sent = 0;
         }
         watch_for_space(link, true);
         return;
     }
-    cn_lents_consume(&link->lents, link->out_sent);
+    cn_borrowed_output_consume(&link->borrowed, link->out_sent);
     link->out_sent = 0;
     if (out->cap > KEEP_BYTES)
         cn_buf_fini(out);
@@ -348,16 +348,16 @@ cn_worker_link_usable(const struct cn_worker_link *link)
 }
 
 void
-cn_worker_link_forget_lent(struct cn_worker_link *link)
+cn_worker_link_forget_borrowed(struct cn_worker_link *link)
 {
-    link->write_failed = link->write_failed || cn_lents_pending(&link->lents);
-    cn_lents_fini(&link->lents);
+    link->write_failed = link->write_failed || cn_borrowed_output_pending(&link->borrowed);
+    cn_borrowed_output_fini(&link->borrowed);
 }
 
 static void
 free_link(struct cn_worker_link *link)
 {
-    cn_lents_fini(&link->lents);
+    cn_borrowed_output_fini(&link->borrowed);
     cn_buf_fini(&link->in);
     cn_buf_fini(&link->out);
     link->magic = 0;
@@ -423,7 +423,7 @@ cn_worker_link_create(struct cn_loop *loop, int fd, uint32_t index, uint64_t max
     cn_list_init(&link->turn_end.link);
     cn_buf_init(&link->in, max_frame_bytes + CN_FRAME_HEADER_BYTES + READ_BYTES);
     cn_buf_init(&link->out, 0); /* bounded by credit: rows in flight, closes under way */
-    cn_lents_init(&link->lents);
+    cn_borrowed_output_init(&link->borrowed);
     cn_list_init(&link->attached);
     cn_list_init(&link->in_flight);
     cn_list_init(&link->live);

@@ -24,13 +24,14 @@ struct cn_worker_link {
     int fd;
     uint64_t max_frame_bytes;
     struct cn_buf in, out;
-    struct cn_lents lents; /* large parts of rows in `out`, sent from where their jobs have them */
-    size_t out_sent;       /* bytes of `out` that the socket took */
-    bool waits_for_space;  /* EPOLLOUT is watched */
-    bool loaded;           /* LOADED came */
-    uint32_t n_forks;      /* FORK frames without their FORKED */
-    bool used;             /* was attached to a queue at some time */
-    bool write_failed;     /* what the worker had answered is still read, then the link is lost */
+    struct cn_borrowed_output
+        borrowed;         /* large parts of rows in `out`, sent from where their jobs have them */
+    size_t out_sent;      /* bytes of `out` that the socket took */
+    bool waits_for_space; /* EPOLLOUT is watched */
+    bool loaded;          /* LOADED came */
+    uint32_t n_forks;     /* FORK frames without their FORKED */
+    bool used;            /* was attached to a queue at some time */
+    bool write_failed;    /* what the worker had answered is still read, then the link is lost */
     bool lost, lost_told;
     bool destroyed; /* freed when `depth` is 0 again */
     unsigned depth; /* calls that still need the memory */
@@ -59,7 +60,7 @@ struct cn_worker_link {
     uint32_t frame_rows; /* of the BATCH frame that is being written; 0: none is */
     uint32_t taken;      /* rows in this dispatch */
     size_t frame_begun;
-    uint64_t frame_lent;        /* lents.bytes when it was begun */
+    uint64_t frame_borrowed;    /* lents.bytes when it was begun */
     struct cn_sequence **slots; /* with fixed rows: who has which; NULL: nobody */
     uint64_t live_sequences, rows, answers;
     struct {
@@ -109,7 +110,7 @@ void cn_worker_link_flush(struct cn_worker_link *link);
 void cn_worker_link_flush_later(struct cn_worker_link *link);
 /* Its jobs leave it: what they lent and was not sent yet is theirs again. Without it no frame that was
  * begun can be ended, so nothing else is written either. */
-void cn_worker_link_forget_lent(struct cn_worker_link *link);
+void cn_worker_link_forget_borrowed(struct cn_worker_link *link);
 
 /* Is `a` the better place for a group without a home? The one with fewest live sequences, so that
  * warm states spread evenly; of equals the one with least to do. */

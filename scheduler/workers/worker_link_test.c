@@ -81,8 +81,8 @@ slow_reader_gets_all(void **state)
     client.part.data = (struct cn_str){body, len};
     cn_model_queue_submit(rig->queue, &client.job);
     settle(rig);
-    assert_true(cn_lents_pending(&fake->link->lents)); /* more than the socket takes */
-    assert_true(fake->link->out.cap < 4096);           /* and no copy of it */
+    assert_true(cn_borrowed_output_pending(&fake->link->borrowed)); /* more than the socket takes */
+    assert_true(fake->link->out.cap < 4096);                        /* and no copy of it */
     assert_int_equal(client.job.unsent, 1);
     while (cn_frame_next(bytes, got, len + 4096, &frame, NULL) == 0) {
         ssize_t n = recv(fake->fd, bytes + got, 50000, 0);
@@ -96,7 +96,7 @@ slow_reader_gets_all(void **state)
     assert_int_equal(rows[0].parts[0].data.len, len);
     assert_memory_equal(rows[0].parts[0].data.ptr, body, len);
     cn_arena_fini(&arena);
-    assert_false(cn_lents_pending(&fake->link->lents));
+    assert_false(cn_borrowed_output_pending(&fake->link->borrowed));
     assert_int_equal(client.job.unsent, 0);
     assert_int_equal(fake->lost, 0);
     cn_free(body);

@@ -128,7 +128,7 @@ fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, cons
 {
     struct cn_sequence *sequence = job->sequence;
 
-    if (job->loose)
+    if (job->detached)
         sequence->streams--;
     else
         cn_job_group_settle(cn_queue_group_of(job));
@@ -152,7 +152,7 @@ rescue_live(struct cn_model_queue *queue, struct cn_worker_link *link, const cha
 
         cn_list_remove(node);
         link->n_live--;
-        if (!job->loose && !job->passed_on) {
+        if (!job->detached && !job->passed_on) {
             job->live = false;
             cn_list_push_front(&link->in_flight, node);
             continue;
@@ -171,7 +171,7 @@ rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_
     bool alone;
     struct cn_list *node;
 
-    cn_worker_link_forget_lent(link);
+    cn_worker_link_forget_borrowed(link);
     rescue_live(queue, link, last_words);
     alone = link->n_in_flight == 1;
     while ((node = cn_list_pop_front(&link->in_flight))) {

@@ -173,5 +173,5 @@ cn_journal_look(struct cn_str file, uint64_t at, uint64_t number, uint64_t seed,
         out->seed != txn_sum(txn, out->bytes, seed) ||
         !entries_fit(txn + CN_JOURNAL_TXN_BYTES, out->bytes - CN_JOURNAL_TXN_BYTES, out->n_entries))
         return CN_JOURNAL_TORN;
-    return CN_JOURNAL_WHOLE;
+    return CN_JOURNAL_COMPLETE;
 }

@@ -40,7 +40,7 @@ struct cn_journal_txn {
 
 enum cn_journal_found {
     CN_JOURNAL_NONE, /* nothing that calls itself this transaction */
-    CN_JOURNAL_WHOLE,
+    CN_JOURNAL_COMPLETE,
     CN_JOURNAL_TORN, /* its header or a part of it */
 };
 

@@ -28,7 +28,7 @@
 /* So many are put in order at once. */
 #define RUN_ITEMS 256
 /* Of an entry that is to be written: its head and its key, and all of a small one. */
-#define FETCH_BYTES 256
+#define PREFETCH_BYTES 256
 
 int
 cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err)
@@ -185,8 +185,8 @@ item_add(struct cn_drain *drain, struct cn_drain_item item)
 static uint64_t
 collect_entries(struct cn_drain *drain, const struct cn_journal_file *old, uint64_t at, uint32_t n)
 {
-    struct cn_drain_item items[CN_FETCH_MAX];
-    uint32_t hashes[CN_FETCH_MAX];
+    struct cn_drain_item items[CN_PREFETCH_MAX];
+    uint32_t hashes[CN_PREFETCH_MAX];
     struct cn_journal_entry entry;
 
     for (uint32_t i = 0; i < n; i++) {
@@ -195,7 +195,7 @@ collect_entries(struct cn_drain *drain, const struct cn_journal_file *old, uint6
         items[i] = (struct cn_drain_item){key_word(entry.key, old->common),
                                           key_word(entry.key, old->common + 8), at};
         hashes[i] = cn_journal_hash(entry.key);
-        cn_journal_index_fetch(&old->index, hashes[i]);
+        cn_journal_index_prefetch(&old->index, hashes[i]);
         at += bytes;
     }
     for (uint32_t i = 0; i < n; i++)
@@ -215,7 +215,7 @@ collect(struct cn_drain *drain, const struct cn_journal_file *old)
         uint32_t left = cn_journal_txn_entries(old->map + drain->collect_at), n;
 
         for (; left > 0; left -= n) {
-            n = left < CN_FETCH_MAX ? left : CN_FETCH_MAX;
+            n = left < CN_PREFETCH_MAX ? left : CN_PREFETCH_MAX;
             at = collect_entries(drain, old, at, n);
         }
         drain->collect_at = at;
@@ -225,7 +225,7 @@ collect(struct cn_drain *drain, const struct cn_journal_file *old)
 /* Some of the items that come next, and whether the newer file has their keys, too. What this is to be read
  * from is asked for at once: in the order of keys it lies anywhere. */
 struct ahead {
-    uint32_t hashes[CN_FETCH_MAX];
+    uint32_t hashes[CN_PREFETCH_MAX];
     uint32_t from, to; /* items */
 };
 
@@ -235,17 +235,17 @@ look_ahead(struct cn_journal_store *js, struct ahead *ahead)
     const struct cn_journal_file *old = cn_journal_old(js), *cur = cn_journal_cur(js);
     const struct cn_drain *drain = &js->drain;
     uint32_t n =
-        drain->sorted - drain->at < CN_FETCH_MAX ? drain->sorted - drain->at : CN_FETCH_MAX;
+        drain->sorted - drain->at < CN_PREFETCH_MAX ? drain->sorted - drain->at : CN_PREFETCH_MAX;
     struct cn_journal_entry entry;
 
     ahead->from = drain->at;
     ahead->to = drain->at + n;
     for (uint32_t i = 0; i < n; i++)
-        cn_fetch(old->map + drain->items[drain->at + i].at, FETCH_BYTES);
+        cn_prefetch(old->map + drain->items[drain->at + i].at, PREFETCH_BYTES);
     for (uint32_t i = 0; i < n; i++) {
         cn_journal_entry_at(old->map + drain->items[drain->at + i].at, &entry);
         ahead->hashes[i] = cn_journal_hash(entry.key);
-        cn_journal_index_fetch(&cur->index, ahead->hashes[i]);
+        cn_journal_index_prefetch(&cur->index, ahead->hashes[i]);
     }
 }
 
@@ -375,10 +375,10 @@ cn_journal_drain_progress(const struct cn_journal_store *js)
 {
     const struct cn_journal_file *old = &js->files[1 - js->cur];
     const struct cn_drain *drain = &js->drain;
-    const uint64_t collected = CN_DRAIN_WHOLE / 4, written = CN_DRAIN_WHOLE - collected - 1;
+    const uint64_t collected = CN_DRAIN_ALL / 4, written = CN_DRAIN_ALL - collected - 1;
 
     if (!old->first)
-        return CN_DRAIN_WHOLE;
+        return CN_DRAIN_ALL;
     if (drain->of != old->first)
         return 0;
     if (drain->collect_at < old->tail)

@@ -231,7 +231,7 @@ publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
               const struct cn_journal_entry *entry, uint64_t at)
 {
     struct cn_journal_file *cur = cn_journal_cur(js);
-    const enum cn_journal_place place = cn_journal_trace_place(js, entry->key, &put->was);
+    const enum cn_journal_place place = cn_journal_hint_place(js, entry->key, &put->was);
     const uint64_t from = place == CN_JOURNAL_IN_CUR ? (uint64_t)put->was.at * 8 : 0;
     const struct cn_journal_entry was = {
         .key = entry->key, .value.len = put->was.bytes, .stored = put->was.stored};
@@ -263,11 +263,11 @@ publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t 
         hash = cn_journal_hash(entry.key);
         count_entry(file, &entry, 1);
         publish(js, file, hash, &entry, at);
-        cn_journal_trace_stale(js, hash, file->next);
+        cn_journal_hint_stale(js, hash, file->next);
     }
 }
 
-/* Reads on to the end, or with CN_JOURNAL_WHOLE in `end` as far as one hold of the lock may. Returns 1 when there
+/* Reads on to the end, or with CN_JOURNAL_COMPLETE in `end` as far as one hold of the lock may. Returns 1 when there
  * were transactions, 0, or an error. */
 static int
 file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_journal_found *end,
@@ -280,9 +280,9 @@ file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_jou
 
     for (;;) {
         *end = cn_journal_look(file_bytes(file), file->tail, file->next, file->seed, &txn);
-        if (*end == CN_JOURNAL_WHOLE && file->tail >= stop)
+        if (*end == CN_JOURNAL_COMPLETE && file->tail >= stop)
             return n;
-        if (*end == CN_JOURNAL_WHOLE) {
+        if (*end == CN_JOURNAL_COMPLETE) {
             publish_txn(js, file, txn.n_entries);
             file->ledger_tail += cn_ledger_entry_bytes(txn.n_entries);
             file->ledger_behind = true;
@@ -346,7 +346,7 @@ file_identify(struct cn_journal_store *js, struct cn_journal_file *file, struct 
         first = 0;
     if (first != file->first || first == 0) {
         cn_journal_file_reset(file, first, seed);
-        cn_journal_traces_begin(
+        cn_journal_hints_begin(
             js, first); /* what others began, and maybe had before, is read from here on */
     }
     return 0;
@@ -382,7 +382,7 @@ cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *er
         if (cn_journal_old(js)->first && (rc = file_scan(js, cn_journal_old(js), &end, err)) < 0)
             return rc;
         js->unsettled = js->unsettled || rc > 0;
-        *more = js->behind = rc > 0 && end == CN_JOURNAL_WHOLE;
+        *more = js->behind = rc > 0 && end == CN_JOURNAL_COMPLETE;
         if (*more)
             return 0;
     }
@@ -391,7 +391,7 @@ cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *er
         if ((rc = file_scan(js, cur, &end, err)) < 0)
             return rc;
         js->unsettled = js->unsettled || rc > 0;
-        *more = js->behind = end == CN_JOURNAL_WHOLE;
+        *more = js->behind = end == CN_JOURNAL_COMPLETE;
         if (*more)
             return 0;
     }

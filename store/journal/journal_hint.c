@@ -1,4 +1,4 @@
-/* store/journal/journal_hint.c - what is known of a key's value without looking for it (cn_store_trace).
+/* store/journal/journal_hint.c - what is known of a key's value without looking for it (cn_store_hint).
  *
  * Owned by the worker's thread. A trace says in which transaction its owner put the value, and what that replaced.
  * It holds as long as nobody else wrote the key since: another process, whose transactions are read at
@@ -11,11 +11,11 @@
 static uint64_t *
 changed_at(struct cn_journal_store *js, uint32_t hash)
 {
-    return &js->changed[hash % CN_TRACE_PLACES];
+    return &js->changed[hash % CN_HINT_PLACES];
 }
 
 void
-cn_journal_trace_stale(struct cn_journal_store *js, uint32_t hash, uint64_t txn)
+cn_journal_hint_stale(struct cn_journal_store *js, uint32_t hash, uint64_t txn)
 {
     uint64_t *at = changed_at(js, hash);
 
@@ -24,27 +24,27 @@ cn_journal_trace_stale(struct cn_journal_store *js, uint32_t hash, uint64_t txn)
 }
 
 void
-cn_journal_traces_begin(struct cn_journal_store *js, uint64_t txn)
+cn_journal_hints_begin(struct cn_journal_store *js, uint64_t txn)
 {
-    if (js->traces_from < txn)
-        js->traces_from = txn;
+    if (js->hints_from < txn)
+        js->hints_from = txn;
 }
 
 bool
-cn_journal_trace_holds(struct cn_journal_store *js, const struct cn_store_trace *trace)
+cn_journal_hint_holds(struct cn_journal_store *js, const struct cn_store_hint *hint)
 {
-    return trace->txn >= js->traces_from && trace->txn > *changed_at(js, trace->hash);
+    return hint->txn >= js->hints_from && hint->txn > *changed_at(js, hint->hash);
 }
 
 enum cn_journal_place
-cn_journal_trace_place(struct cn_journal_store *js, struct cn_str key,
-                       const struct cn_store_trace *trace)
+cn_journal_hint_place(struct cn_journal_store *js, struct cn_str key,
+                      const struct cn_store_hint *hint)
 {
     const struct cn_journal_file *cur = cn_journal_cur(js), *old = cn_journal_old(js);
 
-    if (trace->txn >= cur->first)
+    if (hint->txn >= cur->first)
         return CN_JOURNAL_IN_CUR;
-    if (old->first && trace->txn >= old->first && !cn_journal_is_drained(js, key))
+    if (old->first && hint->txn >= old->first && !cn_journal_is_drained(js, key))
         return CN_JOURNAL_IN_OLD;
     return CN_JOURNAL_IN_LMDB;
 }

@@ -22,7 +22,7 @@
 /* What the owner of a key has of it in memory. */
 struct owned {
     uint32_t word; /* 0: nothing */
-    struct cn_store_trace trace;
+    struct cn_store_hint hint;
 };
 
 static struct cn_store *
@@ -63,7 +63,7 @@ get_word(struct cn_store *store, unsigned key)
     uint32_t word = 0;
     char bytes[32];
 
-    assert_int_equal(cn_store_front(store, key_of(bytes, key), &value, NULL), 0);
+    assert_int_equal(cn_store_prefix(store, key_of(bytes, key), &value, NULL), 0);
     if (value.ptr)
         memcpy(&word, value.ptr, sizeof(word));
     return word;
@@ -109,23 +109,23 @@ change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned
         uint32_t word = test_next_random() | 1u;
         struct cn_str value = value_of(word, random_len());
 
-        if (cn_store_holds(traced, &then[i].trace)) {
+        if (cn_store_holds(traced, &then[i].hint)) {
             assert_int_equal(get_word(traced, i), then[i].word);
             held++;
         }
         if (what == 0) {
             assert_int_equal(cn_store_remove(traced, key, NULL), 0);
             assert_int_equal(cn_store_remove(plain, key, NULL), 0);
-            assert_false(cn_store_holds(traced, &then[i].trace));
+            assert_false(cn_store_holds(traced, &then[i].hint));
             continue;
         }
         assert_int_equal(cn_store_put(plain, key, value, NULL), 0);
         if (what == 1) { /* by somebody else, of whom the owner hears nothing */
             assert_int_equal(cn_store_put(traced, key, value, NULL), 0);
-            assert_false(cn_store_holds(traced, &then[i].trace));
+            assert_false(cn_store_holds(traced, &then[i].hint));
             continue;
         }
-        assert_int_equal(cn_store_replace(traced, key, value, &then[i].trace, NULL), 0);
+        assert_int_equal(cn_store_replace(traced, key, value, &then[i].hint, NULL), 0);
         then[i].word = word;
     }
     if (test_next_random() % 6 == 0) {
@@ -154,8 +154,8 @@ a_trace_changes_nothing(void **state)
         held += change_some(traced, plain, owned, test_next_random() % 2 ? 20 : KEYS);
         expect_same_books(traced, plain);
         if (test_next_random() % 2) {
-            cn_store_tend(traced);
-            cn_store_tend(plain);
+            cn_store_drain_some(traced);
+            cn_store_drain_some(plain);
         }
         if (test_next_random() % 100 == 0) {
             cn_store_maintain(traced);
@@ -189,7 +189,7 @@ write_as_told(const char *dir, int wishes, int done)
                      : cn_store_put(store, key_of(key, at), value_of(2 * i + 2, 400), NULL)) ||
                 cn_store_commit(store, NULL) != 0)
                 _exit(1);
-            cn_store_tend(store);
+            cn_store_drain_some(store);
         }
         if (write(done, &n, 1) != 1)
             _exit(2);
@@ -226,22 +226,22 @@ others_make_a_trace_stale(void **state)
         assert_int_equal(read(done[0], &n, 1), 1);
         assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
         for (unsigned i = 0; i < KEYS; i++) {
-            if (cn_store_holds(store, &owned[i].trace)) {
+            if (cn_store_holds(store, &owned[i].hint)) {
                 assert_int_equal(get_word(store, i), owned[i].word);
                 held++;
-            } else if (owned[i].trace.txn != 0) {
+            } else if (owned[i].hint.txn != 0) {
                 stale++;
             }
         }
         for (unsigned i = 0; i < KEYS; i += 1 + test_next_random() % 30) {
             owned[i].word = test_next_random() | 1u;
             assert_int_equal(cn_store_replace(store, key_of(bytes, i),
-                                              value_of(owned[i].word, random_len()),
-                                              &owned[i].trace, NULL),
+                                              value_of(owned[i].word, random_len()), &owned[i].hint,
+                                              NULL),
                              0);
         }
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     assert_true(held > 1000 && stale > 1000);
     close(wishes[1]);
@@ -258,15 +258,15 @@ static void
 a_table_in_memory_has_none(void **state)
 {
     struct cn_store *store = cn_mem_store_open(1u << 20);
-    struct cn_store_trace trace = {0};
+    struct cn_store_hint hint = {0};
     char bytes[32];
 
     (void)state;
     assert_int_equal(cn_store_begin(store, CN_STORE_WRITE, NULL), 0);
-    assert_int_equal(cn_store_replace(store, key_of(bytes, 1), value_of(7, 40), &trace, NULL), 0);
+    assert_int_equal(cn_store_replace(store, key_of(bytes, 1), value_of(7, 40), &hint, NULL), 0);
     assert_int_equal(cn_store_commit(store, NULL), 0);
     assert_int_equal(cn_store_begin(store, CN_STORE_READ, NULL), 0);
-    assert_false(cn_store_holds(store, &trace));
+    assert_false(cn_store_holds(store, &hint));
     assert_int_equal(get_word(store, 1), 7);
     cn_store_close(store);
 }

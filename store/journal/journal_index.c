@@ -87,24 +87,24 @@ cn_journal_index_has(const struct cn_journal_index *index, uint32_t hash, uint64
 }
 
 void
-cn_journal_index_fetch(const struct cn_journal_index *index, uint32_t hash)
+cn_journal_index_prefetch(const struct cn_journal_index *index, uint32_t hash)
 {
-    if (index->n >= CN_FETCH_LEAST)
-        cn_fetch(&index->slots[hash & index->mask], sizeof(*index->slots));
+    if (index->n >= CN_PREFETCH_LEAST)
+        cn_prefetch(&index->slots[hash & index->mask], sizeof(*index->slots));
 }
 
 void
-cn_journal_index_fetch_entry(const struct cn_journal_index *index, const char *bytes, uint32_t hash,
-                             size_t entry_bytes)
+cn_journal_index_prefetch_entry(const struct cn_journal_index *index, const char *bytes,
+                                uint32_t hash, size_t entry_bytes)
 {
     uint32_t i = hash & index->mask;
 
-    if (index->n < CN_FETCH_LEAST)
+    if (index->n < CN_PREFETCH_LEAST)
         return;
     while (index->slots[i].at && index->slots[i].hash != hash)
         i = (i + 1) & index->mask;
     if (index->slots[i].at)
-        cn_fetch(bytes + (uint64_t)index->slots[i].at * 8, entry_bytes);
+        cn_prefetch(bytes + (uint64_t)index->slots[i].at * 8, entry_bytes);
 }
 
 static void

@@ -34,9 +34,9 @@ uint64_t cn_journal_index_find(const struct cn_journal_index *index, const char 
 bool cn_journal_index_has(const struct cn_journal_index *index, uint32_t hash, uint64_t at);
 /* The key of this hash will be looked for: asks for its slot's memory; and, once that has come, for that of
  * the `bytes` that its entry begins with. */
-void cn_journal_index_fetch(const struct cn_journal_index *index, uint32_t hash);
-void cn_journal_index_fetch_entry(const struct cn_journal_index *index, const char *bytes,
-                                  uint32_t hash, size_t entry_bytes);
+void cn_journal_index_prefetch(const struct cn_journal_index *index, uint32_t hash);
+void cn_journal_index_prefetch_entry(const struct cn_journal_index *index, const char *bytes,
+                                     uint32_t hash, size_t entry_bytes);
 /* Puts an offset (a multiple of 8, not 0) for the key; returns the one it had, or 0. */
 uint64_t cn_journal_index_set(struct cn_journal_index *index, const char *bytes, uint32_t hash,
                               struct cn_str key, uint64_t at);

@@ -44,7 +44,7 @@ struct cn_drain {
 };
 
 /* Where the last writes of others are noted, by the key's hash. */
-#define CN_TRACE_PLACES 4096u
+#define CN_HINT_PLACES 4096u
 
 /* Where the newest of a key is. */
 enum cn_journal_place {
@@ -56,8 +56,8 @@ enum cn_journal_place {
 
 /* An entry of the open transaction. */
 struct cn_journal_put {
-    uint64_t at;               /* in its bytes */
-    struct cn_store_trace was; /* of the value that it replaces; txn 0: not known */
+    uint64_t at;              /* in its bytes */
+    struct cn_store_hint was; /* of the value that it replaces; txn 0: not known */
     uint32_t hash;
 };
 
@@ -98,10 +98,10 @@ struct cn_journal_store {
     int64_t growth;
     uint64_t largest; /* value that was put since the store was opened */
     struct cn_journal_index pending;
-    /* What traces (cn_store_trace) hold: those of transactions from this one on, and of keys that were last
+    /* What traces (cn_store_hint) hold: those of transactions from this one on, and of keys that were last
      * written otherwise before them. */
-    uint64_t traces_from;
-    uint64_t changed[CN_TRACE_PLACES];
+    uint64_t hints_from;
+    uint64_t changed[CN_HINT_PLACES];
 };
 
 static inline struct cn_journal_store *
@@ -207,8 +207,8 @@ int cn_journal_write_note(struct cn_journal_store *js, uint64_t below, struct cn
 /* Writes up to `records` of the older file to LMDB, in a transaction of its own. */
 int cn_journal_drain_some(struct cn_journal_store *js, uint32_t records, struct cn_error *err);
 int cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err);
-/* Of the older file, in parts of CN_DRAIN_WHOLE: so fine that the slices of a large one are done one by one. */
-#define CN_DRAIN_WHOLE 1000000u
+/* Of the older file, in parts of CN_DRAIN_ALL: so fine that the slices of a large one are done one by one. */
+#define CN_DRAIN_ALL 1000000u
 uint32_t cn_journal_drain_progress(const struct cn_journal_store *js);
 int cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err);
 
@@ -217,32 +217,32 @@ int cn_journal_key_compare(struct cn_str a, struct cn_str b);
 /* --- journal_hint.c --- */
 
 /* Transaction `txn` wrote a key of this hash, and nobody's trace says so. */
-void cn_journal_trace_stale(struct cn_journal_store *js, uint32_t hash, uint64_t txn);
+void cn_journal_hint_stale(struct cn_journal_store *js, uint32_t hash, uint64_t txn);
 /* Not all that was before `txn` was seen. */
-void cn_journal_traces_begin(struct cn_journal_store *js, uint64_t txn);
+void cn_journal_hints_begin(struct cn_journal_store *js, uint64_t txn);
 /* In a transaction: is the value still the one that the trace is of? */
-bool cn_journal_trace_holds(struct cn_journal_store *js, const struct cn_store_trace *trace);
+bool cn_journal_hint_holds(struct cn_journal_store *js, const struct cn_store_hint *hint);
 /* Where the value is, of a trace that holds. */
-enum cn_journal_place cn_journal_trace_place(struct cn_journal_store *js, struct cn_str key,
-                                             const struct cn_store_trace *trace);
+enum cn_journal_place cn_journal_hint_place(struct cn_journal_store *js, struct cn_str key,
+                                            const struct cn_store_hint *hint);
 
 /* --- journal_values.c: of struct cn_store_ops --- */
 
-void cn_journal_fetch(struct cn_store *store, const struct cn_str *keys,
-                      const struct cn_store_trace *const *traces, uint32_t n);
+void cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
+                         const struct cn_store_hint *const *hints, uint32_t n);
 /* In the lock: does the journal know the key? */
 bool cn_journal_has(struct cn_journal_store *js, struct cn_str key);
 int cn_journal_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
                    struct cn_error *err);
-int cn_journal_front(struct cn_store *store, struct cn_str key, struct cn_str *out,
-                     struct cn_error *err);
+int cn_journal_prefix(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                      struct cn_error *err);
 int cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
-                    struct cn_str *front, struct cn_error *err);
+                    struct cn_str *prefix, struct cn_error *err);
 int cn_journal_put(struct cn_store *store, struct cn_str key, struct cn_str value,
                    struct cn_error *err);
 int cn_journal_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
-                       struct cn_store_trace *trace, struct cn_error *err);
-bool cn_journal_holds(struct cn_store *store, const struct cn_store_trace *trace);
+                       struct cn_store_hint *hint, struct cn_error *err);
+bool cn_journal_holds(struct cn_store *store, const struct cn_store_hint *hint);
 int cn_journal_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
 
 /* --- journal_store.c --- */

@@ -185,10 +185,10 @@ check_lmdb(struct salvage *salvage, bool era)
     for (unsigned i = 0; i + 1 < salvage->n_units; i++)
         gap = gap || units[i].next != units[i + 1].first;
     if (salvage->n_units == 0) {
-        struct cn_str key, front;
+        struct cn_str key, prefix;
 
         gap = js->salvaged_below != js->drained_below &&
-              (js->lmdb->ops->next(js->lmdb, CN_STR(""), &key, &front, NULL) != 0 || key.ptr);
+              (js->lmdb->ops->next(js->lmdb, CN_STR(""), &key, &prefix, NULL) != 0 || key.ptr);
         gap = gap || (era && js->drained_below > 1 && js->salvaged_below != js->drained_below);
     } else {
         gap = gap || units[0].first != js->drained_below;
@@ -304,7 +304,7 @@ apply_unit(struct salvage *salvage, const struct unit *unit, struct cn_error *er
     for (; view && rc == 0 && cn_ledger_look(view->bytes, at, number, view->seed, &entry);
          number++) {
         at += cn_ledger_entry_bytes(entry.n_keys);
-        if (cn_journal_look(file, entry.at, number, seed, &txn) == CN_JOURNAL_WHOLE &&
+        if (cn_journal_look(file, entry.at, number, seed, &txn) == CN_JOURNAL_COMPLETE &&
             txn.seed == entry.sum) {
             rc = apply_txn(salvage, file.ptr + entry.at, number, err);
         } else {
@@ -315,7 +315,7 @@ apply_unit(struct salvage *salvage, const struct unit *unit, struct cn_error *er
         seed = entry.sum;
         txn_at = entry.at + entry.bytes;
     }
-    for (; rc == 0 && cn_journal_look(file, txn_at, number, seed, &txn) == CN_JOURNAL_WHOLE;
+    for (; rc == 0 && cn_journal_look(file, txn_at, number, seed, &txn) == CN_JOURNAL_COMPLETE;
          number++) {
         rc = apply_txn(salvage, file.ptr + txn_at, number, err);
         txn_at += txn.bytes;
@@ -375,20 +375,20 @@ lost_mark(struct salvage *salvage, uint64_t *without, struct cn_error *err)
 {
     struct cn_store *lmdb = salvage->js->lmdb;
     char at[CN_STORE_KEY_MAX];
-    struct cn_str after = {at, 0}, key, front;
+    struct cn_str after = {at, 0}, key, prefix;
     int rc = 0;
 
     *without = 0;
-    while (salvage->text.len > 0 && (rc = lmdb->ops->next(lmdb, after, &key, &front, err)) == 0 &&
+    while (salvage->text.len > 0 && (rc = lmdb->ops->next(lmdb, after, &key, &prefix, err)) == 0 &&
            key.ptr) {
         memcpy(at, key.ptr, key.len);
         after.len = key.len;
-        if (front.len > 0 && is_lost(salvage, cn_ledger_hash(after))) {
+        if (prefix.len > 0 && is_lost(salvage, cn_ledger_hash(after))) {
             if ((rc = lmdb->ops->put(lmdb, after, CN_STR(""), err)) != 0)
                 break;
-            front.len = 0;
+            prefix.len = 0;
         }
-        *without += front.len == 0;
+        *without += prefix.len == 0;
     }
     return rc;
 }
@@ -586,13 +586,13 @@ drop_lost(struct cn_journal_store *js, uint64_t *dropped, struct cn_error *err)
 {
     struct cn_store *lmdb = js->lmdb;
     char at[CN_STORE_KEY_MAX];
-    struct cn_str after = {at, 0}, key, front;
+    struct cn_str after = {at, 0}, key, prefix;
     int rc;
 
-    while ((rc = lmdb->ops->next(lmdb, after, &key, &front, err)) == 0 && key.ptr) {
+    while ((rc = lmdb->ops->next(lmdb, after, &key, &prefix, err)) == 0 && key.ptr) {
         memcpy(at, key.ptr, key.len);
         after.len = key.len;
-        if (front.len > 0 || cn_journal_has(js, after))
+        if (prefix.len > 0 || cn_journal_has(js, after))
             continue;
         if ((rc = lmdb->ops->remove(lmdb, after, err)) != 0)
             break;

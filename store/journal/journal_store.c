@@ -31,7 +31,7 @@
 /* It may be so many times what it holds of live entries: each of them goes to LMDB once a file at most. */
 #define LIVE_TIMES 8
 /* Slices that one call to tend does at most. */
-#define TEND_SLICES 8
+#define DRAIN_SLICES 8
 #define MAINTAIN_SLICES 64
 /* What the buffer of a transaction keeps when the store is maintained. */
 #define TXN_KEEP_BYTES (4u << 20)
@@ -268,7 +268,7 @@ js_bytes(struct cn_store *store)
 /* Drains while the file fills that took its place: from its first quarter, when the busiest sequences have
  * left the old file anyway, to its third. */
 static void
-js_tend(struct cn_store *store)
+js_drain_some(struct cn_store *store)
 {
     struct cn_journal_store *js = cn_journal_of(store);
     const uint64_t used = used_bytes(cn_journal_cur(js)), target = target_bytes(js);
@@ -277,9 +277,9 @@ js_tend(struct cn_store *store)
 
     if (js->read_only || !cn_journal_old(js)->first || used <= target / 4 || used < js->drain_pause)
         return;
-    due = (used - target / 4) * 2 * CN_DRAIN_WHOLE / target;
-    due = due < CN_DRAIN_WHOLE ? due : CN_DRAIN_WHOLE;
-    for (int i = 0; i < TEND_SLICES && cn_journal_drain_progress(js) < due; i++) {
+    due = (used - target / 4) * 2 * CN_DRAIN_ALL / target;
+    due = due < CN_DRAIN_ALL ? due : CN_DRAIN_ALL;
+    for (int i = 0; i < DRAIN_SLICES && cn_journal_drain_progress(js) < due; i++) {
         if (cn_journal_drain_some(js, CN_SLICE_RECORDS, &err) == 0)
             continue;
         js->drain_pause = used + target / 16; /* the commit that finds no room says why */
@@ -347,7 +347,7 @@ static const struct cn_store_ops js_ops = {
     .close = js_close,
     .begin = js_begin,
     .get = cn_journal_get,
-    .front = cn_journal_front,
+    .prefix = cn_journal_prefix,
     .next = cn_journal_next,
     .put = cn_journal_put,
     .replace = cn_journal_replace,
@@ -358,8 +358,8 @@ static const struct cn_store_ops js_ops = {
     .count = js_count,
     .bytes = js_bytes,
     .maintain = js_maintain,
-    .tend = js_tend,
-    .fetch = cn_journal_fetch,
+    .drain_some = js_drain_some,
+    .prefetch = cn_journal_prefetch,
 };
 
 int

@@ -24,7 +24,7 @@
 
 #define KEYS 64
 #define SMALL (16u << 10) /* a journal that is full again and again */
-#define MANY (250u * CN_FETCH_MAX)
+#define MANY (250u * CN_PREFETCH_MAX)
 
 static int
 remove_dir(void **state)
@@ -73,7 +73,7 @@ begin(struct cn_store *store, enum cn_store_txn kind)
 /* Its owner's, or with no `trace` anybody's. */
 static void
 put_word_by(struct cn_store *store, unsigned key, uint32_t word, size_t len,
-            struct cn_store_trace *trace)
+            struct cn_store_hint *hint)
 {
     static uint32_t words[4096];
     struct cn_str value = {(char *)words, len};
@@ -81,8 +81,8 @@ put_word_by(struct cn_store *store, unsigned key, uint32_t word, size_t len,
 
     for (size_t i = 0; i < len / 4; i++)
         words[i] = word;
-    assert_int_equal(trace ? cn_store_replace(store, key_of(bytes, key), value, trace, NULL)
-                           : cn_store_put(store, key_of(bytes, key), value, NULL),
+    assert_int_equal(hint ? cn_store_replace(store, key_of(bytes, key), value, hint, NULL)
+                          : cn_store_put(store, key_of(bytes, key), value, NULL),
                      0);
 }
 
@@ -190,7 +190,7 @@ it_says_what_a_table_would(void **state)
             memcpy(words, then, sizeof(words));
         }
         if (draw(&seed, 2))
-            cn_store_tend(store);
+            cn_store_drain_some(store);
         if (draw(&seed, 100) == 0)
             cn_store_maintain(store);
         if (draw(&seed, 100) == 0) {
@@ -246,7 +246,7 @@ write_rounds(const char *dir, uint32_t round, int pipe_fd, bool sync)
             _exit(4);
         if (write(pipe_fd, &round, sizeof(round)) != sizeof(round))
             _exit(5);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
 }
 
@@ -390,7 +390,7 @@ count_up(const char *dir, unsigned who, uint32_t rounds)
         if (cn_store_commit(store, NULL) != 0)
             _exit(3);
         if (draw(&seed, 3) == 0)
-            cn_store_tend(store);
+            cn_store_drain_some(store);
         if (draw(&seed, 50) == 0)
             usleep(1000); /* others go over both files meanwhile */
     }
@@ -627,7 +627,7 @@ a_missing_lmdb_makes_all_suspect(void **state)
         begin(store, CN_STORE_WRITE);
         put_word(store, i % 200, i + 1, 4000);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     while (cn_store_maintain(store) > 0)
         ;
@@ -768,7 +768,7 @@ full_disk_fails_what_grows_only(void **state)
         if (step(store, i % n, round, 16000, &err) != 0)
             fail_msg("step %u: %s", i, err.message);
         words[i % n] = round;
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     expect_words(store, words, 300);
     begin(store, CN_STORE_WRITE);
@@ -781,7 +781,7 @@ full_disk_fails_what_grows_only(void **state)
         if (step(store, 6, round, 16000, &err) != 0)
             fail_msg("step %u: %s", i, err.message);
         words[6] = round;
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     assert_int_equal(step(store, n + 1, n + 2, 16000, &err), 0);
     words[n + 1] = n + 2;
@@ -843,7 +843,7 @@ fill_and_empty(const char *dir, unsigned round)
             put_word(store, test_next_random() % 300, round + 1,
                      100 + 4 * (test_next_random() % 500));
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     for (unsigned i = 0; i < 3 * 30; i++) {
         if (i % 30 < stay && round % 5)
@@ -851,7 +851,7 @@ fill_and_empty(const char *dir, unsigned round)
         begin(store, CN_STORE_WRITE);
         assert_int_equal(cn_store_remove(store, key_of(key, 1000 * (i / 30) + i % 30), NULL), 0);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     if (test_next_random() % 2)
         cn_store_maintain(store);
@@ -920,7 +920,7 @@ a_long_journal_is_read_in_parts(void **state)
         begin(store, CN_STORE_WRITE);
         put_word(store, i % n, i % n + 7, 700);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     assert_int_equal(status, 0);
     assert_int_equal(cn_store_count(store), n + 1);
@@ -940,7 +940,7 @@ busy_keys_stay_in_the_journal(void **state)
         begin(store, CN_STORE_WRITE);
         put_word(store, round % 10, 0x5a5a5a5a, 400);
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     assert_in_range(cn_store_bytes(store), 1 << 18, 4 << 20);
     cn_store_close(store);
@@ -958,30 +958,30 @@ many_keys_are_fetched_ahead(void **state)
     struct cn_store *store =
         open_with(*state, (struct cn_journal_options){.journal_max_bytes = 1u << 20});
     static uint32_t words[MANY];
-    static struct cn_store_trace known[MANY]; /* of every other value, by its owner */
-    const struct cn_store_trace *traces[CN_FETCH_MAX] = {NULL};
-    struct cn_str keys[CN_FETCH_MAX];
-    char bytes[CN_FETCH_MAX][32];
+    static struct cn_store_hint known[MANY]; /* of every other value, by its owner */
+    const struct cn_store_hint *hints[CN_PREFETCH_MAX] = {NULL};
+    struct cn_str keys[CN_PREFETCH_MAX];
+    char bytes[CN_PREFETCH_MAX][32];
 
     memset(words, 0, sizeof(words));
     memset(known, 0, sizeof(known));
-    for (unsigned round = 0; round < 4 * MANY; round += CN_FETCH_MAX) {
+    for (unsigned round = 0; round < 4 * MANY; round += CN_PREFETCH_MAX) {
         unsigned first = round < MANY ? round : (unsigned)test_next_random() % (MANY / 3);
 
-        for (unsigned i = 0; i < CN_FETCH_MAX; i++)
+        for (unsigned i = 0; i < CN_PREFETCH_MAX; i++)
             keys[i] = key_of(bytes[i], first + i);
-        for (unsigned i = 0; i < CN_FETCH_MAX; i += 2)
-            traces[i] = &known[first + i];
-        cn_store_fetch(store, keys, traces, 0);
-        cn_store_fetch(store, keys, traces, CN_FETCH_MAX);
+        for (unsigned i = 0; i < CN_PREFETCH_MAX; i += 2)
+            hints[i] = &known[first + i];
+        cn_store_prefetch(store, keys, hints, 0);
+        cn_store_prefetch(store, keys, hints, CN_PREFETCH_MAX);
         begin(store, CN_STORE_WRITE);
-        for (unsigned i = 0; i < CN_FETCH_MAX; i++) {
+        for (unsigned i = 0; i < CN_PREFETCH_MAX; i++) {
             assert_int_equal(get_word(store, first + i), words[first + i]);
             put_word_by(store, first + i, words[first + i] = round + 1, 60,
                         i % 2 ? NULL : &known[first + i]);
         }
         assert_int_equal(cn_store_commit(store, NULL), 0);
-        cn_store_tend(store);
+        cn_store_drain_some(store);
     }
     expect_words(store, words, MANY);
     cn_store_close(store);

@@ -42,26 +42,26 @@ cn_journal_has(struct cn_journal_store *js, struct cn_str key)
 
 /* Of a value with a trace only its place in the index will be touched. */
 void
-cn_journal_fetch(struct cn_store *store, const struct cn_str *keys,
-                 const struct cn_store_trace *const *traces, uint32_t n)
+cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
+                    const struct cn_store_hint *const *hints, uint32_t n)
 {
     struct cn_journal_store *js = cn_journal_of(store);
-    uint32_t hashes[CN_FETCH_MAX], n_hashes = 0;
+    uint32_t hashes[CN_PREFETCH_MAX], n_hashes = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (traces[i] && traces[i]->txn && cn_journal_trace_holds(js, traces[i])) {
-            cn_journal_index_fetch(&cn_journal_cur(js)->index, traces[i]->hash);
+        if (hints[i] && hints[i]->txn && cn_journal_hint_holds(js, hints[i])) {
+            cn_journal_index_prefetch(&cn_journal_cur(js)->index, hints[i]->hash);
             continue;
         }
         hashes[n_hashes] = cn_journal_hash(keys[i]);
         for (unsigned f = 0; f < 2; f++)
-            cn_journal_index_fetch(&js->files[f].index, hashes[n_hashes]);
+            cn_journal_index_prefetch(&js->files[f].index, hashes[n_hashes]);
         n_hashes++;
     }
     for (uint32_t i = 0; i < n_hashes; i++)
         for (unsigned f = 0; f < 2; f++)
-            cn_journal_index_fetch_entry(&js->files[f].index, js->files[f].map, hashes[i],
-                                         CN_STORE_FETCH_BYTES);
+            cn_journal_index_prefetch_entry(&js->files[f].index, js->files[f].map, hashes[i],
+                                            CN_STORE_PREFETCH_BYTES);
 }
 
 /* From the journal, or by `below` from LMDB. */
@@ -101,29 +101,29 @@ cn_journal_get(struct cn_store *store, struct cn_str key, struct cn_str *out, st
 }
 
 int
-cn_journal_front(struct cn_store *store, struct cn_str key, struct cn_str *out,
-                 struct cn_error *err)
+cn_journal_prefix(struct cn_store *store, struct cn_str key, struct cn_str *out,
+                  struct cn_error *err)
 {
-    return get_by(store, key, out, err, cn_journal_of(store)->lmdb->ops->front);
+    return get_by(store, key, out, err, cn_journal_of(store)->lmdb->ops->prefix);
 }
 
 int
 cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
-                struct cn_str *front, struct cn_error *err)
+                struct cn_str *prefix, struct cn_error *err)
 {
     struct cn_journal_store *js = cn_journal_of(store);
     struct cn_journal_entry entry;
     int rc;
 
     cn_assert(js->open);
-    while ((rc = js->lmdb->ops->next(js->lmdb, after, key, front, err)) == 0 && key->ptr) {
+    while ((rc = js->lmdb->ops->next(js->lmdb, after, key, prefix, err)) == 0 && key->ptr) {
         bool newer = find(js, *key, cn_journal_hash(*key), &entry) != CN_JOURNAL_IN_LMDB;
 
         if (newer && !(entry.flags & CN_JOURNAL_REMOVED)) {
-            *front = entry.value;
+            *prefix = entry.value;
             return 0;
         }
-        if (!newer && front->len > 0)
+        if (!newer && prefix->len > 0)
             return 0;
         after = *key; /* in LMDB's pages, where it stays during the transaction */
     }
@@ -135,7 +135,7 @@ cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
 /* Adds an entry to the open transaction; `was`: of what it replaces, or NULL. Returns its offset there. */
 static uint64_t
 add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *entry,
-    const struct cn_store_trace *was)
+    const struct cn_store_hint *was)
 {
     uint64_t at = js->txn.len;
 
@@ -177,7 +177,7 @@ look_up(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn
         uint64_t *bytes, bool *listed, struct cn_error *err)
 {
     enum cn_journal_place place = find(js, key, hash, was);
-    struct cn_str front;
+    struct cn_str prefix;
     int rc;
 
     *listed = true;
@@ -187,10 +187,10 @@ look_up(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn
             was->stored = stored_cost(*bytes);
         return 0;
     }
-    if ((rc = js->lmdb->ops->front(js->lmdb, key, &front, err)) != 0 ||
-        (rc = cn_lmdb_bytes_of(js->lmdb, key, front, bytes, err)) != 0)
+    if ((rc = js->lmdb->ops->prefix(js->lmdb, key, &prefix, err)) != 0 ||
+        (rc = cn_lmdb_bytes_of(js->lmdb, key, prefix, bytes, err)) != 0)
         return rc;
-    *listed = front.ptr != NULL;
+    *listed = prefix.ptr != NULL;
     was->stored = *listed ? stored_cost(*bytes) : 0;
     return 0;
 }
@@ -211,33 +211,33 @@ check_recalled(struct cn_journal_store *js, struct cn_str key, uint32_t hash,
 
 /* The same from a trace; false: it doesn't say. */
 static bool
-recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_trace *trace,
+recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_hint *hint,
        struct cn_journal_entry *was, uint64_t *bytes)
 {
     /* By this very transaction only who has another trace of the key, against the rule, could have put it. */
-    if (trace->txn == 0 || !cn_journal_trace_holds(js, trace) ||
-        cn_journal_index_find(&js->pending, js->txn.data, trace->hash, key) != 0)
+    if (hint->txn == 0 || !cn_journal_hint_holds(js, hint) ||
+        cn_journal_index_find(&js->pending, js->txn.data, hint->hash, key) != 0)
         return false;
-    *bytes = trace->bytes;
-    was->stored = cn_journal_trace_place(js, key, trace) == CN_JOURNAL_IN_LMDB
-                      ? stored_cost(trace->bytes)
-                      : trace->stored;
+    *bytes = hint->bytes;
+    was->stored = cn_journal_hint_place(js, key, hint) == CN_JOURNAL_IN_LMDB
+                      ? stored_cost(hint->bytes)
+                      : hint->stored;
 #ifdef CN_DEBUG
-    check_recalled(js, key, trace->hash, was, *bytes);
+    check_recalled(js, key, hint->hash, was, *bytes);
 #endif
     return true;
 }
 
 /* `trace`: NULL when the value's owner has none. */
 static int
-put(struct cn_journal_store *js, struct cn_str key, struct cn_str value,
-    struct cn_store_trace *trace, struct cn_error *err)
+put(struct cn_journal_store *js, struct cn_str key, struct cn_str value, struct cn_store_hint *hint,
+    struct cn_error *err)
 {
-    const uint32_t hash = trace && trace->txn ? trace->hash : cn_journal_hash(key);
+    const uint32_t hash = hint && hint->txn ? hint->hash : cn_journal_hash(key);
     const struct cn_journal_file *cur = cn_journal_cur(js);
     struct cn_journal_entry entry;
     uint64_t had;
-    const bool recalled = trace && recall(js, key, trace, &entry, &had);
+    const bool recalled = hint && recall(js, key, hint, &entry, &had);
     bool listed = true;
     int64_t growth;
     uint64_t at;
@@ -262,12 +262,12 @@ put(struct cn_journal_store *js, struct cn_str key, struct cn_str value,
     entry.flags = listed ? 0 : CN_JOURNAL_NEW;
     js->growth += growth;
     js->largest = value.len > js->largest ? value.len : js->largest;
-    at = cur->tail + add(js, hash, &entry, recalled ? trace : NULL);
-    if (!trace)
-        cn_journal_trace_stale(js, hash, cur->next);
+    at = cur->tail + add(js, hash, &entry, recalled ? hint : NULL);
+    if (!hint)
+        cn_journal_hint_stale(js, hash, cur->next);
     else
-        *trace = (struct cn_store_trace){value.len <= UINT32_MAX ? cur->next : 0, hash,
-                                         (uint32_t)(at / 8), (uint32_t)value.len, entry.stored};
+        *hint = (struct cn_store_hint){value.len <= UINT32_MAX ? cur->next : 0, hash,
+                                       (uint32_t)(at / 8), (uint32_t)value.len, entry.stored};
     return 0;
 }
 
@@ -279,16 +279,16 @@ cn_journal_put(struct cn_store *store, struct cn_str key, struct cn_str value, s
 
 int
 cn_journal_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
-                   struct cn_store_trace *trace, struct cn_error *err)
+                   struct cn_store_hint *hint, struct cn_error *err)
 {
-    return put(cn_journal_of(store), key, value, trace, err);
+    return put(cn_journal_of(store), key, value, hint, err);
 }
 
 bool
-cn_journal_holds(struct cn_store *store, const struct cn_store_trace *trace)
+cn_journal_holds(struct cn_store *store, const struct cn_store_hint *hint)
 {
     cn_assert(cn_journal_of(store)->open);
-    return cn_journal_trace_holds(cn_journal_of(store), trace);
+    return cn_journal_hint_holds(cn_journal_of(store), hint);
 }
 
 int
@@ -313,6 +313,6 @@ cn_journal_remove(struct cn_store *store, struct cn_str key, struct cn_error *er
     entry.stored = 0; /* LMDB has room again at once */
     entry.flags = CN_JOURNAL_REMOVED;
     add(js, hash, &entry, NULL);
-    cn_journal_trace_stale(js, hash, cn_journal_cur(js)->next);
+    cn_journal_hint_stale(js, hash, cn_journal_cur(js)->next);
     return 0;
 }

@@ -63,10 +63,10 @@ int64_t cn_lmdb_value_pages(const struct lmdb_store *lmdb, uint64_t bytes);
 /* --- lmdb_value.c --- */
 
 int cn_lmdb_get(struct cn_store *store, struct cn_str id, struct cn_str *out, struct cn_error *err);
-int cn_lmdb_front(struct cn_store *store, struct cn_str id, struct cn_str *out,
-                  struct cn_error *err);
+int cn_lmdb_prefix(struct cn_store *store, struct cn_str id, struct cn_str *out,
+                   struct cn_error *err);
 int cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id,
-                 struct cn_str *front, struct cn_error *err);
+                 struct cn_str *prefix, struct cn_error *err);
 int cn_lmdb_put(struct cn_store *store, struct cn_str id, struct cn_str value,
                 struct cn_error *err);
 int cn_lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err);

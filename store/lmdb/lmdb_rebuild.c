@@ -78,13 +78,13 @@ check_large(struct cn_store *store, struct cn_error *err)
 {
     struct cn_record record;
     char at[CN_STORE_KEY_MAX];
-    struct cn_str after = {at, 0}, id, front, value;
+    struct cn_str after = {at, 0}, id, prefix, value;
     int rc;
 
-    while ((rc = store->ops->next(store, after, &id, &front, err)) == 0 && id.ptr) {
+    while ((rc = store->ops->next(store, after, &id, &prefix, err)) == 0 && id.ptr) {
         memcpy(at, id.ptr, id.len);
         after.len = id.len;
-        if (front.len < cn_lmdb_piece_bytes(cn_lmdb_of(store)))
+        if (prefix.len < cn_lmdb_piece_bytes(cn_lmdb_of(store)))
             continue;
         if ((rc = store->ops->get(store, after, &value, err)) != 0)
             break;
@@ -99,13 +99,13 @@ static int
 count_lost(struct cn_store *store, uint64_t *lost, struct cn_error *err)
 {
     char at[CN_STORE_KEY_MAX];
-    struct cn_str after = {at, 0}, id, front;
+    struct cn_str after = {at, 0}, id, prefix;
     int rc;
 
-    while ((rc = store->ops->next(store, after, &id, &front, err)) == 0 && id.ptr) {
+    while ((rc = store->ops->next(store, after, &id, &prefix, err)) == 0 && id.ptr) {
         memcpy(at, id.ptr, id.len);
         after.len = id.len;
-        *lost += front.len == 0;
+        *lost += prefix.len == 0;
     }
     return rc;
 }

@@ -42,7 +42,7 @@ int cn_lmdb_room(struct cn_store *store, int64_t *bytes, struct cn_error *err);
 int cn_lmdb_provide(struct cn_store *store, uint64_t bytes, struct cn_error *err);
 
 /* In a transaction: bytes of the whole value of `id`, of which `front` is what next or front said. */
-int cn_lmdb_bytes_of(struct cn_store *store, struct cn_str id, struct cn_str front, uint64_t *out,
+int cn_lmdb_bytes_of(struct cn_store *store, struct cn_str id, struct cn_str prefix, uint64_t *out,
                      struct cn_error *err);
 /* What the value of a key takes, about, with what pages leave empty; 0 bytes are a key alone. */
 uint64_t cn_lmdb_cost(uint64_t value_bytes);

@@ -163,15 +163,15 @@ last_piece(struct lmdb_store *lmdb, struct cn_str id, uint32_t *number, size_t *
 
 /* Bytes of the whole value that begins with `front`. */
 static int
-value_bytes(struct lmdb_store *lmdb, struct cn_str id, size_t front, uint64_t *out)
+value_bytes(struct lmdb_store *lmdb, struct cn_str id, size_t prefix, uint64_t *out)
 {
     const size_t piece = cn_lmdb_piece_bytes(lmdb);
     uint32_t last = 0;
     size_t len;
     int rc;
 
-    *out = front;
-    if (front == piece && (rc = last_piece(lmdb, id, &last, &len)) != 0)
+    *out = prefix;
+    if (prefix == piece && (rc = last_piece(lmdb, id, &last, &len)) != 0)
         return rc;
     if (last > 0)
         *out = (uint64_t)last * piece + len;
@@ -181,19 +181,19 @@ value_bytes(struct lmdb_store *lmdb, struct cn_str id, size_t front, uint64_t *o
 /* Puts a value together that has other pieces than `front`. Where one is missing it ends: the record's checksum
  * says that it is damaged. */
 static int
-collect(struct lmdb_store *lmdb, struct cn_str id, struct cn_str front, uint64_t bytes,
+collect(struct lmdb_store *lmdb, struct cn_str id, struct cn_str prefix, uint64_t bytes,
         struct cn_str *out, struct cn_error *err)
 {
     char key_bytes[PIECE_KEY_MAX], *whole = cn_arena_try_alloc(&lmdb->got, bytes);
     MDB_val key = piece_key(id, 1, key_bytes), data;
-    uint64_t at = front.len;
+    uint64_t at = prefix.len;
     uint32_t number = 1;
     int rc;
 
     if (!whole)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for a value of %llu bytes",
                        (unsigned long long)bytes);
-    memcpy(whole, front.ptr, front.len);
+    memcpy(whole, prefix.ptr, prefix.len);
     rc = mdb_cursor_get(lmdb->piecer, &key, &data, MDB_SET_RANGE);
     while (rc == 0 && piece_number(id, &key) == number++ && unsealed_bytes(&data) <= bytes - at) {
         memcpy(whole + at, data.mv_data, unsealed_bytes(&data));
@@ -245,7 +245,7 @@ put_pieces(struct lmdb_store *lmdb, struct cn_str id, struct cn_str value, uint3
 /* --- values --- */
 
 int
-cn_lmdb_front(struct cn_store *store, struct cn_str id, struct cn_str *out, struct cn_error *err)
+cn_lmdb_prefix(struct cn_store *store, struct cn_str id, struct cn_str *out, struct cn_error *err)
 {
     struct lmdb_store *lmdb = cn_lmdb_of(store);
     char bytes[CN_STORE_KEY_MAX + 1];
@@ -269,7 +269,7 @@ cn_lmdb_get(struct cn_store *store, struct cn_str id, struct cn_str *out, struct
     uint64_t bytes;
     int rc;
 
-    if ((rc = cn_lmdb_front(store, id, out, err)) != 0 || out->len != cn_lmdb_piece_bytes(lmdb))
+    if ((rc = cn_lmdb_prefix(store, id, out, err)) != 0 || out->len != cn_lmdb_piece_bytes(lmdb))
         return rc;
     if ((rc = value_bytes(lmdb, id, out->len, &bytes)) != 0)
         return cn_lmdb_fail(lmdb, rc, "read", err);
@@ -277,17 +277,17 @@ cn_lmdb_get(struct cn_store *store, struct cn_str id, struct cn_str *out, struct
 }
 
 int
-cn_lmdb_bytes_of(struct cn_store *store, struct cn_str id, struct cn_str front, uint64_t *out,
+cn_lmdb_bytes_of(struct cn_store *store, struct cn_str id, struct cn_str prefix, uint64_t *out,
                  struct cn_error *err)
 {
     struct lmdb_store *lmdb = cn_lmdb_of(store);
-    int rc = value_bytes(lmdb, id, front.len, out);
+    int rc = value_bytes(lmdb, id, prefix.len, out);
 
     return rc ? cn_lmdb_fail(lmdb, rc, "read", err) : 0;
 }
 
 int
-cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, struct cn_str *front,
+cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, struct cn_str *prefix,
              struct cn_error *err)
 {
     struct lmdb_store *lmdb = cn_lmdb_of(store);
@@ -296,7 +296,7 @@ cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, str
     int rc;
 
     cn_assert(lmdb->txn);
-    *id = *front = (struct cn_str){NULL, 0};
+    *id = *prefix = (struct cn_str){NULL, 0};
     if ((rc = cursor_open(lmdb)) != 0)
         return cn_lmdb_fail(lmdb, rc, "scan", err);
     rc = mdb_cursor_get(lmdb->cursor, &key, &data, MDB_SET_RANGE);
@@ -312,7 +312,7 @@ cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, str
         return cn_fail(err, CN_E_STATE_STORE, "store %s holds a key that is not a sequence id",
                        lmdb->dir);
     *id = (struct cn_str){(char *)key.mv_data + 1, key.mv_size - 1};
-    return unseal(lmdb, &data, front, err);
+    return unseal(lmdb, &data, prefix, err);
 }
 
 /* Writes the value's pieces; `shrinks`: there may be more of an older one. */
@@ -321,11 +321,11 @@ write_value(struct lmdb_store *lmdb, MDB_val *key, struct cn_str id, struct cn_s
             unsigned flags, bool shrinks)
 {
     const size_t piece = cn_lmdb_piece_bytes(lmdb);
-    const struct cn_str front = {value.ptr, value.len < piece ? value.len : piece};
+    const struct cn_str prefix = {value.ptr, value.len < piece ? value.len : piece};
     uint32_t next;
     int rc;
 
-    if ((rc = put_sealed(lmdb->cursor, key, front, flags)) == 0 &&
+    if ((rc = put_sealed(lmdb->cursor, key, prefix, flags)) == 0 &&
         (rc = put_pieces(lmdb, id, value, &next)) == 0 && shrinks)
         rc = cut_pieces(lmdb, id, next);
     return rc;

@@ -89,11 +89,11 @@ mem_get(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn
 }
 
 static void
-mem_fetch(struct cn_store *store, const struct cn_str *keys,
-          const struct cn_store_trace *const *traces, uint32_t n)
+mem_prefetch(struct cn_store *store, const struct cn_str *keys,
+             const struct cn_store_hint *const *hints, uint32_t n)
 {
-    (void)traces;
-    cn_table_fetch(mem_of(store)->table, keys, n, CN_STORE_FETCH_BYTES, NULL);
+    (void)hints;
+    cn_table_prefetch(mem_of(store)->table, keys, n, CN_STORE_PREFETCH_BYTES, NULL);
 }
 
 static int
@@ -312,7 +312,7 @@ static const struct cn_store_ops mem_ops = {
     .count = mem_count,
     .bytes = mem_bytes,
     .maintain = mem_maintain,
-    .fetch = mem_fetch,
+    .prefetch = mem_prefetch,
 };
 
 struct cn_store *

@@ -123,12 +123,12 @@ cn_lru_take(struct cn_lru *lru, struct cn_str key)
 }
 
 void
-cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, size_t owner_bytes,
-             struct cn_lru_entry **found)
+cn_lru_prefetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n, size_t owner_bytes,
+                struct cn_lru_entry **found)
 {
-    void *items[CN_FETCH_MAX];
+    void *items[CN_PREFETCH_MAX];
 
-    cn_table_fetch(lru->table, keys, n, owner_bytes, items);
+    cn_table_prefetch(lru->table, keys, n, owner_bytes, items);
     for (uint32_t i = 0; i < n; i++)
         found[i] = items[i];
 }

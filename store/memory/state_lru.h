@@ -40,10 +40,10 @@ void cn_lru_destroy(struct cn_lru *lru);
 struct cn_lru_entry *cn_lru_take(struct cn_lru *lru, struct cn_str key);
 /* An entry that was taken out, or never put in, does not come back: its memory is the caller's to free. */
 void cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry);
-/* These keys, CN_FETCH_MAX at most, will be taken soon: asks for the memory that this touches, and for `owner_bytes`
+/* These keys, CN_PREFETCH_MAX at most, will be taken soon: asks for the memory that this touches, and for `owner_bytes`
  * of the owner's objects. `found` gets for each the entry of that key's hash, for further hints, or NULL. */
-void cn_lru_fetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n,
-                  size_t owner_bytes, struct cn_lru_entry **found);
+void cn_lru_prefetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n,
+                     size_t owner_bytes, struct cn_lru_entry **found);
 /* Puts in, back or as the newest; key and bytes are set, and none of that key is in; another one that is out is
  * forgotten. Then evicts until the bounds hold, which may take this one. */
 void cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry);

@@ -17,16 +17,16 @@
 static void
 check(struct cn_str bytes)
 {
-    struct cn_envelope envelope;
+    struct cn_exported_sequence envelope;
     struct cn_error err;
     struct cn_buf out;
 
-    if (cn_envelope_decode(bytes, &envelope, &err) != 0) {
+    if (cn_exported_sequence_decode(bytes, &envelope, &err) != 0) {
         cn_assert(err.code == CN_E_BAD_REQUEST && err.message[0]);
         return;
     }
     cn_buf_init(&out, 0);
-    cn_envelope_encode(&envelope, &out);
+    cn_exported_sequence_encode(&envelope, &out);
     cn_assert(cn_str_eq(cn_buf_str(&out), bytes));
     cn_buf_fini(&out);
 }

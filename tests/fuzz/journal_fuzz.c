@@ -20,7 +20,7 @@ scan(struct cn_str file)
 
     if (!cn_journal_get_header(file, &number, &seed))
         return 0;
-    while (cn_journal_look(file, at, number, seed, &txn) == CN_JOURNAL_WHOLE) {
+    while (cn_journal_look(file, at, number, seed, &txn) == CN_JOURNAL_COMPLETE) {
         uint64_t inside = at + CN_JOURNAL_TXN_BYTES;
 
         for (uint32_t i = 0; i < txn.n_entries; i++) {

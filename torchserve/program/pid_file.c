@@ -120,7 +120,7 @@ cn_pid_file_write(const char *path, struct cn_error *err)
                        path);
     if (fd < 0)
         return cn_fail_sys(err, CN_E_IO, errno, "cannot write the pid file %s", path);
-    failed = cn_write_whole(fd, text, (size_t)n);
+    failed = cn_write_all(fd, text, (size_t)n);
     close(fd);
     if (!failed)
         return 0;

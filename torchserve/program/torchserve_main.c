@@ -11,7 +11,7 @@ static int
 show(void (*text)(FILE *out))
 {
     text(stdout);
-    return cn_stdout_whole("torchserve") ? 0 : 1;
+    return cn_stdout_complete("torchserve") ? 0 : 1;
 }
 
 /* What scripts look for, and then what it is. */

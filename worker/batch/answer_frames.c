@@ -142,7 +142,7 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
     answer.flags |= CN_ANSWER_FINAL;
     answer.body = cn_buf_str(&reply->body);
     /* The reply stays as it is until the batch's answers have left. */
-    cn_frame_lend_answer(&worker->channel.out, &worker->channel.lents, &answer);
+    cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed, &answer);
     slot->answered = true;
 }
 

@@ -184,7 +184,7 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
             struct cn_error *err)
 {
     struct cn_record *record = &slot->record;
-    const struct cn_sequence *seq = slot->seq;
+    const struct cn_sequence_state *seq = slot->seq;
     bool end = (slot->row->flags & CN_ROW_END) || slot->item.reply.end_sequence;
 
     *record = (struct cn_record){
@@ -280,9 +280,9 @@ slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *
     struct cn_str bytes;
     int rc;
 
-    if (slot->seq && cn_store_holds(worker->states.store, &slot->seq->trace))
+    if (slot->seq && cn_store_holds(worker->states.store, &slot->seq->hint))
         return 1;
-    rc = cn_store_front(worker->states.store, slot->row->sequence_id, &bytes, err);
+    rc = cn_store_prefix(worker->states.store, slot->row->sequence_id, &bytes, err);
     if (slot->had_damaged && (rc == 0 || rc == CN_E_STATE_DAMAGED))
         return 1;
     if (rc != 0)
@@ -304,8 +304,8 @@ record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
 
     if (!slot->seq)
         return cn_store_put(store, slot->row->sequence_id, value, err);
-    slot->trace = slot->seq->trace;
-    return cn_store_replace(store, slot->row->sequence_id, value, &slot->trace, err);
+    slot->hint = slot->seq->hint;
+    return cn_store_replace(store, slot->row->sequence_id, value, &slot->hint, err);
 }
 
 /* In a full store a step needs no more room for keys than the step before it: the oldest key goes. 1: it can't be
@@ -400,14 +400,14 @@ write_all(struct cn_worker *worker, struct cn_error *err)
 static void
 slot_settle(struct cn_worker *worker, struct cn_slot *slot)
 {
-    struct cn_sequence *seq = slot->seq;
+    struct cn_sequence_state *seq = slot->seq;
 
     if (slot->write != CN_WRITE_STEP)
         return;
     seq->step = slot->record.step;
     seq->last_job = slot->record.last_job;
     seq->last_wall_ms = slot->record.last_wall_ms;
-    seq->trace = slot->trace;
+    seq->hint = slot->hint;
     if (cn_record_has_key(&slot->record))
         cn_sequence_set_keys(&worker->states, seq, slot->record.keys);
     slot->committed = slot->yields;

@@ -36,7 +36,7 @@ slot_reset(struct cn_slot *slot)
 }
 
 static void
-slot_run(struct cn_slot *slot, struct cn_sequence *seq)
+slot_run(struct cn_slot *slot, struct cn_sequence_state *seq)
 {
     slot->seq = seq;
     slot->run = true;
@@ -50,7 +50,7 @@ slot_run(struct cn_slot *slot, struct cn_sequence *seq)
 static void
 slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation, struct cn_str keys)
 {
-    struct cn_sequence *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
+    struct cn_sequence_state *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
 
     seq->generation = generation;
     seq->opened_wall_ms = seq->last_wall_ms = at->now_wall_ms;
@@ -66,11 +66,11 @@ cn_next_generation(uint64_t generation, uint64_t now_wall_ms)
 }
 
 /* A sequence object for a stored record; its state is copied for decoding after the transaction. */
-static struct cn_sequence *
+static struct cn_sequence_state *
 record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
             bool *has_state)
 {
-    struct cn_sequence *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
+    struct cn_sequence_state *seq = cn_states_create(&at->worker->states, slot->row->sequence_id);
     char *copy;
 
     seq->generation = record->generation;
@@ -95,14 +95,14 @@ record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
 }
 
 bool
-cn_resolve_is_cached(const struct cn_sequence *seq, const struct cn_record *record)
+cn_resolve_is_cached(const struct cn_sequence_state *seq, const struct cn_record *record)
 {
     return seq && seq->generation == record->generation && seq->step == record->step;
 }
 
 void
 cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
-                     struct cn_sequence *cached, int reason)
+                     struct cn_sequence_state *cached, int reason)
 {
     slot->closed_reason = reason;
     if (cn_resolve_is_cached(cached, record)) {
@@ -244,7 +244,7 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
 /* Takes `cached`. */
 void
 cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-                struct cn_sequence *cached)
+                struct cn_sequence_state *cached)
 {
     uint64_t wanted = slot->row->generation;
     int reason;
@@ -311,7 +311,7 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
 
 /* The store decides. Takes `cached`, which may be NULL. */
 static void
-resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence *cached)
+resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence_state *cached)
 {
     struct cn_states *states = &at->worker->states;
     bool start = slot->row->flags & CN_ROW_START, live;
@@ -364,7 +364,7 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
 {
     struct cn_states *states = &at->worker->states;
     const struct cn_row *row = slot->row;
-    struct cn_sequence *cached;
+    struct cn_sequence_state *cached;
 
     slot_reset(slot);
     if (slot->pad)
@@ -432,10 +432,10 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
 /* Among many sequences nearly all that a row's look-ups touch is in no cache of the processor, and one
  * look-up after the other would wait for it several times. All rows' memory is asked for at once. */
 static void
-fetch(struct cn_worker *worker)
+prefetch(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
-    struct cn_str keys[CN_FETCH_MAX];
+    struct cn_str keys[CN_PREFETCH_MAX];
     uint32_t n = 0;
 
     if (!worker->stateful)
@@ -444,9 +444,9 @@ fetch(struct cn_worker *worker)
         if (!batch->slots[i].stream && !batch->slots[i].pad &&
             (batch->slots[i].row->flags & CN_ROW_STATEFUL))
             keys[n++] = batch->slots[i].row->sequence_id;
-        if (n < 2 || (n < CN_FETCH_MAX && i + 1 < batch->n))
+        if (n < 2 || (n < CN_PREFETCH_MAX && i + 1 < batch->n))
             continue;
-        cn_states_fetch(&worker->states, keys, n);
+        cn_states_prefetch(&worker->states, keys, n);
         n = 0;
     }
 }
@@ -459,7 +459,7 @@ cn_batch_resolve(struct cn_worker *worker)
 
     if (worker->stateful)
         cn_states_look_at_clock(&worker->states, at.now_wall_ms);
-    fetch(worker);
+    prefetch(worker);
     for (uint32_t i = 0; i < batch->n; i++) {
         if (batch->slots[i].stream)
             continue;

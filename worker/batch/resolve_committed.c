@@ -22,7 +22,7 @@ is_numbered(const struct cn_slot *slot)
 }
 
 bool
-cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence *cached)
+cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence_state *cached)
 {
     if (has_key(slot) && cn_keys_find(cn_sequence_keys(cached), slot->key_hash) >= 0)
         return false;

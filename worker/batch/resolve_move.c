@@ -88,7 +88,7 @@ put_header(struct cn_slot *slot, const char *name, const char *value)
 /* It lives here: says so, with the record if that is wanted. Nothing changes. Takes `cached`. */
 static void
 meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-          struct cn_sequence *cached)
+          struct cn_sequence_state *cached)
 {
     struct cn_reply *reply = &slot->item.reply;
     char shown[128];
@@ -128,7 +128,7 @@ meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
 /* Takes `cached`. */
 static void
 meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-          struct cn_sequence *cached)
+          struct cn_sequence_state *cached)
 {
     const struct cn_move *move = slot->row->move;
     bool live = slot->had_record && !slot->had_tombstone;
@@ -202,7 +202,7 @@ cn_resolve_tell_moved(struct cn_slot *slot)
 
 bool
 cn_resolve_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-                struct cn_sequence *cached)
+                struct cn_sequence_state *cached)
 {
     bool live = counts(slot, record);
 

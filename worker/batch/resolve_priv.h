@@ -18,10 +18,10 @@ struct lookup {
 
 /* resolve.c */
 
-bool cn_resolve_is_cached(const struct cn_sequence *cached, const struct cn_record *record);
+bool cn_resolve_is_cached(const struct cn_sequence_state *cached, const struct cn_record *record);
 /* The live sequence ends with this batch: the handler will hear of it. Takes `cached`. */
 void cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
-                          struct cn_sequence *cached, int reason);
+                          struct cn_sequence_state *cached, int reason);
 /* Did a swap close it? Then it may live in another version. */
 bool cn_resolve_left_by_swap(unsigned reason);
 /* May the row begin a new sequence where a clock closed the old one (sequence.onExpired)? `reason`: what
@@ -34,12 +34,12 @@ bool cn_resolve_refuses(const struct cn_row *row, unsigned reason);
 void cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
 /* The row meets a live sequence. Takes `cached`. */
 void cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-                     struct cn_sequence *cached);
+                     struct cn_sequence_state *cached);
 
 /* resolve_committed.c */
 
 /* Neither the key nor the number of the row says that it isn't the next step of this sequence. */
-bool cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence *cached);
+bool cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence_state *cached);
 /* True: the row is dealt with. It has the stored answer, or the reason why it does not follow. */
 bool cn_resolve_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
 /* False, and the slot has failed: the row's number is not that of a sequence's first step. */
@@ -54,7 +54,7 @@ bool cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *recor
 enum cn_move_op cn_resolve_move_of(const struct cn_row *row);
 /* True: the row swaps or asks, and is dealt with; `cached` is taken then. */
 bool cn_resolve_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
-                     struct cn_sequence *cached);
+                     struct cn_sequence_state *cached);
 /* The client learns what became of its sequence, also when the answer is told again. */
 void cn_resolve_tell_moved(struct cn_slot *slot);
 
