@@ -1,5 +1,5 @@
-/* archiver/test_support.h - a scratch folder, and zips and tars made byte by byte, for this folder's
- * tests: a library would refuse to write what an attacker writes. */
+/* archiver/test_support.h - a scratch folder, and zips and tars made byte by byte, for this
+ * folder's tests: a library would refuse to write what an attacker writes. */
 #ifndef CN_ARCHIVER_TEST_SUPPORT_H
 #define CN_ARCHIVER_TEST_SUPPORT_H
 

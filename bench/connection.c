@@ -88,7 +88,8 @@ connection_send(struct connection *c, const struct request_template *t, uint32_t
     return 0;
 }
 
-/* The value of a header in [head, end), or NULL. `name` is in small letters and ends with its colon. */
+/* The value of a header in [head, end), or NULL. `name` is in small letters and ends with its
+ * colon. */
 static const char *
 find_header(const char *head, const char *end, const char *name, size_t name_len)
 {

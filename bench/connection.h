@@ -53,7 +53,8 @@ void connection_close(struct connection *c);
 /* Sends the one-digit `body` as the next step of a sequence. -1: errno says why. */
 int connection_send(struct connection *c, const struct request_template *t, uint32_t sequence,
                     uint32_t retry, char body);
-/* Reads what has come. 1: `out` is complete; 0: more must come; -1: closed or not HTTP, `*why` says. */
+/* Reads what has come. 1: `out` is complete; 0: more must come; -1: closed or not HTTP, `*why`
+ * says. */
 int connection_receive(struct connection *c, struct answer *out, const char **why);
 
 #endif

@@ -148,8 +148,8 @@ pick_sequence(struct bench *b, struct connection *c, uint32_t *out)
     return true;
 }
 
-/* Among a million sequences a step's own is in no cache: asked for as soon as its turn can come, so that what
- * is measured is the server's waiting for memory and not this program's. */
+/* Among a million sequences a step's own is in no cache: asked for as soon as its turn can come, so
+ * that what is measured is the server's waiting for memory and not this program's. */
 static void
 fetch_ahead(const struct bench *b, const struct connection *c)
 {
@@ -480,8 +480,9 @@ connect_all(struct bench *b)
     }
 }
 
-/* On a machine that it shares with the server: an answer wakes it, but doesn't take the core from the
- * server that goes on to the next answer, as a client on a machine of its own wouldn't either. */
+/* On a machine that it shares with the server: an answer wakes it, but doesn't take the core from
+ * the server that goes on to the next answer, as a client on a machine of its own wouldn't either.
+ */
 static void
 be_no_bother(void)
 {

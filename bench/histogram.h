@@ -1,4 +1,5 @@
-/* bench/histogram.h - latencies in log-linear buckets: 0.8 % wide, 1 us to 70 minutes, fixed memory. */
+/* bench/histogram.h - latencies in log-linear buckets: 0.8 % wide, 1 us to 70 minutes, fixed
+ * memory. */
 #ifndef CN_BENCH_HISTOGRAM_H
 #define CN_BENCH_HISTOGRAM_H
 

@@ -4,8 +4,8 @@
  *              [--seconds S] [--warmup S]
  *
  * Closed loop over keep-alive connections, one request in flight on each. An answer is right if its
- * status is 200 and its body ends with the bytes of --end (the request's body, if there is none). One
- * thread. Prints one line of JSON; exit 1 when anything was wrong.
+ * status is 200 and its body ends with the bytes of --end (the request's body, if there is none).
+ * One thread. Prints one line of JSON; exit 1 when anything was wrong.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,14 +1,14 @@
 /* bench/worker-feed.c - a worker alone, fed over its socket: what of its time is not the model's.
  *
  * Starts continuo-worker with a TorchScript model and sends it full batches, the next one always
- * waiting, as a busy server does, but without one: sequences of two batches take turns. After a second
- * of warm-up prints one JSON line: runs, and microseconds a run of the model and of the whole worker,
- * both as the worker tells them. One thread.
+ * waiting, as a busy server does, but without one: sequences of two batches take turns. After a
+ * second of warm-up prints one JSON line: runs, and microseconds a run of the model and of the
+ * whole worker, both as the worker tells them. One thread.
  *
  *   worker-feed WORKER FOLDER ROWS none|process|power [SECONDS [STATE-DIR [awake]]]
  *
- * `awake`: looks again and again instead of sleeping, as a server does that has much else to do: the worker
- * then pays for no wake-up, which on a virtual machine can cost more than all the rest.
+ * `awake`: looks again and again instead of sleeping, as a server does that has much else to do:
+ * the worker then pays for no wake-up, which on a virtual machine can cost more than all the rest.
  *
  * FOLDER holds model.pt and config.yaml; its one input is a tensor x of UINT8[1,1].
  */
@@ -198,8 +198,8 @@ on_frame(const struct cn_frame *frame)
     }
 }
 
-/* Waits for something and takes all there is. As the server it sleeps in poll: in recv it would also be
- * woken by the worker's reading, which then pays for that. */
+/* Waits for something and takes all there is. As the server it sleeps in poll: in recv it would
+ * also be woken by the worker's reading, which then pays for that. */
 static void
 take(void)
 {

@@ -7,7 +7,8 @@
 #include "core/text/str.h"
 
 /* Single-letter edits (insert, delete, replace, swap of neighbours) from `a` to `b`. Case does not
- * count, nor does `-` against `_`. Words over 63 bytes are as far away as the longer one is long. */
+ * count, nor does `-` against `_`. Words over 63 bytes are as far away as the longer one is long.
+ */
 unsigned cn_edit_distance(struct cn_str a, struct cn_str b);
 
 /* The nearest of `names`, or NULL when none is within 2 edits and a third of the word. */

@@ -1,4 +1,5 @@
-/* config/suggest_test.c - misspelt names lead to the right one, and to none when nothing is near. */
+/* config/suggest_test.c - misspelt names lead to the right one, and to none when nothing is
+ * near. */
 #include "config/suggest.h"
 
 #include "config/test_support.h"

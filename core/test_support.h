@@ -1,5 +1,5 @@
-/* core/test_support.h - for all folders' tests: a folder for a test's files, and what was built beside
- * the test program. */
+/* core/test_support.h - for all folders' tests: a folder for a test's files, and what was built
+ * beside the test program. */
 #ifndef CN_CORE_TEST_SUPPORT_H
 #define CN_CORE_TEST_SUPPORT_H
 

@@ -18,9 +18,9 @@ struct cn_ctl_call {
     struct cn_str body;        /* of PUT and POST */
     size_t max_bytes;          /* of the answer */
 };
-/* The answer of base + path into `answer`, which is emptied first. CN_E_UNAVAILABLE: nobody answered;
- * CN_E_NOT_FOUND: 404; CN_E_CONFLICT: 409; CN_E_PROTOCOL: any other status, with the server's own
- * words where it gave some. */
+/* The answer of base + path into `answer`, which is emptied first. CN_E_UNAVAILABLE: nobody
+ * answered; CN_E_NOT_FOUND: 404; CN_E_CONFLICT: 409; CN_E_PROTOCOL: any other status, with the
+ * server's own words where it gave some. */
 int cn_ctl_http_call(struct cn_ctl_http *http, const char *base, const struct cn_ctl_call *call,
                      struct cn_buf *answer, struct cn_error *err);
 /* The same for GET and an answer of the usual size. */

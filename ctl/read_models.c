@@ -19,7 +19,8 @@ model_path(struct cn_buf *path, const char *name, const char *more)
     return path->data;
 }
 
-/* Where several versions stand side by side, the one that is served without asking for a version. */
+/* Where several versions stand side by side, the one that is served without asking for a
+ * version. */
 static const char *
 default_version_of(const struct cn_ctl_server *server, const char *name, struct cn_ctl_view *view,
                    struct cn_buf *path, struct cn_buf *body)

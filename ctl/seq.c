@@ -179,7 +179,8 @@ save_into(const char *name, struct cn_str bytes)
     return fd < 0 ? errno : cn_write_out(fd, bytes.ptr, bytes.len);
 }
 
-/* A file is whole and on the disk when it is said to be saved, since who saved a sequence may delete it then. */
+/* A file is whole and on the disk when it is said to be saved, since who saved a sequence may
+ * delete it then. */
 static int
 save(const char *name, struct cn_str bytes, struct cn_error *err)
 {

@@ -1,5 +1,5 @@
-/* ctl/store_commands.c - the commands of continuo-ctl store: they list the stores, delete stores without
- * a model, and accept the loss of damaged stores. */
+/* ctl/store_commands.c - the commands of continuo-ctl store: they list the stores, delete stores
+ * without a model, and accept the loss of damaged stores. */
 #include "ctl/store_commands.h"
 
 #include <jansson.h>

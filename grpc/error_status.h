@@ -1,4 +1,5 @@
-/* grpc/error_status.h - our errors as gRPC's statuses, with details for programs. On the call's loop. */
+/* grpc/error_status.h - our errors as gRPC's statuses, with details for programs. On the call's
+ * loop. */
 #ifndef CN_GRPC_ERROR_STATUS_H
 #define CN_GRPC_ERROR_STATUS_H
 

@@ -1,4 +1,5 @@
-/* grpc/json_message.c - a walk over a message's descriptor with a JSON object in hand. Any thread. */
+/* grpc/json_message.c - a walk over a message's descriptor with a JSON object in hand. Any
+ * thread. */
 #include "grpc/json_message.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* grpc/protobuf_message.c - protobuf-c with a cap on memory, and single fields by hand. Any thread. */
+/* grpc/protobuf_message.c - protobuf-c with a cap on memory, and single fields by hand. Any
+ * thread. */
 #include "grpc/protobuf_message.h"
 
 #include "core/errors/panic.h"
@@ -50,7 +51,8 @@ field_values(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *fi
 }
 
 /* The name of a string field of this message, or of those in it, that is no UTF-8; NULL: all are.
- * Messages in messages are few: our requests nest as deep as their types, none of which has itself. */
+ * Messages in messages are few: our requests nest as deep as their types, none of which has itself.
+ */
 static const char *
 find_bad_string(const ProtobufCMessage *message)
 {

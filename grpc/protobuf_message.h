@@ -1,7 +1,8 @@
-/* grpc/protobuf_message.h - protobuf messages in and out: protobuf-c within limits, and a reader by hand.
+/* grpc/protobuf_message.h - protobuf messages in and out: protobuf-c within limits, and a reader by
+ * hand.
  *
- * protobuf-c makes up to 76 bytes of memory out of one on the wire, so it unpacks only into an arena
- * with a cap. None of our messages is recursive. Any thread.
+ * protobuf-c makes up to 76 bytes of memory out of one on the wire, so it unpacks only into an
+ * arena with a cap. None of our messages is recursive. Any thread.
  */
 #ifndef CN_GRPC_PROTOBUF_MESSAGE_H
 #define CN_GRPC_PROTOBUF_MESSAGE_H

@@ -12,8 +12,8 @@ void cn_rpc_reflection_sent(struct cn_grpc_call *call, void *owner, size_t bytes
 void cn_rpc_reflection_half_close(struct cn_grpc_call *call);
 void cn_rpc_reflection_drain(struct cn_grpc_call *call);
 
-/* The FileDescriptorProto that defines `symbol` ("package.Message", "package.Service.Method"), or of
- * that file name. Empty: there is none. */
+/* The FileDescriptorProto that defines `symbol` ("package.Message", "package.Service.Method"), or
+ * of that file name. Empty: there is none. */
 struct cn_str cn_rpc_descriptor_of_symbol(struct cn_str symbol);
 struct cn_str cn_rpc_descriptor_of_file(struct cn_str name);
 

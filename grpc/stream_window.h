@@ -1,8 +1,8 @@
 /* grpc/stream_window.h - how many messages of a stream are under way, for StreamPredictions2 and
  * ModelStreamInfer. On the call's loop.
  *
- * So many at most (grpc-stream-steps), then the client's messages wait in its own window. A state of such
- * a call begins with the struct.
+ * So many at most (grpc-stream-steps), then the client's messages wait in its own window. A state
+ * of such a call begins with the struct.
  */
 #ifndef CN_GRPC_STREAM_WINDOW_H
 #define CN_GRPC_STREAM_WINDOW_H

@@ -6,8 +6,8 @@
 #include "grpc/library/grpc_core.h"
 #include "grpc/protobuf_message.h"
 
-/* The message as one of `type`, in the call's arena (grpc/protobuf_message.h has the limits). NULL: it is none, and
- * the call is refused. */
+/* The message as one of `type`, in the call's arena (grpc/protobuf_message.h has the limits). NULL:
+ * it is none, and the call is refused. */
 void *cn_rpc_take(struct cn_grpc_call *call, const struct cn_grpc_message *message,
                   const ProtobufCMessageDescriptor *type);
 /* Ends the call with this message and OK. */

@@ -1,8 +1,8 @@
 /* handlers/open_item.h - items whose handler has returned and will go on answering them later.
  *
- * Between the calls of run() the worker's item is not there. What the handler still knows is this one,
- * with a reply of its own: what is put into it is taken along when the item is run again, for which the
- * worker is woken. Worker's thread.
+ * Between the calls of run() the worker's item is not there. What the handler still knows is this
+ * one, with a reply of its own: what is put into it is taken along when the item is run again, for
+ * which the worker is woken. Worker's thread.
  */
 #ifndef CN_HANDLERS_OPEN_ITEM_H
 #define CN_HANDLERS_OPEN_ITEM_H

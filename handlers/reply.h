@@ -6,8 +6,8 @@
 
 #include "handlers/runtime.h"
 
-/* Forgets what an attempt to answer that failed may have left: the body, and the head as far as nothing of
- * the answer is there yet. */
+/* Forgets what an attempt to answer that failed may have left: the body, and the head as far as
+ * nothing of the answer is there yet. */
 void cn_reply_begin(struct cn_reply *reply);
 /* All return 0 or CN_E_HANDLER_FAILED with the value and what is allowed. The first three also when
  * the head of the answer has left already. */

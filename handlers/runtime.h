@@ -75,10 +75,11 @@ struct cn_runtime_ops {
     const char *(*describe)(struct cn_runtime *rt);
     /* The version of the state's shape that the handler declares; stored with each state. */
     uint32_t (*state_schema)(struct cn_runtime *rt);
-    /* Runs one batch: item->reply is initialised by the caller, and `items` may come back in another
-     * order. Never fails as a whole: every item gets a reply or an error. CN_E_OUT_OF_MEMORY: the memory that the handler and all cached
-     * states share is used up; dropping cached states helps. An item that said `more` is in a later
-     * batch again, at another address, with what it had in `state`, `resume` and its reply's head. */
+    /* Runs one batch: item->reply is initialised by the caller, and `items` may come back in
+     * another order. Never fails as a whole: every item gets a reply or an error.
+     * CN_E_OUT_OF_MEMORY: the memory that the handler and all cached states share is used up;
+     * dropping cached states helps. An item that said `more` is in a later batch again, at another
+     * address, with what it had in `state`, `resume` and its reply's head. */
     void (*run)(struct cn_runtime *rt, struct cn_item **items, uint32_t n);
     /* An item that said `more` will not be run again. */
     void (*drop)(struct cn_runtime *rt, void *resume);
@@ -100,9 +101,11 @@ struct cn_runtime_ops {
     /* Before open() in a zygote: will an open model live on in the children of its process? 0, or
      * CN_E_UNIMPLEMENTED with the reason; other errors are open()'s to tell. NULL: it will not. */
     int (*check_zygote)(const struct cn_load *load, struct cn_error *err);
-    /* After open(), and in a forked worker: this is the process that serves. NULL: nothing is to do. */
+    /* After open(), and in a forked worker: this is the process that serves. NULL: nothing is to
+     * do. */
     void (*serve)(struct cn_runtime *rt);
-    /* Once a second after batches: puts what was counted since into rt->samples. NULL: nothing is. */
+    /* Once a second after batches: puts what was counted since into rt->samples. NULL: nothing
+     * is. */
     void (*report)(struct cn_runtime *rt);
 };
 
@@ -111,15 +114,16 @@ struct cn_runtime {
     /* While a state is decoded that a swap brings from another version: that version, for the
      * handler's migrate. Else NULL. */
     const char *from_version;
-    /* Set by open(): what the model declares as state (load->state) is the runtime's own business. Else
-     * it is laid over the runtime (tensor_state.h). */
+    /* Set by open(): what the model declares as state (load->state) is the runtime's own business.
+     * Else it is laid over the runtime (tensor_state.h). */
     bool keeps_state_tensors;
-    /* Set by open(): rows are run one after the other, so that two small batches cost no more than a large
-     * one. */
+    /* Set by open(): rows are run one after the other, so that two small batches cost no more than
+     * a large one. */
     bool runs_rows_apart;
     /* Set by open(): the device that the model runs on, such as "cuda:1"; empty: the CPU. */
     char device[16];
-    /* Set by open(): what whoever runs the model should know of it, in a sentence; empty: nothing. */
+    /* Set by open(): what whoever runs the model should know of it, in a sentence; empty:
+     * nothing. */
     char warning[CN_WARNING_MAX];
     struct cn_tensor_state *tensor_state; /* NULL but for tensor_state.c, which lies over `ops` */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */

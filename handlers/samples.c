@@ -1,4 +1,5 @@
-/* handlers/samples.c - samples of handlers: checked, copied, kept for the next REPORT. Worker's thread. */
+/* handlers/samples.c - samples of handlers: checked, copied, kept for the next REPORT. Worker's
+ * thread. */
 #include "handlers/samples.h"
 
 #include <math.h>

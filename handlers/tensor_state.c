@@ -1,7 +1,7 @@
 /* handlers/tensor_state.c - declared state tensors: into a row's parts, out of its answer.
  *
- * A sequence's state is its packed tensors (proto/state_tensors.h). A row with state is a copy of the
- * worker's with more parts; it lives as long as its item may be run again. Worker's thread.
+ * A sequence's state is its packed tensors (proto/state_tensors.h). A row with state is a copy of
+ * the worker's with more parts; it lives as long as its item may be run again. Worker's thread.
  */
 #include "handlers/tensor_state.h"
 
@@ -168,8 +168,8 @@ begin_state(const struct cn_tensor_state *over, struct call *call, struct cn_err
     return rc;
 }
 
-/* The request's parts, and behind them the state. What a client sent under a state's name has begun it, if
- * it may, and is over. */
+/* The request's parts, and behind them the state. What a client sent under a state's name has begun
+ * it, if it may, and is over. */
 static int
 add_parts(const struct cn_state_specs *specs, struct call *call, struct cn_error *err)
 {
@@ -330,7 +330,8 @@ take_outputs(struct cn_tensor_state *over, struct cn_item *item, const struct ca
     return rc;
 }
 
-/* All that the handler gave in this call. A step that puts nothing out keeps what it found, or began. */
+/* All that the handler gave in this call. A step that puts nothing out keeps what it found, or
+ * began. */
 static int
 take_reply(struct cn_tensor_state *over, struct cn_item *item, const struct call *call,
            struct cn_error *err)

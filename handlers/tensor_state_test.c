@@ -1,4 +1,5 @@
-/* handlers/tensor_state_test.c - declared state laid over a runtime: what it is given, what is taken. */
+/* handlers/tensor_state_test.c - declared state laid over a runtime: what it is given, what is
+ * taken. */
 #include "handlers/tensor_state.h"
 
 #include <setjmp.h>
@@ -227,7 +228,8 @@ teardown(void **state)
     return 0;
 }
 
-/* What one step puts out the next one finds; it is cut out of the answer, and what is around it stays. */
+/* What one step puts out the next one finds; it is cut out of the answer, and what is around it
+ * stays. */
 static void
 a_state_goes_round(void **state)
 {
@@ -350,8 +352,8 @@ a_failure_changes_nothing(void **state)
     step_fini(&step);
 }
 
-/* State in a piece counts from that piece on, and pieces don't show it. The runtime finds its own resume
- * again, and hears of a stream that is given up. */
+/* State in a piece counts from that piece on, and pieces don't show it. The runtime finds its own
+ * resume again, and hears of a stream that is given up. */
 static void
 streams(void **state)
 {

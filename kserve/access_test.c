@@ -21,7 +21,8 @@ tear_down(void **state)
     return 0;
 }
 
-/* Groups that no rule names stay open; the header counts in any case of letters, the value as it is. */
+/* Groups that no rule names stay open; the header counts in any case of letters, the value as it
+ * is. */
 static void
 a_group_asks_for_its_header(void **state)
 {

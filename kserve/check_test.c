@@ -15,8 +15,8 @@
 #define N_INPUTS 200
 #define NAME_BYTES 20000
 
-/* Names are as long as a client makes them: a message of them all took the square of their bytes, of the
- * server's memory and of its time. */
+/* Names are as long as a client makes them: a message of them all took the square of their bytes,
+ * of the server's memory and of its time. */
 static void
 a_message_of_long_names_is_short(void **state)
 {

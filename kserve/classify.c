@@ -70,7 +70,8 @@ write_class(const struct cn_tensor *tensor, const struct class *class, struct cn
     cn_write_str32(out, (struct cn_str){text, (size_t)len});
 }
 
-/* Puts `class` into a heap of `n` whose root is free: the root is the one that all others come before. */
+/* Puts `class` into a heap of `n` whose root is free: the root is the one that all others come
+ * before. */
 static void
 sink(struct class *heap, uint64_t n, struct class class)
 {
@@ -87,8 +88,8 @@ sink(struct class *heap, uint64_t n, struct class class)
     heap[at] = class;
 }
 
-/* The `classes` largest, one at least, of the elements from `first` on. They are few of many, as a rule: this
- * is time of a loop, so that not all are sorted. */
+/* The `classes` largest, one at least, of the elements from `first` on. They are few of many, as a
+ * rule: this is time of a loop, so that not all are sorted. */
 static void
 write_row(const struct cn_tensor *tensor, uint64_t first, uint64_t elements, uint64_t classes,
           struct class *heap, struct cn_buf *out)

@@ -16,8 +16,8 @@
 
 #define ROW 500
 
-/* The `rank`-th by a rule that is nothing but the documented one: larger first, of equals the first one, NaN
- * last. */
+/* The `rank`-th by a rule that is nothing but the documented one: larger first, of equals the first
+ * one, NaN last. */
 static size_t
 nth(const float *values, size_t n, size_t rank)
 {

@@ -1,7 +1,7 @@
 /* kserve/config_write.c - a model's configuration as clients of the protocol know it. Any thread.
  *
- * Only what they read: 64-bit numbers are numbers, enumerations are names, and what a model does not
- * say has the value that it means.
+ * Only what they read: 64-bit numbers are numbers, enumerations are names, and what a model does
+ * not say has the value that it means.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* kserve/infer_answer.c - a handler's tensors against what was declared and asked for. Any thread. */
+/* kserve/infer_answer.c - a handler's tensors against what was declared and asked for. Any
+ * thread. */
 #include "kserve/infer_answer.h"
 
 /* Among the first `n`. */

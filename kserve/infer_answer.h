@@ -1,4 +1,5 @@
-/* kserve/infer_answer.h - what the v2 protocol answers: inference responses, as JSON with or without binary tensors. */
+/* kserve/infer_answer.h - what the v2 protocol answers: inference responses, as JSON with or
+ * without binary tensors. */
 #ifndef CN_KSERVE_INFER_ANSWER_H
 #define CN_KSERVE_INFER_ANSWER_H
 
@@ -12,23 +13,23 @@ struct cn_v2_answer {
     bool streamed, final; /* it is one of any number; and the last one of them */
 };
 
-/* Is it what the model declares, and is everything there that the request asks for? Before outputs are
- * classified. CN_E_HANDLER_FAILED otherwise. */
+/* Is it what the model declares, and is everything there that the request asks for? Before outputs
+ * are classified. CN_E_HANDLER_FAILED otherwise. */
 int cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                        const struct cn_model_io *io, struct cn_error *err);
-/* Puts the outputs that the request lists into the request's order; where it lists none, all of them
- * into the order that the model declares. A handler's own order may be another one each time: a Lua
- * table has none. */
+/* Puts the outputs that the request lists into the request's order; where it lists none, all of
+ * them into the order that the model declares. A handler's own order may be another one each time:
+ * a Lua table has none. */
 void cn_v2_answer_order(struct cn_tensor *tensors, uint32_t n, const struct cn_v2_request *request,
                         const struct cn_model_io *io);
-/* How the request wants that output: what it says, or `otherwise`, which is set, where it lists none;
- * NULL: not at all. */
+/* How the request wants that output: what it says, or `otherwise`, which is set, where it lists
+ * none; NULL: not at all. */
 const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
                                         struct cn_v2_output *otherwise);
 
 /* Appends the JSON and behind it the binary tensors. *json_len: bytes of the JSON when a non-empty
- * binary tensor follows it, else 0: then the body is plain JSON. Only the outputs that the request asks
- * for, in the order of the answer. CN_E_BAD_REQUEST: a type that JSON can't carry. */
+ * binary tensor follows it, else 0: then the body is plain JSON. Only the outputs that the request
+ * asks for, in the order of the answer. CN_E_BAD_REQUEST: a type that JSON can't carry. */
 int cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                 struct cn_buf *out, size_t *json_len, struct cn_error *err);
 
@@ -50,8 +51,8 @@ void cn_v2_write_text(struct cn_str text, struct cn_buf *out);
 /* An element of a type of fixed size, at `at`, any alignment; not FP16 and BF16. */
 void cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out);
 
-/* What a configuration says besides inputs, outputs and how batches are formed (io->batching), or in
- * place of that. */
+/* What a configuration says besides inputs, outputs and how batches are formed (io->batching), or
+ * in place of that. */
 struct cn_v2_settings {
     uint32_t workers, rows; /* rows: that one handler call gets at most */
     bool sequences;

@@ -35,7 +35,8 @@ raw_string(struct cn_str body, struct cn_arena *arena, struct cn_tensor *tensor,
     return 0;
 }
 
-/* A size that is open is what the bytes have room for; whether they fit exactly is checked later. */
+/* A size that is open is what the bytes have room for; whether they fit exactly is checked
+ * later. */
 static int
 raw_shape(struct cn_str body, struct cn_tensor *tensor, struct cn_error *err)
 {

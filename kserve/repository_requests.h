@@ -1,4 +1,5 @@
-/* kserve/repository_requests.h - bodies of the model repository's requests, and its index. Any thread. */
+/* kserve/repository_requests.h - bodies of the model repository's requests, and its index. Any
+ * thread. */
 #ifndef CN_KSERVE_REPOSITORY_REQUESTS_H
 #define CN_KSERVE_REPOSITORY_REQUESTS_H
 
@@ -8,8 +9,8 @@
 #include "core/memory/arena.h"
 #include "core/memory/buf.h"
 
-/* The body of a load: empty, or {"parameters": {"config": "..."}}. *config: that text in the arena, or
- * empty. CN_E_INTERNAL: no JSON, or an unknown parameter; CN_E_UNIMPLEMENTED: files. */
+/* The body of a load: empty, or {"parameters": {"config": "..."}}. *config: that text in the arena,
+ * or empty. CN_E_INTERNAL: no JSON, or an unknown parameter; CN_E_UNIMPLEMENTED: files. */
 int cn_v2_read_load(struct cn_str body, struct cn_arena *arena, struct cn_str *config,
                     struct cn_error *err);
 /* What the name of a parameter of a load says, whatever transport it came by. */

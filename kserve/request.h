@@ -87,14 +87,14 @@ int cn_v2_check(struct cn_v2_request *request, const struct cn_model_io *io, con
                 struct cn_arena *arena, struct cn_error *err);
 
 /* Before the model runs: can the outputs go out as the request wants them? JSON has no FP16 and no
- * BF16, and neither they nor BYTES can be classified. Where the request lists no outputs, a model may
- * leave out one that it declares; `keeps_state`: then what it declares counts, since the step would be
- * done and its answer lost. CN_E_BAD_REQUEST: they can't. */
+ * BF16, and neither they nor BYTES can be classified. Where the request lists no outputs, a model
+ * may leave out one that it declares; `keeps_state`: then what it declares counts, since the step
+ * would be done and its answer lost. CN_E_BAD_REQUEST: they can't. */
 int cn_v2_check_writable(const struct cn_v2_request *request, const struct cn_model_io *io,
                          bool keeps_state, struct cn_error *err);
 
-/* Can the sequence's id, a text or an integer, be the model's CORRID tensor? No id counts as integer 0.
- * `io`: NULL: the model is not typed. */
+/* Can the sequence's id, a text or an integer, be the model's CORRID tensor? No id counts as
+ * integer 0. `io`: NULL: the model is not typed. */
 int cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io *io,
                        const char *model, bool is_text, struct cn_error *err);
 

@@ -1,6 +1,7 @@
 /* kserve/settings.h - what clients of the v2 protocol may see and change of the log and of traces.
  *
- * The settings are the process's. Any thread; a lock, which a request only takes while traces are on.
+ * The settings are the process's. Any thread; a lock, which a request only takes while traces are
+ * on.
  */
 #ifndef CN_KSERVE_SETTINGS_H
 #define CN_KSERVE_SETTINGS_H
@@ -48,7 +49,8 @@ const char *cn_trace_key_word(enum cn_trace_key key);
 /* -1: there is none of that name. */
 int cn_trace_key_parse(struct cn_str word);
 
-/* Changes to one scope, checked by cn_trace_set one by one and then applied as a whole. Zeroed: none. */
+/* Changes to one scope, checked by cn_trace_set one by one and then applied as a whole. Zeroed:
+ * none. */
 struct cn_trace_change {
     struct {
         bool set, clear;
@@ -58,7 +60,8 @@ struct cn_trace_change {
 /* `values` NULL: clear. CN_E_BAD_REQUEST, CN_E_UNIMPLEMENTED (trace_file). */
 int cn_trace_set(struct cn_trace_change *change, enum cn_trace_key key, const struct cn_str *values,
                  uint32_t n, struct cn_error *err);
-/* `model` empty: for all that say nothing themselves. CN_E_UNAVAILABLE: too many models have settings. */
+/* `model` empty: for all that say nothing themselves. CN_E_UNAVAILABLE: too many models have
+ * settings. */
 int cn_trace_apply(struct cn_str model, const struct cn_trace_change *change, struct cn_error *err);
 /* What is in force, as text: values[key], in the arena. */
 void cn_trace_read(struct cn_str model, struct cn_arena *arena,

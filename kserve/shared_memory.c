@@ -1,4 +1,5 @@
-/* kserve/shared_memory.c - the regions. Any thread; the lock is held for a few lines, never over a copy. */
+/* kserve/shared_memory.c - the regions. Any thread; the lock is held for a few lines, never over a
+ * copy. */
 #include "kserve/shared_memory.h"
 
 #include <errno.h>

@@ -1,9 +1,10 @@
-/* kserve/shared_memory.h - system shared memory of the v2 protocol: regions that clients register by name, and
- * tensors that lie in them.
+/* kserve/shared_memory.h - system shared memory of the v2 protocol: regions that clients register
+ * by name, and tensors that lie in them.
  *
- * Clients own the memory and may shrink it at any time, so nothing is mapped: it is read and written
- * through its descriptor, after a look at its size (docs/decisions). The regions are the process's, for all
- * transports: any thread, under one lock, which only requests that use a region take.
+ * Clients own the memory and may shrink it at any time, so nothing is mapped: it is read and
+ * written through its descriptor, after a look at its size (docs/decisions). The regions are the
+ * process's, for all transports: any thread, under one lock, which only requests that use a region
+ * take.
  */
 #ifndef CN_KSERVE_SHARED_MEMORY_H
 #define CN_KSERVE_SHARED_MEMORY_H
@@ -46,14 +47,15 @@ int cn_shm_list(struct cn_str name, struct cn_arena *arena, struct cn_shm_status
 /* Reads the inputs of the request that lie in regions into the arena, and holds the regions of its
  * outputs. CN_E_NOT_FOUND, CN_E_BAD_REQUEST. Call cn_shm_release() in any case. */
 int cn_shm_read(struct cn_v2_request *request, struct cn_arena *arena, struct cn_error *err);
-/* Writes those outputs that the request wants in regions, and empties their data. CN_E_INTERNAL: the
- * place that the client gave is too small. */
+/* Writes those outputs that the request wants in regions, and empties their data. CN_E_INTERNAL:
+ * the place that the client gave is too small. */
 int cn_shm_store(const struct cn_v2_request *request, struct cn_tensor *tensors, uint32_t n,
                  struct cn_error *err);
 /* The request is over. Harmless twice. */
 void cn_shm_release(struct cn_v2_request *request);
 
-/* The body of a register request. Strings lie in the arena. CN_E_BAD_REQUEST, CN_E_INTERNAL (no JSON). */
+/* The body of a register request. Strings lie in the arena. CN_E_BAD_REQUEST, CN_E_INTERNAL (no
+ * JSON). */
 int cn_shm_read_register(struct cn_str body, struct cn_arena *arena, struct cn_shm_status *out,
                          struct cn_error *err);
 /* An array of {"name","key","offset","byte_size"}. */

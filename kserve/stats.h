@@ -10,7 +10,8 @@ struct cn_v2_model_stats {
     struct cn_infer_counts counts;
 };
 
-/* {"model_stats":[...]}: all numbers are unsigned integers, and every object is there, zeros too. */
+/* {"model_stats":[...]}: all numbers are unsigned integers, and every object is there, zeros
+ * too. */
 void cn_v2_write_stats(const struct cn_v2_model_stats *models, uint32_t n, struct cn_buf *out);
 
 #endif

@@ -33,7 +33,8 @@
 
 /* --- begin */
 
-/* The one that was asked for, or this program's own. Absolute: workers run in the folder of their model. */
+/* The one that was asked for, or this program's own. Absolute: workers run in the folder of their
+ * model. */
 static int
 find_worker_program(const char *wanted, char **out, struct cn_error *err)
 {

@@ -23,8 +23,8 @@
 struct cn_management;
 
 /* On the main thread, before the loops run. `loops`: n_loops of them, borrowed. Opens and locks the
- * state folder (waits up to 5 s for the workers of a dead server; then CN_E_CONFLICT naming the pid),
- * checks its format version, checks the model store, finds the worker program. */
+ * state folder (waits up to 5 s for the workers of a dead server; then CN_E_CONFLICT naming the
+ * pid), checks its format version, checks the model store, finds the worker program. */
 int cn_management_create(const struct cn_server_config *config, struct cn_loop *const *loops,
                          unsigned n_loops, struct cn_management **out, struct cn_error *err);
 void cn_management_destroy(struct cn_management *management);
@@ -43,8 +43,8 @@ void cn_management_start(struct cn_management *management,
  * command line are up, CN_E_MODEL_LOADING. */
 struct cn_model_queue *cn_management_find(struct cn_management *management, struct cn_str name,
                                           struct cn_str version, struct cn_error *err);
-/* Any loop: the default version of the one model that was loaded at start-up, as above. With none or
- * several of them: NULL with CN_E_BAD_REQUEST and TorchServe's message. */
+/* Any loop: the default version of the one model that was loaded at start-up, as above. With none
+ * or several of them: NULL with CN_E_BAD_REQUEST and TorchServe's message. */
 struct cn_model_queue *cn_management_find_startup(struct cn_management *management,
                                                   struct cn_error *err);
 /* Any loop: has the model's default version a worker that is ready? Unknown: an error, as above. */
@@ -81,8 +81,8 @@ struct cn_model_counted {
     const struct cn_worker_facts *workers;
     uint32_t n_workers;
 };
-/* Loop 0: what every model version counts, for /metrics. The order stays the caller's and valid until
- * on_done, once, maybe from inside the call; the array is borrowed until that returns. */
+/* Loop 0: what every model version counts, for /metrics. The order stays the caller's and valid
+ * until on_done, once, maybe from inside the call; the array is borrowed until that returns. */
 struct cn_metrics_order {
     void (*on_done)(struct cn_metrics_order *order, const struct cn_model_counted *models,
                     unsigned n);
@@ -97,8 +97,8 @@ struct cn_api_request {
     struct cn_header *query; /* percent-decoded name and value */
     struct cn_str content_type, body;
     struct cn_str authorization; /* of its header; management asks for it at /token only */
-    /* Of an answer that is no JSON: its type and a name for its file. Else NULL. Set before on_reply and
-     * borrowed as `json`. */
+    /* Of an answer that is no JSON: its type and a name for its file. Else NULL. Set before
+     * on_reply and borrowed as `json`. */
     const char *reply_type, *reply_file;
     /* Once, on loop 0, maybe from inside cn_management_handle. `json`: complete body (also for
      * errors), borrowed until return. */

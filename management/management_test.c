@@ -135,8 +135,8 @@ models_of_the_command_line_start_and_failures_are_counted(void **state)
     config.n_models = 0;
 }
 
-/* Listeners are open before the models are up: a client of a server that was restarted is told to try
- * again, not that its model does not exist. */
+/* Listeners are open before the models are up: a client of a server that was restarted is told to
+ * try again, not that its model does not exist. */
 static void
 a_model_that_is_not_up_yet_is_loading_not_unknown(void **state)
 {

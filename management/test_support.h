@@ -1,6 +1,6 @@
-/* management/test_support.h - what tests of management stand on: a folder with models, a server without
- * a front end, API calls and jobs. Real processes (tests/support/fake_worker.c), frozen clock, one
- * loop turned by the test itself. */
+/* management/test_support.h - what tests of management stand on: a folder with models, a server
+ * without a front end, API calls and jobs. Real processes (tests/support/fake_worker.c), frozen
+ * clock, one loop turned by the test itself. */
 #ifndef CN_MANAGEMENT_TEST_SUPPORT_H
 #define CN_MANAGEMENT_TEST_SUPPORT_H
 
@@ -146,9 +146,10 @@ set_up(void **state)
     return 0;
 }
 
-/* Also after a failed test. What it began is answered only now: so whatever waits for an answer (struct api,
- * struct step, `drained`) must be static, or the answer would be written over this function's own stack. And a
- * worker that was made to hang is ended by time, which stands still by itself: it is moved. */
+/* Also after a failed test. What it began is answered only now: so whatever waits for an answer
+ * (struct api, struct step, `drained`) must be static, or the answer would be written over this
+ * function's own stack. And a worker that was made to hang is ended by time, which stands still by
+ * itself: it is moved. */
 static inline int
 tear_down(void **state)
 {

@@ -1,10 +1,10 @@
-/* proto/frame.c - frames between server and worker: their header, and what several of them have. Any
- * thread.
+/* proto/frame.c - frames between server and worker: their header, and what several of them have.
+ * Any thread.
  *
  * What each carries is in frame_worker.c (loading, forking, numbers), frame_orders.c (closing and
- * stopping), frame_batch.c (rows), frame_answer.c (answers, reports) and query.c. A payload's layout
- * stands above its encoder. str16 and str32 are a length of 2 or 4 bytes and the bytes; numbers are
- * little-endian.
+ * stopping), frame_batch.c (rows), frame_answer.c (answers, reports) and query.c. A payload's
+ * layout stands above its encoder. str16 and str32 are a length of 2 or 4 bytes and the bytes;
+ * numbers are little-endian.
  */
 #include "proto/frame.h"
 

@@ -2,15 +2,14 @@
  *
  * A stream socket carries frames back to back. Header, 12 bytes, little-endian:
  *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
- * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT, sequences of a RESULT, samples
- * of a REPORT; 0 otherwise. Both ends validate everything; a bad frame ends the connection. The layout of
- * each payload stands in frame_*.c above its encoder.
+ * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT, sequences of a RESULT,
+ * samples of a REPORT; 0 otherwise. Both ends validate everything; a bad frame ends the connection.
+ * The layout of each payload stands in frame_*.c above its encoder.
  *
  * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order, STOP last
- * worker -> server   PROGRESS, LOADED once, then ANSWER, CLOSED, STATS, RESULT, REPORT
- * A zygote (LOAD says so) gets FORK instead, answered by one FORKED each, in order.
- * BATCH, CLOSE and QUERY are worked on in the order of sending. QUERY and RESULT stand in
- * proto/query.h.
+ * worker -> server   PROGRESS, LOADED once, then ANSWER, CLOSED, STATS, RESULT, REPORT A zygote
+ * (LOAD says so) gets FORK instead, answered by one FORKED each, in order. BATCH, CLOSE and QUERY
+ * are worked on in the order of sending. QUERY and RESULT stand in proto/query.h.
  */
 #ifndef CN_PROTO_FRAME_H
 #define CN_PROTO_FRAME_H
@@ -27,8 +26,8 @@
 #define CN_FRAME_VERSION 1
 #define CN_FRAME_HEADER_BYTES 12
 #define CN_WORKER_FD 3 /* the worker's end of the socket pair */
-/* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store: the disk is too full to
- * look; the store can be read, but for some records. */
+/* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store: the disk is too
+ * full to look; the store can be read, but for some records. */
 #define CN_CHECK_NO_ROOM 3
 #define CN_CHECK_DAMAGED 4
 
@@ -64,7 +63,8 @@ long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, stru
 
 struct cn_state_specs; /* state_tensors.h */
 
-/* What a worker needs to know to load its model: LOAD. Strings are NUL-terminated by the decoder. */
+/* What a worker needs to know to load its model: LOAD. Strings are NUL-terminated by the
+ * decoder. */
 #define CN_LOAD_FIELDS(STR, NUM)                                                                         \
     STR(model_name)                                                                                      \
     STR(model_version)                                                                                   \
@@ -110,8 +110,8 @@ struct cn_load {
     CN_LOAD_FIELDS(CN_LOAD_STR, CN_LOAD_NUM)
 #undef CN_LOAD_STR
 #undef CN_LOAD_NUM
-    /* Not in the frame: the worker finds them in the model's YAML. NULL: it declares none. Where they
-     * are, a handler has no state of its own. */
+    /* Not in the frame: the worker finds them in the model's YAML. NULL: it declares none. Where
+     * they are, a handler has no state of its own. */
     const struct cn_state_specs *state;
     /* The worker's too: the runtime may say what it does while it loads. NULL: nobody asks. */
     void (*progress)(void *ctx, const char *what, uint32_t done, uint32_t total);
@@ -204,8 +204,8 @@ struct cn_credit {
     uint64_t job_id, bytes;
 };
 
-/* CLOSED: the first `done` of the CLOSE's `count` sequences are closed; why not the others. Those stay
- * in the store. */
+/* CLOSED: the first `done` of the CLOSE's `count` sequences are closed; why not the others. Those
+ * stay in the store. */
 struct cn_closed {
     uint32_t count, done;
     int32_t error_code; /* 0: done is count */
@@ -234,15 +234,16 @@ void cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowe
 size_t cn_frame_begin_batch(struct cn_buf *buf);
 void cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row);
 void cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows);
-/* The same, but large parts of the row are lent, with *unsent as their count. `lent`: bytes of all rows of
- * the batch that are. */
+/* The same, but large parts of the row are lent, with *unsent as their count. `lent`: bytes of all
+ * rows of the batch that are. */
 void cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
                        const struct cn_row *row);
 void cn_frame_end_borrowed_batch(struct cn_buf *buf, size_t begun, uint32_t rows,
                                  uint64_t borrowed);
 
-/* Where the first large part of a BATCH frame's rows has its data, in bytes from the frame's beginning, of
- * which `len` bytes are there; 0: it has none, or what comes before it is not all there. */
+/* Where the first large part of a BATCH frame's rows has its data, in bytes from the frame's
+ * beginning, of which `len` bytes are there; 0: it has none, or what comes before it is not all
+ * there. */
 size_t cn_frame_find_large(const void *bytes, size_t len);
 
 /* Decoders: 0 or CN_E_PROTOCOL. Arrays come from the arena, bytes stay borrowed from the frame

@@ -1,5 +1,5 @@
-/* proto/frame_answer.c - the frames ANSWER and REPORT: what came of rows, and what their call of the
- * handler took and measured. Any thread. */
+/* proto/frame_answer.c - the frames ANSWER and REPORT: what came of rows, and what their call of
+ * the handler took and measured. Any thread. */
 #include <math.h>
 #include <string.h>
 
@@ -61,8 +61,9 @@ cn_frame_get_answer(const struct cn_frame *frame, struct cn_arena *arena, struct
     return 0;
 }
 
-/* REPORT: u32 rows, u32 batch, u64 us before, in and after the handler, u32 count of jobs and their u64 ids, then per sample u8 type, str16
- * name, str16 unit, u64 the value's bits (IEEE 754), dimensions as headers. */
+/* REPORT: u32 rows, u32 batch, u64 us before, in and after the handler, u32 count of jobs and their
+ * u64 ids, then per sample u8 type, str16 name, str16 unit, u64 the value's bits (IEEE 754),
+ * dimensions as headers. */
 void
 cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report)
 {

@@ -1,5 +1,5 @@
-/* proto/frame_batch.c - the frame BATCH: rows on their way to the worker, whose large parts may be lent
- * instead of copied. Any thread. */
+/* proto/frame_batch.c - the frame BATCH: rows on their way to the worker, whose large parts may be
+ * lent instead of copied. Any thread. */
 #include "proto/frame_priv.h"
 
 #define ROW_BYTES_MIN (8 + 4 + 4 + 8 + 2 + 2 + 2 + 4 + 4)
@@ -11,10 +11,10 @@ cn_frame_begin_batch(struct cn_buf *buf)
     return frame_begin(buf, CN_FRAME_BATCH, 0);
 }
 
-/* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence id,
- * str16 request id, str16 idempotency key, with CN_ROW_NUMBERED u64 step, headers, u32 count of parts and per part str16 name,
- * str16 content type, str32 data; with CN_ROW_MOVE: u8 op, u8 reason, u64 generation, u64 step,
- * str16 version, str16 runtime, str32 record. */
+/* A row of a BATCH: u64 job id, u32 flags, u32 deadline (ms left), u64 generation, str16 sequence
+ * id, str16 request id, str16 idempotency key, with CN_ROW_NUMBERED u64 step, headers, u32 count of
+ * parts and per part str16 name, str16 content type, str32 data; with CN_ROW_MOVE: u8 op, u8
+ * reason, u64 generation, u64 step, str16 version, str16 runtime, str32 record. */
 static void
 write_move(struct cn_buf *buf, const struct cn_move *move)
 {

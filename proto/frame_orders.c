@@ -1,5 +1,5 @@
-/* proto/frame_orders.c - the frames that end sequences and jobs or let them go on: CLOSE, CLOSED, CANCEL,
- * CREDIT. Any thread. */
+/* proto/frame_orders.c - the frames that end sequences and jobs or let them go on: CLOSE, CLOSED,
+ * CANCEL, CREDIT. Any thread. */
 #include "proto/frame_priv.h"
 
 /* CLOSE: per sequence u64 generation, u8 reason, str16 id. */

@@ -57,8 +57,8 @@ void cn_frame_write_headers(struct cn_buf *buf, const struct cn_header *headers,
 /* The array comes from the arena, NULL when there are none; CN_E_PROTOCOL, CN_E_OUT_OF_MEMORY. */
 int cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header **out,
                           uint32_t *count_out, struct cn_error *err);
-/* As cn_write_str32, but without the bytes where they are worth to be lent (counted in *unsent). `lents`
- * NULL: never. */
+/* As cn_write_str32, but without the bytes where they are worth to be lent (counted in *unsent).
+ * `lents` NULL: never. */
 void cn_frame_write_or_lend(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
                             uint32_t *unsent, struct cn_str text);
 

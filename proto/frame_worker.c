@@ -1,5 +1,5 @@
-/* proto/frame_worker.c - the frames of a worker's life: LOAD, LOADED, PROGRESS, FORK, FORKED, STATS, STOP.
- * Any thread. */
+/* proto/frame_worker.c - the frames of a worker's life: LOAD, LOADED, PROGRESS, FORK, FORKED,
+ * STATS, STOP. Any thread. */
 #include <string.h>
 
 #include "proto/frame_priv.h"

@@ -13,8 +13,8 @@
 #define CN_SEQUENCE_ID_MAX 256     /* bytes; at least 1 */
 #define CN_IDEMPOTENCY_KEY_MAX 256 /* bytes */
 
-/* Before the digits of an id that a client gave as an integer. No text id may hold it, so 42 and "42" are
- * two sequences. */
+/* Before the digits of an id that a client gave as an integer. No text id may hold it, so 42 and
+ * "42" are two sequences. */
 #define CN_SEQUENCE_NUMBER '\x01'
 
 /* For people: an integer is its digits. */
@@ -149,8 +149,8 @@ struct cn_answer {
     struct cn_header *headers;
 };
 
-/* "idle" or "lifetime": the clock that had closed the sequence in whose place this answer's step opened a
- * new one. NULL: there was none. */
+/* "idle" or "lifetime": the clock that had closed the sequence in whose place this answer's step
+ * opened a new one. NULL: there was none. */
 static inline const char *
 cn_answer_restarted(const struct cn_answer *answer)
 {

@@ -1,12 +1,12 @@
 /* proto/state_tensors.h - the state of a sequence as tensors that the model's YAML declares.
  *
- * A declared state tensor is an input of the handler (what the step before left) and an output of it
- * (what this step leaves). The declaration is parsed by config/model/model_state.h; what is here is what the
- * worker and the runtimes need: which tensors there are, how they begin, and how those of one sequence
- * become the bytes that the store keeps.
+ * A declared state tensor is an input of the handler (what the step before left) and an output of
+ * it (what this step leaves). The declaration is parsed by config/model/model_state.h; what is here
+ * is what the worker and the runtimes need: which tensors there are, how they begin, and how those
+ * of one sequence become the bytes that the store keeps.
  *
- * Stored tensors have no batch dimension. A row of a model with one has a 1 at `batch_axis`: the bytes
- * are the same. Nothing here allocates but from the arena. Any thread.
+ * Stored tensors have no batch dimension. A row of a model with one has a 1 at `batch_axis`: the
+ * bytes are the same. Nothing here allocates but from the arena. Any thread.
  */
 #ifndef CN_PROTO_STATE_TENSORS_H
 #define CN_PROTO_STATE_TENSORS_H
@@ -19,8 +19,8 @@
 #include "core/memory/buf.h"
 #include "proto/tensor.h"
 
-/* What the bytes begin with: u32 magic, u16 version, u16 zero; then a set of tensors (tensor.h), named
- * as inputs, in the order of the declaration. */
+/* What the bytes begin with: u32 magic, u16 version, u16 zero; then a set of tensors (tensor.h),
+ * named as inputs, in the order of the declaration. */
 #define CN_STATE_TENSORS_MAGIC 0x53544e43u /* "CNTS" */
 #define CN_STATE_TENSORS_VERSION 1
 
@@ -66,9 +66,10 @@ int cn_state_initial(const struct cn_state_spec *spec, struct cn_str bytes, stru
 struct cn_tensor cn_state_none(const struct cn_state_spec *spec);
 bool cn_state_is_none(const struct cn_tensor *tensor);
 
-/* A stored tensor as the row's input, and back: takes what a handler or a client gave, checks it against
- * the declaration and takes its batch dimension away; `*out` is named as the input and borrows the
- * data. `who` begins the message: "the handler gave state output". Fails with `code`. */
+/* A stored tensor as the row's input, and back: takes what a handler or a client gave, checks it
+ * against the declaration and takes its batch dimension away; `*out` is named as the input and
+ * borrows the data. `who` begins the message: "the handler gave state output". Fails with `code`.
+ */
 void cn_state_to_row(const struct cn_state_specs *specs, const struct cn_state_spec *spec,
                      struct cn_tensor *tensor);
 int cn_state_from_row(const struct cn_state_specs *specs, const struct cn_state_spec *spec,
@@ -79,11 +80,12 @@ int cn_state_from_row(const struct cn_state_specs *specs, const struct cn_state_
  * out->failed when they did not fit. */
 void cn_state_pack(const struct cn_state_specs *specs, const struct cn_tensor *tensors,
                    struct cn_buf *out);
-/* The same by hand: what they begin with, then each tensor, named as the input, by cn_tensors_put_one. */
+/* The same by hand: what they begin with, then each tensor, named as the input, by
+ * cn_tensors_put_one. */
 void cn_state_pack_begin(const struct cn_state_specs *specs, struct cn_buf *out);
-/* `out`: specs->n, in the order of the declaration whatever the order of the bytes; data is borrowed
- * from `bytes`. CN_E_STATE_STORE, naming the tensor, when the bytes are no such state or not one of
- * this declaration: another version of the model wrote them. */
+/* `out`: specs->n, in the order of the declaration whatever the order of the bytes; data is
+ * borrowed from `bytes`. CN_E_STATE_STORE, naming the tensor, when the bytes are no such state or
+ * not one of this declaration: another version of the model wrote them. */
 int cn_state_unpack(const struct cn_state_specs *specs, struct cn_str bytes, struct cn_arena *arena,
                     struct cn_tensor *out, struct cn_error *err);
 

@@ -1,5 +1,5 @@
-/* proto/state_tensors_test.c - a sequence's state comes back as it was kept, and only to a model that
- * declares it so. */
+/* proto/state_tensors_test.c - a sequence's state comes back as it was kept, and only to a model
+ * that declares it so. */
 #include "proto/state_tensors.h"
 
 #include <setjmp.h>

@@ -67,8 +67,8 @@ struct cn_part cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *a
 /* False: the part is no tensor (its content type is of another family, or malformed). */
 bool cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out);
 
-/* How many requests' worth a row is: what its first tensor has as first dimension, where the model has one
- * of batches (1 to max_batch_size); else 1. */
+/* How many requests' worth a row is: what its first tensor has as first dimension, where the model
+ * has one of batches (1 to max_batch_size); else 1. */
 uint32_t cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size);
 
 /* Packs a set; buf->failed when it did not fit. A set may also be packed by hand: a u32 with their
@@ -80,14 +80,14 @@ void cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_
 int cn_tensors_get(struct cn_str bytes, struct cn_arena *arena, struct cn_tensor **out, uint32_t *n,
                    struct cn_error *err);
 
-/* Rows of several requests as one tensor, and back. `batched`: the model's tensors have a batch dimension,
- * which grows; else each of them is one row of the stack. */
+/* Rows of several requests as one tensor, and back. `batched`: the model's tensors have a batch
+ * dimension, which grows; else each of them is one row of the stack. */
 
-/* The shape of `all` (type CN_DATATYPE_NONE at first) grows by that of `more`; the data is the caller's to
- * put together. False: their types or shapes differ. */
+/* The shape of `all` (type CN_DATATYPE_NONE at first) grows by that of `more`; the data is the
+ * caller's to put together. False: their types or shapes differ. */
 bool cn_tensor_stack(struct cn_tensor *all, const struct cn_tensor *more, bool batched);
-/* Takes `rows` rows off the front of `rest`, a stack: borrowed from it. False: it has fewer, or without
- * `batched` more than one is asked for. */
+/* Takes `rows` rows off the front of `rest`, a stack: borrowed from it. False: it has fewer, or
+ * without `batched` more than one is asked for. */
 bool cn_tensor_take(struct cn_tensor *rest, uint64_t rows, bool batched, struct cn_tensor *out);
 
 #endif

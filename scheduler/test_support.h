@@ -1,5 +1,6 @@
 /* scheduler/test_support.h - for the tests of this folder: a model queue on a loop that the test
- * turns by hand, workers whose end of the socket the test holds, and clients that note what they get.
+ * turns by hand, workers whose end of the socket the test holds, and clients that note what they
+ * get.
  */
 #ifndef CN_SCHEDULER_TEST_SUPPORT_H
 #define CN_SCHEDULER_TEST_SUPPORT_H

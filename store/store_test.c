@@ -1,4 +1,5 @@
-/* store/store_test.c - what every kind of store promises: run over memory, LMDB and the journal above it alike. */
+/* store/store_test.c - what every kind of store promises: run over memory, LMDB and the journal
+ * above it alike. */
 #include "store/lmdb/lmdb_store.h"
 
 #include <setjmp.h>
@@ -272,8 +273,8 @@ expect_whole(struct cn_store *store, struct cn_str key, size_t len, uint32_t see
     assert_memory_equal(prefix.ptr, wanted, prefix.len);
 }
 
-/* Values of any size, around the pages of a file too, come back whole, whatever was under their key before, and
- * keys that are like parts of others are not confused. */
+/* Values of any size, around the pages of a file too, come back whole, whatever was under their key
+ * before, and keys that are like parts of others are not confused. */
 static void
 values_of_any_size(void **state)
 {

@@ -22,8 +22,8 @@
 #define OUT_KEEP_BYTES (1u << 20)
 /* With less room than this a new block is taken, so that reads stay large. */
 #define ROOM_MIN_BYTES 4096
-/* To ask for the CPU time is a system call, and a busy worker waits for each batch: one wait tells for some. A
- * prime, since groups of clients take turns. */
+/* To ask for the CPU time is a system call, and a busy worker waits for each batch: one wait tells
+ * for some. A prime, since groups of clients take turns. */
 #define WAITS_A_MEASUREMENT 17
 
 void
@@ -122,8 +122,8 @@ frame_need(const struct cn_block *block, size_t *out, struct cn_error *err)
     return 0;
 }
 
-/* Where in the block a frame that began with these bytes is to stand, so that a large tensor in it is aligned
- * for its type: a handler needs no copy of it then. */
+/* Where in the block a frame that began with these bytes is to stand, so that a large tensor in it
+ * is aligned for its type: a handler needs no copy of it then. */
 static size_t
 gap_for(const struct cn_block *block, const char *begun, size_t len)
 {
@@ -173,8 +173,8 @@ make_room(struct cn_channel *channel, struct cn_error *err)
 }
 
 /* Waits by poll, not in recv: a thread asleep in recv on a local socket is also woken each time the
- * other side reads what it was sent (the socket can be written to again), to find nothing. Between a
- * busy server and its worker that was one needless switch a batch on either side. */
+ * other side reads what it was sent (the socket can be written to again), to find nothing. Between
+ * a busy server and its worker that was one needless switch a batch on either side. */
 static void
 wait_readable(const struct cn_channel *channel, int timeout_ms)
 {

@@ -49,18 +49,18 @@ struct cn_channel {
 void cn_channel_init(struct cn_channel *channel, int fd);
 void cn_channel_fini(struct cn_channel *channel);
 
-/* Reads once; waits up to timeout_ms for the first byte (0: not at all). Call cn_channel_next until it
- * returns 0 before reading again. Sets `eof` once the server is gone. 0, or CN_E_IO,
+/* Reads once; waits up to timeout_ms for the first byte (0: not at all). Call cn_channel_next until
+ * it returns 0 before reading again. Sets `eof` once the server is gone. 0, or CN_E_IO,
  * CN_E_OUT_OF_MEMORY, CN_E_PROTOCOL. */
 int cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err);
-/* The next complete frame: 1, with the block that holds it (borrowed: ref it to keep it over the next
- * call of read); 0 when there is none; CN_E_PROTOCOL. */
+/* The next complete frame: 1, with the block that holds it (borrowed: ref it to keep it over the
+ * next call of read); 0 when there is none; CN_E_PROTOCOL. */
 int cn_channel_next(struct cn_channel *channel, struct cn_frame *out, struct cn_block **block,
                     struct cn_error *err);
 void cn_block_unref(struct cn_channel *channel, struct cn_block *block);
 
-/* Sends all of `out` with as few writes as the socket allows. 0 also when the server is gone (`eof`);
- * CN_E_OUT_OF_MEMORY when a frame did not fit into memory. */
+/* Sends all of `out` with as few writes as the socket allows. 0 also when the server is gone
+ * (`eof`); CN_E_OUT_OF_MEMORY when a frame did not fit into memory. */
 int cn_channel_flush(struct cn_channel *channel, struct cn_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* worker/recovery_test.c - workers die by kill -9; no step is lost, doubled or reordered.
  *
- * The test plays the server: it sends jobs without answer again, under their ids, to a new worker. */
+ * The test plays the server: it sends jobs without answer again, under their ids, to a new worker.
+ */
 #include "store/store.h"
 #include "worker/test_client.h"
 

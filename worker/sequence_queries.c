@@ -1,5 +1,5 @@
-/* worker/sequence_queries.c - looks at stored sequences for the server, and writes one that comes from
- * elsewhere. Owned by the worker's one thread.
+/* worker/sequence_queries.c - looks at stored sequences for the server, and writes one that comes
+ * from elsewhere. Owned by the worker's one thread.
  *
  * It runs between two batches, so the store holds ends of steps only. No handler code runs inside a
  * transaction.
@@ -252,8 +252,8 @@ write_check(struct cn_states *states, const struct cn_record *record, struct cn_
     return 0;
 }
 
-/* What the store holds under the id: decides whether it may be written over, and sets the generation.
- * Keeps the old state in `scratch`. */
+/* What the store holds under the id: decides whether it may be written over, and sets the
+ * generation. Keeps the old state in `scratch`. */
 static int
 write_meet(struct cn_states *states, const struct cn_query *query, struct cn_record *record,
            uint64_t now, struct replaced *replaced, struct cn_error *err)

@@ -354,8 +354,8 @@ swap_row(struct client *c, uint64_t job, uint32_t flags, const struct cn_move *m
     return got;
 }
 
-/* A move that did not take place left its import here; the sequence has ended elsewhere since. Its id begins
- * anew, as if nothing were there. */
+/* A move that did not take place left its import here; the sequence has ended elsewhere since. Its
+ * id begins anew, as if nothing were there. */
 static void
 a_leftover_import_is_written_over(void **state)
 {

@@ -11,12 +11,13 @@
 #include "core/time/clock.h"
 #include "worker/process/kill_point.h"
 
-/* A sweep: so many records, so often at most. A million records take ten minutes, for 0.05 % of a core. */
+/* A sweep: so many records, so often at most. A million records take ten minutes, for 0.05 % of a
+ * core. */
 #define SWEEP_RECORDS 16
 #define SWEEP_EVERY_MS 10
 #define SWEEP_PAUSE_MS 60000
-/* Without steps that would be never, so an idle worker does as many per second in a few goes, each short: a
- * step may come. */
+/* Without steps that would be never, so an idle worker does as many per second in a few goes, each
+ * short: a step may come. */
 #define SWEEP_IDLE_MS 100
 #define SWEEP_IDLE_TIMES 10
 #define SWEEP_IDLE_MAX_US 1000
@@ -133,7 +134,8 @@ cn_sequence_set_keys(struct cn_states *states, struct cn_sequence_state *seq, st
     const size_t room = cn_states_keys_room(states);
     const size_t len = keys.len < room ? keys.len : room;
 
-    /* Once in a sequence's time in memory, and only for clients that send keys: the others have no room for them. */
+    /* Once in a sequence's time in memory, and only for clients that send keys: the others have no
+     * room for them. */
     if (len && !seq->keys)
         seq->keys = cn_alloc(room);
     if (len)

@@ -72,8 +72,8 @@ void cn_states_put(struct cn_states *states, struct cn_sequence_state *seq, size
 void cn_states_free(struct cn_states *states, struct cn_sequence_state *seq);
 
 /* Under the model's limits: CN_CLOSE_IDLE or CN_CLOSE_LIFETIME, whichever came first, or 0. */
-/* Did the wall clock jump ahead since the last look? Idle clocks start anew then. Call with each wall time
- * before it decides about expiry. */
+/* Did the wall clock jump ahead since the last look? Idle clocks start anew then. Call with each
+ * wall time before it decides about expiry. */
 void cn_states_look_at_clock(struct cn_states *states, uint64_t now_wall_ms);
 int cn_states_expired(const struct cn_states *states, uint64_t opened_wall_ms,
                       uint64_t last_wall_ms, uint64_t now_wall_ms);
@@ -90,21 +90,23 @@ void cn_states_bury(const struct cn_states *states, struct cn_record *record, in
 int cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t schema, void **out,
                      struct cn_error *err);
 
-/* Closes live sequences (of these generations): tombstones in transactions of CN_CLOSE_BATCH, then the
- * handler hears of each. Returns how many closes are committed, those of unknown sequences among
- * them; fewer than `n` after an error, which is in `err`. */
+/* Closes live sequences (of these generations): tombstones in transactions of CN_CLOSE_BATCH, then
+ * the handler hears of each. Returns how many closes are committed, those of unknown sequences
+ * among them; fewer than `n` after an error, which is in `err`. */
 uint32_t cn_states_close_some(struct cn_states *states, const struct cn_close *closes, uint32_t n,
                               struct cn_error *err);
 
-/* The sequence is at work now: its idle clock starts anew in the store, so that the sweep of this or
- * another worker leaves it alone. Harmless for ids without a live record. Within a transaction. */
+/* The sequence is at work now: its idle clock starts anew in the store, so that the sweep of this
+ * or another worker leaves it alone. Harmless for ids without a live record. Within a transaction.
+ */
 int cn_states_touch(struct cn_states *states, struct cn_str id, uint64_t now_wall_ms,
                     struct cn_error *err);
 
 /* Looks at a few records, closing those that expired long ago without anybody knowing them and
  * removing old tombstones. Cheap to call often. */
 void cn_states_sweep(struct cn_states *states);
-/* For a worker without steps: when the round that was begun should go on (CN_NEVER: none was), and more of it. */
+/* For a worker without steps: when the round that was begun should go on (CN_NEVER: none was), and
+ * more of it. */
 uint64_t cn_states_sweep_on_ms(const struct cn_states *states);
 void cn_states_sweep_on(struct cn_states *states);
 

@@ -499,7 +499,8 @@ client_put(struct client *c, uint64_t job, const char *id, const char *body, uin
     cn_frame_end_batch(&c->out, begun, 1);
 }
 
-/* The whole answer of the next job that is answered; pieces are joined by '|'. false: at the end. */
+/* The whole answer of the next job that is answered; pieces are joined by '|'. false: at the
+ * end. */
 static inline bool
 client_get(struct client *c, struct got *got)
 {

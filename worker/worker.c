@@ -1,5 +1,5 @@
-/* worker/worker.c - once the model is loaded: takes frames and runs batches until it is told to stop.
- * Owns everything of the process; one thread. */
+/* worker/worker.c - once the model is loaded: takes frames and runs batches until it is told to
+ * stop. Owns everything of the process; one thread. */
 #include "worker/worker.h"
 
 #include <fcntl.h>
@@ -222,7 +222,8 @@ run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error 
                worker->load.model_name, closed.count - closed.done,
                cn_log_quote(why.message, strlen(why.message), quoted, sizeof(quoted)));
     }
-    /* The server counts CLOSED against its CLOSE; steps that come next meet what the store holds. */
+    /* The server counts CLOSED against its CLOSE; steps that come next meet what the store
+     * holds. */
     cn_frame_put_closed(&worker->channel.out, &closed);
     cn_worker_release(worker, pending);
     worker->stats_due = true;
@@ -269,8 +270,8 @@ rss_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* CPU time of all but waiting, since the worker began. That of waiting is an estimate and may be too large for
- * a while: what was told before stays true. */
+/* CPU time of all but waiting, since the worker began. That of waiting is an estimate and may be
+ * too large for a while: what was told before stays true. */
 static uint64_t
 busy_until_now(const struct cn_worker *worker)
 {
@@ -336,7 +337,8 @@ tick(struct cn_worker *worker, struct cn_error *err)
     return 0;
 }
 
-/* What the handler measured outside of batches: when it loaded, told of itself, or heard of an end. */
+/* What the handler measured outside of batches: when it loaded, told of itself, or heard of an
+ * end. */
 static int
 samples_send(struct cn_worker *worker, struct cn_error *err)
 {

@@ -149,9 +149,9 @@ struct cn_worker {
 };
 
 /* start.c */
-/* The model is open, and the store where there is one. 0 also when the server is gone (channel.eof). In a
- * zygote the call ends with the server, and in each of its workers when that is ready. Of a model or a
- * store that does not open the server is told already. */
+/* The model is open, and the store where there is one. 0 also when the server is gone
+ * (channel.eof). In a zygote the call ends with the server, and in each of its workers when that is
+ * ready. Of a model or a store that does not open the server is told already. */
 int cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
                     struct cn_error *err);
 /* LOADED, sent at once. `code` 0: `message` is the runtime's words. */
@@ -159,8 +159,8 @@ int cn_worker_send_loaded(struct cn_worker *worker, int code, const char *messag
                           struct cn_error *err);
 
 /* zygote.c */
-/* Forks workers until the server is gone. 0 then, or an error; 1 in each of the workers, whose channel
- * is its own. `title`: as of cn_worker_run. */
+/* Forks workers until the server is gone. 0 then, or an error; 1 in each of the workers, whose
+ * channel is its own. `title`: as of cn_worker_run. */
 int cn_zygote_serve(struct cn_worker *worker, char *title, struct cn_error *err);
 
 /* execute.c */
@@ -170,15 +170,16 @@ void cn_batch_fini(struct cn_batch *batch);
  * model with large states needs them again at once. */
 void cn_batch_shed(struct cn_batch *batch);
 uint32_t cn_id_hash(struct cn_str id);
-/* Runs one batch of what waits (nothing but rows before the first CLOSE or QUERY) and answers it. Returns 0, or
- * the reason to stop. */
+/* Runs one batch of what waits (nothing but rows before the first CLOSE or QUERY) and answers it.
+ * Returns 0, or the reason to stop. */
 int cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err);
 /* Gives the entry back. */
 void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 
 /* yielded_rows.c */
 void cn_streams_init(struct cn_streams *streams, uint64_t now_ms);
-/* Gives up all that stream; before the runtime is closed. The wheel stays: handlers' timers are in it. */
+/* Gives up all that stream; before the runtime is closed. The wheel stays: handlers' timers are in
+ * it. */
 void cn_streams_fini(struct cn_worker *worker);
 /* The handler has something to say for a row that rests; struct cn_runtime's `wake`. */
 void cn_stream_wake(void *worker, uint64_t job_id);
@@ -197,7 +198,8 @@ void cn_streams_stop_all(struct cn_worker *worker);
 void cn_stream_join(struct cn_stream *stream, struct cn_slot *slot);
 /* After the run: which slots yield. */
 void cn_batch_note_yields(struct cn_worker *worker);
-/* After the commit: streams whose step could not be saved, or whose piece is too large, have failed. */
+/* After the commit: streams whose step could not be saved, or whose piece is too large, have
+ * failed. */
 void cn_batch_drop_failed(struct cn_worker *worker);
 /* A piece has left. */
 void cn_stream_sent(struct cn_slot *slot, struct cn_str piece);
@@ -207,21 +209,22 @@ void cn_stream_park(struct cn_worker *worker, struct cn_slot *slot);
 void cn_stream_end(struct cn_worker *worker, struct cn_slot *slot);
 
 /* resolve.c */
-/* Finds out what each row of the batch meets: a state, a stored answer, a tombstone. Afterwards a slot
- * is to be run, or has an error or an answer. */
+/* Finds out what each row of the batch meets: a state, a stored answer, a tombstone. Afterwards a
+ * slot is to be run, or has an error or an answer. */
 void cn_batch_resolve(struct cn_worker *worker);
 /* The same for one slot, again: what was done before failed and nothing of it is kept. */
 void cn_batch_resolve_again(struct cn_worker *worker, struct cn_slot *slot);
 /* Why nothing can be done with the closed sequence of `record`; returns the code. */
 int cn_fail_gone(const struct cn_states *states, struct cn_str id, const struct cn_record *record,
                  struct cn_error *err);
-/* Of a sequence that follows this generation under its id, or 0, which the store doesn't know. It is later, also than
- * one that was forgotten: the time, which a record has in a byte, or else the next number. */
+/* Of a sequence that follows this generation under its id, or 0, which the store doesn't know. It
+ * is later, also than one that was forgotten: the time, which a record has in a byte, or else the
+ * next number. */
 uint64_t cn_next_generation(uint64_t generation, uint64_t now_wall_ms);
 
 /* idempotency.c */
-/* Sets key_hash and request_hash from the row: its parts, whether it starts or ends its sequence; 0 where the row
- * has neither key nor number. */
+/* Sets key_hash and request_hash from the row: its parts, whether it starts or ends its sequence; 0
+ * where the row has neither key nor number. */
 void cn_slot_hash(struct cn_slot *slot);
 
 /* commit.c */

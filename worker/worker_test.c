@@ -230,8 +230,8 @@ idle_sequence_expires_with_its_reason(void **state)
     client_stop(c);
 }
 
-/* sequence.onExpired: restart. A late step begins anew and its answer says so, also when it is told again; who
- * needs a START (v2, sessions) is refused as ever. */
+/* sequence.onExpired: restart. A late step begins anew and its answer says so, also when it is told
+ * again; who needs a START (v2, sessions) is refused as ever. */
 static void
 late_step_begins_anew_where_that_is_wanted(void **state)
 {
@@ -407,7 +407,8 @@ batches_stay_in_their_size(void **state)
     client_stop(c);
 }
 
-/* One row of each of the sequences from `first` on, in one frame; how many batches the worker made of them. */
+/* One row of each of the sequences from `first` on, in one frame; how many batches the worker made
+ * of them. */
 static unsigned
 round_of(struct client *c, uint64_t *job, int first, int n)
 {
@@ -425,7 +426,8 @@ round_of(struct client *c, uint64_t *job, int first, int n)
     return fake.batches - before;
 }
 
-/* Sequences whose steps always come and go together are parted, when the worker had to wait for them. */
+/* Sequences whose steps always come and go together are parted, when the worker had to wait for
+ * them. */
 static void
 lockstep_is_broken(void **state)
 {
@@ -444,7 +446,8 @@ lockstep_is_broken(void **state)
     client_stop(c);
 }
 
-/* Two groups in turn keep server and worker busy: they stay whole. So do all where a batch is one run. */
+/* Two groups in turn keep server and worker busy: they stay whole. So do all where a batch is one
+ * run. */
 static void
 what_is_not_in_lockstep_stays_whole(void **state)
 {
@@ -529,8 +532,8 @@ stateless_rows_need_no_store(void **state)
     client_stop(c);
 }
 
-/* A description is asked for like a step, but belongs to no sequence, runs no step, leaves no record:
- * the steps beside it in the batch are as ever. */
+/* A description is asked for like a step, but belongs to no sequence, runs no step, leaves no
+ * record: the steps beside it in the batch are as ever. */
 static void
 description_touches_no_sequence(void **state)
 {
@@ -597,8 +600,8 @@ full_store_refuses_only_growth(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* What a step and a sequence's end write besides the state must not grow with time either: with states of one byte
- * there is nothing else that a full store could get back. */
+/* What a step and a sequence's end write besides the state must not grow with time either: with
+ * states of one byte there is nothing else that a full store could get back. */
 static void
 full_store_of_tiny_states_goes_on(void **state)
 {
@@ -775,7 +778,8 @@ sweep_closes_what_nobody_knows(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* How many sequences the worker last said it keeps in memory; waits for its word for 50 ms at most. */
+/* How many sequences the worker last said it keeps in memory; waits for its word for 50 ms at
+ * most. */
 static uint64_t
 cached_sequences(struct client *c, uint64_t before)
 {

@@ -20,14 +20,14 @@ struct cn_archive_limits {
 extern const struct cn_archive_limits cn_archive_default_limits; /* 8 GiB, 4 GiB, 10,000 */
 
 /* Unpacks `path` into `dest` (created; must not exist or be empty) and reads its manifest; a folder
- * is not copied but read in place: *dir is then the folder itself. Verifies each SHA-256 the manifest
- * lists. On failure nothing is left behind. `dir` (absolute, cn_free) is where the model's files are.
- * Blocks: call it on the file thread. */
+ * is not copied but read in place: *dir is then the folder itself. Verifies each SHA-256 the
+ * manifest lists. On failure nothing is left behind. `dir` (absolute, cn_free) is where the model's
+ * files are. Blocks: call it on the file thread. */
 int cn_archive_unpack(const char *path, const char *dest, const struct cn_archive_limits *limits,
                       struct cn_manifest *manifest, char **dir, struct cn_error *err);
 
-/* Reads a folder made by cn_archive_unpack again. Digests are not looked at: the caller knows that nothing
- * in it has changed since. */
+/* Reads a folder made by cn_archive_unpack again. Digests are not looked at: the caller knows that
+ * nothing in it has changed since. */
 int cn_archive_reread(const char *dest, struct cn_manifest *manifest, char **dir,
                       struct cn_error *err);
 

@@ -1,4 +1,5 @@
-/* archiver/archive/archive_path.h - names inside an archive, which come from outside. Any thread. */
+/* archiver/archive/archive_path.h - names inside an archive, which come from outside. Any
+ * thread. */
 #ifndef CN_ARCHIVER_ARCHIVE_ARCHIVE_PATH_H
 #define CN_ARCHIVER_ARCHIVE_ARCHIVE_PATH_H
 
@@ -8,8 +9,8 @@
 #define CN_ARCHIVE_PATH_MAX 1024
 #define CN_ARCHIVE_DEPTH_MAX 32
 
-/* Writes the plain form of `path` ("./a//b/" -> "a/b"; "." -> "") to `out` and returns NULL, or says
- * why the path is refused: "is an absolute path", "leads out of the archive" ... */
+/* Writes the plain form of `path` ("./a//b/" -> "a/b"; "." -> "") to `out` and returns NULL, or
+ * says why the path is refused: "is an absolute path", "leads out of the archive" ... */
 const char *cn_archive_path_clean(const char *path, char out[CN_ARCHIVE_PATH_MAX]);
 
 /* Is `path` plain already, and not empty? */

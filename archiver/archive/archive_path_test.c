@@ -1,4 +1,5 @@
-/* archiver/archive/archive_path_test.c - names from outside: made plain, or refused with the reason. */
+/* archiver/archive/archive_path_test.c - names from outside: made plain, or refused with the
+ * reason. */
 #include "archiver/archive/archive_path.h"
 
 #include "archiver/test_support.h"

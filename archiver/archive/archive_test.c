@@ -250,7 +250,8 @@ what_is_no_archive_is_refused(void **state)
     refused("bad.mar", "bad.mar: ");
     write_text("bad.mar", "this is no archive");
     refused("bad.mar", "bad.mar: not a readable zip or tar.gz archive");
-    /* Cut anywhere in front of the directory's end mark (22 bytes), a zip has lost an entry or all. */
+    /* Cut anywhere in front of the directory's end mark (22 bytes), a zip has lost an entry or
+     * all. */
     write_good(&zip);
     zip_write(&zip, "cut.mar");
     assert_int_equal(stat(in_scratch("cut.mar"), &st), 0);

@@ -37,7 +37,8 @@ void cn_manifest_print(const struct cn_manifest *manifest, struct cn_buf *out);
 void cn_manifest_fini(struct cn_manifest *manifest);
 
 /* The runtime that the model needs: "torch" for a serialized file without handler, "lua" for *.lua,
- * "c" for *.so (but "LSP" where the manifest says so); otherwise what the manifest says, or "python". */
+ * "c" for *.so (but "LSP" where the manifest says so); otherwise what the manifest says, or
+ * "python". */
 const char *cn_manifest_runtime(const struct cn_manifest *manifest);
 
 #endif

@@ -1,4 +1,5 @@
-/* archiver/archive/manifest_test.c - manifests of both archivers are read, and wrong ones say why. */
+/* archiver/archive/manifest_test.c - manifests of both archivers are read, and wrong ones say
+ * why. */
 #include "archiver/archive/manifest.h"
 
 #include "archiver/test_support.h"

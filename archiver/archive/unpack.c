@@ -198,8 +198,8 @@ check_entry(struct unpacker *u, struct archive_entry *entry, char clean[CN_ARCHI
     return 0;
 }
 
-/* The first pass writes nothing, so that most bad archives cost no disk. Sizes are only claims here,
- * but a claim that is too high is believed. */
+/* The first pass writes nothing, so that most bad archives cost no disk. Sizes are only claims
+ * here, but a claim that is too high is believed. */
 static int
 look_at_entry(struct unpacker *u, struct archive_entry *entry)
 {
@@ -239,7 +239,8 @@ walk_entries(struct unpacker *u, entry_fn fn)
 
         if (rc == ARCHIVE_EOF)
             break;
-        /* A warning is about what we don't use (times, owners) or about a name, which is checked. */
+        /* A warning is about what we don't use (times, owners) or about a name, which is
+         * checked. */
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
             return reader_error(u, "not a readable zip or tar.gz archive");
         rc = fn(u, entry);

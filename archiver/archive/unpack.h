@@ -1,4 +1,5 @@
-/* archiver/archive/unpack.h - the content of an archive file into a folder. File thread, or the archiver. */
+/* archiver/archive/unpack.h - the content of an archive file into a folder. File thread, or the
+ * archiver. */
 #ifndef CN_ARCHIVER_ARCHIVE_UNPACK_H
 #define CN_ARCHIVER_ARCHIVE_UNPACK_H
 

@@ -1,4 +1,5 @@
-/* archiver/archive/verify.c - a model's folder against its manifest. File thread, or the archiver program. */
+/* archiver/archive/verify.c - a model's folder against its manifest. File thread, or the archiver
+ * program. */
 #include "archiver/archive/verify.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* archiver/archive/verify.h - does a model's folder hold what its manifest says? Blocks on the disk. */
+/* archiver/archive/verify.h - does a model's folder hold what its manifest says? Blocks on the
+ * disk. */
 #ifndef CN_ARCHIVER_ARCHIVE_VERIFY_H
 #define CN_ARCHIVER_ARCHIVE_VERIFY_H
 

@@ -2,8 +2,8 @@
  *
  *   MODEL/config.pbtxt, MODEL/1/handler.lua, MODEL/2/..., MODEL/initial_state/...
  *
- * Each version that the configuration's version_policy chooses is packed: its files, initial_state, and
- * the configuration as YAML. What could not be carried over is told.
+ * Each version that the configuration's version_policy chooses is packed: its files, initial_state,
+ * and the configuration as YAML. What could not be carried over is told.
  */
 #include "archiver/import/import.h"
 
@@ -201,8 +201,8 @@ file_in(const char *folder, const char *name)
     return NULL;
 }
 
-/* Which file is the handler: the one given; for a backend that is one of our runtimes the one that the
- * configuration names; else handler.lua or handler.so in the version's folder. To be freed. */
+/* Which file is the handler: the one given; for a backend that is one of our runtimes the one that
+ * the configuration names; else handler.lua or handler.so in the version's folder. To be freed. */
 static char *
 find_handler(const struct import *import, const char *folder)
 {
@@ -298,7 +298,8 @@ write_yaml(const struct import *import, const char *path)
     return 0;
 }
 
-/* Several versions of one model: NAME-VERSION, so that one does not lie over the other. cn_free(). */
+/* Several versions of one model: NAME-VERSION, so that one does not lie over the other.
+ * cn_free(). */
 static char *
 file_name(const struct import *import, const char *version, bool is_last)
 {

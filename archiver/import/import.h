@@ -1,5 +1,5 @@
-/* archiver/import/import.h - a model of a Triton repository becomes archives. Any thread, but for the format of
- * zip (pack.h).
+/* archiver/import/import.h - a model of a Triton repository becomes archives. Any thread, but for
+ * the format of zip (pack.h).
  */
 #ifndef CN_ARCHIVER_IMPORT_IMPORT_H
 #define CN_ARCHIVER_IMPORT_IMPORT_H
@@ -24,8 +24,8 @@ struct cn_import_events {
     void (*on_warning)(void *ctx, const char *text); /* about the model's YAML */
 };
 
-/* CN_E_NOT_FOUND: no config.pbtxt, version or handler; CN_E_INVALID_MODEL: a backend that is not here;
- * CN_E_CONFIG, CN_E_CONFLICT, CN_E_IO. Archives made before a failure stay. */
+/* CN_E_NOT_FOUND: no config.pbtxt, version or handler; CN_E_INVALID_MODEL: a backend that is not
+ * here; CN_E_CONFIG, CN_E_CONFLICT, CN_E_IO. Archives made before a failure stay. */
 int cn_import(const struct cn_import_spec *spec, const struct cn_import_events *events,
               struct cn_error *err);
 

@@ -1,5 +1,5 @@
-/* archiver/import/import_yaml.c - fields of import_keys.def go into the YAML under their own names, which the
- * server takes; the rest is told of. Archiver only. */
+/* archiver/import/import_yaml.c - fields of import_keys.def go into the YAML under their own names,
+ * which the server takes; the rest is told of. Archiver only. */
 #include "archiver/import/import_yaml.h"
 
 #include <inttypes.h>

@@ -8,8 +8,8 @@
 /* Called for each field that is not carried over: its path, its line, and what that means. */
 typedef void (*cn_import_lost_fn)(void *ctx, const char *path, unsigned line, const char *note);
 
-/* Appends the YAML. `config`: a whole document. CN_E_INVALID_MODEL with `name` and line where a field is of
- * another kind than it must be. */
+/* Appends the YAML. `config`: a whole document. CN_E_INVALID_MODEL with `name` and line where a
+ * field is of another kind than it must be. */
 int cn_import_yaml(const char *name, const struct cn_pbtxt *config, struct cn_buf *out,
                    cn_import_lost_fn lost, void *ctx, struct cn_error *err);
 

@@ -1,4 +1,5 @@
-/* archiver/import/pbtxt.c - protocol buffers' text form, by recursive descent of bounded depth. Any thread. */
+/* archiver/import/pbtxt.c - protocol buffers' text form, by recursive descent of bounded depth. Any
+ * thread. */
 #include "archiver/import/pbtxt.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
-/* archiver/import/pbtxt.h - protocol buffers as text, such as a config.pbtxt, as a tree with positions.
+/* archiver/import/pbtxt.h - protocol buffers as text, such as a config.pbtxt, as a tree with
+ * positions.
  *
  * It knows the form, not the messages: whoever asks for a field knows what it must be. Both ways of
- * writing messages ({} and <>), lists, strings with their escapes and one behind the other, comments,
- * separators. Not: extensions and Any ([...] as a name). Any thread.
+ * writing messages ({} and <>), lists, strings with their escapes and one behind the other,
+ * comments, separators. Not: extensions and Any ([...] as a name). Any thread.
  */
 #ifndef CN_ARCHIVER_IMPORT_PBTXT_H
 #define CN_ARCHIVER_IMPORT_PBTXT_H
@@ -31,8 +32,8 @@ struct cn_pbtxt {
     struct cn_pbtxt *first, *next; /* of a message: its fields; beside it: the next one */
 };
 
-/* The document, in the arena; names and numbers are borrowed from `bytes`. `name` stands in messages
- * ("config.pbtxt:3:7: ..."). CN_E_INVALID_MODEL. */
+/* The document, in the arena; names and numbers are borrowed from `bytes`. `name` stands in
+ * messages ("config.pbtxt:3:7: ..."). CN_E_INVALID_MODEL. */
 int cn_pbtxt_parse(const char *name, struct cn_str bytes, struct cn_arena *arena,
                    struct cn_pbtxt **out, struct cn_error *err);
 /* The last field of that name, as protocol buffers have it; NULL: there is none. */

@@ -1,4 +1,5 @@
-/* archiver/import/pbtxt_test.c - the text form of protocol buffers is read as protobuf's own parser reads it. */
+/* archiver/import/pbtxt_test.c - the text form of protocol buffers is read as protobuf's own parser
+ * reads it. */
 #include "archiver/import/pbtxt.h"
 
 #include <setjmp.h>

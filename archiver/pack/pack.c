@@ -1,5 +1,5 @@
-/* archiver/pack/pack.c - checks what is to be packed, then has it written beside its place and renamed
- * into it. Archiver only, one thread. */
+/* archiver/pack/pack.c - checks what is to be packed, then has it written beside its place and
+ * renamed into it. Archiver only, one thread. */
 #include "archiver/pack/pack.h"
 
 #include <errno.h>

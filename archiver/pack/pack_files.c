@@ -1,4 +1,5 @@
-/* archiver/pack/pack_files.c - collects an archive's files as torch-model-archiver does. Archiver only. */
+/* archiver/pack/pack_files.c - collects an archive's files as torch-model-archiver does. Archiver
+ * only. */
 #include "archiver/pack/pack_files.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* archiver/pack/pack_files.h - which files go into an archive, and under which names. Archiver only. */
+/* archiver/pack/pack_files.h - which files go into an archive, and under which names. Archiver
+ * only. */
 #ifndef CN_ARCHIVER_PACK_PACK_FILES_H
 #define CN_ARCHIVER_PACK_PACK_FILES_H
 

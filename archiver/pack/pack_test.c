@@ -1,4 +1,5 @@
-/* archiver/pack/pack_test.c - packing as torch-model-archiver does it, to the same bytes each time. */
+/* archiver/pack/pack_test.c - packing as torch-model-archiver does it, to the same bytes each
+ * time. */
 #include "archiver/pack/pack.h"
 
 #include <sys/time.h>
@@ -16,7 +17,8 @@ keep_warning(void *ctx, const char *line)
     snprintf(last_warning, sizeof(last_warning), "%s", line);
 }
 
-/* A spec that packs, its strings good until the next test; the scratch folder is where it writes. */
+/* A spec that packs, its strings good until the next test; the scratch folder is where it
+ * writes. */
 static struct cn_pack_spec
 good_spec(void)
 {

@@ -1,4 +1,5 @@
-/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify; or torch-model-archiver's flags. */
+/* archiver/program/archiver_main.c - continuo-archiver: create, import, inspect, verify; or
+ * torch-model-archiver's flags. */
 #include <stdio.h>
 #include <string.h>
 

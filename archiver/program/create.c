@@ -1,4 +1,5 @@
-/* archiver/program/create.c - the flags of torch-model-archiver, read as argparse reads them. Archiver only. */
+/* archiver/program/create.c - the flags of torch-model-archiver, read as argparse reads them.
+ * Archiver only. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* archiver/program/create_test.c - the command line: torch-model-archiver's spellings and exit statuses. */
+/* archiver/program/create_test.c - the command line: torch-model-archiver's spellings and exit
+ * statuses. */
 #include "archiver/program/subcommands.h"
 
 #include <fcntl.h>

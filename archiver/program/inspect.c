@@ -1,4 +1,5 @@
-/* archiver/program/inspect.c - shows and checks archives, as the server would read them. Archiver only. */
+/* archiver/program/inspect.c - shows and checks archives, as the server would read them. Archiver
+ * only. */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>

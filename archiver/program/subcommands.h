@@ -1,4 +1,5 @@
-/* archiver/program/subcommands.h - the commands of continuo-archiver. Each returns the program's exit status. */
+/* archiver/program/subcommands.h - the commands of continuo-archiver. Each returns the program's
+ * exit status. */
 #ifndef CN_ARCHIVER_PROGRAM_SUBCOMMANDS_H
 #define CN_ARCHIVER_PROGRAM_SUBCOMMANDS_H
 

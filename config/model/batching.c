@@ -1,5 +1,5 @@
-/* config/model/batching.c - the blocks sequence_batching and dynamic_batching, out of a model's YAML. Any
- * thread. Messages are those that users of such configurations know. */
+/* config/model/batching.c - the blocks sequence_batching and dynamic_batching, out of a model's
+ * YAML. Any thread. Messages are those that users of such configurations know. */
 #include "config/model/batching_priv.h"
 
 #include <inttypes.h>

@@ -1,12 +1,12 @@
-/* config/model/batching.h - who goes together into a batch, and when: the blocks sequence_batching and
- * dynamic_batching of a typed model's YAML, in the words of Triton's configuration.
+/* config/model/batching.h - who goes together into a batch, and when: the blocks sequence_batching
+ * and dynamic_batching of a typed model's YAML, in the words of Triton's configuration.
  *
  *   sequence_batching:
  *     max_sequence_idle_microseconds: 5000000
  *     control_input:
  *       - {name: START, control: [{kind: CONTROL_SEQUENCE_START, int32_false_true: [0, 1]}]}
  *       - {name: CORRID, control: [{kind: CONTROL_SEQUENCE_CORRID, data_type: TYPE_UINT64}]}
- *     oldest: {max_candidate_sequences: 4, preferred_batch_size: [2, 4]}
+ *         oldest: {max_candidate_sequences: 4, preferred_batch_size: [2, 4]}
  *
  * Keys may be written in camelCase too. Read only once parsed; any thread.
  */
@@ -74,16 +74,17 @@ struct cn_batching {
 
 /* Is it a block that is read here, and not by model_config.c? */
 bool cn_batching_owns(const struct cn_yaml *value);
-/* Sets io->batching from the document, or leaves it NULL; `model` stands in messages. CN_E_CONFIG with
- * name:line:column; also when there is a block and `io` is NULL, since an untyped model has none. */
+/* Sets io->batching from the document, or leaves it NULL; `model` stands in messages. CN_E_CONFIG
+ * with name:line:column; also when there is a block and `io` is NULL, since an untyped model has
+ * none. */
 int cn_batching_parse(const struct cn_yaml_doc *doc, const char *model, struct cn_model_io *io,
                       struct cn_error *err);
 /* What a block means for settings that the document doesn't make itself. */
 void cn_batching_apply(const struct cn_yaml_doc *doc, const struct cn_model_io *io,
                        struct cn_model_config *config);
 
-/* The preferred size that is shown where none is set: what a handler gets at most. 0: none, since without
- * batch dimension there are no sizes. */
+/* The preferred size that is shown where none is set: what a handler gets at most. 0: none, since
+ * without batch dimension there are no sizes. */
 uint32_t cn_batching_shown_preferred(uint32_t rows, uint32_t max_batch_size);
 
 /* "CONTROL_SEQUENCE_START" ... */

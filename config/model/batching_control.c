@@ -1,4 +1,5 @@
-/* config/model/batching_control.c - the control tensors of sequence_batching, out of a model's YAML. Any thread. */
+/* config/model/batching_control.c - the control tensors of sequence_batching, out of a model's
+ * YAML. Any thread. */
 #include "config/model/batching_priv.h"
 
 #include <string.h>

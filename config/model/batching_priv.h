@@ -1,4 +1,5 @@
-/* config/model/batching_priv.h - what batching.c and batching_control.c share: reading a block of the YAML. */
+/* config/model/batching_priv.h - what batching.c and batching_control.c share: reading a block of
+ * the YAML. */
 #ifndef CN_CONFIG_MODEL_BATCHING_PRIV_H
 #define CN_CONFIG_MODEL_BATCHING_PRIV_H
 

@@ -1,4 +1,5 @@
-/* config/model/instances.c - instance_group out of a model's YAML: instances are workers. Any thread. */
+/* config/model/instances.c - instance_group out of a model's YAML: instances are workers. Any
+ * thread. */
 #include "config/model/instances.h"
 
 #include <stdio.h>

@@ -13,8 +13,8 @@
 bool cn_instances_own(const struct cn_yaml *value);
 /* The list of `map`; NULL: it has none. */
 const struct cn_yaml *cn_instances_get(const struct cn_yaml *map);
-/* The sum. `name`: of the document. CN_E_CONFIG with name:line:column, also for a kind that is not the
- * CPU. */
+/* The sum. `name`: of the document. CN_E_CONFIG with name:line:column, also for a kind that is not
+ * the CPU. */
 int cn_instances_read(const struct cn_yaml *list, const char *name, uint32_t *out,
                       struct cn_error *err);
 /* CN_E_CONFIG also when the document has minWorkers or maxWorkers, too. */

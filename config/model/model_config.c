@@ -409,7 +409,8 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
                        "maxWorkers %" PRIu32 " is below minWorkers %" PRIu32
                        "; raise it or leave it out",
                        config->max_workers, config->min_workers);
-    /* The default says nothing of this store: a state that it has no room for is refused when it comes. */
+    /* The default says nothing of this store: a state that it has no room for is refused when it
+     * comes. */
     if (config->store_max_bytes < config->state_max_bytes &&
         config->state_max_bytes != default_of("state.maxBytes"))
         return cn_fail(err, CN_E_CONFIG,

@@ -1,7 +1,8 @@
-/* config/model/model_config.h - one model's settings: defaults, then its YAML, then the register call.
+/* config/model/model_config.h - one model's settings: defaults, then its YAML, then the register
+ * call.
  *
- * Keys are TorchServe's where it has one (reference: the model archiver's
- * --config-file). Every key, its type, range and default stand in model_options.def.
+ * Keys are TorchServe's where it has one (reference: the model archiver's --config-file). Every
+ * key, its type, range and default stand in model_options.def.
  */
 #ifndef CN_CONFIG_MODEL_MODEL_CONFIG_H
 #define CN_CONFIG_MODEL_MODEL_CONFIG_H
@@ -25,7 +26,8 @@ const char *cn_durability_word(enum cn_durability durability);
 
 struct cn_model_io;
 
-/* What becomes of the live sequences of other versions when a step without version comes to this one. */
+/* What becomes of the live sequences of other versions when a step without version comes to this
+ * one. */
 enum cn_swap_policy {
     CN_SWAP_PIN = 0,     /* they stay where they are */
     CN_SWAP_MIGRATE = 1, /* they come here, state and all, by the handler's migrate */
@@ -36,7 +38,8 @@ enum cn_swap_policy {
 int cn_swap_policy_parse(struct cn_str word);
 const char *cn_swap_policy_word(enum cn_swap_policy policy);
 
-/* What a step without start flag gets whose sequence a clock has closed, while its tombstone stands. */
+/* What a step without start flag gets whose sequence a clock has closed, while its tombstone
+ * stands. */
 enum cn_on_expired {
     CN_EXPIRED_REFUSE =
         0, /* an error that says why, so that its client knows that the state is gone */
@@ -56,7 +59,8 @@ struct cn_model_config {
         *io; /* of a typed model; borrowed from whoever loaded it. NULL: untyped */
 };
 
-/* Called for each warning: "model-config.yaml:4:1: unknown key minWorker (did you mean minWorkers?)" */
+/* Called for each warning: "model-config.yaml:4:1: unknown key minWorker (did you mean
+ * minWorkers?)" */
 typedef void (*cn_config_warn_fn)(void *ctx, const char *line);
 
 void cn_model_config_init(struct cn_model_config *config);

@@ -1,4 +1,5 @@
-/* config/model/model_io_priv.h - what the files share that read a model's tensors out of its YAML. */
+/* config/model/model_io_priv.h - what the files share that read a model's tensors out of its
+ * YAML. */
 #ifndef CN_CONFIG_MODEL_MODEL_IO_PRIV_H
 #define CN_CONFIG_MODEL_MODEL_IO_PRIV_H
 
@@ -27,7 +28,8 @@ int cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item,
 int cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t least,
                      int64_t *out, uint32_t *rank);
 
-/* Of a document without inputs: what it says of tensors otherwise means nothing, but is well-formed. */
+/* Of a document without inputs: what it says of tensors otherwise means nothing, but is
+ * well-formed. */
 int cn_model_io_check_untyped(const struct cn_yaml_doc *doc, struct cn_error *err);
 
 /* model_state.c: sets io->state from the document; io's tensors are read. */

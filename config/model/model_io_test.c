@@ -1,4 +1,5 @@
-/* config/model/model_io_test.c - what a model's YAML may say about its tensors, and what it may not. */
+/* config/model/model_io_test.c - what a model's YAML may say about its tensors, and what it may
+ * not. */
 #include "config/model/model_io.h"
 
 #include <setjmp.h>

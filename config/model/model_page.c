@@ -1,5 +1,5 @@
-/* config/model/model_page.c - prints docs/model-config.md from model_keys.def (order, units, examples)
- * and model_options.def (type, default, range, meaning). Main thread. */
+/* config/model/model_page.c - prints docs/model-config.md from model_keys.def (order, units,
+ * examples) and model_options.def (type, default, range, meaning). Main thread. */
 #include "config/model/model_page.h"
 
 #include <inttypes.h>

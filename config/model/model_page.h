@@ -1,4 +1,5 @@
-/* config/model/model_page.h - docs/model-config.md: every key of a model's YAML, from the tables. */
+/* config/model/model_page.h - docs/model-config.md: every key of a model's YAML, from the
+ * tables. */
 #ifndef CN_CONFIG_MODEL_MODEL_PAGE_H
 #define CN_CONFIG_MODEL_MODEL_PAGE_H
 

@@ -1,4 +1,5 @@
-/* config/model/model_state.h - the state tensors that a model's YAML declares (proto/state_tensors.h).
+/* config/model/model_state.h - the state tensors that a model's YAML declares
+ * (proto/state_tensors.h).
  *
  *   state:
  *     - {name: h, dataType: FP32, dims: [2, 64]}                  # begins as zeros

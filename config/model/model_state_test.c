@@ -1,4 +1,5 @@
-/* config/model/model_state_test.c - what a model's YAML may say about its state, and what it may not. */
+/* config/model/model_state_test.c - what a model's YAML may say about its state, and what it may
+ * not. */
 #include "config/model/model_state.h"
 
 #include <setjmp.h>

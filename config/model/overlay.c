@@ -1,4 +1,5 @@
-/* config/model/overlay.c - a configuration that a client sends over the archive's YAML. Any thread. */
+/* config/model/overlay.c - a configuration that a client sends over the archive's YAML. Any
+ * thread. */
 #include "config/model/overlay.h"
 
 #include <stdio.h>
@@ -55,8 +56,8 @@ is_word(struct cn_str key, const char *word)
     return same_word(key, cn_str_from(word));
 }
 
-/* Names of one setting; those of sequences and of none exclude each other, and a number of workers is
- * nothing without its bounds. */
+/* Names of one setting; those of sequences and of none exclude each other, and a number of workers
+ * is nothing without its bounds. */
 static const char *const groups[][3] = {
     {"inputs", "input"},
     {"outputs", "output"},
@@ -198,8 +199,8 @@ block_of(const struct cn_yaml *root)
     return block && block->kind == CN_YAML_MAP ? block : NULL;
 }
 
-/* {key: {string_value: text}}, as Triton has them, becomes {key: text}, as handlers know it from archives
- * that were imported. */
+/* {key: {string_value: text}}, as Triton has them, becomes {key: text}, as handlers know it from
+ * archives that were imported. */
 static void
 write_parameters(const struct cn_yaml *map, struct cn_buf *out)
 {
@@ -274,8 +275,8 @@ write_both(const struct overlay *overlay, struct cn_buf *out)
 
 /* --- what stays as it is --- */
 
-/* A batchSize that is maxBatchSize is so when that changes, too: with a scheduler Triton's users have but
- * that one number. */
+/* A batchSize that is maxBatchSize is so when that changes, too: with a scheduler Triton's users
+ * have but that one number. */
 static void
 settle_batch_size(struct overlay *overlay)
 {
@@ -336,8 +337,8 @@ sentence(const struct cn_error *err)
     return end ? end : err->message;
 }
 
-/* Both together are wrong. If `above` alone fails of the same, its positions are what its writer can
- * use; those in both are of no file that anybody knows. */
+/* Both together are wrong. If `above` alone fails of the same, its positions are what its writer
+ * can use; those in both are of no file that anybody knows. */
 static int
 blame(const struct overlay *overlay, const struct cn_error *both, struct cn_error *err)
 {

@@ -1,4 +1,5 @@
-/* config/model/overlay_test.c - what becomes of a configuration that is laid over an archive's YAML. */
+/* config/model/overlay_test.c - what becomes of a configuration that is laid over an archive's
+ * YAML. */
 #include "config/model/overlay.h"
 
 #include <setjmp.h>
@@ -261,7 +262,8 @@ parameters_are_the_handlers(void **state)
     drop(&both);
 }
 
-/* A field, its value and what it should be; where the sender can find it, if it is wrong by itself. */
+/* A field, its value and what it should be; where the sender can find it, if it is wrong by
+ * itself. */
 static void
 wrong_kinds_are_refused(void **state)
 {

@@ -1,4 +1,5 @@
-/* config/server/address_test.c - the three forms of an address, and clear words about all others. */
+/* config/server/address_test.c - the three forms of an address, and clear words about all
+ * others. */
 #include "config/server/server_config.h"
 
 #include "config/test_support.h"

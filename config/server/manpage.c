@@ -1,4 +1,5 @@
-/* config/server/manpage.c - continuo(1) and continuo.yaml(5) as troff, from the option tables. Main thread. */
+/* config/server/manpage.c - continuo(1) and continuo.yaml(5) as troff, from the option tables. Main
+ * thread. */
 #include <inttypes.h>
 
 #include "config/model/model_config.h"

@@ -1,7 +1,8 @@
-/* config/server/server_config.c - flags over environment over file over defaults. Main thread, at start.
+/* config/server/server_config.c - flags over environment over file over defaults. Main thread, at
+ * start.
  *
- * One table (server_options.def) says everything about an option; the four sources
- * are walked from the weakest to the strongest, each overwriting the last.
+ * One table (server_options.def) says everything about an option; the four sources are walked from
+ * the weakest to the strongest, each overwriting the last.
  */
 #include "config/server/server_config.h"
 
@@ -190,7 +191,8 @@ expected_text(const struct cn_option *option, char out[96])
     cn_unreachable();
 }
 
-/* A value from any source as text. `where`: "--loops", "CONTINUO_LOOPS", "continuo.yaml:3:8: loops". */
+/* A value from any source as text. `where`: "--loops", "CONTINUO_LOOPS", "continuo.yaml:3:8:
+ * loops". */
 static int
 set_from_text(struct cn_server_config *config, const struct cn_option *option, const char *where,
               const char *text, struct cn_error *err)

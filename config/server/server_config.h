@@ -1,8 +1,8 @@
-/* config/server/server_config.h - the server's settings: flag, environment, file, default, in that order.
+/* config/server/server_config.h - the server's settings: flag, environment, file, default, in that
+ * order.
  *
- * Every option stands in server_options.def with its flag, YAML key, environment name
- * (CONTINUO_ + flag in capitals), default and help; --help, --print-config and
- * the manual page are made from it.
+ * Every option stands in server_options.def with its flag, YAML key, environment name (CONTINUO_ +
+ * flag in capitals), default and help; --help, --print-config and the manual page are made from it.
  */
 #ifndef CN_CONFIG_SERVER_SERVER_CONFIG_H
 #define CN_CONFIG_SERVER_SERVER_CONFIG_H
@@ -25,8 +25,8 @@ struct cn_address {
 int cn_address_parse(const char *text, uint16_t default_port, struct cn_address *out,
                      struct cn_error *err);
 
-/* `--models a.mar b=b.mar`: name NULL means "the archive's own". `--models all`: one entry, name NULL
- * and file "all": every archive of the model store. */
+/* `--models a.mar b=b.mar`: name NULL means "the archive's own". `--models all`: one entry, name
+ * NULL and file "all": every archive of the model store. */
 struct cn_model_arg {
     char *name, *file;
 };
@@ -40,8 +40,8 @@ struct cn_model_settings {
     int64_t response_timeout_s, startup_timeout_s;
 };
 
-/* What is right where TorchServe and we differ on purpose: `continuo` is strict and says what is wrong,
- * `torchserve` does what TorchServe does. tests/differential compares. */
+/* What is right where TorchServe and we differ on purpose: `continuo` is strict and says what is
+ * wrong, `torchserve` does what TorchServe does. tests/differential compares. */
 enum cn_dialect { CN_DIALECT_OWN, CN_DIALECT_TORCHSERVE };
 
 enum cn_config_source { CN_FROM_DEFAULT, CN_FROM_FILE, CN_FROM_ENV, CN_FROM_FLAG };
@@ -80,7 +80,8 @@ struct cn_server_config {
 int cn_server_config_load(int argc, char **argv, char **environment, struct cn_server_config *out,
                           cn_config_warn_fn warn, void *ctx, struct cn_error *err);
 void cn_server_config_fini(struct cn_server_config *config);
-/* --help: a line an option. `section`: a name that cn_server_help_has, or NULL for the usual options. */
+/* --help: a line an option. `section`: a name that cn_server_help_has, or NULL for the usual
+ * options. */
 void cn_server_config_help(const char *section, FILE *out);
 /* --print-config: each value and where it came from, as YAML with comments; may be read back. */
 void cn_server_config_print(const struct cn_server_config *config, FILE *out);

@@ -1,4 +1,5 @@
-/* config/server/server_config_test.c - flags, environment, file and default, and what each may say. */
+/* config/server/server_config_test.c - flags, environment, file and default, and what each may
+ * say. */
 #include "config/server/server_config.h"
 
 #include <stdlib.h>

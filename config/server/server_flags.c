@@ -1,4 +1,5 @@
-/* config/server/server_flags.c - the command line taken apart; values are applied later. Main thread. */
+/* config/server/server_flags.c - the command line taken apart; values are applied later. Main
+ * thread. */
 #include "config/server/server_options.h"
 #include "config/suggest.h"
 

@@ -1,4 +1,5 @@
-/* config/server/server_models.c - the list of models to serve, from --models and its like. Main thread. */
+/* config/server/server_models.c - the list of models to serve, from --models and its like. Main
+ * thread. */
 #include <inttypes.h>
 #include <strings.h>
 

@@ -73,8 +73,8 @@ struct cn_command_line {
     int n_args;
     char **args;
 };
-/* Takes args[*at] and its values; *at is then the last one taken. --models and flags without a value
- * go to `config` at once: nothing stronger can come. */
+/* Takes args[*at] and its values; *at is then the last one taken. --models and flags without a
+ * value go to `config` at once: nothing stronger can come. */
 int cn_command_line_take(struct cn_server_config *config, struct cn_command_line *line, int *at,
                          struct cn_error *err);
 /* Is it a section of --help, or "all"? */
@@ -82,8 +82,8 @@ bool cn_server_help_has(const char *section);
 /* Was there a flag that only asks for text, --help or its like? */
 bool cn_config_only_informs(const struct cn_server_config *config);
 
-/* config/server/server_models.c: appends what one word of --models says: FILE, NAME=FILE, or several with
- * commas. `where` stands in messages. */
+/* config/server/server_models.c: appends what one word of --models says: FILE, NAME=FILE, or
+ * several with commas. `where` stands in messages. */
 int cn_server_models_add(struct cn_server_config *config, const char *where, struct cn_str word,
                          struct cn_error *err);
 /* The YAML value: a word, a list of words, or a map NAME: FILE. `where` is "file:line:column". */

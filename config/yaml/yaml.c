@@ -1,9 +1,9 @@
-/* config/yaml/yaml.c - libyaml's events made into a tree with positions. Any thread; the only file that
- * includes yaml.h.
+/* config/yaml/yaml.c - libyaml's events made into a tree with positions. Any thread; the only file
+ * that includes yaml.h.
  *
- * The tree is built with an explicit stack, so a hostile document costs bounded
- * memory and no recursion. Aliases stand for single values only: those of lists and
- * maps are how a small document becomes a large one.
+ * The tree is built with an explicit stack, so a hostile document costs bounded memory and no
+ * recursion. Aliases stand for single values only: those of lists and maps are how a small document
+ * becomes a large one.
  */
 #include "config/yaml/yaml.h"
 

@@ -1,8 +1,8 @@
 /* config/yaml/yaml.h - a YAML document as a tree with positions, by libyaml. Any thread.
  *
- * Strict where it helps: duplicate keys, aliases of lists and maps, foreign tags, a second document,
- * and documents over the limits (4 MiB, 100,000 values, 64 levels) are errors
- * with line and column.
+ * Strict where it helps: duplicate keys, aliases of lists and maps, foreign tags, a second
+ * document, and documents over the limits (4 MiB, 100,000 values, 64 levels) are errors with line
+ * and column.
  */
 #ifndef CN_CONFIG_YAML_YAML_H
 #define CN_CONFIG_YAML_YAML_H

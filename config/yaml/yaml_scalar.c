@@ -1,5 +1,5 @@
-/* config/yaml/yaml_scalar.c - what an unquoted scalar means, by YAML 1.2's core schema (section 10.3.2).
- * Any thread. */
+/* config/yaml/yaml_scalar.c - what an unquoted scalar means, by YAML 1.2's core schema (section
+ * 10.3.2). Any thread. */
 #include "config/yaml/yaml_scalar.h"
 
 #include <errno.h>

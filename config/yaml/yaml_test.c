@@ -1,4 +1,5 @@
-/* config/yaml/yaml_test.c - trees have the right kinds and positions, and hostile documents end early. */
+/* config/yaml/yaml_test.c - trees have the right kinds and positions, and hostile documents end
+ * early. */
 #include "config/yaml/yaml.h"
 
 #include <stdlib.h>

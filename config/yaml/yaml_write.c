@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of the character at `at` that YAML does not take as it is, or takes for the end of a line; 0: it
- * is none. All are below U+10000. */
+/* Bytes of the character at `at` that YAML does not take as it is, or takes for the end of a line;
+ * 0: it is none. All are below U+10000. */
 static size_t
 odd_character(const char *at, size_t left, unsigned *code)
 {

@@ -1,5 +1,5 @@
-/* config/yaml/yaml_write.h - a YAML tree as text again: JSON for handlers, or YAML that gives the same tree.
- * Any thread. */
+/* config/yaml/yaml_write.h - a YAML tree as text again: JSON for handlers, or YAML that gives the
+ * same tree. Any thread. */
 #ifndef CN_CONFIG_YAML_YAML_WRITE_H
 #define CN_CONFIG_YAML_YAML_WRITE_H
 

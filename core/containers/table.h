@@ -25,10 +25,10 @@ void cn_table_destroy(struct cn_table *table);
 
 size_t cn_table_count(const struct cn_table *table);
 void *cn_table_find(const struct cn_table *table, struct cn_str key);
-/* Looks for these keys, CN_PREFETCH_MAX at most, will come soon: fetches at once what each of them would wait for by
- * itself, their slots and then the first `item_bytes` of the items. Worth it for several keys of many,
- * which no cache holds. Changes nothing. `found` is NULL, or gets for each key the item of that hash, for
- * further hints: NULL where there is none, or the table is small. */
+/* Looks for these keys, CN_PREFETCH_MAX at most, will come soon: fetches at once what each of them
+ * would wait for by itself, their slots and then the first `item_bytes` of the items. Worth it for
+ * several keys of many, which no cache holds. Changes nothing. `found` is NULL, or gets for each
+ * key the item of that hash, for further hints: NULL where there is none, or the table is small. */
 void cn_table_prefetch(const struct cn_table *table, const struct cn_str *keys, uint32_t n,
                        size_t item_bytes, void **found);
 /* The key must not be there yet (asserted in debug builds). */

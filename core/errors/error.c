@@ -7,9 +7,9 @@
 
 #include "core/text/utf8.h"
 
-/* Text from outside may hold line ends; an error is one line wherever it is shown. It is UTF-8 too, or it
- * could not be put into JSON: what was cut ends before the character that was, and bytes that are none,
- * also where an argument was cut, become question marks. */
+/* Text from outside may hold line ends; an error is one line wherever it is shown. It is UTF-8 too,
+ * or it could not be put into JSON: what was cut ends before the character that was, and bytes that
+ * are none, also where an argument was cut, become question marks. */
 static void
 make_one_line(char *text, size_t len, int was_cut)
 {

@@ -85,7 +85,8 @@ cut_text_ends_with_a_whole_character(void **state)
     }
 }
 
-/* Bytes from outside, and arguments that were cut, are no reason for a body that clients can't read. */
+/* Bytes from outside, and arguments that were cut, are no reason for a body that clients can't
+ * read. */
 static void
 a_message_is_utf8(void **state)
 {

@@ -77,8 +77,8 @@ cn_log_set_one_line(bool one_line)
     __atomic_store_n(&log_one_line, one_line, __ATOMIC_RELAXED);
 }
 
-/* `text` into `out`: a traceback as lines of their own. Within another value there is no such mark, since
- * quotes are escaped there. */
+/* `text` into `out`: a traceback as lines of their own. Within another value there is no such mark,
+ * since quotes are escaped there. */
 static size_t
 put_text(const char *text, char *out, size_t room)
 {

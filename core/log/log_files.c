@@ -214,7 +214,8 @@ make_folder(const char *path, struct cn_error *err)
     return 0;
 }
 
-/* The server's log keeps its descriptor's number: other threads write to it. Returns 0 or the errno. */
+/* The server's log keeps its descriptor's number: other threads write to it. Returns 0 or the
+ * errno. */
 static int
 open_file(enum cn_log_file which, struct cn_error *err)
 {
@@ -268,7 +269,8 @@ open_again(enum cn_log_file which)
         file->missing = false;
 }
 
-/* At the start. A disk without room for one more file costs lines, as one that is full later does. */
+/* At the start. A disk without room for one more file costs lines, as one that is full later
+ * does. */
 static int
 open_first(enum cn_log_file which, struct cn_error *err)
 {

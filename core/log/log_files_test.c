@@ -1,4 +1,5 @@
-/* core/log/log_files_test.c - log files: whole lines, rotation, reopening, and disks that take nothing. */
+/* core/log/log_files_test.c - log files: whole lines, rotation, reopening, and disks that take
+ * nothing. */
 #include "core/log/log_files.h"
 
 #include <pthread.h>
@@ -213,7 +214,8 @@ lines_without_room_are_dropped_and_counted(void **state)
     assert_int_equal(about.st_size, (long)(2000 - lost) * 1000);
 }
 
-/* /dev/full takes nothing, as a full disk. Nobody waits, and when there is room again lines come. */
+/* /dev/full takes nothing, as a full disk. Nobody waits, and when there is room again lines
+ * come. */
 static void
 a_full_disk_costs_lines_only(void **state)
 {

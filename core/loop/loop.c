@@ -467,8 +467,8 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     begin_us = loop->now_us;
 
     give_events(loop, count);
-    /* Requests come by mail or from a hook. No mail is from later than the clock says, or what it sets would run
-     * out too early; and what ran out before it came is over. */
+    /* Requests come by mail or from a hook. No mail is from later than the clock says, or what it
+     * sets would run out too early; and what ran out before it came is over. */
     mail = take_mail(loop);
     read_clock(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);

@@ -46,8 +46,8 @@ struct cn_hook {
     uint64_t (*timeout_ms)(struct cn_hook *hook);
 };
 
-/* Where messages come from that no descriptor tells of: it is asked in every turn, and again and again
- * while the loop looks for work before it sleeps, and posts what it finds. Loop's thread. */
+/* Where messages come from that no descriptor tells of: it is asked in every turn, and again and
+ * again while the loop looks for work before it sleeps, and posts what it finds. Loop's thread. */
 struct cn_source {
     void (*ask)(struct cn_source *source);
     /* The loop goes to sleep: whoever has a message from now on must post it. */
@@ -58,8 +58,8 @@ int cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err);
 /* Not while it runs. Messages still in the mailbox are dropped. */
 void cn_loop_destroy(struct cn_loop *loop);
 
-/* Before it sleeps a busy loop looks for events for so long (core/time/busy_wait.h); 0, as at first: not
- * at all. Not while it runs. */
+/* Before it sleeps a busy loop looks for events for so long (core/time/busy_wait.h); 0, as at
+ * first: not at all. Not while it runs. */
 void cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us);
 
 /* Runs turns in the calling thread until cn_loop_stop. */

@@ -22,8 +22,8 @@ struct cn_arena {
 void cn_arena_init(struct cn_arena *arena);
 /* Frees everything; the arena may be used again. */
 void cn_arena_fini(struct cn_arena *arena);
-/* The same, but what comes next gets the newest block's memory (64 kB at most): for an arena that is filled
- * again and again. cn_arena_fini() frees that, too. */
+/* The same, but what comes next gets the newest block's memory (64 kB at most): for an arena that
+ * is filled again and again. cn_arena_fini() frees that, too. */
 void cn_arena_clear(struct cn_arena *arena);
 
 /* 16-byte aligned, not zeroed, never NULL (panics): for small, fixed sizes. */

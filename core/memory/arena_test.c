@@ -106,8 +106,8 @@ an_arena_may_be_used_again(void **state)
     }
 }
 
-/* A worker's batches come one after the other: once the memory for one is there, the next one of its size
- * needs no more. Large pieces are not kept. */
+/* A worker's batches come one after the other: once the memory for one is there, the next one of
+ * its size needs no more. Large pieces are not kept. */
 static void
 a_cleared_arena_has_its_newest_block(void **state)
 {

@@ -1,8 +1,9 @@
-/* core/memory/borrowed_output.h - bytes that are sent from where they lie, between those of a buffer.
+/* core/memory/borrowed_output.h - bytes that are sent from where they lie, between those of a
+ * buffer.
  *
- * Who writes frames to a socket keeps them in a struct cn_buf. Large parts need not be copied into it: they
- * are lent, and stand behind the buffer's bytes that were there at the time. Who lends keeps them as they
- * are until `unsent` is down again. Not thread-safe; owned with the buffer.
+ * Who writes frames to a socket keeps them in a struct cn_buf. Large parts need not be copied into
+ * it: they are lent, and stand behind the buffer's bytes that were there at the time. Who lends
+ * keeps them as they are until `unsent` is down again. Not thread-safe; owned with the buffer.
  */
 #ifndef CN_CORE_MEMORY_BORROWED_OUTPUT_H
 #define CN_CORE_MEMORY_BORROWED_OUTPUT_H
@@ -45,8 +46,8 @@ cn_borrowed_output_pending(const struct cn_borrowed_output *borrowed)
     return borrowed->done < borrowed->n;
 }
 
-/* One sendmsg() of what comes next of `buf`, from *sent on, and of what was lent; moves both forward by what
- * went out, at most `max` bytes. As send(): the bytes, or -1 and errno. */
+/* One sendmsg() of what comes next of `buf`, from *sent on, and of what was lent; moves both
+ * forward by what went out, at most `max` bytes. As send(): the bytes, or -1 and errno. */
 ssize_t cn_borrowed_output_send(struct cn_borrowed_output *borrowed, const struct cn_buf *buf,
                                 size_t *sent, size_t max, int fd, int flags);
 

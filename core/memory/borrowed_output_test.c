@@ -1,4 +1,5 @@
-/* core/memory/borrowed_output_test.c - bytes that are lent stand where they were lent, whatever the socket takes at once. */
+/* core/memory/borrowed_output_test.c - bytes that are lent stand where they were lent, whatever the
+ * socket takes at once. */
 #include "core/memory/borrowed_output.h"
 
 #include <setjmp.h>
@@ -13,8 +14,8 @@
 
 #include "core/memory/mem.h"
 
-/* Forty pieces and the buffer's own bytes between them, with steps of `max` bytes; every third time the buffer
- * gives back what was sent. */
+/* Forty pieces and the buffer's own bytes between them, with steps of `max` bytes; every third time
+ * the buffer gives back what was sent. */
 static void
 send_in_steps(size_t max)
 {

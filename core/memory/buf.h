@@ -22,8 +22,8 @@ void cn_buf_reset(struct cn_buf *buf);
 /* For cn_buf_reserve: what is there is too small. */
 char *cn_buf_make_room(struct cn_buf *buf, size_t bytes);
 
-/* Room for `bytes` more, or NULL (and failed). The caller adds to `len` what it wrote. Inline: a frame is
- * written in many small pieces. */
+/* Room for `bytes` more, or NULL (and failed). The caller adds to `len` what it wrote. Inline: a
+ * frame is written in many small pieces. */
 static inline char *
 cn_buf_reserve(struct cn_buf *buf, size_t bytes)
 {

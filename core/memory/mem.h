@@ -22,16 +22,16 @@ char *cn_strdup(const char *text);
 void cn_free(void *ptr);
 
 #define CN_HUGE_BYTES ((size_t)2 << 20)
-/* Asks the system for huge pages where whole ones lie within the block, which Linux gives by default to who asks.
- * For large blocks that stay, and are used all over: what lies anywhere among the states of a million sequences
- * is in no table of small pages that the processor knows by heart. A hint: without it all is as it was. NULL is
- * allowed. */
+/* Asks the system for huge pages where whole ones lie within the block, which Linux gives by
+ * default to who asks. For large blocks that stay, and are used all over: what lies anywhere among
+ * the states of a million sequences is in no table of small pages that the processor knows by
+ * heart. A hint: without it all is as it was. NULL is allowed. */
 void cn_prefer_huge(void *ptr, size_t bytes);
 
 #define CN_PREFETCH_LEAST 4096 /* items of a table; fewer are in the processor's caches anyway */
 #define CN_PREFETCH_MAX 64     /* look-ups that functions named prefetch prepare in one call */
-/* Asks the processor for the lines of these bytes, which will be used soon, without waiting for them. The
- * bytes need not exist. */
+/* Asks the processor for the lines of these bytes, which will be used soon, without waiting for
+ * them. The bytes need not exist. */
 static inline void
 cn_prefetch(const void *at, size_t bytes)
 {

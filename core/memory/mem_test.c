@@ -43,7 +43,8 @@ try_alloc_says_no(void **state)
     cn_free(kept);
 }
 
-/* Whatever the pages, the bytes are the same; and what has no whole huge page in it is left alone. */
+/* Whatever the pages, the bytes are the same; and what has no whole huge page in it is left
+ * alone. */
 static void
 huge_pages_change_no_bytes(void **state)
 {

@@ -8,7 +8,8 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-/* The first chunk is small, since most handlers need little; each further one is as large as all before. */
+/* The first chunk is small, since most handlers need little; each further one is as large as all
+ * before. */
 #define CHUNK_BYTES_MIN ((size_t)64 << 10)
 #define CHUNK_BYTES_MAX ((size_t)4 << 20)
 #define HEADER_BYTES 64 /* of a page, so that its blocks begin with a line of the cache */

@@ -47,7 +47,8 @@ assert_filled(const struct block *block, size_t bytes)
         assert_int_equal(block->at[i], block->mark);
 }
 
-/* Blocks of all sizes come, change theirs and go in any order: each keeps what was written there. */
+/* Blocks of all sizes come, change theirs and go in any order: each keeps what was written
+ * there. */
 static void
 blocks_keep_their_bytes(void **state)
 {

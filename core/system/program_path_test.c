@@ -1,4 +1,5 @@
-/* core/system/program_path_test.c - a program's files where it is built and where it is installed. */
+/* core/system/program_path_test.c - a program's files where it is built and where it is
+ * installed. */
 #include "core/system/program_path.h"
 
 #include <limits.h>

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 void cn_random_bytes(void *out, size_t len);
-/* In the child of a fork: the calling thread's page is the parent's, which gives out the same bytes;
- * the next call fetches a new one. */
+/* In the child of a fork: the calling thread's page is the parent's, which gives out the same
+ * bytes; the next call fetches a new one. */
 void cn_random_forget(void);
 uint64_t cn_random_u64(void);
 /* A random UUID (version 4) in lower case with its NUL: 37 bytes. */

@@ -87,7 +87,8 @@ assert_file(const char *path, const char *text, mode_t mode)
     close(fd);
 }
 
-/* Who has the file open goes on reading the old one; what somebody left beside it, a link, say, is not written to. */
+/* Who has the file open goes on reading the old one; what somebody left beside it, a link, say, is
+ * not written to. */
 static void
 a_file_is_replaced_as_a_whole(void **state)
 {

@@ -27,9 +27,9 @@ cn_put_int(int64_t value, char *to)
     return cn_put_uint(0 - (uint64_t)value, to);
 }
 
-/* Numbers of up to six places behind the point, which most are that people write: no printf, no trial.
- * The quotient of two whole numbers is what their text reads back as, and with up to 15 digits no shorter
- * text does. Behind what was written; NULL: it is none of them. */
+/* Numbers of up to six places behind the point, which most are that people write: no printf, no
+ * trial. The quotient of two whole numbers is what their text reads back as, and with up to 15
+ * digits no shorter text does. Behind what was written; NULL: it is none of them. */
 static char *
 put_short(double value, char *to)
 {

@@ -9,8 +9,8 @@
 /* Write at `to`, without a zero behind it; return the place behind the text. */
 char *cn_put_uint(uint64_t value, char *to);
 char *cn_put_int(int64_t value, char *to);
-/* The shortest text that reads back as the same number. It has a point or an exponent ("1.0"), so that what
- * had a fraction still can have one; NaN, Infinity and -Infinity are these words. */
+/* The shortest text that reads back as the same number. It has a point or an exponent ("1.0"), so
+ * that what had a fraction still can have one; NaN, Infinity and -Infinity are these words. */
 char *cn_put_double(double value, char *to);
 
 #endif

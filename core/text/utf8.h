@@ -1,5 +1,5 @@
-/* core/text/utf8.h - what is UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing past U+10FFFF. Any
- * thread. */
+/* core/text/utf8.h - what is UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing past
+ * U+10FFFF. Any thread. */
 #ifndef CN_CORE_TEXT_UTF8_H
 #define CN_CORE_TEXT_UTF8_H
 

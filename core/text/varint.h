@@ -1,5 +1,5 @@
-/* core/text/varint.h - numbers of as many bytes as they need: seven bits in each, the lowest first, the highest bit
- * set in all but the last (LEB128; protobuf's varint). Any thread. */
+/* core/text/varint.h - numbers of as many bytes as they need: seven bits in each, the lowest first,
+ * the highest bit set in all but the last (LEB128; protobuf's varint). Any thread. */
 #ifndef CN_CORE_TEXT_VARINT_H
 #define CN_CORE_TEXT_VARINT_H
 

@@ -62,7 +62,8 @@ wide_ones_have_bytes_to_spare(void **state)
     assert_int_equal(cn_put_wide_varint(127, 1, bytes) - bytes, 1);
 }
 
-/* Whoever reads has the lengths of others in it: nothing is read behind the end, and nothing is cut. */
+/* Whoever reads has the lengths of others in it: nothing is read behind the end, and nothing is
+ * cut. */
 static void
 what_is_none_is_refused(void **state)
 {

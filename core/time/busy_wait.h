@@ -1,9 +1,10 @@
 /* core/time/busy_wait.h - looking again for a moment before going to sleep.
  *
  * To sleep and be woken costs a thread some microseconds, and many times that on a virtual machine
- * whose host takes a halted core away: at 16 connections a step then takes twice as long as its work.
- * A thread that has something to do every few hundred microseconds therefore looks again, and lets
- * others run in between, until its limit is over; one that is woken seldom sleeps at once. One thread.
+ * whose host takes a halted core away: at 16 connections a step then takes twice as long as its
+ * work. A thread that has something to do every few hundred microseconds therefore looks again, and
+ * lets others run in between, until its limit is over; one that is woken seldom sleeps at once. One
+ * thread.
  */
 #ifndef CN_CORE_TIME_BUSY_WAIT_H
 #define CN_CORE_TIME_BUSY_WAIT_H

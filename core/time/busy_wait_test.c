@@ -1,4 +1,5 @@
-/* core/time/busy_wait_test.c - who is woken often looks again before sleeping, who is not sleeps at once. */
+/* core/time/busy_wait_test.c - who is woken often looks again before sleeping, who is not sleeps at
+ * once. */
 #include "core/time/busy_wait.h"
 
 #include <setjmp.h>
@@ -10,7 +11,8 @@
 
 #include "core/time/clock.h"
 
-/* One wait that goes to sleep in the end; how often it looked again, each look taking 1 ms, or -1 for over 1,000 times. */
+/* One wait that goes to sleep in the end; how often it looked again, each look taking 1 ms, or -1
+ * for over 1,000 times. */
 static int
 looks(struct cn_busy_wait *wait, uint64_t slept_ms)
 {

@@ -1,9 +1,9 @@
 /* core/time/clock.h - time, which a test can move.
  *
- * With the environment variable CONTINUO_TEST_CLOCK=FILE, both clocks run ahead
- * by the milliseconds that the file's first 8 bytes (little-endian int64) hold, and
- * the wall clock besides by those of the next 8, where there are any; the file is mapped, so server and workers see a change at once. In unit tests
- * cn_clock_freeze() and cn_clock_advance() do the same in the process.
+ * With the environment variable CONTINUO_TEST_CLOCK=FILE, both clocks run ahead by the milliseconds
+ * that the file's first 8 bytes (little-endian int64) hold, and the wall clock besides by those of
+ * the next 8, where there are any; the file is mapped, so server and workers see a change at once.
+ * In unit tests cn_clock_freeze() and cn_clock_advance() do the same in the process.
  */
 #ifndef CN_CORE_TIME_CLOCK_H
 #define CN_CORE_TIME_CLOCK_H

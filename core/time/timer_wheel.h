@@ -38,7 +38,8 @@ bool cn_timer_armed(const struct cn_timer *timer);
 
 /* Calls what is due. Jumps of hours cost no more than the slots passed. */
 void cn_timer_wheel_advance(struct cn_timer_wheel *wheel, uint64_t now_ms);
-/* When advance should be called next at the latest; CN_NEVER when empty. May be early, never late. */
+/* When advance should be called next at the latest; CN_NEVER when empty. May be early, never
+ * late. */
 uint64_t cn_timer_wheel_next_ms(const struct cn_timer_wheel *wheel);
 
 #endif

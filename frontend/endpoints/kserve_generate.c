@@ -1,4 +1,5 @@
-/* frontend/endpoints/kserve_generate.c - the generate extension of the v2 protocol over HTTP. On the request's loop. */
+/* frontend/endpoints/kserve_generate.c - the generate extension of the v2 protocol over HTTP. On
+ * the request's loop. */
 #include "kserve/generate.h"
 
 #include "frontend/endpoints/kserve_http.h"

@@ -1,4 +1,5 @@
-/* frontend/endpoints/kserve_http.c - health, metadata and configuration of the v2 protocol over HTTP. On the request's loop. */
+/* frontend/endpoints/kserve_http.c - health, metadata and configuration of the v2 protocol over
+ * HTTP. On the request's loop. */
 #include "frontend/endpoints/kserve_http.h"
 
 #include "frontend/endpoints/kserve_http_priv.h"

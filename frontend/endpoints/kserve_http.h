@@ -1,4 +1,5 @@
-/* frontend/endpoints/kserve_http.h - the v2 protocol over HTTP: health, metadata, inference (routes.c). */
+/* frontend/endpoints/kserve_http.h - the v2 protocol over HTTP: health, metadata, inference
+ * (routes.c). */
 #ifndef CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
 #define CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
 

@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_infer.c - v2 inference over HTTP: bodies become requests, responses bodies. Owned by the
- * loop thread.
+/* frontend/endpoints/kserve_infer.c - v2 inference over HTTP: bodies become requests, responses
+ * bodies. Owned by the loop thread.
  */
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
@@ -133,8 +133,8 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     cn_v2_http_call_end(call);
 }
 
-/* The body as it was before its client compressed it. In one go: it takes less time than the JSON that
- * it holds, and max-v2-request-size bounds both. */
+/* The body as it was before its client compressed it. In one go: it takes less time than the JSON
+ * that it holds, and max-v2-request-size bounds both. */
 static int
 decompress(struct cn_http_request *request, struct cn_error *err)
 {

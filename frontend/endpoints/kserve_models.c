@@ -1,4 +1,5 @@
-/* frontend/endpoints/kserve_models.c - metadata and configuration of the v2 protocol. On any loop. */
+/* frontend/endpoints/kserve_models.c - metadata and configuration of the v2 protocol. On any
+ * loop. */
 #include "frontend/endpoints/kserve_models.h"
 
 #include "kserve/infer_answer.h"

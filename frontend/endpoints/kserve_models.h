@@ -1,7 +1,8 @@
-/* frontend/endpoints/kserve_models.h - what the v2 protocol says of the server and its models, whatever transport asks.
+/* frontend/endpoints/kserve_models.h - what the v2 protocol says of the server and its models,
+ * whatever transport asks.
  *
- * Everything is written as the protocol's JSON; gRPC makes its messages of that, so both always say the
- * same. On any loop.
+ * Everything is written as the protocol's JSON; gRPC makes its messages of that, so both always say
+ * the same. On any loop.
  */
 #ifndef CN_FRONTEND_ENDPOINTS_KSERVE_MODELS_H
 #define CN_FRONTEND_ENDPOINTS_KSERVE_MODELS_H
@@ -12,8 +13,8 @@
 struct cn_management;
 struct cn_model_queue;
 
-/* The model of that name, with or without declared tensors, for the calling loop until the end of its turn;
- * `version` empty: the default one. NULL: why, in the protocol's words. */
+/* The model of that name, with or without declared tensors, for the calling loop until the end of
+ * its turn; `version` empty: the default one. NULL: why, in the protocol's words. */
 struct cn_model_queue *cn_v2_find_any(struct cn_management *management, struct cn_str name,
                                       struct cn_str version, struct cn_error *err);
 /* The typed model of that name: as above, or CN_E_BAD_REQUEST. */

@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_repository.c - load, unload and index of the v2 protocol. On the request's loop; the work is
- * done on loop 0 (management/repository/repository.h). */
+/* frontend/endpoints/kserve_repository.c - load, unload and index of the v2 protocol. On the
+ * request's loop; the work is done on loop 0 (management/repository/repository.h). */
 #include "frontend/endpoints/kserve_repository.h"
 
 #include "frontend/endpoints/kserve_http.h"

@@ -1,4 +1,5 @@
-/* frontend/endpoints/kserve_settings.c - log and trace settings over HTTP. On the request's loop. */
+/* frontend/endpoints/kserve_settings.c - log and trace settings over HTTP. On the request's
+ * loop. */
 #include "frontend/endpoints/kserve_settings.h"
 
 #include "frontend/endpoints/kserve_http.h"

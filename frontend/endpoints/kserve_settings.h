@@ -1,4 +1,5 @@
-/* frontend/endpoints/kserve_settings.h - log and trace settings of the v2 protocol over HTTP (kserve/settings.h). */
+/* frontend/endpoints/kserve_settings.h - log and trace settings of the v2 protocol over HTTP
+ * (kserve/settings.h). */
 #ifndef CN_FRONTEND_ENDPOINTS_KSERVE_SETTINGS_H
 #define CN_FRONTEND_ENDPOINTS_KSERVE_SETTINGS_H
 

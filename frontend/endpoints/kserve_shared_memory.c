@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_shared_memory.c - shared memory requests of the v2 protocol. On the request's loop: to open an
- * object in memory waits for no disk. */
+/* frontend/endpoints/kserve_shared_memory.c - shared memory requests of the v2 protocol. On the
+ * request's loop: to open an object in memory waits for no disk. */
 #include "frontend/endpoints/kserve_shared_memory.h"
 
 #include "frontend/endpoints/kserve_http.h"

@@ -1,4 +1,5 @@
-/* frontend/endpoints/kserve_shared_memory.h - regions of shared memory over HTTP (kserve/shared_memory.h). */
+/* frontend/endpoints/kserve_shared_memory.h - regions of shared memory over HTTP
+ * (kserve/shared_memory.h). */
 #ifndef CN_FRONTEND_ENDPOINTS_KSERVE_SHARED_MEMORY_H
 #define CN_FRONTEND_ENDPOINTS_KSERVE_SHARED_MEMORY_H
 

@@ -1,8 +1,9 @@
-/* frontend/endpoints/kserve_stream.c - v2 responses in any number over HTTP: events, or lines of JSON. On the request's
- * loop.
+/* frontend/endpoints/kserve_stream.c - v2 responses in any number over HTTP: events, or lines of
+ * JSON. On the request's loop.
  *
- * The first response decides the status; what fails later is told in the stream. Each is a piece of the
- * answer with other bytes, so that a slow client holds up the handler as with any streamed answer.
+ * The first response decides the status; what fails later is told in the stream. Each is a piece of
+ * the answer with other bytes, so that a slow client holds up the handler as with any streamed
+ * answer.
  */
 #include "frontend/endpoints/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"

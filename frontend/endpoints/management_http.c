@@ -1,4 +1,5 @@
-/* frontend/endpoints/management_http.c - HTTP requests become management's, its answers responses. Loop 0. */
+/* frontend/endpoints/management_http.c - HTTP requests become management's, its answers responses.
+ * Loop 0. */
 #include "frontend/endpoints/management_http.h"
 
 #include "frontend/http/http_answer.h"

@@ -1,5 +1,5 @@
-/* frontend/endpoints/metrics_http.c - what the server counts, as text. On loop 0; the loops' own sets are
- * read while others write them, those of the models are asked for. */
+/* frontend/endpoints/metrics_http.c - what the server counts, as text. On loop 0; the loops' own
+ * sets are read while others write them, those of the models are asked for. */
 #include "frontend/endpoints/metrics_http.h"
 
 #include <string.h>

@@ -59,8 +59,8 @@ default_of(const char *type, const char *text)
     return json_string(text);
 }
 
-/* The table has the headers of sequences by their default names, in this order. Those that a server has
- * are shown with hyphens, since some proxies drop names with underscores. */
+/* The table has the headers of sequences by their default names, in this order. Those that a server
+ * has are shown with hyphens, since some proxies drop names with underscores. */
 static json_t *
 shown_name(const char *name)
 {
@@ -202,8 +202,8 @@ append_escaped(struct cn_buf *path, struct cn_str text)
     }
 }
 
-/* "/a/{x}/{*y}" -> "/a/{x}/{y}" and its parameters. `model` takes the place of {model_name}; then the
- * pattern must have that. */
+/* "/a/{x}/{*y}" -> "/a/{x}/{y}" and its parameters. `model` takes the place of {model_name}; then
+ * the pattern must have that. */
 static bool
 read_pattern(const char *pattern, struct cn_str model, struct cn_buf *path, json_t *list)
 {

@@ -1,4 +1,5 @@
-/* frontend/endpoints/ping.c - is the server healthy, in TorchServe's words. Owned by the loop thread. */
+/* frontend/endpoints/ping.c - is the server healthy, in TorchServe's words. Owned by the loop
+ * thread. */
 #include "frontend/endpoints/ping.h"
 
 #include <jansson.h>

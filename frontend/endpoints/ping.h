@@ -4,8 +4,8 @@
 
 struct cn_http_request;
 
-/* 200, or 500 while the server isn't ready: then the body says why (metrics/counters/unready.def), unless answers
- * are to be TorchServe's. */
+/* 200, or 500 while the server isn't ready: then the body says why (metrics/counters/unready.def),
+ * unless answers are to be TorchServe's. */
 void cn_health_ping(struct cn_http_request *request);
 
 /* GET /v1/models/{model}: has its default version a ready worker? */

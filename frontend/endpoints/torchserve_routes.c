@@ -1,4 +1,5 @@
-/* frontend/endpoints/torchserve_routes.c - paths that mean something else in TorchServe's dialect. No state. */
+/* frontend/endpoints/torchserve_routes.c - paths that mean something else in TorchServe's dialect.
+ * No state. */
 #include <stddef.h>
 
 #include "frontend/endpoints/kserve_http.h"

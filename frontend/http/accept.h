@@ -1,7 +1,8 @@
-/* frontend/http/accept.h - takes clients from one listening socket, as long as its owner is ready for them.
+/* frontend/http/accept.h - takes clients from one listening socket, as long as its owner is ready
+ * for them.
  *
- * For HTTP libmicrohttpd could do that itself, but once accept() had no descriptor for it, it accepts
- * nobody until one of its connections has ended. Owned by the loop thread.
+ * For HTTP libmicrohttpd could do that itself, but once accept() had no descriptor for it, it
+ * accepts nobody until one of its connections has ended. Owned by the loop thread.
  */
 #ifndef CN_FRONTEND_HTTP_ACCEPT_H
 #define CN_FRONTEND_HTTP_ACCEPT_H

@@ -1,4 +1,5 @@
-/* frontend/http/access_log.h - a line a request: who asked what, what came of it, which step that was. */
+/* frontend/http/access_log.h - a line a request: who asked what, what came of it, which step that
+ * was. */
 #ifndef CN_FRONTEND_HTTP_ACCESS_LOG_H
 #define CN_FRONTEND_HTTP_ACCESS_LOG_H
 

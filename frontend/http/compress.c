@@ -8,7 +8,8 @@
 #include "core/memory/mem.h"
 #include "frontend/http/http_checks.h"
 
-/* Level 1 costs about a third of zlib's usual 6 for most of its gain: the loop has other clients. */
+/* Level 1 costs about a third of zlib's usual 6 for most of its gain: the loop has other
+ * clients. */
 #define LEVEL 1
 #define MEM_LEVEL 8 /* zlib's default: 256 KiB a stream together with the largest window */
 

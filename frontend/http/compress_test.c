@@ -1,4 +1,5 @@
-/* frontend/http/compress_test.c - what is sent compressed comes back as it was, in bounded steps. */
+/* frontend/http/compress_test.c - what is sent compressed comes back as it was, in bounded
+ * steps. */
 #include "frontend/http/compress.h"
 
 #include <setjmp.h>

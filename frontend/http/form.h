@@ -25,7 +25,8 @@ struct cn_parts {
     uint32_t max; /* parts; set by the caller */
 };
 
-/* CN_E_BAD_REQUEST when `max` parts are there already, or a name or type is over CN_FORM_NAME_MAX. */
+/* CN_E_BAD_REQUEST when `max` parts are there already, or a name or type is over
+ * CN_FORM_NAME_MAX. */
 int cn_parts_add(struct cn_parts *parts, struct cn_arena *arena, struct cn_part part,
                  struct cn_error *err);
 

@@ -1,8 +1,9 @@
-/* frontend/http/http_answer.c - responses: TorchServe's headers and error bodies, jobs' answers, streams.
+/* frontend/http/http_answer.c - responses: TorchServe's headers and error bodies, jobs' answers,
+ * streams.
  *
- * One of the two files that know libmicrohttpd. The bytes of an answer are not copied: the
- * response points into the box, which the request owns until libmicrohttpd is done with both.
- * Owned by the loop thread.
+ * One of the two files that know libmicrohttpd. The bytes of an answer are not copied: the response
+ * points into the box, which the request owns until libmicrohttpd is done with both. Owned by the
+ * loop thread.
  *
  * TorchServe closes the connection after every status from 400 on. We do so only where the
  * connection can't be trusted or used any further (bad HTTP, a body that was not read) and while
@@ -207,8 +208,8 @@ cn_http_answer_file(struct cn_http_request *request, const char *content_type,
     queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
-/* What an error has besides its body. `own_status`: what we would say, not TorchServe, whose 503 also
- * stands for what no repetition heals: a handler's bug, a sequence that is closed. */
+/* What an error has besides its body. `own_status`: what we would say, not TorchServe, whose 503
+ * also stands for what no repetition heals: a handler's bug, a sequence that is closed. */
 static void
 add_error_headers(struct MHD_Response *response, int code, unsigned own_status,
                   uint32_t retry_after_s)
@@ -272,7 +273,8 @@ cn_http_answer_error(struct cn_http_request *request, int code, const char *mess
     const struct cn_route *route = request->match.route;
     const struct cn_str path = request->path;
 
-    /* Clients of the v2 protocol look for `error`, whoever refuses the request, routed or not yet. */
+    /* Clients of the v2 protocol look for `error`, whoever refuses the request, routed or not
+     * yet. */
     if (route && (route->flags & CN_ROUTE_TORCHSERVE)) {
         answer_error(request, code, 0, message, retry_after_s);
         return;
@@ -322,8 +324,9 @@ add_handler_headers(struct cn_http_request *request, struct MHD_Response *respon
     }
 }
 
-/* What a stream's pieces are, where the handler does not say it: clients and proxies guess otherwise, and
- * some collect what they do not take for text. Its first piece tells; it may end within a character. */
+/* What a stream's pieces are, where the handler does not say it: clients and proxies guess
+ * otherwise, and some collect what they do not take for text. Its first piece tells; it may end
+ * within a character. */
 static const char *
 stream_type(struct cn_str first)
 {
@@ -347,10 +350,10 @@ has_content_type(const struct cn_answer *answer)
            cn_http_find(answer->headers, answer->n_headers, CN_STR("content-type"));
 }
 
-/* The connection ends with what its reader says now: an error, or the end of a body that an HTTP/1.0
- * client can't know otherwise. libmicrohttpd 0.9.75 closes it then, but cleans up behind it only when
- * it looks at it again; after a suspend no event of the socket may bring it there. It looks at those
- * with a timeout of their own in each run. */
+/* The connection ends with what its reader says now: an error, or the end of a body that an
+ * HTTP/1.0 client can't know otherwise. libmicrohttpd 0.9.75 closes it then, but cleans up behind
+ * it only when it looks at it again; after a suspend no event of the socket may bring it there. It
+ * looks at those with a timeout of their own in each run. */
 static void
 end_connection(struct MHD_Connection *mhd, struct cn_http_listener *listener)
 {
@@ -496,7 +499,8 @@ compressed_response(struct cn_http_request *request, enum cn_coding coding, stru
     return response;
 }
 
-/* An answer that is there in full, compressed where the client wants it so and the handler has not. */
+/* An answer that is there in full, compressed where the client wants it so and the handler has
+ * not. */
 static struct MHD_Response *
 whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
 {

@@ -1,4 +1,5 @@
-/* frontend/http/http_checks.c - request smuggling shapes, escapes, header values. Any thread, no state. */
+/* frontend/http/http_checks.c - request smuggling shapes, escapes, header values. Any thread, no
+ * state. */
 #include "frontend/http/http_checks.h"
 
 #include <string.h>

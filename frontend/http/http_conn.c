@@ -1,4 +1,5 @@
-/* frontend/http/http_conn.c - deadlines and disconnects of one connection. Owned by the loop thread.
+/* frontend/http/http_conn.c - deadlines and disconnects of one connection. Owned by the loop
+ * thread.
  *
  * A phase change only stores phase and time. The timer looks at them each "tick", a part of the
  * shortest deadline, so a request costs no timer operation and a deadline is at most one tick late.
@@ -118,7 +119,8 @@ on_timer(struct cn_timer *timer)
     cn_timer_set(cn_loop_wheel(conn->listener->loop), timer, next_ms);
 }
 
-/* Who speaks HTTP to a TLS port is told so in HTTP: a handshake's alert would say nothing to him. */
+/* Who speaks HTTP to a TLS port is told so in HTTP: a handshake's alert would say nothing to
+ * him. */
 static void
 refuse_plain(struct cn_http_conn *conn)
 {

@@ -1,8 +1,9 @@
-/* frontend/http/http_conn.h - one client connection: its deadlines, and whether the client is still there.
+/* frontend/http/http_conn.h - one client connection: its deadlines, and whether the client is still
+ * there.
  *
  * libmicrohttpd knows only idle time, and nothing at all of a suspended connection. So each
- * connection has a timer of ours and a watch for "the other side closed" in our own epoll set,
- * set once and edge-triggered: it costs no system call per request. Owned by the loop thread.
+ * connection has a timer of ours and a watch for "the other side closed" in our own epoll set, set
+ * once and edge-triggered: it costs no system call per request. Owned by the loop thread.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_CONN_H
 #define CN_FRONTEND_HTTP_HTTP_CONN_H
@@ -43,7 +44,8 @@ struct cn_http_conn {
     char client[64];   /* address for the access log; empty: not wanted, or not known */
 };
 
-/* A connection was accepted. `tls_session`: its gnutls_session_t, NULL for plain HTTP. Never NULL. */
+/* A connection was accepted. `tls_session`: its gnutls_session_t, NULL for plain HTTP. Never
+ * NULL. */
 struct cn_http_conn *cn_http_conn_open(struct cn_http_listener *listener, int fd,
                                        void *tls_session);
 /* Before the descriptor is closed; frees it. */

@@ -1,4 +1,5 @@
-/* frontend/http/http_discard.c - reads and drops what refused clients still send. Owned by the loop thread.
+/* frontend/http/http_discard.c - reads and drops what refused clients still send. Owned by the loop
+ * thread.
  *
  * Bounded in time, bytes and number: it is a courtesy.
  */

@@ -1,14 +1,14 @@
 /* frontend/http/http_listener.c - libmicrohttpd in a loop: sockets, turns, and its callbacks.
  *
- * One of the two files that know libmicrohttpd (http_answer.c is the other). What its version 0.9.75
- * does in silence, and what is done about it here:
+ * One of the two files that know libmicrohttpd (http_answer.c is the other). What its version
+ * 0.9.75 does in silence, and what is done about it here:
  * - in external mode it has no wake-up of its own: a resume counts from the next MHD_run, so one
  *   after the hook makes the next turn not wait (`resumed`);
  * - a resumed connection is only prepared by the first MHD_run and sent by the second;
- * - it reads from a connection right after its answer, finds nothing, and only then watches it. That
- *   is left to the next turn, when a busy client's next request is there already;
- * - once accept() had no descriptor for it, it accepts nobody until one of its connections has ended: so
- *   we accept;
+ * - it reads from a connection right after its answer, finds nothing, and only then watches it.
+ *   That is left to the next turn, when a busy client's next request is there already;
+ * - once accept() had no descriptor for it, it accepts nobody until one of its connections has
+ *   ended: so we accept;
  * - it stops with abort() while a connection is suspended: drain comes first;
  * - a suspended connection leaves its epoll set and comes back into it, with a read that finds
  *   nothing: three system calls a request. So one that waits for an answer first lingers: it stays

@@ -1,4 +1,5 @@
-/* frontend/http/http_request.c - a request from its headers to its last owner. Owned by the loop thread. */
+/* frontend/http/http_request.c - a request from its headers to its last owner. Owned by the loop
+ * thread. */
 #include "frontend/http/http_request.h"
 
 #include <string.h>
@@ -382,8 +383,8 @@ is_served_here(const struct cn_http_request *request, const struct cn_route *rou
     return api != NULL;
 }
 
-/* Answers a path that another interface has with which one. Who asked for TorchServe's errors gets its
- * words alone. */
+/* Answers a path that another interface has with which one. Who asked for TorchServe's errors gets
+ * its words alone. */
 static bool
 refuse_wrong_port(struct cn_http_request *request)
 {

@@ -1,4 +1,5 @@
-/* frontend/http/http_socket.c - binding TCP ports and unix sockets. At start-up, on the main thread. */
+/* frontend/http/http_socket.c - binding TCP ports and unix sockets. At start-up, on the main
+ * thread. */
 #include "frontend/http/http_socket.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-/* frontend/http/http_socket.h - listening sockets, made by us so that several loops share a port. */
+/* frontend/http/http_socket.h - listening sockets, made by us so that several loops share a
+ * port. */
 #ifndef CN_FRONTEND_HTTP_HTTP_SOCKET_H
 #define CN_FRONTEND_HTTP_HTTP_SOCKET_H
 

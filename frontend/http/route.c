@@ -42,7 +42,8 @@ cn_http_methods_text(struct cn_arena *arena, unsigned methods)
     return text;
 }
 
-/* The part of a path that stands for "{name}tail": up to the next slash, without `tail`, not empty. */
+/* The part of a path that stands for "{name}tail": up to the next slash, without `tail`, not
+ * empty. */
 static bool
 take_argument(const char *tail, size_t tail_len, struct cn_str *path, struct cn_str *arg)
 {
@@ -57,8 +58,8 @@ take_argument(const char *tail, size_t tail_len, struct cn_str *path, struct cn_
     return true;
 }
 
-/* Does `path` have the shape of `pattern`: its words, {name} for one segment with what must follow it
- * there, {*name} for all the rest? The raw arguments go to `args`. Most routes differ early. */
+/* Does `path` have the shape of `pattern`: its words, {name} for one segment with what must follow
+ * it there, {*name} for all the rest? The raw arguments go to `args`. Most routes differ early. */
 static bool
 matches(const char *pattern, struct cn_str path, struct cn_str *args, unsigned *n_args)
 {

@@ -1,4 +1,5 @@
-/* frontend/http/sequence_names.c - the headers of sequences by their configured names. See the header. */
+/* frontend/http/sequence_names.c - the headers of sequences by their configured names. See the
+ * header. */
 #include "frontend/http/sequence_names.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* frontend/http/sequence_names.h - the names of the headers that say which sequence a step belongs to.
+/* frontend/http/sequence_names.h - the names of the headers that say which sequence a step belongs
+ * to.
  *
  * TorchServe lets operators rename them (ts_header_key_sequence_...). They are set once, before
  * loops run, and only read after that, by any thread.
@@ -13,10 +14,12 @@ enum cn_sequence_name { CN_NAME_ID, CN_NAME_START, CN_NAME_END, CN_N_SEQUENCE_NA
 
 #define CN_SEQUENCE_NAME_MAX 64
 
-/* The short name of the id's header. It cannot be renamed and has no underscore, which nginx drops. */
+/* The short name of the id's header. It cannot be renamed and has no underscore, which nginx
+ * drops. */
 #define CN_SHORT_SEQUENCE_HEADER "Continuo-Sequence"
 
-/* In small letters: gRPC's metadata have no others, and HTTP doesn't tell them apart. A C string, too. */
+/* In small letters: gRPC's metadata have no others, and HTTP doesn't tell them apart. A C string,
+ * too. */
 struct cn_str cn_sequence_name(enum cn_sequence_name which);
 
 /* The name under which a generated id is told. */

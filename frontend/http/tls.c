@@ -1,4 +1,5 @@
-/* frontend/http/tls.c - the server's certificate and key. Read on loop 0, used by the handshakes of all.
+/* frontend/http/tls.c - the server's certificate and key. Read on loop 0, used by the handshakes of
+ * all.
  *
  * A reload publishes a new identity by one pointer. Old ones stay to the end: a handshake may hold
  * one over many turns, and there is one more of some kB each time that a certificate is renewed. */

@@ -19,7 +19,8 @@
 int cn_tls_start(const struct cn_server_config *config, struct cn_error *err);
 /* Loop 0. On failure the server goes on with what it has. */
 int cn_tls_reload(const struct cn_server_config *config, struct cn_error *err);
-/* When the certificate that handshakes get now ends: Unix time in seconds; 0: there is none. Any thread. */
+/* When the certificate that handshakes get now ends: Unix time in seconds; 0: there is none. Any
+ * thread. */
 uint64_t cn_tls_ends_s(void);
 /* When no listener is left. Harmless without a start. */
 void cn_tls_stop(void);

@@ -1,4 +1,5 @@
-/* frontend/intake/kserve_job.c - v2 requests to the scheduler and back. On the loop of the request. */
+/* frontend/intake/kserve_job.c - v2 requests to the scheduler and back. On the loop of the
+ * request. */
 #include "frontend/intake/kserve_job.h"
 
 #include "core/log/log.h"
@@ -23,7 +24,8 @@ cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue, struct 
     v2->version = cn_arena_str(arena, cn_str_from(cn_model_queue_version(queue))).ptr;
 }
 
-/* What a traced request took, from its arrival at the queue; its statistics have the same numbers. */
+/* What a traced request took, from its arrival at the queue; its statistics have the same
+ * numbers. */
 static void
 log_trace(const struct cn_v2_job *v2)
 {
@@ -55,8 +57,8 @@ cn_v2_job_fini(struct cn_v2_job *v2)
     cn_shm_release(&v2->request);
 }
 
-/* A proxy that chooses a server by the header may want the id there beside the request's sequence_id:
- * both must be the same. A number is compared by its digits. */
+/* A proxy that chooses a server by the header may want the id there beside the request's
+ * sequence_id: both must be the same. A number is compared by its digits. */
 static int
 check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struct cn_error *err)
 {
@@ -68,8 +70,8 @@ check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struc
     return cn_predict_refuse_two_ids(headers, &own, err);
 }
 
-/* An id of the request needs a START once, as v2 clients know it; one that only a header names opens its
- * sequence by itself. */
+/* An id of the request needs a START once, as v2 clients know it; one that only a header names
+ * opens its sequence by itself. */
 static int
 set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct cn_error *err)
 {

@@ -1,5 +1,5 @@
-/* frontend/intake/kserve_job.h - a v2 inference request as a job, and its answer as tensors, whatever transport it
- * came by.
+/* frontend/intake/kserve_job.h - a v2 inference request as a job, and its answer as tensors,
+ * whatever transport it came by.
  *
  * The transport fills `request` from its bytes and row.headers from its headers or metadata; the
  * tensors stay where they came in, and each is a part of the row. On the loop of the request.
@@ -27,24 +27,24 @@ struct cn_v2_job {
     bool made_id;  /* the server makes the id, since the request names none */
 };
 
-/* For a request to `queue`. A model without declared tensors has no `io`: the transport makes the row's
- * parts, and reads the answer. */
+/* For a request to `queue`. A model without declared tensors has no `io`: the transport makes the
+ * row's parts, and reads the answer. */
 void cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue,
                     struct cn_arena *arena);
 /* When it has no job (any more). */
 void cn_v2_job_fini(struct cn_v2_job *v2);
 
-/* Holds the request against the model and makes the row of it. `request_id`: of a request without one;
- * borrowed. CN_E_BAD_REQUEST with what is wrong. */
+/* Holds the request against the model and makes the row of it. `request_id`: of a request without
+ * one; borrowed. CN_E_BAD_REQUEST with what is wrong. */
 int cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
                       struct cn_str request_id, struct cn_error *err);
-/* Gives it to the queue, on `loop`, which is the calling one. `any_version`: the request names none.
- * `deadline_ms`: the client's own; CN_NEVER without one. */
+/* Gives it to the queue, on `loop`, which is the calling one. `any_version`: the request names
+ * none. `deadline_ms`: the client's own; CN_NEVER without one. */
 void cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_loop *loop,
                       const struct cn_job_ops *ops, bool any_version, uint64_t deadline_ms);
 
-/* The response that an answer without error_code is, in the arena given; its bytes are the answer's.
- * CN_E_HANDLER_FAILED: the handler gave something else than the model declares. */
+/* The response that an answer without error_code is, in the arena given; its bytes are the
+ * answer's. CN_E_HANDLER_FAILED: the handler gave something else than the model declares. */
 int cn_v2_job_response(const struct cn_v2_job *v2, const struct cn_answer *answer,
                        struct cn_arena *arena, struct cn_v2_answer *out, struct cn_error *err);
 
@@ -71,9 +71,10 @@ struct cn_v2_piece {
 void cn_v2_job_piece(struct cn_v2_job *v2, const struct cn_answer *answer, struct cn_arena *arena,
                      struct cn_v2_piece *out);
 
-/* Each piece of an answer, in order, for transports that carry one response. NULL until the answer is
- * whole; then a final box, which is the caller's. A model may send its one response and the end apart.
- * When there are more responses the job is cancelled, and its answer is an error. Takes the box. */
+/* Each piece of an answer, in order, for transports that carry one response. NULL until the answer
+ * is whole; then a final box, which is the caller's. A model may send its one response and the end
+ * apart. When there are more responses the job is cancelled, and its answer is an error. Takes the
+ * box. */
 struct cn_answer_box *cn_v2_job_complete(struct cn_v2_job *v2, struct cn_answer_box *box);
 
 /* What an answer with error_code says to v2 clients: the code, and the message, in the arena. */

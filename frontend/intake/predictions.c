@@ -1,4 +1,5 @@
-/* frontend/intake/predictions.c - a request becomes a job, its answer goes back. Owned by the loop thread.
+/* frontend/intake/predictions.c - a request becomes a job, its answer goes back. Owned by the loop
+ * thread.
  *
  * The row's bytes lie in the request's arena and body buffer, copied out of libmicrohttpd's memory:
  * a streaming client may go away while the job still runs and may be sent to a worker again.

@@ -1,4 +1,5 @@
-/* frontend/intake/predictions.h - from request to job and back, whichever path it came by (routes.c). */
+/* frontend/intake/predictions.h - from request to job and back, whichever path it came by
+ * (routes.c). */
 #ifndef CN_FRONTEND_INTAKE_PREDICTIONS_H
 #define CN_FRONTEND_INTAKE_PREDICTIONS_H
 
@@ -19,9 +20,8 @@ struct cn_sequence_headers {
 
 /* Reads ts-request-sequence-id, _start and _end (or as they are called: sequence_names.h), in any
  * case and with - for _, and Continuo-Sequence and Inference-Session-Id, which mean the same as the
- * first.
- * CN_E_BAD_REQUEST: an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two different ids, or
- * a flag that is neither true nor false. An empty id is no id. */
+ * first. CN_E_BAD_REQUEST: an id over CN_SEQUENCE_ID_MAX bytes or not printable UTF-8, two
+ * different ids, or a flag that is neither true nor false. An empty id is no id. */
 int cn_predict_read_sequence(const struct cn_header *headers, uint32_t n,
                              struct cn_sequence_headers *out, struct cn_error *err);
 
@@ -34,11 +34,11 @@ int cn_predict_read_key(const struct cn_header *headers, uint32_t n, struct cn_s
 int cn_predict_refuse_two_ids(const struct cn_sequence_headers *first,
                               const struct cn_header *second, struct cn_error *err);
 
-/* Is it the header with a step's number, ts-request-sequence-step or Continuo-Sequence-Step, in any case and
- * with _ for -? */
+/* Is it the header with a step's number, ts-request-sequence-step or Continuo-Sequence-Step, in any
+ * case and with _ for -? */
 bool cn_predict_names_step(struct cn_str name);
-/* Reads it into row->step, with CN_ROW_NUMBERED; nothing changes without one. CN_E_BAD_REQUEST: no number from 1
- * to INT64_MAX, or another one than the row has. */
+/* Reads it into row->step, with CN_ROW_NUMBERED; nothing changes without one. CN_E_BAD_REQUEST: no
+ * number from 1 to INT64_MAX, or another one than the row has. */
 int cn_predict_read_step(const struct cn_header *headers, uint32_t n, struct cn_row *row,
                          struct cn_error *err);
 /* The same for a number that came another way. */

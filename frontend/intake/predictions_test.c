@@ -68,7 +68,8 @@ use_names(const char *id, const char *start, const char *end, const char *wrong)
         assert_non_null(strstr(err.message, wrong));
 }
 
-/* TorchServe's ts_header_key_sequence_...: the old names then mean nothing, bad ones stop the start. */
+/* TorchServe's ts_header_key_sequence_...: the old names then mean nothing, bad ones stop the
+ * start. */
 static void
 headers_may_be_renamed(void **state)
 {
@@ -167,7 +168,8 @@ idempotency_key_is_read_strictly(void **state)
     assert_string_equal(err.message, "the Idempotency-Key has 257 bytes; it must have 1 to 256");
 }
 
-/* Guessing which of two ids was meant would mix two clients' state; the same one twice is harmless. */
+/* Guessing which of two ids was meant would mix two clients' state; the same one twice is
+ * harmless. */
 static void
 two_ids_are_refused(void **state)
 {

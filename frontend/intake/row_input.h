@@ -1,4 +1,5 @@
-/* frontend/intake/row_input.h - what a handler gets of a request: headers and parts, by TorchServe's rules.
+/* frontend/intake/row_input.h - what a handler gets of a request: headers and parts, by
+ * TorchServe's rules.
  *
  * On the loop of the request. All bytes lie in its arena or its body.
  */
@@ -10,13 +11,14 @@
 
 struct cn_http_request;
 
-/* Sets the request's headers to a copy that outlives libmicrohttpd's, and the row's headers to them,
- * after those that the server adds: explain: True, and url_path with what follows the version. */
+/* Sets the request's headers to a copy that outlives libmicrohttpd's, and the row's headers to
+ * them, after those that the server adds: explain: True, and url_path with what follows the
+ * version. */
 void cn_input_headers(struct cn_http_request *request, struct cn_row *row);
 
-/* The row's parts. First the query's parameters, where the route says so; then the fields of a form,
- * or the body as one part named "body" with its MIME type. A form-encoded body without any "=" is
- * no form: it is what curl -d sends. CN_E_BAD_REQUEST says what is wrong. */
+/* The row's parts. First the query's parameters, where the route says so; then the fields of a
+ * form, or the body as one part named "body" with its MIME type. A form-encoded body without any
+ * "=" is no form: it is what curl -d sends. CN_E_BAD_REQUEST says what is wrong. */
 int cn_input_parts(struct cn_http_request *request, struct cn_row *row, struct cn_error *err);
 
 /* The data of the last part of that name; empty: none. */

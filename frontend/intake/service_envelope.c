@@ -1,4 +1,5 @@
-/* frontend/intake/service_envelope.c - one request, many rows, one answer. On the loop of the request.
+/* frontend/intake/service_envelope.c - one request, many rows, one answer. On the loop of the
+ * request.
  *
  * The first instance that fails fails the request: TorchServe's envelopes know no partial answer.
  * Rows that run meanwhile end by themselves; those that wait are cancelled.

@@ -1,4 +1,5 @@
-/* frontend/intake/session.h - SageMaker's stateful sessions, as headers of a sequence's requests and answers.
+/* frontend/intake/session.h - SageMaker's stateful sessions, as headers of a sequence's requests
+ * and answers.
  *
  * X-Amzn-SageMaker-Session-Id says NEW_SESSION or an id. Answers say
  * X-Amzn-SageMaker-New-Session-Id: <id>; Expires=2026-01-31T12:00:00Z, and
@@ -18,9 +19,9 @@ struct cn_session {
     uint64_t lives_ms;              /* without a further step; 0: for ever */
 };
 
-/* After cn_predict_read_sequence, whose findings it completes: a new session's id, which points into
- * `out`, and its start. CN_E_BAD_REQUEST: an id that can't be one, NEW_SESSION together with an id, or
- * two different ids. */
+/* After cn_predict_read_sequence, whose findings it completes: a new session's id, which points
+ * into `out`, and its start. CN_E_BAD_REQUEST: an id that can't be one, NEW_SESSION together with
+ * an id, or two different ids. */
 int cn_session_read(const struct cn_header *headers, uint32_t n,
                     struct cn_sequence_headers *sequence, struct cn_session *out,
                     struct cn_error *err);

@@ -28,7 +28,8 @@ read_both(const struct cn_header *list, uint32_t n, struct got *got)
 }
 #define READ(list, got) read_both(list, sizeof(list) / sizeof((list)[0]), got)
 
-/* NEW_SESSION is a start with an id that SageMaker's pattern takes: letters, digits, single hyphens. */
+/* NEW_SESSION is a start with an id that SageMaker's pattern takes: letters, digits, single
+ * hyphens. */
 static void
 new_session_gets_an_id(void **state)
 {
@@ -47,7 +48,8 @@ new_session_gets_an_id(void **state)
     assert_int_equal(one.sequence.id_name.len, 0); /* SageMaker's headers tell the id */
 }
 
-/* An id is an id, in any spelling of the header's name; no header, or an empty one, is no session. */
+/* An id is an id, in any spelling of the header's name; no header, or an empty one, is no
+ * session. */
 static void
 id_addresses_its_sequence(void **state)
 {

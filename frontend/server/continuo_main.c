@@ -1,4 +1,5 @@
-/* frontend/server/continuo_main.c - continuo, the server: reads its options, then runs or shows what was asked. */
+/* frontend/server/continuo_main.c - continuo, the server: reads its options, then runs or shows
+ * what was asked. */
 #include <stdio.h>
 
 #include "config/model/model_page.h"

@@ -1,5 +1,5 @@
-/* frontend/server/grpc_door.h - the gRPC ports: listens, loads the module for the first client, and hands it
- * the connections. Loop 0.
+/* frontend/server/grpc_door.h - the gRPC ports: listens, loads the module for the first client, and
+ * hands it the connections. Loop 0.
  */
 #ifndef CN_FRONTEND_SERVER_GRPC_DOOR_H
 #define CN_FRONTEND_SERVER_GRPC_DOOR_H

@@ -21,8 +21,8 @@ enum cn_grpc_port { CN_GRPC_INFERENCE, CN_GRPC_MANAGEMENT, CN_N_GRPC };
 /* All on loop 0 where nothing else is said. */
 struct cn_grpc_module {
     const char *version; /* CN_VERSION: server and module must be of one build */
-    /* `tls`: where the module itself shall listen, with TLS; NULL: not on that port. Port 0 becomes the
-     * one that it got. */
+    /* `tls`: where the module itself shall listen, with TLS; NULL: not on that port. Port 0 becomes
+     * the one that it got. */
     int (*create)(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GRPC],
                   struct cn_rpc **out, struct cn_error *err);
     /* Reads certificate, key and CA again; on failure those from before stay. */

@@ -1,8 +1,9 @@
-/* frontend/server/grpc_seats.h - how many connections the gRPC core holds, which doesn't tell when one ends.
+/* frontend/server/grpc_seats.h - how many connections the gRPC core holds, which doesn't tell when
+ * one ends.
  *
- * A descriptor's number does: it is given again, or it is another file's by then. So each connection
- * takes the seat of its number, and when all seem to be taken, those whose file is gone are cleared.
- * Owned by loop 0.
+ * A descriptor's number does: it is given again, or it is another file's by then. So each
+ * connection takes the seat of its number, and when all seem to be taken, those whose file is gone
+ * are cleared. Owned by loop 0.
  */
 #ifndef CN_FRONTEND_SERVER_GRPC_SEATS_H
 #define CN_FRONTEND_SERVER_GRPC_SEATS_H

@@ -56,7 +56,8 @@ a_number_is_one_seat(void **state)
     cn_grpc_seats_fini(&seats);
 }
 
-/* A number that is another file's by now is no connection: the seats are looked at, not too often. */
+/* A number that is another file's by now is no connection: the seats are looked at, not too
+ * often. */
 static void
 seats_that_were_left_are_found(void **state)
 {

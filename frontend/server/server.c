@@ -41,8 +41,8 @@
 
 /* --- the start list */
 
-/* As many as may be open at once: else clients of one port could keep those of all others out, and the
- * workers. */
+/* As many as may be open at once: else clients of one port could keep those of all others out, and
+ * the workers. */
 static int
 start_limits(struct cn_server *server, struct cn_error *err)
 {

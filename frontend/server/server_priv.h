@@ -1,5 +1,5 @@
-/* frontend/server/server_priv.h - what server.c and server_sockets.c start and server_stop.c ends; for those
- * only.
+/* frontend/server/server_priv.h - what server.c and server_sockets.c start and server_stop.c ends;
+ * for those only.
  *
  * Loop 0 owns it all; the other loops' threads see their own site only.
  */
@@ -66,8 +66,8 @@ struct cn_server {
     void *ready_ctx;
 };
 
-/* server_sockets.c, in the start list: from addresses to listening sockets, and from those to listeners.
- * The stop functions also undo a start that failed halfway. */
+/* server_sockets.c, in the start list: from addresses to listening sockets, and from those to
+ * listeners. The stop functions also undo a start that failed halfway. */
 int cn_server_start_sockets(struct cn_server *server, struct cn_error *err);
 void cn_server_stop_sockets(struct cn_server *server);
 int cn_server_start_listeners(struct cn_server *server, struct cn_error *err);

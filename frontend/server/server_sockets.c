@@ -1,5 +1,5 @@
-/* frontend/server/server_sockets.c - the interfaces' addresses, sockets and listeners. Before the loops run and
- * after they have ended.
+/* frontend/server/server_sockets.c - the interfaces' addresses, sockets and listeners. Before the
+ * loops run and after they have ended.
  */
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,8 @@
-/* grpc/kserve/grpc_repository.c - load, unload and index of the v2 protocol over gRPC. On the call's loop.
+/* grpc/kserve/grpc_repository.c - load, unload and index of the v2 protocol over gRPC. On the
+ * call's loop.
  *
- * An order goes to loop 0 and comes back; the call is held for as long, whether its client waits or not.
+ * An order goes to loop 0 and comes back; the call is held for as long, whether its client waits or
+ * not.
  */
 #include "grpc/kserve/grpc_repository.h"
 

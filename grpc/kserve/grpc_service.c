@@ -1,5 +1,5 @@
-/* grpc/kserve/grpc_service.c - health, metadata, configuration and statistics of the v2 protocol over gRPC. On the call's
- * loop.
+/* grpc/kserve/grpc_service.c - health, metadata, configuration and statistics of the v2 protocol
+ * over gRPC. On the call's loop.
  *
  * What is said of models comes as the JSON that HTTP clients get, so both always say the same.
  */
@@ -22,7 +22,8 @@ management_of(struct cn_grpc_call *call)
     return host->management;
 }
 
-/* Ends the call with the JSON as a message of `type`, or with why there is none (rc). Frees the JSON. */
+/* Ends the call with the JSON as a message of `type`, or with why there is none (rc). Frees the
+ * JSON. */
 static void
 reply_json(struct cn_grpc_call *call, const ProtobufCMessageDescriptor *type, struct cn_buf *json,
            int rc, struct cn_error *err)

@@ -1,7 +1,8 @@
-/* grpc/kserve/grpc_settings.c - log and trace settings of the v2 protocol over gRPC. On the call's loop.
+/* grpc/kserve/grpc_settings.c - log and trace settings of the v2 protocol over gRPC. On the call's
+ * loop.
  *
- * A request becomes the document that an HTTP client would have sent, so that both have the same checks
- * and words.
+ * A request becomes the document that an HTTP client would have sent, so that both have the same
+ * checks and words.
  */
 #include "grpc/kserve/grpc_settings.h"
 

@@ -1,5 +1,5 @@
-/* grpc/kserve/grpc_shared_memory.c - shared memory requests of the v2 protocol over gRPC. On the call's loop: to open an
- * object in memory waits for no disk. */
+/* grpc/kserve/grpc_shared_memory.c - shared memory requests of the v2 protocol over gRPC. On the
+ * call's loop: to open an object in memory waits for no disk. */
 #include "grpc/kserve/grpc_shared_memory.h"
 
 #include <v2_inference.pb-c.h>

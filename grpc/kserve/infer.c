@@ -1,4 +1,5 @@
-/* grpc/kserve/infer.c - a ModelInferRequest becomes a job, its answer a response. On the call's loop. */
+/* grpc/kserve/infer.c - a ModelInferRequest becomes a job, its answer a response. On the call's
+ * loop. */
 #include "grpc/kserve/infer.h"
 
 #include <stddef.h>

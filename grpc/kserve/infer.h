@@ -1,8 +1,8 @@
-/* grpc/kserve/infer.h - a ModelInferRequest on its way: ModelInfer, and what ModelStreamInfer shares with it. On
- * the call's loop.
+/* grpc/kserve/infer.h - a ModelInferRequest on its way: ModelInfer, and what ModelStreamInfer
+ * shares with it. On the call's loop.
  *
- * The message is copied once; its tensors stay in that copy, where the row points to them for as long
- * as the job runs. Those of the answer go out as they came from the worker.
+ * The message is copied once; its tensors stay in that copy, where the row points to them for as
+ * long as the job runs. Those of the answer go out as they came from the worker.
  */
 #ifndef CN_GRPC_KSERVE_INFER_H
 #define CN_GRPC_KSERVE_INFER_H
@@ -41,8 +41,8 @@ void cn_rpc_infer_refuse(struct cn_rpc_infer *infer, const struct cn_error *why)
 /* Nobody waits for its answer any more; it comes all the same. */
 void cn_rpc_infer_cancel(struct cn_rpc_infer *infer);
 
-/* The answer as a message that owns the box; what is in it is borrowed. On failure (CN_E_...) the box is
- * the caller's. */
+/* The answer as a message that owns the box; what is in it is borrowed. On failure (CN_E_...) the
+ * box is the caller's. */
 int cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
                           const struct cn_rpc_infer_form *form, struct cn_arena *arena,
                           struct cn_grpc_outgoing *out, struct cn_error *err);
@@ -52,7 +52,8 @@ int cn_rpc_infer_response(struct cn_rpc_infer *infer, struct cn_answer_box *box,
 #define CN_RPC_INFER_STATE 32 /* bytes of state, at least */
 
 void cn_rpc_infer_message(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-/* The same for openinference: with typed contents in the answer, and models without declared tensors. */
+/* The same for openinference: with typed contents in the answer, and models without declared
+ * tensors. */
 void cn_rpc_infer_open(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_infer_gone(struct cn_grpc_call *call);
 

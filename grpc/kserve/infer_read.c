@@ -285,7 +285,8 @@ wrong_window(const struct reader *reader, const char *key, struct cn_str tensor,
                    CN_STR_ARG(tensor), expected);
 }
 
-/* A place in shared memory, as far as this parameter tells. A negative number is beyond any region. */
+/* A place in shared memory, as far as this parameter tells. A negative number is beyond any
+ * region. */
 static int
 take_window(const struct reader *reader, const struct parameter *from, struct cn_str tensor,
             struct window *window)

@@ -1,7 +1,7 @@
 /* grpc/kserve/infer_write.c - ModelInferResponse and ModelStreamInferResponse. On the call's loop.
  *
- * Tensors go out as raw_output_contents, one for each output: the clients look nowhere else. Their bytes
- * are not copied here.
+ * Tensors go out as raw_output_contents, one for each output: the clients look nowhere else. Their
+ * bytes are not copied here.
  */
 #include "grpc/kserve/infer_write.h"
 

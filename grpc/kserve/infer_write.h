@@ -12,8 +12,8 @@ struct cn_rpc_infer_form {
     bool is_typed;  /* tensors as typed contents, raw only where there are none: openinference */
 };
 
-/* The response's tensors that the request wants, in the arena; their data is what `answer` points to.
- * The caller sets body, release and owner. CN_E_OUT_OF_MEMORY. */
+/* The response's tensors that the request wants, in the arena; their data is what `answer` points
+ * to. The caller sets body, release and owner. CN_E_OUT_OF_MEMORY. */
 int cn_rpc_infer_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                        const struct cn_rpc_infer_form *form, struct cn_arena *arena,
                        struct cn_grpc_outgoing *out, struct cn_error *err);

@@ -1,4 +1,5 @@
-/* grpc/kserve/open_json.c - requests and answers of the Open Inference Protocol as JSON. Any thread. */
+/* grpc/kserve/open_json.c - requests and answers of the Open Inference Protocol as JSON. Any
+ * thread. */
 #include "grpc/kserve/open_json.h"
 
 #include <inttypes.h>

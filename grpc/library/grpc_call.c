@@ -1,5 +1,5 @@
-/* grpc/library/grpc_call.c - a call's life, and what a method may ask of it; see grpc_priv.h. On its
- * loop. */
+/* grpc/library/grpc_call.c - a call's life, and what a method may ask of it; see grpc_priv.h. On
+ * its loop. */
 #include <string.h>
 
 #include "core/errors/panic.h"
@@ -158,8 +158,8 @@ watch_for_end(struct cn_timer *timer)
 /* With several loops the loop of this call may be late: the client cancels it, asks its sequence
  * what became of the step, and another loop answers that first. Events are taken in the order in
  * which the bytes came, so what the taker notes of a cancelled call is noted before it takes the
- * question (scheduler/queue/departed.c reads it). That is why it asks at once for the end of a unary
- * step. A stream's end is asked for before its first message. */
+ * question (scheduler/queue/departed.c reads it). That is why it asks at once for the end of a
+ * unary step. A stream's end is asked for before its first message. */
 static void
 accepted_taken(struct cn_grpc_tag *tag)
 {

@@ -26,9 +26,10 @@ log_line(gpr_log_func_args *args)
            cn_log_quote(args->message, strlen(args->message), shown, sizeof(shown)));
 }
 
-/* Debian builds abseil with its assertions, so each lock that the core takes is looked up in a graph of all
- * locks, under a lock of its own, in search of deadlocks: a tenth of the core's own time. Off where it can
- * be; the function is C++, so it has a long name. No harm where there is none of that name. */
+/* Debian builds abseil with its assertions, so each lock that the core takes is looked up in a
+ * graph of all locks, under a lock of its own, in search of deadlocks: a tenth of the core's own
+ * time. Off where it can be; the function is C++, so it has a long name. No harm where there is
+ * none of that name. */
 static void
 stop_deadlock_search(void)
 {

@@ -1,4 +1,5 @@
-/* grpc/library/grpc_message.c - a call's messages in and out, and its end; see grpc_priv.h. On its loop. */
+/* grpc/library/grpc_message.c - a call's messages in and out, and its end; see grpc_priv.h. On its
+ * loop. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* grpc/library/grpc_priv.h - what the four files that know the gRPC C core (libgrpc 1.51) share.
  *
  * Its rules, found by experiment: a byte buffer is sent once and destroyed after; every call that
- * lasts gets a batch of its own for "the client is gone"; exactly one status per call; methods that nobody
- * registered must be asked for as well, or their clients hang; the queue is shut down only when no
- * call lives. The core writes from the thread that starts a batch, so an answer leaves on its loop.
+ * lasts gets a batch of its own for "the client is gone"; exactly one status per call; methods that
+ * nobody registered must be asked for as well, or their clients hang; the queue is shut down only
+ * when no call lives. The core writes from the thread that starts a batch, so an answer leaves on
+ * its loop.
  *
  * The core's headers are included here and nowhere else.
  */
@@ -157,7 +158,8 @@ int cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits
 /* Empties the queue, which must have no calls left, and destroys it. The loops don't run. */
 void cn_grpc_taker_stop(struct cn_grpc_taker *taker);
 
-/* grpc_call.c: begins to wait for a call of this method (n_methods: any other). On the site's loop. */
+/* grpc_call.c: begins to wait for a call of this method (n_methods: any other). On the site's
+ * loop. */
 void cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index);
 void cn_grpc_call_destroy(struct cn_grpc_call *call);
 /* Hands operations to the core, of which `tag` hears; the call is busy until then. */

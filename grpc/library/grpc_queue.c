@@ -1,10 +1,12 @@
-/* grpc/library/grpc_queue.c - takes what happened out of the gRPC library's one queue; see grpc_priv.h.
+/* grpc/library/grpc_queue.c - takes what happened out of the gRPC library's one queue; see
+ * grpc_priv.h.
  *
- * The library moves bytes only while somebody waits for its queue, and nothing but a thread can wait there
- * and be woken. So there is one, which passes each event to the mailbox of its call's loop. But while the
- * loop is awake anyway, a thread beside it costs a switch, or a core, for each event: a server with one loop
- * lets the loop ask the queue itself then, and the thread waits to be told that the loop goes to sleep.
- * With several loops the thread has its own work to do, and keeps the queue.
+ * The library moves bytes only while somebody waits for its queue, and nothing but a thread can
+ * wait there and be woken. So there is one, which passes each event to the mailbox of its call's
+ * loop. But while the loop is awake anyway, a thread beside it costs a switch, or a core, for each
+ * event: a server with one loop lets the loop ask the queue itself then, and the thread waits to be
+ * told that the loop goes to sleep. With several loops the thread has its own work to do, and keeps
+ * the queue.
  */
 #include "core/errors/panic.h"
 #include "grpc/library/grpc_priv.h"
@@ -86,8 +88,8 @@ wait_for_event(struct cn_grpc_taker *taker, struct cn_grpc_tag **tag, bool *over
     return taken;
 }
 
-/* Before its event is posted: the message keeps the loop awake, or wakes it, so that it finds what it was
- * lent, and gives it back before it sleeps. */
+/* Before its event is posted: the message keeps the loop awake, or wakes it, so that it finds what
+ * it was lent, and gives it back before it sleeps. */
 static void
 lend(struct cn_grpc_taker *taker)
 {

@@ -1,4 +1,5 @@
-/* grpc/torchserve/grpc_management.c - TorchServe's management service, by way of the same API as HTTP. Loop 0.
+/* grpc/torchserve/grpc_management.c - TorchServe's management service, by way of the same API as
+ * HTTP. Loop 0.
  *
  * A message becomes the request that a REST client would have sent; the reply's words become the
  * response's `msg`. So both have the same checks, the same effects and the same words.

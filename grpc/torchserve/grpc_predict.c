@@ -1,4 +1,5 @@
-/* grpc/torchserve/grpc_predict.c - calls with one step: Ping, Predictions, StreamPredictions. On the call's loop. */
+/* grpc/torchserve/grpc_predict.c - calls with one step: Ping, Predictions, StreamPredictions. On
+ * the call's loop. */
 #include <stddef.h>
 
 #include "config/server/server_config.h"

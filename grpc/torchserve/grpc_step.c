@@ -1,4 +1,5 @@
-/* grpc/torchserve/grpc_step.c - from PredictionsRequest to job, from answer to PredictionResponse. On the call's loop. */
+/* grpc/torchserve/grpc_step.c - from PredictionsRequest to job, from answer to PredictionResponse.
+ * On the call's loop. */
 #include "grpc/torchserve/grpc_step.h"
 
 #include <stdio.h>

@@ -25,8 +25,8 @@ struct cn_rpc_prediction {
     struct cn_part *parts;      /* inputs for the handler, in the order they came */
     struct cn_header *controls; /* inputs for the server */
 };
-/* Into the arena, pointing into `bytes`. CN_E_BAD_REQUEST: no such message, too many inputs, or a name
- * that is no UTF-8. */
+/* Into the arena, pointing into `bytes`. CN_E_BAD_REQUEST: no such message, too many inputs, or a
+ * name that is no UTF-8. */
 int cn_rpc_prediction_read(struct cn_str bytes, struct cn_arena *arena,
                            struct cn_rpc_prediction *out, struct cn_error *err);
 
@@ -63,8 +63,8 @@ struct cn_rpc_stream_id {
 /* A stream's metadata must not say what belongs to one step: CN_E_BAD_REQUEST. */
 int cn_rpc_step_check_stream(const struct cn_header *headers, uint32_t n, struct cn_error *err);
 /* Gives the job to its model's queue; `ops` get the answers. `stream` NULL: a call with one step,
- * whose metadata may say what inputs may. With `stream`, it is the sequence of steps that name none,
- * and is set by the first step. On failure the step is refused. */
+ * whose metadata may say what inputs may. With `stream`, it is the sequence of steps that name
+ * none, and is set by the first step. On failure the step is refused. */
 int cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
                        struct cn_rpc_stream_id *stream);
 void cn_rpc_step_cancel(struct cn_rpc_step *step);
@@ -90,7 +90,8 @@ void cn_rpc_step_send(struct cn_rpc_step *step, struct cn_answer_box *box, struc
 void cn_rpc_step_send_last(struct cn_grpc_call *call, struct cn_answer_box *box);
 /* The number of the step that was made, or that should have been, as a header of the call. */
 void cn_rpc_tell_step(struct cn_grpc_call *call, const struct cn_answer *answer);
-/* Metadata of the answer to a call with one step: request id, sequence, was it replayed, its number. */
+/* Metadata of the answer to a call with one step: request id, sequence, was it replayed, its
+ * number. */
 void cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box);
 
 #endif

@@ -1,9 +1,10 @@
-/* grpc/torchserve/grpc_stream.c - StreamPredictions2: steps of many sequences on one call. On the call's loop.
+/* grpc/torchserve/grpc_stream.c - StreamPredictions2: steps of many sequences on one call. On the
+ * call's loop.
  *
  * A step is outstanding from its message until the transport took its last response; so many at
- * most (grpc/stream_window.h). Answers of one sequence leave in the order of its steps, also those that were
- * refused: the client may have nothing else to tell them apart. That is a look at the outstanding steps,
- * no more.
+ * most (grpc/stream_window.h). Answers of one sequence leave in the order of its steps, also those
+ * that were refused: the client may have nothing else to tell them apart. That is a look at the
+ * outstanding steps, no more.
  */
 #include "grpc/torchserve/grpc_stream.h"
 

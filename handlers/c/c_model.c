@@ -1,5 +1,5 @@
-/* handlers/c/c_model.c - what a C handler asks of its model: names, its own data, the log, its configuration,
- * metrics. Functions of the table of include/continuo/handler.h. Worker's thread.
+/* handlers/c/c_model.c - what a C handler asks of its model: names, its own data, the log, its
+ * configuration, metrics. Functions of the table of include/continuo/handler.h. Worker's thread.
  */
 #include <stdio.h>
 #include <string.h>

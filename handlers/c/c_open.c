@@ -1,7 +1,8 @@
-/* handlers/c/c_open.c - a C handler's items that are answered after run() has returned, and its timers.
+/* handlers/c/c_open.c - a C handler's items that are answered after run() has returned, and its
+ * timers.
  *
- * What the handler keeps is an item like those that run() gets, on the heap, with a reply of its own that
- * the worker's item takes along when it is run again. Worker's thread.
+ * What the handler keeps is an item like those that run() gets, on the heap, with a reply of its
+ * own that the worker's item takes along when it is run again. Worker's thread.
  */
 #include <math.h>
 

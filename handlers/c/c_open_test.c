@@ -200,7 +200,8 @@ the_same_batch_answers(void **state)
     rt->ops->close(rt);
 }
 
-/* The handler hears why, and may still answer; else the worker gives it up, and it hears that once. */
+/* The handler hears why, and may still answer; else the worker gives it up, and it hears that
+ * once. */
 static void
 stop_is_heard(void **state)
 {

@@ -311,7 +311,8 @@ runtimes_are_found_by_name(void **state)
     assert_null(cn_runtime_find(NULL));
 }
 
-/* An item that says more comes again, elsewhere, with what it kept; its head is in the first piece. */
+/* An item that says more comes again, elsewhere, with what it kept; its head is in the first
+ * piece. */
 static void
 item_goes_on(void **state)
 {

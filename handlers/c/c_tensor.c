@@ -1,4 +1,5 @@
-/* handlers/c/c_tensor.c - typed tensors of a request and of a reply, for handlers in C. Worker's thread.
+/* handlers/c/c_tensor.c - typed tensors of a request and of a reply, for handlers in C. Worker's
+ * thread.
  *
  * A tensor's bytes stay where the row has them; only those that are not aligned for their type are
  * copied, since a handler reads them as an array.
@@ -57,8 +58,8 @@ add_tensor(struct c_item *item, struct cn_tensor *tensor)
     return true;
 }
 
-/* What is no tensor that fits its own shape stays a part and nothing else: a client may send a content
- * type of that look to a model without declared inputs. */
+/* What is no tensor that fits its own shape stays a part and nothing else: a client may send a
+ * content type of that look to a model without declared inputs. */
 static struct c_item *
 with_tensors(struct continuo_item *handle)
 {

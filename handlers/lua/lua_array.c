@@ -1,7 +1,8 @@
-/* handlers/lua/lua_array.c - continuo.array(bytes, "i16"): numbers in bytes, without a table of them.
+/* handlers/lua/lua_array.c - continuo.array(bytes, "i16"): numbers in bytes, without a table of
+ * them.
  *
- * A view borrows the string's bytes and keeps the string alive. Little-endian,
- * as audio and tensors come; indices begin at 1. Worker's thread.
+ * A view borrows the string's bytes and keeps the string alive. Little-endian, as audio and tensors
+ * come; indices begin at 1. Worker's thread.
  */
 #include <math.h>
 #include <string.h>

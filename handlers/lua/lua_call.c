@@ -1,6 +1,5 @@
-/* handlers/lua/lua_call.c - one batch through the handler: row by row (lua_step.c), or whole by batch.
- * Nothing here allocates in the VM outside of a protected call.
- * Worker's thread.
+/* handlers/lua/lua_call.c - one batch through the handler: row by row (lua_step.c), or whole by
+ * batch. Nothing here allocates in the VM outside of a protected call. Worker's thread.
  */
 #include <string.h>
 
@@ -11,8 +10,9 @@
 
 /* --- what steps and batches share --- */
 
-/* One table as the state of two sequences would mix them, and come apart in the store. The usual mistake
- * gives the same one to each that is new, so it is the newest one's. The state is at the top. */
+/* One table as the state of two sequences would mix them, and come apart in the store. The usual
+ * mistake gives the same one to each that is new, so it is the newest one's. The state is at the
+ * top. */
 static void
 check_own_state(lua_State *L)
 {
@@ -288,9 +288,9 @@ run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     return n_open;
 }
 
-/* Where a table of Lua 5.4 has the addresses of its array and of its other entries, and what a value in an array
- * takes. The API doesn't say; these are hints for cn_prefetch alone, which costs only time where they are wrong: 8
- * bytes are read of a table, which has more. */
+/* Where a table of Lua 5.4 has the addresses of its array and of its other entries, and what a
+ * value in an array takes. The API doesn't say; these are hints for cn_prefetch alone, which costs
+ * only time where they are wrong: 8 bytes are read of a table, which has more. */
 #define TABLE_ARRAY_AT 16
 #define TABLE_ENTRIES_AT 24
 #define TABLE_BYTES 56
@@ -307,8 +307,9 @@ address_in(const void *table, size_t at)
     return address;
 }
 
-/* The states of a batch lie anywhere among those of all sequences: their memory is asked for at once, first
- * their places in the table of states, then what stands there, then what that points at. */
+/* The states of a batch lie anywhere among those of all sequences: their memory is asked for at
+ * once, first their places in the table of states, then what stands there, then what that points
+ * at. */
 static void
 prefetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
 {
@@ -371,9 +372,10 @@ cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 
 /* --- the handler about itself --- */
 
-/* The modules of a handler are tried by nobody: what it gives them, and which rows together, is its own business.
- * So metadata says under the name of a TorchScript model's probe that there was none, unless the handler has said
- * something under that name. The JSON object in `body` gets one more key. */
+/* The modules of a handler are tried by nobody: what it gives them, and which rows together, is its
+ * own business. So metadata says under the name of a TorchScript model's probe that there was none,
+ * unless the handler has said something under that name. The JSON object in `body` gets one more
+ * key. */
 static void
 say_no_probe(const struct lua_rt *rt, struct cn_buf *body)
 {

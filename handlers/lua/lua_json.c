@@ -290,8 +290,8 @@ compare_keys(const void *a, const void *b)
     return order ? order : (x->len > y->len) - (x->len < y->len);
 }
 
-/* Pushes a table of what stands in the one at `index`: the collector may empty a weak one meanwhile, and
- * free its keys. */
+/* Pushes a table of what stands in the one at `index`: the collector may empty a weak one
+ * meanwhile, and free its keys. */
 static void
 push_strong(lua_State *L, int index, lua_Integer count)
 {

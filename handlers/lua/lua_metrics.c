@@ -1,14 +1,15 @@
-/* handlers/lua/lua_metrics.c - continuo.metrics: numbers that a handler measures, for /metrics. Worker's thread.
+/* handlers/lua/lua_metrics.c - continuo.metrics: numbers that a handler measures, for /metrics.
+ * Worker's thread.
  *
- * counter(name, value [, dimensions [, unit]]), gauge and histogram likewise. Returns true, or nil and
- * why when the call has given too many; what is wrong in itself raises.
+ * counter(name, value [, dimensions [, unit]]), gauge and histogram likewise. Returns true, or nil
+ * and why when the call has given too many; what is wrong in itself raises.
  */
 #include <string.h>
 
 #include "handlers/lua/lua_priv.h"
 
-/* The dimensions at `index`, a table of strings, numbers and booleans by name; none where it is nil. Text
- * that had to be made stays on the stack while the sample is copied. */
+/* The dimensions at `index`, a table of strings, numbers and booleans by name; none where it is
+ * nil. Text that had to be made stays on the stack while the sample is copied. */
 static uint32_t
 take_dims(lua_State *L, int index, struct cn_header dims[CN_SAMPLE_DIMS_MAX])
 {

@@ -1,7 +1,9 @@
-/* handlers/lua/lua_open.c - requests that stay open when their handler has returned. Worker's thread.
+/* handlers/lua/lua_open.c - requests that stay open when their handler has returned. Worker's
+ * thread.
  *
- * req:defer() asks for it; what the handler answers afterwards, in a call for another request or from a
- * timer, is collected in an item of the request's own and leaves when the worker runs its item again.
+ * req:defer() asks for it; what the handler answers afterwards, in a call for another request or
+ * from a timer, is collected in an item of the request's own and leaves when the worker runs its
+ * item again.
  */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"

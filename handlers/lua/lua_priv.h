@@ -86,7 +86,8 @@ lua_rt_of(lua_State *L)
     return *(struct lua_rt **)lua_getextraspace(L);
 }
 
-/* Is `mt` the identity of the metatable of the value at `index`? Other than luaL_testudata it compares no names. */
+/* Is `mt` the identity of the metatable of the value at `index`? Other than luaL_testudata it
+ * compares no names. */
 static inline bool
 lua_has_metatable(lua_State *L, int index, const void *mt)
 {
@@ -130,8 +131,8 @@ void cn_lua_attach_state(lua_State *L, int request, struct cn_item *item);
 /* What the request carries is the sequence's state now. Raises. */
 void cn_lua_keep_state(lua_State *L, int request, struct cn_item *item);
 
-/* lua_open.c: requests that stay open when their handler has returned (req:defer). A `resume` of the
- * runtime is one of these, or a coroutine's. */
+/* lua_open.c: requests that stay open when their handler has returned (req:defer). A `resume` of
+ * the runtime is one of these, or a coroutine's. */
 bool cn_lua_is_open(const void *resume);
 /* Leaves the request at `request` open. Raises. */
 struct lua_open *cn_lua_leave_open(lua_State *L, int request, struct cn_item *item);
@@ -156,7 +157,8 @@ void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
 /* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
 void cn_lua_open_sandbox(lua_State *L);
-/* The calls that follow, which begin now, must end by `deadline_ms` (CN_NEVER: none) and the model's limit. */
+/* The calls that follow, which begin now, must end by `deadline_ms` (CN_NEVER: none) and the
+ * model's limit. */
 void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
 /* The same without the model's limit: in `limit_ms`. */
 void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
@@ -164,7 +166,8 @@ void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
 void cn_lua_disarm(struct lua_rt *rt);
 /* Reads and compiles DIR/name as text and leaves the chunk on the stack. Raises. */
 void cn_lua_load_file(lua_State *L, const char *name);
-/* Pushes the path of a file that the model has. Raises where the name leads out of it, or nowhere. */
+/* Pushes the path of a file that the model has. Raises where the name leads out of it, or
+ * nowhere. */
 void cn_lua_push_model_path(lua_State *L, const char *name);
 
 /* lua_request.c: makes the request metatable. Raises. */
@@ -195,8 +198,8 @@ void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);
 void cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply);
 /* The same for what a step yields, which may be all that a reply may be. Raises. */
 void cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply);
-/* The handler refuses the request, with what stands at index `status`: nil, none or 0 mean that it failed,
- * else it is 400..599. Raises on others. */
+/* The handler refuses the request, with what stands at index `status`: nil, none or 0 mean that it
+ * failed, else it is 400..599. Raises on others. */
 void cn_lua_refuse(lua_State *L, int status, struct cn_str message, struct cn_reply *reply);
 /* Turns the error value on the top of the stack (popped) into a failed reply. Never raises. */
 void cn_lua_fail_reply(lua_State *L, int pcall_rc, struct cn_reply *reply);
@@ -206,7 +209,8 @@ void cn_lua_open_json(lua_State *L);
 /* Pushes the value of a JSON text; 0, or -1 with a message pushed instead. JSON's null becomes
  * continuo.null, or nothing where `null_is_nil`. Raises only when memory is used up. */
 int cn_lua_json_decode(lua_State *L, struct cn_str text, bool null_is_nil);
-/* Raises "PATH: what" of the path at the top; a long one loses its middle, so that the message holds both. */
+/* Raises "PATH: what" of the path at the top; a long one loses its middle, so that the message
+ * holds both. */
 _Noreturn void cn_lua_path_error(lua_State *L, const char *what);
 /* Appends the value at `index` as JSON; `name` begins paths in messages. Raises. */
 void cn_lua_json_encode(lua_State *L, int index, const char *name, struct cn_buf *out);
@@ -217,12 +221,12 @@ void cn_lua_mark_array(lua_State *L);
 
 /* lua_array.c: pushes the function continuo.array and makes its metatable. Raises. */
 void cn_lua_open_array(lua_State *L);
-/* The string at the top becomes a view of a tensor's elements, or nil for types that Lua has no numbers
- * for (FP16, BF16). BOOL is u8; UINT64 is read as i64, with the same bits. Raises. */
+/* The string at the top becomes a view of a tensor's elements, or nil for types that Lua has no
+ * numbers for (FP16, BF16). BOOL is u8; UINT64 is read as i64, with the same bits. Raises. */
 void cn_lua_push_values(lua_State *L, enum cn_datatype type);
 bool cn_lua_is_number_array(lua_State *L, int index);
-/* Is it a continuo.array whose bytes are values of that type? They live as long as it does. Any fits a type
- * that Lua has no numbers for. */
+/* Is it a continuo.array whose bytes are values of that type? They live as long as it does. Any
+ * fits a type that Lua has no numbers for. */
 bool cn_lua_array_has(lua_State *L, int index, enum cn_datatype type, struct cn_str *bytes);
 
 /* lua_torch.c: sets the global `torch`. Raises. */
@@ -239,11 +243,12 @@ void cn_lua_fill_inputs(lua_State *L, const struct cn_row *row);
 void cn_lua_push_tensor(lua_State *L, const struct cn_tensor *tensor);
 /* Makes the metatable of tensors; raises. */
 void cn_lua_open_tensor(lua_State *L);
-/* Is the table at `index` one that cn_lua_push_tensor made? And marks the one on the top as such. */
+/* Is the table at `index` one that cn_lua_push_tensor made? And marks the one on the top as
+ * such. */
 bool cn_lua_is_tensor(lua_State *L, int index);
 void cn_lua_mark_tensor(lua_State *L);
-/* The tensor that the table at `index` says, as an output says it; "argument '2'" in messages is `what`
- * and `name`. Pushes the string that holds its bytes. Raises on what is no tensor. */
+/* The tensor that the table at `index` says, as an output says it; "argument '2'" in messages is
+ * `what` and `name`. Pushes the string that holds its bytes. Raises on what is no tensor. */
 void cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *name,
                         struct cn_tensor *out);
 /* Packs the tensors of the table at `index` into the reply's body. Raises on what is no tensor. */

@@ -18,8 +18,9 @@
 #define REQUEST_NAME "continuo.request"
 #define REQUEST_MAGIC 0x4c525251u
 
-/* What a request keeps. Most have a state alone, which then is their one uservalue; with more of it that is a
- * table of all. One is made for each step, and garbage then: its bytes are what the collector has to do. */
+/* What a request keeps. Most have a state alone, which then is their one uservalue; with more of it
+ * that is a table of all. One is made for each step, and garbage then: its bytes are what the
+ * collector has to do. */
 enum kept { KEPT_STATE = 1, KEPT_JSON, KEPT_TABLES, KEPT_STOP, KEPT_COUNT = KEPT_STOP };
 
 struct request {

@@ -15,10 +15,11 @@
 
 /* What migrate and close may take where no limit is configured: nobody waits for them. */
 #define BACKGROUND_CALL_MS 5000
-/* How much the collector does for so much that is allocated: by default (100) it goes through all there is
- * within half a percent of it, and with the states of a million sequences each of its steps held up a
- * batch for 5 ms, while server and clients had nothing to do. At this it takes a tenth of the memory in
- * use, which the pause of 200 % before hardly notices, in steps of a third of a millisecond. */
+/* How much the collector does for so much that is allocated: by default (100) it goes through all
+ * there is within half a percent of it, and with the states of a million sequences each of its
+ * steps held up a batch for 5 ms, while server and clients had nothing to do. At this it takes a
+ * tenth of the memory in use, which the pause of 200 % before hardly notices, in steps of a third
+ * of a millisecond. */
 #define COLLECT_STEP 4
 
 /* What blocks in use take is limited; so is, to so much of that, what lies between them. */
@@ -32,8 +33,9 @@ lua_rt(struct cn_runtime *rt)
 
 /* --- memory, errors --- */
 
-/* The VM's allocator. NULL where the limit is reached, or there is no memory: also for a block that is to become
- * smaller, since that one lies elsewhere; Lua 5.4 then collects, tries again, and keeps the old one or raises. */
+/* The VM's allocator. NULL where the limit is reached, or there is no memory: also for a block that
+ * is to become smaller, since that one lies elsewhere; Lua 5.4 then collects, tries again, and
+ * keeps the old one or raises. */
 static void *
 limited_alloc(void *ud, void *ptr, size_t old_bytes, size_t new_bytes)
 {
@@ -64,8 +66,8 @@ on_panic(lua_State *L)
              lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
 }
 
-/* The message's first line, which begins with file:line, and what is below it, are an event's. Lua's
- * heading and its last line, C code of this file, tell nobody anything. */
+/* The message's first line, which begins with file:line, and what is below it, are an event's.
+ * Lua's heading and its last line, C code of this file, tell nobody anything. */
 static void
 log_error_lines(const struct lua_rt *rt, const char *message, const char *traceback)
 {
@@ -467,7 +469,8 @@ struct decode_args {
     void *state;
 };
 
-/* migrate(state, from_schema, from_version) -> state; the last is nil but for a swap. The old one is on the top and is replaced. */
+/* migrate(state, from_schema, from_version) -> state; the last is nil but for a swap. The old one
+ * is on the top and is replaced. */
 static void
 migrate(struct lua_rt *rt, uint32_t from_schema)
 {

@@ -433,7 +433,8 @@ same_outputs(const char *one, const char *other)
     return same;
 }
 
-/* An output has the values that the handler gave, or is an error: its bytes are not taken for others. */
+/* An output has the values that the handler gave, or is an error: its bytes are not taken for
+ * others. */
 static void
 outputs_are_what_was_given(void **state)
 {
@@ -725,7 +726,8 @@ batch_may_replace_states(void **state)
     rt->ops->close(rt);
 }
 
-/* A table for all sequences is the mistake of an init that returns a constant: they would count together. */
+/* A table for all sequences is the mistake of an init that returns a constant: they would count
+ * together. */
 static void
 sequences_have_tables_of_their_own(void **state)
 {
@@ -872,7 +874,8 @@ a_failed_reply_leaves_nothing(void **state)
     rt->ops->close(rt);
 }
 
-/* The collector empties weak tables while they are written: what stood there at the beginning stays. */
+/* The collector empties weak tables while they are written: what stood there at the beginning
+ * stays. */
 static void
 weak_tables_are_written_whole(void **state)
 {

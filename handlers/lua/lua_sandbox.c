@@ -101,8 +101,8 @@ sandbox_co_wrap(lua_State *L)
     return 1;
 }
 
-/* Message handler for xpcall; upvalue: the handler's own. An error of the hook is raised while hooks
- * are off, and so would be whatever the handler does with it. */
+/* Message handler for xpcall; upvalue: the handler's own. An error of the hook is raised while
+ * hooks are off, and so would be whatever the handler does with it. */
 static int
 quick_message_handler(lua_State *L)
 {

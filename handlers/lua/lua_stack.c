@@ -1,4 +1,5 @@
-/* handlers/lua/lua_stack.c - a batch's rows as one tensor, for batch(items) in Lua. Worker's thread. */
+/* handlers/lua/lua_stack.c - a batch's rows as one tensor, for batch(items) in Lua. Worker's
+ * thread. */
 #include <string.h>
 
 #include "core/memory/arena.h"
@@ -39,8 +40,8 @@ find_tensor(const struct cn_item *item, struct cn_str name, struct cn_tensor *ou
     return false;
 }
 
-/* continuo.stack(items, name) -> a tensor, as in inputs; nil where an item has none of that name, or one
- * of another shape */
+/* continuo.stack(items, name) -> a tensor, as in inputs; nil where an item has none of that name,
+ * or one of another shape */
 int
 cn_lua_stack(lua_State *L)
 {
@@ -122,8 +123,8 @@ split(struct lua_rt *rt, struct cn_item **items, lua_Integer n, struct cn_error 
     return rc;
 }
 
-/* continuo.reply_stack(items, outputs): outputs as in a reply, row behind row. Raises where they are not
- * as many rows as the items have; then no item is answered. */
+/* continuo.reply_stack(items, outputs): outputs as in a reply, row behind row. Raises where they
+ * are not as many rows as the items have; then no item is answered. */
 int
 cn_lua_reply_stack(lua_State *L)
 {

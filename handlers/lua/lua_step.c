@@ -1,4 +1,5 @@
-/* handlers/lua/lua_step.c - one row through step(state, req) or handle(req), in a coroutine of its own.
+/* handlers/lua/lua_step.c - one row through step(state, req) or handle(req), in a coroutine of its
+ * own.
  *
  * A step that yields is a stream: what it yields are pieces of its answer, and it goes on when the
  * worker runs its item again. One that doesn't costs no coroutine: the same one runs them all. A

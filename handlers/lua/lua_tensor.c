@@ -1,11 +1,11 @@
 /* handlers/lua/lua_tensor.c - typed tensors of a request and of a reply. Worker's thread.
  *
  * An input is a table: datatype ("FP32"), shape ({1, 16}), data (its bytes) and values: a
- * continuo.array over them, or for BYTES a table of strings. An output is given the same way; its data
- * may also be a continuo.array or a plain table of values.
+ * continuo.array over them, or for BYTES a table of strings. An output is given the same way; its
+ * data may also be a continuo.array or a plain table of values.
  *
- * `values` is made when it is first asked for, by a metatable, which also tells the state codec that
- * the table is a tensor: it leaves them out.
+ * `values` is made when it is first asked for, by a metatable, which also tells the state codec
+ * that the table is a tensor: it leaves them out.
  */
 #include <string.h>
 
@@ -146,8 +146,8 @@ is_in_range(enum cn_datatype type, lua_Integer value)
     return value >= -((lua_Integer)1 << (bits - 1)) && value < (lua_Integer)1 << (bits - 1);
 }
 
-/* Booleans (0 and 1 too, as values of an input has them), numbers and strings, each for its own type.
- * Raises on others. */
+/* Booleans (0 and 1 too, as values of an input has them), numbers and strings, each for its own
+ * type. Raises on others. */
 static void
 pack_value(lua_State *L, enum cn_datatype type, const char *what, const char *name, lua_Integer i,
            struct cn_buf *out)
@@ -215,8 +215,8 @@ pack_values(lua_State *L, enum cn_datatype type, const char *what, const char *n
     return n;
 }
 
-/* The output's bytes, appended to the runtime's scratch buffer. Returns the elements of a table, or -1
- * for bytes. */
+/* The output's bytes, appended to the runtime's scratch buffer. Returns the elements of a table, or
+ * -1 for bytes. */
 static lua_Integer
 pack_data(lua_State *L, int output, enum cn_datatype type, const char *what, const char *name,
           struct cn_buf *out)

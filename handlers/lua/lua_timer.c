@@ -1,4 +1,5 @@
-/* handlers/lua/lua_timer.c - continuo.after(seconds, function): a call later, between batches. Worker's thread. */
+/* handlers/lua/lua_timer.c - continuo.after(seconds, function): a call later, between batches.
+ * Worker's thread. */
 #include <math.h>
 
 #include "core/errors/panic.h"

@@ -1,11 +1,13 @@
-/* handlers/lua/lua_torch.c - torch.load: a handler runs TorchScript modules itself. Worker's thread.
+/* handlers/lua/lua_torch.c - torch.load: a handler runs TorchScript modules itself. Worker's
+ * thread.
  *
  *   local encoder = torch.load("encoder.pt", { threads = 2 })  -- a file of the model
  *   local y, h = encoder:run { req.inputs.x, state.h }         -- tensors and numbers in, tensors out
  *   local z = encoder:run("decode", { y })                     -- another of its methods
  *
- * libtorch is opened by the first torch.load, and never where nobody calls it. Results are copied into
- * the VM, so that its memory limit holds for them; what a module itself takes, the limit doesn't see.
+ * libtorch is opened by the first torch.load, and never where nobody calls it. Results are copied
+ * into the VM, so that its memory limit holds for them; what a module itself takes, the limit
+ * doesn't see.
  */
 #include <stdio.h>
 #include <string.h>
@@ -161,8 +163,8 @@ check_module(lua_State *L)
     return module;
 }
 
-/* The module at 1 is replaced by its method of the name at 2, which is removed. The method keeps its
- * module, which nobody else may have: as it is collected it closes its methods. */
+/* The module at 1 is replaced by its method of the name at 2, which is removed. The method keeps
+ * its module, which nobody else may have: as it is collected it closes its methods. */
 static struct module *
 take_method(lua_State *L, struct module *module)
 {

@@ -1,5 +1,6 @@
-/* torch.load in a handler, around a stand-in for libtorch (handlers/torchscript/testdata/fake_library.c). What
- * PyTorch makes of it stands in tests/e2e/test_torch_lua.py. */
+/* torch.load in a handler, around a stand-in for libtorch
+ * (handlers/torchscript/testdata/fake_library.c). What PyTorch makes of it stands in
+ * tests/e2e/test_torch_lua.py. */
 #include "handlers/runtime.h"
 
 #include <setjmp.h>
@@ -222,8 +223,8 @@ mistakes_are_errors(void **state)
     assert_int_equal(models_loaded(), 0);
 }
 
-/* Tables with metamethods run the handler's code while they are read: it may close the module, or let
- * it be collected, or change its mind. */
+/* Tables with metamethods run the handler's code while they are read: it may close the module, or
+ * let it be collected, or change its mind. */
 static void
 arguments_that_run_code(void **state)
 {
@@ -266,8 +267,8 @@ arguments_that_run_code(void **state)
                "output: tensor y: 512 bytes, 2 elements of FP32 need 4 bytes each"));
 }
 
-/* Modules are freed by close, by <close>, by the collector, and with the handler; a handler that loads
- * one in each step has a bounded number of them. */
+/* Modules are freed by close, by <close>, by the collector, and with the handler; a handler that
+ * loads one in each step has a bounded number of them. */
 static void
 modules_are_freed(void **state)
 {
@@ -315,7 +316,8 @@ metadata_of(const char *source)
     return fake.text;
 }
 
-/* Nothing tries a handler's modules: metadata says so, until the handler says something of its own. */
+/* Nothing tries a handler's modules: metadata says so, until the handler says something of its
+ * own. */
 static void
 metadata_says_that_no_probe_ran(void **state)
 {
@@ -345,7 +347,8 @@ metadata_says_that_no_probe_ran(void **state)
     assert_string_equal(metadata_of("return { batch = function(items) end }"), "{}");
 }
 
-/* Where the library is not, a handler that loads no module works, and one that does learns how to get it. */
+/* Where the library is not, a handler that loads no module works, and one that does learns how to
+ * get it. */
 static void
 without_the_library(void **state)
 {

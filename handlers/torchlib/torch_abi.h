@@ -4,8 +4,8 @@
  * else ever needs libtorch. It exports one symbol, continuo_torch(). Only these C structures cross:
  * nobody frees what the other side has allocated, and no function throws. One thread.
  *
- * Functions that return int give 0, or -1 with a text in `error`, cut at its front where it does not
- * fit: TorchScript's messages name their cause in the last line.
+ * Functions that return int give 0, or -1 with a text in `error`, cut at its front where it does
+ * not fit: TorchScript's messages name their cause in the last line.
  */
 #ifndef CN_HANDLERS_TORCHLIB_TORCH_ABI_H
 #define CN_HANDLERS_TORCHLIB_TORCH_ABI_H
@@ -21,8 +21,8 @@ extern "C" {
 #define CTT_RANK_MAX 16
 #define CTT_ERROR_BYTES 8192 /* a good size for `error` */
 
-/* Contiguous, row-major. datatype: the v2 protocol's number (proto/datatypes.def); 0 in a result: the
- * method gave None, and there is no tensor. */
+/* Contiguous, row-major. datatype: the v2 protocol's number (proto/datatypes.def); 0 in a result:
+ * the method gave None, and there is no tensor. */
 struct ctt_tensor {
     void *data; /* aligned for its type */
     int64_t dims[CTT_RANK_MAX];
@@ -67,8 +67,8 @@ struct ctt_api {
      * comes as a tensor of rank 0. */
     int (*get_attribute)(struct ctt_model *model, const char *name, struct ctt_tensor *out,
                          char *error, size_t n);
-    /* Where argument `i` of the next run() may be written, so that it need not be copied there: sets
-     * `data` of a tensor whose type and dimensions are set. Stays until that run(). */
+    /* Where argument `i` of the next run() may be written, so that it need not be copied there:
+     * sets `data` of a tensor whose type and dimensions are set. Stays until that run(). */
     int (*room)(struct ctt_model *model, uint32_t i, struct ctt_tensor *tensor, char *error,
                 size_t n);
     /* Arguments in the order of the method's; where it takes a tuple of k tensors, k arguments are

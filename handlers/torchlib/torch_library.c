@@ -1,4 +1,5 @@
-/* handlers/torchlib/torch_library.c - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
+/* handlers/torchlib/torch_library.c - finds and opens libcontinuo_torch.so, once per process.
+ * Worker's thread. */
 #include "handlers/torchlib/torch_library.h"
 
 #include <dlfcn.h>

@@ -27,8 +27,8 @@
 #include <ATen/Version.h>
 #include <torch/csrc/jit/passes/tensorexpr_fuser.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
-#include <torch/script.h>
 #include <torch/cuda.h>
+#include <torch/script.h>
 #include <torch/version.h>
 
 // Loaders of packages came with PyTorch 2.6; the check of their CPU before loading later.
@@ -47,10 +47,9 @@ struct DataType {
     int32_t number;
     at::ScalarType type;
 };
-const DataType data_types[] = {{1, at::kBool},   {2, at::kByte},  {6, at::kChar},
-                               {7, at::kShort},  {8, at::kInt},   {9, at::kLong},
-                               {10, at::kHalf},  {11, at::kFloat}, {12, at::kDouble},
-                               {14, at::kBFloat16}};
+const DataType data_types[] = {
+    {1, at::kBool}, {2, at::kByte},  {6, at::kChar},   {7, at::kShort},   {8, at::kInt},
+    {9, at::kLong}, {10, at::kHalf}, {11, at::kFloat}, {12, at::kDouble}, {14, at::kBFloat16}};
 
 // What the last line of a message says is its cause; the front is the interpreter's trace.
 void
@@ -60,7 +59,8 @@ say(char *error, size_t n, const std::string &text)
 
     if (n == 0)
         return;
-    while (from > 0 && from < text.size() && (text[from] & 0xc0) == 0x80) // not inside of a character
+    while (from > 0 && from < text.size() &&
+           (text[from] & 0xc0) == 0x80) // not inside of a character
         from++;
     std::memcpy(error, text.data() + from, text.size() - from);
     error[text.size() - from] = '\0';
@@ -174,9 +174,9 @@ scalar_as(const IValue &value, const c10::TypePtr &type)
     if (type->kind() == TypeKind::BoolType && value.isTensor() && value.toTensor().numel() == 1)
         return value.toTensor().item().toBool();
     if (type->kind() == TypeKind::TensorType && !value.isTensor() && !value.isNone())
-        return value.isInt() ? at::scalar_tensor(value.toInt(), at::kLong)
-                             : value.isBool() ? at::scalar_tensor(value.toBool(), at::kBool)
-                                              : at::scalar_tensor(value.toDouble(), at::kFloat);
+        return value.isInt()    ? at::scalar_tensor(value.toInt(), at::kLong)
+               : value.isBool() ? at::scalar_tensor(value.toBool(), at::kBool)
+                                : at::scalar_tensor(value.toDouble(), at::kFloat);
     if (type->kind() == TypeKind::IntType && value.isTensor() && value.toTensor().numel() == 1)
         return value.toTensor().item().toLong();
     return value;
@@ -185,7 +185,9 @@ scalar_as(const IValue &value, const c10::TypePtr &type)
 IValue
 number_of(const at::Scalar &value)
 {
-    return at::scalar_tensor(value, value.isBoolean() ? at::kBool : value.isFloatingPoint() ? at::kDouble : at::kLong);
+    return at::scalar_tensor(value, value.isBoolean()         ? at::kBool
+                                    : value.isFloatingPoint() ? at::kDouble
+                                                              : at::kLong);
 }
 
 // A None where the method's type says Optional has a place among the results; elsewhere it is nothing.
@@ -266,7 +268,8 @@ find_method(const torch::jit::Module &module, const std::string &name)
         return *method;
     for (const auto &method : module.get_methods())
         have += have.empty() ? method.name() : ", " + method.name();
-    throw std::runtime_error("there is no method " + name + (have.empty() ? "" : "; there are: " + have));
+    throw std::runtime_error("there is no method " + name +
+                             (have.empty() ? "" : "; there are: " + have));
 }
 
 // Without self, whose type is a mangled name.
@@ -291,13 +294,15 @@ count_devices()
     if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) {
         const char *why = dlerror();
 
-        throw std::runtime_error("deviceType gpu needs a CUDA build of PyTorch with all the libraries that it brings; "
-                                 "libtorch " TORCH_VERSION " does not open its CUDA part: " +
-                                 std::string(why ? why : "no reason given"));
+        throw std::runtime_error(
+            "deviceType gpu needs a CUDA build of PyTorch with all the libraries that it brings; "
+            "libtorch " TORCH_VERSION " does not open its CUDA part: " +
+            std::string(why ? why : "no reason given"));
     }
     int count = torch::cuda::device_count();
     if (count == 0)
-        throw std::runtime_error("there is no CUDA device: no driver, or CUDA_VISIBLE_DEVICES hides them");
+        throw std::runtime_error(
+            "there is no CUDA device: no driver, or CUDA_VISIBLE_DEVICES hides them");
     return count;
 }
 
@@ -310,7 +315,8 @@ find_device(const std::string &name)
         return device;
     int count = count_devices();
     if (device.index() >= count)
-        throw std::runtime_error("there is no device " + name + ", but " + count_of(count, "CUDA device"));
+        throw std::runtime_error("there is no device " + name + ", but " +
+                                 count_of(count, "CUDA device"));
     return device;
 }
 
@@ -344,7 +350,8 @@ const std::map<std::string, std::vector<const char *>> instruction_sets = {
 std::string
 cpu_lacks(const std::string &isa)
 {
-    const std::set<std::string> other = {"INVALID_VEC_ISA", "INVALID", "ASIMD", "NEON", "SVE256", "VSX", "ZVECTOR"};
+    const std::set<std::string> other = {"INVALID_VEC_ISA", "INVALID", "ASIMD",  "NEON",
+                                         "SVE256",          "VSX",     "ZVECTOR"};
     const auto flags = cpu_flags();
     std::istringstream words(isa);
     std::string word, lacks;
@@ -354,12 +361,14 @@ cpu_lacks(const std::string &isa)
         std::string lower = word;
         bool has = true;
 
-        std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+        std::transform(lower.begin(), lower.end(), lower.begin(),
+                       [](unsigned char c) { return std::tolower(c); });
         if (known != instruction_sets.end())
             for (const char *flag : known->second)
                 has = has && flags.count(flag);
         else
-            has = flags.count(lower) || other.count(word); // the kind of machine was compared before
+            has =
+                flags.count(lower) || other.count(word); // the kind of machine was compared before
         if (!has)
             lacks += (lacks.empty() ? "" : " ") + word;
     }
@@ -372,13 +381,15 @@ is_exported_program(const std::string &file)
 {
     constexpr std::streamoff window = 1 << 20;
     std::ifstream in(file, std::ios::binary | std::ios::ate);
-    std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0, from = std::max<std::streamoff>(0, size - window);
+    std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0,
+                   from = std::max<std::streamoff>(0, size - window);
     std::string end(static_cast<size_t>(size - from), '\0');
 
     in.seekg(from);
     in.read(end.data(), static_cast<std::streamsize>(end.size()));
     return in && end.find("data/aotinductor/") == end.npos &&
-           (end.find("models/model.json") != end.npos || end.find("serialized_exported_program") != end.npos);
+           (end.find("models/model.json") != end.npos ||
+            end.find("serialized_exported_program") != end.npos);
 }
 
 // What is compiled for another machine would end the process with SIGILL.
@@ -386,20 +397,24 @@ void
 check_package(const std::string &file)
 {
     if (is_exported_program(file))
-        throw std::runtime_error("this is a program of torch.export.save, which is not compiled: compile it with "
-                                 "torch._inductor.aoti_compile_and_package(program, package_path=\"model.pt2\")");
+        throw std::runtime_error(
+            "this is a program of torch.export.save, which is not compiled: compile it with "
+            "torch._inductor.aoti_compile_and_package(program, package_path=\"model.pt2\")");
     auto about = torch::inductor::AOTIModelPackageLoader::load_metadata_from_package(file, "model");
-    std::string machine = about["AOTI_MACHINE"], isa = about["AOTI_CPU_ISA"], device = about["AOTI_DEVICE_KEY"];
+    std::string machine = about["AOTI_MACHINE"], isa = about["AOTI_CPU_ISA"],
+                device = about["AOTI_DEVICE_KEY"];
     utsname here;
 
     if (!device.empty() && device != "cpu")
-        throw std::runtime_error("the package is for " + device + ", and packages run on the CPU here");
+        throw std::runtime_error("the package is for " + device +
+                                 ", and packages run on the CPU here");
     if (uname(&here) == 0 && !machine.empty() && machine != here.machine)
-        throw std::runtime_error("the package is for " + machine + ", this machine is " + here.machine);
+        throw std::runtime_error("the package is for " + machine + ", this machine is " +
+                                 here.machine);
     std::string lacks = cpu_lacks(isa);
     if (!lacks.empty())
-        throw std::runtime_error("the package is for CPUs with " + isa + ", and this one has no " + lacks +
-                                 ": compile it on a machine like this");
+        throw std::runtime_error("the package is for CPUs with " + isa + ", and this one has no " +
+                                 lacks + ": compile it on a machine like this");
 }
 
 ctt_model *
@@ -410,8 +425,18 @@ load_package(const ctt_options *options, at::Device device)
     if (!device.is_cpu())
         throw std::runtime_error("packages run on the CPU here");
     check_package(options->file);
-    auto package = std::make_unique<torch::inductor::AOTIModelPackageLoader>(options->file, "model", true);
-    return new ctt_model{device, {}, std::nullopt, std::move(package), "forward of a package of AOTInductor", {}, {}, {}, {}, {}};
+    auto package =
+        std::make_unique<torch::inductor::AOTIModelPackageLoader>(options->file, "model", true);
+    return new ctt_model{device,
+                         {},
+                         std::nullopt,
+                         std::move(package),
+                         "forward of a package of AOTInductor",
+                         {},
+                         {},
+                         {},
+                         {},
+                         {}};
 }
 #endif
 
@@ -447,7 +472,8 @@ load_any(const ctt_options *options)
 #ifdef CTT_PACKAGES
         return load_package(options, device);
 #else
-        throw std::runtime_error("libtorch " TORCH_VERSION " has no packages of AOTInductor; 2.10 has");
+        throw std::runtime_error("libtorch " TORCH_VERSION
+                                 " has no packages of AOTInductor; 2.10 has");
 #endif
     }
     auto module = torch::jit::load(options->file, device);
@@ -487,7 +513,8 @@ model_schema(ctt_model *model)
 }
 
 int
-model_set_attribute(ctt_model *model, const char *name, const ctt_value *value, char *error, size_t n)
+model_set_attribute(ctt_model *model, const char *name, const ctt_value *value, char *error,
+                    size_t n)
 {
     return guarded(error, n, [&] {
         if (!model->module.hasattr(name))
@@ -510,7 +537,8 @@ model_get_attribute(ctt_model *model, const char *name, ctt_tensor *out, char *e
         if (value.isInt() || value.isDouble() || value.isBool())
             value = number_of(value.toScalar());
         if (!value.isTensor() && !value.isNone())
-            throw std::runtime_error(std::string("the attribute ") + name + " is a " + value.tagKind() +
+            throw std::runtime_error(std::string("the attribute ") + name + " is a " +
+                                     value.tagKind() +
                                      "; a tensor, an int, a float and a bool can be state");
         tensor_to(value.isNone() ? at::Tensor() : value.toTensor(), model->attributes[name], out);
     });
@@ -536,7 +564,8 @@ model_attribute_kind(ctt_model *model, const char *name, ctt_kind *out, char *er
 void
 digest_bytes(size_t &digest, const void *bytes, size_t n)
 {
-    size_t more = std::hash<std::string_view>{}(std::string_view(static_cast<const char *>(bytes), n));
+    size_t more =
+        std::hash<std::string_view>{}(std::string_view(static_cast<const char *>(bytes), n));
 
     digest = (digest ^ more) * 0x9e3779b97f4a7c15u + (digest >> 29);
 }
@@ -595,7 +624,8 @@ model_changed(ctt_model *model, char *names, size_t names_n, char *error, size_t
         for (const auto &parameter : model->module.named_parameters(true))
             parameters.insert(parameter.name);
         for (const auto &attribute : model->module.named_attributes(true)) {
-            if (attribute.value.isObject() || parameters.count(attribute.name) || model->set.count(attribute.name))
+            if (attribute.value.isObject() || parameters.count(attribute.name) ||
+                model->set.count(attribute.name))
                 continue;
             size_t digest = 1;
             digest_value(digest, attribute.value);
@@ -674,8 +704,9 @@ take(const c10::TypePtr &type, given &given)
         c10::List<at::Tensor> members;
 
         if (type->expectRef<c10::ListType>().getElementType()->kind() != TypeKind::TensorType)
-            throw std::runtime_error("the method takes a " + type->annotation_str() +
-                                     ", which tensors are not put into: write a wrapper whose forward takes tensors");
+            throw std::runtime_error(
+                "the method takes a " + type->annotation_str() +
+                ", which tensors are not put into: write a wrapper whose forward takes tensors");
 
         while (given.at < given.end)
             members.push_back(take_one(given).toTensor());
@@ -728,7 +759,8 @@ run_method(given given, stopwatch &watch)
     std::vector<IValue> stack;
 
     stack.reserve(wanted.size()); // and one more, the module itself
-    for (size_t i = 1; i < wanted.size() && (given.at < given.end || !wanted[i].default_value()); i++)
+    for (size_t i = 1; i < wanted.size() && (given.at < given.end || !wanted[i].default_value());
+         i++)
         stack.push_back(take(wanted[i].type(), given));
     if (given.at < given.end)
         throw std::runtime_error("the method takes fewer arguments than " +

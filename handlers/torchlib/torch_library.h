@@ -1,4 +1,5 @@
-/* handlers/torchlib/torch_library.h - finds and opens libcontinuo_torch.so, once per process. Worker's thread. */
+/* handlers/torchlib/torch_library.h - finds and opens libcontinuo_torch.so, once per process.
+ * Worker's thread. */
 #ifndef CN_HANDLERS_TORCHLIB_TORCH_LIBRARY_H
 #define CN_HANDLERS_TORCHLIB_TORCH_LIBRARY_H
 

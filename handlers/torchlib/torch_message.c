@@ -1,4 +1,5 @@
-/* handlers/torchlib/torch_message.c - what libtorch says when something fails: its cause, and all of it. Worker's thread. */
+/* handlers/torchlib/torch_message.c - what libtorch says when something fails: its cause, and all
+ * of it. Worker's thread. */
 #include "handlers/torchlib/torch_message.h"
 
 #include <string.h>

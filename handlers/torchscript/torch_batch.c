@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_batch.c - rows of one shape become one run of the model: gather, run, check, scatter.
+/* handlers/torchscript/torch_batch.c - rows of one shape become one run of the model: gather, run,
+ * check, scatter.
  *
  * What is missing to a full bucket is filled with copies of the first row: zeros could be values
  * that the model does not expect. States and outputs change only once all results are checked.
@@ -96,7 +97,8 @@ library_failed(const struct torch_runtime *rt, struct cn_error *err)
                    CN_STR_ARG(cause));
 }
 
-/* Where the rows are joined: an argument right where the library wants it. `out` has type and shape. */
+/* Where the rows are joined: an argument right where the library wants it. `out` has type and
+ * shape. */
 static int
 room_for(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, size_t bytes,
          struct ctt_tensor *out, struct cn_error *err)

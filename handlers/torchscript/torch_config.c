@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_config.c - what a TorchScript model's YAML says of it. Worker's thread. */
+/* handlers/torchscript/torch_config.c - what a TorchScript model's YAML says of it. Worker's
+ * thread. */
 #include "handlers/torchscript/torch_config.h"
 
 #include <inttypes.h>

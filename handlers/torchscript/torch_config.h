@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_config.h - what a TorchScript model's YAML says of it, under `torch` and in its tensors.
+/* handlers/torchscript/torch_config.h - what a TorchScript model's YAML says of it, under `torch`
+ * and in its tensors.
  *
  *   inputs: ...  outputs: ...  state: ...       # config/model/model_io.h, config/model/model_state.h
  *   torch:
@@ -85,8 +86,8 @@ struct cn_torch_config {
     struct cn_arena arena; /* holds the above */
 };
 
-/* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED where the
- * model declares no tensors. On failure nothing is left. */
+/* From the model's YAML, or that in `dir`. CN_E_CONFIG with name:line:column; CN_E_LOAD_FAILED
+ * where the model declares no tensors. On failure nothing is left. */
 int cn_torch_config_parse(struct cn_torch_config *config, const struct cn_yaml_doc *doc,
                           uint32_t batch_size, struct cn_error *err);
 int cn_torch_config_read(struct cn_torch_config *config, const char *dir, const char *file,

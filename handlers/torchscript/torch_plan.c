@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_plan.c - into which batches a number of rows is best cut. Worker's thread. */
+/* handlers/torchscript/torch_plan.c - into which batches a number of rows is best cut. Worker's
+ * thread. */
 #include "handlers/torchscript/torch_plan.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_plan.h - into which batches a number of rows is best cut. Worker's thread.
+/* handlers/torchscript/torch_plan.h - into which batches a number of rows is best cut. Worker's
+ * thread.
  *
  * A model runs batches of a few fixed sizes, its buckets; what is missing is padded. Larger is not
  * always better: two rows at once may cost more than two single runs. So each bucket's time is

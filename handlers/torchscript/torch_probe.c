@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_probe.c - random rows, alone and together (torch_probe.h). Worker's thread. */
+/* handlers/torchscript/torch_probe.c - random rows, alone and together (torch_probe.h). Worker's
+ * thread. */
 #include "handlers/torchscript/torch_probe.h"
 
 #include <inttypes.h>

@@ -1,13 +1,14 @@
 /* handlers/torchscript/torch_probe.h - does a row's answer depend on other rows? Worker's thread.
  *
- * The server runs rows of different sequences together and promises that nobody notices. A model can break
- * that: it scales its activations over the whole batch (int8 quantization), reads a length of the first
- * row for all, or changes a buffer in place. So random rows are run when a model is loaded: each alone, twice,
- * and then in each bucket, in two orders, twice, always with the same seed and from the same state.
+ * The server runs rows of different sequences together and promises that nobody notices. A model
+ * can break that: it scales its activations over the whole batch (int8 quantization), reads a
+ * length of the first row for all, or changes a buffer in place. So random rows are run when a
+ * model is loaded: each alone, twice, and then in each bucket, in two orders, twice, always with
+ * the same seed and from the same state.
  *
- * Rows that differ between two runs alone: the module keeps something of its own, and the model is refused.
- * Rows that differ beyond the tolerance in a batch: they are run alone from here on (buckets: [1]), and
- * rt->base.warning says so; with strictBatching the model is refused.
+ * Rows that differ between two runs alone: the module keeps something of its own, and the model is
+ * refused. Rows that differ beyond the tolerance in a batch: they are run alone from here on
+ * (buckets: [1]), and rt->base.warning says so; with strictBatching the model is refused.
  */
 #ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_H
 #define CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_H

@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_probe_priv.h - what torch_probe.c and torch_probe_rows.c share. Worker's thread. */
+/* handlers/torchscript/torch_probe_priv.h - what torch_probe.c and torch_probe_rows.c share.
+ * Worker's thread. */
 #ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_PRIV_H
 #define CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_PRIV_H
 

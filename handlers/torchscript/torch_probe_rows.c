@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_probe_rows.c - the rows of a probe: random inputs, runs, and what came of them. Worker's thread. */
+/* handlers/torchscript/torch_probe_rows.c - the rows of a probe: random inputs, runs, and what came
+ * of them. Worker's thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +20,8 @@ next_random(struct probe *probe) /* 0 to 1; splitmix64 */
     return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
 }
 
-/* Floats from -1 to 1, integers from 0 to 3, unless the YAML says where they lie. Each row has another
- * magnitude, which shows what is scaled over all of them. */
+/* Floats from -1 to 1, integers from 0 to 3, unless the YAML says where they lie. Each row has
+ * another magnitude, which shows what is scaled over all of them. */
 static void
 fill(struct probe *probe, uint32_t row, uint32_t input, char *data, uint64_t elements)
 {

@@ -1,5 +1,5 @@
-/* handlers/torchscript/torch_run.c - a batch of requests: their tensors are checked, their rows sorted by shape and run, and
- * each request is answered. Worker's thread. */
+/* handlers/torchscript/torch_run.c - a batch of requests: their tensors are checked, their rows
+ * sorted by shape and run, and each request is answered. Worker's thread. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -39,8 +39,8 @@ check_input(const struct cn_part *part, const struct cn_tensor_spec *spec, bool 
     return rc;
 }
 
-/* Rows of a batch mostly say the same of their tensors: then only the data is looked at. `before`: the
- * inputs of the last row that was fine, whose types rt->types has. */
+/* Rows of a batch mostly say the same of their tensors: then only the data is looked at. `before`:
+ * the inputs of the last row that was fine, whose types rt->types has. */
 static bool
 same_inputs(struct torch_runtime *rt, const struct cn_row *row, const struct cn_tensor *before,
             const char **data)

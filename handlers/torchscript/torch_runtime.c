@@ -1,5 +1,5 @@
-/* handlers/torchscript/torch_runtime.c - the runtime "torch": loads a TorchScript model, measures it and tells of it. Its
- * batches are torch_run.c's. Worker's thread. */
+/* handlers/torchscript/torch_runtime.c - the runtime "torch": loads a TorchScript model, measures
+ * it and tells of it. Its batches are torch_run.c's. Worker's thread. */
 #include "handlers/torchscript/torch_runtime.h"
 
 #include <inttypes.h>
@@ -251,8 +251,8 @@ runtime_check_zygote(const struct cn_load *load, struct cn_error *err)
     return 0;
 }
 
-/* In the process that serves: two that were forked from one would draw the same random numbers, as would one
- * that comes in place of a dead one. */
+/* In the process that serves: two that were forked from one would draw the same random numbers, as
+ * would one that comes in place of a dead one. */
 static void
 runtime_serve(struct cn_runtime *base)
 {

@@ -1,7 +1,9 @@
-/* handlers/torchscript/torch_runtime.h - the runtime "torch": TorchScript models whose state the worker keeps.
+/* handlers/torchscript/torch_runtime.h - the runtime "torch": TorchScript models whose state the
+ * worker keeps.
  *
- * No handler: the model's YAML says which tensors go in and come out (handlers/torchscript/torch_config.h). The rows of a
- * batch are gathered into tensors of a fixed number of rows, run, and scattered. Worker's thread.
+ * No handler: the model's YAML says which tensors go in and come out
+ * (handlers/torchscript/torch_config.h). The rows of a batch are gathered into tensors of a fixed
+ * number of rows, run, and scattered. Worker's thread.
  */
 #ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_RUNTIME_H
 #define CN_HANDLERS_TORCHSCRIPT_TORCH_RUNTIME_H

@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_runtime_test.c - the runtime around a stand-in for libtorch (testdata/fake_library.c). */
+/* handlers/torchscript/torch_runtime_test.c - the runtime around a stand-in for libtorch
+ * (testdata/fake_library.c). */
 #include "handlers/torchscript/torch_runtime.h"
 
 #include <setjmp.h>
@@ -196,7 +197,8 @@ fails_with(struct batch *batch, uint32_t i, int code, const char *words)
         fail_msg("\"%s\" is not in \"%s\"", words, reply->body.data);
 }
 
-/* States lie along their own axis, runs are padded to the bucket, and each sequence gets its own back. */
+/* States lie along their own axis, runs are padded to the bucket, and each sequence gets its own
+ * back. */
 static void
 each_row_has_its_own_state(void **state)
 {
@@ -322,8 +324,8 @@ state_over_its_limit(void **state)
     drop(rt, &batch);
 }
 
-/* What a row says of its tensor is read once for rows that say the same; their data is not taken on trust
- * for that, nor is a row that says something else. */
+/* What a row says of its tensor is read once for rows that say the same; their data is not taken on
+ * trust for that, nor is a row that says something else. */
 static void
 rows_that_look_alike_are_checked(void **state)
 {
@@ -486,7 +488,8 @@ random_numbers_are_no_neighbours(void **state)
     must_tell("random", BUCKETS_YAML(""), "\"result\":\"random\"", "");
 }
 
-/* The stand-in throws below 0: the second try has no such numbers; where the YAML wants them, none is taken. */
+/* The stand-in throws below 0: the second try has no such numbers; where the YAML wants them, none
+ * is taken. */
 static void
 random_rows_are_those_that_the_model_takes(void **state)
 {

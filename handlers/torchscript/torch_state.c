@@ -1,5 +1,5 @@
-/* handlers/torchscript/torch_state.c - the state tensors of one sequence in memory, and as the bytes that are stored.
- * Worker's thread. */
+/* handlers/torchscript/torch_state.c - the state tensors of one sequence in memory, and as the
+ * bytes that are stored. Worker's thread. */
 #include <string.h>
 
 #include "core/errors/panic.h"

@@ -1,5 +1,5 @@
-/* handlers/torchscript/torch_values.h - elements of tensors as numbers: what the probe of a model and nanPolicy look at. Any
- * thread. */
+/* handlers/torchscript/torch_values.h - elements of tensors as numbers: what the probe of a model
+ * and nanPolicy look at. Any thread. */
 #ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_VALUES_H
 #define CN_HANDLERS_TORCHSCRIPT_TORCH_VALUES_H
 
@@ -16,13 +16,13 @@ double cn_torch_value(enum cn_datatype type, const char *data, size_t i);
 /* Rounds to what the type can hold; a BOOL is true from 0.5 on. */
 void cn_torch_value_put(enum cn_datatype type, char *data, size_t i, double value);
 
-/* By how much results of a model may differ that sums in another order, as a share of the largest magnitude
- * of the tensor: about a thousand roundings of the type. 0 for integers. */
+/* By how much results of a model may differ that sums in another order, as a share of the largest
+ * magnitude of the tensor: about a thousand roundings of the type. 0 for integers. */
 double cn_torch_tolerance(enum cn_datatype type);
 
-/* How far two tensors of `n` elements are apart: the largest difference, divided by the largest magnitude in
- * them; 0 where they are equal, infinite where one has a NaN that the other has not. Integers that differ at
- * all are 1 apart or more. */
+/* How far two tensors of `n` elements are apart: the largest difference, divided by the largest
+ * magnitude in them; 0 where they are equal, infinite where one has a NaN that the other has not.
+ * Integers that differ at all are 1 apart or more. */
 double cn_torch_distance(enum cn_datatype type, const char *a, const char *b, size_t n);
 
 /* Is there a NaN or an infinity? */

@@ -1,4 +1,5 @@
-/* handlers/torchscript/torch_values_test.c - numbers in and out of each type, and how far two tensors are apart. */
+/* handlers/torchscript/torch_values_test.c - numbers in and out of each type, and how far two
+ * tensors are apart. */
 #include "handlers/torchscript/torch_values.h"
 
 #include <math.h>

@@ -1,7 +1,9 @@
-/* handlers/torchscript/torch_warmup.c - runs a model with zeros before its first request. Worker's thread.
+/* handlers/torchscript/torch_warmup.c - runs a model with zeros before its first request. Worker's
+ * thread.
  *
- * The first calls of TorchScript are slow (it profiles), so they are made here. Each bucket's time is
- * measured for handlers/torchscript/torch_plan.h. What the YAML says wrongly shows here, and so when a model is registered.
+ * The first calls of TorchScript are slow (it profiles), so they are made here. Each bucket's time
+ * is measured for handlers/torchscript/torch_plan.h. What the YAML says wrongly shows here, and so
+ * when a model is registered.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -59,8 +61,8 @@ run_once(struct torch_runtime *rt, struct cn_item *item, const struct cn_tensor 
     return cn_torch_batch_run(rt, indices, 1, rows, err);
 }
 
-/* The time of a run with what is around it: the thread's own, so that the machine's other work is not
- * counted; that of several threads, or of a GPU, is the clock's. */
+/* The time of a run with what is around it: the thread's own, so that the machine's other work is
+ * not counted; that of several threads, or of a GPU, is the clock's. */
 static uint64_t
 spent_us(const struct torch_runtime *rt)
 {

@@ -1,4 +1,5 @@
-/* handlers/torchscript/torchscript_priv.h - what the files of the torch runtime share. Worker's thread. */
+/* handlers/torchscript/torchscript_priv.h - what the files of the torch runtime share. Worker's
+ * thread. */
 #ifndef CN_HANDLERS_TORCHSCRIPT_TORCHSCRIPT_PRIV_H
 #define CN_HANDLERS_TORCHSCRIPT_TORCHSCRIPT_PRIV_H
 
@@ -14,8 +15,8 @@
 #define TORCH_RUNTIME_MAGIC 0x54525431u
 #define TORCH_STATE_MAGIC 0x54535431u
 
-/* A tensor of one row: without batch dimension. What each step reads comes first, in one line of the
- * processor's cache, where a run of the model leaves nothing of ours. */
+/* A tensor of one row: without batch dimension. What each step reads comes first, in one line of
+ * the processor's cache, where a run of the model leaves nothing of ours. */
 struct torch_tensor {
     char *data; /* cn_try_alloc'ed */
     size_t bytes, cap;
@@ -120,7 +121,8 @@ bool cn_torch_same_shape(const struct torch_runtime *rt, const struct torch_row 
                          const struct torch_row *b);
 
 /* torch_warmup.c */
-/* A zeroed tensor of one row as the declaration wants it, in `arena`; `open`: the size where it says -1. */
+/* A zeroed tensor of one row as the declaration wants it, in `arena`; `open`: the size where it
+ * says -1. */
 int cn_torch_input_of(const struct cn_tensor_spec *spec, bool batched, int64_t open,
                       struct cn_arena *arena, struct cn_tensor *out, struct cn_error *err);
 /* Tries each bucket with zeros, which shows what does not fit, and measures it. */

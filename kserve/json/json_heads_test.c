@@ -1,4 +1,5 @@
-/* kserve/json/json_heads_test.c - a head that comes again is not parsed again, another one is never taken for it. */
+/* kserve/json/json_heads_test.c - a head that comes again is not parsed again, another one is never
+ * taken for it. */
 #include "kserve/json/json_heads.h"
 
 #include <setjmp.h>

@@ -30,7 +30,8 @@ is_blank(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Behind the bracket that closes the one at `at`; NULL: something else than numbers stands between. */
+/* Behind the bracket that closes the one at `at`; NULL: something else than numbers stands
+ * between. */
 static const char *
 array_end(const char *at, const char *end)
 {
@@ -45,8 +46,8 @@ array_end(const char *at, const char *end)
     return NULL;
 }
 
-/* The quote that closes the string which begins at `at`; NULL: there is none, or an escape before it.
- * Escapes could spell "data" in another way, of which nothing would be known here. */
+/* The quote that closes the string which begins at `at`; NULL: there is none, or an escape before
+ * it. Escapes could spell "data" in another way, of which nothing would be known here. */
 static const char *
 string_end(const char *at, const char *end)
 {
@@ -177,7 +178,8 @@ take_exponent(const char *at, struct number *number)
     return at > from && at - from < 5 ? at : NULL;
 }
 
-/* JSON's grammar. The bracket that closes the array ends each loop. Behind the number; NULL: none. */
+/* JSON's grammar. The bracket that closes the array ends each loop. Behind the number; NULL:
+ * none. */
 static const char *
 take_number(const char *at, struct number *out)
 {
@@ -204,8 +206,8 @@ take_number(const char *at, struct number *out)
     return at;
 }
 
-/* The double next to it. Two that a double has exactly give it in one operation, whose result is rounded
- * once; all others are the C library's. */
+/* The double next to it. Two that a double has exactly give it in one operation, whose result is
+ * rounded once; all others are the C library's. */
 static bool
 as_double(const struct number *number, double *out)
 {
@@ -232,7 +234,8 @@ as_double(const struct number *number, double *out)
     return true;
 }
 
-/* As json_values.c has it: narrow integers wrap, a real is no integer. Its bytes; 0: of another kind. */
+/* As json_values.c has it: narrow integers wrap, a real is no integer. Its bytes; 0: of another
+ * kind. */
 static unsigned
 put_number(const struct number *number, enum cn_datatype type, char *to)
 {

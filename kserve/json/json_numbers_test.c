@@ -1,4 +1,5 @@
-/* kserve/json/json_numbers_test.c - numbers read past the document are those that the document would have had. */
+/* kserve/json/json_numbers_test.c - numbers read past the document are those that the document
+ * would have had. */
 #include "kserve/json/json_numbers.h"
 
 #include <setjmp.h>
@@ -38,7 +39,8 @@ by_document(const char *array, enum cn_datatype type, int64_t n, struct cn_arena
     return rc == 0;
 }
 
-/* The short way may leave an array to the document, but never read it in another way. 1: it read it. */
+/* The short way may leave an array to the document, but never read it in another way. 1: it read
+ * it. */
 static int
 same(const char *array, enum cn_datatype type, int64_t n)
 {
@@ -226,7 +228,8 @@ a_head_that_is_too_long_or_has_too_many_arrays_is_not_cut(void **state)
     assert_false(cn_v2_cut(cn_str_from(text), &cuts));
 }
 
-/* The same request again has other numbers under the same head; and a mistake has the document's words. */
+/* The same request again has other numbers under the same head; and a mistake has the document's
+ * words. */
 static void
 requests_are_read_by_their_heads(void **state)
 {

@@ -1,7 +1,8 @@
-/* kserve/json/json_read.c - the JSON of an inference request and the binary tensors behind it. Any thread.
+/* kserve/json/json_read.c - the JSON of an inference request and the binary tensors behind it. Any
+ * thread.
  *
- * The document is walked in the protocol's order, not in its own: the first mistake is the one that is
- * told.
+ * The document is walked in the protocol's order, not in its own: the first mistake is the one that
+ * is told.
  */
 #include <errno.h>
 #include <inttypes.h>

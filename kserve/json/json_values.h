@@ -1,4 +1,5 @@
-/* kserve/json/json_values.h - numbers and strings of a JSON array, straight into a tensor's bytes. */
+/* kserve/json/json_values.h - numbers and strings of a JSON array, straight into a tensor's
+ * bytes. */
 #ifndef CN_KSERVE_JSON_JSON_VALUES_H
 #define CN_KSERVE_JSON_JSON_VALUES_H
 
@@ -13,8 +14,8 @@ int cn_v2_values(const json_t *data, size_t max_bytes, struct cn_arena *arena,
 
 #define CN_V2_PARAMS_MAX 1024 /* of one request */
 
-/* A parameter of the model's own: a string, number or boolean, copied into the arena. CN_E_BAD_REQUEST
- * for other values. */
+/* A parameter of the model's own: a string, number or boolean, copied into the arena.
+ * CN_E_BAD_REQUEST for other values. */
 int cn_v2_json_param(const char *key, const json_t *value, struct cn_arena *arena,
                      struct cn_v2_param *out, struct cn_error *err);
 

@@ -1,10 +1,10 @@
 /* kserve/json/json_words.h - what v2 clients write into JSON and JSON has no word for. Any thread.
  *
- * NaN, Infinity and -Infinity stand as bare words; integers go up to UINT64_MAX; nesting is bounded.
- * jansson knows none of it. So the text is looked over once, and where one of these occurs a copy is
- * made in which it is a string that begins with a control character. A string that begins so itself gets
- * one more of them there, which cn_v2_json_text() takes away again. A member that comes twice is refused:
- * two readers would take different ones.
+ * NaN, Infinity and -Infinity stand as bare words; integers go up to UINT64_MAX; nesting is
+ * bounded. jansson knows none of it. So the text is looked over once, and where one of these occurs
+ * a copy is made in which it is a string that begins with a control character. A string that begins
+ * so itself gets one more of them there, which cn_v2_json_text() takes away again. A member that
+ * comes twice is refused: two readers would take different ones.
  */
 #ifndef CN_KSERVE_JSON_JSON_WORDS_H
 #define CN_KSERVE_JSON_JSON_WORDS_H

@@ -57,8 +57,8 @@ integer_at(const char *at, unsigned bytes)
     return (int64_t)(natural_at(at, bytes) << shift) >> shift;
 }
 
-/* JSON has no word for NaN and the infinities. Clients in Python read null as NaN; the exact value goes out
- * in binary form. */
+/* JSON has no word for NaN and the infinities. Clients in Python read null as NaN; the exact value
+ * goes out in binary form. */
 static char *
 put_finite(double value, char *to)
 {

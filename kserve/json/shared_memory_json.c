@@ -1,4 +1,5 @@
-/* kserve/json/shared_memory_json.c - shared memory requests and status as JSON. Any thread, no state. */
+/* kserve/json/shared_memory_json.c - shared memory requests and status as JSON. Any thread, no
+ * state. */
 #include <inttypes.h>
 
 #include "kserve/infer_answer.h"

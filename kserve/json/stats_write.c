@@ -1,4 +1,5 @@
-/* kserve/json/stats_write.c - statistics as JSON. Durations are kept in microseconds and shown in nanoseconds. */
+/* kserve/json/stats_write.c - statistics as JSON. Durations are kept in microseconds and shown in
+ * nanoseconds. */
 #include <inttypes.h>
 
 #include "kserve/infer_answer.h"

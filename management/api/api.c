@@ -438,8 +438,8 @@ route(struct cn_api_call *call)
 /* --- a request comes */
 
 /* Is the last part the word before a sequence's id? "set-default" is the one other word that may
- * follow a version, and a version may be called "sequences": to import a sequence of that id takes a
- * path with a version. */
+ * follow a version, and a version may be called "sequences": to import a sequence of that id takes
+ * a path with a version. */
 static bool
 is_before_id(const struct cn_api_call *call, struct cn_str rest)
 {
@@ -457,7 +457,8 @@ is_known(const char *first)
            strcmp(first, "stores") == 0;
 }
 
-/* Splits the path at its slashes, without empty ends; false when it has more parts than any route. */
+/* Splits the path at its slashes, without empty ends; false when it has more parts than any
+ * route. */
 static bool
 split_path(struct cn_api_call *call)
 {

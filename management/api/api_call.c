@@ -1,4 +1,5 @@
-/* management/api/api_call.c - a request of the management API: its answers and its parameters. Loop 0. */
+/* management/api/api_call.c - a request of the management API: its answers and its parameters. Loop
+ * 0. */
 #include "management/api/api_call.h"
 
 #include <errno.h>

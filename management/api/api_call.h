@@ -1,5 +1,5 @@
-/* management/api/api_call.h - a request of the management API while it is worked on: its answers, which end it,
- * and its parameters. Loop 0.
+/* management/api/api_call.h - a request of the management API while it is worked on: its answers,
+ * which end it, and its parameters. Loop 0.
  */
 #ifndef CN_MANAGEMENT_API_API_CALL_H
 #define CN_MANAGEMENT_API_API_CALL_H
@@ -39,10 +39,12 @@ void cn_api_answer(struct cn_api_call *call, int http_status, json_t *value);
 
 /* NULL when it isn't given. */
 const char *cn_api_param(struct cn_api_call *call, const char *name);
-/* -1 when it isn't given. A wrong one is an error: taking a default instead hides typing errors. Only in
- * TorchServe's dialect it is as if a query's word for a number were not given, as it is there. */
+/* -1 when it isn't given. A wrong one is an error: taking a default instead hides typing errors.
+ * Only in TorchServe's dialect it is as if a query's word for a number were not given, as it is
+ * there. */
 int64_t cn_api_param_number(struct cn_api_call *call, const char *name, int64_t max);
-/* The same; in TorchServe's dialect also what is below `least`. Otherwise the caller checks that. */
+/* The same; in TorchServe's dialect also what is below `least`. Otherwise the caller checks
+ * that. */
 int64_t cn_api_param_setting(struct cn_api_call *call, const char *name, int64_t least,
                              int64_t max);
 bool cn_api_param_bool(struct cn_api_call *call, const char *name, bool otherwise);

@@ -92,7 +92,8 @@ describe_has_torchserves_members_in_order(void **state)
     json_decref(whole);
 }
 
-/* A worker's word for its device is shown whatever it is: a handler may have written over its memory. */
+/* A worker's word for its device is shown whatever it is: a handler may have written over its
+ * memory. */
 static void
 describe_shows_any_device(void **state)
 {

@@ -1,8 +1,9 @@
-/* management/api/describe.c - what GET /models/... shows. Loop 0; facts come from the queues' loops.
+/* management/api/describe.c - what GET /models/... shows. Loop 0; facts come from the queues'
+ * loops.
  *
- * Members that TorchServe has come in its order and under its names, ours after
- * them. A version's part is made when its facts arrive: until then the version
- * can't be freed, since whatever closes it asks the same loop later. */
+ * Members that TorchServe has come in its order and under its names, ours after them. A version's
+ * part is made when its facts arrive: until then the version can't be freed, since whatever closes
+ * it asks the same loop later. */
 #include "management/api/describe.h"
 
 #include <math.h>
@@ -156,7 +157,8 @@ show_state(const struct cn_state_specs *specs)
     return out;
 }
 
-/* What the workers run on, not what the model's YAML wishes: a worker that is there has its device. */
+/* What the workers run on, not what the model's YAML wishes: a worker that is there has its
+ * device. */
 static void
 show_devices(json_t *out, const struct cn_worker_pool_facts *facts)
 {

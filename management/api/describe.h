@@ -1,4 +1,5 @@
-/* management/api/describe.h - what GET /models/... shows: gathered from the queues' loops. Loop 0. */
+/* management/api/describe.h - what GET /models/... shows: gathered from the queues' loops.
+ * Loop 0. */
 #ifndef CN_MANAGEMENT_API_DESCRIBE_H
 #define CN_MANAGEMENT_API_DESCRIBE_H
 

@@ -1,4 +1,5 @@
-/* management/api/exported_sequence.h - a sequence outside of a server: what an export gives and an import takes.
+/* management/api/exported_sequence.h - a sequence outside of a server: what an export gives and an
+ * import takes.
  *
  * Format 1, little-endian; str16 and str32 are a length of 2 or 4 bytes and the bytes:
  *   8 bytes  magic: CN_EXPORTED_SEQUENCE_MAGIC, which shows a transfer that changed line ends

@@ -1,4 +1,5 @@
-/* management/api/exported_sequence_test.c - an exported sequence there and back, and such that are damaged. */
+/* management/api/exported_sequence_test.c - an exported sequence there and back, and such that are
+ * damaged. */
 #include "management/api/exported_sequence.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* management/api/gather_metrics.c - what the model versions count, gathered from their queues' loops. Loop 0. */
+/* management/api/gather_metrics.c - what the model versions count, gathered from their queues'
+ * loops. Loop 0. */
 #include <string.h>
 
 #include "core/memory/mem.h"

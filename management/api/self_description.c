@@ -1,4 +1,5 @@
-/* management/api/self_description.c - one job of our own in a model's queue: its handler describes itself.
+/* management/api/self_description.c - one job of our own in a model's queue: its handler describes
+ * itself.
  *
  * Loop 0, like any front end's loop. The job is stateless whatever its model is, so that it neither
  * opens a sequence nor waits for one. */

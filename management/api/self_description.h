@@ -1,4 +1,5 @@
-/* management/api/self_description.h - what a handler tells of itself, for GET /models/NAME?customized=true. Loop 0.
+/* management/api/self_description.h - what a handler tells of itself, for GET
+ * /models/NAME?customized=true. Loop 0.
  */
 #ifndef CN_MANAGEMENT_API_SELF_DESCRIPTION_H
 #define CN_MANAGEMENT_API_SELF_DESCRIPTION_H

@@ -113,7 +113,8 @@ cn_sequence_json(const struct cn_sequence_info *info, const struct cn_sequence_l
     return out;
 }
 
-/* Opaque to clients: the worker's index, a dash, the id in hexadecimal, so that any id fits a URL. */
+/* Opaque to clients: the worker's index, a dash, the id in hexadecimal, so that any id fits a
+ * URL. */
 json_t *
 cn_page_token_json(uint32_t worker, struct cn_str id)
 {

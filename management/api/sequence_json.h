@@ -1,4 +1,5 @@
-/* management/api/sequence_json.h - sequences as the management API shows them, and tokens of pages. */
+/* management/api/sequence_json.h - sequences as the management API shows them, and tokens of
+ * pages. */
 #ifndef CN_MANAGEMENT_API_SEQUENCE_JSON_H
 #define CN_MANAGEMENT_API_SEQUENCE_JSON_H
 

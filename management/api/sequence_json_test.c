@@ -1,4 +1,5 @@
-/* management/api/sequence_json_test.c - how sequences look to an operator, and tokens from outside. */
+/* management/api/sequence_json_test.c - how sequences look to an operator, and tokens from
+ * outside. */
 #include "management/api/sequence_json.h"
 
 #include <setjmp.h>

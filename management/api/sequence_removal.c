@@ -1,5 +1,5 @@
-/* management/api/sequence_removal.c - a sequence is deleted: by message to the loop of its queue, and back.
- * Loop 0 but for what a comment says. */
+/* management/api/sequence_removal.c - a sequence is deleted: by message to the loop of its queue,
+ * and back. Loop 0 but for what a comment says. */
 #include "management/api/sequences.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* management/api/sequences.c - sequences are listed, shown, exported, imported and copied: by message to the
- * loop of their queue, and back. Loop 0 but for what a comment says. */
+/* management/api/sequences.c - sequences are listed, shown, exported, imported and copied: by
+ * message to the loop of their queue, and back. Loop 0 but for what a comment says. */
 #include "management/api/sequences.h"
 
 #include <string.h>

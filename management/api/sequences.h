@@ -40,16 +40,17 @@ void cn_sequence_list(struct cn_management *management, const char *name, const 
 void cn_sequence_show(struct cn_management *management, const char *name, const char *version,
                       const char *id, cn_sequence_done_fn done, void *ctx);
 
-/* `bytes` (borrowed until return): an envelope (exported_sequence.h), or NULL and what was wrong. */
+/* `bytes` (borrowed until return): an envelope (exported_sequence.h), or NULL and what was
+ * wrong. */
 typedef void (*cn_sequence_export_fn)(void *ctx, const struct cn_str *bytes,
                                       const struct cn_error *err);
 /* An open sequence as its last committed step left it. */
 void cn_sequence_export(struct cn_management *management, const char *name, const char *version,
                         const char *id, cn_sequence_export_fn done, void *ctx);
 
-/* Writes an envelope's sequence under `id`, as a new generation whose clocks begin now. `bytes` stay
- * valid until done. `replace`: also onto an open sequence, which is closed by it. `any_model`: also
- * one that was exported from a model of another name. */
+/* Writes an envelope's sequence under `id`, as a new generation whose clocks begin now. `bytes`
+ * stay valid until done. `replace`: also onto an open sequence, which is closed by it. `any_model`:
+ * also one that was exported from a model of another name. */
 struct cn_sequence_import {
     struct cn_str bytes;
     bool replace, any_model;

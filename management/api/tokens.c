@@ -1,4 +1,5 @@
-/* management/api/tokens.c - the keys that callers must show. Checked on any thread, changed on loop 0.
+/* management/api/tokens.c - the keys that callers must show. Checked on any thread, changed on loop
+ * 0.
  *
  * A key is 6 random bytes in base64url: 8 characters, which are one number to compare and to swap.
  * A change stores expiry 0, the key, the new expiry, in this order; who reads an expiry before and
@@ -93,8 +94,8 @@ fail_write(const struct cn_tokens *tokens, int why, struct cn_error *err)
                        tokens->path);
 }
 
-/* On a full disk: over the file of the last time, which was as long. Only over our own, that nobody else
- * may read. Returns 0 or the errno. */
+/* On a full disk: over the file of the last time, which was as long. Only over our own, that nobody
+ * else may read. Returns 0 or the errno. */
 static int
 write_over(const struct cn_tokens *tokens, const char *text)
 {

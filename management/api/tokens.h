@@ -17,16 +17,17 @@ struct cn_tokens;
 
 enum cn_token_kind { CN_TOKEN_INFERENCE, CN_TOKEN_MANAGEMENT, CN_TOKEN_API, CN_N_TOKENS };
 
-/* Makes the keys and writes them to `path`, for its owner alone. `lifetime_ms`: until a key expires,
- * but for the API key. CN_E_CONFIG when the file can't be written. Main thread, at start. */
+/* Makes the keys and writes them to `path`, for its owner alone. `lifetime_ms`: until a key
+ * expires, but for the API key. CN_E_CONFIG when the file can't be written. Main thread, at start.
+ */
 int cn_tokens_create(const char *path, uint64_t lifetime_ms, struct cn_tokens **out,
                      struct cn_error *err);
 /* Leaves the file. NULL is allowed. */
 void cn_tokens_destroy(struct cn_tokens *tokens);
 
 /* Any thread. `authorization`: "Bearer KEY", of an Authorization header or gRPC's metadata
- * "authorization"; empty: there is none. CN_E_TOKEN with TorchServe's words. Takes the same time for
- * every wrong key. */
+ * "authorization"; empty: there is none. CN_E_TOKEN with TorchServe's words. Takes the same time
+ * for every wrong key. */
 int cn_tokens_check(const struct cn_tokens *tokens, enum cn_token_kind kind,
                     struct cn_str authorization, struct cn_error *err);
 

@@ -1,9 +1,10 @@
-/* management/models/default_swap.c - set-default, and what becomes of the version that was it. Loop 0.
+/* management/models/default_swap.c - set-default, and what becomes of the version that was it. Loop
+ * 0.
  *
- * At its deadline the old version is retired: it does no more steps, and its
- * sequences move, begin anew or are closed as their next step comes
- * (scheduler/swap/version_swap.h). It stays as long as tombstones do, so that late clients
- * still learn what happened, and then it is unregistered with what is left. */
+ * At its deadline the old version is retired: it does no more steps, and its sequences move, begin
+ * anew or are closed as their next step comes (scheduler/swap/version_swap.h). It stays as long as
+ * tombstones do, so that late clients still learn what happened, and then it is unregistered with
+ * what is left. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* management/models/download.c - a model's archive from an http(s) URL into the model store.
  *
- * The only file of the server that knows libcurl. Redirects are followed here and not by libcurl, so
- * that each target is held against the rules; addresses are looked at when the socket is made, so
- * that no name can point elsewhere by then. */
+ * The only file of the server that knows libcurl. Redirects are followed here and not by libcurl,
+ * so that each target is held against the rules; addresses are looked at when the socket is made,
+ * so that no name can point elsewhere by then. */
 #include "management/models/download.h"
 
 #include <curl/curl.h>

@@ -1,4 +1,5 @@
-/* management/models/download.h - a model's archive from an http(s) URL into the model store. Download threads.
+/* management/models/download.h - a model's archive from an http(s) URL into the model store.
+ * Download threads.
  *
  * Bounded in size and time, within the operator's rules for URLs. It blocks its thread and ends
  * within a second or so when the server stops.
@@ -32,8 +33,8 @@ bool cn_download_is_url(const char *url);
  * CN_E_DOWNLOAD_FAILED when that is no archive's name. */
 char *cn_download_file_name(const char *url, struct cn_error *err);
 
-/* The archive lies at *path, the caller's to cn_free() and delete. CN_E_MODEL_NOT_FOUND: not allowed.
- * CN_E_IO: there is such a file in the store. CN_E_DOWNLOAD_FAILED: all else. */
+/* The archive lies at *path, the caller's to cn_free() and delete. CN_E_MODEL_NOT_FOUND: not
+ * allowed. CN_E_IO: there is such a file in the store. CN_E_DOWNLOAD_FAILED: all else. */
 int cn_download_run(struct cn_download *download, char **path, struct cn_error *err);
 
 /* Once, on the main thread, before any thread may download. Also removes from the store what

@@ -44,7 +44,8 @@ work_remove(struct cn_file_task *task)
     struct closing *closing = cn_container_of(task, struct closing, task);
     struct cn_version *version = closing->version;
 
-    /* A stop leaves it to the next start, which finds its room even when the disk has filled up since. */
+    /* A stop leaves it to the next start, which finds its room even when the disk has filled up
+     * since. */
     if (version->about.unpacked && closing->order.code != CN_E_DRAINING)
         cn_unpacked_remove(version->about.unpacked);
     if (closing->delete_archive && version->about.archive)

@@ -1,7 +1,8 @@
-/* management/models/lifecycle.h - register, scale, unregister, set-default: the ways of a model's life.
+/* management/models/lifecycle.h - register, scale, unregister, set-default: the ways of a model's
+ * life.
  *
- * Each is a small machine that goes over loops and the file thread by messages
- * and answers once, on loop 0. All functions: loop 0.
+ * Each is a small machine that goes over loops and the file thread by messages and answers once, on
+ * loop 0. All functions: loop 0.
  */
 #ifndef CN_MANAGEMENT_MODELS_LIFECYCLE_H
 #define CN_MANAGEMENT_MODELS_LIFECYCLE_H
@@ -50,7 +51,8 @@ struct cn_default_call {
 void cn_lifecycle_set_default(struct cn_management *management, const struct cn_default_call *call,
                               cn_lifecycle_done_fn done, void *ctx);
 
-/* Drain: takes every version out of service; each counts as an operation until its workers are gone. */
+/* Drain: takes every version out of service; each counts as an operation until its workers are
+ * gone. */
 void cn_lifecycle_close_all(struct cn_management *management);
 
 #endif

@@ -1,7 +1,7 @@
 /* Tests of management over several loops in full run: what the thread sanitizer is for.
  *
- * Loop 0 is turned by the test; two more run in threads, where models live in turn and jobs come from
- * both. Real clock, real processes (tests/support/fake_worker.c). */
+ * Loop 0 is turned by the test; two more run in threads, where models live in turn and jobs come
+ * from both. Real clock, real processes (tests/support/fake_worker.c). */
 #include "management/models/lifecycle.h"
 
 #include <pthread.h>
@@ -339,8 +339,8 @@ scaling_under_load_fails_no_request(void **state)
         assert_int_equal(loads[i].bad + loads[i].unknown, 0);
 }
 
-/* A model goes and comes again and again under load: each job is answered, by the model or by the news
- * that it is gone; no queue is used after its end. */
+/* A model goes and comes again and again under load: each job is answered, by the model or by the
+ * news that it is gone; no queue is used after its end. */
 static void
 unregistering_under_load_answers_everybody(void **state)
 {

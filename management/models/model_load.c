@@ -74,8 +74,8 @@ ends_with(const char *text, const char *ending)
     return len >= ending_len && strcmp(text + len - ending_len, ending) == 0;
 }
 
-/* TorchServe registers a model whose call names a handler that isn't in the archive. Its workers fail to
- * start then, and say what is missing. */
+/* TorchServe registers a model whose call names a handler that isn't in the archive. Its workers
+ * fail to start then, and say what is missing. */
 static bool
 is_absent_handler(const struct cn_model_about *about, const struct cn_model_request *request,
                   const struct cn_server_config *server)
@@ -93,7 +93,8 @@ is_runtime(const char *word)
            (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || strcmp(word, "torch") == 0);
 }
 
-/* TorchServe's own runtimes, which scripts of its users name: they say nothing about our handlers. */
+/* TorchServe's own runtimes, which scripts of its users name: they say nothing about our
+ * handlers. */
 static bool
 is_torchserve_runtime(const char *word)
 {
@@ -208,8 +209,8 @@ lay_over(const struct cn_model_about *about, const char *text, struct cn_buf *ou
     return rc;
 }
 
-/* The load has a configuration of its own: a file beside those that were unpacked, since workers read it
- * there, too. */
+/* The load has a configuration of its own: a file beside those that were unpacked, since workers
+ * read it there, too. */
 static int
 override_yaml(struct cn_model_about *about, const char *text, struct cn_error *err)
 {
@@ -399,8 +400,8 @@ torch_library(const struct cn_server_config *server)
     return copy;
 }
 
-/* What was unpacked before is read in place: all its files are as they were when it was checked. A disk that is full has the room of
- * what nobody has asked for yet. */
+/* What was unpacked before is read in place: all its files are as they were when it was checked. A
+ * disk that is full has the room of what nobody has asked for yet. */
 static int
 unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_manifest *manifest,
        char **dir, struct cn_error *err)
@@ -533,8 +534,8 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .restart_expired = config->on_expired == CN_EXPIRED_RESTART,
         .key_window = config->key_window,
         .memory_max_bytes = config->memory_max_bytes,
-        /* A Lua call ends itself a little before the server would replace its worker: that costs one
-         * row its answer instead of every row of the batch a restart. */
+        /* A Lua call ends itself a little before the server would replace its worker: that costs
+         * one row its answer instead of every row of the batch a restart. */
         .step_time_ms = config->step_time_ms ? config->step_time_ms
                                              : (uint64_t)config->response_timeout_s * 900,
         .continuous = config->sequence_batching && config->continuous_batching,

@@ -55,7 +55,8 @@ void cn_model_about_fini(struct cn_model_about *about);
 
 /* Do its workers come from a zygote (management/zygote.h)? */
 bool cn_model_preloads(const struct cn_model_about *about);
-/* The LOAD frame's fields for a worker; index 0: for a zygote. Strings are borrowed from `about` and `store_dir`. */
+/* The LOAD frame's fields for a worker; index 0: for a zygote. Strings are borrowed from `about`
+ * and `store_dir`. */
 void cn_model_fill_load(const struct cn_model_about *about, const char *store_dir,
                         uint32_t worker_index, struct cn_load *load);
 

@@ -1,4 +1,5 @@
-/* management/models/pool_facts.c - what a pool tells of its workers, for descriptions and metrics. */
+/* management/models/pool_facts.c - what a pool tells of its workers, for descriptions and
+ * metrics. */
 #include <stdio.h>
 #include <string.h>
 

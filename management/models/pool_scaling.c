@@ -1,5 +1,5 @@
-/* management/models/pool_scaling.c - the workers of a pool follow the load: when to look, and what to do then
- * (autoscale.c decides). On the queue's loop. */
+/* management/models/pool_scaling.c - the workers of a pool follow the load: when to look, and what
+ * to do then (autoscale.c decides). On the queue's loop. */
 #include "core/log/log.h"
 #include "management/workers/worker_pool_priv.h"
 #include "scheduler/batch/pressure.h"

@@ -17,7 +17,8 @@
 #include "management/models/unpacked.h"
 #include "management/repository/model_store.h"
 
-/* Frames carry an answer and its headers; what is over the model's own limit is refused by the worker. */
+/* Frames carry an answer and its headers; what is over the model's own limit is refused by the
+ * worker. */
 #define FRAME_SLACK_BYTES (1u << 20)
 
 #define DOWNLOADS_MAX 64 /* running and waiting for a thread */
@@ -379,8 +380,8 @@ done_unpack(struct cn_file_task *task)
     cn_file_thread_run(reg->management->files, &reg->task);
 }
 
-/* TorchServe looks in its store for the last part of a URL that no rule lets it download, and calls a
- * missing file:// a failed download. */
+/* TorchServe looks in its store for the last part of a URL that no rule lets it download, and calls
+ * a missing file:// a failed download. */
 static int
 resolve(struct registration *reg, char **path)
 {

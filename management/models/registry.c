@@ -1,10 +1,10 @@
-/* management/models/registry.c - names -> versions -> default, and the views by which loops find queues.
+/* management/models/registry.c - names -> versions -> default, and the views by which loops find
+ * queues.
  *
- * A publication visits each loop three times: the loop takes the view; its turn
- * ends; its next turn begins, and only then it is acknowledged. Whatever was
- * found by the old view has then been submitted. Publications overtake each
- * other nowhere (mailboxes keep the order of each poster), so that a finished
- * one frees the view before it. */
+ * A publication visits each loop three times: the loop takes the view; its turn ends; its next turn
+ * begins, and only then it is acknowledged. Whatever was found by the old view has then been
+ * submitted. Publications overtake each other nowhere (mailboxes keep the order of each poster), so
+ * that a finished one frees the view before it. */
 #include "management/models/registry.h"
 
 #include <stdlib.h>

@@ -1,9 +1,10 @@
-/* management/models/registry.h - names -> versions -> default, and the views by which loops find queues.
+/* management/models/registry.h - names -> versions -> default, and the views by which loops find
+ * queues.
  *
- * The registry itself belongs to loop 0. Each loop has a view: immutable, its
- * own pointer to it, no lock. A change is published as a new view; when all
- * loops have taken it and finished the turn in which they did, the publication
- * is done, and what left the registry before it can no longer be found.
+ * The registry itself belongs to loop 0. Each loop has a view: immutable, its own pointer to it, no
+ * lock. A change is published as a new view; when all loops have taken it and finished the turn in
+ * which they did, the publication is done, and what left the registry before it can no longer be
+ * found.
  */
 #ifndef CN_MANAGEMENT_MODELS_REGISTRY_H
 #define CN_MANAGEMENT_MODELS_REGISTRY_H
@@ -60,15 +61,15 @@ void cn_registry_destroy(struct cn_registry *registry);
 
 /* --- Loop 0 */
 
-/* The first version of a name is its default. CN_E_CONFLICT when there is such a version, or one that
- * is still closing. */
+/* The first version of a name is its default. CN_E_CONFLICT when there is such a version, or one
+ * that is still closing. */
 int cn_registry_add(struct cn_registry *registry, struct cn_version *version, struct cn_error *err);
 /* To the closing ones. The oldest other version becomes the default if this one was. */
 void cn_registry_remove(struct cn_registry *registry, struct cn_version *version);
 /* Off the list of the closing ones; the version is then the caller's alone. */
 void cn_registry_forget(struct cn_version *version);
-/* `version` NULL or empty: the default one. Only versions that are up; CN_E_MODEL_LOADING for one that
- * is being registered. */
+/* `version` NULL or empty: the default one. Only versions that are up; CN_E_MODEL_LOADING for one
+ * that is being registered. */
 struct cn_version *cn_registry_find(struct cn_registry *registry, const char *name,
                                     const char *version, struct cn_error *err);
 void cn_registry_set_default(struct cn_version *version);

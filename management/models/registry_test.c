@@ -137,7 +137,8 @@ unknown_names_get_torchserves_words(void **state)
     assert_string_equal(err.message, "Model version: 3 does not exist for model: m");
 }
 
-/* Two of the same name and version would be one queue too many; also while the old one still ends. */
+/* Two of the same name and version would be one queue too many; also while the old one still
+ * ends. */
 static void
 the_same_version_twice_is_a_conflict(void **state)
 {

@@ -1,8 +1,9 @@
-/* management/models/snapshot.h - TorchServe's configuration snapshots: written at changes, restored at start.
+/* management/models/snapshot.h - TorchServe's configuration snapshots: written at changes, restored
+ * at start.
  *
- * A snapshot is config.properties as it was, with the models as they are now
- * in the key model_snapshot. Only `torchserve` has them (config->snapshot_dir).
- * Loop 0; the file thread writes.
+ * A snapshot is config.properties as it was, with the models as they are now in the key
+ * model_snapshot. Only `torchserve` has them (config->snapshot_dir). Loop 0; the file thread
+ * writes.
  */
 #ifndef CN_MANAGEMENT_MODELS_SNAPSHOT_H
 #define CN_MANAGEMENT_MODELS_SNAPSHOT_H

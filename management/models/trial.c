@@ -1,7 +1,8 @@
-/* management/models/trial.c - one worker loads an archive and ends. Loop 0, with visits to the file thread.
+/* management/models/trial.c - one worker loads an archive and ends. Loop 0, with visits to the file
+ * thread.
  *
- * Unpack, make a pool without a store, ask it for one worker, close it, delete what was unpacked. The
- * pool is on loop 0 and in no view, so nothing can find its queue. */
+ * Unpack, make a pool without a store, ask it for one worker, close it, delete what was unpacked.
+ * The pool is on loop 0 and in no view, so nothing can find its queue. */
 #include "management/models/trial.h"
 
 #include <stdio.h>

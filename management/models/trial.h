@@ -14,8 +14,8 @@ struct cn_management;
 /* `err` NULL: it can be loaded. CN_E_DRAINING: the server is stopping. */
 typedef void (*cn_trial_done_fn)(void *ctx, const struct cn_error *err);
 
-/* An operation. The request's strings stay the caller's and valid until `done`, which comes once and
- * never from inside. */
+/* An operation. The request's strings stay the caller's and valid until `done`, which comes once
+ * and never from inside. */
 void cn_trial_run(struct cn_management *management, const struct cn_model_request *request,
                   cn_trial_done_fn done, void *ctx);
 /* A drain begins: the trials that run end soon. */

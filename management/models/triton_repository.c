@@ -236,8 +236,8 @@ make_store(const struct cn_server_config *config, struct cn_imported *out, struc
     return 0;
 }
 
-/* --models X means X's versions; NAME=X, too, under that name. What is no model of the repository stays
- * as it is. Without --models: all, but in the explicit mode none. */
+/* --models X means X's versions; NAME=X, too, under that name. What is no model of the repository
+ * stays as it is. Without --models: all, but in the explicit mode none. */
 static void
 choose(const struct cn_server_config *config, struct cn_imported *out)
 {

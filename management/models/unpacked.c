@@ -1,4 +1,5 @@
-/* management/models/unpacked.c - unpacked archives, kept from one start to the next. File thread. */
+/* management/models/unpacked.c - unpacked archives, kept from one start to the next. File
+ * thread. */
 #include "management/models/unpacked.h"
 
 #include <dirent.h>

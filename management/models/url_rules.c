@@ -1,4 +1,5 @@
-/* management/models/url_rules.c - from which URLs models may come. Immutable once made; any thread. */
+/* management/models/url_rules.c - from which URLs models may come. Immutable once made; any
+ * thread. */
 #include "management/models/url_rules.h"
 
 #include <netinet/in.h>

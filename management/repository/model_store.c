@@ -1,4 +1,5 @@
-/* management/repository/model_store.c - where a model's archive is. No state; the caller's thread. */
+/* management/repository/model_store.c - where a model's archive is. No state; the caller's
+ * thread. */
 #include "management/repository/model_store.h"
 
 #include <ctype.h>

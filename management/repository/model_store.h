@@ -1,4 +1,5 @@
-/* management/repository/model_store.h - where a model's archive is: a name in the model store, or a local path. */
+/* management/repository/model_store.h - where a model's archive is: a name in the model store, or a
+ * local path. */
 #ifndef CN_MANAGEMENT_REPOSITORY_MODEL_STORE_H
 #define CN_MANAGEMENT_REPOSITORY_MODEL_STORE_H
 
@@ -25,14 +26,14 @@ bool cn_model_store_is_archive(const char *name);
  * *count strings, all cn_free()d by the caller with the array. For `--models all`. */
 int cn_model_store_list(const char *store, char ***names, uint32_t *count, struct cn_error *err);
 
-/* The name of an archive or folder of the store that is called so, with or without its ending (the exact
- * name wins, then the first one); NULL: none. cn_free() it. */
+/* The name of an archive or folder of the store that is called so, with or without its ending (the
+ * exact name wins, then the first one); NULL: none. cn_free() it. */
 char *cn_model_store_find(const char *store, const char *name);
 /* A number that changes when the file changes, or anything in the folder; 0: it can't be read. */
 uint64_t cn_model_store_stamp(const char *path);
 
-/* The model's name where nobody gave it one: the file's name without its ending, characters that are
- * no letters, digits or _ replaced by _ . cn_free() it. */
+/* The model's name where nobody gave it one: the file's name without its ending, characters that
+ * are no letters, digits or _ replaced by _ . cn_free() it. */
 char *cn_model_store_stem(const char *path);
 
 #endif

@@ -1,9 +1,10 @@
-/* management/repository/repository.c - load and unload of models by name. Loop 0, with visits to the file thread.
+/* management/repository/repository.c - load and unload of models by name. Loop 0, with visits to
+ * the file thread.
  *
- * Loading what is up and has not changed does nothing. An archive that has changed comes as a new version
- * beside the old one and becomes the default, as set-default has it; if it has the same version number, it
- * is tried first (trial.h), then the old one goes, its steps run to their end and its stored sequences stay.
- * An archive that cannot be loaded changes nothing. */
+ * Loading what is up and has not changed does nothing. An archive that has changed comes as a new
+ * version beside the old one and becomes the default, as set-default has it; if it has the same
+ * version number, it is tried first (trial.h), then the old one goes, its steps run to their end
+ * and its stored sequences stay. An archive that cannot be loaded changes nothing. */
 #include <stdio.h>
 #include <string.h>
 
@@ -358,8 +359,8 @@ on_unloaded(void *ctx)
         job_end(job);
 }
 
-/* By name it is meant: what the model kept goes, as when it is unregistered. A file that vanished may
- * come back: then what is stored stays. */
+/* By name it is meant: what the model kept goes, as when it is unregistered. A file that vanished
+ * may come back: then what is stored stays. */
 static void
 unload(struct job *job)
 {

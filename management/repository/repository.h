@@ -1,4 +1,5 @@
-/* management/repository/repository.h - the model store as the v2 protocol's model repository: load, unload, index.
+/* management/repository/repository.h - the model store as the v2 protocol's model repository: load,
+ * unload, index.
  *
  * What --model-control-mode allows. All work is done on loop 0; an order comes from any loop and is
  * answered there. Orders for one name run one after another.
@@ -37,8 +38,8 @@ struct cn_repository_order {
         config; /* load: instead of the archive's YAML (YAML, or JSON, which is some); or empty */
     bool ready_only; /* index: only versions that are ready */
     struct cn_loop *origin;
-    /* Once, on `origin`, never from inside cn_repository_run. A load is answered when its workers are
-     * ready, an unload when no request finds the model any more. */
+    /* Once, on `origin`, never from inside cn_repository_run. A load is answered when its workers
+     * are ready, an unload when no request finds the model any more. */
     void (*on_done)(struct cn_repository_order *order);
     struct cn_error err; /* code 0: done. Codes and words are the protocol's */
     uint32_t n_entries;

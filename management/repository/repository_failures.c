@@ -1,4 +1,5 @@
-/* management/repository/repository_failures.c - archives of the store that could not be loaded. Loop 0.
+/* management/repository/repository_failures.c - archives of the store that could not be loaded.
+ * Loop 0.
  *
  * A failure stands until the archive is loaded, or is gone. Descriptions of the model that it was
  * loaded for before show it, and a metric counts all of them. */

@@ -1,5 +1,5 @@
-/* management/repository/repository_index.c - what the repository has, and in which state. Loop 0; the store is listed
- * on the file thread. */
+/* management/repository/repository_index.c - what the repository has, and in which state. Loop 0;
+ * the store is listed on the file thread. */
 #include <string.h>
 
 #include "core/memory/mem.h"

@@ -1,5 +1,5 @@
-/* management/repository/repository_poll.c - the models are what lies in the store: looks at it now and then. Loop 0;
- * the disk is read on the file thread. */
+/* management/repository/repository_poll.c - the models are what lies in the store: looks at it now
+ * and then. Loop 0; the disk is read on the file thread. */
 #include <string.h>
 
 #include "core/log/log.h"
@@ -52,9 +52,10 @@ find(const struct cn_repository_seen *seen, uint32_t n, const char *file)
     return NULL;
 }
 
-/* The file as it is now, and what the look before knew of it (NULL: nothing). A file counts when two looks
- * found it alike: one that is still being copied, or that is being replaced by way of its deletion, is left
- * alone. One that could not be loaded is tried again when it has changed. True: look again soon. */
+/* The file as it is now, and what the look before knew of it (NULL: nothing). A file counts when
+ * two looks found it alike: one that is still being copied, or that is being replaced by way of its
+ * deletion, is left alone. One that could not be loaded is tried again when it has changed. True:
+ * look again soon. */
 static bool
 compare(struct cn_repository *repository, struct cn_repository_seen *now,
         const struct cn_repository_seen *before)

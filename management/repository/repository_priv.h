@@ -1,4 +1,5 @@
-/* management/repository/repository_priv.h - the repository's inside, for management's files. Loop 0. */
+/* management/repository/repository_priv.h - the repository's inside, for management's files. Loop
+ * 0. */
 #ifndef CN_MANAGEMENT_REPOSITORY_REPOSITORY_PRIV_H
 #define CN_MANAGEMENT_REPOSITORY_REPOSITORY_PRIV_H
 

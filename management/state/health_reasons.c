@@ -1,4 +1,5 @@
-/* management/state/health_reasons.c - the table of reasons. Loop 0, but for asking whether it is empty. */
+/* management/state/health_reasons.c - the table of reasons. Loop 0, but for asking whether it is
+ * empty. */
 #include "management/state/health_reasons.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* management/state/health_reasons.h - why the server is unhealthy besides missing workers: a table of reasons.
+/* management/state/health_reasons.h - why the server is unhealthy besides missing workers: a table
+ * of reasons.
  *
  * Whatever finds something that an operator must look at sets a reason; /ping, the v2 protocol's
  * readiness and gRPC's health answer "unhealthy" while there is one. `continuo-ctl doctor` shows

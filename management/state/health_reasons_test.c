@@ -1,4 +1,5 @@
-/* management/state/health_reasons_test.c - reasons come, change and go; only an empty table is healthy. */
+/* management/state/health_reasons_test.c - reasons come, change and go; only an empty table is
+ * healthy. */
 #include "management/state/health_reasons.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* management/state/state_dir.c - the state folder: lock, format, boot id. Main thread, at start and end. */
+/* management/state/state_dir.c - the state folder: lock, format, boot id. Main thread, at start and
+ * end. */
 #include "management/state/state_dir.h"
 
 #include <errno.h>
@@ -68,9 +69,10 @@ read_line(const char *path, char *out, size_t out_bytes)
     return rc;
 }
 
-/* Writes a small file in place: where one is, that needs no room, and a disk without a free byte must not
- * keep a server from starting. It is not cut, and always as long, so that it is within one sector, which a
- * power cut leaves as it was or as it is to be; what is behind the line is empty lines. */
+/* Writes a small file in place: where one is, that needs no room, and a disk without a free byte
+ * must not keep a server from starting. It is not cut, and always as long, so that it is within one
+ * sector, which a power cut leaves as it was or as it is to be; what is behind the line is empty
+ * lines. */
 static int
 write_line(const char *dir, const char *name, const char *line, struct cn_error *err)
 {
@@ -90,7 +92,8 @@ write_line(const char *dir, const char *name, const char *line, struct cn_error 
     return rc;
 }
 
-/* For whoever finds the folder locked; in place, as write_line() does. Nothing but a message needs it. */
+/* For whoever finds the folder locked; in place, as write_line() does. Nothing but a message needs
+ * it. */
 static void
 tell_pid(const char *path)
 {
@@ -105,8 +108,9 @@ tell_pid(const char *path)
         close(fd);
 }
 
-/* Takes the lock, or says who has it. The lock is on the folder itself: a file in it can be deleted while
- * somebody holds a lock on it, and then another server would lock another file of that name. */
+/* Takes the lock, or says who has it. The lock is on the folder itself: a file in it can be deleted
+ * while somebody holds a lock on it, and then another server would lock another file of that name.
+ */
 static int
 take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
 {
@@ -319,8 +323,8 @@ cn_state_dir_lock_fd(const struct cn_state_dir *state)
     return state->lock_fd;
 }
 
-/* The sum of a name stands in for the end of what no file name has room for. No other name is encoded
- * with a '~'. */
+/* The sum of a name stands in for the end of what no file name has room for. No other name is
+ * encoded with a '~'. */
 static void
 shorten(const char *text, size_t begun, struct cn_buf *out)
 {

@@ -29,8 +29,8 @@ struct cn_unpacked;
  * unverified when the machine went down while a server ran. */
 int cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
                       struct cn_error *err);
-/* `clean`: all workers have ended in order: what they wrote is flushed to the disk, and the next start
- * need not check it; where that fails it will. NULL is allowed. */
+/* `clean`: all workers have ended in order: what they wrote is flushed to the disk, and the next
+ * start need not check it; where that fails it will. NULL is allowed. */
 void cn_state_dir_close(struct cn_state_dir *state, bool clean);
 
 /* Of the lock, for the workers to inherit; stays the state folder's. */
@@ -45,14 +45,14 @@ char *cn_state_dir_unpack_place(const struct cn_state_dir *state);
 
 /* The next worker that opens the store while no other one has it open checks its data.mdb. */
 void cn_state_dir_recheck_store(const char *store);
-/* Makes the store's folder, which its first worker will check; one that is marked after a power cut is checked
- * and mended by `worker_program --mend-store` before,
- * and set aside (renamed to <its name>~bad-<time>, said in the log and in the new store's file DAMAGED)
- * when it cannot be read. `accept`: what it lost is accepted before anybody uses it. */
+/* Makes the store's folder, which its first worker will check; one that is marked after a power cut
+ * is checked and mended by `worker_program --mend-store` before, and set aside (renamed to <its
+ * name>~bad-<time>, said in the log and in the new store's file DAMAGED) when it cannot be read.
+ * `accept`: what it lost is accepted before anybody uses it. */
 int cn_state_dir_prepare_store(const char *store, const char *worker_program, bool accept,
                                struct cn_error *err);
-/* The worker program forgets what the store lost. A store that it cannot even open is set aside, unless a
- * registered model has it. */
+/* The worker program forgets what the store lost. A store that it cannot even open is set aside,
+ * unless a registered model has it. */
 int cn_state_dir_accept_store(const char *store, const char *worker_program, bool in_use,
                               struct cn_error *err);
 /* The folder itself. */
@@ -60,8 +60,8 @@ const char *cn_state_dir_path(const struct cn_state_dir *state);
 /* Deletes the store and, when that was its last version, the model's folder. */
 void cn_state_dir_remove_store(const char *store);
 
-/* Text as a file name: bytes but letters, digits, _ and - (and . within) as %XX; what would be over NAME_MAX
- * then ends with a sum of all of it. */
+/* Text as a file name: bytes but letters, digits, _ and - (and . within) as %XX; what would be over
+ * NAME_MAX then ends with a sum of all of it. */
 void cn_state_dir_encode(const char *text, struct cn_buf *out);
 
 #endif

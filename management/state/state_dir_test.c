@@ -121,7 +121,8 @@ inode_of(const char *name)
     return st.st_ino;
 }
 
-/* A disk without a free byte takes no new file and no new folder: what is written is written in place. */
+/* A disk without a free byte takes no new file and no new folder: what is written is written in
+ * place. */
 static void
 nothing_is_made_anew_at_the_second_start(void **state)
 {
@@ -251,8 +252,8 @@ long_names_fit_and_stay_apart(void **state)
     cn_state_dir_close(opened, true);
 }
 
-/* After kill -9 of the server the page cache is whole: nothing to check. After a power cut each store
- * is checked before its first use, and a bad one is kept but not used. */
+/* After kill -9 of the server the page cache is whole: nothing to check. After a power cut each
+ * store is checked before its first use, and a bad one is kept but not used. */
 static void
 only_a_power_cut_makes_stores_suspect(void **state)
 {
@@ -297,8 +298,8 @@ only_a_power_cut_makes_stores_suspect(void **state)
     cn_free(bad);
 }
 
-/* Whatever a version is called, its store is no damaged one that was set aside, and is checked as any; and
- * one with the longest of names can be set aside. */
+/* Whatever a version is called, its store is no damaged one that was set aside, and is checked as
+ * any; and one with the longest of names can be set aside. */
 static void
 every_version_is_checked(void **state)
 {

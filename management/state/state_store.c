@@ -1,5 +1,5 @@
-/* management/state/state_store.c - the stores in the state folder, one a model version: made, marked,
- * checked, set aside, deleted. File thread; at start and end the main thread. */
+/* management/state/state_store.c - the stores in the state folder, one a model version: made,
+ * marked, checked, set aside, deleted. File thread; at start and end the main thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -195,8 +195,8 @@ cn_state_run_worker(const char *worker_program, const char *option, const char *
     return status;
 }
 
-/* Runs the worker program; its findings go to our stderr. Returns its exit status, 1 also when it was
- * killed, or an error. */
+/* Runs the worker program; its findings go to our stderr. Returns its exit status, 1 also when it
+ * was killed, or an error. */
 static int
 run_worker(const char *store, const char *option, const char *worker_program, struct cn_error *err)
 {

@@ -1,4 +1,5 @@
-/* management/state/store_scan.h - what the disk says about stores. File thread; reports also loop 0. */
+/* management/state/store_scan.h - what the disk says about stores. File thread; reports also loop
+ * 0. */
 #ifndef CN_MANAGEMENT_STATE_STORE_SCAN_H
 #define CN_MANAGEMENT_STATE_STORE_SCAN_H
 

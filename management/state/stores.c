@@ -1,5 +1,5 @@
-/* management/state/stores.c - the stores in the state folder, as loop 0 sees them: listed, watched, removed,
- * accepted. What is done on the disk is in management/state/store_scan.c. */
+/* management/state/stores.c - the stores in the state folder, as loop 0 sees them: listed, watched,
+ * removed, accepted. What is done on the disk is in management/state/store_scan.c. */
 #include "management/state/stores.h"
 
 #include <inttypes.h>
@@ -366,7 +366,8 @@ unhealthy_json(struct cn_health *health)
     return all;
 }
 
-/* Sequences of unused stores are counted by a worker program: those in use are shown by their models. */
+/* Sequences of unused stores are counted by a worker program: those in use are shown by their
+ * models. */
 static void
 list_work(struct cn_file_task *task)
 {

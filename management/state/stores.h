@@ -1,12 +1,13 @@
-/* management/state/stores.h - the stores in the state folder: which there are, whose they are, whether they
- * are whole, and that they are still there.
+/* management/state/stores.h - the stores in the state folder: which there are, whose they are,
+ * whether they are whole, and that they are still there.
  *
  * A store is a folder <model>/<version> of the state folder's `models`. It is "in use" when a
- * registered version has it, "set aside" when it could not be read after a power cut, else "unused":
- * left by a kill in the middle of a register or unregister call, or of a version that this start did
- * not register again. A watch looks every two seconds whether stores in use are damaged (the file
- * DAMAGED, which workers write) and whether somebody took their folders away. Both make the server
- * unhealthy (management/state/health_reasons.h). Loop 0; what touches the disk runs on the file thread.
+ * registered version has it, "set aside" when it could not be read after a power cut, else
+ * "unused": left by a kill in the middle of a register or unregister call, or of a version that
+ * this start did not register again. A watch looks every two seconds whether stores in use are
+ * damaged (the file DAMAGED, which workers write) and whether somebody took their folders away.
+ * Both make the server unhealthy (management/state/health_reasons.h). Loop 0; what touches the disk
+ * runs on the file thread.
  */
 #ifndef CN_MANAGEMENT_STATE_STORES_H
 #define CN_MANAGEMENT_STATE_STORES_H
@@ -26,14 +27,14 @@ struct cn_stores *cn_stores_create(struct cn_management *management);
 void cn_stores_destroy(struct cn_stores *stores);
 /* The models of the command line are registered: tells of unused stores, begins to watch. */
 void cn_stores_started(struct cn_stores *stores);
-/* The version's workers are ready: is what they opened whole? One small file is looked for, at once, so
- * that no health check comes before the answer. */
+/* The version's workers are ready: is what they opened whole? One small file is looked for, at
+ * once, so that no health check comes before the answer. */
 void cn_stores_look(struct cn_stores *stores, struct cn_version *version);
 /* The version is gone, and so are reasons to be unhealthy that it gave. */
 void cn_stores_forget(struct cn_stores *stores, const struct cn_version *version);
 
-/* GET /stores: {"stores": [...], "unhealthy": [...]}. `value` is the callback's. `count`: also how many
- * sequences are in unused stores, for which each of them is read. */
+/* GET /stores: {"stores": [...], "unhealthy": [...]}. `value` is the callback's. `count`: also how
+ * many sequences are in unused stores, for which each of them is read. */
 void cn_stores_list(struct cn_stores *stores, bool count, cn_stores_done_fn done, void *ctx);
 /* Names of folders. CN_E_CONFLICT for one in use, CN_E_MODEL_NOT_FOUND. */
 void cn_stores_remove(struct cn_stores *stores, const char *model, const char *version,

@@ -1,8 +1,8 @@
 /* management/workers/autoscale.c - workers by load. No state but the caller's. */
 #include "management/workers/autoscale.h"
 
-/* A worker can go when the others would have worked for less than this part of the time: at more, steps
- * would begin to wait, and it would be started again. */
+/* A worker can go when the others would have worked for less than this part of the time: at more,
+ * steps would begin to wait, and it would be started again. */
 #define REST_BUSY_PERCENT 60
 
 const char *

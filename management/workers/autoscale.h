@@ -1,9 +1,10 @@
-/* management/workers/autoscale.h - how many workers a model should have, by what is seen of its load.
+/* management/workers/autoscale.h - how many workers a model should have, by what is seen of its
+ * load.
  *
  * One worker more when a step has waited for `up_ms` and all workers are ready; one less when for
  * `down_ms` the others would have had the time for all that was done; none when nothing came at all
- * for so long. A change is followed by a look at what it did, so the number does not swing. No clock,
- * no loop: whoever asks says what time it is.
+ * for so long. A change is followed by a look at what it did, so the number does not swing. No
+ * clock, no loop: whoever asks says what time it is.
  */
 #ifndef CN_MANAGEMENT_WORKERS_AUTOSCALE_H
 #define CN_MANAGEMENT_WORKERS_AUTOSCALE_H

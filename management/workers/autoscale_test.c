@@ -1,4 +1,5 @@
-/* management/workers/autoscale_test.c - the number of workers follows the load, one at a time, and does not swing. */
+/* management/workers/autoscale_test.c - the number of workers follows the load, one at a time, and
+ * does not swing. */
 #include "management/workers/autoscale.h"
 
 #include <setjmp.h>

@@ -1,7 +1,8 @@
-/* management/workers/error_lines.h - how many lines about failing steps one model version writes in a second.
+/* management/workers/error_lines.h - how many lines about failing steps one model version writes in
+ * a second.
  *
- * All workers of the version share the bound. What is left out is counted, and told when the second is
- * over. The queue's loop. */
+ * All workers of the version share the bound. What is left out is counted, and told when the second
+ * is over. The queue's loop. */
 #ifndef CN_MANAGEMENT_WORKERS_ERROR_LINES_H
 #define CN_MANAGEMENT_WORKERS_ERROR_LINES_H
 

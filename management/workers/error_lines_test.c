@@ -1,4 +1,5 @@
-/* Tests of management/workers/error_lines.c: ten thousand failing steps write few lines, and how many there were. */
+/* Tests of management/workers/error_lines.c: ten thousand failing steps write few lines, and how
+ * many there were. */
 #include "management/workers/error_lines.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* management/workers/last_words.c - what a worker's process prints, and in words how it ended. On its queue's loop. */
+/* management/workers/last_words.c - what a worker's process prints, and in words how it ended. On
+ * its queue's loop. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,8 +13,8 @@
 #define READ_ROUNDS 4  /* a chatty handler gets its share of a turn, not all of it */
 #define LAST_ROUNDS 32 /* twice what a pipe holds; a child that it left behind may print for ever */
 
-/* Is it a line of the worker's own log? Then its level, and in `event` its text from "event=" on; otherwise
- * -1. */
+/* Is it a line of the worker's own log? Then its level, and in `event` its text from "event=" on;
+ * otherwise -1. */
 static int
 level_of(const char *line, const char **event)
 {

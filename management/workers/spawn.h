@@ -34,8 +34,8 @@ struct cn_spawn_ends {
     int fds[2];
 };
 
-/* Both ends of what joins us to a process that is still to come: `ours` without pid and pid_fd. 0, or
- * CN_E_UNAVAILABLE; then nothing is left open. */
+/* Both ends of what joins us to a process that is still to come: `ours` without pid and pid_fd. 0,
+ * or CN_E_UNAVAILABLE; then nothing is left open. */
 int cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_error *err);
 /* The process is there, a child of ours that nobody has reaped: sets pid and pid_fd. */
 int cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err);

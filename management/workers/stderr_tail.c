@@ -1,4 +1,5 @@
-/* management/workers/stderr_tail.c - the last lines that a process printed. Its supervisor's loop. */
+/* management/workers/stderr_tail.c - the last lines that a process printed. Its supervisor's
+ * loop. */
 #include "management/workers/stderr_tail.h"
 
 #include <stdio.h>

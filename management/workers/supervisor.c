@@ -1,8 +1,9 @@
-/* management/workers/supervisor.c - a worker's life: started, loaded, watched, mourned, started again.
+/* management/workers/supervisor.c - a worker's life: started, loaded, watched, mourned, started
+ * again.
  *
- * Owned by the model queue's loop. A process has ended for us when two things
- * have happened, in either order: its pidfd said so (we then know how it
- * ended), and its socket was read to the end (it may hold last answers). */
+ * Owned by the model queue's loop. A process has ended for us when two things have happened, in
+ * either order: its pidfd said so (we then know how it ended), and its socket was read to the end
+ * (it may hold last answers). */
 #include "management/workers/supervisor.h"
 
 #include <stdio.h>

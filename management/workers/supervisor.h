@@ -1,14 +1,15 @@
-/* management/workers/supervisor.h - one worker slot: a process that is started again whenever it ends.
+/* management/workers/supervisor.h - one worker slot: a process that is started again whenever it
+ * ends.
  *
- * Owned by the model queue's loop. A slot outlives its processes: index and id
- * stay, the pid changes.
+ * Owned by the model queue's loop. A slot outlives its processes: index and id stay, the pid
+ * changes.
  *
  *   starting -> loading -> ready -> (dies) -> starting     restarted at once
  *               loading fails -> backoff -> starting       at once, then after 1, 2, 4 ... 30 s
  *   any -> stopping -> gone
  *
- * A slot of index 0 is a zygote (zygote_workers.c): its process loads the model and forks those of the others,
- * who are loading while they wait for it.
+ * A slot of index 0 is a zygote (zygote_workers.c): its process loads the model and forks those of
+ * the others, who are loading while they wait for it.
  */
 #ifndef CN_MANAGEMENT_WORKERS_SUPERVISOR_H
 #define CN_MANAGEMENT_WORKERS_SUPERVISOR_H
@@ -61,8 +62,8 @@ struct cn_worker_ops {
     void (*on_gone)(void *owner, struct cn_worker_process *worker);
 };
 
-/* Starts the first process in a later turn. `index`: 1, 2, ... in the version, 0 for its zygote; `id`: in
- * the server. */
+/* Starts the first process in a later turn. `index`: 1, 2, ... in the version, 0 for its zygote;
+ * `id`: in the server. */
 struct cn_worker_process *cn_worker_create(const struct cn_worker_spec *spec, uint32_t index,
                                            uint32_t id, const struct cn_worker_ops *ops,
                                            void *owner);

@@ -1,4 +1,5 @@
-/* management/workers/supervisor_priv.h - what supervisor.c, worker_events.c, last_words.c and zygote_workers.c share: a worker slot from inside. */
+/* management/workers/supervisor_priv.h - what supervisor.c, worker_events.c, last_words.c and
+ * zygote_workers.c share: a worker slot from inside. */
 #ifndef CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
 #define CN_MANAGEMENT_WORKERS_SUPERVISOR_PRIV_H
 
@@ -66,7 +67,8 @@ cn_worker_is_zygote(const struct cn_worker_process *worker)
 void cn_worker_arm(struct cn_worker_process *worker, uint64_t delay_ms);
 /* Adds `n` to the model's metric; a zygote is not counted. */
 void cn_worker_count(struct cn_worker_process *worker, enum cn_metric metric, int n);
-/* The process has ended, or its socket has: when both have, the slot goes on at the end of the turn. */
+/* The process has ended, or its socket has: when both have, the slot goes on at the end of the
+ * turn. */
 void cn_worker_check_end(struct cn_worker_process *worker);
 /* kill -9; the first reason is the one that is told. */
 void cn_worker_kill_for(struct cn_worker_process *worker, const char *why);

@@ -29,8 +29,8 @@ a_failed_register_says_why_and_is_undone(void **state)
     json_decref(value);
 }
 
-/* A worker that fails to load is tried at once, then after 1, 2, 4 ... s; describe tells. Requests are
- * refused with the reason meanwhile, and are served once it loads. */
+/* A worker that fails to load is tried at once, then after 1, 2, 4 ... s; describe tells. Requests
+ * are refused with the reason meanwhile, and are served once it loads. */
 static void
 loading_is_tried_again_ever_more_slowly(void **state)
 {

@@ -1,4 +1,5 @@
-/* management/workers/worker_events.c - what the link of a worker tells its slot: loaded, progress, lost, overdue.
+/* management/workers/worker_events.c - what the link of a worker tells its slot: loaded, progress,
+ * lost, overdue.
  *
  * Owned by the model queue's loop, as the slot is. */
 #include <stdio.h>

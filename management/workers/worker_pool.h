@@ -20,7 +20,8 @@
 
 struct cn_worker_pool;
 
-/* What the pool tells everybody; written on its loop, read on any. Relaxed: each is a lone number. */
+/* What the pool tells everybody; written on its loop, read on any. Relaxed: each is a lone
+ * number. */
 struct cn_worker_pool_health {
     _Atomic uint32_t ready, wanted; /* workers; wanted: at least, as minWorkers says */
     atomic_bool on_demand;          /* none is there, and the next step starts one */

@@ -1,5 +1,5 @@
-/* management/workers/worker_pool_priv.h - what worker_pool.c, pool_scaling.c and pool_facts.c share: a pool from inside.
- * On the queue's loop. */
+/* management/workers/worker_pool_priv.h - what worker_pool.c, pool_scaling.c and pool_facts.c
+ * share: a pool from inside. On the queue's loop. */
 #ifndef CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
 #define CN_MANAGEMENT_WORKERS_WORKER_POOL_PRIV_H
 
@@ -71,8 +71,8 @@ void cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted);
 void cn_worker_pool_begin_scaling(struct cn_worker_pool *pool);
 /* The load now; what it counts since the last look begins anew. */
 void cn_worker_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *seen);
-/* Looks again often while steps wait, a few times in scaleDownIdleMSec while there is a worker more than need
- * be, else not at all. */
+/* Looks again often while steps wait, a few times in scaleDownIdleMSec while there is a worker more
+ * than need be, else not at all. */
 void cn_worker_pool_arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *seen);
 /* Of pool->tick. */
 void cn_worker_pool_on_tick(struct cn_timer *timer);

@@ -1,11 +1,13 @@
-/* management/workers/zygote_workers.c - workers that are forked from a process that has their model loaded.
+/* management/workers/zygote_workers.c - workers that are forked from a process that has their model
+ * loaded.
  *
  * A zygote is a slot of the supervisor like a worker's, started and watched in the same way, but it
  * takes no jobs: a slot that wants a process orders one here. Until the first load is done, orders
- * wait for it, since they would load no faster themselves; it fails for all. A zygote that dies later
- * is started again, and workers start without it meanwhile. Owned by the model queue's loop.
+ * wait for it, since they would load no faster themselves; it fails for all. A zygote that dies
+ * later is started again, and workers start without it meanwhile. Owned by the model queue's loop.
  *
- * The zygote's children are the server's own (worker/process/fork.h), so nothing else differs for a worker.
+ * The zygote's children are the server's own (worker/process/fork.h), so nothing else differs for a
+ * worker.
  */
 #include <stdio.h>
 #include <sys/wait.h>
@@ -45,7 +47,8 @@ order_free(struct cn_fork_order *order)
     return worker;
 }
 
-/* False: without descriptors. Where the zygote takes none, its link is lost, and cn_zygote_end follows. */
+/* False: without descriptors. Where the zygote takes none, its link is lost, and cn_zygote_end
+ * follows. */
 static bool
 send_order(struct cn_worker_process *zygote, struct cn_fork_order *order)
 {

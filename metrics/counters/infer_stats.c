@@ -1,5 +1,5 @@
-/* metrics/counters/infer_stats.c - counters of a typed model's requests. Written by one loop, so that a plain relaxed
- * load and store do; read by any thread. */
+/* metrics/counters/infer_stats.c - counters of a typed model's requests. Written by one loop, so
+ * that a plain relaxed load and store do; read by any thread. */
 #include "metrics/counters/infer_stats.h"
 
 #include <stdatomic.h>

@@ -1,7 +1,8 @@
-/* metrics/counters/infer_stats.h - what a typed model counts of its requests, as clients of the v2 protocol ask for it.
+/* metrics/counters/infer_stats.h - what a typed model counts of its requests, as clients of the v2
+ * protocol ask for it.
  *
- * Written by the model queue's loop only (relaxed atomics, no lock), read by any thread. All durations are
- * kept in microseconds.
+ * Written by the model queue's loop only (relaxed atomics, no lock), read by any thread. All
+ * durations are kept in microseconds.
  */
 #ifndef CN_METRICS_COUNTERS_INFER_STATS_H
 #define CN_METRICS_COUNTERS_INFER_STATS_H
@@ -11,12 +12,13 @@
 
 #include "core/memory/arena.h"
 
-/* Sizes of executed batches, and positions of a request's responses, that are told apart; what is beyond
- * counts as the last one. */
+/* Sizes of executed batches, and positions of a request's responses, that are told apart; what is
+ * beyond counts as the last one. */
 #define CN_INFER_BATCHES_MAX 4096
 #define CN_INFER_RESPONSES_MAX 1024
 
-/* What a handler's call consists of: before it (looking states up), itself, and after it (the commit). */
+/* What a handler's call consists of: before it (looking states up), itself, and after it (the
+ * commit). */
 enum cn_infer_phase { CN_INFER_INPUT, CN_INFER_HANDLER, CN_INFER_OUTPUT, CN_INFER_N_PHASES };
 
 enum cn_infer_reason {

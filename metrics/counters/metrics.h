@@ -73,7 +73,8 @@ void cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, boo
 /* Into a histogram: microseconds for DURATION, a count for ROWS. */
 void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value);
 
-/* Any thread. The value; of a metric with several, their sum (of a histogram, how many were put in). */
+/* Any thread. The value; of a metric with several, their sum (of a histogram, how many were put
+ * in). */
 uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
 /* Any thread. Of a histogram: all that was put in, added up. */
 uint64_t cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric);

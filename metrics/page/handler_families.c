@@ -1,4 +1,5 @@
-/* metrics/page/handler_families.c - handlers' metrics as text, in the form of TorchServe's. On loop 0. */
+/* metrics/page/handler_families.c - handlers' metrics as text, in the form of TorchServe's. On loop
+ * 0. */
 #include "metrics/page/handler_families.h"
 
 #include <inttypes.h>
@@ -10,14 +11,15 @@
 #include "torchserve/metrics/metric_lines.h"
 #include "torchserve/settings/metrics_file.h"
 
-/* A series and whose it is; "": of all models, since metrics.yaml gives it no dimension ModelName. The
- * copies are ours to merge. */
+/* A series and whose it is; "": of all models, since metrics.yaml gives it no dimension ModelName.
+ * The copies are ours to merge. */
 struct entry {
     struct cn_series *series;
     const char *model;
 };
 
-/* Without a file, or where it does not name the metric, the server's own dimensions are all there. */
+/* Without a file, or where it does not name the metric, the server's own dimensions are all
+ * there. */
 static bool
 has_dimension(const struct cn_series *series, const char *dimension)
 {

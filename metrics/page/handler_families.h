@@ -1,4 +1,5 @@
-/* metrics/page/handler_families.h - the metrics that handlers define, as text for /metrics. On loop 0. */
+/* metrics/page/handler_families.h - the metrics that handlers define, as text for /metrics. On loop
+ * 0. */
 #ifndef CN_METRICS_PAGE_HANDLER_FAMILIES_H
 #define CN_METRICS_PAGE_HANDLER_FAMILIES_H
 
@@ -6,8 +7,9 @@
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 
-/* Appends each family once, with the series of all models: versions of a model are counted together.
- * Where two models have one name for different things, the first has it; a comment names the other. */
+/* Appends each family once, with the series of all models: versions of a model are counted
+ * together. Where two models have one name for different things, the first has it; a comment names
+ * the other. */
 void cn_handler_metrics_print(const struct cn_model_counted *models, unsigned n_models,
                               const struct cn_metric_filter *filter, struct cn_buf *out);
 

@@ -1,4 +1,5 @@
-/* metrics/page/infer_metrics.c - Prometheus families named nv_..., from the same counters as v2 statistics. */
+/* metrics/page/infer_metrics.c - Prometheus families named nv_..., from the same counters as v2
+ * statistics. */
 #include "metrics/page/infer_metrics.h"
 
 #include <inttypes.h>

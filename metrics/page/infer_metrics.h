@@ -1,4 +1,5 @@
-/* metrics/page/infer_metrics.h - typed models' statistics under the names that Triton's users watch. */
+/* metrics/page/infer_metrics.h - typed models' statistics under the names that Triton's users
+ * watch. */
 #ifndef CN_METRICS_PAGE_INFER_METRICS_H
 #define CN_METRICS_PAGE_INFER_METRICS_H
 

@@ -1,5 +1,5 @@
-/* metrics/page/model_statistics.c - statistics of the v2 protocol. On the request's loop: what other loops count is
- * read while they do. */
+/* metrics/page/model_statistics.c - statistics of the v2 protocol. On the request's loop: what
+ * other loops count is read while they do. */
 #include "metrics/page/model_statistics.h"
 
 #include "management/management.h"

@@ -8,8 +8,8 @@
 
 struct cn_management;
 
-/* Any loop: copies of what typed models count, all in the arena. `name` empty: all of them; `version`
- * empty: all versions of the model. CN_E_BAD_REQUEST: there is none of that name. */
+/* Any loop: copies of what typed models count, all in the arena. `name` empty: all of them;
+ * `version` empty: all versions of the model. CN_E_BAD_REQUEST: there is none of that name. */
 int cn_v2_stats_collect(struct cn_management *management, struct cn_str name, struct cn_str version,
                         struct cn_arena *arena, struct cn_v2_model_stats **out, uint32_t *n,
                         struct cn_error *err);

@@ -1,5 +1,5 @@
-/* metrics/page/recent_counters.c - counters of the last five minutes. Loop 0; other loops' counters are read while
- * these write them. */
+/* metrics/page/recent_counters.c - counters of the last five minutes. Loop 0; other loops' counters
+ * are read while these write them. */
 #include "metrics/page/recent_counters.h"
 
 #include "metrics/counters/metrics.h"

@@ -1,7 +1,8 @@
-/* metrics/page/recent_counters.h - what the server counted in the last five minutes, for those who look once.
+/* metrics/page/recent_counters.h - what the server counted in the last five minutes, for those who
+ * look once.
  *
- * Each ten seconds the counters of all loops are noted in a ring; a reader gets the difference to what
- * was noted five minutes ago. Nothing is done for a request. Loop 0. */
+ * Each ten seconds the counters of all loops are noted in a ring; a reader gets the difference to
+ * what was noted five minutes ago. Nothing is done for a request. Loop 0. */
 #ifndef CN_METRICS_PAGE_RECENT_COUNTERS_H
 #define CN_METRICS_PAGE_RECENT_COUNTERS_H
 

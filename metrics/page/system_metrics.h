@@ -1,4 +1,5 @@
-/* metrics/page/system_metrics.h - processor, memory and disk of this machine, as TorchServe tells them. */
+/* metrics/page/system_metrics.h - processor, memory and disk of this machine, as TorchServe tells
+ * them. */
 #ifndef CN_METRICS_PAGE_SYSTEM_METRICS_H
 #define CN_METRICS_PAGE_SYSTEM_METRICS_H
 

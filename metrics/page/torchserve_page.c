@@ -1,5 +1,5 @@
-/* metrics/page/torchserve_page.c - TorchServe's default set of metrics, in its form: HELP texts, a comma
- * behind the last label, values with a point. On loop 0. */
+/* metrics/page/torchserve_page.c - TorchServe's default set of metrics, in its form: HELP texts, a
+ * comma behind the last label, values with a point. On loop 0. */
 #include "metrics/page/torchserve_page.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* metrics/page/torchserve_page.h - TorchServe's metrics as text, and the machine's own, at intervals, as lines. */
+/* metrics/page/torchserve_page.h - TorchServe's metrics as text, and the machine's own, at
+ * intervals, as lines. */
 #ifndef CN_METRICS_PAGE_TORCHSERVE_PAGE_H
 #define CN_METRICS_PAGE_TORCHSERVE_PAGE_H
 
@@ -14,8 +15,8 @@ void cn_ts_print(const struct cn_metrics *const *loops, unsigned n_loops,
                  struct cn_cpu_times *times, const struct cn_metric_filter *filter,
                  struct cn_buf *out);
 
-/* The machine's metrics as lines, each `interval_s` seconds; 0: never. On loop 0, from its start on.
- * Nothing to do in a mode without lines. */
+/* The machine's metrics as lines, each `interval_s` seconds; 0: never. On loop 0, from its start
+ * on. Nothing to do in a mode without lines. */
 struct cn_system_log {
     struct cn_loop *loop;
     struct cn_timer timer;

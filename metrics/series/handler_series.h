@@ -1,8 +1,9 @@
-/* metrics/series/handler_series.h - metrics that a model's handler defines: what its workers' samples come to.
+/* metrics/series/handler_series.h - metrics that a model's handler defines: what its workers'
+ * samples come to.
  *
- * One set a model version, owned by its queue's loop, empty until the first sample; other threads get
- * copies. A series is a metric with certain values of its dimensions; how many there may be is an option
- * (handler.metrics.series), since handlers may make values of what clients send.
+ * One set a model version, owned by its queue's loop, empty until the first sample; other threads
+ * get copies. A series is a metric with certain values of its dimensions; how many there may be is
+ * an option (handler.metrics.series), since handlers may make values of what clients send.
  */
 #ifndef CN_METRICS_SERIES_HANDLER_SERIES_H
 #define CN_METRICS_SERIES_HANDLER_SERIES_H
@@ -24,8 +25,8 @@ struct cn_series {
     double value;        /* a counter's and a histogram's sum; a gauge's last value */
     uint64_t changed_us; /* cn_now_us() */
     uint64_t counts[CN_SERIES_BUCKETS + 1]; /* of a histogram; the last: what is above all ends */
-    /* Name, labels and unit, each with a NUL behind it. Labels: room="kitchen",side="left", in the order
-     * of their names and with a comma behind each; escaped for the text format. */
+    /* Name, labels and unit, each with a NUL behind it. Labels: room="kitchen",side="left", in the
+     * order of their names and with a comma behind each; escaped for the text format. */
     char text[];
 };
 static inline const char *
@@ -53,8 +54,8 @@ struct cn_handler_metrics {
 /* Nothing is allocated. */
 void cn_handler_metrics_init(struct cn_handler_metrics *metrics, uint32_t max_series);
 void cn_handler_metrics_fini(struct cn_handler_metrics *metrics);
-/* Counts the sample. CN_E_QUEUE_FULL: there are as many series as may be. CN_E_CONFLICT: the name is
- * another type's or unit's. */
+/* Counts the sample. CN_E_QUEUE_FULL: there are as many series as may be. CN_E_CONFLICT: the name
+ * is another type's or unit's. */
 int cn_handler_metrics_add(struct cn_handler_metrics *metrics, const struct cn_sample *sample,
                            uint64_t now_us, struct cn_error *err);
 
@@ -66,7 +67,8 @@ struct cn_series_copy {
 void cn_handler_metrics_copy(const struct cn_handler_metrics *metrics, struct cn_series_copy *out);
 /* Harmless on zeroed memory. */
 void cn_series_copy_fini(struct cn_series_copy *copy);
-/* Counts `from` into `into`, a series of the same name, labels and type: sums, or the newer gauge. */
+/* Counts `from` into `into`, a series of the same name, labels and type: sums, or the newer
+ * gauge. */
 void cn_series_merge(struct cn_series *into, const struct cn_series *from);
 
 #endif

@@ -250,8 +250,8 @@ sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *j
     queue->stats.in_flight_jobs++;
 }
 
-/* With slots only a sequence whose worker died with its step may find none: it is sent all the same,
- * alone, and waits for one with its next step. */
+/* With slots only a sequence whose worker died with its step may find none: it is sent all the
+ * same, alone, and waits for one with its next step. */
 static bool
 has_slot(const struct cn_model_queue *queue, const struct cn_worker_link *link)
 {
@@ -346,8 +346,8 @@ cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *li
 }
 
 /* Whoever was near when a worker died goes alone, so that one more death shows who did it. While a
- * suspect waits no worker gets anything else: each of them becomes free for one. Streams do not count:
- * they are never sent again, so only one death can be theirs. */
+ * suspect waits no worker gets anything else: each of them becomes free for one. Streams do not
+ * count: they are never sent again, so only one death can be theirs. */
 static bool
 send_suspects(struct cn_model_queue *queue)
 {

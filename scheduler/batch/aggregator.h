@@ -61,13 +61,14 @@ uint32_t cn_aggregator_credit(const struct cn_model_queue *queue,
                               const struct cn_worker_link *link);
 /* May a batch go to the link? */
 bool cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link);
-/* The group's next job, or a row that nobody sent; `joined`: another one follows in the same batch. */
+/* The group's next job, or a row that nobody sent; `joined`: another one follows in the same
+ * batch. */
 void cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
                         struct cn_job_group *group, bool joined);
 void cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link);
 
-/* In a frame of its own: the next job, or only the question whether its sequence lives, which takes no
- * slot: it is as if the job were sent. */
+/* In a frame of its own: the next job, or only the question whether its sequence lives, which takes
+ * no slot: it is as if the job were sent. */
 void cn_aggregator_send_alone(struct cn_model_queue *queue, struct cn_worker_link *link,
                               struct cn_job_group *group);
 void cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *link,

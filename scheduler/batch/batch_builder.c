@@ -1,4 +1,5 @@
-/* scheduler/batch/batch_builder.c - which rows make a worker's next batch. On the model queue's loop. */
+/* scheduler/batch/batch_builder.c - which rows make a worker's next batch. On the model queue's
+ * loop. */
 #include "scheduler/batch/batch_builder.h"
 
 #include "core/errors/panic.h"

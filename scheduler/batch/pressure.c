@@ -1,7 +1,7 @@
 /* scheduler/batch/pressure.c - how long jobs wait for workers. On the model queue's loop.
  *
- * A step costs two comparisons: the time at which its group became ready is known when it is sent. What
- * still waits is looked at when somebody asks, the front of each list. */
+ * A step costs two comparisons: the time at which its group became ready is known when it is sent.
+ * What still waits is looked at when somebody asks, the front of each list. */
 #include "scheduler/batch/pressure.h"
 
 #include "scheduler/queue/model_queue_priv.h"
@@ -129,8 +129,8 @@ find_room(struct cn_model_queue *queue, const struct cn_worker_link *busy)
     return best;
 }
 
-/* The oldest group of a link that takes nothing now, if it has waited for too long. One whose earlier step
- * still streams stays where that is. */
+/* The oldest group of a link that takes nothing now, if it has waited for too long. One whose
+ * earlier step still streams stays where that is. */
 static struct cn_job_group *
 find_stuck(struct cn_model_queue *queue, struct cn_worker_link *link)
 {

@@ -1,8 +1,10 @@
-/* scheduler/batch/pressure.h - how long jobs wait for workers, and the spreading of sequences over them.
+/* scheduler/batch/pressure.h - how long jobs wait for workers, and the spreading of sequences over
+ * them.
  *
- * Whoever owns the workers learns when jobs wait and for how long, and adds workers by that. Sequences
- * stay with the worker that has their state; where one of them has waited for too long beside a worker
- * with room, it moves there: its state is read from the store. On the model queue's loop.
+ * Whoever owns the workers learns when jobs wait and for how long, and adds workers by that.
+ * Sequences stay with the worker that has their state; where one of them has waited for too long
+ * beside a worker with room, it moves there: its state is read from the store. On the model queue's
+ * loop.
  */
 #ifndef CN_SCHEDULER_BATCH_PRESSURE_H
 #define CN_SCHEDULER_BATCH_PRESSURE_H
@@ -13,7 +15,8 @@
 struct cn_model_queue;
 struct cn_worker_link;
 
-/* NULL, or why workers must not come and go with the load: what a sequence needs would go with them. */
+/* NULL, or why workers must not come and go with the load: what a sequence needs would go with
+ * them. */
 const char *cn_model_queue_fixed_for(const struct cn_model_queue *queue);
 
 /* `on_wait(ctx)` at the end of each turn that leaves jobs waiting; it must leave the queue alone.
@@ -21,9 +24,9 @@ const char *cn_model_queue_fixed_for(const struct cn_model_queue *queue);
 void cn_model_queue_set_pressure(struct cn_model_queue *queue, void (*on_wait)(void *ctx),
                                  void *ctx, uint32_t spread_ms);
 
-/* The longest time in ms that a job which could run has waited for a worker since the last call, those
- * that wait now included. The delays that the model asks for (maxBatchDelay) and the time before the
- * last worker came do not count. */
+/* The longest time in ms that a job which could run has waited for a worker since the last call,
+ * those that wait now included. The delays that the model asks for (maxBatchDelay) and the time
+ * before the last worker came do not count. */
 uint64_t cn_model_queue_take_wait(struct cn_model_queue *queue);
 
 /* Was something besides a step in want of a worker since the last call? */

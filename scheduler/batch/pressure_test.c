@@ -1,4 +1,5 @@
-/* scheduler/batch/pressure_test.c - waits are measured, and steps that waited for too long go elsewhere. */
+/* scheduler/batch/pressure_test.c - waits are measured, and steps that waited for too long go
+ * elsewhere. */
 #include "scheduler/batch/pressure.h"
 
 #include "scheduler/test_support.h"
@@ -91,8 +92,8 @@ a_delay_that_the_model_asks_for_is_no_wait(void **state)
     rig_destroy(rig);
 }
 
-/* A sequence stays at its worker as long as that takes its steps soon; else it moves, and the new worker
- * reads its state from the store. */
+/* A sequence stays at its worker as long as that takes its steps soon; else it moves, and the new
+ * worker reads its state from the store. */
 static void
 a_step_that_waits_for_too_long_moves_its_sequence(void **state)
 {

@@ -1,4 +1,5 @@
-/* scheduler/batch/slots.c - who gets a worker's slot, and who must be asked for first. On the model queue's loop. */
+/* scheduler/batch/slots.c - who gets a worker's slot, and who must be asked for first. On the model
+ * queue's loop. */
 #include "scheduler/batch/slots.h"
 
 #include "scheduler/queue/model_queue_priv.h"
@@ -98,8 +99,8 @@ find_slot(struct cn_model_queue *queue, uint64_t *n_free)
     return best;
 }
 
-/* From the backlog to slots, who waits longest first. Slots are kept for sequences whose worker went:
- * they live, though they may have nothing to do now. */
+/* From the backlog to slots, who waits longest first. Slots are kept for sequences whose worker
+ * went: they live, though they may have nothing to do now. */
 void
 cn_slots_give(struct cn_model_queue *queue)
 {

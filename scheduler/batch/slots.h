@@ -1,8 +1,9 @@
-/* scheduler/batch/slots.h - sequences that need a slot of a worker (policy.h): the backlog of those without one.
+/* scheduler/batch/slots.h - sequences that need a slot of a worker (policy.h): the backlog of those
+ * without one.
  *
- * A slot is a home: a sequence that has a worker has one of its slots. The
- * backlog is the queue's list of ready groups without a home. On the model
- * queue's loop; all but the last are asked only where the policy has slots.
+ * A slot is a home: a sequence that has a worker has one of its slots. The backlog is the queue's
+ * list of ready groups without a home. On the model queue's loop; all but the last are asked only
+ * where the policy has slots.
  */
 #ifndef CN_SCHEDULER_BATCH_SLOTS_H
 #define CN_SCHEDULER_BATCH_SLOTS_H
@@ -24,8 +25,8 @@ bool cn_slots_is_homeless(const struct cn_model_queue *queue, struct cn_job_grou
 
 /* Asks workers for the sequences of unknown steps; what is no sequence goes as it is. */
 void cn_slots_send_probes(struct cn_model_queue *queue);
-/* The worker's word on a job that only asked. True: its sequence lives, so the job waits again. False:
- * the answer is the client's. */
+/* The worker's word on a job that only asked. True: its sequence lives, so the job waits again.
+ * False: the answer is the client's. */
 bool cn_slots_on_probe(struct cn_model_queue *queue, struct cn_job *job,
                        const struct cn_answer *answer);
 /* From the backlog to slots, who waits longest first. */

@@ -1,4 +1,5 @@
-/* scheduler/batch/slots_test.c - sequences that need a slot: candidates, the backlog, its clocks. */
+/* scheduler/batch/slots_test.c - sequences that need a slot: candidates, the backlog, its
+ * clocks. */
 #include "config/model/batching.h"
 #include "scheduler/batch/policy.h"
 #include "scheduler/test_support.h"
@@ -171,8 +172,8 @@ timeouts_count_in_the_backlog(void **state)
     rig_done(rig);
 }
 
-/* Who lived at a worker that went is served before those who never had a slot, and keeps one though he
- * has nothing to do. */
+/* Who lived at a worker that went is served before those who never had a slot, and keeps one though
+ * he has nothing to do. */
 static void
 slots_are_kept_over_a_death(void **state)
 {
@@ -457,7 +458,8 @@ batches_are_filled_by_rules(void **state)
     }
 }
 
-/* Rows that can't be one batch are not sent as one; where they all can, the worker takes what comes. */
+/* Rows that can't be one batch are not sent as one; where they all can, the worker takes what
+ * comes. */
 static void
 oldest_keeps_shapes_apart(void **state)
 {
@@ -591,8 +593,8 @@ write_end(struct rig *rig, struct fake *worker, const struct write *write)
     assert_true(write->done);
 }
 
-/* The total clock runs out while a worker writes the record and steps wait for that: what was written is what
- * they meet, with clocks of its own. */
+/* The total clock runs out while a worker writes the record and steps wait for that: what was
+ * written is what they meet, with clocks of its own. */
 static void
 a_write_outlives_the_clock(void **state)
 {
@@ -618,8 +620,8 @@ a_write_outlives_the_clock(void **state)
     rig_done(rig);
 }
 
-/* A step that came while its sequence was being closed has gone again, and the idle clock that it began ends
- * before the worker has closed: that goes on as it was, and the next step opens anew. */
+/* A step that came while its sequence was being closed has gone again, and the idle clock that it
+ * began ends before the worker has closed: that goes on as it was, and the next step opens anew. */
 static void
 a_step_that_left_does_not_close_twice(void **state)
 {

@@ -1,4 +1,5 @@
-/* scheduler/queue/admission.c - which jobs may wait, and how they stop waiting other than by being sent.
+/* scheduler/queue/admission.c - which jobs may wait, and how they stop waiting other than by being
+ * sent.
  *
  * On the model queue's loop, at the end of a turn or from a timer.
  */
@@ -29,8 +30,9 @@ is_full(const struct cn_model_queue *queue)
     return queue->stats.waiting_jobs >= queue->config.job_queue_size;
 }
 
-/* A sequence that has a slot must be able to end, or those that fill the queue wait for its slot until
- * its clock runs out. How many such steps there are is bounded by slots and maxSequenceJobQueueSize. */
+/* A sequence that has a slot must be able to end, or those that fill the queue wait for its slot
+ * until its clock runs out. How many such steps there are is bounded by slots and
+ * maxSequenceJobQueueSize. */
 static bool
 holds_slot(const struct cn_model_queue *queue, const struct cn_job *job)
 {
@@ -435,8 +437,8 @@ empty_groups(struct cn_model_queue *queue, struct cn_list *groups, struct cn_lis
         empty_group(queue, cn_container_of(node, struct cn_job_group, ready), out);
 }
 
-/* A group whose jobs wait is in a ready list, or closing, or held, or has a job in flight: no need to
- * look at a million sequences. */
+/* A group whose jobs wait is in a ready list, or closing, or held, or has a job in flight: no need
+ * to look at a million sequences. */
 static void
 gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
 {

@@ -4,8 +4,8 @@
 
 #include "scheduler/queue/job.h"
 
-/* A copy of `answer` for `job`, without the first `skip` bytes of the body. Without
- * memory a final piece becomes an error; any other piece is NULL and the final one will be an error. */
+/* A copy of `answer` for `job`, without the first `skip` bytes of the body. Without memory a final
+ * piece becomes an error; any other piece is NULL and the final one will be an error. */
 struct cn_answer_box *cn_answer_box_copy(struct cn_job *job, const struct cn_answer *answer,
                                          uint64_t skip);
 /* The same, but the body stays where it was read to: in `read`, which the box takes. */

@@ -1,4 +1,5 @@
-/* scheduler/queue/answers.c - what a worker answers, matched to jobs and passed on. On the queue's loop. */
+/* scheduler/queue/answers.c - what a worker answers, matched to jobs and passed on. On the queue's
+ * loop. */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "metrics/counters/metrics.h"
@@ -32,8 +33,8 @@ find_job(struct cn_worker_link *link, const struct cn_answer *answer)
     return job ? job : find_in(&link->in_flight, answer->job_id);
 }
 
-/* While one job is finished, the sequence of that which will mostly be answered next comes from memory:
- * among many it has left the processor's caches since its step was sent. */
+/* While one job is finished, the sequence of that which will mostly be answered next comes from
+ * memory: among many it has left the processor's caches since its step was sent. */
 static void
 prefetch_next(const struct cn_worker_link *link, const struct cn_job *job)
 {
@@ -44,7 +45,8 @@ prefetch_next(const struct cn_worker_link *link, const struct cn_job *job)
                     sizeof(struct cn_sequence));
 }
 
-/* After a death the answer comes from its beginning again; what the client has is not sent twice. */
+/* After a death the answer comes from its beginning again; what the client has is not sent
+ * twice. */
 static uint64_t
 skip_of(struct cn_job *job, const struct cn_answer *answer)
 {
@@ -181,8 +183,8 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
     return 0;
 }
 
-/* The ids of the call's requests with commas between them, for lines of the metrics log: as many as there
- * is room for. A job that was cancelled meanwhile is not there any more. */
+/* The ids of the call's requests with commas between them, for lines of the metrics log: as many as
+ * there is room for. A job that was cancelled meanwhile is not there any more. */
 static void
 put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
                 char out[CN_TS_REQUEST_IDS_MAX])

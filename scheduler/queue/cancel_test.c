@@ -119,9 +119,10 @@ settle_both(void)
         settle(versions[i % 2]);
 }
 
-/* A step asks a slow worker of its own version for its sequence, which lives in another version. Meanwhile its
- * client closes the connection and asks the sequence there what became of the step: it is not done. So it must
- * not be done there when it comes. The step of a client that stays is. */
+/* A step asks a slow worker of its own version for its sequence, which lives in another version.
+ * Meanwhile its client closes the connection and asks the sequence there what became of the step:
+ * it is not done. So it must not be done there when it comes. The step of a client that stays is.
+ */
 static void
 step_of_a_closed_connection_is_not_done_in_another_version(void **state)
 {

@@ -1,4 +1,5 @@
-/* scheduler/queue/delete_test.c - one sequence is deleted on demand, whatever it does at that moment. */
+/* scheduler/queue/delete_test.c - one sequence is deleted on demand, whatever it does at that
+ * moment. */
 #include "scheduler/queue/model_queue_priv.h"
 
 #include "scheduler/test_support.h"
@@ -124,7 +125,8 @@ running_step_ends_first_and_waiting_ones_meet_the_deletion(void **state)
     rig_destroy(rig);
 }
 
-/* The running step was the last one anyhow, or outlives the total clock: the wish is answered too. */
+/* The running step was the last one anyhow, or outlives the total clock: the wish is answered
+ * too. */
 static void
 sequence_that_ends_by_itself_meanwhile_is_deleted(void **state)
 {

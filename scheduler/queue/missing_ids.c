@@ -1,5 +1,5 @@
-/* scheduler/queue/missing_ids.c - steps that lost the header with their sequence's id on the way. On the model
- * queue's loop.
+/* scheduler/queue/missing_ids.c - steps that lost the header with their sequence's id on the way.
+ * On the model queue's loop.
  *
  * Behind nginx, which drops header names with underscores, each step begins a new sequence and is
  * answered with 200: nothing else shows that the model never sees a second step.

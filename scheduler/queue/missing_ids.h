@@ -1,5 +1,5 @@
-/* scheduler/queue/missing_ids.h - notices that nearly all steps of a stateful model come through a proxy and
- * name no sequence. On the model queue's loop.
+/* scheduler/queue/missing_ids.h - notices that nearly all steps of a stateful model come through a
+ * proxy and name no sequence. On the model queue's loop.
  */
 #ifndef CN_SCHEDULER_QUEUE_MISSING_IDS_H
 #define CN_SCHEDULER_QUEUE_MISSING_IDS_H
@@ -15,8 +15,8 @@ struct cn_missing_ids {
     uint64_t told_ms;         /* when the log was told last; 0: never */
 };
 
-/* A step has come, with the id that its client gave. Sets the queue's stats.ids_missing, and tells the log
- * once an hour at most. */
+/* A step has come, with the id that its client gave. Sets the queue's stats.ids_missing, and tells
+ * the log once an hour at most. */
 void cn_missing_ids_note(struct cn_model_queue *queue, const struct cn_row *row);
 
 #endif

@@ -1,7 +1,8 @@
-/* scheduler/queue/model_queue.c - jobs in, jobs out, opening and closing of a model version's queue.
+/* scheduler/queue/model_queue.c - jobs in, jobs out, opening and closing of a model version's
+ * queue.
  *
- * submit and cancel run on a job's origin; all else on the queue's loop, most of
- * it at the end of a turn: what comes in a turn is admitted and dispatched once.
+ * submit and cancel run on a job's origin; all else on the queue's loop, most of it at the end of a
+ * turn: what comes in a turn is admitted and dispatched once.
  */
 #include "scheduler/queue/model_queue.h"
 

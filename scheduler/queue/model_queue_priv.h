@@ -136,7 +136,8 @@ void cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const c
 void cn_ts_samples(struct cn_model_queue *queue, const struct cn_report *report,
                    const char *request_ids);
 
-/* queue_statistics.c: statistics of a typed model, for clients of the v2 protocol; nothing for others */
+/* queue_statistics.c: statistics of a typed model, for clients of the v2 protocol; nothing for
+ * others */
 void cn_infer_call_done(struct cn_worker_link *link, const struct cn_report *report);
 /* A piece of the job's answer, the final one too, before anything is done with it. */
 void cn_infer_job_heard(struct cn_worker_link *link, struct cn_job *job,

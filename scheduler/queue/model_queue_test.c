@@ -561,7 +561,8 @@ impossible_requests_are_refused(void **state)
     rig_destroy(rig);
 }
 
-/* START on a live id waits its turn like any step; the new generation is learned from the answer. */
+/* START on a live id waits its turn like any step; the new generation is learned from the
+ * answer. */
 static void
 start_on_a_live_id_keeps_the_order(void **state)
 {

@@ -1,7 +1,8 @@
-/* scheduler/queue/queue_metrics.c - what TorchServe counts of requests and workers. On the model queue's loop.
+/* scheduler/queue/queue_metrics.c - what TorchServe counts of requests and workers. On the model
+ * queue's loop.
  *
- * Latency and queue time are counters that sum microseconds; QueueTime and WorkerThreadTime hold the
- * last value in milliseconds. Where the mode wants lines, each moves with one.
+ * Latency and queue time are counters that sum microseconds; QueueTime and WorkerThreadTime hold
+ * the last value in milliseconds. Where the mode wants lines, each moves with one.
  */
 #include "torchserve/metrics/metric_lines.h"
 

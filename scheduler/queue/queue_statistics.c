@@ -1,7 +1,8 @@
-/* scheduler/queue/queue_statistics.c - what a typed model's queue counts for v2 statistics. On the queue's loop.
+/* scheduler/queue/queue_statistics.c - what a typed model's queue counts for v2 statistics. On the
+ * queue's loop.
  *
- * A worker's report of a call comes right before the answers that the call made, so that those need no
- * word of their own about it. A request counts where it ran: a step that visits another version
+ * A worker's report of a call comes right before the answers that the call made, so that those need
+ * no word of their own about it. A request counts where it ran: a step that visits another version
  * (scheduler/swap/version_swap.h) counts there.
  */
 #include "metrics/counters/infer_stats.h"

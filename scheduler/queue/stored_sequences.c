@@ -1,7 +1,8 @@
-/* scheduler/queue/stored_sequences.c - looking at stored sequences, and writing them. On the model queue's loop.
+/* scheduler/queue/stored_sequences.c - looking at stored sequences, and writing them. On the model
+ * queue's loop.
  *
- * A query goes to a worker like a row does, and is answered in the order of sending. A write must not
- * meet a step of its sequence: it waits until none is in flight, and the sequence is held, with
+ * A query goes to a worker like a row does, and is answered in the order of sending. A write must
+ * not meet a step of its sequence: it waits until none is in flight, and the sequence is held, with
  * its jobs in `held`, until the worker has answered.
  */
 #include "core/errors/panic.h"
@@ -114,7 +115,8 @@ cn_queue_begin_write(struct cn_sequence *sequence)
     return false;
 }
 
-/* The write is done: the worker that did it has the sequence, with durability none only that one. */
+/* The write is done: the worker that did it has the sequence, with durability none only that
+ * one. */
 static void
 learn_written(struct cn_sequence *sequence, struct cn_worker_link *link,
               const struct cn_query_result *result)

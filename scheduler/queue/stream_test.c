@@ -1,4 +1,5 @@
-/* scheduler/queue/stream_test.c - rows that stream: their place, their sequence, their credit, their end. */
+/* scheduler/queue/stream_test.c - rows that stream: their place, their sequence, their credit,
+ * their end. */
 #include <stdlib.h>
 
 #include "scheduler/test_support.h"
@@ -254,7 +255,8 @@ idle_clock_starts_after_the_stream(void **state)
     rig_destroy(rig);
 }
 
-/* What a client took goes back to the worker by the quarter window, and only for rows that stream. */
+/* What a client took goes back to the worker by the quarter window, and only for rows that
+ * stream. */
 static void
 credit_goes_back_in_steps(void **state)
 {

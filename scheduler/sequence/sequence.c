@@ -11,7 +11,8 @@
 #include "scheduler/batch/slots.h"
 #include "scheduler/queue/model_queue_priv.h"
 
-/* How long it is remembered where a sequence of another version lives: asking again costs little. */
+/* How long it is remembered where a sequence of another version lives: asking again costs
+ * little. */
 #define AWAY_KEEP_MS 60000
 
 static void clock_ended(struct cn_timer *timer);
@@ -88,8 +89,8 @@ cn_sequence_home(const struct cn_sequence *sequence)
     return home->serial == sequence->home_serial ? home->link : NULL;
 }
 
-/* With fixed rows. Which one it has is not kept in the sequence, of which there may be millions without:
- * it is looked for when it comes and when it goes. */
+/* With fixed rows. Which one it has is not kept in the sequence, of which there may be millions
+ * without: it is looked for when it comes and when it goes. */
 static struct cn_sequence **
 find_row(struct cn_worker_link *link, const struct cn_sequence *sequence)
 {
@@ -295,8 +296,8 @@ cn_sequence_arrived(struct cn_sequence *sequence, bool start)
     cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer, deadline);
 }
 
-/* Idle by the arrival of its last step, though others may still wait or run. Those are done, or refused
- * if the model wants that; then its slot is free. */
+/* Idle by the arrival of its last step, though others may still wait or run. Those are done, or
+ * refused if the model wants that; then its slot is free. */
 static void
 expire_busy(struct cn_sequence *sequence)
 {

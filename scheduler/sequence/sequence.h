@@ -70,8 +70,8 @@ void cn_sequence_set_away(struct cn_sequence *sequence, uint32_t serial);
 /* What a final answer says of the sequence, and whether its row asked for the end. */
 void cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer,
                        bool asked_end);
-/* With slots (policy.h): a step came, or it got its slot, and its idle clock starts anew. `start`: the step
- * opens the sequence. */
+/* With slots (policy.h): a step came, or it got its slot, and its idle clock starts anew. `start`:
+ * the step opens the sequence. */
 void cn_sequence_arrived(struct cn_sequence *sequence, bool start);
 /* A job arrived, was answered or went away: puts the group where it belongs, closes what waited for
  * that, sets the clocks or forgets the sequence, which is then freed. */
@@ -83,7 +83,8 @@ void cn_sequence_stop_stream(struct cn_sequence *sequence);
 /* sequence_close.c: takes the slot away and has a worker delete the state. With no worker there is
  * nobody to tell: the store's own times will say the same. May free an idle sequence. */
 void cn_sequence_begin_close(struct cn_sequence *sequence, enum cn_close_reason reason);
-/* The total clock has ended: closes now, or after the job or the write in flight. May free the sequence. */
+/* The total clock has ended: closes now, or after the job or the write in flight. May free the
+ * sequence. */
 void cn_sequence_outlived(struct cn_sequence *sequence);
 /* It is to be deleted: now, or after the job in flight. May free the sequence. */
 void cn_sequence_delete_soon(struct cn_sequence *sequence);

@@ -1,8 +1,8 @@
-/* scheduler/sequence/sequence_close.c - from the decision to close a sequence to the worker's word that it
- * is gone. On the model queue's loop.
+/* scheduler/sequence/sequence_close.c - from the decision to close a sequence to the worker's word
+ * that it is gone. On the model queue's loop.
  *
- * A closed sequence waits in its link's `to_close`, then in `closing`: CLOSED
- * frames come in the order of the CLOSE frames and say how many.
+ * A closed sequence waits in its link's `to_close`, then in `closing`: CLOSED frames come in the
+ * order of the CLOSE frames and say how many.
  */
 #include <stdio.h>
 

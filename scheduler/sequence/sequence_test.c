@@ -50,7 +50,8 @@ idle_sequence_is_small(void **state)
     assert_true(block + 16 * 8 / 3 < 220);
 }
 
-/* The idle clock runs from the last answer; each step puts it off; then a worker deletes the state. */
+/* The idle clock runs from the last answer; each step puts it off; then a worker deletes the
+ * state. */
 static void
 idle_sequence_is_closed(void **state)
 {
@@ -100,7 +101,8 @@ busy_sequence_is_not_idle(void **state)
     rig_destroy(rig);
 }
 
-/* With a stateTtl only the slot is given back: the state stays, so no worker is told to delete it. */
+/* With a stateTtl only the slot is given back: the state stays, so no worker is told to delete
+ * it. */
 static void
 idle_slot_is_given_back_but_state_stays(void **state)
 {
@@ -120,8 +122,8 @@ idle_slot_is_given_back_but_state_stays(void **state)
     rig_destroy(rig);
 }
 
-/* A step that comes while its sequence is being closed waits for the deletion, so it cannot overtake
- * it at another worker; then the store decides. */
+/* A step that comes while its sequence is being closed waits for the deletion, so it cannot
+ * overtake it at another worker; then the store decides. */
 static void
 step_never_overtakes_the_close(void **state)
 {

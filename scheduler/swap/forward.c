@@ -1,5 +1,6 @@
-/* scheduler/swap/forward.c - a job leaves its queue for another version's and comes back: what is counted, who may
- * go next, and what a row says. Where it goes, and why, is version_swap.c's. On the queue's loop.
+/* scheduler/swap/forward.c - a job leaves its queue for another version's and comes back: what is
+ * counted, who may go next, and what a row says. Where it goes, and why, is version_swap.c's. On
+ * the queue's loop.
  */
 #include "scheduler/swap/forward.h"
 

@@ -1,5 +1,5 @@
-/* scheduler/swap/forward.h - a step on its detour over the other versions of its model; for version_swap.c. On the queue's
- * loop.
+/* scheduler/swap/forward.h - a step on its detour over the other versions of its model; for
+ * version_swap.c. On the queue's loop.
  */
 #ifndef CN_SCHEDULER_SWAP_FORWARD_H
 #define CN_SCHEDULER_SWAP_FORWARD_H

@@ -27,8 +27,9 @@ cn_swap_leftovers_note(struct cn_swap_leftovers *leftovers, uint32_t serial,
     }
 }
 
-/* Where it was moved from it is closed as moved, at the very step that the import has; unless that has
- * been forgotten, or the version is gone. Closed for another reason, or moved on later, it is past. */
+/* Where it was moved from it is closed as moved, at the very step that the import has; unless that
+ * has been forgotten, or the version is gone. Closed for another reason, or moved on later, it is
+ * past. */
 bool
 cn_swap_leftovers_pending_counts(const struct cn_swap_leftovers *leftovers)
 {

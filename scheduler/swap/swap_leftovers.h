@@ -1,11 +1,12 @@
-/* scheduler/swap/swap_leftovers.h - what versions that a sequence does not live in still know of it, and whether
- * an import that no step has met is the only copy left.
+/* scheduler/swap/swap_leftovers.h - what versions that a sequence does not live in still know of
+ * it, and whether an import that no step has met is the only copy left.
  *
- * A sequence that moves is kept in its new version as a pending import, then closed in the old one. A
- * server that dies in between leaves either both the living copy and the import, and then the living
- * copy counts, or the import alone, and then it is the sequence. But an import may also be left over
- * from a move that did not take place, and its sequence may have gone on and ended since. What is told
- * apart by here: when the generation was opened, a time that a sequence takes along, and its step.
+ * A sequence that moves is kept in its new version as a pending import, then closed in the old one.
+ * A server that dies in between leaves either both the living copy and the import, and then the
+ * living copy counts, or the import alone, and then it is the sequence. But an import may also be
+ * left over from a move that did not take place, and its sequence may have gone on and ended since.
+ * What is told apart by here: when the generation was opened, a time that a sequence takes along,
+ * and its step.
  */
 #ifndef CN_SCHEDULER_SWAP_SWAP_LEFTOVERS_H
 #define CN_SCHEDULER_SWAP_SWAP_LEFTOVERS_H

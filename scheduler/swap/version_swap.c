@@ -1,10 +1,11 @@
-/* scheduler/swap/version_swap.c - the detour of a step whose sequence may live in another version of its model.
+/* scheduler/swap/version_swap.c - the detour of a step whose sequence may live in another version
+ * of its model.
  *
- * On the queue's loop. What is done to the other version goes by visitors, jobs
- * in its group: so nothing of the sequence runs there between two of them that
- * isn't noticed, and a death of a worker in the middle is that queue's business.
- * A sequence that moves is kept here first, as pending, then closed there, and
- * only then the step runs: whenever all of it stops, one copy counts.
+ * On the queue's loop. What is done to the other version goes by visitors, jobs in its group: so
+ * nothing of the sequence runs there between two of them that isn't noticed, and a death of a
+ * worker in the middle is that queue's business. A sequence that moves is kept here first, as
+ * pending, then closed there, and only then the step runs: whenever all of it stops, one copy
+ * counts.
  */
 #include "scheduler/swap/version_swap.h"
 
@@ -20,8 +21,8 @@
 
 /* --- who is there */
 
-/* The version with the highest serial below `below`, or exactly `exactly` if that isn't 0; NULL: there
- * is none. Good until the end of the turn. An error: nobody can say. */
+/* The version with the highest serial below `below`, or exactly `exactly` if that isn't 0; NULL:
+ * there is none. Good until the end of the turn. An error: nobody can say. */
 static int
 find_peer(const struct cn_model_queue *queue, uint32_t below, uint32_t exactly,
           struct cn_model_queue **out, struct cn_error *err)
@@ -136,8 +137,8 @@ go_home(struct cn_model_queue *queue, struct cn_job *job)
     cn_forward_return(queue, job, CN_STAGE_HOME);
 }
 
-/* All were asked, and it lives nowhere. The version whose import that nobody met is the sequence, for a
- * last visit; NULL: there is none, or it is here. */
+/* All were asked, and it lives nowhere. The version whose import that nobody met is the sequence,
+ * for a last visit; NULL: there is none, or it is here. */
 static int
 find_pending(struct cn_model_queue *queue, struct cn_forward *forward, struct cn_model_queue **out,
              struct cn_error *err)
@@ -518,9 +519,10 @@ on_its_way(const struct cn_forward *forward)
     return forward && (forward->stage == CN_STAGE_IMPORT || forward->stage == CN_STAGE_BURY);
 }
 
-/* Does a job of ours look for it in other versions? Then it is not known to be here, and a visitor that
- * waited for that job while the job waits for the visitor's would wait for ever. A job that still asks our
- * own worker waits for nobody: the sequence may well be here, so a visitor waits for the answer. */
+/* Does a job of ours look for it in other versions? Then it is not known to be here, and a visitor
+ * that waited for that job while the job waits for the visitor's would wait for ever. A job that
+ * still asks our own worker waits for nobody: the sequence may well be here, so a visitor waits for
+ * the answer. */
 static bool
 is_looked_for(const struct cn_forward *forward)
 {

@@ -221,8 +221,8 @@ cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body)
     return cn_buf_take(&link->in, NULL);
 }
 
-/* How many bytes to make room for: a large frame gets it all at once, and nothing behind it, so that who
- * gets its body can have the memory as well. */
+/* How many bytes to make room for: a large frame gets it all at once, and nothing behind it, so
+ * that who gets its body can have the memory as well. */
 static size_t
 bytes_wanted(const struct cn_worker_link *link)
 {
@@ -465,7 +465,8 @@ cn_worker_link_send_load(struct cn_worker_link *link, const struct cn_load *load
     cn_worker_link_flush_later(link);
 }
 
-/* The frame and its descriptors leave in one message, now: nothing else is on its way to a zygote. */
+/* The frame and its descriptors leave in one message, now: nothing else is on its way to a
+ * zygote. */
 bool
 cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const int fds[2])
 {

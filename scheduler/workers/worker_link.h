@@ -1,8 +1,9 @@
-/* scheduler/workers/worker_link.h - one worker process as the scheduler sees it: a socket with credit.
+/* scheduler/workers/worker_link.h - one worker process as the scheduler sees it: a socket with
+ * credit.
  *
- * Frames out are collected during a turn and leave with one write at its end;
- * what does not fit the socket waits in a bounded buffer. Owned by the model
- * queue's loop; knows nothing of processes: its owner (management/workers/supervisor) does.
+ * Frames out are collected during a turn and leave with one write at its end; what does not fit the
+ * socket waits in a bounded buffer. Owned by the model queue's loop; knows nothing of processes:
+ * its owner (management/workers/supervisor) does.
  */
 #ifndef CN_SCHEDULER_WORKERS_WORKER_LINK_H
 #define CN_SCHEDULER_WORKERS_WORKER_LINK_H
@@ -24,15 +25,16 @@ struct cn_worker_link_ops {
     /* End of file, write error or a bad frame: the link is dead. Called once; the owner kills the
      * process if it lives, detaches the link from its queue and destroys it. `why` is one line. */
     void (*on_lost)(void *owner, const char *why);
-    /* A call took longer than responseTimeout: the owner must kill -9 the process and then treat the
-     * link as lost. */
+    /* A call took longer than responseTimeout: the owner must kill -9 the process and then treat
+     * the link as lost. */
     void (*on_overdue)(void *owner, const char *why);
     /* How far loading is; of a zygote: a FORK's answer. NULL: nobody asks. Borrowed. */
     void (*on_progress)(void *owner, const struct cn_progress *progress);
     void (*on_forked)(void *owner, const struct cn_forked *forked);
 };
 
-/* `fd`: non-blocking stream socket, the link's from here on (also on failure). `index`: 1, 2, ... */
+/* `fd`: non-blocking stream socket, the link's from here on (also on failure). `index`: 1, 2,
+ * ... */
 int cn_worker_link_create(struct cn_loop *loop, int fd, uint32_t index, uint64_t max_frame_bytes,
                           const struct cn_worker_link_ops *ops, void *owner,
                           struct cn_worker_link **out, struct cn_error *err);

@@ -1,4 +1,5 @@
-/* scheduler/workers/worker_link_priv.h - what the model queue sees of a link: its lists and its out buffer. */
+/* scheduler/workers/worker_link_priv.h - what the model queue sees of a link: its lists and its out
+ * buffer. */
 #ifndef CN_SCHEDULER_WORKERS_WORKER_LINK_PRIV_H
 #define CN_SCHEDULER_WORKERS_WORKER_LINK_PRIV_H
 
@@ -101,15 +102,16 @@ cn_worker_link_quiet(const struct cn_worker_link *link)
 
 /* Can frames still be sent? */
 bool cn_worker_link_usable(const struct cn_worker_link *link);
-/* The memory into which the link read `body`, as the caller's: cn_free() it. NULL: the body is too small for
- * that to be worth it, or other frames share the memory. Only while the answer with it is given out. */
+/* The memory into which the link read `body`, as the caller's: cn_free() it. NULL: the body is too
+ * small for that to be worth it, or other frames share the memory. Only while the answer with it is
+ * given out. */
 char *cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body);
 /* Writes what `out` holds; errors come out at the end of a turn, never from inside. */
 void cn_worker_link_flush(struct cn_worker_link *link);
 /* The same, once, at the end of the turn. */
 void cn_worker_link_flush_later(struct cn_worker_link *link);
-/* Its jobs leave it: what they lent and was not sent yet is theirs again. Without it no frame that was
- * begun can be ended, so nothing else is written either. */
+/* Its jobs leave it: what they lent and was not sent yet is theirs again. Without it no frame that
+ * was begun can be ended, so nothing else is written either. */
 void cn_worker_link_forget_borrowed(struct cn_worker_link *link);
 
 /* Is `a` the better place for a group without a home? The one with fewest live sequences, so that

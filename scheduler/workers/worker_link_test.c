@@ -1,4 +1,5 @@
-/* scheduler/workers/worker_link_test.c - frames in pieces, back-pressure, and workers that break the rules. */
+/* scheduler/workers/worker_link_test.c - frames in pieces, back-pressure, and workers that break
+ * the rules. */
 #include "scheduler/workers/worker_link.h"
 
 #include <stdlib.h>
@@ -142,7 +143,8 @@ large_answer_arrives(void **state)
     rig_destroy(rig);
 }
 
-/* Of several large answers that come at once each one has all of its bytes, and what follows them is read. */
+/* Of several large answers that come at once each one has all of its bytes, and what follows them
+ * is read. */
 static void
 large_answers_in_a_row_are_told_apart(void **state)
 {
@@ -186,7 +188,8 @@ large_answers_in_a_row_are_told_apart(void **state)
     rig_destroy(rig);
 }
 
-/* A job's memory is not looked at again once its worker is gone: the job goes whole to the next one. */
+/* A job's memory is not looked at again once its worker is gone: the job goes whole to the next
+ * one. */
 static void
 what_was_lent_goes_back_with_its_job(void **state)
 {

@@ -1,7 +1,8 @@
-/* store/journal/journal.h - the bytes of a journal: what transactions changed, in the order of their commits.
+/* store/journal/journal.h - the bytes of a journal: what transactions changed, in the order of
+ * their commits.
  *
- * A file is a header of 64 bytes and transactions behind it; all numbers are little-endian, all parts
- * multiples of 8 bytes:
+ * A file is a header of 64 bytes and transactions behind it; all numbers are little-endian, all
+ * parts multiples of 8 bytes:
  *   file         magic "CNJ1", u32 format, u64 number of the first transaction, zeros, u64 checksum
  *   transaction  magic "CNJT", u32 entries, u64 number, u64 bytes (these 32 among them), u64 checksum
  *   entry        u64 value's length, u32 stored, u16 key's length, u16 flags, key, value, padding

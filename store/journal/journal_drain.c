@@ -1,8 +1,9 @@
 /* store/journal/journal_drain.c - what a full file of the journal holds goes to LMDB, in slices.
  *
- * Owned by the worker's thread. Values are written in the order of their keys: those that share a leaf
- * then cost one copy of it. Each slice is a transaction of LMDB, which also notes how far it came: who
- * comes next, in whatever process, goes on there, and doing a slice twice does no harm. The note is
+ * Owned by the worker's thread. Values are written in the order of their keys: those that share a
+ * leaf then cost one copy of it. Each slice is a transaction of LMDB, which also notes how far it
+ * came: who comes next, in whatever process, goes on there, and doing a slice twice does no harm.
+ * The note is
  *   u64 number of the first transaction that is not in LMDB as a whole, little-endian
  *   key: of the transactions behind it in the older file, what is for keys up to this one is there
  * Keys that the newer file has, too, are left out: they come with that file, if they are not still
@@ -180,8 +181,8 @@ item_add(struct cn_drain *drain, struct cn_drain_item item)
     drain->items[drain->n++] = item;
 }
 
-/* Notes those of `n` entries at `at` that are the newest of their keys. Returns where they end. Their places
- * in the index are asked for at once, since they lie anywhere in it. */
+/* Notes those of `n` entries at `at` that are the newest of their keys. Returns where they end.
+ * Their places in the index are asked for at once, since they lie anywhere in it. */
 static uint64_t
 collect_entries(struct cn_drain *drain, const struct cn_journal_file *old, uint64_t at, uint32_t n)
 {
@@ -222,8 +223,8 @@ collect(struct cn_drain *drain, const struct cn_journal_file *old)
     }
 }
 
-/* Some of the items that come next, and whether the newer file has their keys, too. What this is to be read
- * from is asked for at once: in the order of keys it lies anywhere. */
+/* Some of the items that come next, and whether the newer file has their keys, too. What this is to
+ * be read from is asked for at once: in the order of keys it lies anywhere. */
 struct ahead {
     uint32_t hashes[CN_PREFETCH_MAX];
     uint32_t from, to; /* items */
@@ -249,8 +250,8 @@ look_ahead(struct cn_journal_store *js, struct ahead *ahead)
     }
 }
 
-/* Up to `records` of the items go to LMDB. Leaves the last key that was dealt with in `key`, and counts in
- * `done` what is owed less. */
+/* Up to `records` of the items go to LMDB. Leaves the last key that was dealt with in `key`, and
+ * counts in `done` what is owed less. */
 static int
 write_some(struct cn_journal_store *js, uint32_t records, struct cn_str *key,
            struct cn_journal_file *done, struct cn_error *err)

@@ -1,9 +1,10 @@
-/* store/journal/journal_file.c - the two files of a journal: opened, read to their end, appended to.
+/* store/journal/journal_file.c - the two files of a journal: opened, read to their end, appended
+ * to.
  *
  * Owned by the worker's thread. All but opening happens within a write transaction of LMDB, which
- * no two processes have at a time. A file is written with pwrite only, and read in a mapping, which the
- * kernel keeps the same; it is never cut. What is to be written has its room in the file system first, so
- * that a full disk is met by the commit that was to grow the store.
+ * no two processes have at a time. A file is written with pwrite only, and read in a mapping, which
+ * the kernel keeps the same; it is never cut. What is to be written has its room in the file system
+ * first, so that a full disk is met by the commit that was to grow the store.
  */
 #include <endian.h>
 #include <errno.h>
@@ -132,7 +133,8 @@ cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *e
         file->ledger_fd = open_in(js, "ledger", i, flags);
     if ((file->fd < 0 || file->ledger_fd < 0) && !(js->read_only && errno == ENOENT))
         return cn_lmdb_fail_errno(js->lmdb, errno, "open the journal", err);
-    /* Both have some room from the beginning. On a full disk the first commit says that they have not. */
+    /* Both have some room from the beginning. On a full disk the first commit says that they have
+     * not. */
     if (!js->read_only) {
         file_provide(js, file, GROW_BYTES, NULL);
         ledger_provide(js, file, LEDGER_GROW_BYTES, NULL);
@@ -225,7 +227,8 @@ publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash
     cn_journal_count_owed(old, &was, -1);
 }
 
-/* The same, in the newer file, with what is known of the entry that it replaces: no other one is looked at. */
+/* The same, in the newer file, with what is known of the entry that it replaces: no other one is
+ * looked at. */
 static void
 publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
               const struct cn_journal_entry *entry, uint64_t at)
@@ -267,8 +270,8 @@ publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t 
     }
 }
 
-/* Reads on to the end, or with CN_JOURNAL_COMPLETE in `end` as far as one hold of the lock may. Returns 1 when there
- * were transactions, 0, or an error. */
+/* Reads on to the end, or with CN_JOURNAL_COMPLETE in `end` as far as one hold of the lock may.
+ * Returns 1 when there were transactions, 0, or an error. */
 static int
 file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_journal_found *end,
           struct cn_error *err)
@@ -481,7 +484,8 @@ cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
     return 0;
 }
 
-/* Out of the transaction's own bytes, which are at hand; those in the file have yet to be mapped. */
+/* Out of the transaction's own bytes, which are at hand; those in the file have yet to be
+ * mapped. */
 static void
 publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
 {
@@ -498,8 +502,8 @@ publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
         publish(js, cur, put->hash, &entry, cur->tail + put->at);
 }
 
-/* Writes the entry of the transaction of `n` keys at `txn`, which is at offset `at` of the journal and the one
- * of number `number`, at offset `to` of the ledger. 0 or an errno. */
+/* Writes the entry of the transaction of `n` keys at `txn`, which is at offset `at` of the journal
+ * and the one of number `number`, at offset `to` of the ledger. 0 or an errno. */
 static int
 ledger_write(struct cn_journal_store *js, struct cn_journal_file *file, const char *txn,
              uint64_t at, uint64_t number, uint64_t to)

@@ -1,14 +1,16 @@
-/* store/journal/journal_guard.c - who opens a store first looks whether its data.mdb is whole, before LMDB reads it.
+/* store/journal/journal_guard.c - who opens a store first looks whether its data.mdb is whole,
+ * before LMDB reads it.
  *
- * Owned by the worker's thread. All who have a store open hold a shared lock on its folder (flock). Who gets the
- * lock for itself alone is the first one: it checks data.mdb and makes the file CHECKED. The server removes that
- * file when it begins to use a store, and when a worker of it crashed; so a store is checked once in a server's
- * life, and not again after each death of a worker.
+ * Owned by the worker's thread. All who have a store open hold a shared lock on its folder (flock).
+ * Who gets the lock for itself alone is the first one: it checks data.mdb and makes the file
+ * CHECKED. The server removes that file when it begins to use a store, and when a worker of it
+ * crashed; so a store is checked once in a server's life, and not again after each death of a
+ * worker.
  *
- * A damaged data.mdb is kept beside the store under another name. What is whole of it goes to a new one
- * (lmdb_rebuild.c), and the note of losses says what is not; from there on the journal is gone through as after
- * any damage (journal_salvage.c). The new file takes its place when it is complete, in one step: whoever is
- * killed before leaves the damage as it was.
+ * A damaged data.mdb is kept beside the store under another name. What is whole of it goes to a new
+ * one (lmdb_rebuild.c), and the note of losses says what is not; from there on the journal is gone
+ * through as after any damage (journal_salvage.c). The new file takes its place when it is
+ * complete, in one step: whoever is killed before leaves the damage as it was.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -204,7 +206,8 @@ lock_shared(int dir)
     return rc;
 }
 
-/* The second try is for the case that the one who checked before us found that it cannot be mended. */
+/* The second try is for the case that the one who checked before us found that it cannot be
+ * mended. */
 static int
 check_first(struct guard *guard, struct cn_error *err)
 {

@@ -1,10 +1,11 @@
-/* store/journal/journal_hint.c - what is known of a key's value without looking for it (cn_store_hint).
+/* store/journal/journal_hint.c - what is known of a key's value without looking for it
+ * (cn_store_hint).
  *
- * Owned by the worker's thread. A trace says in which transaction its owner put the value, and what that replaced.
- * It holds as long as nobody else wrote the key since: another process, whose transactions are read at
- * each begin, or this one through cn_store_put and cn_store_remove. Of those the number of the last one is
- * noted by the key's hash, in so few places that a key may now and then be taken for another one, which
- * costs a look-up.
+ * Owned by the worker's thread. A trace says in which transaction its owner put the value, and what
+ * that replaced. It holds as long as nobody else wrote the key since: another process, whose
+ * transactions are read at each begin, or this one through cn_store_put and cn_store_remove. Of
+ * those the number of the last one is noted by the key's hash, in so few places that a key may now
+ * and then be taken for another one, which costs a look-up.
  */
 #include "store/journal/journal_priv.h"
 

@@ -1,4 +1,5 @@
-/* store/journal/journal_hint_test.c - traces of values: what they spare is never noticed, whoever else writes. */
+/* store/journal/journal_hint_test.c - traces of values: what they spare is never noticed, whoever
+ * else writes. */
 #include "store/journal/journal.h"
 
 #include <setjmp.h>
@@ -92,7 +93,8 @@ expect_same_books(struct cn_store *store, struct cn_store *other)
     }
 }
 
-/* One transaction, in a store by traces and in the other without them. Returns how many of them held. */
+/* One transaction, in a store by traces and in the other without them. Returns how many of them
+ * held. */
 static unsigned
 change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned, unsigned range)
 {
@@ -139,8 +141,8 @@ change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned
     return held;
 }
 
-/* Two stores are told the same, one of them by the owners of values that have traces: they keep the same
- * books, hold the same, and so after each drain. */
+/* Two stores are told the same, one of them by the owners of values that have traces: they keep the
+ * same books, hold the same, and so after each drain. */
 static void
 a_trace_changes_nothing(void **state)
 {
@@ -171,7 +173,8 @@ a_trace_changes_nothing(void **state)
     cn_store_close(plain);
 }
 
-/* Each byte that comes is a wish: so many transactions of one key each. Tells when they are committed. */
+/* Each byte that comes is a wish: so many transactions of one key each. Tells when they are
+ * committed. */
 static _Noreturn void
 write_as_told(const char *dir, int wishes, int done)
 {
@@ -198,8 +201,8 @@ write_as_told(const char *dir, int wishes, int done)
     _exit(0);
 }
 
-/* While an owner looks away, another process writes some keys or many, once round both files and more: a
- * trace that holds is of the value that is there. */
+/* While an owner looks away, another process writes some keys or many, once round both files and
+ * more: a trace that holds is of the value that is there. */
 static void
 others_make_a_trace_stale(void **state)
 {

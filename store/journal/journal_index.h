@@ -32,8 +32,8 @@ uint64_t cn_journal_index_find(const struct cn_journal_index *index, const char 
                                uint32_t hash, struct cn_str key);
 /* Is the entry at this offset, of a key of this hash, the newest of its key? */
 bool cn_journal_index_has(const struct cn_journal_index *index, uint32_t hash, uint64_t at);
-/* The key of this hash will be looked for: asks for its slot's memory; and, once that has come, for that of
- * the `bytes` that its entry begins with. */
+/* The key of this hash will be looked for: asks for its slot's memory; and, once that has come, for
+ * that of the `bytes` that its entry begins with. */
 void cn_journal_index_prefetch(const struct cn_journal_index *index, uint32_t hash);
 void cn_journal_index_prefetch_entry(const struct cn_journal_index *index, const char *bytes,
                                      uint32_t hash, size_t entry_bytes);

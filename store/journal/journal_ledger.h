@@ -1,9 +1,10 @@
-/* store/journal/journal_ledger.h - which transactions a file of the journal must have, and of which keys.
+/* store/journal/journal_ledger.h - which transactions a file of the journal must have, and of which
+ * keys.
  *
  * ledger.0 and ledger.1 stand beside journal.0 and journal.1. Each commit appends an entry to the
- * ledger after the journal has the transaction. So a damaged, cut or missing journal cannot take the
- * knowledge with it of what stood there: the checksums of the entries tell which transactions are
- * whole, and the hashes of keys tell whose newest value is gone.
+ * ledger after the journal has the transaction. So a damaged, cut or missing journal cannot take
+ * the knowledge with it of what stood there: the checksums of the entries tell which transactions
+ * are whole, and the hashes of keys tell whose newest value is gone.
  *
  * A file is a header of 64 bytes and entries behind it; all numbers are little-endian:
  *   file    magic "CNL1", u32 format, u64 number of the journal's first transaction, u64 its seed,

@@ -1,4 +1,5 @@
-/* store/journal/journal_priv.h - what the files of the journal's store share: its files, its drain, its lock. */
+/* store/journal/journal_priv.h - what the files of the journal's store share: its files, its drain,
+ * its lock. */
 #ifndef CN_STORE_JOURNAL_JOURNAL_PRIV_H
 #define CN_STORE_JOURNAL_JOURNAL_PRIV_H
 
@@ -28,7 +29,8 @@ struct cn_journal_file {
     bool ledger_behind; /* somebody else appended last, and may have died before its entry */
 };
 
-/* An entry to be written to LMDB. Compared by 16 bytes of its key behind what all have in common. */
+/* An entry to be written to LMDB. Compared by 16 bytes of its key behind what all have in
+ * common. */
 struct cn_drain_item {
     uint64_t high, low;
     uint64_t at;
@@ -98,8 +100,8 @@ struct cn_journal_store {
     int64_t growth;
     uint64_t largest; /* value that was put since the store was opened */
     struct cn_journal_index pending;
-    /* What traces (cn_store_hint) hold: those of transactions from this one on, and of keys that were last
-     * written otherwise before them. */
+    /* What traces (cn_store_hint) hold: those of transactions from this one on, and of keys that
+     * were last written otherwise before them. */
     uint64_t hints_from;
     uint64_t changed[CN_HINT_PLACES];
 };
@@ -146,9 +148,9 @@ cn_journal_old(struct cn_journal_store *js)
 
 int cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err);
 void cn_journal_file_close(struct cn_journal_file *file);
-/* Takes what others appended, drained and began. In a transaction of LMDB. Sets `more` when that is so much that
- * the lock should be let go before the rest, and js->unsettled when somebody else appended last, who may have
- * died before LMDB heard of its keys. */
+/* Takes what others appended, drained and began. In a transaction of LMDB. Sets `more` when that is
+ * so much that the lock should be let go before the rest, and js->unsettled when somebody else
+ * appended last, who may have died before LMDB heard of its keys. */
 int cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err);
 /* When `unsettled`: tells LMDB of the last transaction's keys. */
 int cn_journal_settle(struct cn_journal_store *js, struct cn_error *err);
@@ -170,8 +172,9 @@ int cn_journal_identify(struct cn_journal_store *js, struct cn_error *err);
 
 /* --- journal_guard.c --- */
 
-/* Takes a lock on the folder, which is held until *lock_fd is closed. Who has the store first checks its
- * data.mdb and mends it; what was wrong is then in `told`. Before LMDB opens the store. */
+/* Takes a lock on the folder, which is held until *lock_fd is closed. Who has the store first
+ * checks its data.mdb and mends it; what was wrong is then in `told`. Before LMDB opens the store.
+ */
 int cn_journal_guard(const struct cn_journal_options *options, int *lock_fd, struct cn_buf *told,
                      struct cn_error *err);
 
@@ -193,9 +196,10 @@ int cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struc
                       struct cn_error *err);
 /* What LMDB's note of losses says, with the other note. */
 int cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err);
-/* Once, in the lock, when all that the files hold was read: is that what the ledgers say was written? If
- * not, what is whole goes to LMDB, what is lost is marked there and told in the file DAMAGED, and the
- * journal begins anew. Sets `changed` when the lock's transaction was committed. */
+/* Once, in the lock, when all that the files hold was read: is that what the ledgers say was
+ * written? If not, what is whole goes to LMDB, what is lost is marked there and told in the file
+ * DAMAGED, and the journal begins anew. Sets `changed` when the lock's transaction was committed.
+ */
 int cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *err);
 
 /* --- journal_drain.c --- */
@@ -207,7 +211,8 @@ int cn_journal_write_note(struct cn_journal_store *js, uint64_t below, struct cn
 /* Writes up to `records` of the older file to LMDB, in a transaction of its own. */
 int cn_journal_drain_some(struct cn_journal_store *js, uint32_t records, struct cn_error *err);
 int cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err);
-/* Of the older file, in parts of CN_DRAIN_ALL: so fine that the slices of a large one are done one by one. */
+/* Of the older file, in parts of CN_DRAIN_ALL: so fine that the slices of a large one are done one
+ * by one. */
 #define CN_DRAIN_ALL 1000000u
 uint32_t cn_journal_drain_progress(const struct cn_journal_store *js);
 int cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err);

@@ -1,19 +1,20 @@
 /* store/journal/journal_salvage.c - is all there that was written, and what is done when it is not.
  *
  * Owned by the worker's thread. A process that opens a store compares what the journal's files hold
- * with what their ledgers say was written (journal_ledger.h), with how far LMDB says that the journal
- * was moved there, and with the version that LMDB had. What does not match is damage. Then, in one
- * transaction of LMDB,
+ * with what their ledgers say was written (journal_ledger.h), with how far LMDB says that the
+ * journal was moved there, and with the version that LMDB had. What does not match is damage. Then,
+ * in one transaction of LMDB,
  * - each transaction of the journal that is whole by its checksum goes to LMDB,
- * - a sequence whose newest value stood in a damaged one loses its value in LMDB, but not its key: a key
- *   without a value is answered with "state_damaged", never with an older value or a new sequence,
- * - the note of losses says so, until an operator accepts it (cn_store_accept_loss).
- * Then the journal begins anew. The file DAMAGED tells the server, which does not read LMDB; it is
- * written first, so that whoever is killed in between leaves the damage and the next one does it again.
+ * - a sequence whose newest value stood in a damaged one loses its value in LMDB, but not its key:
+ *   a key without a value is answered with "state_damaged", never with an older value or a new
+ *   sequence,
+ * - the note of losses says so, until an operator accepts it (cn_store_accept_loss). Then the
+ *   journal begins anew. The file DAMAGED tells the server, which does not read LMDB; it is written
+ *   first, so that whoever is killed in between leaves the damage and the next one does it again.
  *
- * Where data.mdb is not the one that the journal belongs to (another one, or restored from a backup),
- * nobody can know which sequences are concerned: the store is suspect, and nothing is answered out of
- * LMDB until an operator accepts that.
+ * Where data.mdb is not the one that the journal belongs to (another one, or restored from a
+ * backup), nobody can know which sequences are concerned: the store is suspect, and nothing is
+ * answered out of LMDB until an operator accepts that.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -368,8 +369,8 @@ is_lost(const struct salvage *salvage, uint64_t hash)
     return false;
 }
 
-/* Walks through the keys of LMDB and takes away the values of lost ones. `without`: how many keys have no
- * value now, when the journal has nothing any more. */
+/* Walks through the keys of LMDB and takes away the values of lost ones. `without`: how many keys
+ * have no value now, when the journal has nothing any more. */
 static int
 lost_mark(struct salvage *salvage, uint64_t *without, struct cn_error *err)
 {
@@ -467,7 +468,8 @@ cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struct cn
 
 /* --- both --- */
 
-/* The file that others have begun since stays: its first transaction is none of those that were moved. */
+/* The file that others have begun since stays: its first transaction is none of those that were
+ * moved. */
 static bool
 is_in_force(const struct cn_journal_file *file, uint64_t below)
 {
@@ -479,8 +481,9 @@ is_in_force(const struct cn_journal_file *file, uint64_t below)
            first >= below;
 }
 
-/* What was moved is committed, and with that the lock is free: another process may have begun a file of the
- * journal already. So the lock is taken once more to clear the headers of those that are over. */
+/* What was moved is committed, and with that the lock is free: another process may have begun a
+ * file of the journal already. So the lock is taken once more to clear the headers of those that
+ * are over. */
 static int
 begin_anew(struct cn_journal_store *js, uint64_t below, struct cn_error *err)
 {
@@ -580,7 +583,8 @@ cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *e
     return rc;
 }
 
-/* In the lock. Keys without a value, of which the journal knows nothing either, are gone from now on. */
+/* In the lock. Keys without a value, of which the journal knows nothing either, are gone from now
+ * on. */
 static int
 drop_lost(struct cn_journal_store *js, uint64_t *dropped, struct cn_error *err)
 {

@@ -1,20 +1,21 @@
-/* store/journal/journal_store.c - a store in a folder that the workers of one model version share: a commit is
- * appended to a journal, and what is not there is in LMDB.
+/* store/journal/journal_store.c - a store in a folder that the workers of one model version share:
+ * a commit is appended to a journal, and what is not there is in LMDB.
  *
- * Owned by the worker's thread. LMDB copies and writes a page of 4 kB, and those above it, for each record
- * that changes. Here a commit is one write of what changed: to the journal, of which there are two files
- * used in turn. The full one goes to LMDB in slices while the other one fills (journal_drain.c).
+ * Owned by the worker's thread. LMDB copies and writes a page of 4 kB, and those above it, for each
+ * record that changes. Here a commit is one write of what changed: to the journal, of which there
+ * are two files used in turn. The full one goes to LMDB in slices while the other one fills
+ * (journal_drain.c).
  *
- * - The lock is LMDB's write transaction: every transaction here is within one, reads too. It costs a
- *   fifth of a microsecond, and the kernel lets go of it when its owner dies.
+ * - The lock is LMDB's write transaction: every transaction here is within one, reads too. It costs
+ *   a fifth of a microsecond, and the kernel lets go of it when its owner dies.
  * - The append is the commit point. A process learns what others appended by looking behind what it
  *   knows, at each begin; there is no shared memory besides the files.
- * - LMDB knows every key, so that a scan is a walk through LMDB: a new key is written there without a
- *   value in the commit that brings it, a removed one removed, both just after the append. Who dies in
- *   between, or finds the disk full there, leaves it to who comes next (cn_journal_settle) or to the
- *   drain. A key without a value and without an entry in the journal is none.
- * - What the journal owes LMDB counts against the limit as if it were there, and has its pages in the
- *   file before it is appended, so that a drain finds room.
+ * - LMDB knows every key, so that a scan is a walk through LMDB: a new key is written there without
+ *   a value in the commit that brings it, a removed one removed, both just after the append. Who
+ *   dies in between, or finds the disk full there, leaves it to who comes next (cn_journal_settle)
+ *   or to the drain. A key without a value and without an entry in the journal is none.
+ * - What the journal owes LMDB counts against the limit as if it were there, and has its pages in
+ *   the file before it is appended, so that a drain finds room.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -28,14 +29,16 @@
 
 /* A journal this small stays in the processor's caches, and is not worth more drains. */
 #define SMALL_BYTES (1u << 20)
-/* It may be so many times what it holds of live entries: each of them goes to LMDB once a file at most. */
+/* It may be so many times what it holds of live entries: each of them goes to LMDB once a file at
+ * most. */
 #define LIVE_TIMES 8
 /* Slices that one call to tend does at most. */
 #define DRAIN_SLICES 8
 #define MAINTAIN_SLICES 64
 /* What the buffer of a transaction keeps when the store is maintained. */
 #define TXN_KEEP_BYTES (4u << 20)
-/* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full disk. */
+/* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full
+ * disk. */
 #define SPARE_BYTES (512u << 10)
 
 /* --- begin and end --- */
@@ -265,8 +268,8 @@ js_bytes(struct cn_store *store)
     return js->lmdb->ops->bytes(js->lmdb) + used_bytes(&js->files[0]) + used_bytes(&js->files[1]);
 }
 
-/* Drains while the file fills that took its place: from its first quarter, when the busiest sequences have
- * left the old file anyway, to its third. */
+/* Drains while the file fills that took its place: from its first quarter, when the busiest
+ * sequences have left the old file anyway, to its third. */
 static void
 js_drain_some(struct cn_store *store)
 {

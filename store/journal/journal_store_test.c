@@ -1,5 +1,5 @@
-/* store/journal/journal_store_test.c - the journal above LMDB: deaths at any point, several processes, damage,
- * full disks, and always against what a plain table would say. */
+/* store/journal/journal_store_test.c - the journal above LMDB: deaths at any point, several
+ * processes, damage, full disks, and always against what a plain table would say. */
 #include "store/journal/journal.h"
 
 #include <errno.h>
@@ -157,7 +157,8 @@ draw(uint32_t *seed, uint32_t below)
     return (uint32_t)((uint64_t)(*seed >> 8) * below >> 24);
 }
 
-/* Whatever is written, removed, dropped, drained or opened anew: the store says what a table would. */
+/* Whatever is written, removed, dropped, drained or opened anew: the store says what a table
+ * would. */
 static void
 it_says_what_a_table_would(void **state)
 {
@@ -219,8 +220,8 @@ die_there(enum cn_store_point point)
         raise(SIGKILL);
 }
 
-/* Commits rounds for ever; tells each committed one through the pipe. Each round is a put of 8 keys,
- * and every fourth one removes a key besides. */
+/* Commits rounds for ever; tells each committed one through the pipe. Each round is a put of 8
+ * keys, and every fourth one removes a key besides. */
 static _Noreturn void
 write_rounds(const char *dir, uint32_t round, int pipe_fd, bool sync)
 {
@@ -329,7 +330,8 @@ death_at_each_point_loses_nothing(void **state)
     assert_in_range(newest, 100, UINT32_MAX);
 }
 
-/* Who dies before LMDB hears of a new key is made good by another one who has the store open all along. */
+/* Who dies before LMDB hears of a new key is made good by another one who has the store open all
+ * along. */
 static void
 a_key_of_the_dead_is_listed_by_the_living(void **state)
 {
@@ -513,8 +515,8 @@ is_told(const char *dir)
     return access(path, F_OK) == 0;
 }
 
-/* Opens the store and returns how many of these keys were refused as damaged: each of the others has its
- * newest word. None is ever refused without the file that tells of it. */
+/* Opens the store and returns how many of these keys were refused as damaged: each of the others
+ * has its newest word. None is ever refused without the file that tells of it. */
 static unsigned
 count_refused(const char *dir, const uint32_t *words, unsigned n)
 {
@@ -537,8 +539,8 @@ count_refused(const char *dir, const uint32_t *words, unsigned n)
     return refused;
 }
 
-/* Six transactions of three keys each: the first ones rewrite keys 0 to 2, the last two bring 3 to 5 and
- * rewrite 0. */
+/* Six transactions of three keys each: the first ones rewrite keys 0 to 2, the last two bring 3 to
+ * 5 and rewrite 0. */
 static void
 write_six(const char *dir, uint32_t words[6])
 {
@@ -559,8 +561,8 @@ write_six(const char *dir, uint32_t words[6])
     copies_take(dir);
 }
 
-/* Each byte of a journal and of its ledger altered in turn: never an older value, never a wrong one, never
- * a missing one that would begin anew, never a crash; and damage is told of. */
+/* Each byte of a journal and of its ledger altered in turn: never an older value, never a wrong
+ * one, never a missing one that would begin anew, never a crash; and damage is told of. */
 static void
 altered_bytes_are_told(void **state)
 {
@@ -614,7 +616,8 @@ missing_files_are_told(void **state)
     copies_free();
 }
 
-/* LMDB has what the journal held before. When it is gone nobody can know which sequences there were. */
+/* LMDB has what the journal held before. When it is gone nobody can know which sequences there
+ * were. */
 static void
 a_missing_lmdb_makes_all_suspect(void **state)
 {
@@ -647,7 +650,8 @@ a_missing_lmdb_makes_all_suspect(void **state)
     cn_store_close(store);
 }
 
-/* What was lost is refused until it is accepted, or begun anew; the rest goes on, also through restarts. */
+/* What was lost is refused until it is accepted, or begun anew; the rest goes on, also through
+ * restarts. */
 static void
 lost_keys_are_accepted(void **state)
 {
@@ -681,7 +685,8 @@ lost_keys_are_accepted(void **state)
 
 /* --- full --- */
 
-/* A commit that the file system has no room for is not there, now or later; what was there goes on. */
+/* A commit that the file system has no room for is not there, now or later; what was there
+ * goes on. */
 static void
 a_failed_append_leaves_nothing(void **state)
 {
@@ -822,8 +827,8 @@ the_limit_counts_the_journal(void **state)
     cn_store_close(store);
 }
 
-/* A store that is filled and emptied again and again, by processes that die, uses the room that it has: values
- * of many pages go where those of few pages left holes. */
+/* A store that is filled and emptied again and again, by processes that die, uses the room that it
+ * has: values of many pages go where those of few pages left holes. */
 static void
 fill_and_empty(const char *dir, unsigned round)
 {
@@ -950,8 +955,9 @@ busy_keys_stay_in_the_journal(void **state)
     assert_int_equal(found, 0);
 }
 
-/* Of more keys than a processor's caches hold: what is asked for ahead, in look-ups and by the drain, is only
- * a hint. Each round changes a third of them, so that drains leave out what the newer file has. */
+/* Of more keys than a processor's caches hold: what is asked for ahead, in look-ups and by the
+ * drain, is only a hint. Each round changes a third of them, so that drains leave out what the
+ * newer file has. */
 static void
 many_keys_are_fetched_ahead(void **state)
 {

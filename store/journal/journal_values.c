@@ -1,8 +1,8 @@
-/* store/journal/journal_values.c - finding values in a journal's store and putting them: in the open transaction, the
- * newer file, the older one, and LMDB, in this order.
+/* store/journal/journal_values.c - finding values in a journal's store and putting them: in the
+ * open transaction, the newer file, the older one, and LMDB, in this order.
  *
- * Owned by the worker's thread. What replaces a value has to know what of it LMDB holds, for the limit: its
- * owner's trace says so (journal_hint.c), or it is looked for.
+ * Owned by the worker's thread. What replaces a value has to know what of it LMDB holds, for the
+ * limit: its owner's trace says so (journal_hint.c), or it is looked for.
  */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
@@ -132,7 +132,8 @@ cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
 
 /* --- writing --- */
 
-/* Adds an entry to the open transaction; `was`: of what it replaces, or NULL. Returns its offset there. */
+/* Adds an entry to the open transaction; `was`: of what it replaces, or NULL. Returns its offset
+ * there. */
 static uint64_t
 add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *entry,
     const struct cn_store_hint *was)
@@ -170,8 +171,8 @@ stored_cost(uint64_t value_bytes)
     return cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
 }
 
-/* What there is of a key: in `bytes` those of the value that a new one replaces, in `was->stored` what LMDB's
- * takes. In `listed`, does LMDB have the key? */
+/* What there is of a key: in `bytes` those of the value that a new one replaces, in `was->stored`
+ * what LMDB's takes. In `listed`, does LMDB have the key? */
 static int
 look_up(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_journal_entry *was,
         uint64_t *bytes, bool *listed, struct cn_error *err)
@@ -214,7 +215,8 @@ static bool
 recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_hint *hint,
        struct cn_journal_entry *was, uint64_t *bytes)
 {
-    /* By this very transaction only who has another trace of the key, against the rule, could have put it. */
+    /* By this very transaction only who has another trace of the key, against the rule, could have
+     * put it. */
     if (hint->txn == 0 || !cn_journal_hint_holds(js, hint) ||
         cn_journal_index_find(&js->pending, js->txn.data, hint->hash, key) != 0)
         return false;

@@ -1,8 +1,8 @@
 /* store/lmdb/lmdb_check.c - walks through an LMDB file page by page; see the header.
  *
- * Every number in the file may be any number: nothing is used as an offset, a length or a page number before
- * it was compared with the page or the file. A page is checked as a whole first (page_is_sound); what
- * node_at() returns of a sound page lies within it.
+ * Every number in the file may be any number: nothing is used as an offset, a length or a page
+ * number before it was compared with the page or the file. A page is checked as a whole first
+ * (page_is_sound); what node_at() returns of a sound page lies within it.
  */
 #include "store/lmdb/lmdb_check.h"
 
@@ -125,8 +125,8 @@ bit_set(unsigned char *bits, uint64_t page)
     bits[page / 8] |= (unsigned char)(1u << (page % 8));
 }
 
-/* Takes a page that another page names: whatever it holds, it is not looked at again. False, and told: it
- * cannot be one in use. */
+/* Takes a page that another page names: whatever it holds, it is not looked at again. False, and
+ * told: it cannot be one in use. */
 static bool
 page_take(struct walk *walk, uint64_t page)
 {
@@ -544,8 +544,9 @@ second_meta_read(struct walk *walk, uint32_t page_bytes, struct meta *out)
     return false;
 }
 
-/* Each transaction writes the page of its number's parity, so two whole ones have numbers in a row. With one
- * of them only nobody knows whether it is the newest: its keys are taken, its values are not. */
+/* Each transaction writes the page of its number's parity, so two whole ones have numbers in a row.
+ * With one of them only nobody knows whether it is the newest: its keys are taken, its values are
+ * not. */
 static bool
 metas_read(struct walk *walk)
 {

@@ -1,4 +1,5 @@
-/* store/lmdb/lmdb_check_test.c - what LMDB writes is whole, and damage to it is found before LMDB sees it. */
+/* store/lmdb/lmdb_check_test.c - what LMDB writes is whole, and damage to it is found before LMDB
+ * sees it. */
 #include "store/lmdb/lmdb_check.h"
 
 #include <fcntl.h>
@@ -241,8 +242,8 @@ harm(int fd, unsigned how)
     assert_int_equal(pwrite(fd, bytes, PAGE, (off_t)(page * PAGE)), PAGE);
 }
 
-/* Either the damage is found, and nothing but newest values is shown; or it is in no byte that matters, and
- * LMDB has everything. */
+/* Either the damage is found, and nothing but newest values is shown; or it is in no byte that
+ * matters, and LMDB has everything. */
 static void
 damage_is_found_or_harms_nobody(void **state)
 {

@@ -1,4 +1,5 @@
-/* store/lmdb/lmdb_priv.h - what the files of the LMDB store share. The only header that includes lmdb.h. */
+/* store/lmdb/lmdb_priv.h - what the files of the LMDB store share. The only header that includes
+ * lmdb.h. */
 #ifndef CN_STORE_LMDB_LMDB_PRIV_H
 #define CN_STORE_LMDB_LMDB_PRIV_H
 
@@ -14,7 +15,8 @@
 #define CN_LMDB_PIECES 0x02
 /* Of the database whose keys are pieces' ones. */
 #define CN_LMDB_PIECES_NAME "\2pieces"
-/* Pages that a transaction takes besides those of its values: the path to the root, the free list. */
+/* Pages that a transaction takes besides those of its values: the path to the root, the free
+ * list. */
 #define CN_LMDB_OVERHEAD_PAGES 12
 
 struct lmdb_store {

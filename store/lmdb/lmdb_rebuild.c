@@ -1,7 +1,8 @@
 /* store/lmdb/lmdb_rebuild.c - see the header.
  *
- * Entries are copied with their seals. What is larger than a page comes in pieces, each of which was whole or
- * was not; so values that were put together from pieces are decoded once all are there.
+ * Entries are copied with their seals. What is larger than a page comes in pieces, each of which
+ * was whole or was not; so values that were put together from pieces are decoded once all are
+ * there.
  */
 #include "store/lmdb/lmdb_rebuild.h"
 

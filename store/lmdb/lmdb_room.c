@@ -1,8 +1,9 @@
-/* store/lmdb/lmdb_room.c - what LMDB's file may still take, and that it has its pages before they are needed.
+/* store/lmdb/lmdb_room.c - what LMDB's file may still take, and that it has its pages before they
+ * are needed.
  *
- * Owned by the worker's thread. LMDB copies what it changes, so even a deletion needs free pages, and a map
- * that is really full could never be emptied. The map is therefore larger than the limit by a reserve, and
- * the limit is kept here.
+ * Owned by the worker's thread. LMDB copies what it changes, so even a deletion needs free pages,
+ * and a map that is really full could never be emptied. The map is therefore larger than the limit
+ * by a reserve, and the limit is kept here.
  */
 #include <errno.h>
 #include <string.h>
@@ -71,11 +72,11 @@ cn_lmdb_room(struct cn_store *store, int64_t *bytes, struct cn_error *err)
     return rc;
 }
 
-/* Gives the file `ahead` pages over those in use, whenever less than `least` are left. 0 or an errno.
- * LMDB writes new pages by dozens at once. A file system with large folios (ext4 since Linux 6.16) keeps
- * such a write as one folio, and from then on looks at all its pages whenever one of them is written:
- * half the cost of a step among a million sequences. So the file gets its pages one by one before.
- * In a write transaction, so nobody else writes. */
+/* Gives the file `ahead` pages over those in use, whenever less than `least` are left. 0 or an
+ * errno. LMDB writes new pages by dozens at once. A file system with large folios (ext4 since Linux
+ * 6.16) keeps such a write as one folio, and from then on looks at all its pages whenever one of
+ * them is written: half the cost of a step among a million sequences. So the file gets its pages
+ * one by one before. In a write transaction, so nobody else writes. */
 static int
 extend_file(struct lmdb_store *lmdb, uint64_t least, uint64_t ahead)
 {
@@ -115,8 +116,8 @@ cn_lmdb_provide(struct cn_store *store, uint64_t bytes, struct cn_error *err)
     mdb_env_info(lmdb->env, &info);
     if (info.me_last_pgno + 1 + pages < lmdb->file_pages)
         return 0;
-    /* What LMDB will use again need not be there twice. The two transactions of this thread don't meet:
-     * one looks only, and is over at once. */
+    /* What LMDB will use again need not be there twice. The two transactions of this thread don't
+     * meet: one looks only, and is over at once. */
     if (count_free_pages(lmdb, &free_pages, NULL) == 0)
         pages -= pages < (uint64_t)free_pages ? pages : (uint64_t)free_pages;
     lmdb->txn = txn;
@@ -142,7 +143,7 @@ cn_lmdb_value_pages(const struct lmdb_store *lmdb, uint64_t bytes)
 uint64_t
 cn_lmdb_cost(uint64_t value_bytes)
 {
-    /* Leaves that are written to at random are two thirds full; a value of half a page has pages of its
-     * own, of 4 kB nearly everywhere, and an entry for each. */
+    /* Leaves that are written to at random are two thirds full; a value of half a page has pages of
+     * its own, of 4 kB nearly everywhere, and an entry for each. */
     return value_bytes < 1992 ? (value_bytes + 40) * 3 / 2 : (value_bytes / 4072 + 1) * (4096 + 96);
 }

@@ -1,7 +1,7 @@
-/* store/lmdb/lmdb_seal.h - the checksums of an entry in LMDB, which has none of its own. Each value stands there
- * with 8 bytes behind it: u32 checksum of the key, u32 checksum of the value, seeded with that of the key.
- * So an altered key is told from an altered value, and a value never passes under another key. No state,
- * any thread. */
+/* store/lmdb/lmdb_seal.h - the checksums of an entry in LMDB, which has none of its own. Each value
+ * stands there with 8 bytes behind it: u32 checksum of the key, u32 checksum of the value, seeded
+ * with that of the key. So an altered key is told from an altered value, and a value never passes
+ * under another key. No state, any thread. */
 #ifndef CN_STORE_LMDB_LMDB_SEAL_H
 #define CN_STORE_LMDB_LMDB_SEAL_H
 

@@ -1,16 +1,16 @@
 /* store/lmdb/lmdb_store.c - a store in an LMDB folder that the workers of one model version share.
  *
- * Owned by the worker's thread. Its three files and lmdb_priv.h are all that knows LMDB. The main database
- * holds
+ * Owned by the worker's thread. Its three files and lmdb_priv.h are all that knows LMDB. The main
+ * database holds
  *   00 "format"        u32, little-endian: CN_STORE_FORMAT
  *   00 "journal"       how far the journal is in the records below (store/journal/journal_store.c)
  *   00 "loss"          what was lost of the journal, once (store/journal/journal_salvage.c)
  *   01 sequence id     a record (store/record/record.h), or nothing yet: the journal has it
  *   02 "pieces"        the database of what of large records is behind a page (lmdb_value.c)
- * and each value but the last one has a seal of 8 bytes behind it (lmdb_seal.h).
- * Never MDB_WRITEMAP: a stray pointer of a handler could write into the store. MDB_NOSYNC unless
- * each commit must survive the machine: what was committed survives kill -9 either way, since it
- * is in the kernel's page cache.
+ * and each value but the last one has a seal of 8 bytes behind it (lmdb_seal.h). Never
+ * MDB_WRITEMAP: a stray pointer of a handler could write into the store. MDB_NOSYNC unless each
+ * commit must survive the machine: what was committed survives kill -9 either way, since it is in
+ * the kernel's page cache.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -155,9 +155,9 @@ env_close(struct lmdb_store *lmdb)
     lmdb->env = NULL;
 }
 
-/* LMDB maps the table of readers and writes to it: on a disk that has no room for it that is a SIGBUS. One that
- * was there before has the part that is in use. Before the environment is open: to close a descriptor of this
- * file lets go of its locks. 0 or an errno. */
+/* LMDB maps the table of readers and writes to it: on a disk that has no room for it that is a
+ * SIGBUS. One that was there before has the part that is in use. Before the environment is open: to
+ * close a descriptor of this file lets go of its locks. 0 or an errno. */
 static int
 reserve_lock_file(const struct lmdb_store *lmdb)
 {
@@ -193,9 +193,10 @@ missing_bytes(const struct lmdb_store *lmdb, int fd, uint64_t *wanted)
     return *wanted - (uint64_t)file.st_size;
 }
 
-/* To read a page behind the end of the file is a SIGBUS. A file that was cut becomes as long again as its meta
- * page says, with zeros, which LMDB takes for damage where they should be a page. That is done in the lock:
- * another process may be making the file longer, and would lose what it wrote. 0, an errno or LMDB's error. */
+/* To read a page behind the end of the file is a SIGBUS. A file that was cut becomes as long again
+ * as its meta page says, with zeros, which LMDB takes for damage where they should be a page. That
+ * is done in the lock: another process may be making the file longer, and would lose what it wrote.
+ * 0, an errno or LMDB's error. */
 static int
 check_length(const struct lmdb_store *lmdb)
 {

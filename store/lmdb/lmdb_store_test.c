@@ -464,7 +464,8 @@ over_the_limit_leaves_the_store_readable(void **state)
     cn_store_close(store);
 }
 
-/* The disk is full before the limit: the batch fails, what was there stays, ending sequences works. */
+/* The disk is full before the limit: the batch fails, what was there stays, ending sequences
+ * works. */
 static void
 full_disk_fails_the_commit_only(void **state)
 {

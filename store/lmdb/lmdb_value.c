@@ -1,13 +1,14 @@
-/* store/lmdb/lmdb_value.c - values in LMDB: whole where they fit in a page, else in pieces of a page.
+/* store/lmdb/lmdb_value.c - values in LMDB: whole where they fit in a page, else in pieces of a
+ * page.
  *
- * Owned by the worker's thread. LMDB wants pages in a row for what is larger than one. A file that was filled
- * and emptied again and again has enough free pages, but not in a row, and grows far over its limit. So
- * nothing here is larger than a page: of a larger value the first piece stands under the sequence's key, the
- * others in a database of their own, under
+ * Owned by the worker's thread. LMDB wants pages in a row for what is larger than one. A file that
+ * was filled and emptied again and again has enough free pages, but not in a row, and grows far
+ * over its limit. So nothing here is larger than a page: of a larger value the first piece stands
+ * under the sequence's key, the others in a database of their own, under
  *   02  u16 bytes of the id  id  u32 number of the piece, from 1    (numbers: most significant byte first)
- * A first piece that fills its page says that there may be others. Each value and each piece has its seal
- * behind it (lmdb_seal.h), which cn_lmdb_check compares when the store is opened; a look-up does not, since
- * a record has a checksum of its own.
+ * A first piece that fills its page says that there may be others. Each value and each piece has
+ * its seal behind it (lmdb_seal.h), which cn_lmdb_check compares when the store is opened; a
+ * look-up does not, since a record has a checksum of its own.
  */
 #include <endian.h>
 #include <string.h>
@@ -178,8 +179,8 @@ value_bytes(struct lmdb_store *lmdb, struct cn_str id, size_t prefix, uint64_t *
     return 0;
 }
 
-/* Puts a value together that has other pieces than `front`. Where one is missing it ends: the record's checksum
- * says that it is damaged. */
+/* Puts a value together that has other pieces than `front`. Where one is missing it ends: the
+ * record's checksum says that it is damaged. */
 static int
 collect(struct lmdb_store *lmdb, struct cn_str id, struct cn_str prefix, uint64_t bytes,
         struct cn_str *out, struct cn_error *err)

@@ -13,8 +13,8 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-/* Replaced entries that wait to serve again: a model's records mostly have one size, and a malloc of
- * over a KiB is slow. Their number, and their bytes each: a MiB in all. */
+/* Replaced entries that wait to serve again: a model's records mostly have one size, and a malloc
+ * of over a KiB is slow. Their number, and their bytes each: a MiB in all. */
 #define SPARE_MAX 64
 #define SPARE_BYTES_MAX 16384
 
@@ -149,8 +149,8 @@ entry_give(struct mem_store *mem, struct mem_entry *entry)
     mem->n_spare++;
 }
 
-/* `added` follows `removed` in the list, either of which may be NULL: a scan that goes on meets an entry
- * that was changed meanwhile once, not again and again at the end. */
+/* `added` follows `removed` in the list, either of which may be NULL: a scan that goes on meets an
+ * entry that was changed meanwhile once, not again and again at the end. */
 static void
 mem_relink(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {

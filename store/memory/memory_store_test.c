@@ -1,4 +1,5 @@
-/* store/memory/memory_store_test.c - the store in memory against an array; what both kinds promise is in store_test.c. */
+/* store/memory/memory_store_test.c - the store in memory against an array; what both kinds promise
+ * is in store_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,9 @@
-/* store/memory/state_lru.c - a hash table for finding, a list for who is next to go. Owned by the worker's thread.
+/* store/memory/state_lru.c - a hash table for finding, a list for who is next to go. Owned by the
+ * worker's thread.
  *
- * The list is a clock's: who is used stays where it stands and is marked, which touches nobody else, where moving
- * it to the end would wait for the memory of two neighbours. Who comes to the front with a mark loses it and
- * goes to the end.
+ * The list is a clock's: who is used stays where it stands and is marked, which touches nobody
+ * else, where moving it to the end would wait for the memory of two neighbours. Who comes to the
+ * front with a mark loses it and goes to the end.
  */
 #include "store/memory/state_lru.h"
 
@@ -66,8 +67,8 @@ cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry)
     unplace(entry);
 }
 
-/* One that was used since it came by here last goes to the end; but not so many in a row that a step would wait
- * for it. One that is out leaves the list until it comes back. */
+/* One that was used since it came by here last goes to the end; but not so many in a row that a
+ * step would wait for it. One that is out leaves the list until it comes back. */
 static struct cn_lru_entry *
 next_to_go(struct cn_lru *lru)
 {

@@ -165,8 +165,8 @@ an_eviction_spares_a_few(void **state)
     cn_lru_destroy(lru);
 }
 
-/* Those that are out when room is needed are passed over once, however many they are, and count again when they
- * are back. */
+/* Those that are out when room is needed are passed over once, however many they are, and count
+ * again when they are back. */
 static void
 those_that_are_out_are_passed_over(void **state)
 {
@@ -200,8 +200,9 @@ those_that_are_out_are_passed_over(void **state)
     cn_lru_destroy(lru);
 }
 
-/* One that is out is nobody else's to take, comes back by itself, and leaves nothing behind where it doesn't:
- * its key is free for another one, which may be put in before or after it is forgotten. */
+/* One that is out is nobody else's to take, comes back by itself, and leaves nothing behind where
+ * it doesn't: its key is free for another one, which may be put in before or after it is forgotten.
+ */
 static void
 taken_comes_back_or_is_forgotten(void **state)
 {

@@ -7,9 +7,9 @@
 /* Shorter input is not hashed by vectors. */
 #define VECTORS_FROM 241
 
-/* Debian's libxxhash (0.8.1, built by gcc 12) returns from its AVX2 and AVX-512 functions without this, and
- * the upper halves of the registers stay in use. All SSE code that runs after it then waits for them: a worker
- * took a fifth longer for a step (docs/performance.md). */
+/* Debian's libxxhash (0.8.1, built by gcc 12) returns from its AVX2 and AVX-512 functions without
+ * this, and the upper halves of the registers stay in use. All SSE code that runs after it then
+ * waits for them: a worker took a fifth longer for a step (docs/performance.md). */
 __attribute__((target("avx"))) static void
 leave_vectors(void)
 {

@@ -1,4 +1,5 @@
-/* store/record/checksum_test.c - the sums are XXH3's, and vector registers are left as SSE code wants them. */
+/* store/record/checksum_test.c - the sums are XXH3's, and vector registers are left as SSE code
+ * wants them. */
 #include "store/record/checksum.h"
 
 #include <setjmp.h>

@@ -49,9 +49,10 @@ static const uint64_t highest[N_NUMBERS] = {
     [CHUNK_BYTES] = UINT32_MAX,  [BODY_BYTES] = UINT32_MAX,
 };
 
-/* What grows in a sequence's life has its bytes from the beginning: enough for 268 million steps, half a year, and
- * times until 2039. So a record grows with its state, its answer and its key alone, and a tombstone that keeps no
- * answer is no larger than the record before it: both go into a store that is full. */
+/* What grows in a sequence's life has its bytes from the beginning: enough for 268 million steps,
+ * half a year, and times until 2039. So a record grows with its state, its answer and its key
+ * alone, and a tombstone that keeps no answer is no larger than the record before it: both go into
+ * a store that is full. */
 static const uint8_t least[N_NUMBERS] = {[STEP] = 4, [LAST] = 5, [CLOSED] = 6, [EXPIRES] = 6};
 
 static const struct cn_str content_types[] = {

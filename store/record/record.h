@@ -1,12 +1,13 @@
-/* store/record/record.h - what the store holds for one sequence: its state, its last answer, its times.
+/* store/record/record.h - what the store holds for one sequence: its state, its last answer, its
+ * times.
  *
  * One value, written in one transaction, is what makes a step happen at most once: a job that is
- * sent again and finds its own number in `last_job` gets the stored answer and changes nothing.
- * A closed sequence leaves a tombstone: the same record without state, with the reason.
+ * sent again and finds its own number in `last_job` gets the stored answer and changes nothing. A
+ * closed sequence leaves a tombstone: the same record without state, with the reason.
  *
- * Layout of format 6, numbers little-endian or as in core/text/varint.h. A varint has as many bytes as it needs, but
- * the step 4 at least, last_wall_ms 5, closed_wall_ms and expires_wall_ms 6 each; these four are also read in as
- * many as they need:
+ * Layout of format 6, numbers little-endian or as in core/text/varint.h. A varint has as many bytes
+ * as it needs, but the step 4 at least, last_wall_ms 5, closed_wall_ms and expires_wall_ms 6 each;
+ * these four are also read in as many as they need:
  *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags; bit 14: keys
  *     8  u64  last_job            16  u32  state bytes
  *    20  varints: generation less opened_wall_ms, step, opened_wall_ms, last_wall_ms less that,
@@ -18,12 +19,12 @@
  *        keys only: u8 count (from 1 on), for each 8 bytes of its hash, the newest first
  *        content type, headers (each: u16 length, name, u32 length, value), chunks, body, state
  *   end  u64  XXH3 of all before
- * The content type is twice its length, or one of those that handlers mostly have, which has no bytes: 1
- * text/plain; charset=utf-8, 3 application/json, 5 application/octet-stream.
- * A plain step's head takes some 50 bytes: with a small state that is half of what is written.
+ * The content type is twice its length, or one of those that handlers mostly have, which has no
+ * bytes: 1 text/plain; charset=utf-8, 3 application/json, 5 application/octet-stream. A plain
+ * step's head takes some 50 bytes: with a small state that is half of what is written.
  *
- * XXH3 and not a CRC32: 64 bits, at many bytes a cycle without special instructions, and no code of our
- * own; SipHash was 1 us a KiB of state. It finds damage, it is no protection from forgers.
+ * XXH3 and not a CRC32: 64 bits, at many bytes a cycle without special instructions, and no code of
+ * our own; SipHash was 1 us a KiB of state. It finds damage, it is no protection from forgers.
  */
 #ifndef CN_STORE_RECORD_RECORD_H
 #define CN_STORE_RECORD_RECORD_H
@@ -73,8 +74,8 @@ struct cn_record {
     uint32_t n_headers, n_chunks;
     struct cn_str content_type, headers, chunks, body;
 
-    /* The idempotency keys of the last keyed steps under this id, the newest first: CN_KEY_HASH_BYTES of each
-     * one's hash, CN_RECORD_KEYS_MAX of them at most. */
+    /* The idempotency keys of the last keyed steps under this id, the newest first:
+     * CN_KEY_HASH_BYTES of each one's hash, CN_RECORD_KEYS_MAX of them at most. */
     struct cn_str keys;
     uint64_t request_hash; /* of what the last step asked */
 
@@ -91,8 +92,8 @@ void cn_record_drop_answer(struct cn_record *record);
 /* Appends to `out`; CN_E_STATE_STORE when state or answer are over 4 GiB or memory runs out. */
 int cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);
 
-/* The same in two halves, for a state that is encoded right behind the rest: `begin` appends all but the
- * state, the caller appends that, `end` completes it. `at`: out->len before. */
+/* The same in two halves, for a state that is encoded right behind the rest: `begin` appends all
+ * but the state, the caller appends that, `end` completes it. `at`: out->len before. */
 int cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);
 int cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err);
 

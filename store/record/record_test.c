@@ -87,7 +87,8 @@ layout_is_as_documented(void **state)
     encode(&full, &buf);
     assert_int_equal(buf.len, HEAD_BYTES + 10 + 11 + 10 + 6 + 6 + 8);
     assert_memory_equal(buf.data, "CNR1\6\0\6\0\x88\x77\x66\x55\x44\x33\x22\x11\6\0\0\0", 20);
-    /* generation (7 ms after that), step, opened, 1 s later, not closed, 60 s later, schema, live, 201, flags, 9 bytes */
+    /* generation (7 ms after that), step, opened, 1 s later, not closed, 60 s later, schema, live,
+     * 201, flags, 9 bytes */
     assert_memory_equal(buf.data + 20,
                         "\x0e\xa9\x80\x80\0\x80\xd0\x95\xff\xbc\x31\xd0\x8f\x80\x80\0"
                         "\x80\x80\x80\x80\x80\0\xc0\xa9\x87\x80\x80\0\3\0\xc9\1\4\x09",
@@ -140,8 +141,8 @@ encoded_bytes(const struct cn_record *record)
     return bytes;
 }
 
-/* A step that leaves state and answer as long as they were must fit a store that is full, and so must a
- * sequence's end: whatever the clocks say by then. */
+/* A step that leaves state and answer as long as they were must fit a store that is full, and so
+ * must a sequence's end: whatever the clocks say by then. */
 static void
 time_makes_no_record_longer(void **state)
 {
@@ -172,7 +173,8 @@ time_makes_no_record_longer(void **state)
     assert_true(encoded_bytes(&record) < first);
 }
 
-/* Only those who send idempotency keys or step numbers pay for them, and the layout is a promise as well. */
+/* Only those who send idempotency keys or step numbers pay for them, and the layout is a promise as
+ * well. */
 static void
 keys_of_the_last_steps_survive(void **state)
 {
@@ -209,7 +211,8 @@ keys_of_the_last_steps_survive(void **state)
     cn_buf_fini(&keyed);
 }
 
-/* A numbered step keeps what it asked, without a key; a step without either keeps the keys of those before. */
+/* A numbered step keeps what it asked, without a key; a step without either keeps the keys of those
+ * before. */
 static void
 request_and_keys_are_kept_apart(void **state)
 {
@@ -252,8 +255,8 @@ assert_same_numbers(const struct cn_record *got, const struct cn_record *want)
     assert_int_equal(got->n_chunks, want->n_chunks);
 }
 
-/* Times and counts of any size come back, also those that run backwards: clocks are set, and what is
- * imported has been anywhere. */
+/* Times and counts of any size come back, also those that run backwards: clocks are set, and what
+ * is imported has been anywhere. */
 static void
 numbers_of_any_size_survive(void **state)
 {
@@ -311,8 +314,8 @@ known_content_types_take_no_room(void **state)
     }
 }
 
-/* The sum of these bytes fits, but nobody wrote them: a number over what its field can have, one in more
- * bytes than it needs, one without an end. */
+/* The sum of these bytes fits, but nobody wrote them: a number over what its field can have, one in
+ * more bytes than it needs, one without an end. */
 static void
 numbers_that_are_none_are_refused(void **state)
 {

@@ -1,6 +1,6 @@
 /* cn_fuzz: core archiver */
-/* Any bytes as a model archive: unpacked or refused, and the scratch folder holds the destination or
- * nothing. */
+/* Any bytes as a model archive: unpacked or refused, and the scratch folder holds the destination
+ * or nothing. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

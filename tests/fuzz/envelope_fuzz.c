@@ -1,8 +1,8 @@
 /* cn_fuzz: core proto management
  *
  * tests/fuzz/envelope_fuzz.c - exported sequences come from wherever their files have been: the
- * decoder must refuse, or return fields that encode to the very same bytes. A fuzzer can't guess the
- * checksum, so the input is also tried with one that fits.
+ * decoder must refuse, or return fields that encode to the very same bytes. A fuzzer can't guess
+ * the checksum, so the input is also tried with one that fits.
  */
 #include <sodium/crypto_generichash.h>
 #include <stdlib.h>

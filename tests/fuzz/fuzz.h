@@ -9,8 +9,8 @@
 /* Returns 0 and must take any bytes. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 
-/* A target that has it must find the corpus' .bin files valid to their end: seeds that stale layouts
- * made would search nothing behind their first error. */
+/* A target that has it must find the corpus' .bin files valid to their end: seeds that stale
+ * layouts made would search nothing behind their first error. */
 bool cn_fuzz_is_valid(const uint8_t *bytes, size_t len) __attribute__((weak));
 
 #endif

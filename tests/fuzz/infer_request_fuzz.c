@@ -1,8 +1,8 @@
 /* cn_fuzz: core proto config kserve grpc */
 /* tests/fuzz/infer_request_fuzz.c - ModelInferRequest of any bytes.
  *
- * It is read by hand; wherever protobuf-c accepts it too, both must have read the same. What is accepted
- * is written as a response, raw and typed, which protobuf-c must read.
+ * It is read by hand; wherever protobuf-c accepts it too, both must have read the same. What is
+ * accepted is written as a response, raw and typed, which protobuf-c must read.
  */
 #include <v2_inference.pb-c.h>
 

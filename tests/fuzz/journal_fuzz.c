@@ -1,6 +1,6 @@
 /* cn_fuzz: core store */
-/* A journal comes from disk: whatever its bytes say, what is taken from it lies within them, and what was
- * sealed is found again. */
+/* A journal comes from disk: whatever its bytes say, what is taken from it lies within them, and
+ * what was sealed is found again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* cn_fuzz: core store */
-/* A ledger comes from disk: whatever its bytes say, what is taken from it lies within them, and what was
- * written is found again until a byte of it is another. */
+/* A ledger comes from disk: whatever its bytes say, what is taken from it lies within them, and
+ * what was written is found again until a byte of it is another. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ scan(struct cn_str file)
     return n;
 }
 
-/* No fuzzer guesses a checksum: the input as the bytes of an entry that is ended as it should be. Its
- * number of keys may be anything. */
+/* No fuzzer guesses a checksum: the input as the bytes of an entry that is ended as it should be.
+ * Its number of keys may be anything. */
 static void
 scan_ended(const uint8_t *data, size_t size)
 {

@@ -1,6 +1,6 @@
 /* cn_fuzz: core config */
-/* Two documents, with a line of "---" between: what the second one makes of the first is a configuration
- * that is taken. */
+/* Two documents, with a line of "---" between: what the second one makes of the first is a
+ * configuration that is taken. */
 #include <string.h>
 
 #include "config/model/batching.h"

@@ -1,5 +1,6 @@
 /* cn_fuzz: core proto */
-/* tests/fuzz/state_tensors_fuzz.c - the stored state of a model that declares its tensors, of any bytes.
+/* tests/fuzz/state_tensors_fuzz.c - the stored state of a model that declares its tensors, of any
+ * bytes.
  *
  * What is taken fits the declaration, and comes back the same when it is kept again.
  */

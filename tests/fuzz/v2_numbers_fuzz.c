@@ -1,8 +1,8 @@
 /* cn_fuzz: core proto config kserve */
 /* tests/fuzz/v2_numbers_fuzz.c - arrays of numbers of any bytes, read past the document.
  *
- * Input: a byte that says the datatype, one that says how many there are, then the array. What is read must
- * be what the document says.
+ * Input: a byte that says the datatype, one that says how many there are, then the array. What is
+ * read must be what the document says.
  */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* cn_fuzz: core proto config kserve */
-/* tests/fuzz/v2_plain_fuzz.c - bodies of typed predictions, {name: values} or a raw tensor, and of an index.
+/* tests/fuzz/v2_plain_fuzz.c - bodies of typed predictions, {name: values} or a raw tensor, and of
+ * an index.
  *
  * Input: the body. What is accepted fits its own shape, and is written again as JSON; numbers are
  * classified too.

@@ -2,8 +2,8 @@
 /* tests/fuzz/v2_request_fuzz.c - v2 inference requests of any bytes.
  *
  * Input: a byte that says how much of the rest is JSON (in 256ths; 0: all), then the body. What is
- * accepted is written as a response, whose JSON must be read again. Numbers that are read past the document
- * must be those that the document has.
+ * accepted is written as a response, whose JSON must be read again. Numbers that are read past the
+ * document must be those that the document has.
  */
 #include <stdint.h>
 #include <string.h>

@@ -1,8 +1,9 @@
-/* tests/valgrind/pidfd.c - pidfd_open for servers under valgrind, which (3.19) does not know that call.
+/* tests/valgrind/pidfd.c - pidfd_open for servers under valgrind, which (3.19) does not know that
+ * call.
  *
- * Loaded before libc (LD_PRELOAD). A descriptor is a pipe's end here; a thread waits for the process
- * and then writes a byte, so that it becomes readable as a pidfd does. What takes such a descriptor
- * finds the process by its number.
+ * Loaded before libc (LD_PRELOAD). A descriptor is a pipe's end here; a thread waits for the
+ * process and then writes a byte, so that it becomes readable as a pidfd does. What takes such a
+ * descriptor finds the process by its number.
  */
 #define _GNU_SOURCE
 #include <errno.h>

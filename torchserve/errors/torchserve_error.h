@@ -1,7 +1,8 @@
-/* torchserve/errors/torchserve_error.h - errors of predictions in TorchServe's words (--torchserve-errors).
+/* torchserve/errors/torchserve_error.h - errors of predictions in TorchServe's words
+ * (--torchserve-errors).
  *
- * By default our answers say more: 429 for a full queue, why a handler failed, how a sequence ended.
- * Scripts that look for TorchServe's statuses and sentences get them with this. Any thread.
+ * By default our answers say more: 429 for a full queue, why a handler failed, how a sequence
+ * ended. Scripts that look for TorchServe's statuses and sentences get them with this. Any thread.
  */
 #ifndef CN_TORCHSERVE_ERRORS_TORCHSERVE_ERROR_H
 #define CN_TORCHSERVE_ERRORS_TORCHSERVE_ERROR_H

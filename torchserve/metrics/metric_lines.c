@@ -1,4 +1,5 @@
-/* torchserve/metrics/metric_lines.c - TorchServe's metrics as log lines. Formatted on the loop that has the value. */
+/* torchserve/metrics/metric_lines.c - TorchServe's metrics as log lines. Formatted on the loop that
+ * has the value. */
 #include "torchserve/metrics/metric_lines.h"
 
 #include <stdio.h>

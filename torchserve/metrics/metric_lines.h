@@ -1,4 +1,5 @@
-/* torchserve/metrics/metric_lines.h - TorchServe's metrics: which mode, and the line of its metrics logs.
+/* torchserve/metrics/metric_lines.h - TorchServe's metrics: which mode, and the line of its metrics
+ * logs.
  *
  * The mode is set before loops run; a line is written on a loop and never waited for.
  */
@@ -30,14 +31,15 @@ bool cn_ts_is_own(struct cn_str name);
 /* Ids of requests in a line, with commas between them. */
 #define CN_TS_REQUEST_IDS_MAX 2048
 
-/* Before loops run: which of TorchServe's names are shown, on /metrics and in lines; all without it. */
+/* Before loops run: which of TorchServe's names are shown, on /metrics and in lines; all without
+ * it. */
 void cn_ts_show(bool (*shown)(const char *name, void *ctx), void *ctx);
 /* False for what cn_ts_show has hidden; true for names that are none of the server's. */
 bool cn_ts_is_shown(struct cn_str name);
 
 /* TIME - Name.Unit:value|#dims|#hostname:H,timestamp:SECONDS, with ",requestID:ID" before the
- * timestamp when there is one (not NULL, not empty). `dims`: "Level:Host", as TorchServe writes them.
- * A whole number is "1.0" as Java writes it, and in model_metrics.log "1". */
+ * timestamp when there is one (not NULL, not empty). `dims`: "Level:Host", as TorchServe writes
+ * them. A whole number is "1.0" as Java writes it, and in model_metrics.log "1". */
 void cn_ts_log(enum cn_log_file file, const char *name_and_unit, double value, const char *dims,
                const char *request_id);
 /* The line, with its end; returns its length. For tests. */

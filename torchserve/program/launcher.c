@@ -1,8 +1,8 @@
-/* torchserve/program/launcher.c - starts and stops the server as TorchServe's launcher does. Main thread.
+/* torchserve/program/launcher.c - starts and stops the server as TorchServe's launcher does. Main
+ * thread.
  *
- * The server runs in this program: behind, it is a child that tells by a pipe
- * when it is up. What it prints goes where the launcher's output went, so that
- * whoever started it goes on reading.
+ * The server runs in this program: behind, it is a child that tells by a pipe when it is up. What
+ * it prints goes where the launcher's output went, so that whoever started it goes on reading.
  */
 #include "torchserve/program/launcher.h"
 

@@ -1,4 +1,5 @@
-/* torchserve/program/launcher.h - the server in the foreground or behind, and its end. Main thread. */
+/* torchserve/program/launcher.h - the server in the foreground or behind, and its end. Main
+ * thread. */
 #ifndef CN_TORCHSERVE_PROGRAM_LAUNCHER_H
 #define CN_TORCHSERVE_PROGRAM_LAUNCHER_H
 

@@ -1,5 +1,5 @@
-/* torchserve/program/pid_file.c - the pid file. A number alone proves little after a crash or a reboot, so
- * the process must also be a torchserve. Main thread, at start and end. */
+/* torchserve/program/pid_file.c - the pid file. A number alone proves little after a crash or a
+ * reboot, so the process must also be a torchserve. Main thread, at start and end. */
 #include "torchserve/program/pid_file.h"
 
 #include <errno.h>

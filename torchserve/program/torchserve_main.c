@@ -1,4 +1,5 @@
-/* torchserve/program/torchserve_main.c - continuo under TorchServe's name: its flags, its files, its ways. */
+/* torchserve/program/torchserve_main.c - continuo under TorchServe's name: its flags, its files,
+ * its ways. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
-/* torchserve/settings/properties.c - Java's properties syntax (java.util.Properties.load). Main thread.
+/* torchserve/settings/properties.c - Java's properties syntax (java.util.Properties.load). Main
+ * thread.
  *
- * Natural lines are joined to logical ones where an odd number of backslashes
- * ends them; then the key goes up to the first bare '=', ':' or blank.
+ * Natural lines are joined to logical ones where an odd number of backslashes ends them; then the
+ * key goes up to the first bare '=', ':' or blank.
  */
 #include "torchserve/settings/properties.h"
 

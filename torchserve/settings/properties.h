@@ -1,7 +1,8 @@
-/* torchserve/settings/properties.h - Java's properties files, which TorchServe is configured by. Main thread.
+/* torchserve/settings/properties.h - Java's properties files, which TorchServe is configured by.
+ * Main thread.
  *
- * Keys and values in file order; the last of two equal keys wins. Bytes over
- * 0x7f pass as they are (Java reads Latin-1; ours are UTF-8).
+ * Keys and values in file order; the last of two equal keys wins. Bytes over 0x7f pass as they are
+ * (Java reads Latin-1; ours are UTF-8).
  */
 #ifndef CN_TORCHSERVE_SETTINGS_PROPERTIES_H
 #define CN_TORCHSERVE_SETTINGS_PROPERTIES_H
@@ -27,9 +28,9 @@ struct cn_properties {
     uint32_t n;
 };
 
-/* Adds the text's pairs to `into`, over those that are there. `name` stands in messages. CN_E_CONFIG
- * with name:line for a broken \u escape, a zero byte, or too many keys; `into` then keeps what came
- * before. */
+/* Adds the text's pairs to `into`, over those that are there. `name` stands in messages.
+ * CN_E_CONFIG with name:line for a broken \u escape, a zero byte, or too many keys; `into` then
+ * keeps what came before. */
 int cn_properties_parse(const char *name, struct cn_str text, struct cn_properties *into,
                         struct cn_error *err);
 /* The same of a file. CN_E_CONFIG names it when it can't be read. */

@@ -1,4 +1,5 @@
-/* torchserve/settings/properties_test.c - Java's properties syntax, as its documentation gives it. */
+/* torchserve/settings/properties_test.c - Java's properties syntax, as its documentation gives
+ * it. */
 #include "torchserve/settings/properties.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* torchserve/settings/torchserve_config.c - config.properties, flags and TS_ variables become the server's options.
- * Main thread, at start.
+/* torchserve/settings/torchserve_config.c - config.properties, flags and TS_ variables become the
+ * server's options. Main thread, at start.
  *
- * All sources are put together as properties first, each with a word on where
- * it came from; then properties.def says what each key does. The properties
- * as a whole are what a snapshot begins with.
+ * All sources are put together as properties first, each with a word on where it came from; then
+ * properties.def says what each key does. The properties as a whole are what a snapshot begins
+ * with.
  */
 #include "torchserve/settings/torchserve_config.h"
 
@@ -543,8 +543,8 @@ cn_torchserve_config_load(const struct cn_torchserve_command *command, char **en
     int rc;
 
     cn_server_config_set_defaults(out);
-    /* continuo.torchserve-errors=false and the like bring ours back. TorchServe logs a model that it
-     * cannot load, goes on without it and calls itself healthy. */
+    /* continuo.torchserve-errors=false and the like bring ours back. TorchServe logs a model that
+     * it cannot load, goes on without it and calls itself healthy. */
     out->sequence_on_expired = CN_EXPIRED_RESTART; /* there an expired id is as good as new */
     out->dialect = CN_DIALECT_TORCHSERVE;
     out->torchserve_errors = true;

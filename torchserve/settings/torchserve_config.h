@@ -1,9 +1,9 @@
-/* torchserve/settings/torchserve_config.h - the `torchserve` command's flags, config.properties and TS_ variables.
+/* torchserve/settings/torchserve_config.h - the `torchserve` command's flags, config.properties and
+ * TS_ variables.
  *
- * They become a struct cn_server_config, as continuo's own flags do. Tables:
- * torchserve_flags.def (flag -> key) and properties.def (key -> option).
- * Strongest first: CONTINUO_ variables, TS_ variables (if the file allows
- * them), flags, file, TorchServe's default. Main thread, at start.
+ * They become a struct cn_server_config, as continuo's own flags do. Tables: torchserve_flags.def
+ * (flag -> key) and properties.def (key -> option). Strongest first: CONTINUO_ variables, TS_
+ * variables (if the file allows them), flags, file, TorchServe's default. Main thread, at start.
  */
 #ifndef CN_TORCHSERVE_SETTINGS_TORCHSERVE_CONFIG_H
 #define CN_TORCHSERVE_SETTINGS_TORCHSERVE_CONFIG_H
@@ -24,8 +24,8 @@ struct cn_torchserve_command {
     char *values[CN_TS_N_FLAGS]; /* NULL: not given; "true" for flags without value */
 };
 
-/* Both spellings (--a b, --a=b), and any beginning of a flag that no other has, as Python's argparse.
- * CN_E_BAD_REQUEST with argparse's words; `out` then needs no fini. */
+/* Both spellings (--a b, --a=b), and any beginning of a flag that no other has, as Python's
+ * argparse. CN_E_BAD_REQUEST with argparse's words; `out` then needs no fini. */
 int cn_torchserve_command_parse(int argc, char **argv, struct cn_torchserve_command *out,
                                 struct cn_error *err);
 void cn_torchserve_command_fini(struct cn_torchserve_command *command);

@@ -1,4 +1,5 @@
-/* torchserve/settings/torchserve_config_test.c - torchserve's flags, files and variables, and what they become. */
+/* torchserve/settings/torchserve_config_test.c - torchserve's flags, files and variables, and what
+ * they become. */
 #include "torchserve/settings/torchserve_config.h"
 
 #include <stdlib.h>
@@ -474,7 +475,8 @@ the_newest_snapshot_is_the_default_file(void **state)
     assert_int_equal(system("rm -r logs config.properties"), 0);
 }
 
-/* logs/, or where the variables say; our own options are stronger. A place that can't be is told. */
+/* logs/, or where the variables say; our own options are stronger. A place that can't be is
+ * told. */
 static void
 log_files_lie_where_torchserves_do(void **state)
 {
@@ -507,7 +509,8 @@ log_files_lie_where_torchserves_do(void **state)
     assert_int_equal(unlink("c"), 0);
 }
 
-/* The tables agree: no flag sets a key that properties.def does not know, no key an unknown option. */
+/* The tables agree: no flag sets a key that properties.def does not know, no key an unknown
+ * option. */
 static void
 tables_know_each_other(void **state)
 {

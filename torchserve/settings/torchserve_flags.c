@@ -1,5 +1,5 @@
-/* torchserve/settings/torchserve_flags.c - the command line of `torchserve`, read as Python's argparse reads it.
- * Main thread. */
+/* torchserve/settings/torchserve_flags.c - the command line of `torchserve`, read as Python's
+ * argparse reads it. Main thread. */
 #include "torchserve/settings/torchserve_config.h"
 
 #include "core/memory/mem.h"

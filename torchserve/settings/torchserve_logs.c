@@ -1,4 +1,5 @@
-/* torchserve/settings/torchserve_logs.c - LOG_LOCATION and METRICS_LOCATION become options. Main thread, at start. */
+/* torchserve/settings/torchserve_logs.c - LOG_LOCATION and METRICS_LOCATION become options. Main
+ * thread, at start. */
 #include "torchserve/settings/torchserve_logs.h"
 
 #include <stdio.h>

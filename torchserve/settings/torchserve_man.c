@@ -1,5 +1,5 @@
-/* torchserve/settings/torchserve_man.c - torchserve(1) as troff, from the tables of its flags and keys.
- * Main thread. */
+/* torchserve/settings/torchserve_man.c - torchserve(1) as troff, from the tables of its flags and
+ * keys. Main thread. */
 #include "config/server/server_options.h"
 #include "torchserve/settings/torchserve_config.h"
 

@@ -1,4 +1,5 @@
-/* torchserve/settings/torchserve_models.c - JSON of per-model settings: `models` and snapshots. Main thread. */
+/* torchserve/settings/torchserve_models.c - JSON of per-model settings: `models` and snapshots.
+ * Main thread. */
 #include "torchserve/settings/torchserve_models.h"
 
 #include <jansson.h>

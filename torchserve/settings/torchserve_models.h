@@ -1,4 +1,5 @@
-/* torchserve/settings/torchserve_models.h - the keys `models` and `model_snapshot` of config.properties. */
+/* torchserve/settings/torchserve_models.h - the keys `models` and `model_snapshot` of
+ * config.properties. */
 #ifndef CN_TORCHSERVE_SETTINGS_TORCHSERVE_MODELS_H
 #define CN_TORCHSERVE_SETTINGS_TORCHSERVE_MODELS_H
 
@@ -8,8 +9,8 @@
  * given, as TorchServe has it. CN_E_CONFIG with `where` for what is no such JSON. */
 int cn_torchserve_models_parse(const char *where, const char *json, struct cn_model_settings **out,
                                uint32_t *count, struct cn_error *err);
-/* {"name", "modelCount", "created", "models": {...}}: as above, but each needs a marName, and minWorkers
- * may be 0. */
+/* {"name", "modelCount", "created", "models": {...}}: as above, but each needs a marName, and
+ * minWorkers may be 0. */
 int cn_torchserve_snapshot_parse(const char *where, const char *json,
                                  struct cn_model_settings **out, uint32_t *count,
                                  struct cn_error *err);

@@ -75,8 +75,8 @@ cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char
                 });
 }
 
-/* What a stream has so far. Its head goes with the first piece that says something; the first yield is
- * told to the server even when it does not, since the row leaves its place by it. */
+/* What a stream has so far. Its head goes with the first piece that says something; the first yield
+ * is told to the server even when it does not, since the row leaves its place by it. */
 static void
 put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *answer, bool first)
 {
@@ -96,8 +96,8 @@ put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *ans
     }
 }
 
-/* Which one was made; or, where a row only looked, which one was the last; or, where its number was wrong, which
- * one would have been right. */
+/* Which one was made; or, where a row only looked, which one was the last; or, where its number was
+ * wrong, which one would have been right. */
 static uint64_t
 step_of(const struct cn_slot *slot)
 {

@@ -308,8 +308,8 @@ record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
     return cn_store_replace(store, slot->row->sequence_id, value, &slot->hint, err);
 }
 
-/* In a full store a step needs no more room for keys than the step before it: the oldest key goes. 1: it can't be
- * had for that either. */
+/* In a full store a step needs no more room for keys than the step before it: the oldest key goes.
+ * 1: it can't be had for that either. */
 static int
 put_with_fewer_keys(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
@@ -327,8 +327,8 @@ put_with_fewer_keys(struct cn_worker *worker, struct cn_slot *slot, struct cn_er
     return record_put(worker, slot, record_bytes(worker, slot), err);
 }
 
-/* In a full store the end of a sequence needs no more room than the sequence had: its answer need not be kept.
- * 1: it can't be had for that either. */
+/* In a full store the end of a sequence needs no more room than the sequence had: its answer need
+ * not be kept. 1: it can't be had for that either. */
 static int
 put_without_answer(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {

@@ -1,5 +1,5 @@
-/* worker/batch/control.c - control tensors are made here, where it is known what a row meets in the store: a
- * row may open its sequence without having asked for it. Worker's one thread. */
+/* worker/batch/control.c - control tensors are made here, where it is known what a row meets in the
+ * store: a row may open its sequence without having asked for it. Worker's one thread. */
 #include "worker/batch/control.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* worker/batch/execute.c - one batch: choose rows, look up, run the handler, commit, answer.
  *
- * The order is the promise: no final answer of a step leaves before its commit. Rows that yield take
- * turns with those that come: a batch is one iteration, and waits for nobody's end. Owned by the
- * worker's one thread.
+ * The order is the promise: no final answer of a step leaves before its commit. Rows that yield
+ * take turns with those that come: a batch is one iteration, and waits for nobody's end. Owned by
+ * the worker's one thread.
  */
 #include <string.h>
 
@@ -159,8 +159,8 @@ just_ran(const struct cn_batch *batch, uint32_t id_hash)
     return false;
 }
 
-/* Did everybody wait for this worker, and this worker then for everybody? The one that came last was in the
- * last batch: nobody else is on the way. */
+/* Did everybody wait for this worker, and this worker then for everybody? The one that came last
+ * was in the last batch: nobody else is on the way. */
 static bool
 in_lockstep(const struct cn_worker *worker)
 {
@@ -173,9 +173,10 @@ in_lockstep(const struct cn_worker *worker)
            just_ran(&worker->batch, last->id_hash);
 }
 
-/* How many rows a batch should have. Those that were all answered at once come back at once, and so on for
- * ever, and server and worker wait for each other. So half of them, where a large batch spares the handler
- * nothing: while these are answered, and their clients' next steps read, the others run. */
+/* How many rows a batch should have. Those that were all answered at once come back at once, and so
+ * on for ever, and server and worker wait for each other. So half of them, where a large batch
+ * spares the handler nothing: while these are answered, and their clients' next steps read, the
+ * others run. */
 static uint32_t
 rows_wanted(const struct cn_worker *worker)
 {
@@ -192,8 +193,8 @@ rows_wanted(const struct cn_worker *worker)
     return waiting < most ? waiting : most;
 }
 
-/* In order of arrival, at most one row a sequence. A CLOSE or a QUERY is a fence: what came before it runs
- * first, what comes after it later. */
+/* In order of arrival, at most one row a sequence. A CLOSE or a QUERY is a fence: what came before
+ * it runs first, what comes after it later. */
 static void
 choose(struct cn_worker *worker)
 {
@@ -267,8 +268,8 @@ is_describe(const struct cn_slot *slot)
     return (slot->row->flags & CN_ROW_DESCRIBE) != 0;
 }
 
-/* In a batch with fixed rows each place is somebody's: where there is no row, or one that is refused, the
- * handler gets padding, whose answer nobody hears. False: no memory for it. */
+/* In a batch with fixed rows each place is somebody's: where there is no row, or one that is
+ * refused, the handler gets padding, whose answer nobody hears. False: no memory for it. */
 static bool
 put_pad(struct cn_worker *worker, const struct cn_slot *like, uint32_t *n)
 {

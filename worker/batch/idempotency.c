@@ -1,8 +1,10 @@
-/* worker/batch/idempotency.c - what identifies a client's retry: its key, and what was asked under it.
+/* worker/batch/idempotency.c - what identifies a client's retry: its key, and what was asked under
+ * it.
  *
- * BLAKE2b (libsodium's generichash) without a secret: 8 bytes of a key, since only the keys of one sequence are
- * compared, a few at a time, so that two never meet by chance; and 8 bytes of a request, which only have to
- * tell a retry from a mistake. Rows without key and number cost nothing. Owned by the worker's one thread.
+ * BLAKE2b (libsodium's generichash) without a secret: 8 bytes of a key, since only the keys of one
+ * sequence are compared, a few at a time, so that two never meet by chance; and 8 bytes of a
+ * request, which only have to tell a retry from a mistake. Rows without key and number cost
+ * nothing. Owned by the worker's one thread.
  */
 #include <sodium/crypto_generichash.h>
 #include <string.h>

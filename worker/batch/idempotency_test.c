@@ -1,5 +1,5 @@
-/* worker/batch/idempotency_test.c - a client that sends its last step again, under its key, gets the
- * answer of that step and changes nothing.
+/* worker/batch/idempotency_test.c - a client that sends its last step again, under its key, gets
+ * the answer of that step and changes nothing.
  *
  * The worker runs in a thread, so that the test moves its clock. Each retry is another job, as
  * after a restart of the server. */
@@ -99,8 +99,8 @@ key_of_another_request_is_refused(void **state)
     client_stop(c);
 }
 
-/* A late copy of a step is not done again, though others came since: without keys, with others, after a restart
- * and in the next generation. Its answer is gone, and that is said. */
+/* A late copy of a step is not done again, though others came since: without keys, with others,
+ * after a restart and in the next generation. Its answer is gone, and that is said. */
 static void
 keys_of_earlier_steps_are_known(void **state)
 {

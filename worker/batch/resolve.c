@@ -429,8 +429,9 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
     slot->seq = NULL;
 }
 
-/* Among many sequences nearly all that a row's look-ups touch is in no cache of the processor, and one
- * look-up after the other would wait for it several times. All rows' memory is asked for at once. */
+/* Among many sequences nearly all that a row's look-ups touch is in no cache of the processor, and
+ * one look-up after the other would wait for it several times. All rows' memory is asked for at
+ * once. */
 static void
 prefetch(struct cn_worker *worker)
 {

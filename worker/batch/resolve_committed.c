@@ -1,8 +1,9 @@
-/* worker/batch/resolve_committed.c - was this step committed already? By its job, its key or its number.
+/* worker/batch/resolve_committed.c - was this step committed already? By its job, its key or its
+ * number.
  *
- * A job is the server's own retry after a worker's death; a key or a number is a client's, which may come
- * late, behind other steps. Nothing is done here: the slot gets the stored answer, or the reason why the step
- * does not follow. Owned by the worker's one thread.
+ * A job is the server's own retry after a worker's death; a key or a number is a client's, which
+ * may come late, behind other steps. Nothing is done here: the slot gets the stored answer, or the
+ * reason why the step does not follow. Owned by the worker's one thread.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -62,8 +63,8 @@ meet_key(struct lookup *at, struct cn_slot *slot, const struct cn_record *record
 
     if (place < 0)
         return false;
-    /* What a swap has left behind knows the key, too, but no longer the answer: where the sequence lives has
-     * the word. A row that comes home, since it lives nowhere, does not ask. */
+    /* What a swap has left behind knows the key, too, but no longer the answer: where the sequence
+     * lives has the word. A row that comes home, since it lives nowhere, does not ask. */
     if ((slot->row->flags & CN_ROW_ASK) && !cn_resolve_counts(slot, record))
         return false;
     if (place > 0 || !cn_record_has_key(record))

@@ -1,5 +1,5 @@
-/* worker/batch/resolve_move.c - rows that swap a sequence between versions of its model: they ask whether it
- * lives here, take its record, bring another version's, bury it.
+/* worker/batch/resolve_move.c - rows that swap a sequence between versions of its model: they ask
+ * whether it lives here, take its record, bring another version's, bury it.
  *
  * Owned by the worker's one thread.
  */
@@ -26,7 +26,8 @@ only_asks(const struct cn_row *row)
     return (row->flags & CN_ROW_ASK) || cn_resolve_looks(row);
 }
 
-/* Imported, and no step has met it. It lives only where the scheduler says that no other copy does. */
+/* Imported, and no step has met it. It lives only where the scheduler says that no other copy
+ * does. */
 static bool
 counts(const struct cn_slot *slot, const struct cn_record *record)
 {

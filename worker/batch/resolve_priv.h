@@ -1,5 +1,5 @@
-/* worker/batch/resolve_priv.h - between resolve.c and resolve_move.c: what a row meets in the store.
- * Owned by the worker's one thread.
+/* worker/batch/resolve_priv.h - between resolve.c and resolve_move.c: what a row meets in the
+ * store. Owned by the worker's one thread.
  *
  * A `cached` sequence is the worker's own copy, taken out of the LRU, or NULL.
  */
@@ -8,7 +8,8 @@
 
 #include "worker/worker_priv.h"
 
-/* The store is read in one transaction for all rows of the batch, begun by the first that needs it. */
+/* The store is read in one transaction for all rows of the batch, begun by the first that
+ * needs it. */
 struct lookup {
     struct cn_worker *worker;
     uint64_t now_wall_ms;
@@ -24,8 +25,8 @@ void cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct 
                           struct cn_sequence_state *cached, int reason);
 /* Did a swap close it? Then it may live in another version. */
 bool cn_resolve_left_by_swap(unsigned reason);
-/* May the row begin a new sequence where a clock closed the old one (sequence.onExpired)? `reason`: what
- * closed it. Rows that need a START do not. */
+/* May the row begin a new sequence where a clock closed the old one (sequence.onExpired)? `reason`:
+ * what closed it. Rows that need a START do not. */
 bool cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason);
 /* Does another version look after its sequence here by the row, which runs nothing? */
 bool cn_resolve_looks(const struct cn_row *row);
@@ -47,7 +48,8 @@ bool cn_resolve_is_first(struct cn_slot *slot);
 
 /* resolve_move.c */
 
-/* Is the record more than another version's leftover? To rows that ask, an import that no step has met is. */
+/* Is the record more than another version's leftover? To rows that ask, an import that no step has
+ * met is. */
 bool cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *record);
 
 /* 0: the row swaps nothing. */

@@ -1,4 +1,5 @@
-/* worker/batch/yielded_rows.c - rows whose handler yielded: where they wait, what wakes them, what ends them.
+/* worker/batch/yielded_rows.c - rows whose handler yielded: where they wait, what wakes them, what
+ * ends them.
  *
  * A stream is in the list of pending rows while it can go on, at its back, so that rows take turns
  * whatever the batch size. It is in no list while it rests, or while its client has not taken what

@@ -72,7 +72,8 @@ credit(struct client *c, uint64_t job, uint64_t bytes)
     client_send(c);
 }
 
-/* Rows that yield take turns with those that come, whatever the batch size: here one row a batch. */
+/* Rows that yield take turns with those that come, whatever the batch size: here one row a
+ * batch. */
 static void
 rows_take_turns(void **state)
 {
@@ -98,7 +99,8 @@ rows_take_turns(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* The head goes with the first piece and only with it; all pieces say that they can't be made again. */
+/* The head goes with the first piece and only with it; all pieces say that they can't be made
+ * again. */
 static void
 head_is_in_the_first_piece(void **state)
 {
@@ -121,8 +123,8 @@ head_is_in_the_first_piece(void **state)
     client_stop(c);
 }
 
-/* A stream is one step: one commit, with its last piece. What is stored is the whole answer, so that
- * a retry gets it all. */
+/* A stream is one step: one commit, with its last piece. What is stored is the whole answer, so
+ * that a retry gets it all. */
 static void
 stream_is_committed_once_at_its_end(void **state)
 {
@@ -184,7 +186,8 @@ slow_client_pauses_its_own_row(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A stream whose turn comes while a batch that the server formed is still arriving takes no place in it. */
+/* A stream whose turn comes while a batch that the server formed is still arriving takes no place
+ * in it. */
 static void
 formed_batch_stays_together(void **state)
 {
@@ -206,7 +209,8 @@ formed_batch_stays_together(void **state)
     client_stop(c);
 }
 
-/* A batch that the server formed finds a stream in front of it, which goes on all the time: each has its turn. */
+/* A batch that the server formed finds a stream in front of it, which goes on all the time: each
+ * has its turn. */
 static void
 formed_batch_waits_for_its_turn(void **state)
 {
@@ -230,7 +234,8 @@ formed_batch_waits_for_its_turn(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* The places of a formed batch are somebody's: a row whose client is gone keeps its own, the first one too. */
+/* The places of a formed batch are somebody's: a row whose client is gone keeps its own, the first
+ * one too. */
 static void
 formed_batch_keeps_its_places(void **state)
 {
@@ -372,8 +377,8 @@ resting_row_comes_again(void **state)
     client_stop(c);
 }
 
-/* A sequence whose answer streams is not idle, however long: the sweep, which knows no streams, leaves
- * it alone, and its next step goes on. */
+/* A sequence whose answer streams is not idle, however long: the sweep, which knows no streams,
+ * leaves it alone, and its next step goes on. */
 static void
 streaming_sequence_is_not_swept(void **state)
 {
@@ -493,8 +498,8 @@ end_of_the_sequence_stops_its_streams(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A step with END that streams: the end is committed at its first yield, the handler hears of it when
- * the stream is over, since it has the state until then. */
+/* A step with END that streams: the end is committed at its first yield, the handler hears of it
+ * when the stream is over, since it has the state until then. */
 static void
 last_step_of_a_sequence_may_stream(void **state)
 {

@@ -1,8 +1,9 @@
-/* worker/process/check_store.c - continuo-worker --check-store DIR: is every record whole? --mend-store DIR does the
- * same after it mended what it can, and --accept-store DIR accepts what was lost.
+/* worker/process/check_store.c - continuo-worker --check-store DIR: is every record whole?
+ * --mend-store DIR does the same after it mended what it can, and --accept-store DIR accepts what
+ * was lost.
  *
- * The server runs the second one after a power cut, as a process of its own: what LMDB makes of pages that
- * were never written must not take the server along.
+ * The server runs the second one after a power cut, as a process of its own: what LMDB makes of
+ * pages that were never written must not take the server along.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -80,7 +81,8 @@ has_store(const char *dir)
 }
 
 /* LMDB writes its lock file through a mapping. Where the disk has no room for that the kernel sends
- * SIGBUS, which must not be taken for damage. Returns 0, ENOSPC or EDQUOT; LMDB finds whatever else. */
+ * SIGBUS, which must not be taken for damage. Returns 0, ENOSPC or EDQUOT; LMDB finds whatever
+ * else. */
 static int
 provide_lock(const char *dir)
 {

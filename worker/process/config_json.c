@@ -1,4 +1,5 @@
-/* worker/process/config_json.c - reads a model's YAML and writes it as JSON. Worker's thread, once. */
+/* worker/process/config_json.c - reads a model's YAML and writes it as JSON. Worker's thread,
+ * once. */
 #include "worker/process/config_json.h"
 
 #include "config/yaml/yaml_write.h"

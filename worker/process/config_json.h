@@ -1,4 +1,5 @@
-/* worker/process/config_json.h - the model's YAML as JSON, for handler runtimes, which know no YAML. */
+/* worker/process/config_json.h - the model's YAML as JSON, for handler runtimes, which know no
+ * YAML. */
 #ifndef CN_WORKER_PROCESS_CONFIG_JSON_H
 #define CN_WORKER_PROCESS_CONFIG_JSON_H
 

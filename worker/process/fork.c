@@ -1,7 +1,7 @@
 /* worker/process/fork.c - a fork whose child is the server's own, as its parent is. One thread.
  *
- * The server is told of the end of its children only, and PR_SET_PDEATHSIG is about the parent; so a
- * forked worker must be a child of the server like any other, which fork() can't do. The system
+ * The server is told of the end of its children only, and PR_SET_PDEATHSIG is about the parent; so
+ * a forked worker must be a child of the server like any other, which fork() can't do. The system
  * call can (CLONE_PARENT), but the C library does not know of it, so that two things have to be put
  * right here: the thread's number, which the library keeps in memory and takes for the owner of a
  * mutex, and the list of robust mutexes, which a child doesn't inherit. LMDB's writers have such a
@@ -70,8 +70,8 @@ cn_fork_sibling(void)
         errno = ENOSYS;
         return -1;
     }
-    /* The place of the child's number is the fourth argument or the fifth, by architecture; the other
-     * one isn't looked at without CLONE_SETTLS. */
+    /* The place of the child's number is the fourth argument or the fifth, by architecture; the
+     * other one isn't looked at without CLONE_SETTLS. */
     pid = syscall(SYS_clone, CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD,
                   NULL, NULL, number, number);
     if (pid == 0) {

@@ -10,8 +10,8 @@
  * doesn't tell what a child needs. */
 int cn_fork_check(struct cn_error *err);
 
-/* As fork(), but the child's parent is the caller's parent, who reaps it and is told of its death. No
- * handlers of pthread_atfork run. -1 and errno. Only where cn_fork_check() says 0. */
+/* As fork(), but the child's parent is the caller's parent, who reaps it and is told of its death.
+ * No handlers of pthread_atfork run. -1 and errno. Only where cn_fork_check() says 0. */
 pid_t cn_fork_sibling(void);
 
 #endif

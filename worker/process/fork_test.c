@@ -28,7 +28,8 @@ draw(int to)
     _exit(write(to, &drawn, sizeof(drawn)) == (ssize_t)sizeof(drawn) ? 0 : 1);
 }
 
-/* What a zygote does: it has drawn something, so that it holds a page of random bytes, and forks. */
+/* What a zygote does: it has drawn something, so that it holds a page of random bytes, and
+ * forks. */
 static void
 be_the_zygote(int to)
 {

@@ -1,4 +1,5 @@
-/* worker/process/start.c - waits for LOAD, opens the model, or takes over a zygote's, and the store. */
+/* worker/process/start.c - waits for LOAD, opens the model, or takes over a zygote's, and the
+ * store. */
 #include <string.h>
 
 #include "config/model/batching.h"

@@ -1,4 +1,5 @@
-/* worker/process/worker_main.c - continuo-worker, started by the server with a socket as descriptor 3. */
+/* worker/process/worker_main.c - continuo-worker, started by the server with a socket as descriptor
+ * 3. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,8 @@ usage(FILE *out)
 }
 
 /* A worker ends with its server, gains no rights, leaves no core file, and leaves signals to the
- * server: a ^C or a service manager's SIGTERM reaches the whole group, but the server drains first. */
+ * server: a ^C or a service manager's SIGTERM reaches the whole group, but the server drains first.
+ */
 static int
 confine(void)
 {

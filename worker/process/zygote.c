@@ -1,7 +1,9 @@
-/* worker/process/zygote.c - a process that has loaded its model and forks workers of it. One thread.
+/* worker/process/zygote.c - a process that has loaded its model and forks workers of it. One
+ * thread.
  *
- * It serves nobody and has no store open. With each FORK come two descriptors: the new worker's socket,
- * and what it prints to. All else the worker has from here: the lock, the rights, the loaded model. */
+ * It serves nobody and has no store open. With each FORK come two descriptors: the new worker's
+ * socket, and what it prints to. All else the worker has from here: the lock, the rights, the
+ * loaded model. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -86,8 +88,9 @@ write_title(char *title, struct cn_str label)
     memcpy(title, label.ptr, n);
 }
 
-/* In the new worker: what the server gives to one that it starts itself (management/workers/spawn.c,
- * worker/process/worker_main.c) and what a child doesn't have from its parent. */
+/* In the new worker: what the server gives to one that it starts itself
+ * (management/workers/spawn.c, worker/process/worker_main.c) and what a child doesn't have from its
+ * parent. */
 static int
 become_worker(struct cn_worker *worker, const int fds[2], struct cn_error *err)
 {

@@ -1,8 +1,8 @@
-/* examples/v2/decoupled_square/decoupled_square.c - a decoupled model in C: IN = n gets n responses, each
- * of them n; none for 0.
+/* examples/v2/decoupled_square/decoupled_square.c - a decoupled model in C: IN = n gets n
+ * responses, each of them n; none for 0.
  *
- * A few of them in each call of run(), so that the requests of other clients have their turns and a slow
- * client is not flooded.
+ * A few of them in each call of run(), so that the requests of other clients have their turns and a
+ * slow client is not flooded.
  */
 #include <continuo/handler.h>
 

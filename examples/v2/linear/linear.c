@@ -1,5 +1,5 @@
-/* examples/v2/linear/linear.c - a linear layer over a whole batch: the rows of all requests are one tensor,
- * and each request gets its own of the answer's. */
+/* examples/v2/linear/linear.c - a linear layer over a whole batch: the rows of all requests are one
+ * tensor, and each request gets its own of the answer's. */
 #include <stdlib.h>
 
 #include <continuo/handler.h>

@@ -1,7 +1,9 @@
 /* A handler with a flat state: sums integers. For handlers/c/c_runtime_test.c.
  *
  * Bodies: an integer; "skip" leaves the item unanswered, "fail" fails the batch, "twice" answers
- * twice, "wide" asks for a state of another size, "teapot" refuses with 200, "nothing" streams no bytes, "stream" counts to 3 in pieces, "more" goes on after its answer, "metric" measures, "big" answers 1,000,000 bytes, "info" shows what the request and the model hold. */
+ * twice, "wide" asks for a state of another size, "teapot" refuses with 200, "nothing" streams no
+ * bytes, "stream" counts to 3 in pieces, "more" goes on after its answer, "metric" measures, "big"
+ * answers 1,000,000 bytes, "info" shows what the request and the model hold. */
 #include <continuo/handler.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  *   neighbour  as sum, but each row gets a part of the first row's x, as a wrong batch gives
  *   hidden     as sum, but y has what the call before left behind
  *   random     as sum, but y has a random number
- * A second word there is done while it loads: "thread" leaves one running, "die" ends the process, and
- * a path is waited for. Results lie in static memory, as libtorch's stay until the next run. */
+ * A second word there is done while it loads: "thread" leaves one running, "die" ends the process,
+ * and a path is waited for. Results lie in static memory, as libtorch's stay until the next run. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
