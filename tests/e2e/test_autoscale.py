@@ -182,7 +182,7 @@ def test_slots_belong_to_their_workers(server):
     model.yaml = DIRECT
     model.lua = "return { api = 1, step = function(state, req) return { outputs = { Y = { 1 } } } end }"
     s = server(model)
-    assert scaling(s, "direct")["fixedBecause"].startswith("sequences have slots")
+    assert scaling(s, "direct")["fixedBecause"].startswith("its sequences have slots")
     s.expect_log("event=workers_fixed", "sequence_batching")
 
 

@@ -129,9 +129,9 @@ def test_one_bad_instance_fails_the_request(server):
 
 
 @pytest.mark.parametrize("body, why", [
-    (b"", "no JSON"), (b"{", "no JSON"), (b"[1]", "instances"), (b'{"instances": 1}', "instances"),
+    (b"", "not valid JSON"), (b"{", "not valid JSON"), (b"[1]", "instances"), (b'{"instances": 1}', "instances"),
     (b'{"inputs": [1]}', "instances"), (b'{"instances": [1, 2, 3, 4]}', "max-request-parts"),
-    (b'{"instances": [1], "instances": [2]}', "no JSON"),
+    (b'{"instances": [1], "instances": [2]}', "not valid JSON"),
 ])
 def test_bad_envelopes_are_refused(server, body, why):
     """400 with the reason."""

@@ -121,7 +121,7 @@ def test_lists_of_sequences_in_memory(server):
     ("min_idle_ms=-1", "min_idle_ms"),
     ("state=dead", "live, open, closed or all"),
     ("next_page_token=zz", "which did not come from an earlier page"),
-    ("prefix=" + "x" * 257, "prefix of 257 bytes"),
+    ("prefix=" + "x" * 257, "the prefix has 257 bytes"),
 ])
 def test_wrong_questions(server_of_all, query, words):
     """400 with the value and what would be right."""

@@ -330,7 +330,7 @@ WRONG = [
      "unexpected shape for input 'INT32' for model 'identity'. Expected [-1], got [1,1]."),
     (request("identity", [("INT32", "INT32", [-1])], FOUR), "INVALID_ARGUMENT",
      "All input dimensions should be specified for input 'INT32' for model 'identity', got [-1]"),
-    (request("identity", [("INT32", "INT32", [1] * 17)], FOUR), "INVALID_ARGUMENT", "more than 16 dimensions"),
+    (request("identity", [("INT32", "INT32", [1] * 17)], FOUR), "INVALID_ARGUMENT", "more than the limit of 16 dimensions"),
     (request("identity", [("INT32", "INT32", [2])], FOUR), "INVALID_ARGUMENT",
      "input byte size mismatch for input 'INT32' for model 'identity'. Expected 8, got 4"),
     (request("identity", [("BYTES", "BYTES", [2])], [b"\1\0\0\0a"]), "INVALID_ARGUMENT",

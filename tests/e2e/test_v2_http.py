@@ -366,7 +366,7 @@ def test_a_handler_that_breaks_its_word(server):
                 "outputs: [{name: B, dataType: INT32, dims: [1]}]\n")
     replies = {
         "text": ("'hello'", "answered without outputs"),
-        "type": ("{outputs = {B = {datatype = 'FP32', data = {1.5}}}}", "gave output 'B' as FP32"),
+        "type": ("{outputs = {B = {datatype = 'FP32', data = {1.5}}}}", "returned output 'B' as FP32"),
         "name": ("{outputs = {C = {datatype = 'INT32', data = {1}}}}", "returned an output 'C'"),
         "size": ("{outputs = {B = {datatype = 'INT32', shape = {2}, data = {1}}}}", "tensor B: 4 bytes, 2 elements"),
         "none": ("{outputs = {B = {datatype = 'INT32'}}}", "output 'B' needs data"),

@@ -151,7 +151,7 @@ def test_an_import_that_does_not_fit_is_refused(server):
     answer = s.admin().put(url("t", "implicit", any_model="true"), body=export(s, "s", "counter"))
     assert answer.status >= 400 and "a handler that kept its state itself wrote it" in answer.message, answer
     answer = s.admin().put(url("t", "seen", any_model="true"), body=export(s, "s", "implicit"))
-    assert answer.status >= 400 and "has a tensor 'TOTAL_IN', which the model does not declare" in answer.message
+    assert answer.status >= 400 and "has a tensor 'TOTAL_IN' that the model does not declare" in answer.message
     answer = s.admin().put(url("t", "counter", any_model="true"), body=export(s, "s", "implicit"))
     assert answer.status >= 400, answer
 
@@ -334,5 +334,5 @@ def test_a_state_over_its_limit_fails_the_step(server):
                      "dims: [-1]}]}\n"))
     assert step(s, 4000) == 1
     message = step(s, 5000, status=507)
-    assert "over 4096 (state.maxBytes)" in message
+    assert "exceeds 4096 (state.maxBytes)" in message
     assert step(s, 0) == 4000
