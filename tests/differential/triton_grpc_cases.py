@@ -323,6 +323,10 @@ def shared_memory(key):
     def window(**given):
         return {"shared_memory_region": "mine", "shared_memory_byte_size": 16, **given}
 
+    def unregister(side):
+        return wire.when_free(lambda: wire.rpc(side, "SystemSharedMemoryUnregister",
+                                               pb.SystemSharedMemoryUnregisterRequest(name="mine")))
+
     def within(message):
         def run(side):
             made = {}
@@ -330,8 +334,7 @@ def shared_memory(key):
             status = wire.rpc(side, "SystemSharedMemoryStatus", pb.SystemSharedMemoryStatusRequest(name="mine"))
             for name, answer in (("twice", wire.rpc(side, "SystemSharedMemoryRegister", register())), ("status", status),
                                  ("infer", wire.rpc(side, "ModelInfer", message)),
-                                 ("unregister", wire.rpc(side, "SystemSharedMemoryUnregister",
-                                                         pb.SystemSharedMemoryUnregisterRequest(name="mine")))):
+                                 ("unregister", unregister(side))):
                 made.update({f"{name} {part}": str(text).replace(key, "KEY") for part, text in answer.items()})
             return made
         return run

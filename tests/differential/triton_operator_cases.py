@@ -143,7 +143,8 @@ def shared_memory(key):
             for name, answer in (("register", one), ("twice", twice),
                                  ("status", wire.call(side, "GET", f"{region}/mine/status")),
                                  ("infer", wire.call(side, "POST", "/v2/models/add/infer", body)),
-                                 ("unregister", wire.call(side, "POST", f"{region}/mine/unregister")),
+                                 ("unregister", wire.when_free(
+                                     lambda: wire.call(side, "POST", f"{region}/mine/unregister"))),
                                  ("status after", wire.call(side, "GET", f"{system}/status"))):
                 made.update({f"{name} {part}": str(text).replace(key, "KEY") for part, text in answer.items()})
             return made

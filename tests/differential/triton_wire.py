@@ -6,6 +6,7 @@ import pathlib
 import re
 import socket
 import sys
+import time
 
 import grpc
 from google.protobuf import json_format
@@ -17,6 +18,17 @@ from v2request import request  # noqa: E402, F401 - a call of its own
 
 HEADERS = ("content-type", "content-encoding", "accept-encoding", "allow")
 TIMEOUT_S = 20
+
+
+def when_free(unregister, limit_s=TIMEOUT_S):
+    """The answer to unregistering a shared memory region. Triton holds a region until it has released the request,
+    which may be a moment after the answer has left; then the question is asked again."""
+    until = time.monotonic() + limit_s
+    while True:
+        answer = unregister()
+        if "it is currently in use" not in str(answer) or time.monotonic() > until:
+            return answer
+        time.sleep(0.01)
 
 
 def canonical(value):
