@@ -1,4 +1,8 @@
-/* store/store.c - the checks that every kind of store shares. Owned by the worker's thread. */
+/* store/store.c - the public functions of a store: the checks that all kinds share, then the call
+ * of the kind's own function. Owned by the worker's thread.
+ *
+ * A kind of store may leave out prefix, replace, holds, prefetch and drain_some; the functions here
+ * say what happens then, so that callers need not know the kind. */
 #include "store/store.h"
 
 #include "core/errors/panic.h"
@@ -17,7 +21,8 @@ cn_store_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *
     return store->ops->begin(store, kind, err);
 }
 
-/* Keys come from clients, but frames and the front end have checked their length before. */
+/* Keys come from clients, but the front end and the frames have checked their length already, so
+ * another length here is a bug of ours. */
 static void
 key_check(struct cn_str key)
 {

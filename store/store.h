@@ -1,9 +1,15 @@
-/* store/store.h - where records of sequences live: get, put, delete and scan under transactions.
+/* store/store.h - the records of sequences on disk or in memory: get, put, remove and scan, each
+ * inside a transaction.
  *
- * Two kinds: a table in memory (durability none), and a journal above LMDB (process, power). Keys
- * are sequence ids. One thread per store object; several processes may share one LMDB folder. At
- * most one transaction is open at a time, and no handler code runs while one is.
- */
+ * There are two kinds of store: a table in the worker's memory (durability `none`), and a journal
+ * above LMDB (`process` and `power`). Keys are sequence ids, values are encoded records
+ * (store/record/record.h). One store object belongs to one thread; several processes may have one
+ * store folder open at the same time. An object has at most one open transaction, and no handler
+ * code runs while it is open, because other processes wait for it.
+ *
+ * A worker uses a store like this: begin a read, get the records of a batch, abort (a read has
+ * nothing to commit); call the handler; begin a write, replace the records, commit; send the
+ * answers. */
 #ifndef CN_STORE_STORE_H
 #define CN_STORE_STORE_H
 
@@ -13,18 +19,21 @@
 #include "core/errors/error.h"
 #include "core/text/str.h"
 
-#define CN_STORE_KEY_MAX 256 /* bytes; at least 1 */
-/* The version of what stands in a store's folder; a store of another one is refused. */
+#define CN_STORE_KEY_MAX 256 /* the longest key in bytes; the shortest has 1 */
+/* The version of the files in a store's folder. A store with another version is refused. */
 #define CN_STORE_FORMAT 6
-#define CN_STORE_PREFIX_BYTES 2048 /* of a value, that cn_store_prefix shows at least */
-/* Of an entry that is looked for: its head, its key, the numbers of its record. */
+/* cn_store_prefix returns at least this much of a value, or all of a shorter one */
+#define CN_STORE_PREFIX_BYTES 2048
+/* A look-up touches this many bytes of an entry: its head, its key and the numbers of its record.
+ * They are prefetched. */
 #define CN_STORE_PREFETCH_BYTES 128
 
-/* What a store knows of a key's value without looking for it. Kept beside what was decoded of that
- * value, by the one who puts its next ones; of use to the store object alone that filled it.
- * Zeroed: nothing. */
+/* A store location hint: what the store remembers about where a value lies, so that the next write
+ * of the key need not look for it. The owner of the decoded state keeps the hint beside that state
+ * and passes it to cn_store_replace. A hint is valid only for the store object that filled it. A
+ * zeroed hint says nothing and is always allowed. */
 struct cn_store_hint {
-    uint64_t txn; /* that put the value; 0: nothing is known */
+    uint64_t txn; /* the transaction that put the value; 0: the hint is empty */
     uint32_t hash, at, bytes, stored;
 };
 
@@ -35,21 +44,23 @@ enum cn_store_txn {
     CN_STORE_WRITE,
 };
 
-/* What a kind of store is made of; callers use the functions below. */
+/* The functions of one kind of store. Callers use the cn_store_ functions below, which check keys
+ * and handle the members that may be NULL. */
 struct cn_store_ops {
     const char *name;
     void (*close)(struct cn_store *store);
     int (*begin)(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err);
     int (*get)(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err);
     int (*prefix)(struct cn_store *store, struct cn_str key, struct cn_str *out,
-                  struct cn_error *err); /* NULL: as get */
+                  struct cn_error *err); /* NULL: get is used */
     int (*next)(struct cn_store *store, struct cn_str after, struct cn_str *key,
                 struct cn_str *prefix, struct cn_error *err);
     int (*put)(struct cn_store *store, struct cn_str key, struct cn_str value,
                struct cn_error *err);
     int (*replace)(struct cn_store *store, struct cn_str key, struct cn_str value,
-                   struct cn_store_hint *hint, struct cn_error *err);        /* NULL: as put */
-    bool (*holds)(struct cn_store *store, const struct cn_store_hint *hint); /* NULL: never */
+                   struct cn_store_hint *hint, struct cn_error *err); /* NULL: put is used */
+    /* NULL: no hint is ever valid */
+    bool (*holds)(struct cn_store *store, const struct cn_store_hint *hint);
     int (*remove)(struct cn_store *store, struct cn_str key, struct cn_error *err);
     int (*commit)(struct cn_store *store, struct cn_error *err);
     void (*abort)(struct cn_store *store);
@@ -65,100 +76,124 @@ struct cn_store {
     const struct cn_store_ops *ops;
 };
 
-/* A store in this process's memory, gone with it. `max_bytes` of keys and values. Never fails. */
+/* Creates a store in this process's memory; its content ends with the process. `max_bytes` limits
+ * keys and values together. Never fails. Free it with cn_store_close. */
 struct cn_store *cn_mem_store_open(uint64_t max_bytes);
 
-/* Where a test may want to know that the journal is. */
+/* Points at which a test is informed, so that it can kill the process there. */
 enum cn_store_point {
-    CN_STORE_APPENDED, /* a transaction stands in the journal, LMDB was told nothing yet */
-    CN_STORE_SWITCHED, /* the other file is the journal from now on */
-    CN_STORE_DRAINING, /* values of the journal are written to LMDB, nothing is committed */
-    CN_STORE_DRAINED,  /* they are committed */
+    CN_STORE_APPENDED, /* the transaction is in the journal; LMDB does not have its new keys yet */
+    CN_STORE_SWITCHED, /* from now on commits are appended to the other file */
+    CN_STORE_DRAINING, /* a slice of the journal is written to LMDB and not committed */
+    CN_STORE_DRAINED,  /* that slice is committed */
 };
 
 struct cn_journal_options {
-    const char *dir;    /* exists; one per model version */
-    uint64_t max_bytes; /* of LMDB's file; limits writes that grow it, once the journal is in it */
+    const char *dir; /* an existing folder, one for each model version */
+    /* the limit of LMDB's file; bytes that the journal still has to move there count as well */
+    uint64_t max_bytes;
     uint64_t
-        journal_max_bytes; /* of each of the journal's two files, and what one commit is over */
-    bool sync; /* fdatasync on each commit: survives the machine, not only the process */
+        /* when one of the two journal files is this large, commits go to the other one */
+        journal_max_bytes;
+    bool sync; /* fdatasync on each commit: a commit survives a power failure, not only a kill */
     bool
-        read_only; /* no write transaction; the folder must hold a store already, of nobody at work */
+        /* no write transactions; the folder must hold a store, which no process may be writing to
+         */
+        read_only;
     uint64_t check_max_bytes; /* data.mdb up to this size is checked before it is used */
-    bool recheck;             /* although it was checked before; read_only does so, too */
-    void (*passing)(enum cn_store_point point); /* or NULL */
+    /* check even when the file CHECKED is there; read_only always does so */
+    bool recheck;
+    void (*passing)(enum cn_store_point point); /* for tests, or NULL */
 };
-/* CN_E_STATE_STORE: folder not writable, not a store, damaged, or from a newer version.
- * Removes readers that died. Never open one folder twice in a process, nor fork with it open. */
+/* Opens the store in options->dir, which cn_store_close frees, and creates its files if they are
+ * missing. Damage is repaired as far as possible and reported in the file DAMAGED.
+ * CN_E_STATE_STORE: the folder is not writable, is not a store, cannot be repaired, or has another
+ * format. Removes LMDB's readers whose process has died. A process must not open a folder twice,
+ * nor fork while it is open: LMDB's locks and its memory mapping belong to one process. */
 int cn_journal_store_open(const struct cn_journal_options *options, struct cn_store **out,
                           struct cn_error *err);
 
-/* In the folder of a store that was found damaged, until an operator accepts it: a text. Its first
- * lines are "lost N", the sequences whose newest state is lost, and "suspect 0|1": 1 when nobody
- * can know which ones. The others say what is wrong. */
+/* The name of a file that lies in the folder of a damaged store until an operator accepts the loss.
+ * Its first line is "lost N", the number of sequences whose newest state is lost. The second is
+ * "suspect 0" or "suspect 1"; 1 means that it cannot be known which sequences are affected. The
+ * other lines say what is wrong, one sentence each. */
 #define CN_STORE_DAMAGED "DAMAGED"
 
-/* In the folder of a store whose data.mdb was checked since the server began to use it. */
+/* The name of a file that lies in a store's folder if data.mdb was checked since the server began
+ * to use the store. */
 #define CN_STORE_CHECKED "CHECKED"
 
-/* Outside a transaction, of a store that is open for writing: sequences that were lost are
- * forgotten, and the store is no longer damaged. `dropped`: how many. */
+/* Accepts the loss after damage: removes the keys of lost sequences and the file DAMAGED, so that
+ * their ids can begin anew without an error. Call it outside a transaction, on a journal store that
+ * is open for writing. `dropped` gets the number of removed keys. CN_E_STATE_STORE: LMDB or the
+ * folder cannot be written. */
 int cn_store_accept_loss(struct cn_store *store, uint64_t *dropped, struct cn_error *err);
 
-/* NULL is allowed; an open transaction is aborted. */
+/* Closes the store and frees it. NULL is allowed. An open transaction is aborted. */
 void cn_store_close(struct cn_store *store);
 
-/* On failure no transaction is open. */
+/* Begins a transaction and waits until no other process has one open. CN_E_STATE_STORE: the files
+ * cannot be read or written; then no transaction is open. */
 int cn_store_begin(struct cn_store *store, enum cn_store_txn kind, struct cn_error *err);
-/* In a transaction of any kind: `out` borrows the value until the next put, remove, commit or
- * abort; out->ptr is NULL when there is no such key. */
+/* Reads a value, in a read or write transaction. `out` borrows the value until the next put,
+ * remove, commit or abort. out->ptr is NULL if there is no such key. CN_E_STATE_DAMAGED: the key's
+ * newest value was lost by damage to the store. CN_E_STATE_STORE: it cannot be read. */
 int cn_store_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
                  struct cn_error *err);
-/* As get, but of a value over CN_STORE_PREFIX_BYTES `out` may have its beginning only, of that
- * length at least: for those who need no more, where a large value would have to be put together
- * first. */
+/* Reads the beginning of a value, like cn_store_get but cheaper for a large one, whose parts need
+ * not be put together. Of a value longer than CN_STORE_PREFIX_BYTES, `out` may hold only the
+ * beginning, at least that many bytes. */
 int cn_store_prefix(struct cn_store *store, struct cn_str key, struct cn_str *out,
                     struct cn_error *err);
-/* These keys, CN_PREFETCH_MAX at most, will be looked for or replaced soon, in a transaction or
- * not: asks for the memory that this would wait for, all at once. Changes nothing. `traces`: those
- * that there are of their values, NULL where there is none. */
+/* Prefetches the memory that look-ups or writes of these keys will touch, at most CN_PREFETCH_MAX
+ * of them, so that the processor waits for all of it once. It may be called inside or outside a
+ * transaction and changes nothing. `hints` has an element for each key, NULL where there is no
+ * hint. */
 void cn_store_prefetch(struct cn_store *store, const struct cn_str *keys,
                        const struct cn_store_hint *const *hints, uint32_t n);
-/* In a transaction: the entry after `after` (empty: the first) in the store's own order; key->ptr
- * is NULL past the last. The value as cn_store_prefix has it. Borrowed as with get. Visits what
- * stays in the store exactly once; an `after` that was removed may start over. */
+/* Scans the store inside a transaction: gives the entry after the key `after` (empty: the first
+ * entry) in the store's own order. key->ptr is NULL behind the last one. `prefix` is what
+ * cn_store_prefix would give; both are borrowed as in cn_store_get. A scan visits each entry that
+ * stays in the store exactly once. If the key `after` was removed meanwhile, the scan may begin
+ * again at the first entry. */
 int cn_store_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
                   struct cn_str *prefix, struct cn_error *err);
-/* In a write transaction. 1 (and `err` names the limit) when the value is larger than the old one
- * and the store is full: nothing was changed and the transaction may go on without it. After
- * CN_E_STATE_STORE only abort is allowed. */
+/* Writes a value, in a write transaction. Returns 1, with an `err` that names the limit, if the
+ * value is larger than the old one and the store is full: then nothing was changed, and the
+ * transaction may go on without this key. After CN_E_STATE_STORE the transaction can only be
+ * aborted. */
 int cn_store_put(struct cn_store *store, struct cn_str key, struct cn_str value,
                  struct cn_error *err);
-/* As put, with what is known of the value that is replaced: spares looking for it. On success
- * `trace` is of the new value, once the transaction is committed; if it is not, it is worth
- * nothing. A key's values have one trace at a time. */
+/* Writes a value like cn_store_put, but uses `hint` about the old value, so that the old value need
+ * not be looked for. On success the hint describes the new value; it counts only if the transaction
+ * is committed. There must be only one hint for a key at a time. */
 int cn_store_replace(struct cn_store *store, struct cn_str key, struct cn_str value,
                      struct cn_store_hint *hint, struct cn_error *err);
-/* In a transaction: is it certain, without looking, that the value is still the one of `trace`? */
+/* True if it is certain, without a look-up, that the value is still the one that `hint` describes.
+ * False also when that is not known. Call it inside a transaction. */
 bool cn_store_holds(struct cn_store *store, const struct cn_store_hint *hint);
-/* As put; a key that isn't there is fine. */
+/* Removes a key and its value, in a write transaction. A key that is not there is not an error.
+ * After CN_E_STATE_STORE the transaction can only be aborted. */
 int cn_store_remove(struct cn_store *store, struct cn_str key, struct cn_error *err);
-/* All or nothing; the transaction is over either way. CN_E_STATE_STORE: full or disk error,
- * named. */
+/* Makes all changes of the transaction durable at once, or none of them. The transaction is over in
+ * both cases. CN_E_STATE_STORE: the store or the disk is full, or a write failed; the message says
+ * which. */
 int cn_store_commit(struct cn_store *store, struct cn_error *err);
-/* Ends a read transaction, or drops what was written. Harmless when none is open. */
+/* Ends a read transaction, or drops the changes of a write transaction. Does nothing when none is
+ * open. */
 void cn_store_abort(struct cn_store *store);
 
-/* Entries, tombstones included. Outside a transaction. */
+/* The number of entries, tombstones included. Call it outside a transaction. */
 uint64_t cn_store_count(struct cn_store *store);
-/* What they take: on disk the pages that hold them, without those that are free again, and the
- * journal. */
+/* The bytes that the entries take. On disk these are LMDB's pages in use, without free ones, and
+ * the content of the journal. Call it outside a transaction. */
 uint64_t cn_store_bytes(struct cn_store *store);
-/* Call at times, and when a commit found the store full: lets go of readers whose process died
- * (they keep old pages from being used again) and makes room in the journal. How much of either was
- * done: over 0, a commit may be tried again. */
+/* Call it from time to time, and when a commit found the store full. It removes LMDB's readers
+ * whose process has died, because their old pages cannot be used again, and makes room in the
+ * journal. Returns how much was done; if that is over 0, a failed commit may be tried again. */
 unsigned cn_store_maintain(struct cn_store *store);
-/* Call between transactions, often: does a little of what commits put off, when it is due. */
+/* Call it often, between transactions. It does a small part of the work that commits have put off,
+ * when it is due. */
 void cn_store_drain_some(struct cn_store *store);
 
 #endif

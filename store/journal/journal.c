@@ -1,4 +1,13 @@
-/* store/journal/journal.c - the format of journal.h. No state, any thread. */
+/* store/journal/journal.c - reads and writes the format of journal.h. No state, any thread.
+ *
+ * A transaction is built in a buffer: cn_journal_begin leaves room for its head, cn_journal_add
+ * appends entries, and cn_journal_seal fills in the head when the number of the transaction and the
+ * seed are known. So a commit is a single write of one piece.
+ *
+ * A reader must expect any bytes, because the file may be torn, damaged, or still hold an earlier
+ * use. cn_journal_look therefore checks the checksum first and then each length of each entry. The
+ * functions that take a `const char *` of a transaction or an entry check nothing and are for bytes
+ * that cn_journal_look found whole. */
 #include "store/journal/journal.h"
 
 #include <string.h>
@@ -14,6 +23,8 @@
 #define CHECKSUM_BYTES 8
 #define ALL_FLAGS (CN_JOURNAL_REMOVED | CN_JOURNAL_NEW)
 
+/* Rounds up to a multiple of 8 bytes, so that numbers in the mapping are aligned and the index can
+ * hold an offset / 8. */
 static uint64_t
 padded(uint64_t bytes)
 {
@@ -74,7 +85,8 @@ cn_journal_add(struct cn_buf *txn, const struct cn_journal_entry *entry)
     cn_buf_append(txn, zeros, padded(len) - len);
 }
 
-/* Of header and entries, without the checksum's own bytes. */
+/* The checksum covers the entries first and then the head, without the bytes of the checksum
+ * itself. */
 static uint64_t
 txn_sum(const char *txn, uint64_t bytes, uint64_t seed)
 {
@@ -134,7 +146,8 @@ cn_journal_txn_sum(const char *txn)
     return get64(txn + CN_JOURNAL_TXN_BYTES - CHECKSUM_BYTES);
 }
 
-/* Do the entries fill the transaction, each within it? */
+/* Do the entries fill the transaction exactly, each of them within it? The checksum was right, so
+ * only a bug or a forger can make this fail; the readers of entries rely on it. */
 static bool
 entries_fit(const char *at, uint64_t left, uint32_t n)
 {

@@ -1,14 +1,26 @@
-/* store/journal/journal_drain.c - what a full file of the journal holds goes to LMDB, in slices.
+/* store/journal/journal_drain.c - moves what a full journal file holds to LMDB, in slices. Owned by
+ * the worker's thread.
  *
- * Owned by the worker's thread. Values are written in the order of their keys: those that share a
- * leaf then cost one copy of it. Each slice is a transaction of LMDB, which also notes how far it
- * came: who comes next, in whatever process, goes on there, and doing a slice twice does no harm.
- * The note is
- *   u64 number of the first transaction that is not in LMDB as a whole, little-endian
- *   key: of the transactions behind it in the older file, what is for keys up to this one is there
- * Keys that the newer file has, too, are left out: they come with that file, if they are not still
- * newer then. A few sequences that step all the time are therefore hardly ever written to LMDB.
- */
+ * Draining one file goes through three stages, each in small parts so that no step has to wait
+ * long:
+ * - Collect: read the file from its beginning and note the newest entry of each key (struct
+ *   cn_drain_item), COLLECT_BYTES in each call. LMDB is not written to.
+ * - Order: sort the items by key, only as far as the next slice needs it. Values are written in the
+ *   order of their keys because LMDB copies a whole leaf page for each one that changes; neighbours
+ *   share that copy.
+ * - Write: each slice is one transaction of LMDB with up to `records` values and a note that says
+ *   how far it came.
+ *
+ * The note is in LMDB itself, so it cannot be ahead of the values. Whichever process continues,
+ * also another one after a crash, starts behind the note, and doing a slice twice does no harm. The
+ * note is
+ *   u64 number of the first transaction that is not completely in LMDB, little-endian
+ *   key: of later transactions in the older file, the entries of keys up to this one are in LMDB
+ *
+ * A key that the newer file has, too, is left out: its newer value comes when that file is drained.
+ * So sequences that step all the time are hardly ever written to LMDB, and this is where the
+ * journal saves most. When the last slice is committed, the note names the first transaction of the
+ * newer file; from then on the older file counts for nothing and can be begun anew. */
 #include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -20,15 +32,16 @@
 #include "core/system/random.h"
 #include "store/journal/journal_priv.h"
 
-/* Of the file, looked through for one slice. */
+/* The bytes of the file that one call collects entries from. */
 #define COLLECT_BYTES (128u << 10)
-/* Keys that one slice leaves out at most: each costs a look into the index. */
+/* One slice leaves out at most this many keys; each costs a look-up in the index. */
 #define SKIP_MAX 4096
-/* Of values, that one slice writes: LMDB has old and new ones until it is committed. */
+/* One slice writes about this many bytes of values, because LMDB keeps the old and the new ones
+ * until it is committed. */
 #define SLICE_BYTES (512u << 10)
-/* So many are put in order at once. */
+/* Ranges of this many items or fewer are sorted at once. */
 #define RUN_ITEMS 256
-/* Of an entry that is to be written: its head and its key, and all of a small one. */
+/* Prefetched of an entry that will be written: its head and key, and the whole of a small one. */
 #define PREFETCH_BYTES 256
 
 int
@@ -70,6 +83,8 @@ cn_journal_write_note(struct cn_journal_store *js, uint64_t below, struct cn_str
 
 /* --- the order of keys --- */
 
+/* Eight bytes of a key from offset `from` on, as a number that compares like the bytes do. Behind
+ * the key's end the bytes are 0. */
 static uint64_t
 key_word(struct cn_str key, uint64_t from)
 {
@@ -90,6 +105,9 @@ cn_journal_key_compare(struct cn_str a, struct cn_str b)
     return order ? order : (a.len > b.len) - (a.len < b.len);
 }
 
+/* Compares 16 bytes of the keys first, which are in the items. Only equal ones need the keys in the
+ * file. With ids such as "user-000123", `common` skips "user-000", so the 16 bytes nearly always
+ * decide. */
 static int
 item_compare(const void *left, const void *right, void *map)
 {
@@ -116,7 +134,9 @@ swap(struct cn_drain_item *a, struct cn_drain_item *b)
     *b = c;
 }
 
-/* Splits items[from, to) at one of them by chance; returns where that stands then. */
+/* Splits items[from, to) around one of them that is chosen at random: smaller ones come before it.
+ * Returns its new position. The choice is random because clients choose the ids and could otherwise
+ * make it slow. */
 static uint32_t
 split(struct cn_drain *drain, uint32_t from, uint32_t to, const char *map)
 {
@@ -131,7 +151,10 @@ split(struct cn_drain *drain, uint32_t from, uint32_t to, const char *map)
     return at;
 }
 
-/* Quicksort, only as far as the next items: no step has to wait for the order of all of them. */
+/* Sorts at least the next items, by a quicksort that stops early. Where a range was split, the
+ * position of the item in the middle is kept in `pivots`, a stack whose top is the nearest; the
+ * next call goes on there. Sorting a file of a million keys at once would hold up a step for a long
+ * time. */
 static void
 order_more(struct cn_drain *drain, const char *map)
 {
@@ -140,8 +163,7 @@ order_more(struct cn_drain *drain, const char *map)
 
     for (;;) {
         end = drain->n_pivots ? drain->pivots[drain->n_pivots - 1] : drain->n;
-        if (end == drain->sorted &&
-            drain->n_pivots) { /* the pivot itself stands where it belongs */
+        if (end == drain->sorted && drain->n_pivots) { /* the pivot is in its place already */
             drain->sorted++;
             drain->n_pivots--;
             continue;
@@ -181,8 +203,8 @@ item_add(struct cn_drain *drain, struct cn_drain_item item)
     drain->items[drain->n++] = item;
 }
 
-/* Notes those of `n` entries at `at` that are the newest of their keys. Returns where they end.
- * Their places in the index are asked for at once, since they lie anywhere in it. */
+/* Notes those of the `n` entries at `at` that are the newest of their keys. Returns where the
+ * entries end. Their slots are anywhere in the index, so all of them are prefetched first. */
 static uint64_t
 collect_entries(struct cn_drain *drain, const struct cn_journal_file *old, uint64_t at, uint32_t n)
 {
@@ -205,7 +227,7 @@ collect_entries(struct cn_drain *drain, const struct cn_journal_file *old, uint6
     return at;
 }
 
-/* Notes the newest entries of the keys of the older file, for some bytes of it. */
+/* Notes the newest entries of the older file, for COLLECT_BYTES of it. */
 static void
 collect(struct cn_drain *drain, const struct cn_journal_file *old)
 {
@@ -223,11 +245,11 @@ collect(struct cn_drain *drain, const struct cn_journal_file *old)
     }
 }
 
-/* Some of the items that come next, and whether the newer file has their keys, too. What this is to
- * be read from is asked for at once: in the order of keys it lies anywhere. */
+/* The hashes of the items that come next. In the order of keys their entries and slots are anywhere
+ * in memory, so all of them are prefetched at once. */
 struct ahead {
     uint32_t hashes[CN_PREFETCH_MAX];
-    uint32_t from, to; /* items */
+    uint32_t from, to; /* the items that `hashes` covers */
 };
 
 static void
@@ -250,8 +272,8 @@ look_ahead(struct cn_journal_store *js, struct ahead *ahead)
     }
 }
 
-/* Up to `records` of the items go to LMDB. Leaves the last key that was dealt with in `key`, and
- * counts in `done` what is owed less. */
+/* Writes up to `records` of the items to LMDB. `key` gets the last key that was dealt with, and
+ * `done` counts the owed bytes that are now paid. */
 static int
 write_some(struct cn_journal_store *js, uint32_t records, struct cn_str *key,
            struct cn_journal_file *done, struct cn_error *err)
@@ -294,7 +316,9 @@ write_some(struct cn_journal_store *js, uint32_t records, struct cn_str *key,
     return rc;
 }
 
-/* In the transaction of LMDB, which it ends. */
+/* One slice, inside LMDB's transaction, which it ends. While entries are still being collected
+ * there is nothing to commit. With `power`, the newer file is synced before the note says that the
+ * older one is finished: its last append may be by a process that died before its own fdatasync. */
 static int
 slice(struct cn_journal_store *js, uint32_t records, struct cn_error *err)
 {
@@ -317,8 +341,7 @@ slice(struct cn_journal_store *js, uint32_t records, struct cn_error *err)
     rc = write_some(js, records, &key, &done, err);
     if (rc == 0 && drain->at < drain->n)
         rc = cn_journal_write_note(js, old->first, key, err);
-    else if (rc == 0 && js->sync &&
-             fdatasync(cur->fd) != 0) /* who appended last may have died before it */
+    else if (rc == 0 && js->sync && fdatasync(cur->fd) != 0) /* see above */
         rc = cn_lmdb_fail_errno(js->lmdb, errno, "write the journal", err);
     else if (rc == 0)
         rc = cn_journal_write_note(js, cur->first, (struct cn_str){NULL, 0}, err);
@@ -365,7 +388,7 @@ cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err)
             rc = 0;
         }
         if (rc == 0 &&
-            (rc = cn_journal_lock(js, err)) == 0) /* sees whether that was the last one */
+            (rc = cn_journal_lock(js, err)) == 0) /* shows whether that was the last slice */
             js->lmdb->ops->abort(js->lmdb);
     }
     return rc;

@@ -1,11 +1,29 @@
 /* store/journal/journal_file.c - the two files of a journal: opened, read to their end, appended
- * to.
+ * to. Owned by the worker's thread.
  *
- * Owned by the worker's thread. All but opening happens within a write transaction of LMDB, which
- * no two processes have at a time. A file is written with pwrite only, and read in a mapping, which
- * the kernel keeps the same; it is never cut. What is to be written has its room in the file system
- * first, so that a full disk is met by the commit that was to grow the store.
- */
+ * All but opening happens inside LMDB's write transaction, which only one process has at a time, so
+ * no other process writes meanwhile.
+ *
+ * The life of a file: cn_journal_start writes a header with the number of its first transaction;
+ * from then on it is the newer file, and cn_journal_append adds transactions. When it is large
+ * enough, the other file is started and this one becomes the older one, which is drained
+ * (journal_drain.c). When all of it is in LMDB it counts for nothing, until it is started again. It
+ * is never truncated; the checksums separate its content from what an earlier use left behind.
+ *
+ * - A file is written with pwrite and read through a mapping, which the kernel keeps equal. The
+ *   mapping is read-only, so that a stray pointer of a handler cannot damage the store.
+ * - Each process keeps the offset of the end (`tail`) and an index of the newest entries.
+ *   cn_journal_catch_up brings both up to date: it looks whether the next transaction is whole
+ *   behind the tail, and reads on until there is none. This look costs little if no other process
+ *   has written.
+ * - Room in the file system is allocated before it is written, so a full disk is met by the commit
+ *   that wanted to grow the store, and never by a drain.
+ * - An append is: journal, fdatasync with `power`, ledger. If any of them fails, the transaction's
+ *   head is overwritten with zeros, so that the part that was written is never taken for a
+ *   transaction.
+ * - `owed` and `freed` say by how much LMDB will grow and shrink when the file is drained. Each
+ *   entry that becomes the newest of its key is counted in, and counted out when a newer one
+ *   replaces it. */
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,11 +39,11 @@
 #include "core/memory/mem.h"
 #include "store/journal/journal_priv.h"
 
-/* A file is made larger by so much at a time, and is so large from the beginning. */
+/* A journal file gets its room in steps of this size, the first when it is created. */
 #define GROW_BYTES (1u << 20)
-/* The same of a ledger. */
+/* A ledger gets its room in steps of this size. */
 #define LEDGER_GROW_BYTES (64u << 10)
-/* That are read in one hold of the lock: a few milliseconds. */
+/* The bytes of a file that are read in one hold of the lock, which takes a few milliseconds. */
 #define SCAN_BYTES (1u << 20)
 
 static struct cn_str
@@ -56,7 +74,7 @@ file_map(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t byt
     return 0;
 }
 
-/* Others may have made it larger. */
+/* Looks how large the file is now, since others may have extended it, and maps all of it. */
 static int
 file_look(struct cn_journal_store *js, struct cn_journal_file *file, struct cn_error *err)
 {
@@ -70,7 +88,8 @@ file_look(struct cn_journal_store *js, struct cn_journal_file *file, struct cn_e
     return file_map(js, file, file->size, err);
 }
 
-/* Room for `bytes`, in the file system and the mapping. */
+/* Provides room for `bytes`, in the file system and in the mapping. If there is no room for a whole
+ * step, it tries exactly `bytes`. */
 static int
 file_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
              struct cn_error *err)
@@ -89,7 +108,7 @@ file_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t
     return file_map(js, file, bytes, err);
 }
 
-/* Room for `bytes` of the ledger, which is written in place from then on. */
+/* Provides room for `bytes` of the ledger, which is then written without growing. */
 static int
 ledger_provide(struct cn_journal_store *js, struct cn_journal_file *file, uint64_t bytes,
                struct cn_error *err)
@@ -133,8 +152,7 @@ cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *e
         file->ledger_fd = open_in(js, "ledger", i, flags);
     if ((file->fd < 0 || file->ledger_fd < 0) && !(js->read_only && errno == ENOENT))
         return cn_lmdb_fail_errno(js->lmdb, errno, "open the journal", err);
-    /* Both have some room from the beginning. On a full disk the first commit says that they have
-     * not. */
+    /* Both files get some room now. If the disk is full, the first commit reports it. */
     if (!js->read_only) {
         file_provide(js, file, GROW_BYTES, NULL);
         ledger_provide(js, file, LEDGER_GROW_BYTES, NULL);
@@ -156,7 +174,7 @@ cn_journal_file_close(struct cn_journal_file *file)
     file->fd = file->ledger_fd = -1;
 }
 
-/* --- what stands in it --- */
+/* --- what a file holds --- */
 
 void
 cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal_entry *entry, int sign)
@@ -170,7 +188,7 @@ cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal_entr
         file->freed -= sign * more;
 }
 
-/* An entry of so many bytes becomes the newest of its key, or with -1 ceases to be. */
+/* Counts an entry that became the newest of its key, or with -1 one that no longer is. */
 static void
 count_entry(struct cn_journal_file *file, const struct cn_journal_entry *entry, int sign)
 {
@@ -187,6 +205,7 @@ cn_journal_is_drained(struct cn_journal_store *js, struct cn_str key)
            cn_journal_key_compare(key, (struct cn_str){js->drained_key, js->drained_key_len}) <= 0;
 }
 
+/* All keys of a file share `common` bytes with the first one; a new key may make that shorter. */
 static void
 narrow_common(struct cn_journal_file *file, struct cn_str key, uint64_t at)
 {
@@ -204,7 +223,9 @@ narrow_common(struct cn_journal_file *file, struct cn_str key, uint64_t at)
     file->common = n;
 }
 
-/* The entry at `at` is the newest of its key. */
+/* The entry at `at` is now the newest of its key: updates the index and what is owed. The entry
+ * that it replaces is in the same file, or in the older one, where it will not be drained any more.
+ */
 static void
 publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash,
         const struct cn_journal_entry *entry, uint64_t at)
@@ -223,12 +244,12 @@ publish(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t hash
         !(before = cn_journal_index_find(&old->index, old->map, hash, entry->key)) ||
         cn_journal_is_drained(js, entry->key))
         return;
-    cn_journal_entry_at(old->map + before, &was); /* will not be drained any more */
+    cn_journal_entry_at(old->map + before, &was); /* it will not be drained any more */
     cn_journal_count_owed(old, &was, -1);
 }
 
-/* The same, in the newer file, with what is known of the entry that it replaces: no other one is
- * looked at. */
+/* Like publish, for the newer file and with a hint about the replaced entry, so that no other entry
+ * has to be read. */
 static void
 publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
               const struct cn_journal_entry *entry, uint64_t at)
@@ -252,7 +273,8 @@ publish_known(struct cn_journal_store *js, const struct cn_journal_put *put,
         cn_journal_count_owed(cn_journal_old(js), &was, -1);
 }
 
-/* The next transaction, which another process wrote, or this one before it was started. */
+/* Publishes the entries of the next transaction, which another process wrote, or this one before it
+ * was restarted. */
 static void
 publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t n_entries)
 {
@@ -270,8 +292,10 @@ publish_txn(struct cn_journal_store *js, struct cn_journal_file *file, uint32_t 
     }
 }
 
-/* Reads on to the end, or with CN_JOURNAL_COMPLETE in `end` as far as one hold of the lock may.
- * Returns 1 when there were transactions, 0, or an error. */
+/* Reads transactions from the tail on, at most SCAN_BYTES in one hold of the lock. `end` gets what
+ * was found behind the last one; CN_JOURNAL_COMPLETE means that there is more to read. Returns 1 if
+ * there were transactions, 0 if not, or an error. At the end of the known size it looks once
+ * whether the file has grown. */
 static int
 file_scan(struct cn_journal_store *js, struct cn_journal_file *file, enum cn_journal_found *end,
           struct cn_error *err)
@@ -318,7 +342,8 @@ cn_journal_file_reset(struct cn_journal_file *file, uint64_t first, uint64_t see
     file->ledger_behind = false;
 }
 
-/* The number in its header, checked or not: changes when the file is begun anew. */
+/* The first transaction's number in the header, without a check of the header: it changes whenever
+ * the file is begun anew, which is how other processes notice. */
 static uint64_t
 header_word(const struct cn_journal_file *file)
 {
@@ -329,7 +354,8 @@ header_word(const struct cn_journal_file *file)
     return word;
 }
 
-/* Reads the header: which use of the file is this, and is it in force? */
+/* Reads the header: which use of the file is this, and does it still count? It does not if LMDB has
+ * all transactions from its first one on. */
 static int
 file_identify(struct cn_journal_store *js, struct cn_journal_file *file, struct cn_error *err)
 {
@@ -343,14 +369,15 @@ file_identify(struct cn_journal_store *js, struct cn_journal_file *file, struct 
     file->bad_header = !cn_journal_get_header(file_bytes(file), &first, &seed) &&
                        file->size >= CN_JOURNAL_HEADER_BYTES &&
                        memcmp(file->map, zeros, sizeof(zeros)) != 0;
-    if (file->bad_header) /* cn_journal_verify looks what it was */
+    if (file->bad_header) /* cn_journal_verify finds out what it was */
         first = 0;
     if (first < js->drained_below)
         first = 0;
     if (first != file->first || first == 0) {
         cn_journal_file_reset(file, first, seed);
         cn_journal_hints_begin(
-            js, first); /* what others began, and maybe had before, is read from here on */
+            /* earlier transactions may have been missed, so older hints are not valid */
+            js, first);
     }
     return 0;
 }
@@ -370,6 +397,9 @@ cn_journal_identify(struct cn_journal_store *js, struct cn_error *err)
     return 0;
 }
 
+/* Most calls find nothing new and read two header words and one transaction head. Headers and notes
+ * are read again only if LMDB's version changed (a drain or a new key was committed) or a file was
+ * begun anew. The older file comes first, since the newer one replaces its entries. */
 int
 cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err)
 {
@@ -403,6 +433,9 @@ cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *er
     return 0;
 }
 
+/* Earlier transactions were settled by the process that appended after them, or are left to the
+ * drain. An entry of the last one that is still the newest of its key is compared with LMDB: a new
+ * key is listed there, a removed one removed. */
 int
 cn_journal_settle(struct cn_journal_store *js, struct cn_error *err)
 {
@@ -471,7 +504,8 @@ cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
         return rc;
     seed = cn_journal_put_header(header, first);
     cn_ledger_put_header(ledger, first, seed, js->boot);
-    /* The ledger first: whoever dies in between leaves one that misses nothing. */
+    /* The ledger comes first. If the process dies between the two writes, the ledger says that
+     * there is nothing, which is true. */
     rc = cn_journal_write_at(file->ledger_fd, ledger, sizeof(ledger), 0);
     if (rc == 0)
         rc = cn_journal_write_at(file->fd, header, sizeof(header), 0);
@@ -484,8 +518,8 @@ cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err)
     return 0;
 }
 
-/* Out of the transaction's own bytes, which are at hand; those in the file have yet to be
- * mapped. */
+/* Publishes an entry of the transaction that was just appended. It is read from the transaction's
+ * buffer, which is in the processor's cache; the bytes in the file may not be mapped yet. */
 static void
 publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
 {
@@ -493,7 +527,7 @@ publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
     struct cn_journal_entry entry;
 
     if (js->pending.n < js->n_puts && !cn_journal_index_has(&js->pending, put->hash, put->at))
-        return; /* the same transaction put the key again */
+        return; /* a later entry of the same transaction has the key */
     cn_journal_entry_at(js->txn.data + put->at, &entry);
     count_entry(cur, &entry, 1);
     if (put->was.txn)
@@ -502,8 +536,8 @@ publish_put(struct cn_journal_store *js, const struct cn_journal_put *put)
         publish(js, cur, put->hash, &entry, cur->tail + put->at);
 }
 
-/* Writes the entry of the transaction of `n` keys at `txn`, which is at offset `at` of the journal
- * and the one of number `number`, at offset `to` of the ledger. 0 or an errno. */
+/* Writes a ledger entry for the transaction at `txn`. `at` is the transaction's offset in the
+ * journal, `number` its number, and `to` the offset in the ledger. 0 or an errno. */
 static int
 ledger_write(struct cn_journal_store *js, struct cn_journal_file *file, const char *txn,
              uint64_t at, uint64_t number, uint64_t to)
@@ -531,7 +565,8 @@ ledger_write(struct cn_journal_store *js, struct cn_journal_file *file, const ch
     return cn_journal_write_at(file->ledger_fd, js->ledger.data, js->ledger.len, to);
 }
 
-/* Who appended last may have died before its entry. */
+/* The process that appended last may have died between the journal and the ledger. Then this one
+ * writes the missing entry. */
 static int
 ledger_catch_up(struct cn_journal_store *js, struct cn_journal_file *file)
 {
@@ -571,7 +606,7 @@ cn_journal_append(struct cn_journal_store *js, struct cn_error *err)
         rc = errno;
     if (rc == 0)
         rc = ledger_write(js, cur, js->txn.data, cur->tail, cur->next, cur->ledger_tail);
-    if (rc != 0) { /* the part that was written must not become whole by what comes next */
+    if (rc != 0) { /* the part that was written must not become whole by later bytes */
         cn_journal_write_at(cur->fd, zeros, sizeof(zeros), cur->tail);
         js->crowded = rc == ENOSPC || rc == EDQUOT;
         return cn_lmdb_fail_errno(js->lmdb, rc, "write the journal", err);

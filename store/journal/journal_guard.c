@@ -1,17 +1,22 @@
-/* store/journal/journal_guard.c - who opens a store first looks whether its data.mdb is whole,
- * before LMDB reads it.
+/* store/journal/journal_guard.c - checks data.mdb before LMDB opens it, and repairs it. Owned by
+ * the worker's thread.
  *
- * Owned by the worker's thread. All who have a store open hold a shared lock on its folder (flock).
- * Who gets the lock for itself alone is the first one: it checks data.mdb and makes the file
- * CHECKED. The server removes that file when it begins to use a store, and when a worker of it
- * crashed; so a store is checked once in a server's life, and not again after each death of a
+ * LMDB has no checksums and follows altered page numbers into a crash, so the file must be checked
+ * before LMDB sees it, at a moment when nobody writes to it. Each process that has a store open
+ * holds a shared lock (flock) on its folder. The process that gets the lock exclusively is the
+ * first one: it checks data.mdb (lmdb_check.c), makes the file CHECKED and changes to the shared
+ * lock. The server removes CHECKED when it begins to use the store and when one of its workers has
+ * crashed. So a store is checked once in a server's life, and not after each planned end of a
  * worker.
  *
- * A damaged data.mdb is kept beside the store under another name. What is whole of it goes to a new
- * one (lmdb_rebuild.c), and the note of losses says what is not; from there on the journal is gone
- * through as after any damage (journal_salvage.c). The new file takes its place when it is
- * complete, in one step: whoever is killed before leaves the damage as it was.
- */
+ * A damaged data.mdb is repaired in a folder of its own:
+ * - lmdb_rebuild.c copies what is whole to a new store in `rebuild/`. A key whose value is damaged
+ *   stays there without a value.
+ * - The note of losses and the file DAMAGED say what is missing.
+ * - The damaged file gets a second name, data.mdb~bad-TIME, and the new file replaces it in one
+ *   rename. A process that is killed before that leaves the damaged file in its place, and the next
+ *   one begins again. Afterwards the journal is compared with the new file as after any damage
+ *   (journal_salvage.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -56,7 +61,7 @@ remove_rebuild(const struct guard *guard)
     unlinkat(guard->dir, REBUILD, AT_REMOVEDIR);
 }
 
-/* Adds the note of losses and ends the new store. */
+/* Adds the note of losses to the new store, writes DAMAGED and commits. */
 static int
 complete(struct guard *guard, struct cn_store *store, const struct cn_lmdb_rebuilt *rebuilt,
          const char *aside, struct cn_error *err)
@@ -77,7 +82,7 @@ complete(struct guard *guard, struct cn_store *store, const struct cn_lmdb_rebui
     return rc ? rc : store->ops->commit(store, err);
 }
 
-/* The new file takes the place of the damaged one, which keeps its bytes under another name. */
+/* Replaces the damaged file by the new one. The damaged one keeps its bytes under another name. */
 static int
 exchange(const struct guard *guard, const char *aside, struct cn_error *err)
 {
@@ -85,11 +90,14 @@ exchange(const struct guard *guard, const char *aside, struct cn_error *err)
         renameat(guard->dir, REBUILD "/data.mdb", guard->dir, "data.mdb") != 0)
         return cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot set the damaged %s/data.mdb aside",
                            guard->options->dir);
-    unlinkat(guard->dir, "lock.mdb", 0); /* it knows the old file's last transaction */
+    unlinkat(guard->dir, "lock.mdb", 0); /* it knows the last transaction of the old file */
     fsync(guard->dir);
     return 0;
 }
 
+/* Builds a new data.mdb from what is whole of the damaged one, and puts it in its place. The new
+ * store may need more room than the old one, for pages that are less full, so its limit is twice
+ * the size. */
 static int
 mend(struct guard *guard, uint64_t data_bytes, struct cn_error *err)
 {
@@ -125,6 +133,8 @@ mend(struct guard *guard, uint64_t data_bytes, struct cn_error *err)
     return rc;
 }
 
+/* Decides what a report means: a whole file is used, a file of another format is left to LMDB's own
+ * error, and a damaged one is repaired, unless the store was opened for reading. */
 static int
 judge(struct guard *guard, uint64_t data_bytes, struct cn_error *err)
 {
@@ -138,6 +148,8 @@ judge(struct guard *guard, uint64_t data_bytes, struct cn_error *err)
     return mend(guard, data_bytes, err);
 }
 
+/* Checks data.mdb unless there is none yet or it is too large (state.checkMaxBytes), and acts on
+ * what was found. */
 static int
 check(struct guard *guard, struct cn_error *err)
 {
@@ -188,14 +200,14 @@ check_alone(struct guard *guard, struct cn_error *err)
     cn_lmdb_report_fini(&guard->report);
     if (rc != 0 || guard->options->read_only)
         return rc;
-    /* Where there is no room for it the next one checks again. */
+    /* If CHECKED cannot be made, the next process checks again. */
     fd = openat(guard->dir, CN_STORE_CHECKED, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd >= 0)
         close(fd);
     return 0;
 }
 
-/* Waits for whoever checks. 0 or -1. */
+/* Takes the shared lock, and waits while another process checks. 0 or -1. */
 static int
 lock_shared(int dir)
 {
@@ -206,15 +218,15 @@ lock_shared(int dir)
     return rc;
 }
 
-/* The second try is for the case that the one who checked before us found that it cannot be
- * mended. */
+/* Checks the store if nobody has done so. Another process that holds the lock is either checking or
+ * has checked. It is waited for, and a second try follows in case that its check failed. */
 static int
 check_first(struct guard *guard, struct cn_error *err)
 {
     for (int tries = 0; tries < 2 && !is_checked(guard); tries++) {
         if (flock(guard->dir, LOCK_EX | LOCK_NB) == 0)
             return is_checked(guard) ? 0 : check_alone(guard, err);
-        if (guard->options->read_only || guard->options->recheck) /* it is in use */
+        if (guard->options->read_only || guard->options->recheck) /* another process uses it */
             return 0;
         lock_shared(guard->dir);
     }
@@ -233,7 +245,7 @@ cn_journal_guard(const struct cn_journal_options *options, int *lock_fd, struct 
 
     *lock_fd = guard.dir = open(options->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (guard.dir < 0)
-        return 0; /* LMDB says why */
+        return 0; /* LMDB will report the reason */
     rc = check_first(&guard, err);
     if (rc == 0 && lock_shared(guard.dir) != 0)
         rc = cn_fail_sys(err, CN_E_STATE_STORE, errno, "cannot lock the folder %s", options->dir);

@@ -1,12 +1,25 @@
-/* store/journal/journal_hint.c - what is known of a key's value without looking for it
- * (cn_store_hint).
+/* store/journal/journal_hint.c - decides whether a store location hint (cn_store_hint) is still
+ * valid. Owned by the worker's thread.
  *
- * Owned by the worker's thread. A trace says in which transaction its owner put the value, and what
- * that replaced. It holds as long as nobody else wrote the key since: another process, whose
- * transactions are read at each begin, or this one through cn_store_put and cn_store_remove. Of
- * those the number of the last one is noted by the key's hash, in so few places that a key may now
- * and then be taken for another one, which costs a look-up.
- */
+ * To replace a value, the store must know how large the old one is and whether LMDB has it, because
+ * the limit counts the growth. Finding that out costs several cache misses among a million
+ * sequences. But a worker that has a sequence's state in memory put the value itself a moment ago,
+ * so it keeps what the store knew then: the number of the transaction, and the offset, size and
+ * cost of the value.
+ *
+ * Such a hint is valid as long as nobody else wrote the key. That can be another process, whose
+ * transactions are read at each begin, or this process through cn_store_put and cn_store_remove,
+ * which have no hint. Each of those writes notes its transaction's number in `changed`, at a place
+ * chosen by the key's hash. A hint is valid if its transaction is newer than the number at its
+ * key's place. Several keys share a place, so a valid hint is sometimes refused; that costs a
+ * look-up and nothing else.
+ *
+ * Example: transaction 7 puts key A, and the hint says 7. Another worker writes A in transaction 9.
+ * At the next begin this process reads transaction 9 and notes 9 at A's place. 7 is not above 9, so
+ * the hint is refused.
+ *
+ * When another process has begun a file anew, some transactions may have been missed. `hints_from`
+ * is then raised to that file's first transaction, and all older hints are refused. */
 #include "store/journal/journal_priv.h"
 
 static uint64_t *

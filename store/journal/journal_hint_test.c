@@ -1,5 +1,5 @@
-/* store/journal/journal_hint_test.c - traces of values: what they spare is never noticed, whoever
- * else writes. */
+/* store/journal/journal_hint_test.c - store location hints save look-ups and never change a result,
+ * whichever process writes besides. */
 #include "store/journal/journal.h"
 
 #include <setjmp.h>
@@ -16,11 +16,11 @@
 #include "store/store.h"
 
 #define KEYS 3000u
-/* A journal that is full now and then, and drained a part at a time. */
+/* a journal that is full now and then and takes several slices to drain */
 #define SEVERAL_SLICES (256u << 10)
 #define SMALL (16u << 10) /* one that is full again and again */
 
-/* What the owner of a key has of it in memory. */
+/* What the owner of a key keeps in memory about it. */
 struct owned {
     uint32_t word; /* 0: nothing */
     struct cn_store_hint hint;
@@ -93,8 +93,8 @@ expect_same_books(struct cn_store *store, struct cn_store *other)
     }
 }
 
-/* One transaction, in a store by traces and in the other without them. Returns how many of them
- * held. */
+/* Makes one transaction in two stores, in the first with hints and in the second without them.
+ * Returns how many hints were valid. */
 static unsigned
 change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned, unsigned range)
 {
@@ -122,7 +122,7 @@ change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned
             continue;
         }
         assert_int_equal(cn_store_put(plain, key, value, NULL), 0);
-        if (what == 1) { /* by somebody else, of whom the owner hears nothing */
+        if (what == 1) { /* by somebody else, without the owner's knowledge */
             assert_int_equal(cn_store_put(traced, key, value, NULL), 0);
             assert_false(cn_store_holds(traced, &then[i].hint));
             continue;
@@ -141,8 +141,8 @@ change_some(struct cn_store *traced, struct cn_store *plain, struct owned *owned
     return held;
 }
 
-/* Two stores are told the same, one of them by the owners of values that have traces: they keep the
- * same books, hold the same, and so after each drain. */
+/* Two stores get the same writes, one of them with the hints of the values' owners: both keep the
+ * same accounts and the same content, also after each drain. */
 static void
 a_trace_changes_nothing(void **state)
 {
@@ -173,8 +173,8 @@ a_trace_changes_nothing(void **state)
     cn_store_close(plain);
 }
 
-/* Each byte that comes is a wish: so many transactions of one key each. Tells when they are
- * committed. */
+/* Each byte from `wishes` asks for that number of transactions of one key each. Answers when they
+ * are committed. */
 static _Noreturn void
 write_as_told(const char *dir, int wishes, int done)
 {
@@ -201,8 +201,8 @@ write_as_told(const char *dir, int wishes, int done)
     _exit(0);
 }
 
-/* While an owner looks away, another process writes some keys or many, once round both files and
- * more: a trace that holds is of the value that is there. */
+/* While the owner does nothing, another process writes some keys or many, up to a full turn of both
+ * files and more: a hint that is still valid describes the value that is there. */
 static void
 others_make_a_trace_stale(void **state)
 {
@@ -256,7 +256,7 @@ others_make_a_trace_stale(void **state)
     close(done[1]);
 }
 
-/* A store of another kind knows nothing by traces, and takes the values. */
+/* A store of another kind keeps no hints, and takes the values. */
 static void
 a_table_in_memory_has_none(void **state)
 {

@@ -1,4 +1,13 @@
-/* store/journal/journal_index.c - the hash table of journal_index.h. The worker's one thread. */
+/* store/journal/journal_index.c - the hash table of journal_index.h. Owned by the worker's thread.
+ *
+ * Up to 30 MB of a worker's memory are such tables, and a look-up among a million keys is mostly
+ * waiting for memory. So a slot has only 8 bytes: 32 bits of the key's hash and the entry's offset
+ * / 8. Most other keys are told apart by the hash; only an equal hash costs a look at the entry's
+ * bytes. As entries are 8 bytes aligned, the offset reaches 32 GiB of a file.
+ *
+ * Collisions go to the next slot (linear probing), which mostly lies in the same cache line.
+ * Nothing is ever removed, so there are no markers of deleted slots: a key that the store removed
+ * has an entry with CN_JOURNAL_REMOVED, which hides what older files and LMDB have. */
 #include "store/journal/journal_index.h"
 
 #include <sodium/crypto_shorthash.h>
@@ -47,7 +56,8 @@ cn_journal_hash(struct cn_str key)
     return (uint32_t)hash;
 }
 
-/* The key's slot, or the empty one where it belongs. */
+/* The slot of the key, or the empty slot where it belongs. It ends because at least half of the
+ * slots are empty. */
 static struct cn_journal_slot *
 slot_of(const struct cn_journal_index *index, const char *bytes, uint32_t hash, struct cn_str key)
 {
@@ -107,6 +117,7 @@ cn_journal_index_prefetch_entry(const struct cn_journal_index *index, const char
         cn_prefetch(bytes + (uint64_t)index->slots[i].at * 8, entry_bytes);
 }
 
+/* Doubles the table. The hashes are in the slots, so no entry is read. */
 static void
 grow(struct cn_journal_index *index)
 {

@@ -1,4 +1,10 @@
-/* store/journal/journal_ledger.c - the format of journal_ledger.h. No state, any thread. */
+/* store/journal/journal_ledger.c - reads and writes the format of journal_ledger.h. No state, any
+ * thread.
+ *
+ * An entry has 56 bytes and 8 for each key of its transaction. It is built like a transaction of
+ * the journal: cn_ledger_begin, cn_ledger_add_key for each key, cn_ledger_end. Keys are in it as
+ * 64-bit hashes only, because the ledger must name lost sequences but never has to list their ids:
+ * LMDB has all keys, and a repair compares their hashes. */
 #include "store/journal/journal_ledger.h"
 
 #include <fcntl.h>
@@ -53,6 +59,7 @@ cn_ledger_get_header(struct cn_str file, uint64_t *first, uint64_t *journal_seed
     return *first > 0 && get64(file.ptr + summed) == cn_checksum(file.ptr, summed, 0);
 }
 
+/* Linux gives each boot a random id; its checksum is the number. */
 uint64_t
 cn_ledger_boot(void)
 {

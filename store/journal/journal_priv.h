@@ -1,5 +1,5 @@
-/* store/journal/journal_priv.h - what the files of the journal's store share: its files, its drain,
- * its lock. */
+/* store/journal/journal_priv.h - what the source files of the journal store share: the two files,
+ * the drain, the open transaction and the lock. journal_store.c explains the whole. */
 #ifndef CN_STORE_JOURNAL_JOURNAL_PRIV_H
 #define CN_STORE_JOURNAL_JOURNAL_PRIV_H
 
@@ -9,57 +9,64 @@
 #include "store/journal/journal_ledger.h"
 #include "store/lmdb/lmdb_store.h"
 
-/* One of the two files. `first` 0: nothing of it is in force. */
+/* One of the two journal files with its ledger, as this process knows them. `first` is 0 while
+ * nothing in the file counts: it is new, or LMDB has all of it. */
 struct cn_journal_file {
     int fd;
-    const char *map; /* PROT_READ: what a handler writes by a stray pointer never gets here */
+    const char *map; /* mapped with PROT_READ, so a handler's stray pointer cannot change it */
     uint64_t map_bytes, size;
-    uint64_t known_first;             /* what its header said when it was looked at */
-    uint64_t first, next, seed, tail; /* transactions `first` to `next` - 1 stand before `tail` */
+    /* the first transaction's number in the header when it was read last */
+    uint64_t known_first;
+    /* transactions `first` to `next` - 1 end at offset `tail`; `seed` is the checksum of the last
+     * one */
+    uint64_t first, next, seed, tail;
     struct cn_journal_index index;
-    uint64_t live_bytes; /* of the newest entries of each key */
-    int64_t owed;        /* what LMDB will hold more of them than it does, */
-    int64_t freed;       /* and less, of others */
-    uint64_t last_at;    /* offset of the last transaction that another one wrote */
-    uint64_t first_key;  /* offset of some entry: all keys begin with `common` bytes of its key */
+    uint64_t live_bytes; /* the size of the newest entry of each key, together */
+    int64_t owed;        /* by how much LMDB grows when this file is drained, */
+    int64_t freed;       /* and by how much other values shrink there */
+    uint64_t last_at;    /* the offset of the last transaction that another process wrote */
+    /* the offset of an entry; all keys share the first `common` bytes of its key */
+    uint64_t first_key;
     uint64_t common;
-    bool bad_header; /* there is one, and it is damaged */
+    bool bad_header; /* the header is there but damaged */
     int ledger_fd;
-    uint64_t ledger_size, ledger_tail, ledger_seed; /* of the file; where its next entry goes */
-    bool ledger_behind; /* somebody else appended last, and may have died before its entry */
+    /* the file's size, where its next entry goes, the seed of its checksums */
+    uint64_t ledger_size, ledger_tail, ledger_seed;
+    /* another process appended last; it may have died before it wrote its ledger entry */
+    bool ledger_behind;
 };
 
-/* An entry to be written to LMDB. Compared by 16 bytes of its key behind what all have in
- * common. */
+/* An entry that will be written to LMDB. `high` and `low` are 16 bytes of its key, behind the bytes
+ * that all keys share; comparing two items usually needs no more than these. */
 struct cn_drain_item {
     uint64_t high, low;
     uint64_t at;
 };
 
-/* What a process knows of draining the older file; begun anew for each. */
+/* How far this process is with draining the older file. It begins anew with each file. */
 struct cn_drain {
-    uint64_t of;         /* `first` of the file */
-    uint64_t collect_at; /* offset up to which its entries are in `items` */
+    uint64_t of;         /* `first` of the file that is drained */
+    uint64_t collect_at; /* entries before this offset of the file are in `items` */
     struct cn_drain_item *items;
-    uint32_t n, cap, at, sorted; /* `items` are in order before `sorted`; `at` is the next one */
+    uint32_t n, cap, at, sorted; /* items before `sorted` are in order; `at` is the next to write */
     uint32_t pivots[64], n_pivots;
 };
 
-/* Where the last writes of others are noted, by the key's hash. */
+/* The size of the table that notes, by the key's hash, the last write that no hint knows of. */
 #define CN_HINT_PLACES 4096u
 
-/* Where the newest of a key is. */
+/* Where the newest value of a key is. */
 enum cn_journal_place {
-    CN_JOURNAL_IN_LMDB, /* or nowhere */
-    CN_JOURNAL_IN_TXN,  /* the open one */
+    CN_JOURNAL_IN_LMDB, /* in LMDB, or there is no such key */
+    CN_JOURNAL_IN_TXN,  /* in the open transaction */
     CN_JOURNAL_IN_CUR,
-    CN_JOURNAL_IN_OLD, /* and not in LMDB yet, when a trace says so */
+    CN_JOURNAL_IN_OLD, /* in the older file; when a hint says so, also not in LMDB yet */
 };
 
-/* An entry of the open transaction. */
+/* An entry that the open transaction has written. */
 struct cn_journal_put {
-    uint64_t at;              /* in its bytes */
-    struct cn_store_hint was; /* of the value that it replaces; txn 0: not known */
+    uint64_t at;              /* its offset in js->txn */
+    struct cn_store_hint was; /* the hint about the value that it replaces; txn 0: not known */
     uint32_t hash;
 };
 
@@ -68,40 +75,46 @@ struct cn_journal_store {
     struct cn_store *lmdb;
     char *dir;
     uint64_t limit;
-    uint64_t boot; /* cn_ledger_boot */
+    uint64_t boot; /* the number of this boot: cn_ledger_boot */
     bool sync, read_only;
     void (*passing)(enum cn_store_point point);
     struct cn_journal_file files[2];
-    unsigned cur;           /* the one that is appended to */
-    uint64_t version;       /* of LMDB when its note was read */
+    unsigned cur;           /* the index of the newer file, to which commits are appended */
+    uint64_t version;       /* LMDB's version when its note was read */
     uint64_t drained_below; /* transactions before this one are in LMDB */
     char drained_key[CN_STORE_KEY_MAX];
-    size_t drained_key_len; /* and those of the older file up to this key */
+    size_t drained_key_len; /* in the older file, keys up to this one are in LMDB, too */
     struct cn_drain drain;
-    uint64_t drain_pause; /* after a failure: the tail at which it is tried again */
-    int64_t room;         /* for owed bytes */
+    /* after a failed drain: how full the newer file must be before it is tried again */
+    uint64_t drain_pause;
+    int64_t room; /* bytes by which LMDB may still grow */
     uint64_t room_version;
-    bool open, writing, dirty; /* dirty: LMDB has to commit, too */
-    bool opened;               /* all that there was has been read once */
-    bool behind;        /* of what others appended, the lock was let go in the middle of it */
-    bool unsettled;     /* somebody else appended last */
-    bool crowded;       /* the file system had no room for the last append */
-    struct cn_buf told; /* what is wrong with data.mdb, which was mended; a sentence a line */
-    int lock_fd;        /* of the folder: cn_journal_guard */
-    bool has_loss_note; /* LMDB's note of losses is there: the store is not new */
-    bool suspect;  /* LMDB is not the one that the journal belongs to: no answer comes from it */
-    uint64_t lost; /* sequences that are known to be lost and not accepted */
-    uint64_t salvaged_below; /* what the journal held before this transaction was moved to LMDB */
-    bool unlisted;           /* LMDB doesn't know a key of the journal's */
-    /* The open transaction's own writes. */
+    bool open, writing, dirty; /* dirty: LMDB has changes to commit, too */
+    bool opened;               /* the files have been read to their end once */
+    /* the lock was released in the middle of reading what other processes appended */
+    bool behind;
+    /* another process appended last and may have died before it listed its keys in LMDB */
+    bool unsettled;
+    bool crowded; /* the file system had no room for the last append */
+    /* what was wrong with data.mdb before it was repaired; one sentence a line */
+    struct cn_buf told;
+    int lock_fd;             /* the descriptor of the locked folder: cn_journal_guard */
+    bool has_loss_note;      /* LMDB has the note of losses, so the store is not new */
+    bool suspect;            /* LMDB does not belong to this journal; nothing is answered from it */
+    uint64_t lost;           /* the number of lost sequences that no operator has accepted */
+    uint64_t salvaged_below; /* a repair moved all earlier transactions to LMDB */
+    bool unlisted;           /* LMDB lacks a key that the journal has */
+    /* The writes of the open transaction: its bytes, their ledger entry, and where the newest entry
+     * of each key is in them. */
     struct cn_buf txn, ledger;
     struct cn_journal_put *puts;
     uint32_t n_puts, cap_puts;
     int64_t growth;
-    uint64_t largest; /* value that was put since the store was opened */
+    uint64_t largest; /* the largest value written since the store was opened */
     struct cn_journal_index pending;
-    /* What traces (cn_store_hint) hold: those of transactions from this one on, and of keys that
-     * were last written otherwise before them. */
+    /* Which hints (cn_store_hint) are valid: those of transaction `hints_from` or a later one, if
+     * their key was not written without a hint since; `changed` has the last such write by the
+     * key's hash. */
     uint64_t hints_from;
     uint64_t changed[CN_HINT_PLACES];
 };
@@ -112,7 +125,7 @@ cn_journal_of(struct cn_store *store)
     return cn_container_of(store, struct cn_journal_store, base);
 }
 
-/* What LMDB will hold more, and less, than it does. */
+/* By how many bytes LMDB will grow, and in other places shrink, when the journal is drained. */
 static inline int64_t
 cn_journal_owed(const struct cn_journal_store *js)
 {
@@ -146,96 +159,110 @@ cn_journal_old(struct cn_journal_store *js)
 
 /* --- journal_file.c --- */
 
+/* Opens journal file `i` and its ledger, maps the journal, and reserves their first room on the
+ * disk. CN_E_STATE_STORE. */
 int cn_journal_file_open(struct cn_journal_store *js, unsigned i, struct cn_error *err);
+/* Closes and unmaps a file. It may be half open. */
 void cn_journal_file_close(struct cn_journal_file *file);
-/* Takes what others appended, drained and began. In a transaction of LMDB. Sets `more` when that is
- * so much that the lock should be let go before the rest, and js->unsettled when somebody else
- * appended last, who may have died before LMDB heard of its keys. */
+/* Reads what other processes appended, drained and began since the last call. Called inside LMDB's
+ * transaction. Sets `more` if that is so much that the lock should be released before the rest is
+ * read, and js->unsettled if another process appended last, because that one may have died before
+ * it listed its new keys in LMDB. */
 int cn_journal_catch_up(struct cn_journal_store *js, bool *more, struct cn_error *err);
-/* When `unsettled`: tells LMDB of the last transaction's keys. */
+/* When js->unsettled: lists the keys of the last transaction in LMDB. */
 int cn_journal_settle(struct cn_journal_store *js, struct cn_error *err);
-/* Empties file `i`, which must be drained, and makes it the one that is appended to. */
+/* Begins file `i` anew, which must be drained, and makes it the newer file. */
 int cn_journal_start(struct cn_journal_store *js, unsigned i, struct cn_error *err);
-/* Writes the open transaction; the commit point. Nothing of it is there after a failure. */
+/* Appends the open transaction to the newer file; this is the commit point. After a failure nothing
+ * of the transaction is in the file. */
 int cn_journal_append(struct cn_journal_store *js, struct cn_error *err);
-/* Adds what an entry counts for in `owed` or `freed`, or takes it away with -1. */
+/* Adds an entry's part of `owed` or `freed`, or with `sign` -1 takes it away. */
 void cn_journal_count_owed(struct cn_journal_file *file, const struct cn_journal_entry *entry,
                            int sign);
-/* Is what the older file has of this key in LMDB already? */
+/* Is the older file's entry of this key in LMDB already? */
 bool cn_journal_is_drained(struct cn_journal_store *js, struct cn_str key);
 
-/* What its header says is forgotten: the file is `first`, or with 0 not in force. */
+/* Forgets all that is known of the file's content: from now on the file begins with transaction
+ * `first`, or counts for nothing if that is 0. */
 void cn_journal_file_reset(struct cn_journal_file *file, uint64_t first, uint64_t seed);
+/* Writes all bytes at this offset. 0 or an errno. */
 int cn_journal_write_at(int fd, const char *bytes, size_t len, uint64_t at);
-/* Reads notes and headers of a store that changed. */
+/* Reads LMDB's notes and the headers of both files again, after another process changed them. */
 int cn_journal_identify(struct cn_journal_store *js, struct cn_error *err);
 
 /* --- journal_guard.c --- */
 
-/* Takes a lock on the folder, which is held until *lock_fd is closed. Who has the store first
- * checks its data.mdb and mends it; what was wrong is then in `told`. Before LMDB opens the store.
- */
+/* Locks the folder until *lock_fd is closed. The first process that has the store open checks its
+ * data.mdb and repairs it; `told` then gets what was wrong, one sentence a line. Called before LMDB
+ * opens the store. CN_E_STATE_STORE: the file cannot be read or repaired. */
 int cn_journal_guard(const struct cn_journal_options *options, int *lock_fd, struct cn_buf *told,
                      struct cn_error *err);
 
 /* --- journal_salvage.c --- */
 
-/* LMDB's note of losses. */
+/* The note in LMDB about losses that no operator has accepted yet. */
 struct cn_journal_loss {
-    uint64_t salvaged_below; /* what the journal held before this transaction was moved to LMDB */
-    uint64_t lost;           /* sequences that are known to be lost */
+    uint64_t salvaged_below; /* a repair moved all earlier transactions to LMDB */
+    uint64_t lost;           /* the number of lost sequences */
     bool suspect;
-    bool is_there; /* the note */
+    bool is_there; /* false: LMDB has no such note */
 };
-/* In a transaction of LMDB. */
+/* Reads the note of losses, and writes it, inside LMDB's transaction. */
 int cn_journal_get_loss(struct cn_store *lmdb, struct cn_journal_loss *out, struct cn_error *err);
 int cn_journal_put_loss(struct cn_store *lmdb, const struct cn_journal_loss *loss,
                         struct cn_error *err);
-/* Writes the file DAMAGED. `text`: a sentence a line. */
+/* Writes the file DAMAGED. `text` has one sentence a line. */
 int cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struct cn_str text,
                       struct cn_error *err);
-/* What LMDB's note of losses says, with the other note. */
+/* Reads the note of losses into `js`; cn_journal_read_note calls it. */
 int cn_journal_read_loss(struct cn_journal_store *js, struct cn_error *err);
-/* Once, in the lock, when all that the files hold was read: is that what the ledgers say was
- * written? If not, what is whole goes to LMDB, what is lost is marked there and told in the file
- * DAMAGED, and the journal begins anew. Sets `changed` when the lock's transaction was committed.
- */
+/* Compares what the files hold with what the ledgers say was written. Called once, inside the lock,
+ * when both files have been read to their end. After damage, whole transactions are moved to LMDB,
+ * lost values are marked there, the loss is written to the file DAMAGED, and the journal begins
+ * anew. Sets `changed` if the lock's transaction was committed, which ends the lock. */
 int cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *err);
 
 /* --- journal_drain.c --- */
 
+/* Notes in LMDB's transaction how far the drain is: transactions before `below`, and in the older
+ * file the keys up to `key`. */
 int cn_journal_write_note(struct cn_journal_store *js, uint64_t below, struct cn_str key,
                           struct cn_error *err);
 
 #define CN_SLICE_RECORDS 128
-/* Writes up to `records` of the older file to LMDB, in a transaction of its own. */
+/* Writes up to `records` values of the older file to LMDB, in a transaction of its own. */
 int cn_journal_drain_some(struct cn_journal_store *js, uint32_t records, struct cn_error *err);
+/* Drains the older file completely. */
 int cn_journal_drain_all(struct cn_journal_store *js, struct cn_error *err);
-/* Of the older file, in parts of CN_DRAIN_ALL: so fine that the slices of a large one are done one
- * by one. */
+/* How much of the older file is drained, in parts of CN_DRAIN_ALL. The unit is small, so that
+ * single slices of a large file show. */
 #define CN_DRAIN_ALL 1000000u
 uint32_t cn_journal_drain_progress(const struct cn_journal_store *js);
+/* Reads how far the drain is, and the losses, from LMDB's notes. */
 int cn_journal_read_note(struct cn_journal_store *js, struct cn_error *err);
 
+/* The order of keys in LMDB: bytewise, and the shorter one first where one begins with the other.
+ */
 int cn_journal_key_compare(struct cn_str a, struct cn_str b);
 
 /* --- journal_hint.c --- */
 
-/* Transaction `txn` wrote a key of this hash, and nobody's trace says so. */
+/* Transaction `txn` wrote a key with this hash without its hint: older hints of such a key are not
+ * valid any more. */
 void cn_journal_hint_stale(struct cn_journal_store *js, uint32_t hash, uint64_t txn);
-/* Not all that was before `txn` was seen. */
+/* Not all transactions before `txn` were read, so hints of older ones are not valid any more. */
 void cn_journal_hints_begin(struct cn_journal_store *js, uint64_t txn);
-/* In a transaction: is the value still the one that the trace is of? */
+/* Inside a transaction: is the value still the one that the hint describes? */
 bool cn_journal_hint_holds(struct cn_journal_store *js, const struct cn_store_hint *hint);
-/* Where the value is, of a trace that holds. */
+/* Where the value is, for a hint that is valid. */
 enum cn_journal_place cn_journal_hint_place(struct cn_journal_store *js, struct cn_str key,
                                             const struct cn_store_hint *hint);
 
-/* --- journal_values.c: of struct cn_store_ops --- */
+/* --- journal_values.c: members of struct cn_store_ops --- */
 
 void cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
                          const struct cn_store_hint *const *hints, uint32_t n);
-/* In the lock: does the journal know the key? */
+/* Does the journal have an entry of this key? Called inside the lock. */
 bool cn_journal_has(struct cn_journal_store *js, struct cn_str key);
 int cn_journal_get(struct cn_store *store, struct cn_str key, struct cn_str *out,
                    struct cn_error *err);
@@ -252,7 +279,8 @@ int cn_journal_remove(struct cn_store *store, struct cn_str key, struct cn_error
 
 /* --- journal_store.c --- */
 
-/* A transaction of LMDB, caught up with. */
+/* Takes the lock: begins LMDB's transaction and reads what other processes have appended. On
+ * failure the lock is not held. */
 int cn_journal_lock(struct cn_journal_store *js, struct cn_error *err);
 
 #endif

@@ -1,21 +1,32 @@
-/* store/journal/journal_salvage.c - is all there that was written, and what is done when it is not.
+/* store/journal/journal_salvage.c - finds out whether the journal has all that was written, and
+ * saves what is whole if not. Owned by the worker's thread.
  *
- * Owned by the worker's thread. A process that opens a store compares what the journal's files hold
- * with what their ledgers say was written (journal_ledger.h), with how far LMDB says that the
- * journal was moved there, and with the version that LMDB had. What does not match is damage. Then,
- * in one transaction of LMDB,
- * - each transaction of the journal that is whole by its checksum goes to LMDB,
- * - a sequence whose newest value stood in a damaged one loses its value in LMDB, but not its key:
- *   a key without a value is answered with "state_damaged", never with an older value or a new
- *   sequence,
- * - the note of losses says so, until an operator accepts it (cn_store_accept_loss). Then the
- *   journal begins anew. The file DAMAGED tells the server, which does not read LMDB; it is written
- *   first, so that whoever is killed in between leaves the damage and the next one does it again.
+ * A process that opens a store compares three things: what the journal files hold, what their
+ * ledgers say was written (journal_ledger.h), and what LMDB's notes say, namely how far the journal
+ * was moved there and at which version. What does not match is damage. It is repaired in one
+ * transaction of LMDB:
+ * - Each transaction of the journal that is whole, by its own checksum and the ledger's, is written
+ *   to LMDB, in order.
+ * - A key that only a damaged transaction wrote last loses its value in LMDB but keeps its place. A
+ *   key without a value is answered with "state_damaged", never with an older value and never with
+ *   a new sequence.
+ * - The note of losses keeps the number of such keys until an operator accepts them
+ *   (cn_store_accept_loss). Then the journal begins anew. The file DAMAGED informs the server,
+ *   which does not read LMDB. It is written before the commit, so if the process is killed in
+ *   between, the damage is still there and the next process does all of this again.
  *
- * Where data.mdb is not the one that the journal belongs to (another one, or restored from a
- * backup), nobody can know which sequences are concerned: the store is suspect, and nothing is
- * answered out of LMDB until an operator accepts that.
- */
+ * Example: the ledger lists transactions 10 to 14, and a byte of 12 is altered. 10 and 11 are
+ * written to LMDB. 12 fails its checksum, so the hashes of its keys, say A and B, go to the list
+ * `lost`. 13 and 14 are whole, because the ledger has the seed with which each of them was summed.
+ * If 14 wrote A, A has its newest value, and only B is lost.
+ *
+ * If LMDB's file is not the one that belongs to the journal, because it was lost or restored from a
+ * backup, it cannot be known which sequences are affected. The store is then suspect: nothing is
+ * answered from LMDB until an operator accepts that.
+ *
+ * A power failure is not damage as such. The ledger is never synced, so the kernel may have written
+ * the journal and not yet the ledger; a ledger of another boot may therefore lack its last
+ * entries. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -32,7 +43,7 @@
 
 #define NOTE_BYTES 24 /* u64 salvaged_below, u64 lost, u64 suspect */
 
-/* A ledger as it was read. */
+/* A ledger that was read to the end of its whole entries. */
 struct view {
     struct cn_str bytes; /* mapped */
     bool valid;
@@ -41,14 +52,14 @@ struct view {
     struct cn_ledger_entry last;
 };
 
-/* One use of a journal's file that should be in force, with what there is of it. */
+/* One use of a journal file that should count, and what is there of it. */
 struct unit {
     uint64_t first, next;
     const struct cn_journal_file *file;
-    const struct view *view; /* or NULL */
+    const struct view *view; /* its ledger, or NULL if that is missing */
 };
 
-/* Of a key in a transaction: lost in it, or written whole by it. */
+/* A key, by its hash, that is in a transaction: lost with it or written by it. */
 struct mention {
     uint64_t hash, number;
 };
@@ -63,12 +74,13 @@ struct salvage {
     struct view views[2];
     struct unit units[4];
     unsigned n_units;
-    struct cn_buf text; /* what is wrong, a sentence a line; empty: nothing */
+    struct cn_buf text; /* what is wrong, one sentence a line; empty: nothing */
     bool suspect;
-    bool behind; /* a ledger does not say all that its journal has, and need not */
+    /* a ledger lacks entries of its journal after a power failure, which is not damage */
+    bool behind;
     struct mentions lost, whole;
-    uint64_t n_damaged; /* transactions */
-    uint64_t next;      /* behind all that was written */
+    uint64_t n_damaged; /* the number of damaged transactions */
+    uint64_t next;      /* the number behind the last transaction that was written */
 };
 
 /* --- reading the ledgers --- */
@@ -110,6 +122,9 @@ bytes_of(const struct cn_journal_file *file)
 
 /* --- what does not match --- */
 
+/* Lists the uses of the two files that should count, in the order of their transactions. A ledger
+ * belongs to the file with the same first transaction, also if the files were swapped; a file that
+ * counts and has no ledger is listed without one. */
 static void
 units_collect(struct salvage *salvage)
 {
@@ -122,7 +137,7 @@ units_collect(struct salvage *salvage)
 
         if (!view->valid || view->first < js->drained_below ||
             (view->next == view->first && js->files[of].first != view->first))
-            continue; /* nothing in it, or of an earlier use */
+            continue; /* empty, or of an earlier use of the file */
         salvage->units[salvage->n_units++] =
             (struct unit){view->first, view->next, &js->files[of], view};
         taken[of] = taken[of] || js->files[of].first == view->first;
@@ -150,7 +165,8 @@ last_is_there(const struct unit *unit)
             get64(unit->file->map + last->at + CN_JOURNAL_TXN_BYTES - 8) == last->sum);
 }
 
-/* Of one use of a file: what it holds against what its ledger says. */
+/* Compares what one use of a file holds with what its ledger says. One transaction more than the
+ * ledger has is normal: the process was killed between the two writes. */
 static void
 unit_check(struct salvage *salvage, struct unit *unit)
 {
@@ -165,7 +181,8 @@ unit_check(struct salvage *salvage, struct unit *unit)
                       "transaction %" PRIu64 " of %" PRIu64 " to %" PRIu64 "\n",
                       i, has, unit->first, unit->view->next - 1);
     } else if (has > unit->view->next + 1 && unit->view->boot != salvage->js->boot) {
-        salvage->behind = true; /* a power cut: the kernel wrote the journal out, not the ledger */
+        /* a power failure: the kernel had written the journal, not the ledger */
+        salvage->behind = true;
     } else if (has > unit->view->next + 1) {
         cn_buf_printf(&salvage->text, "ledger.%u is damaged or truncated\n", i);
     } else if (unit->view != &salvage->views[i]) {
@@ -174,7 +191,9 @@ unit_check(struct salvage *salvage, struct unit *unit)
     unit->next = has > unit->next ? has : unit->next;
 }
 
-/* Does LMDB belong to it? */
+/* Checks that LMDB belongs to the journal. The uses of the files must follow each other without a
+ * gap, beginning where LMDB's note says that the drain is, and LMDB must not be older than it was
+ * at a commit. `era`: the store was used before, so it must have something to show. */
 static void
 check_lmdb(struct salvage *salvage, bool era)
 {
@@ -200,7 +219,7 @@ check_lmdb(struct salvage *salvage, bool era)
                     "missing, or older than the others\n");
     salvage->suspect = gap;
     if (js->told.len > 0)
-        return; /* a data.mdb that was mended has another version */
+        return; /* a data.mdb that was rebuilt has another version */
     for (unsigned i = 0; i < salvage->n_units && !gap; i++)
         if (units[i].view && units[i].view->next > units[i].first &&
             units[i].view->last.version > version) {
@@ -222,7 +241,7 @@ examine(struct salvage *salvage, bool era)
     units_collect(salvage);
     salvage->next = js->drained_below;
     if (!era && !ledgers && salvage->n_units == 0)
-        return; /* it is new */
+        return; /* the store is new */
     for (unsigned i = 0; i < salvage->n_units; i++) {
         unit_check(salvage, &salvage->units[i]);
         salvage->next =
@@ -286,7 +305,8 @@ apply_txn(struct salvage *salvage, const char *txn, uint64_t number, struct cn_e
     return rc > 0 ? cn_lmdb_fail_full(lmdb, err) : rc;
 }
 
-/* By the ledger's word, then by the journal's own as far as that goes on. */
+/* Writes one use of a file to LMDB: first what the ledger lists, then what follows in the journal
+ * as long as that is whole. */
 static int
 apply_unit(struct salvage *salvage, const struct unit *unit, struct cn_error *err)
 {
@@ -325,7 +345,8 @@ apply_unit(struct salvage *salvage, const struct unit *unit, struct cn_error *er
     return rc;
 }
 
-/* Leaves in `lost` what no later transaction wrote whole. */
+/* Removes from `lost` each key that a later transaction wrote whole. Both lists are sorted by hash,
+ * so one pass over the two is enough. */
 static void
 lost_reduce(struct salvage *salvage)
 {
@@ -340,7 +361,7 @@ lost_reduce(struct salvage *salvage)
         bool written = false;
 
         if (i + 1 < lost->n && lost->list[i + 1].hash == lost->list[i].hash)
-            continue; /* the last one counts */
+            continue; /* the last mention of a key counts */
         while (at < whole->n && whole->list[at].hash < lost->list[i].hash)
             at++;
         for (; at < whole->n && whole->list[at].hash == lost->list[i].hash; at++)
@@ -369,8 +390,8 @@ is_lost(const struct salvage *salvage, uint64_t hash)
     return false;
 }
 
-/* Walks through the keys of LMDB and takes away the values of lost ones. `without`: how many keys
- * have no value now, when the journal has nothing any more. */
+/* Walks through LMDB's keys and removes the values of lost ones. `without` gets the number of keys
+ * that have no value now; the journal is empty by then, so each of these is a lost sequence. */
 static int
 lost_mark(struct salvage *salvage, uint64_t *without, struct cn_error *err)
 {
@@ -394,7 +415,7 @@ lost_mark(struct salvage *salvage, uint64_t *without, struct cn_error *err)
     return rc;
 }
 
-/* --- telling --- */
+/* --- the report --- */
 
 int
 cn_journal_get_loss(struct cn_store *lmdb, struct cn_journal_loss *out, struct cn_error *err)
@@ -466,10 +487,10 @@ cn_journal_report(const char *dir, const struct cn_journal_loss *loss, struct cn
     return rc;
 }
 
-/* --- both --- */
+/* --- all together --- */
 
-/* The file that others have begun since stays: its first transaction is none of those that were
- * moved. */
+/* Does the file hold a use that others have begun since? Its first transaction is then behind those
+ * that were moved. */
 static bool
 is_in_force(const struct cn_journal_file *file, uint64_t below)
 {
@@ -481,9 +502,8 @@ is_in_force(const struct cn_journal_file *file, uint64_t below)
            first >= below;
 }
 
-/* What was moved is committed, and with that the lock is free: another process may have begun a
- * file of the journal already. So the lock is taken once more to clear the headers of those that
- * are over. */
+/* Clears the headers of both files, whose content is in LMDB now. The commit released the lock, so
+ * it is taken once more, and another process may have begun a file meanwhile; that one stays. */
 static int
 begin_anew(struct cn_journal_store *js, uint64_t below, struct cn_error *err)
 {
@@ -507,6 +527,8 @@ begin_anew(struct cn_journal_store *js, uint64_t below, struct cn_error *err)
     return 0;
 }
 
+/* Repairs the store in LMDB's transaction, and commits. It also runs once for each new store, to
+ * write the first note of losses, by which a later start knows that the store was used. */
 static int
 salvage_run(struct salvage *salvage, struct cn_error *err)
 {
@@ -568,7 +590,7 @@ cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *e
         cn_buf_puts(&salvage.text,
                     "the machine was restarted since then, perhaps after a power failure\n");
     if (salvage.text.len && js->read_only) {
-        /* Whoever opens it for writing mends it; here what is whole is shown. */
+        /* A process that opens the store for writing repairs it; a reader shows what is whole. */
         cn_log(CN_LOG_WARN, "event=store_damaged store=%s note=\"%.*s\"", js->dir,
                CN_STR_ARG(cn_buf_str(&salvage.text)));
     } else if (!js->read_only && (salvage.text.len || salvage.behind || !js->has_loss_note)) {
@@ -583,8 +605,8 @@ cn_journal_verify(struct cn_journal_store *js, bool *changed, struct cn_error *e
     return rc;
 }
 
-/* In the lock. Keys without a value, of which the journal knows nothing either, are gone from now
- * on. */
+/* Removes the keys that have no value and no entry in the journal, which are the lost ones. Called
+ * inside the lock. */
 static int
 drop_lost(struct cn_journal_store *js, uint64_t *dropped, struct cn_error *err)
 {

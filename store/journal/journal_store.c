@@ -1,22 +1,28 @@
-/* store/journal/journal_store.c - a store in a folder that the workers of one model version share:
- * a commit is appended to a journal, and what is not there is in LMDB.
+/* store/journal/journal_store.c - the store of `process` and `power`: a folder that all workers of
+ * one model version share. A commit is appended to a journal; older values are in LMDB. Owned by
+ * the worker's thread. docs/decisions/0017 has the measurements behind this.
  *
- * Owned by the worker's thread. LMDB copies and writes a page of 4 kB, and those above it, for each
- * record that changes. Here a commit is one write of what changed: to the journal, of which there
- * are two files used in turn. The full one goes to LMDB in slices while the other one fills
+ * LMDB copies and writes a page of 4 kB, and the pages above it, for each record that changes. Here
+ * a commit is a single write of what changed. There are two journal files, used in turn: while one
+ * fills, the content of the full one is moved to LMDB in slices, which is called draining
  * (journal_drain.c).
  *
- * - The lock is LMDB's write transaction: every transaction here is within one, reads too. It costs
- *   a fifth of a microsecond, and the kernel lets go of it when its owner dies.
- * - The append is the commit point. A process learns what others appended by looking behind what it
- *   knows, at each begin; there is no shared memory besides the files.
- * - LMDB knows every key, so that a scan is a walk through LMDB: a new key is written there without
- *   a value in the commit that brings it, a removed one removed, both just after the append. Who
- *   dies in between, or finds the disk full there, leaves it to who comes next (cn_journal_settle)
- *   or to the drain. A key without a value and without an entry in the journal is none.
- * - What the journal owes LMDB counts against the limit as if it were there, and has its pages in
- *   the file before it is appended, so that a drain finds room.
- */
+ * The life of a write: cn_store_begin takes the lock and reads what other processes have appended.
+ * cn_store_put collects entries in a buffer. cn_store_commit makes sure that LMDB will have room,
+ * appends the buffer to the newer file and its ledger, and releases the lock. Some minutes later a
+ * slice of a drain moves the value to LMDB, unless a newer one has replaced it.
+ *
+ * - The lock is LMDB's write transaction. Every transaction is inside one, reads too. It costs a
+ *   fifth of a microsecond, and the kernel releases it when its owner dies.
+ * - The append is the commit point. Each process finds out what others appended by looking behind
+ *   the end that it knows, whenever it takes the lock; the processes share nothing but the files.
+ * - LMDB lists every key, so that a scan is a walk through LMDB. A new key is put there without a
+ *   value, and a removed key is removed, in LMDB's transaction, which is committed just after the
+ *   append. If a process dies in between, or finds the disk full, the next process that takes the
+ *   lock does it (cn_journal_settle), or the drain does.
+ * - What the journal still owes LMDB counts against the limit as if it were there already, and
+ *   LMDB's file has the pages for it before the append. So a drain always finds room, and the
+ *   commit that grows the store too much is the one that is refused. */
 #include <inttypes.h>
 #include <string.h>
 #include <time.h>
@@ -27,18 +33,19 @@
 #include "core/memory/mem.h"
 #include "store/journal/journal_priv.h"
 
-/* A journal this small stays in the processor's caches, and is not worth more drains. */
+/* A journal of this size stays in the processor's caches, so a smaller one would only cost more
+ * drains. */
 #define SMALL_BYTES (1u << 20)
-/* It may be so many times what it holds of live entries: each of them goes to LMDB once a file at
- * most. */
+/* A file may grow to this many times the size of its newest entries. Each of those is moved to LMDB
+ * at most once for each file. */
 #define LIVE_TIMES 8
-/* Slices that one call to tend does at most. */
+/* The most slices that one call of cn_store_drain_some, and one of cn_store_maintain, does. */
 #define DRAIN_SLICES 8
 #define MAINTAIN_SLICES 64
-/* What the buffer of a transaction keeps when the store is maintained. */
+/* The transaction's buffer is freed by cn_store_maintain if it is larger than this. */
 #define TXN_KEEP_BYTES (4u << 20)
-/* That LMDB's file has besides what is owed, so that small slices of a drain find pages on a full
- * disk. */
+/* The room in LMDB's file besides what is owed, so that small slices of a drain find pages on a
+ * full disk. */
 #define SPARE_BYTES (512u << 10)
 
 /* --- begin and end --- */
@@ -54,7 +61,8 @@ lock_once(struct cn_journal_store *js, bool *more, struct cn_error *err)
     return rc;
 }
 
-/* The lock is not fair: without a moment's sleep whoever lets go of it has it again. */
+/* Releases the lock for a moment. LMDB's lock is not fair: without the sleep this process would get
+ * it again before those that wait. */
 static void
 let_others_in(struct cn_journal_store *js)
 {
@@ -64,6 +72,9 @@ let_others_in(struct cn_journal_store *js)
     nanosleep(&moment, NULL);
 }
 
+/* Taking the lock may need several rounds: after a long absence this process reads what others
+ * appended in parts and lets them in between; and if the last append may be unfinished in LMDB,
+ * that is settled and committed first. */
 int
 cn_journal_lock(struct cn_journal_store *js, struct cn_error *err)
 {
@@ -86,7 +97,7 @@ cn_journal_lock(struct cn_journal_store *js, struct cn_error *err)
             rc = js->lmdb->ops->commit(js->lmdb, NULL);
         else
             js->lmdb->ops->abort(js->lmdb);
-        js->unlisted = js->unlisted || rc != 0; /* the drain will do it */
+        js->unlisted = js->unlisted || rc != 0; /* the drain will list the keys */
     }
     return rc;
 }
@@ -97,7 +108,8 @@ used_bytes(const struct cn_journal_file *file)
     return file->first ? file->tail - CN_JOURNAL_HEADER_BYTES : 0;
 }
 
-/* How large the file that is appended to should become. */
+/* How large the newer file should become: LIVE_TIMES what its newest entries take, so that with few
+ * busy sequences it stays small and in the processor's caches. */
 static uint64_t
 target_bytes(struct cn_journal_store *js)
 {
@@ -107,6 +119,8 @@ target_bytes(struct cn_journal_store *js)
     return wanted < js->limit && !js->unlisted ? wanted : js->limit;
 }
 
+/* True if the newer file can take no more: it has reached the limit, or the disk had no room for
+ * the last append. */
 static bool
 is_full(struct cn_journal_store *js)
 {
@@ -115,7 +129,9 @@ is_full(struct cn_journal_store *js)
     return used_bytes(cur) >= js->limit || (js->crowded && used_bytes(cur) > 0);
 }
 
-/* In the lock, which stays: the file that is appended to has room. */
+/* Makes sure that the newer file has room, inside the lock, and changes the files if it is full
+ * enough. If both are full, the older one is drained first, while this commit waits. On failure the
+ * lock is not held. */
 static int
 switch_file(struct cn_journal_store *js, struct cn_error *err)
 {
@@ -150,7 +166,8 @@ switch_file(struct cn_journal_store *js, struct cn_error *err)
     return 0;
 }
 
-/* What LMDB may still take changes only when it is written to. */
+/* How much LMDB may still grow. That changes only when LMDB is written to, so it is computed once
+ * for each of its versions. */
 static int
 room_look(struct cn_journal_store *js, struct cn_error *err)
 {
@@ -207,11 +224,12 @@ js_abort(struct cn_store *store)
     forget_pending(js);
 }
 
+/* Appends the open transaction, after LMDB's file got the pages for it. */
 static int
 write_all(struct cn_journal_store *js, struct cn_error *err)
 {
     int64_t owed = cn_journal_owed(js) + js->growth;
-    /* LMDB writes a value anew before it lets go of the old one, and its leaf with it. */
+    /* LMDB writes a new value, with its leaf page, before it frees the old one. */
     uint64_t spare = SPARE_BYTES + 2 * js->largest;
     int rc;
 
@@ -239,7 +257,7 @@ js_commit(struct cn_store *store, struct cn_error *err)
         return rc;
     }
     cn_journal_pass(js, CN_STORE_APPENDED);
-    /* It stands. What goes wrong from here on is made good later. */
+    /* The transaction is committed. What goes wrong from here on is repaired later. */
     if (js->dirty && js->lmdb->ops->commit(js->lmdb, &why) != 0) {
         js->unlisted = true;
         cn_log(CN_LOG_WARN, "event=store_unlisted reason=\"%s\"", why.message);
@@ -268,8 +286,8 @@ js_bytes(struct cn_store *store)
     return js->lmdb->ops->bytes(js->lmdb) + used_bytes(&js->files[0]) + used_bytes(&js->files[1]);
 }
 
-/* Drains while the file fills that took its place: from its first quarter, when the busiest
- * sequences have left the old file anyway, to its third. */
+/* Drains the older file while the newer one fills: it begins when that is a quarter full, when the
+ * busiest sequences have a newer value there, and is done at three quarters. */
 static void
 js_drain_some(struct cn_store *store)
 {
@@ -285,12 +303,12 @@ js_drain_some(struct cn_store *store)
     for (int i = 0; i < DRAIN_SLICES && cn_journal_drain_progress(js) < due; i++) {
         if (cn_journal_drain_some(js, CN_SLICE_RECORDS, &err) == 0)
             continue;
-        js->drain_pause = used + target / 16; /* the commit that finds no room says why */
+        js->drain_pause = used + target / 16; /* the commit that finds no room reports the reason */
         return;
     }
 }
 
-/* All that the journal has goes to LMDB, where what ended leaves room to what goes on. */
+/* Moves all that the journal has to LMDB, where sequences that ended leave room for others. */
 static int
 make_room(struct cn_journal_store *js)
 {
@@ -372,7 +390,7 @@ cn_journal_store_open(const struct cn_journal_options *options, struct cn_store 
     struct cn_lmdb_options below = {
         .dir = options->dir,
         .max_bytes = options->max_bytes,
-        /* A drain writes states anew before the pages of the old ones are free. */
+        /* A drain writes new states before the pages of the old ones are free. */
         .spare_bytes = 8 * options->journal_max_bytes + (64u << 20),
         .sync = options->sync,
         .read_only = options->read_only,

@@ -1,5 +1,5 @@
-/* store/journal/journal_store_test.c - the journal above LMDB: deaths at any point, several
- * processes, damage, full disks, and always against what a plain table would say. */
+/* store/journal/journal_store_test.c - the journal store: deaths at any point, several processes,
+ * damage and full disks, always compared with what a plain table would say. */
 #include "store/journal/journal.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ begin(struct cn_store *store, enum cn_store_txn kind)
         fail_msg("%s", err.message);
 }
 
-/* Its owner's, or with no `trace` anybody's. */
+/* Puts a value of this word: as its owner with a hint, or as anybody without one. */
 static void
 put_word_by(struct cn_store *store, unsigned key, uint32_t word, size_t len,
             struct cn_store_hint *hint)
@@ -220,8 +220,8 @@ die_there(enum cn_store_point point)
         raise(SIGKILL);
 }
 
-/* Commits rounds for ever; tells each committed one through the pipe. Each round is a put of 8
- * keys, and every fourth one removes a key besides. */
+/* Commits rounds for ever and reports each committed one through the pipe. Each round puts 8 keys,
+ * and every fourth one also removes a key. */
 static _Noreturn void
 write_rounds(const char *dir, uint32_t round, int pipe_fd, bool sync)
 {
@@ -251,7 +251,7 @@ write_rounds(const char *dir, uint32_t round, int pipe_fd, bool sync)
     }
 }
 
-/* What the store holds after so many rounds. */
+/* What the store holds after this round. */
 static void
 words_after(uint32_t round, uint32_t words[KEYS])
 {
@@ -316,7 +316,7 @@ kill_9_loses_nothing_committed(void **state)
     assert_in_range(newest, 60, UINT32_MAX);
 }
 
-/* And at the points where the journal and LMDB are furthest apart. */
+/* The same holds at the points where the journal and LMDB differ most. */
 static void
 death_at_each_point_loses_nothing(void **state)
 {
@@ -330,8 +330,8 @@ death_at_each_point_loses_nothing(void **state)
     assert_in_range(newest, 100, UINT32_MAX);
 }
 
-/* Who dies before LMDB hears of a new key is made good by another one who has the store open all
- * along. */
+/* When a process dies before it has listed a new key in LMDB, another one that has had the store
+ * open all along lists it. */
 static void
 a_key_of_the_dead_is_listed_by_the_living(void **state)
 {
@@ -394,7 +394,7 @@ count_up(const char *dir, unsigned who, uint32_t rounds)
         if (draw(&seed, 3) == 0)
             cn_store_drain_some(store);
         if (draw(&seed, 50) == 0)
-            usleep(1000); /* others go over both files meanwhile */
+            usleep(1000); /* meanwhile others fill both files */
     }
     cn_store_close(store);
     _exit(0);
@@ -515,8 +515,8 @@ is_told(const char *dir)
     return access(path, F_OK) == 0;
 }
 
-/* Opens the store and returns how many of these keys were refused as damaged: each of the others
- * has its newest word. None is ever refused without the file that tells of it. */
+/* Opens the store and returns how many of these keys were refused as damaged; each of the others
+ * must have its newest word. No key may be refused unless the file DAMAGED is there. */
 static unsigned
 count_refused(const char *dir, const uint32_t *words, unsigned n)
 {
@@ -561,8 +561,8 @@ write_six(const char *dir, uint32_t words[6])
     copies_take(dir);
 }
 
-/* Each byte of a journal and of its ledger altered in turn: never an older value, never a wrong
- * one, never a missing one that would begin anew, never a crash; and damage is told of. */
+/* Each byte of a journal and of its ledger is altered in turn: there is never an older value, a
+ * wrong one, a missing one that would begin anew, or a crash; and damage is reported. */
 static void
 altered_bytes_are_told(void **state)
 {
@@ -955,9 +955,8 @@ busy_keys_stay_in_the_journal(void **state)
     assert_int_equal(found, 0);
 }
 
-/* Of more keys than a processor's caches hold: what is asked for ahead, in look-ups and by the
- * drain, is only a hint. Each round changes a third of them, so that drains leave out what the
- * newer file has. */
+/* With more keys than a processor's caches hold, prefetching in look-ups and in the drain is only
+ * an optimisation: the results are the same. */
 static void
 many_keys_are_fetched_ahead(void **state)
 {

@@ -1,16 +1,27 @@
-/* store/journal/journal_values.c - finding values in a journal's store and putting them: in the
- * open transaction, the newer file, the older one, and LMDB, in this order.
+/* store/journal/journal_values.c - reads and writes values of the journal store. Owned by the
+ * worker's thread.
  *
- * Owned by the worker's thread. What replaces a value has to know what of it LMDB holds, for the
- * limit: its owner's trace says so (journal_hint.c), or it is looked for.
- */
+ * A key's newest value is looked for in four places, in this order: the open transaction, the newer
+ * journal file, the older one, and LMDB. The first that has an entry of the key decides. An entry
+ * with CN_JOURNAL_REMOVED hides what the places behind it have.
+ *
+ * LMDB lists every key, also those whose value is in the journal only, with a value of no bytes. So
+ * a scan walks through LMDB's keys and takes each value from the journal if it has a newer one. A
+ * key without bytes in LMDB and without an entry in the journal is a lost sequence after damage:
+ * reading it fails with CN_E_STATE_DAMAGED.
+ *
+ * A write goes to the open transaction's buffer and touches LMDB only if the key is new or removed.
+ * It has to know how large the old value is and what LMDB holds of it, because the limit
+ * (state.storeMaxBytes) counts the bytes by which LMDB will grow when the journal is drained. A
+ * hint of the value's owner says so (journal_hint.c); without a valid one the old value is looked
+ * up. In debug builds each hint that is used is compared with a look-up. */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "store/journal/journal_priv.h"
 
 #define FIRST_PUTS 64u
 
-/* Where in the journal the newest entry of a key is. */
+/* Where the newest entry of a key is in the journal; `out` gets the entry. */
 static enum cn_journal_place
 find(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_journal_entry *out)
 {
@@ -40,7 +51,8 @@ cn_journal_has(struct cn_journal_store *js, struct cn_str key)
     return find(js, key, cn_journal_hash(key), &entry) != CN_JOURNAL_IN_LMDB;
 }
 
-/* Of a value with a trace only its place in the index will be touched. */
+/* A value with a valid hint needs only its slot in the index; others need the slots and entries of
+ * both files. */
 void
 cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
                     const struct cn_store_hint *const *hints, uint32_t n)
@@ -64,7 +76,7 @@ cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
                                             CN_STORE_PREFETCH_BYTES);
 }
 
-/* From the journal, or by `below` from LMDB. */
+/* Reads from the journal or, with the function `below`, from LMDB. */
 static int
 get_by(struct cn_store *store, struct cn_str key, struct cn_str *out, struct cn_error *err,
        int (*below)(struct cn_store *, struct cn_str, struct cn_str *, struct cn_error *))
@@ -125,15 +137,15 @@ cn_journal_next(struct cn_store *store, struct cn_str after, struct cn_str *key,
         }
         if (!newer && prefix->len > 0)
             return 0;
-        after = *key; /* in LMDB's pages, where it stays during the transaction */
+        after = *key; /* borrowed from LMDB's pages, where it stays during the transaction */
     }
     return rc;
 }
 
 /* --- writing --- */
 
-/* Adds an entry to the open transaction; `was`: of what it replaces, or NULL. Returns its offset
- * there. */
+/* Adds an entry to the open transaction. `was` is the hint about the value that it replaces, or
+ * NULL. Returns the entry's offset in the transaction. */
 static uint64_t
 add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *entry,
     const struct cn_store_hint *was)
@@ -145,7 +157,7 @@ add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *e
         struct cn_journal_put *puts = cn_try_realloc(js->puts, cap * sizeof(*puts));
 
         if (!puts) {
-            js->txn.failed = true; /* commit will say so */
+            js->txn.failed = true; /* the commit fails with this reason */
             return at;
         }
         js->puts = puts;
@@ -162,7 +174,7 @@ add(struct cn_journal_store *js, uint32_t hash, const struct cn_journal_entry *e
     return at;
 }
 
-/* As an entry's `stored` says it: what a value of LMDB's takes. */
+/* The value of an entry's `stored`: what a value of this size takes in LMDB. */
 static uint32_t
 stored_cost(uint64_t value_bytes)
 {
@@ -171,8 +183,8 @@ stored_cost(uint64_t value_bytes)
     return cost < UINT32_MAX ? (uint32_t)cost : UINT32_MAX;
 }
 
-/* What there is of a key: in `bytes` those of the value that a new one replaces, in `was->stored`
- * what LMDB's takes. In `listed`, does LMDB have the key? */
+/* Looks up what a write replaces. `bytes` gets the size of the old value, `was->stored` the room
+ * that LMDB's value of the key takes, and `listed` whether LMDB has the key. */
 static int
 look_up(struct cn_journal_store *js, struct cn_str key, uint32_t hash, struct cn_journal_entry *was,
         uint64_t *bytes, bool *listed, struct cn_error *err)
@@ -210,13 +222,13 @@ check_recalled(struct cn_journal_store *js, struct cn_str key, uint32_t hash,
 }
 #endif
 
-/* The same from a trace; false: it doesn't say. */
+/* Gets the same from a hint, without a look-up. False: the hint is empty or not valid. */
 static bool
 recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_hint *hint,
        struct cn_journal_entry *was, uint64_t *bytes)
 {
-    /* By this very transaction only who has another trace of the key, against the rule, could have
-     * put it. */
+    /* If the open transaction wrote the key already, somebody had a second hint of it, against the
+     * rule of cn_store_replace; then the value is looked up. */
     if (hint->txn == 0 || !cn_journal_hint_holds(js, hint) ||
         cn_journal_index_find(&js->pending, js->txn.data, hint->hash, key) != 0)
         return false;
@@ -230,7 +242,7 @@ recall(struct cn_journal_store *js, struct cn_str key, const struct cn_store_hin
     return true;
 }
 
-/* `trace`: NULL when the value's owner has none. */
+/* Writes a value. `hint` is NULL if the value's owner has none. */
 static int
 put(struct cn_journal_store *js, struct cn_str key, struct cn_str value, struct cn_store_hint *hint,
     struct cn_error *err)
@@ -312,7 +324,7 @@ cn_journal_remove(struct cn_store *store, struct cn_str key, struct cn_error *er
     entry.key = key;
     js->growth -= had ? (int64_t)cn_lmdb_cost(had) : 0;
     entry.value = (struct cn_str){NULL, 0};
-    entry.stored = 0; /* LMDB has room again at once */
+    entry.stored = 0; /* LMDB has its room again at once */
     entry.flags = CN_JOURNAL_REMOVED;
     add(js, hash, &entry, NULL);
     cn_journal_hint_stale(js, hash, cn_journal_cur(js)->next);

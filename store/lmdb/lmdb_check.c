@@ -1,9 +1,20 @@
-/* store/lmdb/lmdb_check.c - walks through an LMDB file page by page; see the header.
+/* store/lmdb/lmdb_check.c - walks through an LMDB file page by page. lmdb_check.h says what is
+ * checked, and why a whole entry in a page that is not free is the newest one.
  *
- * Every number in the file may be any number: nothing is used as an offset, a length or a page
- * number before it was compared with the page or the file. A page is checked as a whole first
- * (page_is_sound); what node_at() returns of a sound page lies within it.
- */
+ * The rule of this file: every number that is read may be any number, so none is used as an offset,
+ * a length or a page number before it was compared with the page or the file. Two functions carry
+ * that: page_take accepts a page number only once and only in range, and page_is_sound checks a
+ * page as a whole, so that what node_at returns of a sound page lies within it. The fuzz target of
+ * this file holds it to that.
+ *
+ * The format in short: a file is an array of pages. Pages 0 and 1 are meta pages, written in turn;
+ * the one with the higher transaction number counts. It names the roots of two B+ trees, the list
+ * of free pages and the main database. A page has a header of 16 bytes, then an array of offsets
+ * from its beginning, and nodes from its end. A branch's node has a key and a child page, a leaf's
+ * node a key and a value. A value of more than about half a page is in overflow pages.
+ *
+ * The first walk counts and describes problems; the second one (walk->visitor is set) shows entries
+ * instead. */
 #include "store/lmdb/lmdb_check.h"
 
 #include <errno.h>
@@ -36,7 +47,7 @@ enum page_flag {
     PAGE_LEAF = 2,
     PAGE_OVERFLOW = 4,
     PAGE_META = 8,
-    PAGE_KINDS = 0x6f, /* also those of databases with duplicates, which we have not */
+    PAGE_KINDS = 0x6f, /* also those of databases with duplicates, which a store does not have */
 };
 
 enum node_flag {
@@ -66,13 +77,14 @@ struct meta {
 
 struct node {
     uint16_t flags;
-    struct cn_str key, value; /* of a branch: no value */
-    uint64_t child;           /* of a branch, or the first overflow page */
+    struct cn_str key, value; /* a branch's node has no value */
+    uint64_t child;           /* of a branch's node; of a leaf's node the first overflow page */
     uint64_t value_bytes;
-    size_t bytes; /* that it takes in the page */
+    size_t bytes; /* the bytes that it takes in the page */
 };
 
-/* Keys of a page are from `low` on and below `high`; ptr NULL: no bound. */
+/* The keys of a page are not below `low`, and are below `high`; ptr NULL: there is no such bound.
+ */
 struct bounds {
     struct cn_str low, high;
 };
@@ -81,20 +93,20 @@ struct walk {
     int fd;
     uint64_t file_pages, file_bytes;
     struct meta meta;
-    uint64_t n_pages;           /* that can be read */
-    unsigned char *seen, *free; /* a bit for each */
-    uint64_t free_beyond;       /* free pages behind the end of the file */
-    char *pages[DEPTH_MAX];     /* one for each level */
-    struct cn_buf big;          /* a value in overflow pages */
+    uint64_t n_pages;           /* the pages that can be read */
+    unsigned char *seen, *free; /* a bit for each page */
+    uint64_t free_beyond;       /* the number of free pages behind the end of the file */
+    char *pages[DEPTH_MAX];     /* one page for each level of the tree */
+    struct cn_buf big;          /* the last value that was read from overflow pages */
     enum which which;
     uint64_t entries, sealed;
     struct db pieces;
     bool has_pieces, overlaps, stopped, failed;
     struct cn_lmdb_report *report;
-    const struct cn_lmdb_visitor *visitor; /* NULL: the first walk */
+    const struct cn_lmdb_visitor *visitor; /* NULL in the first walk */
 };
 
-/* --- telling --- */
+/* --- problems --- */
 
 __attribute__((format(printf, 2, 3))) static void
 problem(struct walk *walk, const char *fmt, ...)
@@ -125,8 +137,8 @@ bit_set(unsigned char *bits, uint64_t page)
     bits[page / 8] |= (unsigned char)(1u << (page % 8));
 }
 
-/* Takes a page that another page names: whatever it holds, it is not looked at again. False, and
- * told: it cannot be one in use. */
+/* Marks a page that another page names as seen. False, after noting a problem: the page cannot be
+ * in use there. */
 static bool
 page_take(struct walk *walk, uint64_t page)
 {
@@ -164,7 +176,7 @@ read_at(struct walk *walk, char *out, size_t len, uint64_t at)
     return true;
 }
 
-/* Reads a page whose header has this number and kind. */
+/* Reads a page, whose header must have this number and kind. */
 static bool
 page_read(struct walk *walk, uint64_t page, unsigned kind, char *out)
 {
@@ -185,7 +197,7 @@ node_count(const char *page)
     return (get16(page + 12) - HEADER_BYTES) / 2;
 }
 
-/* Node `i`; bytes 0: its place or its lengths are not within the page. */
+/* Reads node `i` of a page. `bytes` is 0 if its offset or its lengths are not within the page. */
 static struct node
 node_at(const struct walk *walk, const char *page, unsigned i, bool leaf)
 {
@@ -218,7 +230,7 @@ node_at(const struct walk *walk, const char *page, unsigned i, bool leaf)
     return node;
 }
 
-/* The nodes take exactly the bytes between `upper` and the end of the page. */
+/* A page is sound if its nodes take exactly the bytes between `upper` and the end of the page. */
 static bool
 page_is_sound(const struct walk *walk, const char *page, bool leaf)
 {
@@ -249,7 +261,7 @@ key_compare(const struct walk *walk, struct cn_str a, struct cn_str b)
     return order ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-/* The first key of a branch is not used. */
+/* Are the keys in order and within the bounds? The first key of a branch is not used. */
 static bool
 keys_are_in_order(const struct walk *walk, const char *page, bool leaf, const struct bounds *bounds)
 {
@@ -271,7 +283,7 @@ keys_are_in_order(const struct walk *walk, const char *page, bool leaf, const st
 
 /* --- entries --- */
 
-/* Reads a value in overflow pages into walk->big. */
+/* Reads a value from its overflow pages into walk->big. */
 static bool
 big_read(struct walk *walk, const struct node *node)
 {
@@ -302,7 +314,8 @@ big_read(struct walk *walk, const struct node *node)
     return false;
 }
 
-/* A list of free pages: u64 how many, and their numbers from the highest on. */
+/* Reads an entry of the list of free pages: a u64 count and the page numbers, the highest one
+ * first. */
 static void
 take_free(struct walk *walk, const struct node *node, struct cn_str value)
 {
@@ -335,7 +348,7 @@ db_read(const char *at)
     return (struct db){get16(at + 4), get16(at + 6), get64(at + 32), get64(at + 40)};
 }
 
-/* The head of the database of pieces stands in the main one, written by LMDB. */
+/* Reads the head of the database of pieces, which LMDB keeps as a value of the main database. */
 static void
 take_database(struct walk *walk, const struct node *node)
 {
@@ -350,7 +363,7 @@ take_database(struct walk *walk, const struct node *node)
     walk->has_pieces = true;
 }
 
-/* A store of another format says so in its first entry: the walk ends. */
+/* True for a store of another format, which says so in its first entry; the walk then ends. */
 static bool
 is_foreign(struct walk *walk, const struct node *node, struct cn_str value)
 {
@@ -381,6 +394,8 @@ show(struct walk *walk, struct cn_str key, struct cn_str value)
                              walk->report->values_sure ? value : (struct cn_str){NULL, 0});
 }
 
+/* Checks an entry of a sequence, a piece or a note by its seal. A wrong seal of the key means that
+ * the key itself cannot be believed; a wrong seal of the value loses that value only. */
 static void
 take_entry(struct walk *walk, const struct node *node)
 {
@@ -427,6 +442,8 @@ take_leaf(struct walk *walk, const char *page)
 
 /* --- trees --- */
 
+/* Walks through a page and those below it. A branch gives its children the bounds of their keys:
+ * child `i` has keys from node `i`'s on and below those of node `i` + 1. */
 static void
 walk_page(struct walk *walk, uint64_t number, const struct db *db, unsigned level,
           struct bounds bounds)
@@ -462,7 +479,7 @@ walk_page(struct walk *walk, uint64_t number, const struct db *db, unsigned leve
     }
 }
 
-/* True: it has no problem. */
+/* Walks through one database. True: no problem was found in it. */
 static bool
 walk_db(struct walk *walk, enum which which, const struct db *db)
 {
@@ -484,7 +501,8 @@ walk_db(struct walk *walk, enum which which, const struct db *db)
     return walk->report->problems == before;
 }
 
-/* Pages in use that no page led to. */
+/* Searches the leaf pages that are in use but that no page led to, because a page above them is
+ * damaged. */
 static void
 search_pages(struct walk *walk)
 {
@@ -533,7 +551,8 @@ meta_read(struct walk *walk, uint64_t at, struct meta *out)
            out->last < out->map_bytes / out->page_bytes;
 }
 
-/* The second page's place is known by the first one's word only, or found by its own. */
+/* Reads the second meta page. Its offset is known from the first one's page size; if that one is
+ * damaged, each possible page size is tried. */
 static bool
 second_meta_read(struct walk *walk, uint32_t page_bytes, struct meta *out)
 {
@@ -544,9 +563,9 @@ second_meta_read(struct walk *walk, uint32_t page_bytes, struct meta *out)
     return false;
 }
 
-/* Each transaction writes the page of its number's parity, so two whole ones have numbers in a row.
- * With one of them only nobody knows whether it is the newest: its keys are taken, its values are
- * not. */
+/* Reads the meta pages. Each transaction writes the page of its number's parity, so the numbers of
+ * two whole pages follow each other. If only one is whole, it cannot be known whether it is the
+ * newest: its keys are used and its values are not. */
 static bool
 metas_read(struct walk *walk)
 {
@@ -603,7 +622,7 @@ walk_all(struct walk *walk)
     report->values_sure = report->values_sure && (free_whole || trees_whole);
     report->free_known = report->free_known && free_whole && !walk->overlaps;
     if (walk->sealed == 0 && !walk->has_pieces && free_whole && walk->entries > 0)
-        report->foreign = true; /* somebody else's */
+        report->foreign = true; /* another program's file */
 }
 
 static int

@@ -100,7 +100,7 @@ is_whole(int fd)
     return whole;
 }
 
-/* Whatever was written and removed, after every commit. */
+/* The file is whole after every commit, whatever was written and removed. */
 static void
 what_lmdb_writes_is_whole(void **state)
 {
@@ -131,7 +131,7 @@ struct shown {
     bool older;
 };
 
-/* A value is shown of a key's newest round alone. */
+/* A value is shown only if it is its key's newest one. */
 static void
 look(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
 {
@@ -242,8 +242,8 @@ harm(int fd, unsigned how)
     assert_int_equal(pwrite(fd, bytes, PAGE, (off_t)(page * PAGE)), PAGE);
 }
 
-/* Either the damage is found, and nothing but newest values is shown; or it is in no byte that
- * matters, and LMDB has everything. */
+/* Either the damage is found and only newest values are shown, or the altered byte does not matter
+ * and LMDB has everything. */
 static void
 damage_is_found_or_harms_nobody(void **state)
 {
@@ -283,7 +283,7 @@ damage_is_found_or_harms_nobody(void **state)
     close(fd);
 }
 
-/* An altered key is told from an altered value. */
+/* An altered key is distinguished from an altered value. */
 static void
 keys_and_values_are_told_apart(void **state)
 {

@@ -1,9 +1,11 @@
-/* store/lmdb/lmdb_rebuild.c - see the header.
+/* store/lmdb/lmdb_rebuild.c - fills a new store with the certain entries of a damaged file. Owned
+ * by the worker's thread.
  *
- * Entries are copied with their seals. What is larger than a page comes in pieces, each of which
- * was whole or was not; so values that were put together from pieces are decoded once all are
- * there.
- */
+ * cn_lmdb_visit shows some entries twice, and lost ones as keys alone.
+ * They are copied with their seals, so that a byte that changes on the way would be noticed later.
+ * Then three passes over the new store follow: pieces without a first piece are removed; large
+ * values are decoded, because a piece in the middle may be missing although each other piece is
+ * whole; and keys without a value are counted. */
 #include "store/lmdb/lmdb_rebuild.h"
 
 #include <string.h>
@@ -15,10 +17,10 @@
 struct filling {
     struct lmdb_store *lmdb;
     struct cn_lmdb_rebuilt *rebuilt;
-    int rc; /* LMDB's first error */
+    int rc; /* the first error of LMDB */
 };
 
-/* A key alone, which says that its value is lost. */
+/* Writes a key without a value, which means that its value is lost. */
 static void
 put_lost(struct filling *filling, MDB_val *key)
 {
@@ -27,7 +29,8 @@ put_lost(struct filling *filling, MDB_val *key)
     filling->rc = cn_lmdb_put_sealed(lmdb, lmdb->txn, key, CN_STR(""));
 }
 
-/* Two values of one key cannot both be the newest: then neither is taken. */
+/* Writes a sequence's value. If the key is there with another value, they cannot both be the
+ * newest, so neither is used. */
 static void
 put_sequence(struct filling *filling, MDB_val *key, MDB_val *sealed)
 {
@@ -51,6 +54,8 @@ is_format(struct cn_str key)
     return cn_str_eq(key, format);
 }
 
+/* The visitor: copies one entry to where it belongs. The format's entry is left out, since the new
+ * store has its own. */
 static void
 take_entry(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
 {
@@ -73,7 +78,8 @@ take_entry(void *ctx, bool pieces, struct cn_str key, struct cn_str value)
         put_lost(filling, &at);
 }
 
-/* Values of which a piece is missing are lost. A value is a record wherever it is this large. */
+/* Marks large values as lost if a piece is missing. A value of this size is always a record, whose
+ * checksum tells. */
 static int
 check_large(struct cn_store *store, struct cn_error *err)
 {

@@ -1,10 +1,15 @@
-/* store/lmdb/lmdb_room.c - what LMDB's file may still take, and that it has its pages before they
- * are needed.
+/* store/lmdb/lmdb_room.c - how much LMDB's file may still grow, and the pages that it gets before
+ * they are needed. Owned by the worker's thread.
  *
- * Owned by the worker's thread. LMDB copies what it changes, so even a deletion needs free pages,
- * and a map that is really full could never be emptied. The map is therefore larger than the limit
- * by a reserve, and the limit is kept here.
- */
+ * LMDB copies what it changes, so even a deletion needs free pages, and a mapping that is really
+ * full could never be emptied again. The mapping is therefore larger than the limit by a reserve,
+ * and the limit (state.storeMaxBytes) is enforced here: what is left is the limit minus the pages
+ * in use. Free pages inside the file count as left. Counting them means reading LMDB's list of free
+ * pages, so it is only done near the limit.
+ *
+ * The file is extended with zeros ahead of use for two reasons: a full disk is then met by the
+ * commit that grows the store and not by a drain, and small writes keep the file system's folios
+ * small (extend_file). */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,13 +17,13 @@
 
 #include "store/lmdb/lmdb_priv.h"
 
-/* While this much of the limit was never used, the list of free pages isn't looked at. */
+/* While at least this much of the limit was never used, the list of free pages is not read. */
 #define NEAR_LIMIT_BYTES (256ull << 20)
-/* So many pages the file is made to have beyond those in use. */
+/* The file gets this many pages more than are in use. */
 #define AHEAD_PAGES 256
 
-/* Pages in the list of free ones: database 0, each value a list that begins with its length. Only
- * a read transaction may look at it. */
+/* Counts the pages in the list of free pages, which is LMDB's database 0; each value in it begins
+ * with its number of pages. Only a read transaction may read it. */
 static int
 count_free_pages(struct lmdb_store *lmdb, int64_t *out, struct cn_error *err)
 {
@@ -49,7 +54,7 @@ cn_lmdb_pages_left(struct lmdb_store *lmdb, int64_t *out, struct cn_error *err)
     int rc;
 
     *out = INT64_MAX;
-    if (!lmdb->env) /* begin opens it again or says why not */
+    if (!lmdb->env) /* begin opens it again or reports why it cannot */
         return 0;
     mdb_env_info(lmdb->env, &info);
     *out = (int64_t)(lmdb->max_bytes / lmdb->page_bytes) - (int64_t)(info.me_last_pgno + 1) -
@@ -72,11 +77,12 @@ cn_lmdb_room(struct cn_store *store, int64_t *bytes, struct cn_error *err)
     return rc;
 }
 
-/* Gives the file `ahead` pages over those in use, whenever less than `least` are left. 0 or an
+/* Extends the file to `ahead` pages more than are in use, if fewer than `least` are left. 0 or an
  * errno. LMDB writes new pages by dozens at once. A file system with large folios (ext4 since Linux
- * 6.16) keeps such a write as one folio, and from then on looks at all its pages whenever one of
- * them is written: half the cost of a step among a million sequences. So the file gets its pages
- * one by one before. In a write transaction, so nobody else writes. */
+ * 6.16) keeps such a write as one folio, and then looks at all its pages whenever one of them is
+ * written, which was half the cost of a step among a million sequences. So the file gets its pages
+ * one by one in advance. Called in a write transaction, so that no other process extends the file.
+ */
 static int
 extend_file(struct lmdb_store *lmdb, uint64_t least, uint64_t ahead)
 {
@@ -116,8 +122,8 @@ cn_lmdb_provide(struct cn_store *store, uint64_t bytes, struct cn_error *err)
     mdb_env_info(lmdb->env, &info);
     if (info.me_last_pgno + 1 + pages < lmdb->file_pages)
         return 0;
-    /* What LMDB will use again need not be there twice. The two transactions of this thread don't
-     * meet: one looks only, and is over at once. */
+    /* Free pages inside the file can be used again. Counting them needs a read transaction beside
+     * the open write transaction; it is over at once. */
     if (count_free_pages(lmdb, &free_pages, NULL) == 0)
         pages -= pages < (uint64_t)free_pages ? pages : (uint64_t)free_pages;
     lmdb->txn = txn;
@@ -133,7 +139,7 @@ cn_lmdb_write_ahead(struct lmdb_store *lmdb)
     lmdb->grown = true;
 }
 
-/* A small value costs its leaf at most; a large one has pages of its own besides. */
+/* The copy of a leaf, which is all that a small value costs, and the pages of a large one. */
 int64_t
 cn_lmdb_value_pages(const struct lmdb_store *lmdb, uint64_t bytes)
 {
@@ -143,7 +149,7 @@ cn_lmdb_value_pages(const struct lmdb_store *lmdb, uint64_t bytes)
 uint64_t
 cn_lmdb_cost(uint64_t value_bytes)
 {
-    /* Leaves that are written to at random are two thirds full; a value of half a page has pages of
-     * its own, of 4 kB nearly everywhere, and an entry for each. */
+    /* Leaves that are written to at random are two thirds full on average. A value of half a page
+     * or more has pages of its own, nearly everywhere of 4 kB, and an entry for each. */
     return value_bytes < 1992 ? (value_bytes + 40) * 3 / 2 : (value_bytes / 4072 + 1) * (4096 + 96);
 }

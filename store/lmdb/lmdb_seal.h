@@ -1,7 +1,7 @@
-/* store/lmdb/lmdb_seal.h - the checksums of an entry in LMDB, which has none of its own. Each value
- * stands there with 8 bytes behind it: u32 checksum of the key, u32 checksum of the value, seeded
- * with that of the key. So an altered key is told from an altered value, and a value never passes
- * under another key. No state, any thread. */
+/* store/lmdb/lmdb_seal.h - the seal of an entry in LMDB, which has no checksums of its own. Behind
+ * each value are 8 bytes: a u32 checksum of the key, and a u32 checksum of the value, seeded with
+ * the key's. So an altered key can be told from an altered value, and a value under a wrong key is
+ * noticed. No state, any thread. */
 #ifndef CN_STORE_LMDB_LMDB_SEAL_H
 #define CN_STORE_LMDB_LMDB_SEAL_H
 
@@ -13,10 +13,11 @@
 
 enum cn_lmdb_seal {
     CN_LMDB_SEAL_WHOLE,
-    CN_LMDB_SEAL_VALUE, /* the key is right, the value is not */
+    CN_LMDB_SEAL_VALUE, /* the key is right and the value is altered */
     CN_LMDB_SEAL_KEY,   /* the key is altered, or there is no seal */
 };
 
+/* Writes the seal of an entry to `out`, CN_LMDB_SEAL_BYTES long. */
 static inline void
 cn_lmdb_seal(struct cn_str key, struct cn_str value, void *out)
 {
@@ -26,7 +27,7 @@ cn_lmdb_seal(struct cn_str key, struct cn_str value, void *out)
     put32((unsigned char *)out + 4, (uint32_t)cn_checksum(value.ptr, value.len, sum));
 }
 
-/* Checks the value that stands in LMDB with its seal. */
+/* Checks a value as it is in LMDB, with its seal. */
 static inline enum cn_lmdb_seal
 cn_lmdb_seal_check(struct cn_str key, struct cn_str sealed)
 {

@@ -1,17 +1,23 @@
 /* store/lmdb/lmdb_store.c - a store in an LMDB folder that the workers of one model version share.
+ * Owned by the worker's thread.
  *
- * Owned by the worker's thread. Its three files and lmdb_priv.h are all that knows LMDB. The main
- * database holds
+ * Only the files of this folder know LMDB. Its main database holds
  *   00 "format"        u32, little-endian: CN_STORE_FORMAT
- *   00 "journal"       how far the journal is in the records below (store/journal/journal_store.c)
- *   00 "loss"          what was lost of the journal, once (store/journal/journal_salvage.c)
- *   01 sequence id     a record (store/record/record.h), or nothing yet: the journal has it
- *   02 "pieces"        the database of what of large records is behind a page (lmdb_value.c)
- * and each value but the last one has a seal of 8 bytes behind it (lmdb_seal.h). Never
- * MDB_WRITEMAP: a stray pointer of a handler could write into the store. MDB_NOSYNC unless each
- * commit must survive the machine: what was committed survives kill -9 either way, since it is in
- * the kernel's page cache.
- */
+ *   00 "journal"       how far the journal is drained (store/journal/journal_drain.c)
+ *   00 "loss"          what was lost (store/journal/journal_salvage.c)
+ *   01 sequence id     a record (store/record/record.h); empty while only the journal has it
+ *   02 "pieces"        the database of the further pieces of large records (lmdb_value.c)
+ * and each value but the last one has a seal of 8 bytes behind it (lmdb_seal.h).
+ *
+ * - MDB_WRITEMAP is never used: with it, a handler's stray pointer could write into the store.
+ * - MDB_NOSYNC is used unless commits must survive a power failure. What was committed survives
+ *   kill -9 in either case, because it is in the kernel's page cache.
+ * - LMDB reads and writes through mappings, so a file that is too short, or a disk without room for
+ *   the table of readers, would be a SIGBUS. Both are checked before LMDB can meet them
+ *   (check_length, reserve_lock_file).
+ * - A process that dies in a read transaction leaves its slot in the table of readers, which keeps
+ *   old pages from being used again. mdb_reader_check frees such slots, when a store is opened and
+ *   when it is maintained. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -27,9 +33,10 @@
 #include "store/lmdb/lmdb_priv.h"
 #include "store/record/little_endian.h"
 
-/* Workers of one version and readers such as management. LMDB's own default is 126. */
+/* The most processes that may have the store open: workers of one version, and readers such as the
+ * management. LMDB's own default is 126. */
 #define MAX_READERS 1200
-/* A header and 64 bytes for each of them. */
+/* The size of lock.mdb: a header and 64 bytes for each reader. */
 #define LOCK_FILE_BYTES (256 + 64 * MAX_READERS)
 
 int
@@ -60,7 +67,7 @@ cn_lmdb_fail(const struct lmdb_store *lmdb, int rc, const char *what, struct cn_
                        MAX_READERS, lmdb->dir);
     case ENOSPC:
     case EDQUOT:
-    case EIO: /* LMDB's word for a short write, too */
+    case EIO: /* LMDB also returns it for a short write */
         if (statvfs(lmdb->dir, &fs) == 0)
             return cn_fail(err, CN_E_STATE_STORE,
                            "%s: cannot write to the file system of %s: %s (%" PRIu64
@@ -114,7 +121,7 @@ format_check(struct lmdb_store *lmdb, struct cn_error *err)
     if ((rc = mdb_dbi_open(txn, NULL, 0, &lmdb->dbi)) != 0)
         goto failed;
     rc = mdb_get(txn, lmdb->dbi, &key, &value);
-    if (rc == 0 && value.mv_size >= sizeof(ours)) /* with its seal behind it, but for older ones */
+    if (rc == 0 && value.mv_size >= sizeof(ours)) /* older formats have no seal behind it */
         format = get32(value.mv_data);
     if (format == 0 && (rc != MDB_NOTFOUND || lmdb->read_only)) {
         rc = cn_fail(err, CN_E_STATE_STORE, "%s is an LMDB folder but not a store of Continuo",
@@ -155,9 +162,10 @@ env_close(struct lmdb_store *lmdb)
     lmdb->env = NULL;
 }
 
-/* LMDB maps the table of readers and writes to it: on a disk that has no room for it that is a
- * SIGBUS. One that was there before has the part that is in use. Before the environment is open: to
- * close a descriptor of this file lets go of its locks. 0 or an errno. */
+/* Reserves the room of lock.mdb on the disk. LMDB maps this table of readers and writes to it,
+ * which is a SIGBUS if the disk has no room for it. A table that was there before has the part that
+ * is in use. This runs before the environment is open, because closing a descriptor of the file
+ * releases its locks. 0 or an errno. */
 static int
 reserve_lock_file(const struct lmdb_store *lmdb)
 {
@@ -168,7 +176,7 @@ reserve_lock_file(const struct lmdb_store *lmdb)
 
     if (snprintf(path, sizeof(path), "%s/lock.mdb", lmdb->dir) >= (int)sizeof(path) ||
         (fd = open(path, flags, 0600)) < 0)
-        return 0; /* LMDB says why */
+        return 0; /* LMDB will report the reason */
     if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, LOCK_FILE_BYTES) < 0 && errno == ENOSPC &&
         fstat(fd, &stat) == 0 && stat.st_blocks == 0)
         rc = ENOSPC;
@@ -176,7 +184,7 @@ reserve_lock_file(const struct lmdb_store *lmdb)
     return rc;
 }
 
-/* By how many bytes the file ends before the pages that its meta page names; 0: it does not. */
+/* The number of bytes by which the file is shorter than its meta page says; 0 if it is not. */
 static uint64_t
 missing_bytes(const struct lmdb_store *lmdb, int fd, uint64_t *wanted)
 {
@@ -193,10 +201,10 @@ missing_bytes(const struct lmdb_store *lmdb, int fd, uint64_t *wanted)
     return *wanted - (uint64_t)file.st_size;
 }
 
-/* To read a page behind the end of the file is a SIGBUS. A file that was cut becomes as long again
- * as its meta page says, with zeros, which LMDB takes for damage where they should be a page. That
- * is done in the lock: another process may be making the file longer, and would lose what it wrote.
- * 0, an errno or LMDB's error. */
+/* Reading a page behind the end of the file is a SIGBUS. A file that was truncated gets the length
+ * that its meta page says, filled with zeros, which LMDB recognises as damage where it expects a
+ * page. That is done inside the lock, because another process may be extending the file at this
+ * moment. 0, an errno or LMDB's error. */
 static int
 check_length(const struct lmdb_store *lmdb)
 {
@@ -250,8 +258,9 @@ close:
     return rc;
 }
 
-/* Another process may have grown the map; a failed write of a meta page makes the environment
- * refuse all until it is opened anew. Both are mended once. */
+/* Begins a transaction and repairs two things once: another process may have enlarged the mapping;
+ * and after a failed write of a meta page the environment refuses everything until it is opened
+ * again. */
 static int
 txn_begin(struct lmdb_store *lmdb, unsigned flags, MDB_txn **out, struct cn_error *err)
 {
@@ -375,7 +384,7 @@ lmdb_commit(struct cn_store *store, struct cn_error *err)
     }
     cn_lmdb_cursors_close(lmdb);
     lmdb->txn = NULL;
-    rc = mdb_txn_commit(txn); /* frees it in any case */
+    rc = mdb_txn_commit(txn); /* frees the transaction in any case */
     return rc ? cn_lmdb_fail(lmdb, rc, "commit", err) : 0;
 }
 

@@ -55,7 +55,7 @@ fill(uint32_t *words, size_t n, uint32_t round)
         words[i] = round;
 }
 
-/* Commits rounds for ever; tells each committed one through the pipe. */
+/* Commits rounds for ever and reports each committed one through the pipe. */
 static _Noreturn void
 write_rounds(const char *dir, uint32_t round, int pipe_fd)
 {
@@ -83,7 +83,7 @@ write_rounds(const char *dir, uint32_t round, int pipe_fd)
     }
 }
 
-/* Reads what the writer told; kills it after `rounds` of them and a moment more. */
+/* Reads the writer's reports, and kills it some moments after `rounds` of them. */
 static uint32_t
 kill_after(pid_t pid, int pipe_fd, unsigned rounds, unsigned moment_us)
 {
@@ -239,7 +239,8 @@ dead_reader_is_let_go_at_open(void **state)
     cn_store_close(store);
 }
 
-/* A worker killed in the middle of a transaction holds up nobody: the others write on at once. */
+/* A worker that is killed in the middle of a transaction does not hold up the others, which can
+ * write at once. */
 static void
 dead_writer_blocks_nobody(void **state)
 {
@@ -359,7 +360,7 @@ older_store_is_refused(void **state)
     unlink(path);
 }
 
-/* A value without one of its pieces is what there is before it: a record's checksum shows that. */
+/* A value that lacks one of its pieces ends before it, which the record's checksum shows. */
 static void
 a_missing_piece_ends_its_value(void **state)
 {
@@ -383,7 +384,7 @@ a_missing_piece_ends_its_value(void **state)
     cn_store_close(store);
 }
 
-/* Nor take a folder for a store that is none. */
+/* A folder of LMDB that is not a store is refused. */
 static void
 other_files_are_refused(void **state)
 {

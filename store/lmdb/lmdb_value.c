@@ -1,15 +1,23 @@
-/* store/lmdb/lmdb_value.c - values in LMDB: whole where they fit in a page, else in pieces of a
- * page.
+/* store/lmdb/lmdb_value.c - values in LMDB: in one entry if they fit into a page, else in pieces of
+ * a page. Owned by the worker's thread.
  *
- * Owned by the worker's thread. LMDB wants pages in a row for what is larger than one. A file that
- * was filled and emptied again and again has enough free pages, but not in a row, and grows far
- * over its limit. So nothing here is larger than a page: of a larger value the first piece stands
- * under the sequence's key, the others in a database of their own, under
- *   02  u16 bytes of the id  id  u32 number of the piece, from 1    (numbers: most significant byte first)
- * A first piece that fills its page says that there may be others. Each value and each piece has
- * its seal behind it (lmdb_seal.h), which cn_lmdb_check compares when the store is opened; a
- * look-up does not, since a record has a checksum of its own.
- */
+ * For a value larger than a page, LMDB needs consecutive free pages. A file that was filled and
+ * emptied many times has enough free pages, but not consecutive ones, and grows far beyond its
+ * limit. So nothing here is larger than a page. The first piece of a larger value is under the
+ * sequence's key; the others are in a database of their own, under the key
+ *   02  u16 bytes of the id  id  u32 number of the piece, from 1
+ * in which numbers have their most significant byte first, so that the pieces of one value are
+ * neighbours in their order.
+ *
+ * A first piece that fills its page exactly says that there may be others. The size of such a value
+ * is found by its last piece: all pieces before that are full. Writing a shorter value therefore
+ * has to remove the pieces that are left over.
+ *
+ * Each value and each piece has its seal behind it (lmdb_seal.h). cn_lmdb_check compares it when
+ * the store is opened; a look-up does not, because a record has a checksum of its own.
+ *
+ * A look-up is mostly followed by a write of the same key, so the cursor stays where it is
+ * (`at_key`), and the write need not descend from the root again. */
 #include <endian.h>
 #include <string.h>
 
@@ -17,11 +25,11 @@
 #include "store/lmdb/lmdb_priv.h"
 #include "store/lmdb/lmdb_seal.h"
 
-/* Of a page that holds nothing but a value. */
+/* The head of an overflow page, which holds nothing else but one value. */
 #define PAGE_HEADER_BYTES 16
 #define PIECE_KEY_MAX (3 + CN_STORE_KEY_MAX + 4)
 
-/* The key of a sequence, in the caller's bytes. */
+/* Makes the key of a sequence in the caller's bytes. */
 static MDB_val
 key_of(struct cn_str id, char bytes[CN_STORE_KEY_MAX + 1])
 {
@@ -31,7 +39,7 @@ key_of(struct cn_str id, char bytes[CN_STORE_KEY_MAX + 1])
     return (MDB_val){id.len + 1, bytes};
 }
 
-/* Of the open transaction, whichever reads and writes it does. */
+/* Opens the cursor of the open transaction if it is not open. */
 static int
 cursor_open(struct lmdb_store *lmdb)
 {
@@ -39,8 +47,8 @@ cursor_open(struct lmdb_store *lmdb)
     return lmdb->cursor ? 0 : mdb_cursor_open(lmdb->txn, lmdb->dbi, &lmdb->cursor);
 }
 
-/* Among a million sequences each way from the root to a leaf is several misses of the processor's
- * caches, so a write stays with the leaf that the read before it found. */
+/* Finds a key. Among a million sequences each way from the root to a leaf costs several cache
+ * misses, so a write uses the leaf that the read before it found. */
 static int
 seek(struct lmdb_store *lmdb, MDB_val *key, MDB_val *value)
 {
@@ -74,7 +82,8 @@ unsealed_bytes(const MDB_val *data)
     return data->mv_size < CN_LMDB_SEAL_BYTES ? 0 : data->mv_size - CN_LMDB_SEAL_BYTES;
 }
 
-/* Writes into the page what LMDB made room for, since value and seal do not lie side by side. */
+/* Copies value and seal into the room that LMDB reserved in the page, because they do not lie side
+ * by side in memory. */
 static void
 fill_sealed(const MDB_val *key, struct cn_str value, const MDB_val *data)
 {
@@ -104,7 +113,7 @@ cn_lmdb_piece_bytes(const struct lmdb_store *lmdb)
     return lmdb->page_bytes - PAGE_HEADER_BYTES - CN_LMDB_SEAL_BYTES;
 }
 
-/* The key of a piece, in the caller's bytes. */
+/* Makes the key of a piece in the caller's bytes. */
 static MDB_val
 piece_key(struct cn_str id, uint32_t number, char bytes[PIECE_KEY_MAX])
 {
@@ -118,7 +127,7 @@ piece_key(struct cn_str id, uint32_t number, char bytes[PIECE_KEY_MAX])
     return (MDB_val){3 + id.len + sizeof(number), bytes};
 }
 
-/* The number of the piece whose key this is; 0: one of another sequence. */
+/* The number of the piece that has this key; 0 if it belongs to another sequence. */
 static uint32_t
 piece_number(struct cn_str id, const MDB_val *key)
 {
@@ -139,7 +148,8 @@ piecer_open(struct lmdb_store *lmdb)
     return lmdb->piecer ? 0 : mdb_cursor_open(lmdb->txn, lmdb->pieces, &lmdb->piecer);
 }
 
-/* The last piece of a value, behind its first one; *number 0: there is none. */
+/* Finds the last piece behind the first one; *number is 0 if there is none. It looks for the
+ * highest possible number and takes the entry before that place. */
 static int
 last_piece(struct lmdb_store *lmdb, struct cn_str id, uint32_t *number, size_t *len)
 {
@@ -162,7 +172,7 @@ last_piece(struct lmdb_store *lmdb, struct cn_str id, uint32_t *number, size_t *
     return rc == MDB_NOTFOUND ? 0 : rc;
 }
 
-/* Bytes of the whole value that begins with `front`. */
+/* The size of the whole value whose first piece has `prefix` bytes. */
 static int
 value_bytes(struct lmdb_store *lmdb, struct cn_str id, size_t prefix, uint64_t *out)
 {
@@ -179,8 +189,8 @@ value_bytes(struct lmdb_store *lmdb, struct cn_str id, size_t prefix, uint64_t *
     return 0;
 }
 
-/* Puts a value together that has other pieces than `front`. Where one is missing it ends: the
- * record's checksum says that it is damaged. */
+/* Puts a value together from its pieces. If one is missing, the value ends there, and the record's
+ * checksum shows that it is damaged. */
 static int
 collect(struct lmdb_store *lmdb, struct cn_str id, struct cn_str prefix, uint64_t bytes,
         struct cn_str *out, struct cn_error *err)
@@ -205,7 +215,7 @@ collect(struct lmdb_store *lmdb, struct cn_str id, struct cn_str prefix, uint64_
     return rc == MDB_NOTFOUND ? 0 : rc ? cn_lmdb_fail(lmdb, rc, "read", err) : 0;
 }
 
-/* Takes away the pieces from this number on. */
+/* Removes the pieces from this number on. */
 static int
 cut_pieces(struct lmdb_store *lmdb, struct cn_str id, uint32_t from)
 {
@@ -316,7 +326,7 @@ cn_lmdb_next(struct cn_store *store, struct cn_str after, struct cn_str *id, str
     return unseal(lmdb, &data, prefix, err);
 }
 
-/* Writes the value's pieces; `shrinks`: there may be more of an older one. */
+/* Writes the value's pieces. `shrinks`: the old value may have had more of them. */
 static int
 write_value(struct lmdb_store *lmdb, MDB_val *key, struct cn_str id, struct cn_str value,
             unsigned flags, bool shrinks)
@@ -386,7 +396,7 @@ cn_lmdb_remove(struct cn_store *store, struct cn_str id, struct cn_error *err)
 
 /* --- pieces that belong to nothing --- */
 
-/* Does the id of this piece's key have a first piece? */
+/* Is this a piece of an id that has no full first piece? */
 static bool
 is_orphan(struct lmdb_store *lmdb, struct cn_str id)
 {
@@ -417,7 +427,7 @@ cn_lmdb_drop_orphans(struct lmdb_store *lmdb, struct cn_error *err)
     return rc == MDB_NOTFOUND ? 0 : rc ? cn_lmdb_fail(lmdb, rc, "read", err) : 0;
 }
 
-/* --- notes, which are no sequence's --- */
+/* --- notes --- */
 
 int
 cn_lmdb_put_sealed(struct lmdb_store *lmdb, MDB_txn *txn, MDB_val *key, struct cn_str value)

@@ -1,8 +1,13 @@
-/* store/memory/memory_store.c - a store in the worker's memory, for durability none.
+/* store/memory/memory_store.c - the store of durability `none`: a hash table in the worker's
+ * memory. Owned by the worker's thread.
  *
- * Owned by the worker's thread. A write happens at once and leaves the old entry in an undo list;
- * commit frees that list, abort puts it back.
- */
+ * A write changes the table at once and notes in an undo list what it replaced. A commit frees the
+ * replaced entries, an abort puts them back, newest first. So a read inside the transaction sees
+ * its own writes without a second look-up.
+ *
+ * Entries are also in a list, which gives a scan its order. A new version of an entry takes the
+ * place of the old one there, so a scan meets each key once, also if entries are changed while it
+ * goes on. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -13,20 +18,20 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-/* Replaced entries that wait to serve again: a model's records mostly have one size, and a malloc
- * of over a KiB is slow. Their number, and their bytes each: a MiB in all. */
+/* Replaced entries are kept for the next writes, up to this number and size, 1 MiB in all: the
+ * records of a model mostly have one size, and malloc is slow for more than 1 KiB. */
 #define SPARE_MAX 64
 #define SPARE_BYTES_MAX 16384
 
 struct mem_entry {
-    struct cn_list link; /* in `entries`, in the order of their keys' first insertion; or a spare */
+    struct cn_list link; /* in `entries`, in the order in which the keys came; or in `spare` */
     size_t value_len;
-    uint32_t cap; /* of `bytes`; 0: over SPARE_BYTES_MAX */
+    uint32_t cap; /* the capacity of `bytes`; 0: over SPARE_BYTES_MAX */
     uint16_t key_len;
-    char bytes[]; /* key, value */
+    char bytes[]; /* the key, then the value */
 };
 
-/* What one write did: `added` replaced `removed`; either may be NULL. */
+/* The undo note of one write: `added` replaced `removed`. Either may be NULL. */
 struct mem_undo {
     struct mem_entry *added, *removed;
 };
@@ -35,7 +40,7 @@ struct mem_store {
     struct cn_store base;
     struct cn_table *table;
     struct cn_list entries;
-    struct mem_undo *undo; /* n_undo of them, oldest first; the array stays */
+    struct mem_undo *undo; /* n_undo notes, the oldest first; the array is kept */
     uint32_t n_undo, cap_undo;
     struct cn_list spare;
     unsigned n_spare;
@@ -116,7 +121,7 @@ mem_next(struct cn_store *store, struct cn_str after, struct cn_str *key, struct
     return 0;
 }
 
-/* Room for key and value, of a spare entry where that has the right size. */
+/* An entry with room for key and value: a spare one if its size suits. */
 static struct mem_entry *
 entry_take(struct mem_store *mem, size_t bytes)
 {
@@ -127,7 +132,7 @@ entry_take(struct mem_store *mem, size_t bytes)
         mem->n_spare--;
         if (bytes <= entry->cap && entry->cap <= 2 * bytes)
             return entry;
-        cn_free(entry); /* sizes have changed: soon there are others here */
+        cn_free(entry); /* the sizes have changed; soon the spare entries will suit again */
     }
     entry = cn_try_alloc(sizeof(*entry) + bytes);
     if (!entry)
@@ -137,7 +142,7 @@ entry_take(struct mem_store *mem, size_t bytes)
     return entry;
 }
 
-/* It is in no list. */
+/* Keeps or frees an entry that is not in a list. */
 static void
 entry_give(struct mem_store *mem, struct mem_entry *entry)
 {
@@ -149,8 +154,8 @@ entry_give(struct mem_store *mem, struct mem_entry *entry)
     mem->n_spare++;
 }
 
-/* `added` follows `removed` in the list, either of which may be NULL: a scan that goes on meets an
- * entry that was changed meanwhile once, not again and again at the end. */
+/* Puts `added` in the place of `removed` in the list; either may be NULL. A scan that goes on then
+ * meets a changed entry once, not again and again at the end. */
 static void
 mem_relink(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {
@@ -164,7 +169,7 @@ mem_relink(struct mem_store *mem, struct mem_entry *added, struct mem_entry *rem
     }
 }
 
-/* The table has it already. */
+/* Notes a write that the table has already, and changes the list. */
 static void
 mem_note(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {
@@ -181,7 +186,7 @@ mem_note(struct mem_store *mem, struct mem_entry *added, struct mem_entry *remov
     mem_relink(mem, added, removed);
 }
 
-/* What was in the table before `added` was put there; NULL: nothing. */
+/* Restores the table to what it was before `added` was put there; `removed` NULL: nothing. */
 static void
 mem_put_back(struct mem_store *mem, struct mem_entry *added, struct mem_entry *removed)
 {
@@ -207,7 +212,8 @@ mem_put(struct cn_store *store, struct cn_str key, struct cn_str value, struct c
     if (value.len)
         memcpy(entry->bytes + key.len, value.ptr, value.len);
     old =
-        cn_table_put(mem->table, entry); /* tried first: to look before would be a second search */
+        /* tried first, because a look before it would be a second search */
+        cn_table_put(mem->table, entry);
     if (entry_bytes(entry) > entry_bytes(old) &&
         mem->used_bytes - entry_bytes(old) + entry_bytes(entry) > mem->max_bytes) {
         mem_put_back(mem, entry, old);
@@ -280,7 +286,7 @@ mem_bytes(struct cn_store *store)
 static unsigned
 mem_maintain(struct cn_store *store)
 {
-    (void)store; /* nobody else reads it */
+    (void)store; /* no other process reads it */
     return 0;
 }
 

@@ -68,7 +68,7 @@ holds(struct cn_store *store, const struct expected *expected)
     assert_int_equal(cn_store_count(store), n);
 }
 
-/* Entries that were replaced serve again, for values of other sizes and after an abort. */
+/* Replaced entries are used again, for values of other sizes and after an abort. */
 static void
 random_transactions_agree_with_an_array(void **state)
 {

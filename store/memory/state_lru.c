@@ -1,22 +1,29 @@
-/* store/memory/state_lru.c - a hash table for finding, a list for who is next to go. Owned by the
- * worker's thread.
+/* store/memory/state_lru.c - the LRU of decoded states: a hash table that finds an entry, and a
+ * list that says which one is evicted next. Owned by the worker's thread.
  *
- * The list is a clock's: who is used stays where it stands and is marked, which touches nobody
- * else, where moving it to the end would wait for the memory of two neighbours. Who comes to the
- * front with a mark loses it and goes to the end.
- */
+ * The list works as in the CLOCK algorithm: an entry that is used stays where it is and is only
+ * marked. Moving it to the end, as an exact LRU does, would touch its two neighbours, which are
+ * cache misses among a million entries. An entry that comes to the beginning of the list with a
+ * mark loses the mark and goes to the end; one without a mark is evicted.
+ *
+ * An entry's life: cn_lru_put places it in the table and at the end of the list. cn_lru_take marks
+ * it as out; it counts no more, but keeps its places. cn_lru_put makes it count again. If
+ * next_to_go meets an entry that is out, it takes it from the list only, and cn_lru_put appends it
+ * again. */
 #include "store/memory/state_lru.h"
 
 #include "core/containers/table.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-/* Entries that one eviction passes over at most because they were used. */
+/* One eviction passes over at most this many used entries, so that no step waits for all of them.
+ */
 #define SPARED_MAX 32
 
 struct cn_lru {
     struct cn_table *table;
-    struct cn_list order; /* first is the next to go; some that are out stand in it, too */
+    /* the first one is the next to be evicted; entries that are out may be among them */
+    struct cn_list order;
     uint64_t count, bytes, max_entries, max_bytes;
     cn_lru_evict_fn evict;
     void *ctx;
@@ -42,7 +49,7 @@ cn_lru_create(uint64_t max_entries, uint64_t max_bytes, cn_lru_evict_fn evict, v
     return lru;
 }
 
-/* It counts no longer, wherever it stands. */
+/* The entry counts no more, wherever it is. */
 static void
 discount(struct cn_lru *lru, const struct cn_lru_entry *entry)
 {
@@ -50,7 +57,7 @@ discount(struct cn_lru *lru, const struct cn_lru_entry *entry)
     lru->bytes -= entry->bytes;
 }
 
-/* It is no longer in the table. */
+/* Called when the entry is no longer in the table. */
 static void
 unplace(struct cn_lru_entry *entry)
 {
@@ -67,8 +74,8 @@ cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry)
     unplace(entry);
 }
 
-/* One that was used since it came by here last goes to the end; but not so many in a row that a
- * step would wait for it. One that is out leaves the list until it comes back. */
+/* Finds the entry to evict. One that was used since its last turn goes to the end, at most
+ * SPARED_MAX in a row. One that is out leaves the list until it comes back. */
 static struct cn_lru_entry *
 next_to_go(struct cn_lru *lru)
 {
@@ -134,7 +141,7 @@ cn_lru_prefetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n,
         found[i] = items[i];
 }
 
-/* New in the table, in the place of one that is out. */
+/* Adds a new entry to the table, where it replaces one of the same key that is out. */
 static void
 place(struct cn_lru *lru, struct cn_lru_entry *entry)
 {

@@ -1,12 +1,11 @@
-/* store/memory/state_lru.h - the sequences whose decoded state a worker keeps, bounded by number
- * and bytes.
+/* store/memory/state_lru.h - the sequences whose decoded state a worker keeps in memory, limited by
+ * number and by bytes.
  *
- * Intrusive: the entry sits in the owner's object. An object that is being worked on is taken out
- * and put back afterwards, so it is never evicted while in use. Its place stays, since nearly all
- * come back; who doesn't is forgotten. Who goes is one of those that were not used for longest: in
- * the order in which they came, but for those used since. All operations are O(1). Owned by the
- * worker's thread.
- */
+ * The entry is a member of the owner's object. An object in use is taken out and put back
+ * afterwards, so it is never evicted meanwhile. It keeps its place in the order, since nearly all
+ * come back; one that does not is forgotten (cn_lru_forget). The entries that go are among those
+ * that were not used for longest: the order is that of arrival, and those that were used since are
+ * passed over. All operations are O(1). Owned by the worker's thread. */
 #ifndef CN_STORE_MEMORY_STATE_LRU_H
 #define CN_STORE_MEMORY_STATE_LRU_H
 
@@ -21,34 +20,35 @@ struct cn_lru;
 struct cn_lru_entry {
     struct cn_list link;
     struct cn_str key;      /* borrowed from the owner's object */
-    uint64_t bytes;         /* what the object counts for */
-    bool placed, out, used; /* the LRU's; false at first */
+    uint64_t bytes;         /* the bytes that the object counts for */
+    bool placed, out, used; /* used by the LRU; initialise with false */
 };
 
-/* Called when an entry must go; it is out of the LRU already and belongs to the callee. */
+/* Called for an entry that is evicted. It is out of the LRU already, and the callee owns it. */
 typedef void (*cn_lru_evict_fn)(void *ctx, struct cn_lru_entry *entry);
 
-/* `max_entries` 0 keeps nothing: each put evicts at once. */
+/* Makes an LRU, which cn_lru_destroy frees. With `max_entries` 0 each put evicts its entry at once.
+ */
 struct cn_lru *cn_lru_create(uint64_t max_entries, uint64_t max_bytes, cn_lru_evict_fn evict,
                              void *ctx);
-/* Evicts all. */
+/* Evicts all entries. */
 void cn_lru_clear(struct cn_lru *lru);
-/* As clear, and frees it; NULL is allowed. */
+/* Evicts all entries and frees the LRU. NULL is allowed. */
 void cn_lru_destroy(struct cn_lru *lru);
 
-/* Takes the entry out: the caller owns it until it puts it back, or has it forgotten. NULL when it
- * isn't there, or is out already. */
+/* Takes the key's entry out. The caller owns it until it puts it back or has it forgotten. NULL if
+ * there is none, or it is taken out already. */
 struct cn_lru_entry *cn_lru_take(struct cn_lru *lru, struct cn_str key);
-/* An entry that was taken out, or never put in, does not come back: its memory is the caller's to
- * free. */
+/* Forgets an entry that was taken out or never put in, so that the caller may free it. */
 void cn_lru_forget(struct cn_lru *lru, struct cn_lru_entry *entry);
-/* These keys, CN_PREFETCH_MAX at most, will be taken soon: asks for the memory that this touches,
- * and for `owner_bytes` of the owner's objects. `found` gets for each the entry of that key's hash,
- * for further hints, or NULL. */
+/* Prefetches for cn_lru_take of these keys, at most CN_PREFETCH_MAX: what a look-up touches, and
+ * `owner_bytes` of each owner's object. For each key `found` gets the entry that its hash suggests,
+ * or NULL; it may be used for further prefetches only. */
 void cn_lru_prefetch(const struct cn_lru *lru, const struct cn_str *keys, uint32_t n,
                      size_t owner_bytes, struct cn_lru_entry **found);
-/* Puts in, back or as the newest; key and bytes are set, and none of that key is in; another one
- * that is out is forgotten. Then evicts until the bounds hold, which may take this one. */
+/* Puts an entry in, or back after it was taken out. Key and bytes are set. No other entry of the
+ * key may be in the LRU; one that is taken out is forgotten. Then entries are evicted until the
+ * limits hold, perhaps this one. */
 void cn_lru_put(struct cn_lru *lru, struct cn_lru_entry *entry);
 
 uint64_t cn_lru_count(const struct cn_lru *lru);

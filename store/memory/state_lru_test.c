@@ -62,7 +62,7 @@ oldest_goes_when_too_many(void **state)
     assert_int_equal(evicted, 3);
 }
 
-/* And by bytes: a large state pushes out as many as it needs. */
+/* Memory is bounded by bytes, too: a large state evicts as many as it needs. */
 static void
 oldest_go_when_too_large(void **state)
 {
@@ -80,13 +80,13 @@ oldest_go_when_too_large(void **state)
     put(lru, "large", 45);
     assert_int_equal(evicted, 5);
     assert_int_equal(cn_lru_bytes(lru), 95);
-    put(lru, "larger than all", 101); /* fits nowhere: it is not kept either */
+    put(lru, "larger than all", 101); /* it fits nowhere and is not kept either */
     assert_int_equal(cn_lru_count(lru), 0);
     assert_int_equal(cn_lru_bytes(lru), 0);
     cn_lru_destroy(lru);
 }
 
-/* A sequence that is being worked on is out of reach for eviction. */
+/* A sequence that is in use cannot be evicted. */
 static void
 taken_is_never_evicted(void **state)
 {
@@ -114,7 +114,8 @@ use(struct cn_lru *lru, const char *name)
     cn_lru_put(lru, cn_lru_take(lru, cn_str_from(name)));
 }
 
-/* Once: who is not used again until the others had their turn goes then. */
+/* An entry that was used is passed over once. If it is not used again before its next turn, it is
+ * evicted. */
 static void
 who_was_used_stays(void **state)
 {
@@ -140,7 +141,8 @@ who_was_used_stays(void **state)
     cn_lru_destroy(lru);
 }
 
-/* With all of them used one goes all the same, and nobody waits until all were looked at. */
+/* If all entries were used, one is evicted all the same, and no step waits until all were looked
+ * at. */
 static void
 an_eviction_spares_a_few(void **state)
 {
@@ -165,8 +167,8 @@ an_eviction_spares_a_few(void **state)
     cn_lru_destroy(lru);
 }
 
-/* Those that are out when room is needed are passed over once, however many they are, and count
- * again when they are back. */
+/* Entries that are taken out are passed over once, however many there are, and count again when
+ * they are back. */
 static void
 those_that_are_out_are_passed_over(void **state)
 {

@@ -1,15 +1,17 @@
-/* store/record/checksum.c - see the header. */
+/* store/record/checksum.c - the one call of XXH3, on x86-64 through the library's dispatcher, which
+ * chooses the instruction set at run time. */
 #include "store/record/checksum.h"
 
 #if defined(__x86_64__)
 #include <xxh_x86dispatch.h>
 
-/* Shorter input is not hashed by vectors. */
+/* XXH3 uses vector instructions from this many bytes on. */
 #define VECTORS_FROM 241
 
 /* Debian's libxxhash (0.8.1, built by gcc 12) returns from its AVX2 and AVX-512 functions without
- * this, and the upper halves of the registers stay in use. All SSE code that runs after it then
- * waits for them: a worker took a fifth longer for a step (docs/performance.md). */
+ * this instruction, and the upper halves of the vector registers stay marked as in use. All SSE
+ * code that runs later then becomes slower: a worker took a fifth longer for a step
+ * (docs/performance.md). */
 __attribute__((target("avx"))) static void
 leave_vectors(void)
 {

@@ -50,7 +50,7 @@ upper_halves_are_not_in_use_afterwards(void **state)
     unsigned a = 0, b, c, d;
 
     if (!__builtin_cpu_supports("avx2") || !__get_cpuid_count(0xd, 1, &a, &b, &c, &d) || !(a & 4))
-        skip(); /* nobody to ask */
+        skip(); /* the processor cannot say */
     for (size_t len = 1; len <= BYTES_MAX; len *= 2) {
         cn_checksum(bytes, len, len % 3);
         __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(1));

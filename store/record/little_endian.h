@@ -1,4 +1,5 @@
-/* store/record/little_endian.h - numbers of the store's formats, at any address. Any thread. */
+/* store/record/little_endian.h - reads and writes little-endian numbers at any address, aligned or
+ * not. All formats of the store use them. Any thread. */
 #ifndef CN_STORE_RECORD_LITTLE_ENDIAN_H
 #define CN_STORE_RECORD_LITTLE_ENDIAN_H
 

@@ -1,4 +1,18 @@
-/* store/record/record.c - encodes and decodes records; layout in record.h. No state, any thread. */
+/* store/record/record.c - encodes and decodes records; record.h has the layout. No state, any
+ * thread.
+ *
+ * There is exactly one way to write a record: a varint that is longer than it needs to be, an
+ * unused flag, or a well-known content type that is spelled out is refused when a record is read.
+ * So bytes that are decoded and encoded again are the same bytes, which the fuzz target compares,
+ * and damage has less room to look like a record.
+ *
+ * A record is written in one pass into a buffer that is reserved for the longest head. Only the
+ * length of the state is not known then. Its place in the head first holds the offset at which the
+ * state begins; cn_record_end replaces that by the length.
+ *
+ * A reader may see any bytes. Each length is compared with the bytes that are left before it is
+ * used, and the checksum is compared before a part is returned. cn_record_peek is the exception: it
+ * leaves out the checksum, for scans that would otherwise read each state as a whole. */
 #include "store/record/record.h"
 
 #include <string.h>
@@ -14,8 +28,8 @@
      CN_RECORD_ANSWER_TOO_LARGE | CN_RECORD_ANSWER_STREAMED | CN_RECORD_PENDING |                  \
      CN_RECORD_KEYED | CN_RECORD_ASKED)
 #define CHECKSUM_BYTES 8
-#define HAS_KEYS 0x4000u /* among the flags */
-/* The varints of a head, in their order. */
+#define HAS_KEYS 0x4000u /* bit 14 of the flags */
+/* The varints of a head, in the order in which they are written. */
 enum number {
     GENERATION,
     STEP,
@@ -38,7 +52,7 @@ enum number {
 };
 
 #define NUMBERS_AT 20
-#define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + 8 + 1) /* and the keys */
+#define HEAD_MAX (NUMBERS_AT + N_NUMBERS * CN_VARINT_MAX + 8 + 1) /* keys and parts follow */
 
 static const uint64_t highest[N_NUMBERS] = {
     [GENERATION] = UINT64_MAX,   [STEP] = UINT64_MAX,         [OPENED] = UINT64_MAX,
@@ -49,10 +63,11 @@ static const uint64_t highest[N_NUMBERS] = {
     [CHUNK_BYTES] = UINT32_MAX,  [BODY_BYTES] = UINT32_MAX,
 };
 
-/* What grows in a sequence's life has its bytes from the beginning: enough for 268 million steps,
- * half a year, and times until 2039. So a record grows with its state, its answer and its key
- * alone, and a tombstone that keeps no answer is no larger than the record before it: both go into
- * a store that is full. */
+/* The least width of a varint. Numbers that grow while a sequence lives have their final width from
+ * the beginning: the step is good for 268 million steps, the time of the last step for half a year,
+ * the other times until 2039. So a record grows only with its state, its answer and its keys, and a
+ * tombstone that keeps no answer is not larger than the record before it. Both can therefore be
+ * written to a store that is full, which refuses whatever grows. */
 static const uint8_t least[N_NUMBERS] = {[STEP] = 4, [LAST] = 5, [CLOSED] = 6, [EXPIRES] = 6};
 
 static const struct cn_str content_types[] = {
@@ -62,11 +77,11 @@ static const struct cn_str content_types[] = {
 };
 #define N_CONTENT_TYPES (sizeof(content_types) / sizeof(*content_types))
 
-/* What a head says of the parts behind it: content type, headers, chunks, body, state. */
+/* What a head says about the parts behind it: content type, headers, chunks, body, state. */
 struct head {
     size_t bytes;
     uint32_t parts[5];
-    const struct cn_str *content_type; /* a known one, without bytes; or NULL */
+    const struct cn_str *content_type; /* one of content_types, which takes no bytes; or NULL */
 };
 
 static unsigned char *
@@ -102,7 +117,8 @@ cn_record_drop_answer(struct cn_record *record)
 
 /* --- writing --- */
 
-/* A small difference is a small number, whatever its sign. */
+/* Folds a difference into an unsigned number that is small when the difference is small, whatever
+ * its sign; this is the zigzag code of protobuf. */
 static uint64_t
 fold(uint64_t difference)
 {
@@ -190,7 +206,8 @@ cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_er
     at = put_keys(at, record);
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
         at = put_bytes(at, parts[i]);
-    put32(head + 16, (uint32_t)(at - head)); /* where the state begins, until its end is known */
+    /* the offset of the state, until cn_record_end knows its length */
+    put32(head + 16, (uint32_t)(at - head));
     out->len += (size_t)(at - head);
     return 0;
 }
@@ -241,13 +258,14 @@ take_numbers(struct cn_str *rest, uint64_t numbers[N_NUMBERS])
         if (!cn_take_varint(rest, &numbers[i]) || numbers[i] > highest[i])
             return false;
         bytes = (size_t)(rest->ptr - begun);
-        if (rest->ptr[-1] == 0 && bytes > 1 && bytes != least[i]) /* more than it needs */
+        if (rest->ptr[-1] == 0 && bytes > 1 && bytes != least[i]) /* longer than the number needs */
             return false;
     }
     return true;
 }
 
-/* True, and the content type is a known one or has so many bytes. */
+/* Reads the content type's number: a known one, or the length of one that follows. False: no
+ * content type has that number. */
 static bool
 read_content_type(uint64_t number, struct head *head)
 {
@@ -257,6 +275,8 @@ read_content_type(uint64_t number, struct head *head)
     return number % 2 == 0 || head->content_type;
 }
 
+/* Reads the request's hash and the keys, which stand between the numbers and the parts, and only if
+ * the flags say so. head->bytes then ends behind them. */
 static bool
 read_keys(struct cn_str bytes, struct cn_record *out, struct head *head)
 {
@@ -381,6 +401,7 @@ cn_record_put_chunk(struct cn_buf *out, struct cn_str chunk)
     cn_buf_append_str(out, chunk);
 }
 
+/* Do the chunks fill their part exactly, and is their number right? */
 static int
 chunks_fit(struct cn_str chunks, uint32_t count)
 {
@@ -392,7 +413,8 @@ chunks_fit(struct cn_str chunks, uint32_t count)
     return chunks.len == 0 && found == count;
 }
 
-/* u16 length, name, u32 length, value; `count` times and nothing else. */
+/* Do the headers fill their part exactly? Each is a u16 length, the name, a u32 length and the
+ * value; there are `count` of them. */
 static int
 headers_fit(struct cn_str headers, uint32_t count)
 {
@@ -414,6 +436,8 @@ headers_fit(struct cn_str headers, uint32_t count)
     return left == 0;
 }
 
+/* Do flags and fields agree? A record that passes its checksum can still contradict itself if a bug
+ * or a forger wrote it, for example a tombstone with a state. */
 static int
 fields_fit(const struct cn_record *record, const struct head *head)
 {
@@ -425,7 +449,7 @@ fields_fit(const struct cn_record *record, const struct head *head)
         (!(record->flags & CN_RECORD_ASKED) || record->keys.len == 0))
         return 0;
     if (!head->content_type &&
-        content_type_number(record->content_type) % 2) /* it would be no bytes */
+        content_type_number(record->content_type) % 2) /* a known one is never spelled out */
         return 0;
     if ((record->flags & kept) && (record->flags & (large | CN_RECORD_ANSWER_STREAMED)))
         return 0;

@@ -1,31 +1,39 @@
-/* store/record/record.h - what the store holds for one sequence: its state, its last answer, its
- * times.
+/* store/record/record.h - the record, which is what a store holds of one sequence: its state, its
+ * last answer and its times.
  *
- * One value, written in one transaction, is what makes a step happen at most once: a job that is
- * sent again and finds its own number in `last_job` gets the stored answer and changes nothing. A
- * closed sequence leaves a tombstone: the same record without state, with the reason.
+ * All of it is one value that is written in one transaction. That is what makes a step happen at
+ * most once: a job that is sent again finds its own number in `last_job`, gets the stored answer
+ * and changes nothing. A closed sequence leaves a tombstone, which is the same record without a
+ * state and with the reason of the close.
  *
- * Layout of format 6, numbers little-endian or as in core/text/varint.h. A varint has as many bytes
- * as it needs, but the step 4 at least, last_wall_ms 5, closed_wall_ms and expires_wall_ms 6 each;
- * these four are also read in as many as they need:
- *     0  u32  magic "CNR1"         4  u16  format         6  u16  flags, enum cn_record_flags; bit 14: keys
- *     8  u64  last_job            16  u32  state bytes
- *    20  varints: generation less opened_wall_ms, step, opened_wall_ms, last_wall_ms less that,
- *        closed_wall_ms, expires_wall_ms less last_wall_ms (differences: modulo 2^64, as twice the number or,
- *        below 0, one less than twice its amount), schema, close_reason, answer status, answer_flags,
- *        answer_bytes, content type, header count, header bytes, chunk count, chunk bytes (each chunk: u32
- *        length, bytes), body bytes
- *        CN_RECORD_ASKED only: u64 request_hash
- *        keys only: u8 count (from 1 on), for each 8 bytes of its hash, the newest first
- *        content type, headers (each: u16 length, name, u32 length, value), chunks, body, state
- *   end  u64  XXH3 of all before
- * The content type is twice its length, or one of those that handlers mostly have, which has no
- * bytes: 1 text/plain; charset=utf-8, 3 application/json, 5 application/octet-stream. A plain
- * step's head takes some 50 bytes: with a small state that is half of what is written.
+ * Layout of format 6. Numbers are little-endian, or varints as in core/text/varint.h:
+ *   offset  0  u32  magic "CNR1"
+ *           4  u16  format
+ *           6  u16  flags, enum cn_record_flags; bit 14: there are keys
+ *           8  u64  last_job
+ *          16  u32  bytes of the state
+ *          20  varints, in this order: generation minus opened_wall_ms, step, opened_wall_ms,
+ *              last_wall_ms minus opened_wall_ms, closed_wall_ms, expires_wall_ms minus
+ *              last_wall_ms, schema, close_reason, answer status, answer_flags, answer_bytes,
+ *              content type, header count, header bytes, chunk count, chunk bytes, body bytes
+ *              u64 request_hash, only with CN_RECORD_ASKED
+ *              u8 number of keys and the 8 bytes of each key's hash, newest first; only with keys
+ *              content type, headers (each: u16 length, name, u32 length, value), chunks (each:
+ *              u32 length, bytes), body, state
+ *         end  u64  XXH3 of all bytes before it
  *
- * XXH3 and not a CRC32: 64 bits, at many bytes a cycle without special instructions, and no code of
- * our own; SipHash was 1 us a KiB of state. It finds damage, it is no protection from forgers.
- */
+ * A varint has as many bytes as its number needs, with four exceptions: the step has at least 4
+ * bytes, last_wall_ms 5, closed_wall_ms and expires_wall_ms 6 each (record.c says why). These four
+ * are also accepted in fewer bytes. Differences are taken modulo 2^64 and folded, so that a small
+ * negative one is a small number, too: 0, -1, 1, -2 become 0, 1, 2, 3. The content type is an even
+ * number, twice its length, or an odd number for one of the three that most handlers use and that
+ * then take no bytes: 1 is text/plain; charset=utf-8, 3 application/json, 5
+ * application/octet-stream. The head of a plain step takes about 50 bytes, which is half of what is
+ * written when the state is small.
+ *
+ * The checksum is XXH3 and not a CRC32 because it has 64 bits, needs no code of our own, and hashes
+ * several bytes a cycle without special instructions; SipHash took 1 us for each KiB of state. It
+ * finds damage. It does not protect from forgery. */
 #ifndef CN_STORE_RECORD_RECORD_H
 #define CN_STORE_RECORD_RECORD_H
 
@@ -36,7 +44,7 @@
 #include "core/memory/buf.h"
 #include "core/text/str.h"
 
-#define CN_RECORD_FORMAT 6 /* a record of another one is refused */
+#define CN_RECORD_FORMAT 6 /* a record with another format is refused */
 #define CN_KEY_HASH_BYTES 8
 #define CN_RECORD_KEYS_MAX 255
 
@@ -44,73 +52,86 @@ enum cn_record_flags {
     CN_RECORD_TOMBSTONE = 1u << 0,
     CN_RECORD_HAS_STATE = 1u << 1,
     CN_RECORD_HAS_ANSWER = 1u << 2,
-    CN_RECORD_ANSWER_TOO_LARGE = 1u << 3, /* to keep; answer_bytes says how large */
-    CN_RECORD_ANSWER_STREAMED = 1u << 4,  /* it was still to be made when the step was committed */
-    CN_RECORD_PENDING = 1u << 5,          /* imported from another version, which may still have it;
-                                           * gone with the next step */
+    /* the answer was too large to keep; answer_bytes has its size */
+    CN_RECORD_ANSWER_TOO_LARGE = 1u << 3,
+    /* the answer was still being made when the step was committed */
+    CN_RECORD_ANSWER_STREAMED = 1u << 4,
+    /* imported from another version, which may still have the sequence; the next step clears this
+     * flag */
+    CN_RECORD_PENDING = 1u << 5,
     CN_RECORD_KEYED =
-        1u << 6, /* the last step had an idempotency key, the first of `keys`; ASKED, too */
-    CN_RECORD_ASKED = 1u << 7, /* request_hash is set: the last step had a key or a number */
+        /* the last step had an idempotency key, the first of `keys`; ASKED is set as well */
+    1u << 6,
+    /* request_hash is set: the last step had an idempotency key or a step number */
+    CN_RECORD_ASKED = 1u << 7,
 };
 
-/* Byte strings are borrowed, when encoding and when decoded. */
+/* The fields of a record. Byte strings are borrowed: from the caller when a record is encoded, from
+ * the encoded bytes when it is decoded. */
 struct cn_record {
     uint32_t flags;
     uint64_t generation;
     uint64_t step;     /* steps committed in this generation */
-    uint64_t last_job; /* that committed the last of them */
+    uint64_t last_job; /* the number of the job that committed the last step */
     uint64_t opened_wall_ms, last_wall_ms;
-    uint64_t closed_wall_ms; /* tombstone; else 0 */
+    uint64_t closed_wall_ms; /* when the sequence was closed; 0 while it is live */
     uint64_t
-        expires_wall_ms; /* live: under the limits of its last step, 0: never; tombstone: when it
-                               * is forgotten. For those who look at a store without its model */
+        /* when the record expires. Of a live sequence: by the limits at its last step, 0 for never.
+         * Of a tombstone: when it is forgotten. This is for programs that look at a store without
+         * its model */
+        expires_wall_ms;
     uint32_t schema;
     uint8_t close_reason; /* enum cn_close_reason of proto/frame.h; 0 while live */
 
     /* The last answer. */
     uint16_t status;
-    uint32_t answer_flags; /* CN_ANSWER_... that it carried */
-    uint64_t answer_bytes; /* chunks and body */
+    uint32_t answer_flags; /* the CN_ANSWER_... flags that the answer carried */
+    uint64_t answer_bytes; /* the size of chunks and body together */
     uint32_t n_headers, n_chunks;
     struct cn_str content_type, headers, chunks, body;
 
-    /* The idempotency keys of the last keyed steps under this id, the newest first:
-     * CN_KEY_HASH_BYTES of each one's hash, CN_RECORD_KEYS_MAX of them at most. */
+    /* The hashes of the idempotency keys that the last keyed steps of this id had, the newest
+     * first: CN_KEY_HASH_BYTES each, at most CN_RECORD_KEYS_MAX of them. */
     struct cn_str keys;
-    uint64_t request_hash; /* of what the last step asked */
+    uint64_t request_hash; /* a hash of the last step's request */
 
     struct cn_str state;
 };
 
 /* Was the last step sent with an idempotency key? */
 bool cn_record_has_key(const struct cn_record *record);
-/* The place of that hash among them, 0 is the newest's; -1: it is not there. */
+/* The position of a hash in `keys`, where 0 is the newest; -1 if it is not there. */
 int cn_keys_find(struct cn_str keys, const unsigned char hash[CN_KEY_HASH_BYTES]);
-/* Of the answer only what the flags say is left. */
+/* Empties the answer's headers, chunks and body. The flags and sizes that describe the answer stay.
+ */
 void cn_record_drop_answer(struct cn_record *record);
 
-/* Appends to `out`; CN_E_STATE_STORE when state or answer are over 4 GiB or memory runs out. */
+/* Appends the encoded record to `out`. CN_E_STATE_STORE: the state or the answer is over 4 GiB, or
+ * memory runs out. */
 int cn_record_encode(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);
 
-/* The same in two halves, for a state that is encoded right behind the rest: `begin` appends all
- * but the state, the caller appends that, `end` completes it. `at`: out->len before. */
+/* Encodes a record in two halves, for a state that is encoded directly behind the rest:
+ * cn_record_begin appends everything but the state, the caller appends the state, and cn_record_end
+ * completes the record. `at` is out->len before cn_record_begin. Errors are those of
+ * cn_record_encode. */
 int cn_record_begin(const struct cn_record *record, struct cn_buf *out, struct cn_error *err);
 int cn_record_end(struct cn_buf *out, size_t at, struct cn_error *err);
 
-/* Strict: every length, flag and the checksum must fit. CN_E_STATE_STORE says what doesn't.
- * `out` borrows from `bytes`. */
+/* Decodes a record strictly: every length, flag and the checksum must be right. CN_E_STATE_STORE
+ * says what is wrong. `out` borrows from `bytes`. */
 int cn_record_decode(struct cn_str bytes, struct cn_record *out, struct cn_error *err);
 
-/* As decode, but only the fixed part, without the checksum: for those who need the numbers only.
- * Byte strings of `out` are empty. */
+/* Decodes only the numbers of a record and does not compare its checksum, for callers that need no
+ * more. The byte strings of `out` are empty. */
 int cn_record_peek(struct cn_str bytes, struct cn_record *out, struct cn_error *err);
-/* How long the state is in bytes that cn_record_peek accepted. */
+/* The length of the state in bytes that cn_record_peek accepted. */
 uint32_t cn_record_state_bytes(struct cn_str bytes);
 
-/* Takes the next chunk off the front of record.chunks. Returns 1, or 0 at the end. */
+/* Takes the next chunk off the beginning of record.chunks. Returns 1, or 0 at the end. */
 int cn_record_next_chunk(struct cn_str *chunks, struct cn_str *out);
 
-/* Appends one chunk in the form that `chunks` has. */
+/* Appends one chunk in the form that record.chunks has. If memory runs out, or the chunk is over 4
+ * GiB, out->failed is set. */
 void cn_record_put_chunk(struct cn_buf *out, struct cn_str chunk);
 
 #endif

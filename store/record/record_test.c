@@ -98,7 +98,8 @@ layout_is_as_documented(void **state)
     cn_buf_fini(&buf);
 }
 
-/* The same where those four numbers have as many bytes as they need; and no number has others. */
+/* The four numbers with a least width are read in fewer bytes, too; no other number has bytes that
+ * it does not need. */
 static void
 narrow_numbers_are_read(void **state)
 {
@@ -173,8 +174,8 @@ time_makes_no_record_longer(void **state)
     assert_true(encoded_bytes(&record) < first);
 }
 
-/* Only those who send idempotency keys or step numbers pay for them, and the layout is a promise as
- * well. */
+/* Only clients that send idempotency keys or step numbers pay for them, and this layout is a
+ * promise, too. */
 static void
 keys_of_the_last_steps_survive(void **state)
 {
@@ -283,7 +284,7 @@ numbers_of_any_size_survive(void **state)
     }
 }
 
-/* The content types that nearly all answers have are a byte, others are themselves. */
+/* The content types that nearly all answers have take one byte; others are spelled out. */
 static void
 known_content_types_take_no_room(void **state)
 {
