@@ -1,4 +1,11 @@
-/* grpc/error_status.c - errors.def in gRPC's terms. On the call's loop. */
+/* grpc/error_status.c - errors as gRPC statuses. On the call's loop.
+ *
+ * errors.def has a gRPC status for each error. gRPC has only 16 of them, so a client that must know
+ * more reads the details: a google.rpc.Status in the metadata grpc-status-details-bin, with an
+ * ErrorInfo (the word of Continuo-Error as its reason) and a RetryInfo. Many client libraries
+ * cannot read that easily, so the word and the seconds are also sent as plain metadata
+ * (continuo-error, retry-after).
+ */
 #include "grpc/error_status.h"
 
 #include <stddef.h>
@@ -31,7 +38,7 @@ enum {
     GRPC_UNAUTHENTICATED = 16,
 };
 
-/* TorchServe's map, for statuses that a handler chose. */
+/* Maps an HTTP status that a handler chose, as TorchServe does. */
 static int
 code_of_http(unsigned status)
 {
@@ -74,7 +81,8 @@ cn_rpc_status_text(struct cn_str text, struct cn_arena *arena)
     return cn_arena_strndup(arena, text.ptr, len);
 }
 
-/* Names of clients stand in messages, and may be cut in the middle of a character. */
+/* Replaces bytes that are not ASCII if the message is not UTF-8. Messages contain names that
+ * clients sent, which may be cut in the middle of a character. */
 static const char *
 as_utf8(const char *message, struct cn_arena *arena)
 {
@@ -100,7 +108,8 @@ cn_rpc_keep_error(const struct cn_error *err, struct cn_arena *arena)
     return kept;
 }
 
-/* errors.def says it, or for a handler's own status the nearest to HTTP's. */
+/* Returns the gRPC status: the one of errors.def, or, if a handler chose an HTTP status, the
+ * nearest one. */
 static int
 status_code(const struct cn_rpc_failure *failure)
 {
@@ -123,6 +132,7 @@ any_of(const char *type_url, const ProtobufCMessage *message, struct cn_arena *a
     return any;
 }
 
+/* Seconds after which a retry makes sense; 0: it makes none. */
 static uint32_t
 retry_after(const struct cn_rpc_failure *failure)
 {

@@ -1,7 +1,8 @@
-/* grpc/grpc_health.c - is the server healthy, as load balancers ask. On the call's loop.
+/* grpc/grpc_health.c - tells load balancers whether the server is healthy. On the call's loop.
  *
- * Healthy is what /ping calls healthy, for the server and for each service of the port alike. A
- * watcher looks once a second: its answer is for balancers, which are no faster.
+ * Healthy means the same as for /ping, for the server and for each service of the port alike. A
+ * Watch call looks once a second and sends a message when the answer has changed. That is often
+ * enough, because its clients are load balancers, which do not react faster.
  */
 #include "grpc/grpc_health.h"
 
@@ -24,7 +25,7 @@ struct watch {
 };
 _Static_assert(sizeof(struct watch) <= CN_RPC_HEALTH_STATE, "the state's size is too small");
 
-/* The service's name, in the call's arena; NULL: the call is refused. */
+/* Reads the service's name, in the call's arena. Returns NULL when the call was refused. */
 static const char *
 read_service(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
@@ -34,7 +35,7 @@ read_service(struct cn_grpc_call *call, const struct cn_grpc_message *message)
     return request ? request->service : NULL;
 }
 
-/* Empty stands for the server. */
+/* Does the port have this service? The empty name stands for the server. */
 static bool
 is_known(struct cn_grpc_call *call, const char *service)
 {
@@ -57,7 +58,7 @@ status_now(struct cn_grpc_call *call)
     return cn_management_healthy(host->management) ? SERVING : NOT_SERVING;
 }
 
-/* HealthCheckResponse has one field, a number below 128. */
+/* Writes a HealthCheckResponse, which has one field, a number below 128. */
 static struct cn_grpc_outgoing
 response(char bytes[2], int status)
 {
@@ -89,6 +90,7 @@ cn_rpc_health_check(struct cn_grpc_call *call, const struct cn_grpc_message *mes
     cn_grpc_call_finish(call, &out, &ok);
 }
 
+/* Sends a status if it differs from the one before. */
 static void
 say(struct cn_grpc_call *call, int status)
 {
@@ -129,7 +131,7 @@ cn_rpc_health_watch(struct cn_grpc_call *call, const struct cn_grpc_message *mes
         say(call, SERVICE_UNKNOWN); /* which does not change: the port's services are fixed */
 }
 
-/* The call is over, or nearly. */
+/* The call is over or about to end: stops looking. */
 void
 cn_rpc_health_gone(struct cn_grpc_call *call)
 {

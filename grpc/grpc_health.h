@@ -1,10 +1,11 @@
-/* grpc/grpc_health.h - grpc.health.v1.Health, for the table of grpc/module.c. */
+/* grpc/grpc_health.h - the service grpc.health.v1.Health, for the table in grpc/module.c. On the
+ * call's loop. */
 #ifndef CN_GRPC_GRPC_HEALTH_H
 #define CN_GRPC_GRPC_HEALTH_H
 
 #include "grpc/library/grpc_core.h"
 
-#define CN_RPC_HEALTH_STATE 64 /* bytes of Watch's state, at least */
+#define CN_RPC_HEALTH_STATE 64 /* bytes that a Watch call's state needs at most */
 
 void cn_rpc_health_check(struct cn_grpc_call *call, const struct cn_grpc_message *message);
 void cn_rpc_health_watch(struct cn_grpc_call *call, const struct cn_grpc_message *message);

@@ -1,5 +1,10 @@
-/* grpc/json_message.c - a walk over a message's descriptor with a JSON object in hand. Any
- * thread. */
+/* grpc/json_message.c - fills a message from a JSON object, guided by the message's descriptor. Any
+ * thread.
+ *
+ * protobuf-c has no reader for JSON. Its descriptors say for each field the name, type and place in
+ * the C struct, so one recursive walk can fill any message. Messages are ours and the JSON is
+ * written by this server, so a value that does not fit is skipped and not reported.
+ */
 #include "grpc/json_message.h"
 
 #include <stdlib.h>
@@ -7,6 +12,7 @@
 
 #include "kserve/json/json_words.h"
 
+/* Bytes of a field's value in the C struct. */
 static size_t
 size_of(ProtobufCType type)
 {
@@ -30,7 +36,7 @@ size_of(ProtobufCType type)
     }
 }
 
-/* Any integer that 64 bits hold, signed or not. */
+/* Reads any integer that fits into 64 bits, signed or not. */
 static bool
 integer_of(const json_t *json, uint64_t *out)
 {
@@ -62,7 +68,8 @@ put_enum(const ProtobufCEnumDescriptor *type, const json_t *json, int *out)
     return value != NULL;
 }
 
-/* One value at `at`, which has the field's type. */
+/* Writes one value to `at`, which has the field's type. Returns false when the value is of another
+ * kind. */
 static bool
 put_value(const ProtobufCFieldDescriptor *field, const json_t *json, struct cn_arena *arena,
           void *at)
@@ -104,7 +111,8 @@ put_value(const ProtobufCFieldDescriptor *field, const json_t *json, struct cn_a
     }
 }
 
-/* An entry of a map, which is a message with a key and a value. In JSON every key is a text. */
+/* Makes an entry of a map, which is a message with a key and a value. In JSON every key is a
+ * text. */
 static ProtobufCMessage *
 make_entry(const ProtobufCMessageDescriptor *type, const char *key, const json_t *value,
            struct cn_arena *arena)

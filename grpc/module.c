@@ -1,6 +1,10 @@
-/* grpc/module.c - continuo-grpc.so: the methods of both ports, and how the server drives them.
+/* grpc/module.c - continuo-grpc.so: the methods of both ports, and the functions by which the
+ * server drives the module.
  *
- * The module links gRPC and protobuf-c; everything else that it calls is the server's own.
+ * The tables below list each method with its callbacks. Adding a method means a row here and a
+ * callback in the file of its service; everything else (asking for calls, limits, keys, drain) is
+ * done by grpc/library for all methods alike. The module links gRPC and protobuf-c; all other
+ * functions that it calls are the server's own.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +30,7 @@
 #include "kserve/access.h"
 #include "management/management.h"
 
-/* On both ports. A probe has no key; tools that look at services have one. */
+/* Methods of both ports. Health checks need no key, because probes have none; reflection does. */
 #define REFLECTION(version)                                                                        \
     {                                                                                              \
         .path = "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo",              \
@@ -49,10 +53,10 @@
 
 #define INFERENCE "/org.pytorch.serve.grpc.inference.InferenceAPIsService/"
 
-/* The v2 protocol, and TorchServe's part of it: the same messages. */
+/* The v2 protocol, and TorchServe's part of it, which has the same messages. */
 #define V2 "/inference.GRPCInferenceService/"
 #define OPEN "/org.pytorch.serve.grpc.openinference.GRPCInferenceService/"
-/* Of what options may ask a header for; 0: nothing. */
+/* The group of requests for which an option may require a header; 0: no group. */
 #define GROUP(name) .group = CN_V2_##name + 1
 #define ASK(name, of_group, function)                                                              \
     {                                                                                              \
@@ -157,9 +161,10 @@ struct cn_rpc {
     struct cn_rpc_host host;
     struct cn_grpc *grpc;
     struct cn_grpc_server
-        *servers[CN_N_GRPC]; /* loop 0's; a call may come before serve() returns */
+        *servers[CN_N_GRPC]; /* used by loop 0 only; a call may come before serve() returns */
 };
 
+/* With token-auth, checks the key in the call's metadata. */
 static int
 authorize(struct cn_grpc_call *call, enum cn_token_kind token, struct cn_error *err)
 {
@@ -175,6 +180,7 @@ authorize(struct cn_grpc_call *call, enum cn_token_kind token, struct cn_error *
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
 }
 
+/* Also checks the header that a group of the v2 protocol may require. */
 static int
 authorize_inference(struct cn_grpc_call *call, struct cn_error *err)
 {
@@ -199,6 +205,7 @@ authorize_management(struct cn_grpc_call *call, struct cn_error *err)
 
 #define PEM_BYTES_MAX (1u << 20)
 
+/* Reads a PEM file of less than 1 MiB into the arena. */
 static int
 read_pem(const char *path, struct cn_arena *arena, struct cn_str *out, struct cn_error *err)
 {
@@ -232,7 +239,7 @@ read_identity(const struct cn_server_config *config, struct cn_arena *arena,
         rc = read_pem(config->private_key_file, arena, &out->key, err);
     if (!rc && config->grpc_client_ca)
         rc = read_pem(config->grpc_client_ca, arena, &out->client_ca, err);
-    /* gRPC itself would keep the old ones and call that no error. */
+    /* gRPC itself would keep the old certificates and report no error. */
     if (!rc && config->grpc_client_ca &&
         !memmem(out->client_ca.ptr, out->client_ca.len, CN_STR("CERTIFICATE-----").ptr,
                 CN_STR("CERTIFICATE-----").len))
@@ -258,6 +265,7 @@ load_identity(struct cn_rpc *rpc, struct cn_error *err)
 
 /* --- what the server calls */
 
+/* Starts the server of one port. */
 static int
 serve(struct cn_rpc *rpc, enum cn_grpc_port port, const struct cn_grpc_method *methods,
       cn_grpc_authorize_fn may_call, struct cn_address *tls, struct cn_error *err)

@@ -1,8 +1,8 @@
-/* grpc/protobuf_message.h - protobuf messages in and out: protobuf-c within limits, and a reader by
- * hand.
+/* grpc/protobuf_message.h - reads and writes protobuf messages: protobuf-c with a memory limit, and
+ * a reader of single fields.
  *
- * protobuf-c makes up to 76 bytes of memory out of one on the wire, so it unpacks only into an
- * arena with a cap. None of our messages is recursive. Any thread.
+ * protobuf-c needs up to 76 bytes of memory for one byte of input, so it unpacks only into an arena
+ * with a limit. None of our messages is recursive. Any thread.
  */
 #ifndef CN_GRPC_PROTOBUF_MESSAGE_H
 #define CN_GRPC_PROTOBUF_MESSAGE_H
@@ -15,13 +15,13 @@
 #include "core/memory/arena.h"
 #include "core/text/str.h"
 
-/* A message of `type` in the arena, which it shares with what it was read from; NULL and
- * CN_E_BAD_REQUEST when the bytes are none, or CN_E_TOO_LARGE when it needs over
- * CN_RPC_UNPACK_BYTES of memory. Its strings are checked to be UTF-8. */
+/* Unpacks a message of `type` into the arena, which it shares with its input. Returns NULL with
+ * CN_E_BAD_REQUEST when the bytes are not such a message or a string in it is not UTF-8, or with
+ * CN_E_TOO_LARGE when it needs more than CN_RPC_UNPACK_BYTES of memory. */
 #define CN_RPC_UNPACK_BYTES 262144
 void *cn_rpc_unpack(const ProtobufCMessageDescriptor *type, struct cn_arena *arena,
                     struct cn_str bytes, struct cn_error *err);
-/* Its bytes, in the arena. */
+/* Packs a message; its bytes lie in the arena. */
 struct cn_str cn_rpc_pack(const ProtobufCMessage *message, struct cn_arena *arena);
 
 enum cn_rpc_wire {
@@ -31,19 +31,21 @@ enum cn_rpc_wire {
     CN_RPC_WIRE_FIXED32 = 5
 };
 
-/* One field on the wire. */
+/* One field as it was sent. */
 struct cn_rpc_field {
     uint32_t number;
     enum cn_rpc_wire wire;
-    bool has_bytes; /* length-delimited: `bytes`; else `value` */
+    bool has_bytes; /* length-delimited: the value is in `bytes`, else in `value` */
     uint64_t value;
     struct cn_str bytes;
 };
-/* Takes the next field from the front of `rest`. 1: there was one; 0: at the end; -1: the bytes are
- * no protobuf message. Groups, which proto3 doesn't have, are none. */
+/* Takes the next field off the front of `rest`. Returns 1 when there was one, 0 at the end, and -1
+ * when the bytes are not a protobuf message; groups, which proto3 does not have, count as
+ * malformed. */
 int cn_rpc_next_field(struct cn_str *rest, struct cn_rpc_field *out);
 
-/* Writes tag and length of a length-delimited field; room for CN_RPC_FIELD_MAX. Returns the end. */
+/* Writes tag and length of a length-delimited field to `at`, which needs room for CN_RPC_FIELD_MAX
+ * bytes. Returns the position after them. */
 #define CN_RPC_FIELD_MAX 20
 char *cn_rpc_put_head(char *at, uint32_t number, size_t len);
 

@@ -1,6 +1,10 @@
-/* grpc/reflection.c - tools ask the server for its services and messages. On the call's loop.
+/* grpc/reflection.c - lets tools such as grpcurl ask the server for its services and messages. On
+ * the call's loop.
  *
- * The descriptors are made at build time; what a file defines is read from them by hand.
+ * The build makes a FileDescriptorSet of each .proto file and embeds it. To find the file that
+ * defines a symbol, this file reads the descriptors with cn_rpc_next_field(): only the names in
+ * them matter, and unpacking them with protobuf-c would need a lot of memory. The numbers of the
+ * fields come from google/protobuf/descriptor.proto.
  */
 #include "grpc/reflection.h"
 
@@ -13,7 +17,7 @@
 
 #define SERVICES_MAX 8
 
-/* google/protobuf/descriptor.proto */
+/* Numbers of fields in google/protobuf/descriptor.proto. */
 enum { SET_FILE = 1 };
 enum { FILE_PACKAGE = 2, FILE_MESSAGE = 4, FILE_ENUM = 5, FILE_SERVICE = 6 };
 enum { ANY_NAME = 1 };
@@ -31,7 +35,7 @@ static const struct {
 
 /* --- descriptors */
 
-/* The first field of that number; empty: there is none. */
+/* Returns the first field of that number, or an empty text. */
 static struct cn_str
 find_field(struct cn_str bytes, uint32_t number)
 {
@@ -49,7 +53,7 @@ file_of(size_t i)
     return find_field(files[i].set, SET_FILE);
 }
 
-/* Takes `name` and what separates it from the rest off the front of `symbol`. */
+/* Takes `name` and the dot after it off the front of `symbol`. */
 static bool
 take_name(struct cn_str *symbol, struct cn_str name)
 {
@@ -67,8 +71,9 @@ take_name(struct cn_str *symbol, struct cn_str name)
     return true;
 }
 
-/* Does a thing with a name in field 1 define `symbol`, by itself or by its members in the fields
- * `first` and `second`? Members of a message are messages again; our own files nest little. */
+/* Does a message, enumeration or service, whose name is in field 1, define `symbol`, by itself or
+ * by a member in one of the fields `first` and `second`? Messages may contain messages; our own
+ * files nest only a few. */
 static bool
 defines(struct cn_str bytes, struct cn_str symbol, uint32_t first, uint32_t second)
 {
@@ -185,7 +190,7 @@ send_services(struct cn_grpc_call *call, response_t *response, struct cn_arena *
     Grpc__Reflection__V1__ServiceResponse services[SERVICES_MAX], *pointers[SERVICES_MAX];
     struct cn_str last = {NULL, 0};
 
-    for (; method->path; method++) { /* those of one service stand together */
+    for (; method->path; method++) { /* methods of one service stand together */
         struct cn_str name = {method->path + 1, strcspn(method->path + 1, "/")};
         size_t n = list.n_service;
 
@@ -206,7 +211,7 @@ send_services(struct cn_grpc_call *call, response_t *response, struct cn_arena *
     send(call, response, arena);
 }
 
-/* proto3 files have no extensions. */
+/* Answers that a type has no extensions: proto3 files have none. */
 static void
 send_no_extensions(struct cn_grpc_call *call, response_t *response, char *type,
                    struct cn_arena *arena)
@@ -220,7 +225,7 @@ send_no_extensions(struct cn_grpc_call *call, response_t *response, char *type,
     }
     numbers.base_type_name = type;
     response->message_response_case =
-        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE;
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE; /* prose: keep */
     response->all_extension_numbers_response = &numbers;
     send(call, response, arena);
 }
@@ -248,7 +253,7 @@ answer(struct cn_grpc_call *call, request_t *request, struct cn_arena *arena)
         send_error(call, &response, "extension of",
                    request->file_containing_extension->containing_type, arena);
         return;
-    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE:
+    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE: /* prose: keep */
         send_no_extensions(call, &response, request->all_extension_numbers_of_type, arena);
         return;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_LIST_SERVICES:
@@ -260,7 +265,7 @@ answer(struct cn_grpc_call *call, request_t *request, struct cn_arena *arena)
     }
 }
 
-/* Its own arena for each message: such a call may live long. */
+/* Answers one question. Each message has an arena of its own, because such a call may live long. */
 void
 cn_rpc_reflection_message(struct cn_grpc_call *call, const struct cn_grpc_message *message)
 {
@@ -286,7 +291,7 @@ cn_rpc_reflection_message(struct cn_grpc_call *call, const struct cn_grpc_messag
     cn_arena_fini(&arena);
 }
 
-/* The next question, once the answer to the last one is taken. */
+/* Asks for the next question once the last answer has been taken. */
 void
 cn_rpc_reflection_sent(struct cn_grpc_call *call, void *owner, size_t bytes)
 {

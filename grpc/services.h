@@ -1,4 +1,4 @@
-/* grpc/services.h - the services of both ports, and what they share. */
+/* grpc/services.h - what the services of both ports share. */
 #ifndef CN_GRPC_SERVICES_H
 #define CN_GRPC_SERVICES_H
 
@@ -7,7 +7,7 @@
 struct cn_management;
 struct cn_server_config;
 
-/* cn_grpc_call_host. */
+/* What cn_grpc_call_host returns. */
 struct cn_rpc_host {
     const struct cn_server_config *config;
     struct cn_management *management;

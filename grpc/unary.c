@@ -1,4 +1,5 @@
-/* grpc/unary.c - one message in, one message out. On the call's loop. */
+/* grpc/unary.c - one message in, one message out. On the call's loop. Everything lies in the call's
+ * arena, so it is freed with the call. */
 #include "grpc/unary.h"
 
 #include "grpc/error_status.h"

@@ -1,4 +1,10 @@
-/* kserve/access.c - restricted groups and forwarded headers. Read only once it is set up. */
+/* kserve/access.c - restricted groups and forwarded headers. Only read once it is set up.
+ *
+ * A restriction works like a shared password: operators give clients that may, for example, load
+ * models a header and its value. The value is compared in a time that does not depend on where it
+ * differs. Both options are Triton's, and so are their texts and the prefix of gRPC's metadata
+ * keys.
+ */
 #include "kserve/access.h"
 
 #include <regex.h>
@@ -10,7 +16,7 @@
 #define METADATA_PREFIX "triton-grpc-protocol-"
 
 struct gate {
-    char *header, *value; /* NULL: open to all */
+    char *header, *value; /* NULL: the group is open to all */
 };
 
 static struct {
@@ -34,7 +40,7 @@ find_group(struct cn_str word)
     return -1;
 }
 
-/* What is before `stop` in *rest, which goes on behind it. */
+/* Returns what stands before `stop` in *rest; *rest becomes what stands after it. */
 static struct cn_str
 cut(struct cn_str *rest, char stop)
 {
@@ -46,7 +52,7 @@ cut(struct cn_str *rest, char stop)
     return head;
 }
 
-/* One "GROUP,GROUP:HEADER=VALUE". */
+/* Reads one rule, "GROUP,GROUP:HEADER=VALUE". */
 static int
 take_rule(enum cn_v2_transport transport, struct cn_str rule, struct cn_error *err)
 {
@@ -114,7 +120,8 @@ cn_v2_access_setup(enum cn_v2_transport transport, const char *restricted, const
 
 /* --- restricted groups */
 
-/* Takes as long whatever differs: the value is a secret. */
+/* Compares in a time that does not depend on where the texts differ, since the value is a
+ * secret. */
 static bool
 is_value(struct cn_str given, const char *wanted)
 {
@@ -183,6 +190,7 @@ cn_v2_group_of_path(struct cn_str pattern)
 
 /* --- forwarded headers */
 
+/* Does the protocol itself use a parameter of this name? A header must not set it. */
 static bool
 is_reserved(struct cn_str name)
 {
@@ -196,6 +204,7 @@ is_reserved(struct cn_str name)
     return begins_with(name, "triton_");
 }
 
+/* Is the header to be passed on? Names too long for the buffer are not. */
 static bool
 goes_on(enum cn_v2_transport transport, struct cn_str name)
 {

@@ -1,6 +1,6 @@
-/* kserve/access.h - which groups of the v2 protocol's requests ask for a header, and which headers
- * go on to the handler as parameters. Set once before loops run; then any thread, without a lock.
- */
+/* kserve/access.h - which groups of the v2 protocol's requests require a header, and which headers
+ * are passed on to the handler as parameters. Set once before loops run; read by any thread,
+ * without a lock. */
 #ifndef CN_KSERVE_ACCESS_H
 #define CN_KSERVE_ACCESS_H
 
@@ -26,20 +26,22 @@ enum cn_v2_group {
     CN_V2_N_GROUPS
 };
 
-/* `restricted`: "GROUP,GROUP:HEADER=VALUE", several of these with ; between; of gRPC the metadata
- * key is triton-grpc-protocol-HEADER. NULL: none. `forward`: a regular expression (POSIX extended,
- * in any case of letters) that is looked for in the names of headers; NULL: none. CN_E_CONFIG. */
+/* Reads the options of one transport. `restricted`: "GROUP,GROUP:HEADER=VALUE", several of them
+ * separated by ";"; for gRPC the metadata key is triton-grpc-protocol-HEADER; NULL: no restriction.
+ * `forward`: a POSIX extended regular expression, case-insensitive, that is searched for in the
+ * names of headers; NULL: none is passed on. Returns CN_E_CONFIG. */
 int cn_v2_access_setup(enum cn_v2_transport transport, const char *restricted, const char *forward,
                        struct cn_error *err);
 
-/* May a request with these headers do that? CN_E_RESTRICTED. */
+/* Returns CN_E_RESTRICTED when a request with these headers may not use that group. */
 int cn_v2_access_check(enum cn_v2_transport transport, enum cn_v2_group group,
                        const struct cn_header *headers, uint32_t n, struct cn_error *err);
-/* Of "/v2/models/{model_name}/infer" and the like; of any other path CN_V2_METADATA. */
+/* Returns the group of a path such as "/v2/models/{model_name}/infer"; CN_V2_METADATA for any path
+ * that has no group of its own. */
 enum cn_v2_group cn_v2_group_of_path(struct cn_str pattern);
 
-/* Adds a parameter to the request for each header that is to go on. CN_E_BAD_REQUEST: one has a
- * name that is the protocol's own. */
+/* Adds a parameter to the request for each header that is to be passed on. Returns CN_E_BAD_REQUEST
+ * when such a header has a name that the protocol itself uses. */
 int cn_v2_access_forward(enum cn_v2_transport transport, const struct cn_header *headers,
                          uint32_t n, struct cn_arena *arena, struct cn_v2_request *request,
                          struct cn_error *err);

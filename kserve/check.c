@@ -1,7 +1,13 @@
-/* kserve/check.c - a request against what its model declares. Any thread.
+/* kserve/check.c - checks a request against what its model declares. Any thread.
  *
- * The order of the checks and the messages are those that clients of the protocol know: requested
- * outputs, number of inputs, batch dimension, then each input's datatype, shape and size.
+ * Clients of the protocol match on error texts, so the order of the checks and the messages are
+ * those that they know: requested outputs, number and names of inputs, batch dimension, and then
+ * datatype, shape and size of each input. After cn_v2_check() the rest of the server relies on it
+ * that each input has exactly the bytes that its shape and datatype ask for; so no handler has to
+ * check sizes again.
+ *
+ * Messages show texts of the client, which may be of any length and be cut in the middle of a
+ * character; they are cut between characters.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -15,7 +21,7 @@
 #include "kserve/request.h"
 
 #define ID_SHOWN_MAX 64
-#define NAMES_MAX 320 /* bytes of a message that name a request's inputs */
+#define NAMES_MAX 320 /* bytes of the part of a message that names a request's inputs */
 
 struct check {
     struct cn_v2_request *request;
@@ -25,6 +31,7 @@ struct check {
     struct cn_error *err;
 };
 
+/* Refuses the request, with its id in front of the message, as clients of the protocol know it. */
 static int __attribute__((format(printf, 2, 3)))
 refuse(const struct check *check, const char *fmt, ...)
 {
@@ -41,6 +48,7 @@ refuse(const struct check *check, const char *fmt, ...)
     return cn_fail(check->err, CN_E_BAD_REQUEST, "[request id: %.*s] %s", CN_STR_ARG(id), text);
 }
 
+/* The requested outputs must exist in the model, each once. */
 static int
 check_outputs(const struct check *check)
 {
@@ -69,7 +77,8 @@ has_input(const struct cn_v2_request *request, struct cn_str name, uint32_t belo
     return false;
 }
 
-/* "['A','B']", or as much of it as there is room for: names are as long as a client makes them. */
+/* Writes the names of the request's inputs, or of those that are missing: "['A','B']". Stops when
+ * the room is used up, since clients may send names of any length. */
 static const char *
 names_text(const struct check *check, bool missing, char out[NAMES_MAX])
 {
@@ -96,6 +105,8 @@ names_text(const struct check *check, bool missing, char out[NAMES_MAX])
     return out;
 }
 
+/* Number and names of the inputs. An input may be missing only if the model declares it as
+ * optional. */
 static int
 check_names(const struct check *check)
 {
@@ -134,6 +145,8 @@ check_names(const struct check *check)
     return 0;
 }
 
+/* For a model with batches the first dimension of each input is the batch size, the same for
+ * all. */
 static int
 check_batch(const struct check *check)
 {
@@ -162,6 +175,7 @@ check_batch(const struct check *check)
     return 0;
 }
 
+/* Does the shape fit the declared one, where an open size (-1) fits any? */
 static bool
 shape_fits(const struct check *check, const struct cn_tensor *tensor,
            const struct cn_tensor_spec *spec)
@@ -195,13 +209,15 @@ wrong_shape(const struct check *check, const struct cn_tensor *tensor,
                            : "");
 }
 
+/* The bytes of a BYTES tensor must be exactly `elements` strings, each after its length of 4
+ * bytes. */
 static int
 check_strings(const struct check *check, const struct cn_tensor *tensor, uint64_t elements)
 {
     struct cn_reader reader;
     struct cn_str element;
     uint64_t n = 0;
-    size_t left = tensor->data.len; /* before the string that is not whole, with its length */
+    size_t left = tensor->data.len; /* bytes left before the incomplete string, with its length */
 
     cn_reader_init(&reader, tensor->data.ptr, tensor->data.len);
     while (n < elements && cn_tensor_next(&reader, &element)) {
@@ -317,7 +333,7 @@ cn_v2_check_corrid(const struct cn_v2_request *request, const struct cn_model_io
 {
     const struct cn_control *control =
         cn_batching_control(io ? io->batching : NULL, CN_CONTROL_SEQUENCE_CORRID);
-    /* refuse() writes no more than the request's id. */
+    /* refuse() reads only the request's id. */
     const struct check check = {(struct cn_v2_request *)(uintptr_t)request, io, model, NULL, err};
 
     if (!control || (control->type == CN_DATATYPE_BYTES) == is_text)

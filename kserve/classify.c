@@ -1,4 +1,10 @@
-/* kserve/classify.c - an output's largest values. Any thread. */
+/* kserve/classify.c - the largest values of an output. Any thread.
+ *
+ * Usually few classes of many values are wanted, for example 3 of 1000, and this runs on a loop. So
+ * the values are not all sorted. The first `classes` values form a heap whose root is the smallest
+ * of them. Each further value that is larger than the root takes its place. At the end only the
+ * heap is sorted.
+ */
 #include "kserve/classify.h"
 
 #include <math.h>
@@ -13,7 +19,7 @@ struct class {
     uint32_t index;
 };
 
-/* Largest first, of equals the first one; what is no number comes last. */
+/* Orders the largest first, and the lower index first among equals; NaN comes last. */
 static int
 compare(const void *left, const void *right)
 {
@@ -32,6 +38,7 @@ compare_upwards(const void *left, const void *right)
     return compare(right, left);
 }
 
+/* Reads an element. Integers are read little-endian, and signed ones are extended by two shifts. */
 static long double
 value_at(enum cn_datatype type, const char *at)
 {
@@ -70,8 +77,8 @@ write_class(const struct cn_tensor *tensor, const struct class *class, struct cn
     cn_write_str32(out, (struct cn_str){text, (size_t)len});
 }
 
-/* Puts `class` into a heap of `n` whose root is free: the root is the one that all others come
- * before. */
+/* Puts `class` into a heap of `n` whose root is free. The root is the element that comes last in
+ * the order. */
 static void
 sink(struct class *heap, uint64_t n, struct class class)
 {
@@ -88,8 +95,7 @@ sink(struct class *heap, uint64_t n, struct class class)
     heap[at] = class;
 }
 
-/* The `classes` largest, one at least, of the elements from `first` on. They are few of many, as a
- * rule: this is time of a loop, so that not all are sorted. */
+/* Writes the `classes` largest (at least one) of the elements from `first` on. */
 static void
 write_row(const struct cn_tensor *tensor, uint64_t first, uint64_t elements, uint64_t classes,
           struct class *heap, struct cn_buf *out)
@@ -102,7 +108,7 @@ write_row(const struct cn_tensor *tensor, uint64_t first, uint64_t elements, uin
 
         if (i < classes)
             heap[i] = class;
-        if (i + 1 == classes) /* sorted upwards it is a heap */
+        if (i + 1 == classes) /* a list sorted upwards is a heap */
             qsort(heap, classes, sizeof(*heap), compare_upwards);
         else if (i >= classes && compare(&class, &heap[0]) < 0)
             sink(heap, classes, class);
@@ -125,6 +131,8 @@ cn_v2_refuse_classes(struct cn_str output, enum cn_datatype type, struct cn_erro
                    CN_STR_ARG(output), cn_datatype_word(type));
 }
 
+/* Classifies one tensor; its shape becomes [rows, classes], or [classes] for a model without
+ * batches. */
 static int
 classify(struct cn_tensor *tensor, uint64_t classes, bool batching, struct cn_arena *arena,
          struct cn_error *err)

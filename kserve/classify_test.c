@@ -83,14 +83,13 @@ the_largest_come_first(void **state)
     srand(8);
     for (int kind = 0; kind < 4; kind++) {
         for (int i = 0; i < 3 * ROW; i++)
-            values[i] = kind == 0   ? (float)i            /* each one larger than all before */
-                        : kind == 1 ? (float)-i           /* none */
-                        : kind == 2 ? (float)(rand() % 9) /* many equals */
-                        : rand() % 5
-                            ? (float)rand() / 1000 /* and what is no number, at the start too */
-                            : (i % 2    ? NAN
-                               : i < 99 ? NAN
-                                        : -INFINITY);
+            values[i] = kind == 0    ? (float)i             /* each one larger than all before */
+                        : kind == 1  ? (float)-i            /* none */
+                        : kind == 2  ? (float)(rand() % 9)  /* many equals */
+                        : rand() % 5 ? (float)rand() / 1000 /* and NaN, at the start too */
+                                     : (i % 2    ? NAN
+                                        : i < 99 ? NAN
+                                                 : -INFINITY);
         for (size_t c = 0; c < sizeof(classes) / sizeof(classes[0]); c++)
             check(values, 3, classes[c]);
     }

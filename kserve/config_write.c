@@ -1,7 +1,8 @@
-/* kserve/config_write.c - a model's configuration as clients of the protocol know it. Any thread.
+/* kserve/config_write.c - writes a model's configuration as clients of the protocol know it. Any
+ * thread.
  *
- * Only what they read: 64-bit numbers are numbers, enumerations are names, and what a model does
- * not say has the value that it means.
+ * It has only the members that clients read. 64-bit numbers are written as numbers, enumerations as
+ * names, and a setting that a model does not have is written with the value that it has in effect.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -43,7 +44,8 @@ write_dims(const int64_t *dims, uint32_t rank, struct cn_buf *out)
     cn_buf_puts(out, "]");
 }
 
-/* A state that the caller begins has zeros here: the protocol has no word for it. */
+/* Writes the initial state. If the caller provides it, zeros are written, since the protocol has no
+ * way to express that. */
 static void
 write_initial(const struct cn_state_spec *spec, struct cn_buf *out)
 {
@@ -85,6 +87,8 @@ write_state(const struct cn_state_specs *specs, struct cn_buf *out)
     cn_buf_puts(out, "]");
 }
 
+/* Writes the control inputs of a sequence batcher: tensors that tell the model START, END, READY
+ * and the id. */
 static void
 write_controls(const struct cn_batching *batching, struct cn_buf *out)
 {
@@ -117,7 +121,7 @@ write_controls(const struct cn_batching *batching, struct cn_buf *out)
     cn_buf_puts(out, "]");
 }
 
-/* Without preferred sizes the largest batch is preferred. */
+/* Writes the preferred batch sizes; without any, the largest batch is the preferred one. */
 static void
 write_preferred(const struct cn_batching *batching, uint32_t rows, struct cn_buf *out)
 {
@@ -185,7 +189,7 @@ write_batching(const struct cn_model_io *io, uint32_t rows, struct cn_buf *out)
                   batching->preserve_ordering ? "true" : "false");
 }
 
-/* A model has one way of forming batches: by sequence, or as requests come. */
+/* Writes how batches are formed. A model has one way: by sequence, or as requests come. */
 static void
 write_scheduling(const struct cn_model_io *io, const struct cn_v2_settings *settings,
                  struct cn_buf *out)

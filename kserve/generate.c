@@ -1,4 +1,9 @@
-/* kserve/generate.c - the generate extension. Any thread. */
+/* kserve/generate.c - the generate extension. Any thread.
+ *
+ * The extension has no shapes: a list is flat, and its length must fill the declared shape.
+ * set_shape() divides the number of values by the sizes that are known; what is left is the last
+ * open size. Example: declared [-1, 3] and 6 values give [2, 3].
+ */
 #include "kserve/generate.h"
 
 #include <stdlib.h>
@@ -26,7 +31,8 @@ no_shape(const struct reader *reader, const struct cn_tensor *tensor)
                    CN_STR_ARG(tensor->name));
 }
 
-/* `tensor` has the declared shape, -1 where a size is open; so many values fill it. */
+/* Computes the shape from the number of values. `tensor` has the declared shape, -1 for an open
+ * size. */
 static int
 set_shape(const struct reader *reader, uint64_t values, struct cn_tensor *tensor)
 {
@@ -52,6 +58,7 @@ set_shape(const struct reader *reader, uint64_t values, struct cn_tensor *tensor
     return 0;
 }
 
+/* Reads the values of an input from a flat list. */
 static int
 read_list(const struct reader *reader, const json_t *list, struct cn_tensor *tensor)
 {
@@ -76,7 +83,7 @@ read_input(const struct reader *reader, const struct cn_tensor_spec *spec, const
     int rc;
 
     *tensor = (struct cn_tensor){.name = spec->name, .type = spec->type, .rank = spec->rank + skip};
-    tensor->shape[0] = -1; /* the batch dimension, where there is one */
+    tensor->shape[0] = -1; /* the batch dimension, if there is one */
     memcpy(tensor->shape + skip, spec->dims, sizeof(spec->dims[0]) * spec->rank);
     if (json_is_array(value))
         return read_list(reader, value, tensor);
@@ -89,6 +96,7 @@ read_input(const struct reader *reader, const struct cn_tensor_spec *spec, const
     return rc;
 }
 
+/* Reads one field: an input if the model has one of that name, else a parameter. */
 static int
 read_field(const struct reader *reader, const char *key, const json_t *value)
 {
@@ -126,7 +134,7 @@ read_fields(const struct reader *reader, json_t *map, bool is_root)
     return 0;
 }
 
-/* Its fields are taken as those beside it. */
+/* The fields of `parameters` count like those beside it. */
 static int
 read_parameters(const struct reader *reader, json_t *value)
 {
@@ -178,8 +186,8 @@ read_root(const struct reader *reader, json_t *root)
     return rc ? rc : read_fields(reader, root, true);
 }
 
-/* An input that comes twice is one of the protocol's errors, any other member that does is none of
- * its JSON. */
+/* Improves the error for a field that comes twice: for an input the protocol has an error of its
+ * own. */
 static int
 explain_duplicate(const struct reader *reader)
 {
@@ -220,10 +228,11 @@ cn_v2_read_generate(struct cn_str body, const struct cn_model_io *io,
 
 struct field {
     struct cn_str name;
-    struct cn_str text;             /* without a tensor */
-    const struct cn_tensor *tensor; /* NULL: the text */
+    struct cn_str text;             /* the text, if there is no tensor */
+    const struct cn_tensor *tensor; /* NULL: the field has a text */
 };
 
+/* Order by the bytes of the names. */
 static int
 by_name(const void *a_, const void *b_)
 {
@@ -256,7 +265,8 @@ has_tensor(const struct cn_v2_answer *answer, struct cn_str name)
     return false;
 }
 
-/* A model's output of the same name takes the place of what the protocol would say there. */
+/* Collects the fields of a response. An output with the name of one of the protocol's own members
+ * replaces it. */
 static uint32_t
 collect(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
         struct field *fields)

@@ -1,8 +1,7 @@
-/* kserve/infer_answer.c - a handler's tensors against what was declared and asked for. Any
- * thread. */
+/* kserve/infer_answer.c - checks and orders a handler's tensors. Any thread. */
 #include "kserve/infer_answer.h"
 
-/* Among the first `n`. */
+/* Finds a tensor by its name among the first `n`. */
 static const struct cn_tensor *
 find_tensor(const struct cn_v2_answer *answer, uint32_t n, struct cn_str name)
 {
@@ -40,7 +39,7 @@ cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request
     return 0;
 }
 
-/* Moves the tensor of that name to `place`; what stood there goes where it was. */
+/* Moves the tensor of that name to `place`, by exchanging it with the tensor there. */
 static bool
 put_at(struct cn_tensor *tensors, uint32_t n, uint32_t place, struct cn_str name)
 {

@@ -1,5 +1,5 @@
-/* kserve/infer_answer.h - what the v2 protocol answers: inference responses, as JSON with or
- * without binary tensors. */
+/* kserve/infer_answer.h - the v2 protocol's responses to inference requests, as JSON with or
+ * without binary tensors. Any thread. */
 #ifndef CN_KSERVE_INFER_ANSWER_H
 #define CN_KSERVE_INFER_ANSWER_H
 
@@ -7,63 +7,66 @@
 #include "kserve/request.h"
 
 struct cn_v2_answer {
-    const char *model, *version; /* the version that was used */
+    const char *model, *version; /* names of the model and of the version that answered */
     uint32_t n_tensors;
     const struct cn_tensor *tensors;
-    bool streamed, final; /* it is one of any number; and the last one of them */
+    bool streamed, final; /* streamed: one of any number of responses; final: the last one */
 };
 
-/* Is it what the model declares, and is everything there that the request asks for? Before outputs
- * are classified. CN_E_HANDLER_FAILED otherwise. */
+/* Checks a handler's tensors: the model must declare each of them, and everything that the request
+ * asks for must be there. Call it before outputs are classified. Returns CN_E_HANDLER_FAILED. */
 int cn_v2_answer_check(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                        const struct cn_model_io *io, struct cn_error *err);
-/* Puts the outputs that the request lists into the request's order; where it lists none, all of
- * them into the order that the model declares. A handler's own order may be another one each time:
- * a Lua table has none. */
+/* Orders the outputs as the request lists them, or, if it lists none, as the model declares them. A
+ * handler's own order may differ each time, since a Lua table has none. */
 void cn_v2_answer_order(struct cn_tensor *tensors, uint32_t n, const struct cn_v2_request *request,
                         const struct cn_model_io *io);
-/* How the request wants that output: what it says, or `otherwise`, which is set, where it lists
- * none; NULL: not at all. */
+/* Returns how the request wants that output, or NULL if it does not want it. If the request lists
+ * no outputs, `otherwise` is filled and returned. */
 const struct cn_v2_output *cn_v2_wanted(const struct cn_v2_request *request, struct cn_str name,
                                         struct cn_v2_output *otherwise);
 
-/* Appends the JSON and behind it the binary tensors. *json_len: bytes of the JSON when a non-empty
- * binary tensor follows it, else 0: then the body is plain JSON. Only the outputs that the request
- * asks for, in the order of the answer. CN_E_BAD_REQUEST: a type that JSON can't carry. */
+/* Appends the JSON and after it the binary tensors. *json_len becomes the length of the JSON if a
+ * binary tensor that is not empty follows, else 0: the body is then plain JSON. Writes only the
+ * outputs that the request asks for, in the order of the answer. Returns CN_E_BAD_REQUEST for a
+ * type that JSON cannot express. */
 int cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *request,
                 struct cn_buf *out, size_t *json_len, struct cn_error *err);
 
-/* All datatypes but FP16 and BF16 have values in JSON. */
+/* Can JSON express the type? It can express all but FP16 and BF16. */
 bool cn_v2_has_json(enum cn_datatype type);
 #define CN_V2_NO_JSON                                                                              \
     "sending %s data via JSON is not supported. Please use the binary data format for output"
 /* CN_E_BAD_REQUEST. */
 int cn_v2_refuse_json(enum cn_datatype type, struct cn_error *err);
 
-/* The elements of a tensor, with commas between. CN_E_BAD_REQUEST: a type that JSON can't carry. */
+/* Writes the elements of a tensor, separated by commas. Returns CN_E_BAD_REQUEST for a type that
+ * JSON cannot express. */
 int cn_v2_write_values(const struct cn_tensor *tensor, struct cn_buf *out, struct cn_error *err);
 
-/* {"error":"..."} */
+/* Writes {"error":"..."}. */
 void cn_v2_write_error(const char *message, struct cn_buf *out);
-/* "..." with JSON's escapes; bytes that are no UTF-8 go out as they are. */
+/* Writes a text in quotes, with JSON's escapes. Bytes that are not UTF-8 are written unchanged. */
 void cn_v2_write_text(struct cn_str text, struct cn_buf *out);
 
-/* An element of a type of fixed size, at `at`, any alignment; not FP16 and BF16. */
+/* Writes one element of a type of fixed size, but not FP16 and BF16. `at` may have any
+ * alignment. */
 void cn_v2_write_value(enum cn_datatype type, const char *at, struct cn_buf *out);
 
-/* What a configuration says besides inputs, outputs and how batches are formed (io->batching), or
- * in place of that. */
+/* What a configuration has besides inputs, outputs and the batching strategy (io->batching), or in
+ * place of the latter. */
 struct cn_v2_settings {
-    uint32_t workers, rows; /* rows: that one handler call gets at most */
+    uint32_t workers, rows; /* rows: most rows of one handler call */
     bool sequences;
-    uint64_t idle_ms; /* 0: sequences are not closed for being idle */
+    uint64_t idle_ms; /* 0: idle sequences are not closed */
     uint64_t delay_us;
 };
-/* GET .../config: the model's configuration in the protocol's names. */
+/* Writes the model's configuration with the protocol's names (GET .../config). */
 void cn_v2_write_config(const char *model, const struct cn_model_io *io,
                         const struct cn_v2_settings *settings, struct cn_buf *out);
 
-/* GET /v2/models/NAME: what the model takes and gives. `versions`: n of them. */
+/* Writes a model's metadata (GET /v2/models/NAME): what it takes and returns. `versions` has n
+ * elements. */
 void cn_v2_write_metadata(const char *model, const char *const *versions, uint32_t n,
                           const char *platform, const struct cn_model_io *io, struct cn_buf *out);
 

@@ -1,4 +1,9 @@
-/* kserve/log_settings.c - the log's switches as the v2 protocol names them. Any thread. */
+/* kserve/log_settings.c - the v2 protocol's settings for the log. Any thread.
+ *
+ * The log itself knows only which levels are written. The protocol has more: a verbosity, of which
+ * only 0 and "above 0" differ here, and a format, which changes nothing, since lines always have
+ * ISO 8601 times. Both are kept, so that a client reads back what it has set.
+ */
 #include <pthread.h>
 
 #include "core/log/log.h"
@@ -48,6 +53,7 @@ cn_v2_log_apply(const struct cn_v2_log *log)
     pthread_mutex_unlock(&state.lock);
 }
 
+/* The error of the protocol for a value of a wrong type. */
 static int
 wrong_type(const char *key, const char *got, const char *wanted, struct cn_error *err)
 {
@@ -67,6 +73,7 @@ cn_v2_log_format(struct cn_str word, struct cn_error *err)
     return NULL;
 }
 
+/* Reads one setting of the document. */
 static int
 take(const char *key, const json_t *value, struct cn_v2_log *log, struct cn_error *err)
 {

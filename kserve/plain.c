@@ -1,4 +1,9 @@
-/* kserve/plain.c - one raw tensor, or {name: values}. Any thread. */
+/* kserve/plain.c - reads one raw tensor, or {name: values}, and writes {name: values}. Any thread.
+ *
+ * {name: values} is the form for people with curl: {"X": [[1, 2], [3, 4]]}. It has no datatype and
+ * no shape. The datatype is the declared one, and the shape is measured: all lists of one depth
+ * must have the same length. {"X": 5} becomes a tensor of the declared rank with sizes of 1.
+ */
 #include "kserve/plain.h"
 
 #include <inttypes.h>
@@ -10,7 +15,7 @@
 
 /* --- a raw tensor --- */
 
-/* One string, behind its length. */
+/* Makes a BYTES tensor of one string: the protocol writes its length in front of it. */
 static int
 raw_string(struct cn_str body, struct cn_arena *arena, struct cn_tensor *tensor,
            struct cn_error *err)
@@ -35,8 +40,7 @@ raw_string(struct cn_str body, struct cn_arena *arena, struct cn_tensor *tensor,
     return 0;
 }
 
-/* A size that is open is what the bytes have room for; whether they fit exactly is checked
- * later. */
+/* Computes an open size from the number of bytes; whether they fit exactly is checked later. */
 static int
 raw_shape(struct cn_str body, struct cn_tensor *tensor, struct cn_error *err)
 {
@@ -111,10 +115,11 @@ cn_v2_read_index(struct cn_str body, bool *ready_only, struct cn_error *err)
 
 struct measure {
     struct cn_tensor *tensor;
-    bool deep; /* the rank is known */
+    bool deep; /* a value was seen, so the rank is known */
 };
 
-/* Lists of one depth must be of one length. The reader has bounded the depth. */
+/* Measures the shape of nested lists. Returns false when two lists of one depth differ in length.
+ * The reader has limited the depth. */
 static bool
 measure(struct measure *m, const json_t *value, uint32_t depth)
 {
@@ -139,6 +144,7 @@ measure(struct measure *m, const json_t *value, uint32_t depth)
     return true;
 }
 
+/* Reads one input. A value without a list around it gets one, since cn_v2_values() takes lists. */
 static int
 read_values(const json_t *value, uint32_t rank, const struct cn_v2_limits *limits,
             struct cn_arena *arena, struct cn_tensor *tensor, struct cn_error *err)
@@ -219,7 +225,7 @@ cn_v2_read_named(struct cn_str body, const struct cn_model_io *io, const char *m
 
 struct nest {
     const struct cn_tensor *tensor;
-    struct cn_reader reader; /* what is not written yet */
+    struct cn_reader reader; /* the elements that are not written yet */
     struct cn_buf *out;
 };
 

@@ -1,10 +1,11 @@
-/* kserve/repository_requests.c - load and unload requests of the model repository. No state. */
+/* kserve/repository_requests.c - bodies of load and unload requests. No state. */
 #include "kserve/repository_requests.h"
 
 #include "kserve/infer_answer.h"
 #include "kserve/json/json_words.h"
 
-/* The member "parameters" of the body; NULL with rc 0: there is none. `root` is the caller's. */
+/* Finds the member "parameters" of the body; NULL with rc 0: there is none. The caller frees
+ * `root`. */
 static int
 read_parameters(struct cn_str body, json_t **root, json_t **parameters, struct cn_error *err)
 {

@@ -1,5 +1,5 @@
-/* kserve/repository_requests.h - bodies of the model repository's requests, and its index. Any
- * thread. */
+/* kserve/repository_requests.h - bodies of the v2 protocol's requests for the model repository, and
+ * its index. Any thread. */
 #ifndef CN_KSERVE_REPOSITORY_REQUESTS_H
 #define CN_KSERVE_REPOSITORY_REQUESTS_H
 
@@ -9,16 +9,17 @@
 #include "core/memory/arena.h"
 #include "core/memory/buf.h"
 
-/* The body of a load: empty, or {"parameters": {"config": "..."}}. *config: that text in the arena,
- * or empty. CN_E_INTERNAL: no JSON, or an unknown parameter; CN_E_UNIMPLEMENTED: files. */
+/* Reads the body of a load: empty, or {"parameters": {"config": "..."}}. Stores that text, or an
+ * empty one, in the arena. Returns CN_E_INTERNAL when the body is not JSON or has an unknown
+ * parameter, and CN_E_UNIMPLEMENTED for files. */
 int cn_v2_read_load(struct cn_str body, struct cn_arena *arena, struct cn_str *config,
                     struct cn_error *err);
-/* What the name of a parameter of a load says, whatever transport it came by. */
+/* Checks the name of a load's parameter, for all transports. */
 int cn_v2_check_load_parameter(struct cn_str name, struct cn_error *err);
-/* The body of an unload: empty, or {"parameters": {"unload_dependents": false}}. */
+/* Reads the body of an unload: empty, or {"parameters": {"unload_dependents": false}}. */
 int cn_v2_read_unload(struct cn_str body, struct cn_error *err);
 
-/* An element of the index. NULL members are left out. */
+/* Writes an element of the index. Members that are NULL are left out. */
 void cn_v2_write_index_entry(const char *name, const char *version, const char *state,
                              const char *reason, struct cn_buf *out);
 

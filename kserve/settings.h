@@ -1,7 +1,8 @@
-/* kserve/settings.h - what clients of the v2 protocol may see and change of the log and of traces.
+/* kserve/settings.h - the log and trace settings that clients of the v2 protocol may read and
+ * change.
  *
- * The settings are the process's. Any thread; a lock, which a request only takes while traces are
- * on.
+ * The settings belong to the process. Any thread may use them; a lock protects them, which a
+ * request takes only while traces are on.
  */
 #ifndef CN_KSERVE_SETTINGS_H
 #define CN_KSERVE_SETTINGS_H
@@ -16,20 +17,21 @@
 /* --- the log */
 
 struct cn_v2_log {
-    bool info, warning, error; /* are such lines written? */
-    uint32_t verbose;          /* above 0: those for debugging */
-    const char *file;          /* as started; "": none */
+    bool info, warning, error; /* whether such lines are written */
+    uint32_t verbose;          /* above 0: lines for debugging are written */
+    const char *file;          /* the file given at start; "": none */
     const char *format;        /* "default" or "ISO8601"; lines have ISO 8601 times in any case */
 };
-/* Before loops run. `file`: borrowed for good; NULL: none. */
+/* Sets the name of the log file, before loops run. `file` is borrowed for good; NULL: none. */
 void cn_v2_log_setup(const char *file);
 void cn_v2_log_read(struct cn_v2_log *out);
-/* All of it, but for `file`. */
+/* Applies all settings except `file`. */
 void cn_v2_log_apply(const struct cn_v2_log *log);
-/* Takes a document of changes into *log (as read before) without applying it. CN_E_UNIMPLEMENTED:
- * log_file; CN_E_BAD_REQUEST: an unknown key or value; CN_E_INTERNAL: a wrong type. */
+/* Reads a JSON document of changes into *log, which the caller has read before, without applying
+ * it. Returns CN_E_UNIMPLEMENTED for log_file, CN_E_BAD_REQUEST for an unknown key or value, and
+ * CN_E_INTERNAL, the protocol's code, for a wrong type. */
 int cn_v2_log_parse(struct cn_str body, struct cn_v2_log *log, struct cn_error *err);
-/* "default" or "ISO8601" for that word; NULL, with the error, for others. */
+/* Returns a static "default" or "ISO8601" for that word, or NULL with the error for any other. */
 const char *cn_v2_log_format(struct cn_str word, struct cn_error *err);
 void cn_v2_log_write(const struct cn_v2_log *log, struct cn_buf *out);
 
@@ -44,33 +46,34 @@ enum cn_trace_key {
     CN_TRACE_MODE,
     CN_TRACE_N_KEYS
 };
-/* "trace_level" ... */
+/* The setting's name, for example "trace_level". */
 const char *cn_trace_key_word(enum cn_trace_key key);
-/* -1: there is none of that name. */
+/* The setting of that name, or -1. */
 int cn_trace_key_parse(struct cn_str word);
 
-/* Changes to one scope, checked by cn_trace_set one by one and then applied as a whole. Zeroed:
- * none. */
+/* Changes to the settings of one model, or of all. cn_trace_set checks and adds them one by one;
+ * cn_trace_apply applies them together. Zeroed: no changes. */
 struct cn_trace_change {
     struct {
         bool set, clear;
-        int64_t value; /* level: 1 with timestamps; rate, count */
+        int64_t value; /* for the level, 1 stands for TIMESTAMPS */
     } keys[CN_TRACE_N_KEYS];
 };
-/* `values` NULL: clear. CN_E_BAD_REQUEST, CN_E_UNIMPLEMENTED (trace_file). */
+/* Adds one change. `values` NULL clears the setting. Returns CN_E_BAD_REQUEST, or
+ * CN_E_UNIMPLEMENTED for trace_file. */
 int cn_trace_set(struct cn_trace_change *change, enum cn_trace_key key, const struct cn_str *values,
                  uint32_t n, struct cn_error *err);
-/* `model` empty: for all that say nothing themselves. CN_E_UNAVAILABLE: too many models have
- * settings. */
+/* Applies the changes to one model, or, if `model` is empty, to all models without own settings.
+ * Returns CN_E_UNAVAILABLE when too many models have settings. */
 int cn_trace_apply(struct cn_str model, const struct cn_trace_change *change, struct cn_error *err);
-/* What is in force, as text: values[key], in the arena. */
+/* Stores the settings that are in force for a model, as texts in the arena. */
 void cn_trace_read(struct cn_str model, struct cn_arena *arena,
                    struct cn_str values[CN_TRACE_N_KEYS]);
 
 int cn_trace_parse(struct cn_str body, struct cn_trace_change *out, struct cn_error *err);
 void cn_trace_write(const struct cn_str values[CN_TRACE_N_KEYS], struct cn_buf *out);
 
-/* A request comes: is it one to be traced? */
+/* Is this request of the model one to be traced? Counts it. */
 bool cn_trace_pick(struct cn_str model);
 
 #endif

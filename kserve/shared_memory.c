@@ -1,5 +1,17 @@
-/* kserve/shared_memory.c - the regions. Any thread; the lock is held for a few lines, never over a
- * copy. */
+/* kserve/shared_memory.c - the regions of shared memory. Any thread. The lock is held for a few
+ * lines, never while bytes are copied.
+ *
+ * A region has references: one of the list of registered regions, and one of each request that uses
+ * it. A request takes its references in cn_shm_read() and gives them back in cn_shm_release(). If a
+ * region is unregistered while requests use it, it is only marked as `leaving`: new requests do not
+ * find it, its name stays taken, and the last request removes it from the list. So a request never
+ * writes into a region that was registered later under the same name.
+ *
+ * A client can shrink its object at any time, so each access checks the object's size first
+ * (reaches) and then uses pread or pwrite, which fail, rather than a mapping, which would raise
+ * SIGBUS. Writing after the end would make the client's object larger; the check prevents that,
+ * too.
+ */
 #include "kserve/shared_memory.h"
 
 #include <errno.h>
@@ -20,9 +32,8 @@
 
 struct cn_shm_region {
     struct cn_list link;
-    unsigned refs; /* the list's, while it is registered, and requests' */
-    bool
-        leaving; /* unregistered, while requests have it: it is listed until the last of them ends */
+    unsigned refs; /* references: of the list, and of each request that uses it */
+    bool leaving;  /* unregistered, but still used by requests */
     int fd;
     uint64_t offset, bytes;
     char *name, *key;
@@ -35,6 +46,7 @@ static struct {
     uint32_t n;
 } shm = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Gives up a reference; the last one frees the region. */
 static void
 region_unref(struct cn_shm_region *region)
 {
@@ -46,6 +58,7 @@ region_unref(struct cn_shm_region *region)
     cn_free(region);
 }
 
+/* Takes a region off the list and gives up the list's reference. */
 static void
 forget(struct cn_shm_region *region)
 {
@@ -92,6 +105,7 @@ check_allowed(struct cn_error *err)
                    "'--allow-client-shm=true' to enable.");
 }
 
+/* Keys with this prefix belong to Triton's Python backend; its clients expect an error for them. */
 static bool
 is_reserved(struct cn_str key)
 {
@@ -111,8 +125,8 @@ fail_open(struct cn_str key, struct cn_error *err)
                    CN_STR_ARG(key));
 }
 
-/* The object's descriptor, or below 0. Its name has no slash but the first, so that it lies in the
- * system's folder for such objects and nowhere else. */
+/* Opens the object and returns its descriptor, or -1. A slash is allowed only at the start of its
+ * name, so that it lies in the system's folder for such objects and nowhere else. */
 static int
 open_object(struct cn_str key, uint64_t *bytes)
 {
@@ -138,7 +152,7 @@ open_object(struct cn_str key, uint64_t *bytes)
     return fd;
 }
 
-/* Under the lock. */
+/* Adds a region to the list. The caller holds the lock. */
 static int
 add_region(struct cn_shm_region *region, struct cn_error *err)
 {
@@ -273,7 +287,7 @@ cn_shm_list(struct cn_str name, struct cn_arena *arena, struct cn_shm_status **o
 
 /* --- tensors */
 
-/* The window's region, referenced. */
+/* Takes a reference to the window's region, and checks that the window lies inside it. */
 static int
 hold(struct cn_v2_window *window, struct cn_error *err)
 {
@@ -301,6 +315,8 @@ hold(struct cn_v2_window *window, struct cn_error *err)
     return 0;
 }
 
+/* Gives up the window's reference, and removes the region if it was unregistered meanwhile and this
+ * was its last request. */
 static void
 drop(struct cn_v2_window *window)
 {
@@ -308,7 +324,7 @@ drop(struct cn_v2_window *window)
         return;
     pthread_mutex_lock(&shm.lock);
     if (window->held->leaving && window->held->refs == 2)
-        forget(window->held); /* this was the last request; the list's reference goes */
+        forget(window->held); /* this was the last request, so the list's reference goes, too */
     region_unref(window->held);
     pthread_mutex_unlock(&shm.lock);
     window->held = NULL;
@@ -323,8 +339,8 @@ fail_shrunk(const struct cn_v2_window *window, struct cn_error *err)
                    CN_STR_ARG(window->region));
 }
 
-/* Does the object still reach to the window's first `bytes`? Writing beyond its end would make it
- * larger, reading there would find less. */
+/* Does the object still have the first `bytes` of the window? A write after its end would make it
+ * larger, and a read would find less. */
 static bool
 reaches(const struct cn_v2_window *window, uint64_t bytes)
 {
@@ -351,6 +367,7 @@ read_window(const struct cn_v2_window *window, char *to, struct cn_error *err)
     return 0;
 }
 
+/* Reads one input; `left` is how many bytes the request may still read. */
 static int
 read_input(struct cn_v2_window *window, uint64_t *left, struct cn_arena *arena,
            struct cn_tensor *tensor, struct cn_error *err)

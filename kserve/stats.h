@@ -1,4 +1,4 @@
-/* kserve/stats.h - statistics of model versions in the v2 protocol's words. Any thread. */
+/* kserve/stats.h - the v2 protocol's statistics of model versions. Any thread. */
 #ifndef CN_KSERVE_STATS_H
 #define CN_KSERVE_STATS_H
 
@@ -10,8 +10,8 @@ struct cn_v2_model_stats {
     struct cn_infer_counts counts;
 };
 
-/* {"model_stats":[...]}: all numbers are unsigned integers, and every object is there, zeros
- * too. */
+/* Writes {"model_stats":[...]}. All numbers are unsigned integers, and every member is there, also
+ * if it is zero. */
 void cn_v2_write_stats(const struct cn_v2_model_stats *models, uint32_t n, struct cn_buf *out);
 
 #endif

@@ -1,4 +1,13 @@
-/* kserve/trace_settings.c - which requests are traced. Any thread, one lock. */
+/* kserve/trace_settings.c - which requests are traced. Any thread, one lock.
+ *
+ * A trace is a line in the server's log. There are settings for all models, and a model may have
+ * its own. A setting that a model does not have comes from those for all, and one that is missing
+ * there has a default (value_of). trace_rate N picks one request in N, trace_count limits how many
+ * are picked after the last change.
+ *
+ * `state.on` says whether any model is traced, so that a request on a server without traces costs
+ * one relaxed load and no lock.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -11,12 +20,12 @@
 #include "kserve/json/json_words.h"
 #include "kserve/settings.h"
 
-#define SCOPES_MAX 1000 /* models with settings of their own */
-#define VALUES_MAX 16   /* of one setting */
+#define SCOPES_MAX 1000 /* most models with settings of their own */
+#define VALUES_MAX 16   /* most values of one setting */
 
 /* The settings of one model, or those of all. */
 struct scope {
-    char *model; /* NULL: of all */
+    char *model; /* NULL: the settings for all models */
     bool set[CN_TRACE_N_KEYS];
     int64_t values[CN_TRACE_N_KEYS];
     uint64_t seen, traced;
@@ -60,6 +69,7 @@ bad_value(enum cn_trace_key key, struct cn_str value, const char *must, struct c
                    (int)(value.len < 100 ? value.len : 100), value.ptr ? value.ptr : "", must);
 }
 
+/* Reads trace_level: a list of OFF and TIMESTAMPS. */
 static int
 parse_level(const struct cn_str *values, uint32_t n, int64_t *out, struct cn_error *err)
 {
@@ -135,6 +145,7 @@ find(struct cn_str model)
     return NULL;
 }
 
+/* The setting in force: the model's own, else the one for all, else the default. */
 static int64_t
 value_of(const struct scope *scope, enum cn_trace_key key)
 {
@@ -143,6 +154,7 @@ value_of(const struct scope *scope, enum cn_trace_key key)
     return state.all.set[key] ? state.all.values[key] : defaults[key];
 }
 
+/* Is anything traced? Computed after each change. */
 static bool
 is_on(void)
 {
@@ -152,6 +164,7 @@ is_on(void)
     return value_of(NULL, CN_TRACE_LEVEL) != 0;
 }
 
+/* Finds a model's settings, or makes them; NULL when SCOPES_MAX models have settings. */
 static struct scope *
 find_or_add(struct cn_str model)
 {
@@ -233,6 +246,8 @@ cn_trace_pick(struct cn_str model)
 
 /* --- JSON */
 
+/* Reads one member of the JSON document: null clears the setting; a number, a text, or a list of
+ * texts sets it. */
 static int
 take(struct cn_trace_change *change, const char *key, const json_t *value, struct cn_error *err)
 {

@@ -1,5 +1,10 @@
 /* frontend/endpoints/kserve_generate.c - the generate extension of the v2 protocol over HTTP. On
- * the request's loop. */
+ * the request's loop.
+ *
+ * POST .../generate answers with exactly one response. A decoupled model may give none or several,
+ * which is known only when its last piece has come, so the first response is kept in `call->first`
+ * until then. POST .../generate_stream sends each response as an event (kserve_stream.c).
+ */
 #include "kserve/generate.h"
 
 #include "frontend/endpoints/kserve_http.h"
@@ -11,6 +16,7 @@
 
 /* --- one response --- */
 
+/* Answers with an error. If the job still runs, it is cancelled. */
 static void
 fail(struct cn_v2_http_call *call, int code, const char *message, bool final)
 {
@@ -21,7 +27,8 @@ fail(struct cn_v2_http_call *call, int code, const char *message, bool final)
         cn_v2_http_call_give_up(call);
 }
 
-/* Clients of the protocol know this with status 200: that of the first response. */
+/* The model gave none or several responses. Clients of the protocol know this error with status
+ * 200, the status of the first response. */
 static void
 fail_number(struct cn_v2_http_call *call, bool final)
 {
@@ -85,6 +92,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
 
 /* --- requests --- */
 
+/* Is the body compressed? This extension accepts plain bodies only. */
 static bool
 is_coded(const struct cn_http_request *request)
 {
@@ -94,7 +102,7 @@ is_coded(const struct cn_http_request *request)
     return coding && coding->value.len && !cn_str_eq(coding->value, CN_STR("identity"));
 }
 
-/* NULL: it is refused. */
+/* Reads a request. Returns NULL when it was refused. */
 static struct cn_v2_http_call *
 read_call(struct cn_http_request *request, struct cn_model_queue **queue)
 {

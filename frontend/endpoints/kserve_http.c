@@ -1,5 +1,9 @@
 /* frontend/endpoints/kserve_http.c - health, metadata and configuration of the v2 protocol over
- * HTTP. On the request's loop. */
+ * HTTP. On the request's loop.
+ *
+ * The protocol's JSON is written in kserve_models.c, which gRPC uses, too. This file adds what HTTP
+ * needs: statuses, error bodies, and the answer to unknown paths.
+ */
 #include "frontend/endpoints/kserve_http.h"
 
 #include "frontend/endpoints/kserve_http_priv.h"
@@ -28,6 +32,8 @@ cn_v2_http_live(struct cn_http_request *request)
     cn_http_answer_bytes(request, 200, NULL, CN_STR(""));
 }
 
+/* While the server drains, this is an error with a reason. Otherwise only the status says whether
+ * the server is ready, because clients of the protocol do not read a body here. */
 void
 cn_v2_http_ready(struct cn_http_request *request)
 {
@@ -39,7 +45,7 @@ cn_v2_http_ready(struct cn_http_request *request)
             CN_STR(""));
 }
 
-/* What was written, or why it was not. */
+/* Answers with the JSON that was written, or with the error. Frees `json`. */
 static void
 answer_json(struct cn_http_request *request, struct cn_buf *json, int rc,
             const struct cn_error *err)
@@ -105,6 +111,7 @@ cn_v2_http_config(struct cn_http_request *request)
                 &err);
 }
 
+/* Answers 405 when the path exists with other methods, and 404 otherwise. */
 void
 cn_v2_http_unknown(struct cn_http_request *request)
 {

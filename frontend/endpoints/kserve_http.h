@@ -1,11 +1,11 @@
-/* frontend/endpoints/kserve_http.h - the v2 protocol over HTTP: health, metadata, inference
- * (routes.c). */
+/* frontend/endpoints/kserve_http.h - the KServe v2 protocol over HTTP: health, metadata, inference.
+ * These are functions of routes (routes.c); each runs on the request's loop. */
 #ifndef CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
 #define CN_FRONTEND_ENDPOINTS_KSERVE_HTTP_H
 
 struct cn_http_request;
 
-/* GET /v2/health/live, /v2/health/ready: the status is the answer. */
+/* GET /v2/health/live and /v2/health/ready. Only the status matters; there is no body. */
 void cn_v2_http_live(struct cn_http_request *request);
 void cn_v2_http_ready(struct cn_http_request *request);
 /* GET /v2 */
@@ -15,7 +15,8 @@ void cn_v2_http_model(struct cn_http_request *request);
 void cn_v2_http_model_ready(struct cn_http_request *request);
 /* POST /v2/models/NAME[/versions/VERSION]/infer */
 void cn_v2_http_infer(struct cn_http_request *request);
-/* The same for a model that declares its tensors; for any other a plain prediction. */
+/* Infers for a model that declares its tensors, as above. For any other model it does a plain
+ * prediction, as TorchServe does on this path. */
 void cn_v2_http_torchserve(struct cn_http_request *request);
 /* POST .../generate and .../generate_stream */
 void cn_v2_http_generate(struct cn_http_request *request);

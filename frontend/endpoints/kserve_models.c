@@ -1,5 +1,8 @@
-/* frontend/endpoints/kserve_models.c - metadata and configuration of the v2 protocol. On any
- * loop. */
+/* frontend/endpoints/kserve_models.c - metadata and configuration of the v2 protocol. On any loop.
+ *
+ * The error texts are those that clients of the protocol know, since some match on them ("Request
+ * for unknown model: ..."). Management's own texts differ.
+ */
 #include "frontend/endpoints/kserve_models.h"
 
 #include "kserve/infer_answer.h"
@@ -27,6 +30,7 @@ cn_v2_find_any(struct cn_management *management, struct cn_str name, struct cn_s
     return NULL;
 }
 
+/* Only a typed model can answer v2 requests; the message says what the others lack. */
 struct cn_model_queue *
 cn_v2_find(struct cn_management *management, struct cn_str name, struct cn_str version,
            struct cn_error *err)
@@ -47,6 +51,7 @@ struct search {
     bool is_ready;
 };
 
+/* Called for each model version; remembers whether the one that is looked for is ready. */
 static void
 look_at_version(void *ctx, struct cn_model_queue *queue, bool is_ready)
 {

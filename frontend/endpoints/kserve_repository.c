@@ -1,5 +1,10 @@
-/* frontend/endpoints/kserve_repository.c - load, unload and index of the v2 protocol. On the
- * request's loop; the work is done on loop 0 (management/repository/repository.h). */
+/* frontend/endpoints/kserve_repository.c - load, unload and index of the v2 protocol over HTTP.
+ *
+ * A request is read on its own loop, but models live on loop 0. So it becomes an order
+ * (management/repository/repository.h) that goes to loop 0 and comes back to the request's loop
+ * when the work is done, for a load perhaps after minutes. The request is held meanwhile: if its
+ * client leaves, the work goes on.
+ */
 #include "frontend/endpoints/kserve_repository.h"
 
 #include "frontend/endpoints/kserve_http.h"
@@ -63,7 +68,7 @@ call_create(struct cn_http_request *request, enum cn_repository_what what)
     return call;
 }
 
-/* `rc`: of what the body says. */
+/* Starts the order, or answers with the error that the body led to (`rc`). */
 static void
 run(struct repository_call *call, int rc, const struct cn_error *err)
 {

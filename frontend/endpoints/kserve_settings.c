@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_settings.c - log and trace settings over HTTP. On the request's
- * loop. */
+/* frontend/endpoints/kserve_settings.c - the v2 protocol's log and trace settings over HTTP. On the
+ * request's loop. */
 #include "frontend/endpoints/kserve_settings.h"
 
 #include "frontend/endpoints/kserve_http.h"
@@ -36,7 +36,7 @@ cn_v2_http_logging(struct cn_http_request *request)
     answer(request, &body);
 }
 
-/* Clears, or changes, what the body says. */
+/* Applies the changes that the body asks for. */
 static int
 update(struct cn_http_request *request, struct cn_error *err)
 {

@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_shared_memory.c - shared memory requests of the v2 protocol. On the
- * request's loop: to open an object in memory waits for no disk. */
+/* frontend/endpoints/kserve_shared_memory.c - shared memory requests of the v2 protocol over HTTP.
+ * They run on the request's loop, since opening a shared memory object never waits for a disk. */
 #include "frontend/endpoints/kserve_shared_memory.h"
 
 #include "frontend/endpoints/kserve_http.h"
@@ -8,6 +8,7 @@
 #include "frontend/http/http_request.h"
 #include "kserve/shared_memory.h"
 
+/* Answers with an empty 200, or with the error. */
 static void
 answer_nothing(struct cn_http_request *request, int rc, const struct cn_error *err)
 {

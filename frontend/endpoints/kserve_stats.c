@@ -1,5 +1,5 @@
-/* frontend/endpoints/kserve_stats.c - GET of the KServe v2 protocol's statistics. On the request's
- * loop. */
+/* frontend/endpoints/kserve_stats.c - GET of the v2 protocol's statistics over HTTP. On the
+ * request's loop. */
 #include "frontend/endpoints/kserve_stats.h"
 
 #include "frontend/endpoints/kserve_http.h"

@@ -1,9 +1,13 @@
-/* frontend/endpoints/kserve_stream.c - v2 responses in any number over HTTP: events, or lines of
- * JSON. On the request's loop.
+/* frontend/endpoints/kserve_stream.c - any number of v2 responses over HTTP, as events or as lines
+ * of JSON. On the request's loop.
  *
- * The first response decides the status; what fails later is told in the stream. Each is a piece of
- * the answer with other bytes, so that a slow client holds up the handler as with any streamed
- * answer.
+ * The handler's pieces are rewritten one by one: on_answer() gets a piece with raw tensors, writes
+ * it as the protocol's JSON, and passes it on in the same box with other bytes. So http_answer.c
+ * streams it like any other answer, and its credit works as usual: a slow client holds up its
+ * handler.
+ *
+ * The first response decides the status. An error before it has a status of its own; an error after
+ * it can only be an event in the stream.
  */
 #include "frontend/endpoints/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
@@ -58,7 +62,7 @@ write_failure(const struct cn_v2_http_call *call, const char *message, struct cn
     end_event(call, out);
 }
 
-/* Takes the box: what it means to the client goes out in its place. */
+/* Sends the box with the text in place of the handler's bytes. Takes over the box. */
 static void
 send(struct cn_v2_http_call *call, struct cn_answer_box *box, struct cn_buf *text)
 {
@@ -69,7 +73,8 @@ send(struct cn_v2_http_call *call, struct cn_answer_box *box, struct cn_buf *tex
                          cn_answer_box_remake(box, cn_str_from(type_of(call)), cn_buf_str(text)));
 }
 
-/* Nothing has gone out yet: the status can still tell it. */
+/* Refuses a request of which nothing has been sent yet, so the status can still report the
+ * error. */
 static void
 refuse(struct cn_v2_http_call *call, int code, const char *message, struct cn_buf *text)
 {
@@ -82,6 +87,7 @@ refuse(struct cn_v2_http_call *call, int code, const char *message, struct cn_bu
                          cn_buf_str(text));
 }
 
+/* Reports an error: as the answer if nothing has been sent, or else as the last event. */
 static void
 fail(struct cn_v2_http_call *call, struct cn_answer_box *box, int code, const char *message,
      struct cn_buf *text)
@@ -101,6 +107,7 @@ fail(struct cn_v2_http_call *call, struct cn_answer_box *box, int code, const ch
         cn_v2_http_call_give_up(call);
 }
 
+/* Decides what becomes of one piece: a response, an error, or nothing that the client must see. */
 static void
 take(struct cn_v2_http_call *call, struct cn_answer_box *box, struct cn_arena *arena,
      struct cn_buf *text)
@@ -130,7 +137,7 @@ on_answer(struct cn_job *job, struct cn_answer_box *box)
     struct cn_arena arena;
     struct cn_buf text;
 
-    if (final) /* nothing is left to cancel or to hold up */
+    if (final) /* nothing can be cancelled or held up any more */
         call->request->on_gone = NULL, call->request->on_taken = NULL;
     cn_arena_init(&arena);
     cn_buf_init(&text, 0);

@@ -1,5 +1,9 @@
-/* frontend/endpoints/management_http.c - HTTP requests become management's, its answers responses.
- * Loop 0. */
+/* frontend/endpoints/management_http.c - passes HTTP requests to the management API. Loop 0.
+ *
+ * Management knows nothing of HTTP connections: it gets a struct cn_api_request with method, path,
+ * query and body, and replies by a callback, sometimes minutes later. The request is held until
+ * then. gRPC's management service uses the same API.
+ */
 #include "frontend/endpoints/management_http.h"
 
 #include "frontend/http/http_answer.h"
@@ -24,7 +28,7 @@ on_reply(struct cn_api_request *api, int http_status, struct cn_str json)
     cn_http_request_release(request);
 }
 
-/* False: some name or value has a broken escape. */
+/* Decodes the query. Returns false when a name or value has a malformed escape. */
 static bool
 decode_query(struct cn_http_request *request, struct cn_api_request *api)
 {

@@ -4,7 +4,7 @@
 
 struct cn_http_request;
 
-/* Every path of the management listener: management has its own routes. Loop 0. */
+/* Handles every path of the management listener; management has its own table of routes. Loop 0. */
 void cn_management_http_handle(struct cn_http_request *request);
 
 #endif

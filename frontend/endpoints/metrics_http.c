@@ -1,5 +1,9 @@
-/* frontend/endpoints/metrics_http.c - what the server counts, as text. On loop 0; the loops' own
- * sets are read while others write them, those of the models are asked for. */
+/* frontend/endpoints/metrics_http.c - /metrics. On loop 0.
+ *
+ * Each loop counts in a set of its own; this file reads the sets while their loops change them, and
+ * adds them up. The numbers of models are asked for first, and on_gathered() writes the page when
+ * they have come.
+ */
 #include "frontend/endpoints/metrics_http.h"
 
 #include <string.h>
@@ -19,7 +23,7 @@ struct metrics_call {
     struct cn_metric_filter filter;
 };
 
-/* name[]=FAMILY, as often as wanted. False: a broken escape. */
+/* Reads the families that name[]=FAMILY selects. Returns false for a malformed escape. */
 static bool
 read_filter(struct cn_http_request *request, struct cn_metric_filter *filter)
 {

@@ -4,8 +4,8 @@
 
 struct cn_http_request;
 
-/* Text format 0.0.4: the sums over all loops, and each model version's own. ?name[]=FAMILY, which
- * may be repeated, asks for some of them. */
+/* Answers in Prometheus' text format 0.0.4: sums over all loops, and the numbers of each model
+ * version. ?name[]=FAMILY, which may be repeated, selects families. */
 void cn_metrics_http_handle(struct cn_http_request *request);
 
 #endif

@@ -1,4 +1,10 @@
-/* frontend/endpoints/openapi.c - tables into an API description. Any thread, no state. */
+/* frontend/endpoints/openapi.c - makes the OpenAPI description from tables. Any thread, no state.
+ *
+ * Nothing of the description is written by hand, so it cannot disagree with the server: paths and
+ * summaries are rows of the route tables, parameters are rows of api_params.def, and the errors of
+ * each status are rows of errors.def. Routes with the same pattern become one path with several
+ * operations.
+ */
 #include "frontend/endpoints/openapi.h"
 
 #include <jansson.h>
@@ -12,7 +18,7 @@
 #include "frontend/http/sequence_names.h"
 #include "management/management.h"
 
-#define NAME_MAX_BYTES 64 /* of a path's parameter, and of an operation */
+#define NAME_MAX_BYTES 64 /* most bytes of a path parameter's name, and of an operation's id */
 
 static const struct {
     const char *operation, *in, *name, *type;
@@ -59,8 +65,9 @@ default_of(const char *type, const char *text)
     return json_string(text);
 }
 
-/* The table has the headers of sequences by their default names, in this order. Those that a server
- * has are shown with hyphens, since some proxies drop names with underscores. */
+/* Returns the name under which a parameter is shown. api_params.def has the sequence headers by
+ * their default names; an operator may have renamed them. They are shown with hyphens, because some
+ * proxies drop names with underscores. */
 static json_t *
 shown_name(const char *name)
 {
@@ -101,7 +108,7 @@ add_table_params(json_t *list, const struct cn_route *route)
     }
 }
 
-/* Any bytes, or a form whose fields are the handler's business. */
+/* Describes a prediction's body: any bytes, or a form whose fields the handler interprets. */
 static json_t *
 request_body(void)
 {
@@ -120,7 +127,8 @@ request_body(void)
     return json_pack("{s:s, s:o}", "description", "the handler's input", "content", types);
 }
 
-/* "429": which words of Continuo-Error come with it. */
+/* Describes the errors, grouped by status: "429" lists all words that Continuo-Error may have with
+ * it. */
 static void
 add_errors(json_t *responses)
 {
@@ -188,7 +196,7 @@ operation(const struct cn_route *route, const char *id, const json_t *path_param
 
 /* --- paths */
 
-/* As it stands in a URL; a brace would be a parameter. */
+/* Appends a model's name, escaped for a URL. A brace would otherwise look like a parameter. */
 static void
 append_escaped(struct cn_buf *path, struct cn_str text)
 {
@@ -202,8 +210,8 @@ append_escaped(struct cn_buf *path, struct cn_str text)
     }
 }
 
-/* "/a/{x}/{*y}" -> "/a/{x}/{y}" and its parameters. `model` takes the place of {model_name}; then
- * the pattern must have that. */
+/* Turns a pattern "/a/{x}/{*y}" into the path "/a/{x}/{y}" and the list of its parameters. `model`,
+ * if not empty, replaces {model_name}; returns false when the pattern does not have that. */
 static bool
 read_pattern(const char *pattern, struct cn_str model, struct cn_buf *path, json_t *list)
 {
@@ -329,7 +337,7 @@ cn_openapi_handle_model(struct cn_http_request *request)
         answer(request, request->match.args[0]);
 }
 
-/* docs_page.html, made into an array by the build (cn_embed). */
+/* The file docs_page.html, which the build turns into an array (cn_embed). */
 extern const unsigned char cn_docs_page[];
 extern const size_t cn_docs_page_bytes;
 

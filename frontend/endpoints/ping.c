@@ -1,4 +1,4 @@
-/* frontend/endpoints/ping.c - is the server healthy, in TorchServe's words. Owned by the loop
+/* frontend/endpoints/ping.c - reports the server's health in TorchServe's words. Owned by the loop
  * thread. */
 #include "frontend/endpoints/ping.h"
 
@@ -9,7 +9,7 @@
 #include "frontend/http/http_request.h"
 #include "management/management.h"
 
-/* The body says which reasons hold, and how many things each concerns. */
+/* Writes the reasons that hold, and how many things (models, stores) each concerns. */
 static void
 answer_unready(struct cn_http_request *request, const uint32_t *counts)
 {

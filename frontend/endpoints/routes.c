@@ -1,5 +1,9 @@
-/* frontend/endpoints/routes.c - every path that the server answers, with its function and its line
- * in the API description. No state. */
+/* frontend/endpoints/routes.c - every path that the server answers, with its function and its text
+ * in the API description. No state.
+ *
+ * Order matters: the first row with the path and the method wins. So /v2/models/stats stands before
+ * /v2/models/{model_name}, and the rows that take any path stand last.
+ */
 #include "frontend/endpoints/routes.h"
 
 #include <stddef.h>
@@ -35,7 +39,7 @@
 #define MODEL_DESCRIPTION cn_openapi_handle_model
 #define API cn_management_http_handle
 
-/* One or two lines per route: the second one has what its description says. */
+/* Each route takes one or two lines; the second one has the texts of the API description. */
 /* clang-format off */
 
 /* The routes that describe the API; the inference and the management address both have them. */
@@ -64,8 +68,8 @@ const struct cn_route cn_inference_routes[] = {
      "explains a prediction of a model's default version", NULL},
     {ANY, "/explanations/{model_name}/{model_version}", PREDICT, PREDICTS | EXPLAIN, POST,
      "versionExplanations", "explains a prediction of one version of a model", NULL},
-    {ANY, "/explanations/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS | EXPLAIN, POST,
-     "pathExplanations",
+    {ANY, "/explanations/{model_name}/{model_version}/{*url_path}", PREDICT, PREDICTS | EXPLAIN,
+     POST, "pathExplanations",
      "explains a prediction and passes the rest of the path to the handler", NULL},
     {ANY, "/invocations", PREDICT, PREDICTS | SAGEMAKER | QUERY, POST, "invocations",
      "runs a prediction (SageMaker's path)", NULL},

@@ -1,5 +1,5 @@
-/* frontend/endpoints/torchserve_routes.c - paths that mean something else in TorchServe's dialect.
- * No state. */
+/* frontend/endpoints/torchserve_routes.c - the paths that mean something else in TorchServe's
+ * dialect. No state. */
 #include <stddef.h>
 
 #include "frontend/endpoints/kserve_http.h"
@@ -9,12 +9,14 @@
 
 #define ANY (CN_HTTP_ANY_METHOD & ~(unsigned)CN_HTTP_OPTIONS)
 
-/* TorchServe hands a v2 request to its model as any other, whatever the method; its /ping answers
- * OPTIONS, too, and takes no notice of what follows. */
+/* TorchServe hands a v2 request to its model like any other prediction, whatever the method. Its
+ * /ping also answers OPTIONS, and ignores what follows in the path. */
 /* clang-format off */
 const struct cn_route cn_torchserve_routes[] = {
-    {.methods = ANY, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_torchserve, .flags = CN_ROUTE_TORCHSERVE},
-    {.methods = ANY, .pattern = "/v2/models/{model_name}/explain", .handle = cn_predict_handle, .flags = CN_ROUTE_TORCHSERVE | CN_ROUTE_EXPLAIN},
+    {.methods = ANY, .pattern = "/v2/models/{model_name}/infer", .handle = cn_v2_http_torchserve,
+     .flags = CN_ROUTE_TORCHSERVE},
+    {.methods = ANY, .pattern = "/v2/models/{model_name}/explain",
+     .handle = cn_predict_handle, .flags = CN_ROUTE_TORCHSERVE | CN_ROUTE_EXPLAIN},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping", .handle = cn_health_ping},
     {.methods = CN_HTTP_ANY_METHOD, .pattern = "/ping/{*rest}", .handle = cn_health_ping},
     {.handle = NULL},

@@ -1,4 +1,14 @@
-/* frontend/http/accept.c - accept(2), and what to do when it fails. Owned by the loop thread. */
+/* frontend/http/accept.c - accept(2), and what to do when it fails. Owned by the loop thread.
+ *
+ * The listening socket is in one of three conditions:
+ * - watched (level-triggered): clients are accepted, at most ACCEPTS_A_TURN in one turn of the
+ *   loop, so that a burst of connections does not delay the requests of other clients;
+ * - held (`is_held`): the owner has no room. The socket is not watched, and clients wait in the
+ *   kernel's backlog until the owner calls cn_accept_go_on();
+ * - paused: accept() failed because the process or the machine ran out of descriptors or memory. A
+ *   level-triggered watch would then wake the loop without end, so the socket is not watched for
+ *   PAUSE_MS. The log gets one line at the first failure and none until an accept() has succeeded.
+ */
 #include "frontend/http/accept.h"
 
 #include <errno.h>
@@ -8,9 +18,8 @@
 
 #include "core/log/log.h"
 
-#define ACCEPTS_A_TURN                                                                             \
-    64               /* the socket is watched level-triggered: the rest comes in the next turn */
-#define PAUSE_MS 100 /* after accept() had no descriptor or memory */
+#define ACCEPTS_A_TURN 64 /* the rest comes in the next turn */
+#define PAUSE_MS 100      /* after accept() had no descriptor or memory */
 
 static void on_clients(struct cn_watch *watch, uint32_t events);
 
@@ -21,6 +30,7 @@ wait_a_little(struct cn_accept *accept)
                  cn_loop_now_ms(accept->loop) + PAUSE_MS);
 }
 
+/* Watches the socket again; if even that fails, tries once more after a pause. */
 static void
 on_pause_over(struct cn_timer *timer)
 {
@@ -45,7 +55,8 @@ cn_accept_begin(struct cn_accept *accept, struct cn_loop *loop, int fd, struct c
     return rc;
 }
 
-/* False: no more in this turn. */
+/* Accepts one client. Returns false when no further client can be accepted in this turn. A client
+ * that went away while it waited (ECONNABORTED) does not end the turn. */
 static bool
 accept_one(struct cn_accept *accept)
 {

@@ -1,8 +1,10 @@
-/* frontend/http/accept.h - takes clients from one listening socket, as long as its owner is ready
- * for them.
+/* frontend/http/accept.h - accepts clients from one listening socket while its owner has room for
+ * them.
  *
- * For HTTP libmicrohttpd could do that itself, but once accept() had no descriptor for it, it
- * accepts nobody until one of its connections has ended. Owned by the loop thread.
+ * libmicrohttpd could accept its own clients. But after one accept() that failed because the
+ * process had no descriptor left, it accepts nobody until one of its connections has ended. So we
+ * accept and pass it the connections. The gRPC ports use the same code. A cn_accept is owned by the
+ * loop thread.
  */
 #ifndef CN_FRONTEND_HTTP_ACCEPT_H
 #define CN_FRONTEND_HTTP_ACCEPT_H
@@ -17,23 +19,26 @@ struct sockaddr;
 
 struct cn_accept {
     struct cn_loop *loop;
-    int fd; /* listening; -1: closed */
+    int fd; /* the listening socket; -1: closed */
     struct cn_watch watch;
     struct cn_timer pause;
-    bool is_held; /* its owner was not ready */
-    bool failing; /* said so already */
-    /* Asked when a client waits. False: it goes on waiting, until cn_accept_go_on(). */
+    bool is_held; /* is_ready() said no; the socket is not watched */
+    bool failing; /* the log already has the message about failing accepts */
+    /* Is called when a client waits. Returns false when the owner has no room: the client then
+     * waits in the kernel until the owner calls cn_accept_go_on(). */
     bool (*is_ready)(struct cn_accept *accept);
-    /* `fd` is non-blocking, and the callee's. */
+    /* Gets a new connection. `fd` is non-blocking; the callee closes it. */
     void (*on_client)(struct cn_accept *accept, int fd, const struct sockaddr *from,
                       uint32_t from_len);
 };
 
-/* `accept` has its functions; `fd` is its own from here on, also on failure. */
+/* Starts to accept. The caller has set is_ready and on_client. `fd` is a listening, non-blocking
+ * socket; this object closes it, also when this function fails. */
 int cn_accept_begin(struct cn_accept *accept, struct cn_loop *loop, int fd, struct cn_error *err);
-/* Its owner is ready again. Cheap when it always was. */
+/* The owner has room again. Does nothing when accepting was not held up, so it may be called
+ * often. */
 void cn_accept_go_on(struct cn_accept *accept);
-/* Closes the listening socket. Harmless twice, and when `fd` is -1 before it began. */
+/* Closes the listening socket and stops the timer. May be called twice, or when `fd` is -1. */
 void cn_accept_end(struct cn_accept *accept);
 
 #endif

@@ -1,7 +1,9 @@
-/* frontend/http/access_log.c - a line a request, as text or JSON. Formatted on the request's loop.
+/* frontend/http/access_log.c - one line for each request, as text or JSON. The request's loop
+ * formats the line and puts it into the log's ring buffer; another thread writes the file.
  *
- * Text begins as TorchServe's access log: address, quoted request line, status, milliseconds. What
- * follows is ours, key=value.
+ * A text line begins like TorchServe's access log, so that tools for that log can read it: address,
+ * quoted request line, status, milliseconds. Continuo's own values follow as key=value, for example
+ * `model=counter sequence=42 step=7 us=812`. A JSON line has the same values as members.
  */
 #include "frontend/http/access_log.h"
 
@@ -13,7 +15,7 @@
 #include "core/log/log_files.h"
 #include "core/time/clock.h"
 
-#define SHOWN_BYTES 1024 /* of a path, quoted */
+#define SHOWN_BYTES 1024 /* bytes of a path with its quotes and escapes; longer paths are cut */
 
 static bool enabled, as_json;
 
@@ -30,7 +32,8 @@ cn_access_log_enabled(void)
     return enabled;
 }
 
-/* key=value or key="quoted", with a blank before; nothing when the value is empty. */
+/* Writes ` key=value` or ` key="quoted value"`, with the leading blank. Writes nothing when the
+ * value is empty. */
 static size_t
 put_text(char *out, size_t room, const char *key, struct cn_str value)
 {
@@ -50,7 +53,8 @@ text_of(const char *text)
     return text ? cn_str_from(text) : (struct cn_str){NULL, 0};
 }
 
-/* The part that is ours, key=value; a blank first. Everything fits: texts are cut before. */
+/* Writes Continuo's own values as key=value, each with a leading blank. They always fit, because
+ * long texts were cut before. */
 static size_t
 put_members(const struct cn_access *access, char *out, size_t room)
 {

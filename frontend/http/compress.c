@@ -1,4 +1,10 @@
-/* frontend/http/compress.c - zlib in small steps. The one file that knows it. Any thread. */
+/* frontend/http/compress.c - zlib in small steps; the only file that uses zlib. Any thread.
+ *
+ * zlib can compress a whole body in one call, but for a body of some MB that call takes tens of
+ * milliseconds, and all clients of the loop would wait. So libmicrohttpd's reader callback asks for
+ * one block at a time, and each block reads at most CN_COMPRESS_STEP_BYTES of the body. Between two
+ * blocks the loop serves other clients.
+ */
 #include "frontend/http/compress.h"
 
 #include <stdbool.h>
@@ -8,8 +14,8 @@
 #include "core/memory/mem.h"
 #include "frontend/http/http_checks.h"
 
-/* Level 1 costs about a third of zlib's usual 6 for most of its gain: the loop has other
- * clients. */
+/* Level 1 costs about a third of the CPU time of zlib's default, 6, and has most of its gain. The
+ * loop has other clients to serve. */
 #define LEVEL 1
 #define MEM_LEVEL 8 /* zlib's default: 256 KiB a stream together with the largest window */
 
@@ -21,7 +27,7 @@ struct cn_compressor {
 
 static const struct {
     struct cn_str name;
-    int window_bits; /* zlib's: its own frame (RFC 1950), or plus 16: gzip's */
+    int window_bits; /* zlib's parameter: 15 for zlib's frame (RFC 1950), plus 16 for gzip's */
 } codings[] = {
     [CN_CODING_IDENTITY] = {CN_STR("identity"), 0},
     [CN_CODING_GZIP] = {CN_STR("gzip"), 15 + 16},
@@ -35,7 +41,8 @@ cn_coding_name(enum cn_coding coding)
     return codings[coding].name.ptr;
 }
 
-/* "0.85" -> 850; -1: it is no q-value (RFC 9110, 12.4.2). */
+/* Reads a q-value in thousandths: "0.85" -> 850. Returns -1 when the text is not a q-value (RFC
+ * 9110, 12.4.2). */
 static int
 parse_q(struct cn_str text)
 {
@@ -57,7 +64,8 @@ parse_q(struct cn_str text)
     return q <= 1000 ? q : -1;
 }
 
-/* One item, "gzip;q=0.5": its coding in *coding, and its q; -1: not for us. */
+/* Reads one item of Accept-Encoding, for example "gzip;q=0.5": stores the coding and returns the
+ * q-value in thousandths, or -1 when the item must be ignored. */
 static int
 parse_item(struct cn_str item, enum cn_coding *coding)
 {
@@ -124,6 +132,8 @@ cn_compressor_create(enum cn_coding coding, struct cn_str body)
     return compressor;
 }
 
+/* The last step finishes the stream. It may need several calls, when what zlib still has does not
+ * fit into `room`; they read no more input and return what is left. */
 size_t
 cn_compressor_read(struct cn_compressor *compressor, char *out, size_t room)
 {
@@ -139,7 +149,8 @@ cn_compressor_read(struct cn_compressor *compressor, char *out, size_t room)
     stream->avail_in = (uInt)step;
     stream->next_out = (Bytef *)out;
     stream->avail_out = room < UINT32_MAX ? (uInt)room : UINT32_MAX;
-    /* A step that is swallowed whole would leave nothing to send: the flush makes it some bytes. */
+    /* zlib may keep all bytes of a step in its buffers and write nothing; a reader that returns
+     * nothing would end the answer. The flush makes it write at least some bytes. */
     rc = deflate(stream, last ? Z_FINISH : Z_SYNC_FLUSH);
     cn_assert(rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR);
     compressor->ended = rc == Z_STREAM_END;
@@ -157,9 +168,12 @@ cn_compressor_destroy(struct cn_compressor *compressor)
     cn_free(compressor);
 }
 
-/* Blocks of the output: a body that says little grows it little. */
+/* The output buffer grows by this. A small body that claims to be large therefore takes memory only
+ * for what it really holds. */
 #define INFLATE_BLOCK_BYTES 65536
 
+/* Decompresses block by block and checks the limit after each one. So a decompression bomb (some kB
+ * that stand for GB) costs at most one block more than `max_bytes`. */
 static int
 inflate_blocks(z_stream *stream, size_t max_bytes, struct cn_buf *out, struct cn_error *err)
 {

@@ -1,8 +1,8 @@
-/* frontend/http/compress.h - answers as gzip or deflate, where the client takes them, and bodies
- * that are.
+/* frontend/http/compress.h - compressed answers (gzip or deflate, where the client accepts them)
+ * and compressed request bodies.
  *
- * Works in steps of bounded size, so that a large answer does not hold up its loop. Any thread; an
- * object belongs to one request.
+ * Each call compresses a bounded number of bytes, so that a large answer does not hold up its loop.
+ * An object belongs to one request; different threads may use different objects.
  */
 #ifndef CN_FRONTEND_HTTP_COMPRESS_H
 #define CN_FRONTEND_HTTP_COMPRESS_H
@@ -16,22 +16,25 @@
 
 enum cn_coding { CN_CODING_IDENTITY, CN_CODING_GZIP, CN_CODING_DEFLATE };
 
-/* What Accept-Encoding asks for: the highest q, of equals the first; `*` and what we don't know
- * mean nothing. Without the header, or with one that is broken: identity. */
+/* Chooses the coding that Accept-Encoding asks for: the one with the highest q-value, and the first
+ * one among equals. `*` and unknown codings are ignored. Returns identity when there is no such
+ * header or it is malformed. */
 enum cn_coding cn_coding_choose(const struct cn_header *headers, uint32_t n);
-/* "gzip" */
+/* The coding's name in headers, for example "gzip". */
 const char *cn_coding_name(enum cn_coding coding);
 
-/* The whole of a request's body, taken out of its coding: a zlib or gzip stream, whichever it is.
- * CN_E_BAD_REQUEST: it is none, ends early, has bytes behind it, or holds over `max_bytes`. */
+/* Decompresses a request's body, which may be a zlib or a gzip stream, and appends the result to
+ * `out`. Returns CN_E_BAD_REQUEST when the body is not such a stream, ends early, has bytes after
+ * its end, or becomes larger than `max_bytes`. */
 int cn_inflate(struct cn_str body, size_t max_bytes, struct cn_buf *out, struct cn_error *err);
 
 struct cn_compressor;
 
-/* `body` is borrowed until destroy. `coding` isn't identity. NULL: no memory. */
+/* Makes a compressor for `body`, which must stay in place until cn_compressor_destroy(). `coding`
+ * must not be identity. Returns NULL when there is not enough memory. */
 struct cn_compressor *cn_compressor_create(enum cn_coding coding, struct cn_str body);
-/* The next bytes, 1 to `room`; 0: that was all. Reads CN_COMPRESS_STEP_BYTES of the body at
- * most. */
+/* Writes the next 1 to `room` compressed bytes to `out` and returns their number; 0 means that all
+ * have been returned. One call reads at most CN_COMPRESS_STEP_BYTES of the body. */
 #define CN_COMPRESS_STEP_BYTES 65536
 size_t cn_compressor_read(struct cn_compressor *compressor, char *out, size_t room);
 void cn_compressor_destroy(struct cn_compressor *compressor);

@@ -1,4 +1,21 @@
-/* frontend/http/form.c - forms into parts. Any thread, no state. */
+/* frontend/http/form.c - splits form bodies into parts. Any thread, no state.
+ *
+ * docs/decisions/0007 says why this parser is our own. The multipart reader walks once over the
+ * complete body. `reader.rest` is the part of the body that has not been read yet, and
+ * `reader.delimiter` is CR LF "--" and the boundary. A body looks like this:
+ *
+ *     --boundary CRLF  headers CRLF  CRLF  data  CRLF --boundary CRLF ... CRLF --boundary--
+ *
+ * The CR LF before a delimiter belongs to the delimiter and not to the data (RFC 2046, 5.1.1). Two
+ * cases need care because of that. The body may begin with the first delimiter, which then has no
+ * CR LF before it. And a part with empty data has one CR LF for two purposes, as the end of the
+ * empty header line and as the begin of the delimiter; the reader therefore steps back two bytes
+ * before it looks for the delimiter.
+ *
+ * Clients differ in what they escape and quote. Where the RFCs leave a choice, the parser accepts
+ * what browsers and curl send. It refuses a text that two readers could understand differently, for
+ * example the parameter `name` twice.
+ */
 #include "frontend/http/form.h"
 
 #include "frontend/http/http_checks.h"
@@ -38,8 +55,9 @@ from(struct cn_str text, size_t at)
     return (struct cn_str){at ? text.ptr + at : text.ptr, text.len - at};
 }
 
-/* The text in quotes at the start of `rest`, unescaped; `rest` is then what follows. Only \" and \\
- * are escapes: old browsers send file names with single backslashes. */
+/* Takes the quoted text at the start of `rest` and removes its escapes; `rest` is then what follows
+ * it. Only \" and \\ are escapes, because old browsers send file names with single backslashes
+ * (C:\data\x.png). Returns false when the closing quote is missing. */
 static bool
 take_quoted(struct cn_arena *arena, struct cn_str *rest, struct cn_str *out)
 {
@@ -59,6 +77,8 @@ take_quoted(struct cn_arena *arena, struct cn_str *rest, struct cn_str *out)
     return true;
 }
 
+/* Returns the position of the first character of `text` that is in `set`, or the length of
+ * `text`. */
 static size_t
 find_any(struct cn_str text, const char *set)
 {
@@ -69,8 +89,9 @@ find_any(struct cn_str text, const char *set)
     return at;
 }
 
-/* The parameter `name` of a header's value: `form-data; name="a \"b\""`. In the arena, unescaped.
- * False: there is none. CN_E_BAD_REQUEST in `*rc`: twice there, or its quotes do not end. */
+/* Finds the parameter `name` in a header's value such as `form-data; name="a \"b\""`, and stores it
+ * without quotes and escapes, in the arena. Returns false when there is no such parameter, or, with
+ * CN_E_BAD_REQUEST in `*rc`, when it is there twice or a quote is not closed. */
 static bool
 header_param(struct cn_arena *arena, struct cn_str value, struct cn_str name, struct cn_str *out,
              int *rc, struct cn_error *err)
@@ -126,7 +147,7 @@ without_params(struct cn_str value)
 
 /* --- multipart */
 
-/* Where the reader is. */
+/* How far the reader has come in the body. */
 struct reader {
     struct cn_arena *arena;
     struct cn_str rest;
@@ -134,7 +155,7 @@ struct reader {
     struct cn_error *err;
 };
 
-/* What the headers of one part say. */
+/* What the headers of one part say about it. */
 struct part_head {
     struct cn_str name, content_type;
     bool has_name, is_file;
@@ -177,7 +198,7 @@ read_boundary(struct reader *reader, struct cn_str content_type)
     return 0;
 }
 
-/* After a delimiter: the end of its line. `last` when it is the closing one. */
+/* Reads the rest of a delimiter's line. Sets `last` when this is the closing delimiter. */
 static int
 end_delimiter(struct reader *reader, bool *last)
 {
@@ -241,7 +262,7 @@ read_header(struct reader *reader, struct cn_str line, struct part_head *head)
     return 0;
 }
 
-/* Up to and with the empty line. */
+/* Reads the headers of a part, including the empty line that ends them. */
 static int
 read_headers(struct reader *reader, struct part_head *head)
 {
@@ -274,6 +295,7 @@ read_headers(struct reader *reader, struct part_head *head)
     return 0;
 }
 
+/* Only files have a content type, as in TorchServe. */
 static struct cn_str
 type_of(const struct part_head *head)
 {
@@ -282,7 +304,7 @@ type_of(const struct part_head *head)
     return head->content_type.len ? head->content_type : CN_STR("application/octet-stream");
 }
 
-/* Up to the next delimiter, or the end of the body. */
+/* Skips to after the next delimiter; `skipped` is what lies before it. */
 static int
 skip_to_delimiter(struct reader *reader, struct cn_str *skipped)
 {
@@ -319,7 +341,8 @@ cn_form_multipart(struct cn_arena *arena, struct cn_str content_type, struct cn_
 
         rc = read_headers(&reader, &head);
         if (!rc) {
-            /* Empty data: the delimiter's CR LF is the one that ended the headers. */
+            /* With empty data, the CR LF that ended the headers is also the begin of the
+             * delimiter. */
             reader.rest = (struct cn_str){reader.rest.ptr - 2, reader.rest.len + 2};
             rc = skip_to_delimiter(&reader, &skipped);
         }
@@ -334,7 +357,8 @@ cn_form_multipart(struct cn_arena *arena, struct cn_str content_type, struct cn_
 
 /* --- x-www-form-urlencoded */
 
-/* Decodes `text` to *at and moves that on; any byte may come out, also NUL. */
+/* Decodes `text` into the buffer at *at and moves *at behind the result. The result may have any
+ * byte, also NUL. */
 static bool
 decode(struct cn_str text, char **at, struct cn_str *out)
 {

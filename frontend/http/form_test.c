@@ -64,7 +64,7 @@ assert_part(const struct fixture *f, uint32_t at, const char *name, const char *
     assert_true(cn_str_eq(f->parts.list[at].data, cn_str_from(data)));
 }
 
-/* As curl -F 'data=@kitten.txt' -F 'note=hi;type=text/html' writes it. Only files have a type. */
+/* curl -F 'data=@kitten.txt' -F 'note=hi;type=text/html' writes this. Only files have a type. */
 static void
 files_and_fields_are_told_apart(void **state)
 {

@@ -1,13 +1,29 @@
 /* frontend/http/http_answer.c - responses: TorchServe's headers and error bodies, jobs' answers,
- * streams.
+ * streams. Owned by the loop thread.
  *
- * One of the two files that know libmicrohttpd. The bytes of an answer are not copied: the response
- * points into the box, which the request owns until libmicrohttpd is done with both. Owned by the
- * loop thread.
+ * Only this file and http_listener.c use libmicrohttpd. An answer's bytes are not copied: the
+ * response points into the answer box, and the request owns the box until libmicrohttpd is done
+ * with both.
  *
- * TorchServe closes the connection after every status from 400 on. We do so only where the
- * connection can't be trusted or used any further (bad HTTP, a body that was not read) and while
- * draining: a client that is told "queue full, try again" should not pay a new connection.
+ * An answer takes one of two ways:
+ * - Complete. The first piece is also the last one. queue() hands a response with a known length to
+ *   libmicrohttpd, and the request is ANSWERED.
+ * - Streamed. The first piece is not the last one. queue() hands over a response without a length,
+ *   and libmicrohttpd calls read_stream() whenever the socket has room. read_stream() takes bytes
+ *   from the list `boxes` and frees each box once it is sent. If the list is empty, the request
+ *   becomes STARVED and its connection is suspended; cn_http_answer_piece() resumes it with the
+ *   next piece. `on_taken` reports the bytes that were sent, and the scheduler gives the handler
+ *   credit for as many: so a slow client slows its handler down, and the server does not collect
+ *   the stream in memory.
+ *
+ * A status cannot be changed once the head of a response is out. An error after the first piece of
+ * a stream can therefore only cut the connection before the last chunk, which clients see as an
+ * incomplete body.
+ *
+ * TorchServe closes the connection after every status from 400 on. We do that only where the
+ * connection cannot be trusted or used any further (malformed HTTP, a body that was not read) and
+ * while draining: a client that is told "queue full, try again" should not have to open a new
+ * connection.
  */
 #include "frontend/http/http_answer.h"
 
@@ -49,7 +65,7 @@ add_number(struct MHD_Response *response, const char *name, uint64_t value)
     add(response, name, text);
 }
 
-/* On every answer, as TorchServe does. */
+/* Adds the headers for scripts of other sites. TorchServe has them on every answer, too. */
 static void
 add_cors(struct MHD_Response *response, const struct cn_server_config *config)
 {
@@ -60,7 +76,8 @@ add_cors(struct MHD_Response *response, const struct cn_server_config *config)
         add(response, "Access-Control-Allow-Headers", config->cors_allowed_headers);
 }
 
-/* TorchServe says on each answer what becomes of the connection, and ends it after an error. */
+/* Does the connection end with this answer? In TorchServe's dialect the answer also says so when it
+ * does not, and the connection ends after each error. */
 static bool
 closes(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
 {
@@ -74,6 +91,8 @@ closes(struct MHD_Response *response, const struct cn_http_request *request, uns
     return ends || (exact && status >= 400);
 }
 
+/* Adds the headers that do not depend on the body: TorchServe's own, and what the request has
+ * collected about its sequence on the way. */
 static void
 add_common(struct MHD_Response *response, const struct cn_http_request *request, unsigned status)
 {
@@ -109,7 +128,8 @@ add_common(struct MHD_Response *response, const struct cn_http_request *request,
         add(response, "Connection", "close");
 }
 
-/* What is neither 2xx nor 4xx counts as 5xx there. */
+/* Counts the answer in TorchServe's three metrics. Statuses that are neither 2xx nor 4xx count as
+ * 5xx there. */
 static void
 count_for_torchserve(struct cn_metrics *metrics, unsigned status)
 {
@@ -137,7 +157,9 @@ count(const struct cn_http_request *request, unsigned status)
         cn_metrics_add(metrics, CN_M_HTTP_4XX, 1);
 }
 
-/* Hands the response over; `next` is the request's state from here on. */
+/* Hands the response to libmicrohttpd; `next` is the request's state from here on. libmicrohttpd
+ * may call back before MHD_queue_response returns: if the headers do not fit into the connection's
+ * memory, the request is completed by then and must not be touched. */
 static void
 queue(struct cn_http_request *request, unsigned status, struct MHD_Response *response,
       enum cn_http_state next)
@@ -160,6 +182,8 @@ queue(struct cn_http_request *request, unsigned status, struct MHD_Response *res
         cn_http_listener_resume(request);
 }
 
+/* Makes a response whose length is known. `mode` says whether libmicrohttpd copies `body`, frees
+ * it, or only points to it. */
 static struct MHD_Response *
 response_of(struct cn_http_request *request, struct cn_str body, enum MHD_ResponseMemoryMode mode)
 {
@@ -172,6 +196,7 @@ response_of(struct cn_http_request *request, struct cn_str body, enum MHD_Respon
     return response;
 }
 
+/* Has the request no answer yet, and is its connection still there? */
 static bool
 is_answerable(const struct cn_http_request *request)
 {
@@ -208,8 +233,9 @@ cn_http_answer_file(struct cn_http_request *request, const char *content_type,
     queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
-/* What an error has besides its body. `own_status`: what we would say, not TorchServe, whose 503
- * also stands for what no repetition heals: a handler's bug, a sequence that is closed. */
+/* Adds an error's headers. `own_status` is the status that Continuo itself uses: in TorchServe's
+ * dialect 503 also stands for errors that no repetition heals (a handler's bug, a closed sequence),
+ * and those must not have a Retry-After. */
 static void
 add_error_headers(struct MHD_Response *response, int code, unsigned own_status,
                   uint32_t retry_after_s)
@@ -237,7 +263,8 @@ cn_http_answer_json(struct cn_http_request *request, unsigned status, int code, 
     queue(request, status, response, CN_REQUEST_ANSWERED);
 }
 
-/* `status`: a handler's own choice; 0: the code's. */
+/* Answers with TorchServe's error body. `status` is the handler's own choice; 0 stands for the
+ * code's status. */
 static void
 answer_error(struct cn_http_request *request, int code, unsigned status, const char *message,
              uint32_t retry_after_s)
@@ -273,8 +300,8 @@ cn_http_answer_error(struct cn_http_request *request, int code, const char *mess
     const struct cn_route *route = request->match.route;
     const struct cn_str path = request->path;
 
-    /* Clients of the v2 protocol look for `error`, whoever refuses the request, routed or not
-     * yet. */
+    /* Clients of the v2 protocol read the member `error`. So they get that body from everything
+     * that refuses the request, also before a route is found. */
     if (route && (route->flags & CN_ROUTE_TORCHSERVE)) {
         answer_error(request, code, 0, message, retry_after_s);
         return;
@@ -296,7 +323,8 @@ log_dropped_header(const struct cn_answer_box *box, struct cn_str name)
            cn_log_quote(name.ptr, name.len, shown, sizeof(shown)));
 }
 
-/* The handler's headers, but for those that would break the response or speak for the server. */
+/* Adds the handler's headers, except those that would break the response (a line break in a value)
+ * or that only the server may send. The log has a line for each one that is dropped. */
 static void
 add_handler_headers(struct cn_http_request *request, struct MHD_Response *response,
                     const struct cn_answer_box *box)
@@ -324,9 +352,11 @@ add_handler_headers(struct cn_http_request *request, struct MHD_Response *respon
     }
 }
 
-/* What a stream's pieces are, where the handler does not say it: clients and proxies guess
- * otherwise, and some collect what they do not take for text. Its first piece tells; it may end
- * within a character. */
+/* Returns the content type of a stream whose handler does not name one. It is always sent, because
+ * clients and proxies would guess otherwise, and some of them collect a stream that they do not
+ * take for text. The first piece decides: valid UTF-8 without NUL is text. The piece may end in the
+ * middle of a character, so up to three bytes at its end may belong to a character that is not
+ * complete. */
 static const char *
 stream_type(struct cn_str first)
 {
@@ -350,18 +380,22 @@ has_content_type(const struct cn_answer *answer)
            cn_http_find(answer->headers, answer->n_headers, CN_STR("content-type"));
 }
 
-/* The connection ends with what its reader says now: an error, or the end of a body that an
- * HTTP/1.0 client can't know otherwise. libmicrohttpd 0.9.75 closes it then, but cleans up behind
- * it only when it looks at it again; after a suspend no event of the socket may bring it there. It
- * looks at those with a timeout of their own in each run. */
+/* Makes libmicrohttpd look at the connection again soon. The reader is about to end the connection:
+ * because of an error, or because an HTTP/1.0 client can only know the end of a body from that.
+ * libmicrohttpd 0.9.75 closes the socket then, but frees the connection only when it looks at it
+ * again, and after a suspend no event of the socket may cause that. It looks at connections with a
+ * timeout of their own in each run, so this one gets one. */
 static void
 end_connection(struct MHD_Connection *mhd, struct cn_http_listener *listener)
 {
     MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
-    listener->resumed = true; /* run in the next turn, too */
+    listener->resumed = true; /* the daemon must run in the next turn, too */
 }
 
-/* libmicrohttpd wants bytes of a stream: at most one piece a call, so that a piece is a chunk. */
+/* Gives libmicrohttpd the next bytes of a stream. One call returns bytes of at most one piece, so
+ * that each piece becomes a chunk of its own and no client waits for a chunk to fill up. A box that
+ * was rewritten for its protocol (`remade`) counts as taken only when it is sent completely, and
+ * then with the size that it had before: the scheduler's credit counts the handler's bytes. */
 static ssize_t
 read_stream(void *ctx, uint64_t position, char *out, size_t room)
 {
@@ -377,7 +411,7 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
                    cn_error_info(box->answer.error_code)->word);
             request->state = CN_REQUEST_ANSWERED;
             end_connection(request->mhd, request->listener);
-            return MHD_CONTENT_READER_END_WITH_ERROR; /* the head is out: all we can do is close */
+            return MHD_CONTENT_READER_END_WITH_ERROR; /* the head is out: closes early */
         }
         len = box->answer.body.len - request->piece_sent;
         len = len < room ? len : room;
@@ -413,7 +447,7 @@ read_stream(void *ctx, uint64_t position, char *out, size_t room)
     return 0;
 }
 
-/* NULL, or why the handler's answer can't be sent. */
+/* Returns NULL, or a text that says why the handler's answer cannot be sent. */
 static const char *
 why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsigned status)
 {
@@ -437,11 +471,12 @@ why_not(struct cn_http_request *request, const struct cn_answer_box *box, unsign
     return NULL;
 }
 
-/* What reads a compressed answer. It may outlive the request by a moment, but not the listener. */
+/* The context of read_compressed(). It may live a moment longer than the request, but never longer
+ * than the listener. */
 struct compressed {
     struct cn_compressor *compressor;
     struct cn_http_listener *listener;
-    char *own; /* freed with it; NULL: the answer's bytes are somebody else's */
+    char *own; /* the answer's bytes, freed with this; NULL: they belong to the request */
 };
 
 static ssize_t
@@ -465,7 +500,7 @@ free_compressed(void *ctx)
     cn_free(compressed);
 }
 
-/* The coding for an answer of that size. */
+/* Chooses the coding for an answer of `len` bytes. */
 static enum cn_coding
 coding_for(const struct cn_http_request *request, size_t len)
 {
@@ -476,7 +511,8 @@ coding_for(const struct cn_http_request *request, size_t len)
     return cn_coding_choose(request->headers, request->n_headers);
 }
 
-/* `own`: freed with the response. NULL: no memory to compress. */
+/* Makes a response that is compressed while it is sent. `own` is freed with the response. Returns
+ * NULL when there is not enough memory to compress. */
 static struct MHD_Response *
 compressed_response(struct cn_http_request *request, enum cn_coding coding, struct cn_str body,
                     char *own)
@@ -499,8 +535,8 @@ compressed_response(struct cn_http_request *request, enum cn_coding coding, stru
     return response;
 }
 
-/* An answer that is there in full, compressed where the client wants it so and the handler has
- * not. */
+/* Makes the response for a complete answer. It is compressed if the client wants that and the
+ * handler has not compressed it itself. */
 static struct MHD_Response *
 whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
 {
@@ -534,6 +570,8 @@ cn_http_answer_taken(struct cn_http_request *request, const char *content_type, 
     queue(request, 200, response, CN_REQUEST_ANSWERED);
 }
 
+/* Answers a job's request with its first piece: an error, a complete answer, or the begin of a
+ * stream. */
 static void
 begin_answer(struct cn_http_request *request, const struct cn_answer_box *box)
 {
@@ -597,7 +635,7 @@ cn_http_answer_piece(struct cn_http_request *request, struct cn_answer_box *box)
     request->boxes_end = (struct cn_answer_box **)&box->msg.next;
     request->last_piece_came = (box->answer.flags & CN_ANSWER_FINAL) != 0;
     if (request->state == CN_REQUEST_STREAMING)
-        return; /* it will ask */
+        return; /* read_stream() will be called and find it */
     if (request->state == CN_REQUEST_STARVED) {
         request->state = CN_REQUEST_STREAMING;
         cn_http_conn_enter(request->conn, CN_PHASE_WRITE);

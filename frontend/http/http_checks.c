@@ -1,12 +1,19 @@
-/* frontend/http/http_checks.c - request smuggling shapes, escapes, header values. Any thread, no
- * state. */
+/* frontend/http/http_checks.c - request smuggling, escapes, header values. Any thread, no state.
+ *
+ * Request smuggling works where two programs disagree on where a request ends. Example: a proxy
+ * reads Content-Length, the server behind it reads Transfer-Encoding, and a request has both. The
+ * rest of the body is then, for one of them, the next request, which the proxy has never checked.
+ * So a request is refused, and its connection closed, wherever RFC 9112 leaves two readings: both
+ * headers at once, one of them twice, a length that is not one decimal number, a transfer coding
+ * other than chunked, or a control character in a header.
+ */
 #include "frontend/http/http_checks.h"
 
 #include <string.h>
 
 #include "frontend/http/sequence_names.h"
 
-/* RFC 9110, 5.6.2: what a header name may be made of. */
+/* May the character stand in a header's name (RFC 9110, 5.6.2: a token)? */
 static bool
 is_token_char(unsigned char c)
 {
@@ -27,7 +34,8 @@ is_token(struct cn_str text)
     return text.len > 0;
 }
 
-/* RFC 9110, 5.5: visible characters, blanks and tabs; bytes from 0x80 are let through. */
+/* May the text be a header's value (RFC 9110, 5.5)? Visible characters, blanks and tabs are
+ * allowed, and so are bytes from 0x80 on. */
 static bool
 is_field_value(struct cn_str text)
 {
@@ -83,6 +91,8 @@ cn_http_find(const struct cn_header *headers, uint32_t n, struct cn_str name)
     return NULL;
 }
 
+/* Reads Content-Length. The text must be one decimal number: strtoull would also read "+5", " 5"
+ * and "5, 5", which other readers refuse or understand differently. */
 static int
 parse_length(struct cn_str text, uint64_t *out, struct cn_error *err)
 {
@@ -104,7 +114,7 @@ parse_length(struct cn_str text, uint64_t *out, struct cn_error *err)
     return 0;
 }
 
-/* What the walk over the headers counts. */
+/* How often the headers that may occur only once were seen. */
 struct counts {
     unsigned host, length, encoding;
 };
@@ -166,7 +176,8 @@ cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_
     return 0;
 }
 
-/* The byte that the escape at `at` stands for; -1: it is none. */
+/* Returns the byte that the escape at `at` stands for, or -1 when it is not % and two hex
+ * digits. */
 static int
 escaped_byte(struct cn_str raw, size_t at)
 {

@@ -1,8 +1,8 @@
-/* frontend/http/http_checks.h - is this request what it seems, to every reader alike?
+/* frontend/http/http_checks.h - checks that every reader understands a request in the same way.
  *
- * Pure functions over what libmicrohttpd parsed. They refuse the shapes by which
- * one request hides another from a proxy in front of us (request smuggling), and
- * read numbers and escapes strictly. Any thread.
+ * These are pure functions over what libmicrohttpd parsed. They refuse the forms by which one
+ * request hides another one from a proxy in front of this server (request smuggling), and they read
+ * numbers and escapes strictly. Any thread.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_CHECKS_H
 #define CN_FRONTEND_HTTP_HTTP_CHECKS_H
@@ -24,35 +24,40 @@ struct cn_http_framing {
     uint64_t length; /* bytes */
 };
 
-/* Checks names, values, Host, Content-Length and Transfer-Encoding. CN_E_BAD_REQUEST says which
- * header is wrong; the connection must not be used after that. */
+/* Checks names and values of all headers, and Host, Content-Length and Transfer-Encoding in
+ * particular. CN_E_BAD_REQUEST names the header that is wrong; the connection must not be used
+ * after that. */
 int cn_http_check_headers(const struct cn_header *headers, uint32_t n, bool is_http_1_1,
                           struct cn_http_framing *out, struct cn_error *err);
 
-/* Path or query as sent: CN_E_BAD_REQUEST for control characters, spaces, incomplete escapes and
- * %00. */
+/* Checks a path or query as it was sent. Returns CN_E_BAD_REQUEST for control characters, spaces,
+ * incomplete escapes and %00. */
 int cn_http_check_url(struct cn_str raw, struct cn_error *err);
 
-/* Decodes %XX (and `+` as space for a query) into the arena. False when an escape is incomplete or
- * stands for NUL. */
+/* Decodes %XX, and in a query `+` as a space, into the arena. Returns false when an escape is
+ * incomplete or stands for NUL. */
 bool cn_http_decode(struct cn_arena *arena, struct cn_str raw, bool plus_is_space,
                     struct cn_str *out);
 
-/* May a handler's header go into a response? Not when it is no token, or its value has control
- * characters (CR and LF above all). */
+/* May a handler's header go into a response? Returns false when its name is not a token (RFC 9110),
+ * or when its value has control characters: with CR and LF a handler could begin a response of its
+ * own. */
 bool cn_http_header_is_valid(struct cn_str name, struct cn_str value);
-/* Is this header the server's own business in a response (hop-by-hop, framing, our own names)? */
+/* Is this a header of a response that only the server may set: about the connection, the length of
+ * the body, or one of Continuo's own? */
 bool cn_http_header_is_ours(struct cn_str name);
 
-/* Only bytes from ' ' to '~': may stand in gRPC's metadata, and in any header. */
+/* Are all bytes from ' ' to '~'? Such a text may stand in gRPC's metadata and in any HTTP
+ * header. */
 bool cn_http_is_printable_ascii(struct cn_str text);
 
-/* Without blanks at both ends. */
+/* Returns the text without blanks and tabs at both ends. */
 struct cn_str cn_http_trim(struct cn_str text);
-/* Does an Accept header name that type? Wildcards and q-values mean nothing. */
+/* Does an Accept header name that type? Wildcards and q-values are ignored. */
 bool cn_http_accepts(struct cn_str accept, struct cn_str type);
 
-/* The first header of that name (case and - or _ do not count), or NULL. */
+/* Returns the first header of that name, or NULL. Upper and lower case are the same, and so are -
+ * and _. */
 const struct cn_header *cn_http_find(const struct cn_header *headers, uint32_t n,
                                      struct cn_str name);
 

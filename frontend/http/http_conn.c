@@ -1,8 +1,22 @@
 /* frontend/http/http_conn.c - deadlines and disconnects of one connection. Owned by the loop
  * thread.
  *
- * A phase change only stores phase and time. The timer looks at them each "tick", a part of the
- * shortest deadline, so a request costs no timer operation and a deadline is at most one tick late.
+ * Deadlines. A connection goes through phases: HEADERS, BODY, PARKED (the server works), WRITE,
+ * IDLE, and HEADERS again. Each phase but PARKED has a limit from the options. A phase change
+ * stores only the phase and the time. The connection's one timer looks at both at each tick, which
+ * is half of the shortest limit, so a request costs no timer operation, and a client is cut off at
+ * most one tick too late. libmicrohttpd does not report that a next request has begun before all of
+ * its headers are there. So at a tick an IDLE connection is asked for the time of its last byte
+ * (TCP_INFO): if bytes came since the last answer, it is in HEADERS. A client that sends its
+ * headers byte by byte would otherwise have the long limit of IDLE.
+ *
+ * Disconnects. EPOLLRDHUP says that the client has closed its side. A request that waits for its
+ * worker is then reported to its owner, so that work that nobody will read can be cancelled.
+ *
+ * Plain HTTP on a TLS port. A TLS connection is `unproven` until its first request. GnuTLS reads
+ * through pull(), so that we see the first byte before it does: a TLS handshake begins with byte
+ * 22, and an HTTP request with a letter. A client that speaks HTTP gets an HTTP answer with the
+ * reason; the alert of a failed handshake would tell it nothing.
  */
 #include "frontend/http/http_conn.h"
 
@@ -24,8 +38,8 @@
 #include "metrics/counters/metrics.h"
 
 #define CONN_MAGIC 0x434e4343u /* "CNCC" */
-#define SLACK_MS 50            /* the kernel counts in ticks of a few ms */
-#define PLAIN_READS 16         /* of what came to a TLS port; the rest is dropped later */
+#define SLACK_MS 50            /* the kernel's times are rounded to ticks of a few ms */
+#define PLAIN_READS 16         /* reads of what an HTTP client sends to a TLS port */
 
 struct cn_http_conn *
 cn_http_conn_cast(void *conn)
@@ -40,6 +54,7 @@ cn_http_conn_cut(struct cn_http_conn *conn, const char *why)
     shutdown(conn->fd, SHUT_RDWR);
 }
 
+/* How often the timer looks at the connection: half of the shortest limit. */
 static uint64_t
 tick_ms(const struct cn_server_config *config)
 {
@@ -52,6 +67,7 @@ tick_ms(const struct cn_server_config *config)
     return least / 2 + 1;
 }
 
+/* How long the present phase may last; CN_NEVER: without limit. */
 static uint64_t
 limit_ms(const struct cn_http_conn *conn)
 {
@@ -81,17 +97,17 @@ phase_word(const struct cn_http_conn *conn)
     return words[conn->phase];
 }
 
-/* Did bytes arrive since the last request ended? Then a next request has begun, of which
- * libmicrohttpd tells nothing before its headers are complete. */
+/* Did bytes arrive since the last request ended? Then a next request has begun, which libmicrohttpd
+ * does not report before its headers are complete. */
 static bool
 has_begun_request(const struct cn_http_conn *conn, uint64_t now_ms)
 {
     struct tcp_info info = {0};
     socklen_t len = sizeof(info);
 
-    /* The kernel's clock is not the test's. */
+    /* With the tests' clock the kernel's times cannot be compared. */
     if (cn_clock_is_test() || getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
-        return false; /* a unix socket */
+        return false; /* unix sockets have no TCP_INFO */
     return now_ms - info.tcpi_last_data_recv > conn->phase_ms + SLACK_MS;
 }
 
@@ -102,8 +118,8 @@ on_timer(struct cn_timer *timer)
     uint64_t now_ms = cn_loop_now_ms(conn->listener->loop);
     uint64_t limit, next_ms = now_ms + tick_ms(conn->listener->shared->config);
 
-    if (conn->peer_closed &&
-        !conn->request) { /* libmicrohttpd may have missed it, see http_answer.c */
+    /* libmicrohttpd may not have seen it, see closes() in http_answer.c. */
+    if (conn->peer_closed && !conn->request) {
         cn_http_conn_cut(conn, "peer-closed");
         return;
     }
@@ -119,8 +135,8 @@ on_timer(struct cn_timer *timer)
     cn_timer_set(cn_loop_wheel(conn->listener->loop), timer, next_ms);
 }
 
-/* Who speaks HTTP to a TLS port is told so in HTTP: a handshake's alert would say nothing to
- * him. */
+/* Refuses a client that speaks HTTP to a TLS port, with an HTTP answer that says why. The alert of
+ * a failed handshake would not help it. */
 static void
 refuse_plain(struct cn_http_conn *conn)
 {
@@ -129,7 +145,8 @@ refuse_plain(struct cn_http_conn *conn)
     char dropped[4096];
     int reads = 0;
 
-    /* What is left unread would turn the answer into a reset. */
+    /* Bytes that are left unread would make the kernel reset the connection, and the answer would
+     * be lost. */
     while (reads++ < PLAIN_READS && recv(conn->fd, dropped, sizeof(dropped), MSG_DONTWAIT) > 0)
         continue;
     cn_buf_init(&body, 0);
@@ -145,12 +162,14 @@ refuse_plain(struct cn_http_conn *conn)
         cn_log(CN_LOG_DEBUG, "event=plain_refusal_not_sent fd=%d", conn->fd);
     cn_buf_fini(&body);
     cn_buf_fini(&answer);
-    /* What it still sends must not reset the connection before it has read this. */
+    /* Bytes that the client still sends must not reset the connection before it has read the
+     * answer. */
     shutdown(conn->fd, SHUT_WR);
     cn_http_discard_begin(conn->listener, conn->fd);
 }
 
-/* The first byte of a TLS connection is that of a handshake; HTTP's is a letter. */
+/* Looks at the first byte, once. A TLS connection begins with a handshake record (22), HTTP with a
+ * letter. */
 static void
 look_at_first_byte(struct cn_http_conn *conn)
 {
@@ -164,7 +183,8 @@ look_at_first_byte(struct cn_http_conn *conn)
         refuse_plain(conn);
 }
 
-/* Where GnuTLS gets its bytes from, so that it gets none before the first one was looked at. */
+/* GnuTLS reads the connection's bytes through this function, so none of them reaches it before the
+ * first one has been looked at. */
 static ssize_t
 pull(gnutls_transport_ptr_t ctx, void *out, size_t room)
 {
@@ -178,7 +198,8 @@ pull(gnutls_transport_ptr_t ctx, void *out, size_t room)
     return recv(conn->fd, out, room, 0);
 }
 
-/* Nothing is read in its name once libmicrohttpd has told that it is closed. */
+/* Makes the TLS session read through pull(). This is safe until libmicrohttpd reports that the
+ * connection is closed, since it reads nothing after that. */
 static void
 read_through_us(struct cn_http_conn *conn, gnutls_session_t session)
 {
@@ -199,6 +220,8 @@ cn_http_conn_proven(struct cn_http_conn *conn)
     cn_loop_rewatch(conn->listener->loop, &conn->watch, EPOLLRDHUP | EPOLLET, NULL);
 }
 
+/* An event of our own watch: the other side has closed, or, before a TLS handshake, the first bytes
+ * are there. */
 static void
 on_closed(struct cn_watch *watch, uint32_t events)
 {
@@ -213,7 +236,8 @@ on_closed(struct cn_watch *watch, uint32_t events)
         cn_http_request_peer_closed(conn->request);
 }
 
-/* Once, until a quarter of them has gone. */
+/* Logs once that --max-connections is reached, and again only after a quarter of the connections
+ * has gone in between. */
 static void
 tell_of_fullness(struct cn_http_listener *listener)
 {
@@ -251,7 +275,8 @@ cn_http_conn_open(struct cn_http_listener *listener, int fd, void *tls_session)
     cn_timer_init(&conn->timer, on_timer);
     cn_timer_set(cn_loop_wheel(listener->loop), &conn->timer, conn->phase_ms + tick_ms(config));
     conn->watch.fn = on_closed;
-    /* Without the watch a client that goes away is noticed later, when it is written to. */
+    /* If watching fails, the connection works all the same, but a client that leaves is noticed
+     * only when the answer is written. */
     conn->unproven = listener->is_tls;
     listener->n_unproven += conn->unproven;
     if (cn_loop_watch(listener->loop, &conn->watch, fd,
@@ -283,7 +308,7 @@ cn_http_conn_close(struct cn_http_conn *conn)
     cn_accept_go_on(&listener->accept);
 }
 
-/* Is libmicrohttpd in the middle of something that may go on without news from the socket? */
+/* May libmicrohttpd have more to do on the connection without a new event of the socket? */
 static bool
 is_active(uint8_t phase)
 {

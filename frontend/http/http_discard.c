@@ -1,7 +1,10 @@
 /* frontend/http/http_discard.c - reads and drops what refused clients still send. Owned by the loop
  * thread.
  *
- * Bounded in time, bytes and number: it is a courtesy.
+ * A refused client gets this as a courtesy, so it is bounded: DISCARD_MS in time, DISCARD_MAX_BYTES
+ * in bytes, and DISCARDS_MAX connections of a listener at once. libmicrohttpd closes its descriptor
+ * of the socket right after it reported the end, so each discard holds a duplicate; the connection
+ * lives until the last descriptor is closed.
  */
 #include "frontend/http/http_discard.h"
 
@@ -46,6 +49,8 @@ on_time(struct cn_timer *timer)
     end(cn_container_of(timer, struct discard, timer));
 }
 
+/* Drops what has come, at most READS_A_TURN blocks in one turn. The discard ends when the client
+ * has closed, fails, or has sent too much. */
 static void
 on_bytes(struct cn_watch *watch, uint32_t events)
 {

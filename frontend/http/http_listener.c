@@ -1,23 +1,35 @@
-/* frontend/http/http_listener.c - libmicrohttpd in a loop: sockets, turns, and its callbacks.
+/* frontend/http/http_listener.c - libmicrohttpd in a loop: sockets, turns, and its callbacks. Owned
+ * by the loop thread.
  *
- * One of the two files that know libmicrohttpd (http_answer.c is the other). What its version
- * 0.9.75 does in silence, and what is done about it here:
- * - in external mode it has no wake-up of its own: a resume counts from the next MHD_run, so one
- *   after the hook makes the next turn not wait (`resumed`);
- * - a resumed connection is only prepared by the first MHD_run and sent by the second;
- * - it reads from a connection right after its answer, finds nothing, and only then watches it.
- *   That is left to the next turn, when a busy client's next request is there already;
- * - once accept() had no descriptor for it, it accepts nobody until one of its connections has
- *   ended: so we accept;
- * - it stops with abort() while a connection is suspended: drain comes first;
- * - a suspended connection leaves its epoll set and comes back into it, with a read that finds
- *   nothing: three system calls a request. So one that waits for an answer first lingers: it stays
- *   in the daemon's list of ready ones, whose handler is called in each run and has nothing to say.
- *   After LINGER_MS, or when many linger, it is suspended. While some linger the daemon always
- *   claims to have work; it is believed only when a body or an answer went on and is not finished,
- *   and it is run each LINGER_TICK_MS for the rest (a pipelined request waits so long at most);
- * - a TLS handshake that waits for the client is for it a ready connection, too. So from its
- *   beginning to its first request a TLS connection is treated as those that linger.
+ * Only this file and http_answer.c use libmicrohttpd. A request's life, seen from here:
+ * on_request() is called with the headers (first_call), once for each part of the body, and once
+ * more at the end. If the request has no answer by then, park() lets it wait. The answer is queued
+ * by http_answer.c, which resumes the connection. on_completed() ends the request, whether its
+ * answer was sent or the connection broke.
+ *
+ * libmicrohttpd 0.9.75 has properties that its manual does not mention. This is what is done about
+ * them:
+ * - In external mode it has no wake-up of its own: a resumed connection is noticed only in the next
+ *   MHD_run. So after a resume outside of the hook the loop does not wait before its next turn
+ *   (`resumed`).
+ * - The first MHD_run only prepares a resumed connection, and the second one sends. So the daemon
+ *   runs twice then.
+ * - Right after an answer it reads from the connection, finds nothing, and only then watches it.
+ *   That read is left to the next turn, when a busy client's next request is there already.
+ * - After an accept() that failed for lack of descriptors, it accepts nobody until one of its
+ *   connections has ended. So this server accepts itself (accept.c).
+ * - It calls abort() when it is stopped while a connection is suspended. So the server is drained
+ *   first.
+ * - A suspended connection leaves the daemon's epoll set and comes back with a read that finds
+ *   nothing, which costs three system calls per request. So a request that waits for its answer
+ *   first lingers: its connection stays in the daemon's list of ready ones, and on_request() is
+ *   called for it in each run and does nothing. After LINGER_MS, or if LINGER_MAX requests linger
+ *   already, the connection is suspended. While requests linger, the daemon always claims to have
+ *   work. It is believed only if a connection made progress and another body or answer is not
+ *   finished. Otherwise it runs every LINGER_TICK_MS, so a pipelined request waits at most that
+ *   long.
+ * - It treats a TLS handshake that waits for the client as a ready connection, too. So a TLS
+ *   connection is handled like a lingering one until its first request.
  */
 #include "frontend/http/http_listener.h"
 
@@ -38,15 +50,17 @@
 #include "frontend/http/tls.h"
 #include "metrics/counters/metrics.h"
 
-/* Connections above --max-connections are taken to tell them so; above this they wait outside. */
+/* This many connections above --max-connections are accepted, to tell them that the server is full;
+ * further ones wait in the kernel. */
 #define SURPLUS_MAX 32
 
-/* Measured with the counter example at 16 connections: 5 us less CPU a request than suspending. */
+/* A request lingers this long before it is suspended. Measured with the counter example and 16
+ * connections, lingering takes 5 us less CPU per request than suspending. */
 #define LINGER_MS 5
 #define LINGER_TICK_MS 2
 #define LINGER_MAX 256 /* each run of the daemon looks at all of them */
 
-#define VALUE_BYTES 64 /* libmicrohttpd's record of one header or parameter, besides its text */
+#define VALUE_BYTES 64 /* libmicrohttpd's record of a header or parameter, without its text */
 
 struct gather {
     struct cn_http_request *request;
@@ -54,9 +68,10 @@ struct gather {
     bool has_folded;
 };
 
-/* Folded lines (obsolete, RFC 9112, 5.2) may turn into another header than other readers see: this
- * library appends the folded text to the header's name. The name and value of an honest header
- * are neighbours in the buffer, with only the colon and blanks between. */
+/* Does the header continue on a second line? Such folded lines are obsolete (RFC 9112, 5.2), and
+ * other readers may take them for another header, so they are refused. This library appends the
+ * folded text to the header's name. The name and the value of a header on one line are neighbours
+ * in the buffer, with only the colon and blanks between them. */
 static bool
 is_folded(const char *name, size_t name_len, const char *value)
 {
@@ -90,8 +105,8 @@ gather_value(void *ctx, enum MHD_ValueKind kind, const char *name, size_t name_l
     return MHD_YES;
 }
 
-/* Headers from the front of one array, query parameters from its end; then those are turned round.
- * True when there is a folded header. */
+/* Collects headers and query parameters in one array: headers from its begin, parameters from its
+ * end, which are then put into their order. Returns true when a header is folded. */
 static bool
 gather_values(struct cn_http_request *request, struct MHD_Connection *mhd)
 {
@@ -149,7 +164,8 @@ stop_lingering(struct cn_http_request *request)
     request->listener->n_lingering--;
 }
 
-/* The request waits for an answer: at first within the daemon's reach, later out of it. */
+/* Lets a request wait for its answer. At first it lingers in the daemon's list of ready
+ * connections; with too many of those it is suspended at once. */
 static void
 park(struct cn_http_request *request)
 {
@@ -165,6 +181,7 @@ park(struct cn_http_request *request)
     listener->n_lingering++;
 }
 
+/* A lingering request is suspended once it has waited for LINGER_MS. */
 static void
 park_longer(struct cn_http_request *request)
 {
@@ -176,6 +193,9 @@ park_longer(struct cn_http_request *request)
     MHD_suspend_connection(request->mhd);
 }
 
+/* libmicrohttpd's main callback. It is called with the headers (*slot is NULL), with each part of
+ * the body (*len > 0), at the end of the request (*len is 0), and in each run while the request
+ * lingers. */
 static enum MHD_Result
 on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method,
            const char *version, const char *bytes, size_t *len, void **slot)
@@ -207,6 +227,7 @@ on_request(void *ctx, struct MHD_Connection *mhd, const char *url, const char *m
     return request->state == CN_REQUEST_BROKEN ? MHD_NO : MHD_YES;
 }
 
+/* libmicrohttpd is done with the request: its answer is sent, or the connection broke. */
 static void
 on_completed(void *ctx, struct MHD_Connection *mhd, void **slot,
              enum MHD_RequestTerminationCode why)
@@ -224,7 +245,7 @@ on_completed(void *ctx, struct MHD_Connection *mhd, void **slot,
     *slot = NULL;
 }
 
-/* Where a connection comes from: libmicrohttpd has it from accept(2). */
+/* Notes the client's address for the access log. libmicrohttpd has it from accept(2). */
 static void
 note_client(struct cn_http_conn *conn, struct MHD_Connection *mhd)
 {
@@ -266,7 +287,8 @@ on_connection(void *ctx, struct MHD_Connection *mhd, void **slot,
         note_client(*slot, mhd);
 }
 
-/* Paths and queries are kept as sent: we decode them after checking them. */
+/* libmicrohttpd would decode escapes in place. They are kept as sent, because we check them before
+ * we decode them. */
 static size_t
 keep_escapes(void *ctx, struct MHD_Connection *mhd, char *text)
 {
@@ -281,6 +303,7 @@ on_ready(struct cn_watch *watch, uint32_t events)
     cn_container_of(watch, struct cn_http_listener, watch)->ready = true;
 }
 
+/* Does the daemon say that it has something to do at once? */
 static bool
 wants_to_run(struct cn_http_listener *listener)
 {
@@ -289,13 +312,16 @@ wants_to_run(struct cn_http_listener *listener)
     return MHD_get_timeout(listener->daemon, &timeout_ms) == MHD_YES && timeout_ms == 0;
 }
 
-/* Does the daemon say that it has work whether it has or not? */
+/* Does the daemon say that it has work whether or not it has any? The head of this file says
+ * why. */
 static bool
 claims_work(const struct cn_http_listener *listener)
 {
     return listener->n_lingering > 0 || listener->n_unproven > 0;
 }
 
+/* The loop's hook: runs the daemon if an event came, if a connection was resumed, if it said that
+ * it has more to do, or if the time for lingering requests has come. */
 static void
 run(struct cn_hook *hook)
 {
@@ -315,6 +341,7 @@ run(struct cn_hook *hook)
                       wants_to_run(listener);
 }
 
+/* How long the loop may wait before it must run the hook again, in milliseconds. */
 static uint64_t
 run_again_ms(struct cn_hook *hook)
 {
@@ -359,8 +386,8 @@ on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_
 {
     struct cn_http_listener *listener = cn_container_of(accept, struct cn_http_listener, accept);
 
-    MHD_add_connection(listener->daemon, fd, from, from_len); /* closes it where it can't */
-    listener->ready = true;                                   /* its request may be there already */
+    MHD_add_connection(listener->daemon, fd, from, from_len); /* closes `fd` if it fails */
+    listener->ready = true; /* the first request may be there already */
 }
 
 static struct MHD_Daemon *
@@ -382,7 +409,7 @@ start_daemon(struct cn_http_listener *listener)
         0, NULL, NULL, on_request, NULL, MHD_OPTION_CONNECTION_LIMIT,
         config->max_connections + SURPLUS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)config->connection_memory_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
-        0u, /* idle time only: we have deadlines of our own */
+        0u, /* limits idle time only: the deadlines are in http_conn.c */
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
         on_connection, listener, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_ARRAY,
         listener->is_tls ? tls : none, MHD_OPTION_END);
@@ -445,7 +472,7 @@ cn_http_listener_drain(struct cn_http_listener *listener)
     if (listener->draining)
         return;
     listener->draining = true;
-    MHD_run(listener->daemon); /* what arrived before is still taken */
+    MHD_run(listener->daemon); /* requests that arrived before are still accepted */
     cn_accept_end(&listener->accept);
     cn_list_for_each(node, &listener->conns) {
         struct cn_http_conn *conn = cn_container_of(node, struct cn_http_conn, link);

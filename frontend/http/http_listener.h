@@ -1,8 +1,9 @@
-/* frontend/http/http_listener.h - one libmicrohttpd daemon: an address on a loop.
+/* frontend/http/http_listener.h - one libmicrohttpd daemon: one address on one loop.
  *
- * Always in external epoll mode: its epoll set is watched by the loop, and it runs in the loop's
- * hook, after what was answered in this turn and before the turn's new work is dispatched.
- * Owned by the loop thread; created before the loop runs, destroyed after.
+ * The daemon always runs in external epoll mode. The loop watches the daemon's epoll set, and the
+ * daemon runs in the loop's hook: after this turn's answers have been given, and before the turn's
+ * new work is dispatched. A listener is owned by its loop's thread. It is created before the loop
+ * runs and destroyed after the loop has ended.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_LISTENER_H
 #define CN_FRONTEND_HTTP_HTTP_LISTENER_H
@@ -25,26 +26,27 @@ struct cn_recent;
 struct cn_http_request;
 struct cn_management;
 
-/* What all listeners and requests may see; does not change while loops run. */
+/* What all listeners and requests may read. It does not change while loops run. */
 struct cn_http_shared {
-    struct cn_cpu_times *cpu_times; /* loop 0's */
-    const struct cn_recent *recent; /* loop 0's, too */
+    struct cn_cpu_times *cpu_times; /* of loop 0 */
+    const struct cn_recent *recent; /* of loop 0 */
     const struct cn_server_config *config;
     struct cn_management *management;
     struct cn_loop *const *loops;
     unsigned n_loops;
     enum cn_service_envelope envelope;
-    size_t answer_room; /* CN_HTTP_ANSWER_ROOM and the headers for other sites' scripts */
+    size_t answer_room; /* CN_HTTP_ANSWER_ROOM, plus the bytes of the CORS headers */
 };
 
-/* What is served, on each listener of an interface. */
+/* What one interface serves, on each of its listeners. */
 struct cn_http_api {
     const struct cn_route *routes;
-    bool counted;  /* its connections and requests are in the metrics */
-    bool has_keys; /* with token-auth requests must show a key of `token` */
+    bool counted;  /* its connections are counted in the metrics */
+    bool has_keys; /* with token-auth, requests must show a key of `token` */
     enum cn_token_kind token;
-    bool takes_envelopes;           /* exported sequences: bodies up to max-envelope-size */
-    const struct cn_http_api *next; /* at the same address: gets what this one has no path for */
+    bool takes_envelopes; /* exported sequences may be sent: bodies up to max-envelope-size */
+    const struct cn_http_api
+        *next; /* another interface at the same address; it gets the paths that this one lacks */
 };
 
 struct cn_http_listener {
@@ -54,42 +56,44 @@ struct cn_http_listener {
     struct cn_loop *loop;
     struct cn_accept accept;
     struct MHD_Daemon *daemon;
-    struct cn_watch watch; /* the daemon's epoll set */
+    struct cn_watch watch; /* watches the daemon's epoll set */
     struct cn_hook hook;
     struct cn_list conns;
     struct cn_list discards; /* refused clients that still send */
     uint32_t n_conns, n_discards;
-    uint32_t n_requests;    /* records not freed yet, also those whose connection is gone */
-    bool told_full;         /* the log has it that there are too many connections */
+    uint32_t n_requests;    /* request records not freed yet, some without a connection */
+    bool told_full;         /* the log already says that there are too many connections */
     bool draining;          /* every answer closes its connection */
-    bool ready;             /* its epoll set has something */
-    bool resumed;           /* connections were resumed since it ran last */
-    bool again;             /* it wants to run without waiting */
+    bool ready;             /* the daemon's epoll set has an event */
+    bool resumed;           /* connections were resumed since the daemon's last run */
+    bool again;             /* the daemon must run again without waiting */
     uint32_t n_active;      /* connections in the middle of a body or an answer */
-    bool went_on;           /* some connection came a step further in this run */
+    bool went_on;           /* some connection made progress in this run */
     uint32_t n_lingering;   /* requests that wait without being suspended */
-    uint32_t n_unproven;    /* TLS: connections that have sent no request yet */
-    uint64_t linger_run_ms; /* when it must run for those two at the latest */
+    uint32_t n_unproven;    /* TLS connections that have sent no request yet */
+    uint64_t linger_run_ms; /* loop time of the next run for lingering requests */
 };
 
-/* `listen_fd`: non-blocking and listening; the listener's from here on, also on failure.
- * `is_tls`: with the identity of frontend/http/tls.h. */
+/* Makes a listener. `listen_fd` is a non-blocking, listening socket; the listener closes it, also
+ * when this function fails. With `is_tls` it uses the certificate of frontend/http/tls.h. `shared`
+ * and `api` must stay in place. */
 int cn_http_listener_create(const struct cn_http_shared *shared, const struct cn_http_api *api,
                             struct cn_loop *loop, int listen_fd, bool is_tls,
                             struct cn_http_listener **out, struct cn_error *err);
-/* Takes no new connections, closes idle ones, and lets each answer close its own. */
+/* Stops accepting, closes idle connections, and lets each answer close its own connection. */
 void cn_http_listener_drain(struct cn_http_listener *listener);
 /* Shuts down the connections that are still open. */
 void cn_http_listener_cut(struct cn_http_listener *listener);
-/* Is nothing left: no connection, no request? */
+/* Are all connections closed and all request records freed? */
 bool cn_http_listener_is_empty(const struct cn_http_listener *listener);
-/* For a message about what is left. */
+/* Stores how many connections and requests are left, for a log line. */
 void cn_http_listener_left(const struct cn_http_listener *listener, unsigned *connections,
                            unsigned *requests);
-/* Must be empty. NULL is allowed. */
+/* Frees the listener, which must be empty. NULL is allowed. */
 void cn_http_listener_destroy(struct cn_http_listener *listener);
 
-/* The request's connection goes on in this turn, or in the next one when the hook is over. */
+/* Lets the request's connection go on: in this turn, or in the next one when this turn's hook has
+ * run already. */
 void cn_http_listener_resume(struct cn_http_request *request);
 
 #endif

@@ -1,5 +1,18 @@
 /* frontend/http/http_request.c - a request from its headers to its last owner. Owned by the loop
- * thread. */
+ * thread.
+ *
+ * A request has two owners: libmicrohttpd, from the headers to on_completed(), and the holder (a
+ * job or a management call), from cn_http_request_hold() to cn_http_request_release(). Either one
+ * may end first. If the client leaves, libmicrohttpd is done while the job still runs; the job's
+ * answer then finds `mhd_done` and is dropped. The last owner frees the request, and with its arena
+ * everything that was read from it.
+ *
+ * The checks are ordered by what they cost and by what they may reveal: first the size of the head,
+ * then its form, then the key (token-auth), and only then is memory taken for the body. A request
+ * that is refused before its body is read cannot leave its connection in a usable state, so the
+ * connection ends with the answer (`close`), and for a moment the server drops what the client
+ * still sends, so that the client can read the answer (http_discard.h).
+ */
 #include "frontend/http/http_request.h"
 
 #include <string.h>
@@ -18,9 +31,9 @@
 
 #define REQUEST_MAGIC 0x434e5251u /* "CNRQ" */
 
-/* A chunked body over the limit is read so much further before its connection is cut: a client
- * that has sent all can read why it was refused (findings: a response queued during the upload is
- * not taken by libmicrohttpd). */
+/* A chunked body over the limit is read this much further before its connection is cut, so that a
+ * client that has sent all can read why it was refused. (libmicrohttpd does not take a response
+ * while it reads a body.) */
 #define SWALLOW_MAX_BYTES (64u << 20)
 
 #define FIRST_CHUNK_BYTES 4096
@@ -31,6 +44,8 @@ cn_http_request_cast(void *request)
     return cn_cast(struct cn_http_request, request, REQUEST_MAGIC);
 }
 
+/* The record is the first allocation in its own arena, so that freeing the arena frees
+ * everything. */
 struct cn_http_request *
 cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
 {
@@ -92,7 +107,7 @@ cn_http_request_release(struct cn_http_request *request)
         destroy(request);
 }
 
-/* Tells the holder once that nobody waits for the answer. */
+/* Tells the holder, once, that nobody waits for the answer any more. */
 static void
 tell_gone(struct cn_http_request *request)
 {
@@ -103,7 +118,7 @@ tell_gone(struct cn_http_request *request)
         on_gone(request);
 }
 
-/* While libmicrohttpd still has the request's line. */
+/* Writes the access log's line. Must run while libmicrohttpd still has the request's texts. */
 static void
 log_access(const struct cn_http_request *request)
 {
@@ -144,13 +159,14 @@ cn_http_request_completed(struct cn_http_request *request)
 void
 cn_http_request_peer_closed(struct cn_http_request *request)
 {
-    /* A client may close its sending side and still read; so what is not begun yet is cancelled,
-     * but the answer is still written. In the other states libmicrohttpd watches the socket. */
+    /* A client may close its sending side and still read. So work that has not begun is
+     * cancelled, but an answer is still written. In the other states libmicrohttpd watches the
+     * socket itself. */
     if (request->state == CN_REQUEST_PARKED || request->state == CN_REQUEST_STARVED)
         tell_gone(request);
 }
 
-/* Refuses before the body: the connection can't be used any further. */
+/* Refuses a request before its body has been read. The connection cannot be used any further. */
 static void
 refuse(struct cn_http_request *request, int code, const char *message)
 {
@@ -159,7 +175,7 @@ refuse(struct cn_http_request *request, int code, const char *message)
     cn_http_answer_error(request, code, message, 0);
 }
 
-/* Are larger bodies taken than elsewhere? */
+/* Does this interface accept exported sequences, which may be larger than other bodies? */
 static bool
 takes_envelopes(const struct cn_http_request *request)
 {
@@ -168,7 +184,7 @@ takes_envelopes(const struct cn_http_request *request)
     return request->api->takes_envelopes && config->max_envelope_bytes > config->max_request_bytes;
 }
 
-/* The v2 protocol's requests carry whole tensors, and have a limit of their own. */
+/* Requests of the v2 protocol carry whole tensors and have a limit of their own. */
 static bool
 is_v2(const struct cn_http_request *request)
 {
@@ -202,7 +218,8 @@ refuse_too_large(struct cn_http_request *request, uint64_t len)
     refuse(request, CN_E_TOO_LARGE, message);
 }
 
-/* A browser asks whether a script may send a request of another method or with headers. */
+/* Is it a CORS preflight: a browser's question whether a script of another site may send a request
+ * with this method or with these headers? */
 static bool
 is_preflight(const struct cn_http_request *request)
 {
@@ -213,6 +230,7 @@ is_preflight(const struct cn_http_request *request)
                         CN_STR("access-control-request-method"));
 }
 
+/* Several interfaces may share an address; the first one that has the path serves the request. */
 static const struct cn_http_api *
 choose_api(struct cn_http_request *request)
 {
@@ -224,7 +242,8 @@ choose_api(struct cn_http_request *request)
     return api;
 }
 
-/* What everybody may read, and /token, which asks for another key and does so itself. */
+/* Does the path need no key? Descriptions are public, and /token needs another key, which it checks
+ * itself. */
 static bool
 is_open(const struct cn_http_request *request)
 {
@@ -307,7 +326,7 @@ cn_http_request_begin(struct cn_http_request *request)
     cn_http_conn_enter(request->conn, CN_PHASE_BODY);
 }
 
-/* Room for `len` more of a body whose length was not announced. */
+/* Makes room for `len` more bytes of a body whose length was not announced. */
 static bool
 grow_body(struct cn_http_request *request, size_t len)
 {
@@ -349,7 +368,8 @@ cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t 
     return true;
 }
 
-/* True: it was a v2 request without the header that its group asks for. */
+/* Refuses a request of the v2 protocol that lacks the header which its group of requests needs.
+ * Returns true when it was refused. */
 static bool
 is_restricted(struct cn_http_request *request)
 {
@@ -364,7 +384,8 @@ is_restricted(struct cn_http_request *request)
     return true;
 }
 
-/* No row has the path, or only management's last one, which has every path and no pattern. */
+/* Does no route of the interface name this path? Management's last route has no pattern and takes
+ * every path, so it does not count. */
 static bool
 is_nowhere(const struct cn_http_request *request, int rc)
 {
@@ -373,6 +394,7 @@ is_nowhere(const struct cn_http_request *request, int rc)
     return rc == CN_E_NOT_FOUND || (!rc && !route->pattern && !request->match.allowed);
 }
 
+/* Does this listener serve that interface, alone or with others? */
 static bool
 is_served_here(const struct cn_http_request *request, const struct cn_route *routes)
 {
@@ -383,8 +405,9 @@ is_served_here(const struct cn_http_request *request, const struct cn_route *rou
     return api != NULL;
 }
 
-/* Answers a path that another interface has with which one. Who asked for TorchServe's errors gets
- * its words alone. */
+/* If another interface has the path, answers with a 404 that names that interface's port; a common
+ * mistake is a management request to port 8080. With --torchserve-errors the answer has
+ * TorchServe's words alone. */
 static bool
 refuse_wrong_port(struct cn_http_request *request)
 {
@@ -418,6 +441,7 @@ refuse_wrong_port(struct cn_http_request *request)
     return false;
 }
 
+/* In TorchServe's dialect a few paths of the inference interface mean something else. */
 static int
 find_route(struct cn_http_request *request, struct cn_error *err)
 {

@@ -1,7 +1,9 @@
-/* frontend/http/http_request.h - one request: what came, how far it is, and who still needs it.
+/* frontend/http/http_request.h - one HTTP request: what came, how far it is, and who still needs
+ * it.
  *
- * Lives in its own arena. It is freed when both libmicrohttpd is done with it and nobody holds
- * it (a job or a management call that has not been answered). Owned by the loop thread.
+ * A request lives in its own arena. It is freed when libmicrohttpd is done with it and nobody holds
+ * it any more. A holder is a job or a management call that will answer the request later. Owned by
+ * the loop thread.
  */
 #ifndef CN_FRONTEND_HTTP_HTTP_REQUEST_H
 #define CN_FRONTEND_HTTP_HTTP_REQUEST_H
@@ -22,27 +24,29 @@
 struct MHD_Connection;
 struct cn_answer_box;
 
-/* The head of an answer is built in what the head of its request leaves of connection-memory. So
- * much is kept for it: our own headers, with the longest sequence id. */
+/* libmicrohttpd builds the head of an answer in the part of connection-memory that the head of the
+ * request left free. This many bytes are kept for it: enough for the server's own headers with the
+ * longest sequence id. */
 #define CN_HTTP_ANSWER_ROOM 1024
 
-/* Never inferred from "no more bytes": libmicrohttpd calls with size 0 for several reasons. */
+/* How far a request is. This is never inferred from "no more bytes", because libmicrohttpd calls
+ * with size 0 for several reasons. */
 enum cn_http_state {
-    CN_REQUEST_BODY,      /* headers are checked; the body is coming */
-    CN_REQUEST_SWALLOW,   /* body over the limit: read and dropped, then refused */
-    CN_REQUEST_HANDLING,  /* its function runs in this very call */
-    CN_REQUEST_PARKED,    /* waits for an answer, its connection lingering or suspended */
-    CN_REQUEST_STREAMING, /* the head is out, pieces are sent as they come */
-    CN_REQUEST_STARVED,   /* streaming, suspended until the next piece comes */
-    CN_REQUEST_ANSWERED,  /* the whole answer is libmicrohttpd's */
-    CN_REQUEST_BROKEN,    /* no answer can be sent: the connection must end */
+    CN_REQUEST_BODY,      /* the headers are checked, the body is coming */
+    CN_REQUEST_SWALLOW,   /* the body is over the limit: it is read, dropped, and then refused */
+    CN_REQUEST_HANDLING,  /* its route's function is running */
+    CN_REQUEST_PARKED,    /* waits for its answer; the connection lingers or is suspended */
+    CN_REQUEST_STREAMING, /* the head of a stream is out, pieces are sent as they come */
+    CN_REQUEST_STARVED,   /* streaming, and suspended until the next piece comes */
+    CN_REQUEST_ANSWERED,  /* libmicrohttpd has the complete answer */
+    CN_REQUEST_BROKEN,    /* no answer can be sent, so the connection must end */
 };
 
 struct cn_http_request {
     uint32_t magic;
     uint8_t state; /* enum cn_http_state */
-    bool mhd_done; /* libmicrohttpd does not know it any more; `mhd` and `conn` are gone */
-    bool held;     /* somebody will answer it */
+    bool mhd_done; /* libmicrohttpd is done with it: `mhd` and `conn` are NULL */
+    bool held;     /* a job or a call holds it and will answer it */
     bool close;    /* the connection ends with the answer */
     bool body_on_heap;
     bool lingering; /* parked, but not suspended: see http_listener.c */
@@ -53,69 +57,74 @@ struct cn_http_request {
 
     bool is_http_1_1, has_folded;
     unsigned method;                 /* CN_HTTP_... bit */
-    struct cn_str method_word, path; /* path as sent; libmicrohttpd's until it is done */
+    struct cn_str method_word, path; /* path as sent; libmicrohttpd's memory until `mhd_done` */
     uint32_t n_headers, n_query;
-    struct cn_header *headers;     /* bytes are libmicrohttpd's until it is done */
-    struct cn_header *query;       /* raw names and values, likewise */
-    const struct cn_http_api *api; /* of the listener's, the one that has its path */
+    struct cn_header *headers;     /* texts in libmicrohttpd's memory until `mhd_done` */
+    struct cn_header *query;       /* names and values as sent, in the same memory */
+    const struct cn_http_api *api; /* the interface at this address that has the path */
     struct cn_route_match match;
-    size_t head_bytes; /* what its line and headers take of the connection's memory */
+    size_t head_bytes; /* bytes of connection-memory that the request's head takes */
     struct cn_http_framing framing;
     char *body;
     size_t body_len, body_cap;
     uint64_t swallowed;
 
     char id[37];              /* x-request-id */
-    struct cn_str echo_name;  /* sequence header as the client spelt it */
-    bool echo_short;          /* the server made the id: tell it as Continuo-Sequence, too */
-    struct cn_str echo_value; /* the id, once the answer says it; empty: no such header */
-    const char *restarted;    /* Continuo-Sequence-Restarted: which clock closed the one before */
-    const char *allow;        /* Allow header of a 405 */
-    const char *codings; /* Accept-Encoding header of the answer: what its body might have had */
-    bool plain;          /* its answer is not compressed, whatever the client takes */
-    const char *json_length; /* Inference-Header-Content-Length of the answer; NULL: none */
-    const char *new_session, *closed_session; /* values of SageMaker's headers; NULL: none */
-    /* Called when the client is gone while the request is held, at most once. */
+    struct cn_str echo_name;  /* name of the sequence header as the client wrote it */
+    bool echo_short;          /* the server made the id: send it as Continuo-Sequence, too */
+    struct cn_str echo_value; /* the sequence id for the answer; empty: no such header */
+    const char *restarted; /* Continuo-Sequence-Restarted: which limit closed the sequence before */
+    const char *allow;     /* Allow header of a 405 */
+    const char *codings; /* Accept-Encoding header of the answer, for a body in an unknown coding */
+    bool plain;          /* never compress its answer */
+    const char *json_length; /* Inference-Header-Content-Length of the answer, or NULL */
+    const char *new_session, *closed_session; /* values of SageMaker's headers, or NULL */
+    /* Is called, at most once, when the client is gone while the request is held. */
     void (*on_gone)(struct cn_http_request *request);
-    /* The client took so many bytes of a streamed answer; NULL: nobody wants to know. */
+    /* Is called when the client took this many bytes of a streamed answer; NULL: nobody needs
+     * it. */
     void (*on_taken)(struct cn_http_request *request, size_t bytes);
-    void *call; /* of whoever holds it */
+    void *call; /* the holder's own pointer */
 
-    /* For the access log; the texts are the arena's. */
+    /* For the access log; the texts lie in the arena. */
     uint64_t begun_us, answer_bytes;
     unsigned status; /* 0: no answer yet */
     const char *model, *version;
     struct cn_str sequence;
-    bool replayed;          /* the answer is a stored one */
-    uint64_t step;          /* that was committed; 0: none, or not known yet */
-    uint64_t expected_step; /* of a step that was refused for its number: the right one; else 0 */
+    bool replayed; /* the answer was stored with an earlier try of the step */
+    uint64_t step; /* number of the step that was committed; 0: none, or not known yet */
+    uint64_t
+        expected_step; /* the right step number, when a step was refused for its number; else 0 */
 
-    /* Pieces of the answer, freed with the request or once sent; linked by msg.next. */
-    struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is hung in */
-    size_t piece_sent;                        /* bytes of the first piece that are sent */
+    /* Pieces of the answer, linked by msg.next. Each is freed once it is sent, or with the
+     * request. */
+    struct cn_answer_box *boxes, **boxes_end; /* end: where the next one is linked */
+    size_t piece_sent;                        /* bytes of the first piece that have been sent */
     bool last_piece_came;
 };
 
-/* The headers of a request are there; the caller then fills `is_http_1_1` ... `head_bytes`. */
+/* Makes the record of a request whose headers have come. The caller then fills `is_http_1_1` to
+ * `head_bytes`. */
 struct cn_http_request *cn_http_request_create(struct cn_http_conn *conn,
                                                struct MHD_Connection *mhd);
-/* Checks headers and announced length. It may answer already. */
+/* Checks the headers and the announced length. It may answer already. */
 void cn_http_request_begin(struct cn_http_request *request);
-/* A part of the body. False: the connection must end now. */
+/* Takes a part of the body. Returns false when the connection must end now. */
 bool cn_http_request_body(struct cn_http_request *request, const char *bytes, size_t len);
-/* The request is there in full: finds and calls its function. Not answered afterwards means: its
- * connection must be suspended. */
+/* The request is complete: finds and calls its route's function. If it has no answer after that, it
+ * is held, and the caller must let its connection wait. */
 void cn_http_request_end(struct cn_http_request *request);
-/* libmicrohttpd is done with it, well or not. */
+/* libmicrohttpd is done with the request, successfully or not. Frees it unless it is held. */
 void cn_http_request_completed(struct cn_http_request *request);
-/* The client closed its side of the connection. */
+/* The client has closed its side of the connection. */
 void cn_http_request_peer_closed(struct cn_http_request *request);
 struct cn_http_request *cn_http_request_cast(void *request);
 
-/* Somebody takes it upon himself to answer later: `on_gone` may be NULL. */
+/* The caller will answer later, and keeps the request alive until it calls release. `call` is the
+ * caller's own pointer; `on_gone` may be NULL. */
 void cn_http_request_hold(struct cn_http_request *request, void *call,
                           void (*on_gone)(struct cn_http_request *request));
-/* ... and is done with it. It may be freed by this. */
+/* The holder is done with the request, which may be freed by this call. */
 void cn_http_request_release(struct cn_http_request *request);
 
 static inline struct cn_str

@@ -1,5 +1,11 @@
-/* frontend/http/http_socket.c - binding TCP ports and unix sockets. At start-up, on the main
- * thread. */
+/* frontend/http/http_socket.c - binds TCP ports and unix sockets. At start, on the main thread.
+ *
+ * An interface that runs on several loops has one socket per loop at the same port. With
+ * SO_REUSEPORT the kernel spreads connections over them, without a lock between the loops. But with
+ * that flag bind() also succeeds if another server of the same user has the port, and the two would
+ * share its clients without a word. So cn_http_socket_probe() first binds and listens once without
+ * the flag, which fails if anybody listens there.
+ */
 #include "frontend/http/http_socket.h"
 
 #include <arpa/inet.h>
@@ -33,6 +39,7 @@ cn_http_socket_forget(const struct cn_address *address)
         unlink(address->host);
 }
 
+/* Turns bind's errno into a message that says what to do. */
 static int
 cannot_listen(const struct cn_address *address, const char *flag, int sys_errno,
               struct cn_error *err)
@@ -77,7 +84,8 @@ resolve(const struct cn_address *address, const char *flag, struct sockaddr_stor
     return 0;
 }
 
-/* A socket file that nobody listens on is left from a server that was killed. */
+/* Removes the file of a unix socket if nobody listens on it: a server that was killed leaves its
+ * file behind, and bind() would fail. A file that is not a socket is never removed. */
 static int
 remove_stale(const struct cn_address *address, const struct sockaddr_un *name)
 {
@@ -154,7 +162,7 @@ cn_http_socket_probe(const struct cn_address *address, const char *flag, struct 
     rc = resolve(address, flag, &name, &len, err);
     if (rc)
         return rc;
-    fd = bind_tcp(&name, len, false, true); /* only listening finds the other listener */
+    fd = bind_tcp(&name, len, false, true); /* bind() alone may succeed beside a listener */
     if (fd < 0)
         return cannot_listen(address, flag, -fd, err);
     close(fd);

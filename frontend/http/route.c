@@ -1,4 +1,10 @@
-/* frontend/http/route.c - matching paths against a table. Any thread, no state. */
+/* frontend/http/route.c - matches paths against a table of routes. Any thread, no state.
+ *
+ * The table is searched from its begin, and the first row with the path and the method wins, so
+ * more special rows come first. A linear search is fast enough: most patterns differ from a path
+ * within a few characters. A row that has the path but not the method only adds its methods to
+ * `allowed`; if no later row fits, the answer is 405 with that list, and not 404.
+ */
 #include "frontend/http/route.h"
 
 #include <string.h>
@@ -42,8 +48,8 @@ cn_http_methods_text(struct cn_arena *arena, unsigned methods)
     return text;
 }
 
-/* The part of a path that stands for "{name}tail": up to the next slash, without `tail`, not
- * empty. */
+/* Takes the segment of a path that "{name}tail" stands for: everything up to the next slash,
+ * without `tail`. Returns false when nothing is left for the name. */
 static bool
 take_argument(const char *tail, size_t tail_len, struct cn_str *path, struct cn_str *arg)
 {
@@ -58,8 +64,7 @@ take_argument(const char *tail, size_t tail_len, struct cn_str *path, struct cn_
     return true;
 }
 
-/* Does `path` have the shape of `pattern`: its words, {name} for one segment with what must follow
- * it there, {*name} for all the rest? The raw arguments go to `args`. Most routes differ early. */
+/* Does `path` match `pattern`? Stores the raw texts of the arguments in `args`. */
 static bool
 matches(const char *pattern, struct cn_str path, struct cn_str *args, unsigned *n_args)
 {

@@ -87,7 +87,7 @@ escaped_slash_does_not_split(void **state)
     assert_true(cn_str_eq(f->match.args[0], CN_STR("a/b")));
 }
 
-/* As TorchServe: /ping/ is /ping. */
+/* In TorchServe, too, /ping/ is /ping. */
 static void
 slashes_at_the_end_do_not_count(void **state)
 {

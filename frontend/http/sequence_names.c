@@ -38,7 +38,7 @@ is_good(const char *name)
     return len > 0 && len <= CN_SEQUENCE_NAME_MAX && strspn(name, chars) == len;
 }
 
-/* Headers that the server reads for something else. */
+/* Does the server read this header for something else? */
 static bool
 is_taken(struct cn_str name)
 {

@@ -1,8 +1,8 @@
 /* frontend/http/sequence_names.h - the names of the headers that say which sequence a step belongs
  * to.
  *
- * TorchServe lets operators rename them (ts_header_key_sequence_...). They are set once, before
- * loops run, and only read after that, by any thread.
+ * TorchServe lets operators rename these headers (ts_header_key_sequence_...), so we do, too. The
+ * names are set once, before loops run, and only read after that, by any thread.
  */
 #ifndef CN_FRONTEND_HTTP_SEQUENCE_NAMES_H
 #define CN_FRONTEND_HTTP_SEQUENCE_NAMES_H
@@ -14,23 +14,24 @@ enum cn_sequence_name { CN_NAME_ID, CN_NAME_START, CN_NAME_END, CN_N_SEQUENCE_NA
 
 #define CN_SEQUENCE_NAME_MAX 64
 
-/* The short name of the id's header. It cannot be renamed and has no underscore, which nginx
- * drops. */
+/* The short name of the id's header. It cannot be renamed, and it has no underscore, because nginx
+ * drops headers with underscores. */
 #define CN_SHORT_SEQUENCE_HEADER "Continuo-Sequence"
 
-/* In small letters: gRPC's metadata have no others, and HTTP doesn't tell them apart. A C string,
- * too. */
+/* Returns the name in lower case, because gRPC allows no other in metadata, and HTTP ignores case.
+ * The text ends with a NUL. */
 struct cn_str cn_sequence_name(enum cn_sequence_name which);
 
-/* The name under which a generated id is told. */
+/* The name of the header in which the server sends an id that it made. */
 #define CN_SEQUENCE_HEADER (cn_sequence_name(CN_NAME_ID).ptr)
 
-/* Is it one of the three, or the short name of the id, in any case of letters and with - for _?
- * CN_N_SEQUENCE_NAMES: none. */
+/* Returns which of the three names it is. Upper and lower case are the same, and so are - and _;
+ * the short name counts as the id. Returns CN_N_SEQUENCE_NAMES for any other name. */
 enum cn_sequence_name cn_sequence_name_find(struct cn_str name);
 
-/* Takes the names from the options. CN_E_CONFIG: one is empty, too long, has another character than
- * letters, digits, '-', '_' and '.', means something else already, or two are the same. */
+/* Reads the names from the options. Returns CN_E_CONFIG when a name is empty, too long, has a
+ * character other than letters, digits, '-', '_' and '.', is used by the server for something else,
+ * or occurs twice. */
 int cn_sequence_names_use(const struct cn_server_config *config, struct cn_error *err);
 
 #endif

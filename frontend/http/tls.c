@@ -1,8 +1,16 @@
-/* frontend/http/tls.c - the server's certificate and key. Read on loop 0, used by the handshakes of
- * all.
+/* frontend/http/tls.c - the server's certificate and key. They are read on loop 0 and used by the
+ * handshakes of all loops.
  *
- * A reload publishes a new identity by one pointer. Old ones stay to the end: a handshake may hold
- * one over many turns, and there is one more of some kB each time that a certificate is renewed. */
+ * An identity is a certificate chain with its key, read either from two PEM files or from one
+ * PKCS#12 store. It is checked completely before it is used: the key must belong to the first
+ * certificate, because clients would otherwise see a failed handshake without a reason. After that
+ * it never changes.
+ *
+ * A reload publishes a new identity by storing one pointer, so handshakes need no lock. Old
+ * identities are freed only when the server stops: a handshake takes several turns and may still
+ * use one, and counting references would cost each handshake more than the few kB that each renewal
+ * of the certificate leaves behind.
+ */
 #include "frontend/http/tls.h"
 
 #include <errno.h>
@@ -18,20 +26,20 @@
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
 
-#define CHAIN_MAX 16              /* certificates, the server's own first */
-#define FILE_MAX_BYTES (1u << 20) /* chains have some kB */
+#define CHAIN_MAX 16              /* most certificates of a chain; the server's own is the first */
+#define FILE_MAX_BYTES (1u << 20) /* usual chains have a few kB */
 #define KEY_ID_BYTES 64
 
 struct identity {
     struct identity *older;
-    gnutls_x509_crt_t *certs; /* gnutls_malloc'ed by the import */
+    gnutls_x509_crt_t *certs; /* allocated by the import; freed with gnutls_free */
     unsigned n_certs;
     gnutls_pcert_st chain[CHAIN_MAX];
     unsigned n_chain;
     gnutls_privkey_t key;
 };
 
-/* The newest one leads to the older ones. */
+/* The identity in use; its list `older` has those from before. */
 static _Atomic(struct identity *) current;
 
 static void
@@ -51,7 +59,8 @@ identity_free(struct identity *identity)
 
 /* --- files */
 
-/* Bounded, with a NUL behind. `what`: the option, for messages. */
+/* Reads a file of at most FILE_MAX_BYTES and puts a NUL after it. `what` is the option, for
+ * messages. */
 static int
 read_file(const char *what, const char *path, struct cn_buf *out, struct cn_error *err)
 {
@@ -102,6 +111,7 @@ read_certificate(struct identity *identity, const char *path, struct cn_error *e
     return rc ? CN_E_CONFIG : 0;
 }
 
+/* Reads the key. Its text is overwritten in memory afterwards. */
 static int
 read_key(struct identity *identity, const char *path, struct cn_error *err)
 {
@@ -129,7 +139,8 @@ read_key(struct identity *identity, const char *path, struct cn_error *err)
     return rc ? CN_E_CONFIG : 0;
 }
 
-/* Java keeps keys in its own format, too; that one begins so. */
+/* Is it a keystore in Java's own format (JKS), which GnuTLS cannot read? Such a file begins with
+ * these bytes. */
 static bool
 is_jks(const struct cn_buf *bytes)
 {
@@ -195,7 +206,7 @@ read_keystore(struct identity *identity, const struct cn_server_config *config,
 
 /* --- together */
 
-/* Do they belong together? A client would find out with words that help nobody. */
+/* Checks that the key belongs to the certificate, by comparing the ids of both public keys. */
 static int
 check_pair(const struct identity *identity, struct cn_error *err)
 {

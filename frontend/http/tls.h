@@ -1,7 +1,8 @@
-/* frontend/http/tls.h - the server's certificate and key, for every https listener.
+/* frontend/http/tls.h - the server's certificate and key, for all https listeners.
  *
- * Read at start and again on SIGHUP. A handshake that began takes what was there; connections that
- * stand are not touched. One per process: libmicrohttpd asks for it without saying on whose behalf.
+ * They are read at start and again on SIGHUP. A handshake that has begun keeps what it started
+ * with, and open connections are not touched. There is one certificate per process, because
+ * libmicrohttpd's callback does not say for which daemon it asks.
  */
 #ifndef CN_FRONTEND_HTTP_TLS_H
 #define CN_FRONTEND_HTTP_TLS_H
@@ -12,20 +13,21 @@
 #include "config/server/server_config.h"
 #include "core/errors/error.h"
 
-/* What a handshake may use. */
+/* The TLS versions that are offered, in GnuTLS' notation. */
 #define CN_TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE"
 
-/* Main thread, before the listeners. CN_E_CONFIG says which file is wrong and what to do. */
+/* Reads certificate and key. Main thread, before the listeners are created. CN_E_CONFIG says which
+ * file is wrong and what to do. */
 int cn_tls_start(const struct cn_server_config *config, struct cn_error *err);
-/* Loop 0. On failure the server goes on with what it has. */
+/* Reads both again, on loop 0. If that fails, the server keeps the old ones. */
 int cn_tls_reload(const struct cn_server_config *config, struct cn_error *err);
-/* When the certificate that handshakes get now ends: Unix time in seconds; 0: there is none. Any
- * thread. */
+/* Returns when the current certificate expires, as Unix time in seconds; 0: there is no
+ * certificate. Any thread. */
 uint64_t cn_tls_ends_s(void);
-/* When no listener is left. Harmless without a start. */
+/* Frees all certificates. Call it when no listener is left; it does nothing without a start. */
 void cn_tls_stop(void);
 
-/* libmicrohttpd's MHD_OPTION_HTTPS_CERT_CALLBACK. Any loop. */
+/* The callback for libmicrohttpd's MHD_OPTION_HTTPS_CERT_CALLBACK. Any loop. */
 gnutls_certificate_retrieve_function2 cn_tls_retrieve;
 
 #endif

@@ -1,5 +1,5 @@
-/* frontend/server/continuo_main.c - continuo, the server: reads its options, then runs or shows
- * what was asked. */
+/* frontend/server/continuo_main.c - the program `continuo`: reads its options, then runs the server
+ * or prints what was asked for. */
 #include <stdio.h>
 
 #include "config/model/model_page.h"
@@ -16,7 +16,7 @@ warn(void *ctx, const char *line)
     fprintf(stderr, "continuo: %s\n", line);
 }
 
-/* Flags that ask for text. True when there was one. */
+/* Handles the flags that only print something. Returns true when there was one. */
 static bool
 show(const struct cn_server_config *config)
 {
@@ -37,7 +37,8 @@ show(const struct cn_server_config *config)
     return true;
 }
 
-/* No model can be registered without a store, so a server without one would serve nothing. */
+/* Is a model store given? No model can be registered without one, so the server would serve
+ * nothing. */
 static bool
 has_store(const struct cn_server_config *config)
 {

@@ -1,7 +1,15 @@
-/* frontend/server/grpc_door.c - the gRPC ports, and loading the module when it is needed. Loop 0.
+/* frontend/server/grpc_door.c - the gRPC ports, and loading the gRPC module when it is needed. Loop
+ * 0.
  *
- * The library takes some milliseconds to load, so a thread of its own does it; connections wait in
- * the kernel meanwhile.
+ * The gRPC library costs memory and start time, so it is in a module of its own
+ * (docs/decisions/0008), which is loaded when the first client connects. Loading takes some
+ * milliseconds, in which the loop must not stand still, so a thread does it. The sequence is: a
+ * client connects; is_ready() starts the thread and returns false, so accept.c stops accepting and
+ * the client waits in the kernel; the thread posts `loaded`; on_loaded() starts the module and lets
+ * accept.c go on; on_client() hands the connection to the module.
+ *
+ * With TLS the gRPC core must listen itself, because it accepts connections from outside only
+ * without TLS. The module is then loaded at the start of the server.
  */
 #include "frontend/server/grpc_door.h"
 
@@ -30,10 +38,10 @@
 struct port {
     struct cn_grpc_door *door;
     struct cn_address address;
-    bool is_open; /* somebody listens: we, by `accept`, or the module, with TLS */
+    bool is_open; /* the port is open: we listen with `accept`, or with TLS the module does */
     struct cn_accept accept;
     struct cn_grpc_seats seats;
-    uint64_t told_ms; /* that they are all taken */
+    uint64_t told_ms; /* when the log last said that all seats are taken */
 };
 
 struct cn_grpc_door {
@@ -42,9 +50,9 @@ struct cn_grpc_door {
     struct port ports[CN_N_GRPC];
     char path[4096];
     bool is_loading, draining;
-    pthread_t thread; /* while it loads */
+    pthread_t thread; /* runs while the module is loading */
     struct cn_msg loaded;
-    struct cn_error err;                 /* of loading */
+    struct cn_error err;                 /* why loading failed */
     const struct cn_grpc_module *module; /* NULL: not loaded yet */
     struct cn_rpc *rpc;
 };
@@ -68,7 +76,7 @@ close_port(struct port *port)
 
 /* --- loading */
 
-/* 0, or an error; any thread. */
+/* Loads the module's library and checks that it belongs to this build. Any thread. */
 static int
 load(struct cn_grpc_door *door)
 {
@@ -88,7 +96,7 @@ load(struct cn_grpc_door *door)
     return 0;
 }
 
-/* In a thread of its own. */
+/* The main function of the thread that loads the module. */
 static void *
 load_main(void *ctx)
 {
@@ -115,6 +123,8 @@ start_module(struct cn_grpc_door *door)
     return rc;
 }
 
+/* The module cannot be loaded or started: closes the ports, so that clients see a refused
+ * connection and do not wait. */
 static void
 give_up(struct cn_grpc_door *door)
 {
@@ -160,7 +170,8 @@ begin_loading(struct cn_grpc_door *door)
 
 /* --- connections */
 
-/* The first client has the module loaded. */
+/* accept.c's question whether a client may be accepted: only once the module runs. The first client
+ * makes it load. */
 static bool
 is_ready(struct cn_accept *accept)
 {
@@ -205,7 +216,7 @@ on_client(struct cn_accept *accept, int fd, const struct sockaddr *from, uint32_
 
 /* --- the door */
 
-/* The file of the option, or the program's own. */
+/* Finds the module's file: the one of --grpc-module, or the one beside the program. */
 static int
 find_module(struct cn_grpc_door *door, struct cn_error *err)
 {
@@ -253,7 +264,7 @@ open_port(struct port *port, const char *text, unsigned index, struct cn_error *
     return rc;
 }
 
-/* A module that listens by itself is there from the start. */
+/* Opens both ports. A port with TLS needs the module at once, because it listens itself. */
 static int
 open_door(struct cn_grpc_door *door, struct cn_error *err)
 {
@@ -336,7 +347,8 @@ cn_grpc_door_is_empty(const struct cn_grpc_door *door, unsigned loop)
 {
     if (loop == 0 && door->is_loading)
         return false;
-    return !door->rpc || door->module->is_empty(door->rpc, loop); /* no more set once it drains */
+    return !door->rpc ||
+           door->module->is_empty(door->rpc, loop); /* not set any more once it drains */
 }
 
 void

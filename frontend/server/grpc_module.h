@@ -1,7 +1,8 @@
-/* frontend/server/grpc_module.h - what the server and the gRPC module know of each other.
+/* frontend/server/grpc_module.h - the interface between the server and the gRPC module.
  *
- * The module (rpc/, continuo-grpc.so) is loaded when the first client connects to a gRPC port, so a
- * server that nobody asks over gRPC does not carry the library (docs/decisions says what it costs).
+ * The module (grpc/, continuo-grpc.so) is loaded when the first client connects to a gRPC port, so
+ * a server that has no gRPC clients does not carry the library (docs/decisions/0008 says what it
+ * costs).
  */
 #ifndef CN_FRONTEND_SERVER_GRPC_MODULE_H
 #define CN_FRONTEND_SERVER_GRPC_MODULE_H
@@ -18,24 +19,24 @@ enum cn_grpc_port { CN_GRPC_INFERENCE, CN_GRPC_MANAGEMENT, CN_N_GRPC };
 
 #define CN_GRPC_MODULE_SYMBOL "cn_grpc_module"
 
-/* All on loop 0 where nothing else is said. */
+/* The module's functions. They are called on loop 0 unless their comment says otherwise. */
 struct cn_grpc_module {
-    const char *version; /* CN_VERSION: server and module must be of one build */
-    /* `tls`: where the module itself shall listen, with TLS; NULL: not on that port. Port 0 becomes
-     * the one that it got. */
+    const char *version; /* CN_VERSION: server and module must come from one build */
+    /* Starts the module. `tls[port]` is the address at which the module itself listens with TLS, or
+     * NULL. A port 0 in it is replaced by the port that the kernel chose. */
     int (*create)(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GRPC],
                   struct cn_rpc **out, struct cn_error *err);
-    /* Reads certificate, key and CA again; on failure those from before stay. */
+    /* Reads certificate, key and CA again. On failure the old ones stay in use. */
     int (*reload)(struct cn_rpc *rpc, struct cn_error *err);
-    /* A connection that was accepted; the module's from here on. */
+    /* Takes over a connection that was accepted. */
     void (*connect)(struct cn_rpc *rpc, enum cn_grpc_port port, int fd);
-    /* No new calls; streams end when what they owe is answered. */
+    /* Refuses new calls on the port; streams end once everything that they owe is answered. */
     void (*drain)(struct cn_rpc *rpc, enum cn_grpc_port port);
-    /* On the loop of that index: has it nothing left? */
+    /* Has the loop of that index no calls left? Called on that loop. */
     bool (*is_empty)(const struct cn_rpc *rpc, unsigned loop);
     /* Ends all calls now. */
     void (*cut)(struct cn_rpc *rpc);
-    /* When no loop runs. */
+    /* Frees the module's data when no loop runs any more. */
     void (*destroy)(struct cn_rpc *rpc);
 };
 

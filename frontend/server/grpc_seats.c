@@ -1,4 +1,10 @@
-/* frontend/server/grpc_seats.c - seats by descriptor, cleared by fstat(2). Loop 0. */
+/* frontend/server/grpc_seats.c - seats by descriptor, checked with fstat(2). Loop 0.
+ *
+ * A seat remembers the inode number of its socket. Sockets get a new inode number each, so a
+ * descriptor that was closed and opened again for something else has another number than the seat.
+ * `taken` may be too high, because seats of connections that have ended are cleared only when they
+ * are needed, but never too low.
+ */
 #include "frontend/server/grpc_seats.h"
 
 #include <string.h>
@@ -6,7 +12,7 @@
 
 #include "core/memory/mem.h"
 
-/* 0: there is no such socket. */
+/* Returns the inode number of a socket; 0: the descriptor is closed or is not a socket. */
 static uint64_t
 file_of(int fd)
 {
@@ -15,7 +21,7 @@ file_of(int fd)
     return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? (uint64_t)st.st_ino : 0;
 }
 
-/* As many numbers as the process may use, doubling. */
+/* Makes room for `n` descriptors, by doubling. */
 static void
 make_room(struct cn_grpc_seats *seats, size_t n)
 {
@@ -54,7 +60,8 @@ cn_grpc_seats_take(struct cn_grpc_seats *seats, int fd, uint32_t max, uint64_t n
 
     make_room(seats, (size_t)fd + 1);
     seat = &seats->files[fd];
-    seats->taken -= *seat != 0; /* it was left: its number was given again */
+    seats->taken -=
+        *seat != 0; /* the earlier connection has ended, since its number was given again */
     *seat = 0;
     if (seats->taken >= max && now_ms >= seats->next_look_ms) {
         clear_left(seats);

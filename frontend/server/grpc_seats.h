@@ -1,9 +1,9 @@
-/* frontend/server/grpc_seats.h - how many connections the gRPC core holds, which doesn't tell when
- * one ends.
+/* frontend/server/grpc_seats.h - counts the connections that the gRPC core holds, since the core
+ * does not report when one ends.
  *
- * A descriptor's number does: it is given again, or it is another file's by then. So each
- * connection takes the seat of its number, and when all seem to be taken, those whose file is gone
- * are cleared. Owned by loop 0.
+ * The descriptor's number tells: when a connection has ended, its number is used again or belongs
+ * to another file. So each connection takes the seat with its descriptor's number. When all seats
+ * seem to be taken, the seats whose socket is gone are cleared. Owned by loop 0.
  */
 #ifndef CN_FRONTEND_SERVER_GRPC_SEATS_H
 #define CN_FRONTEND_SERVER_GRPC_SEATS_H
@@ -13,15 +13,15 @@
 #include <stdint.h>
 
 struct cn_grpc_seats {
-    uint64_t *files; /* by descriptor: number of the socket's inode; 0: no connection known */
+    uint64_t *files; /* by descriptor: inode number of its socket; 0: no known connection */
     size_t n;
-    uint32_t taken; /* at least as many as there are connections */
+    uint32_t taken; /* never fewer than there are connections */
     uint64_t next_look_ms;
 };
 
-/* False: `max` connections are open besides this one. O(1), but for one look at all of them each
- * CN_GRPC_SEATS_LOOK_MS at most while they seem to be so many; a second client may be refused in
- * between though somebody has left. */
+/* Takes a seat for the connection `fd`. Returns false when `max` other connections are open. It
+ * costs O(1), except for one look at all seats in CN_GRPC_SEATS_LOOK_MS while they seem to be full;
+ * between two looks a client may be refused although another has left. */
 #define CN_GRPC_SEATS_LOOK_MS 100
 bool cn_grpc_seats_take(struct cn_grpc_seats *seats, int fd, uint32_t max, uint64_t now_ms);
 void cn_grpc_seats_fini(struct cn_grpc_seats *seats);

@@ -40,7 +40,7 @@ so_many_and_no_more(void **state)
     cn_grpc_seats_fini(&seats);
 }
 
-/* Whoever takes a number again is not counted twice, however often that happens. */
+/* A connection that takes a number again is not counted twice, however often that happens. */
 static void
 a_number_is_one_seat(void **state)
 {
@@ -56,8 +56,8 @@ a_number_is_one_seat(void **state)
     cn_grpc_seats_fini(&seats);
 }
 
-/* A number that is another file's by now is no connection: the seats are looked at, not too
- * often. */
+/* A number that belongs to another file by now is not a connection any more. The seats are checked
+ * for that, but not too often. */
 static void
 seats_that_were_left_are_found(void **state)
 {

@@ -1,7 +1,17 @@
-/* frontend/server/server.c - a start list and the ready line; the end is server_stop.c's.
+/* frontend/server/server.c - starts the server step by step, prints the ready line, and undoes the
+ * start at the end.
  *
- * Loop 0 runs in the main thread and owns what is here. The start list is undone backwards, at the
- * end as after a failure.
+ * The table `steps` lists everything that the server needs, in the order of the dependencies: logs
+ * before anything that may log, limits before sockets, loops before listeners, threads last. Each
+ * step has a start function and, if there is something to undo, a stop function. At the end, and
+ * also after a start that failed, the stop functions run backwards from the last step that was
+ * tried. So a stop function must accept a step that was started only halfway.
+ *
+ * Loop 0 runs in the main thread and owns everything here; the threads of the other loops see only
+ * their own struct cn_server_site. Signals are blocked in all threads and read from a signalfd on
+ * loop 0: SIGTERM and SIGINT begin the stop (server_stop.c), SIGHUP reopens the log files and reads
+ * certificates again. Models are loaded after the loops have started. When they are up, the ready
+ * line is printed to stdout; scripts wait for it.
  */
 #include "frontend/server/server.h"
 
@@ -37,12 +47,13 @@
 #include "torchserve/metrics/metric_lines.h"
 
 #define CORS_VALUE_MAX 256
-#define SPARE_FDS 1024 /* workers, their pipes and archives, besides connections */
+#define SPARE_FDS 1024 /* descriptors for workers, their pipes and archives, besides connections */
 
 /* --- the start list */
 
-/* As many as may be open at once: else clients of one port could keep those of all others out, and
- * the workers. */
+/* Raises the limit of open files to what all connections together may need, so that the clients of
+ * one port cannot take the descriptors of the others and of the workers. If the system does not
+ * allow that many, the limits of the connections are lowered instead. */
 static int
 start_limits(struct cn_server *server, struct cn_error *err)
 {
@@ -71,7 +82,7 @@ start_limits(struct cn_server *server, struct cn_error *err)
     return 0;
 }
 
-/* Before the first thread, so that all have them blocked. */
+/* Blocks the signals before the first thread starts, since threads inherit the mask. */
 static int
 start_signals(struct cn_server *server, struct cn_error *err)
 {
@@ -144,7 +155,8 @@ stop_tls(struct cn_server *server)
     cn_tls_stop();
 }
 
-/* SIGHUP. Files are read on loop 0: small ones, and seldom. */
+/* Handles the part of SIGHUP that concerns certificates. The files are read on loop 0, which may
+ * wait for the disk: they are small, and this is rare. */
 static void
 reload(struct cn_server *server)
 {
@@ -161,7 +173,8 @@ reload(struct cn_server *server)
     show_certificate_end(server);
 }
 
-/* A Triton repository becomes the model store. */
+/* Imports a Triton model repository (--model-repository): afterwards the imported archives are the
+ * model store. */
 static int
 start_repository(struct cn_server *server, struct cn_error *err)
 {
@@ -202,7 +215,8 @@ start_management(struct cn_server *server, struct cn_error *err)
     return rc;
 }
 
-/* What answers are to look like. A value that is sent as a header must be one. */
+/* Prepares what all answers have in common, and checks options whose value becomes a header of each
+ * answer. */
 static int
 start_answers(struct cn_server *server, struct cn_error *err)
 {
@@ -318,7 +332,7 @@ stop_threads(struct cn_server *server)
     }
 }
 
-/* Somebody has moved the log files, or written a new certificate. */
+/* SIGHUP: somebody has moved the log files or installed a new certificate. */
 static void
 on_hangup(struct cn_server *server)
 {
@@ -392,7 +406,8 @@ start_logs(struct cn_server *server, struct cn_error *err)
     return cn_log_files_start(&options, err);
 }
 
-/* HandlerTime and PredictionTime are of the model in TorchServe's file, and the server's here. */
+/* Is this metric of TorchServe's shown? A metrics file shows only what it names. In that file
+ * HandlerTime and PredictionTime belong to the model, while this server counts them itself. */
 static bool
 is_shown(const char *name, void *ctx)
 {
@@ -454,7 +469,8 @@ static const struct {
 };
 #define N_STEPS (sizeof(steps) / sizeof(steps[0]))
 
-/* A server without a model that it was started for is of no use to whoever waits for it. */
+/* Ends the server because a model named at start cannot be loaded (--exit-on-model-failure). The
+ * message goes to stderr, too, where whoever started the server looks first. */
 static void
 give_up(struct cn_server *server, unsigned failed)
 {
@@ -471,6 +487,7 @@ give_up(struct cn_server *server, unsigned failed)
     cn_server_stop_begin(server, 0);
 }
 
+/* All models are loaded or have failed: prints the ready line, which scripts wait for. */
 static void
 on_models_up(void *ctx, unsigned failed)
 {
@@ -508,6 +525,7 @@ start_models(struct cn_msg *msg)
     cn_management_start(server->management, on_models_up, server);
 }
 
+/* Half of the processors, from 1 to 4: the workers need processors, too. */
 static unsigned
 default_loops(void)
 {
@@ -566,7 +584,7 @@ cn_server_run(const struct cn_server_config *config, void (*on_ready)(void *ctx)
     } else {
         fprintf(stderr, "continuo: %s\n", err.message);
     }
-    if (server->is_stuck) { /* libmicrohttpd would abort on a connection that waits */
+    if (server->is_stuck) { /* libmicrohttpd would abort on a suspended connection */
         cn_log(CN_LOG_ERROR, "event=stop_incomplete why=\"connections did not end\"");
         cn_log_files_stop();
         _exit(1);

@@ -1,7 +1,7 @@
-/* frontend/server/server_priv.h - what server.c and server_sockets.c start and server_stop.c ends;
- * for those only.
+/* frontend/server/server_priv.h - the server's own structs, for server.c, server_sockets.c and
+ * server_stop.c only.
  *
- * Loop 0 owns it all; the other loops' threads see their own site only.
+ * Loop 0 owns everything here. The threads of the other loops see only their own site.
  */
 #ifndef CN_FRONTEND_SERVER_SERVER_PRIV_H
 #define CN_FRONTEND_SERVER_SERVER_PRIV_H
@@ -26,30 +26,31 @@ enum cn_server_api { CN_INFERENCE, CN_MANAGEMENT, CN_METRICS, CN_N_APIS };
 struct cn_grpc_door;
 struct cn_server;
 
-/* What belongs to one loop. */
+/* What the server has on one loop. */
 struct cn_server_site {
     struct cn_server *server;
     struct cn_loop *loop;
     pthread_t thread;
     bool has_thread;
-    int fds[CN_N_APIS]; /* listening, until their listener takes them; -1: none */
+    int fds[CN_N_APIS]; /* listening sockets until their listener takes them; -1: none */
     struct cn_http_listener *listeners[CN_N_APIS];
     struct cn_msg drain, finish;
-    struct cn_msg finished; /* to loop 0 */
+    struct cn_msg finished; /* posted to loop 0 */
     struct cn_timer timer;
     uint64_t finish_since_ms;
     bool was_cut, is_stuck;
 };
 
 struct cn_server {
-    struct cn_server_config config; /* with what the machine does not allow corrected */
+    struct cn_server_config config; /* the options, lowered to what the machine allows */
     struct cn_http_shared shared;
-    struct cn_imported imported; /* with --model-repository; config points into it */
+    struct cn_imported imported; /* with --model-repository; `config` points into it */
     struct cn_management *management;
     struct cn_grpc_door *grpc;
     struct cn_http_api apis[CN_N_APIS];
     struct cn_address addresses[CN_N_APIS];
-    bool shares_address[CN_N_APIS]; /* with one before it, which has the listener */
+    bool shares_address
+        [CN_N_APIS]; /* shares the address of an interface before it, which has the listener */
     unsigned n_loops, n_unfinished;
     struct cn_loop *loops[CN_LOOPS_MAX];
     struct cn_server_site sites[CN_LOOPS_MAX];
@@ -61,21 +62,22 @@ struct cn_server {
     struct cn_msg start;
     uint64_t began_us;
     bool draining, is_stuck;
-    int exit_code;               /* after a clean stop */
-    void (*on_ready)(void *ctx); /* of whoever runs the server; may be NULL */
+    int exit_code;               /* the exit code of a clean stop */
+    void (*on_ready)(void *ctx); /* from the caller of cn_server_run; may be NULL */
     void *ready_ctx;
 };
 
-/* server_sockets.c, in the start list: from addresses to listening sockets, and from those to
- * listeners. The stop functions also undo a start that failed halfway. */
+/* server_sockets.c: two steps of the start list, from addresses to listening sockets and from those
+ * to listeners. The stop functions also undo a start that failed halfway. */
 int cn_server_start_sockets(struct cn_server *server, struct cn_error *err);
 void cn_server_stop_sockets(struct cn_server *server);
 int cn_server_start_listeners(struct cn_server *server, struct cn_error *err);
 void cn_server_stop_listeners(struct cn_server *server);
 
-/* server_stop.c. Prepares what the end needs, before any loop runs. */
+/* server_stop.c: prepares what the stop needs, before any loop runs. */
 void cn_server_stop_init(struct cn_server *server);
-/* SIGTERM or SIGINT came (0: the server gives up by itself); on loop 0. The second one hurries. */
+/* Begins the stop, on loop 0. `signal_number` is SIGTERM or SIGINT, or 0 when the server gives up
+ * by itself. A second call makes the stop hurry. */
 void cn_server_stop_begin(struct cn_server *server, int signal_number);
 
 #endif

@@ -1,5 +1,10 @@
-/* frontend/server/server_sockets.c - the interfaces' addresses, sockets and listeners. Before the
- * loops run and after they have ended.
+/* frontend/server/server_sockets.c - the addresses, sockets and listeners of the three HTTP
+ * interfaces. Runs before the loops start and after they have ended.
+ *
+ * The inference interface has a socket and a listener on each loop, all at one port (SO_REUSEPORT),
+ * so the kernel spreads its connections over the loops. Management and metrics have one listener,
+ * on loop 0, where their data live. Two interfaces with the same address share a listener: it asks
+ * the first one for a route, and the next one if the first has none.
  */
 #include <string.h>
 #include <unistd.h>
@@ -50,8 +55,8 @@ is_same_address(const struct cn_address *a, const struct cn_address *b)
            (a->is_unix || a->port != 0) && strcmp(a->host, b->host) == 0;
 }
 
-/* Interfaces with one address are served by one listener. Management answers every path, so it is
- * asked last. */
+/* Finds interfaces with the same address, which one listener serves. Management answers every path,
+ * so it is asked last. */
 static void
 join_addresses(struct cn_server *server)
 {
@@ -68,8 +73,9 @@ join_addresses(struct cn_server *server)
     }
 }
 
-/* The first loop's socket finds the port; the others join it. What is shared with management, which
- * lives on loop 0, is served there alone. */
+/* Opens the sockets of an interface. The first loop's socket finds the port (port 0), and the
+ * others join it. An interface that shares its address with management is served only on loop 0,
+ * because management lives there. */
 static int
 open_sockets(struct cn_server *server, enum cn_server_api api, struct cn_error *err)
 {

@@ -1,8 +1,17 @@
 /* frontend/server/server_stop.c - the end of the server: drain, let connections go, stop the loops.
  *
- * First the inference listeners close and management finishes what waits; management and metrics
- * stay, so that one can watch. Then all connections get a moment to take their answers. Each
- * loop works on its own site; loop 0 counts who is finished.
+ * The stop has four phases:
+ * - drain: on every loop the inference listener accepts no more connections, and management lets
+ *   the steps that wait or run come to their end. Management and metrics stay open, so that one can
+ *   watch. A second signal shortens this phase.
+ * - finish: when the steps are done, all listeners stop, and clients get FLUSH_MS to take their
+ *   last answers.
+ * - cut: after that the connections that are left are shut down.
+ * - give up: if a connection is still there GIVE_UP_MS after the finish began, it is logged as an
+ *   error, and the server exits without cleaning up, since libmicrohttpd would abort.
+ *
+ * Each loop does this for its own site and then posts `finished` to loop 0, which counts the loops
+ * that are missing and stops when none is.
  */
 #include <signal.h>
 
@@ -27,6 +36,7 @@ on_finished(struct cn_msg *msg)
         cn_loop_stop(server->loops[0]);
 }
 
+/* Logs which listeners still have connections. */
 static void
 tell_left(const struct cn_server_site *site)
 {
@@ -44,6 +54,7 @@ tell_left(const struct cn_server_site *site)
                cn_loop_index(site->loop));
 }
 
+/* Looks every FINISH_TICK_MS whether the site is empty, and cuts or gives up when it is time. */
 static void
 check_finished(struct cn_timer *timer)
 {
@@ -64,7 +75,7 @@ check_finished(struct cn_timer *timer)
     if (!cn_grpc_door_is_empty(site->server->grpc, cn_loop_index(site->loop))) {
         is_empty = false;
         if (waited_ms >= FLUSH_MS && !site->was_cut)
-            cn_grpc_door_cut(site->server->grpc); /* of all loops: they end together */
+            cn_grpc_door_cut(site->server->grpc); /* cuts the calls of all loops */
     }
     site->was_cut = waited_ms >= FLUSH_MS;
     if (!is_empty && waited_ms < GIVE_UP_MS) {
@@ -106,6 +117,7 @@ drain_site(struct cn_msg *msg)
         cn_grpc_door_drain(site->server->grpc, CN_GRPC_INFERENCE);
 }
 
+/* Management has nothing left to do: the connections may end. */
 static void
 on_drained(void *ctx)
 {

@@ -1,5 +1,19 @@
-/* grpc/library/grpc_call.c - a call's life, and what a method may ask of it; see grpc_priv.h. On
- * its loop. */
+/* grpc/library/grpc_call.c - the life of a call, and what a method may ask of it. On the call's
+ * loop; grpc_priv.h has the core's rules.
+ *
+ * The life of a struct cn_grpc_call: 1. Asked for. The core delivers a call only to somebody who
+ * has asked for one. So each loop keeps some calls of each method asked for (`waiting`). 2.
+ * Accepted. on_accepted() asks for the next call in its place, checks this one (limits, key), and
+ * hands it to its method. 3. Watched. An operation that completes when the client is gone costs a
+ * tenth of a short call. So a unary call is watched only after WATCH_AFTER_MS, or together with its
+ * end; a stream is watched at once. 4. Finished. The method has called cn_grpc_call_finish(), and
+ * the status has been handed to the core (`end_sent`). 5. Freed, by call_check(), when the end has
+ * been sent, no operation of the core is under way (`n_busy`), and nobody holds it (`n_holds`). The
+ * core never forgets an operation, so n_busy always returns to 0.
+ *
+ * If the client leaves first, on_closed() drops what has not been sent, tells the method (on_gone)
+ * and finishes the call itself.
+ */
 #include <string.h>
 
 #include "core/errors/panic.h"
@@ -11,7 +25,7 @@
 #include "metrics/counters/metrics.h"
 
 #define CALL_MAGIC 0x434e4743u /* "CNGC" */
-#define WATCH_AFTER_MS 20      /* a unary call that lasts so long hears when its client goes */
+#define WATCH_AFTER_MS 20 /* a unary call that lasts longer is informed when its client leaves */
 
 void
 cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop, void (*fn)(struct cn_msg *msg))
@@ -29,7 +43,7 @@ cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
     call->n_busy++;
     passes_to_core(tag);
     rc = grpc_call_start_batch(call->core, ops, n, tag, NULL);
-    if (rc != GRPC_CALL_OK) /* it says that we broke a rule of its API */
+    if (rc != GRPC_CALL_OK) /* we broke a rule of the core's API */
         cn_panic(__FILE__, __LINE__, "cn_grpc_start_batch: %s", grpc_call_error_to_string(rc));
 }
 
@@ -39,7 +53,7 @@ static void accepted_taken(struct cn_grpc_tag *tag);
 static void closed_taken(struct cn_grpc_tag *tag);
 static void watch_for_end(struct cn_timer *timer);
 
-/* The client does not take its message. */
+/* The client has not taken its message in time. */
 static void
 on_write_late(struct cn_timer *timer)
 {
@@ -102,13 +116,13 @@ cn_grpc_call_destroy(struct cn_grpc_call *call)
     cn_free(call);
 }
 
-/* Frees the call once it is over for everybody. */
+/* Frees the call once nobody needs it any more: see 5. in the head of this file. */
 static void
 call_check(struct cn_grpc_call *call)
 {
     if (call->n_busy || call->n_holds || !call->end_sent || call->freeing)
         return;
-    call->freeing = true; /* on_free may release what it held */
+    call->freeing = true; /* on_free may release holds, which calls this function again */
     if (call->method && call->method->on_free)
         call->method->on_free(call);
     call->site->n_live--;
@@ -155,11 +169,13 @@ watch_for_end(struct cn_timer *timer)
     cn_grpc_start_batch(call, &op, 1, &call->closed);
 }
 
-/* With several loops the loop of this call may be late: the client cancels it, asks its sequence
- * what became of the step, and another loop answers that first. Events are taken in the order in
- * which the bytes came, so what the taker notes of a cancelled call is noted before it takes the
- * question (scheduler/queue/departed.c reads it). That is why it asks at once for the end of a
- * unary step. A stream's end is asked for before its first message. */
+/* Runs on the taker's thread, before the call's loop knows of the call. It starts to watch a unary
+ * step at once if there are several loops, for this case: the client cancels its step, asks its
+ * sequence what became of the step, and another loop answers that question while the loop of the
+ * cancelled call is still busy. Events are taken in the order in which the bytes came. So if the
+ * taker notes the cancellation itself (closed_taken), it has noted it before it takes the question,
+ * and the answer is right (scheduler/queue/departed.c reads the note). A stream is watched before
+ * its first message anyway. */
 static void
 accepted_taken(struct cn_grpc_tag *tag)
 {
@@ -170,6 +186,7 @@ accepted_taken(struct cn_grpc_tag *tag)
         watch_for_end(&call->watch_timer);
 }
 
+/* Runs on the taker's thread: notes that the client has left. */
 static void
 closed_taken(struct cn_grpc_tag *tag)
 {
@@ -179,7 +196,8 @@ closed_taken(struct cn_grpc_tag *tag)
         atomic_store_explicit(&call->left, true, memory_order_release);
 }
 
-/* A batch and its event cost a tenth of a short call: one that is answered soon spares them. */
+/* Starts to watch for the client's end: at once for a stream, later for a unary call. Watching
+ * costs a tenth of a short call, which is usually answered before that. */
 static void
 begin_watch(struct cn_grpc_call *call)
 {
@@ -192,7 +210,7 @@ begin_watch(struct cn_grpc_call *call)
         watch_for_end(&call->watch_timer);
 }
 
-/* What may be wrong before a method sees the call: 0, or why it is refused. */
+/* Checks a call before its method sees it. Returns 0, or the error with which it is refused. */
 static int
 check_call(struct cn_grpc_call *call, struct cn_error *err)
 {
@@ -218,6 +236,7 @@ check_call(struct cn_grpc_call *call, struct cn_error *err)
     return 0;
 }
 
+/* Hands an accepted call to its method. */
 static void
 call_open(struct cn_grpc_call *call)
 {
@@ -239,7 +258,7 @@ call_open(struct cn_grpc_call *call)
     cn_grpc_drop_received(call);
 }
 
-/* A client made a call that was asked for; or, not ok, the server stops. */
+/* A client has made a call that was asked for, or, if not ok, the server stops. */
 static void
 on_accepted(struct cn_msg *msg)
 {
@@ -349,7 +368,8 @@ cn_grpc_call_headers(struct cn_grpc_call *call, uint32_t *n)
     for (i = 0; i < call->metadata.count; i++) {
         const grpc_metadata *item = &call->metadata.metadata[i];
 
-        /* Short slices hold their bytes inside: the array stays where it is, so do they. */
+        /* Short slices hold their bytes inside. The array of slices does not move, so the pointers
+         * stay valid. */
         call->headers[i].name = slice_str(&item->key);
         call->headers[i].value = slice_str(&item->value);
     }

@@ -1,4 +1,15 @@
-/* grpc/library/grpc_core.c - the gRPC library, its servers and their identity; see grpc_priv.h. */
+/* grpc/library/grpc_core.c - starts and stops the gRPC library and its servers, and their TLS
+ * identity. grpc_priv.h has the core's rules.
+ *
+ * There is one library with one queue, and one server for each port. A server is known to all
+ * loops: cn_grpc_serve() posts `start` to each of them, and each asks for PREPOSTED calls of every
+ * method. The core gives a new call to any loop that has asked for its method; which one does not
+ * matter, since a model queue can be reached from every loop.
+ *
+ * Stopping goes backwards: cn_grpc_server_drain() shuts the server down, so all calls that were
+ * only asked for come back not ok, and tells the open calls; cn_grpc_is_empty() is true on each
+ * loop when all are gone; only then may cn_grpc_destroy() shut the queue down.
+ */
 #include "grpc/library/grpc_core.h"
 
 #include <dlfcn.h>
@@ -13,9 +24,9 @@
 
 #define PREPOSTED 8 /* calls asked for per method and loop; 1 to 256 measured alike */
 #define KEEPALIVE_ANSWER_MS 20000
-#define MIN_PING_INTERVAL_MS 5000 /* clients may ask so often without calls */
+#define MIN_PING_INTERVAL_MS 5000 /* clients without calls may ping this often */
 
-/* The core's own lines go where ours go. */
+/* Writes the core's own messages to the server's log. */
 static void
 log_line(gpr_log_func_args *args)
 {
@@ -26,10 +37,10 @@ log_line(gpr_log_func_args *args)
            cn_log_quote(args->message, strlen(args->message), shown, sizeof(shown)));
 }
 
-/* Debian builds abseil with its assertions, so each lock that the core takes is looked up in a
- * graph of all locks, under a lock of its own, in search of deadlocks: a tenth of the core's own
- * time. Off where it can be; the function is C++, so it has a long name. No harm where there is
- * none of that name. */
+/* Debian builds abseil with its assertions. Each lock that the core takes is then looked up in a
+ * graph of all locks, under another lock, in search of deadlocks, which takes a tenth of the core's
+ * time. This switches the search off, if the function is there. It is a C++ function, hence the
+ * long name. */
 static void
 stop_deadlock_search(void)
 {
@@ -38,7 +49,8 @@ stop_deadlock_search(void)
     void (*set_mode)(int) = NULL;
     void *found = dlsym(RTLD_DEFAULT, name);
 
-    memcpy(&set_mode, &found, sizeof(found)); /* ISO C has no cast for it */
+    memcpy(&set_mode, &found,
+           sizeof(found)); /* ISO C has no cast from void * to a function pointer */
     if (set_mode)
         set_mode(0); /* OnDeadlockCycle::kIgnore */
 }
@@ -54,7 +66,8 @@ cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops
 
     gpr_set_log_function(log_line);
     stop_deadlock_search();
-    /* Signals are loop 0's: the threads that start here inherit what is blocked. */
+    /* Loop 0 reads signals. The threads that start here inherit the mask, so all signals are
+     * blocked. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     grpc_init();
@@ -94,6 +107,7 @@ number(const char *name, uint64_t value)
     return arg;
 }
 
+/* Makes a server of the core with our limits. */
 static grpc_server *
 core_create(const struct cn_grpc_limits *limits)
 {
@@ -108,7 +122,7 @@ core_create(const struct cn_grpc_limits *limits)
         number(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         number(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, MIN_PING_INTERVAL_MS),
         number(GRPC_ARG_ALLOW_REUSEPORT, 0),
-        number(GRPC_ARG_ENABLE_CHANNELZ, 0), /* its traces cost memory per connection */
+        number(GRPC_ARG_ENABLE_CHANNELZ, 0), /* its traces cost memory for each connection */
     };
     grpc_channel_args all = {sizeof(args) / sizeof(args[0]), args};
 
@@ -133,7 +147,8 @@ cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identi
     pthread_mutex_unlock(&own->mutex);
 }
 
-/* A handshake begins, on some thread of the core's. */
+/* The core calls this when a handshake begins, on one of its threads: gives it the identity if it
+ * has changed. */
 static grpc_ssl_certificate_config_reload_status
 fetch_identity(void *ctx, grpc_ssl_server_certificate_config **out)
 {
@@ -146,7 +161,7 @@ fetch_identity(void *ctx, grpc_ssl_server_certificate_config **out)
         grpc_ssl_pem_key_cert_pair pair = {own->key, own->certificate};
 
         server->identity_generation = own->generation;
-        /* It insists on roots, also where no client is asked for a certificate. */
+        /* The core insists on root certificates, also if clients are not asked for one. */
         *out = grpc_ssl_server_certificate_config_create(
             own->client_ca ? own->client_ca : own->certificate, &pair, 1);
         status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
@@ -155,7 +170,7 @@ fetch_identity(void *ctx, grpc_ssl_server_certificate_config **out)
     return status;
 }
 
-/* The core listens itself: it takes ready-made connections only without TLS. */
+/* Lets the core listen itself, since it takes connections from outside only without TLS. */
 static void
 listen_tls(struct cn_grpc_server *server, const char *host, uint16_t *port)
 {
@@ -172,7 +187,7 @@ listen_tls(struct cn_grpc_server *server, const char *host, uint16_t *port)
     *port = (uint16_t)grpc_server_add_http2_port(server->core, address, server->tls);
 }
 
-/* On each loop: begin to ask for calls. */
+/* Runs on each loop: begins to ask for calls. */
 static void
 start_site(struct cn_msg *msg)
 {
@@ -191,6 +206,7 @@ start_site(struct cn_msg *msg)
     }
 }
 
+/* Runs on each loop: tells its open calls that the server stops. */
 static void
 drain_site(struct cn_msg *msg)
 {
@@ -311,7 +327,7 @@ cn_grpc_destroy(struct cn_grpc *grpc)
 
     if (!grpc)
         return;
-    cn_list_for_each(node, &grpc->servers) /* where the loops never came to it */
+    cn_list_for_each(node, &grpc->servers) /* for servers that were never drained */
         cn_grpc_server_drain(cn_container_of(node, struct cn_grpc_server, link));
     cn_grpc_cut(grpc);
     cn_grpc_taker_stop(&grpc->taker);

@@ -1,9 +1,10 @@
 /* grpc/library/grpc_core.h - servers, calls and messages of the gRPC C core.
  *
- * One completion queue with one thread, or with one loop that is awake, as taker (grpc_queue.c),
- * which only passes what happened to the loop of its call, by that loop's mailbox. So a call, its
- * state and all callbacks below belong to one loop, and nothing here locks. Functions are for the
- * call's loop where they don't say otherwise. */
+ * The core reports events through one completion queue. One thread, or a single loop while it is
+ * awake, takes them out (grpc_queue.c) and passes each event to the mailbox of its call's loop. So
+ * a call, its state and all callbacks below belong to one loop, and nothing here takes a lock.
+ * Functions must be called on the call's loop unless their comment says otherwise.
+ */
 #ifndef CN_GRPC_LIBRARY_GRPC_CORE_H
 #define CN_GRPC_LIBRARY_GRPC_CORE_H
 
@@ -24,133 +25,137 @@ struct cn_grpc_message;
 struct cn_grpc_server;
 
 struct cn_grpc_limits {
-    uint64_t message_bytes;  /* of a request message, unpacked */
-    uint32_t metadata_bytes; /* of a request */
-    uint32_t calls;          /* open ones, per loop */
-    uint32_t keepalive_ms;   /* a silent connection is asked after; it has 20 s to answer */
-    uint32_t write_ms;       /* a client must take a message within */
-    uint32_t busy_wait_us;   /* core/time/busy_wait.h; 0: none */
-    uint64_t compress_bytes; /* answers from this size are compressed; 0: none */
+    uint64_t message_bytes;  /* most bytes of a request message, decompressed */
+    uint32_t metadata_bytes; /* most bytes of a request's metadata */
+    uint32_t calls;          /* most open calls per loop */
+    uint32_t keepalive_ms;   /* after this silence a connection is pinged; it has 20 s to answer */
+    uint32_t write_ms;       /* a client must take a message within this time */
+    uint32_t busy_wait_us;   /* see core/time/busy_wait.h; 0: no busy wait */
+    uint64_t compress_bytes; /* answers from this size on are compressed; 0: none */
 };
 
-/* A method. The callbacks may answer, finish, or do so later; those that are NULL are not
- * called. */
+/* A method of a service. A callback may answer or finish the call, or do so later. Callbacks that
+ * are NULL are not called. */
 struct cn_grpc_method {
     const char *path; /* "/package.Service/Method" */
     bool client_streams;
-    bool home_only; /* on loop 0 */
-    bool is_rare;   /* few clients call it at a time: less is kept ready for it */
+    bool home_only; /* only called on loop 0 */
+    bool is_rare;   /* few calls come at a time, so fewer are kept ready for it */
     bool needs_no_key;
-    bool is_step;       /* its messages are steps of models: see accepted_taken in grpc_call.c */
-    unsigned group;     /* the methods' own: what cn_grpc_authorize_fn may look at */
-    size_t state_bytes; /* zeroed, 16-byte aligned: cn_grpc_call_state */
+    bool is_step;       /* its messages are steps of models; see accepted_taken in grpc_call.c */
+    unsigned group;     /* a number that a cn_grpc_authorize_fn may look at */
+    size_t state_bytes; /* bytes of cn_grpc_call_state; zeroed, 16-byte aligned */
     void (*on_open)(struct cn_grpc_call *call);
-    /* A message, valid until return. With client_streams the next one comes after
-     * cn_grpc_call_read; else this is the only one. */
+    /* A message has come; it is valid until the callback returns. With client_streams the next one
+     * comes after cn_grpc_call_read; else this is the only one. */
     void (*on_message)(struct cn_grpc_call *call, const struct cn_grpc_message *message);
-    /* client_streams: the client sends no more messages. */
+    /* With client_streams: the client will send no more messages. */
     void (*on_half_close)(struct cn_grpc_call *call);
-    /* The transport took a message, or it was dropped: it costs memory no more. `owner`, `bytes`:
-     * of what was sent, its body's. */
+    /* The transport has taken a message, or it was dropped, so it needs no memory any more. `owner`
+     * and `bytes` (of the body) are those of the message that was sent. */
     void (*on_sent)(struct cn_grpc_call *call, void *owner, size_t bytes);
     /* The client is gone, or its deadline has passed: nothing can be sent any more. */
     void (*on_gone)(struct cn_grpc_call *call);
-    /* The server stops: finish once what is under way is answered. */
+    /* The server stops: finish the call once everything under way is answered. */
     void (*on_drain)(struct cn_grpc_call *call);
     void (*on_free)(struct cn_grpc_call *call);
 };
 
-/* On loop 0, or before the loops run. `host` is for the methods' own use. Starts the thread. */
+/* Starts the library and its thread, on loop 0 or before the loops run. `host` is for the methods'
+ * own use. */
 int cn_grpc_create(const struct cn_grpc_limits *limits, struct cn_loop *const *loops,
                    unsigned n_loops, void *host, struct cn_grpc **out, struct cn_error *err);
-/* What a TLS port shows, as PEM text; `client_ca` not empty: and whose certificates clients must
- * have. Copied. */
+/* The certificate and key of TLS ports, as PEM text, which is copied. If `client_ca` is not empty,
+ * clients must show a certificate that it has signed. */
 struct cn_grpc_identity {
     struct cn_str certificate, key, client_ca;
 };
-/* For the handshakes that begin from now on. Loop 0. */
+/* Sets the identity for handshakes that begin from now on. Loop 0. */
 void cn_grpc_set_identity(struct cn_grpc *grpc, const struct cn_grpc_identity *identity);
 
-/* `methods` ends with a path of NULL and stays in place. `authorize`: may the client call at all?
- * On the call's loop; its error ends the call. `tls_host` not NULL: the server itself listens there
- * with the identity; *tls_port 0 becomes the port it got, and stays 0 when it can't. Ready for
- * connections afterwards. */
+/* Starts a server with these methods; afterwards it takes connections. `methods` ends with a path
+ * of NULL and must stay in place. `authorize` decides, on the call's loop, whether a client may
+ * call at all; its error ends the call. If `tls_host` is not NULL, the server itself listens there
+ * with the identity; a *tls_port of 0 becomes the port that the kernel chose, and *tls_port is 0 if
+ * listening failed. */
 typedef int (*cn_grpc_authorize_fn)(struct cn_grpc_call *call, struct cn_error *err);
 struct cn_grpc_server *cn_grpc_serve(struct cn_grpc *grpc, const struct cn_grpc_method *methods,
                                      cn_grpc_authorize_fn authorize, const char *tls_host,
                                      uint16_t *tls_port);
-/* A connection without TLS that was accepted; the server's from here on. Loop 0. */
+/* Takes over a connection without TLS that was accepted. Loop 0. */
 void cn_grpc_server_connect(struct cn_grpc_server *server, int fd);
-/* No new calls; on_drain for those that are open. Loop 0; harmless twice. */
+/* Refuses new calls and calls on_drain for the open ones. Loop 0. May be called twice. */
 void cn_grpc_server_drain(struct cn_grpc_server *server);
-/* As given to cn_grpc_serve. Any thread. */
+/* The methods that were given to cn_grpc_serve. Any thread. */
 const struct cn_grpc_method *cn_grpc_server_methods(const struct cn_grpc_server *server);
-/* Ends all calls as if their clients were gone. Any thread. */
+/* Ends all calls as if their clients had left. Any thread. */
 void cn_grpc_cut(struct cn_grpc *grpc);
-/* Has the loop of that index nothing left? On that loop. */
+/* Has the loop of that index no calls left? Called on that loop. */
 bool cn_grpc_is_empty(const struct cn_grpc *grpc, unsigned loop);
-/* When no loop runs any more and all are empty. NULL is allowed. */
+/* Frees everything, when no loop runs any more and all are empty. NULL is allowed. */
 void cn_grpc_destroy(struct cn_grpc *grpc);
 
 void *cn_grpc_call_state(struct cn_grpc_call *call);
-/* The call that a state belongs to. */
+/* Returns the call that a state belongs to. */
 struct cn_grpc_call *cn_grpc_call_of(void *state);
 void *cn_grpc_call_host(const struct cn_grpc_call *call);
-/* NULL: one that the server doesn't have. */
+/* Returns the call's method; NULL: the server does not have the method that was called. */
 const struct cn_grpc_method *cn_grpc_call_method(const struct cn_grpc_call *call);
 struct cn_grpc_server *cn_grpc_call_server(const struct cn_grpc_call *call);
 struct cn_loop *cn_grpc_call_loop(const struct cn_grpc_call *call);
-/* Freed with the call. */
+/* The call's arena, which is freed with the call. */
 struct cn_arena *cn_grpc_call_arena(struct cn_grpc_call *call);
-/* The request's metadata, as long as the call lives. */
+/* The request's metadata; valid until the call is freed. */
 const struct cn_header *cn_grpc_call_headers(struct cn_grpc_call *call, uint32_t *n);
-/* cn_now_ms(); CN_NEVER without one. */
+/* The call's deadline as a time of cn_now_ms(); CN_NEVER: it has none. */
 uint64_t cn_grpc_call_deadline_ms(const struct cn_grpc_call *call);
 bool cn_grpc_call_is_gone(const struct cn_grpc_call *call);
-/* True once the client has cancelled the call or has lost its connection, perhaps before the call's
- * loop hears of it. Any thread may read it, as long as the call lives. */
+/* Points to a flag that becomes true once the client has cancelled the call or lost its connection,
+ * perhaps before the call's loop is informed. Any thread may read it while the call lives. */
 const atomic_bool *cn_grpc_call_left(const struct cn_grpc_call *call);
 
-/* Keeps the call in memory, also when it is over. */
+/* Keep the call in memory, also when it is over, and end that. The last release may free the
+ * call. */
 void cn_grpc_call_hold(struct cn_grpc_call *call);
 void cn_grpc_call_release(struct cn_grpc_call *call);
 
 size_t cn_grpc_message_bytes(const struct cn_grpc_message *message);
 void cn_grpc_message_copy(const struct cn_grpc_message *message, char *out);
 
-/* Asks for the next message; once per message. */
+/* Asks for the next message; call it once per message. */
 void cn_grpc_call_read(struct cn_grpc_call *call);
-/* Metadata before the first message; `name` is lower case and static, `value` printable ASCII,
- * copied. No effect when the first message is out; at most CN_GRPC_CALL_HEADERS. */
+/* Adds metadata that is sent before the first message. `name` must be lower case and static,
+ * `value` printable ASCII, which is copied. Has no effect once the first message is sent, or when
+ * there are CN_GRPC_CALL_HEADERS already. */
 #define CN_GRPC_CALL_HEADERS 5
 void cn_grpc_call_add_header(struct cn_grpc_call *call, const char *name, struct cn_str value);
 
-/* Of a message whose large parts lie apart. */
+/* A piece of a message whose large parts lie in different places. */
 struct cn_grpc_piece {
-    struct cn_str head, data; /* `data` inside of the message's body is borrowed as that is */
+    struct cn_str head, data; /* `data` inside of the message's body is borrowed like the body */
 };
 
-/* A message of two pieces. `head` is copied. `body` too where release is NULL; else it is borrowed
- * until release(arg), which any thread may call and which must be quick. */
+/* A message to send. `head` is copied. `body` is copied, too, if `release` is NULL; otherwise it is
+ * borrowed until release(arg), which any thread may call and which must be quick. */
 struct cn_grpc_outgoing {
     struct cn_str head, body;
-    const struct cn_grpc_piece *pieces; /* not NULL: they follow `head`, not the whole body */
+    const struct cn_grpc_piece *pieces; /* if not NULL, these follow `head` in place of the body */
     uint32_t n_pieces;
     void (*release)(void *arg);
     void *arg;
-    void *owner; /* for on_sent */
+    void *owner; /* passed to on_sent */
 };
 void cn_grpc_call_send(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message);
 
 struct cn_grpc_status {
-    int code;               /* of gRPC; 0: OK */
-    const char *message;    /* UTF-8; NULL: none */
+    int code;               /* gRPC's status code; 0: OK */
+    const char *message;    /* UTF-8, or NULL */
     struct cn_str details;  /* a packed google.rpc.Status; may be empty */
-    const char *word;       /* of the error, static; NULL: none */
-    uint32_t retry_after_s; /* 0: nothing is said */
+    const char *word;       /* the error's word in continuo-error, static; NULL: none */
+    uint32_t retry_after_s; /* seconds; 0: no retry-after is sent */
 };
-/* After all messages: the call's end. The first one counts. `last`: one more message, in the same
- * packet; may be NULL. */
+/* Ends the call after all of its messages. Only the first call of this function counts. `last` is
+ * one more message, sent in the same packet; it may be NULL. */
 void cn_grpc_call_finish(struct cn_grpc_call *call, const struct cn_grpc_outgoing *last,
                          const struct cn_grpc_status *status);
 

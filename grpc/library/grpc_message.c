@@ -1,5 +1,17 @@
-/* grpc/library/grpc_message.c - a call's messages in and out, and its end; see grpc_priv.h. On its
- * loop. */
+/* grpc/library/grpc_message.c - a call's messages in and out, and its end. On the call's loop;
+ * grpc_priv.h has the core's rules.
+ *
+ * The core sends one message of a call at a time. Messages wait in `call->out`, and
+ * cn_grpc_call_pump() hands over the next one when the last one is written (cn_grpc_on_wrote). The
+ * first operation also has the metadata, and the last one the status: a unary answer is therefore
+ * one operation with metadata, message and status, which leaves in one packet.
+ *
+ * A message's bytes are either copied into the core's slices or borrowed. From BORROW_BYTES on they
+ * are borrowed: the core gets a slice that points into the answer, and calls `release` when it
+ * needs it no more, on any thread. Smaller bodies are copied, since that is cheaper than the
+ * callback. Every message is reported by on_sent exactly once, whether it was written or dropped;
+ * the credit of streams relies on that.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,10 +21,11 @@
 #include "grpc/library/grpc_priv.h"
 #include "metrics/counters/metrics.h"
 
-/* Bodies from here on go out without a copy; below, a copy is cheaper than a release callback. */
+/* Bodies of at least this size are sent without a copy. For smaller ones a copy is cheaper than a
+ * callback. */
 #define BORROW_BYTES 65536
-/* The core compresses in one go, on the loop: a few ms for so much, in which the loop's other calls
- * wait. What is larger goes out as it is. */
+/* The core compresses a whole message at once, on the loop: a few ms for this many bytes, while the
+ * other calls of the loop wait. Larger messages are sent uncompressed. */
 #define COMPRESS_MAX_BYTES 262144
 
 void
@@ -23,7 +36,7 @@ cn_grpc_drop_received(struct cn_grpc_call *call)
     call->received = NULL;
 }
 
-/* The message is sent, or will not be. */
+/* The message has been sent, or never will be. */
 static void
 outgoing_done(struct cn_grpc_call *call, struct cn_grpc_queued *out)
 {
@@ -86,7 +99,7 @@ cn_grpc_on_read(struct cn_msg *msg)
     struct cn_grpc_call *call = cn_container_of(msg, struct cn_grpc_call, read.msg);
     struct cn_grpc_message message = {call->received};
 
-    call->received = NULL; /* the next read may be asked for from inside on_message */
+    call->received = NULL; /* on_message may already ask for the next message */
     call->n_busy--;
     call->reading = false;
     call->n_holds++;
@@ -101,6 +114,7 @@ cn_grpc_on_read(struct cn_msg *msg)
     cn_grpc_call_release(call);
 }
 
+/* Is this part of the message sent without a copy? */
 static bool
 is_borrowed(const struct cn_grpc_outgoing *message, struct cn_str data)
 {
@@ -116,7 +130,8 @@ put(char *at, struct cn_str bytes)
     return at + bytes.len;
 }
 
-/* What is copied from piece `from` on, up to one that is borrowed; *end: that one, or n_pieces. */
+/* Makes a slice of everything that is copied from piece `from` on, up to a piece that is borrowed.
+ * *end is the index of that piece, or n_pieces. */
 static grpc_slice
 copy_run(const struct cn_grpc_outgoing *message, uint32_t from, uint32_t *end)
 {
@@ -141,7 +156,8 @@ copy_run(const struct cn_grpc_outgoing *message, uint32_t from, uint32_t *end)
     return slice;
 }
 
-/* The large pieces are parts of one slice, which is released with the last of them. */
+/* Makes the message's bytes from its pieces. The borrowed pieces are parts of one slice, which is
+ * released with the last of them. */
 static grpc_byte_buffer *
 pack_pieces(const struct cn_grpc_outgoing *message)
 {
@@ -176,6 +192,7 @@ pack_pieces(const struct cn_grpc_outgoing *message)
     return bytes;
 }
 
+/* Makes the message's bytes from its head and body. */
 static grpc_byte_buffer *
 pack_body(const struct cn_grpc_outgoing *message)
 {
@@ -203,6 +220,7 @@ pack_body(const struct cn_grpc_outgoing *message)
     return bytes;
 }
 
+/* Puts a message into the list, or drops it if the call has ended. */
 static void
 queue_message(struct cn_grpc_call *call, const struct cn_grpc_outgoing *message)
 {
@@ -241,6 +259,7 @@ cn_grpc_call_add_header(struct cn_grpc_call *call, const char *name, struct cn_s
     header->value = grpc_slice_from_copied_buffer(value.ptr, value.len);
 }
 
+/* Adds metadata that is sent with the status. */
 static void
 add_tail(struct cn_grpc_call *call, const char *name, const char *value, size_t len)
 {
@@ -282,7 +301,8 @@ cn_grpc_call_finish(struct cn_grpc_call *call, const struct cn_grpc_outgoing *la
     cn_grpc_call_pump(call);
 }
 
-/* The core takes what the client accepts, gzip or deflate; nothing if it accepts neither. */
+/* Allows the core to compress with what the client accepts, gzip or deflate; it sends uncompressed
+ * if the client accepts neither. */
 static void
 allow_compression(struct cn_grpc_call *call, grpc_op *head)
 {
@@ -292,6 +312,7 @@ allow_compression(struct cn_grpc_call *call, grpc_op *head)
     head->data.send_initial_metadata.maybe_compression_level.level = GRPC_COMPRESS_LEVEL_MED;
 }
 
+/* Compresses messages of a medium size only. */
 static uint32_t
 write_flags(const struct cn_grpc_call *call)
 {
@@ -301,7 +322,7 @@ write_flags(const struct cn_grpc_call *call)
     return above && bytes >= above && bytes <= COMPRESS_MAX_BYTES ? 0 : GRPC_WRITE_NO_COMPRESS;
 }
 
-/* Hands the core the next message, and with the last one the status. */
+/* Hands the core the next message, and with the last message the status. */
 void
 cn_grpc_call_pump(struct cn_grpc_call *call)
 {

@@ -1,10 +1,12 @@
-/* grpc/library/grpc_priv.h - what the four files that know the gRPC C core (libgrpc 1.51) share.
+/* grpc/library/grpc_priv.h - shared by the four files that use the gRPC C core (libgrpc 1.51).
  *
- * Its rules, found by experiment: a byte buffer is sent once and destroyed after; every call that
- * lasts gets a batch of its own for "the client is gone"; exactly one status per call; methods that
- * nobody registered must be asked for as well, or their clients hang; the queue is shut down only
- * when no call lives. The core writes from the thread that starts a batch, so an answer leaves on
- * its loop.
+ * The core's rules, found by experiment:
+ * - A byte buffer is sent once and destroyed after that.
+ * - Each call that lasts needs an operation of its own that completes when the client is gone.
+ * - Each call gets exactly one status.
+ * - Methods that were not registered must be asked for as well, or their clients hang.
+ * - The queue may be shut down only when no call lives.
+ * - The core writes from the thread that starts an operation, so an answer leaves from its loop.
  *
  * The core's headers are included here and nowhere else.
  */
@@ -26,8 +28,8 @@
 #include "core/time/busy_wait.h"
 #include "grpc/library/grpc_core.h"
 
-/* ThreadSanitizer does not see the locks inside libgrpc, through which a tag goes from the thread
- * that starts a batch to the queue's. */
+/* ThreadSanitizer does not see the locks inside libgrpc, through which a tag gets from the thread
+ * that starts an operation to the thread that takes the event. */
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *address);
 void __tsan_release(void *address);
@@ -38,11 +40,11 @@ void __tsan_release(void *address);
 #define comes_from_core(tag) ((void)(tag))
 #endif
 
-/* One operation that the core works on; it comes back by its loop's mailbox. */
+/* One operation of the core. Its event comes back through its loop's mailbox. */
 struct cn_grpc_tag {
     struct cn_msg msg;
     struct cn_loop *loop;
-    /* Runs on the thread that takes the event, before the loop hears of it. NULL: nothing to do. */
+    /* Runs on the thread that takes the event, before the loop is informed. NULL: nothing to do. */
     void (*taken)(struct cn_grpc_tag *tag);
     bool ok;
 };
@@ -54,11 +56,11 @@ struct cn_grpc_queued {
     size_t body_bytes;
 };
 
-/* What one loop has. */
+/* What one loop has of gRPC. */
 struct cn_grpc_site {
     struct cn_grpc *grpc;
     struct cn_loop *loop;
-    struct cn_list waiting; /* calls that are asked for */
+    struct cn_list waiting; /* calls that were asked for and have not come yet */
     struct cn_list live;
     uint32_t n_waiting, n_live;
 };
@@ -74,36 +76,36 @@ struct cn_grpc_server {
     struct cn_grpc *grpc;
     grpc_server *core;
     grpc_server_credentials *plain, *tls;
-    uint64_t identity_generation; /* that its handshakes use; under the identity's mutex */
+    uint64_t identity_generation; /* that its handshakes use; under the mutex */
     const struct cn_grpc_method *methods;
     cn_grpc_authorize_fn authorize;
     unsigned n_methods;
-    void **handles; /* of the registered methods */
+    void **handles; /* the core's handles of the registered methods */
     struct cn_grpc_tag stopped;
-    bool draining;                 /* loop 0's */
+    bool draining;                 /* used by loop 0 only */
     struct cn_grpc_orders *orders; /* one per loop */
     struct cn_list link;
 };
 
-/* Read by the core's threads at each handshake, set by loop 0: rare on both sides, so a mutex. */
+/* The identity. The core's threads read it at each handshake, and loop 0 sets it. Both are rare, so
+ * a mutex is enough. */
 struct cn_grpc_keys {
     pthread_mutex_t mutex;
     char *certificate, *key, *client_ca;
     uint64_t generation;
 };
 
-/* grpc_queue.c: who takes what happened out of the core's queue. */
+/* grpc_queue.c: takes events out of the core's queue. */
 struct cn_grpc_taker {
     grpc_completion_queue *queue;
-    struct cn_loop *loop;    /* that may take events itself, as the only one; NULL: it never does */
-    struct cn_source source; /* of that loop */
-    struct cn_busy_wait wait; /* the thread's */
+    struct cn_loop *loop;     /* the only loop, if it may take events itself; else NULL */
+    struct cn_source source;  /* registered with that loop */
+    struct cn_busy_wait wait; /* used by the thread */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t returned;
-    atomic_bool
-        loaned;    /* the loop takes the events, the thread waits; under `mutex`, for writing */
-    bool stopping; /* under `mutex` */
+    atomic_bool loaned; /* the loop takes the events; written under `mutex` */
+    bool stopping;      /* under `mutex` */
 };
 
 struct cn_grpc {
@@ -119,26 +121,26 @@ struct cn_grpc {
 struct cn_grpc_call {
     uint32_t magic;
     struct cn_grpc_server *server;
-    const struct cn_grpc_method *method; /* NULL: one that we don't have */
+    const struct cn_grpc_method *method; /* NULL: the server has no such method */
     unsigned method_index;
     struct cn_grpc_site *site;
     struct cn_list link;
-    grpc_call *core;           /* NULL while it is only asked for */
-    grpc_call_details details; /* where method is NULL */
+    grpc_call *core;           /* NULL until a client makes the call */
+    grpc_call_details details; /* used if `method` is NULL */
     gpr_timespec deadline;
     grpc_metadata_array metadata;
-    struct cn_header *headers; /* the same; made when somebody asks */
+    struct cn_header *headers; /* the metadata as headers; made on demand */
     grpc_byte_buffer *received;
     struct cn_grpc_tag accepted, closed, read, wrote;
     int was_cancelled;
-    uint32_t n_busy, n_holds; /* operations of the core; of others */
+    uint32_t n_busy, n_holds; /* operations of the core under way; holds of others */
     bool reading, writing, gone, freeing;
     bool head_sent, is_finishing, end_sent;
-    bool watched;     /* the core was asked to tell when the client is gone */
-    atomic_bool left; /* the core said so; the loop may not have heard it yet */
+    bool watched;     /* the core was asked to report when the client is gone */
+    atomic_bool left; /* the core reported that; the loop may not know it yet */
 
     struct cn_list out;
-    struct cn_grpc_queued *out_now; /* in the core's hands */
+    struct cn_grpc_queued *out_now; /* the message that the core is sending */
     uint32_t n_head, n_tail;
     grpc_metadata head[CN_GRPC_CALL_HEADERS], tail[3];
     int code;
@@ -152,26 +154,27 @@ struct cn_grpc_message {
     grpc_byte_buffer *bytes;
 };
 
-/* Starts the thread. CN_E_UNAVAILABLE: it can't. On loop 0, or before the loops run. */
+/* Starts the thread that takes events, on loop 0 or before the loops run. Returns CN_E_UNAVAILABLE
+ * when that is not possible. */
 int cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits *limits,
                         struct cn_loop *const *loops, unsigned n_loops, struct cn_error *err);
-/* Empties the queue, which must have no calls left, and destroys it. The loops don't run. */
+/* Empties the queue, which must have no calls left, and destroys it, when no loop runs. */
 void cn_grpc_taker_stop(struct cn_grpc_taker *taker);
 
-/* grpc_call.c: begins to wait for a call of this method (n_methods: any other). On the site's
- * loop. */
+/* grpc_call.c: begins to wait for a call of this method (n_methods stands for any other method). On
+ * the site's loop. */
 void cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index);
 void cn_grpc_call_destroy(struct cn_grpc_call *call);
-/* Hands operations to the core, of which `tag` hears; the call is busy until then. */
+/* Starts operations of the core; their event comes to `tag`, and the call is busy until then. */
 void cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
                          struct cn_grpc_tag *tag);
 void cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop,
                       void (*fn)(struct cn_msg *msg));
 
-/* The operation by which the core tells that the client is gone; `watched` from now on. */
+/* Returns the operation that completes when the client is gone, and marks the call as watched. */
 grpc_op cn_grpc_watch_op(struct cn_grpc_call *call);
 
-/* grpc_message.c: sends what waits, and then the end. */
+/* grpc_message.c: sends the messages that wait, and then the end of the call. */
 void cn_grpc_call_pump(struct cn_grpc_call *call);
 void cn_grpc_on_read(struct cn_msg *msg);
 void cn_grpc_on_wrote(struct cn_msg *msg);

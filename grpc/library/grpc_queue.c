@@ -1,19 +1,23 @@
-/* grpc/library/grpc_queue.c - takes what happened out of the gRPC library's one queue; see
- * grpc_priv.h.
+/* grpc/library/grpc_queue.c - takes events out of the gRPC library's one queue; see grpc_priv.h.
  *
- * The library moves bytes only while somebody waits for its queue, and nothing but a thread can
- * wait there and be woken. So there is one, which passes each event to the mailbox of its call's
- * loop. But while the loop is awake anyway, a thread beside it costs a switch, or a core, for each
- * event: a server with one loop lets the loop ask the queue itself then, and the thread waits to be
- * told that the loop goes to sleep. With several loops the thread has its own work to do, and keeps
- * the queue.
+ * The library moves bytes only while somebody waits on its queue, and only a thread can wait there
+ * and be woken. So there is a thread, which passes each event to the mailbox of its call's loop.
+ * But while the loop is awake anyway, the thread costs a switch, or a processor, for each event. So
+ * in a server with one loop, the loop asks the queue itself while it is awake, and the thread waits
+ * until the loop goes to sleep (docs/decisions/0018). With several loops the thread has enough work
+ * of its own and keeps the queue.
+ *
+ * `loaned` says which of the two takes events. The thread sets it (lend) after it has taken an
+ * event and found the loop awake; the loop clears it (give_back) before it sleeps. Only one of them
+ * takes events at a time, so events keep their order.
  */
 #include "core/errors/panic.h"
 #include "grpc/library/grpc_priv.h"
 
-#define ASK_MAX 64 /* events a look, so that other work has its turn */
+#define ASK_MAX 64 /* most events in one look, so that other work gets its turn */
 
-/* False: the time is up, or the queue was shut down and is empty: then *over. */
+/* Takes one event. Returns false when the time is up, or, with *over set, when the queue has been
+ * shut down and is empty. */
 static bool
 take(struct cn_grpc_taker *taker, gpr_timespec until, struct cn_grpc_tag **out, bool *over)
 {
@@ -33,6 +37,7 @@ take(struct cn_grpc_taker *taker, gpr_timespec until, struct cn_grpc_tag **out, 
 
 /* --- the loop */
 
+/* The loop is awake: takes the events that are there, if the queue is loaned to it. */
 static void
 ask(struct cn_source *source)
 {
@@ -47,7 +52,7 @@ ask(struct cn_source *source)
         cn_loop_post(tag->loop, &tag->msg);
 }
 
-/* `for_good`: the thread never lends it again. */
+/* Returns the queue to the thread. `for_good`: the thread must not lend it again. */
 static void
 give_back(struct cn_grpc_taker *taker, bool for_good)
 {
@@ -58,6 +63,7 @@ give_back(struct cn_grpc_taker *taker, bool for_good)
     pthread_mutex_unlock(&taker->mutex);
 }
 
+/* The loop is about to sleep: returns the queue. */
 static void
 rest(struct cn_source *source)
 {
@@ -69,6 +75,7 @@ rest(struct cn_source *source)
 
 /* --- the thread */
 
+/* The thread waits for an event, at first busily if --busy-wait allows it. */
 static bool
 wait_for_event(struct cn_grpc_taker *taker, struct cn_grpc_tag **tag, bool *over)
 {
@@ -88,8 +95,8 @@ wait_for_event(struct cn_grpc_taker *taker, struct cn_grpc_tag **tag, bool *over
     return taken;
 }
 
-/* Before its event is posted: the message keeps the loop awake, or wakes it, so that it finds what
- * it was lent, and gives it back before it sleeps. */
+/* Lends the queue to the loop. Must come before the event is posted: the message keeps the loop
+ * awake, or wakes it, so the loop finds that it has the queue, and returns it before it sleeps. */
 static void
 lend(struct cn_grpc_taker *taker)
 {
@@ -140,7 +147,7 @@ cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits *li
     taker->source = (struct cn_source){ask, rest};
     pthread_mutex_init(&taker->mutex, NULL);
     pthread_cond_init(&taker->returned, NULL);
-    /* A loop that doesn't look before it sleeps would give the queue back after each event. */
+    /* A loop without busy wait would return the queue after each event, so it does not get it. */
     if (n_loops == 1 && limits->busy_wait_us) {
         taker->loop = loops[0];
         cn_loop_set_source(taker->loop, &taker->source);

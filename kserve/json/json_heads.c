@@ -1,4 +1,10 @@
-/* kserve/json/json_heads.c - a table by hash, one place a head; a thread's own. */
+/* kserve/json/json_heads.c - the cache: a hash table with one place for each hash value, one table
+ * per thread.
+ *
+ * A head replaces the one that was at its place. There is no list of collisions and no age: a head
+ * that meets another one is only parsed again. Each thread has its own table, so no lock is needed,
+ * and the table is freed when the thread ends.
+ */
 #include "kserve/json/json_heads.h"
 
 #include <pthread.h>
@@ -9,7 +15,7 @@
 #include "kserve/json/json_words.h"
 
 struct head {
-    json_t *root; /* NULL: nothing here */
+    json_t *root; /* NULL: the place is empty */
     size_t len;
     char text[CN_V2_HEAD_MAX];
 };
@@ -51,7 +57,8 @@ heads_of_thread(void)
     return heads;
 }
 
-/* Eight bytes at a time. Who makes two heads meet only has them parsed again. */
+/* Hashes the text, eight bytes at a time. A client that provokes collisions only makes its own
+ * heads be parsed again. */
 static size_t
 place_of(struct cn_str text)
 {

@@ -1,9 +1,9 @@
-/* kserve/json/json_heads.h - the JSON heads of binary requests, parsed once.
+/* kserve/json/json_heads.h - a cache for the JSON heads of binary requests.
  *
- * A client that sends its tensors as bytes writes the same head in front of them each time, or one
- * for each of its sequences; parsing it again was a fifth of the server's work for a small request.
- * Each thread keeps the last few, of at most CN_V2_HEAD_MAX bytes, and knows them by all their
- * bytes.
+ * A client that sends its tensors as binary data writes the same JSON before them each time, or one
+ * JSON for each of its sequences. Parsing it again took a fifth of the server's work for a small
+ * request. So each thread keeps the documents of the last heads of at most CN_V2_HEAD_MAX bytes,
+ * and finds them by comparing all their bytes.
  */
 #ifndef CN_KSERVE_JSON_JSON_HEADS_H
 #define CN_KSERVE_JSON_JSON_HEADS_H
@@ -13,11 +13,11 @@
 #include "core/errors/error.h"
 #include "core/text/str.h"
 
-#define CN_V2_HEAD_MAX 1024 /* bytes; a longer one is parsed each time */
-#define CN_V2_HEADS 64      /* a thread keeps so many: 64 kB, and what jansson makes of them */
+#define CN_V2_HEAD_MAX 1024 /* bytes; longer heads are parsed each time */
+#define CN_V2_HEADS 64      /* heads that a thread keeps: 64 kB, plus jansson's documents */
 
-/* As cn_v2_json_load. The document may be shared with later callers of this thread: only look at
- * it. */
+/* Works like cn_v2_json_load, through the cache. Later callers of this thread may get the
+ * same document, so it must not be changed. json_decref() it. */
 int cn_v2_json_head(struct cn_str text, json_t **out, struct cn_error *err);
 
 #endif

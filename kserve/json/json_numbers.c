@@ -1,4 +1,19 @@
-/* kserve/json/json_numbers.c - one look for where arrays begin and end, one at their numbers. */
+/* kserve/json/json_numbers.c - reads arrays of numbers: one pass finds where they begin and end,
+ * another one converts them.
+ *
+ * cn_v2_cut() turns {"inputs":[{"name":"X","data":[1,2,3]}]} into the head
+ * {"inputs":[{"name":"X","data":[0]}]} and a list with the text [1,2,3]. The head is an ordinary
+ * document; its [0] says which array belongs there. An array is cut out only after the key "data"
+ * at the depth where inputs have it; a "data" elsewhere is left in the head.
+ *
+ * cn_v2_numbers() checks the grammar of JSON while it converts, because nobody else sees this text.
+ * Converting uses two exact operations where that is enough: a number of at most 2^53 and a power
+ * of ten of at most 10^22 are exact as double, so one multiplication or division gives the
+ * correctly rounded result. All other numbers go to strtod.
+ *
+ * The scanners need no end pointer, since the bracket that closes the array ends each of their
+ * loops.
+ */
 #include "kserve/json/json_numbers.h"
 
 #include <math.h>
@@ -10,14 +25,14 @@
 _Static_assert(CN_V2_CUTS_MAX <= 100, "an array's number has two digits");
 
 #define DATA_DEPTH 3                  /* {"inputs":[{"data": */
-#define DIGITS_MAX 18                 /* of an integer: any so long fits into 64 bits */
-#define NUMBER_MAX 64                 /* bytes of a number that the C library has to read */
-#define EXACT_MAX 22                  /* the largest power of ten that a double has exactly */
-#define WHOLE_MAX (UINT64_C(1) << 53) /* so far a double has each whole number */
+#define DIGITS_MAX 18                 /* integers of this many digits fit into 64 bits */
+#define NUMBER_MAX 64                 /* most bytes of a number that is read by strtod */
+#define EXACT_MAX 22                  /* the largest power of ten that is exact as double */
+#define WHOLE_MAX (UINT64_C(1) << 53) /* up to here each integer is exact as double */
 
 /* --- where they are */
 
-/* What stands between the brackets of an array of numbers. */
+/* The characters that may stand between the brackets of an array of numbers. */
 static const bool of_numbers[256] = {
     ['0'] = true, ['1'] = true,  ['2'] = true,  ['3'] = true, ['4'] = true, ['5'] = true,
     ['6'] = true, ['7'] = true,  ['8'] = true,  ['9'] = true, ['+'] = true, ['-'] = true,
@@ -30,8 +45,8 @@ is_blank(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Behind the bracket that closes the one at `at`; NULL: something else than numbers stands
- * between. */
+/* Returns the position after the bracket that closes the array at `at`; NULL when it holds anything
+ * but numbers. */
 static const char *
 array_end(const char *at, const char *end)
 {
@@ -46,8 +61,9 @@ array_end(const char *at, const char *end)
     return NULL;
 }
 
-/* The quote that closes the string which begins at `at`; NULL: there is none, or an escape before
- * it. Escapes could spell "data" in another way, of which nothing would be known here. */
+/* Returns the quote that closes the string which begins at `at`; NULL when there is none, or an
+ * escape comes before it. Escapes could write "data" in another way, which this scanner would not
+ * recognise. */
 static const char *
 string_end(const char *at, const char *end)
 {
@@ -56,7 +72,8 @@ string_end(const char *at, const char *end)
     return quote && !memchr(at, '\\', (size_t)(quote - at)) ? quote : NULL;
 }
 
-/* The array behind a key "data", whose closing quote is at `at`; NULL: something else follows. */
+/* Returns the begin of the array after a key "data" whose closing quote is at `at`; NULL when
+ * something else follows. */
 static const char *
 array_behind(const char *at, const char *end)
 {
@@ -67,6 +84,7 @@ array_behind(const char *at, const char *end)
     return at < end && *at == '[' && colons == 1 ? at : NULL;
 }
 
+/* Appends a part of the request to the head. Returns false when the head becomes too long. */
 static bool
 keep(struct cn_v2_cuts *cuts, const char *from, const char *to)
 {
@@ -79,7 +97,7 @@ keep(struct cn_v2_cuts *cuts, const char *from, const char *to)
     return true;
 }
 
-/* The array goes to `at`, its number into the head. */
+/* Adds an array to the list, and its number to the head. */
 static bool
 cut_out(struct cn_v2_cuts *cuts, const char *from, const char *to)
 {
@@ -138,17 +156,17 @@ cn_v2_cut(struct cn_str text, struct cn_v2_cuts *out)
 
 /* --- what they say */
 
-/* A number's text, taken apart. */
+/* A number's text, split into its parts. */
 struct number {
     const char *text;
     size_t len;
-    uint64_t digits; /* the first ones, without the point */
-    int scale;       /* times ten to the power of this */
+    uint64_t digits; /* the first digits, without the decimal point */
+    int scale;       /* the exponent of ten */
     bool negative, real;
-    bool cut; /* there are more digits than fit */
+    bool cut; /* there are more digits than `digits` can hold */
 };
 
-/* Digits from `at` on; NULL: there is none. */
+/* Reads digits; returns the position after them, or NULL if there is none. */
 static const char *
 take_digits(const char *at, struct number *number)
 {
@@ -178,8 +196,7 @@ take_exponent(const char *at, struct number *number)
     return at > from && at - from < 5 ? at : NULL;
 }
 
-/* JSON's grammar. The bracket that closes the array ends each loop. Behind the number; NULL:
- * none. */
+/* Reads a number by JSON's grammar. Returns the position after it, or NULL. */
 static const char *
 take_number(const char *at, struct number *out)
 {
@@ -206,8 +223,7 @@ take_number(const char *at, struct number *out)
     return at;
 }
 
-/* The double next to it. Two that a double has exactly give it in one operation, whose result is
- * rounded once; all others are the C library's. */
+/* Converts to the nearest double: with one exact operation where possible, else with strtod. */
 static bool
 as_double(const struct number *number, double *out)
 {
@@ -234,8 +250,9 @@ as_double(const struct number *number, double *out)
     return true;
 }
 
-/* As json_values.c has it: narrow integers wrap, a real is no integer. Its bytes; 0: of another
- * kind. */
+/* Writes the number as an element of `type`, by the rules of json_values.c: integers wrap in narrow
+ * types, and a number with a fraction is not an integer. Returns the element's bytes; 0: the number
+ * is of another kind. */
 static unsigned
 put_number(const struct number *number, enum cn_datatype type, char *to)
 {
@@ -253,7 +270,7 @@ put_number(const struct number *number, enum cn_datatype type, char *to)
     case CN_DATATYPE_UINT64:
         if (number->real || (number->negative && whole))
             return 0;
-        memcpy(to, &whole, bytes); /* the low ones: little-endian, as this machine */
+        memcpy(to, &whole, bytes); /* the low bytes: this machine is little-endian */
         return bytes;
     case CN_DATATYPE_INT8:
     case CN_DATATYPE_INT16:

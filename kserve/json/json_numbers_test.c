@@ -270,7 +270,7 @@ requests_are_read_by_their_heads(void **state)
     cn_arena_fini(&arena);
 }
 
-/* Nobody reads the data of an output, so nobody would see that it is no JSON. */
+/* Nobody reads the data of an output, so nobody would see that it is not JSON. */
 static void
 an_array_that_nobody_takes_is_held_against_the_grammar(void **state)
 {

@@ -1,8 +1,15 @@
-/* kserve/json/json_read.c - the JSON of an inference request and the binary tensors behind it. Any
- * thread.
+/* kserve/json/json_read.c - reads the JSON of an inference request and the binary tensors after it.
+ * Any thread.
  *
- * The document is walked in the protocol's order, not in its own: the first mistake is the one that
- * is told.
+ * The document is read in the protocol's order (id, parameters, inputs, outputs) and not in its
+ * own, so that of several errors the same one is always reported first.
+ *
+ * There are two ways. A request in plain JSON is tried with read_cut() first: json_numbers.h cuts
+ * the arrays of numbers out and reads them without a document. If anything is unusual, the attempt
+ * leaves no trace, and the request is read again as one document, which then reports the error. A
+ * request with binary tensors has a small JSON, which json_heads.h may have in its cache.
+ *
+ * All numbers and sizes of the client are checked before memory is allocated for them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,12 +28,12 @@ struct reader {
     struct cn_arena *arena;
     const struct cn_v2_limits *limits;
     const char *model;
-    struct cn_str tail;      /* binary inputs that are not taken yet */
-    struct cn_v2_cuts *cuts; /* arrays that are not in the document; NULL: they all are */
+    struct cn_str tail;      /* the binary inputs that no input has taken yet */
+    struct cn_v2_cuts *cuts; /* arrays that were cut out of the document; NULL: none was */
     struct cn_error *err;
 };
 
-/* Where each input's data comes from. */
+/* Where an input's data comes from: exactly one of the three must be given. */
 struct source {
     const json_t *data;
     bool is_binary, is_shared;
@@ -34,6 +41,7 @@ struct source {
     struct cn_v2_window window;
 };
 
+/* The protocol's error for a value of a wrong type. */
 static int
 unable(const struct reader *reader, const char *key, const char *got, const char *wanted)
 {
@@ -49,7 +57,7 @@ missing(const struct reader *reader, const char *key)
                    key);
 }
 
-/* Of a json-c string, copied: the document goes away before the request does. */
+/* Copies a string of the document, since the document is freed before the request is. */
 static struct cn_str
 text_of(const struct reader *reader, const json_t *value)
 {
@@ -87,6 +95,7 @@ read_uint(const struct reader *reader, const char *key, const json_t *value, uin
     return 0;
 }
 
+/* An id is an integer or a text; 0 and "" stand for no sequence. */
 static int
 read_sequence_id(const struct reader *reader, const char *key, const json_t *value)
 {
@@ -103,7 +112,7 @@ read_sequence_id(const struct reader *reader, const char *key, const json_t *val
     return 0;
 }
 
-/* Its range is looked at where the header's is. */
+/* Reads the expected step number; its range is checked together with the header's. */
 static int
 read_step(const struct reader *reader, const json_t *value)
 {
@@ -114,6 +123,7 @@ read_step(const struct reader *reader, const json_t *value)
     return 0;
 }
 
+/* Reads one of the request's parameters: one that the protocol defines, or one for the model. */
 static int
 read_parameter(const struct reader *reader, const char *key, const json_t *value)
 {
@@ -197,7 +207,7 @@ read_shape(const struct reader *reader, const json_t *input, struct cn_tensor *t
     return 0;
 }
 
-/* The place that `params` of a tensor give in shared memory, if they do. */
+/* Reads the place in shared memory that a tensor's parameters give, if they do. */
 static int
 read_window(const struct reader *reader, const json_t *params, struct cn_str tensor,
             struct cn_v2_window *window)
@@ -225,7 +235,8 @@ read_window(const struct reader *reader, const json_t *params, struct cn_str ten
     return rc;
 }
 
-/* Exactly one of: data, a binary part, a region of shared memory. */
+/* Finds where an input's data is. Exactly one of these must be given: data, a binary part, or a
+ * region of shared memory. */
 static int
 read_source(const struct reader *reader, const json_t *input, struct cn_str name,
             struct source *source)
@@ -259,6 +270,7 @@ read_source(const struct reader *reader, const json_t *input, struct cn_str name
                    source->is_shared ? " 'shared_memory_region'" : "");
 }
 
+/* Takes an input's bytes off the front of the binary data. */
 static int
 take_binary(struct reader *reader, uint64_t bytes, struct cn_tensor *tensor)
 {
@@ -373,6 +385,7 @@ read_output(const struct reader *reader, const json_t *value, struct cn_v2_outpu
                    output->classes ? "classification" : "binary_data");
 }
 
+/* Reads the list of requested outputs; without one, the model's outputs are all sent. */
 static int
 read_outputs(const struct reader *reader, const json_t *root)
 {
@@ -417,7 +430,8 @@ read_root(struct reader *reader, const json_t *root)
     return rc;
 }
 
-/* A request in order whose numbers need no document. False: as if it had not been looked at. */
+/* Tries to read the request with its numbers cut out. Returns false when that is not possible; the
+ * caller then reads it as if nothing had happened. */
 static bool
 read_cut(struct cn_str json, const struct reader *like)
 {
@@ -429,13 +443,13 @@ read_cut(struct cn_str json, const struct reader *like)
     if (!cn_v2_cut(json, &cuts))
         return false;
     reader.cuts = &cuts;
-    reader.err = NULL; /* whatever it is, the whole document tells it */
+    reader.err = NULL; /* the full document will report the error */
     rc = cn_v2_json_head(cn_v2_cut_head(&cuts), &root, NULL);
     if (!rc) {
         rc = read_root(&reader, root);
         json_decref(root);
     }
-    if (!rc && cuts.taken == cuts.n) /* what nobody took, nobody has looked at */
+    if (!rc && cuts.taken == cuts.n) /* an array that no input took has not been checked */
         return true;
     *reader.out = (struct cn_v2_request){.batch = 1};
     return false;

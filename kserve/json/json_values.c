@@ -1,4 +1,9 @@
-/* kserve/json/json_values.c - a JSON array becomes a tensor's bytes; parameters. Any thread. */
+/* kserve/json/json_values.c - a JSON array becomes a tensor's bytes; parameters. Any thread.
+ *
+ * The shape decides how many values there must be. So the tensor's memory is allocated before the
+ * values are read, after its size has been checked against max-v2-request-size. BYTES have no fixed
+ * size; they are collected in a buffer with the same limit.
+ */
 #include "kserve/json/json_values.h"
 
 #include <inttypes.h>
@@ -8,10 +13,10 @@
 
 struct fill {
     struct cn_tensor *tensor;
-    char *at, *end; /* fixed-size elements */
+    char *at, *end; /* for elements of a fixed size */
     struct cn_arena *arena;
-    struct cn_buf strings; /* elements of BYTES */
-    uint64_t left;         /* elements that the shape still has room for */
+    struct cn_buf strings; /* for elements of BYTES */
+    uint64_t left;         /* how many elements of the shape are missing */
     struct cn_error *err;
 };
 
@@ -25,11 +30,12 @@ wrong_type(const struct fill *fill, const char *got, const char *wanted)
 static void
 put(struct fill *fill, const void *value, size_t bytes)
 {
-    memcpy(fill->at, value, bytes); /* the low bytes: narrow integers wrap */
+    memcpy(fill->at, value, bytes); /* the low bytes, so integers wrap in narrow types */
     fill->at += bytes;
 }
 
-/* Booleans, numbers and strings each only from their own kind: 0 is no BOOL, 1.0 no integer. */
+/* Appends one value. A value must be of its own kind: 0 is not a BOOL, and 1.0 is not an
+ * integer. */
 static int
 put_value(struct fill *fill, const json_t *value)
 {
@@ -84,7 +90,7 @@ put_value(struct fill *fill, const json_t *value)
     }
 }
 
-/* The reader has bounded the depth. */
+/* Appends the values of an array and of the arrays in it. The reader has limited the depth. */
 static int
 put_array(struct fill *fill, const json_t *array)
 {
@@ -110,6 +116,7 @@ put_array(struct fill *fill, const json_t *array)
     return 0;
 }
 
+/* Allocates the tensor's bytes, after it has checked their number. */
 static int
 make_room(struct fill *fill, size_t max_bytes, uint64_t elements)
 {

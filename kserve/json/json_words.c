@@ -1,4 +1,14 @@
-/* kserve/json/json_words.c - one look over the text, a copy only where it is needed. */
+/* kserve/json/json_words.c - scans JSON for what jansson cannot read, and copies it only if there
+ * is any.
+ *
+ * Example: [1, NaN, 18446744073709551615] is handed to jansson as [1, "\u0001NaN",
+ * "\u000118446744073709551615"]. The mark \u0001 tells these strings from the client's own; if a
+ * client's string begins with the mark, it gets a second one. jansson then does all the parsing,
+ * and the functions below read the marked strings as numbers. cn_v2_json_write() turns them back.
+ *
+ * The scanner does not check the grammar; it only has to find strings, words and brackets. jansson
+ * refuses what is malformed.
+ */
 #include "kserve/json/json_words.h"
 
 #include <math.h>
@@ -6,17 +16,17 @@
 #include <string.h>
 
 #define MARK '\x01'
-#define MARK_TEXT "\\u0001" /* the only way to write it in JSON */
+#define MARK_TEXT "\\u0001" /* the only way to write the mark in JSON */
 #define MARK_LEN (sizeof(MARK_TEXT) - 1)
 
 struct scan {
     const char *at, *end;
-    const char *copied; /* the text up to here is in `out`; NULL: nothing had to be copied yet */
+    const char *copied; /* `out` has the text up to here; NULL: nothing was copied yet */
     struct cn_buf out;
     int depth;
 };
 
-/* What was not copied yet, up to `to`. */
+/* Copies the text that was not copied yet, up to `to`. */
 static void
 copy_to(struct scan *scan, const char *to, const char *start)
 {
@@ -26,6 +36,7 @@ copy_to(struct scan *scan, const char *to, const char *start)
     scan->copied = to;
 }
 
+/* Is the string that ends here a key of an object? Keys are never marked. */
 static bool
 is_key(const struct scan *scan)
 {
@@ -36,7 +47,7 @@ is_key(const struct scan *scan)
     return at < scan->end && *at == ':';
 }
 
-/* A value that begins with the mark gets another one. */
+/* Skips a string. A value that begins with the mark gets a second mark. */
 static void
 look_at_string(struct scan *scan, const char *start)
 {
@@ -54,7 +65,7 @@ look_at_string(struct scan *scan, const char *start)
     }
 }
 
-/* The word from `from` to the present place goes out as a marked string. */
+/* Replaces the word from `from` to the present position by a marked string. */
 static void
 replace(struct scan *scan, const char *from, const char *start)
 {
@@ -65,6 +76,7 @@ replace(struct scan *scan, const char *from, const char *start)
     scan->copied = scan->at;
 }
 
+/* Skips `word` if it stands here. */
 static bool
 take_word(struct scan *scan, const char *word)
 {
@@ -76,6 +88,8 @@ take_word(struct scan *scan, const char *word)
     return true;
 }
 
+/* Looks at a number or a bare word: replaces NaN, the infinities, and integers that jansson
+ * refuses. */
 static void
 look_at_word(struct scan *scan, const char *start)
 {
@@ -98,7 +112,7 @@ look_at_word(struct scan *scan, const char *start)
             scan->at++;
         return;
     }
-    /* Beyond what jansson takes, and perhaps within UINT64_MAX. */
+    /* Larger than jansson accepts, but perhaps not larger than UINT64_MAX. */
     if (*from != '-' && *from != '0' &&
         (digits == 20 || (digits == 19 && memcmp(from, "9223372036854775807", 19) > 0)))
         replace(scan, from, start);
@@ -169,7 +183,7 @@ cn_v2_json_load(struct cn_str text, json_t **out, struct cn_error *err)
     return rc;
 }
 
-/* The number's text, or NULL. */
+/* Returns the text of a marked string, or NULL. */
 static const char *
 marked(const json_t *value)
 {
@@ -223,7 +237,7 @@ cn_v2_json_number(const json_t *value, double *out)
     return json_is_number(value) || text;
 }
 
-/* `at`: at the quote that begins a string. Behind the one that ends it. */
+/* Returns the position after the string that begins at `at`. */
 static const char *
 end_of_string(const char *at)
 {
@@ -246,7 +260,7 @@ cn_v2_json_write(const json_t *value, struct cn_buf *out)
         }
         end = end_of_string(at);
         if (*end == ':' ||
-            strncmp(at + 1, MARK_TEXT, MARK_LEN) != 0) { /* a key, a text like any other */
+            strncmp(at + 1, MARK_TEXT, MARK_LEN) != 0) { /* a key, or a text without mark */
             cn_buf_append(out, at, (size_t)(end - at));
         } else if (strncmp(at + 1 + MARK_LEN, MARK_TEXT, MARK_LEN) == 0) {
             cn_buf_puts(out, "\"");

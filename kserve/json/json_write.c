@@ -1,6 +1,8 @@
-/* kserve/json/json_write.c - responses, errors and metadata as JSON. Any thread.
+/* kserve/json/json_write.c - writes responses, errors and metadata as JSON. Any thread.
  *
- * Written by hand: a tensor's numbers go from its bytes into the text without a document between.
+ * The JSON is written by hand into a buffer: a tensor's numbers go from its bytes straight into the
+ * text, without a document in between, which would allocate memory for each number. Each number
+ * first reserves CN_NUMBER_MAX bytes, so that the conversion needs no further checks.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -57,15 +59,15 @@ integer_at(const char *at, unsigned bytes)
     return (int64_t)(natural_at(at, bytes) << shift) >> shift;
 }
 
-/* JSON has no word for NaN and the infinities. Clients in Python read null as NaN; the exact value
- * goes out in binary form. */
+/* Writes NaN and the infinities as null, since JSON cannot express them. Clients in Python read
+ * null as NaN; in binary data the exact value is sent. */
 static char *
 put_finite(double value, char *to)
 {
     return isfinite(value) ? cn_put_double(value, to) : stpcpy(to, "null");
 }
 
-/* The number at `at` into CN_NUMBER_MAX bytes of room. Behind it. */
+/* Writes the element at `at` into CN_NUMBER_MAX bytes of room; returns the position after it. */
 static char *
 put_value(enum cn_datatype type, const char *at, char *to)
 {
@@ -163,6 +165,8 @@ write_shape(const int64_t *shape, uint32_t rank, struct cn_buf *out)
     cn_buf_puts(out, "]");
 }
 
+/* Writes one output: its name, datatype and shape, and its data unless it follows as binary data or
+ * lies in shared memory. */
 static int
 write_output(const struct cn_tensor *tensor, const struct cn_v2_output *output, struct cn_buf *out,
              struct cn_error *err)
@@ -235,6 +239,7 @@ cn_v2_write(const struct cn_v2_answer *answer, const struct cn_v2_request *reque
     return 0;
 }
 
+/* Writes declared tensors; a model with batches has a first dimension of -1. */
 static void
 write_specs(const char *key, const struct cn_tensor_spec *specs, uint32_t n, bool batching,
             struct cn_buf *out)

@@ -1,11 +1,12 @@
-/* kserve/json/shared_memory_json.c - shared memory requests and status as JSON. Any thread, no
- * state. */
+/* kserve/json/shared_memory_json.c - reads and writes the JSON of shared memory requests. Any
+ * thread, no state. */
 #include <inttypes.h>
 
 #include "kserve/infer_answer.h"
 #include "kserve/json/json_words.h"
 #include "kserve/shared_memory.h"
 
+/* Reads the members of a register request. */
 static int
 take(const json_t *root, struct cn_arena *arena, struct cn_shm_status *out, struct cn_error *err)
 {

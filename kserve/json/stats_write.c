@@ -1,5 +1,7 @@
-/* kserve/json/stats_write.c - statistics as JSON. Durations are kept in microseconds and shown in
- * nanoseconds. */
+/* kserve/json/stats_write.c - writes statistics as JSON. Any thread.
+ *
+ * Durations are kept in microseconds and written in nanoseconds, the protocol's unit.
+ */
 #include <inttypes.h>
 
 #include "kserve/infer_answer.h"
@@ -43,6 +45,7 @@ write_requests(const struct cn_infer_counts *counts, struct cn_buf *out)
     cn_buf_puts(out, "}");
 }
 
+/* Responses of decoupled models, by their position: "0" is the first response of a request. */
 static void
 write_responses(const struct cn_infer_counts *counts, struct cn_buf *out)
 {
