@@ -1,10 +1,24 @@
-/* proto/frame.c - frames between server and worker: their header, and what several of them have.
- * Any thread.
+/* proto/frame.c - frames between server and worker: their header, and the parts that several kinds
+ * of frames share. Any thread.
  *
- * What each carries is in frame_worker.c (loading, forking, numbers), frame_orders.c (closing and
- * stopping), frame_batch.c (rows), frame_answer.c (answers, reports) and query.c. A payload's
- * layout stands above its encoder. str16 and str32 are a length of 2 or 4 bytes and the bytes;
- * numbers are little-endian.
+ * The payloads are in frame_worker.c (loading, forking, statistics), frame_orders.c (closing,
+ * cancelling, credit), frame_batch.c (rows), frame_answer.c (answers, reports) and query.c. Each
+ * layout is described above its encoder. Numbers are little-endian; str16 and str32 are a length of
+ * 2 or 4 bytes followed by that many bytes.
+ *
+ * Server and worker come from one build, because the server starts the worker's program that lies
+ * beside its own. So a payload may change as long as both sides change together, and there are no
+ * optional fields. The version number in the header catches an installation that is half replaced.
+ *
+ * A worker runs the model's own code, so the server treats each frame from it as data from outside.
+ * All decoders follow these rules, and tests/fuzz holds them to it:
+ * - A count is compared with the bytes that are left before anything is allocated for it. The
+ *   constants named ..._BYTES_MIN are the smallest encoding of one entry.
+ * - Enumerations, lengths of ids and combinations of flags are checked here, so that no other code
+ *   has to doubt them.
+ * - The whole payload must be used: a byte too many is as wrong as one too few.
+ * - Strings are not copied. They point into the frame, which the caller keeps as long as it needs
+ *   them.
  */
 #include "proto/frame.h"
 
@@ -19,7 +33,8 @@ type_known(unsigned type)
            (type >= CN_FRAME_LOADED && type <= CN_FRAME_PROGRESS);
 }
 
-/* Does the header fit its type? What carries nothing must be empty, and only lists count. */
+/* Does the header fit the frame's type? Only frames that carry a list have a count, and STOP has
+ * no payload. */
 static bool
 shape_fits(unsigned type, uint32_t payload, uint32_t count)
 {

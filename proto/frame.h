@@ -3,13 +3,16 @@
  * A stream socket carries frames back to back. Header, 12 bytes, little-endian:
  *   u32 length of the payload   u8 type   u8 version (1)   u16 zero   u32 count
  * `count`: rows of a BATCH, entries of a CLOSE, CLOSED, CANCEL or CREDIT, sequences of a RESULT,
- * samples of a REPORT; 0 otherwise. Both ends validate everything; a bad frame ends the connection.
- * The layout of each payload stands in frame_*.c above its encoder.
+ * samples of a REPORT; 0 otherwise. Both ends validate everything, and a malformed frame ends the
+ * connection: the worker is then restarted. The payload's layout is described above each encoder in
+ * frame_*.c. QUERY and RESULT are declared in proto/query.h.
  *
- * server -> worker   LOAD once, then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order, STOP last
- * worker -> server   PROGRESS, LOADED once, then ANSWER, CLOSED, STATS, RESULT, REPORT A zygote
- * (LOAD says so) gets FORK instead, answered by one FORKED each, in order. BATCH, CLOSE and QUERY
- * are worked on in the order of sending. QUERY and RESULT stand in proto/query.h.
+ * server -> worker   LOAD once; then BATCH, CLOSE, CANCEL, CREDIT, QUERY in any order; STOP last
+ * worker -> server   PROGRESS, LOADED once; then ANSWER, CLOSED, STATS, RESULT, REPORT
+ *
+ * A worker handles BATCH, CLOSE and QUERY in the order in which they were sent; CANCEL and CREDIT
+ * take effect at once. After LOAD a zygote gets only FORK, and answers each FORK with one FORKED,
+ * in order.
  */
 #ifndef CN_PROTO_FRAME_H
 #define CN_PROTO_FRAME_H
@@ -26,26 +29,27 @@
 #define CN_FRAME_VERSION 1
 #define CN_FRAME_HEADER_BYTES 12
 #define CN_WORKER_FD 3 /* the worker's end of the socket pair */
-/* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store: the disk is too
- * full to look; the store can be read, but for some records. */
-#define CN_CHECK_NO_ROOM 3
-#define CN_CHECK_DAMAGED 4
+/* Exit statuses of continuo-worker --check-store, --mend-store and --accept-store, beside 0 and 1.
+ */
+#define CN_CHECK_NO_ROOM 3 /* the disk is too full to check the store */
+#define CN_CHECK_DAMAGED 4 /* the store can be read, except for some records */
 
 enum cn_frame_type {
     CN_FRAME_LOAD = 1,
     CN_FRAME_BATCH = 2,
-    CN_FRAME_CLOSE = 3,  /* sequences that the server closed: delete, tell the handler */
-    CN_FRAME_CANCEL = 4, /* jobs that are to end, and why */
+    CN_FRAME_CLOSE = 3,  /* sequences that the server closed: write tombstones, call on_close */
+    CN_FRAME_CANCEL = 4, /* jobs that must end, and why */
     CN_FRAME_STOP = 5,   /* finish what was received, then exit 0 */
     CN_FRAME_CREDIT = 6, /* bytes of streamed answers that their clients took */
-    CN_FRAME_QUERY = 7,  /* look at stored sequences, or write one; answered by one RESULT */
-    CN_FRAME_FORK = 8, /* become two: with it come the new worker's socket and what it prints to */
+    CN_FRAME_QUERY = 7,  /* read stored sequences, or write one; answered by one RESULT */
+    CN_FRAME_FORK = 8,   /* fork one worker. The message carries two file descriptors: the new
+                          * worker's socket, and where its standard output goes */
     CN_FRAME_LOADED = 65,
     CN_FRAME_ANSWER = 66,
     CN_FRAME_STATS = 67,
     CN_FRAME_CLOSED = 68, /* answers a CLOSE: how many of its sequences are closed and committed */
     CN_FRAME_RESULT = 69, /* answers a QUERY */
-    CN_FRAME_REPORT = 70, /* a call of the handler and what it measured; before its rows' answers */
+    CN_FRAME_REPORT = 70, /* one handler call and what it measured; sent before its rows' answers */
     CN_FRAME_FORKED = 71, /* answers a FORK */
     CN_FRAME_PROGRESS = 72 /* how far loading is */
 };
@@ -56,53 +60,53 @@ struct cn_frame {
     struct cn_str payload; /* borrowed from the bytes given to cn_frame_next */
 };
 
-/* Takes one frame off the front of `len` bytes. Returns its size in bytes, 0 when more bytes are
- * needed, or CN_E_PROTOCOL (bad version or type, payload over max_payload_bytes). */
+/* Reads the frame that begins at `bytes`, of which `len` bytes have arrived. Returns the frame's
+ * size in bytes, 0 when more bytes are needed, or CN_E_PROTOCOL (unknown version or type, or a
+ * payload of more than max_payload_bytes). */
 long cn_frame_next(const void *bytes, size_t len, size_t max_payload_bytes, struct cn_frame *out,
                    struct cn_error *err);
 
 struct cn_state_specs; /* state_tensors.h */
 
-/* What a worker needs to know to load its model: LOAD. Strings are NUL-terminated by the
- * decoder. */
-#define CN_LOAD_FIELDS(STR, NUM)                                                                         \
-    STR(model_name)                                                                                      \
-    STR(model_version)                                                                                   \
-    STR(model_dir)         /* unpacked archive, absolute */                                              \
-    STR(handler)           /* file in model_dir, or ""; torch: the model */                              \
-    STR(config_file)       /* the model's YAML in model_dir, or "" */                                    \
-    STR(runtime)           /* "lua", "c" or "torch" */                                                   \
-    STR(store_dir)         /* absolute; exists; "" with durability none */                               \
-    STR(torch_library)     /* absolute; "": the one beside the worker */                                 \
-    NUM(worker_index)      /* 1, 2, ... within the model version */                                      \
-    NUM(batch_size)        /* rows a handler call gets at most */                                        \
-    NUM(stateful)          /* 1: rows belong to sequences */                                             \
-    NUM(durability)        /* enum cn_durability of config/model/model_config.h */                       \
-    NUM(cache_entries)     /* LRU: sequences */                                                          \
-    NUM(cache_bytes)       /* LRU: encoded bytes */                                                      \
-    NUM(state_max_bytes)   /* of one sequence, encoded */                                                \
-    NUM(answer_keep_bytes) /* stored answers up to this size can be replayed */                          \
-    NUM(answer_max_bytes)  /* an answer over this is an error */                                         \
-    NUM(store_max_bytes)   /* size limit of the model's store */                                         \
-    NUM(journal_max_bytes) /* of each of its journal's two files */                                      \
-    NUM(check_max_bytes)   /* its data.mdb up to this size is checked before it is used */               \
-    NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                             \
-    NUM(clock_floor_ms) /* no step is older than this wall time: the clock jumped then; 0: it did not */ \
-    NUM(clock_jump_ms)    /* how far the wall clock must run off to have jumped; 0: never */             \
-    NUM(lifetime_ms)      /* sequenceTimeoutMSec; 0: none */                                             \
-    NUM(tombstone_ms)     /* how long a closed sequence is remembered */                                 \
-    NUM(restart_expired)  /* 1: a late step of an expired sequence begins a new one */                   \
-    NUM(key_window)       /* idempotency keys that are kept of a sequence, 1 to 255 */                   \
-    NUM(memory_max_bytes) /* of a Lua VM; 0: none */                                                     \
-    NUM(step_time_ms)     /* a Lua call may run so long; 0: until the batch's deadline */                \
-    NUM(continuous)       /* 1: a step is committed at its first yield */                                \
-    NUM(stream_bytes)     /* of one streamed answer that wait for CREDIT at most, and a piece */         \
-    NUM(stream_ms)        /* a row may stream so long; 0: no limit */                                    \
-    NUM(report_jobs)      /* 1: a REPORT names the jobs of its call */                                   \
-    NUM(max_batch_size)   /* of a typed model: tensors begin with a batch dimension; 0: none */          \
-    NUM(samples_max)      /* a REPORT has at most so many samples */                                     \
-    NUM(busy_wait_us)     /* it looks for work so long before it sleeps; 0: not at all */                \
-    NUM(zygote)           /* 1: load the model, then fork workers instead of being one */
+/* LOAD: what a worker must know to load its model. The decoder NUL-terminates the strings. */
+#define CN_LOAD_FIELDS(STR, NUM)                                                                   \
+    STR(model_name)                                                                                \
+    STR(model_version)                                                                             \
+    STR(model_dir)         /* absolute path of the unpacked archive */                             \
+    STR(handler)           /* file in model_dir, or ""; torch: the model */                        \
+    STR(config_file)       /* the model's YAML in model_dir, or "" */                              \
+    STR(runtime)           /* "lua", "c" or "torch" */                                             \
+    STR(store_dir)         /* absolute, exists; "" with durability none */                         \
+    STR(torch_library)     /* absolute; "": beside the worker's program */                         \
+    NUM(worker_index)      /* 1, 2, ... within the model version */                                \
+    NUM(batch_size)        /* most rows of a handler call */                                       \
+    NUM(stateful)          /* 1: rows belong to sequences */                                       \
+    NUM(durability)        /* enum cn_durability, config/model/model_config.h */                   \
+    NUM(cache_entries)     /* state cache: sequences */                                            \
+    NUM(cache_bytes)       /* state cache: encoded bytes */                                        \
+    NUM(state_max_bytes)   /* limit of one encoded state */                                        \
+    NUM(answer_keep_bytes) /* larger answers are not stored for replay */                          \
+    NUM(answer_max_bytes)  /* a larger answer is an error */                                       \
+    NUM(store_max_bytes)   /* size limit of the model's store */                                   \
+    NUM(journal_max_bytes) /* size of each of the journal's two files */                           \
+    NUM(check_max_bytes)   /* a larger data.mdb is not checked at the start */                     \
+    NUM(idle_ms)           /* sequenceMaxIdleMSec + stateTtlMSec; 0: none */                       \
+    NUM(clock_floor_ms)    /* wall time of the clock's last jump; 0: none */                       \
+    NUM(clock_jump_ms)     /* a larger step of the clock is a jump; 0: none is */                  \
+    NUM(lifetime_ms)       /* sequenceTimeoutMSec; 0: none */                                      \
+    NUM(tombstone_ms)      /* how long a closed sequence is remembered */                          \
+    NUM(restart_expired)   /* 1: a late step of an expired one starts anew */                      \
+    NUM(key_window)        /* idempotency keys kept per sequence, 1 to 255 */                      \
+    NUM(memory_max_bytes)  /* limit of a Lua VM; 0: none */                                        \
+    NUM(step_time_ms)      /* limit of a Lua call; 0: the batch's deadline */                      \
+    NUM(continuous)        /* 1: a step is committed at its first yield */                         \
+    NUM(stream_bytes)      /* limit of a stream's untaken bytes, and of a piece */                 \
+    NUM(stream_ms)         /* limit of a row's streaming time; 0: none */                          \
+    NUM(report_jobs)       /* 1: a REPORT names the jobs of its call */                            \
+    NUM(max_batch_size)    /* typed: limit of the batch dimension; 0: none */                      \
+    NUM(samples_max)       /* most samples in a REPORT */                                          \
+    NUM(busy_wait_us)      /* polling time before it sleeps; 0: none */                            \
+    NUM(zygote)            /* 1: load the model, then fork workers */
 
 struct cn_load {
 #define CN_LOAD_STR(name) const char *name;
@@ -110,42 +114,43 @@ struct cn_load {
     CN_LOAD_FIELDS(CN_LOAD_STR, CN_LOAD_NUM)
 #undef CN_LOAD_STR
 #undef CN_LOAD_NUM
-    /* Not in the frame: the worker finds them in the model's YAML. NULL: it declares none. Where
-     * they are, a handler has no state of its own. */
+    /* The declared state tensors. They are not in the frame: the worker reads them from the model's
+     * YAML. NULL: the model declares none, and the handler makes its own state. */
     const struct cn_state_specs *state;
-    /* The worker's too: the runtime may say what it does while it loads. NULL: nobody asks. */
+    /* Not in the frame either: while it loads, the runtime may call this to say what it does. May
+     * be NULL. */
     void (*progress)(void *ctx, const char *what, uint32_t done, uint32_t total);
     void *progress_ctx;
 };
 
-/* LOADED: error_code 0 and the runtime's words, or why the model can't run. A zygote that says
- * CN_E_UNIMPLEMENTED can't fork this model; its workers load it themselves. */
+/* LOADED: the model is ready, or why it cannot run. A zygote that answers CN_E_UNIMPLEMENTED cannot
+ * fork this model; each of its workers then loads the model itself. */
 struct cn_loaded {
-    int32_t error_code;
-    struct cn_str message; /* "Lua 5.4.4", or the error */
-    struct cn_str device;  /* that the model runs on: "cuda:1"; "": the CPU */
-    struct cn_str warning; /* what whoever runs the model should know; "": nothing */
+    int32_t error_code;    /* 0: ready */
+    struct cn_str message; /* the runtime's description, "Lua 5.4.4"; or the error */
+    struct cn_str device;  /* where the model runs: "cuda:1"; "": on the CPU */
+    struct cn_str warning; /* what the operator should know; "": nothing */
 };
 
-/* PROGRESS: "warming up", 2 of 6. */
+/* PROGRESS: what the worker does while it loads, for example "warming up", 2 of 6. */
 struct cn_progress {
-    uint32_t done, total; /* total 0: one step without parts */
+    uint32_t done, total; /* total 0: this part of loading cannot be counted */
     struct cn_str what;
 };
 
-/* FORKED: the new process, a child of the server as its zygote is; or why there is none. */
+/* FORKED: the new worker, whose parent is the server and not the zygote; or why there is none. */
 struct cn_forked {
-    uint32_t pid; /* 0: none */
-    struct cn_str message;
+    uint32_t pid;          /* 0: the fork failed */
+    struct cn_str message; /* the error */
 };
 
 /* STATS: sent after LOADED and then at most once a second, when something changed. */
 struct cn_worker_stats {
     uint64_t rss_bytes, cached_sequences, cached_bytes, stored_sequences, stored_bytes, batches,
         rows;
-    uint64_t streams; /* rows that stream. Sent each second while there are some: they may have
-                       * nothing to say for long, and the worker gets on all the same */
-    uint64_t busy_us; /* CPU time since the last STATS, without that of waiting for frames */
+    uint64_t streams; /* rows that stream. While there are some, STATS is sent each second: a stream
+                       * may be silent for long, and the server must see that the worker lives */
+    uint64_t busy_us; /* CPU time since the last STATS, without the time spent polling for frames */
 };
 
 /* A number that a handler measured under a name of its own. */
@@ -159,8 +164,8 @@ struct cn_sample {
 };
 
 struct cn_report {
-    uint32_t rows;       /* that the handler got in the call; 0: no call, only samples */
-    uint32_t batch;      /* the same, where a row counts as often as its batch dimension says */
+    uint32_t rows;       /* rows that the handler got in the call; 0: no call, only samples */
+    uint32_t batch;      /* sum of the rows' batch dimensions, 1 for each row that has none */
     uint64_t before_us;  /* looking up states, before the call */
     uint64_t handler_us; /* what the call took */
     uint64_t after_us;   /* the commit, and what else comes before the answers */
@@ -170,7 +175,7 @@ struct cn_report {
     struct cn_sample *samples;
 };
 
-/* Why a sequence was closed: CLOSE carries it, tombstones keep it, handlers hear it. */
+/* Why a sequence was closed: CLOSE carries it, tombstones store it, on_close gets it. */
 enum cn_close_reason {
     CN_CLOSE_ENDED = 1,
     CN_CLOSE_IDLE = 2,
@@ -187,11 +192,12 @@ const char *cn_close_reason_word(enum cn_close_reason reason);
 
 struct cn_close {
     struct cn_str sequence_id;
-    uint64_t generation; /* 0: whichever lives */
+    uint64_t generation; /* 0: any */
     enum cn_close_reason reason;
 };
 
-/* CN_STOP_GONE also refuses a row that has not begun; the others only tell one that streams. */
+/* CN_STOP_GONE also refuses a row that has not begun. The other reasons only notify the handler of
+ * a row that streams. */
 struct cn_cancel {
     uint64_t job_id;
     enum cn_stop_reason reason;
@@ -199,24 +205,25 @@ struct cn_cancel {
 /* "gone", "deadline", ...; "unknown" for other numbers. */
 const char *cn_stop_reason_word(enum cn_stop_reason reason);
 
-/* So many bytes of the job's streamed pieces were taken since the last CREDIT. */
+/* CREDIT: the job's client has taken `bytes` bytes of streamed pieces since the last CREDIT. */
 struct cn_credit {
     uint64_t job_id, bytes;
 };
 
-/* CLOSED: the first `done` of the CLOSE's `count` sequences are closed; why not the others. Those
- * stay in the store. */
+/* CLOSED: the first `done` of the CLOSE's `count` sequences are closed. The others stay in the
+ * store; `error_code` and `message` say why. */
 struct cn_closed {
     uint32_t count, done;
-    int32_t error_code; /* 0: done is count */
+    int32_t error_code; /* 0: all are closed */
     struct cn_str message;
 };
 
-/* Encoders append a whole frame; buf->failed when it did not fit. */
+/* Encoders. Each appends a complete frame to `buf`. They report no error: when memory or the
+ * buffer's limit does not suffice, buf->failed is set, and the caller checks it once at the end. */
 void cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load);
 void cn_frame_put_loaded(struct cn_buf *buf, const struct cn_loaded *loaded);
 void cn_frame_put_progress(struct cn_buf *buf, const struct cn_progress *progress);
-/* `label`: what ps shows of the new worker. */
+/* `label`: what ps shows as the new worker's command line. */
 void cn_frame_put_fork(struct cn_buf *buf, struct cn_str label);
 void cn_frame_put_forked(struct cn_buf *buf, const struct cn_forked *forked);
 void cn_frame_put_stats(struct cn_buf *buf, const struct cn_worker_stats *stats);
@@ -227,27 +234,31 @@ void cn_frame_put_stop(struct cn_buf *buf);
 void cn_frame_put_closed(struct cn_buf *buf, const struct cn_closed *closed);
 void cn_frame_put_report(struct cn_buf *buf, const struct cn_report *report);
 void cn_frame_put_answer(struct cn_buf *buf, const struct cn_answer *answer);
-/* As cn_frame_put_answer, but a large body is lent. */
+/* Like cn_frame_put_answer, but a large body is not copied: `borrowed` notes where it lies
+ * (core/memory/borrowed_output.h), and the body must stay there until the frame is sent. */
 void cn_frame_lend_answer(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
                           const struct cn_answer *answer);
-/* A batch is begun, gets its rows one by one, and is ended: returns the offset for _end. */
+/* A BATCH is written in three calls: _begin_batch returns an offset, _put_row appends one row each,
+ * and _end_batch, which gets that offset, fills in the length and the number of rows. */
 size_t cn_frame_begin_batch(struct cn_buf *buf);
 void cn_frame_put_row(struct cn_buf *buf, const struct cn_row *row);
 void cn_frame_end_batch(struct cn_buf *buf, size_t begun, uint32_t rows);
-/* The same, but large parts of the row are lent, with *unsent as their count. `lent`: bytes of all
- * rows of the batch that are. */
+/* These two do not copy the large parts of a row: `borrowed` notes where they lie. *unsent counts
+ * the row's parts that are not sent yet; the row's memory must stay until it is 0 again.
+ * _end_borrowed_batch gets the borrowed bytes of all rows together. */
 void cn_frame_lend_row(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
                        const struct cn_row *row);
 void cn_frame_end_borrowed_batch(struct cn_buf *buf, size_t begun, uint32_t rows,
                                  uint64_t borrowed);
 
-/* Where the first large part of a BATCH frame's rows has its data, in bytes from the frame's
- * beginning, of which `len` bytes are there; 0: it has none, or what comes before it is not all
- * there. */
+/* Returns the offset, from the frame's beginning, of the data of the first large part in a BATCH
+ * frame, so that a reader can align it. `len` bytes of the frame have arrived. Returns 0 when there
+ * is no large part among them, or when the bytes before it are not complete. */
 size_t cn_frame_find_large(const void *bytes, size_t len);
 
-/* Decoders: 0 or CN_E_PROTOCOL. Arrays come from the arena, bytes stay borrowed from the frame
- * (strings of LOAD are copied to the arena). */
+/* Decoders return 0, CN_E_PROTOCOL for a malformed payload, or CN_E_OUT_OF_MEMORY. Arrays are
+ * allocated from the arena; strings stay borrowed from the frame, except that those of LOAD are
+ * copied to the arena. */
 int cn_frame_get_load(const struct cn_frame *frame, struct cn_arena *arena, struct cn_load *out,
                       struct cn_error *err);
 int cn_frame_get_loaded(const struct cn_frame *frame, struct cn_loaded *out, struct cn_error *err);
@@ -257,7 +268,7 @@ int cn_frame_get_fork(const struct cn_frame *frame, struct cn_str *label, struct
 int cn_frame_get_forked(const struct cn_frame *frame, struct cn_forked *out, struct cn_error *err);
 int cn_frame_get_stats(const struct cn_frame *frame, struct cn_worker_stats *out,
                        struct cn_error *err);
-/* `out`: frame->count rows / closes / cancels / credits. */
+/* These set *out to an array of frame->count rows, closes, cancels or credits. */
 int cn_frame_get_batch(const struct cn_frame *frame, struct cn_arena *arena, struct cn_row **out,
                        struct cn_error *err);
 int cn_frame_get_closes(const struct cn_frame *frame, struct cn_arena *arena, struct cn_close **out,

@@ -1,5 +1,11 @@
-/* proto/frame_answer.c - the frames ANSWER and REPORT: what came of rows, and what their call of
- * the handler took and measured. Any thread. */
+/* proto/frame_answer.c - the frames ANSWER and REPORT. Any thread.
+ *
+ * A row gets one ANSWER, or several when its answer is streamed; the last one has CN_ANSWER_FINAL.
+ * Each handler call is reported by one REPORT, which is sent before the answers of its rows: the
+ * server then knows the times of the call when it logs those answers. A REPORT also carries the
+ * numbers that the handler measured under names of its own. They come from the model's code, so
+ * a value that is not finite is refused here, before it could reach /metrics.
+ */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,20 @@
-/* proto/frame_batch.c - the frame BATCH: rows on their way to the worker, whose large parts may be
- * lent instead of copied. Any thread. */
+/* proto/frame_batch.c - the frame BATCH: rows on their way to the worker. Any thread.
+ *
+ * The server does not know how many rows a batch will have when it begins to write one, and the
+ * rows may hold hundreds of megabytes. Two things follow from that:
+ * - A batch is written in three calls. cn_frame_begin_batch leaves the length and the count open,
+ *   and cn_frame_end_batch fills them in.
+ * - The bytes of a large part (CN_BORROW_MIN_BYTES or more) are not copied into the output buffer.
+ *   The buffer gets only the part's length; cn_frame_write_or_lend notes at which place of the
+ *   output the bytes belong, and writev sends them from the request's own memory. The frame's
+ *   length counts them, so the reader sees no difference. The request must stay until *unsent,
+ *   which counts its parts that are still to be sent, is 0.
+ *
+ * On the other side the worker wants a large tensor to be aligned for its type, so that a handler
+ * can compute on it where it lies. The worker reads a frame's first bytes, asks cn_frame_find_large
+ * where the first large part will begin, and moves those bytes so that the part is aligned
+ * (worker/channel.c).
+ */
 #include "proto/frame_priv.h"
 
 #define ROW_BYTES_MIN (8 + 4 + 4 + 8 + 2 + 2 + 2 + 4 + 4)
@@ -146,7 +161,10 @@ read_row(struct cn_reader *reader, struct cn_arena *arena, struct cn_row *row, s
     return 0;
 }
 
-/* Reads over a row's beginning and parts. The bytes of its first large one's data, else 0. */
+/* Skips one row's fields up to the data of its first large part, and returns the size of that data;
+ * 0 when the row has no large part, or when its bytes have not all arrived (reader->bad). It must
+ * follow the layout of read_row, except for the fields of CN_ROW_MOVE: it cannot skip those, so a
+ * row that has them sets `bad`, which ends the search. */
 static uint32_t
 skip_to_large(struct cn_reader *reader)
 {

@@ -1,5 +1,12 @@
-/* proto/frame_orders.c - the frames that end sequences and jobs or let them go on: CLOSE, CLOSED,
- * CANCEL, CREDIT. Any thread. */
+/* proto/frame_orders.c - the frames by which the server ends sequences and jobs, or lets streams go
+ * on: CLOSE, CLOSED, CANCEL, CREDIT. Any thread.
+ *
+ * CLOSE names sequences and is handled in the order of the rows around it: rows sent before it run
+ * first, rows sent after it meet the tombstones. CANCEL and CREDIT name jobs and take effect at
+ * once, also for a row that waits behind others. CREDIT is the flow control of streamed answers: a
+ * worker may send load->stream_bytes more than the client has taken, and then the stream rests
+ * until a CREDIT says that the client has taken some of it.
+ */
 #include "proto/frame_priv.h"
 
 /* CLOSE: per sequence u64 generation, u8 reason, str16 id. */
@@ -121,8 +128,8 @@ cn_frame_get_credits(const struct cn_frame *frame, struct cn_arena *arena, struc
     return 0;
 }
 
-/* CLOSED: its count is that of the CLOSE. Empty when all are closed; else u32 done, u32 error code,
- * str32 message. */
+/* CLOSED: the header's count is that of the CLOSE. The payload is empty when all sequences are
+ * closed; otherwise it is u32 done, u32 error code, str32 message. */
 void
 cn_frame_put_closed(struct cn_buf *buf, const struct cn_closed *closed)
 {

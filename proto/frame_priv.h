@@ -4,7 +4,7 @@
 
 #include "proto/frame.h"
 
-/* Writes a header whose length frame_end fills in; returns its offset. */
+/* Writes a frame's header and returns its offset. Its length is filled in by frame_end. */
 static inline size_t
 frame_begin(struct cn_buf *buf, enum cn_frame_type type, uint32_t count)
 {
@@ -18,7 +18,8 @@ frame_begin(struct cn_buf *buf, enum cn_frame_type type, uint32_t count)
     return begun;
 }
 
-/* `lent`: bytes of the payload that are not in the buffer. */
+/* Fills in the length. `borrowed`: bytes of the payload that are not in the buffer, because they
+ * are sent from where they lie. */
 static inline void
 frame_end_borrowed(struct cn_buf *buf, size_t begun, uint64_t borrowed)
 {
@@ -45,7 +46,7 @@ bad_payload(struct cn_error *err, const char *what)
     return cn_fail(err, CN_E_PROTOCOL, "malformed %s frame", what);
 }
 
-/* All read, nothing left over. */
+/* Was the whole payload read, with no byte left over and none missing? */
 static inline bool
 reader_done(const struct cn_reader *reader)
 {
@@ -54,11 +55,13 @@ reader_done(const struct cn_reader *reader)
 
 /* A list of headers: u32 count, then per header str16 name, str32 value. */
 void cn_frame_write_headers(struct cn_buf *buf, const struct cn_header *headers, uint32_t count);
-/* The array comes from the arena, NULL when there are none; CN_E_PROTOCOL, CN_E_OUT_OF_MEMORY. */
+/* Reads such a list into an array from the arena, NULL when it is empty. Returns 0, CN_E_PROTOCOL
+ * or CN_E_OUT_OF_MEMORY. */
 int cn_frame_read_headers(struct cn_reader *reader, struct cn_arena *arena, struct cn_header **out,
                           uint32_t *count_out, struct cn_error *err);
-/* As cn_write_str32, but without the bytes where they are worth to be lent (counted in *unsent).
- * `lents` NULL: never. */
+/* Writes a str32. The bytes of a text of CN_BORROW_MIN_BYTES or more are not copied: `borrowed`
+ * notes where they lie, and *unsent counts them until they are sent. `borrowed` NULL: all bytes are
+ * copied. */
 void cn_frame_write_or_lend(struct cn_buf *buf, struct cn_borrowed_output *borrowed,
                             uint32_t *unsent, struct cn_str text);
 

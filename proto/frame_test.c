@@ -1,4 +1,4 @@
-/* proto/frame_test.c - frames there and back, and frames that lie. */
+/* proto/frame_test.c - frames are encoded and decoded, and malformed frames are refused. */
 #include "proto/frame.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ tear_down(void **state)
     return 0;
 }
 
-/* The one frame in `buf`. */
+/* Returns the only frame in `buf`. */
 static struct cn_frame
 the_frame(enum cn_frame_type type)
 {
@@ -117,7 +117,7 @@ full_load(void)
     return load;
 }
 
-/* Each field: the list is long, and a swapped pair would be found late. */
+/* Checks each field, because the list is long and two swapped fields would be found late. */
 static void
 a_load_arrives_field_by_field(void **state)
 {
@@ -436,7 +436,7 @@ every_other_length_is_refused(void **state)
     }
 }
 
-/* A part of a frame asks for more; nothing of it is shown yet. */
+/* For a part of a frame the decoder asks for more bytes, and returns nothing of it. */
 static void
 a_frame_that_is_not_whole_waits(void **state)
 {
@@ -475,7 +475,7 @@ counts_that_lie_are_refused_before_allocating(void **state)
     assert_true(arena.used_bytes < 10000);
 }
 
-/* Numbers of headers and parts lie within the payload: where they are is known from the layout. */
+/* The numbers of headers and parts lie within the payload; the test finds them by the layout. */
 static void
 inner_counts_that_lie_are_refused_before_allocating(void **state)
 {
@@ -534,7 +534,7 @@ bad_headers_end_the_stream(void **state)
     expect_bad_header(1, 4, "frame of 1105 bytes exceeds the limit of 1000 bytes");
 }
 
-/* Its length is the server's promise. */
+/* The server promises that a key is not longer, and the worker's buffers rely on it. */
 static void
 a_long_idempotency_key_is_refused(void **state)
 {
@@ -586,7 +586,8 @@ a_row_and_its_sequence_id_must_agree(void **state)
     }
 }
 
-/* What swaps a sequence between versions crosses whole, and only as it can be meant. */
+/* A row that moves a sequence between versions arrives with all its fields, and contradictory ones
+ * are refused. */
 static void
 a_row_may_move_a_sequence(void **state)
 {
@@ -657,7 +658,7 @@ a_close_needs_an_id_and_a_known_reason(void **state)
     assert_string_equal(cn_close_reason_word((enum cn_close_reason)200), "unknown");
 }
 
-/* A full buffer is seen by its `failed`, at whatever byte it was full. */
+/* A buffer that is too small sets `failed`, whichever field is the one that does not fit. */
 static void
 an_encoder_without_room_fails(void **state)
 {
@@ -679,7 +680,7 @@ an_encoder_without_room_fails(void **state)
     }
 }
 
-/* What is lent and what is not together are the frame that it would be without. */
+/* The bytes that are copied and those that are borrowed make the same frame as a full copy. */
 static void
 lent_parts_stand_where_they_would(void **state)
 {
@@ -723,7 +724,7 @@ lent_parts_stand_where_they_would(void **state)
     cn_borrowed_output_fini(&borrowed);
 }
 
-/* From the first bytes of a frame on, as soon as they reach so far. */
+/* A large part is found as soon as the bytes in front of it have arrived. */
 static void
 a_large_part_is_found_before_it_is_there(void **state)
 {

@@ -1,10 +1,17 @@
 /* proto/frame_worker.c - the frames of a worker's life: LOAD, LOADED, PROGRESS, FORK, FORKED,
- * STATS, STOP. Any thread. */
+ * STATS, STOP. Any thread.
+ *
+ * A worker gets LOAD first. While it loads it may send PROGRESS, and it ends with LOADED. From then
+ * on it sends STATS about once a second when something has changed. A zygote goes the same way up
+ * to LOADED; then it gets a FORK for each worker that the server wants and answers with FORKED. The
+ * new worker has a socket of its own, on which its life begins again with LOAD.
+ */
 #include <string.h>
 
 #include "proto/frame_priv.h"
 
-/* LOAD: the fields of CN_LOAD_FIELDS in order, texts as str32, numbers as u64. */
+/* LOAD: the fields of CN_LOAD_FIELDS in their order, texts as str32, numbers as u64. Struct,
+ * encoder and decoder come from that one table, so that they cannot disagree. */
 void
 cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load)
 {
@@ -18,7 +25,8 @@ cn_frame_put_load(struct cn_buf *buf, const struct cn_load *load)
     frame_end(buf, begun);
 }
 
-/* A text without a NUL inside, copied. */
+/* Reads a text and copies it to the arena, NUL-terminated. A NUL inside the text makes the frame
+ * malformed: a path that is cut there would name another file. */
 static const char *
 read_text(struct cn_reader *reader, struct cn_arena *arena)
 {

@@ -1,4 +1,9 @@
-/* proto/query.c - the frames QUERY and RESULT. Any thread. Layouts as in frame.c. */
+/* proto/query.c - the frames QUERY and RESULT. Any thread. The conventions are those of frame.c.
+ *
+ * All three operations share one layout, in which the fields that an operation does not use are
+ * zero or empty. query_fits holds each operation to that, so that the worker can trust what it
+ * gets.
+ */
 #include "proto/query.h"
 
 #include "proto/frame_priv.h"
@@ -24,7 +29,7 @@ cn_frame_put_query(struct cn_buf *buf, const struct cn_query *query)
     frame_end(buf, begun);
 }
 
-/* Does it have what its operation needs, and nothing else? */
+/* Does the query have the fields that its operation needs, and no others? */
 static bool
 query_fits(const struct cn_query *query)
 {

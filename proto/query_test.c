@@ -1,4 +1,5 @@
-/* proto/query_test.c - QUERY, RESULT and CLOSED there and back, and such that lie. */
+/* proto/query_test.c - QUERY, RESULT and CLOSED are encoded and decoded, and malformed ones are
+ * refused. */
 #include "proto/query.h"
 
 #include <setjmp.h>
@@ -31,7 +32,7 @@ tear_down(void **state)
     return 0;
 }
 
-/* The one frame in `buf`. */
+/* Returns the only frame in `buf`. */
 static struct cn_frame
 the_frame(enum cn_frame_type type)
 {
@@ -84,7 +85,8 @@ a_query_arrives_whole(void **state)
     assert_int_equal(there_and_back(&reading, &got), 0);
 }
 
-/* A worker does what a query says without asking again: each must have what its operation needs. */
+/* A worker carries out a query without checking it again, so the decoder must refuse one that lacks
+ * what its operation needs. */
 static void
 a_query_that_does_not_fit_its_operation_is_refused(void **state)
 {
@@ -151,7 +153,8 @@ a_result_arrives_whole(void **state)
     assert_int_equal(got.error_code, CN_E_CONFLICT);
 }
 
-/* Nothing but the true length; copies have just the size, for the sanitizer. */
+/* Only the true length is accepted. Each copy has exactly the frame's size, so that the address
+ * sanitizer sees a read beyond it. */
 static void
 every_other_length_and_count_is_refused(void **state)
 {

@@ -1,4 +1,13 @@
-/* proto/state_tensors.c - declared state: how it begins, what fits it, its bytes. Any thread. */
+/* proto/state_tensors.c - declared state: its first value, the check of a value against the
+ * declaration, and its bytes in the store. Any thread.
+ *
+ * The store outlives the model's YAML: an operator may change a declaration and load the model
+ * again over sequences that an older declaration wrote. Nothing in the bytes is therefore trusted
+ * to fit. cn_state_unpack assigns tensors by name, not by position, so that reordering the
+ * declaration is harmless; a tensor that is missing, unknown or of another type or shape makes the
+ * step fail with a message that names it, and the record stays as it was. A dimension declared as
+ * -1 fits any size.
+ */
 #include "proto/state_tensors.h"
 
 #include <inttypes.h>
@@ -39,7 +48,7 @@ cn_state_is_none(const struct cn_tensor *tensor)
 
 /* --- how it begins --- */
 
-/* An element of BYTES has at least its length. */
+/* The smallest encoding of an element. An element of BYTES has at least its 4 bytes of length. */
 static unsigned
 least_bytes(enum cn_datatype type)
 {
@@ -93,7 +102,7 @@ cn_state_to_row(const struct cn_state_specs *specs, const struct cn_state_spec *
     tensor->rank++;
 }
 
-/* "[2,-1]", cut off at the buffer's end. */
+/* Writes the shape as text, "[2,-1]", cut off at the buffer's end. */
 static const char *
 shape_text(const int64_t *shape, uint32_t rank, char out[128])
 {
@@ -139,7 +148,7 @@ cn_state_from_row(const struct cn_state_specs *specs, const struct cn_state_spec
                 sizeof(out->shape[0]) * (spec->rank - axis));
         out->rank--;
     }
-    /* The same rank is taken only where no batch dimension is due. */
+    /* A tensor without the batch dimension fits only a model that has none. */
     if (fits(spec, out) && out->rank + specs->batched == tensor->rank)
         return 0;
     memcpy(declared.shape, spec->dims, sizeof(spec->dims));
@@ -175,7 +184,7 @@ cn_state_pack(const struct cn_state_specs *specs, const struct cn_tensor *tensor
     }
 }
 
-/* Puts the tensor into its place. */
+/* Checks one stored tensor and puts it into its place in `out`. */
 static int
 take(const struct cn_state_specs *specs, const struct cn_tensor *tensor, struct cn_tensor *out,
      struct cn_error *err)

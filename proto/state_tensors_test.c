@@ -101,7 +101,7 @@ packed_and_back(void **state)
     cn_arena_fini(&arena);
 }
 
-/* The order in the YAML is no part of the format. */
+/* The order in the YAML does not belong to the format. */
 static void
 order_may_change(void **state)
 {

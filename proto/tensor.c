@@ -1,11 +1,22 @@
-/* proto/tensor.c - tensors as parts of a row and as the packed body of an answer. Any thread. */
+/* proto/tensor.c - tensors as parts of a row and as the packed body of an answer. Any thread.
+ *
+ * A request's tensors and an answer's tensors have different forms, because their bytes come and go
+ * in different ways. A request's bytes lie in the memory of the HTTP or gRPC message; as a part
+ * they can be sent to the worker from there, and only the datatype and the shape have to be
+ * written, as the content type. An answer's tensors are made by the handler and must be stored
+ * with the record for a replay; packed behind each other they are one string that can be stored
+ * and sent as it is.
+ *
+ * Shapes come from clients and handlers. Each product of dimensions is checked for overflow, and a
+ * tensor is used only after cn_tensor_check has compared the shape with the number of bytes.
+ */
 #include "proto/tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #define PART_PREFIX "tensor/"
-/* "tensor/UINT64[" and 16 dimensions of 19 digits with their commas. */
+/* Room for "tensor/UINT64[" and 16 dimensions of 19 digits with their commas. */
 #define TYPE_TEXT_MAX (16 + CN_TENSOR_RANK_MAX * 20)
 
 static const struct datatype {
@@ -151,7 +162,8 @@ cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *arena)
     return part;
 }
 
-/* Digits up to `stop`; the text behind it goes on in *at. */
+/* Reads the digits at *at, and moves *at behind them. Returns false when there is no digit or the
+ * number does not fit. */
 static bool
 read_dimension(const char **at, const char *end, int64_t *out)
 {
@@ -234,7 +246,8 @@ cn_tensor_stack(struct cn_tensor *all, const struct cn_tensor *more, bool batche
     return true;
 }
 
-/* Bytes of the first `elements` elements. */
+/* Returns the size of the first `elements` elements in bytes. Elements of BYTES have to be walked
+ * through for that. */
 static size_t
 bytes_of_first(const struct cn_tensor *tensor, uint64_t elements)
 {
@@ -286,8 +299,9 @@ put_bytes(char *at, struct cn_str bytes)
     return at + bytes.len;
 }
 
-/* A set: u32 number of tensors; each: u16 + name, u8 type, u8 rank, u64 dimensions, u32 + data.
- * In one piece: each row of a batch has its answer and its state written here. */
+/* A set is a u32 number of tensors, then for each tensor str16 name, u8 datatype, u8 rank, a u64
+ * for each dimension, str32 data. The room is reserved once and filled without further checks,
+ * because the answer and the state of each row of a batch are written here. */
 void
 cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor)
 {

@@ -4,11 +4,13 @@
  * one byte, 0 or 1; an element of BYTES is a u32 length and that many bytes (the binary tensor
  * extension of the v2 protocol).
  *
- * In a row each tensor is one part: the part's name, a content type such as "tensor/FP32[1,16]",
- * and the bytes as they came, so that a large tensor is not copied to get here. An answer has one
- * body: a set of tensors packed one behind the other, with the content type CN_TENSORS_TYPE.
+ * In a row each tensor is one part: the part's name is the tensor's name, its content type gives
+ * datatype and shape ("tensor/FP32[1,16]"), and its data are the bytes as they came from the
+ * client, so that a large tensor is not copied. An answer has one body: a set of tensors packed one
+ * behind the other, with the content type CN_TENSORS_TYPE.
  *
- * Nothing here knows what a model wants: shapes may have any size that fits. Any thread.
+ * These functions do not know which tensors a model declares; config/model/model_io.h does. Any
+ * thread.
  */
 #ifndef CN_PROTO_TENSOR_H
 #define CN_PROTO_TENSOR_H
@@ -23,10 +25,10 @@
 #include "proto/wire.h"
 
 #define CN_TENSOR_RANK_MAX 16
-#define CN_TENSORS_MAX 1024 /* in one set */
+#define CN_TENSORS_MAX 1024 /* tensors in one set */
 #define CN_TENSORS_TYPE "application/vnd.continuo.tensors"
 
-/* Numbers are those of the model configuration's enum DataType (v2). */
+/* The numbers are those of enum DataType in Triton's model_config.proto. */
 enum cn_datatype {
     CN_DATATYPE_NONE = 0,
 #define CN_DATATYPE(name, number, word, config_word, bytes) CN_DATATYPE_##name = (number),
@@ -38,56 +40,66 @@ struct cn_tensor {
     struct cn_str name;
     enum cn_datatype type;
     uint32_t rank;
-    int64_t shape[CN_TENSOR_RANK_MAX]; /* elements; none below 0 */
+    int64_t shape[CN_TENSOR_RANK_MAX]; /* elements per dimension; never negative */
     struct cn_str data;                /* borrowed; any alignment */
 };
 
-/* "FP32", "BYTES" ...; NULL for a number that is none. */
+/* Returns the v2 protocol's name of a datatype, "FP32" or "BYTES"; NULL for CN_DATATYPE_NONE and
+ * for a number that is not a datatype. */
 const char *cn_datatype_word(enum cn_datatype type);
-/* "TYPE_FP32", "TYPE_STRING" ... */
+/* Returns the model configuration's name of a datatype, "TYPE_FP32" or "TYPE_STRING"; NULL as
+ * above. */
 const char *cn_datatype_config_word(enum cn_datatype type);
-/* Takes either spelling; CN_DATATYPE_NONE otherwise. */
+/* Accepts either spelling; returns CN_DATATYPE_NONE for any other word. */
 enum cn_datatype cn_datatype_parse(struct cn_str word);
-/* Bytes of an element; 0 for BYTES, whose elements differ. */
+/* Returns the size of an element in bytes; 0 for BYTES, whose elements have different sizes. */
 unsigned cn_datatype_bytes(enum cn_datatype type);
 
-/* Elements of a shape (1 for rank 0). False: their number is beyond int64, or a dimension is
- * negative. A zero anywhere makes it zero, whatever the rest. */
+/* Sets *out to the number of elements of a shape (1 for rank 0). Returns false when a dimension is
+ * negative or the number does not fit an int64. With a dimension of 0 the number is 0, however
+ * large the others are. */
 bool cn_shape_elements(const int64_t *shape, uint32_t rank, uint64_t *out);
-/* "[1,16]" into the arena. */
+/* Returns the shape as text, "[1,16]", allocated from the arena. */
 const char *cn_shape_text(struct cn_arena *arena, const int64_t *shape, uint32_t rank);
 
-/* The next element of a BYTES tensor; false at the end, and with reader->bad when it is broken. */
+/* Reads the next element of a BYTES tensor into *out. Returns false at the end, and also at a
+ * truncated element, when reader->bad is set. */
 bool cn_tensor_next(struct cn_reader *reader, struct cn_str *out);
-/* Does the data fit type and shape? CN_E_BAD_REQUEST with the sizes otherwise. */
+/* Checks that the data's size fits datatype and shape. Returns 0, or CN_E_BAD_REQUEST with a
+ * message that names both sizes. */
 int cn_tensor_check(const struct cn_tensor *tensor, struct cn_error *err);
 
-/* A part that carries the tensor: name and data borrowed from it, content type in the arena. */
+/* Returns a part that carries the tensor. Name and data are borrowed from the tensor; the content
+ * type is allocated from the arena. */
 struct cn_part cn_tensor_part(const struct cn_tensor *tensor, struct cn_arena *arena);
-/* False: the part is no tensor (its content type is of another family, or malformed). */
+/* Reads a part as a tensor that borrows from it. Returns false when the part is not a tensor: its
+ * content type is of another family, or malformed. Does not check the size of the data. */
 bool cn_tensor_of_part(const struct cn_part *part, struct cn_tensor *out);
 
-/* How many requests' worth a row is: what its first tensor has as first dimension, where the model
- * has one of batches (1 to max_batch_size); else 1. */
+/* Returns for how many requests a row counts: the first dimension of its first tensor if the model
+ * has a batch dimension (max_batch_size > 0) and that is 1 to max_batch_size; else 1. */
 uint32_t cn_tensor_batch(const struct cn_row *row, uint64_t max_batch_size);
 
-/* Packs a set; buf->failed when it did not fit. A set may also be packed by hand: a u32 with their
- * number, then each with _put_one. */
+/* cn_tensors_put appends a packed set to `buf`; buf->failed is set when it does not fit. A caller
+ * without an array writes the number of tensors as a u32, then each tensor with _put_one. */
 void cn_tensors_put_one(struct cn_buf *buf, const struct cn_tensor *tensor);
 void cn_tensors_put(struct cn_buf *buf, const struct cn_tensor *tensors, uint32_t n);
-/* Unpacks one; names and data are borrowed from `bytes`. CN_E_PROTOCOL when it is not a whole,
- * valid set: types, shapes and sizes are checked, elements of BYTES too. */
+/* Unpacks a set into an array of *n tensors from the arena; names and data are borrowed from
+ * `bytes`. Returns 0, or CN_E_PROTOCOL when `bytes` is not one complete and valid set: datatypes,
+ * shapes and sizes are checked, and the elements of BYTES too. */
 int cn_tensors_get(struct cn_str bytes, struct cn_arena *arena, struct cn_tensor **out, uint32_t *n,
                    struct cn_error *err);
 
-/* Rows of several requests as one tensor, and back. `batched`: the model's tensors have a batch
- * dimension, which grows; else each of them is one row of the stack. */
+/* The next two functions join the rows of several requests to one tensor, and split it again.
+ * `batched`: the model's tensors have a batch dimension, in which the rows are joined: [2,16] and
+ * [1,16] become [3,16]. Otherwise each tensor is one row of the joined one: [16] and [16] become
+ * [2,16]. */
 
-/* The shape of `all` (type CN_DATATYPE_NONE at first) grows by that of `more`; the data is the
- * caller's to put together. False: their types or shapes differ. */
+/* Adds the shape of `more` to that of `all`, whose type is CN_DATATYPE_NONE before the first call.
+ * The caller joins the data. Returns false when types or shapes differ. */
 bool cn_tensor_stack(struct cn_tensor *all, const struct cn_tensor *more, bool batched);
-/* Takes `rows` rows off the front of `rest`, a stack: borrowed from it. False: it has fewer, or
- * without `batched` more than one is asked for. */
+/* Takes the first `rows` rows of the joined tensor `rest`, which keeps the others; *out borrows its
+ * data. Returns false when `rest` has fewer rows, or when `rows` is not 1 without `batched`. */
 bool cn_tensor_take(struct cn_tensor *rest, uint64_t rows, bool batched, struct cn_tensor *out);
 
 #endif

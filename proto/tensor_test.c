@@ -68,7 +68,7 @@ data_must_fit_its_shape(void **state)
     assert_int_equal(cn_tensor_check(&tensor, &err), CN_E_BAD_REQUEST);
 }
 
-/* A part carries type and shape in its content type; anything else is no tensor. */
+/* A part carries type and shape in its content type; anything else is not a tensor. */
 static void
 a_part_is_a_tensor_and_back(void **state)
 {

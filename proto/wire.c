@@ -1,9 +1,11 @@
-/* proto/wire.c - what of wire.h is not inline. Any thread. */
+/* proto/wire.c - the functions of wire.h that are not inline: those that write texts, and the one
+ * that patches a length. Any thread. */
 #include "proto/wire.h"
 
 #include "core/errors/panic.h"
 
-/* Length and bytes: one look at the room for both. */
+/* Appends the length and the bytes with one check of the buffer's room, because frames consist
+ * mostly of short texts. */
 static void
 write_text(struct cn_buf *buf, struct cn_str text, unsigned length_bytes)
 {

@@ -1,7 +1,9 @@
-/* proto/wire.h - bounds-checked reading and writing of little-endian fields.
+/* proto/wire.h - bounds-checked reading and writing of little-endian fields. Any thread.
  *
- * A reader turns sticky `bad` on the first field that does not fit; what it
- * returns after that is zero or empty, so parsers check once at the end.
+ * A reader never reads past its end. At the first field that does not fit it sets `bad`, which
+ * stays set; from then on each call returns zero or an empty string. So a parser can read all
+ * fields of a message and check `bad` once, but it must check it before it uses a number as a count
+ * or a size. Writers append to a struct cn_buf, whose `failed` stays set in the same way.
  */
 #ifndef CN_PROTO_WIRE_H
 #define CN_PROTO_WIRE_H
@@ -19,7 +21,7 @@ struct cn_reader {
     bool bad;
 };
 
-/* Inline: a frame is read and written in many small pieces. */
+/* These functions are inline because a frame is read and written in many small pieces. */
 
 static inline void
 cn_reader_init(struct cn_reader *reader, const void *bytes, size_t len)
@@ -35,7 +37,7 @@ cn_reader_left(const struct cn_reader *reader)
     return (size_t)(reader->end - reader->at);
 }
 
-/* `len` bytes, or NULL and bad. */
+/* Returns the next `len` bytes; NULL, and sets `bad`, when fewer are left. */
 static inline const unsigned char *
 cn_reader_take(struct cn_reader *reader, size_t len)
 {
@@ -49,7 +51,8 @@ cn_reader_take(struct cn_reader *reader, size_t len)
     return at;
 }
 
-/* The number of `bytes` bytes; 0 and bad where they are not there. */
+/* Returns the next number, which has `bytes` (1 to 8) bytes; 0, and sets `bad`, when fewer are
+ * left. */
 static inline uint64_t
 cn_read_number(struct cn_reader *reader, unsigned bytes)
 {
@@ -85,7 +88,7 @@ cn_read_u64(struct cn_reader *reader)
     return cn_read_number(reader, 8);
 }
 
-/* Borrowed from the reader's bytes. */
+/* The string is borrowed from the reader's bytes and is not NUL-terminated. */
 static inline struct cn_str
 cn_read_bytes(struct cn_reader *reader, size_t len)
 {
@@ -94,7 +97,7 @@ cn_read_bytes(struct cn_reader *reader, size_t len)
     return at ? (struct cn_str){(const char *)at, len} : (struct cn_str){NULL, 0};
 }
 
-/* Length (u32 or u16), then bytes. */
+/* Read a length (u32 or u16) and that many bytes, borrowed as above. */
 static inline struct cn_str
 cn_read_str32(struct cn_reader *reader)
 {
@@ -107,7 +110,7 @@ cn_read_str16(struct cn_reader *reader)
     return cn_read_bytes(reader, cn_read_u16(reader));
 }
 
-/* The low `bytes` bytes of `value`. */
+/* Appends the low `bytes` (1 to 8) bytes of `value`. */
 static inline void
 cn_write_number(struct cn_buf *buf, uint64_t value, unsigned bytes)
 {
@@ -120,7 +123,7 @@ cn_write_number(struct cn_buf *buf, uint64_t value, unsigned bytes)
     buf->len += bytes;
 }
 
-/* Failures stick in buf->failed. */
+/* Each appends one number; a failure sets buf->failed. */
 static inline void
 cn_write_u8(struct cn_buf *buf, uint8_t value)
 {
@@ -145,10 +148,11 @@ cn_write_u64(struct cn_buf *buf, uint64_t value)
     cn_write_number(buf, value, 8);
 }
 
+/* Append a length (u32 or u16) and the bytes. A text that is too long for its length field (over
+ * 65,535 bytes for str16) sets buf->failed. */
 void cn_write_str32(struct cn_buf *buf, struct cn_str text);
-/* Longer than 65,535 bytes: buf->failed. */
 void cn_write_str16(struct cn_buf *buf, struct cn_str text);
-/* Overwrites 4 bytes at `offset`, which must have been written before. */
+/* Overwrites the 4 bytes at `offset`, which must have been written before. */
 void cn_patch_u32(struct cn_buf *buf, size_t offset, uint32_t value);
 
 #endif

@@ -1,4 +1,21 @@
-/* worker/channel.c - blocks of input and one buffer of output. Owned by the worker's one thread. */
+/* worker/channel.c - blocks of input and one buffer of output. Owned by the worker's one thread.
+ *
+ * Input. The socket is read into blocks of 64 KiB, each of which usually receives many frames.
+ * Nothing is copied out of a block: a decoded row points to the bytes where they were read, and
+ * each waiting row holds a reference to its block. When a frame began in a block and cannot end in
+ * it, its beginning moves to a new block, which is as large as the frame needs. This is also the
+ * moment at which a large tensor can be aligned: the beginning is placed so that the tensor's data
+ * will lie on a multiple of 16 bytes. Small blocks are kept for later, large ones are freed.
+ *
+ * Output. Frames collect in `out` and leave with one flush per batch. The bodies of large answers
+ * stay in their replies and are sent from there with writev.
+ *
+ * Waiting. A worker has nothing to do between two batches, and the server usually sends the next
+ * one within microseconds. So a waiting read first polls the socket for load->busy_wait_us if that
+ * has been worthwhile lately (core/time/busy_wait.h, decision 0016), and then sleeps in poll. Time
+ * spent polling is not work; it is measured on a sample of the waits and subtracted from the CPU
+ * time that STATS reports.
+ */
 #include "worker/channel.h"
 
 #include <errno.h>
@@ -16,14 +33,15 @@
 #define BLOCK_BYTES 65536
 #define SPARE_BLOCKS_MAX 4
 #define ALIGNMENT 16 /* bytes; no element of a tensor needs more */
-/* A batch of rows at their largest; what the server allows is below it. */
+/* The largest payload. The server's own limits on a batch are below it. */
 #define MAX_PAYLOAD_BYTES (2ull << 30)
 /* Output memory that is kept for the next batch. */
 #define OUT_KEEP_BYTES (1u << 20)
 /* With less room than this a new block is taken, so that reads stay large. */
 #define ROOM_MIN_BYTES 4096
-/* To ask for the CPU time is a system call, and a busy worker waits for each batch: one wait tells
- * for some. A prime, since groups of clients take turns. */
+/* Asking for the CPU time is a system call, and a busy worker waits once per batch, so one wait is
+ * measured for this number of waits. It is a prime, because groups of clients take turns and the
+ * sample must not always meet the same group. */
 #define WAITS_A_MEASUREMENT 17
 
 void
@@ -104,7 +122,8 @@ block_take(struct cn_channel *channel, size_t bytes)
     return block;
 }
 
-/* Bytes that the frame at the front of the unparsed ones needs in all; 0 when not known yet. */
+/* Sets *out to the size of the frame that begins at the first unparsed byte; 0 when its header has
+ * not arrived. Returns CN_E_PROTOCOL when it is too large. */
 static int
 frame_need(const struct cn_block *block, size_t *out, struct cn_error *err)
 {
@@ -122,8 +141,9 @@ frame_need(const struct cn_block *block, size_t *out, struct cn_error *err)
     return 0;
 }
 
-/* Where in the block a frame that began with these bytes is to stand, so that a large tensor in it
- * is aligned for its type: a handler needs no copy of it then. */
+/* Returns the offset in the block at which a frame that begins with these bytes should be placed,
+ * so that its first large tensor is aligned for its type and a handler can use it without a copy.
+ */
 static size_t
 gap_for(const struct cn_block *block, const char *begun, size_t len)
 {
@@ -132,7 +152,9 @@ gap_for(const struct cn_block *block, const char *begun, size_t len)
     return at ? -((uintptr_t)block->bytes + at) % ALIGNMENT : 0;
 }
 
-/* Makes room behind what was read; a frame that began in this block and can't end in it moves. */
+/* Makes room for the next read. Three cases: the current block is used up and nobody refers to it,
+ * so it is used from its start again; it has room for the rest of the frame that began in it, so it
+ * stays; or that frame moves to a new block that is large enough. */
 static int
 make_room(struct cn_channel *channel, struct cn_error *err)
 {
@@ -141,7 +163,7 @@ make_room(struct cn_channel *channel, struct cn_error *err)
     int rc;
 
     if (block && block->parsed == block->filled && block->refs == 1) {
-        if (block->cap <= BLOCK_BYTES) { /* nobody looks at it: from the start again */
+        if (block->cap <= BLOCK_BYTES) { /* no row refers to it: it can be used again */
             block->filled = block->parsed = 0;
             cn_arena_clear(&block->arena);
         } else {
@@ -152,7 +174,7 @@ make_room(struct cn_channel *channel, struct cn_error *err)
     }
     if (block && (rc = frame_need(block, &need, err)) != 0)
         return rc;
-    /* All whole frames were taken before: what is left is the beginning of one. */
+    /* All complete frames have been taken, so what is left is the beginning of one. */
     if (block && need <= block->cap - block->parsed &&
         (need > 0 || block->cap - block->filled >= ROOM_MIN_BYTES))
         return 0;
@@ -194,7 +216,7 @@ receive(const struct cn_channel *channel, char *at, size_t room)
     return n;
 }
 
-/* As receive, but waits for something to come: awake for a moment where that pays, then asleep. */
+/* Like receive, but waits for the first byte: polling for a moment if that pays, then asleep. */
 static ssize_t
 wait_and_receive(struct cn_channel *channel, char *at, size_t room, int timeout_ms)
 {
@@ -238,7 +260,7 @@ cn_channel_read(struct cn_channel *channel, int timeout_ms, struct cn_error *err
     }
     if (n > 0) {
         block->filled += (size_t)n;
-        /* A short read means an empty socket: the call that would say so is saved. */
+        /* A short read means that the socket is empty, which saves the call that would find out. */
         channel->more = (size_t)n == room;
     } else if (n == 0 || errno == ECONNRESET) {
         channel->eof = true;
@@ -266,7 +288,7 @@ cn_channel_next(struct cn_channel *channel, struct cn_frame *out, struct cn_bloc
     return 1;
 }
 
-/* The next `max` bytes of all that is to be sent. */
+/* Sends the next `max` bytes of the output; *sent is how far it has come. */
 static void
 send_some(struct cn_channel *channel, size_t *sent, uint64_t max)
 {

@@ -1,5 +1,25 @@
-/* worker/sequence_state.c - the LRU and the store together; closing and sweeping.
- * Owned by the worker's one thread. */
+/* worker/sequence_state.c - the state cache and the store together; expiry, closing and sweeping.
+ * Owned by the worker's one thread.
+ *
+ * A sequence's state exists as bytes in the store, which all workers of the model version share,
+ * and as a decoded object in the cache of the workers that ran its last steps. A cached object is
+ * valid only if its generation and step are those of the record; batch/resolve.c compares them, and
+ * batch/commit.c checks again before it writes. So a worker may drop any cached object at any time,
+ * and a crash loses nothing but the work of decoding.
+ *
+ * Times. Expiry is counted in wall time, because it must go on while the server is down. The wall
+ * clock may be set, so each look compares it with the boot clock, which cannot: when the wall clock
+ * has jumped ahead by more than load->clock_jump_ms, the idle time of all sequences begins anew at
+ * the jump (clock_floor_ms) instead of ending all of them at once.
+ *
+ * Closing. Normally the server closes sequences: it knows their times and sends CLOSE. After a
+ * restart it does not know sequences that nobody has used since; for these a sweep walks through
+ * the store, a few records at a time. It waits SWEEP_GRACE_MS longer than the limit, so that it
+ * never closes a sequence whose step is waiting in a queue. Closing has three phases: take the
+ * cached objects, write the tombstones in one transaction, and only then call on_close with each
+ * state. So the handler never learns of an end that was not committed, and none of its code runs
+ * while a write transaction holds the store's lock.
+ */
 #include "worker/sequence_state.h"
 
 #include <string.h>
@@ -11,20 +31,20 @@
 #include "core/time/clock.h"
 #include "worker/process/kill_point.h"
 
-/* A sweep: so many records, so often at most. A million records take ten minutes, for 0.05 % of a
- * core. */
+/* The sweep looks at SWEEP_RECORDS records every SWEEP_EVERY_MS at most. A million records take ten
+ * minutes and 0.05 % of a core. */
 #define SWEEP_RECORDS 16
 #define SWEEP_EVERY_MS 10
 #define SWEEP_PAUSE_MS 60000
-/* Without steps that would be never, so an idle worker does as many per second in a few goes, each
- * short: a step may come. */
+/* The sweep goes on after batches, so an idle worker would never sweep. It looks at as many records
+ * per second, but in a few turns, each of which is short because a step may come. */
 #define SWEEP_IDLE_MS 100
 #define SWEEP_IDLE_TIMES 10
 #define SWEEP_IDLE_MAX_US 1000
-/* The server closes what it knows on time. The sweep is for what nobody knows any more, so it is
- * late on purpose: a sequence whose steps wait in a queue must not be taken from under them. */
+/* The server closes the sequences that it knows on time, and the sweep closes the others. It is
+ * late on purpose: it must not close a sequence whose step waits in a queue. */
 #define SWEEP_GRACE_MS 60000
-/* What an entry costs besides its state. */
+/* What a cached sequence is counted for, besides its state. */
 #define SEQUENCE_OVERHEAD_BYTES (sizeof(struct cn_sequence_state) + 64)
 #define SCRATCH_KEEP_BYTES (1u << 20)
 
@@ -134,8 +154,7 @@ cn_sequence_set_keys(struct cn_states *states, struct cn_sequence_state *seq, st
     const size_t room = cn_states_keys_room(states);
     const size_t len = keys.len < room ? keys.len : room;
 
-    /* Once in a sequence's time in memory, and only for clients that send keys: the others have no
-     * room for them. */
+    /* This allocates once in a sequence's time in memory, and only for clients that send keys. */
     if (len && !seq->keys)
         seq->keys = cn_alloc(room);
     if (len)
@@ -184,14 +203,14 @@ cn_states_free(struct cn_states *states, struct cn_sequence_state *seq)
     cn_slab_free(&states->sequences, seq, sequence_bytes(seq->lru.key.len));
 }
 
-/* When the clock of `limit_ms`, started at `from`, runs out; CN_NEVER without one. */
+/* Returns when a limit of `limit_ms` that counts from `from` is reached; CN_NEVER without limit. */
 static uint64_t
 runs_out(uint64_t from, uint64_t limit_ms)
 {
     return limit_ms && from <= UINT64_MAX - limit_ms ? from + limit_ms : CN_NEVER;
 }
 
-/* A step before the clock's last jump counts as one at that moment. */
+/* A step before the clock's last jump counts as one at the moment of the jump. */
 static uint64_t
 after_jump(const struct cn_states *states, uint64_t last_wall_ms)
 {
@@ -204,7 +223,7 @@ cn_states_look_at_clock(struct cn_states *states, uint64_t now_wall_ms)
     const int64_t offset_ms = (int64_t)(now_wall_ms - cn_boot_ms());
     const int64_t by_ms = offset_ms - states->clock_offset_ms;
 
-    states->clock_offset_ms = offset_ms; /* what moves slowly is no jump */
+    states->clock_offset_ms = offset_ms; /* a clock that drifts slowly does not jump */
     if (states->load->clock_jump_ms && by_ms > (int64_t)states->load->clock_jump_ms)
         states->clock_floor_ms = now_wall_ms;
 }
@@ -271,15 +290,17 @@ cn_states_decode(struct cn_states *states, struct cn_str bytes, uint32_t schema,
     return rc;
 }
 
-/* A sequence on its way out. */
+/* A sequence that is being closed. */
 struct closing {
-    struct cn_sequence_state *cached; /* its state, when it was in the LRU */
-    size_t state_at, state_len;       /* else its bytes in `scratch` */
-    uint32_t schema;
-    bool has_bytes, live;
+    struct cn_sequence_state *cached; /* its decoded state, when it was cached */
+    size_t state_at, state_len;       /* otherwise the place of its bytes in `scratch` */
+    uint32_t schema;                  /* of those bytes */
+    bool has_bytes, live;             /* live: on_close must be called */
 };
 
-/* In the write transaction: turns a live record into a tombstone. Leaves other keys alone. */
+/* Within the write transaction: replaces a live record by its tombstone, and keeps what on_close
+ * needs: the cached object if it is of the record's step, else a copy of the state's bytes. Does
+ * nothing for a record that is closed already or of another generation. */
 static int
 close_one(struct cn_states *states, const struct cn_close *close, struct closing *out,
           uint64_t now_wall_ms, struct cn_error *err)
@@ -293,7 +314,7 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
     if (rc != CN_E_STATE_DAMAGED && (rc != 0 || !bytes.ptr))
         return rc;
     if (rc != 0 || cn_record_decode(bytes, &record, NULL) != 0) {
-        out->live = true; /* damaged: what is left is to take it away and to tell the handler */
+        out->live = true; /* damaged: it is removed, and the handler is informed without a state */
         return cn_store_remove(states->store, close->sequence_id, err);
     }
     if ((record.flags & CN_RECORD_TOMBSTONE) ||
@@ -323,7 +344,7 @@ close_one(struct cn_states *states, const struct cn_close *close, struct closing
     bytes = (struct cn_str){states->scratch.data + at, states->scratch.len - at};
     rc = cn_store_put(states->store, close->sequence_id, bytes, err);
     states->scratch.len = at; /* the tombstone is in the store, the states stay */
-    if (rc > 0) /* full, and the record was one of before tombstones were never larger: it goes */
+    if (rc > 0) /* the store is full, and the tombstone larger than an old record: remove that */
         rc = cn_store_remove(states->store, close->sequence_id, err);
     return rc;
 }
@@ -361,7 +382,7 @@ close_batch(struct cn_states *states, const struct cn_close *closes, uint32_t n,
         closing[i].cached = cn_states_take(states, closes[i].sequence_id);
         if (closing[i].cached && closes[i].generation &&
             closing[i].cached->generation != closes[i].generation) {
-            cn_states_free(states, closing[i].cached); /* costs one read, is not worth more */
+            cn_states_free(states, closing[i].cached); /* rare, and costs its next step one read */
             closing[i].cached = NULL;
         }
     }
@@ -418,7 +439,7 @@ cn_states_touch(struct cn_states *states, struct cn_str id, uint64_t now_wall_ms
     return cn_store_put(states->store, id, cn_buf_str(&states->scratch), err);
 }
 
-/* Takes tombstones that nobody needs any more out of the store. */
+/* Removes tombstones whose time is over from the store, in one transaction. */
 static int
 forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t now_wall_ms,
        struct cn_error *err)
@@ -444,6 +465,8 @@ forget(struct cn_states *states, const struct cn_str *ids, unsigned n, uint64_t 
     return rc;
 }
 
+/* What one turn of the sweep has found. It is collected in a read transaction, and acted on after
+ * it, because closing needs a write transaction. */
 struct swept {
     struct cn_close expired[SWEEP_RECORDS];
     struct cn_str old[SWEEP_RECORDS];
@@ -451,7 +474,7 @@ struct swept {
     char ids[SWEEP_RECORDS][CN_SEQUENCE_ID_MAX];
 };
 
-/* Notes what a record is due for. */
+/* Notes in `swept` whether the record has expired or its tombstone can be removed. */
 static void
 sweep_look(struct cn_states *states, struct swept *swept, unsigned i, struct cn_str id,
            struct cn_str value, uint64_t now)
@@ -499,7 +522,8 @@ sweep_scan(struct cn_states *states, struct swept *swept, uint64_t now, struct c
     return rc;
 }
 
-/* False: it failed, or the round is over. */
+/* Looks at the next SWEEP_RECORDS records and acts on them. Returns false when that failed, or when
+ * the round through the store is over. */
 static bool
 sweep(struct cn_states *states)
 {

@@ -4,21 +4,22 @@
 
 #include "handlers/runtime.h"
 
-/* cn_runtime_find, or a test's own. */
+/* Finds a runtime by its name; NULL: there is none. It is cn_runtime_find or a test's own. */
 typedef const struct cn_runtime_ops *(*cn_runtime_find_fn)(const char *name);
 
-/* Serves the stream socket `fd` until the server says STOP or is gone. Returns the exit status.
- * LOAD may ask for a zygote; then the call also returns in each worker that was forked. `title`:
- * where ps finds what this process is, NUL-terminated; a forked worker writes its own there. Or
- * NULL. */
+/* Serves the stream socket `fd`, which it takes, until the server sends STOP or is gone. Returns
+ * the process' exit status. When LOAD asks for a zygote, the call also returns in each worker that
+ * was forked. `title` is the text of argv that ps shows, NUL-terminated; a forked worker overwrites
+ * it with its own. It may be NULL. */
 int cn_worker_run(int fd, cn_runtime_find_fn find, char *title);
 
-/* Opens the store in `dir`, reads every record and prints what it found. Returns the exit status: 0
- * all is well (also when there is no store), 1 damaged or unreadable, CN_CHECK_NO_ROOM nothing is
- * known: the disk is too full to look. */
+/* Opens the store in `dir`, reads every record and prints the counts. With `mend` it first repairs
+ * what can be repaired. Returns the exit status: 0 when all records are good (also when there is no
+ * store), CN_CHECK_DAMAGED when some are not, 1 when the store cannot be read, CN_CHECK_NO_ROOM
+ * when the disk is too full to check. */
 int cn_worker_check_store(const char *dir, bool mend);
-/* Accepts what a damaged store lost. 0, CN_CHECK_NO_ROOM, CN_CHECK_DAMAGED when that failed, or 1:
- * the store cannot be opened. */
+/* Accepts the loss of records in a damaged store, so that it can be used again. Returns 0,
+ * CN_CHECK_NO_ROOM, CN_CHECK_DAMAGED when that failed, or 1 when the store cannot be opened. */
 int cn_worker_accept_store(const char *dir);
 
 #endif
