@@ -132,7 +132,7 @@ random_kills_lose_nothing(void **state)
     assert_in_range(round, 40, UINT32_MAX);
 }
 
-/* A word that is no point must not make a test pass for nothing. */
+/* A word that names no point must not make a test pass for nothing. */
 static void
 unknown_kill_point_stops_the_worker(void **state)
 {

@@ -1,8 +1,17 @@
-/* worker/sequence_queries.c - looks at stored sequences for the server, and writes one that comes
- * from elsewhere. Owned by the worker's one thread.
+/* worker/sequence_queries.c - answers QUERY: lists and reads stored sequences, and writes one that
+ * comes from elsewhere. Owned by the worker's one thread.
  *
- * It runs between two batches, so the store holds ends of steps only. No handler code runs inside a
- * transaction.
+ * The server has no access to the store, so the management API asks a worker. A QUERY runs between
+ * two batches of this worker; it delays the next batch, so a LIST looks at LOOK_MAX records at most
+ * and says where to go on. LIST and READ borrow from a read transaction, which ends after the
+ * RESULT was written to the output.
+ *
+ * WRITE is the import of an exported sequence, or a copy or move. Its record comes from outside and
+ * is checked in two ways before anything is changed: the record is decoded, and the handler decodes
+ * (and if need be migrates) the state, so that the importing client and not a later step gets the
+ * error. Then one transaction replaces what the store holds. The new record's generation is always
+ * greater than the old one's, so that late steps of the old sequence do not meet the new state.
+ * No handler code runs inside a transaction.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -11,9 +20,9 @@
 #include "core/time/clock.h"
 #include "worker/worker_priv.h"
 
-/* Records that one LIST looks at: a few ms, for which the next batch waits. */
+/* The most records that one LIST looks at. That takes a few ms, for which the next batch waits. */
 #define LOOK_MAX 2000
-/* What a RESULT has besides its sequences and its record. */
+/* Room for what a RESULT has besides its sequences and its record. */
 #define RESULT_SLACK_BYTES 1024
 #define INFO_BYTES 96 /* of a listed sequence, besides its id; a little more than the frame's */
 
@@ -43,7 +52,7 @@ info_fill(const struct cn_states *states, struct cn_str id, const struct cn_reco
         out->flags |= CN_INFO_CLOSED;
         out->close_reason = record->close_reason;
     } else {
-        /* Under the limits of now, which may not be those of its last step. */
+        /* By the present limits, which may differ from those at its last step. */
         out->expires_wall_ms =
             cn_states_expires_at(states, record->opened_wall_ms, record->last_wall_ms);
         if (cn_states_expired(states, record->opened_wall_ms, record->last_wall_ms, now))
@@ -76,7 +85,7 @@ list_look(struct listing *at, struct cn_str id, struct cn_str value)
     bool closed;
 
     if (!has_prefix(id, query->prefix) || cn_record_peek(value, &record, NULL) != 0)
-        return; /* damaged: its next step says so */
+        return; /* damaged: its next step reports it */
     closed = record.flags & CN_RECORD_TOMBSTONE;
     if (!(query->flags & (closed ? CN_QUERY_CLOSED : CN_QUERY_OPEN)) ||
         (closed && cn_states_forgotten(at->states, &record, at->now)) ||
@@ -117,7 +126,8 @@ list_scan(struct listing *at, bool sorted, struct cn_error *err)
     }
 }
 
-/* A store in memory has no order of ids: it goes on behind the last one, if that is still there. */
+/* A store in memory keeps no order of ids. There a LIST can go on behind an id only if that still
+ * exists. */
 static int
 list_check_start(struct listing *at, bool sorted, struct cn_error *err)
 {
@@ -141,7 +151,8 @@ list_check_start(struct listing *at, bool sorted, struct cn_error *err)
 
 /* --- READ */
 
-/* A clock has run out, though nobody has noticed: as if it had been closed at that moment. */
+/* The sequence has expired, but was not closed yet. It is reported as closed at the moment at which
+ * it expired. */
 static int
 fail_expired(struct cn_states *states, struct cn_str id, struct cn_record *record, int reason,
              struct cn_error *err)
@@ -163,7 +174,7 @@ fail_unknown(struct cn_states *states, struct cn_str id, struct cn_error *err)
                    states->load->model_name, states->load->model_version, cn_id_shown(id, shown));
 }
 
-/* The record of an open sequence, to be sent. */
+/* Reads the complete record of an open sequence into the result. */
 static int
 read_whole(struct cn_states *states, const struct cn_query *query, struct cn_str bytes,
            struct cn_record *record, uint64_t now, struct cn_query_result *result,
@@ -226,8 +237,8 @@ struct replaced {
     bool has_state;
 };
 
-/* Could a handler of ours go on with it? Asked before anything is changed, and here rather than at
- * the next step, so that whoever brings the state hears of it. */
+/* Can the handler continue from this record's state? This is checked before anything is changed, so
+ * that the client that imports the state gets the error. */
 static int
 write_check(struct cn_states *states, const struct cn_record *record, struct cn_error *err)
 {
@@ -252,8 +263,8 @@ write_check(struct cn_states *states, const struct cn_record *record, struct cn_
     return 0;
 }
 
-/* What the store holds under the id: decides whether it may be written over, and sets the
- * generation. Keeps the old state in `scratch`. */
+/* Looks at what the store holds under the id, decides whether that may be replaced, and sets the
+ * new record's generation. Copies the old state to `scratch`, for on_close. */
 static int
 write_meet(struct cn_states *states, const struct cn_query *query, struct cn_record *record,
            uint64_t now, struct replaced *replaced, struct cn_error *err)
@@ -295,7 +306,7 @@ write_meet(struct cn_states *states, const struct cn_query *query, struct cn_rec
                : 0;
 }
 
-/* What of the record belongs to where it comes from. */
+/* Removes from the record what is valid only where it comes from: times, job, keys, answer. */
 static void
 write_adapt(const struct cn_states *states, uint32_t flags, uint64_t now, struct cn_record *record)
 {
@@ -318,7 +329,7 @@ write_adapt(const struct cn_states *states, uint32_t flags, uint64_t now, struct
         cn_states_expires_at(states, record->opened_wall_ms, record->last_wall_ms);
 }
 
-/* In the write transaction. */
+/* The part of a WRITE that runs within the write transaction. */
 static int
 write_put(struct cn_worker *worker, const struct cn_query *query, struct cn_record *record,
           uint64_t now, struct replaced *replaced, struct cn_error *err)

@@ -256,7 +256,7 @@ a_fork_forgets_the_last_step_and_a_move_keeps_it(void **state)
     client_stop(c);
 }
 
-/* A live sequence is not lost by mistake; when it is meant, its handler hears of its end. */
+/* A live sequence is not lost by mistake; when it is meant, its handler is informed of its end. */
 static void
 a_live_sequence_is_replaced_only_if_asked(void **state)
 {

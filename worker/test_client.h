@@ -361,7 +361,7 @@ client_send(struct client *c)
     cn_buf_reset(&c->out);
 }
 
-/* The next frame that is no STATS; 0 at the end. */
+/* Returns the next frame other than STATS; 0 at the end. */
 static inline int
 client_next(struct client *c, struct cn_frame *frame)
 {

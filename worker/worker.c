@@ -1,5 +1,19 @@
-/* worker/worker.c - once the model is loaded: takes frames and runs batches until it is told to
- * stop. Owns everything of the process; one thread. */
+/* worker/worker.c - the worker's loop: takes frames, runs batches, does the chores between them. It
+ * owns everything in the process, and there is one thread.
+ *
+ * After start.c has loaded the model, serve() repeats four things until the server sends STOP or is
+ * gone: it reads all frames that the socket holds, waiting only if there is nothing to do; it runs
+ * one batch of the waiting rows, or one CLOSE or QUERY if that is first; it lets the store and the
+ * sweep go on a little; and it does what its timers ask for (tick). Frames are read before each
+ * batch, so that rows that came meanwhile join it.
+ *
+ * A worker never decides to end by itself. If the server is gone, nobody can get an answer any
+ * more, so it ends without finishing its batch's output; what was committed is in the store. After
+ * STOP it finishes what it has received, and its streams are told to end.
+ *
+ * An error that serve() returns (a malformed frame, no memory for a frame) ends the process. The
+ * server then starts another worker and sends the unanswered rows again.
+ */
 #include "worker/worker.h"
 
 #include <fcntl.h>
@@ -18,7 +32,7 @@
 #include "worker/worker_priv.h"
 
 #define STATS_EVERY_MS 1000
-/* So often the store is maintained, and memory that only large batches need goes back. */
+/* How often the store is maintained and memory that only large batches need is given back. */
 #define MAINTAIN_EVERY_MS 60000
 #define HOLD_POLL_MS 1
 
@@ -86,7 +100,7 @@ on_close(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
     return 0;
 }
 
-/* The row waits still, or was answered. */
+/* Cancels a row that still waits. A row that is not found was answered already. */
 static void
 cancel_waiting(struct cn_worker *worker, const struct cn_cancel *cancel)
 {
@@ -97,7 +111,7 @@ cancel_waiting(struct cn_worker *worker, const struct cn_cancel *cancel)
 
         if (!pending->row || pending->row->job_id != cancel->job_id)
             continue;
-        if (pending->stop != CN_STOP_GONE) /* which does more than the others */
+        if (pending->stop != CN_STOP_GONE) /* GONE also refuses the row, so it must not be lost */
             pending->stop = cancel->reason;
         return;
     }
@@ -179,7 +193,7 @@ on_frame(struct cn_worker *worker, const struct cn_frame *frame, struct cn_block
     return cn_fail(err, CN_E_PROTOCOL, "frame of type %d is not for a running worker", frame->type);
 }
 
-/* Takes all that the socket holds; waits for the first byte up to `timeout_ms`. */
+/* Reads all frames that the socket holds; waits up to `timeout_ms` for the first byte. */
 static int
 take_frames(struct cn_worker *worker, int timeout_ms, struct cn_error *err)
 {
@@ -214,7 +228,7 @@ run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error 
         cn_streams_stop(worker, pending->closes[i].sequence_id, NULL, CN_STOP_ENDED);
     if (worker->stateful)
         closed.done = cn_states_close_some(&worker->states, pending->closes, closed.count, &why);
-    /* The others stay in the store and expire by their own times. */
+    /* The sequences that could not be closed stay in the store and expire by their own times. */
     if (closed.done < closed.count) {
         closed.error_code = why.code;
         closed.message = cn_str_from(why.message);
@@ -222,8 +236,7 @@ run_close(struct cn_worker *worker, struct cn_pending *pending, struct cn_error 
                worker->load.model_name, closed.count - closed.done,
                cn_log_quote(why.message, strlen(why.message), quoted, sizeof(quoted)));
     }
-    /* The server counts CLOSED against its CLOSE; steps that come next meet what the store
-     * holds. */
+    /* The server waits for this CLOSED; steps that come next meet what the store holds. */
     cn_frame_put_closed(&worker->channel.out, &closed);
     cn_worker_release(worker, pending);
     worker->stats_due = true;
@@ -270,8 +283,8 @@ rss_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* CPU time of all but waiting, since the worker began. That of waiting is an estimate and may be
- * too large for a while: what was told before stays true. */
+/* Returns the CPU time since the worker began, without that of waiting. The latter is an estimate
+ * that may be too large for a while, so the result never falls below the last one. */
 static uint64_t
 busy_until_now(const struct cn_worker *worker)
 {
@@ -307,7 +320,7 @@ stats_send(struct cn_worker *worker, struct cn_error *err)
     return cn_channel_flush(&worker->channel, err);
 }
 
-/* What is done between batches, when its time has come. */
+/* Does what is due between two batches: maintenance, the sweep, timers, STATS. */
 static int
 tick(struct cn_worker *worker, struct cn_error *err)
 {
@@ -337,8 +350,7 @@ tick(struct cn_worker *worker, struct cn_error *err)
     return 0;
 }
 
-/* What the handler measured outside of batches: when it loaded, told of itself, or heard of an
- * end. */
+/* Sends what the handler measured outside of batches: while loading, in describe or in on_close. */
 static int
 samples_send(struct cn_worker *worker, struct cn_error *err)
 {
@@ -356,7 +368,7 @@ held(const struct cn_worker *worker)
     return worker->hold_file && access(worker->hold_file, F_OK) == 0;
 }
 
-/* How long to wait for frames when nothing else is to be done. */
+/* Returns how long to wait for frames when there is nothing else to do. */
 static int
 idle_wait_ms(const struct cn_worker *worker)
 {
@@ -450,7 +462,7 @@ cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
     if (rc != 0 || worker.channel.eof)
         goto done;
     worker.maintained_ms = cn_now_ms();
-    worker.busy_us = busy_until_now(&worker); /* loading is told of elsewhere */
+    worker.busy_us = busy_until_now(&worker); /* STATS does not count the time of loading */
     cn_streams_init(&worker.streams, worker.maintained_ms);
     worker.rt->wake = cn_stream_wake;
     worker.rt->worker = &worker;
@@ -463,7 +475,7 @@ cn_worker_run(int fd, cn_runtime_find_fn find, char *title)
         rc = serve(&worker, &err);
 
 done:
-    if (rc != 0 && err.code != CN_E_UNIMPLEMENTED) /* a zygote that is none is no failure */
+    if (rc != 0 && err.code != CN_E_UNIMPLEMENTED) /* a model that cannot be forked: no failure */
         cn_log(CN_LOG_ERROR, "event=worker_stopped model=%s reason=%s",
                worker.load.model_name ? worker.load.model_name : "-",
                cn_log_quote(err.message, strlen(err.message), quoted, sizeof(quoted)));

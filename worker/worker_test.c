@@ -165,7 +165,7 @@ limits_hold(void **state)
     client_stop(c);
 }
 
-/* START begins anew whatever is there; the old sequence's handler hears of its end, once. */
+/* START begins anew whatever is there; on_close is called once for the old sequence. */
 static void
 start_opens_a_new_generation(void **state)
 {
@@ -342,7 +342,7 @@ close_deletes_and_tells(void **state)
     assert_int_equal(client_start(c, false), 0);
     expect_body(c, 4, "c", "1", 0, "8"); /* c is cached, a and b are only stored */
     client_put_close(c, "a", a.generation, CN_CLOSE_DELETED);
-    client_put_close(c, "a", 0, CN_CLOSE_DELETED);  /* again: heard of once */
+    client_put_close(c, "a", 0, CN_CLOSE_DELETED);  /* again: reported once */
     client_put_close(c, "b", 12345, CN_CLOSE_IDLE); /* another generation lives: left alone */
     client_put_close(c, "c", 0, CN_CLOSE_CANCELLED);
     client_put_close(c, "never", 0, CN_CLOSE_IDLE);
@@ -893,7 +893,7 @@ large_and_torn_frames_arrive(void **state)
     free(large);
 }
 
-/* What is no frame ends the worker with an error, not with a crash; a lost server quietly. */
+/* Bytes that are not a frame end the worker with an error, not with a crash; a lost server quietly. */
 static void
 bad_frames_end_the_worker(void **state)
 {

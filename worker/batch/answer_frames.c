@@ -1,5 +1,11 @@
 /* worker/batch/answer_frames.c - answers into frames: the handler's, the stored ones, errors.
- * Owned by the worker's one thread. */
+ * Owned by the worker's one thread.
+ *
+ * An answer is one frame, or several when the handler gave it in pieces. Status, content type and
+ * headers (the "head") go with the first frame that has anything for the client; later frames have
+ * a body only. Large bodies are not copied into the output: they are sent from the reply, which
+ * therefore must not change until the batch's output was flushed.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +42,8 @@ cn_slot_fail(struct cn_slot *slot, int code, const char *fmt, ...)
     slot->run = false;
 }
 
-/* Borrowed from `bytes`: each a u16 length and name, a u32 length and value. */
+/* Decodes the headers of a reply or a record, each of which is str16 name and str32 value. The
+ * strings are borrowed from `bytes`. */
 static void
 headers_decode(struct cn_worker *worker, struct cn_str bytes, uint32_t n, struct cn_answer *answer)
 {
@@ -75,8 +82,8 @@ cn_worker_refuse(struct cn_worker *worker, uint64_t job_id, int code, const char
                 });
 }
 
-/* What a stream has so far. Its head goes with the first piece that says something; the first yield
- * is told to the server even when it does not, since the row leaves its place by it. */
+/* Sends the pieces that a stream has so far. The server is informed of the first yield even when it
+ * brings no piece, because the row no longer occupies a place of the worker's batch. */
 static void
 put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *answer, bool first)
 {
@@ -96,8 +103,8 @@ put_pieces(struct cn_worker *worker, struct cn_slot *slot, struct cn_answer *ans
     }
 }
 
-/* Which one was made; or, where a row only looked, which one was the last; or, where its number was
- * wrong, which one would have been right. */
+/* Returns the step number for the answer: that of the step that was made; or the sequence's last
+ * one if the row only looked; or the one that would be right if the row's number was wrong. */
 static uint64_t
 step_of(const struct cn_slot *slot)
 {
@@ -141,7 +148,7 @@ cn_slot_answer(struct cn_worker *worker, struct cn_slot *slot)
     }
     answer.flags |= CN_ANSWER_FINAL;
     answer.body = cn_buf_str(&reply->body);
-    /* The reply stays as it is until the batch's answers have left. */
+    /* The body is not copied: the reply stays as it is until the batch's answers have left. */
     cn_frame_lend_answer(&worker->channel.out, &worker->channel.borrowed, &answer);
     slot->answered = true;
 }
@@ -159,7 +166,7 @@ cn_slot_replay(struct cn_worker *worker, struct cn_slot *slot, const struct cn_r
         .opened_wall_ms = record->opened_wall_ms,
     };
 
-    /* A client may ask for it long after the sequence was closed. */
+    /* The client may repeat the step long after the sequence was closed. */
     if ((record->flags & CN_RECORD_TOMBSTONE) && !(answer.flags & CN_ANSWER_ENDED))
         answer.flags |= CN_ANSWER_CLOSED_BEFORE;
     if (record->flags & CN_RECORD_HAS_ANSWER) {

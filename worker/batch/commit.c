@@ -1,7 +1,23 @@
-/* worker/batch/commit.c - a batch's steps become records, all in one transaction.
+/* worker/batch/commit.c - a batch's steps become records, all in one transaction. Owned by the
+ * worker's one thread.
  *
- * A row that failed leaves its record as it was, and its cached state goes, since the handler may
- * have changed it. Owned by the worker's one thread.
+ * The work has three parts. First each slot is prepared, outside of any transaction: its answer is
+ * checked against the limits, and its record, with the state that the handler left, is encoded
+ * behind those of the other slots. Then all records are written in one transaction; what a batch
+ * costs is mostly this one commit. At last memory follows the store: the sequence objects get the
+ * new step numbers and go back into the cache.
+ *
+ * A row that fails in any part changes nothing: its record stays as it was, and its cached state is
+ * dropped, because the handler may have changed it half-way. The other rows of the batch are not
+ * affected. Only when the transaction itself fails do all rows of the batch fail.
+ *
+ * Before a record is written, slot_unchanged compares the stored one with what the row met in
+ * resolve.c. Two workers can meet the same sequence after a worker was thought to be dead, or after
+ * a move; the one that commits second loses and fails its step with CN_E_CONFLICT. The check is
+ * cheap: as a rule a hint shows that the record is still at the place where this worker wrote it.
+ *
+ * In a full store (put_... functions) a step may still succeed if it needs no more room than the
+ * one before it, and a sequence can always be ended: otherwise a full store could never be emptied.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -10,7 +26,8 @@
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
 
-/* Drops what an unsuccessful row had in hand. */
+/* Drops the sequence objects of a row that failed, and takes back what its answer would have said
+ * about its sequence. */
 static void
 slot_drop(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -18,16 +35,17 @@ slot_drop(struct cn_worker *worker, struct cn_slot *slot)
     cn_states_free(&worker->states, slot->closed_seq);
     slot->seq = slot->closed_seq = NULL;
     slot->write = CN_WRITE_NOTHING;
-    if (slot->answer_flags & CN_ANSWER_OPENED) { /* it did not come to that */
+    if (slot->answer_flags & CN_ANSWER_OPENED) { /* nothing was opened */
         slot->generation = slot->had_record && !slot->had_tombstone ? slot->had_generation : 0;
         slot->opened_wall_ms = 0;
     }
     slot->answer_flags &= ~(uint32_t)(CN_ANSWER_OPENED | CN_ANSWER_ENDED);
-    if (slot->import) /* nor is it here */
+    if (slot->import) /* nothing was imported */
         slot->answer_flags &= ~(uint32_t)CN_ANSWER_HERE;
 }
 
-/* Committed at an earlier yield: what a handler does later changes nothing of the step. */
+/* The slot was committed at an earlier yield, so what its handler does now is not written any more.
+ */
 static void
 check_committed(struct cn_slot *slot)
 {
@@ -42,7 +60,8 @@ check_committed(struct cn_slot *slot)
                      "committed (continuousBatching)");
 }
 
-/* Too large an answer is an error of the handler: nothing of the step stands. */
+/* Returns the size of the answer. Fails the slot when that exceeds the limit: nothing of the step
+ * is committed then. */
 static uint64_t
 answer_check(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -102,7 +121,7 @@ record_answer(struct cn_worker *worker, struct cn_slot *slot, uint64_t bytes)
     record->chunks = cn_buf_str(&batch->chunks);
 }
 
-/* The state of a slot whose record has one, right behind the rest of that. */
+/* Encodes the slot's state behind the rest of its record. */
 static int
 append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
@@ -111,7 +130,8 @@ append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *er
     const size_t begun = out->len;
     int rc;
 
-    out->max_bytes = begun + limit + 1; /* one byte over shows it: the rest need not be made */
+    out->max_bytes =
+        begun + limit + 1; /* one byte too many is enough to see that it is too large */
     rc = worker->rt->ops->state_encode(worker->rt, slot->item.state, out, err);
     out->max_bytes = 0;
     if (rc == CN_E_STATE_TOO_LARGE) /* the runtime knows which part of it is large */
@@ -123,7 +143,7 @@ append_state(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *er
     return rc;
 }
 
-/* Behind the records of the other rows. On failure nothing is left of it. */
+/* Encodes the slot's record behind those of the other rows. On failure nothing is left of it. */
 static int
 record_write(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
@@ -151,7 +171,7 @@ record_bytes(const struct cn_worker *worker, const struct cn_slot *slot)
     return (struct cn_str){worker->batch.records.data + slot->record_at, slot->record_len};
 }
 
-/* The step's key, if it has one, before those of the steps before it. */
+/* Puts the step's key, if it has one, in front of the keys of earlier steps. */
 static void
 record_keys(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -178,7 +198,7 @@ record_keys(struct cn_worker *worker, struct cn_slot *slot)
     record->flags |= CN_RECORD_KEYED;
 }
 
-/* The record that the step leaves, but for its state. */
+/* Fills the record that the step leaves, except for its state. */
 static int
 record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_bytes, uint64_t now,
             struct cn_error *err)
@@ -209,7 +229,8 @@ record_step(struct cn_worker *worker, struct cn_slot *slot, uint64_t answer_byte
                : 0;
 }
 
-/* The record that an import leaves: the other version's, with the state as this one has it. */
+/* Fills the record that an import leaves: that of the other version, with the state as the handler
+ * of this version has migrated it. */
 static void
 record_import(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -271,8 +292,8 @@ slot_prepare(struct cn_worker *worker, struct cn_slot *slot, uint64_t now)
     }
 }
 
-/* Is the record still the one that this step began with? Anything else would be a step lost or done
- * twice: then nothing is written. 1: unchanged. */
+/* Is the stored record still the one with which this step began? Returns 1 if so. Returns 0 if not:
+ * writing would lose a step or do one twice. Returns the error if the store cannot be read. */
 static int
 slot_unchanged(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
@@ -308,8 +329,8 @@ record_put(struct cn_worker *worker, struct cn_slot *slot, struct cn_str value,
     return cn_store_replace(store, slot->row->sequence_id, value, &slot->hint, err);
 }
 
-/* In a full store a step needs no more room for keys than the step before it: the oldest key goes.
- * 1: it can't be had for that either. */
+/* In a full store: writes the record again without its oldest key, so that it needs no more room
+ * for keys than the record before it. Returns 1 when the store has not even that room. */
 static int
 put_with_fewer_keys(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
@@ -327,8 +348,8 @@ put_with_fewer_keys(struct cn_worker *worker, struct cn_slot *slot, struct cn_er
     return record_put(worker, slot, record_bytes(worker, slot), err);
 }
 
-/* In a full store the end of a sequence needs no more room than the sequence had: its answer need
- * not be kept. 1: it can't be had for that either. */
+/* In a full store: writes a tombstone again without its answer, so that it needs no more room than
+ * the sequence had. Returns 1 when the store has not even that room. */
 static int
 put_without_answer(struct cn_worker *worker, struct cn_slot *slot, struct cn_error *err)
 {
@@ -396,7 +417,7 @@ write_all(struct cn_worker *worker, struct cn_error *err)
     return rc;
 }
 
-/* Committed: memory follows the store. */
+/* The record is committed, so the sequence object follows it, and goes back into the cache. */
 static void
 slot_settle(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -412,11 +433,11 @@ slot_settle(struct cn_worker *worker, struct cn_slot *slot)
         cn_sequence_set_keys(&worker->states, seq, slot->record.keys);
     slot->committed = slot->yields;
     if (slot->answer_flags & CN_ANSWER_ENDED) {
-        slot->ended = true; /* the handler hears of it once the answers are out */
+        slot->ended = true; /* on_close is called once the answers have left */
         return;
     }
     if (slot->yields)
-        return; /* the handler still has the state, and may spoil it: others read the stored one */
+        return; /* the handler still works on this object, so other steps read the stored state */
     slot->seq = NULL;
     cn_states_put(&worker->states, seq, slot->state_bytes_len);
 }
@@ -439,7 +460,8 @@ cn_batch_commit(struct cn_worker *worker)
     if (writes == 0)
         return;
     rc = write_all(worker, err);
-    /* A reader that died may have kept pages from being used: then there is room now. */
+    /* A reader that died may have kept LMDB's free pages from being used. If maintenance removes
+     * one, there may be room now. */
     if (rc != 0 && cn_store_maintain(worker->states.store) > 0)
         rc = write_all(worker, err);
     for (uint32_t i = 0; i < batch->n; i++) {

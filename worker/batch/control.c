@@ -1,5 +1,9 @@
-/* worker/batch/control.c - control tensors are made here, where it is known what a row meets in the
- * store: a row may open its sequence without having asked for it. Worker's one thread. */
+/* worker/batch/control.c - makes control tensors. Worker's one thread.
+ *
+ * The worker makes them and not the server, because only the look-up in the store shows whether a
+ * row opens its sequence: a plain step may begin a new one. So the START control says what really
+ * happened, also when the client sent no start flag.
+ */
 #include "worker/batch/control.h"
 
 #include <string.h>
@@ -8,7 +12,7 @@
 #include "core/memory/buf.h"
 #include "proto/wire.h"
 
-/* The digits of an integer id. False: it is a text. */
+/* Reads the digits of an integer id. Returns false when the id is a text. */
 static bool
 read_number(struct cn_str id, uint64_t *out)
 {
@@ -20,7 +24,8 @@ read_number(struct cn_str id, uint64_t *out)
     return true;
 }
 
-/* The id in the control's type; the low bytes where that is narrower. */
+/* Writes the id in the control's datatype. An integer that is too large for it loses its upper
+ * bytes. */
 static int
 put_id(const struct cn_control *control, struct cn_str id, struct cn_buf *out, struct cn_error *err)
 {
@@ -64,7 +69,7 @@ fill(const struct cn_control *control, const struct cn_row *row, bool starts,
     return rc;
 }
 
-/* Of no row: false, and integer 0 or the empty text. */
+/* Fills the control tensor of a place without a row: false, and the id 0 or the empty text. */
 static int
 fill_no(const struct cn_control *control, struct cn_tensor *out)
 {

@@ -1,8 +1,26 @@
-/* worker/batch/execute.c - one batch: choose rows, look up, run the handler, commit, answer.
+/* worker/batch/execute.c - one batch: choose rows, look up, run the handler, commit, answer. Owned
+ * by the worker's one thread.
  *
- * The order is the promise: no final answer of a step leaves before its commit. Rows that yield
- * take turns with those that come: a batch is one iteration, and waits for nobody's end. Owned by
- * the worker's one thread.
+ * cn_worker_run_batch is the heart of the worker. Its phases, in their order:
+ *
+ *   choose    waiting rows get slots, at most one row of each sequence
+ *   resolve   each row meets what the store holds: a state, a stored answer, a tombstone
+ *             (resolve.c); rows that are not to be run have an answer or an error after it
+ *   run       the handler gets all rows that are to be run, in one call
+ *   commit    the records of the steps that succeeded are written in one transaction (commit.c)
+ *   answer    only now do the answers leave
+ *   close     on_close is called for sequences that have ended
+ *
+ * This order is the server's promise: no final answer of a step leaves before its commit. A worker
+ * that dies before the commit has changed nothing, and the step is done again by another one; if it
+ * dies after the commit, the repeated step meets its own record and gets the stored answer. The
+ * kill points between the phases let tests/e2e/test_kill.py show this.
+ *
+ * A row whose handler yields leaves the batch after its turn and comes back in a later one
+ * (yielded_rows.c). So a batch is one iteration and never waits for a stream's end.
+ *
+ * Slots, their replies and the buffers of a batch are kept from batch to batch, so that a step
+ * allocates next to nothing.
  */
 #include <string.h>
 
@@ -14,9 +32,10 @@
 #include "worker/process/kill_point.h"
 #include "worker/worker_priv.h"
 
-/* What the buffers of a batch keep when cn_batch_shed() is called. */
+/* Buffers of up to this size are kept by cn_batch_shed(). */
 #define BATCH_KEEP_BYTES (1u << 20)
-/* Fewer are not worth a commit and a wake-up of their own. */
+/* A batch that is cut in two has at least this number of rows in each half: fewer are not worth a
+ * commit and a wake-up of their own. */
 #define FEW_ROWS 8u
 
 void
@@ -31,7 +50,7 @@ cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
     batch->items = cn_alloc(load->batch_size * sizeof(*batch->items));
     batch->seen = cn_alloc(seen * sizeof(*batch->seen));
     batch->seen_mask = (uint32_t)seen - 1;
-    batch->stamp = 1; /* the entries of the table have none */
+    batch->stamp = 1; /* the table's entries have 0 */
     cn_arena_init(&batch->arena);
     cn_buf_init(&batch->records, 0);
     cn_buf_init(&batch->chunks, 0);
@@ -61,7 +80,8 @@ cn_batch_shed(struct cn_batch *batch)
             cn_buf_fini(bufs[i]);
 }
 
-/* FNV-1a. Clients choose ids, but a batch is small: collisions cost it little. */
+/* FNV-1a. Clients choose the ids and could cause collisions, but a batch is small, so they cost
+ * little. */
 uint32_t
 cn_id_hash(struct cn_str id)
 {
@@ -72,7 +92,7 @@ cn_id_hash(struct cn_str id)
     return hash;
 }
 
-/* Is a row of this sequence in the batch? If not, notes that the next slot is. */
+/* Is a row of this sequence in the batch already? If not, notes that the next slot will be. */
 static bool
 seen_before(struct cn_batch *batch, const struct cn_pending *pending)
 {
@@ -133,7 +153,7 @@ slot_fill(struct cn_worker *worker, struct cn_pending *pending)
     slot->answered = slot->ended = slot->yields = slot->committed = false;
     slot->stream = NULL;
     slot->pad = pending->row->flags & CN_ROW_PAD;
-    slot->answered |= slot->pad; /* nobody waits for one */
+    slot->answered |= slot->pad; /* nobody waits for its answer */
     slot->item.deadline_ms = pending->deadline_ms;
     slot->item.stop = CN_STOP_NONE;
     slot->item.resume = NULL;
@@ -147,7 +167,8 @@ cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
     cn_list_push_front(&worker->spare, &pending->link);
 }
 
-/* Was a row of this sequence in the last batch? Hashes tell, which is good enough for a guess. */
+/* Was a row of this sequence in the last batch? It compares hashes only, which is good enough for a
+ * guess. */
 static bool
 just_ran(const struct cn_batch *batch, uint32_t id_hash)
 {
@@ -159,8 +180,9 @@ just_ran(const struct cn_batch *batch, uint32_t id_hash)
     return false;
 }
 
-/* Did everybody wait for this worker, and this worker then for everybody? The one that came last
- * was in the last batch: nobody else is on the way. */
+/* Are clients and worker in lockstep: did all clients wait for the last batch, and then the worker
+ * for all clients? It is so if the worker had to wait, and the newest row is of a sequence that was
+ * in the last batch: then no other row is on its way. */
 static bool
 in_lockstep(const struct cn_worker *worker)
 {
@@ -173,10 +195,10 @@ in_lockstep(const struct cn_worker *worker)
            just_ran(&worker->batch, last->id_hash);
 }
 
-/* How many rows a batch should have. Those that were all answered at once come back at once, and so
- * on for ever, and server and worker wait for each other. So half of them, where a large batch
- * spares the handler nothing: while these are answered, and their clients' next steps read, the
- * others run. */
+/* Returns how many rows the batch should have. Clients that were all answered at once send their
+ * next steps at once, so that from then on server and worker only ever wait for each other
+ * (decision 0020). If a large batch saves the handler nothing, half of the rows are taken instead:
+ * while these are answered and their clients' next steps are read, the other half runs. */
 static uint32_t
 rows_wanted(const struct cn_worker *worker)
 {
@@ -193,8 +215,13 @@ rows_wanted(const struct cn_worker *worker)
     return waiting < most ? waiting : most;
 }
 
-/* In order of arrival, at most one row a sequence. A CLOSE or a QUERY is a fence: what came before
- * it runs first, what comes after it later. */
+/* Fills the slots with waiting rows in order of arrival. Some rules make this more than a loop:
+ * - At most one row of each sequence is in a batch; its next one waits for the next batch.
+ * - A CLOSE or a QUERY is a fence: rows before it run first, rows behind it later.
+ * - Rows with CN_ROW_JOINED belong to a batch that the server built. It is run as the server built
+ *   it: alone, complete, with each row in its place. If its last row has not arrived, nothing is
+ *   run yet (batch->incomplete).
+ * - Rows whose client is gone are refused here, except in a batch that the server built. */
 static void
 choose(struct cn_worker *worker)
 {
@@ -215,10 +242,10 @@ choose(struct cn_worker *worker)
         if (!pending->row || batch->n == (in_formed ? worker->load.batch_size : wanted))
             break;
         if (in_formed && pending->stream)
-            continue; /* its turn came while the formed batch was still arriving */
+            continue; /* it could go on only after that batch had begun to arrive */
         joined = !pending->stream && (pending->row->flags & CN_ROW_JOINED);
         if (joined && !in_formed && batch->n > 0) {
-            joined = false; /* a batch that the server formed stays by itself: it is the next one */
+            joined = false; /* a batch that the server built is run alone: it will be the next */
             break;
         }
         in_formed |= joined;
@@ -236,12 +263,13 @@ choose(struct cn_worker *worker)
             break;
     }
     batch->incomplete = joined && batch->n < worker->load.batch_size;
-    if (batch->incomplete) /* the rest is under way */
+    if (batch->incomplete) /* the other rows are on their way */
         batch->n = 0;
     batch->formed = batch->n > 1 && (batch->slots[0].row->flags & CN_ROW_JOINED);
 }
 
-/* Control tensors live as long as the row: it may stream. */
+/* Adds the control tensors of models with Triton's sequence batching. They lie in the memory of the
+ * row's block, because the row may stream and outlive the batch. */
 static void
 add_controls(struct cn_worker *worker)
 {
@@ -268,8 +296,9 @@ is_describe(const struct cn_slot *slot)
     return (slot->row->flags & CN_ROW_DESCRIBE) != 0;
 }
 
-/* In a batch with fixed rows each place is somebody's: where there is no row, or one that is
- * refused, the handler gets padding, whose answer nobody hears. False: no memory for it. */
+/* In a batch with fixed places each place belongs to one sequence. Where the sequence has no row,
+ * or its row was refused, the handler gets padding, and its answer is dropped. Returns false when
+ * there is no memory for it. */
 static bool
 put_pad(struct cn_worker *worker, const struct cn_slot *like, uint32_t *n)
 {
@@ -290,7 +319,7 @@ put_pad(struct cn_worker *worker, const struct cn_slot *like, uint32_t *n)
     return true;
 }
 
-/* After the run: what a handler made of padding counts for nothing. */
+/* After the run: frees what the handler made of padding. */
 static void
 drop_pads(struct cn_worker *worker)
 {
@@ -310,7 +339,7 @@ drop_pads(struct cn_worker *worker)
     batch->n_pads = 0;
 }
 
-/* Are the places of this batch slots of sequences? */
+/* Does each place of this batch belong to one sequence (Triton's direct strategy)? */
 static bool
 has_fixed_rows(const struct cn_worker *worker)
 {
@@ -318,7 +347,8 @@ has_fixed_rows(const struct cn_worker *worker)
            worker->io->batching->kind == CN_BATCHING_DIRECT;
 }
 
-/* The last row that runs, or runs again; NULL: none does. What comes behind it needs no padding. */
+/* Returns the last row that runs, or runs again; NULL: none does. Places behind it need no padding.
+ */
 static const struct cn_slot *
 last_run(const struct cn_batch *batch, bool again)
 {
@@ -328,8 +358,8 @@ last_run(const struct cn_batch *batch, bool again)
     return NULL;
 }
 
-/* What the handler's run gets. Rows that ask for a description are answered here: one at a time,
- * since they are rare. */
+/* Collects the items for the handler's run, and returns their number. Rows that ask for a
+ * description are answered here, one at a time, because they are rare. */
 static uint32_t
 collect(struct cn_worker *worker)
 {
@@ -347,7 +377,8 @@ collect(struct cn_worker *worker)
     return n;
 }
 
-/* Is it one that met a full memory? Then it is as before the run, and looked up anew. */
+/* Did the row fail because the handler's memory was full? Then the cache is emptied, the slot is
+ * put back to what it was before the run, and the row is looked up anew. */
 static bool
 begin_again(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -364,8 +395,8 @@ begin_again(struct cn_worker *worker, struct cn_slot *slot)
     return slot->run;
 }
 
-/* The handler's memory is shared with all cached states. When it was used up, cached states go and
- * the rows that met that run again from what is stored. */
+/* The handler's memory limit counts the cached states, too. When a row fails for it, the cached
+ * states are dropped, and the rows that failed run once more from their stored states. */
 static void
 run_again_after_memory(struct cn_worker *worker)
 {
@@ -390,8 +421,8 @@ run_again_after_memory(struct cn_worker *worker)
     worker->rt->ops->run(worker->rt, batch->items, n);
 }
 
-/* The handler hears of the sequences that are over: after the commit, so that it never hears of an
- * end that did not happen, and after the answers, which need not wait for it. */
+/* Calls on_close for the sequences that have ended: after the commit, so that the handler is never
+ * informed of an end that did not happen, and after the answers, which need not wait for it. */
 static void
 tell_closed(struct cn_worker *worker)
 {
@@ -438,8 +469,8 @@ clean_up(struct cn_worker *worker)
     cn_arena_clear(&batch->arena);
 }
 
-/* What was committed may be the end of streams: of a generation that is over, or by the handler's
- * word. */
+/* A committed step may end other streams of its sequence: because the sequence has ended or begun
+ * anew, or because the handler said so (stop_streams). */
 static void
 stop_streams(struct cn_worker *worker)
 {
@@ -459,7 +490,7 @@ stop_streams(struct cn_worker *worker)
     }
 }
 
-/* Of a call, with what the handler measured since the last one. */
+/* Appends the REPORT of a call, with what the handler measured since the last one. */
 static void
 put_report(struct cn_worker *worker, struct cn_report report)
 {
@@ -479,7 +510,8 @@ put_report(struct cn_worker *worker, struct cn_report report)
         cn_samples_clear(samples);
 }
 
-/* How many requests' worth the run is. Rows mostly have the same shape: its text is read once. */
+/* Returns for how many requests the run counts: the sum of the rows' batch dimensions. Rows mostly
+ * have the same shape, whose text is then read only once. */
 static uint32_t
 count_requests(const struct cn_worker *worker, uint32_t n)
 {

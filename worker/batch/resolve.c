@@ -1,8 +1,26 @@
 /* worker/batch/resolve.c - what a row meets: a live state, a stored answer, a tombstone, nothing.
+ * Owned by the worker's one thread.
  *
- * The order of questions is the contract: first whether this very job, or a step with its key, is
- * committed already, then whether it starts anew, then whether the sequence lives. Owned by the
- * worker's one thread.
+ * For each row of a batch this file decides between running it, answering it from the store and
+ * refusing it. The questions are asked in this order, which is a contract with clients:
+ *
+ *   1. Is the step committed already? The same job (the server's retry after a worker's death), the
+ *      same idempotency key or the same step number gets the stored answer (resolve_committed.c).
+ *   2. Does the row move a sequence between versions? (resolve_move.c)
+ *   3. Does it have START? Then a new generation begins, whatever the store holds.
+ *   4. Is there a live record? Then the row continues it, unless it has expired or belongs to
+ *      another generation than the server thinks.
+ *   5. Is there a tombstone? Its reason decides whether a plain step may begin a new sequence.
+ *   6. Otherwise the row begins a new sequence, unless it must find one (CN_ROW_MUST_EXIST).
+ *
+ * Most rows of a busy sequence need none of that: its state is in the cache, and the key and the
+ * number show that the row is the next step. Then the store is not asked at all (resolve_one). That
+ * is safe although another worker may have committed a step meanwhile: commit.c compares the record
+ * again within its write transaction, and fails the step with CN_E_CONFLICT if it has changed.
+ *
+ * All rows that need the store share one read transaction. States are copied out of it and decoded
+ * after it, because a handler may be asked to migrate a state, and none of its code may run within
+ * a transaction.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -46,7 +64,8 @@ slot_run(struct cn_slot *slot, struct cn_sequence_state *seq)
     slot->opened_wall_ms = seq->opened_wall_ms;
 }
 
-/* `keys`: of the steps before, also of another generation: a copy of one of them may still come. */
+/* Opens a new sequence for the row. `keys` are the idempotency keys of the steps before it, also of
+ * another generation, because a late copy of one of those steps may still come. */
 static void
 slot_open(struct lookup *at, struct cn_slot *slot, uint64_t generation, struct cn_str keys)
 {
@@ -65,7 +84,8 @@ cn_next_generation(uint64_t generation, uint64_t now_wall_ms)
     return generation < now_wall_ms ? now_wall_ms : generation + 1;
 }
 
-/* A sequence object for a stored record; its state is copied for decoding after the transaction. */
+/* Makes a sequence object of a stored record. The state's bytes are copied, to be decoded after the
+ * transaction. Returns NULL when there is no memory for them. */
 static struct cn_sequence_state *
 record_take(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
             bool *has_state)
@@ -191,9 +211,10 @@ fail_unknown(struct cn_slot *slot, uint64_t found)
                      "the state of sequence %s is no longer in the store; " START_HINT, shown);
 }
 
-/* Ended, cancelled and unloaded sequences may be begun again by a plain step: TorchServe's clients
- * use an id again after its end. The others must learn that their state is gone. A sequence that a
- * swap took away is elsewhere, or was there: who asked all versions may begin it. */
+/* Ended, cancelled and unloaded sequences may be begun again by a plain step, because TorchServe's
+ * clients use an id again after its end. For the other reasons the client does not know yet that
+ * its state is gone, and must learn it. A sequence that a swap took away lives in another version,
+ * or has lived there: a row may begin it only if all versions were asked. */
 bool
 cn_resolve_refuses(const struct cn_row *row, unsigned reason)
 {
@@ -207,13 +228,13 @@ bool
 cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason)
 {
     if ((row->flags & CN_ROW_NUMBERED) &&
-        row->step != 1) /* it is to go on, and must hear that it can't */
+        row->step != 1) /* the client wants to continue, and must learn that it cannot */
         return false;
     return at->worker->load.restart_expired && !(row->flags & CN_ROW_MUST_EXIST) &&
            (reason == CN_CLOSE_IDLE || reason == CN_CLOSE_LIFETIME);
 }
 
-/* A new sequence in the place of the one that `reason`'s clock has closed. */
+/* Opens a new sequence in place of one that has expired for `reason`. */
 static void
 slot_restart(struct lookup *at, struct cn_slot *slot, const struct cn_record *record, int reason)
 {
@@ -241,7 +262,9 @@ meet_tombstone(struct lookup *at, struct cn_slot *slot, const struct cn_record *
         slot_open(at, slot, cn_next_generation(record->generation, at->now_wall_ms), record->keys);
 }
 
-/* Takes `cached`. */
+/* The row meets a live record. It continues the sequence, unless that has expired: then the row is
+ * refused, or begins a new sequence (sequence.onExpired), and the batch's commit writes the
+ * tombstone. Takes `cached`, the worker's own copy, which is used if it is of the record's step. */
 void
 cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
                 struct cn_sequence_state *cached)
@@ -254,7 +277,8 @@ cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *recor
         fail_unknown(slot, record->generation);
         return;
     }
-    /* Where the server knows the sequence, its clocks decide: they have seen when rows arrived. */
+    /* If the server knows the sequence, it decides about expiry, because it knows when the row
+     * arrived. */
     reason = wanted ? 0
                     : cn_states_expired(&at->worker->states, record->opened_wall_ms,
                                         record->last_wall_ms, at->now_wall_ms);
@@ -309,7 +333,7 @@ read_record(struct lookup *at, struct cn_slot *slot, struct cn_record *record, s
     return 0;
 }
 
-/* The store decides. Takes `cached`, which may be NULL. */
+/* Asks the questions at the head of this file. Takes `cached`, which may be NULL. */
 static void
 resolve_by_store(struct lookup *at, struct cn_slot *slot, struct cn_sequence_state *cached)
 {
@@ -397,7 +421,8 @@ resolve_one(struct lookup *at, struct cn_slot *slot)
     resolve_by_store(at, slot, cached);
 }
 
-/* After the transaction, since a handler may be asked to migrate the state. */
+/* Decodes the states that a slot has copied out of the store. It is called after the transaction,
+ * because a handler may be asked to migrate a state. */
 static void
 decode_one(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -414,7 +439,7 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
     if (!slot->decode)
         return;
     slot->decode = false;
-    if (slot->import) /* the handler's migrate may want to know */
+    if (slot->import) /* the handler's migrate may ask for it */
         worker->rt->from_version = cn_arena_str(&worker->batch.arena, slot->row->move->version).ptr;
     rc = cn_states_decode(states, slot->state_bytes, slot->state_schema, &slot->seq->state,
                           &worker->batch.err);
@@ -429,9 +454,9 @@ decode_one(struct cn_worker *worker, struct cn_slot *slot)
     slot->seq = NULL;
 }
 
-/* Among many sequences nearly all that a row's look-ups touch is in no cache of the processor, and
- * one look-up after the other would wait for it several times. All rows' memory is asked for at
- * once. */
+/* With many sequences, nearly all memory that a row's look-ups touch is in no cache of the
+ * processor, and each look-up would wait for it several times. So the memory of all rows is
+ * prefetched at once (decision 0019). */
 static void
 prefetch(struct cn_worker *worker)
 {

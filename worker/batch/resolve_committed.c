@@ -1,9 +1,15 @@
 /* worker/batch/resolve_committed.c - was this step committed already? By its job, its key or its
- * number.
+ * number. Owned by the worker's one thread.
  *
- * A job is the server's own retry after a worker's death; a key or a number is a client's, which
- * may come late, behind other steps. Nothing is done here: the slot gets the stored answer, or the
- * reason why the step does not follow. Owned by the worker's one thread.
+ * A step may come twice for two reasons. The server repeats a job whose worker died: it has the
+ * same job id, and comes before any other step of the sequence. A client repeats a request whose
+ * answer it did not get: it has the same idempotency key or step number, and may come late, behind
+ * other steps, or after the sequence was closed.
+ *
+ * A record keeps one answer, that of the last step, and the hashes of the last few keys. So a
+ * repetition of the last step is answered from the store; an older one is recognised by its key and
+ * refused, because its answer is gone; and a key that comes with another request is refused, too,
+ * since replaying would answer a question that was not asked. Nothing is run or written here.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -78,7 +84,7 @@ meet_key(struct lookup *at, struct cn_slot *slot, const struct cn_record *record
 
 /* --- by number */
 
-/* `expected`: the number that would follow. */
+/* Fails the row because of its number. `expected` is the number that would be right. */
 static void
 fail_number(struct cn_slot *slot, uint64_t expected, const char *why)
 {
@@ -104,7 +110,7 @@ fail_number_ended(struct cn_slot *slot, uint64_t last)
                  slot->row->step, cn_id_shown(slot->row->sequence_id, shown), last);
 }
 
-/* It would open its sequence. */
+/* The row would open its sequence, so its number, if it has one, must be 1. */
 bool
 cn_resolve_is_first(struct cn_slot *slot)
 {

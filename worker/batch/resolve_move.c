@@ -1,7 +1,17 @@
-/* worker/batch/resolve_move.c - rows that swap a sequence between versions of its model: they ask
- * whether it lives here, take its record, bring another version's, bury it.
+/* worker/batch/resolve_move.c - rows that move a sequence between versions of its model. Owned by
+ * the worker's one thread.
  *
- * Owned by the worker's one thread.
+ * Each version has a store of its own, so a sequence cannot move in one transaction. The scheduler
+ * (scheduler/swap/) sends a row for each part of the move: EXPORT reads the record in the old
+ * version, IMPORT writes it into the new one, BURY closes the old one. A server or worker may die
+ * between any two of them, and the steps may be sent again. Two rules keep it safe:
+ * - An imported record is pending, and does not count, until the first plain row comes. That row is
+ *   sent only after BURY was answered. So there are never two live copies: if the move stops
+ *   half-way, the old copy is still the live one, and a later import replaces the pending record.
+ * - BURY names the generation and the step that were exported. If the old copy has made a step
+ *   since, it is not closed, and the move begins again.
+ * Each row may come twice: an IMPORT that meets a live record and a BURY that meets its own
+ * tombstone answer that all is done.
  */
 #include <stdio.h>
 
@@ -26,8 +36,8 @@ only_asks(const struct cn_row *row)
     return (row->flags & CN_ROW_ASK) || cn_resolve_looks(row);
 }
 
-/* Imported, and no step has met it. It lives only where the scheduler says that no other copy
- * does. */
+/* Is the record live? A pending import is live only if the scheduler says that it is the only copy.
+ */
 static bool
 counts(const struct cn_slot *slot, const struct cn_record *record)
 {
@@ -60,8 +70,9 @@ say_elsewhere(struct lookup *at, struct cn_slot *slot, const struct cn_record *r
     slot->answer_flags |= CN_ANSWER_ELSEWHERE;
 }
 
-/* Asked for a sequence that isn't here: a tombstone that has something to tell has the last word,
- * all else is for the other versions to say. */
+/* The row asks for a sequence that does not live here. A tombstone whose reason the client must
+ * learn answers it; otherwise the row is answered with CN_ANSWER_ELSEWHERE, and the scheduler asks
+ * other versions. */
 static void
 meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
 {
@@ -76,7 +87,7 @@ meet_absent(struct lookup *at, struct cn_slot *slot, const struct cn_record *rec
         say_elsewhere(at, slot, record);
 }
 
-/* As handlers' headers are kept: cn_reply.headers. */
+/* Adds a header in the encoding of cn_reply.headers. */
 static void
 put_header(struct cn_slot *slot, const char *name, const char *value)
 {
@@ -86,7 +97,9 @@ put_header(struct cn_slot *slot, const char *name, const char *value)
     slot->item.reply.given_bytes = slot->item.reply.headers.len;
 }
 
-/* It lives here: says so, with the record if that is wanted. Nothing changes. Takes `cached`. */
+/* LOOK or EXPORT of a sequence that lives here. It answers with the numbers of the last step, and
+ * with the record if that is asked for. Nothing changes, unless the sequence has expired. Takes
+ * `cached`. */
 static void
 meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
           struct cn_sequence_state *cached)
@@ -126,7 +139,7 @@ meet_look(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
     cn_buf_append_str(&reply->body, at->stored);
 }
 
-/* Takes `cached`. */
+/* BURY: closes the sequence if it is at the generation and step of the export. Takes `cached`. */
 static void
 meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
           struct cn_sequence_state *cached)
@@ -137,7 +150,7 @@ meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
     if (!live || (move->generation &&
                   (move->generation != record->generation || move->step != record->step))) {
         cn_states_free(&at->worker->states, cached);
-        /* Sent again after a death, or closed by another way. */
+        /* The row was sent again after a death, or the sequence was closed in another way. */
         if (live ||
             (move->generation && !(slot->had_tombstone && record->close_reason == move->reason)))
             say_elsewhere(at, slot, record);
@@ -153,7 +166,9 @@ meet_bury(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
     slot->write = CN_WRITE_TOMBSTONE;
 }
 
-/* Notes what is to be decoded, migrated and written. An import that nobody met is replaced. */
+/* IMPORT: notes the state to decode and to migrate, and the record to write. A pending import of
+ * before is replaced. The record gets a new generation, so that late steps of the old one do not
+ * meet it. */
 static void
 meet_import(struct lookup *at, struct cn_slot *slot, const struct cn_record *record)
 {

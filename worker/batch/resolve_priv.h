@@ -1,26 +1,27 @@
-/* worker/batch/resolve_priv.h - between resolve.c and resolve_move.c: what a row meets in the
- * store. Owned by the worker's one thread.
+/* worker/batch/resolve_priv.h - what resolve.c, resolve_committed.c and resolve_move.c share: what
+ * a row meets in the store. Owned by the worker's one thread.
  *
- * A `cached` sequence is the worker's own copy, taken out of the LRU, or NULL.
+ * In all functions `cached` is the worker's own copy of the sequence, taken out of the cache, or
+ * NULL. A function that "takes" it puts it into the slot, back into the cache, or frees it.
  */
 #ifndef CN_WORKER_BATCH_RESOLVE_PRIV_H
 #define CN_WORKER_BATCH_RESOLVE_PRIV_H
 
 #include "worker/worker_priv.h"
 
-/* The store is read in one transaction for all rows of the batch, begun by the first that
- * needs it. */
+/* One read transaction serves all rows of a batch. The first row that needs the store begins it. */
 struct lookup {
     struct cn_worker *worker;
     uint64_t now_wall_ms;
     bool reading;
-    struct cn_str stored; /* what the last record was read from; valid while reading */
+    struct cn_str stored; /* the bytes of the last record that was read; valid while reading */
 };
 
 /* resolve.c */
 
+/* Is the cached state that of the record's step? */
 bool cn_resolve_is_cached(const struct cn_sequence_state *cached, const struct cn_record *record);
-/* The live sequence ends with this batch: the handler will hear of it. Takes `cached`. */
+/* Notes that this live sequence ends with the batch, so that on_close is called. Takes `cached`. */
 void cn_resolve_close_old(struct lookup *at, struct cn_slot *slot, const struct cn_record *record,
                           struct cn_sequence_state *cached, int reason);
 /* Did a swap close it? Then it may live in another version. */
@@ -28,10 +29,11 @@ bool cn_resolve_left_by_swap(unsigned reason);
 /* May the row begin a new sequence where a clock closed the old one (sequence.onExpired)? `reason`:
  * what closed it. Rows that need a START do not. */
 bool cn_resolve_restarts(const struct lookup *at, const struct cn_row *row, unsigned reason);
-/* Does another version look after its sequence here by the row, which runs nothing? */
+/* Does the row only look for a sequence (CN_MOVE_LOOK, CN_MOVE_EXPORT) and run nothing? */
 bool cn_resolve_looks(const struct cn_row *row);
-/* Must the row hear what became of a sequence closed for that reason? */
+/* Must a plain row be refused when it meets a sequence that was closed for this reason? */
 bool cn_resolve_refuses(const struct cn_row *row, unsigned reason);
+/* Fails the row with the reason for which the sequence of `record` was closed. */
 void cn_resolve_fail_gone(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
 /* The row meets a live sequence. Takes `cached`. */
 void cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
@@ -39,25 +41,29 @@ void cn_resolve_live(struct lookup *at, struct cn_slot *slot, struct cn_record *
 
 /* resolve_committed.c */
 
-/* Neither the key nor the number of the row says that it isn't the next step of this sequence. */
+/* Is the row the next step of the cached sequence, as far as its key and its number show? */
 bool cn_resolve_follows(const struct cn_slot *slot, const struct cn_sequence_state *cached);
-/* True: the row is dealt with. It has the stored answer, or the reason why it does not follow. */
+/* Returns true when the row is done: it has the stored answer, or the reason why it cannot be the
+ * next step. */
 bool cn_resolve_committed(struct lookup *at, struct cn_slot *slot, const struct cn_record *record);
-/* False, and the slot has failed: the row's number is not that of a sequence's first step. */
+/* May the row be the first step of its sequence? Returns false, and fails the slot, when its number
+ * is another than 1. */
 bool cn_resolve_is_first(struct cn_slot *slot);
 
 /* resolve_move.c */
 
-/* Is the record more than another version's leftover? To rows that ask, an import that no step has
- * met is. */
+/* Does the record say anything about the sequence, or is it a leftover of a swap? A pending import
+ * is a leftover to rows that ask (CN_ROW_ASK), LOOK and EXPORT. */
 bool cn_resolve_counts(const struct cn_slot *slot, const struct cn_record *record);
 
-/* 0: the row swaps nothing. */
+/* Returns the row's move; 0: it moves no sequence. */
 enum cn_move_op cn_resolve_move_of(const struct cn_row *row);
-/* True: the row swaps or asks, and is dealt with; `cached` is taken then. */
+/* Returns true when the row moves a sequence, or asks for one that is not here, and is done. Then
+ * it has taken `cached`. */
 bool cn_resolve_move(struct lookup *at, struct cn_slot *slot, struct cn_record *record,
                      struct cn_sequence_state *cached);
-/* The client learns what became of its sequence, also when the answer is told again. */
+/* Adds the header that tells the client that its sequence was moved or reset, also to an answer
+ * that will be replayed. */
 void cn_resolve_tell_moved(struct cn_slot *slot);
 
 #endif

@@ -1,10 +1,24 @@
 /* worker/batch/yielded_rows.c - rows whose handler yielded: where they wait, what wakes them, what
- * ends them.
+ * ends them. Owned by the worker's one thread.
  *
- * A stream is in the list of pending rows while it can go on, at its back, so that rows take turns
- * whatever the batch size. It is in no list while it rests, or while its client has not taken what
- * it got (bounded by load->stream_bytes and one piece): a timer, CREDIT or CANCEL puts it back.
- * Owned by the worker's one thread.
+ * A row becomes a stream at its first yield and is one until its final answer. In that time it is
+ * in one of three places:
+ *
+ *   in a batch    the handler has its turn (stream->joined). The batch's slot is a copy of the
+ *                 stream's slot; the reply that belongs to the batch's slot is set aside meanwhile
+ *   pending       it can go on, and waits at the back of the worker's list of pending rows, so that
+ *                 streams and new rows take turns, whatever the batch size
+ *   resting       it is in no list: it has asked for a rest, or its client has not taken what was
+ *                 sent (load->stream_bytes and one piece at most). A timer, CREDIT, CANCEL or the
+ *                 handler's wake puts it back among the pending rows
+ *
+ * The life of a stream: begin (in cn_batch_note_yields, after the run), then cn_stream_park and
+ * cn_stream_join in turn, then cn_stream_end, or give_up when the handler yields although it was
+ * told to end. The pending entry keeps the row's memory until the end.
+ *
+ * When the step is committed depends on the model. By default it is committed with the last piece,
+ * and the sequence's next step waits; with load->continuous it is committed at the first yield, and
+ * streams of earlier steps run beside later steps (decision 0009).
  */
 #include <inttypes.h>
 
@@ -51,7 +65,8 @@ can_go_on(const struct cn_stream *stream, uint64_t now_ms)
     return now_ms >= stream->rest_until_ms && stream->untaken < stream->worker->load.stream_bytes;
 }
 
-/* Not in the list of pending rows: takes it there, or sets its timer. */
+/* Puts a stream that is in no list among the pending rows if it can go on; otherwise sets the timer
+ * that will look again. */
 static void
 place(struct cn_stream *stream)
 {
@@ -71,7 +86,7 @@ place(struct cn_stream *stream)
 static void
 look_again(struct cn_stream *stream)
 {
-    /* One that is in the batch, or in the list already, is looked at when that is over. */
+    /* A stream that is in the batch or in the list is looked at when its turn is over. */
     if (!cn_list_linked(&stream->pending->link))
         place(stream);
 }
@@ -105,7 +120,7 @@ cn_stream_wake(void *worker, uint64_t job_id)
     struct cn_stream *stream = find(worker, job_id);
 
     if (!stream)
-        return; /* its first call is not over: what it has goes with that */
+        return; /* its first call is not over, and sends what the handler has */
     stream->woken = true;
     stream->rest_until_ms = 0;
     look_again(stream);
@@ -209,7 +224,7 @@ cn_stream_join(struct cn_stream *stream, struct cn_slot *slot)
     slot->item.deadline_ms = stream->deadline_ms;
 }
 
-/* Another `more` after the handler was told to end: it is given up. */
+/* The handler yielded although it was told to end: the stream is dropped with an error. */
 static void
 give_up(struct cn_worker *worker, struct cn_slot *slot)
 {
@@ -282,7 +297,7 @@ cn_batch_drop_failed(struct cn_worker *worker)
 
 /* --- its pieces --- */
 
-/* For a record, as far as the model keeps answers. */
+/* Keeps a piece for the record, as long as the whole answer is small enough to be stored. */
 static void
 keep_piece(struct cn_stream *stream, struct cn_str piece)
 {
@@ -319,7 +334,7 @@ cn_stream_park(struct cn_worker *worker, struct cn_slot *slot)
     stream->slot = *slot;
     if (stream->joined)
         slot->item.reply = stream->batch_reply;
-    else /* its first time: the batch's slot gets a reply of its own again */
+    else /* the stream takes the reply of the batch's slot, which gets a new one */
         cn_reply_init(&slot->item.reply, worker->load.answer_max_bytes);
     stream->joined = false;
     if (worker->stopping && stream->pending->stop == CN_STOP_NONE)
@@ -349,7 +364,8 @@ cn_stream_end(struct cn_worker *worker, struct cn_slot *slot)
         cn_reply_fini(&slot->item.reply);
         slot->item.reply = stream->batch_reply;
     }
-    /* Of a committed step the state was its own: others go on from the stored one. */
+    /* If the step was committed earlier, this object was the stream's own: later steps have read
+     * the stored state. */
     cn_states_free(&worker->states, slot->seq);
     slot->seq = NULL;
     slot->stream = NULL;

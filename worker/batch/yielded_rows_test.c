@@ -161,7 +161,7 @@ long_stream_is_not_kept(void **state)
     client_stop(c);
 }
 
-/* A client that does not read holds up its own row, after so many bytes and one piece. */
+/* A client that does not read holds up its own row, after stream.bufferBytes and one piece. */
 static void
 slow_client_pauses_its_own_row(void **state)
 {

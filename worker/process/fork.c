@@ -1,11 +1,13 @@
-/* worker/process/fork.c - a fork whose child is the server's own, as its parent is. One thread.
+/* worker/process/fork.c - forks a sibling: a child of the caller's parent. One thread.
  *
- * The server is told of the end of its children only, and PR_SET_PDEATHSIG is about the parent; so
- * a forked worker must be a child of the server like any other, which fork() can't do. The system
- * call can (CLONE_PARENT), but the C library does not know of it, so that two things have to be put
- * right here: the thread's number, which the library keeps in memory and takes for the owner of a
- * mutex, and the list of robust mutexes, which a child doesn't inherit. LMDB's writers have such a
- * mutex. A third thing is ours: the random bytes that the parent has fetched and not used yet. */
+ * The kernel reports the end of a process to its parent only, and PR_SET_PDEATHSIG ties a process
+ * to its parent. So a worker that a zygote forks must be a child of the server, like any other
+ * worker, which fork() cannot do. The system call clone can (CLONE_PARENT), but the C library does
+ * not expect it, so two things have to be put right here: the thread's id, which the library keeps
+ * in memory and uses as the owner of a mutex, and the list of robust mutexes, which a child does
+ * not inherit and which LMDB needs for its writers' mutex. A third thing is our own: the random
+ * bytes that the parent has read and not used yet must not be used twice.
+ */
 #include "worker/process/fork.h"
 
 #include <dirent.h>
@@ -20,7 +22,7 @@
 
 #include "core/system/random.h"
 
-/* Where the C library keeps the thread's number; NULL: the kernel doesn't say. */
+/* Returns where the C library keeps the thread's id; NULL: the kernel does not say. */
 static void *
 thread_number(void)
 {
@@ -51,7 +53,7 @@ cn_fork_check(struct cn_error *err)
 {
     unsigned n = count_threads();
 
-    /* A child has the forking thread only; whatever the others held stays held. */
+    /* A child has only the forking thread, so locks that other threads held would stay locked. */
     if (n != 1)
         return cn_fail(err, CN_E_UNIMPLEMENTED, "loading the model left %u threads running", n);
     if (!thread_number())
@@ -70,8 +72,8 @@ cn_fork_sibling(void)
         errno = ENOSYS;
         return -1;
     }
-    /* The place of the child's number is the fourth argument or the fifth, by architecture; the
-     * other one isn't looked at without CLONE_SETTLS. */
+    /* The address of the child's thread id is the fourth or the fifth argument, depending on the
+     * architecture. The other one is ignored without CLONE_SETTLS. */
     pid = syscall(SYS_clone, CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD,
                   NULL, NULL, number, number);
     if (pid == 0) {

@@ -1,4 +1,4 @@
-/* worker/process/fork.h - a fork whose child is the server's own, as its parent is. One thread. */
+/* worker/process/fork.h - forks a sibling: a child of the caller's parent. One thread. */
 #ifndef CN_WORKER_PROCESS_FORK_H
 #define CN_WORKER_PROCESS_FORK_H
 
@@ -6,12 +6,13 @@
 
 #include "core/errors/error.h"
 
-/* 0, or CN_E_UNIMPLEMENTED with the reason: this process has more than one thread, or the kernel
- * doesn't tell what a child needs. */
+/* Can this process fork siblings? Returns 0, or CN_E_UNIMPLEMENTED with the reason: it has more
+ * than one thread, or the kernel lacks a call that is needed. */
 int cn_fork_check(struct cn_error *err);
 
-/* As fork(), but the child's parent is the caller's parent, who reaps it and is told of its death.
- * No handlers of pthread_atfork run. -1 and errno. Only where cn_fork_check() says 0. */
+/* Like fork(), but the child's parent is the caller's parent, which reaps it and gets its SIGCHLD.
+ * No handlers of pthread_atfork run. Returns -1 and sets errno on failure. Call it only after
+ * cn_fork_check() has returned 0. */
 pid_t cn_fork_sibling(void);
 
 #endif

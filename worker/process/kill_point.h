@@ -39,10 +39,11 @@ enum cn_kill_point {
 
 extern enum cn_kill_point cn_kill_armed;
 
-/* Reads the environment, once, at start. A word that is no point stops the process. */
+/* Reads the environment, once, at start. An unknown word stops the process. */
 void cn_kill_arm(void);
-/* Counts a passing; is it the one? */
+/* Counts a passing of the armed point. Returns true at the one at which to die. */
 bool cn_kill_due(void);
+/* Raises SIGKILL. */
 void cn_kill_now(void);
 
 static inline void

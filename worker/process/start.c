@@ -1,5 +1,12 @@
-/* worker/process/start.c - waits for LOAD, opens the model, or takes over a zygote's, and the
- * store. */
+/* worker/process/start.c - the start of a worker: waits for LOAD, opens the model (or takes over
+ * the zygote's) and the store. One thread.
+ *
+ * There are three ways through cn_worker_start. A plain worker reads LOAD, opens the model and then
+ * the store. A zygote reads LOAD, opens the model, sends LOADED and forks until the server is gone.
+ * A worker that it forks returns from the middle of that: it has the model open, reads a LOAD of
+ * its own, which must name the same model, and opens the store. The store comes last, because a
+ * process must not be forked while it has LMDB open.
+ */
 #include <string.h>
 
 #include "config/model/batching.h"
@@ -10,7 +17,7 @@
 #include "worker/process/fork.h"
 #include "worker/worker_priv.h"
 
-#define CHECK_EVERY_MS 60000 /* any: what is waited for is the server's word or its end */
+#define CHECK_EVERY_MS 60000 /* any value will do: the socket wakes it */
 
 static int
 config_read(const struct cn_load *load, struct cn_buf *json, struct cn_error *err)
@@ -29,7 +36,7 @@ config_read(const struct cn_load *load, struct cn_buf *json, struct cn_error *er
     return rc;
 }
 
-/* What the model declares of its tensors: worker->io, or NULL. */
+/* Reads what the model's YAML declares of its tensors into worker->io. */
 static int
 io_read(struct cn_worker *worker, struct cn_error *err)
 {
@@ -56,8 +63,8 @@ io_read(struct cn_worker *worker, struct cn_error *err)
     return rc;
 }
 
-/* The runtime's states are the tensors that the model declares, with what the archive's files begin
- * them with. */
+/* Lays tensor_state.h over the runtime, for a model that declares its state as tensors. Reads the
+ * files of the archive that have the tensors' first values. */
 static int
 tensor_state_open(struct cn_worker *worker, struct cn_error *err)
 {
@@ -85,7 +92,8 @@ tensor_state_open(struct cn_worker *worker, struct cn_error *err)
     return rc;
 }
 
-/* Tells the server at once: what follows may take its time. A server that is gone shows later. */
+/* Sends PROGRESS at once, because what follows may take long. If the server is gone, the next read
+ * notices it. */
 static void
 progress_send(void *ctx, const char *what, uint32_t done, uint32_t total)
 {
@@ -131,7 +139,7 @@ model_open(struct cn_worker *worker, cn_runtime_find_fn find, struct cn_error *e
     return rc;
 }
 
-/* What a zygote leaves to its workers: each has the store open itself. */
+/* Opens the store. A zygote does not do this: each of its workers opens the store itself. */
 static int
 states_open(struct cn_worker *worker, struct cn_error *err)
 {
@@ -147,7 +155,7 @@ states_open(struct cn_worker *worker, struct cn_error *err)
     return 0;
 }
 
-/* Waits for LOAD. 0 with `eof` when the server is gone. */
+/* Waits for LOAD. Returns 0, with `eof` when the server is gone, or an error. */
 static int
 load_read(struct cn_worker *worker, struct cn_error *err)
 {
@@ -172,7 +180,7 @@ load_read(struct cn_worker *worker, struct cn_error *err)
     return 0;
 }
 
-/* Of a worker that was forked: its own LOAD, of the model that it has open. */
+/* Reads the LOAD of a forked worker, which must name the model that the zygote has opened. */
 static int
 load_again(struct cn_worker *worker, struct cn_error *err)
 {

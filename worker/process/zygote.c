@@ -1,9 +1,13 @@
 /* worker/process/zygote.c - a process that has loaded its model and forks workers of it. One
  * thread.
  *
- * It serves nobody and has no store open. With each FORK come two descriptors: the new worker's
- * socket, and what it prints to. All else the worker has from here: the lock, the rights, the
- * loaded model. */
+ * A TorchScript model takes seconds to load and hundreds of megabytes of memory. A zygote loads it
+ * once; each worker that it forks is ready at once and shares those pages (decision 0014). The
+ * zygote runs no requests and has no store open. Each FORK comes with two descriptors: the new
+ * worker's socket, and where its output goes. The worker inherits everything else from the zygote:
+ * the server's lock, its confinement, and the loaded model. Its life then goes on in start.c with a
+ * LOAD of its own.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -15,7 +19,7 @@
 #include "worker/process/fork.h"
 #include "worker/worker_priv.h"
 
-/* A FORK is a label of a model, a version and a number. */
+/* A FORK frame is small: its label has the names of a model and a version, and a number. */
 #define FORK_BYTES 4096
 
 static void
@@ -26,7 +30,7 @@ close_both(const int fds[2])
             close(fds[i]);
 }
 
-/* Takes the descriptors of a message; -1 where there is none. */
+/* Takes the two descriptors out of a message; -1 when it has none. */
 static void
 take_fds(struct msghdr *message, int fds[2])
 {
@@ -38,8 +42,9 @@ take_fds(struct msghdr *message, int fds[2])
         memcpy(fds, CMSG_DATA(head), 2 * sizeof(int));
 }
 
-/* Waits for one FORK: a message each, since descriptors keep them apart. 1; 0 when the server is
- * gone. `label` lies in `bytes`. */
+/* Waits for one FORK. One recvmsg returns exactly one frame, because the kernel does not join
+ * messages that carry descriptors. Returns 1, 0 when the server is gone, or an error. `label` lies
+ * in `bytes`. */
 static int
 read_fork(struct cn_worker *worker, char bytes[FORK_BYTES], struct cn_str *label, int fds[2],
           struct cn_error *err)
@@ -76,7 +81,7 @@ read_fork(struct cn_worker *worker, char bytes[FORK_BYTES], struct cn_str *label
     return 1;
 }
 
-/* As much of it as there is room for. */
+/* Overwrites the text that ps shows with as much of the label as fits. */
 static void
 write_title(char *title, struct cn_str label)
 {
