@@ -893,7 +893,8 @@ large_and_torn_frames_arrive(void **state)
     free(large);
 }
 
-/* Bytes that are not a frame end the worker with an error, not with a crash; a lost server quietly. */
+/* Bytes that are not a frame end the worker with an error and not with a crash; when the server is
+ * gone, it ends quietly. */
 static void
 bad_frames_end_the_worker(void **state)
 {

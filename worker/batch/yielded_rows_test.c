@@ -498,7 +498,7 @@ end_of_the_sequence_stops_its_streams(void **state)
     assert_int_equal(fake.live_states, 0);
 }
 
-/* A step with END that streams: the end is committed at its first yield, the handler hears of it
+/* A step with END that streams: the end is committed at its first yield, on_close is called
  * when the stream is over, since it has the state until then. */
 static void
 last_step_of_a_sequence_may_stream(void **state)
