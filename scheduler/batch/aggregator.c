@@ -1,9 +1,22 @@
-/* scheduler/batch/aggregator.c - ready lists, credit and batches. On the model queue's loop.
+/* scheduler/batch/aggregator.c - gives ready jobs to workers: ready lists, credit and frames. On
+ * the model queue's loop.
  *
- * Rows leave as soon as a worker has credit (2 x batchSize rows outstanding, besides those that
- * stream, which are bounded by stream.max);
- * the worker forms its batch from what has arrived when its handler is free. A
- * sequence has one job in flight, so a batch has one row of it by construction.
+ * The life of a group here: cn_aggregator_place() puts it into one list as soon as its next job can
+ * run, at the end of each turn cn_aggregator_dispatch() sends what workers have credit for, and
+ * with that the group leaves its list. When its job is answered, the group is placed again.
+ *
+ * A worker has credit for 2 x batchSize rows. Rows that stream do not count; stream.max bounds
+ * those. Rows leave as soon as there is credit, and the worker builds its batch from the rows that
+ * have arrived when its handler is free (docs/decisions/0003-the-worker-forms-the-batch.md). So a
+ * frame is not a batch: its end only says where a read of the worker may stop. Models whose policy
+ * says `forms` are different: batch_builder.c sends them whole batches to idle workers.
+ *
+ * Invariants:
+ * - A group is in the list that `place` names, and n_ready, n_shared and `n` of the levels count
+ *   the lists, so dispatching never walks over groups that cannot go.
+ * - A sequence has at most one job in flight, so a batch cannot have two rows of one sequence.
+ * - While suspects wait, nothing else is sent: see send_suspects().
+ * - Each BATCH frame that is begun in a turn is ended in the same turn.
  */
 #include "scheduler/batch/aggregator.h"
 
@@ -64,7 +77,7 @@ home_of(struct cn_job_group *group)
     return sequence ? cn_sequence_home(sequence) : NULL;
 }
 
-/* Of a group that waits by priority; NULL: it does not. */
+/* The level of a group that waits by priority; NULL: it does not. */
 static struct cn_level *
 level_of(const struct cn_model_queue *queue, struct cn_job_group *group)
 {
@@ -147,6 +160,8 @@ cn_aggregator_place(struct cn_model_queue *queue, struct cn_job_group *group)
     }
 }
 
+/* Moves the link's ready groups to the shared list. Their sequences need no change: they name the
+ * link by a number that no longer fits its place (struct cn_home). */
 void
 cn_aggregator_unhome(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
@@ -198,7 +213,9 @@ end_frame(struct cn_worker_link *link)
     link->frame_rows = 0;
 }
 
-/* As the worker sees it at this moment. */
+/* Writes the row as the worker must see it at this moment. The job keeps what its client sent; what
+ * changes between two sendings is computed here: the generation of the sequence, whether the
+ * worker's cached state may be stale, and how much of the deadline is left. */
 static void
 put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
         uint32_t more_flags)
@@ -233,7 +250,7 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
         end_frame(link);
 }
 
-/* The row is in the link's buffer: the job is in flight. */
+/* Counts the job as in flight, after its row was written into the link's buffer. */
 static void
 sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job)
 {
@@ -250,8 +267,9 @@ sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *j
     queue->stats.in_flight_jobs++;
 }
 
-/* With slots only a sequence whose worker died with its step may find none: it is sent all the
- * same, alone, and waits for one with its next step. */
+/* May the link be the home of one more sequence? With slots, only a sequence whose worker died with
+ * its step may find no free slot. Its step is sent all the same, alone, and the sequence waits for
+ * a slot with its next step. */
 static bool
 has_slot(const struct cn_model_queue *queue, const struct cn_worker_link *link)
 {
@@ -345,9 +363,11 @@ cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *li
     sent(queue, link, job);
 }
 
-/* Whoever was near when a worker died goes alone, so that one more death shows who did it. While a
- * suspect waits no worker gets anything else: each of them becomes free for one. Streams do not
- * count: they are never sent again, so only one death can be theirs. */
+/* Sends suspects: jobs that were in flight in a worker that died. Each of them goes alone to an
+ * idle worker, so that one more death shows which of them did it. While a suspect waits, no worker
+ * gets anything else, so that each worker becomes idle soon. Rows that stream do not count: they
+ * are never sent again, so the next death cannot be theirs a second time. Returns true while
+ * suspects wait. */
 static bool
 send_suspects(struct cn_model_queue *queue)
 {
@@ -368,7 +388,8 @@ send_suspects(struct cn_model_queue *queue)
     return !cn_list_empty(suspects);
 }
 
-/* An idle worker waits for a full batch if the model asks for that. Returns when it ends. */
+/* An idle worker waits for a full batch if the model asks for that (maxBatchDelay). Returns the
+ * time at which the waiting ends; 0: it does not wait. */
 static uint64_t
 held_until(const struct cn_model_queue *queue, struct cn_worker_link *link)
 {
@@ -387,7 +408,8 @@ held_until(const struct cn_model_queue *queue, struct cn_worker_link *link)
     return oldest + queue->config.max_batch_delay_ms;
 }
 
-/* Marks the links that wait; true if one does. */
+/* Marks the links that wait for a full batch, and sets the timer that ends the waiting. Returns
+ * true if one of them waits. */
 static bool
 hold_links(struct cn_model_queue *queue)
 {
@@ -409,7 +431,9 @@ hold_links(struct cn_model_queue *queue)
     return wake != CN_NEVER;
 }
 
-/* The worker for a shared group; NULL: none can take it now. */
+/* Chooses the worker for a shared group; NULL: none can take it now. If one worker is held back
+ * until its batch is full, the workers that were busy when this dispatch began get nothing:
+ * otherwise they would take the rows that the waiting one waits for. */
 static struct cn_worker_link *
 choose(struct cn_model_queue *queue, bool any_held)
 {
@@ -427,7 +451,7 @@ choose(struct cn_model_queue *queue, bool any_held)
         if (!best || cn_worker_link_better(link, best))
             best = link;
     }
-    /* Of equals the first in the list is taken: those that were not asked for long stand there. */
+    /* Among equals the first in the list is taken. Moving it to the back lets them take turns. */
     if (best) {
         cn_list_remove(&best->attached);
         cn_list_push_back(&queue->links, &best->attached);
@@ -435,7 +459,8 @@ choose(struct cn_model_queue *queue, bool any_held)
     return best;
 }
 
-/* Groups without a home, each against the ones at home where it would go: the older first. */
+/* Sends groups without a home. Each is compared with the first group at home where it would go, and
+ * the older of the two goes first, so that neither kind can starve the other. */
 static void
 send_shared(struct cn_model_queue *queue, bool any_held)
 {
@@ -462,6 +487,9 @@ send_ready(struct cn_model_queue *queue, struct cn_worker_link *link)
         send_next(queue, link, group);
 }
 
+/* Once a turn, in this order: questions and slots, suspects, then shared groups and batches, then
+ * what waits at each home. Frames end at last, and the clock of each worker with rows in flight is
+ * set. */
 void
 cn_aggregator_dispatch(struct cn_model_queue *queue)
 {

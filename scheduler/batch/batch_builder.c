@@ -1,5 +1,16 @@
-/* scheduler/batch/batch_builder.c - which rows make a worker's next batch. On the model queue's
- * loop. */
+/* scheduler/batch/batch_builder.c - which rows make a worker's next batch, for models whose batches
+ * the server builds (policy.h). On the model queue's loop.
+ *
+ * Each free worker is looked at once a turn, and it gets a batch or nothing. There are two ways to
+ * build one. With fixed rows (`direct`) the slot of a sequence is its row: every slot up to the
+ * last one with work gets a row, and slots without work get padding. Otherwise rows are taken in
+ * the order of their arrival, or of their priority, until the batch is full or the next row has
+ * another shape.
+ *
+ * Both ways may decide to wait, because a better batch may come. Then they return the time at which
+ * waiting ends, and one timer for the whole queue wakes it at the earliest of these times. All rows
+ * of a batch but the last one are sent with CN_ROW_JOINED, by which the worker knows where it ends.
+ */
 #include "scheduler/batch/batch_builder.h"
 
 #include "core/errors/panic.h"
@@ -17,7 +28,8 @@ ready_in(const struct cn_worker_link *link, uint32_t slot)
                                                               : NULL;
 }
 
-/* The first row with work is the measure: what does not fit to it waits for the next batch. */
+/* Sends one batch by slots. The first row with work decides about the shape; rows of another shape
+ * wait for the next batch, and padding goes in their place. */
 static void
 send_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
@@ -43,7 +55,7 @@ send_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
     }
 }
 
-/* Returns when to look again; CN_NEVER: not before something happens. */
+/* Builds a batch by slots. Returns when to look again; CN_NEVER: not before something happens. */
 static uint64_t
 form_by_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
@@ -68,7 +80,7 @@ form_by_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
 
 /* --- first come, first served --- */
 
-/* Walks the lists that a link's next batch comes from, in the order of serving. */
+/* A walk over the lists from which a link's next batch comes, in the order of serving. */
 struct walk {
     struct cn_list *lists[2 * (CN_PRIORITY_LEVELS_MAX + 1)], *at;
     uint32_t n_lists, list;
@@ -91,7 +103,8 @@ walk_begin(struct walk *walk, struct cn_model_queue *queue, struct cn_worker_lin
     walk->at = walk->n_lists ? walk->lists[0]->next : NULL;
 }
 
-/* NULL at the end. The one that was given may leave its list before the next is asked for. */
+/* Returns the next group; NULL at the end. The caller may take a group out of its list before it
+ * asks for the next one. */
 static struct cn_job_group *
 walk_next(struct walk *walk)
 {
@@ -107,6 +120,8 @@ walk_next(struct walk *walk)
     return cn_container_of(node, struct cn_job_group, ready);
 }
 
+/* Walks over the ready groups twice: once to see how many jobs go together, and, if they are to go
+ * now, once more to send them. Returns when to look again, as form_by_slots() does. */
 static uint64_t
 form_in_order(struct cn_model_queue *queue, struct cn_worker_link *link)
 {

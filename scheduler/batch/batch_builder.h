@@ -1,8 +1,8 @@
-/* scheduler/batch/batch_builder.h - batches that the server forms, where the model's YAML says how
+/* scheduler/batch/batch_builder.h - builds batches in the server, if the model's YAML says how
  * (policy.h).
  *
  * An idle worker gets one batch, whose rows say that they belong together, and the next one when it
- * has answered. On the model queue's loop.
+ * has answered. All of this is on the model queue's loop.
  */
 #ifndef CN_SCHEDULER_BATCH_BATCH_BUILDER_H
 #define CN_SCHEDULER_BATCH_BATCH_BUILDER_H

@@ -1,9 +1,16 @@
-/* scheduler/batch/policy.c - from a model's settings to what the aggregator asks. Any thread. */
+/* scheduler/batch/policy.c - from a model's settings to the answers that the aggregator needs. Any
+ * thread.
+ *
+ * The blocks `sequence_batching` and `dynamic_batching` of a model have dozens of settings. The
+ * aggregator knows only the few numbers of struct cn_policy, so a new setting is worked out here
+ * and nowhere else. The table in docs/decisions/0012-strategies-are-policies.md shows what each
+ * strategy becomes.
+ */
 #include "scheduler/batch/policy.h"
 
 #include <stdlib.h>
 
-/* Can rows differ so that they can't be in one batch? */
+/* Can two rows of the model differ so that they cannot be in one batch? */
 static bool
 shapes_differ(const struct cn_model_io *io)
 {
@@ -21,6 +28,9 @@ shapes_differ(const struct cn_model_io *io)
     return false;
 }
 
+/* The server builds the batches itself (`forms`) only where a worker could not do it: where
+ * priorities count, rows have fixed places, the model prefers certain sizes or waits for them, or
+ * rows of different shapes must not meet. */
 void
 cn_policy_init(struct cn_policy *policy, const struct cn_model_config *config)
 {
@@ -69,6 +79,8 @@ cn_policy_add(const struct cn_policy *policy, struct cn_policy_fill *fill, uint3
     return true;
 }
 
+/* A preferred size is sent at once. Other sizes are sent when the batch is full or the oldest job
+ * has waited long enough. */
 uint32_t
 cn_policy_take(const struct cn_policy *policy, const struct cn_policy_fill *fill,
                uint64_t oldest_ms, uint64_t now_ms)
@@ -93,7 +105,7 @@ cn_policy_rows(const struct cn_policy *policy, const struct cn_model_io *io,
     return policy->by_level ? cn_tensor_batch(row, io->max_batch_size) : 1;
 }
 
-/* But for the first dimension, which is the batch's. */
+/* Have both parts the same shape, apart from the first dimension, which is the batch's? */
 static bool
 same_shape(const struct cn_part *a, const struct cn_part *b)
 {
@@ -114,7 +126,8 @@ same_shape(const struct cn_part *a, const struct cn_part *b)
 bool
 cn_policy_fits(const struct cn_model_io *io, const struct cn_row *a, const struct cn_row *b)
 {
-    if (io->max_batch_size == 0) /* each row stands for itself */
+    if (io->max_batch_size ==
+        0) /* the model has no batch dimension, so each row is run by itself */
         return true;
     for (uint32_t i = 0; i < io->n_inputs; i++)
         if (!io->inputs[i].ragged &&

@@ -1,7 +1,14 @@
-/* scheduler/batch/pressure.c - how long jobs wait for workers. On the model queue's loop.
+/* scheduler/batch/pressure.c - measures how long jobs wait for workers. On the model queue's loop.
  *
- * A step costs two comparisons: the time at which its group became ready is known when it is sent.
- * What still waits is looked at when somebody asks, the front of each list. */
+ * The measure is the time that a job which could run waits for a worker
+ * (docs/decisions/0025-workers-follow-queue-time.md). It costs two comparisons for each step,
+ * because the time at which its group became ready is known when the step is sent. Jobs that still
+ * wait are looked at only when the owner of the workers asks, and then only the first of each list,
+ * which has waited longest.
+ *
+ * The time before the last worker came does not count (`since_us`). Otherwise a load that takes a
+ * minute would look like a minute of waiting, and one more worker would be started for nothing.
+ */
 #include "scheduler/batch/pressure.h"
 
 #include "scheduler/queue/model_queue_priv.h"
@@ -27,7 +34,7 @@ cn_model_queue_set_pressure(struct cn_model_queue *queue, void (*on_wait)(void *
     queue->pressure.spread_us = spread_ms * UINT64_C(1000);
 }
 
-/* Since the job could run and a worker more might have taken it. */
+/* How long the job has waited since it could run, and since the last worker came. */
 static uint64_t
 waited_us(const struct cn_model_queue *queue, uint64_t ready_us)
 {
@@ -110,7 +117,7 @@ cn_model_queue_take_wanted(struct cn_model_queue *queue)
     return wanted;
 }
 
-/* A worker that has at most half of what `busy` has, and takes more; NULL: none. */
+/* A worker that has at most half of the rows of `busy` and takes more; NULL: there is none. */
 static struct cn_worker_link *
 find_room(struct cn_model_queue *queue, const struct cn_worker_link *busy)
 {
@@ -129,8 +136,8 @@ find_room(struct cn_model_queue *queue, const struct cn_worker_link *busy)
     return best;
 }
 
-/* The oldest group of a link that takes nothing now, if it has waited for too long. One whose
- * earlier step still streams stays where that is. */
+/* The oldest group of a link without credit, if it has waited too long; else NULL. A sequence whose
+ * earlier step still streams stays where that stream is. */
 static struct cn_job_group *
 find_stuck(struct cn_model_queue *queue, struct cn_worker_link *link)
 {

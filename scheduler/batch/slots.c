@@ -1,5 +1,15 @@
-/* scheduler/batch/slots.c - who gets a worker's slot, and who must be asked for first. On the model
- * queue's loop. */
+/* scheduler/batch/slots.c - which sequence gets a worker's slot, and which must be asked for first.
+ * On the model queue's loop.
+ *
+ * The life of a sequence with slots: its first step puts its group into the backlog
+ * (aggregator.shared). cn_slots_give() makes a worker with a free slot its home, and from then on
+ * its steps go there. The slot is free again when the sequence ends, is idle for too long, or its
+ * worker dies; in the last case the sequence goes back to the front of the backlog.
+ *
+ * What may surprise: a step that must continue a sequence which this server does not know gets no
+ * slot before a worker has looked into the store. Otherwise it could wait for a slot for minutes,
+ * only to be told that there is no such sequence.
+ */
 #include "scheduler/batch/slots.h"
 
 #include "scheduler/queue/model_queue_priv.h"
@@ -78,7 +88,7 @@ cn_slots_on_probe(struct cn_model_queue *queue, struct cn_job *job, const struct
     return true;
 }
 
-/* The worker with most free slots, and how many there are; NULL: none. */
+/* The worker with the most free slots; NULL: none has one. `n_free`: free slots of all workers. */
 static struct cn_worker_link *
 find_slot(struct cn_model_queue *queue, uint64_t *n_free)
 {
@@ -99,8 +109,8 @@ find_slot(struct cn_model_queue *queue, uint64_t *n_free)
     return best;
 }
 
-/* From the backlog to slots, who waits longest first. Slots are kept for sequences whose worker
- * went: they live, though they may have nothing to do now. */
+/* Gives free slots to the backlog, longest waiting first. As many slots as there are homeless
+ * sequences are kept for those: they live, though they may have nothing to do at this moment. */
 void
 cn_slots_give(struct cn_model_queue *queue)
 {
@@ -112,12 +122,13 @@ cn_slots_give(struct cn_model_queue *queue)
            (cn_slots_is_homeless(queue, group) || n_free > queue->homeless)) {
         cn_aggregator_unplace(queue, group);
         cn_sequence_set_home(sequence_of(group), link);
-        cn_sequence_arrived(sequence_of(group), false); /* waiting was not being idle */
+        cn_sequence_arrived(sequence_of(group),
+                            false); /* the time in the backlog does not count as idle */
         cn_aggregator_place(queue, group);
     }
 }
 
-/* Jobs of the groups in a list. */
+/* The number of waiting jobs of all groups in a list. */
 static uint64_t
 count_jobs(struct cn_list *groups)
 {

@@ -172,8 +172,8 @@ timeouts_count_in_the_backlog(void **state)
     rig_done(rig);
 }
 
-/* Who lived at a worker that went is served before those who never had a slot, and keeps one though
- * he has nothing to do. */
+/* A sequence whose worker is gone is served before those that never had a slot, and keeps a slot
+ * though it has nothing to do. */
 static void
 slots_are_kept_over_a_death(void **state)
 {
@@ -295,7 +295,7 @@ rows_seen(struct fake *fake, unsigned from)
     return text;
 }
 
-/* As answer_next, but padding has no answer. */
+/* Like answer_next(), but padding gets no answer. */
 static void
 answer_batch(struct rig *rig, struct fake *fake)
 {
@@ -378,7 +378,8 @@ a_formed_batch_survives_its_worker(void **state)
     rig_done(rig);
 }
 
-/* Who waited for a batch at a worker that went is not behind those who never had a slot. */
+/* A sequence that waited for a batch at a worker that is gone is not behind those that never had a
+ * slot. */
 static void
 who_waited_at_a_dead_worker_goes_first(void **state)
 {
@@ -409,7 +410,7 @@ who_waited_at_a_dead_worker_goes_first(void **state)
     rig_done(rig);
 }
 
-/* A description is no sequence: it needs no slot, and none is given to it. */
+/* A description has no sequence: it needs no slot, and none is given to it. */
 static void
 descriptions_need_no_slot(void **state)
 {

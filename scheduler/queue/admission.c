@@ -1,7 +1,16 @@
-/* scheduler/queue/admission.c - which jobs may wait, and how they stop waiting other than by being
- * sent.
+/* scheduler/queue/admission.c - decides which jobs may wait, and ends their waiting in other ways
+ * than by sending them. On the model queue's loop, at the end of a turn or from a timer.
  *
- * On the model queue's loop, at the end of a turn or from a timer.
+ * cn_queue_admit() sees each job once. It gives the job its id and its time, checks it, and either
+ * refuses it or puts it into a group, where it waits. Nothing is kept of a refused job. The order
+ * of the checks matters to clients: what is wrong with the request itself (id, step number) comes
+ * before what is wrong with the server at the moment (closed, no worker, full), because only the
+ * latter is worth trying again.
+ *
+ * A waiting job leaves its group in one of four ways: the aggregator sends it, its deadline passes,
+ * its client leaves, or the queue drops all that waits. After each of them cn_queue_group_left() or
+ * the job's answer looks at the sequence again, which may then be closed or freed. So no function
+ * here uses a sequence after that.
  */
 #include <stdio.h>
 
@@ -13,7 +22,7 @@
 #include "scheduler/batch/slots.h"
 #include "scheduler/queue/model_queue_priv.h"
 
-#define ROW_TEXT_MAX UINT16_MAX           /* what a frame can carry in a str16 */
+#define ROW_TEXT_MAX UINT16_MAX           /* the most that a str16 of a frame can carry */
 #define ROW_BYTES_MAX (UINT64_C(2) << 30) /* well below what a frame can carry */
 
 static void
@@ -30,9 +39,9 @@ is_full(const struct cn_model_queue *queue)
     return queue->stats.waiting_jobs >= queue->config.job_queue_size;
 }
 
-/* A sequence that has a slot must be able to end, or those that fill the queue wait for its slot
- * until its clock runs out. How many such steps there are is bounded by slots and
- * maxSequenceJobQueueSize. */
+/* Has the job's sequence a slot already? Then it is admitted into a full queue, because the
+ * sequence must be able to end: otherwise the jobs that fill the queue would wait for its slot
+ * until its clock runs out. Slots and maxSequenceJobQueueSize bound the number of such jobs. */
 static bool
 holds_slot(const struct cn_model_queue *queue, const struct cn_job *job)
 {
@@ -43,7 +52,8 @@ holds_slot(const struct cn_model_queue *queue, const struct cn_job *job)
     return sequence && sequence->home_serial && !sequence->away;
 }
 
-/* Each worker has as many tickets as rows in its batch; a job holds one until it is answered. */
+/* Is there a ticket (useJobTicket)? Each worker has as many tickets as rows in its batch, and a job
+ * holds one until it is answered. */
 static bool
 has_ticket(const struct cn_model_queue *queue)
 {
@@ -73,7 +83,7 @@ check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_er
                        queue->n_links, queue->name);
     if (is_full(queue))
         cn_aggregator_dispatch(
-            queue); /* a burst in one turn: workers may have room for some of it */
+            queue); /* a burst came in one turn: workers may have room for some of it */
     if (is_full(queue) && !holds_slot(queue, job))
         return cn_fail(err, CN_E_QUEUE_FULL,
                        "model %s has %llu jobs waiting (jobQueueSize %u); try again later",
@@ -82,7 +92,7 @@ check_queue(struct cn_model_queue *queue, const struct cn_job *job, struct cn_er
     return 0;
 }
 
-/* Could a frame carry it? */
+/* Can a frame carry the row? */
 static int
 check_row(const struct cn_row *row, struct cn_error *err)
 {
@@ -125,7 +135,8 @@ check_number(const struct cn_row *row, struct cn_error *err)
                    (unsigned long long)row->step);
 }
 
-/* A request without an id opens a sequence, if the model lets it. */
+/* Checks the sequence id. A request without one opens a sequence with a new id, if the model allows
+ * it. */
 static int
 check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
 {
@@ -137,11 +148,12 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
     if (row->sequence_id.len > CN_SEQUENCE_ID_MAX) {
         size_t len = row->sequence_id.len;
 
-        row->sequence_id.len = 0; /* nobody needs so much of it back */
+        row->sequence_id.len = 0; /* the answer need not repeat all of it */
         return cn_fail(err, CN_E_BAD_REQUEST, "the sequence id has %zu bytes; the limit is %u", len,
                        CN_SEQUENCE_ID_MAX);
     }
-    if (!(row->flags & (CN_ROW_GENERATED_ID | CN_ROW_REDELIVERED))) /* a session's, or not new */
+    if (!(row->flags & (CN_ROW_GENERATED_ID |
+                        CN_ROW_REDELIVERED))) /* these have the id of a session, or are not new */
         cn_missing_ids_note(queue, row);
     if (row->sequence_id.len > 0)
         return 0;
@@ -195,12 +207,14 @@ join_sequence(struct cn_model_queue *queue, struct cn_job *job, struct cn_error 
                        queue->config.max_sequence_job_queue_size);
     job->sequence = sequence;
     cn_sequence_arrived(sequence, job->row.flags & CN_ROW_START);
-    if (job->row.flags & (CN_ROW_START | CN_ROW_END)) /* need not wait for a stream's last word */
+    if (job->row.flags &
+        (CN_ROW_START | CN_ROW_END)) /* these need not wait until a stream ends by itself */
         cn_sequence_stop_stream(sequence);
     return 0;
 }
 
-/* Which queue of the model it waits in, where there are several, and whether that has room. */
+/* For models with priorities: finds the level at which the job waits, and checks that it has
+ * room. */
 static int
 check_level(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
 {
@@ -215,7 +229,7 @@ check_level(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *e
     level = &queue->aggregator.levels[job->level];
     max = policy->batching->policies[job->level].max_queued;
     if (max && level->n >= max)
-        cn_aggregator_dispatch(queue); /* as for the whole queue */
+        cn_aggregator_dispatch(queue); /* as in check_queue() */
     if (max && level->n >= max)
         return cn_fail(err, CN_E_UNAVAILABLE, "[request id: %.*s] Exceeds maximum queue size",
                        CN_STR_ARG(job->row.request_id));
@@ -229,7 +243,7 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     struct cn_error err;
 
     queue->stats.jobs++;
-    if (!cn_swap_is_forwarded(job)) { /* it was counted where it came from */
+    if (!cn_swap_is_forwarded(job)) { /* a forwarded step was counted where it came from */
         cn_metrics_add(&queue->metrics, CN_M_JOBS, 1);
         cn_metrics_add(cn_loop_metrics(queue->loop), CN_M_ALL_JOBS, 1);
         cn_ts_job_came(queue, job);
@@ -267,7 +281,8 @@ cn_queue_admit(struct cn_model_queue *queue, struct cn_job *job)
     cn_queue_job_waits(queue, job);
 }
 
-/* When its client's own patience ends, or the model's with it; CN_NEVER. */
+/* The time at which the client's or the model's timeout for waiting ends; CN_NEVER: there is
+ * none. */
 static uint64_t
 own_deadline(const struct cn_job *job)
 {
@@ -284,7 +299,8 @@ own_deadline(const struct cn_job *job)
     return job->arrived_ms + (job->timeout_us + 999) / 1000;
 }
 
-/* One step's client waits no longer for a slot: the whole sequence gives up. */
+/* The client of one step waits no longer for a slot: all waiting steps of its sequence are
+ * refused. */
 static void
 leave_backlog(struct cn_model_queue *queue, struct cn_sequence *sequence)
 {
@@ -300,7 +316,7 @@ leave_backlog(struct cn_model_queue *queue, struct cn_sequence *sequence)
     cn_queue_group_left(sequence);
 }
 
-/* It has waited for longer than its level allows. */
+/* The job has waited longer than its level allows: it goes behind all others, or is refused. */
 static void
 timed_out(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -316,7 +332,9 @@ timed_out(struct cn_model_queue *queue, struct cn_job *job)
     cn_queue_fail(queue, job, CN_E_UNAVAILABLE, "Request timeout expired");
 }
 
-/* The worker that should have come is not there, or all are too busy. */
+/* The job's timer. Only if the deadline has really passed the job is refused, because the model is
+ * overloaded or no worker came; otherwise an earlier timeout of the client or of the model has
+ * passed. */
 static void
 deadline_passed(struct cn_timer *timer)
 {
@@ -326,7 +344,7 @@ deadline_passed(struct cn_timer *timer)
     unsigned long long waited = cn_loop_now_ms(queue->loop) - job->arrived_ms;
 
     if (job->state != CN_JOB_WAITING)
-        return; /* in flight: the worker's time counts */
+        return; /* in flight: from here on responseTimeout bounds it */
     if (cn_loop_now_ms(queue->loop) < job->deadline_ms) {
         if (queue->policy.by_level)
             timed_out(queue, job);
@@ -372,7 +390,7 @@ static void
 tell_worker(struct cn_job *job, enum cn_stop_reason reason)
 {
     if (!job->worker) {
-        if (reason == CN_STOP_GONE) /* nothing streams here */
+        if (reason == CN_STOP_GONE) /* the job is at another version, where nothing streams */
             cn_swap_cancel(job);
         return;
     }
@@ -437,8 +455,8 @@ empty_groups(struct cn_model_queue *queue, struct cn_list *groups, struct cn_lis
         empty_group(queue, cn_container_of(node, struct cn_job_group, ready), out);
 }
 
-/* A group whose jobs wait is in a ready list, or closing, or held, or has a job in flight: no need
- * to look at a million sequences. */
+/* Collects all waiting jobs. A group whose jobs wait is in a ready list, or is closing, or held, or
+ * has a job in flight, so there is no need to look at a million sequences. */
 static void
 gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
 {
@@ -465,7 +483,7 @@ gather_waiting(struct cn_model_queue *queue, struct cn_list *out)
             empty_group(queue, cn_queue_group_of(cn_container_of(job, struct cn_job, link)), out);
     }
     if (!queue->closed)
-        return; /* what waits behind a step that another version does, may be for it too */
+        return; /* jobs behind a step that another version runs may be for that version, too */
     cn_list_for_each(node, &queue->away)
         empty_group(queue, cn_forward_group(node), out);
 }
@@ -490,7 +508,7 @@ cn_queue_drop_waiting(struct cn_model_queue *queue)
             cn_queue_fail(queue, job, queue->close_code, "%s", queue->close_reason);
         else
             cn_queue_fail(queue, job, CN_E_NO_WORKER, "%s", cn_queue_no_worker_reason(queue));
-        if (last) /* a sequence's jobs stand together, and it may be freed here */
+        if (last) /* the jobs of a sequence stand together, and this may free it */
             cn_queue_group_left(sequence);
     }
 }

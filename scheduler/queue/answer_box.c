@@ -1,6 +1,13 @@
-/* scheduler/queue/answer_box.c - answers with their own bytes, on their way to a job's loop.
+/* scheduler/queue/answer_box.c - answers with their own bytes, on their way to a job's loop. They
+ * are made on the model queue's loop, and delivered and freed on the job's origin.
  *
- * Made on the model queue's loop, delivered and freed on the job's origin.
+ * A frame's bytes are valid only while it is handled, so an answer is copied into a box. The box,
+ * its headers and all of its bytes are one block. There are two exceptions: a large body that was
+ * read into memory of its own keeps that memory (`read`), and a body that the front end replaces is
+ * copied into a new box.
+ *
+ * If memory runs out for a piece, the job is marked (piece_lost) and nothing more of it is passed
+ * on until the final piece, which then is an error. So a client never gets an answer with a hole.
  */
 #include <string.h>
 
@@ -35,7 +42,7 @@ sequence_id_of(const struct cn_job *job)
     return job->row.flags & CN_ROW_STATEFUL ? job->row.sequence_id : (struct cn_str){NULL, 0};
 }
 
-/* The headers' array comes first, where `bytes` is aligned for it. */
+/* The array of headers comes first in `bytes`, at the first place that is aligned for it. */
 static size_t
 headers_offset(void)
 {
@@ -155,8 +162,8 @@ has_message_out(const struct cn_job *job)
     return (job->cancel_sent && !job->cancel_back) || job->credit_sent;
 }
 
-/* On the origin. The job's memory is the front end's after a final piece, so that one waits for
- * messages that still travel. */
+/* On the origin. After a final piece the job's memory belongs to the front end, so this piece waits
+ * until no message of the job is under way. */
 static void
 arrived(struct cn_msg *msg)
 {

@@ -1,5 +1,19 @@
-/* scheduler/queue/answers.c - what a worker answers, matched to jobs and passed on. On the queue's
- * loop. */
+/* scheduler/queue/answers.c - matches a worker's answers to jobs and passes them on. On the queue's
+ * loop.
+ *
+ * A job in flight is in one of two lists of its worker: `in_flight`, and `live` once its handler
+ * has begun to stream. A final answer takes it out, settles its group and wakes the queue, so that
+ * the next step of the sequence can go. Two kinds of jobs go on after their answer: one that is
+ * forwarded to another version (cn_swap_on_answer), and one that only asked whether its sequence
+ * lives (cn_slots_on_probe).
+ *
+ * A step that streams and is committed is `detached`: its group was settled at that time, so its
+ * sequence goes on while the stream is still open. Such a job no longer changes what is known of
+ * the sequence; it only counts in `streams`, which keeps the sequence's memory.
+ *
+ * A frame that does not fit to any job is the worker's fault: the link is lost, and the worker is
+ * killed. Nothing that a worker sends can stop the server.
+ */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "metrics/counters/metrics.h"
@@ -21,8 +35,8 @@ find_in(struct cn_list *jobs, uint64_t job_id)
     return NULL;
 }
 
-/* Workers answer mostly in the order of sending, and streams in turn, so the first one of its list
- * is usually it. */
+/* Workers mostly answer in the order of sending, and streams take turns, so the job is usually the
+ * first one of its list. */
 static struct cn_job *
 find_job(struct cn_worker_link *link, const struct cn_answer *answer)
 {
@@ -33,8 +47,8 @@ find_job(struct cn_worker_link *link, const struct cn_answer *answer)
     return job ? job : find_in(&link->in_flight, answer->job_id);
 }
 
-/* While one job is finished, the sequence of that which will mostly be answered next comes from
- * memory: among many it has left the processor's caches since its step was sent. */
+/* Prefetches the sequence of the job that will probably be answered next. Among many sequences it
+ * has left the processor's caches since its step was sent. */
 static void
 prefetch_next(const struct cn_worker_link *link, const struct cn_job *job)
 {
@@ -45,8 +59,8 @@ prefetch_next(const struct cn_worker_link *link, const struct cn_job *job)
                     sizeof(struct cn_sequence));
 }
 
-/* After a death the answer comes from its beginning again; what the client has is not sent
- * twice. */
+/* How much of the body the client has already. After a worker's death the answer comes from its
+ * beginning again, and nothing is sent twice. */
 static uint64_t
 skip_of(struct cn_job *job, const struct cn_answer *answer)
 {
@@ -74,8 +88,8 @@ forward_piece(struct cn_job *job, const struct cn_answer *answer)
     cn_answer_box_deliver(box);
 }
 
-/* The handler yielded: from here the row counts as a stream. If its step is committed, which it is
- * at most once, the sequence goes on to its next one. */
+/* The handler yielded, so the row counts as a stream from here on. If its step is committed, which
+ * happens at most once, the sequence goes on to its next step. */
 static void
 on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
         const struct cn_answer *answer)
@@ -88,7 +102,7 @@ on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
         job->live = true;
         link->n_live++;
         link->alone = false;
-        cn_queue_wake(queue); /* it leaves its place among the rows to another one */
+        cn_queue_wake(queue); /* its place among the rows is free for another one */
     }
     if (!sequence || job->detached || !(answer->flags & CN_ANSWER_COMMITTED) ||
         sequence->streams == UINT16_MAX)
@@ -100,14 +114,14 @@ on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
     cn_sequence_update(sequence);
 }
 
-/* Is there anything in it for a client? A first yield may have had nothing to say. */
+/* Is there anything in the piece for a client? A first yield may have nothing to say. */
 static bool
 says_something(const struct cn_answer *answer)
 {
     return answer->body.len || answer->status || answer->n_headers || answer->content_type.len;
 }
 
-/* A large answer goes on from where it was read to. */
+/* Makes the box for a final answer. A large body is not copied: the box takes over its memory. */
 static struct cn_answer_box *
 make_box(struct cn_worker_link *link, struct cn_job *job, const struct cn_answer *answer)
 {
@@ -123,7 +137,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
 {
     struct cn_answer_box *box;
     struct cn_sequence *sequence = job->sequence;
-    /* A visitor that only looks asks for nothing (scheduler/swap/version_swap.h). */
+    /* A forwarded step that only looks asks for nothing (scheduler/swap/version_swap.h). */
     bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE);
     bool detached = job->detached;
 
@@ -165,7 +179,9 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
     if (!job)
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which is not in flight there",
                        (unsigned long long)answer->job_id);
-    if (job->unsent) /* it can't know of it yet, and who gets the answer may free what is to be sent */
+    /* The worker cannot know the job yet. And if its answer were passed on, the front end could
+     * free bytes that are still to be sent. */
+    if (job->unsent)
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which was not sent in full yet",
                        (unsigned long long)answer->job_id);
     link->progress_ms = cn_loop_now_ms(link->loop);
@@ -175,7 +191,8 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
         finish(link->queue, link, job, answer);
         return 0;
     }
-    /* Passed on first: what follows may free the sequence, whose END this was. */
+    /* The piece is passed on first, because what follows may free the sequence if this step was
+     * its END. */
     if (!(answer->flags & CN_ANSWER_LIVE) || says_something(answer) || cn_swap_is_forwarded(job))
         forward_piece(job, answer);
     if (answer->flags & CN_ANSWER_LIVE)
@@ -183,8 +200,8 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
     return 0;
 }
 
-/* The ids of the call's requests with commas between them, for lines of the metrics log: as many as
- * there is room for. A job that was cancelled meanwhile is not there any more. */
+/* Writes the ids of the call's requests with commas between them, for lines of the metrics log, as
+ * many as there is room for. A job that was cancelled meanwhile is missing. */
 static void
 put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
                 char out[CN_TS_REQUEST_IDS_MAX])
@@ -211,7 +228,8 @@ put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
 void
 cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *stats)
 {
-    /* Before the first step of all: what an earlier server left, or nothing. */
+    /* This comes before the first step of all, so these are the records that an earlier server
+     * left. */
     if (queue->stats.jobs == 0 && stats->stored_sequences == 0)
         queue->may_remember = false;
     cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);

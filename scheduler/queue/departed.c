@@ -1,14 +1,16 @@
-/* scheduler/queue/departed.c - a step whose client has left before it was admitted is not done.
+/* scheduler/queue/departed.c - a step whose client left before the step was admitted is not done.
  *
- * A client without an answer, a key or a step number asks its sequence what became of the step, and
- * sends it again if it is not done. The first copy may still lie in another loop's socket or
- * mailbox, behind that question. It is recognised by its connection, which the client closed before
- * it asked. So the socket is looked at here, on the queue's loop, where all steps of a sequence
- * pass one after the other (docs/decisions/0023-steps-of-clients-that-left.md). The sockets of gRPC
- * belong to its library; there the thread that takes the library's events notes that a call was
- * cancelled (grpc/library/grpc_call.c).
+ * A client that got no answer, and sends neither keys nor step numbers, asks its sequence what
+ * became of the step, and sends the step again if it is not done. The first copy may still lie in
+ * another loop's socket or mailbox, behind that question. It is recognised by its connection, which
+ * the client closed before it asked. So the socket is looked at here, on the queue's loop, where
+ * all steps of a sequence pass one after the other
+ * (docs/decisions/0023-steps-of-clients-that-left.md). The sockets of gRPC belong to its library;
+ * there the thread that takes the library's events notes that a call was cancelled
+ * (grpc/library/grpc_call.c).
  *
- * One poll() for what a turn admits: 0.3 us a turn and 0.1 us a step. */
+ * One poll() looks at all sockets of a turn. It costs 0.3 us a turn and 0.1 us a step.
+ */
 #define _GNU_SOURCE 1 /* POLLRDHUP */
 #include <errno.h>
 #include <poll.h>
@@ -18,9 +20,9 @@
 
 #define LOOK_MAX 64 /* at once */
 
-/* A number recognises the copy in any case; but a START has number 1 whatever there was before. A
- * key does as long as it is among the last sequence.keyWindow ones: the copy may come later than
- * that. */
+/* Must the job's socket be looked at? A copy with a step number is recognised when it runs, but a
+ * START has the number 1 whatever there was before. A copy with a key is recognised only while the
+ * key is among the last sequence.keyWindow ones, and the copy may come later than that. */
 static bool
 is_looked_at(const struct cn_job *job)
 {
@@ -39,7 +41,7 @@ refuse(struct cn_model_queue *queue, struct cn_job *job)
                   "number");
 }
 
-/* Of `jobs` those whose client has closed its side; each is answered. */
+/* Answers those of the `n` jobs whose clients have closed their sides of the sockets in `looks`. */
 static void
 refuse_departed(struct cn_model_queue *queue, struct pollfd *looks, struct cn_job **jobs, nfds_t n)
 {

@@ -1,4 +1,9 @@
-/* scheduler/queue/job_group.c - FIFO with one in flight. On the model queue's loop. */
+/* scheduler/queue/job_group.c - a FIFO with at most one job in flight. On the model queue's loop.
+ *
+ * `waiting` counts the list without the job in flight. A job is taken (in flight), then either
+ * settled (answered) or put back at the front (its worker died), so the order of the jobs never
+ * changes.
+ */
 #include "scheduler/queue/job_group.h"
 
 #include "core/errors/panic.h"

@@ -1,8 +1,8 @@
-/* scheduler/queue/missing_ids.c - steps that lost the header with their sequence's id on the way.
- * On the model queue's loop.
+/* scheduler/queue/missing_ids.c - notices steps that lost the header with their sequence's id on
+ * the way. On the model queue's loop.
  *
- * Behind nginx, which drops header names with underscores, each step begins a new sequence and is
- * answered with 200: nothing else shows that the model never sees a second step.
+ * Behind nginx, which drops headers with underscores in their names, each step begins a new
+ * sequence and is answered with 200. Nothing else shows that the model never sees a second step.
  */
 #include "scheduler/queue/missing_ids.h"
 
@@ -12,8 +12,8 @@
 #include "scheduler/queue/model_queue_priv.h"
 
 #define WINDOW_STEPS 64
-#define NEARLY_ALL 61                     /* 95 of 100 */
-#define TELL_AGAIN_MS (UINT64_C(3600000)) /* a line an hour is seen, and fills no disk */
+#define NEARLY_ALL 61                     /* of 64, which is 95 % */
+#define TELL_AGAIN_MS (UINT64_C(3600000)) /* one line an hour is noticed and fills no disk */
 
 static bool
 came_by_proxy(const struct cn_row *row)

@@ -9,14 +9,14 @@
 struct cn_model_queue;
 struct cn_row;
 
-/* Of the last steps, up to 64; then they are counted anew. */
+/* Counts over the latest steps; after 64 steps the counting begins anew. */
 struct cn_missing_ids {
-    uint32_t steps, nameless; /* nameless: through a proxy, and without an id */
-    uint64_t told_ms;         /* when the log was told last; 0: never */
+    uint32_t steps, nameless; /* nameless: steps that came through a proxy without an id */
+    uint64_t told_ms;         /* when the log last had a line about it; 0: never */
 };
 
-/* A step has come, with the id that its client gave. Sets the queue's stats.ids_missing, and tells
- * the log once an hour at most. */
+/* Counts a step that has come. `row` has the id that its client gave. Sets the queue's
+ * stats.ids_missing, and writes a line to the log at most once an hour. */
 void cn_missing_ids_note(struct cn_model_queue *queue, const struct cn_row *row);
 
 #endif

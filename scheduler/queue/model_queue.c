@@ -1,8 +1,20 @@
-/* scheduler/queue/model_queue.c - jobs in, jobs out, opening and closing of a model version's
- * queue.
+/* scheduler/queue/model_queue.c - jobs come in, jobs go out, and a model version's queue is opened
+ * and closed.
  *
- * submit and cancel run on a job's origin; all else on the queue's loop, most of it at the end of a
- * turn: what comes in a turn is admitted and dispatched once.
+ * Submit and cancel run on a job's origin; everything else runs on the queue's loop, most of it at
+ * the end of a turn. Nothing is sent the moment it comes: jobs and cancels are only noted, and
+ * turn_end() admits and dispatches them together. So all steps that one turn of the loop read go to
+ * the workers in one write for each, and a job that is cancelled in the turn in which it came is
+ * never sent.
+ *
+ * Messages between two loops are embedded in the job: `msg` brings it, `cancel_msg` and
+ * `credit_msg` travel to the queue and back. The origin may free a job only when all of them are
+ * back, so a final answer waits for them (answer_box.c). This is why no message needs an
+ * allocation.
+ *
+ * Callbacks of the queue (final answers, on_empty, on_retired) may submit, cancel or even destroy
+ * the queue. All of these are noted and done later: a submit or cancel at the next end of a turn, a
+ * destroy at the end of the running turn_end().
  */
 #include "scheduler/queue/model_queue.h"
 
@@ -19,9 +31,11 @@
 #define DRAIN_WINDOW_MS 1000
 #define RETRY_AFTER_MAX_S 300
 
+/* The queue's work of a turn; see the head of this file. */
 static void turn_end(struct cn_deferred *deferred);
 
-static _Atomic uint32_t last_serial; /* of all loops' queues: they are made on their own loops */
+static _Atomic uint32_t
+    last_serial; /* for the queues of all loops, because each queue is made on its own loop */
 
 static struct cn_str
 sequence_key(const void *item)
@@ -57,7 +71,8 @@ cn_model_queue_create(struct cn_loop *loop, const char *name, const char *versio
     cn_handler_metrics_init(&queue->handler_metrics, config->metric_series_max);
     if (queue->stateful)
         queue->sequences = cn_table_create(sequence_key);
-    /* Above all ids of an earlier server: none answers 256 jobs in each microsecond of its life. */
+    /* The first id is above all ids of an earlier server: no server answers 256 jobs in each
+     * microsecond of its life. */
     queue->next_job_id = (cn_wall_ms() * 1000 + cn_random_u64() % 1000) << 8;
     queue->drain.begun_ms = cn_loop_now_ms(loop);
     if (config->io)
@@ -183,7 +198,8 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->final_box = NULL;
     job->cancel_sent = job->cancel_back = job->credit_sent = false;
     job->consumed = job->credit_bytes = 0;
-    /* A quarter of what may be under way: the worker never runs dry, and few frames are sent. */
+    /* Credit is sent for a quarter of what may be under way: the worker never runs dry, and there
+     * are few frames. */
     job->credit_least = queue->config.stream_bytes / 4;
     cn_list_init(&job->link);
     job->sequence = NULL;
@@ -220,8 +236,8 @@ cancel_came_back(struct cn_msg *msg)
     cn_answer_box_message_back(job);
 }
 
-/* On the queue's loop, but the queue may be gone if the job is done. The message goes back in any
- * case: the origin keeps the job until it has it. */
+/* On the queue's loop. If the job is done, the queue may be gone, so only the job is looked at. The
+ * message goes back in any case, because the origin keeps the job until it has it. */
 static void
 cancel_by_mail(struct cn_msg *msg)
 {
@@ -229,7 +245,7 @@ cancel_by_mail(struct cn_msg *msg)
     struct cn_loop *origin = job->origin;
 
     if (job->state != CN_JOB_DONE) {
-        cn_queue_wake(job->queue); /* for who waited behind it */
+        cn_queue_wake(job->queue); /* jobs that waited behind this one may go */
         cn_queue_cancel_now(job->queue, job);
     }
     msg->fn = cancel_came_back;
@@ -295,7 +311,8 @@ credit_by_mail(struct cn_msg *msg)
     cn_loop_post(origin, msg);
 }
 
-/* The queue may be gone: the final answer may be under way. */
+/* Sends the credit that has come together, if it is worth a message. The queue may be gone, because
+ * the final answer may be under way. */
 static void
 send_credit(struct cn_job *job)
 {
@@ -320,7 +337,7 @@ cn_model_queue_consumed(struct cn_job *job, size_t bytes)
     send_credit(job);
 }
 
-/* The job is done before its cancel of this turn was looked at. */
+/* Takes back a cancel of this turn, because the job was done before the queue looked at it. */
 static void
 forget_cancel(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -347,6 +364,8 @@ run_cancels(struct cn_model_queue *queue)
 
 /* Jobs out */
 
+/* Updates the answers per second, once for each second. The new rate is the mean of the last second
+ * and the old rate, so a short pause does not show. */
 static void
 count_answer(struct cn_model_queue *queue)
 {
@@ -363,7 +382,7 @@ count_answer(struct cn_model_queue *queue)
     drain->begun_ms = now;
 }
 
-/* `code`: of its final answer. */
+/* Counts a job that is finished; `code` is the error code of its final answer. */
 static void
 count_job(struct cn_model_queue *queue, const struct cn_job *job, int code)
 {
@@ -432,10 +451,12 @@ cn_queue_take_waiting(struct cn_model_queue *queue, struct cn_job *job)
     cn_job_group_remove(group, job);
     queue->stats.waiting_jobs--;
     if (!job->sequence)
-        cn_aggregator_place(queue, group); /* the group goes with the job */
+        cn_aggregator_place(queue, group); /* a stateless job's group ends with it */
 }
 
-/* Of a turn's jobs, whose sequences lie anywhere among all: their memory is asked for at once. */
+/* Prefetches the sequences of a turn's jobs. They lie anywhere in a large table, so asking for all
+ * of them at once takes about as long as waiting for one
+ * (docs/decisions/0019-look-ups-are-prepared-by-the-batch.md). */
 static void
 prefetch_sequences(const struct cn_model_queue *queue, const struct cn_list *jobs)
 {
@@ -449,7 +470,7 @@ prefetch_sequences(const struct cn_model_queue *queue, const struct cn_list *job
         ids[n] = cn_container_of(node, struct cn_job, link)->row.sequence_id;
         n += ids[n].len > 0;
         if (n == CN_PREFETCH_MAX)
-            break; /* a burst: the others wait for their own */
+            break; /* this is a burst: the others are fetched when they are needed */
     }
     if (n > 1)
         cn_table_prefetch(queue->sequences, ids, n, sizeof(struct cn_sequence), NULL);
@@ -460,7 +481,7 @@ admit_incoming(struct cn_model_queue *queue)
 {
     struct cn_list now, *node;
 
-    /* A callback may submit more; that waits for the next turn. */
+    /* A callback may submit more jobs; they wait for the next turn. */
     cn_list_init(&now);
     cn_list_splice_back(&now, &queue->incoming);
     cn_queue_refuse_departed(queue, &now);
@@ -493,6 +514,8 @@ turn_end(struct cn_deferred *deferred)
 {
     struct cn_model_queue *queue = cn_container_of(deferred, struct cn_model_queue, turn_end);
 
+    /* Cancels first: what is cancelled need not be admitted. Dispatch comes after all jobs are
+     * known, and one flush for each worker comes after all frames are written. */
     queue->in_turn_end = true;
     run_cancels(queue);
     admit_incoming(queue);
@@ -559,7 +582,7 @@ cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason,
     replace_text(&queue->close_reason, reason ? reason : "the model is being stopped");
     queue->drop_waiting |= drop_waiting;
     if (drop_waiting)
-        cn_model_queue_stop_streams(queue); /* they may have hours to go */
+        cn_model_queue_stop_streams(queue); /* a stream may have hours to go */
     queue->on_empty = on_empty;
     queue->empty_ctx = ctx;
     cn_queue_wake(queue);

@@ -1,13 +1,17 @@
-/* scheduler/queue/model_queue.h - one model version's scheduler: sequences, job groups, aggregator.
+/* scheduler/queue/model_queue.h - the scheduler of one model version: its sequences, job groups,
+ * batches and workers.
  *
- * Owned by one loop; other loops hand it jobs through that loop's mailbox, so nothing here locks
- * (docs/decisions says why). Stateless models take the same path: every request is a group of its
- * own.
+ * A queue belongs to one loop. Other loops hand it jobs through that loop's mailbox, so nothing
+ * here takes a lock (docs/decisions/0001-model-queue-belongs-to-a-loop.md). Stateless models take
+ * the same path: each of their requests is a job group by itself.
  *
- * Promises: jobs of one sequence run one by one, in the order of submission by each connection
- * (with continuousBatching the next one runs once the one before is committed, which may still
- * stream its answer); every submitted job gets exactly one final answer; a worker holds at most 2 x
- * batchSize rows, and stream.max that stream; everything is bounded by the model's config.
+ * What the queue promises:
+ * - The jobs of one sequence run one by one, in the order in which each connection submitted them.
+ *   With continuousBatching the next job runs once the one before is committed, although that one
+ *   may still stream its answer.
+ * - Every submitted job gets exactly one final answer.
+ * - A worker holds at most 2 x batchSize rows, and at most stream.max rows that stream.
+ * - The model's config bounds everything that can grow.
  */
 #ifndef CN_SCHEDULER_QUEUE_MODEL_QUEUE_H
 #define CN_SCHEDULER_QUEUE_MODEL_QUEUE_H
@@ -26,11 +30,13 @@
 struct cn_metrics;
 struct cn_model_queue;
 
-/* `name`, `version`: copied, for messages. The config is copied. */
+/* Makes an empty queue on `loop`. `name`, `version` (used in messages) and `config` are copied. The
+ * caller destroys it with cn_model_queue_destroy(). */
 struct cn_model_queue *cn_model_queue_create(struct cn_loop *loop, const char *name,
                                              const char *version,
                                              const struct cn_model_config *config);
-/* Only when closed and empty (cn_model_queue_close called on_empty), with no link attached. */
+/* Frees the queue. It must be closed and empty (cn_model_queue_close() has called on_empty), and no
+ * link may be attached. NULL is allowed. */
 void cn_model_queue_destroy(struct cn_model_queue *queue);
 
 struct cn_loop *cn_model_queue_loop(const struct cn_model_queue *queue);
@@ -38,141 +44,161 @@ const struct cn_model_config *cn_model_queue_config(const struct cn_model_queue 
 const char *cn_model_queue_name(const struct cn_model_queue *queue);
 const char *cn_model_queue_version(const struct cn_model_queue *queue);
 
-/* Any loop (the job's origin). The job is the queue's until its final answer, which may be a
- * refusal: queue full, too many sequences, no worker, draining, expired ... */
+/* Gives the job to the queue. Call it on the job's origin, which may be any loop. The queue owns
+ * the job until its final answer, which may be a refusal, for example because the queue is full,
+ * there are too many sequences, no worker can come, the server drains or the deadline has passed.
+ */
 void cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job);
-/* The job's origin: its client is gone. A waiting job is answered CN_E_CANCELLED soon; a running
- * one is answered when its worker answers (the step may have been committed). Harmless twice. */
+/* Says, on the job's origin, that the client has left. A waiting job is answered with
+ * CN_E_CANCELLED soon. A job in flight is answered when its worker answers, because its step may be
+ * committed already. A second call does nothing. */
 void cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job);
 
-/* The job's origin, until the final piece came: its client took so many bytes of pieces. Cheap to
- * call often: what is worth a message goes as one. */
+/* Says, on the job's origin and before the final piece came, that the client took `bytes` of the
+ * pieces. It is cheap to call often: the bytes are added up until a message is worth sending. */
 void cn_model_queue_consumed(struct cn_job *job, size_t bytes);
 
-/* The rest: on the queue's loop. */
+/* All functions below must be called on the queue's loop. */
 
-/* The worker is ready: it gets jobs. The link stays its owner's. */
+/* The worker has loaded the model, so the queue begins to send it jobs. The caller keeps the
+ * link. */
 void cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link);
-/* The worker is gone: its jobs in flight are sent again, to it or another, under their job ids, one
- * at a time; one that was alone with `CN_MAX_ALONE_DEATHS` dying workers is answered with
- * `last_words`. `overdue`: it was killed for being late; a job that was alone with it is answered
- * CN_E_HANDLER_DEADLINE at once. */
+/* The worker is gone. Its jobs in flight are sent again under the same job ids, each one alone, to
+ * this model's other workers or to the next one. A job during which `CN_MAX_ALONE_DEATHS` workers
+ * died while they had nothing else is answered with `last_words` (text, borrowed for the call).
+ * `overdue`: the worker was killed because a call took too long; a job that was alone in it is then
+ * answered with CN_E_HANDLER_DEADLINE at once. */
 #define CN_MAX_ALONE_DEATHS 3
 void cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link, bool overdue,
                            const char *last_words);
-/* Scale down: no new jobs; `on_retired(ctx)` once nothing is in flight (never from inside this
- * call); then detach. Its sequences go to other workers. A detach before that cancels it. */
+/* Takes a worker away when the model is scaled down. It gets no new jobs, its sequences go to other
+ * workers, and `on_retired(ctx)` is called once nothing is in flight there, never from inside this
+ * call. The owner then detaches the link. A detach before that cancels the callback. */
 void cn_model_queue_retire(struct cn_model_queue *queue, struct cn_worker_link *link,
                            void (*on_retired)(void *ctx), void *ctx);
 
-/* Can a worker come? While `expected` is 0 and none is attached, jobs are refused with
- * CN_E_NO_WORKER and `reason` (copied); waiting ones are answered so too. Otherwise they wait for
- * their deadline. */
+/* Says how many workers are being started. While that is 0 and none is attached, waiting and new
+ * jobs are refused with CN_E_NO_WORKER and `reason` (copied). Otherwise they wait until their
+ * deadline. */
 void cn_model_queue_set_expected(struct cn_model_queue *queue, uint32_t expected,
                                  const char *reason);
 
-/* No new jobs: they are refused with `code` and `reason` (copied). `drop_waiting`: those that wait
- * are refused too, and handlers that stream are told to end that; else they still run.
- * `on_empty(ctx)` once, on this loop, when no job is left; never from inside this call. May be
- * called again to hurry (drop_waiting = true), with the same callback. */
+/* Closes the queue: new jobs are refused with `code` and `reason` (copied). With `drop_waiting` the
+ * jobs that wait are refused as well, and handlers that stream are asked to end their streams;
+ * without it those jobs still run. `on_empty(ctx)` is called once on this loop when no job is left,
+ * never from inside this call. A second call with the same callback and drop_waiting = true hurries
+ * a slow end. */
 void cn_model_queue_close(struct cn_model_queue *queue, int code, const char *reason,
                           bool drop_waiting, void (*on_empty)(void *ctx), void *ctx);
-/* Handlers that stream, now or before they are answered, are told to come to their end. */
+/* Asks all handlers that stream, or that begin to before they have answered, to end their
+ * streams. */
 void cn_model_queue_stop_streams(struct cn_model_queue *queue);
-/* Tells the workers to close and delete every live sequence (unregister); call before retiring
- * them. */
+/* Tells the workers to close and delete every live sequence, when a version is unregistered. Call
+ * it before the workers are retired. */
 void cn_model_queue_close_sequences(struct cn_model_queue *queue, enum cn_close_reason reason);
 
-/* Deletes one sequence, live or only in the store. A step in flight ends first; steps that wait
- * meet the deletion and learn of it, but for those behind a START. */
+/* An order to delete one sequence, whether it is live or only in the store. A step in flight ends
+ * first. Steps that wait find the sequence deleted and are answered so, except those behind a
+ * START. */
 struct cn_sequence_delete {
     struct cn_str sequence_id; /* 1 to CN_SEQUENCE_ID_MAX bytes; borrowed until on_done */
-    /* Once, on the queue's loop, maybe from inside the call: a worker has said that it is done, or
-     * `err` tells why that is not known. It must leave the queue alone. */
+    /* Called once on the queue's loop, perhaps from inside the call: a worker has deleted the
+     * sequence, or `err` says why nobody knows whether it is deleted. It must not call the queue.
+     */
     void (*on_done)(struct cn_sequence_delete *order);
-    bool was_live; /* the queue knew it as open */
+    bool was_live; /* the queue knew the sequence as open */
     struct cn_error err;
     struct cn_list link; /* the queue's */
 };
-/* The order stays the caller's and in place until on_done. Harmless for ids that nobody knows.
- * CN_E_BAD_REQUEST: the model is stateless, or no such id can be. CN_E_NO_WORKER: none is there to
- * do it, or the last one died over it. The queue's own code when it is closed. */
+/* Carries out an order, which stays the caller's and must stay in place until on_done. An id that
+ * nobody knows does no harm. CN_E_BAD_REQUEST: the model is stateless, or no id can look like this.
+ * CN_E_NO_WORKER: there is no worker to do it, or the last one died over it. If the queue is
+ * closed, its own code. */
 void cn_model_queue_delete_sequence(struct cn_model_queue *queue, struct cn_sequence_delete *order);
 
-/* Lists, reads or writes stored sequences: see proto/query.h. A worker does it between two batches,
- * in the order of sending with steps; a write waits for the step in flight and holds up those
- * behind it. So nobody ever sees or changes half a step. */
-#define CN_QUERIES_MAX 256 /* under way in one queue; more are refused */
+/* An order to list, read or write stored sequences (proto/query.h). A worker does it between two
+ * batches, in the order in which orders and steps were sent to it. A write waits for the step in
+ * flight and holds up the steps behind it, so nobody ever sees or changes half a step. */
+#define CN_QUERIES_MAX 256 /* orders under way in one queue; more are refused */
 struct cn_sequence_query {
     struct cn_query query; /* bytes are borrowed until on_done; query_id is the queue's */
-    /* LIST with durability none, where each worker has its own store. In: the worker to ask, or the
-     * one after it; 0: the first. Out: where to go on when this one's list is over (`next` is
-     * empty); 0: that was the last one. With other durabilities always 0. */
+    /* Only for LIST with durability none, where each worker has its own store; else 0. In: the
+     * index of the worker to ask, or of the first one after it; 0 means the first worker. Out: the
+     * index at which the list goes on when the list of this worker is over (`next` is empty); 0
+     * means that it was the last worker. */
     uint32_t worker;
-    /* Once, on the queue's loop, maybe from inside the call: `result` (borrowed until return) or
-     * NULL and `err`; a worker's error is in `err` too. It must leave the queue alone. */
+    /* Called once on the queue's loop, perhaps from inside the call, with `result` (borrowed until
+     * the callback returns), or with NULL and `err`. An error of the worker is in `err`, too. It
+     * must not call the queue. */
     void (*on_done)(struct cn_sequence_query *order, const struct cn_query_result *result);
     struct cn_error err;
-    struct cn_list link;          /* the queue's, as what follows */
-    struct cn_sequence *sequence; /* of a write that was sent */
+    struct cn_list link;          /* this and the next member are the queue's */
+    struct cn_sequence *sequence; /* the sequence of a write that was sent */
 };
-/* The order stays the caller's and in place until on_done. CN_E_BAD_REQUEST: the model is
- * stateless, or no such id can be; CN_E_NO_WORKER; CN_E_QUEUE_FULL; CN_E_TOO_MANY_SEQUENCES;
- * CN_E_UNAVAILABLE: the worker died over it, and whether it wrote is not known; the queue's own
- * code when it is closed. */
+/* Carries out an order, which stays the caller's and must stay in place until on_done. Errors:
+ * CN_E_BAD_REQUEST (the model is stateless, or no id can look like this), CN_E_NO_WORKER,
+ * CN_E_QUEUE_FULL, CN_E_TOO_MANY_SEQUENCES, CN_E_UNAVAILABLE (the worker died over it, and nobody
+ * knows whether it wrote), and the queue's own code if it is closed. */
 void cn_model_queue_query(struct cn_model_queue *queue, struct cn_sequence_query *order);
 
-/* What the queue knows of a sequence and the store doesn't. */
+/* What the queue knows of a sequence, but the store does not. */
 struct cn_sequence_live {
     uint32_t waiting; /* jobs */
     bool in_flight;
-    uint32_t worker;           /* index of the home worker; 0: none */
-    uint64_t lifetime_left_ms; /* CN_NEVER: no total clock, or not known */
+    uint32_t worker; /* index of the home worker; 0: none */
+    /* until the total clock ends; CN_NEVER: no such clock, or not known */
+    uint64_t lifetime_left_ms;
 };
-/* False: the queue doesn't know it as open, though the store may. */
+/* Fills `out`. Returns false if the queue does not know the sequence as open, though the store
+ * may. */
 bool cn_model_queue_look(const struct cn_model_queue *queue, struct cn_str id,
                          struct cn_sequence_live *out);
 
-/* The versions of a model, as a queue finds them: a step that came without version may belong to a
- * sequence that lives in another one (docs/sequences.md, "Versions"). */
+/* How a queue finds the other versions of its model. A step that came without a version may belong
+ * to a sequence that lives in another one (docs/sequences.md, "Versions"). */
 struct cn_family {
-    /* On the queue's loop: the version at place `i` (any order, the queue itself among them), NULL
-     * past the last; good until the end of the turn. CN_E_DRAINING, CN_E_MODEL_LOADING: nobody can
-     * say. */
+    /* Called on the queue's loop. Sets `out` to the version at place `i` (in any order, the queue
+     * itself is among them), or to NULL past the last one; it is valid until the end of the turn.
+     * CN_E_DRAINING, CN_E_MODEL_LOADING: the versions are not known at this moment. */
     int (*version_at)(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
                       struct cn_error *err);
     void *ctx;
 };
-/* Before the first job. */
+/* Sets the callbacks above. Call it before the first job. */
 void cn_model_queue_set_family(struct cn_model_queue *queue, struct cn_family family);
-/* Instead of the config's sequence.swapPolicy. */
+/* Sets the swap policy, in place of sequence.swapPolicy of the config. */
 void cn_model_queue_set_swap_policy(struct cn_model_queue *queue, enum cn_swap_policy policy);
-/* Its swap deadline has passed: it does no more steps, but its sequences can still be taken over;
- * those that are to stay, or can't move, are closed as evicted when their next step comes. */
+/* Marks a version whose swap deadline has passed. It does no more steps, but its sequences can
+ * still be taken over. Those that are to stay, or cannot move, are closed as evicted at their next
+ * step. */
 void cn_model_queue_set_retired(struct cn_model_queue *queue, bool retired);
 
 struct cn_model_queue_stats {
-    uint64_t diverted_jobs; /* in flight, too: it is asked in other versions where they belong */
+    /* jobs that other versions are asked about; in_flight_jobs counts them, too */
+    uint64_t diverted_jobs;
     uint64_t live_sequences, opened_sequences, expired_sequences;
     uint64_t waiting_jobs, in_flight_jobs, jobs, redispatched, replayed;
     uint32_t attached_workers;
-    bool ids_missing; /* nearly all steps came through a proxy without an id (missing_ids.h) */
+    bool ids_missing; /* nearly all steps come through a proxy and have no id (missing_ids.h) */
 };
 void cn_model_queue_stats(const struct cn_model_queue *queue, struct cn_model_queue_stats *out);
-/* What the queue counts, and its owner (workers); gauges that `stats` has are not kept there. */
+/* The counters of the queue and of its owner (the worker pool). Gauges that `stats` has are not
+ * kept there. */
 struct cn_metrics *cn_model_queue_metrics(struct cn_model_queue *queue);
-/* Of a typed model's requests; any thread while the queue is there. NULL: it is not typed. */
+/* The statistics of a typed model's requests; NULL if the model is not typed. Any thread may read
+ * them while the queue exists. */
 const struct cn_infer_stats *cn_model_queue_infer_stats(const struct cn_model_queue *queue);
-/* What its handler defines. */
+/* The metrics that the model's handler defines. */
 struct cn_handler_metrics;
 const struct cn_handler_metrics *cn_model_queue_handler_metrics(const struct cn_model_queue *queue);
 
 struct cn_worker_link_stats {
     uint64_t live_sequences, rows, answers;
     uint32_t in_flight;
-    uint32_t busy_rows;          /* that it has and does not stream; 0: it has nothing to do */
-    uint64_t busy_ms;            /* for so long it has shown no progress with them */
-    struct cn_str busy_sequence; /* of the first of them; empty: none. Borrowed for this turn */
+    uint32_t busy_rows; /* rows that it has and does not stream; 0: it has nothing to do */
+    uint64_t busy_ms;   /* for how long it has shown no progress with them */
+    /* id of the first row's sequence; empty: none. Borrowed for this turn */
+    struct cn_str busy_sequence;
 };
 void cn_worker_link_stats(const struct cn_worker_link *link, struct cn_worker_link_stats *out);
 

@@ -1,8 +1,9 @@
-/* scheduler/queue/queue_metrics.c - what TorchServe counts of requests and workers. On the model
+/* scheduler/queue/queue_metrics.c - TorchServe's metrics of requests and workers. On the model
  * queue's loop.
  *
- * Latency and queue time are counters that sum microseconds; QueueTime and WorkerThreadTime hold
- * the last value in milliseconds. Where the mode wants lines, each moves with one.
+ * The metrics for latency and queue time are counters that sum microseconds. QueueTime and
+ * WorkerThreadTime hold the last value in milliseconds. If the metrics mode asks for log lines,
+ * each change also writes one line.
  */
 #include "torchserve/metrics/metric_lines.h"
 
@@ -24,7 +25,7 @@ model_dims(const struct cn_model_queue *queue, const struct cn_job *job, char ou
     return out;
 }
 
-/* In legacy mode those stand on /metrics. */
+/* In legacy mode these counters stand on /metrics only. */
 static void
 log_sum(const struct cn_model_queue *queue, const struct cn_job *job, const char *name,
         double value)
@@ -85,7 +86,7 @@ cn_ts_job_done(struct cn_model_queue *queue, const struct cn_job *job)
               NULL);
 }
 
-/* A line for the whole batch. */
+/* Sets the handler's time and writes one line for the whole batch. */
 void
 cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const char *request_ids)
 {
@@ -101,7 +102,7 @@ cn_ts_batch_done(struct cn_model_queue *queue, uint64_t handler_us, const char *
               request_ids);
 }
 
-/* Lines spell the usual units out. */
+/* The name of a unit as lines have it: the usual units are spelled out. */
 static struct cn_str
 spelled_out(struct cn_str unit)
 {
@@ -117,7 +118,7 @@ spelled_out(struct cn_str unit)
     return unit;
 }
 
-/* What ends a field of a line becomes _. */
+/* Writes a word of a line. Characters that would end a field become _. */
 static void
 put_word(struct cn_buf *out, struct cn_str word)
 {
@@ -193,7 +194,7 @@ dims_fit(const struct cn_metric_rule *rule, const struct cn_sample *sample)
     return n == sample->n_dims;
 }
 
-/* What the file in force says of the sample, whose unit it gives. */
+/* Applies the rule of the metrics file to the sample, and gives it the rule's unit. */
 static int
 apply_rule(struct cn_sample *sample, struct cn_error *err)
 {

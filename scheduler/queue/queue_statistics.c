@@ -1,9 +1,10 @@
-/* scheduler/queue/queue_statistics.c - what a typed model's queue counts for v2 statistics. On the
- * queue's loop.
+/* scheduler/queue/queue_statistics.c - what a typed model's queue counts for the statistics of the
+ * v2 protocol. On the queue's loop.
  *
- * A worker's report of a call comes right before the answers that the call made, so that those need
- * no word of their own about it. A request counts where it ran: a step that visits another version
- * (scheduler/swap/version_swap.h) counts there.
+ * A worker's report of a call comes right before the answers that the call made. So the answers
+ * need not say which call made them: link->call has its times, and its serial tells whether a
+ * further piece of a job came from the same call. A step that is forwarded to another version
+ * counts where it ran (scheduler/swap/version_swap.h).
  */
 #include "metrics/counters/infer_stats.h"
 
@@ -30,7 +31,7 @@ cn_infer_call_done(struct cn_worker_link *link, const struct cn_report *report)
     cn_infer_executed(link->queue->infer, report->batch, cn_wall_ms(), link->call.us);
 }
 
-/* It asked nothing of the handler, or has no answer here. */
+/* Did the job ask nothing of the handler, or does it have no answer here? */
 static bool
 is_no_inference(const struct cn_job *job, const struct cn_answer *answer)
 {
@@ -38,7 +39,8 @@ is_no_inference(const struct cn_job *job, const struct cn_answer *answer)
            (answer->flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE));
 }
 
-/* The first call for it: what is not the call is waiting, here and at the worker. */
+/* Notes how long the job was queued, at the first call for it: all time that was not spent in the
+ * call was waiting, here and in the worker. */
 static void
 note_queued(struct cn_worker_link *link, struct cn_job *job)
 {
@@ -91,7 +93,9 @@ cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job, const struct
     if (!queue->infer || (job->forward && !job->worker))
         return;
     if (is_no_inference(job, answer) && !(job->probing && answer->error_code))
-        return; /* a step that was refused because there is no sequence counts, though it only asked */
+        /* A step that was refused because its sequence does not exist counts, though it only
+         * asked. */
+        return;
     done.total_us = cn_loop_now_us(queue->loop) - job->arrived_us;
     if (kind == CN_RESPONSE_CANCELED || kind == CN_RESPONSE_FAILED) {
         cn_infer_failed(queue->infer,

@@ -1,15 +1,19 @@
-/* scheduler/queue/stored_sequences.c - looking at stored sequences, and writing them. On the model
+/* scheduler/queue/stored_sequences.c - lists, reads and writes stored sequences. On the model
  * queue's loop.
  *
- * A query goes to a worker like a row does, and is answered in the order of sending. A write must
- * not meet a step of its sequence: it waits until none is in flight, and the sequence is held, with
- * its jobs in `held`, until the worker has answered.
+ * A query goes to a worker as a row does, and workers answer queries in the order of sending. So
+ * the oldest order in link->queries is the one that a RESULT belongs to.
+ *
+ * A write must not meet a step of its sequence. It waits in queue->queries until no job of the
+ * sequence is in flight. Then the sequence is held: its group lies in queue->held, and no job of it
+ * is sent until the worker has answered. If that worker dies, nobody knows whether it wrote, and
+ * the order fails with CN_E_UNAVAILABLE; the next step reads the store.
  */
 #include "core/errors/panic.h"
 #include "core/time/clock.h"
 #include "scheduler/queue/model_queue_priv.h"
 
-#define ANSWER_SLACK_BYTES 1024 /* of a RESULT frame, besides what max_bytes bounds */
+#define ANSWER_SLACK_BYTES 1024 /* bytes of a RESULT frame besides those that max_bytes bounds */
 
 static struct cn_sequence_query *
 order_at(struct cn_list *node)
@@ -41,7 +45,7 @@ send_query(struct cn_model_queue *queue, struct cn_worker_link *link,
     struct cn_query *query = &order->query;
     uint64_t most = link->max_frame_bytes - ANSWER_SLACK_BYTES;
 
-    cn_assert(link->frame_rows == 0); /* no BATCH is being written */
+    cn_assert(link->frame_rows == 0); /* a frame must not be written into a BATCH that was begun */
     query->query_id = ++queue->last_query_id;
     if (query->max_bytes == 0 || query->max_bytes > most)
         query->max_bytes = most;
@@ -99,7 +103,7 @@ cn_queue_begin_write(struct cn_sequence *sequence)
 
     cn_assert(!sequence->held && !sequence->closing && !sequence->group.in_flight);
     if (next && (next->row.flags & CN_ROW_REDELIVERED))
-        return false; /* may be committed already: as good as in flight */
+        return false; /* its step may be committed already, so it counts as in flight */
     while ((order = find_waiting(sequence))) {
         cn_list_remove(&order->link);
         sequence->wants_write = find_waiting(sequence) != NULL;
@@ -115,8 +119,8 @@ cn_queue_begin_write(struct cn_sequence *sequence)
     return false;
 }
 
-/* The write is done: the worker that did it has the sequence, with durability none only that
- * one. */
+/* The write is done. The worker that did it becomes the home worker; with durability none it is the
+ * only one that has the sequence. */
 static void
 learn_written(struct cn_sequence *sequence, struct cn_worker_link *link,
               const struct cn_query_result *result)
@@ -153,7 +157,8 @@ begin_write(struct cn_model_queue *queue, struct cn_sequence_query *order)
 
 /* --- reads */
 
-/* With durability none, the worker with the lowest index from `index` on; else any. */
+/* The worker that lists sequences: with durability none the one with the lowest index from `index`
+ * on, because each has its own store; else any worker. */
 static struct cn_worker_link *
 choose_lister(const struct cn_model_queue *queue, uint32_t index)
 {
@@ -188,7 +193,7 @@ begin_read(struct cn_model_queue *queue, struct cn_sequence_query *order)
         refuse(queue, order);
 }
 
-/* Where a list of a worker's own store goes on. */
+/* Says at which worker a list goes on, if each worker has its own store. */
 static void
 set_next_worker(const struct cn_model_queue *queue, const struct cn_worker_link *link,
                 struct cn_sequence_query *order, const struct cn_query_result *result)
@@ -250,7 +255,7 @@ cn_queue_fail_queries(struct cn_model_queue *queue, struct cn_worker_link *link)
         tell(queue, order, NULL);
         if (!sequence)
             continue;
-        sequence->generation = 0; /* the store decides */
+        sequence->generation = 0; /* not known now; the store decides */
         sequence->reload = true;
         let_go(sequence);
     }

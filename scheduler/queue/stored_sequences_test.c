@@ -264,7 +264,7 @@ writes_and_deletions_of_one_sequence_take_turns(void **state)
     rig_destroy(rig);
 }
 
-/* Whoever asked hears that it is not known; the steps go on with another worker. */
+/* The caller learns that the result is not known; the steps go on with another worker. */
 static void
 death_of_the_worker_is_told_and_nothing_hangs(void **state)
 {

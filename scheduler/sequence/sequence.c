@@ -1,4 +1,24 @@
-/* scheduler/sequence/sequence.c - opening, homes, clocks. On the model queue's loop. */
+/* scheduler/sequence/sequence.c - opens sequences, gives them homes, and runs their clocks. On the
+ * model queue's loop.
+ *
+ * The life of a sequence: cn_sequence_open() when its first step comes; `known` once a worker said
+ * that it lives; closed by sequence_close.c, or forgotten by cn_sequence_forget(). To forget is not
+ * to close: the record stays in the store, and the next step of that id opens the sequence here
+ * again.
+ *
+ * cn_sequence_update() is the only place that decides what happens next, and it is called after
+ * every event: a job came, was answered or went. In this order: a close that waited, a delete that
+ * waited, a write that waited, the next job, and, if nothing is left to do, rest(), which sets the
+ * clock. Calls of it may free the sequence, so callers use it last.
+ *
+ * There are two clocks, idle and total, but only one timer, set to the nearer one. A job that comes
+ * does not move the timer. When it ends, clock_ended() looks at what is true then and may set it
+ * again. So a step costs no work on the timer, except in models with slots, where the idle clock
+ * counts from the arrival of a step.
+ *
+ * A home is a place in queue->homes with a serial. When a worker goes, only its place changes; a
+ * sequence that still names the old serial is `homeless` until it gets another home.
+ */
 #include "scheduler/sequence/sequence.h"
 
 #include <string.h>
@@ -11,8 +31,7 @@
 #include "scheduler/batch/slots.h"
 #include "scheduler/queue/model_queue_priv.h"
 
-/* How long it is remembered where a sequence of another version lives: asking again costs
- * little. */
+/* How long the queue remembers where a sequence of another version lives. Asking again is cheap. */
 #define AWAY_KEEP_MS 60000
 
 static void clock_ended(struct cn_timer *timer);
@@ -89,14 +108,16 @@ cn_sequence_home(const struct cn_sequence *sequence)
     return home->serial == sequence->home_serial ? home->link : NULL;
 }
 
-/* With fixed rows. Which one it has is not kept in the sequence, of which there may be millions
- * without: it is looked for when it comes and when it goes. */
+/* The place of a sequence among the link's rows, for models with fixed rows. A sequence does not
+ * keep the number of its row, because there may be millions of sequences without one. The row is
+ * searched when the sequence comes and when it goes. */
 static struct cn_sequence **
 find_row(struct cn_worker_link *link, const struct cn_sequence *sequence)
 {
     uint32_t slot = 0;
 
-    while (link->slots[slot] != sequence) /* there is one: nobody gets a home here without */
+    while (link->slots[slot] !=
+           sequence) /* there is one: no sequence gets a home here without a free row */
         slot++;
     return &link->slots[slot];
 }
@@ -108,7 +129,7 @@ cn_sequence_set_home(struct cn_sequence *sequence, struct cn_worker_link *link)
 
     cn_sequence_leave_home(sequence);
     if (slots && link->live_sequences >= slots)
-        return; /* written by an order, not by a step: it waits for a slot as others do */
+        return; /* it was written by an order, not by a step: it waits for a slot like others */
     sequence->home_serial = link->home_serial;
     sequence->home_slot = link->home_slot;
     sequence->reload = true;
@@ -148,7 +169,7 @@ cn_sequence_set_away(struct cn_sequence *sequence, uint32_t serial)
     sequence->home_serial = serial;
 }
 
-/* The generation is over; what comes next with this id is decided by the store. */
+/* The generation is over. The store decides what the next step with this id means. */
 static void
 generation_over(struct cn_sequence *sequence)
 {
@@ -156,10 +177,11 @@ generation_over(struct cn_sequence *sequence)
     sequence->known = false;
     sequence->reload = true;
     sequence->lifetime_ms = CN_NEVER;
-    if (sequence->close_after != CN_CLOSE_DELETED) /* somebody waits for that */
+    if (sequence->close_after != CN_CLOSE_DELETED) /* an order waits for the deletion */
         sequence->close_after = 0;
 }
 
+/* Does the answer say that the sequence does not live any more? */
 static bool
 says_gone(const struct cn_answer *answer, bool asked_end)
 {
@@ -169,7 +191,8 @@ says_gone(const struct cn_answer *answer, bool asked_end)
            answer->error_code == CN_E_SEQUENCE_ENDED || (asked_end && answer->error_code == 0);
 }
 
-/* Once an end: one that is told again, to a client that asks again, finds nothing open. */
+/* Counts each end once. The repeated answer to an END, for a client that asks again, is not
+ * counted. */
 static void
 count_ended(struct cn_sequence *sequence, const struct cn_answer *answer, bool asked_end)
 {
@@ -180,7 +203,8 @@ count_ended(struct cn_sequence *sequence, const struct cn_answer *answer, bool a
         cn_metrics_count_reason(&sequence->queue->metrics, CN_M_SEQUENCES_CLOSED, CN_CLOSE_ENDED);
 }
 
-/* The total clock counts from the opening, which may have been long before this server's start. */
+/* Starts the total clock. It counts from the opening, which may have been long before this server's
+ * start. */
 static void
 start_lifetime(struct cn_sequence *sequence, uint64_t opened_wall_ms)
 {
@@ -208,7 +232,7 @@ cn_sequence_begin_generation(struct cn_sequence *sequence, uint64_t generation,
     sequence->reload = true;
     sequence->lifetime_ms = CN_NEVER;
     if (sequence->close_after == CN_CLOSE_LIFETIME)
-        sequence->close_after = 0; /* that was the generation before */
+        sequence->close_after = 0; /* the close was meant for the generation before */
     if (sequence->queue->config.sequence_timeout_ms)
         start_lifetime(sequence, opened_wall_ms);
 }
@@ -233,7 +257,7 @@ cn_sequence_learn(struct cn_sequence *sequence, const struct cn_answer *answer, 
         sequence->generation = answer->generation;
         sequence->lifetime_ms = CN_NEVER;
         if (sequence->close_after == CN_CLOSE_LIFETIME)
-            sequence->close_after = 0; /* that was the generation before */
+            sequence->close_after = 0; /* the close was meant for the generation before */
     }
     sequence->known = true;
     if (answer->error_code == 0)
@@ -249,7 +273,7 @@ cn_sequence_stop_stream(struct cn_sequence *sequence)
         cn_queue_stop_stream(sequence->group.in_flight);
 }
 
-/* Nothing waits, nothing runs: the clocks go. */
+/* No job waits or runs: sets the clock, or forgets a sequence that no worker knows. */
 static void
 rest(struct cn_sequence *sequence)
 {
@@ -262,15 +286,16 @@ rest(struct cn_sequence *sequence)
         return;
     }
     if (!sequence->known) {
-        if (sequence->streams) /* those hold it in place */
+        if (sequence->streams) /* streams keep the memory of the sequence */
             cn_sequence_give_slot(sequence);
         else
             cn_sequence_forget(sequence);
         return;
     }
     if (sequence->streams)
-        idle = 0;                                                  /* it is not */
-    if (queue->policy.slots && cn_timer_armed(&sequence->timer)) { /* set when its last step came */
+        idle = 0; /* it is not */
+    if (queue->policy.slots &&
+        cn_timer_armed(&sequence->timer)) { /* it was set when the last step came */
         if (sequence->timer.deadline_ms > deadline)
             cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer, deadline);
         return;
@@ -290,14 +315,14 @@ cn_sequence_arrived(struct cn_sequence *sequence, bool start)
     if (queue->policy.slots == 0 || queue->config.sequence_max_idle_ms == 0)
         return;
     if (start && sequence->close_after == CN_CLOSE_IDLE)
-        sequence->close_after = 0; /* it begins anew anyway */
+        sequence->close_after = 0; /* the step begins it anew anyway */
     if (sequence->lifetime_ms < deadline)
         deadline = sequence->lifetime_ms;
     cn_timer_set(cn_loop_wheel(queue->loop), &sequence->timer, deadline);
 }
 
-/* Idle by the arrival of its last step, though others may still wait or run. Those are done, or
- * refused if the model wants that; then its slot is free. */
+/* With slots, a sequence is idle if no step came for too long, though steps may still wait or run.
+ * Those are done, or refused if the model wants that. Then its slot is free. */
 static void
 expire_busy(struct cn_sequence *sequence)
 {
@@ -305,7 +330,7 @@ expire_busy(struct cn_sequence *sequence)
     char id[4 * CN_SEQUENCE_ID_MAX + 3];
 
     if (cn_slots_in_backlog(sequence) || sequence->group.place == CN_PLACE_UNKNOWN) {
-        cn_sequence_arrived(sequence, false); /* it is not idle: it waits for a slot */
+        cn_sequence_arrived(sequence, false); /* it waits for a slot, so it is not idle */
         return;
     }
     if (sequence->close_after == 0)
@@ -346,7 +371,8 @@ cn_sequence_update(struct cn_sequence *sequence)
         rest(sequence);
 }
 
-/* Lazy: jobs that came since the timer was set did not move it. */
+/* The timer ended. Jobs that came since it was set did not move it, so the times are compared
+ * here. */
 static void
 clock_ended(struct cn_timer *timer)
 {
@@ -358,7 +384,9 @@ clock_ended(struct cn_timer *timer)
         return;
     }
     if (sequence->closing || sequence->held)
-        return; /* a step that came meanwhile has set it; what the worker says then begins it anew */
+        /* A step that came meanwhile has set the timer. The worker's answer then begins the
+         * clock anew. */
+        return;
     if (queue->policy.slots && (!cn_job_group_idle(&sequence->group) || sequence->streams)) {
         expire_busy(sequence);
         return;
@@ -368,8 +396,10 @@ clock_ended(struct cn_timer *timer)
         return;
     }
     if (queue->config.state_ttl_ms || !sequence->known) {
-        cn_sequence_forget(sequence); /* the slot is given back, the state stays for a while; or it
-                                       * lives elsewhere */
+        cn_sequence_forget(
+            /* The place is given back, and the state stays in the store for a while; or it lives
+             * in another version. */
+            sequence);
         return;
     }
     queue->stats.expired_sequences++;

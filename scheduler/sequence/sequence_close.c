@@ -1,8 +1,21 @@
-/* scheduler/sequence/sequence_close.c - from the decision to close a sequence to the worker's word
- * that it is gone. On the model queue's loop.
+/* scheduler/sequence/sequence_close.c - closes sequences, from the decision to the worker's word
+ * that the state is gone. On the model queue's loop.
  *
- * A closed sequence waits in its link's `to_close`, then in `closing`: CLOSED frames come in the
- * order of the CLOSE frames and say how many.
+ * The way of a sequence that is to be closed:
+ * - `close_after` holds the reason while a job is in flight or a write holds the sequence.
+ * - cn_sequence_begin_close() sets `closing`, gives the place back and puts the sequence into the
+ *   list `to_close` of a worker: its home, or another one, since any worker can reach the store.
+ * - send_closes() writes a CLOSE frame and moves the sequence to `closing`.
+ * - CLOSED frames come in the order of the CLOSE frames and only say how many are done. closed()
+ *   then takes the sequences from the front of the list.
+ *
+ * Steps that come meanwhile wait in the sequence's group, whose place is CN_PLACE_CLOSING, so none
+ * can reach a worker before the state is gone. If the worker dies, its sequences are handed to
+ * another one; closing a sequence twice does no harm. Without any worker the sequence is taken for
+ * closed here, and the times in its record close it in the store.
+ *
+ * A job that was sent before its worker died (CN_ROW_REDELIVERED) may be committed already. It
+ * counts as in flight: the close waits for it.
  */
 #include <stdio.h>
 
@@ -12,7 +25,8 @@
 #include "scheduler/queue/model_queue_priv.h"
 
 #define CLOSES_A_FRAME 256
-#define CLOSES_UNDER_WAY 4096 /* of a link: bounds its buffer when a million are closed at once */
+#define CLOSES_UNDER_WAY                                                                           \
+    4096 /* for each link; bounds its buffer when a million sequences are closed at once */
 
 static struct cn_sequence *
 sequence_at(struct cn_list *node)
@@ -38,7 +52,8 @@ cn_queue_tell_deleted(struct cn_sequence *sequence, int code, const char *why)
     }
 }
 
-/* Deletion is over, or it failed with `code`: jobs that came meanwhile meet what the store says. */
+/* The deletion is over, or it failed with `code`. Jobs that came meanwhile find what the store
+ * says. */
 static void
 closed(struct cn_sequence *sequence, int code, const char *why)
 {
@@ -64,7 +79,7 @@ nobody_closes(struct cn_sequence *sequence)
     closed(sequence, CN_E_NO_WORKER, "may not be deleted: no worker is left to do it");
 }
 
-/* Any worker can reach the store; one that stays is better than one that retires. */
+/* Any worker can reach the store. One that stays is better than one that retires. */
 struct cn_worker_link *
 cn_queue_choose_worker(const struct cn_model_queue *queue, const struct cn_sequence *sequence)
 {
@@ -133,12 +148,12 @@ cn_sequence_refuse_waiting(struct cn_sequence *sequence)
         struct cn_job *job = cn_container_of(node, struct cn_job, link);
 
         if (job->row.flags & CN_ROW_START)
-            break; /* that one and those behind it are a new generation's */
+            break; /* this job and those behind it belong to a new generation */
         if (queue->config.on_expired == CN_EXPIRED_RESTART &&
             !(job->row.flags & CN_ROW_MUST_EXIST) && sequence->close_after == CN_CLOSE_LIFETIME)
-            continue; /* begins a new one when this one is closed */
+            continue; /* it begins a new generation when this one is closed */
         if (job->row.idempotency_key.len)
-            continue; /* may be a retry of a step that was done in time: the store knows */
+            continue; /* it may repeat a step that was done in time: the store knows */
         cn_queue_take_waiting(queue, job);
         if (sequence->close_after == CN_CLOSE_IDLE)
             cn_sequence_say_idle(sequence, &err);
@@ -165,7 +180,7 @@ cn_sequence_outlived(struct cn_sequence *sequence)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED)) {
         cn_aggregator_place(queue, &sequence->group);
-        return; /* may have been done in time: as good as in flight */
+        return; /* it may have been done in time, so it counts as in flight */
     }
     queue->stats.expired_sequences++;
     cn_sequence_refuse_waiting(sequence);
@@ -182,7 +197,7 @@ cn_sequence_delete_soon(struct cn_sequence *sequence)
     if (sequence->closing || sequence->held || sequence->group.in_flight)
         return;
     if (next && (next->row.flags & CN_ROW_REDELIVERED))
-        cn_aggregator_place(sequence->queue, &sequence->group); /* as good as in flight */
+        cn_aggregator_place(sequence->queue, &sequence->group); /* it counts as in flight */
     else
         cn_sequence_begin_close(sequence, CN_CLOSE_DELETED);
 }
@@ -247,7 +262,7 @@ cn_queue_reroute_closes(struct cn_model_queue *queue, struct cn_worker_link *lin
 {
     struct cn_list *node, lost;
 
-    /* The link is out of queue->links. Closing what is closed already does no harm. */
+    /* The link is no longer in queue->links. Closing what is closed already does no harm. */
     cn_list_init(&lost);
     cn_list_splice_back(&lost, &link->closing);
     cn_list_splice_back(&lost, &link->to_close);
@@ -328,7 +343,7 @@ cn_model_queue_delete_sequence(struct cn_model_queue *queue, struct cn_sequence_
         return;
     }
     sequence = cn_table_find(queue->sequences, order->sequence_id);
-    if (!sequence) /* only to be closed: it gives its slot back at once */
+    if (!sequence) /* It is opened only to be closed, and gives its place back at once. */
         sequence = cn_sequence_open(queue, order->sequence_id);
     order->was_live = sequence->known && !sequence->closing;
     cn_list_push_back(&queue->deletes, &order->link);

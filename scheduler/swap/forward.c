@@ -1,6 +1,11 @@
 /* scheduler/swap/forward.c - a job leaves its queue for another version's and comes back: what is
- * counted, who may go next, and what a row says. Where it goes, and why, is version_swap.c's. On
- * the queue's loop.
+ * counted, which job may go next, and what its row says. On the queue's loop.
+ *
+ * Where a job goes, and why, is the business of version_swap.c. Here is what all ways have in
+ * common. While a job is away it is in flight in its group but has no worker, and diverted_jobs
+ * counts it. It comes back in one of three ways: cn_forward_return() lets it wait here again,
+ * cn_forward_finish() gives the client the other version's answer, and cn_forward_give_up() gives
+ * it an error.
  */
 #include "scheduler/swap/forward.h"
 

@@ -1,4 +1,4 @@
-/* scheduler/swap/swap_leftovers.c - see swap_leftovers.h. */
+/* scheduler/swap/swap_leftovers.c - the comparison that swap_leftovers.h explains. */
 #include "scheduler/swap/swap_leftovers.h"
 
 static bool
@@ -27,9 +27,10 @@ cn_swap_leftovers_note(struct cn_swap_leftovers *leftovers, uint32_t serial,
     }
 }
 
-/* Where it was moved from it is closed as moved, at the very step that the import has; unless that
- * has been forgotten, or the version is gone. Closed for another reason, or moved on later, it is
- * past. */
+/* A pending import is the sequence if no version knows anything later. The version that it was
+ * moved from has closed it as moved at the very step that the import has, unless that record is
+ * forgotten or the version is gone. If the sequence was closed for another reason at that step or
+ * later, or was moved on later, the import is out of date. */
 bool
 cn_swap_leftovers_pending_counts(const struct cn_swap_leftovers *leftovers)
 {

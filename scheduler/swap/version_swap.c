@@ -1,11 +1,27 @@
-/* scheduler/swap/version_swap.c - the detour of a step whose sequence may live in another version
- * of its model.
+/* scheduler/swap/version_swap.c - forwards a step whose sequence may live in another version of its
+ * model. On the queue's loop.
  *
- * On the queue's loop. What is done to the other version goes by visitors, jobs in its group: so
- * nothing of the sequence runs there between two of them that isn't noticed, and a death of a
- * worker in the middle is that queue's business. A sequence that moves is kept here first, as
- * pending, then closed there, and only then the step runs: whenever all of it stops, one copy
- * counts.
+ * What is done to another version is done by forwarded steps: jobs in that queue's group of the
+ * sequence. So between two of them nothing of the sequence runs there unnoticed, and if a worker
+ * dies in the middle, that queue deals with it.
+ *
+ * The way of a step (enum cn_forward_stage in forward.h):
+ * - ASK_HERE: our own worker looks first, if our store may know sequences that our table does not.
+ * - VISIT: the other versions are asked, from the youngest to the oldest. With `pin` the question
+ *   is the step itself, which runs there if the sequence lives there. Otherwise it is a look, an
+ *   export, or (for a START) the order to close the sequence there.
+ * - IMPORT: with `migrate`, our own worker writes the exported record as pending.
+ * - BURY: the other version closes its copy.
+ * - HOME: the step runs here, like any other.
+ *
+ * A sequence that moves is kept here first, as pending, then closed there, and only then its step
+ * runs. Whenever all of it stops, exactly one copy counts (swap_leftovers.h). If the sequence has
+ * gone on in its version between the export and the close, the close is refused and the way begins
+ * again, at most ROUNDS_MAX times.
+ *
+ * What may surprise: while a step is away, the sequence has no place here (`counted`), but its
+ * group has a job in flight, so the steps behind it wait. And two versions may look for the same
+ * sequence in each other; cn_swap_send_back() answers at once where waiting would never end.
  */
 #include "scheduler/swap/version_swap.h"
 
@@ -17,12 +33,13 @@
 #include "scheduler/swap/swap_leftovers.h"
 
 #define ROUNDS_MAX                                                                                 \
-    8 /* a client that steps without pause in the old version should not hold up all */
+    8 /* a client that steps without pause in the old version should not hold up the others */
 
 /* --- who is there */
 
-/* The version with the highest serial below `below`, or exactly `exactly` if that isn't 0; NULL:
- * there is none. Good until the end of the turn. An error: nobody can say. */
+/* Finds the version with the highest serial below `below`, or, if `exactly` is not 0, the one with
+ * that serial. NULL: there is none. Valid until the end of the turn. An error: the versions are not
+ * known. */
 static int
 find_peer(const struct cn_model_queue *queue, uint32_t below, uint32_t exactly,
           struct cn_model_queue **out, struct cn_error *err)
@@ -58,7 +75,8 @@ static void on_forwarded_answer(struct cn_job *forwarded, struct cn_answer_box *
 
 static const struct cn_job_ops forwarded_ops = {.on_answer = on_forwarded_answer};
 
-/* `op` 0: the step itself, if the sequence lives there. */
+/* Sends a forwarded step to `peer`. `op` 0: it is the step itself, to run if the sequence lives
+ * there. */
 static void
 visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_queue *peer,
       enum cn_move_op op)
@@ -69,10 +87,10 @@ visit(struct cn_model_queue *queue, struct cn_job *job, struct cn_model_queue *p
     memset(forwarded, 0, sizeof(*forwarded));
     forwarded->ops = &forwarded_ops;
     forwarded->origin = queue->loop;
-    forwarded->row = job->row; /* its bytes stay in place as long as the job, which waits for us */
+    forwarded->row = job->row; /* its bytes stay in place while the job waits for us */
     forwarded->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
     forwarded->deadline_ms = job->deadline_ms;
-    /* A client that left may have asked behind the job, and been answered there (departed.c). */
+    /* A client that left may have asked behind the job and been answered there (departed.c). */
     if (forward->stage == CN_STAGE_VISIT) {
         forwarded->connection = job->connection;
         forwarded->left = job->left;
@@ -100,7 +118,7 @@ cn_swap_is_forwarded(const struct cn_job *job)
     return job->ops == &forwarded_ops;
 }
 
-/* What is asked of a version that may hold the sequence. */
+/* The operation for a version that may hold the sequence. */
 static enum cn_move_op
 first_op(const struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -112,7 +130,7 @@ first_op(const struct cn_model_queue *queue, struct cn_job *job)
     switch (queue->swap_policy) {
     case CN_SWAP_PIN:
         return 0;
-    case CN_SWAP_MIGRATE: /* without a worker here, it is better off there */
+    case CN_SWAP_MIGRATE: /* without a worker here, the sequence is better off there */
         return cn_queue_has_hope(queue) ? CN_MOVE_EXPORT : 0;
     case CN_SWAP_RESET:
     case CN_SWAP_REJECT:
@@ -121,7 +139,8 @@ first_op(const struct cn_model_queue *queue, struct cn_job *job)
     cn_unreachable();
 }
 
-/* No other version has it. */
+/* No other version has the sequence, so the step runs here, if there is a place for the
+ * sequence. */
 static void
 go_home(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -137,8 +156,8 @@ go_home(struct cn_model_queue *queue, struct cn_job *job)
     cn_forward_return(queue, job, CN_STAGE_HOME);
 }
 
-/* All were asked, and it lives nowhere. The version whose import that nobody met is the sequence,
- * for a last visit; NULL: there is none, or it is here. */
+/* All versions were asked, and the sequence lives in none. Finds the version whose pending import
+ * is the sequence, for a last visit; NULL: there is none, or the import is here. */
 static int
 find_pending(struct cn_model_queue *queue, struct cn_forward *forward, struct cn_model_queue **out,
              struct cn_error *err)
@@ -157,7 +176,7 @@ find_pending(struct cn_model_queue *queue, struct cn_forward *forward, struct cn
     return rc;
 }
 
-/* To the next version that was not asked. The job is out. */
+/* Sends the job to the next version that was not asked yet. The job is out of its group. */
 static void
 go_on(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -176,7 +195,8 @@ go_on(struct cn_model_queue *queue, struct cn_job *job)
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
-    if (!peer && queue->closed) { /* it would be opened here only to end with this version */
+    if (!peer &&
+        queue->closed) { /* the sequence would be opened here only to end with this version */
         if (queue->close_code == CN_E_DRAINING)
             cn_forward_give_up(queue, job, CN_E_DRAINING, "%s", queue->close_reason);
         else
@@ -212,7 +232,7 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
     blind = find_peer(queue, UINT32_MAX, 0, &peer, NULL) != 0;
     if (!blind && !peer)
         return false;
-    /* Not in the job: a hundred times as many never need one, and few do twice. */
+    /* Not a member of the job: a hundred times as many jobs never need it. */
     forward = job->forward = cn_alloc(sizeof(*forward));
     forward->job = job;
     forward->below = UINT32_MAX;
@@ -237,6 +257,7 @@ cn_swap_divert(struct cn_model_queue *queue, struct cn_job_group *group)
 
 /* --- what the other version said */
 
+/* The other version ran the step, or refused it: its answer is for the client. */
 static void
 done_there(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
 {
@@ -251,7 +272,7 @@ done_there(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_bo
     cn_forward_finish(queue, job, box);
 }
 
-/* The step is committed there and streams on: the next one may go. */
+/* The step is committed there and still streams, so the next step of the sequence may go. */
 static void
 detach_job(struct cn_job *job)
 {
@@ -282,6 +303,7 @@ on_forwarded_piece(struct cn_job *job, struct cn_answer_box *box)
         detach_job(job);
 }
 
+/* The version that was asked does not have the sequence: the search goes on. */
 static void
 not_there(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -299,7 +321,7 @@ not_there(struct cn_model_queue *queue, struct cn_job *job)
         go_on(queue, job);
 }
 
-/* It lives there: what the policy is. */
+/* The sequence lives there: does what the policy says. */
 static void
 found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *box)
 {
@@ -313,7 +335,7 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
         cn_forward_give_up(queue, job, err.code, "%s", err.message);
         return;
     }
-    if (!peer) { /* the version has gone meanwhile, and its sequences with it */
+    if (!peer) { /* the version is gone meanwhile, and its sequences with it */
         cn_answer_box_free(box);
         not_there(queue, job);
         return;
@@ -356,7 +378,7 @@ found(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_box *bo
     visit(queue, job, peer, CN_MOVE_BURY);
 }
 
-/* The sequence is closed there, or has gone on since it was looked at: then all begins again. */
+/* The sequence is closed there, or it has gone on since it was looked at; then all begins again. */
 static void
 buried(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
@@ -432,7 +454,7 @@ on_forwarded_answer(struct cn_job *forwarded, struct cn_answer_box *box)
 
 /* --- what our own worker said */
 
-/* It can't be taken over: it stays where it is, and works there. */
+/* Our worker could not take the sequence over: it stays in its version and works there. */
 static void
 stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_answer *answer)
 {
@@ -460,7 +482,8 @@ stay_there(struct cn_model_queue *queue, struct cn_job *job, const struct cn_ans
     }
 }
 
-/* Kept here; now it must go there. A version that is gone took its copy with it. */
+/* The record is kept here; now the copy there must be closed. A version that is gone took its copy
+ * with it. */
 static void
 imported(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -490,7 +513,7 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
     if (forward->stage == CN_STAGE_HOME ||
         (forward->stage == CN_STAGE_ASK_HERE && !(answer->flags & CN_ANSWER_ELSEWHERE)))
         return false;
-    /* The worker lives; the job is out, and others may fill its place. */
+    /* The worker lives, and the job is out of its lists, so other jobs may take its place. */
     job->worker = NULL;
     job->unsent = job->deaths = job->alone_deaths = 0;
     job->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;
@@ -512,17 +535,17 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
 
 /* --- the visited side */
 
-/* Is the sequence of these jobs about to come here? Then it is here for nobody yet. */
+/* Is the sequence of this job about to come here? Then no version can use it yet. */
 static bool
 on_its_way(const struct cn_forward *forward)
 {
     return forward && (forward->stage == CN_STAGE_IMPORT || forward->stage == CN_STAGE_BURY);
 }
 
-/* Does a job of ours look for it in other versions? Then it is not known to be here, and a visitor
- * that waited for that job while the job waits for the visitor's would wait for ever. A job that
- * still asks our own worker waits for nobody: the sequence may well be here, so a visitor waits for
- * the answer. */
+/* Does a job of ours look for the sequence in other versions? Then it is not known to be here. If a
+ * forwarded step waited for that job, while the job waits for a forwarded step of its own, both
+ * would wait for ever. A job that still asks our own worker waits for no other version: the
+ * sequence may be here, so a forwarded step waits for that answer. */
 static bool
 is_looked_for(const struct cn_forward *forward)
 {
@@ -540,7 +563,7 @@ cn_swap_send_back(struct cn_model_queue *queue, struct cn_job *forwarded)
     if (queue->closed && queue->close_code == CN_E_DRAINING)
         return false;
     if (atomic_load_explicit(&queue->retired, memory_order_relaxed) &&
-        (forwarded->row.flags & CN_ROW_ASK)) { /* no step is done here */
+        (forwarded->row.flags & CN_ROW_ASK)) { /* a retired version runs no step */
         forwarded->row.flags &= ~(uint32_t)CN_ROW_ASK;
         forwarded->row.flags |= CN_ROW_MOVE;
         forwarded->row.move = &look;

@@ -1,7 +1,20 @@
 /* scheduler/workers/worker_link.c - frames to and from one worker, on the model queue's loop.
  *
- * The owner's callbacks may destroy the link: those that come from the middle of
- * reading are guarded by `depth`, all others are the last thing that is done.
+ * Reading: read_frames() reads what the socket has, up to READ_TURN_BYTES in a turn, and parse()
+ * hands each complete frame to a give_...() function. A large frame is read into memory of exactly
+ * its size, so that the holder of its body can take the memory over instead of copying it.
+ *
+ * Writing: all parts of the scheduler append frames to `out` during a turn, and one flush at its
+ * end writes them. Large parts of rows are not copied into `out`: `borrowed` remembers where in the
+ * stream they belong, and they are sent from the jobs' memory.
+ *
+ * A link is lost once, for the first reason that lose() gets, and its owner learns of it at the end
+ * of the turn. A failed write alone does not lose it: the worker may have answered before it died,
+ * so its socket is read to the end first (write_failed).
+ *
+ * The owner's callbacks may destroy the link. Those that come from the middle of reading are
+ * guarded by `depth`: the memory is freed when the last call on the stack returns. All others are
+ * the last thing that a function does.
  */
 #include "scheduler/workers/worker_link.h"
 
@@ -22,13 +35,13 @@
 #define LINK_MAGIC 0x4b4e494cu /* "LINK" */
 #define READ_BYTES (64u * 1024)
 #define READ_TURN_BYTES (4u * 1024 * 1024) /* then other descriptors get their turn */
-#define KEEP_BYTES (1024u * 1024)          /* a buffer that was larger is given back when empty */
-#define LARGE_BYTES READ_BYTES             /* frames from here on are read to memory of their own */
+#define KEEP_BYTES (1024u * 1024)          /* a buffer that grew larger is freed when it is empty */
+#define LARGE_BYTES READ_BYTES /* frames of this size and more are read into memory of their own */
 
 static void lose(struct cn_worker_link *link, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The first reason counts. The owner hears of it at the end of the turn. */
+/* Loses the link. The first reason counts, and the owner learns of it at the end of the turn. */
 static void
 lose(struct cn_worker_link *link, const char *fmt, ...)
 {
@@ -134,7 +147,7 @@ give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     struct cn_worker_stats stats;
     int rc = cn_frame_get_stats(frame, &stats, err);
 
-    /* A worker that only streams to slow clients may have no answer to give for long. */
+    /* A worker that only streams to slow clients may have no answer to give for a long time. */
     if (rc == 0 && stats.streams > 0)
         link->progress_ms = cn_loop_now_ms(link->loop);
     if (rc == 0 && link->queue)
@@ -185,7 +198,7 @@ give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_
     }
 }
 
-/* Gives out each whole frame that was read. */
+/* Hands out each complete frame that was read. */
 static void
 parse(struct cn_worker_link *link)
 {
@@ -204,7 +217,7 @@ parse(struct cn_worker_link *link)
             break;
         }
         at += (size_t)size;
-        if (!link->in.data) { /* an answer has taken it */
+        if (!link->in.data) { /* an answer has taken over the buffer */
             at = 0;
             break;
         }
@@ -221,8 +234,8 @@ cn_worker_link_take_read(struct cn_worker_link *link, struct cn_str body)
     return cn_buf_take(&link->in, NULL);
 }
 
-/* How many bytes to make room for: a large frame gets it all at once, and nothing behind it, so
- * that who gets its body can have the memory as well. */
+/* How many bytes to make room for. A large frame gets room for all of it and nothing behind it, so
+ * that the holder of its body can take over the memory. */
 static size_t
 bytes_wanted(const struct cn_worker_link *link)
 {
@@ -235,10 +248,11 @@ bytes_wanted(const struct cn_worker_link *link)
     frame = CN_FRAME_HEADER_BYTES + (uint64_t)cn_read_u32(&reader);
     if (frame < LARGE_BYTES || frame <= link->in.len)
         return READ_BYTES;
-    return (size_t)(frame - link->in.len); /* within max_frame_bytes: parse has looked at it */
+    return (size_t)(frame -
+                    link->in.len); /* at most max_frame_bytes: parse() has looked at the header */
 }
 
-/* Reads until nothing is there, the worker's end is closed or `budget` bytes came. */
+/* Reads until the socket is empty, the worker has closed its end, or `budget` bytes came. */
 static void
 read_frames(struct cn_worker_link *link, size_t budget)
 {
@@ -270,7 +284,9 @@ read_frames(struct cn_worker_link *link, size_t budget)
         got += (size_t)n;
         parse(link);
         if ((size_t)n < room)
-            break; /* an empty socket: the call that would say so is saved; epoll tells of more */
+            /* The socket is empty now, so the recv() that would say so is saved; epoll reports
+             * further bytes. */
+            break;
     }
     if (!link->destroyed && link->in.len == 0 && link->in.cap > KEEP_BYTES)
         cn_buf_fini(&link->in);
@@ -289,7 +305,7 @@ watch_for_space(struct cn_worker_link *link, bool wanted)
         lose(link, "worker %u: %s", link->index, err.message);
 }
 
-/* The worker no longer reads, but may have answered before: look at the end of the turn. */
+/* The worker no longer reads, but it may have answered before: look at the end of the turn. */
 static void
 write_failed(struct cn_worker_link *link)
 {
@@ -318,7 +334,8 @@ cn_worker_link_flush(struct cn_worker_link *link)
             write_failed(link);
             return;
         }
-        if (link->out_sent > out->len / 2) { /* moving the rest is now the smaller part */
+        if (link->out_sent >
+            out->len / 2) { /* the rest is the smaller part, so moving it is cheap */
             cn_borrowed_output_consume(&link->borrowed, link->out_sent);
             cn_buf_consume(out, link->out_sent);
             link->out_sent = 0;
@@ -465,7 +482,7 @@ cn_worker_link_send_load(struct cn_worker_link *link, const struct cn_load *load
     cn_worker_link_flush_later(link);
 }
 
-/* The frame and its descriptors leave in one message, now: nothing else is on its way to a
+/* Sends the frame and its descriptors in one message at once: nothing else is under way to a
  * zygote. */
 bool
 cn_worker_link_send_fork(struct cn_worker_link *link, struct cn_str label, const int fds[2])

@@ -143,8 +143,8 @@ large_answer_arrives(void **state)
     rig_destroy(rig);
 }
 
-/* Of several large answers that come at once each one has all of its bytes, and what follows them
- * is read. */
+/* When several large answers come at once, each one has all of its bytes, and what follows them is
+ * read. */
 static void
 large_answers_in_a_row_are_told_apart(void **state)
 {
@@ -222,7 +222,7 @@ what_was_lent_goes_back_with_its_job(void **state)
     rig_destroy(rig);
 }
 
-/* Who gets that answer may free what is still to be sent. */
+/* The receiver of that answer may free what is still to be sent. */
 static void
 an_answer_before_all_was_sent_loses_the_link(void **state)
 {

@@ -1,4 +1,17 @@
-/* scheduler/workers/workers.c - workers come, retire and die. On the model queue's loop. */
+/* scheduler/workers/workers.c - workers come, retire and die. On the model queue's loop.
+ *
+ * A worker that dies takes no job with it. Its jobs in flight go back to the front of their groups,
+ * under the same job ids, and are sent again. A job whose step was committed before the death is
+ * answered from the store, so sending it again does no harm
+ * (docs/decisions/0003-the-worker-forms-the-batch.md).
+ *
+ * But one of these jobs may have killed the worker. So all of them are suspects (`deaths`), and the
+ * aggregator sends each of them alone. A job is given up after CN_MAX_ALONE_DEATHS deaths during
+ * which it was the only one in flight.
+ *
+ * A job that streams is the exception: what its client has cannot be made again, so the answer
+ * breaks off with an error. If nothing of it was passed on, it is sent again like any other job.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +19,8 @@
 #include "core/memory/mem.h"
 #include "scheduler/queue/model_queue_priv.h"
 
-/* Lazy, as all timers: answers only move progress_ms. */
+/* The timer of responseTimeout. Answers do not move the timer, only progress_ms, so the time is
+ * compared here, and the timer is set again if it was early. */
 static void
 overdue(struct cn_timer *timer)
 {
@@ -28,6 +42,7 @@ overdue(struct cn_timer *timer)
     link->ops->on_overdue(link->owner, why);
 }
 
+/* Gives the link a free place in queue->homes, with a new serial; the table grows if it is full. */
 static void
 take_home(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
@@ -54,7 +69,7 @@ take_home(struct cn_model_queue *queue, struct cn_worker_link *link)
     queue->n_links++;
 }
 
-/* From here it is nobody's home; its sequences find that out when they look. */
+/* From here on no sequence has its home here. Its sequences notice that when they look. */
 static void
 leave_home(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
@@ -89,7 +104,7 @@ cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link)
     cn_queue_wake(queue);
 }
 
-/* Back to the front of its group, to be sent again under its job id. */
+/* Puts the job back at the front of its group, to be sent again under its job id. */
 static void
 put_back(struct cn_model_queue *queue, struct cn_job *job)
 {
@@ -121,8 +136,8 @@ fail_dead(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, bool
         cn_sequence_update(sequence);
 }
 
-/* Its handler streamed: what the client has can't be made again, and nobody but the store knows
- * whether its step is committed. A client that asks with the same key is told. */
+/* Fails a job whose handler streamed. What the client has cannot be made again, and only the store
+ * knows whether the step is committed. A client that asks with the same key learns that. */
 static void
 fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, const char *last_words)
 {
@@ -141,7 +156,8 @@ fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, cons
         cn_sequence_update(sequence);
 }
 
-/* A stream of which nothing has left is a job as any other. */
+/* Sorts the streams of a dead worker: one of which nothing was passed on becomes a job like any
+ * other, and the others fail. */
 static void
 rescue_live(struct cn_model_queue *queue, struct cn_worker_link *link, const char *last_words)
 {
@@ -164,6 +180,8 @@ rescue_live(struct cn_model_queue *queue, struct cn_worker_link *link, const cha
     }
 }
 
+/* Decides for each job of a dead worker whether it is answered or sent again. `alone`: the worker
+ * had nothing else in flight, so the job is the cause. */
 static void
 rescue_jobs(struct cn_model_queue *queue, struct cn_worker_link *link, bool was_overdue,
             const char *last_words)
@@ -241,7 +259,7 @@ cn_queue_tell_retired(struct cn_model_queue *queue)
 {
     struct cn_worker_link *link;
 
-    /* From the start each time: the owner may detach this link or others. */
+    /* Begins anew each time, because the owner may detach this link or others. */
     while (!queue->destroyed && (link = find_retired(queue))) {
         void (*on_retired)(void *ctx) = link->on_retired;
 
