@@ -1,7 +1,20 @@
-/* management/management.c - management begins, answers the other folders, drains and ends.
+/* management/management.c - management begins, answers the other folders, drains and ends. It is
+ * created and destroyed on the main thread and otherwise belongs to loop 0; find and healthy run on
+ * any loop.
  *
- * Created and destroyed on the main thread, otherwise loop 0; find and healthy
- * run on any loop. */
+ * The life of a server, as seen here:
+ * - cn_management_create() opens the state folder, the tokens and the file threads. No loop runs
+ *   yet.
+ * - cn_management_start() registers all models that were named. `unreserved` counts those whose
+ *   name and version are not in the registry yet, `starting` those that are neither up nor failed.
+ *   Until the first is 0, a step without a version may belong to a version that nobody knows yet;
+ *   until the second is 0, an unknown model is answered with "is loading" instead of "not found".
+ * - Requests find queues by the views of the registry, on every loop, without a lock.
+ * - cn_management_drain() closes all versions. It is over when `operations` is 0: each call that
+ *   needs more than one turn counts as an operation until it has answered, so nothing is freed
+ *   under it.
+ * - cn_management_destroy() frees what is left, after the loops have ended.
+ */
 #include "management/management.h"
 
 #include <errno.h>
@@ -27,14 +40,14 @@
 #include "management/repository/repository_priv.h"
 #include "management/state/clock_watch.h"
 
-#define LOCK_WAIT_MS 5000    /* the workers of a dead server need milliseconds */
+#define LOCK_WAIT_MS 5000    /* the workers of a dead server end within milliseconds */
 #define DOWNLOADERS 4        /* one slow source must not hold up the others */
 #define FIRST_WORKER_ID 9000 /* TorchServe's first port, which is its worker's id */
 
 /* --- begin */
 
-/* The one that was asked for, or this program's own. Absolute: workers run in the folder of their
- * model. */
+/* Finds the worker program: the one that was asked for, or the one beside this program. The path is
+ * absolute, because workers run in the folders of their models. */
 static int
 find_worker_program(const char *wanted, char **out, struct cn_error *err)
 {
@@ -68,7 +81,7 @@ set_starting(struct cn_management *management, bool starting)
         cn_health_clear(&management->health, kind, "models");
 }
 
-/* Handlers that stream have the last quarter of the time to stop to come to an end. */
+/* In a drain, handlers that stream are asked to end in the last quarter of the time. */
 #define STREAMS_END_PART 4
 
 static void on_drain_timer(struct cn_timer *timer);
@@ -122,8 +135,8 @@ cn_management_create(const struct cn_server_config *config, struct cn_loop *cons
     return 0;
 }
 
-/* A server that ends without a drain (it could not start) may have versions: their workers are
- * killed; what the kernel gives back anyway is left to it. */
+/* Frees the versions of a server that ends without a drain because it could not start. Their
+ * workers are killed. What the kernel gives back anyway is left to it. */
 static void
 abandon_versions(struct cn_management *management)
 {
@@ -170,8 +183,9 @@ struct starting {
     char *what; /* FILE or NAME=FILE */
 };
 
-/* A model whose workers failed is registered and tried again: its workers are missing, not it. With
- * --strict-readiness=false nobody waits for what could not be registered. */
+/* Notes a model that could not be loaded. If only its workers failed, the model is registered and
+ * is tried again: then its workers are missing, which the registry counts. With
+ * --strict-readiness=false, readiness does not wait for what could not be registered. */
 static void
 note_failure(struct cn_management *management, const struct starting *starting,
              const struct cn_lifecycle_result *result)
@@ -184,7 +198,7 @@ note_failure(struct cn_management *management, const struct starting *starting,
                       result->text);
 }
 
-/* `what` is FILE or NAME=FILE, as the command line has it. */
+/* Is `what` (FILE or NAME=FILE, from the command line) the model that has come? */
 static bool
 is_meant(const char *what, const struct cn_model_about *about)
 {
@@ -233,7 +247,7 @@ done_remove_unused(struct cn_file_task *task)
     cn_management_op_end(management);
 }
 
-/* What was unpacked for models that this start did not ask for. */
+/* Removes archives that an earlier server unpacked and that this start did not need. */
 static void
 remove_unused(struct cn_management *management)
 {
@@ -256,6 +270,8 @@ tell_started(struct cn_snapshot_wait *wait)
     on_done(management->started_ctx, management->failed);
 }
 
+/* One model of the start is up or has failed. With the last one the server is started: unused files
+ * go, the store is polled, stores are watched, and the first snapshot is written. */
 static void
 start_done(struct cn_management *management)
 {
@@ -289,7 +305,7 @@ on_registered(void *ctx, const struct cn_lifecycle_result *result)
     start_done(management);
 }
 
-/* A model that says nothing but where it is. */
+/* The settings of a model of which only the place is given. */
 static const struct cn_model_settings nothing_said = {.min_workers = -1,
                                                       .max_workers = -1,
                                                       .batch_size = -1,
@@ -352,8 +368,8 @@ start_all(struct cn_management *management)
     cn_free(names);
 }
 
-/* The models of a snapshot. The first version of a name becomes its default, and registrations keep
- * their order. */
+/* Starts the models of a snapshot. The first version of a name becomes its default, so those that
+ * were defaults come first; apart from that, registrations keep their order. */
 static void
 start_restored(struct cn_management *management, bool defaults)
 {
@@ -403,7 +419,7 @@ cn_management_start(struct cn_management *management, void (*on_done)(void *ctx,
     cn_assert_on_loop(management->home);
     management->on_started = on_done;
     management->started_ctx = ctx;
-    management->starting = 1; /* ours, ended in a later turn */
+    management->starting = 1; /* one for this function, ended in a later turn */
     management->unreserved = 1;
     if ((config->n_models == 1 && !config->models[0].name &&
          cn_str_eq_nocase(cn_str_from(config->models[0].file), CN_STR("all"))) ||
@@ -433,7 +449,7 @@ cn_management_find(struct cn_management *management, struct cn_str name, struct 
     }
     started = atomic_load_explicit(&management->started, memory_order_relaxed);
     queue = cn_registry_lookup(management->registry, name, version, err);
-    /* A client of a server that was just restarted must not hear that its model is gone. */
+    /* A client must not learn from a server that was just restarted that its model is gone. */
     if (!queue && !started)
         cn_fail(
             err, CN_E_MODEL_LOADING,
@@ -534,6 +550,7 @@ cn_management_op_begin(struct cn_management *management)
     management->operations++;
 }
 
+/* Ends the drain if no operation is left. */
 static void
 check_drained(void *ctx)
 {
@@ -552,7 +569,7 @@ cn_management_op_end(struct cn_management *management)
 {
     cn_assert(management->operations > 0);
     management->operations--;
-    /* Later: whoever ended may still use us. */
+    /* In a later turn, because the caller may still use the management. */
     if (management->operations == 0 && atomic_load(&management->draining))
         cn_call_on(management->home, check_drained, management);
 }
@@ -584,6 +601,7 @@ stop_streams(struct cn_management *management)
     }
 }
 
+/* Twice: when streams must end, and when the time is over and workers are killed. */
 static void
 on_drain_timer(struct cn_timer *timer)
 {
@@ -598,7 +616,7 @@ on_drain_timer(struct cn_timer *timer)
     cn_log(CN_LOG_WARN, "event=drain_timeout drain_timeout_ms=%u note=\"workers are killed\"",
            management->config->drain_timeout_ms);
     hurry_all(management, true);
-    /* Again, should something have come in between. */
+    /* Once more in a second, in case a worker has started meanwhile. */
     cn_timer_set(cn_loop_wheel(management->home), timer, cn_loop_now_ms(management->home) + 1000);
 }
 

@@ -1,8 +1,8 @@
-/* management/management.h - models, versions and workers, behind a transport-neutral API.
+/* management/management.h - models, versions and workers, behind an API that knows no transport.
  *
- * All state lives on loop 0. Model queues live on all loops in turn; what concerns
- * one is done by messages. Predictions find their model through a per-loop view
- * of immutable data, without a lock.
+ * All state lives on loop 0. Model queues are spread over all loops, and loop 0 talks to them by
+ * messages. Predictions find their model by a view of immutable data on their own loop, without a
+ * lock.
  */
 #ifndef CN_MANAGEMENT_MANAGEMENT_H
 #define CN_MANAGEMENT_MANAGEMENT_H
@@ -22,97 +22,106 @@
 
 struct cn_management;
 
-/* On the main thread, before the loops run. `loops`: n_loops of them, borrowed. Opens and locks the
- * state folder (waits up to 5 s for the workers of a dead server; then CN_E_CONFLICT naming the
- * pid), checks its format version, checks the model store, finds the worker program. */
+/* Makes the management, on the main thread, before the loops run. `loops` (n_loops of them) and
+ * `config` are borrowed. Opens and locks the state folder (it waits up to 5 s for the workers of a
+ * dead server; then CN_E_CONFLICT names the pid), checks its format version and the model store,
+ * and finds the worker program. The caller destroys *out. */
 int cn_management_create(const struct cn_server_config *config, struct cn_loop *const *loops,
                          unsigned n_loops, struct cn_management **out, struct cn_error *err);
 void cn_management_destroy(struct cn_management *management);
-/* Why a model of the repository is not served, for the index. Before the server's threads. */
+/* Notes why a model of the repository is not served, for the index. Before the server's threads
+ * run. */
 void cn_management_take_note(struct cn_management *management, const char *model,
                              const char *reason);
 
-/* Loop 0: begins to register the models of the command line; `on_done(ctx, failed)` when each is up
- * or has failed. Each failure is logged; the caller decides whether the server goes on. */
+/* Loop 0: begins to register the models of the command line. `on_done(ctx, failed)` is called when
+ * each of them is up or has failed. Each failure is logged; the caller decides whether the server
+ * goes on. */
 void cn_management_start(struct cn_management *management,
                          void (*on_done)(void *ctx, unsigned failed), void *ctx);
 
-/* Any loop: the model queue for a request on the calling loop. `version` empty: the default one.
- * The pointer is good until the end of this turn: submit in it. Unknown: NULL with
- * CN_E_MODEL_NOT_FOUND / CN_E_VERSION_NOT_FOUND and TorchServe's message; before the models of the
- * command line are up, CN_E_MODEL_LOADING. */
+/* Any loop: finds the model queue for a request on the calling loop. An empty `version` means the
+ * default one. The pointer is valid until the end of this turn, so submit in this turn. NULL:
+ * unknown, with CN_E_MODEL_NOT_FOUND or CN_E_VERSION_NOT_FOUND and TorchServe's message; before the
+ * models of the command line are up, CN_E_MODEL_LOADING. */
 struct cn_model_queue *cn_management_find(struct cn_management *management, struct cn_str name,
                                           struct cn_str version, struct cn_error *err);
-/* Any loop: the default version of the one model that was loaded at start-up, as above. With none
- * or several of them: NULL with CN_E_BAD_REQUEST and TorchServe's message. */
+/* Any loop: like cn_management_find(), for the default version of the only model that was loaded at
+ * start-up. If there were none or several: NULL with CN_E_BAD_REQUEST and TorchServe's message. */
 struct cn_model_queue *cn_management_find_startup(struct cn_management *management,
                                                   struct cn_error *err);
-/* Any loop: has the model's default version a worker that is ready? Unknown: an error, as above. */
+/* Any loop: does the model's default version have a ready worker? Unknown models are an error, as
+ * in cn_management_find(). */
 int cn_management_is_ready(struct cn_management *management, struct cn_str name, bool *out,
                            struct cn_error *err);
-/* Any loop: every version that is up, by model and age; is_ready: it has a worker that is. */
+/* Any loop: calls `fn` for every version that is up, by model and age. is_ready: it has a ready
+ * worker. */
 void cn_management_each(struct cn_management *management,
                         void (*fn)(void *ctx, struct cn_model_queue *queue, bool is_ready),
                         void *ctx);
-/* Any loop: for /ping: is there no reason not to be ready? */
+/* Any loop: is there no reason against being ready? For /ping. */
 bool cn_management_healthy(struct cn_management *management);
-/* Any loop: how many models, stores or other things each reason concerns. */
+/* Any loop: counts for each reason how many models, stores or other things it concerns. */
 void cn_management_unready(struct cn_management *management, uint32_t counts[CN_N_UNREADY]);
-/* Loop 0: which model of the command line could not be loaded first, and why; empty: all could. */
+/* Loop 0: the model of the command line that failed first, and why; empty: all could be loaded. */
 const char *cn_management_first_failure(const struct cn_management *management);
 
 /* Any thread: may this caller use the interface? `authorization`: the value of its Authorization
- * header or metadata, empty without one. 0 also where no keys are asked for (token-auth); else
- * CN_E_TOKEN with TorchServe's words. */
+ * header or metadata; empty if it sent none. 0: yes, or no keys are required (token-auth); else
+ * CN_E_TOKEN with TorchServe's text. */
 int cn_management_authorize(struct cn_management *management, enum cn_token_kind kind,
                             struct cn_str authorization, struct cn_error *err);
 
-/* Loop 0: stop. New jobs are refused (CN_E_DRAINING), running and waiting steps finish within
- * drain_timeout_ms, workers stop, sequences stay in the store; `on_done(ctx)` when all is over.
- * A second call hurries: waiting jobs are refused and workers killed after their current call. */
+/* Loop 0: stops the server. New jobs are refused (CN_E_DRAINING), running and waiting steps finish
+ * within drain_timeout_ms, workers stop, and sequences stay in the store. `on_done(ctx)` is called
+ * when all is over. A second call hurries: waiting jobs are refused, and workers stop after their
+ * current call. */
 void cn_management_drain(struct cn_management *management, void (*on_done)(void *ctx), void *ctx);
 
-/* One model version; the versions of a model stand side by side. */
+/* What one model version counts. The versions of a model stand next to each other. */
 struct cn_model_counted {
     const char *name, *version;
-    const char *labels; /* as struct cn_metrics_of has them */
+    const char *labels; /* in the form of struct cn_metrics_of */
     const struct cn_metrics *metrics;
     const struct cn_series_copy *series; /* of the handler's own metrics */
     const struct cn_worker_facts *workers;
     uint32_t n_workers;
 };
-/* Loop 0: what every model version counts, for /metrics. The order stays the caller's and valid
- * until on_done, once, maybe from inside the call; the array is borrowed until that returns. */
+/* Loop 0: gathers what every model version counts, for /metrics. The order stays the caller's and
+ * in place until on_done, which is called once, perhaps from inside the call. The array is borrowed
+ * until on_done returns. */
 struct cn_metrics_order {
     void (*on_done)(struct cn_metrics_order *order, const struct cn_model_counted *models,
                     unsigned n);
 };
 void cn_management_metrics(struct cn_management *management, struct cn_metrics_order *order);
 
-/* A management request and its answer, whatever it came by. Strings are borrowed until on_reply. */
+/* A request of the management API and its answer, for any transport. Strings are borrowed until
+ * on_reply. */
 struct cn_api_request {
     struct cn_str method; /* "GET" ... */
     struct cn_str path;   /* percent-decoded, "/models/counter/1.0" */
     uint32_t n_query;
     struct cn_header *query; /* percent-decoded name and value */
     struct cn_str content_type, body;
-    struct cn_str authorization; /* of its header; management asks for it at /token only */
-    /* Of an answer that is no JSON: its type and a name for its file. Else NULL. Set before
-     * on_reply and borrowed as `json`. */
+    struct cn_str authorization; /* value of its Authorization header; used at /token only */
+    /* For an answer that is not JSON: its content type and a name for the file; else NULL. Set
+     * before on_reply, and borrowed like `json`. */
     const char *reply_type, *reply_file;
-    /* Once, on loop 0, maybe from inside cn_management_handle. `json`: complete body (also for
-     * errors), borrowed until return. */
+    /* Called once on loop 0, perhaps from inside cn_management_handle(). `json`: the complete body,
+     * for errors as well; borrowed until on_reply returns. */
     void (*on_reply)(struct cn_api_request *request, int http_status, struct cn_str json);
-    int error_code;    /* set before on_reply: CN_E_... that `json` tells of, 0 with a success */
+    int error_code;    /* set before on_reply: the CN_E_... that `json` reports; 0: success */
     struct cn_msg msg; /* management's */
 };
-/* Loop 0. The request stays the caller's and valid until on_reply. */
+/* Loop 0: handles a request, which stays the caller's and in place until on_reply. */
 void cn_management_handle(struct cn_management *management, struct cn_api_request *request);
 
-/* TorchServe's error body: {"code":..,"type":..,"message":..}, two-space indented, final newline.
- * `http_status`: a handler's own choice for its refusal; 0: the code's. */
+/* Writes TorchServe's error body: {"code":..,"type":..,"message":..}, indented by two spaces, with
+ * a final newline. `http_status`: a status that a handler chose for its refusal; 0: that of the
+ * code. */
 void cn_error_json(int code, unsigned http_status, const char *message, struct cn_buf *out);
-/* The same in other words than the code's. */
+/* Writes the same body with a type of the caller's. `expected_step` is added unless it is 0. */
 void cn_error_json_as(unsigned http_status, const char *type, const char *message,
                       uint64_t expected_step, struct cn_buf *out);
 

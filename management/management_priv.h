@@ -1,4 +1,6 @@
-/* management/management_priv.h - what management's files share. Loop 0 unless a line says else. */
+/* management/management_priv.h - what the files of management share. Loop 0 unless a comment says
+ * otherwise.
+ */
 #ifndef CN_MANAGEMENT_MANAGEMENT_PRIV_H
 #define CN_MANAGEMENT_MANAGEMENT_PRIV_H
 
@@ -24,35 +26,36 @@ struct cn_management {
     unsigned n_downloads;
     struct cn_state_dir *state;
     struct cn_stores *stores;
-    struct cn_tokens *tokens; /* NULL: nobody must show one */
+    struct cn_tokens *tokens; /* NULL: no keys are required */
     struct cn_registry *registry;
-    struct cn_health health; /* reasons to be unhealthy besides missing workers */
+    struct cn_health health; /* reasons to be unhealthy other than missing workers */
     struct cn_repository *repository;
     struct cn_list trials; /* struct cn_trial, under way */
     char *worker_program;
     _Atomic uint32_t next_worker_id; /* any loop */
     atomic_bool draining;            /* any loop reads it */
     unsigned n_versions_made;        /* gives each version its loop in turn */
-    unsigned operations;             /* that have not answered; a drain waits for them */
+    unsigned operations;             /* calls that have not answered yet; a drain waits for them */
 
     /* Drain. */
     bool drained, hurried;
     struct cn_timer drain_timer;
     uint64_t drain_end_ms;
-    bool streams_told; /* handlers that stream were told to end that */
+    bool streams_told; /* handlers that stream were asked to end their streams */
     void (*on_drained)(void *ctx);
     void *drained_ctx;
 
-    /* Snapshots: one is being written; a change came meanwhile, which the next one will have. */
+    /* Snapshots: one is being written; a change came meanwhile, which needs another one. */
     bool snapshot_busy, snapshot_again;
-    struct cn_list snapshot_waits, snapshot_waits_next; /* struct cn_snapshot_wait: of either */
+    struct cn_list snapshot_waits,
+        snapshot_waits_next; /* struct cn_snapshot_wait: for this one, for the next one */
     struct cn_snapshot_wait start_wait;
 
     /* Start. */
-    atomic_bool started; /* any loop reads it: what isn't there now was never asked for */
-    atomic_bool
-        all_reserved;    /* any loop reads it: all models of the command line are in the views, or
-                               * said there to be coming */
+    atomic_bool started; /* any loop reads it: a model that is not there now was never asked for */
+    /* any loop reads it: all models of the command line are in the views, or marked there as
+     * coming */
+    atomic_bool all_reserved;
     unsigned unreserved; /* models of the command line whose name and version are not known */
     unsigned starting, failed;
     void (*on_started)(void *ctx, unsigned failed);
@@ -60,9 +63,10 @@ struct cn_management {
     char first_failure[CN_ERROR_MESSAGE_MAX];
 };
 
-/* A version was registered: the server is no longer unready for the want of it. */
+/* A version was registered, so the server is no longer unready because it is missing. */
 void cn_management_model_came(struct cn_management *management, const struct cn_model_about *about);
-/* As cn_registry_find(); while the server starts, what is not there is CN_E_MODEL_LOADING. */
+/* Finds a version like cn_registry_find(). While the server starts, an unknown one is
+ * CN_E_MODEL_LOADING. */
 struct cn_version *cn_management_find_version(struct cn_management *management, const char *name,
                                               const char *version, struct cn_error *err);
 
@@ -72,7 +76,7 @@ void cn_management_reserved(struct cn_management *management);
 int cn_management_version_at(void *ctx, struct cn_str name, unsigned i, struct cn_model_queue **out,
                              struct cn_error *err);
 
-/* An operation begins, and ends: the last one to end lets a drain finish. */
+/* An operation begins, and ends. The last one that ends lets a drain finish. */
 void cn_management_op_begin(struct cn_management *management);
 void cn_management_op_end(struct cn_management *management);
 

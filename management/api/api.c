@@ -1,22 +1,28 @@
 /* management/api/api.c - the management API: routes, parameters, TorchServe's answers. Loop 0.
  *
- *   GET    /models                       list
- *   POST   /models                       register
- *   GET    /models/{m}[/{v}|/all]        describe
- *   PUT    /models/{m}[/{v}]             scale
- *   PUT    /models/{m}/{v}/set-default
- *   DELETE /models/{m}[/{v}]             unregister
- *   GET    /models/{m}[/{v}]/sequences        list; a version can't be called "sequences" here
- *   GET    /models/{m}[/{v}]/sequences/{id}   show; with export=true the sequence itself
- *   PUT    /models/{m}[/{v}]/sequences/{id}   import
- *   POST   /models/{m}[/{v}]/sequences/{id}   copy, with fork_to
- *   DELETE /models/{m}[/{v}]/sequences/{id}   the id is the rest of the path, with its slashes
- *   GET    /v1/models/{m}                KServe: is it ready?
- *   GET    /token?type=inference|management   a new key; with the API key, where keys are asked for
- *   GET    /stores                       stores in the state folder, and reasons to be unhealthy
- *   DELETE /stores/{m}/{v}               by the names of folders: one that no registered model has
- *   POST   /stores/{m}/{v}/accept        what it lost is accepted
- *   /workflows[/{w}]                     there are none: as TorchServe's last version says it
+ *    GET    /models                       list
+ *    POST   /models                       register
+ *    GET    /models/{m}[/{v}|/all]        describe
+ *    PUT    /models/{m}[/{v}]             scale
+ *    PUT    /models/{m}/{v}/set-default
+ *    DELETE /models/{m}[/{v}]             unregister
+ *    GET    /models/{m}[/{v}]/sequences        list; so no version can be called "sequences" here
+ *    GET    /models/{m}[/{v}]/sequences/{id}   show; with export=true: export
+ *    PUT    /models/{m}[/{v}]/sequences/{id}   import
+ *    POST   /models/{m}[/{v}]/sequences/{id}   copy, with fork_to
+ *    DELETE /models/{m}[/{v}]/sequences/{id}   delete; the id is the rest of the path, with slashes
+ *    GET    /v1/models/{m}                KServe: is the model ready?
+ *    GET    /token?type=inference|management   make a new key, if tokens are on; needs the API key
+ *    GET    /stores                       stores in the state folder, and reasons to be unhealthy
+ *    DELETE /stores/{m}/{v}               delete a store that no registered model uses
+ *    POST   /stores/{m}/{v}/accept        accept that the store has lost records
+ *    /workflows[/{w}]                     there are none; answers as in TorchServe's last version
+ *
+ * A request becomes a struct cn_api_call (api_call.h), which lives until it is answered. That may
+ * be within this call or many turns later, on this loop again. route() chooses the endpoint; each
+ * endpoint reads its parameters, stops if one of them is wrong, and starts the work with a callback
+ * that answers. A change is answered only after it is in a snapshot on the disk, if there are
+ * snapshots (cn_snapshot_wait).
  */
 #include <string.h>
 
@@ -82,7 +88,7 @@ list_models(struct cn_api_call *call)
     int64_t limit = cn_api_param_number(call, "limit", INT32_MAX);
     int64_t from = cn_api_param_number(call, "next_page_token", INT32_MAX);
 
-    call->err.code = 0; /* here TorchServe's leniency does no harm */
+    call->err.code = 0; /* as in TorchServe, a wrong number means the default */
     if (limit < 0 || limit > LIST_LIMIT)
         limit = LIST_LIMIT;
     if (from < 0)
@@ -261,7 +267,8 @@ list_sequences(struct cn_api_call *call)
                      &list, on_described, call);
 }
 
-/* A name for the download: the id, with what a file's name had better not have as '_'. */
+/* A file name for the export: the id, with _ in place of characters that file names should not
+ * have. */
 static const char *
 file_name(struct cn_api_call *call)
 {
@@ -331,7 +338,7 @@ route_sequence(struct cn_api_call *call)
     }
 }
 
-/* Is it the list of a model's sequences? */
+/* Does the path name the list of a model's sequences? */
 static bool
 is_sequence_list(const struct cn_api_call *call)
 {
@@ -355,13 +362,13 @@ on_renewed(struct cn_token_renewal *renewal)
         cn_log(CN_LOG_INFO, "event=token_renewed type=%s",
                renewal->kind == CN_TOKEN_INFERENCE ? "inference" : "management");
         cn_buf_init(&empty, 0);
-        cn_buf_puts(&empty, "\n"); /* the key stands in the file and goes over no wire */
+        cn_buf_puts(&empty, "\n"); /* the key is only in the file and is never sent */
         cn_api_reply(call, 200, &empty);
     }
     cn_management_op_end(management);
 }
 
-/* A wrong key and a wrong type get the same words. */
+/* A wrong key and a wrong type get the same answer, so a caller without the key learns nothing. */
 static void
 renew_token(struct cn_api_call *call)
 {
@@ -437,9 +444,9 @@ route(struct cn_api_call *call)
 
 /* --- a request comes */
 
-/* Is the last part the word before a sequence's id? "set-default" is the one other word that may
- * follow a version, and a version may be called "sequences": to import a sequence of that id takes
- * a path with a version. */
+/* Is the last part the word "sequences" before a sequence's id? "set-default" is the only other
+ * word that may follow a version, and a version may be called "sequences". So to import a sequence
+ * with the id "set-default" takes a path with a version. */
 static bool
 is_before_id(const struct cn_api_call *call, struct cn_str rest)
 {
@@ -457,8 +464,7 @@ is_known(const char *first)
            strcmp(first, "stores") == 0;
 }
 
-/* Splits the path at its slashes, without empty ends; false when it has more parts than any
- * route. */
+/* Splits the path at its slashes and drops empty ends. False: it has more parts than any route. */
 static bool
 split_path(struct cn_api_call *call)
 {

@@ -1,5 +1,11 @@
 /* management/api/api_call.c - a request of the management API: its answers and its parameters. Loop
- * 0. */
+ * 0.
+ *
+ * Parameters come from the query or from a JSON object in the body. The first wrong one sets
+ * call->err and the others are still read, so an endpoint checks once, with cn_api_params_fine(),
+ * after it has read all of them. In TorchServe's dialect a wrong number in a query means the
+ * default, as it does there.
+ */
 #include "management/api/api_call.h"
 
 #include <errno.h>
@@ -83,8 +89,9 @@ cn_api_param(struct cn_api_call *call, const char *name)
     return body_text(call, name);
 }
 
-/* In a query TorchServe takes its default for what is no number of 32 bits. What it takes as it is
- * though nothing works with it, a timeout of 0 or a batch of -7 rows, means the default here. */
+/* Does TorchServe take its default for this text? It does so in a query for text that is not a
+ * 32-bit number. Numbers that it accepts though nothing works with them, such as a timeout of 0 or
+ * a batch of -7 rows, also mean the default here. */
 static bool
 means_default(const struct cn_api_call *call, const char *text, int64_t least)
 {

@@ -13,14 +13,15 @@
 struct cn_api_call {
     struct cn_management *management;
     struct cn_api_request *request;
-    json_t *body;          /* the JSON object, or NULL */
+    json_t *body;          /* the parameters in the body, a JSON object; or NULL */
     struct cn_arena arena; /* parts and parameters */
     const char *parts[CN_API_PARTS_MAX];
     unsigned n_parts;
-    const char *sequence_id; /* behind /sequences/, which is the last part then; else NULL */
-    struct cn_error err;     /* of the first parameter that was wrong; code 0: none */
+    const char *sequence_id; /* what follows /sequences/, which is then the last part; else NULL */
+    struct cn_error err;     /* error of the first wrong parameter; code 0: none was wrong */
     struct cn_token_renewal renewal;
-    struct cn_snapshot_wait wait; /* for the snapshot of what the call changed, with its answer: */
+    /* waits for the snapshot with the call's change, with this answer: */
+    struct cn_snapshot_wait wait;
     json_t *answer;
     int answer_status;
 };
@@ -28,30 +29,31 @@ struct cn_api_call {
 /* --- answers; the call is gone afterwards */
 
 void cn_api_end(struct cn_api_call *call);
-/* `json` is taken. */
+/* Answers with `json`, which is taken. */
 void cn_api_reply(struct cn_api_call *call, int http_status, struct cn_buf *json);
-/* The error's status and body. */
+/* Answers with the status and body of an error. */
 void cn_api_fail(struct cn_api_call *call, int code, const char *message);
-/* `value` is taken. */
+/* Answers with `value`, which is taken. */
 void cn_api_answer(struct cn_api_call *call, int http_status, json_t *value);
 
 /* --- parameters: from the query, or from a JSON object in the body; good as long as the call */
 
-/* NULL when it isn't given. */
+/* The parameter's text; NULL if it was not given. */
 const char *cn_api_param(struct cn_api_call *call, const char *name);
-/* -1 when it isn't given. A wrong one is an error: taking a default instead hides typing errors.
- * Only in TorchServe's dialect it is as if a query's word for a number were not given, as it is
- * there. */
+/* The parameter as a number from 0 to `max`; -1 if it was not given. A wrong one sets call->err,
+ * because a silent default would hide typing errors. Only in TorchServe's dialect, a query's text
+ * that is not a number counts as not given, as it does there. */
 int64_t cn_api_param_number(struct cn_api_call *call, const char *name, int64_t max);
-/* The same; in TorchServe's dialect also what is below `least`. Otherwise the caller checks
- * that. */
+/* Like cn_api_param_number(); in TorchServe's dialect a number below `least` also counts as not
+ * given. Otherwise the caller checks `least`. */
 int64_t cn_api_param_setting(struct cn_api_call *call, const char *name, int64_t least,
                              int64_t max);
 bool cn_api_param_bool(struct cn_api_call *call, const char *name, bool otherwise);
-/* False: one was wrong, and that is answered. */
+/* False: a parameter was wrong, and the call is answered with that error. */
 bool cn_api_params_fine(struct cn_api_call *call);
 
-/* Before the first parameter. 0, or what is wrong with the body; nothing is answered. */
+/* Reads the body; call it before the first parameter. 0, or an error in call->err; nothing is
+ * answered. */
 int cn_api_read_body(struct cn_api_call *call);
 
 #endif

@@ -1,9 +1,14 @@
-/* management/api/describe.c - what GET /models/... shows. Loop 0; facts come from the queues'
+/* management/api/describe.c - the JSON of GET /models/... Loop 0; the facts come from the queues'
  * loops.
  *
- * Members that TorchServe has come in its order and under its names, ours after them. A version's
- * part is made when its facts arrive: until then the version can't be freed, since whatever closes
- * it asks the same loop later. */
+ * Members that TorchServe has come first, in its order and under its names; ours follow. Settings
+ * are known on loop 0, but everything that changes (workers, queue, sequences) belongs to the loop
+ * of each version. So a description of several versions is gathered: gather() asks each pool,
+ * on_facts() fills in the object of its version, and the last answer completes the whole.
+ *
+ * The version cannot be freed meanwhile: a close asks the same loop after us, so our question is
+ * answered first.
+ */
 #include "management/api/describe.h"
 
 #include <math.h>
@@ -19,14 +24,14 @@
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
 
-#define IDS_MAX 1000 /* of devices: "cuda:999" */
+#define IDS_MAX 1000 /* one more than the highest device number, "cuda:999" */
 
 struct describing {
     struct cn_management *management;
     cn_describe_done_fn done;
     void *ctx;
     json_t *models;
-    json_t *metadata; /* of the handler, for the one version; or NULL */
+    json_t *metadata; /* what the handler says of itself, if that was asked for; or NULL */
     struct cn_error err;
     unsigned left;
 };
@@ -56,7 +61,7 @@ is_gpu(const struct cn_worker_facts *worker)
     return strncmp(worker->device, "cuda", 4) == 0;
 }
 
-/* What it works on; null: nothing. */
+/* What the worker works on; null: nothing. */
 static json_t *
 show_busy(const struct cn_worker_facts *worker)
 {
@@ -101,7 +106,7 @@ show_worker(const struct cn_worker_facts *worker)
     return out;
 }
 
-/* The process that forks the workers. */
+/* The zygote: the process that forks the workers. */
 static json_t *
 show_zygote(const struct cn_worker_facts *zygote)
 {
@@ -128,7 +133,7 @@ show_dims(const int64_t *dims, uint32_t rank)
     return out;
 }
 
-/* The state tensors that the model declares, as its YAML may spell them. */
+/* The state tensors that the model declares, in the words of its YAML. */
 static json_t *
 show_state(const struct cn_state_specs *specs)
 {
@@ -157,8 +162,7 @@ show_state(const struct cn_state_specs *specs)
     return out;
 }
 
-/* What the workers run on, not what the model's YAML wishes: a worker that is there has its
- * device. */
+/* The devices that the workers run on, which need not be those that the YAML asks for. */
 static void
 show_devices(json_t *out, const struct cn_worker_pool_facts *facts)
 {
@@ -205,7 +209,7 @@ show_settings(json_t *out, const struct cn_version *version,
     put(out, "maxBatchDelay", number(config->max_batch_delay_ms));
     put(out, "responseTimeout", number(config->response_timeout_s));
     put(out, "startupTimeout", number(config->startup_timeout_s));
-    put(out, "maxRetryTimeoutInSec", json_integer(0)); /* we never give up */
+    put(out, "maxRetryTimeoutInSec", json_integer(0)); /* workers are always started again */
     put(out, "clientTimeoutInMills", number(config->client_timeout_ms));
     put(out, "parallelType", json_string(""));
     put(out, "parallelLevel", json_integer(0));
@@ -223,7 +227,7 @@ show_settings(json_t *out, const struct cn_version *version,
     put(out, "loadedAtStartup", json_boolean(version->at_startup));
 }
 
-/* How far the swap to the default version is. */
+/* How far the swap from this version to the default one has come. */
 static void
 show_swap(json_t *out, const struct cn_version *version, const struct cn_model_queue_stats *stats)
 {
@@ -239,7 +243,7 @@ show_swap(json_t *out, const struct cn_version *version, const struct cn_model_q
     swap = json_object();
     put(swap, "to", cn_json_text(to->about.version));
     put(swap, "policy", json_string(cn_swap_policy_word(to->swap_policy)));
-    /* What is on its way may still begin here. */
+    /* Steps that are asked in other versions may still begin a sequence here. */
     put(swap, "sequencesLeft", number(stats->live_sequences + stats->diverted_jobs));
     put(swap, "retired", json_boolean(version->retired));
     cn_wall_format(version->retire_wall_ms, text);
@@ -247,7 +251,7 @@ show_swap(json_t *out, const struct cn_version *version, const struct cn_model_q
     put(out, "swap", swap);
 }
 
-/* Of the handler, to the nanosecond; null: there was none. */
+/* The mean time of a handler's call, to the nanosecond; null: there was no call. */
 static json_t *
 mean_call(const struct cn_metrics *metrics)
 {
@@ -257,7 +261,7 @@ mean_call(const struct cn_metrics *metrics)
     return calls ? json_real(round(us * 1000 / (double)calls) / 1e6) : json_null();
 }
 
-/* The archive that it came from could not be loaded anew; null: nothing is wrong with it. */
+/* Why the archive that the version came from could not be loaded again; null: nothing is wrong. */
 static json_t *
 show_failed_reload(const struct cn_version *version)
 {
@@ -276,7 +280,7 @@ show_failed_reload(const struct cn_version *version)
     return out;
 }
 
-/* How many workers there should be, and what changed that last. */
+/* How many workers there should be, and what changed that number last. */
 static json_t *
 show_scaling(const struct cn_version *version, const struct cn_worker_pool_scaling *scaling)
 {
@@ -394,7 +398,7 @@ on_self_description(void *ctx, json_t *metadata, const struct cn_error *err)
     describing_check(describing);
 }
 
-/* Is this the name that the model will have, as far as anybody knows? */
+/* Is this the name that the model will have, as far as is known during its download? */
 static bool
 is_called(const struct cn_download *download, const char *name)
 {
@@ -413,7 +417,7 @@ is_called(const struct cn_download *download, const char *name)
     return same;
 }
 
-/* An array with a download's progress, or NULL. */
+/* An array with the progress of the model's download; NULL: there is none. */
 static json_t *
 show_download(struct cn_management *management, const char *name)
 {
@@ -467,7 +471,8 @@ cn_describe(struct cn_management *management, const char *name, const char *vers
     describing->done = done;
     describing->ctx = ctx;
     describing->models = json_array();
-    describing->left = 1; /* ours, so that it can't end while we add */
+    describing->left =
+        1; /* one for this function, so that it cannot end while versions are added */
     if (!all) {
         gather(describing, found);
         if (self_described) {
@@ -518,7 +523,7 @@ cn_describe_list(struct cn_management *management, unsigned limit, unsigned from
         }
         count++;
     }
-    /* Also where a page ends exactly at the end: as TorchServe does. */
+    /* TorchServe also gives a token if a page ends exactly at the end of the list. */
     if ((uint64_t)from + limit <= count)
         put(out, "nextPageToken", json_sprintf("%u", from + limit));
     put(out, "models", models);

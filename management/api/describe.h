@@ -1,5 +1,6 @@
-/* management/api/describe.h - what GET /models/... shows: gathered from the queues' loops.
- * Loop 0. */
+/* management/api/describe.h - the JSON of GET /models/..., gathered from the queues' loops. Loop
+ * 0.
+ */
 #ifndef CN_MANAGEMENT_API_DESCRIBE_H
 #define CN_MANAGEMENT_API_DESCRIBE_H
 
@@ -7,19 +8,21 @@
 
 #include "management/management_priv.h"
 
-/* `models` (an array, the callee's), or NULL and what was wrong. */
+/* `models` is an array, which belongs to the callee; or NULL and an error. */
 typedef void (*cn_describe_done_fn)(void *ctx, json_t *models, const struct cn_error *err);
 
-/* A model that is being downloaded under that name, and not known otherwise, is shown as that.
- * `version`: NULL the default one, "all" every one. `customized`: with what the handler says of
- * itself; not with "all". */
+/* Describes a model. `version`: NULL means the default one, "all" all of them. A model that is only
+ * being downloaded under this name is shown with the download's progress. `self_described`: also
+ * with what the handler says of itself; not with "all". `done` may be called from inside. */
 void cn_describe(struct cn_management *management, const char *name, const char *version,
                  bool self_described, cn_describe_done_fn done, void *ctx);
 
-/* KServe v1, GET /v1/models/NAME: {"name", "ready": has it a ready worker?}. NULL: unknown. */
+/* For KServe v1, GET /v1/models/NAME: {"name", "ready"}; ready: it has a ready worker. NULL:
+ * unknown. */
 json_t *cn_describe_ready(struct cn_management *management, const char *name, struct cn_error *err);
 
-/* One page of the list: default versions by name. */
+/* One page of the list of models: `limit` default versions, sorted by name, from place `from`
+ * on. */
 json_t *cn_describe_list(struct cn_management *management, unsigned limit, unsigned from);
 
 #endif

@@ -14,8 +14,8 @@ cn_json_text(const char *text)
 
     if (value)
         return value;
-    /* Handlers' words and file names may be no UTF-8: what isn't ASCII is shown as a question
-     * mark. */
+    /* Texts of handlers and file names may not be UTF-8. Then each byte that is not ASCII becomes a
+     * question mark. */
     cn_buf_init(&clean, 0);
     for (i = 0; text[i]; i++)
         cn_buf_append(&clean, (unsigned char)text[i] < 0x80 ? &text[i] : "?", 1);

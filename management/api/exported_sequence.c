@@ -1,4 +1,9 @@
-/* management/api/exported_sequence.c - encodes and decodes envelopes. Any thread. */
+/* management/api/exported_sequence.c - encodes and decodes exported sequences. Any thread.
+ *
+ * The file comes from outside, so decoding trusts nothing in this order: the magic bytes, the
+ * format, the length, the checksum, and only then the fields. The message of an error says which of
+ * these was wrong, because a truncated download needs something else than a file of a newer server.
+ */
 #include "management/api/exported_sequence.h"
 
 #include <sodium/crypto_generichash.h>
@@ -44,7 +49,7 @@ cn_exported_sequence_encode(const struct cn_exported_sequence *envelope, struct 
     out->len += SUM_BYTES;
 }
 
-/* What can be said before anything inside is trusted. */
+/* Checks magic, format and length, before anything inside is trusted. */
 static int
 check_head(struct cn_str bytes, struct cn_error *err)
 {

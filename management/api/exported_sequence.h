@@ -8,7 +8,8 @@
  *   u64      exported (wall ms)
  *   str16    model   str16 version   str16 sequence id
  *   u64      generation   u64 step   u64 opened   u64 last step (wall ms)   u32 schema of the state
- *   str32    record: state, last answer and what identifies its step (store/record/record.h), for workers
+ *   str32    record: state, last answer and what identifies its step, for workers
+ *            (store/record/record.h)
  *   32 bytes BLAKE2b-256 of all before
  * The checksum finds damage; it does not protect from somebody who makes an envelope of his own.
  */
@@ -25,7 +26,7 @@
 #define CN_EXPORTED_SEQUENCE_MAGIC "CNSEQ\r\n\x1a"
 #define CN_EXPORTED_SEQUENCE_TYPE "application/vnd.continuo.sequence"
 
-/* Byte strings are borrowed, when encoding and when decoded. */
+/* Strings are borrowed, both for encoding and after decoding. */
 struct cn_exported_sequence {
     uint64_t exported_wall_ms;
     struct cn_str model, version, sequence_id;
@@ -34,10 +35,10 @@ struct cn_exported_sequence {
     struct cn_str record;
 };
 
-/* Appends; out->failed when it did not fit. */
+/* Appends the file to `out`; out->failed if there was no room. */
 void cn_exported_sequence_encode(const struct cn_exported_sequence *envelope, struct cn_buf *out);
-/* CN_E_BAD_REQUEST: no envelope, a newer one, cut, too long or altered; the message says which, and
- * what to do. */
+/* Decodes a file. CN_E_BAD_REQUEST: it is something else, of a newer format, cut, too long or
+ * altered; the message says which, and what to do. */
 int cn_exported_sequence_decode(struct cn_str bytes, struct cn_exported_sequence *out,
                                 struct cn_error *err);
 

@@ -1,5 +1,10 @@
 /* management/api/gather_metrics.c - what the model versions count, gathered from their queues'
- * loops. Loop 0. */
+ * loops. Loop 0.
+ *
+ * Counters are plain numbers that only the loop of their queue changes. So each pool is asked by a
+ * message for a copy, and the order is answered when the last copy has come. Name and version are
+ * copied before, because a version may be gone by then.
+ */
 #include <string.h>
 
 #include "core/memory/mem.h"
@@ -62,7 +67,7 @@ on_facts(struct cn_worker_pool_facts *facts)
         end_gathering(gathering);
 }
 
-/* With a NUL behind it. */
+/* Makes the labels of a version, with a NUL behind them. */
 static void
 make_labels(struct cn_buf *out, const struct cn_model_about *about)
 {
@@ -74,7 +79,7 @@ make_labels(struct cn_buf *out, const struct cn_model_about *about)
     cn_buf_append(out, "\"", 2);
 }
 
-/* `visit` for each version that is up. */
+/* Calls `visit` for each version that is up. */
 static void
 each_version(struct cn_management *management,
              void (*visit)(struct gathering *gathering, const struct cn_version *version),
@@ -135,7 +140,7 @@ cn_management_metrics(struct cn_management *management, struct cn_metrics_order 
     gathering->order = order;
     each_version(management, count_version, gathering);
     gathering->parts = cn_alloc((gathering->n + 1) * sizeof *gathering->parts);
-    gathering->left = 1; /* ours, so that it can't end while we ask */
+    gathering->left = 1; /* one for this function, so that it cannot end while pools are asked */
     each_version(management, ask_version, gathering);
     if (--gathering->left == 0)
         end_gathering(gathering);

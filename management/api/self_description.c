@@ -1,15 +1,17 @@
-/* management/api/self_description.c - one job of our own in a model's queue: its handler describes
- * itself.
+/* management/api/self_description.c - asks a model's handler to describe itself, by a job of our
+ * own in its queue.
  *
- * Loop 0, like any front end's loop. The job is stateless whatever its model is, so that it neither
- * opens a sequence nor waits for one. */
+ * Loop 0 is the job's origin, as a front end's loop is for its requests. The job is stateless even
+ * if the model is not, so that it neither opens a sequence nor waits for one.
+ */
 #include "management/api/self_description.h"
 
 #include "core/memory/mem.h"
 #include "management/api/json_text.h"
 #include "scheduler/queue/job.h"
 
-#define METADATA_MAX_BYTES (1u << 20) /* it is read into memory and printed in a description */
+#define METADATA_MAX_BYTES                                                                         \
+    (1u << 20) /* bounds it, because it is held in memory and printed in a description */
 
 struct asking {
     struct cn_management *management;
@@ -20,7 +22,7 @@ struct asking {
     void *ctx;
 };
 
-/* As TorchServe words it, for the one case that it names. */
+/* Answers with an error; a missing worker is said in TorchServe's words. */
 static void
 fail(struct asking *asking, const struct cn_answer *answer)
 {

@@ -1,4 +1,4 @@
-/* management/api/self_description.h - what a handler tells of itself, for GET
+/* management/api/self_description.h - what a handler says of itself, for GET
  * /models/NAME?customized=true. Loop 0.
  */
 #ifndef CN_MANAGEMENT_API_SELF_DESCRIPTION_H
@@ -8,12 +8,13 @@
 
 #include "management/management_priv.h"
 
-/* `metadata`: the handler's JSON object, {} when it said something else, the callee's; or NULL and
- * what was wrong: no worker, or the handler's own failure. */
+/* `metadata`: the handler's JSON object, {} if it said something else; it belongs to the callee. Or
+ * NULL and an error: no worker, or the handler failed. */
 typedef void (*cn_self_description_done_fn)(void *ctx, json_t *metadata,
                                             const struct cn_error *err);
 
-/* Asks one worker of a version that is up; one operation. `done` comes in a later turn. */
+/* Asks one worker of a version that is up. It counts as an operation, and `done` comes in a
+ * later turn. */
 void cn_self_description_ask(struct cn_management *management, const struct cn_version *version,
                              cn_self_description_done_fn done, void *ctx);
 

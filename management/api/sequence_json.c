@@ -1,4 +1,10 @@
-/* management/api/sequence_json.c - sequences as JSON. Any thread. */
+/* management/api/sequence_json.c - sequences as JSON, and the tokens by which lists go on. Any
+ * thread.
+ *
+ * What is shown of a sequence comes from two places: the record in the store (struct
+ * cn_sequence_info) and, if the server has it open, the queue (struct cn_sequence_live). The queue
+ * knows better whether a step waits or runs: while one does, the idle clock stands still.
+ */
 #include "management/api/sequence_json.h"
 
 #include <inttypes.h>
@@ -21,7 +27,7 @@ put_number(json_t *object, const char *key, uint64_t value)
     put(object, key, json_integer((json_int_t)value));
 }
 
-/* 0 is no time. */
+/* Puts a time; 0 means none and becomes null. */
 static void
 put_time(json_t *object, const char *key, uint64_t wall_ms)
 {
@@ -60,7 +66,7 @@ left_of(uint64_t from, uint64_t limit_ms, uint64_t now)
     return from + limit_ms > now ? from + limit_ms - now : 0;
 }
 
-/* Without a limit there is nothing left of it: null. */
+/* Puts how much is left of both clocks; null without a limit. */
 static void
 put_clocks(json_t *out, const struct cn_sequence_info *info, const struct cn_sequence_live *live,
            const struct cn_model_config *config, uint64_t now)
@@ -70,7 +76,7 @@ put_clocks(json_t *out, const struct cn_sequence_info *info, const struct cn_seq
 
     put(out, "idleLeftMSec", json_null());
     put(out, "totalLeftMSec", json_null());
-    if (idle) /* a step that waits or runs is no silence */
+    if (idle) /* while a step waits or runs, the sequence is not idle */
         put_number(out, "idleLeftMSec", busy ? idle : left_of(info->last_wall_ms, idle, now));
     if (live && live->lifetime_left_ms != CN_NEVER)
         put_number(out, "totalLeftMSec", live->lifetime_left_ms);
@@ -113,8 +119,8 @@ cn_sequence_json(const struct cn_sequence_info *info, const struct cn_sequence_l
     return out;
 }
 
-/* Opaque to clients: the worker's index, a dash, the id in hexadecimal, so that any id fits a
- * URL. */
+/* A token is opaque to clients: the worker's index, a dash, and the id in hexadecimal, so that any
+ * id fits into a URL. */
 json_t *
 cn_page_token_json(uint32_t worker, struct cn_str id)
 {
@@ -126,7 +132,7 @@ cn_page_token_json(uint32_t worker, struct cn_str id)
     return json_string(text);
 }
 
-/* Small letters only: as a page gave it out. */
+/* Only lower-case digits, as tokens have them. */
 static int
 hex_digit(char c)
 {

@@ -1,5 +1,6 @@
-/* management/api/sequence_json.h - sequences as the management API shows them, and tokens of
- * pages. */
+/* management/api/sequence_json.h - sequences as the management API shows them, and the tokens of
+ * its pages.
+ */
 #ifndef CN_MANAGEMENT_API_SEQUENCE_JSON_H
 #define CN_MANAGEMENT_API_SEQUENCE_JSON_H
 
@@ -9,18 +10,20 @@
 #include "proto/query.h"
 #include "scheduler/queue/model_queue.h"
 
-/* What stored numbers and, where the queue knows it as open (`live` not NULL), the queue say. */
+/* The JSON of a sequence, from the store's numbers and, if the queue has it open (`live` not NULL),
+ * the queue's. */
 json_t *cn_sequence_json(const struct cn_sequence_info *info, const struct cn_sequence_live *live,
                          const struct cn_model_config *config, uint64_t now_wall_ms);
 
-/* Where a list goes on: behind `id` at the worker of this index (0: any). */
+/* The token with which a list goes on: behind `id`, at the worker with this index (0: any). */
 json_t *cn_page_token_json(uint32_t worker, struct cn_str id);
-/* Into `id`, of CN_SEQUENCE_ID_MAX bytes. CN_E_BAD_REQUEST: no such token was given out. */
+/* Reads a token into `id`, which has CN_SEQUENCE_ID_MAX bytes. CN_E_BAD_REQUEST: it is not a token
+ * of ours. */
 int cn_page_token_parse(const char *token, uint32_t *worker, char *id, size_t *id_len,
                         struct cn_error *err);
 
-/* 1 to CN_SEQUENCE_ID_MAX bytes of UTF-8 without control characters, as a header's id must be; else
- * CN_E_BAD_REQUEST. */
+/* Checks an id: 1 to CN_SEQUENCE_ID_MAX bytes of UTF-8 without control characters, as in a header;
+ * else CN_E_BAD_REQUEST. */
 int cn_sequence_id_check(const char *id, struct cn_error *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* management/api/sequence_removal.c - a sequence is deleted: by message to the loop of its queue,
- * and back. Loop 0 but for what a comment says. */
+/* management/api/sequence_removal.c - deletes a sequence: by message to the loop of its queue, and
+ * back. Loop 0, unless a comment says otherwise.
+ */
 #include "management/api/sequences.h"
 
 #include <string.h>
@@ -61,7 +62,7 @@ on_deleted(struct cn_sequence_delete *order)
     cn_call_on(op->management->home, finish, op);
 }
 
-/* On the queue's loop. The queue lives: its end would have been told to this loop after us. */
+/* On the queue's loop. The queue still lives: the message that ends it would come after ours. */
 static void
 do_delete(void *ctx)
 {

@@ -1,5 +1,16 @@
-/* management/api/sequences.c - sequences are listed, shown, exported, imported and copied: by
- * message to the loop of their queue, and back. Loop 0 but for what a comment says. */
+/* management/api/sequences.c - sequences are listed, shown, exported, imported and copied. Loop 0,
+ * unless a comment says otherwise.
+ *
+ * A request becomes a struct asking, which travels: ask() sends it to the loop of the version's
+ * queue, do_ask() gives the order to the queue, a worker answers it, on_answer() makes JSON or
+ * takes the record there, and answered() is back on loop 0 and calls `next`. An export and an
+ * import also visit the file thread, because the checksum of a large state takes its time. A fork
+ * asks twice: it reads the record of one id, then writes it under another.
+ *
+ * The version is found anew before each question, because it may have been unregistered meanwhile.
+ * A queue that was found lives at least until our message reaches its loop: a message that ends it
+ * would come after ours.
+ */
 #include "management/api/sequences.h"
 
 #include <string.h>
@@ -12,7 +23,7 @@
 #include "management/api/json_text.h"
 #include "management/api/sequence_json.h"
 
-/* What envelopes have besides the record, with the longest names. */
+/* The bytes of an exported sequence besides its record, with the longest names. */
 #define ENVELOPE_SLACK_BYTES 4096
 
 static void
@@ -24,30 +35,33 @@ log_event(const char *event, const char *model, const char *version, const char 
            cn_log_quote(id, strlen(id), shown, sizeof shown));
 }
 
-/* One of them under way. A fork asks twice: it reads, then it writes. */
+/* One request under way. A fork asks twice: it reads, then it writes. */
 struct asking {
     struct cn_management *management;
     struct cn_model_queue *queue;
     struct cn_sequence_query order;
     char *model, *version;
     struct cn_model_config config;
-    char *id;                        /* that the question is about; for a list where it goes on */
-    char *more;                      /* list: prefix; fork: the new id; else NULL */
-    void (*next)(struct asking *op); /* loop 0, when the queue has answered without an error */
+    char *id;   /* the id that the question is about; for a list: where it goes on */
+    char *more; /* list: the prefix; fork: the new id; else NULL */
+    void (*next)(
+        struct asking *op); /* called on loop 0 when the queue has answered without an error */
     enum cn_sequence_which which;
-    json_t *value; /* of the answer, made on the queue's loop */
+    json_t *value; /* the answer, made on the queue's loop */
     struct cn_sequence_info info;
-    struct cn_buf bytes; /* export, fork: the record; then the export's envelope */
+    struct cn_buf bytes; /* export, fork: the record; then the exported file */
     struct cn_sequence_import import;
-    struct cn_exported_sequence envelope; /* import: what was decoded, borrows from `import` */
+    /* import: what was decoded; its strings borrow from `import` */
+    struct cn_exported_sequence envelope;
     struct cn_file_task task;
     struct cn_error err;
-    cn_sequence_done_fn done; /* NULL for an export, which has `exported` */
+    cn_sequence_done_fn done; /* NULL for an export, which calls `exported` */
     cn_sequence_export_fn exported;
     void *ctx;
 };
 
-/* Answers: with `value`, with the envelope in `bytes`, or with the error if there is one. */
+/* Answers with `value`, with the exported file in `bytes`, or with the error if there is one. Frees
+ * the request. */
 static void
 finish(struct asking *op)
 {
@@ -137,7 +151,7 @@ on_answer(struct cn_sequence_query *order, const struct cn_query_result *result)
     cn_call_on(op->management->home, answered, op);
 }
 
-/* On the queue's loop. The queue lives: its end would have been told to this loop after us. */
+/* On the queue's loop. The queue still lives: the message that ends it would come after ours. */
 static void
 do_ask(void *ctx)
 {
@@ -146,7 +160,7 @@ do_ask(void *ctx)
     cn_model_queue_query(op->queue, &op->order);
 }
 
-/* From loop 0, with the version found anew: it may have gone meanwhile. */
+/* Sends the question, from loop 0. The version is found anew, because it may be gone meanwhile. */
 static void
 ask(struct asking *op)
 {
@@ -162,7 +176,8 @@ ask(struct asking *op)
     cn_call_on(cn_model_queue_loop(found->queue), do_ask, op);
 }
 
-/* NULL: `done` or `exported` was told. `id` NULL: it is a list. */
+/* Makes a request. NULL: `done` or `exported` was called with an error. `id` NULL: it is for a
+ * list. */
 static struct asking *
 ask_begin(struct cn_management *management, const char *name, const char *version, const char *id,
           cn_sequence_done_fn done, cn_sequence_export_fn exported, void *ctx)

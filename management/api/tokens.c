@@ -1,9 +1,15 @@
-/* management/api/tokens.c - the keys that callers must show. Checked on any thread, changed on loop
- * 0.
+/* management/api/tokens.c - the keys that callers must show. They are checked on any thread and
+ * changed on loop 0.
  *
- * A key is 6 random bytes in base64url: 8 characters, which are one number to compare and to swap.
- * A change stores expiry 0, the key, the new expiry, in this order; who reads an expiry before and
- * after the key, and finds it the same, has read a key and its own expiry. */
+ * A key is 6 random bytes in base64url, which are 8 characters: one number that can be read and
+ * written atomically. A key and its expiry are two numbers, though, and no lock holds them
+ * together. So a change stores the expiry 0, the key, and the new expiry, in this order. A reader
+ * reads the expiry, the key, and the expiry again; if both expiries are equal, the key belongs to
+ * them.
+ *
+ * A new key is first written to the file and used only when that has succeeded, so the file never
+ * has a key that no longer works.
+ */
 #include "management/api/tokens.h"
 
 #include <errno.h>
@@ -25,7 +31,7 @@
 #define RANDOM_BYTES 6
 
 struct token {
-    _Atomic uint64_t key; /* its characters */
+    _Atomic uint64_t key; /* the 8 characters of the key */
     _Atomic uint64_t expires_wall_ms;
 };
 
@@ -60,7 +66,7 @@ put(struct token *token, uint64_t key, uint64_t expires_wall_ms)
 
 /* --- the file */
 
-/* As it is, but for one key that is to be. */
+/* Prints the file as it is now, with a new key in the place of one of them. */
 static void
 show(const struct cn_tokens *tokens, enum cn_token_kind kind, uint64_t key,
      uint64_t expires_wall_ms, char out[512])
@@ -94,8 +100,8 @@ fail_write(const struct cn_tokens *tokens, int why, struct cn_error *err)
                        tokens->path);
 }
 
-/* On a full disk: over the file of the last time, which was as long. Only over our own, that nobody
- * else may read. Returns 0 or the errno. */
+/* On a full disk: writes over the file, which has the same length each time. Only if the file is
+ * ours and no other user can read it. Returns 0 or the errno. */
 static int
 write_over(const struct cn_tokens *tokens, const char *text)
 {
@@ -164,7 +170,7 @@ cn_tokens_destroy(struct cn_tokens *tokens)
 
 /* --- a request's key */
 
-/* "Bearer KEY" with any blanks between: the key, or nothing. */
+/* The key of "Bearer KEY" with any blanks between; empty if it is something else. */
 static struct cn_str
 key_of(struct cn_str authorization)
 {

@@ -1,10 +1,16 @@
-/* management/models/default_swap.c - set-default, and what becomes of the version that was it. Loop
- * 0.
+/* management/models/default_swap.c - set-default, and what becomes of the version that was the
+ * default. Loop 0.
  *
- * At its deadline the old version is retired: it does no more steps, and its sequences move, begin
- * anew or are closed as their next step comes (scheduler/swap/version_swap.h). It stays as long as
- * tombstones do, so that late clients still learn what happened, and then it is unregistered with
- * what is left. */
+ * A swap changes two things: the new version's queue gets its swap policy, and the registry names
+ * another default. Live sequences stay where they are, until their next step comes.
+ *
+ * With a deadline, the old version is retired when it is over: it runs no more steps, and its
+ * sequences move, begin anew or are closed as their next step comes
+ * (scheduler/swap/version_swap.h). It stays for as long as tombstones are kept, so that late
+ * clients still learn what happened. Then it is unregistered with what is left. One timer,
+ * retire_timer, serves both times. If the old version becomes the default again before that,
+ * take_back() undoes all of it.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +25,7 @@
 /* --- orders for the queue, on its loop */
 
 struct order {
-    struct cn_model_queue *queue; /* lives: its end would be told to its loop after us */
+    struct cn_model_queue *queue; /* still lives: the message that ends it would come after ours */
     enum cn_swap_policy policy;
     bool retired;
 };
@@ -143,7 +149,7 @@ cn_lifecycle_set_default(struct cn_management *management, const struct cn_defau
 
     version = cn_management_find_version(management, call->name, call->version, &err);
     if (!version) {
-        if (err.code == CN_E_VERSION_NOT_FOUND) /* here TorchServe writes it without colons */
+        if (err.code == CN_E_VERSION_NOT_FOUND) /* TorchServe's text has no colons here */
             cn_fail(&err, CN_E_VERSION_NOT_FOUND, "Model version %s does not exist for model %s",
                     call->version, call->name);
         done(ctx, &(struct cn_lifecycle_result){err.code, 0, err.message, NULL});
@@ -163,7 +169,7 @@ cn_lifecycle_set_default(struct cn_management *management, const struct cn_defau
     deadline_ms = call->swap_deadline_ms < 0 ? version->about.config.swap_deadline_ms
                                              : (uint64_t)call->swap_deadline_ms;
     take_back(version);
-    tell_queue(version); /* before any loop's view sends it a step */
+    tell_queue(version); /* before the view of any loop sends it a step */
     if (before != version && before->phase == CN_VERSION_UP && deadline_ms)
         set_deadline(before, deadline_ms);
     cn_registry_set_default(version);

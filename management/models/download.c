@@ -1,8 +1,17 @@
 /* management/models/download.c - a model's archive from an http(s) URL into the model store.
+ * Download threads.
  *
- * The only file of the server that knows libcurl. Redirects are followed here and not by libcurl,
- * so that each target is held against the rules; addresses are looked at when the socket is made,
- * so that no name can point elsewhere by then. */
+ * This is the only file of the server that uses libcurl. A URL comes from a client, so a download
+ * must not reach what only this machine can reach. Two things are therefore done here and not by
+ * libcurl. Redirects are followed one by one, and each target is held against the rules. And the
+ * address is checked when the socket is made: at that time the name is resolved, so it cannot point
+ * elsewhere afterwards.
+ *
+ * The bytes go into a hidden file of the store, which gets its name only when it is complete, and
+ * only if no file has that name. Size, time, redirects and slowness are bounded. A server that
+ * stops ends its downloads within about a second. Parts that a killed server left are removed at a
+ * later start.
+ */
 #include "management/models/download.h"
 
 #include <curl/curl.h>
@@ -25,13 +34,13 @@
 
 #define REDIRECTS_MAX 5
 #define CONNECT_TIMEOUT_MS 10000L
-/* Slower than this for so long: it never ends. */
+/* A transfer that is slower than this for this time is given up. */
 #define SLOW_BYTES_S 1024L
 #define SLOW_S 60L
 #define PART_PREFIX ".continuo-download-"
 #define PART_OLD_S (24 * 60 * 60)
 
-/* One run: all its redirects, into one file. */
+/* One download with all its redirects, into one file. */
 struct transfer {
     struct cn_download *download;
     CURL *curl;
@@ -53,7 +62,7 @@ failed(const struct cn_download *download, struct cn_error *err, const char *why
                    download->url, why);
 }
 
-/* %xx in place; what it cannot be stays. */
+/* Decodes %xx in place; what is not a valid %xx stays. */
 static void
 unescape(char *text)
 {
@@ -106,7 +115,7 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
 
     curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200)
-        return len; /* words about an error; not too many, by the time limit */
+        return len; /* the text of an error page; the time limit bounds it */
     if (len > download->max_bytes - before) {
         transfer->was_large = true;
         return 0;
@@ -118,7 +127,7 @@ on_bytes(char *bytes, size_t size, size_t count, void *ctx)
     return len;
 }
 
-/* About once a second also while nothing comes. Not 0: give up. */
+/* Called by libcurl, about once a second also while nothing comes. Not 0: give up. */
 static int
 on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up_now)
 {
@@ -167,7 +176,7 @@ set_options(struct transfer *transfer, const char *url, uint64_t left_ms)
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, on_socket);
     curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, transfer);
-    /* A proxy would reach for us what we must not. */
+    /* A proxy could reach what we must not. */
     if (!cn_url_rules_are_set(transfer->download->rules))
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
 }
@@ -197,7 +206,8 @@ explain(const struct transfer *transfer, CURLcode rc, long status, struct cn_err
     return failed(download, err, why);
 }
 
-/* 0: the file is whole, or *next (cn_free() it) is where to look instead. */
+/* Downloads one URL. 0: the file is complete, or *next (free it with cn_free()) is where the server
+ * redirects to. */
 static int
 download(struct transfer *transfer, const char *url, uint64_t left_ms, char **next,
          struct cn_error *err)
@@ -232,7 +242,7 @@ download_with_redirects(struct transfer *transfer, struct cn_error *err)
     char *url = cn_strdup(transfer->download->url), *next;
     int rc = 0, left;
 
-    clock_gettime(CLOCK_MONOTONIC, &now); /* the real clock: libcurl counts by it */
+    clock_gettime(CLOCK_MONOTONIC, &now); /* the real clock, because libcurl uses it */
     now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
     end_ms = now_ms + transfer->download->timeout_ms;
     for (left = REDIRECTS_MAX; url && !rc; left--) {

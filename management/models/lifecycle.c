@@ -1,4 +1,15 @@
-/* management/models/lifecycle.c - scale, unregister: a version lives on, and goes. Loop 0. */
+/* management/models/lifecycle.c - a version is scaled, and a version goes. Loop 0.
+ *
+ * A version goes in steps, whatever the reason is (struct closing): it leaves the registry; all
+ * loops take a view without it, so no new job can find its queue (on_unpublished); its pool closes,
+ * which ends the jobs, the sequences if that is asked for, and the workers (on_pool_closed, called
+ * once for the close and once for the memory of the pool); files are deleted on the file thread
+ * (work_remove); and at last the version is freed. The whole is one operation, so a drain waits for
+ * it.
+ *
+ * What is deleted differs: unregistering deletes the store and a downloaded archive, a drain
+ * deletes nothing, and a reload keeps the store for the next version.
+ */
 #include "management/models/lifecycle.h"
 
 #include <stdio.h>
@@ -44,8 +55,8 @@ work_remove(struct cn_file_task *task)
     struct closing *closing = cn_container_of(task, struct closing, task);
     struct cn_version *version = closing->version;
 
-    /* A stop leaves it to the next start, which finds its room even when the disk has filled up
-     * since. */
+    /* A server that stops leaves unpacked files to the next start, which then finds space for them
+     * even if the disk has filled up since. */
     if (version->about.unpacked && closing->order.code != CN_E_DRAINING)
         cn_unpacked_remove(version->about.unpacked);
     if (closing->delete_archive && version->about.archive)
@@ -128,7 +139,7 @@ cn_lifecycle_close_all(struct cn_management *management)
     struct cn_model *model;
     struct cn_version *version, *found;
 
-    /* Closing changes the lists: begin again after each. */
+    /* Closing a version changes the lists, so the search begins anew after each. */
     do {
         found = NULL;
         cn_list_for_each(model_node, models) {

@@ -1,8 +1,8 @@
-/* management/models/lifecycle.h - register, scale, unregister, set-default: the ways of a model's
+/* management/models/lifecycle.h - register, scale, unregister, set-default: the events in a model's
  * life.
  *
- * Each is a small machine that goes over loops and the file thread by messages and answers once, on
- * loop 0. All functions: loop 0.
+ * Each of them goes over several loops and the file thread by messages, and answers once, on loop
+ * 0. All functions are called on loop 0.
  */
 #ifndef CN_MANAGEMENT_MODELS_LIFECYCLE_H
 #define CN_MANAGEMENT_MODELS_LIFECYCLE_H
@@ -14,19 +14,19 @@
 #include "management/management.h"
 #include "management/models/model_load.h"
 
-/* How it went. Borrowed until the callback returns. */
+/* The outcome. Borrowed until the callback returns. */
 struct cn_lifecycle_result {
     int code;            /* 0, or CN_E_... */
     int http_status;     /* with code 0: 200, 202 or 206 */
-    const char *text;    /* TorchServe's words, or the error's */
-    const char *version; /* register: of the model, once it is known; else NULL */
+    const char *text;    /* TorchServe's text, or the error's */
+    const char *version; /* register: the model's version once it is known; else NULL */
 };
 typedef void (*cn_lifecycle_done_fn)(void *ctx, const struct cn_lifecycle_result *result);
 
 struct cn_register_call {
     struct cn_model_request request; /* strings are copied */
-    bool
-        synchronous; /* answer when the workers are ready; a failure then undoes the registration */
+    /* answer when the workers are ready; a failure then undoes the registration */
+    bool synchronous;
     bool at_startup; /* synchronous, but a model whose workers fail stays and is tried again */
 };
 void cn_lifecycle_register(struct cn_management *management, const struct cn_register_call *call,
@@ -45,14 +45,15 @@ void cn_lifecycle_unregister(struct cn_management *management, const char *name,
 
 struct cn_default_call {
     const char *name, *version;
-    int swap_policy;          /* enum cn_swap_policy; -1: the version's own */
-    int64_t swap_deadline_ms; /* for the version that was the default; 0: none, -1: as above */
+    int swap_policy; /* enum cn_swap_policy; -1: the version's own */
+    /* deadline of the version that was the default; 0: none, -1: the config's */
+    int64_t swap_deadline_ms;
 };
 void cn_lifecycle_set_default(struct cn_management *management, const struct cn_default_call *call,
                               cn_lifecycle_done_fn done, void *ctx);
 
-/* Drain: takes every version out of service; each counts as an operation until its workers are
- * gone. */
+/* For a drain: takes every version out of service. Each counts as an operation until its workers
+ * are gone. */
 void cn_lifecycle_close_all(struct cn_management *management);
 
 #endif

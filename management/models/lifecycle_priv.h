@@ -1,4 +1,4 @@
-/* management/models/lifecycle_priv.h - shared by register.c and lifecycle.c only. */
+/* management/models/lifecycle_priv.h - what the files that open and close versions share. */
 #ifndef CN_MANAGEMENT_MODELS_LIFECYCLE_PRIV_H
 #define CN_MANAGEMENT_MODELS_LIFECYCLE_PRIV_H
 
@@ -8,21 +8,21 @@
 struct cn_close_call {
     int code;             /* jobs are refused with it ... */
     const char *reason;   /* ... and this; copied */
-    bool drop_waiting;    /* or let what waits still run */
-    bool close_sequences; /* handlers hear that they were unloaded */
+    bool drop_waiting;    /* refuse the jobs that wait; else they still run */
+    bool close_sequences; /* sequences are closed with the reason "unloaded" */
     bool delete_store;
-    bool delete_archive; /* one that was downloaded */
+    bool delete_archive; /* delete the archive if it was downloaded */
 };
 /* Takes a version that is up out of the registry and the views, ends its queue and workers, deletes
- * what was unpacked (not with CN_E_DRAINING: the next start does), frees the version; then
- * `on_done(ctx)` (may be NULL). An operation. */
+ * what was unpacked (not with CN_E_DRAINING: the next start uses it), and frees the version; then
+ * `on_done(ctx)`, which may be NULL. It counts as an operation. */
 void cn_version_close(struct cn_management *management, struct cn_version *version,
                       const struct cn_close_call *call, void (*on_done)(void *ctx), void *ctx);
 
-/* A version that is being made: its retire_timer. */
+/* Prepares the retire_timer of a version that is being made. */
 void cn_lifecycle_init_retiring(struct cn_management *management, struct cn_version *version);
 
-/* In no list, without a pool. */
+/* Frees a version that is in no list and has no pool. */
 void cn_version_free(struct cn_version *version);
 
 #endif

@@ -1,4 +1,18 @@
-/* management/models/model_load.c - from an archive to what a worker needs to know. File thread. */
+/* management/models/model_load.c - from an archive to what a worker needs to know. File thread.
+ *
+ * cn_model_load() unpacks the archive, reads its manifest, chooses name, version, handler and
+ * runtime, and makes the configuration. It leaves a struct cn_model_about, which never changes
+ * afterwards and which all loops may read.
+ *
+ * A setting may stand in four places. From the strongest to the weakest: the register call, the
+ * YAML of the archive (or the YAML that the load brings in its place), the server's settings for
+ * this model version, the server's defaults. make_config() applies them from the weakest to the
+ * strongest.
+ *
+ * An archive is foreign input: names become parts of paths, messages and URLs, and file names must
+ * not lead out of the folder. Therefore check_name() and check_file() look at everything that is
+ * taken from a manifest. If something is wrong, nothing is left behind on the disk.
+ */
 #include "management/models/model_load.h"
 
 #include <errno.h>
@@ -23,7 +37,7 @@
 #define NAME_MAX_BYTES 128
 #define OVERRIDE_FILE "continuo-override.yaml"
 
-/* Becomes part of paths, messages and URLs. */
+/* Checks a name or version, which becomes a part of paths, messages and URLs. */
 static int
 check_name(const char *what, const char *name, struct cn_error *err)
 {
@@ -40,12 +54,12 @@ check_name(const char *what, const char *name, struct cn_error *err)
                 "the %s of a model may not contain slashes, quotes, spaces or control characters",
                 what);
     if (!cn_utf8_is_valid(
-            cn_str_from(name))) /* a page of metrics with it could be read by nobody */
+            cn_str_from(name))) /* otherwise no client could read a page of metrics with it */
         return cn_fail(err, CN_E_INVALID_MODEL, "the %s of a model must be UTF-8", what);
     return 0;
 }
 
-/* A file inside the model's folder, from a manifest that we did not write. */
+/* Checks that a file that the manifest names is inside the model's folder and exists. */
 static int
 check_file(const struct cn_model_about *about, const char *what, const char *file,
            struct cn_error *err)
@@ -74,8 +88,8 @@ ends_with(const char *text, const char *ending)
     return len >= ending_len && strcmp(text + len - ending_len, ending) == 0;
 }
 
-/* TorchServe registers a model whose call names a handler that isn't in the archive. Its workers
- * fail to start then, and say what is missing. */
+/* Does the call name a handler that is not in the archive? TorchServe registers such a model; its
+ * workers then fail to start and say what is missing. */
 static bool
 is_absent_handler(const struct cn_model_about *about, const struct cn_model_request *request,
                   const struct cn_server_config *server)
@@ -93,7 +107,7 @@ is_runtime(const char *word)
            (strcmp(word, "lua") == 0 || strcmp(word, "c") == 0 || strcmp(word, "torch") == 0);
 }
 
-/* TorchServe's own runtimes, which scripts of its users name: they say nothing about our
+/* Is it a runtime of TorchServe? Its users' scripts name them; they say nothing about our
  * handlers. */
 static bool
 is_torchserve_runtime(const char *word)
@@ -101,8 +115,9 @@ is_torchserve_runtime(const char *word)
     return strcmp(word, "python") == 0 || strcmp(word, "python3") == 0 || strcmp(word, "LSP") == 0;
 }
 
-/* The call's word decides, then the manifest's where it is one of ours, then the handler's ending:
- * other archivers write "python" whatever the handler is. */
+/* Chooses the runtime. The call's word decides; then the manifest's, if it is one of ours; then the
+ * ending of the handler's file name, because other archivers write "python" whatever the handler
+ * is. */
 static int
 choose_runtime(struct cn_model_about *about, const char *wanted, const char *manifest, bool absent,
                struct cn_error *err)
@@ -142,7 +157,7 @@ warn_line(void *ctx, const char *line)
     const struct cn_model_about *about = ctx;
     char quoted[1024];
 
-    /* Of TorchServe's keys that mean nothing to handlers, these mean something to TorchScript. */
+    /* These two keys of TorchServe mean nothing to handlers, but TorchScript models use them. */
     if (strcmp(about->runtime, "torch") == 0 &&
         (strstr(line, ": deviceType has") || strstr(line, ": deviceIds has")))
         return;
@@ -150,7 +165,7 @@ warn_line(void *ctx, const char *line)
            cn_log_quote(line, strlen(line), quoted, sizeof quoted));
 }
 
-/* The archive's YAML, or NULL when it has none. */
+/* Reads the archive's YAML; *doc is NULL if there is none. */
 static int
 read_yaml(const struct cn_model_about *about, struct cn_yaml_doc **doc, struct cn_error *err)
 {
@@ -192,7 +207,7 @@ apply_yaml(struct cn_model_about *about, struct cn_error *err)
     return rc;
 }
 
-/* What the archive's YAML and the call's configuration say together. */
+/* Writes the archive's YAML with the call's configuration laid over it. */
 static int
 lay_over(const struct cn_model_about *about, const char *text, struct cn_buf *out,
          struct cn_error *err)
@@ -209,8 +224,9 @@ lay_over(const struct cn_model_about *about, const char *text, struct cn_buf *ou
     return rc;
 }
 
-/* The load has a configuration of its own: a file beside those that were unpacked, since workers
- * read it there, too. */
+/* A load may bring a configuration of its own. It is written into a file beside those that were
+ * unpacked, because workers read the configuration there, too. The stamp becomes 0, so that a later
+ * load without it does not take this version for the archive's current state. */
 static int
 override_yaml(struct cn_model_about *about, const char *text, struct cn_error *err)
 {
@@ -304,7 +320,8 @@ take_setting(int64_t value, uint32_t *out)
         *out = (uint32_t)value;
 }
 
-/* The server's own word on this model version. TorchServe takes workers as a pair. */
+/* Applies the server's settings for this model version. TorchServe takes the two numbers of workers
+ * only as a pair. */
 static void
 apply_settings(struct cn_model_about *about, const struct cn_server_config *server)
 {
@@ -341,7 +358,7 @@ make_config(struct cn_model_about *about, const struct cn_model_request *request
     rc = request->config ? override_yaml(about, request->config, err) : 0;
     if (!rc)
         rc = apply_yaml(about, err);
-    /* A YAML with maxWorkers alone bounds what it did not say. */
+    /* A YAML that only says maxWorkers also bounds the default of minWorkers. */
     if (!rc && config->min_workers == by_default && config->max_workers > 0 &&
         config->max_workers < by_default)
         config->min_workers = config->max_workers;
@@ -360,7 +377,7 @@ first_of(const char *a, const char *b, const char *otherwise)
     return cn_strdup(a && *a ? a : b && *b ? b : otherwise);
 }
 
-/* torch-model-archiver --runtime LSP packs NAME.so and writes NAME. */
+/* Adds the missing ending: torch-model-archiver --runtime LSP packs NAME.so but writes NAME. */
 static void
 complete_handler(struct cn_model_about *about, const char *runtime)
 {
@@ -375,7 +392,7 @@ complete_handler(struct cn_model_about *about, const char *runtime)
     about->handler = cn_buf_take(&name, NULL);
 }
 
-/* What the runtime runs: a handler, or with torch the model itself. */
+/* What the runtime runs: a handler, or, with torch, the model itself. */
 static char *
 choose_handler(const struct cn_model_request *request, const struct cn_manifest *manifest,
                const struct cn_server_config *server)
@@ -389,7 +406,7 @@ choose_handler(const struct cn_model_request *request, const struct cn_manifest 
                     server->default_handler ? server->default_handler : "");
 }
 
-/* Absolute, since workers run in their models' folders. */
+/* The path of libtorch; absolute, because workers run in their models' folders. */
 static char *
 torch_library(const struct cn_server_config *server)
 {
@@ -400,8 +417,9 @@ torch_library(const struct cn_server_config *server)
     return copy;
 }
 
-/* What was unpacked before is read in place: all its files are as they were when it was checked. A
- * disk that is full has the room of what nobody has asked for yet. */
+/* Unpacks the archive into `place`. A folder that an earlier start unpacked from the same archive
+ * is used again: all of its files are as they were when they were checked. If the disk is full,
+ * folders that no model has asked for yet are removed, and it is tried once more. */
 static int
 unpack(const char *path, const char *place, struct cn_unpacked *kept, struct cn_manifest *manifest,
        char **dir, struct cn_error *err)
@@ -534,8 +552,8 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .restart_expired = config->on_expired == CN_EXPIRED_RESTART,
         .key_window = config->key_window,
         .memory_max_bytes = config->memory_max_bytes,
-        /* A Lua call ends itself a little before the server would replace its worker: that costs
-         * one row its answer instead of every row of the batch a restart. */
+        /* A Lua call ends itself a little before the server would replace its worker. That costs
+         * one row its answer, instead of a restart for every row of the batch. */
         .step_time_ms = config->step_time_ms ? config->step_time_ms
                                              : (uint64_t)config->response_timeout_s * 900,
         .continuous = config->sequence_batching && config->continuous_batching,

@@ -1,5 +1,7 @@
-/* management/models/pool_facts.c - what a pool tells of its workers, for descriptions and
- * metrics. */
+/* management/models/pool_facts.c - what a pool reports about its workers and its queue, for
+ * descriptions and metrics. do_facts() runs on the queue's loop and copies everything; the answer
+ * goes to loop 0, which may then read the copy in its own time.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +17,8 @@ answer_facts(void *ctx)
     facts->on_done(facts);
 }
 
-/* The workers of one store all tell its size; without a store each has its own. */
+/* Adds up the gauges of all workers. Workers that share a store all report its size, so the largest
+ * number counts; without a store each has its own, so the numbers are added. */
 static void
 add_worker_gauges(struct cn_worker_pool_facts *facts, bool one_store)
 {

@@ -1,10 +1,16 @@
-/* management/models/pool_scaling.c - the workers of a pool follow the load: when to look, and what
- * to do then (autoscale.c decides). On the queue's loop. */
+/* management/models/pool_scaling.c - the workers of a pool follow the load: when to look at it, and
+ * what to do then. autoscale.c decides. On the queue's loop.
+ *
+ * Nothing runs while there is nothing to look at. The queue wakes the pool at the end of a turn
+ * that leaves jobs waiting; from then on a timer looks at the load every quarter of
+ * scaleUpQueueMSec. When nothing waits any more but there are more workers than the least number,
+ * it looks every quarter of scaleDownIdleMSec instead.
+ */
 #include "core/log/log.h"
 #include "management/workers/worker_pool_priv.h"
 #include "scheduler/batch/pressure.h"
 
-#define TICK_LEAST_MS 10 /* between two looks at the load */
+#define TICK_LEAST_MS 10 /* least time between two looks at the load */
 #define TICK_MOST_MS 5000
 
 void
@@ -73,7 +79,7 @@ cn_worker_pool_on_tick(struct cn_timer *timer)
     cn_worker_pool_arm_tick(pool, &seen);
 }
 
-/* The end of a turn that left steps waiting. */
+/* Called by the queue at the end of a turn that left steps waiting. */
 static void
 on_wait(void *ctx)
 {

@@ -1,8 +1,21 @@
-/* management/models/register.c - a model comes: unpack, reserve, store, queue and workers, publish.
+/* management/models/register.c - registers a model: download, unpack, reserve, store, queue and
+ * workers, publish. Loop 0, with visits to the file thread and, for URLs, to a download thread.
  *
- * Loop 0, with two visits to the file thread, and one before to a downloading one where the archive
- * comes from a URL. Nothing is visible to predictions
- * before the queue exists and its workers are on their way. */
+ * The way of a registration (struct registration), each step begun by the end of the one before:
+ * - work_download: only for http(s) URLs. The archive then lies in the model store.
+ * - work_unpack: the archive becomes a struct cn_model_about.
+ * - done_unpack: name and version are reserved in the registry, so that a second registration of
+ *   the same version gets a conflict from here on.
+ * - work_store: the folder of the store is made, or checked after a power cut.
+ * - make_pool: queue and workers are ordered. Nothing is visible to predictions yet.
+ * - on_pool_started: the queue exists, so the version is up and is published to all loops.
+ * - go_on: waits for both the publication and the workers, in whichever order they come, and
+ *   answers.
+ *
+ * Before the queue exists, a failure goes to discard(), which undoes the steps. After that, a
+ * version is undone by cn_version_close() like any other. A registration that does not wait for its
+ * workers (`synchronous` false) is answered as soon as it is published.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,24 +30,24 @@
 #include "management/models/unpacked.h"
 #include "management/repository/model_store.h"
 
-/* Frames carry an answer and its headers; what is over the model's own limit is refused by the
- * worker. */
+/* A frame carries an answer and its headers. A body over the model's own limit is refused by the
+ * worker itself. */
 #define FRAME_SLACK_BYTES (1u << 20)
 
-#define DOWNLOADS_MAX 64 /* running and waiting for a thread */
+#define DOWNLOADS_MAX 64 /* downloads that run or wait for a thread */
 
 struct registration {
     struct cn_management *management;
     struct cn_register_call call;
-    char *url, *model_name, *handler, *runtime, *config; /* copies of the call's */
+    char *url, *model_name, *handler, *runtime, *config; /* copies of the call's strings */
     struct cn_download download;
-    char *archive; /* downloaded; until the version has it */
+    char *archive; /* the file that was downloaded, until the version owns it */
     cn_lifecycle_done_fn done;
     void *ctx;
     struct cn_file_task task;
-    int rc; /* of the file thread's work */
+    int rc; /* result of the file thread's work */
     struct cn_error err;
-    struct cn_model_about about; /* until the version has it */
+    struct cn_model_about about; /* until the version owns it */
     struct cn_version *version;
     struct cn_worker_pool_start start;
     struct cn_worker_pool_scale scale;
@@ -106,7 +119,7 @@ on_other_default(void *ctx)
     cn_management_op_end(ctx);
 }
 
-/* Before there is a queue: the files go, then reg->err is answered. */
+/* Undoes a registration that has no queue yet: removes the files, then answers with reg->err. */
 static void
 discard(struct registration *reg)
 {
@@ -159,7 +172,7 @@ answer_failure(struct registration *reg)
         cn_fail(&reg->err, CN_E_LOAD_FAILED, "Failed to start workers for model %s version: %s: %s",
                 about->name, about->version, reg->scale.why);
     if (reg->call.synchronous && !reg->call.at_startup && reg->version->phase == CN_VERSION_UP) {
-        /* What is stored stays: a broken handler must not cost the sequences of its model. */
+        /* The store stays: a broken handler must not cost its model the sequences. */
         cn_version_close(reg->management, reg->version,
                          &(struct cn_close_call){.code = CN_E_LOAD_FAILED,
                                                  .reason = reg->err.message,
@@ -195,7 +208,7 @@ answer_success(struct registration *reg)
     answer(reg, 0, 200, text);
 }
 
-/* Both the views and the workers are to be waited for, in whichever order they come. */
+/* Goes on when the views and the workers are ready, in whichever order they come. */
 static void
 go_on(struct registration *reg)
 {
@@ -258,7 +271,7 @@ on_pool_started(struct cn_worker_pool_start *start)
            version->about.name, version->about.version, version->about.runtime,
            cn_durability_word(version->about.config.durability), version->min_workers);
     if (atomic_load(&reg->management->draining)) {
-        /* Its drain began while the queue was made: it closes like the others. */
+        /* A drain began while the queue was made: this version closes like the others. */
         cn_version_close(
             reg->management, version,
             &(struct cn_close_call){.code = CN_E_DRAINING, .reason = "the server is stopping"},
@@ -300,7 +313,8 @@ make_pool(struct registration *reg)
     });
     reg->start.on_done = on_pool_started;
     cn_worker_pool_start(version->pool, &reg->start);
-    /* At once: whoever finds the model then waits for its workers instead of being refused. */
+    /* Workers are ordered at once, so that a request that finds the model waits for them instead of
+     * being refused. */
     reg->scale.min = version->min_workers;
     reg->scale.max = version->max_workers;
     reg->scale.on_done = on_scaled;
@@ -329,7 +343,7 @@ done_store(struct cn_file_task *task)
 
 /* --- the beginning: files */
 
-/* Its name and version are known to the registry, or there is nothing to know. */
+/* The registry knows the name and version now, or the registration has failed before. */
 static void
 reserved(struct registration *reg)
 {
@@ -380,8 +394,8 @@ done_unpack(struct cn_file_task *task)
     cn_file_thread_run(reg->management->files, &reg->task);
 }
 
-/* TorchServe looks in its store for the last part of a URL that no rule lets it download, and calls
- * a missing file:// a failed download. */
+/* Finds the archive on the disk. TorchServe looks in its store for the last part of a URL that it
+ * may not download, and calls a missing file:// a failed download. */
 static int
 resolve(struct registration *reg, char **path)
 {
@@ -456,7 +470,8 @@ done_download(struct cn_file_task *task)
         begin_unpack(reg);
 }
 
-/* What can be said against the URL at once; for a remote one: the download is on its way then. */
+/* Begins a download. Returns at once with what is wrong with the URL; 0: the download is under
+ * way. */
 static int
 begin_download(struct registration *reg)
 {
@@ -515,7 +530,7 @@ cn_lifecycle_register(struct cn_management *management, const struct cn_register
     reg->done = done;
     reg->ctx = ctx;
     if (reg->url && cn_download_is_url(reg->url))
-        rc = begin_download(reg); /* from here on reg->rc is the other thread's */
+        rc = begin_download(reg); /* from here on reg->rc belongs to the other thread */
     else if (is_forbidden_file(reg))
         rc = cn_fail(&reg->err, CN_E_MODEL_NOT_FOUND,
                      "Given URL %.600s does not match any allowed URL(s)", reg->url);

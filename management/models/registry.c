@@ -1,10 +1,20 @@
-/* management/models/registry.c - names -> versions -> default, and the views by which loops find
+/* management/models/registry.c - names, versions and defaults, and the views by which loops find
  * queues.
  *
- * A publication visits each loop three times: the loop takes the view; its turn ends; its next turn
- * begins, and only then it is acknowledged. Whatever was found by the old view has then been
- * submitted. Publications overtake each other nowhere (mailboxes keep the order of each poster), so
- * that a finished one frees the view before it. */
+ * The registry itself is lists that only loop 0 changes. A loop that looks for a queue must not
+ * read these lists, so loop 0 makes a view: an immutable, sorted copy of what requests need. Each
+ * loop has its own pointer to the newest view that it has taken, so a look-up needs no lock and no
+ * atomic.
+ *
+ * A view is published by a message to each loop. The message visits the loop three times: the loop
+ * takes the view; its turn ends; its next turn begins, and only then the loop acknowledges. By then
+ * everything that the loop found by the old view has been submitted, so it lies in the queue's
+ * mailbox before any later message of loop 0. So when a publication is done, the old view can be
+ * freed, and a version that is no longer in any view can be closed.
+ *
+ * Publications do not overtake each other, because mailboxes keep the order of each sender. So the
+ * end of one publication frees exactly the view before it.
+ */
 #include "management/models/registry.h"
 
 #include <stdlib.h>
@@ -20,21 +30,24 @@ struct view_version {
 };
 
 struct view_model {
-    struct cn_str name;                         /* borrowed likewise */
-    const struct view_version *default_version; /* NULL: it is just being registered */
+    struct cn_str name; /* borrowed from the struct cn_version, too */
+    /* NULL: the default version is still being registered */
+    const struct view_version *default_version;
     struct view_version *versions;
     unsigned n_versions;
-    bool at_startup; /* one of them was loaded then */
-    bool coming;     /* one of the command line is still on its way */
+    bool at_startup; /* one of its versions was loaded at start-up */
+    bool coming;     /* a version that the command line names is still being registered */
 };
 
 struct view {
     unsigned n_models;
-    struct view_model *models;        /* by name */
-    const struct view_model *startup; /* NULL: none or several were loaded at start-up */
+    struct view_model *models; /* sorted by name */
+    /* the only model that was loaded at start-up; NULL: none or several were */
+    const struct view_model *startup;
 };
 
-/* A loop's pointer, on a cache line of its own: read with each request. */
+/* A loop's pointer to its view. It has a cache line of its own, because it is read with each
+ * request. */
 struct loop_view {
     _Alignas(64) const struct view *view;
 };
@@ -43,7 +56,7 @@ struct cn_registry {
     struct cn_loop *const *loops;
     unsigned n_loops;
     struct cn_list models, closing;
-    struct view *published; /* the newest */
+    struct view *published; /* the newest view, which some loops may not have taken yet */
     struct loop_view *views;
 };
 
@@ -57,7 +70,7 @@ struct visit {
 struct publication {
     struct cn_registry *registry;
     struct view *view, *before;
-    unsigned left; /* loops that have not acknowledged; counted on loop 0 */
+    unsigned left; /* number of loops that have not acknowledged; counted on loop 0 */
     void (*on_done)(void *ctx);
     void *ctx;
     struct visit visits[];
@@ -177,6 +190,7 @@ view_find(const struct view *view, struct cn_str name)
     return NULL;
 }
 
+/* The view of the loop that is running. */
 static const struct view *
 view_here(struct cn_registry *registry)
 {
@@ -278,7 +292,7 @@ cn_registry_each(struct cn_registry *registry,
 
 /* --- publications */
 
-/* Loop 0. */
+/* On loop 0: one more loop has acknowledged. The last one ends the publication. */
 static void
 on_acknowledged(struct cn_msg *msg)
 {
@@ -393,7 +407,7 @@ find_model(struct cn_registry *registry, const char *name)
     return NULL;
 }
 
-/* Into its place by name. */
+/* Adds a model to the list, which is sorted by name. */
 static struct cn_model *
 add_model(struct cn_registry *registry, const char *name)
 {
@@ -408,7 +422,7 @@ add_model(struct cn_registry *registry, const char *name)
         if (strcmp(other->name, name) > 0)
             break;
     }
-    cn_list_push_back(node, &model->link); /* in front of `node` */
+    cn_list_push_back(node, &model->link); /* inserts before `node` */
     return model;
 }
 

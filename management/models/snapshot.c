@@ -1,8 +1,17 @@
-/* management/models/snapshot.c - composes a snapshot on loop 0, writes it on the file thread.
+/* management/models/snapshot.c - composes a configuration snapshot on loop 0 and writes it on the
+ * file thread.
  *
- * Names are times, and the newest one counts: a name that would not be the
- * newest (the clock went back, two within a millisecond) becomes the newest
- * one's successor. */
+ * A snapshot's name is a time, and the newest name counts at the next start. A name that would not
+ * be the newest (the clock went back, or two were made within a millisecond) becomes the successor
+ * of the newest one.
+ *
+ * Only one snapshot of a change is written at a time. A change that comes meanwhile sets
+ * `snapshot_again`, and one more is written afterwards, however many changes came. A caller whose
+ * change must be on the disk before it is answered waits in one of two lists: `snapshot_waits` for
+ * the one that is being written, if that has the change already, or `snapshot_waits_next` for the
+ * one after it. A snapshot that cannot be written is logged, and the callers are answered all the
+ * same: serving goes on.
+ */
 #include "management/models/snapshot.h"
 
 #include <dirent.h>
@@ -36,7 +45,7 @@ struct snapshot {
     uint64_t wall_ms;
     json_t *models;
     uint32_t n_models;
-    bool is_change; /* or of the start: counts as management->snapshot_busy */
+    bool is_change; /* of a change, or of the start: it counts as management->snapshot_busy */
     char name[40];  /* 20261121073025123-startup.cfg */
     struct cn_error err;
 };
@@ -62,8 +71,8 @@ cn_snapshot_check(const struct cn_server_config *config, struct cn_error *err)
 
 /* --- what stands in it (loop 0) */
 
-/* By what the model is found again: its name in the store, or its path. What was downloaded lies in
- * the store. */
+/* By what the model is found again: its name in the store, or its path. An archive that was
+ * downloaded lies in the store. */
 static const char *
 mar_name(const struct cn_model_about *about)
 {
@@ -146,7 +155,7 @@ compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names of the snapshots that are there, oldest first. */
+/* Lists the names of the snapshots in the folder, oldest first. */
 static uint32_t
 list_snapshots(const char *dir, char ***names)
 {
@@ -173,7 +182,7 @@ list_snapshots(const char *dir, char ***names)
     return n;
 }
 
-/* In local time, as TorchServe has it: the two may share a folder. */
+/* Chooses the name, in local time as TorchServe does, because the two may share a folder. */
 static void
 choose_name(struct snapshot *snapshot, const char *newest)
 {
@@ -203,7 +212,8 @@ compose(const struct snapshot *snapshot, struct cn_buf *out)
     put(root, "created", json_integer((json_int_t)snapshot->wall_ms));
     json_object_set(root, "models", snapshot->models);
     text = json_dumps(root, JSON_COMPACT);
-    cn_assert(text != NULL); /* names were checked when the models came */
+    cn_assert(text !=
+              NULL); /* all names are UTF-8, which was checked when the models were loaded */
     cn_buf_puts(out, "#Saving snapshot\n");
     cn_buf_puts(out, snapshot->management->config->snapshot_text);
     cn_property_print("model_snapshot", text, out);
@@ -211,7 +221,7 @@ compose(const struct snapshot *snapshot, struct cn_buf *out)
     json_decref(root);
 }
 
-/* The newest one is what the next start reads. */
+/* Writes the file atomically, because the next start reads the newest one. */
 static int
 write_file(const char *path, struct cn_str text)
 {
@@ -267,7 +277,8 @@ end_waits(struct cn_list *waits)
     }
 }
 
-/* A change has been written, or a start's snapshot. Who waits for the next one goes on waiting. */
+/* A snapshot of a change or of the start is written. Callers that wait for the next one go on
+ * waiting. */
 static void
 written(struct cn_management *management)
 {
@@ -291,7 +302,7 @@ done_write(struct cn_file_task *task)
     struct cn_management *management = snapshot->management;
     char reason[CN_ERROR_MESSAGE_MAX];
 
-    /* Serving goes on: what is lost is told. */
+    /* Serving goes on; the log says what is lost. */
     if (snapshot->err.code)
         cn_log(CN_LOG_WARN, "event=snapshot_failed reason=%s",
                cn_log_quote(snapshot->err.message, strlen(snapshot->err.message), reason,
@@ -341,7 +352,7 @@ cn_snapshot_changed(struct cn_management *management)
         atomic_load(&management->draining))
         return;
     if (management->snapshot_busy)
-        management->snapshot_again = true; /* told when that one is done */
+        management->snapshot_again = true; /* written when that one is done */
     else
         write_snapshot(management, "snapshot", true);
 }

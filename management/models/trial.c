@@ -1,8 +1,11 @@
 /* management/models/trial.c - one worker loads an archive and ends. Loop 0, with visits to the file
  * thread.
  *
- * Unpack, make a pool without a store, ask it for one worker, close it, delete what was unpacked.
- * The pool is on loop 0 and in no view, so nothing can find its queue. */
+ * A trial answers one question: can this archive be served? It unpacks the archive, makes a pool
+ * without a store, orders one worker, and closes the pool again. The answer is the outcome of the
+ * order. The pool is on loop 0 and in no view, so no request finds its queue. The old version keeps
+ * its store and serves meanwhile.
+ */
 #include "management/models/trial.h"
 
 #include <stdio.h>
@@ -15,14 +18,14 @@
 #define FRAME_BYTES (1024u * 1024) /* no step is sent, only the load */
 
 struct cn_trial {
-    struct cn_list link; /* of management->trials */
+    struct cn_list link; /* in management->trials */
     struct cn_management *management;
     struct cn_model_request request;
     cn_trial_done_fn done;
     void *ctx;
     struct cn_file_task task;
     struct cn_model_about about;
-    struct cn_worker_pool *pool; /* NULL: none yet, or no more */
+    struct cn_worker_pool *pool; /* NULL: there is none yet, or no longer */
     struct cn_worker_pool_health health;
     struct cn_worker_pool_start start;
     struct cn_worker_pool_scale scale;
@@ -102,7 +105,8 @@ on_scaled(struct cn_worker_pool_scale *scale)
     close_pool(trial);
 }
 
-/* The orders come in this order to the pool's loop; only the last one's answer says anything. */
+/* The start and the scale order reach the pool one after the other; only the answer to the second
+ * matters. */
 static void
 on_started(struct cn_worker_pool_start *start)
 {
@@ -114,7 +118,7 @@ load_worker(struct cn_trial *trial)
 {
     struct cn_management *management = trial->management;
 
-    trial->about.config.durability = CN_DURABILITY_NONE; /* the store is the old version's */
+    trial->about.config.durability = CN_DURABILITY_NONE; /* the old version uses the store */
     trial->about.config.preload = false;                 /* one process is enough */
     trial->pool = cn_worker_pool_create(&(struct cn_worker_pool_spec){
         .loop = management->home,

@@ -1,4 +1,14 @@
-/* management/models/triton_repository.c - a Triton model repository becomes the model store. */
+/* management/models/triton_repository.c - a Triton model repository becomes the model store.
+ *
+ * Each model's folder is packed into archives below the state folder (archiver/import), which is
+ * what `continuo-archiver import` does by hand. From there on nothing in the server knows about the
+ * repository, which itself is only read.
+ *
+ * An archive is first made in a folder `.fresh-XXXXXX`. If its bytes are those of the archive that
+ * is already there, the old file stays with its times, so its stamp does not change and a load does
+ * nothing. Otherwise a rename puts the new one in its place. A model that cannot be packed is
+ * refused with the reason, and the others are served.
+ */
 #include "management/models/triton_repository.h"
 
 #include <dirent.h>
@@ -17,12 +27,12 @@
 #include "core/memory/mem.h"
 #include "management/repository/repository.h"
 
-#define MODELS_MAX 100000 /* of one repository */
+#define MODELS_MAX 100000 /* bound for one repository */
 
 /* One model while it is packed. */
 struct packing {
-    const char *store, *fresh; /* the archives; those that were made just now */
-    struct cn_imported *out;   /* NULL: nobody counts */
+    const char *store, *fresh; /* folder of the archives; folder of those that were just made */
+    struct cn_imported *out;   /* NULL: the caller does not want a list */
     struct cn_error *err;
     int rc;
 };
@@ -54,7 +64,7 @@ on_warning(void *ctx, const char *text)
 
 /* --- archives */
 
-/* Are these the same bytes? */
+/* Have the two files the same bytes? */
 static bool
 is_same(const char *one, const char *other)
 {
@@ -166,7 +176,7 @@ compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Folders that may be models, sorted. */
+/* Lists the folders that may be models, sorted by name. */
 static int
 list(const char *repository, char ***names, uint32_t *n, struct cn_error *err)
 {
@@ -197,7 +207,8 @@ list(const char *repository, char ***names, uint32_t *n, struct cn_error *err)
     return 0;
 }
 
-/* Archives of models that the repository has no more, and what an import left that was killed. */
+/* Removes archives of models that are no longer in the repository, and what a killed import
+ * left. */
 static void
 remove_others(const struct cn_imported *out)
 {
@@ -236,8 +247,9 @@ make_store(const struct cn_server_config *config, struct cn_imported *out, struc
     return 0;
 }
 
-/* --models X means X's versions; NAME=X, too, under that name. What is no model of the repository
- * stays as it is. Without --models: all, but in the explicit mode none. */
+/* Turns --models into archives. X means all versions of model X, and NAME=X serves them under that
+ * name. A word that is not the name of a model in the repository stays as it is. Without --models
+ * all models are loaded, but none in explicit mode. */
 static void
 choose(const struct cn_server_config *config, struct cn_imported *out)
 {

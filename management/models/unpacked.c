@@ -1,5 +1,11 @@
-/* management/models/unpacked.c - unpacked archives, kept from one start to the next. File
- * thread. */
+/* management/models/unpacked.c - unpacked archives, kept from one start to the next. File thread.
+ *
+ * To unpack a large archive takes long, so a start takes over what the last one unpacked. Beside
+ * each folder lies a note NAME.whole, which is written last and removed first. A folder without a
+ * note is half done and is removed. The note names the archive, its stamp, the folder's stamp and
+ * the boot id; a folder is taken over only if all of them still fit. After a reboot the files may
+ * be torn, because they are not flushed, so nothing is taken over.
+ */
 #include "management/models/unpacked.h"
 
 #include <dirent.h>
@@ -17,7 +23,7 @@
 #include "core/memory/mem.h"
 #include "management/repository/model_store.h"
 
-#define NOTE_MAX 4400 /* of a .whole file: a path, a boot id and two stamps */
+#define NOTE_MAX 4400 /* bound for a note: a path, a boot id and two stamps */
 #define ENDING ".whole"
 
 struct folder {
@@ -29,7 +35,7 @@ struct folder {
 
 struct cn_unpacked {
     char *path, *boot_id;
-    struct cn_list kept; /* struct folder: of the last start, not taken yet */
+    struct cn_list kept; /* struct folder of the last start that were not taken yet */
 };
 
 static char *
@@ -47,7 +53,7 @@ cn_unpacked_remove(const char *place)
 {
     char *note = joined(place, "", ENDING);
 
-    unlink(note); /* first: a folder without it is half removed at worst */
+    unlink(note); /* the note first: a folder without one is half done */
     cn_archive_remove_dir(place);
     cn_free(note);
 }
@@ -63,7 +69,8 @@ folder_free(struct folder *folder)
 
 /* --- what the last start left */
 
-/* "BOOT-ID ARCHIVE-STAMP STAMP ARCHIVE\n", all of it. */
+/* Reads a note, "BOOT-ID ARCHIVE-STAMP STAMP ARCHIVE\n". NULL: it is missing, cut or of another
+ * boot. */
 static struct folder *
 read_note(const struct cn_unpacked *unpacked, const char *place)
 {
@@ -103,7 +110,7 @@ is_note(const char *name)
     return len > strlen(ENDING) && strcmp(name + len - strlen(ENDING), ENDING) == 0;
 }
 
-/* A note of which nothing is left. */
+/* Removes a note whose folder is gone. */
 static void
 check_note(const char *path)
 {
@@ -159,7 +166,7 @@ cn_unpacked_close(struct cn_unpacked *unpacked)
 
 /* --- use */
 
-/* The folder's name changes, nothing else: its stamp stays as it is. */
+/* Renames the folder and its note. Nothing else changes, so the folder's stamp stays the same. */
 static bool
 move(const struct folder *folder, const char *place)
 {
@@ -207,7 +214,7 @@ cn_unpacked_note(struct cn_unpacked *unpacked, const char *archive, const char *
     path = joined(place, "", ENDING);
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd >= 0 && write(fd, text, (size_t)n) != n)
-        unlink(path); /* no room: it is unpacked anew next time */
+        unlink(path); /* no space: the archive is unpacked again next time */
     if (fd >= 0)
         close(fd);
     cn_free(path);

@@ -1,5 +1,10 @@
-/* management/models/url_rules.c - from which URLs models may come. Immutable once made; any
- * thread. */
+/* management/models/url_rules.c - from which URLs models may come. Immutable once made; any thread.
+ *
+ * Without rules of the operator, a URL is allowed if it leads to a public address. The address is
+ * checked when the connection is made (download.c), because a name may resolve to anything. With
+ * rules a URL must match one of them as a whole, and then it may lead anywhere, since the operator
+ * named it.
+ */
 #include "management/models/url_rules.h"
 
 #include <netinet/in.h>
@@ -97,7 +102,8 @@ cn_url_rules_are_set(const struct cn_url_rules *rules)
     return rules->are_set;
 }
 
-/* Registries "IANA IPv4/IPv6 Special-Purpose Address", what is not globally reachable. */
+/* Is the address not reachable from the whole internet? From IANA's special-purpose address
+ * registries for IPv4 and IPv6. */
 static bool
 is_private_v4(uint32_t address)
 {
@@ -109,9 +115,9 @@ is_private_v4(uint32_t address)
         {0x0a000000, 8},  /* private */
         {0x64400000, 10}, /* carrier's NAT */
         {0x7f000000, 8},  /* this machine */
-        {0xa9fe0000, 16}, /* link; clouds' metadata services */
+        {0xa9fe0000, 16}, /* this link; metadata services of clouds */
         {0xac100000, 12}, /* private */
-        {0xc0000000, 24}, /* protocols' */
+        {0xc0000000, 24}, /* for protocols */
         {0xc0000200, 24}, /* documentation */
         {0xc0586300, 24}, /* 6to4 relays */
         {0xc0a80000, 16}, /* private */
@@ -134,7 +140,8 @@ v4_at(const uint8_t *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* 2000::/3 is what is globally reachable; in it and beside it lie ways to an IPv4 address. */
+/* Only 2000::/3 is globally reachable. Some addresses in it and beside it lead to an IPv4
+ * address. */
 static bool
 is_private_v6(const uint8_t *bytes)
 {

@@ -1,5 +1,14 @@
-/* management/repository/model_store.c - where a model's archive is. No state; the caller's
- * thread. */
+/* management/repository/model_store.c - finds a model's archive. It has no state and runs on the
+ * caller's thread.
+ *
+ * A `url` of the management API may be a name inside the store, an absolute path, or file:// and an
+ * absolute path. A name must not have "..", so a client that may only register models cannot read
+ * files elsewhere by way of the store.
+ *
+ * A stamp is a hash of inode, size and change time of a file, or of everything in a folder. It shows that
+ * an archive has changed without reading it. The stamps of a folder's entries are added, so the
+ * order in which the folder lists them does not matter.
+ */
 #include "management/repository/model_store.h"
 
 #include <ctype.h>
@@ -15,9 +24,9 @@
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
 
-#define STAMP_DEPTH_MAX 16 /* folders in folders of a model */
+#define STAMP_DEPTH_MAX 16 /* how deep folders may lie in a model's folder */
 
-/* TorchServe's three, and the two that our archiver writes besides. */
+/* TorchServe has three of them; our archiver writes two more. */
 static const char *const endings[] = {".mar", ".model", ".tar.gz", ".tgz", ".zip"};
 
 int
@@ -118,7 +127,7 @@ cn_model_store_resolve(const char *store, const char *url, char **path, struct c
     *path = cn_buf_take(&buf, NULL);
     rc = check_path(*path, url, err);
     if (rc && store && at == url && *at == '/' && access(*path, F_OK) < 0) {
-        /* TorchServe looks for the last part of any path in its store. */
+        /* TorchServe looks into its store for the last part of any path. */
         cn_free(*path);
         cn_buf_init(&buf, 0);
         cn_buf_printf(&buf, "%s%s", store, strrchr(at, '/'));
@@ -224,7 +233,7 @@ cn_model_store_stem(const char *path)
     return stem;
 }
 
-/* `file` is called `name`, once its ending is off. */
+/* Is `file` called `name`, with or without its ending? */
 static bool
 is_called(const char *file, const char *name)
 {
@@ -257,7 +266,7 @@ cn_model_store_find(const char *store, const char *name)
     return found;
 }
 
-/* FNV-1a over what tells two states of a file apart. */
+/* Adds a number to an FNV-1a hash. */
 static uint64_t
 add_number(uint64_t hash, uint64_t number)
 {
@@ -275,7 +284,7 @@ stamp_of(uint64_t hash, const struct stat *st)
     return add_number(hash, (uint64_t)st->st_mtim.tv_nsec);
 }
 
-/* The sum doesn't ask for an order. */
+/* The sum over all files of a folder. It does not depend on their order. */
 static uint64_t
 stamp_folder(const char *path, unsigned depth)
 {

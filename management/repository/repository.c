@@ -1,10 +1,23 @@
-/* management/repository/repository.c - load and unload of models by name. Loop 0, with visits to
- * the file thread.
+/* management/repository/repository.c - loads and unloads models by name, for clients of the v2
+ * protocol and for the poll of the model store. Loop 0, with visits to the file thread.
  *
- * Loading what is up and has not changed does nothing. An archive that has changed comes as a new
- * version beside the old one and becomes the default, as set-default has it; if it has the same
- * version number, it is tried first (trial.h), then the old one goes, its steps run to their end
- * and its stored sequences stay. An archive that cannot be loaded changes nothing. */
+ * A job is a load or an unload. It waits in repository->jobs until no earlier job has the same
+ * name, and it ends in job_end(), which starts the next one. Jobs of different names run side by
+ * side.
+ *
+ * What a load does depends on what it finds:
+ * - The same archive is up and has not changed (same stamp): nothing.
+ * - The archive has changed and has a new version number: it becomes a version beside the old one,
+ *   and the default, as set-default does it.
+ * - The archive has changed and has the same number: one worker tries whether it can be loaded
+ *   (trial.h). Only then the old version is closed; its steps run to their end and its stored
+ *   sequences stay, and the new one takes its place.
+ * - The archive cannot be loaded: nothing that is up changes. The failure is kept, so that the
+ *   index and the model's description show it (repository_failures.c).
+ *
+ * An unload by a client deletes what the model stored, as unregistering does. An unload because a
+ * file vanished keeps the store, because the file may come back.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,17 +36,17 @@
 struct job {
     struct cn_list link;
     struct cn_repository *repository;
-    struct cn_repository_order *order; /* NULL: answered, or nobody waits */
+    struct cn_repository_order *order; /* NULL: it was answered, or no client waits */
     bool load, running;
-    bool by_file;        /* `name` is an archive's; the model's is what the archive says */
-    char *name, *config; /* config: NULL without one */
-    unsigned closing;    /* versions that an unload closes */
+    bool by_file; /* `name` is the file name of an archive, which itself says the model's name */
+    char *name, *config; /* config: the load's own configuration; NULL: it has none */
+    unsigned closing;    /* versions that an unload still closes */
     struct cn_file_task task;
-    char *url;           /* what the file thread found; NULL: nothing */
-    uint64_t stamp;      /* of what lies there now */
-    char *why_not;       /* it can't be made an archive of (--model-repository); NULL: no word */
-    const char *version; /* while one of that number is looked for */
-    char *number;        /* of the version that is to be replaced */
+    char *url;           /* the archive that the file thread found; NULL: none */
+    uint64_t stamp;      /* stamp of the archive as it is now */
+    char *why_not;       /* why it cannot be packed (--model-repository); NULL: nothing is wrong */
+    const char *version; /* the number that is_of_number() looks for */
+    char *number;        /* number of the version that is to be replaced */
 };
 
 static void run_next(struct cn_repository *repository);
@@ -46,7 +59,7 @@ answer_there(struct cn_msg *msg)
     struct cn_repository_order *order = cn_container_of(msg, struct cn_repository_order, msg);
     struct cn_arena arena = order->arena;
 
-    order->on_done(order); /* its memory may be gone now */
+    order->on_done(order); /* the order's memory may be freed now */
     cn_arena_fini(&arena);
 }
 
@@ -107,7 +120,7 @@ fail(struct job *job, int code, const char *text)
 
 /* --- which versions are meant */
 
-/* NULL, or the next one that is up and that the job is about. */
+/* The first version that is up and for which `is_it` says true; NULL: none. */
 static struct cn_version *
 next_version(struct job *job,
              bool (*is_it)(const struct job *job, const struct cn_version *version))
@@ -131,7 +144,7 @@ is_of_name(const struct job *job, const struct cn_version *version)
     return strcmp(version->about.name, job->name) == 0;
 }
 
-/* Made of the archive that the job is about. */
+/* Was the version made from the archive that the job is about? */
 static bool
 is_of_archive(const struct job *job, const struct cn_version *version)
 {
@@ -140,7 +153,7 @@ is_of_archive(const struct job *job, const struct cn_version *version)
     return strcmp(version->about.url, file) == 0 && (job->by_file || is_of_name(job, version));
 }
 
-/* The same in the state that it has now. */
+/* Was the version made from that archive as it is now? */
 static bool
 is_current(const struct job *job, const struct cn_version *version)
 {
@@ -171,8 +184,8 @@ request_of(const struct job *job)
                                      .max_workers = -1};
 }
 
-/* Nothing that is up has changed. A file that is broken is an operator's business; whoever loads by
- * name hears of it. */
+/* The load failed, and nothing that is up has changed. A broken file is an operator's business, so
+ * the log names it; a client that loads by name gets the reason as its answer. */
 static void
 load_failed(struct job *job, int code, const char *text)
 {
@@ -196,7 +209,8 @@ on_replaced(void *ctx)
     register_now(ctx);
 }
 
-/* The archive has the version number of one that is up. It can be loaded: the old one goes. */
+/* The trial is over. If the archive can be loaded, the old version with the same number is
+ * closed. */
 static void
 on_tried(void *ctx, const struct cn_error *err)
 {
@@ -210,7 +224,7 @@ on_tried(void *ctx, const struct cn_error *err)
     }
     job->version = job->number;
     old = next_version(job, is_of_number);
-    if (!old) { /* it was unregistered meanwhile */
+    if (!old) { /* the old version was unregistered meanwhile */
         register_now(job);
         return;
     }
@@ -221,7 +235,8 @@ on_tried(void *ctx, const struct cn_error *err)
                      on_replaced, job);
 }
 
-/* False: no version of this number is the archive's. */
+/* Begins to replace the version with this number. False: no such version was made from the
+ * archive. */
 static bool
 replace(struct job *job, const char *number)
 {
@@ -248,6 +263,8 @@ on_default_set(void *ctx, const struct cn_lifecycle_result *result)
     job_end(job);
 }
 
+/* The registration is over. A conflict means that the version number is taken. If that version was
+ * made from the same archive, it is replaced; otherwise the conflict is the answer. */
 static void
 on_registered(void *ctx, const struct cn_lifecycle_result *result)
 {
@@ -286,6 +303,8 @@ register_now(struct job *job)
     cn_lifecycle_register(job->repository->management, &call, on_registered, job);
 }
 
+/* On the file thread: finds the archive and its stamp. With --model-repository the model's folder
+ * is packed again first. */
 static void
 work_find(struct cn_file_task *task)
 {
@@ -327,7 +346,7 @@ done_find(struct cn_file_task *task)
     } else if (atomic_load(&job->repository->management->draining)) {
         fail(job, CN_E_DRAINING, "the server is stopping");
     } else if (!job->config && next_version(job, is_current)) {
-        cn_repository_mended(job->repository, job->url); /* the old file came back */
+        cn_repository_mended(job->repository, job->url); /* the old file is back */
         answer(job, NULL);
         job_end(job);
     } else {
@@ -335,7 +354,8 @@ done_find(struct cn_file_task *task)
     }
 }
 
-/* A model that came from elsewhere than the store is loaded again from there. */
+/* Begins a load. A model that was loaded from elsewhere than the store is loaded again from
+ * there. */
 static void
 begin_load(struct job *job)
 {
@@ -359,8 +379,8 @@ on_unloaded(void *ctx)
         job_end(job);
 }
 
-/* By name it is meant: what the model kept goes, as when it is unregistered. A file that vanished
- * may come back: then what is stored stays. */
+/* Closes all versions that the unload means. An unload by name also deletes what the model stored,
+ * as unregistering does. If a file vanished, it may come back, so the store stays. */
 static void
 unload(struct job *job)
 {
@@ -385,7 +405,7 @@ unload(struct job *job)
     }
 }
 
-/* The views no longer have it. */
+/* No loop finds the model any more, so the unload is answered. */
 static void
 on_unpublished(void *ctx)
 {
@@ -405,6 +425,7 @@ begin_unload(struct job *job)
 
 /* --- orders */
 
+/* Must the job wait for an earlier one with the same name? */
 static bool
 is_blocked(const struct job *job)
 {
@@ -436,7 +457,7 @@ run_next(struct cn_repository *repository)
             begin_load(job);
         else
             begin_unload(job);
-        return; /* the list may have changed; whoever ends calls again */
+        return; /* the list may have changed; the end of each job calls this again */
     }
 }
 
@@ -469,7 +490,7 @@ cn_repository_unload_file(struct cn_repository *repository, const char *file)
     add_job(repository, NULL, false, true, cn_strdup(file), NULL);
 }
 
-/* 0, or what is wrong with the order as it stands. */
+/* Checks an order before anything is done. 0, or an error in the order. */
 static int
 check_order(const struct cn_repository_order *order)
 {

@@ -1,8 +1,9 @@
 /* management/repository/repository_failures.c - archives of the store that could not be loaded.
  * Loop 0.
  *
- * A failure stands until the archive is loaded, or is gone. Descriptions of the model that it was
- * loaded for before show it, and a metric counts all of them. */
+ * A failure is kept until the archive is loaded or gone. The description of the model that was
+ * loaded from it before shows the failure, and a metric counts all of them.
+ */
 #include <string.h>
 
 #include "core/log/log.h"

@@ -1,5 +1,11 @@
 /* management/repository/repository_index.c - what the repository has, and in which state. Loop 0;
- * the store is listed on the file thread. */
+ * the store is listed on the file thread.
+ *
+ * The index has three kinds of entries, in this order: versions of the registry with their states;
+ * notes, which say what became of names that have no version now (unloaded, or could not be
+ * loaded); and archives of the store that no version was made from, by name only. A name is shown
+ * once. Notes are bounded; the oldest one is forgotten.
+ */
 #include <string.h>
 
 #include "core/memory/mem.h"
@@ -11,7 +17,7 @@ struct listing {
     struct cn_repository_order *order;
     struct cn_file_task task;
     char **files;
-    uint32_t n_files, room; /* room: of order->entries */
+    uint32_t n_files, room; /* room: how many order->entries have space */
 };
 
 /* --- notes of names that are not up */
@@ -131,7 +137,7 @@ is_listed(const struct listing *listing, const char *name, const char *version)
     return false;
 }
 
-/* Is some version made of this archive? */
+/* Was a version made from this archive? */
 static bool
 is_used(const struct listing *listing, const char *file)
 {
@@ -180,12 +186,12 @@ work_list(struct cn_file_task *task)
     struct listing *listing = cn_container_of(task, struct listing, task);
     struct cn_error err;
 
-    /* A store that can't be read has nothing to list; loading says why. */
+    /* A store that cannot be read has nothing to list; a load says why. */
     (void)cn_model_store_list(listing->repository->management->config->model_store, &listing->files,
                               &listing->n_files, &err);
 }
 
-/* What lies in the store and is not loaded is a client's business only where it may load it. */
+/* Answers an index. Archives that are not loaded are listed only where clients may load them. */
 void
 cn_repository_index(struct cn_repository *repository, struct cn_repository_order *order)
 {

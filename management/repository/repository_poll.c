@@ -1,5 +1,15 @@
-/* management/repository/repository_poll.c - the models are what lies in the store: looks at it now
- * and then. Loop 0; the disk is read on the file thread. */
+/* management/repository/repository_poll.c - in poll mode the models are what lies in the store,
+ * which is looked at now and then. Loop 0; the disk is read on the file thread.
+ *
+ * A look compares the stamps of all archives with those of the look before. An archive counts only
+ * when two looks found it the same, because it may still be copied. The very first look is
+ * different: what lies there at start counts at once. An archive that vanished stays in the list
+ * with the stamp 0 until that, too, was seen twice; only then its models are unloaded. So a
+ * replacement by deleting and copying unloads nothing.
+ *
+ * `ordered` is the stamp with which an archive was last ordered to be loaded. One that could not be
+ * loaded is therefore tried again only when it has changed.
+ */
 #include <string.h>
 
 #include "core/log/log.h"
@@ -7,7 +17,7 @@
 #include "management/repository/model_store.h"
 #include "management/repository/repository_priv.h"
 
-#define SETTLE_MS 1000 /* a file that did not change for so long is taken for whole */
+#define SETTLE_MS 1000 /* a file that did not change for this time is taken for complete */
 
 struct look {
     struct cn_repository *repository;
@@ -52,10 +62,8 @@ find(const struct cn_repository_seen *seen, uint32_t n, const char *file)
     return NULL;
 }
 
-/* The file as it is now, and what the look before knew of it (NULL: nothing). A file counts when
- * two looks found it alike: one that is still being copied, or that is being replaced by way of its
- * deletion, is left alone. One that could not be loaded is tried again when it has changed. True:
- * look again soon. */
+/* Compares a file as it is now with what the look before found (NULL: it was not there), and orders
+ * a load or an unload if it has changed and is at rest. True: look again soon. */
 static bool
 compare(struct cn_repository *repository, struct cn_repository_seen *now,
         const struct cn_repository_seen *before)
@@ -73,7 +81,7 @@ compare(struct cn_repository *repository, struct cn_repository_seen *now,
     return false;
 }
 
-/* What is gone stays in the list, with the stamp 0, until that has been seen twice. */
+/* Adds archives that are gone, with the stamp 0, until two looks have missed them. */
 static void
 add_gone(struct look *look, struct cn_repository_seen *before, uint32_t n_before)
 {

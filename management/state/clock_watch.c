@@ -1,4 +1,15 @@
-/* management/state/clock_watch.c - one a process, as the clock is. Loop 0 but for the floor. */
+/* management/state/clock_watch.c - notices that the wall clock has jumped. There is one watch for
+ * the process, as there is one clock. Loop 0, except that any thread may ask for the floor.
+ *
+ * Within a boot of the machine a jump is seen by the offset between the wall clock and
+ * CLOCK_BOOTTIME, which also counts while the machine sleeps: the offset only changes if somebody
+ * sets the wall clock. Slow corrections change it a little each time and are not jumps, so the
+ * offset is remembered anew at each look.
+ *
+ * After a jump ahead the floor is the time of the jump: steps before it count as if they had been
+ * made at the floor, so that idle clocks start anew instead of ending all at once. The file `clock`
+ * carries the offset and the floor over a restart.
+ */
 #include "management/state/clock_watch.h"
 
 #include <errno.h>
@@ -16,12 +27,12 @@
 #include "metrics/counters/metrics.h"
 
 #define WRITE_EVERY_MS 600000
-#define FILE_BYTES 160 /* always as long, and written in place: see state_dir.c */
+#define FILE_BYTES 160 /* always the same length, and written in place: see state_dir.c */
 
 static struct {
     char *file, boot_id[64];
     uint64_t limit_ms, limit_off_ms;
-    _Atomic int64_t offset_ms; /* wall time less boot time, at the last look */
+    _Atomic int64_t offset_ms; /* wall time minus boot time, at the last look */
     uint64_t written_ms;
     uint64_t jumps, counted;
 } watch;
@@ -84,7 +95,7 @@ jumped(int64_t by_ms, const char *how)
             : "sequences do not expire until the clock reaches the time of their last step again");
 }
 
-/* What the last server wrote down. */
+/* Compares the clocks with what the last server wrote down. */
 static void
 compare(void)
 {
@@ -142,7 +153,7 @@ cn_clock_watch_look(struct cn_loop *loop)
     } else if (cn_now_ms() - watch.written_ms >= WRITE_EVERY_MS) {
         write_down();
     }
-    watch.offset_ms = offset_ms; /* what moves slowly is no jump */
+    watch.offset_ms = offset_ms; /* a slow change does not count as a jump */
     if (watch.jumps > watch.counted)
         cn_metrics_add(cn_loop_metrics(loop), CN_M_CLOCK_JUMPS, watch.jumps - watch.counted);
     watch.counted = watch.jumps;

@@ -1,5 +1,6 @@
-/* management/state/health_reasons.c - the table of reasons. Loop 0, but for asking whether it is
- * empty. */
+/* management/state/health_reasons.c - the table of reasons to be unhealthy. Loop 0; other loops
+ * only ask whether it is empty, by atomic counters, since a health check may come on any of them.
+ */
 #include "management/state/health_reasons.h"
 
 #include <string.h>

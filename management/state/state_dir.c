@@ -1,5 +1,20 @@
-/* management/state/state_dir.c - the state folder: lock, format, boot id. Main thread, at start and
- * end. */
+/* management/state/state_dir.c - the state folder: its lock, its format and its boot id. Main
+ * thread, at start and end.
+ *
+ * The lock keeps two servers from writing into one folder, and a new server from starting while a
+ * worker of a dead one still writes. It is a flock() on the folder itself, and the workers inherit
+ * the descriptor, so it is free only when the server and all of its workers are gone
+ * (docs/decisions/0005-the-lock-that-workers-inherit.md).
+ *
+ * The file `boot` says whether the stores can be trusted. It holds the machine's boot id and the
+ * word "running" or "clean". Another boot id with "running" means that the machine went down while
+ * a server ran: pages that LMDB had not flushed may be torn, so all stores are marked and checked
+ * before they are used. After a kill of the server alone the boot id is the same, and nothing is
+ * lost.
+ *
+ * A server must be able to start on a disk without a free byte. So the small files are written in
+ * place and always have the same length.
+ */
 #include "management/state/state_dir.h"
 
 #include <errno.h>
@@ -26,9 +41,10 @@
 #define FORMAT_VERSION 1
 #define LOCK_RETRY_MS 10
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
-#define LINE_BYTES 80 /* of the small files: a boot id and a word fit */
-#define PID_BYTES 24  /* of the file `lock`, as long for each pid */
-/* Of an encoded name that is over NAME_MAX: what stays of it, and the sum behind. */
+#define LINE_BYTES 80 /* length of the small files: a boot id and a word fit */
+#define PID_BYTES 24  /* length of the file `lock`, the same for each pid */
+/* A name that is over NAME_MAX when encoded: how much of it stays, and the length of the sum
+ * behind. */
 #define KEPT_BYTES 180
 #define SUM_BYTES 16
 
@@ -49,7 +65,7 @@ cn_state_path(const char *dir, const char *name)
     return cn_buf_take(&buf, NULL);
 }
 
-/* The first line of a small file; empty when there is none. Returns 0 or the errno. */
+/* Reads the first line of a small file; empty if there is none. Returns 0 or the errno. */
 static int
 read_line(const char *path, char *out, size_t out_bytes)
 {
@@ -69,9 +85,9 @@ read_line(const char *path, char *out, size_t out_bytes)
     return rc;
 }
 
-/* Writes a small file in place: where one is, that needs no room, and a disk without a free byte
- * must not keep a server from starting. It is not cut, and always as long, so that it is within one
- * sector, which a power cut leaves as it was or as it is to be; what is behind the line is empty
+/* Writes a small file in place. If the file exists, that needs no free space, and a full disk must
+ * not keep a server from starting. The file is not cut and always has the same length, so it lies
+ * within one sector, and a power cut leaves it either old or new. What is behind the line is empty
  * lines. */
 static int
 write_line(const char *dir, const char *name, const char *line, struct cn_error *err)
@@ -92,8 +108,8 @@ write_line(const char *dir, const char *name, const char *line, struct cn_error 
     return rc;
 }
 
-/* For whoever finds the folder locked; in place, as write_line() does. Nothing but a message needs
- * it. */
+/* Writes our pid into the file `lock`, for the message of a server that finds the folder locked.
+ * Nothing else needs it. In place, as write_line() does it. */
 static void
 tell_pid(const char *path)
 {
@@ -108,9 +124,9 @@ tell_pid(const char *path)
         close(fd);
 }
 
-/* Takes the lock, or says who has it. The lock is on the folder itself: a file in it can be deleted
- * while somebody holds a lock on it, and then another server would lock another file of that name.
- */
+/* Takes the lock, or says in the error which process has it. The lock is on the folder itself: a
+ * file in it could be deleted while it is locked, and another server would then lock a new file of
+ * that name. */
 static int
 take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
 {
@@ -121,7 +137,7 @@ take_lock(struct cn_state_dir *state, uint32_t wait_ms, struct cn_error *err)
     int fd, rc = 0;
 
     fd = open(state->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Far from the numbers 3 and 4, which it must be copied to in a worker. */
+    /* Far from the numbers 3 and 4; a worker gets a copy as number 4. */
     state->lock_fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
     if (fd >= 0)
         close(fd);
@@ -163,7 +179,8 @@ out:
     return rc;
 }
 
-/* Before anything else is touched: a newer server may keep things here that we would break. */
+/* Checks the format before anything else is touched: a newer server may keep things here that we
+ * would break. */
 static int
 check_format(struct cn_state_dir *state, struct cn_error *err)
 {
@@ -173,7 +190,7 @@ check_format(struct cn_state_dir *state, struct cn_error *err)
     int rc = read_line(path, line, sizeof line);
 
     cn_free(path);
-    if (rc == ENOENT || (rc == 0 && !*line)) { /* empty: there was no room, or a power cut */
+    if (rc == ENOENT || (rc == 0 && !*line)) { /* empty: the disk was full, or a power cut came */
         snprintf(number, sizeof number, "%d", FORMAT_VERSION);
         return write_line(state->path, "FORMAT", number, err);
     }
@@ -193,7 +210,8 @@ check_format(struct cn_state_dir *state, struct cn_error *err)
     return 0;
 }
 
-/* Did the machine go down while a server ran here? Then LMDB's unflushed pages may be torn. */
+/* Did the machine go down while a server ran here? Then LMDB's unflushed pages may be torn, and all
+ * stores are marked. */
 static int
 check_boot(struct cn_state_dir *state, struct cn_error *err)
 {
@@ -204,10 +222,10 @@ check_boot(struct cn_state_dir *state, struct cn_error *err)
 
     read_line(path, line, sizeof line);
     cn_free(path);
-    /* Without /proc the id is empty: equal each time, so nothing is checked. */
+    /* Without /proc the id is empty. It is then equal each time, so nothing is checked. */
     read_line(BOOT_ID_FILE, state->boot_id, sizeof state->boot_id);
     snprintf(running, sizeof running, "%s running", state->boot_id);
-    if (strcmp(line, running) == 0) /* killed: the mark stands */
+    if (strcmp(line, running) == 0) /* the server was killed: nothing changes */
         return 0;
     id_len = strcspn(line, " ");
     if (*line && strcmp(line + id_len, " clean") != 0) {
@@ -230,7 +248,7 @@ make_dir(const char *path, struct cn_error *err)
     return 0;
 }
 
-/* Folders that are there stay; what a server left half done in `unpacked` goes. */
+/* Makes the subfolders that are missing. What a server left half done in `unpacked` is removed. */
 static int
 make_subdirs(struct cn_state_dir *state, struct cn_error *err)
 {
@@ -323,8 +341,8 @@ cn_state_dir_lock_fd(const struct cn_state_dir *state)
     return state->lock_fd;
 }
 
-/* The sum of a name stands in for the end of what no file name has room for. No other name is
- * encoded with a '~'. */
+/* Replaces the end of a name that no file name has room for by a sum of the whole name. No other
+ * encoded name has a '~'. */
 static void
 shorten(const char *text, size_t begun, struct cn_buf *out)
 {

@@ -1,5 +1,17 @@
-/* management/state/state_store.c - the stores in the state folder, one a model version: made,
- * marked, checked, set aside, deleted. File thread; at start and end the main thread. */
+/* management/state/state_store.c - the stores in the state folder, one for each model version: they
+ * are made, marked, checked, set aside and deleted. File thread; at start and end also the main
+ * thread.
+ *
+ * The server never reads LMDB itself, because a damaged file can kill the process that maps it
+ * (docs/decisions/0026-lmdbs-file-is-checked-before-it-is-opened.md). A store is checked, mended or
+ * accepted by a run of the worker program, whose exit status is the result.
+ *
+ * After a power cut every store has the mark UNVERIFIED. cn_state_dir_prepare_store() has such a
+ * store mended before its first worker opens it. There are three results: it is in order, and the
+ * mark is removed; some records are damaged, and DAMAGED says so, while the others are used; or it
+ * cannot be read at all. Then the folder is renamed and kept for an operator, an empty one takes
+ * its place, and DAMAGED in it says where the old one is.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +34,7 @@
 #include "proto/frame.h"
 
 #define MARK "UNVERIFIED"
-#define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20) /* with a time */
+#define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20) /* the ending and a time behind it */
 
 static int
 remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
@@ -53,7 +65,7 @@ cn_state_empty_tree(const char *path)
     nftw(path, remove_below, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
-/* Calls `fn` for each folder models/<name>/<version>. Ends at the first that isn't 0. */
+/* Calls `fn` for each folder models/<name>/<version>. Stops at the first result that is not 0. */
 static int
 each_store(const char *state_path, int (*fn)(const char *store, struct cn_error *err),
            struct cn_error *err)
@@ -105,7 +117,7 @@ cn_state_mark_stores(const char *state_path, struct cn_error *err)
     return each_store(state_path, mark_store, err);
 }
 
-/* Says in *err what could not be flushed, and goes on. */
+/* Flushes the files of a store. What cannot be flushed is said in *err, and the others follow. */
 static int
 sync_store(const char *store, struct cn_error *err)
 {
@@ -195,8 +207,8 @@ cn_state_run_worker(const char *worker_program, const char *option, const char *
     return status;
 }
 
-/* Runs the worker program; its findings go to our stderr. Returns its exit status, 1 also when it
- * was killed, or an error. */
+/* Runs the worker program on a store; its findings go to our stderr. Returns its exit status, which
+ * is 1 also if it was killed, or an error. */
 static int
 run_worker(const char *store, const char *option, const char *worker_program, struct cn_error *err)
 {
@@ -212,7 +224,7 @@ run_worker(const char *store, const char *option, const char *worker_program, st
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* Tells whoever looks at the store that something of it is lost. */
+/* Writes the file DAMAGED, which says that something of the store is lost. */
 static int
 write_report(const char *store, const char *text, struct cn_error *err)
 {
@@ -228,7 +240,8 @@ write_report(const char *store, const char *text, struct cn_error *err)
     return rc;
 }
 
-/* Keeps the bytes for whoever wants to look, out of the way of a fresh store. */
+/* Renames the store's folder, so that its bytes stay for an operator and a fresh store can be
+ * made. */
 static int
 set_aside(const char *store, const char *why, char **where, struct cn_error *err)
 {
@@ -237,7 +250,7 @@ set_aside(const char *store, const char *why, char **where, struct cn_error *err
     char *path;
     int rc = 0;
 
-    if (len - begun > NAME_MAX - BAD_BYTES) /* the new name is a file's, too */
+    if (len - begun > NAME_MAX - BAD_BYTES) /* the new name must fit into a file name, too */
         len = begun + NAME_MAX - BAD_BYTES;
     cn_buf_init(&bad, 0);
     cn_buf_printf(&bad, "%.*s" CN_STATE_BAD "%llu", (int)len, store,
@@ -288,7 +301,7 @@ verify_if_marked(const char *store, const char *worker_program, struct cn_error 
 
     if (access(mark, F_OK) == 0) {
         rc = run_worker(store, "--mend-store", worker_program, err);
-        if (rc == CN_CHECK_DAMAGED) /* each of them is refused by its own checksum */
+        if (rc == CN_CHECK_DAMAGED) /* each damaged record is refused by its own checksum */
             rc = write_report(store,
                               "records are damaged after a power failure; the log names them, and "
                               "steps of their sequences are refused",
@@ -371,6 +384,6 @@ cn_state_dir_remove_store(const char *store)
     char *model = cn_strndup(store, (size_t)(strrchr(store, '/') - store));
 
     remove_tree(store);
-    rmdir(model); /* stays when other versions are in it */
+    rmdir(model); /* stays if other versions are in it */
     cn_free(model);
 }

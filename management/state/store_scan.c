@@ -1,4 +1,10 @@
-/* management/state/store_scan.c - what the disk says about stores. No state. */
+/* management/state/store_scan.c - what the disk says about stores. It has no state.
+ *
+ * A scan is a list of stores. The caller adds those that are in use; cn_store_scan_look() reads
+ * their inodes and reports, and cn_store_scan_all() also finds all others in the state folder and
+ * measures them. The sequences of a store are counted by a run of the worker program, because the
+ * server does not open LMDB files itself.
+ */
 #include "management/state/store_scan.h"
 
 #include <dirent.h>
@@ -16,7 +22,7 @@
 #include "management/state/state_dir_priv.h"
 
 #define REPORT_MAX 2000
-#define SAID_MAX 4096 /* of a worker program */
+#define SAID_MAX 4096 /* bound for what the worker program prints */
 
 void
 cn_store_scan_fini(struct cn_store_scan *scan)
@@ -60,7 +66,8 @@ cn_store_inode(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode) ? (uint64_t)st.st_ino : 0;
 }
 
-/* One line: sentences are parted by semicolons. */
+/* Reads the file DAMAGED of a store: "lost N", "suspect 0 or 1", then sentences. They become one
+ * line, with semicolons between them. */
 void
 cn_store_read_report(struct cn_store_entry *entry)
 {
@@ -76,7 +83,7 @@ cn_store_read_report(struct cn_store_entry *entry)
     n = read(fd, text, REPORT_MAX);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
-    entry->suspect = true; /* a file that says nothing */
+    entry->suspect = true; /* what holds for a file that says nothing */
     entry->lost = 0;
     if (strncmp(text, "lost ", 5) == 0)
         entry->lost = strtoull(text + 5, NULL, 10);

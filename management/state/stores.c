@@ -1,5 +1,18 @@
-/* management/state/stores.c - the stores in the state folder, as loop 0 sees them: listed, watched,
- * removed, accepted. What is done on the disk is in management/state/store_scan.c. */
+/* management/state/stores.c - the stores in the state folder, as loop 0 sees them: they are listed,
+ * watched, removed and accepted. What touches the disk is in store_scan.c and state_store.c, and
+ * runs on the file thread.
+ *
+ * Two things can be wrong with a store in use. It is damaged: a worker found that records are lost
+ * and wrote the file DAMAGED into its folder. Or it is missing: somebody deleted or replaced the
+ * folder, whose files the workers still have open. The second shows by the inode of the folder,
+ * which is remembered when the store is first looked at; a folder that was put back under the same
+ * name has another one. Both are reasons to be unhealthy, and both name what the operator must do.
+ *
+ * A look goes by way of the file thread: on_timer() collects the paths of all versions,
+ * watch_work() reads the disk, watch_done() compares. A version that closed meanwhile is skipped.
+ * `struct op` is a call of the management API; it lives from op_create() to op_end() and counts as
+ * an operation, so a drain waits for it.
+ */
 #include "management/state/stores.h"
 
 #include <inttypes.h>
@@ -20,13 +33,13 @@
 struct cn_stores {
     struct cn_management *management;
     struct cn_timer timer;
-    struct cn_file_task task; /* of the watch */
+    struct cn_file_task task; /* the watch's visit to the file thread */
     struct cn_store_scan watched;
-    uint64_t state_inode; /* of the state folder, as it was at the start */
+    uint64_t state_inode; /* inode of the state folder at the start */
     bool watching;
 };
 
-/* A call that waits for the disk. */
+/* A call of the management API while it waits for the disk. */
 struct op {
     struct cn_stores *stores;
     struct cn_file_task task;
@@ -70,6 +83,7 @@ compare_path(void *ctx, const struct cn_version *version)
         finding->found = version;
 }
 
+/* The version that uses the store at `path`, also while it closes; NULL: none. */
 static const struct cn_version *
 user_of(struct cn_stores *stores, const char *path)
 {
@@ -79,7 +93,7 @@ user_of(struct cn_stores *stores, const char *path)
     return finding.found;
 }
 
-/* "model/version" of a store's path: how an operator names it. */
+/* The end of a store's path, "model/version", by which an operator names the store. */
 static const char *
 name_of(const char *path)
 {
@@ -92,6 +106,7 @@ name_of(const char *path)
 
 /* --- what is wrong */
 
+/* Updates the metrics that count damaged and missing stores. */
 static void
 show_figures(struct cn_stores *stores)
 {
@@ -119,7 +134,7 @@ set_reason(struct cn_stores *stores, const char *kind, const char *name, const c
                cn_log_quote(text, strlen(text), quoted, sizeof quoted));
 }
 
-/* What the operator reads of a store with a report. */
+/* Sets or clears the reason "damaged" of a store, with a sentence for the operator. */
 static void
 tell_damage(struct cn_stores *stores, const char *path, const struct cn_store_entry *entry)
 {
@@ -150,6 +165,7 @@ tell_damage(struct cn_stores *stores, const char *path, const struct cn_store_en
     cn_free(said);
 }
 
+/* Sets or clears the reason "missing" of a store. */
 static void
 tell_missing(struct cn_stores *stores, const char *path, bool missing)
 {
@@ -220,7 +236,7 @@ watch_done(struct cn_file_task *task)
         const struct cn_version *version = user_of(stores, entry->path);
 
         if (!version || version->phase != CN_VERSION_UP)
-            continue; /* it went meanwhile, or is still coming */
+            continue; /* it closed meanwhile, or is still being registered */
         tell_damage(stores, entry->path, entry);
         tell_missing(stores, entry->path,
                      scan->state_inode != stores->state_inode ||
@@ -307,7 +323,8 @@ op_create(struct cn_stores *stores, const char *model, const char *version, cn_s
     return op;
 }
 
-/* `value` is taken; NULL: op->err. */
+/* Answers the call with `value`, which it takes, or, if that is NULL, with op->err. Frees the
+ * call. */
 static void
 op_end(struct op *op, json_t *value)
 {
@@ -366,8 +383,8 @@ unhealthy_json(struct cn_health *health)
     return all;
 }
 
-/* Sequences of unused stores are counted by a worker program: those in use are shown by their
- * models. */
+/* Reads the disk for a list. Sequences of unused stores are counted by a worker program. For stores
+ * in use, the models' own lists show them. */
 static void
 list_work(struct cn_file_task *task)
 {
@@ -379,6 +396,7 @@ list_work(struct cn_file_task *task)
             cn_store_count(&op->scan.entries[i], op->stores->management->worker_program);
 }
 
+/* Counts the stores that no registered version uses, and names them in the log if `logs`. */
 static unsigned
 tell_unused(struct op *op, bool logs)
 {

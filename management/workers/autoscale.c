@@ -1,8 +1,14 @@
-/* management/workers/autoscale.c - workers by load. No state but the caller's. */
+/* management/workers/autoscale.c - decides how many workers a model should have. It has no state
+ * but the caller's, no clock and no loop, so tests can go through a day in a moment.
+ *
+ * One more worker needs a step that waited; one less needs a quiet time. Because the two are so
+ * different, the number does not swing. After each change everything is measured anew, and a worker
+ * that is still loading is waited for (docs/decisions/0025-workers-follow-queue-time.md).
+ */
 #include "management/workers/autoscale.h"
 
-/* A worker can go when the others would have worked for less than this part of the time: at more,
- * steps would begin to wait, and it would be started again. */
+/* A worker can go if the others would have been busy for less than this part of the time. At more
+ * than that, steps would begin to wait, and it would be started again. */
 #define REST_BUSY_PERCENT 60
 
 const char *
@@ -21,7 +27,7 @@ cn_autoscale_restart(struct cn_autoscale *autoscale, const struct cn_autoscale_s
     autoscale->jobs = seen->jobs;
 }
 
-/* Over the time since the last restart. */
+/* Was there so little to do since the last restart that one worker can go? */
 static bool
 can_spare_one(const struct cn_autoscale *autoscale, const struct cn_autoscale_seen *seen)
 {

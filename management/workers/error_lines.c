@@ -1,4 +1,9 @@
-/* management/workers/error_lines.c - a bound on the lines about failing steps. The queue's loop. */
+/* management/workers/error_lines.c - bounds the log lines about failing steps. The queue's loop.
+ *
+ * A handler that fails at each step could write thousands of lines in a second. The first ones of
+ * each second are written; the rest are counted, and one line says how many there were. The timer
+ * runs only while lines are left out, so a model without errors costs nothing.
+ */
 #include "management/workers/error_lines.h"
 
 #include <inttypes.h>

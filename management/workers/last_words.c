@@ -1,5 +1,14 @@
 /* management/workers/last_words.c - what a worker's process prints, and in words how it ended. On
- * its queue's loop. */
+ * its queue's loop.
+ *
+ * A worker prints two kinds of lines. Lines of its own log (level_of() recognises them) are written
+ * into the server's log as events, with the model and the worker. Everything else, for example what
+ * a handler prints, becomes an event worker_stderr. The last lines are kept (stderr_tail.h).
+ *
+ * When the process ends, compose_last_words() makes one sentence of how it ended and of the last
+ * line that it printed. Clients get this sentence in the errors of their steps, and operators in
+ * the description of the model.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,11 +19,11 @@
 #include "management/state/state_dir.h"
 #include "management/workers/supervisor_priv.h"
 
-#define READ_ROUNDS 4  /* a chatty handler gets its share of a turn, not all of it */
-#define LAST_ROUNDS 32 /* twice what a pipe holds; a child that it left behind may print for ever */
+#define READ_ROUNDS 4  /* a handler that prints much gets a part of a turn, not all of it */
+#define LAST_ROUNDS 32 /* twice what a pipe holds; a child of the process may print for ever */
 
-/* Is it a line of the worker's own log? Then its level, and in `event` its text from "event=" on;
- * otherwise -1. */
+/* Is it a line of the worker's own log? Then its level is returned, and `event` is its text from
+ * "event=" on; otherwise -1. */
 static int
 level_of(const char *line, const char **event)
 {
@@ -42,7 +51,7 @@ skip_member(const char *text, const char *key)
     return strncmp(text, key, len) == 0 ? text + len + strcspn(text + len, " ") : text;
 }
 
-/* An event of the worker, as one of the server, which knows which worker it was. */
+/* Writes an event of the worker as an event of the server, which knows which worker it was. */
 static void
 relay(const struct cn_worker_process *worker, int level, const char *event)
 {
@@ -87,7 +96,7 @@ read_stderr(struct cn_worker_process *worker, int rounds)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
-            /* Its end is no news: the process or the socket will tell. */
+            /* The end of the pipe says nothing new: the process or the socket ends, too. */
             if (n == 0)
                 cn_loop_unwatch(worker->spec->loop, &worker->stderr_watch);
             return;
@@ -106,7 +115,7 @@ cn_worker_on_stderr(struct cn_watch *watch, uint32_t events)
     read_stderr(worker, READ_ROUNDS);
 }
 
-/* The last line as a person reads it: of an event the reason alone. */
+/* The last line in a form for people: of an event only the reason. */
 static const char *
 last_line(const struct cn_worker_process *worker, char *out, size_t out_bytes)
 {
@@ -140,7 +149,7 @@ compose_last_words(struct cn_worker_process *worker)
     else
         cn_exit_describe(&worker->exit, how, sizeof how);
     if (strstr(how, line))
-        line = ""; /* it said the same to the server */
+        line = ""; /* it told the server the same */
     snprintf(worker->last_exit, sizeof worker->last_exit,
              "%s (pid %d) of %.128s/%.128s %.400s%s%.200s", cn_worker_name(worker, name),
              (int)worker->pid, worker->spec->about->name, worker->spec->about->version, how,
@@ -169,7 +178,8 @@ log_end(struct cn_worker_process *worker)
            cn_log_quote(tail, strlen(tail), tail_quoted, sizeof tail_quoted));
 }
 
-/* LMDB on a damaged page, for one; then the next worker looks before it opens the store. */
+/* Did the process crash? LMDB on a damaged page is one cause, so the next worker checks the store
+ * before it opens it. */
 static bool
 crashed(const struct cn_exit *ended)
 {

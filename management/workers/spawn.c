@@ -1,6 +1,13 @@
 /* management/workers/spawn.c - starts a worker process and watches how it ends. Queue's loop.
  *
- * posix_spawn shares our memory until exec, so it costs the same however big we are. */
+ * posix_spawn() shares our memory until the child calls exec, so a start costs the same however
+ * much memory the server has. A process is watched by its pidfd, which names exactly this process
+ * even after its pid was given to another one.
+ *
+ * The child gets nothing that it need not have: an environment of the names in `allowed`, the
+ * descriptors 0 to 4, and no signal that is blocked or ignored. It is in a process group of its
+ * own.
+ */
 #include "management/workers/spawn.h"
 
 #include <errno.h>
@@ -17,12 +24,12 @@
 #include "core/memory/mem.h"
 #include "proto/frame.h"
 
-/* Descriptors that are given to the child are first moved up here, so that giving one its final
+/* Descriptors for the child are first moved to this number or above, so that giving one its final
  * number never overwrites another. */
 #define SAFE_FD 10
 
-/* Names that a worker may see; a '*' stands for any ending. Secrets of the server's
- * environment are not the handlers' business. */
+/* Environment variables that a worker may see; a '*' stands for any ending. The server's
+ * environment may hold secrets, which are not for handlers. */
 static const char *const allowed[] = {
     "PATH",
     "HOME",
@@ -103,7 +110,7 @@ move_up(int *fd)
     return 0;
 }
 
-/* [0] is ours and non-blocking, [1] the child's. */
+/* Opens a socket pair or a pipe. [0] is ours and does not block; [1] is for the child. */
 static int
 open_pair(bool is_pipe, int fds[2], struct cn_error *err)
 {
@@ -143,7 +150,8 @@ add_actions(posix_spawn_file_actions_t *actions, const struct cn_spawn_spec *spe
     return rc;
 }
 
-/* Own process group: Ctrl-C at our terminal is for us, who then stop the workers in order. */
+/* The child has a process group of its own, so Ctrl-C at our terminal reaches only the server,
+ * which then stops its workers in order. */
 static int
 set_attributes(posix_spawnattr_t *attributes)
 {
@@ -232,7 +240,7 @@ cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_e
     return rc;
 }
 
-/* Nobody else reaps our children, so the pid is still this process's, dead or alive. */
+/* No other code reaps our children, so the pid still names this process, dead or alive. */
 int
 cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err)
 {
@@ -280,7 +288,7 @@ cn_spawn_reap(int pid_fd, struct cn_exit *out)
     siginfo_t info = {0};
 
     if (waitid(P_PIDFD, (id_t)pid_fd, &info, WEXITED | WNOHANG) < 0) {
-        /* Reaped by somebody else: we can only say that it is gone. */
+        /* It was reaped elsewhere, so we only know that it is gone. */
         *out = (struct cn_exit){.number = -1};
         return errno == ECHILD;
     }

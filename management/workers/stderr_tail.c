@@ -1,5 +1,9 @@
-/* management/workers/stderr_tail.c - the last lines that a process printed. Its supervisor's
- * loop. */
+/* management/workers/stderr_tail.c - the last lines that a process printed. Its supervisor's loop.
+ *
+ * Lines are kept in a ring; `next` is the place of the next one. Two bounds hold: the number of
+ * lines and the sum of their bytes, for which the oldest ones are dropped. A line that is too long
+ * is cut into several.
+ */
 #include "management/workers/stderr_tail.h"
 
 #include <stdio.h>

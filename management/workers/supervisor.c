@@ -1,9 +1,19 @@
-/* management/workers/supervisor.c - a worker's life: started, loaded, watched, mourned, started
- * again.
+/* management/workers/supervisor.c - a worker slot: its process is started, loads the model, is
+ * watched, and is started again when it ends. On the model queue's loop.
  *
- * Owned by the model queue's loop. A process has ended for us when two things have happened, in
- * either order: its pidfd said so (we then know how it ended), and its socket was read to the end
- * (it may hold last answers). */
+ * A process has ended for us when two things have happened, in either order: its pidfd reported it,
+ * so we know how it ended, and its socket was read to the end, since it may hold last answers.
+ * cn_worker_check_end() waits for both, and finish_process() then does the rest once, at the end of
+ * the turn. Each of the two waits is bounded by a timer: a child of the process that holds the
+ * socket cannot keep us waiting, and a process that closed its socket but lives on is killed.
+ *
+ * A process that had loaded the model is started again at once: its death was probably caused by
+ * one step, and the queue finds out which. A process that could not load is started again at once
+ * one time, then after 1, 2, 4, ... 30 seconds.
+ *
+ * There is one timer. What its end means follows from the state, so each change of state sets it
+ * anew: start now, loading takes too long, stopping takes too long, and the two waits above.
+ */
 #include "management/workers/supervisor.h"
 
 #include <stdio.h>
@@ -20,7 +30,7 @@
 
 #define BACKOFF_MAX_MS 30000
 #define BACKOFF_FIRST_MS 1000
-/* A process that once loaded is thought to come back until it failed so often. */
+/* After this many failed loads in a row a slot that had once loaded no longer counts as coming. */
 #define HOPELESS_FAILURES 3
 
 const char *
@@ -51,7 +61,7 @@ cn_worker_count(struct cn_worker_process *worker, enum cn_metric metric, int n)
         cn_metrics_sub(metrics, metric, (uint64_t)-n);
 }
 
-/* The two facts that make an end; the rest is done once, at the end of the turn. */
+/* Both facts make an end. The rest is done once, at the end of the turn. */
 void
 cn_worker_check_end(struct cn_worker_process *worker)
 {
@@ -67,7 +77,7 @@ cn_worker_kill_for(struct cn_worker_process *worker, const char *why)
     cn_spawn_kill(worker->exited ? -1 : worker->pid_fd);
 }
 
-/* Scripts look in TorchServe's log for its sentences. */
+/* Writes one of TorchServe's own log sentences, because scripts search its log for them. */
 void
 cn_worker_say_as_torchserve(const struct cn_worker_process *worker, const char *sentence)
 {
@@ -117,7 +127,7 @@ release_process(struct cn_worker_process *worker)
     worker->progress[0] = '\0';
 }
 
-/* The model could not be loaded, for whatever reason: once more at once, then ever more slowly. */
+/* The model could not be loaded. The next attempt comes at once the first time, then ever later. */
 static void
 back_off(struct cn_worker_process *worker)
 {
@@ -152,6 +162,9 @@ say_restart(const struct cn_worker_process *worker)
     cn_worker_say_as_torchserve(worker, sentence);
 }
 
+/* The process has ended. The order matters: the end is described first, because the queue answers
+ * jobs with these words; then the queue gets its jobs back; then descriptors and link are freed,
+ * and the state says what comes next. */
 static void
 finish_process(struct cn_deferred *deferred)
 {
@@ -196,13 +209,15 @@ cn_worker_label(const struct cn_worker_process *worker, char *out, size_t out_by
 {
     const struct cn_model_about *about = worker->spec->about;
 
-    if (cn_worker_is_zygote(worker)) /* with room for a worker's number: it is written over */
+    if (cn_worker_is_zygote(
+            /* a zygote's children write their own label over it, so it is longer than theirs */
+            worker))
         snprintf(out, out_bytes, "%s/%s#zygote", about->name, about->version);
     else
         snprintf(out, out_bytes, "%s/%s#%u", about->name, about->version, worker->index);
 }
 
-/* The process is the slot's, also on failure, when it is gone. */
+/* Gives the process to the slot. If this fails, the process is killed. */
 static int
 join_process(struct cn_worker_process *worker, const struct cn_spawned *process,
              struct cn_error *err)
@@ -308,7 +323,7 @@ on_timer(struct cn_timer *timer)
     char why[128];
 
     if (worker->pid && worker->exited) {
-        worker->lost = true; /* nobody can read what a child of it might still send */
+        worker->lost = true; /* what a child of the process might still send cannot be read */
         cn_worker_check_end(worker);
     } else if (worker->pid && worker->lost) {
         cn_worker_kill_for(worker, worker->lost_for);
@@ -321,7 +336,7 @@ on_timer(struct cn_timer *timer)
     } else if (worker->state == CN_WORKER_STOPPING && worker->pid) {
         cn_worker_kill_for(worker, "it did not stop in time");
     } else if (worker->state == CN_WORKER_READY) {
-        cn_worker_kill_for(worker, "it did not fork a worker in time"); /* a zygote */
+        cn_worker_kill_for(worker, "it did not fork a worker in time"); /* only zygotes set it */
     } else if (worker->state == CN_WORKER_STOPPING) {
         worker->ops->on_gone(worker->owner, worker);
     }
@@ -364,7 +379,7 @@ cn_worker_destroy(struct cn_worker_process *worker)
         cn_spawn_kill(worker->pid_fd);
         cn_spawn_wait(worker->pid_fd);
     }
-    /* With a process there still is a link: its queue's, whose loop doesn't run any more. */
+    /* With a process there still is a link. It belongs to its queue, whose loop no longer runs. */
     if (!worker->attached)
         release_process(worker);
     cn_zygote_forget(worker);
@@ -375,7 +390,7 @@ cn_worker_destroy(struct cn_worker_process *worker)
     cn_free(worker);
 }
 
-/* Everything that was given to it is answered. */
+/* The worker has answered everything that it was given: it can stop. */
 static void
 on_retired(void *ctx)
 {
@@ -395,7 +410,7 @@ cn_worker_stop(struct cn_worker_process *worker)
     worker->state = CN_WORKER_STOPPING;
     cn_zygote_forget(worker);
     if (!worker->pid) {
-        cn_worker_arm(worker, 0); /* gone, but never from inside this call */
+        cn_worker_arm(worker, 0); /* on_gone comes in a later turn, never from inside this call */
         return;
     }
     cn_worker_arm(worker, (uint64_t)worker->spec->about->config.response_timeout_s * 1000 +

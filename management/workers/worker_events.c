@@ -1,7 +1,10 @@
-/* management/workers/worker_events.c - what the link of a worker tells its slot: loaded, progress,
- * lost, overdue.
+/* management/workers/worker_events.c - what the link of a worker reports to its slot: loaded,
+ * progress, lost, overdue. On the model queue's loop.
  *
- * Owned by the model queue's loop, as the slot is. */
+ * LOADED makes a worker ready: its link is attached to the queue, which sends it jobs from then on.
+ * A zygote gets no jobs; it begins to carry out the orders that waited for it. A zygote may also
+ * decline, if its model cannot be forked. Then its workers load the model by themselves.
+ */
 #include <stdio.h>
 
 #include "core/errors/panic.h"
@@ -22,7 +25,8 @@ log_load_time(const struct cn_worker_process *worker)
     cn_ts_log(CN_LOG_METRICS, "WorkerLoadTime.Milliseconds", (double)worker->load_ms, dims, NULL);
 }
 
-/* No failure: its workers load the model themselves. The process ends by itself. */
+/* The zygote cannot be forked. This is not an error: its workers load the model themselves, and the
+ * process ends by itself. */
 static void
 decline(struct cn_worker_process *zygote, struct cn_str reason)
 {
@@ -117,7 +121,7 @@ on_lost(void *owner, const char *why)
 
     worker->lost = true;
     snprintf(worker->lost_for, sizeof worker->lost_for, "%s", why);
-    /* Most often it is ending by itself, and how it ended is worth a moment's wait. */
+    /* Most often the process is about to end by itself, and it is worth a moment to learn how. */
     if (!worker->exited)
         cn_worker_arm(worker, worker->state == CN_WORKER_STOPPING ? CN_WORKER_STOP_GRACE_MS
                                                                   : CN_WORKER_END_GRACE_MS);

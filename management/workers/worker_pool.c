@@ -1,7 +1,20 @@
 /* management/workers/worker_pool.c - the model queue and the workers of one model version.
  *
- * Everything here runs on the queue's loop, except the cn_worker_pool_...
- * functions themselves, which loop 0 calls and which only post. */
+ * Everything here runs on the queue's loop, except the public functions cn_worker_pool_...(), which
+ * loop 0 calls and which only post a message. do_...() is the other end of such a message, and
+ * answer_...() the answer, on loop 0 again.
+ *
+ * A pool knows one number, `wanted`, and cn_worker_pool_run_workers() adds or stops workers until
+ * it fits. The slots (supervisor.c) start their processes again by themselves, so a death changes
+ * nothing here. check_pool() runs at the end of each turn in which something changed: it tells the
+ * queue how many workers may still come, publishes the number of ready ones, and answers orders to
+ * scale when exactly `wanted` workers are there and ready.
+ *
+ * A pool ends in this order: the queue takes no more jobs; when it is empty, sequences are closed
+ * if that was asked for and all workers are stopped; when the last slot and the zygote are gone,
+ * the queue is destroyed and the order to close is answered. The memory goes last, by
+ * cn_worker_pool_release(), because earlier messages to the pool may still be under way.
+ */
 #include "management/workers/worker_pool_priv.h"
 
 #include <stdio.h>
@@ -54,7 +67,7 @@ cn_worker_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome o
     }
 }
 
-/* There is no worker, but the next step has one started. */
+/* Is there no worker because the next step will start one? */
 static bool
 is_on_demand(const struct cn_worker_pool *pool)
 {
@@ -71,7 +84,7 @@ tell_queue(struct cn_worker_pool *pool)
         coming++;
     if (pool->last_error[0])
         snprintf(reason, sizeof reason, "%s", pool->last_error);
-    else /* TorchServe's words */
+    else /* the text is TorchServe's */
         snprintf(
             reason, sizeof reason,
             "Model \"%s\" has no worker to serve inference request. Please use scale workers API "
@@ -212,7 +225,7 @@ run_zygote(struct cn_worker_pool *pool)
         pool->workers_spec.zygote = cn_worker_create(&pool->workers_spec, 0, 0, &zygote_ops, pool);
 }
 
-/* The smallest number that no worker has: stores and logs show few, small numbers. */
+/* The smallest number that no worker has. Stores and logs then show few, small numbers. */
 static uint32_t
 free_index(const struct cn_worker_pool *pool)
 {
@@ -240,6 +253,7 @@ add_worker(struct cn_worker_pool *pool)
     cn_list_push_back(&pool->slots, &slot->link);
 }
 
+/* Stops `count` workers, the youngest first: the oldest ones have the most states in memory. */
 static void
 stop_youngest(struct cn_worker_pool *pool, uint32_t count)
 {
@@ -283,16 +297,16 @@ cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted)
     pool->wanted = wanted;
     tell_health(pool);
     if (wanted == 0)
-        pool->last_error[0] = '\0'; /* an operator's wish, no failure */
+        pool->last_error[0] = '\0'; /* an operator wants none, so nothing has failed */
     if (wanted > 0)
-        run_zygote(pool); /* before the workers that order from it */
+        run_zygote(pool); /* before the workers, which order their processes from it */
     for (; staying < wanted; staying++)
         add_worker(pool);
     if (staying > wanted)
         stop_youngest(pool, staying - wanted);
     if (wanted == 0)
-        run_zygote(pool); /* after the workers that wait for it */
-    tell_queue(pool);     /* now: a job may be right behind the order in the mailbox */
+        run_zygote(pool); /* after the workers, which may wait for it */
+    tell_queue(pool);     /* now, because a job may follow the order in the mailbox */
     check_soon(pool);
 }
 
@@ -354,6 +368,8 @@ cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_worker_pool_start *s
     cn_call_on(pool->spec.loop, do_start, start);
 }
 
+/* On the queue's loop: a new order replaces earlier ones. The number of workers changes only if it
+ * is outside the new bounds. */
 static void
 do_scale(void *ctx)
 {

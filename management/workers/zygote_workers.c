@@ -2,12 +2,16 @@
  * loaded.
  *
  * A zygote is a slot of the supervisor like a worker's, started and watched in the same way, but it
- * takes no jobs: a slot that wants a process orders one here. Until the first load is done, orders
- * wait for it, since they would load no faster themselves; it fails for all. A zygote that dies
- * later is started again, and workers start without it meanwhile. Owned by the model queue's loop.
+ * takes no jobs. A slot that wants a process orders one from it. An order lives until the zygote
+ * has answered it, even if its slot no longer waits: then the process that comes is killed.
  *
- * The zygote's children are the server's own (worker/process/fork.h), so nothing else differs for a
- * worker.
+ * Until the first load is done, orders wait for the zygote, because the workers themselves would
+ * load no faster; if that load fails, it has failed for all of them. A zygote that dies later is
+ * started again, and workers start without it meanwhile.
+ *
+ * The children of a zygote are the server's own children (worker/process/fork.h), so for a worker
+ * nothing else differs. All of this is on the model queue's loop
+ * (docs/decisions/0014-workers-are-forked-from-a-zygote.md).
  */
 #include <stdio.h>
 #include <sys/wait.h>
@@ -17,13 +21,13 @@
 #include "core/memory/mem.h"
 #include "management/workers/supervisor_priv.h"
 
-/* A fork takes milliseconds; on a machine that stalls, seconds. */
+/* A fork takes milliseconds, or seconds on a machine that stalls. */
 #define FORK_GRACE_MS 5000
 
 struct cn_fork_order {
     struct cn_list link;
-    struct cn_worker_process *worker; /* NULL: it no longer waits, but the zygote was asked */
-    struct cn_spawned ours;           /* open once it was sent */
+    struct cn_worker_process *worker; /* NULL: the slot no longer waits, but the zygote was asked */
+    struct cn_spawned ours;           /* our ends, open once the order was sent */
     bool sent;
 };
 
@@ -33,7 +37,7 @@ order_of(struct cn_list *node)
     return cn_container_of(node, struct cn_fork_order, link);
 }
 
-/* The order leaves the list; its slot, or NULL. */
+/* Frees an order and returns the slot that waited for it, or NULL. */
 static struct cn_worker_process *
 order_free(struct cn_fork_order *order)
 {
@@ -47,8 +51,8 @@ order_free(struct cn_fork_order *order)
     return worker;
 }
 
-/* False: without descriptors. Where the zygote takes none, its link is lost, and cn_zygote_end
- * follows. */
+/* Sends an order. False: no descriptors could be opened. If the zygote takes no order, its link is
+ * lost, and cn_zygote_end() follows. */
 static bool
 send_order(struct cn_worker_process *zygote, struct cn_fork_order *order)
 {
@@ -109,8 +113,8 @@ cn_zygote_begin(struct cn_worker_process *zygote)
             cn_worker_start_alone(order_free(order_of(node)));
 }
 
-/* What was forked is a child of ours; a pid from a process that handlers may have written over
- * might be anybody. */
+/* Is the pid a child of ours? A zygote's memory may have been overwritten by a handler, so the pid
+ * that it sends could be any process. */
 static bool
 is_our_child(pid_t pid)
 {
@@ -150,7 +154,7 @@ cn_zygote_on_forked(struct cn_worker_process *zygote, const struct cn_forked *fo
     char quoted[300];
     struct cn_worker_process *worker;
 
-    cn_assert(!cn_list_empty(&zygote->orders) && order->sent); /* the link counts FORKs */
+    cn_assert(!cn_list_empty(&zygote->orders) && order->sent); /* the link counts the FORK frames */
     if (zygote->state == CN_WORKER_READY)
         cn_timer_cancel(&zygote->timer);
     if (forked->pid && is_our_child((pid_t)forked->pid)) {
