@@ -291,7 +291,7 @@ number_of(json_t *object, const char *key)
     return json_integer_value(value);
 }
 
-/* Describes until the first worker of the model is in `state` with so many restarts. */
+/* Describes the model until its first worker is in `state` with this number of restarts. */
 static inline void
 wait_for_worker(const char *name, const char *state, long long restarts)
 {

@@ -154,7 +154,7 @@ the_register_call_beats_the_yaml(void **state)
     json_decref(whole);
 }
 
-/* As a JSON body, with numbers as numbers or as text. */
+/* The parameters in a JSON body, with numbers as numbers or as text. */
 static void
 a_json_body_registers_too(void **state)
 {
@@ -263,8 +263,8 @@ versions_live_side_by_side(void **state)
     expect("DELETE /models/m/2.0", 200, "Model \"m\" unregistered");
 }
 
-/* customized=true asks the handler, of a stateful model too, and opens no sequence there. The fake
- * handler's answer is no JSON object. */
+/* customized=true asks the handler, of a stateful model too, and opens no sequence there. The
+ * fake handler's answer is not a JSON object. */
 static void
 a_description_can_ask_the_handler(void **state)
 {

@@ -43,7 +43,8 @@ encoded(const struct cn_exported_sequence *envelope)
     return (struct cn_str){copy, len};
 }
 
-/* As `encoded`, with one field's bytes overwritten and the checksum made to fit again. */
+/* Like `encoded`, but with the bytes of one field overwritten and the checksum made to fit
+ * again. */
 static struct cn_str
 forged(size_t at, const char *bytes, size_t len)
 {
@@ -85,7 +86,7 @@ an_envelope_arrives_whole(void **state)
     free((char *)bytes.ptr);
 }
 
-/* Whoever cut it, and wherever: it is said, and nothing is read behind the end. */
+/* A file that was cut anywhere is refused with the reason, and nothing behind its end is read. */
 static void
 a_cut_envelope_is_refused(void **state)
 {

@@ -72,7 +72,7 @@ a_stored_sequence_shows_what_the_store_has(void **state)
     json_decref(shown);
 }
 
-/* A step that waits or runs is no silence: the idle clock stands. */
+/* While a step waits or runs, the idle clock stands still. */
 static void
 a_busy_sequence_does_not_expire_by_silence(void **state)
 {
@@ -157,7 +157,8 @@ tokens_that_no_page_gave_out_are_refused(void **state)
     assert_int_equal(cn_page_token_parse(large, &worker, id, &len, NULL), CN_E_BAD_REQUEST);
 }
 
-/* As the header's: text yes, control characters and broken UTF-8 no. */
+/* Ids obey the rules of the header: text is allowed, control characters and broken UTF-8 are
+ * not. */
 static void
 ids_are_printable_text(void **state)
 {

@@ -271,7 +271,7 @@ start_load(void)
     }
 }
 
-/* Waits until each loop's clients got so many good answers more. */
+/* Waits until the clients of each loop got `answers` more good answers. */
 static void
 expect_progress(unsigned long answers)
 {

@@ -5,9 +5,9 @@
  * absolute path. A name must not have "..", so a client that may only register models cannot read
  * files elsewhere by way of the store.
  *
- * A stamp is a hash of inode, size and change time of a file, or of everything in a folder. It shows that
- * an archive has changed without reading it. The stamps of a folder's entries are added, so the
- * order in which the folder lists them does not matter.
+ * A stamp is a hash of inode, size and change time of a file, or of everything in a folder. It
+ * shows that an archive has changed without reading it. The stamps of a folder's entries are added,
+ * so the order in which the folder lists them does not matter.
  */
 #include "management/repository/model_store.h"
 

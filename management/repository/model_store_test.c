@@ -85,11 +85,11 @@ archives_are_found_by_name_and_path(void **state)
     expect_found("b.mar", path);
     expect_found(path, path);
     expect_found(url, path);
-    /* As TorchServe: a path that isn't there may name an archive of the store. */
+    /* A path that does not exist may name an archive of the store, as in TorchServe. */
     expect_found("/elsewhere/b.mar", path);
 }
 
-/* Who may register models must not be able to read other files through them. */
+/* A client that may register models must not be able to read other files through them. */
 static void
 paths_that_climb_are_refused(void **state)
 {

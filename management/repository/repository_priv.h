@@ -8,7 +8,7 @@
 #include "management/management_priv.h"
 #include "management/repository/repository.h"
 
-/* What became of a name that has no version now; of so many at most, the oldest is forgotten. */
+/* How many notes of names that have no version now are kept; then the oldest is forgotten. */
 #define CN_REPOSITORY_NOTES_MAX 1000
 
 struct cn_repository_note {
@@ -20,39 +20,40 @@ struct cn_repository_note {
 struct cn_repository_failure {
     struct cn_list link;
     char *url, *error;
-    uint64_t since_wall_ms; /* of the first failure in a row */
+    uint64_t since_wall_ms; /* time of the first failure in a row */
 };
 
 /* An archive of the store, as the last look found it. */
 struct cn_repository_seen {
     char *file;
-    uint64_t stamp;   /* 0: it is not there any more */
-    uint64_t ordered; /* the stamp that it was last to be loaded with */
+    uint64_t stamp;   /* 0: the file is gone */
+    uint64_t ordered; /* the stamp with which its load was last ordered */
 };
 
 struct cn_repository {
     struct cn_management *management;
-    struct cn_list
-        jobs; /* loads and unloads, by time of coming; those of one name wait for each other */
+    /* loads and unloads in the order of their coming; those of one name wait for each other */
+    struct cn_list jobs;
     struct cn_list notes; /* struct cn_repository_note */
     uint32_t n_notes;
     struct cn_list failures; /* struct cn_repository_failure */
     uint32_t n_failures;
     struct cn_timer poll_timer;
-    bool polling, looked, unsettled; /* at least once; a file is changing just now */
+    bool polling, looked,
+        unsettled; /* looked: at least once; unsettled: a file is changing just now */
     uint32_t n_seen;
     struct cn_repository_seen *seen;
 };
 
 struct cn_repository *cn_repository_create(struct cn_management *management);
 void cn_repository_destroy(struct cn_repository *repository);
-/* The models of the command line are up: looks at the store from now on, in that mode. */
+/* The models of the command line are up. In poll mode the store is looked at from now on. */
 void cn_repository_started(struct cn_repository *repository);
-/* No more looks. */
+/* Ends the looks at the store. */
 void cn_repository_stop(struct cn_repository *repository);
 
 /* repository_index.c */
-/* What became of the name; reason NULL: it is up again. version NULL: of all its versions. */
+/* Notes what became of the name. reason NULL: it is up again. version NULL: all of its versions. */
 void cn_repository_take_note(struct cn_repository *repository, const char *name,
                              const char *version, const char *reason);
 void cn_repository_forget_notes(struct cn_repository *repository);
@@ -60,11 +61,11 @@ void cn_repository_index(struct cn_repository *repository, struct cn_repository_
 void cn_repository_answer(struct cn_repository_order *order);
 
 /* repository_failures.c */
-/* The archive could not be loaded; what is up of it stays. */
+/* Notes that the archive could not be loaded; versions of it that are up stay. */
 void cn_repository_failed(struct cn_repository *repository, const char *url, const char *error);
-/* It was loaded, or is gone. */
+/* The archive was loaded or is gone: its failure is forgotten. */
 void cn_repository_mended(struct cn_repository *repository, const char *url);
-/* NULL: nothing is wrong with the archive. */
+/* The failure of an archive; NULL: nothing is wrong with it. */
 const struct cn_repository_failure *cn_repository_failure(const struct cn_repository *repository,
                                                           const char *url);
 void cn_repository_forget_failures(struct cn_repository *repository);

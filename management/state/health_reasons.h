@@ -21,7 +21,7 @@ struct cn_management;
 struct cn_health {
     struct cn_list reasons; /* struct cn_health_reason, oldest first */
     atomic_uint n;
-    atomic_uint counts[CN_N_UNREADY]; /* of them, by kind */
+    atomic_uint counts[CN_N_UNREADY]; /* number of reasons of each kind */
 };
 
 struct cn_health_reason {
@@ -39,7 +39,7 @@ bool cn_health_set(struct cn_health *health, const char *kind, const char *subje
                    const char *text);
 /* Takes a reason away; false when there was none. Loop 0. */
 bool cn_health_clear(struct cn_health *health, const char *kind, const char *subject);
-/* Any loop. */
+/* Any loop: is there no reason? */
 bool cn_health_is_good(struct cn_health *health);
 /* Any loop: how many reasons of the kind there are. */
 uint32_t cn_health_count(struct cn_health *health, enum cn_unready kind);

@@ -1,16 +1,17 @@
-/* management/state/state_dir.h - the state folder: who may write into it, and what lies where.
+/* management/state/state_dir.h - the state folder: who may write into it, and where things are.
  *
- *   FORMAT     version of the layout, "1"
- *   lock       flock()ed by the server; the workers inherit the descriptor, so that the lock is free
- *              only when the server and all its workers are gone. Holds the server's pid
- *   boot       boot id of the machine, and "running" or "clean"; written in place
- *   models/<name>/<version>/   one store a model version, names percent-encoded
- *   models/<name>/<version>/UNVERIFIED   the machine stopped without warning: check before use
- *   unpacked/  archives of registered models, and NAME.whole for each (unpacked.h)
+ *    FORMAT     version of the layout, "1"
+ *    lock       the server's pid, for messages; the lock itself is a flock() on the folder
+ *    boot       boot id of the machine, and "running" or "clean"; written in place
+ *    models/<name>/<version>/   one store for each model version, names percent-encoded
+ *    models/<name>/<version>/UNVERIFIED   the machine stopped without warning: check before use
+ *    unpacked/  archives of registered models, and NAME.whole for each (unpacked.h)
  *
- * A folder that was opened once is opened again, and closed, on a disk without a free byte.
+ * The workers inherit the locked descriptor, so the lock is free only when the server and all of
+ * its workers are gone. A folder that was opened once can be opened and closed again on a disk
+ * without a free byte.
  *
- * Opened on the main thread; the functions on stores block and run on the file thread.
+ * It is opened on the main thread. The functions on stores block, and run on the file thread.
  */
 #ifndef CN_MANAGEMENT_STATE_STATE_DIR_H
 #define CN_MANAGEMENT_STATE_STATE_DIR_H
@@ -24,44 +25,44 @@
 struct cn_state_dir;
 struct cn_unpacked;
 
-/* Creates the folder (mode 0700) where there is none. Waits up to wait_ms for workers of a dead
- * server; then CN_E_CONFLICT naming the pid. A newer layout is CN_E_CONFIG. Marks all stores as
- * unverified when the machine went down while a server ran. */
+/* Opens the folder, and creates it (mode 0700) if it is missing. Waits up to wait_ms for the
+ * workers of a dead server; then CN_E_CONFLICT names the pid. CN_E_CONFIG: a newer layout. Marks
+ * all stores as unverified if the machine went down while a server ran. */
 int cn_state_dir_open(const char *path, uint32_t wait_ms, struct cn_state_dir **out,
                       struct cn_error *err);
-/* `clean`: all workers have ended in order: what they wrote is flushed to the disk, and the next
- * start need not check it; where that fails it will. NULL is allowed. */
+/* Closes the folder. `clean`: all workers have ended in order, so what they wrote is flushed to the
+ * disk, and the next start need not check it; if the flush fails, it will. NULL is allowed. */
 void cn_state_dir_close(struct cn_state_dir *state, bool clean);
 
-/* Of the lock, for the workers to inherit; stays the state folder's. */
+/* The descriptor of the lock, for workers to inherit; it stays the state folder's. */
 int cn_state_dir_lock_fd(const struct cn_state_dir *state);
 
-/* Where the store of a model version is or will be; cn_free() it. */
+/* The folder of a model version's store, which may not exist yet; free it with cn_free(). */
 char *cn_state_dir_store(const struct cn_state_dir *state, const char *name, const char *version);
-/* File thread: what is unpacked already. */
+/* The unpacked archives, for the file thread. */
 struct cn_unpacked *cn_state_dir_unpacked(struct cn_state_dir *state);
-/* A folder that doesn't exist yet, for unpacking; cn_free() it. */
+/* A name for a folder to unpack into, which does not exist yet; free it with cn_free(). */
 char *cn_state_dir_unpack_place(const struct cn_state_dir *state);
 
-/* The next worker that opens the store while no other one has it open checks its data.mdb. */
+/* Lets the next worker that opens the store alone check its data.mdb first. */
 void cn_state_dir_recheck_store(const char *store);
-/* Makes the store's folder, which its first worker will check; one that is marked after a power cut
- * is checked and mended by `worker_program --mend-store` before, and set aside (renamed to <its
- * name>~bad-<time>, said in the log and in the new store's file DAMAGED) when it cannot be read.
- * `accept`: what it lost is accepted before anybody uses it. */
+/* Makes the store's folder, which its first worker will check. A store that is marked after a power
+ * cut is first checked and mended by `worker_program --mend-store`. If it cannot be read, it is set
+ * aside: renamed to <its name>~bad-<time>, which the log and the new store's file DAMAGED say.
+ * `accept`: its losses are accepted before it is used. */
 int cn_state_dir_prepare_store(const char *store, const char *worker_program, bool accept,
                                struct cn_error *err);
-/* The worker program forgets what the store lost. A store that it cannot even open is set aside,
- * unless a registered model has it. */
+/* Lets the worker program accept what the store lost. A store that it cannot even open is set
+ * aside, unless a registered model uses it. */
 int cn_state_dir_accept_store(const char *store, const char *worker_program, bool in_use,
                               struct cn_error *err);
-/* The folder itself. */
+/* The path of the state folder. */
 const char *cn_state_dir_path(const struct cn_state_dir *state);
-/* Deletes the store and, when that was its last version, the model's folder. */
+/* Deletes the store, and the model's folder if that was its last version. */
 void cn_state_dir_remove_store(const char *store);
 
-/* Text as a file name: bytes but letters, digits, _ and - (and . within) as %XX; what would be over
- * NAME_MAX then ends with a sum of all of it. */
+/* Appends text in the form of a file name: letters, digits, _ and - (and . except at the beginning)
+ * stay, other bytes become %XX. What would be longer than NAME_MAX ends with a sum of all of it. */
 void cn_state_dir_encode(const char *text, struct cn_buf *out);
 
 #endif

@@ -6,10 +6,10 @@
 
 #include "core/errors/error.h"
 
-/* "dir/name"; cn_free() it. */
+/* "dir/name"; free it with cn_free(). */
 char *cn_state_path(const char *dir, const char *name);
-/* Deletes all in a folder, which stays; links are deleted, not followed. Harmless where there is
- * none. */
+/* Deletes everything in a folder, which stays. Links are deleted, not followed. It may be
+ * missing. */
 void cn_state_empty_tree(const char *path);
 /* In the name of what was set aside. No version's folder has it: '~' stands only before a sum, in
  * hexadecimal digits (cn_state_dir_encode). */
@@ -27,7 +27,8 @@ int cn_state_run_worker(const char *worker_program, const char *option, const ch
                         char *said, size_t said_bytes);
 /* Puts the mark into each store of the state folder. */
 int cn_state_mark_stores(const char *state_path, struct cn_error *err);
-/* fsyncs the files of each store; all of them, also when one can't be: then CN_E_IO. */
+/* Flushes the files of each store with fsync(). If one fails, the others follow, and CN_E_IO is
+ * returned. */
 int cn_state_sync_stores(const char *state_path, struct cn_error *err);
 
 #endif

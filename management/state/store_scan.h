@@ -9,7 +9,7 @@
 struct cn_store_entry {
     char *path;
     bool in_use, is_set_aside;
-    uint64_t inode; /* of the folder; 0: it is not there */
+    uint64_t inode; /* inode of the folder; 0: it does not exist */
     uint64_t bytes; /* on the disk */
     bool has_sequences;
     uint64_t sequences;
@@ -20,22 +20,22 @@ struct cn_store_entry {
 
 struct cn_store_scan {
     const char *root;     /* the state folder */
-    uint64_t state_inode; /* of it now */
+    uint64_t state_inode; /* inode of the state folder now */
     struct cn_store_entry *entries;
     unsigned n, cap;
 };
 
 void cn_store_scan_fini(struct cn_store_scan *scan);
-/* A store in use. */
+/* Adds a store in use. */
 void cn_store_scan_add(struct cn_store_scan *scan, const char *path);
-/* Looks at those that were added: inodes and reports. */
+/* Reads the inodes and reports of the stores that were added. */
 void cn_store_scan_look(struct cn_store_scan *scan);
-/* Finds all others as well, and what each takes. */
+/* Also finds all other stores, and measures each of them. */
 void cn_store_scan_all(struct cn_store_scan *scan);
-/* Of an unused store: how many sequences there are in it. */
+/* Counts the sequences of an unused store. */
 void cn_store_count(struct cn_store_entry *entry, const char *worker_program);
 
-/* 0: there is no such folder. */
+/* The inode of a folder; 0: it does not exist. */
 uint64_t cn_store_inode(const char *path);
 /* Fills in `report`, `lost` and `suspect`. */
 void cn_store_read_report(struct cn_store_entry *entry);

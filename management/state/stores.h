@@ -23,20 +23,20 @@ struct cn_stores;
 typedef void (*cn_stores_done_fn)(void *ctx, json_t *value, const struct cn_error *err);
 
 struct cn_stores *cn_stores_create(struct cn_management *management);
-/* When no loop runs. */
+/* Frees it, when no loop runs. */
 void cn_stores_destroy(struct cn_stores *stores);
-/* The models of the command line are registered: tells of unused stores, begins to watch. */
+/* The models of the command line are registered: logs unused stores and begins to watch. */
 void cn_stores_started(struct cn_stores *stores);
-/* The version's workers are ready: is what they opened whole? One small file is looked for, at
- * once, so that no health check comes before the answer. */
+/* The version's workers are ready: is the store that they opened intact? It only looks for one
+ * small file, and does so at once, so that no health check comes before the result. */
 void cn_stores_look(struct cn_stores *stores, struct cn_version *version);
-/* The version is gone, and so are reasons to be unhealthy that it gave. */
+/* The version is gone, and with it its reasons to be unhealthy. */
 void cn_stores_forget(struct cn_stores *stores, const struct cn_version *version);
 
 /* GET /stores: {"stores": [...], "unhealthy": [...]}. `value` is the callback's. `count`: also how
  * many sequences are in unused stores, for which each of them is read. */
 void cn_stores_list(struct cn_stores *stores, bool count, cn_stores_done_fn done, void *ctx);
-/* Names of folders. CN_E_CONFLICT for one in use, CN_E_MODEL_NOT_FOUND. */
+/* Deletes a store, named by its folders. CN_E_CONFLICT: it is in use; CN_E_MODEL_NOT_FOUND. */
 void cn_stores_remove(struct cn_stores *stores, const char *model, const char *version,
                       cn_stores_done_fn done, void *ctx);
 /* An operator accepts what was lost. */

@@ -23,7 +23,7 @@ begin_case(void **state)
     return 0;
 }
 
-/* `ms` later: so many handler calls of 1 ms were made, and a step waited for `wait_ms`. */
+/* `ms` later: `calls` handler calls of 1 ms were made, and a step waited for `wait_ms`. */
 static uint32_t
 later(uint64_t ms, uint64_t calls, uint64_t wait_ms)
 {

@@ -22,10 +22,10 @@ struct cn_error_lines {
     struct cn_timer timer; /* armed while lines of this second are left out */
 };
 
-/* Both are borrowed. */
+/* `loop` and `about` are borrowed. `per_second` 0: no bound. */
 void cn_error_lines_init(struct cn_error_lines *lines, struct cn_loop *loop,
                          const struct cn_model_about *about, uint32_t per_second);
-/* What was left out so far is told. */
+/* Logs how many lines were left out. */
 void cn_error_lines_fini(struct cn_error_lines *lines);
 /* May one more line be written now? If not, it is counted. NULL: there is no bound. */
 bool cn_error_lines_take(struct cn_error_lines *lines);

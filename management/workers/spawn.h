@@ -29,24 +29,24 @@ struct cn_spawned {
     int stderr_fd; /* what it prints */
 };
 
-/* What the process of a worker gets: its end of the socket, and where it prints. */
+/* The ends that the worker's process gets: its socket, and where it prints. */
 struct cn_spawn_ends {
     int fds[2];
 };
 
-/* Both ends of what joins us to a process that is still to come: `ours` without pid and pid_fd. 0,
- * or CN_E_UNAVAILABLE; then nothing is left open. */
+/* Opens both ends for a process that does not exist yet: `ours` has no pid and pid_fd. 0, or
+ * CN_E_UNAVAILABLE, and then nothing is left open. */
 int cn_spawn_open(struct cn_spawned *ours, struct cn_spawn_ends *theirs, struct cn_error *err);
-/* The process is there, a child of ours that nobody has reaped: sets pid and pid_fd. */
+/* The process exists and is a child of ours that was not reaped: sets pid and pid_fd. */
 int cn_spawn_adopt(struct cn_spawned *ours, pid_t pid, struct cn_error *err);
 /* Closes what is open. */
 void cn_spawn_close(struct cn_spawned *ours);
 void cn_spawn_close_ends(struct cn_spawn_ends *theirs);
 
-/* 0, or CN_E_UNAVAILABLE; then nothing is left open or running. */
+/* Starts a process. 0, or CN_E_UNAVAILABLE, and then nothing is left open or running. */
 int cn_spawn(const struct cn_spawn_spec *spec, struct cn_spawned *out, struct cn_error *err);
 
-/* kill -9 by the pidfd: never hits another process. */
+/* kill -9 by the pidfd, so it never hits another process. */
 void cn_spawn_kill(int pid_fd);
 
 /* How a process ended. */
@@ -54,14 +54,14 @@ struct cn_exit {
     bool by_signal;
     int number; /* signal or exit status */
 };
-/* true when it has ended; it is then reaped. Does not wait. */
+/* True: the process has ended, and it is reaped. It does not wait. */
 bool cn_spawn_reap(int pid_fd, struct cn_exit *out);
 /* Waits for the end and reaps. Only where the wait is known to be short: after a kill. */
 void cn_spawn_wait(int pid_fd);
 /* "was killed by signal 9 (SIGKILL)", "exited with status 1" */
 void cn_exit_describe(const struct cn_exit *ended, char *out, size_t out_bytes);
 
-/* What of our environment a worker may see; free with cn_spawn_environment_free. */
+/* The part of our environment that a worker may see; free it with cn_spawn_environment_free(). */
 char **cn_spawn_environment(void);
 void cn_spawn_environment_free(char **environment);
 

@@ -1,4 +1,4 @@
-/* management/workers/spawn_test.c - what a worker is told of the world. */
+/* management/workers/spawn_test.c - what a worker gets to know of its surroundings. */
 #include "management/workers/spawn.h"
 
 #include <setjmp.h>

@@ -37,10 +37,10 @@ struct cn_worker_process {
     char lost_for[256];                    /* what the link said when it ended */
     char load_error[CN_ERROR_MESSAGE_MAX]; /* what the process said instead of loading */
     char progress[CN_PROGRESS_MAX];        /* how far loading is */
-    char device[16];                       /* as it told when it was loaded; empty: the CPU */
+    char device[16];                       /* as reported when it was loaded; empty: the CPU */
     char warning[512]; /* what the runtime said of the model when it was loaded; empty: nothing */
     uint64_t started_wall_ms, started_ms, load_ms;
-    struct cn_worker_stats stats; /* as told last; zero without a process */
+    struct cn_worker_stats stats; /* as last reported; zero without a process */
     struct cn_stderr_tail tail;
 
     /* The slot. */
@@ -70,7 +70,7 @@ void cn_worker_count(struct cn_worker_process *worker, enum cn_metric metric, in
 /* The process has ended, or its socket has: when both have, the slot goes on at the end of the
  * turn. */
 void cn_worker_check_end(struct cn_worker_process *worker);
-/* kill -9; the first reason is the one that is told. */
+/* Kills the process with kill -9. Only the first reason is reported. */
 void cn_worker_kill_for(struct cn_worker_process *worker, const char *why);
 /* Scripts look in TorchServe's log for its sentences. */
 void cn_worker_say_as_torchserve(const struct cn_worker_process *worker, const char *sentence);
@@ -92,7 +92,7 @@ extern const struct cn_worker_link_ops cn_worker_link_events;
 
 /* --- last_words.c */
 
-/* Of stderr_watch: lines go to the log, the last ones are kept. */
+/* Called for stderr_watch: lines go to the log, and the last ones are kept. */
 void cn_worker_on_stderr(struct cn_watch *watch, uint32_t events);
 /* The process has ended: the rest of its lines, last_exit, and the log's line about it. */
 void cn_worker_note_end(struct cn_worker_process *worker);
@@ -102,12 +102,12 @@ void cn_worker_note_end(struct cn_worker_process *worker);
 /* The slot waits for its process, which one of the three calls above brings in a later turn. False:
  * this zygote has none for it. */
 bool cn_zygote_order(struct cn_worker_process *zygote, struct cn_worker_process *worker);
-/* It no longer waits. */
+/* The slot no longer waits. */
 void cn_zygote_forget(struct cn_worker_process *worker);
 /* The zygote has loaded its model. */
 void cn_zygote_begin(struct cn_worker_process *zygote);
 void cn_zygote_on_forked(struct cn_worker_process *zygote, const struct cn_forked *forked);
-/* It will answer no order that it has. */
+/* The zygote will not answer its orders any more. */
 void cn_zygote_end(struct cn_worker_process *zygote);
 
 #endif

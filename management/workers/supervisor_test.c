@@ -168,7 +168,7 @@ a_hanging_call_costs_its_worker(void **state)
     json_decref(whole);
 }
 
-/* Bytes that are no frame: that worker can't be trusted, the server is not impressed. */
+/* A worker that sends bytes which are not a frame cannot be trusted: it is replaced. */
 static void
 a_worker_that_sends_garbage_is_replaced(void **state)
 {

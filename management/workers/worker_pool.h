@@ -1,7 +1,7 @@
 /* management/workers/worker_pool.h - the model queue and the workers of one model version.
  *
- * Lives on the queue's loop; loop 0 orders by messages and hears by messages.
- * The structures of an order belong to loop 0 and stay valid until their answer.
+ * A pool lives on its queue's loop. Loop 0 sends it orders by messages and gets the answers by
+ * messages. The struct of an order belongs to loop 0 and stays valid until its answer.
  */
 #ifndef CN_MANAGEMENT_WORKERS_WORKER_POOL_H
 #define CN_MANAGEMENT_WORKERS_WORKER_POOL_H
@@ -20,8 +20,8 @@
 
 struct cn_worker_pool;
 
-/* What the pool tells everybody; written on its loop, read on any. Relaxed: each is a lone
- * number. */
+/* What the pool publishes: written on its loop, read on any. Relaxed, because each is a number by
+ * itself. */
 struct cn_worker_pool_health {
     _Atomic uint32_t ready, wanted; /* workers; wanted: at least, as minWorkers says */
     atomic_bool on_demand;          /* none is there, and the next step starts one */
@@ -35,14 +35,14 @@ cn_worker_pool_is_ready(const struct cn_worker_pool_health *health)
            atomic_load_explicit(&health->on_demand, memory_order_relaxed);
 }
 
-/* Borrowed until the pool was closed. */
+/* What a pool is made from. It is borrowed until the pool is closed. */
 struct cn_worker_pool_spec {
     struct cn_loop *loop, *home; /* the queue's, and the one that answers go to (loop 0) */
     const struct cn_model_about *about;
     const char *store_dir, *program;
     int lock_fd;
     uint64_t max_frame_bytes;
-    uint32_t error_lines;             /* about failing steps, a second; 0: all */
+    uint32_t error_lines;             /* log lines about failing steps in a second; 0: all */
     _Atomic uint32_t *next_worker_id; /* of the server */
     struct cn_worker_pool_health *health;
     struct cn_family family;
@@ -61,7 +61,7 @@ struct cn_worker_pool *cn_worker_pool_create(const struct cn_worker_pool_spec *s
 void cn_worker_pool_start(struct cn_worker_pool *pool, struct cn_worker_pool_start *start);
 
 enum cn_scale_outcome {
-    CN_SCALE_DONE,      /* as many workers as wanted are ready, and no more */
+    CN_SCALE_DONE,      /* exactly as many workers as wanted are ready */
     CN_SCALE_FAILED,    /* a worker could not load the model; it is tried again */
     CN_SCALE_SUPERSEDED /* another order came, or the pool closed */
 };
@@ -110,16 +110,17 @@ struct cn_worker_pool_close {
     void (*on_done)(
         struct cn_worker_pool_close *close); /* all workers are gone, the queue is destroyed */
 };
-/* No view may show the queue any more, or its jobs must stop coming by themselves (drain). */
+/* Closes a pool. The queue must be in no view any more, or its jobs must stop coming by themselves
+ * (in a drain). */
 void cn_worker_pool_close(struct cn_worker_pool *pool, struct cn_worker_pool_close *close);
-/* While it closes: handlers that stream are told to come to their end. */
+/* While it closes: asks handlers that stream to end their streams. */
 void cn_worker_pool_stop_streams(struct cn_worker_pool *pool);
 /* While it closes: refuse what still waits; `kill`: and kill the workers now. No answer. */
 void cn_worker_pool_hurry(struct cn_worker_pool *pool, bool kill);
-/* Gives the memory back, after the close was answered; on_done is called once more, with pool NULL.
- * By way of the pool's loop, where earlier orders may still be under way. */
+/* Frees the pool, after the close was answered; on_done is called once more, with pool NULL. It
+ * goes by way of the pool's loop, where earlier orders may still be under way. */
 void cn_worker_pool_release(struct cn_worker_pool_close *close);
-/* When no loop runs any more: its workers are killed, the queue is left as it is. */
+/* When no loop runs any more: kills the workers and frees the pool; the queue is left as it is. */
 void cn_worker_pool_destroy_at_exit(struct cn_worker_pool *pool);
 
 #endif

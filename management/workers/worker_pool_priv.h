@@ -23,7 +23,7 @@ struct cn_worker_pool {
     bool unforkable;         /* its zygote has said so */
     struct cn_list scalings; /* struct cn_worker_pool_scale: orders that wait for their outcome */
     uint32_t wanted;         /* workers that should run */
-    uint32_t min, max;       /* bounds of that, as last ordered */
+    uint32_t min, max;       /* bounds of `wanted`, as last ordered */
     struct cn_autoscale autoscale;
     struct cn_worker_pool_scaling scaling;
     struct cn_timer tick; /* of scaling by load; armed while there is something to look at */
@@ -59,10 +59,11 @@ uint32_t cn_worker_pool_count(const struct cn_worker_pool *pool,
 /* Answers all orders to scale that still wait. */
 void cn_worker_pool_end_scalings(struct cn_worker_pool *pool, enum cn_scale_outcome outcome,
                                  const char *why);
-/* For describe: the number changes, and why. Before cn_worker_pool_run_workers(). */
+/* Notes for descriptions that the number changes, and why. Call it before
+ * cn_worker_pool_run_workers(). */
 void cn_worker_pool_note_scaling(struct cn_worker_pool *pool, uint32_t wanted,
                                  enum cn_scale_reason reason);
-/* From now on there are to be so many workers. */
+/* Sets the number of workers that should run, and starts or stops some. */
 void cn_worker_pool_run_workers(struct cn_worker_pool *pool, uint32_t wanted);
 
 /* --- pool_scaling.c */
@@ -74,7 +75,7 @@ void cn_worker_pool_see(struct cn_worker_pool *pool, struct cn_autoscale_seen *s
 /* Looks again often while steps wait, a few times in scaleDownIdleMSec while there is a worker more
  * than need be, else not at all. */
 void cn_worker_pool_arm_tick(struct cn_worker_pool *pool, const struct cn_autoscale_seen *seen);
-/* Of pool->tick. */
+/* The function of the timer pool->tick. */
 void cn_worker_pool_on_tick(struct cn_timer *timer);
 
 #endif
