@@ -82,8 +82,8 @@ function(cn_module name)
   endif()
   set_target_properties(${ARG_FOR} PROPERTIES ENABLE_EXPORTS ON)
   foreach(folder core metrics/counters core/loop proto config archiver torchserve/errors
-    torchserve/metrics torchserve/settings metrics/series scheduler management kserve metrics/page
-    frontend)
+    torchserve/metrics torchserve/settings metrics/series scheduler management kserve kserve/models
+    metrics/page frontend/intake)
     string(REPLACE "/" "_" target ${folder})
     set_target_properties(${ARG_FOR} PROPERTIES LINK_LIBRARY_OVERRIDE_cn_${target} WHOLE_ARCHIVE)
   endforeach()

@@ -11,9 +11,8 @@
 
 #include "config/server/server_config.h"
 #include "core/memory/mem.h"
-#include "frontend/http/http_checks.h"
-#include "frontend/http/http_listener.h"
-#include "frontend/server/grpc_module.h"
+#include "frontend/intake/grpc_module.h"
+#include "frontend/intake/headers.h"
 #include "grpc/grpc_health.h"
 #include "grpc/kserve/grpc_repository.h"
 #include "grpc/kserve/grpc_service.h"
@@ -175,7 +174,7 @@ authorize(struct cn_grpc_call *call, enum cn_token_kind token, struct cn_error *
     if (!host->config->token_auth)
         return 0;
     headers = cn_grpc_call_headers(call, &n);
-    header = cn_http_find(headers, n, CN_STR("authorization"));
+    header = cn_header_find(headers, n, CN_STR("authorization"));
     return cn_management_authorize(host->management, token,
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
 }
@@ -291,10 +290,10 @@ destroy(struct cn_rpc *rpc)
 }
 
 static int
-create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GRPC],
-       struct cn_rpc **out, struct cn_error *err)
+create(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC], struct cn_rpc **out,
+       struct cn_error *err)
 {
-    const struct cn_server_config *config = shared->config;
+    const struct cn_server_config *config = host->config;
     const struct cn_grpc_limits limits = {
         .message_bytes = config->max_v2_request_bytes,
         .metadata_bytes = config->connection_memory_bytes,
@@ -307,9 +306,8 @@ create(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GR
     struct cn_rpc *rpc = cn_alloc(sizeof(*rpc));
     int rc;
 
-    rpc->host.config = config;
-    rpc->host.management = shared->management;
-    rc = cn_grpc_create(&limits, shared->loops, shared->n_loops, &rpc->host, &rpc->grpc, err);
+    rpc->host = *host;
+    rc = cn_grpc_create(&limits, host->loops, host->n_loops, &rpc->host, &rpc->grpc, err);
     if (rc) {
         cn_free(rpc);
         return rc;

@@ -9,9 +9,10 @@
 
 #include "frontend/endpoints/kserve_http.h"
 #include "frontend/endpoints/kserve_http_priv.h"
-#include "frontend/endpoints/kserve_models.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
+#include "frontend/intake/headers.h"
+#include "kserve/models/kserve_models.h"
 #include "scheduler/queue/model_queue.h"
 
 /* --- one response --- */
@@ -97,7 +98,7 @@ static bool
 is_coded(const struct cn_http_request *request)
 {
     const struct cn_header *coding =
-        cn_http_find(request->headers, request->n_headers, CN_STR("Content-Encoding"));
+        cn_header_find(request->headers, request->n_headers, CN_STR("Content-Encoding"));
 
     return coding && coding->value.len && !cn_str_eq(coding->value, CN_STR("identity"));
 }

@@ -7,10 +7,10 @@
 #include "frontend/endpoints/kserve_http.h"
 
 #include "frontend/endpoints/kserve_http_priv.h"
-#include "frontend/endpoints/kserve_models.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
 #include "kserve/infer_answer.h"
+#include "kserve/models/kserve_models.h"
 #include "kserve/plain.h"
 #include "management/management.h"
 

@@ -5,14 +5,15 @@
 #include "core/time/clock.h"
 #include "frontend/endpoints/kserve_http.h"
 #include "frontend/endpoints/kserve_http_priv.h"
-#include "frontend/endpoints/kserve_models.h"
+#include "frontend/endpoints/predictions.h"
+#include "frontend/endpoints/row_input.h"
 #include "frontend/http/compress.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
+#include "frontend/intake/headers.h"
 #include "frontend/intake/kserve_job.h"
-#include "frontend/intake/predictions.h"
-#include "frontend/intake/row_input.h"
 #include "kserve/access.h"
+#include "kserve/models/kserve_models.h"
 #include "kserve/plain.h"
 #include "management/management.h"
 #include "scheduler/queue/model_queue.h"
@@ -47,20 +48,26 @@ cn_v2_http_call_submit(struct cn_v2_http_call *call, struct cn_model_queue *queu
                        const struct cn_job_ops *ops)
 {
     struct cn_http_request *request = call->request;
-    const struct cn_str own_id = {request->id, sizeof(request->id) - 1};
+    const struct cn_intake intake = {
+        .queue = queue,
+        .loop = request->listener->loop,
+        .ops = ops,
+        .version = request->match.args[1],
+        .request_id = {request->id, sizeof(request->id) - 1},
+        .client_deadline_ms = CN_NEVER,
+        .connection = request->conn->fd,
+    };
     struct cn_error err;
 
-    if (cn_v2_job_prepare(&call->v2, queue, own_id, &err)) {
+    if (cn_v2_job_prepare(&call->v2, &intake, &err)) {
         cn_v2_http_error(request, err.code, err.message);
         cn_v2_job_fini(&call->v2);
         return;
     }
     request->echo_name = call->v2.echo_name;
     request->echo_short = call->v2.made_id;
-    call->v2.job.connection = request->conn->fd;
     cn_http_request_hold(request, call, on_gone);
-    cn_v2_job_submit(&call->v2, queue, request->listener->loop, ops,
-                     request->match.args[1].len == 0, CN_NEVER);
+    cn_v2_job_submit(&call->v2, queue);
 }
 
 void
@@ -139,7 +146,7 @@ static int
 decompress(struct cn_http_request *request, struct cn_error *err)
 {
     const struct cn_header *coding =
-        cn_http_find(request->headers, request->n_headers, CN_STR("Content-Encoding"));
+        cn_header_find(request->headers, request->n_headers, CN_STR("Content-Encoding"));
     struct cn_buf plain;
     int rc;
 
@@ -172,7 +179,7 @@ read_body(struct cn_v2_http_call *call, struct cn_error *err)
     const struct cn_v2_limits limits = {
         .json_bytes = request->listener->shared->config->max_v2_request_bytes};
     const struct cn_header *length =
-        cn_http_find(request->headers, request->n_headers, CN_STR(LENGTH_HEADER));
+        cn_header_find(request->headers, request->n_headers, CN_STR(LENGTH_HEADER));
     size_t json_len;
     struct cn_str body;
     int rc = decompress(request, err);
@@ -195,7 +202,7 @@ static enum cn_v2_http_form
 wanted_form(const struct cn_http_request *request)
 {
     const struct cn_header *accept =
-        cn_http_find(request->headers, request->n_headers, CN_STR("Accept"));
+        cn_header_find(request->headers, request->n_headers, CN_STR("Accept"));
 
     if (!accept)
         return CN_V2_FORM_ONE;

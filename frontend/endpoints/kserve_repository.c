@@ -11,6 +11,7 @@
 #include "frontend/endpoints/kserve_http_priv.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
+#include "kserve/models/repository_index.h"
 #include "kserve/plain.h"
 #include "kserve/repository_requests.h"
 #include "management/repository/repository.h"
@@ -19,20 +20,6 @@ struct repository_call {
     struct cn_repository_order order;
     struct cn_http_request *request;
 };
-
-void
-cn_v2_write_repository_index(const struct cn_repository_order *order, struct cn_buf *out)
-{
-    cn_buf_puts(out, "[");
-    for (uint32_t i = 0; i < order->n_entries; i++) {
-        const struct cn_repository_entry *entry = &order->entries[i];
-
-        if (i > 0)
-            cn_buf_puts(out, ",");
-        cn_v2_write_index_entry(entry->name, entry->version, entry->state, entry->reason, out);
-    }
-    cn_buf_puts(out, "]");
-}
 
 static void
 on_done(struct cn_repository_order *order)

@@ -3,12 +3,7 @@
 #ifndef CN_FRONTEND_ENDPOINTS_KSERVE_REPOSITORY_H
 #define CN_FRONTEND_ENDPOINTS_KSERVE_REPOSITORY_H
 
-struct cn_buf;
 struct cn_http_request;
-struct cn_repository_order;
-
-/* Writes the result of an index order that is done, as the protocol's array. */
-void cn_v2_write_repository_index(const struct cn_repository_order *order, struct cn_buf *out);
 
 /* POST /v2/repository/index */
 void cn_v2_http_index(struct cn_http_request *request);

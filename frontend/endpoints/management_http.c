@@ -6,9 +6,10 @@
  */
 #include "frontend/endpoints/management_http.h"
 
+#include "frontend/endpoints/row_input.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
-#include "frontend/intake/row_input.h"
+#include "frontend/intake/headers.h"
 #include "management/management.h"
 
 struct api_call {
@@ -60,10 +61,10 @@ cn_management_http_handle(struct cn_http_request *request)
         return;
     }
     call->api.method = cn_arena_str(&request->arena, request->method_word);
-    type = cn_http_find(request->headers, request->n_headers, CN_STR("content-type"));
+    type = cn_header_find(request->headers, request->n_headers, CN_STR("content-type"));
     if (type)
         call->api.content_type = cn_arena_str(&request->arena, cn_input_mime_type(type->value));
-    token = cn_http_find(request->headers, request->n_headers, CN_STR("authorization"));
+    token = cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
     if (token)
         call->api.authorization = cn_arena_str(&request->arena, token->value);
     call->api.body = cn_http_request_body_str(request);

@@ -15,7 +15,7 @@
 #include "core/errors/error.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
-#include "frontend/http/sequence_names.h"
+#include "frontend/intake/sequence_names.h"
 #include "management/management.h"
 
 #define NAME_MAX_BYTES 64 /* most bytes of a path parameter's name, and of an operation's id */

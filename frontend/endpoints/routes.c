@@ -17,7 +17,7 @@
 #include "frontend/endpoints/metrics_http.h"
 #include "frontend/endpoints/openapi.h"
 #include "frontend/endpoints/ping.h"
-#include "frontend/intake/predictions.h"
+#include "frontend/endpoints/predictions.h"
 
 #define GET CN_HTTP_GET
 #define HEAD CN_HTTP_HEAD

@@ -4,8 +4,8 @@
 
 #include "frontend/endpoints/kserve_http.h"
 #include "frontend/endpoints/ping.h"
+#include "frontend/endpoints/predictions.h"
 #include "frontend/endpoints/routes.h"
-#include "frontend/intake/predictions.h"
 
 #define ANY (CN_HTTP_ANY_METHOD & ~(unsigned)CN_HTTP_OPTIONS)
 

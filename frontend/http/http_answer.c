@@ -40,7 +40,8 @@
 #include "frontend/endpoints/kserve_http_priv.h"
 #include "frontend/http/compress.h"
 #include "frontend/http/http_request.h"
-#include "frontend/http/sequence_names.h"
+#include "frontend/intake/headers.h"
+#include "frontend/intake/sequence_names.h"
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 #include "scheduler/queue/job.h"
@@ -343,7 +344,7 @@ add_handler_headers(struct cn_http_request *request, struct MHD_Response *respon
 
         if (has_type && cn_str_eq_nocase(name, CN_STR("content-type")))
             continue;
-        if (!cn_http_header_is_valid(name, value) || cn_http_header_is_ours(name)) {
+        if (!cn_http_header_is_valid(name, value) || cn_header_is_ours(name)) {
             log_dropped_header(box, name);
             continue;
         }
@@ -377,7 +378,7 @@ static bool
 has_content_type(const struct cn_answer *answer)
 {
     return answer->content_type.len ||
-           cn_http_find(answer->headers, answer->n_headers, CN_STR("content-type"));
+           cn_header_find(answer->headers, answer->n_headers, CN_STR("content-type"));
 }
 
 /* Makes libmicrohttpd look at the connection again soon. The reader is about to end the connection:
@@ -544,7 +545,7 @@ whole_answer(struct cn_http_request *request, const struct cn_answer *answer)
     struct MHD_Response *response = NULL;
 
     if (coding != CN_CODING_IDENTITY &&
-        !cn_http_find(answer->headers, answer->n_headers, CN_STR("content-encoding")))
+        !cn_header_find(answer->headers, answer->n_headers, CN_STR("content-encoding")))
         response = compressed_response(request, coding, answer->body, NULL);
     return response ? response : response_of(request, answer->body, MHD_RESPMEM_PERSISTENT);
 }

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-#include "frontend/http/sequence_names.h"
-
 /* May the character stand in a header's name (RFC 9110, 5.6.2: a token)? */
 static bool
 is_token_char(unsigned char c)
@@ -77,18 +75,6 @@ cn_http_accepts(struct cn_str accept, struct cn_str type)
         at = stop + 1;
     }
     return false;
-}
-
-const struct cn_header *
-cn_http_find(const struct cn_header *headers, uint32_t n, struct cn_str name)
-{
-    uint32_t i;
-
-    for (i = 0; i < n; i++) {
-        if (cn_str_eq_header(headers[i].name, name))
-            return &headers[i];
-    }
-    return NULL;
 }
 
 /* Reads Content-Length. The text must be one decimal number: strtoull would also read "+5", " 5"
@@ -235,34 +221,4 @@ bool
 cn_http_header_is_valid(struct cn_str name, struct cn_str value)
 {
     return is_token(name) && is_field_value(value);
-}
-
-bool
-cn_http_header_is_ours(struct cn_str name)
-{
-    static const struct cn_str ours[] = {
-        /* Hop-by-hop, RFC 9110, 7.6.1, and what delimits the body. */
-        CN_STR("connection"), CN_STR("keep-alive"), CN_STR("proxy-connection"), CN_STR("te"),
-        CN_STR("trailer"), CN_STR("transfer-encoding"), CN_STR("upgrade"), CN_STR("content-length"),
-        /* The server's statements about the request. */
-        CN_STR("x-request-id"), CN_STR("continuo-error"), CN_STR("continuo-replayed"),
-        CN_STR("continuo-sequence-restarted"), CN_STR("continuo-sequence-step"),
-        CN_STR("continuo-expected-step"), CN_STR("inference-session-id"),
-        CN_STR("x-amzn-sagemaker-new-session-id"), CN_STR("x-amzn-sagemaker-closed-session-id")};
-    size_t i;
-
-    for (i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
-        if (cn_str_eq_header(name, ours[i]))
-            return true;
-    }
-    return cn_sequence_name_find(name) == CN_NAME_ID;
-}
-
-bool
-cn_http_is_printable_ascii(struct cn_str text)
-{
-    for (size_t i = 0; i < text.len; i++)
-        if (text.ptr[i] < ' ' || text.ptr[i] > '~')
-            return false;
-    return true;
 }

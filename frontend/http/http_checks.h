@@ -43,22 +43,10 @@ bool cn_http_decode(struct cn_arena *arena, struct cn_str raw, bool plus_is_spac
  * or when its value has control characters: with CR and LF a handler could begin a response of its
  * own. */
 bool cn_http_header_is_valid(struct cn_str name, struct cn_str value);
-/* Is this a header of a response that only the server may set: about the connection, the length of
- * the body, or one of Continuo's own? */
-bool cn_http_header_is_ours(struct cn_str name);
-
-/* Are all bytes from ' ' to '~'? Such a text may stand in gRPC's metadata and in any HTTP
- * header. */
-bool cn_http_is_printable_ascii(struct cn_str text);
 
 /* Returns the text without blanks and tabs at both ends. */
 struct cn_str cn_http_trim(struct cn_str text);
 /* Does an Accept header name that type? Wildcards and q-values are ignored. */
 bool cn_http_accepts(struct cn_str accept, struct cn_str type);
-
-/* Returns the first header of that name, or NULL. Upper and lower case are the same, and so are -
- * and _. */
-const struct cn_header *cn_http_find(const struct cn_header *headers, uint32_t n,
-                                     struct cn_str name);
 
 #endif

@@ -15,9 +15,9 @@
 #include "core/containers/list.h"
 #include "core/errors/error.h"
 #include "core/loop/loop.h"
+#include "frontend/endpoints/service_envelope.h"
 #include "frontend/http/accept.h"
 #include "frontend/http/route.h"
-#include "frontend/intake/service_envelope.h"
 #include "management/api/tokens.h"
 
 struct MHD_Daemon;

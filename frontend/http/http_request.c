@@ -19,12 +19,12 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "core/system/random.h"
 #include "core/time/clock.h"
 #include "frontend/endpoints/kserve_http_priv.h"
 #include "frontend/endpoints/routes.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/http_answer.h"
+#include "frontend/intake/headers.h"
 #include "kserve/access.h"
 #include "management/management.h"
 #include "scheduler/queue/job.h"
@@ -62,7 +62,7 @@ cn_http_request_create(struct cn_http_conn *conn, struct MHD_Connection *mhd)
     request->conn = conn;
     request->mhd = mhd;
     request->boxes_end = &request->boxes;
-    cn_random_uuid(request->id);
+    cn_intake_make_request_id(request->id);
     request->begun_us = cn_loop_now_us(conn->listener->loop);
     cn_assert(!conn->request);
     conn->request = request;
@@ -225,9 +225,9 @@ is_preflight(const struct cn_http_request *request)
 {
     return request->method == CN_HTTP_OPTIONS &&
            request->listener->shared->config->cors_allowed_origin &&
-           cn_http_find(request->headers, request->n_headers, CN_STR("origin")) &&
-           cn_http_find(request->headers, request->n_headers,
-                        CN_STR("access-control-request-method"));
+           cn_header_find(request->headers, request->n_headers, CN_STR("origin")) &&
+           cn_header_find(request->headers, request->n_headers,
+                          CN_STR("access-control-request-method"));
 }
 
 /* Several interfaces may share an address; the first one that has the path serves the request. */
@@ -263,7 +263,7 @@ check_token(const struct cn_http_request *request, struct cn_error *err)
 
     if (!request->api->has_keys || !listener->shared->config->token_auth || is_open(request))
         return 0;
-    header = cn_http_find(request->headers, request->n_headers, CN_STR("authorization"));
+    header = cn_header_find(request->headers, request->n_headers, CN_STR("authorization"));
     return cn_management_authorize(listener->shared->management, request->api->token,
                                    header ? header->value : (struct cn_str){NULL, 0}, err);
 }

@@ -19,6 +19,7 @@
 #include "frontend/http/http_conn.h"
 #include "frontend/http/http_listener.h"
 #include "frontend/http/route.h"
+#include "frontend/intake/intake.h"
 #include "proto/message.h"
 
 struct MHD_Connection;
@@ -69,10 +70,10 @@ struct cn_http_request {
     size_t body_len, body_cap;
     uint64_t swallowed;
 
-    char id[37];              /* x-request-id */
-    struct cn_str echo_name;  /* name of the sequence header as the client wrote it */
-    bool echo_short;          /* the server made the id: send it as Continuo-Sequence, too */
-    struct cn_str echo_value; /* the sequence id for the answer; empty: no such header */
+    char id[CN_REQUEST_ID_NEW]; /* x-request-id */
+    struct cn_str echo_name;    /* name of the sequence header as the client wrote it */
+    bool echo_short;            /* the server made the id: send it as Continuo-Sequence, too */
+    struct cn_str echo_value;   /* the sequence id for the answer; empty: no such header */
     const char *restarted; /* Continuo-Sequence-Restarted: which limit closed the sequence before */
     const char *allow;     /* Allow header of a 405 */
     const char *codings; /* Accept-Encoding header of the answer, for a body in an unknown coding */

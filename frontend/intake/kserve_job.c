@@ -5,7 +5,6 @@
 #include "core/log/log.h"
 #include "core/text/number.h"
 #include "core/time/clock.h"
-#include "frontend/intake/predictions.h"
 #include "kserve/classify.h"
 #include "kserve/settings.h"
 #include "kserve/shared_memory.h"
@@ -67,18 +66,19 @@ check_same_id(struct cn_str id, const struct cn_sequence_headers *headers, struc
 
     if (headers->id.len == 0 || cn_str_eq(own.value, headers->id))
         return 0;
-    return cn_predict_refuse_two_ids(headers, &own, err);
+    return cn_intake_refuse_two_ids(headers, &own, err);
 }
 
 /* An id of the request needs a START once, as v2 clients know it; one that only a header names
  * opens its sequence by itself. */
 static int
-set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct cn_error *err)
+set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config,
+             struct cn_sequence_headers *out, struct cn_error *err)
 {
     const struct cn_v2_request *request = &v2->request;
     struct cn_row *row = &v2->job.row;
     struct cn_sequence_headers headers;
-    int rc = cn_predict_read_sequence(row->headers, row->n_headers, &headers, err);
+    int rc = cn_intake_read_sequence(row->headers, row->n_headers, &headers, err);
 
     if (rc || !config->sequence_batching)
         return rc;
@@ -93,29 +93,26 @@ set_sequence(struct cn_v2_job *v2, const struct cn_model_config *config, struct 
                        "inference request to model '%s' must specify batch-size 1 due to "
                        "requirements of sequence batcher",
                        v2->model);
-    if ((rc = cn_v2_sequence_id(request, v2->arena, &row->sequence_id, err)))
+    if ((rc = cn_v2_sequence_id(request, v2->arena, &out->id, err)))
         return rc;
-    row->flags |= (request->start || headers.start ? CN_ROW_START : 0u) |
-                  (request->end || headers.end ? CN_ROW_END : 0u);
-    if (row->sequence_id.len) {
-        if ((rc = check_same_id(row->sequence_id, &headers, err)))
+    out->start = request->start || headers.start;
+    out->end = request->end || headers.end;
+    if (out->id.len) {
+        if ((rc = check_same_id(out->id, &headers, err)))
             return rc;
         row->flags |= request->start ? 0u : CN_ROW_MUST_EXIST;
     } else {
-        row->sequence_id = headers.id;
+        out->id = headers.id;
         v2->echo_name =
             headers.id.len ? cn_arena_str(v2->arena, headers.id_name) : CN_STR(SESSION_HEADER);
         v2->made_id = headers.id.len == 0;
     }
-    if (row->sequence_id.len == 0 && !config->sequence_implicit_start)
+    if (out->id.len == 0 && !config->sequence_implicit_start)
         return cn_fail(err, CN_E_BAD_REQUEST,
                        "inference request to model '%s' must specify a non-zero or non-empty "
                        "correlation ID",
                        v2->model);
-    if (request->has_step && (rc = cn_predict_set_step(row, request->step, err)))
-        return rc;
-    rc = cn_predict_read_step(row->headers, row->n_headers, row, err);
-    return rc ? rc : cn_predict_read_key(row->headers, row->n_headers, &row->idempotency_key, err);
+    return request->has_step ? cn_intake_set_step(row, request->step, err) : 0;
 }
 
 /* Parts of their own behind the tensors, as text; the type tells handlers what it was. */
@@ -148,23 +145,31 @@ param_part(const struct cn_v2_param *param, struct cn_arena *arena)
 }
 
 int
-cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
-                  struct cn_str request_id, struct cn_error *err)
+cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_intake *from, struct cn_error *err)
 {
+    const struct cn_model_config *config = cn_model_queue_config(from->queue);
     struct cn_v2_request *request = &v2->request;
+    struct cn_intake intake = *from;
     struct cn_row *row = &v2->job.row;
     int rc = cn_shm_read(request, v2->arena, err);
 
     if (!rc && v2->io)
         rc = cn_v2_check(request, v2->io, v2->model, v2->arena, err);
     if (!rc && v2->io)
-        rc = cn_v2_check_writable(request, v2->io, cn_model_queue_config(queue)->sequence_batching,
-                                  err);
+        rc = cn_v2_check_writable(request, v2->io, config->sequence_batching, err);
     if (!rc)
-        rc = set_sequence(v2, cn_model_queue_config(queue), err);
+        rc = set_sequence(v2, config, &intake.sequence, err);
+    intake.headers = row->headers;
+    intake.n_headers = row->n_headers;
+    if (request->id.len)
+        intake.request_id = request->id;
+    if (!rc)
+        rc = cn_intake_fill(&v2->job, &intake, err);
     if (rc)
         return rc;
-    row->request_id = request->id.len ? request->id : request_id;
+    v2->job.named_version = false; /* TorchServe's metrics count v2 requests under no version */
+    v2->job.timeout_us = request->timeout_us;
+    v2->job.priority = request->priority;
     if (!v2->io)
         return 0;
     row->n_parts = request->n_inputs + request->n_params;
@@ -177,20 +182,9 @@ cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
 }
 
 void
-cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_loop *loop,
-                 const struct cn_job_ops *ops, bool any_version, uint64_t deadline_ms)
+cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue)
 {
-    const struct cn_model_config *config = cn_model_queue_config(queue);
-    const uint64_t own_ms = cn_loop_now_ms(loop) + 1000 * ((uint64_t)config->response_timeout_s +
-                                                           config->startup_timeout_s);
-
     v2->traced = cn_trace_pick(cn_str_from(v2->model));
-    v2->job.ops = ops;
-    v2->job.origin = loop;
-    v2->job.any_version = any_version;
-    v2->job.timeout_us = v2->request.timeout_us;
-    v2->job.priority = v2->request.priority;
-    v2->job.deadline_ms = own_ms < deadline_ms ? own_ms : deadline_ms;
     cn_model_queue_submit(queue, &v2->job);
 }
 

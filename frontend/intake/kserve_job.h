@@ -7,6 +7,7 @@
 #ifndef CN_FRONTEND_INTAKE_KSERVE_JOB_H
 #define CN_FRONTEND_INTAKE_KSERVE_JOB_H
 
+#include "frontend/intake/intake.h"
 #include "kserve/infer_answer.h"
 #include "kserve/request.h"
 #include "scheduler/queue/job.h"
@@ -34,14 +35,12 @@ void cn_v2_job_init(struct cn_v2_job *v2, const struct cn_model_queue *queue,
 /* When it has no job (any more). */
 void cn_v2_job_fini(struct cn_v2_job *v2);
 
-/* Holds the request against the model and makes the row of it. `request_id`: of a request without
- * one; borrowed. CN_E_BAD_REQUEST with what is wrong. */
-int cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_model_queue *queue,
-                      struct cn_str request_id, struct cn_error *err);
-/* Gives it to the queue, on `loop`, which is the calling one. `any_version`: the request names
- * none. `deadline_ms`: the client's own; CN_NEVER without one. */
-void cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue, struct cn_loop *loop,
-                      const struct cn_job_ops *ops, bool any_version, uint64_t deadline_ms);
+/* Checks the request against the model of `from->queue` and fills the job. The caller sets all of
+ * `from` but the sequence and the headers, which this function finds in the request and in the row;
+ * an id in the request takes the place of from->request_id. CN_E_BAD_REQUEST says what is wrong. */
+int cn_v2_job_prepare(struct cn_v2_job *v2, const struct cn_intake *from, struct cn_error *err);
+/* Gives the prepared job to the queue that it was prepared for. */
+void cn_v2_job_submit(struct cn_v2_job *v2, struct cn_model_queue *queue);
 
 /* The response that an answer without error_code is, in the arena given; its bytes are the
  * answer's. CN_E_HANDLER_FAILED: the handler gave something else than the model declares. */

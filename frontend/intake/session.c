@@ -5,16 +5,13 @@
  */
 #include "frontend/intake/session.h"
 
-#include <stdio.h>
-
-#include "core/system/random.h"
 #include "core/time/clock.h"
+#include "scheduler/queue/generated_id.h"
 
 int
 cn_session_read(const struct cn_header *headers, uint32_t n, struct cn_sequence_headers *sequence,
                 struct cn_session *out, struct cn_error *err)
 {
-    char uuid[37];
     uint32_t i;
     int rc;
 
@@ -26,7 +23,7 @@ cn_session_read(const struct cn_header *headers, uint32_t n, struct cn_sequence_
         out->used = true;
         if (cn_str_eq(headers[i].value, CN_STR("NEW_SESSION")))
             out->is_new = true;
-        else if ((rc = cn_predict_read_id(&headers[i], sequence, err)))
+        else if ((rc = cn_intake_read_id(&headers[i], sequence, err)))
             return rc;
     }
     if (!out->used)
@@ -39,9 +36,7 @@ cn_session_read(const struct cn_header *headers, uint32_t n, struct cn_sequence_
     sequence->id_name = (struct cn_str){NULL, 0}; /* the answer has headers of its own for the id */
     if (!out->is_new)
         return 0;
-    cn_random_uuid(uuid);
-    sequence->id =
-        (struct cn_str){out->id, (size_t)snprintf(out->id, sizeof(out->id), "ts-seq-%s", uuid)};
+    sequence->id = cn_generated_id_make(out->id);
     sequence->start = true;
     return 0;
 }

@@ -9,7 +9,7 @@
 #define CN_FRONTEND_INTAKE_SESSION_H
 
 #include "config/model/model_config.h"
-#include "frontend/intake/predictions.h"
+#include "frontend/intake/step_headers.h"
 #include "scheduler/queue/job.h"
 
 struct cn_session {
@@ -19,7 +19,7 @@ struct cn_session {
     uint64_t lives_ms;              /* without a further step; 0: for ever */
 };
 
-/* After cn_predict_read_sequence, whose findings it completes: a new session's id, which points
+/* After cn_intake_read_sequence, whose findings it completes: a new session's id, which points
  * into `out`, and its start. CN_E_BAD_REQUEST: an id that can't be one, NEW_SESSION together with
  * an id, or two different ids. */
 int cn_session_read(const struct cn_header *headers, uint32_t n,

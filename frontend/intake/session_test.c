@@ -23,7 +23,7 @@ struct got {
 static int
 read_both(const struct cn_header *list, uint32_t n, struct got *got)
 {
-    assert_int_equal(cn_predict_read_sequence(list, n, &got->sequence, &got->err), 0);
+    assert_int_equal(cn_intake_read_sequence(list, n, &got->sequence, &got->err), 0);
     return cn_session_read(list, n, &got->sequence, &got->session, &got->err);
 }
 #define READ(list, got) read_both(list, sizeof(list) / sizeof((list)[0]), got)

@@ -110,6 +110,13 @@ load_main(void *ctx)
 static int
 start_module(struct cn_grpc_door *door)
 {
+    const struct cn_http_shared *shared = door->shared;
+    const struct cn_rpc_host host = {
+        .config = shared->config,
+        .management = shared->management,
+        .loops = shared->loops,
+        .n_loops = shared->n_loops,
+    };
     struct cn_address *tls[CN_N_GRPC] = {NULL};
     unsigned i;
     int rc;
@@ -117,7 +124,7 @@ start_module(struct cn_grpc_door *door)
     for (i = 0; i < CN_N_GRPC; i++)
         if (door->ports[i].address.is_https)
             tls[i] = &door->ports[i].address;
-    rc = door->module->create(door->shared, tls, &door->rpc, &door->err);
+    rc = door->module->create(&host, tls, &door->rpc, &door->err);
     if (!rc)
         cn_log(CN_LOG_INFO, "event=grpc_loaded module=%s", door->path);
     return rc;

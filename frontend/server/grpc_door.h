@@ -7,7 +7,7 @@
 
 #include "core/errors/error.h"
 #include "frontend/http/http_socket.h"
-#include "frontend/server/grpc_module.h"
+#include "frontend/intake/grpc_module.h"
 
 struct cn_grpc_door;
 struct cn_http_shared;

@@ -8,10 +8,10 @@
 
 #include <v2_inference.pb-c.h>
 
-#include "frontend/endpoints/kserve_repository.h"
 #include "grpc/error_status.h"
 #include "grpc/services.h"
 #include "grpc/unary.h"
+#include "kserve/models/repository_index.h"
 #include "kserve/repository_requests.h"
 #include "management/repository/repository.h"
 

@@ -7,10 +7,10 @@
 
 #include <v2_inference.pb-c.h>
 
-#include "frontend/endpoints/kserve_models.h"
 #include "grpc/error_status.h"
 #include "grpc/services.h"
 #include "grpc/unary.h"
+#include "kserve/models/kserve_models.h"
 #include "management/management.h"
 #include "metrics/page/model_statistics.h"
 

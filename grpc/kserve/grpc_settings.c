@@ -8,11 +8,11 @@
 
 #include <v2_inference.pb-c.h>
 
-#include "frontend/endpoints/kserve_models.h"
 #include "grpc/error_status.h"
 #include "grpc/services.h"
 #include "grpc/unary.h"
 #include "kserve/infer_answer.h"
+#include "kserve/models/kserve_models.h"
 #include "kserve/settings.h"
 
 typedef Inference__LogSettingsRequest__SettingValue log_value_t;

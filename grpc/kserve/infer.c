@@ -5,13 +5,12 @@
 #include <stddef.h>
 
 #include "config/server/server_config.h"
-#include "frontend/endpoints/kserve_models.h"
-#include "frontend/http/http_checks.h"
-#include "frontend/intake/predictions.h"
+#include "frontend/intake/headers.h"
 #include "grpc/error_status.h"
 #include "grpc/kserve/open_json.h"
 #include "grpc/services.h"
 #include "kserve/access.h"
+#include "kserve/models/kserve_models.h"
 #include "scheduler/queue/model_queue.h"
 
 /* --- a request's life */
@@ -98,12 +97,14 @@ set_body(struct cn_rpc_infer *infer, struct cn_error *err)
 
 /* Everything that may be wrong before there is a job. */
 static int
-prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error *err)
+prepare(struct cn_rpc_infer *infer, const struct cn_job_ops *ops, struct cn_model_queue **out,
+        struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(infer->call);
     struct cn_row *row = &infer->v2.job.row;
     struct cn_model_queue *queue = (infer->is_open ? cn_v2_find_any : cn_v2_find)(
         host->management, infer->head.model, infer->head.version, err);
+    struct cn_intake intake;
     int rc;
 
     if (!queue)
@@ -112,8 +113,8 @@ prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error
     cn_v2_job_init(&infer->v2, queue, &infer->arena);
     row->headers =
         (struct cn_header *)(uintptr_t)cn_grpc_call_headers(infer->call, &row->n_headers);
-    cn_rpc_choose_request_id(cn_http_find(row->headers, row->n_headers, CN_STR("x-request-id")),
-                             infer->request_id);
+    cn_intake_choose_request_id(
+        cn_header_find(row->headers, row->n_headers, CN_STR("x-request-id")), infer->request_id);
     if (infer->v2.io && infer->v2.io->decoupled && !infer->in_stream)
         return cn_fail(err, CN_E_UNIMPLEMENTED,
                        "ModelInfer RPC doesn't support models with decoupled transaction policy");
@@ -125,7 +126,16 @@ prepare(struct cn_rpc_infer *infer, struct cn_model_queue **out, struct cn_error
                                   &infer->v2.request, err);
     if (!rc && !infer->v2.io)
         rc = set_body(infer, err);
-    return rc ? rc : cn_v2_job_prepare(&infer->v2, queue, cn_str_from(infer->request_id), err);
+    intake = (struct cn_intake){
+        .queue = queue,
+        .loop = cn_grpc_call_loop(infer->call),
+        .ops = ops,
+        .version = infer->head.version,
+        .request_id = cn_str_from(infer->request_id),
+        .client_deadline_ms = cn_grpc_call_deadline_ms(infer->call),
+        .left = cn_grpc_call_left(infer->call),
+    };
+    return rc ? rc : cn_v2_job_prepare(&infer->v2, &intake, err);
 }
 
 int
@@ -134,16 +144,14 @@ cn_rpc_infer_submit(struct cn_rpc_infer *infer, const struct cn_job_ops *ops)
     struct cn_model_queue *queue = NULL;
     struct cn_error err;
 
-    if (!infer->refused && prepare(infer, &queue, &err))
+    if (!infer->refused && prepare(infer, ops, &queue, &err))
         cn_rpc_infer_refuse(infer, &err);
     if (infer->refused) {
         infer->is_done = true;
         return infer->refused->code;
     }
     infer->is_submitted = true;
-    infer->v2.job.left = cn_grpc_call_left(infer->call);
-    cn_v2_job_submit(&infer->v2, queue, cn_grpc_call_loop(infer->call), ops,
-                     infer->head.version.len == 0, cn_grpc_call_deadline_ms(infer->call));
+    cn_v2_job_submit(&infer->v2, queue);
     return 0;
 }
 
@@ -185,8 +193,7 @@ add_headers(struct cn_rpc_infer *infer, const struct cn_answer_box *box)
     const bool as_session = cn_str_eq_header(infer->v2.echo_name, CN_STR("inference-session-id"));
 
     cn_grpc_call_add_header(infer->call, "x-request-id", cn_str_from(infer->request_id));
-    if (infer->v2.echo_name.len && box->sequence_id.len &&
-        cn_http_is_printable_ascii(box->sequence_id))
+    if (infer->v2.echo_name.len && box->sequence_id.len && cn_header_is_printable(box->sequence_id))
         cn_grpc_call_add_header(infer->call,
                                 as_session ? "inference-session-id" : CN_SEQUENCE_HEADER,
                                 box->sequence_id);

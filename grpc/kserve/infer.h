@@ -26,7 +26,7 @@ struct cn_rpc_infer {
     struct cn_error *refused;   /* what it is answered with, whatever its job (if any) says */
     bool is_submitted, is_done; /* is_done: refused, or its final answer came */
     uint32_t n_sending;         /* a stream's: messages that the transport did not take yet */
-    char request_id[CN_RPC_REQUEST_ID_MAX];
+    char request_id[CN_REQUEST_ID_MAX];
     struct cn_arena arena;
 };
 

@@ -9,7 +9,7 @@
  */
 #include "grpc/kserve/infer_stream.h"
 
-#include "frontend/http/http_checks.h"
+#include "frontend/intake/headers.h"
 #include "grpc/error_status.h"
 #include "grpc/kserve/infer.h"
 #include "grpc/stream_window.h"
@@ -265,7 +265,7 @@ cn_rpc_infer_stream_open(struct cn_grpc_call *call)
     cn_list_init(&stream->flowing);
     cn_list_init(&stream->sending);
     headers = cn_grpc_call_headers(call, &n);
-    strict = cn_http_find(headers, n, CN_STR("triton_grpc_error"));
+    strict = cn_header_find(headers, n, CN_STR("triton_grpc_error"));
     stream->is_strict = strict && cn_str_eq(strict->value, CN_STR("true"));
     if (cn_rpc_step_check_stream(headers, n, &err))
         cn_rpc_fail(call, err.code, err.message, 0);

@@ -2,20 +2,17 @@
  * On the call's loop. */
 #include "grpc/torchserve/grpc_step.h"
 
-#include <stdio.h>
-
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "core/system/random.h"
 #include "core/text/number.h"
 #include "core/text/utf8.h"
-#include "core/time/clock.h"
-#include "frontend/http/http_checks.h"
-#include "frontend/intake/predictions.h"
+#include "frontend/intake/headers.h"
+#include "frontend/intake/intake.h"
 #include "grpc/error_status.h"
 #include "grpc/protobuf_message.h"
 #include "grpc/services.h"
 #include "management/management.h"
+#include "scheduler/queue/generated_id.h"
 #include "scheduler/queue/model_queue.h"
 #include "torchserve/errors/torchserve_error.h"
 
@@ -30,7 +27,7 @@ static bool
 is_control(struct cn_str name)
 {
     return cn_sequence_name_find(name) != CN_N_SEQUENCE_NAMES ||
-           cn_str_eq_header(name, CN_STR("idempotency-key")) || cn_predict_names_step(name) ||
+           cn_str_eq_header(name, CN_STR("idempotency-key")) || cn_intake_names_step(name) ||
            cn_str_eq_header(name, CN_STR("x-request-id"));
 }
 
@@ -214,7 +211,7 @@ cn_rpc_step_check_stream(const struct cn_header *headers, uint32_t n, struct cn_
     size_t i;
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (cn_http_find(headers, n, names[i]))
+        if (cn_header_find(headers, n, names[i]))
             return cn_fail(err, CN_E_BAD_REQUEST,
                            "%s belongs to one step; send it in input, not as the stream's metadata",
                            names[i].ptr);
@@ -241,33 +238,17 @@ merge_headers(struct cn_rpc_step *step)
            step->request.n_controls * sizeof(*row->headers));
 }
 
-void
-cn_rpc_choose_request_id(const struct cn_header *given, char out[CN_RPC_REQUEST_ID_MAX])
-{
-    size_t i, len = given ? given->value.len : 0;
-
-    for (i = 0; i < len; i++)
-        if (given->value.ptr[i] < '!' || given->value.ptr[i] > '~')
-            break;
-    if (len == 0 || len >= CN_RPC_REQUEST_ID_MAX || i < len) {
-        cn_random_uuid(out);
-        return;
-    }
-    memcpy(out, given->value.ptr, len);
-    out[len] = '\0';
-}
-
 static void
 choose_request_id(struct cn_rpc_step *step)
 {
     const struct cn_rpc_prediction *request = &step->request;
     const struct cn_row *row = &step->job.row;
     const struct cn_header *given =
-        cn_http_find(request->controls, request->n_controls, CN_STR("x-request-id"));
+        cn_header_find(request->controls, request->n_controls, CN_STR("x-request-id"));
 
     if (!given)
-        given = cn_http_find(row->headers, row->n_headers, CN_STR("x-request-id"));
-    cn_rpc_choose_request_id(given, step->request_id);
+        given = cn_header_find(row->headers, row->n_headers, CN_STR("x-request-id"));
+    cn_intake_choose_request_id(given, step->request_id);
 }
 
 /* A step of a stream that names no sequence: the stream's, or a new one. */
@@ -279,11 +260,7 @@ apply_stream(struct cn_rpc_step *step, const struct cn_model_config *config,
         sequence->id = (struct cn_str){stream->text, stream->len};
     } else if (sequence->id.len == 0 && config->sequence_batching &&
                config->sequence_implicit_start) {
-        char uuid[37];
-
-        cn_random_uuid(uuid);
-        sequence->id = (struct cn_str){
-            step->new_id, (size_t)snprintf(step->new_id, sizeof(step->new_id), "ts-seq-%s", uuid)};
+        sequence->id = cn_generated_id_make(step->new_id);
         sequence->start = true;
         step->job.row.flags |= CN_ROW_GENERATED_ID;
     }
@@ -305,71 +282,51 @@ read_sequence(struct cn_rpc_step *step, bool is_stream, struct cn_sequence_heade
     int rc;
 
     if (is_stream) /* the metadata's id is the stream's, see on_open there */
-        rc = cn_predict_read_sequence(request->controls, request->n_controls, out, err);
+        rc = cn_intake_read_sequence(request->controls, request->n_controls, out, err);
     else
-        rc = cn_predict_read_sequence(row->headers, row->n_headers, out, err);
-    return rc ? rc : cn_predict_read_id(&field, out, err);
-}
-
-/* The key and the number of the step. */
-static int
-read_key(struct cn_rpc_step *step, bool is_stream, struct cn_error *err)
-{
-    struct cn_row *row = &step->job.row;
-    const struct cn_header *headers = is_stream ? step->request.controls : row->headers;
-    uint32_t n = is_stream ? step->request.n_controls : row->n_headers;
-    int rc = cn_predict_read_step(headers, n, row, err);
-
-    return rc ? rc : cn_predict_read_key(headers, n, &row->idempotency_key, err);
-}
-
-static uint64_t
-deadline_of(const struct cn_rpc_step *step, const struct cn_model_config *config)
-{
-    uint64_t own_ms = cn_loop_now_ms(step->job.origin) +
-                      1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);
-    uint64_t client_ms = cn_grpc_call_deadline_ms(step->call);
-
-    return own_ms < client_ms ? own_ms : client_ms;
+        rc = cn_intake_read_sequence(row->headers, row->n_headers, out, err);
+    return rc ? rc : cn_intake_read_id(&field, out, err);
 }
 
 /* Everything that may be wrong before there is a job. */
 static int
-prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, struct cn_model_queue **queue,
-        struct cn_error *err)
+prepare(struct cn_rpc_step *step, struct cn_rpc_stream_id *stream, const struct cn_job_ops *ops,
+        struct cn_model_queue **queue, struct cn_error *err)
 {
     const struct cn_rpc_host *host = cn_grpc_call_host(step->call);
     struct cn_row *row = &step->job.row;
-    const struct cn_model_config *config;
-    struct cn_sequence_headers sequence;
+    struct cn_intake intake;
 
     merge_headers(step);
     choose_request_id(step);
-    if (read_sequence(step, stream != NULL, &sequence, err))
+    if (read_sequence(step, stream != NULL, &intake.sequence, err))
         return err->code;
-    step->lane = sequence.id;
+    step->lane = intake.sequence.id;
     if (stream && step->lane.len == 0 && stream->len)
         step->lane = cn_arena_str(&step->arena, (struct cn_str){stream->text, stream->len});
     *queue = cn_management_find(host->management, step->request.model_name,
                                 step->request.model_version, err);
     if (!*queue)
         return err->code;
-    config = cn_model_queue_config(*queue);
     if (stream)
-        apply_stream(step, config, stream, &sequence);
-    step->lane = sequence.id;
-    row->sequence_id = sequence.id;
-    row->flags |= (sequence.start ? CN_ROW_START : 0u) | (sequence.end ? CN_ROW_END : 0u);
-    row->request_id = cn_str_from(step->request_id);
+        apply_stream(step, cn_model_queue_config(*queue), stream, &intake.sequence);
+    step->lane = intake.sequence.id;
     row->n_parts = step->request.n_parts;
     row->parts = step->request.parts;
-    step->job.origin = cn_grpc_call_loop(step->call);
-    step->job.left = cn_grpc_call_left(step->call);
-    step->job.any_version = step->request.model_version.len == 0;
-    step->job.named_version = step->request.model_version.len > 0;
-    step->job.deadline_ms = deadline_of(step, config);
-    /* Without state a step may run twice: there the key means nothing. */
-    return config->sequence_batching ? read_key(step, stream != NULL, err) : 0;
+    intake = (struct cn_intake){
+        .queue = *queue,
+        .loop = cn_grpc_call_loop(step->call),
+        .ops = ops,
+        .version = step->request.model_version,
+        .request_id = cn_str_from(step->request_id),
+        .sequence = intake.sequence,
+        /* A stream's metadata say nothing of a single step (cn_rpc_step_check_stream). */
+        .headers = stream ? step->request.controls : row->headers,
+        .n_headers = stream ? step->request.n_controls : row->n_headers,
+        .client_deadline_ms = cn_grpc_call_deadline_ms(step->call),
+        .left = cn_grpc_call_left(step->call),
+    };
+    return cn_intake_fill(&step->job, &intake, err);
 }
 
 int
@@ -381,11 +338,10 @@ cn_rpc_step_submit(struct cn_rpc_step *step, const struct cn_job_ops *ops,
 
     if (step->refused)
         return step->refused->code;
-    if (prepare(step, stream, &queue, &err)) {
+    if (prepare(step, stream, ops, &queue, &err)) {
         refuse(step, &err);
         return err.code;
     }
-    step->job.ops = ops;
     step->is_submitted = true;
     cn_model_queue_submit(queue, &step->job);
     return 0;
@@ -541,7 +497,7 @@ void
 cn_rpc_step_add_headers(struct cn_rpc_step *step, const struct cn_answer_box *box)
 {
     cn_grpc_call_add_header(step->call, "x-request-id", cn_str_from(step->request_id));
-    if (box->sequence_id.len && cn_http_is_printable_ascii(box->sequence_id))
+    if (box->sequence_id.len && cn_header_is_printable(box->sequence_id))
         cn_grpc_call_add_header(step->call, CN_SEQUENCE_HEADER, box->sequence_id);
     if (box->answer.flags & CN_ANSWER_REPLAYED)
         cn_grpc_call_add_header(step->call, "continuo-replayed", CN_STR("true"));

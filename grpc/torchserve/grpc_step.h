@@ -11,11 +11,11 @@
 
 #include "core/containers/list.h"
 #include "core/errors/error.h"
+#include "frontend/intake/intake.h"
 #include "grpc/library/grpc_core.h"
 #include "scheduler/queue/job.h"
 
 #define CN_RPC_INPUTS_MAX 256
-#define CN_RPC_REQUEST_ID_MAX 128 /* with its NUL */
 
 /* Where PredictionsRequest's fields are. */
 struct cn_rpc_prediction {
@@ -41,7 +41,7 @@ struct cn_rpc_step {
     uint32_t n_sending;   /* messages that the transport did not take yet */
     struct cn_answer_box *boxes, **boxes_end; /* pieces that wait; linked by msg.next */
     struct cn_error *refused;                 /* it never became a job */
-    char request_id[CN_RPC_REQUEST_ID_MAX];
+    char request_id[CN_REQUEST_ID_MAX];
     char new_id[CN_GENERATED_ID_BYTES];
     struct cn_arena arena;
 };
@@ -51,9 +51,6 @@ struct cn_rpc_step *cn_rpc_step_create(struct cn_grpc_call *call,
                                        const struct cn_grpc_message *message);
 /* Must not be submitted, or have its final answer. */
 void cn_rpc_step_destroy(struct cn_rpc_step *step);
-
-/* The id that the client gave, NULL or a header, if it is short and printable; else a new one. */
-void cn_rpc_choose_request_id(const struct cn_header *given, char out[CN_RPC_REQUEST_ID_MAX]);
 
 /* What a stream knows beside its messages. */
 struct cn_rpc_stream_id {

@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 #include "config/server/server_config.h"
-#include "frontend/intake/predictions.h"
+#include "frontend/intake/step_headers.h"
 #include "grpc/error_status.h"
 #include "grpc/protobuf_message.h"
 #include "grpc/services.h"
@@ -187,7 +187,7 @@ cn_rpc_stream_open(struct cn_grpc_call *call)
     cn_list_init(&stream->steps);
     headers = cn_grpc_call_headers(call, &n);
     if (cn_rpc_step_check_stream(headers, n, &err) ||
-        cn_predict_read_sequence(headers, n, &sequence, &err)) {
+        cn_intake_read_sequence(headers, n, &sequence, &err)) {
         cn_rpc_fail(call, err.code, err.message, 0);
     } else if (sequence.id.len) {
         memcpy(stream->id.text, sequence.id.ptr, sequence.id.len);

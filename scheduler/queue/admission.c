@@ -12,14 +12,12 @@
  * the job's answer looks at the sequence again, which may then be closed or freed. So no function
  * here uses a sequence after that.
  */
-#include <stdio.h>
-
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "core/system/random.h"
 #include "core/time/clock.h"
 #include "metrics/counters/metrics.h"
 #include "scheduler/batch/slots.h"
+#include "scheduler/queue/generated_id.h"
 #include "scheduler/queue/model_queue_priv.h"
 
 #define ROW_TEXT_MAX UINT16_MAX           /* the most that a str16 of a frame can carry */
@@ -141,8 +139,6 @@ static int
 check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_error *err)
 {
     struct cn_row *row = &job->row;
-    char uuid[37];
-    int n;
 
     row->flags |= CN_ROW_STATEFUL;
     if (row->sequence_id.len > CN_SEQUENCE_ID_MAX) {
@@ -162,9 +158,7 @@ check_sequence_id(struct cn_model_queue *queue, struct cn_job *job, struct cn_er
                        "model %s needs a sequence id in each request "
                        "(sequence.implicitStart is false)",
                        queue->name);
-    cn_random_uuid(uuid);
-    n = snprintf(job->generated_id, sizeof(job->generated_id), "ts-seq-%s", uuid);
-    row->sequence_id = (struct cn_str){job->generated_id, (size_t)n};
+    row->sequence_id = cn_generated_id_make(job->generated_id);
     row->flags |= CN_ROW_START | CN_ROW_GENERATED_ID;
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "core/errors/panic.h"
 #include "core/text/utf8.h"
 #include "frontend/http/http_checks.h"
+#include "frontend/intake/headers.h"
 #include "tests/fuzz/fuzz.h"
 
 #define HEADERS_MAX 64
@@ -63,12 +64,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             continue;
         headers[n].name = (struct cn_str){line.ptr, (size_t)(colon - line.ptr)};
         headers[n].value = (struct cn_str){colon + 1, line.len - headers[n].name.len - 1};
-        cn_http_header_is_ours(headers[n].name);
+        cn_header_is_ours(headers[n].name);
         n++;
     }
     if (cn_http_check_headers(headers, n, true, &framing, NULL) == 0) {
         cn_assert(!(framing.chunked && framing.has_length));
-        cn_assert(cn_http_find(headers, n, CN_STR("host")));
+        cn_assert(cn_header_find(headers, n, CN_STR("host")));
     }
     cn_arena_fini(&arena);
     return 0;

@@ -1,12 +1,12 @@
-/* frontend/intake/service_envelope.h - service envelopes: {"instances": [...]} in, {"predictions":
- * [...]} out.
+/* frontend/endpoints/service_envelope.h - service envelopes: {"instances": [...]} in,
+ * {"predictions": [...]} out.
  *
  * With --service-envelope json or kserve a request's JSON body is opened here: each instance
  * becomes a row of its own, so that instances of one request and of many are batched alike, and the
  * answers go back in one body. On the loop of the request.
  */
-#ifndef CN_FRONTEND_INTAKE_SERVICE_ENVELOPE_H
-#define CN_FRONTEND_INTAKE_SERVICE_ENVELOPE_H
+#ifndef CN_FRONTEND_ENDPOINTS_SERVICE_ENVELOPE_H
+#define CN_FRONTEND_ENDPOINTS_SERVICE_ENVELOPE_H
 
 #include "core/errors/error.h"
 #include "scheduler/queue/job.h"

@@ -1,5 +1,5 @@
-/* frontend/intake/predictions_test.c - what the sequence headers say. */
-#include "frontend/intake/predictions.h"
+/* frontend/intake/step_headers_test.c - what the headers say of a sequence and a step. */
+#include "frontend/intake/step_headers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,14 +9,11 @@
 
 #include <cmocka.h>
 
-#include "frontend/intake/row_input.h"
-
 #define HEADER(n, v)                                                                               \
     {                                                                                              \
         CN_STR(n), CN_STR(v)                                                                       \
     }
-#define READ(list, out, err)                                                                       \
-    cn_predict_read_sequence(list, sizeof(list) / sizeof(list[0]), out, err)
+#define READ(list, out, err) cn_intake_read_sequence(list, sizeof(list) / sizeof(list[0]), out, err)
 
 /* Proxies rewrite names; the client gets back its own spelling. */
 static void
@@ -51,7 +48,7 @@ empty_id_is_no_id(void **state)
     assert_int_equal(READ(list, &got, NULL), 0);
     assert_int_equal(got.id.len, 0);
     assert_true(cn_str_eq(got.id_name, CN_STR("ts_request_sequence_id")));
-    assert_int_equal(cn_predict_read_sequence(list, 0, &got, NULL), 0);
+    assert_int_equal(cn_intake_read_sequence(list, 0, &got, NULL), 0);
     assert_int_equal(got.id.len, 0);
 }
 
@@ -85,7 +82,7 @@ headers_may_be_renamed(void **state)
     assert_true(cn_str_eq(got.id_name, CN_STR("x_session")));
     assert_true(got.start);
     assert_false(got.end);
-    assert_int_equal(cn_predict_read_sequence(list, 1, &got, NULL), 0);
+    assert_int_equal(cn_intake_read_sequence(list, 1, &got, NULL), 0);
     assert_int_equal(got.id.len, 0);
     assert_true(
         cn_str_eq(got.id_name, CN_STR("x-session"))); /* gRPC's metadata are small letters */
@@ -153,18 +150,18 @@ idempotency_key_is_read_strictly(void **state)
     struct cn_str key;
 
     (void)state;
-    assert_int_equal(cn_predict_read_key(one, 1, &key, NULL), 0);
+    assert_int_equal(cn_intake_read_key(one, 1, &key, NULL), 0);
     assert_int_equal(key.len, 0);
-    assert_int_equal(cn_predict_read_key(one, 2, &key, NULL), 0);
+    assert_int_equal(cn_intake_read_key(one, 2, &key, NULL), 0);
     assert_true(cn_str_eq(key, CN_STR("k 1~")));
-    assert_int_equal(cn_predict_read_key(same, 2, &key, NULL), 0);
-    assert_int_equal(cn_predict_read_key(two, 2, &key, NULL), CN_E_BAD_REQUEST);
-    assert_int_equal(cn_predict_read_key(empty, 1, &key, NULL), CN_E_BAD_REQUEST);
-    assert_int_equal(cn_predict_read_key(bytes, 1, &key, NULL), CN_E_BAD_REQUEST);
+    assert_int_equal(cn_intake_read_key(same, 2, &key, NULL), 0);
+    assert_int_equal(cn_intake_read_key(two, 2, &key, NULL), CN_E_BAD_REQUEST);
+    assert_int_equal(cn_intake_read_key(empty, 1, &key, NULL), CN_E_BAD_REQUEST);
+    assert_int_equal(cn_intake_read_key(bytes, 1, &key, NULL), CN_E_BAD_REQUEST);
     memset(longest, 'k', sizeof(longest) - 1);
-    assert_int_equal(cn_predict_read_key(&is_long, 1, &key, NULL), 0);
+    assert_int_equal(cn_intake_read_key(&is_long, 1, &key, NULL), 0);
     is_long.value.len++;
-    assert_int_equal(cn_predict_read_key(&is_long, 1, &key, &err), CN_E_BAD_REQUEST);
+    assert_int_equal(cn_intake_read_key(&is_long, 1, &key, &err), CN_E_BAD_REQUEST);
     assert_string_equal(err.message, "the Idempotency-Key has 257 bytes; it must have 1 to 256");
 }
 
@@ -255,19 +252,6 @@ other_headers_are_left_alone(void **state)
     assert_int_equal(got.id.len, 0);
 }
 
-/* The handler sees the type without its parameters, as TorchServe's does. */
-static void
-mime_type_loses_its_parameters(void **state)
-{
-    (void)state;
-    assert_true(
-        cn_str_eq(cn_input_mime_type(CN_STR("text/plain ; charset=utf-8")), CN_STR("text/plain")));
-    assert_true(
-        cn_str_eq(cn_input_mime_type(CN_STR("application/json")), CN_STR("application/json")));
-    assert_int_equal(cn_input_mime_type(CN_STR("")).len, 0);
-    assert_int_equal(cn_input_mime_type(CN_STR(";")).len, 0);
-}
-
 int
 main(void)
 {
@@ -281,7 +265,6 @@ main(void)
         cmocka_unit_test(inference_session_id_is_the_sequence_id),
         cmocka_unit_test(ids_are_bounded_and_printable),
         cmocka_unit_test(other_headers_are_left_alone),
-        cmocka_unit_test(mime_type_loses_its_parameters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,19 +1,29 @@
-/* frontend/server/grpc_module.h - the interface between the server and the gRPC module.
+/* frontend/intake/grpc_module.h - the interface between the server and the gRPC module.
  *
  * The module (grpc/, continuo-grpc.so) is loaded when the first client connects to a gRPC port, so
  * a server that has no gRPC clients does not carry the library (docs/decisions/0008 says what it
- * costs).
+ * costs). This header stands here because server and module both include it.
  */
-#ifndef CN_FRONTEND_SERVER_GRPC_MODULE_H
-#define CN_FRONTEND_SERVER_GRPC_MODULE_H
+#ifndef CN_FRONTEND_INTAKE_GRPC_MODULE_H
+#define CN_FRONTEND_INTAKE_GRPC_MODULE_H
 
 #include <stdbool.h>
 
 #include "core/errors/error.h"
 
 struct cn_address;
-struct cn_http_shared;
+struct cn_loop;
+struct cn_management;
 struct cn_rpc;
+struct cn_server_config;
+
+/* What the module needs of the server. What it points to stays in place until `destroy`. */
+struct cn_rpc_host {
+    const struct cn_server_config *config;
+    struct cn_management *management;
+    struct cn_loop *const *loops;
+    unsigned n_loops;
+};
 
 enum cn_grpc_port { CN_GRPC_INFERENCE, CN_GRPC_MANAGEMENT, CN_N_GRPC };
 
@@ -24,7 +34,7 @@ struct cn_grpc_module {
     const char *version; /* CN_VERSION: server and module must come from one build */
     /* Starts the module. `tls[port]` is the address at which the module itself listens with TLS, or
      * NULL. A port 0 in it is replaced by the port that the kernel chose. */
-    int (*create)(const struct cn_http_shared *shared, struct cn_address *const tls[CN_N_GRPC],
+    int (*create)(const struct cn_rpc_host *host, struct cn_address *const tls[CN_N_GRPC],
                   struct cn_rpc **out, struct cn_error *err);
     /* Reads certificate, key and CA again. On failure the old ones stay in use. */
     int (*reload)(struct cn_rpc *rpc, struct cn_error *err);

@@ -1,8 +1,8 @@
-/* frontend/intake/typed.c - predictions of typed models. On the loop of the request. */
-#include "frontend/intake/typed.h"
+/* frontend/endpoints/typed.c - predictions of typed models. On the loop of the request. */
+#include "frontend/endpoints/typed.h"
 
+#include "frontend/endpoints/row_input.h"
 #include "frontend/http/http_request.h"
-#include "frontend/intake/row_input.h"
 #include "kserve/plain.h"
 #include "scheduler/queue/job.h"
 #include "scheduler/queue/model_queue.h"

@@ -1,18 +1,18 @@
-/* frontend/intake/service_envelope.c - one request, many rows, one answer. On the loop of the
+/* frontend/endpoints/service_envelope.c - one request, many rows, one answer. On the loop of the
  * request.
  *
  * The first instance that fails fails the request: TorchServe's envelopes know no partial answer.
  * Rows that run meanwhile end by themselves; those that wait are cancelled.
  */
-#include "frontend/intake/service_envelope.h"
+#include "frontend/endpoints/service_envelope.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 
 #include "core/memory/mem.h"
+#include "frontend/endpoints/row_input.h"
 #include "frontend/http/http_answer.h"
 #include "frontend/http/http_request.h"
-#include "frontend/intake/row_input.h"
 #include "scheduler/queue/model_queue.h"
 
 struct envelope;

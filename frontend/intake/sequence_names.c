@@ -1,11 +1,11 @@
-/* frontend/http/sequence_names.c - the headers of sequences by their configured names. See the
+/* frontend/intake/sequence_names.c - the headers of sequences by their configured names. See the
  * header. */
-#include "frontend/http/sequence_names.h"
+#include "frontend/intake/sequence_names.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "frontend/http/http_checks.h"
+#include "frontend/intake/headers.h"
 
 static char names[CN_N_SEQUENCE_NAMES][CN_SEQUENCE_NAME_MAX + 1] = {
     "ts_request_sequence_id", "ts_request_sequence_start", "ts_request_sequence_end"};
@@ -58,7 +58,7 @@ is_taken(struct cn_str name)
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (cn_str_eq_header(name, others[i]))
             return true;
-    return cn_sequence_name_find(name) == CN_N_SEQUENCE_NAMES && cn_http_header_is_ours(name);
+    return cn_sequence_name_find(name) == CN_N_SEQUENCE_NAMES && cn_header_is_ours(name);
 }
 
 int

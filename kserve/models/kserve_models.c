@@ -1,9 +1,9 @@
-/* frontend/endpoints/kserve_models.c - metadata and configuration of the v2 protocol. On any loop.
+/* kserve/models/kserve_models.c - metadata and configuration of the v2 protocol. On any loop.
  *
  * The error texts are those that clients of the protocol know, since some match on them ("Request
  * for unknown model: ..."). Management's own texts differ.
  */
-#include "frontend/endpoints/kserve_models.h"
+#include "kserve/models/kserve_models.h"
 
 #include "kserve/infer_answer.h"
 #include "management/management.h"

@@ -1,11 +1,11 @@
-/* frontend/http/sequence_names.h - the names of the headers that say which sequence a step belongs
- * to.
+/* frontend/intake/sequence_names.h - the names of the headers that say which sequence a step
+ * belongs to.
  *
  * TorchServe lets operators rename these headers (ts_header_key_sequence_...), so we do, too. The
  * names are set once, before loops run, and only read after that, by any thread.
  */
-#ifndef CN_FRONTEND_HTTP_SEQUENCE_NAMES_H
-#define CN_FRONTEND_HTTP_SEQUENCE_NAMES_H
+#ifndef CN_FRONTEND_INTAKE_SEQUENCE_NAMES_H
+#define CN_FRONTEND_INTAKE_SEQUENCE_NAMES_H
 
 #include "config/server/server_config.h"
 #include "core/text/str.h"

@@ -1,10 +1,10 @@
-/* frontend/intake/typed.h - predictions of typed models: a body becomes tensors, tensors become
+/* frontend/endpoints/typed.h - predictions of typed models: a body becomes tensors, tensors become
  * JSON.
  *
  * On the loop of the request.
  */
-#ifndef CN_FRONTEND_INTAKE_TYPED_H
-#define CN_FRONTEND_INTAKE_TYPED_H
+#ifndef CN_FRONTEND_ENDPOINTS_TYPED_H
+#define CN_FRONTEND_ENDPOINTS_TYPED_H
 
 #include <stdbool.h>
 

@@ -1,10 +1,10 @@
-/* frontend/intake/row_input.h - what a handler gets of a request: headers and parts, by
+/* frontend/endpoints/row_input.h - what a handler gets of a request: headers and parts, by
  * TorchServe's rules.
  *
  * On the loop of the request. All bytes lie in its arena or its body.
  */
-#ifndef CN_FRONTEND_INTAKE_ROW_INPUT_H
-#define CN_FRONTEND_INTAKE_ROW_INPUT_H
+#ifndef CN_FRONTEND_ENDPOINTS_ROW_INPUT_H
+#define CN_FRONTEND_ENDPOINTS_ROW_INPUT_H
 
 #include "core/errors/error.h"
 #include "proto/message.h"

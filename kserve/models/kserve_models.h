@@ -1,11 +1,11 @@
-/* frontend/endpoints/kserve_models.h - what the v2 protocol reports about the server and its
+/* kserve/models/kserve_models.h - what the v2 protocol reports about the server and its
  * models, for HTTP and gRPC.
  *
  * Everything is written as the protocol's JSON. The gRPC services make their messages of that JSON,
  * so both transports always report the same. On any loop.
  */
-#ifndef CN_FRONTEND_ENDPOINTS_KSERVE_MODELS_H
-#define CN_FRONTEND_ENDPOINTS_KSERVE_MODELS_H
+#ifndef CN_KSERVE_MODELS_KSERVE_MODELS_H
+#define CN_KSERVE_MODELS_KSERVE_MODELS_H
 
 #include "core/errors/error.h"
 #include "core/memory/buf.h"

@@ -1,8 +1,9 @@
-/* frontend/intake/row_input.c - headers and parts of a row. On the loop of the request. */
-#include "frontend/intake/row_input.h"
+/* frontend/endpoints/row_input.c - headers and parts of a row. On the loop of the request. */
+#include "frontend/endpoints/row_input.h"
 
 #include "frontend/http/form.h"
 #include "frontend/http/http_request.h"
+#include "frontend/intake/headers.h"
 
 #define ADDED_MAX 2 /* headers that the server adds */
 
@@ -88,7 +89,7 @@ static int
 add_body(struct cn_http_request *request, struct cn_parts *parts, struct cn_error *err)
 {
     const struct cn_header *header =
-        cn_http_find(request->headers, request->n_headers, CN_STR("content-type"));
+        cn_header_find(request->headers, request->n_headers, CN_STR("content-type"));
     struct cn_str body = cn_http_request_body_str(request);
     struct cn_str type = header ? header->value : CN_STR(""), mime = cn_input_mime_type(type);
 

@@ -1,0 +1,222 @@
+/* frontend/endpoints/predictions.c - a request becomes a job, its answer goes back. The loop thread
+ * owns all of it.
+ *
+ * The row's bytes lie in the request's arena and body buffer, copied out of libmicrohttpd's memory:
+ * a streaming client may go away while the job still runs and may be sent to a worker again.
+ */
+#include "frontend/endpoints/predictions.h"
+
+#include "config/model/model_io.h"
+#include "core/time/clock.h"
+#include "frontend/endpoints/row_input.h"
+#include "frontend/endpoints/typed.h"
+#include "frontend/http/access_log.h"
+#include "frontend/http/http_answer.h"
+#include "frontend/http/http_request.h"
+#include "frontend/intake/headers.h"
+#include "frontend/intake/intake.h"
+#include "frontend/intake/session.h"
+#include "management/management.h"
+#include "scheduler/queue/job.h"
+#include "scheduler/queue/model_queue.h"
+
+struct predict_call {
+    struct cn_job job;
+    struct cn_http_request *request;
+    struct cn_session session;
+    struct cn_typed_answer typed;
+};
+
+/* Before the head of the answer is made. */
+static void
+tell_session(struct predict_call *call, const struct cn_answer_box *box)
+{
+    struct cn_http_request *request = call->request;
+
+    if (call->session.is_new && box->answer.error_code == 0 && !request->new_session)
+        request->new_session = cn_session_value(&request->arena, &call->session, cn_wall_ms());
+    if (cn_session_is_closed(&box->answer) && box->sequence_id.len)
+        request->closed_session = cn_arena_str(&request->arena, box->sequence_id).ptr;
+}
+
+/* For the access log, whose line is written when the answer is out and the box gone. */
+static void
+note_step(struct cn_http_request *request, const struct cn_answer_box *box)
+{
+    if (box->answer.step && !box->answer.error_code)
+        request->step = box->answer.step;
+    if (box->sequence_id.len && request->sequence.len == 0)
+        request->sequence = cn_arena_str(&request->arena, box->sequence_id);
+}
+
+static void
+on_answer(struct cn_job *job, struct cn_answer_box *box)
+{
+    struct predict_call *call = cn_container_of(job, struct predict_call, job);
+    struct cn_http_request *request = call->request;
+    const bool final = (box->answer.flags & CN_ANSWER_FINAL) != 0;
+    const size_t bytes = box->answer.body.len;
+
+    if (final) { /* nothing is left to cancel or to hold up */
+        request->on_gone = NULL;
+        request->on_taken = NULL;
+    }
+    if (call->session.used)
+        tell_session(call, box);
+    if (cn_access_log_enabled())
+        note_step(request, box);
+    box = cn_typed_write(&call->typed, box);
+    if (!final && box && (box->answer.flags & CN_ANSWER_FINAL)) /* a piece that can't be sent */
+        cn_model_queue_cancel(job->queue, job);
+    if (box)
+        cn_http_answer_piece(request, box);
+    else
+        cn_model_queue_consumed(job, bytes);
+    if (final)
+        cn_http_request_release(request);
+}
+
+static void
+on_gone(struct cn_http_request *request)
+{
+    struct predict_call *call = request->call;
+
+    cn_model_queue_cancel(call->job.queue, &call->job);
+}
+
+static void
+on_taken(struct cn_http_request *request, size_t bytes)
+{
+    struct predict_call *call = request->call;
+
+    cn_model_queue_consumed(&call->job, bytes);
+}
+
+/* The path names the model, or a parameter of /invocations does. */
+static int
+find_queue(const struct predict_call *call, struct cn_model_queue **out, struct cn_error *err)
+{
+    const struct cn_route_match *match = &call->request->match;
+    struct cn_management *management = call->request->listener->shared->management;
+    struct cn_str name = match->args[0];
+
+    if (match->n_args == 0)
+        name = cn_input_find(&call->job.row, CN_STR("model_name"));
+    *out = name.len ? cn_management_find(management, name, match->args[1], err)
+                    : cn_management_find_startup(management, err);
+    if (*out && match->n_args == 0) /* errors name the model */
+        call->request->match.args[0] =
+            cn_arena_str(&call->request->arena, cn_str_from(cn_model_queue_name(*out)));
+    return *out ? 0 : err->code;
+}
+
+/* Everything that may be wrong before there is a job. */
+static int
+prepare(struct predict_call *call, struct cn_sequence_headers *sequence,
+        struct cn_model_queue **queue, struct cn_error *err)
+{
+    struct cn_http_request *request = call->request;
+    int rc = cn_intake_read_sequence(request->headers, request->n_headers, sequence, err);
+
+    if (!rc && (request->match.route->flags & CN_ROUTE_SAGEMAKER))
+        rc = cn_session_read(request->headers, request->n_headers, sequence, &call->session, err);
+    if (!rc)
+        rc = cn_input_parts(request, &call->job.row, err);
+    if (!rc)
+        rc = find_queue(call, queue, err);
+    if (!rc)
+        rc = cn_session_check(&call->session, cn_model_queue_config(*queue),
+                              cn_model_queue_name(*queue), err);
+    if (!rc && call->session.used && request->listener->shared->envelope != CN_ENVELOPE_NONE)
+        rc = cn_fail(err, CN_E_BAD_REQUEST,
+                     "sessions cannot be combined with a service envelope (service-envelope)");
+    /* With an envelope the handler gets its instances as they are. */
+    if (!rc && cn_model_queue_config(*queue)->io &&
+        request->listener->shared->envelope == CN_ENVELOPE_NONE)
+        rc = cn_typed_read(request, *queue, &call->job.row, err);
+    return rc;
+}
+
+static int
+fill_job(struct predict_call *call, const struct cn_sequence_headers *sequence,
+         const struct cn_model_queue *queue, struct cn_error *err)
+{
+    static const struct cn_job_ops ops = {on_answer};
+    const struct cn_http_request *request = call->request;
+    const struct cn_intake intake = {
+        .queue = queue,
+        .loop = request->listener->loop,
+        .ops = &ops,
+        .version = request->match.args[1],
+        .request_id = {request->id, sizeof(request->id) - 1},
+        .sequence = *sequence, /* its id points into the copied headers, or into the session */
+        .headers = request->headers,
+        .n_headers = request->n_headers,
+        .key_first = true,
+        .client_deadline_ms = CN_NEVER,
+        .connection = request->conn->fd,
+    };
+
+    if (call->session.is_new)
+        call->job.row.flags |= CN_ROW_GENERATED_ID;
+    else if (call->session.used && !sequence->start)
+        call->job.row.flags |= CN_ROW_MUST_EXIST;
+    return cn_intake_fill(&call->job, &intake, err);
+}
+
+static bool
+wants_events(const struct cn_http_request *request)
+{
+    const struct cn_header *accept =
+        cn_header_find(request->headers, request->n_headers, CN_STR("Accept"));
+
+    return accept && cn_http_accepts(accept->value, CN_STR("text/event-stream"));
+}
+
+void
+cn_predict_handle(struct cn_http_request *request)
+{
+    struct predict_call *call = cn_arena_alloc(&request->arena, sizeof(*call));
+    const struct cn_model_config *config;
+    struct cn_sequence_headers sequence;
+    struct cn_model_queue *queue;
+    struct cn_error err;
+
+    memset(call, 0, sizeof(*call));
+    call->request = request;
+    cn_input_headers(request, &call->job.row);
+    if (prepare(call, &sequence, &queue, &err) || fill_job(call, &sequence, queue, &err)) {
+        cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
+    config = cn_model_queue_config(queue);
+    if (cn_access_log_enabled()) { /* the queue may be gone when the line is written */
+        request->model = cn_arena_str(&request->arena, cn_str_from(cn_model_queue_name(queue))).ptr;
+        request->version =
+            cn_arena_str(&request->arena, cn_str_from(cn_model_queue_version(queue))).ptr;
+        request->sequence = call->job.row.sequence_id;
+    }
+    request->echo_name = sequence.id_name;
+    request->echo_short = sequence.id.len == 0;
+    call->typed = (struct cn_typed_answer){.declared = config->io != NULL,
+                                           .decoupled = config->io && config->io->decoupled,
+                                           .events = wants_events(request)};
+    if (request->listener->shared->envelope != CN_ENVELOPE_NONE) {
+        if (cn_service_envelope_submit(request, queue, &call->job, &err))
+            cn_http_answer_error(request, err.code, err.message, 0);
+        return;
+    }
+    cn_http_request_hold(request, call, on_gone);
+    request->on_taken = on_taken;
+    cn_model_queue_submit(queue, &call->job);
+}
+
+void
+cn_predict_handle_workflow(struct cn_http_request *request)
+{
+    struct cn_str name = request->match.args[0];
+
+    cn_http_answer_error(
+        request, CN_E_WORKFLOW_NOT_FOUND,
+        cn_arena_printf(&request->arena, "Workflow not found: %.*s", CN_STR_ARG(name)), 0);
+}

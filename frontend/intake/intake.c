@@ -1,0 +1,82 @@
+/* frontend/intake/intake.c - the rules that each request follows on its way to a job. On the loop
+ * of the request. */
+#include "frontend/intake/intake.h"
+
+#include <string.h>
+
+#include "core/loop/loop.h"
+#include "core/system/random.h"
+#include "scheduler/queue/model_queue.h"
+
+/* A worker may have to be started first, and then the whole call may take its time; nobody waits
+ * longer than for these two. A client may ask for less. */
+static uint64_t
+deadline_of(const struct cn_intake *intake, const struct cn_model_config *config)
+{
+    const uint64_t own_ms =
+        cn_loop_now_ms(intake->loop) +
+        1000 * ((uint64_t)config->response_timeout_s + config->startup_timeout_s);
+
+    return own_ms < intake->client_deadline_ms ? own_ms : intake->client_deadline_ms;
+}
+
+/* A step's number and its key. A model without state may do a step twice, so they mean nothing to
+ * it and are not even checked. */
+static int
+read_once(struct cn_row *row, const struct cn_intake *intake, struct cn_error *err)
+{
+    const struct cn_header *headers = intake->headers;
+    const uint32_t n = intake->n_headers;
+    int rc = 0;
+
+    if (intake->key_first)
+        rc = cn_intake_read_key(headers, n, &row->idempotency_key, err);
+    if (!rc)
+        rc = cn_intake_read_step(headers, n, row, err);
+    if (!rc && !intake->key_first)
+        rc = cn_intake_read_key(headers, n, &row->idempotency_key, err);
+    return rc;
+}
+
+int
+cn_intake_fill(struct cn_job *job, const struct cn_intake *intake, struct cn_error *err)
+{
+    const struct cn_model_config *config = cn_model_queue_config(intake->queue);
+    struct cn_row *row = &job->row;
+
+    row->sequence_id = intake->sequence.id;
+    row->flags |=
+        (intake->sequence.start ? CN_ROW_START : 0u) | (intake->sequence.end ? CN_ROW_END : 0u);
+    row->request_id = intake->request_id;
+    job->ops = intake->ops;
+    job->origin = intake->loop;
+    job->named_version = intake->version.len > 0;
+    job->any_version = intake->version.len == 0;
+    job->deadline_ms = deadline_of(intake, config);
+    job->connection = intake->connection;
+    job->left = intake->left;
+    return config->sequence_batching ? read_once(row, intake, err) : 0;
+}
+
+void
+cn_intake_make_request_id(char out[CN_REQUEST_ID_NEW])
+{
+    cn_random_uuid(out);
+}
+
+void
+cn_intake_choose_request_id(const struct cn_header *given, char out[CN_REQUEST_ID_MAX])
+{
+    const size_t len = given ? given->value.len : 0;
+    size_t i;
+
+    for (i = 0; i < len; i++)
+        if (given->value.ptr[i] < '!' || given->value.ptr[i] > '~')
+            break;
+    if (len == 0 || len >= CN_REQUEST_ID_MAX || i < len) {
+        cn_intake_make_request_id(out);
+        return;
+    }
+    memcpy(out, given->value.ptr, len);
+    out[len] = '\0';
+}
