@@ -1,5 +1,5 @@
-/* core/test_support.h - for all folders' tests: a folder for a test's files, and what was built
- * beside the test program. */
+/* core/test_support.h - help for the unit tests of all folders: a temporary folder, repeatable
+ * random numbers, and the path of what was built beside the test program. */
 #ifndef CN_CORE_TEST_SUPPORT_H
 #define CN_CORE_TEST_SUPPORT_H
 
@@ -16,7 +16,7 @@
 
 #define TEST_DIR_MAX 64
 
-/* A new, empty folder; its path in `dir`. */
+/* Makes a new, empty folder and writes its path to `dir`. */
 static inline void
 test_dir_make(char dir[TEST_DIR_MAX])
 {
@@ -24,7 +24,7 @@ test_dir_make(char dir[TEST_DIR_MAX])
     assert_non_null(mkdtemp(dir));
 }
 
-/* With all that is in it. 0, for a teardown to return. */
+/* Removes the folder with all that is in it. Returns 0, which a teardown can return. */
 static inline int
 test_dir_remove(const char *dir)
 {
@@ -34,7 +34,7 @@ test_dir_remove(const char *dir)
     return system(command);
 }
 
-/* As a cmocka set-up and tear-down: the state is the folder's path. */
+/* A cmocka set-up and tear-down whose state is the path of a new folder. */
 static inline int
 test_dir_set_up(void **state)
 {
@@ -53,7 +53,7 @@ test_dir_tear_down(void **state)
     return rc;
 }
 
-/* A fixed generator: a failure comes back when the test is run again. */
+/* A generator with a fixed seed, so that a failure comes back when the test is run again. */
 static inline uint32_t
 test_next_random(void)
 {

@@ -1,5 +1,6 @@
-/* core/containers/list.h - intrusive doubly linked list: membership costs no allocation,
- * removal cannot fail. A node not in a list points to itself. */
+/* core/containers/list.h - an intrusive doubly linked list: the node is a member of the object, so
+ * that adding needs no allocation and removing cannot fail. A node that is not in a list points to
+ * itself. No locks; one thread. */
 #ifndef CN_CORE_CONTAINERS_LIST_H
 #define CN_CORE_CONTAINERS_LIST_H
 
@@ -52,7 +53,7 @@ cn_list_push_front(struct cn_list *head, struct cn_list *node)
     cn_list_insert_after(head, node);
 }
 
-/* Harmless on a node that is in no list. */
+/* Takes a node out of its list. Does nothing if it is not in one. */
 static inline void
 cn_list_remove(struct cn_list *node)
 {
@@ -61,7 +62,7 @@ cn_list_remove(struct cn_list *node)
     cn_list_init(node);
 }
 
-/* The first node, taken out; NULL when empty. */
+/* Takes out and returns the first node; NULL if the list is empty. */
 static inline struct cn_list *
 cn_list_pop_front(struct cn_list *head)
 {
@@ -73,7 +74,7 @@ cn_list_pop_front(struct cn_list *head)
     return node;
 }
 
-/* Moves all of `from` behind the end of `to`. */
+/* Moves all nodes of `from` to the end of `to`. */
 static inline void
 cn_list_splice_back(struct cn_list *to, struct cn_list *from)
 {
@@ -87,7 +88,7 @@ cn_list_splice_back(struct cn_list *to, struct cn_list *from)
 }
 
 #define cn_list_for_each(pos, head) for ((pos) = (head)->next; (pos) != (head); (pos) = (pos)->next)
-/* `pos` may be removed in the body. */
+/* The same loop, in whose body `pos` may be removed. */
 #define cn_list_for_each_safe(pos, tmp, head)                                                      \
     for ((pos) = (head)->next, (tmp) = (pos)->next; (pos) != (head);                               \
          (pos) = (tmp), (tmp) = (pos)->next)

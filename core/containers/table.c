@@ -1,9 +1,16 @@
 /* core/containers/table.c - open addressing with linear probing, in shards. Owned by one thread.
  *
- * The top six bits of a hash choose the shard, the low bits the slot. A removed
- * item leaves no mark: the items behind it that belong further front move up,
- * so a table with much coming and going stays as fast as a new one.
- */
+ * The top six bits of a hash choose the shard, the low bits the first slot to look at. The whole
+ * hash is kept in the slot, so that a look-up reads an item only if the hash is equal, and growing
+ * reads no items at all.
+ *
+ * Removing leaves no mark. Instead the items behind the gap that belong further to the front move
+ * up (close_gap), so a table in which items come and go all the time stays as fast as a new one.
+ * The price is that a walk through the table must not meet an item twice or miss one when the
+ * current item is removed; cn_table_next says how.
+ *
+ * The invariant that every search relies on: between the first slot of an item's hash and the slot
+ * where the item is, there is no free slot. */
 #include "core/containers/table.h"
 
 #include <sodium/crypto_shorthash.h>
@@ -16,10 +23,10 @@
 #define SHARD_BITS 6
 #define SHARDS (1u << SHARD_BITS)
 #define FIRST_SLOTS 8u
-#define MAX_SLOTS (1u << 28) /* a shard; what a cursor can hold */
+#define MAX_SLOTS (1u << 28) /* of one shard; a cursor can hold no larger number */
 
 struct slot {
-    void *item; /* NULL: free */
+    void *item; /* NULL: the slot is free */
     uint64_t hash;
 };
 
@@ -80,7 +87,7 @@ shard_of(uint64_t hash)
     return (unsigned)(hash >> (64 - SHARD_BITS));
 }
 
-/* The slot with this key, or NULL. A shard has always a free slot, so the search ends. */
+/* The slot of this key, or NULL. Each shard has a free slot, so the search ends. */
 static struct slot *
 find_slot(const struct cn_table *table, const struct shard *shard, struct cn_str key, uint64_t hash)
 {
@@ -104,6 +111,7 @@ place(struct slot *slots, uint32_t cap, struct slot slot)
     slots[i] = slot;
 }
 
+/* Doubles a shard. Large ones get huge pages, if there are any. */
 static void
 grow(struct shard *shard)
 {
@@ -130,6 +138,8 @@ cn_table_find(const struct cn_table *table, struct cn_str key)
     return slot ? slot->item : NULL;
 }
 
+/* Two rounds: the first asks for all slots, the second reads them, which have arrived by then, and
+ * asks for the items. */
 void
 cn_table_prefetch(const struct cn_table *table, const struct cn_str *keys, uint32_t n,
                   size_t item_bytes, void **found)
@@ -206,7 +216,8 @@ cn_table_put(struct cn_table *table, void *item)
     return old;
 }
 
-/* Closes the gap at `hole`: an item may move there if that is not in front of its own place. */
+/* Closes the gap at `hole`. An item behind it may move there unless that is in front of the first
+ * slot of its hash. When one has moved, its old slot is the gap. */
 static void
 close_gap(struct shard *shard, uint32_t hole)
 {
@@ -240,10 +251,10 @@ cn_table_remove(struct cn_table *table, struct cn_str key)
     return item;
 }
 
-/* A shard is visited backwards from one of its free slots, `start`. Removing the item just
- * returned moves up only items behind it and before the next free slot, and those have been
- * visited. The cursor keeps shard (7 bits), start (28) and steps done (29), so that it needs no
- * memory and a start that later removals cannot change. */
+/* A shard is visited backwards from one of its free slots, `start`. Removing the item that was just
+ * returned moves up only items behind it and before the next free slot, and those were visited
+ * already. The cursor holds the shard (7 bits), `start` (28 bits) and the steps done (29 bits), so
+ * a walk needs no memory, and later removals cannot change where it began. */
 static size_t
 make_cursor(unsigned shard, uint32_t start, uint32_t steps)
 {

@@ -1,4 +1,4 @@
-/* core/errors/error.c - filling a struct cn_error, and the table behind the codes. Any thread. */
+/* core/errors/error.c - fills a struct cn_error, and holds the table of the codes. Any thread. */
 #include "core/errors/error.h"
 
 #include <stdarg.h>
@@ -7,9 +7,10 @@
 
 #include "core/text/utf8.h"
 
-/* Text from outside may hold line ends; an error is one line wherever it is shown. It is UTF-8 too,
- * or it could not be put into JSON: what was cut ends before the character that was, and bytes that
- * are none, also where an argument was cut, become question marks. */
+/* Makes the text one line of valid UTF-8, since it is shown in logs, headers and JSON, and may
+ * contain bytes from outside. Line ends become spaces. Where the text was cut, it ends before the
+ * character that was cut. Other bytes that are not UTF-8, for example where an argument was cut,
+ * become question marks. */
 static void
 make_one_line(char *text, size_t len, int was_cut)
 {
@@ -36,7 +37,7 @@ make_one_line(char *text, size_t len, int was_cut)
     text[len] = '\0';
 }
 
-/* By way of a buffer of our own: an argument may well be the old err->message. */
+/* Formats into a buffer of its own, because an argument may be the old err->message. */
 __attribute__((format(printf, 4, 0))) static void
 fill(struct cn_error *err, int code, const char *tail, const char *fmt, va_list args)
 {
@@ -91,6 +92,8 @@ static const struct cn_error_info infos[] = {
 #undef CN_ERROR
 };
 
+/* Codes count up from CN_E_FIRST_ in the order of errors.def, so a code is an index of the table.
+ */
 const struct cn_error_info *
 cn_error_info(int code)
 {

@@ -1,10 +1,8 @@
-/* core/errors/error.h - one error argument instead of errno or thread-local text.
+/* core/errors/error.h - one error argument, instead of errno or a thread's last message.
  *
- * A function that can fail for a reason outside the program returns 0 or one
- * of the negative codes below and fills the caller's struct cn_error. Which
- * HTTP status, gRPC status and type name a code gets stands in errors.def and
- * nowhere else.
- */
+ * A function that can fail for a reason outside the program returns 0 or one of the negative codes
+ * below, and fills the caller's struct cn_error. errors.def, and no other file, says which HTTP
+ * status, gRPC status and type name belong to a code. */
 #ifndef CN_CORE_ERRORS_ERROR_H
 #define CN_CORE_ERRORS_ERROR_H
 
@@ -26,22 +24,23 @@ struct cn_error {
 
 struct cn_error_info {
     int code;
-    const char *word; /* machine word, as in the Continuo-Error header: "queue_full" */
+    const char *word; /* the word for programs, as in the Continuo-Error header: "queue_full" */
     int http_status;
     int grpc_status;
     const char *type; /* TorchServe's exception name for the JSON body */
 };
 
-/* Fills `err` (NULL allowed) and returns `code`, so that callers can write
- * `return cn_fail(err, CN_E_NOT_FOUND, "...")`. Text over the limit is cut. */
+/* Fills `err` (NULL is allowed) and returns `code`, so that a caller can write `return cn_fail(err,
+ * CN_E_NOT_FOUND, "...")`. Text beyond the limit is cut. The arguments may point into the old
+ * err->message. Any thread. */
 int cn_fail(struct cn_error *err, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* As cn_fail, with ": <strerror(sys_errno)>" at the end. */
+/* Does what cn_fail does, and appends ": " and the system's text for `sys_errno`. */
 int cn_fail_sys(struct cn_error *err, int code, int sys_errno, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Never NULL: an unknown code is described as CN_E_INTERNAL. */
+/* The table's row for a code. Never NULL: an unknown code gets the row of CN_E_INTERNAL. */
 const struct cn_error_info *cn_error_info(int code);
 
 #endif

@@ -85,8 +85,8 @@ cut_text_ends_with_a_whole_character(void **state)
     }
 }
 
-/* Bytes from outside, and arguments that were cut, are no reason for a body that clients can't
- * read. */
+/* Bytes from outside, and arguments that were cut, must not make a body that clients cannot read.
+ */
 static void
 a_message_is_utf8(void **state)
 {
@@ -97,7 +97,7 @@ a_message_is_utf8(void **state)
     assert_string_equal(err.message, "a?'x?\x3f' \xe2\x82\xac");
 }
 
-/* A code that nobody knows is our bug, and is shown as such. */
+/* An unknown code is a bug of ours, and is shown as one. */
 static void
 the_table_answers_every_code(void **state)
 {

@@ -1,4 +1,5 @@
-/* core/errors/panic.c - the last line a process says. Any thread. */
+/* core/errors/panic.c - prints the last line of a process that found a bug in itself. Any thread.
+ */
 #include "core/errors/panic.h"
 
 #include <stdarg.h>
@@ -6,7 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* No allocation, no lock, no stdio stream: the heap may be what is broken. */
+/* Uses no allocation, no lock and no stdio stream, because the heap may be what is broken. The text
+ * is cut to the buffer, always with a line end, and written in one call, since the server reads a
+ * worker's last lines. */
 _Noreturn void
 cn_panic(const char *file, int line, const char *fmt, ...)
 {

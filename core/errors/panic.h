@@ -1,15 +1,14 @@
-/* core/errors/panic.h - what must never happen, checked in every build.
+/* core/errors/panic.h - checks of what can never happen, in every build.
  *
- * cn_assert states what only a bug could break; input from outside never
- * reaches it. A failed check prints one line and the call site, then aborts:
- * in a worker that costs one restart, in the server one restart too, and no
- * committed step in either.
- */
+ * cn_assert states what only a bug could break; input from outside never reaches it. A failed check
+ * prints one line with its place in the source and aborts. That costs one restart of a worker or of
+ * the server, and no committed step. */
 #ifndef CN_CORE_ERRORS_PANIC_H
 #define CN_CORE_ERRORS_PANIC_H
 
 #include <stdint.h>
 
+/* Prints "panic at FILE:LINE: ..." on standard error and aborts. Any thread. */
 _Noreturn void cn_panic(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -21,8 +20,8 @@ _Noreturn void cn_panic(const char *file, int line, const char *fmt, ...)
 
 #define cn_unreachable() cn_panic(__FILE__, __LINE__, "unreachable")
 
-/* Objects that travel through a void * begin with `uint32_t magic`; cn_cast
- * checks it on the way back. `p` is evaluated once. */
+/* An object that is passed as a void * begins with `uint32_t magic`, and cn_cast checks that on the
+ * way back. `p` is evaluated once. */
 #define cn_cast(type, p, magic_value)                                                              \
     ({                                                                                             \
         type *cn_cast_p = (p);                                                                     \

@@ -1,5 +1,12 @@
-/* core/log/log.c - one event, one line, one write(2) to stderr. Any thread, no lock: a write of one
- * line to a pipe or a file opened for appending is not torn by others. */
+/* core/log/log.c - composes an event as one line and writes it with one write(2) to standard error.
+ * Any thread.
+ *
+ * There is no lock: a single write of a line to a pipe (up to 4 kB), or to a file opened for
+ * appending, is not mixed with other writes. That is why an event is cut at 4 kB. The settings are
+ * single words that are read and written atomically; a change may be seen one line later.
+ *
+ * The caller gives key=value text, since that is what people read. For JSON the same text is parsed
+ * again (log_json.c), which happens for few lines and keeps one form of cn_log for both. */
 #include "core/log/log.h"
 
 #include <stdarg.h>
@@ -15,8 +22,8 @@
 
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
 
-/* Set at start-up or by management, read by all threads. */
-static unsigned log_levels = (2u << CN_LOG_INFO) - 1; /* bits */
+/* Set at start-up or by the management, read by all threads. */
+static unsigned log_levels = (2u << CN_LOG_INFO) - 1; /* one bit for each level */
 static const char *log_program = "continuo";
 static int log_copy = -1;
 static bool log_json, log_one_line;
@@ -77,8 +84,8 @@ cn_log_set_one_line(bool one_line)
     __atomic_store_n(&log_one_line, one_line, __ATOMIC_RELAXED);
 }
 
-/* `text` into `out`: a traceback as lines of their own. Within another value there is no such mark,
- * since quotes are escaped there. */
+/* Copies `text` to `out` and turns a traceback at its end into lines of their own. The mark cannot
+ * appear inside another value, because quotes are escaped there. */
 static size_t
 put_text(const char *text, char *out, size_t room)
 {
@@ -97,18 +104,19 @@ put_text(const char *text, char *out, size_t room)
     for (char *line = lines, *end; *line; line = end) {
         end = line + strcspn(line, "\n");
         if (room - len < sizeof(indent) - 1 + (size_t)(end - line))
-            break; /* whole lines only */
+            break; /* only whole lines */
         memcpy(out + len, indent, sizeof(indent) - 1);
         len += sizeof(indent) - 1;
         line += strspn(line, "\t");
-        for (const char *at = line; at < end; at++) /* no byte may move the cursor of a terminal */
+        for (const char *at = line; at < end; at++) /* no byte may move a terminal's cursor */
             out[len++] = (unsigned char)*at >= 0x20 && *at != 0x7f ? *at : *at == '\t' ? ' ' : '?';
         end += *end == '\n';
     }
     return len;
 }
 
-/* One event with its line end in `line`, LINE_MAX_BYTES large; returns its length. */
+/* Composes one event, with its line end, in `line`, which has LINE_MAX_BYTES. Returns its length.
+ */
 __attribute__((format(printf, 3, 0))) static size_t
 compose(char *line, enum cn_log_level level, const char *fmt, va_list args)
 {
@@ -155,7 +163,7 @@ cn_log(enum cn_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     len = compose(line, level, fmt, args);
     va_end(args);
-    /* A log that cannot be written is no reason to stop serving. */
+    /* The server goes on if its log cannot be written. */
     if (copy >= 0 && write(copy, line, len) < 0)
         cn_log_files_lost(CN_LOG_SERVER);
     if (write(STDERR_FILENO, line, len) < 0)
@@ -180,6 +188,8 @@ cn_log_model(enum cn_log_level level, const char *fmt, ...)
         return;
 }
 
+/* Undoes cn_log_quote: \n, \r, \t and \xNN are decoded, and any other character behind a backslash
+ * stands for itself. */
 unsigned long
 cn_log_unquote(const char *quoted, char *out, unsigned long out_bytes)
 {
@@ -205,7 +215,7 @@ cn_log_unquote(const char *quoted, char *out, unsigned long out_bytes)
     return len;
 }
 
-/* Writes the escape of `c` and returns its length; 0 when it needs none. */
+/* Writes the escape of `c` and returns its length; 0 if it needs none. */
 static unsigned
 escape(unsigned char c, char out[4])
 {
@@ -236,6 +246,8 @@ escape(unsigned char c, char out[4])
     }
 }
 
+/* A control character could end the line or move a terminal's cursor, so it is written as \n, \r,
+ * \t or \xNN. What is cut ends with a whole escape. */
 const char *
 cn_log_quote(const char *text, unsigned long len, char *out, unsigned long out_bytes)
 {

@@ -1,9 +1,24 @@
-/* core/log/log_files.c - rings from the loops to a thread that writes, rotates and opens log files.
+/* core/log/log_files.c - ring buffers from the loops to a thread that writes, rotates and opens the
+ * log files.
  *
- * A ring has one writer (the thread that joined) and one reader (the log thread). The log thread
- * sleeps until a ring gets its first line, and then looks each NAP_MS, so that a busy server pays
- * for a wake-up a hundred times a second and not for each line.
- */
+ * A ring has one writer, the thread that joined, and one reader, the log thread; so two counters of
+ * bytes, `written` and `read`, are all that they share. The writer copies a line into the ring and
+ * then moves `written`; the reader copies it out and then moves `read`. A line that finds no room
+ * is counted and dropped. The order of lines is kept within a thread.
+ *
+ * The log thread sleeps until some ring gets its first line, and then looks at all rings every
+ * NAP_MS. So a busy server pays for a wake-up a hundred times a second and not for each line.
+ * `asleep` decides who wakes it: the thread sets it and looks at the rings once more before it
+ * sleeps, and a writer looks at it after it has moved `written`; with sequentially consistent
+ * order, one of the two sees the other.
+ *
+ * Lines for one file are collected in a batch and written with one call. If a write is cut in the
+ * middle of a line, because the disk is full, the next batch begins with a line end. Lost lines are
+ * counted for each file, and the reason is logged once until a write succeeds again.
+ *
+ * ts_log.log is different: cn_log writes to it directly, from any thread, through a descriptor
+ * whose number never changes. The log thread only looks at its size once a second, and replaces the
+ * file behind that number (dup3) when it is too large. */
 #include "core/log/log_files.h"
 
 #include <errno.h>
@@ -23,15 +38,16 @@
 #include "core/memory/buf.h"
 #include "core/memory/mem.h"
 
-#define RINGS_MAX 128 /* loops, and a few */
+#define RINGS_MAX 128 /* the loops and some other threads */
 #define LINE_BYTES_MAX 8192
 #define NAP_MS 10
-#define LOOK_MS 1000 /* how soon a large ts_log.log is noticed, which others write */
+#define LOOK_MS 1000 /* how soon a large ts_log.log, which other threads write, is noticed */
 #define STOP_MS 2000
-#define BATCH_BYTES (256u * 1024) /* one write(2) at most */
+#define BATCH_BYTES (256u * 1024) /* the most that one write(2) gets */
 #define PATH_BYTES 1024
 
-/* In the ring: u32 length, u8 file, then the line; it may go round the end anywhere. */
+/* A line in a ring: u32 length, u8 file, then its bytes. It may go round the end of the ring at any
+ * byte. */
 #define HEAD_BYTES 5
 
 struct ring {
@@ -42,12 +58,13 @@ struct ring {
 
 struct file {
     int fd;
-    uint64_t bytes; /* in it */
+    uint64_t bytes; /* the size of the file */
     bool torn;      /* the last write was cut in the middle of a line */
-    bool failing;   /* told of that already */
-    bool missing; /* the disk had no room for it: fd is of /dev/null, and opening is tried again */
+    bool failing;   /* the failure was logged already */
+    /* the disk had no room for the file: fd is /dev/null, and opening it is tried again */
+    bool missing;
     struct cn_buf batch;
-    uint64_t lines; /* in batch */
+    uint64_t lines; /* lines in `batch` */
 };
 
 static const char *const names[CN_N_LOG_FILES] = {"ts_log.log", "model_log.log", "access_log.log",
@@ -55,9 +72,10 @@ static const char *const names[CN_N_LOG_FILES] = {"ts_log.log", "model_log.log",
 static const char *const words[CN_N_LOG_FILES] = {"server", "model", "access", "metrics",
                                                   "model_metrics"};
 
-/* Set by start, before other threads are there. */
+/* Set by cn_log_files_start, before there are other threads. */
 static struct cn_log_options options;
-static char dir[PATH_BYTES - 64], metrics_dir[PATH_BYTES - 64]; /* both or none are empty */
+/* either both or neither of them is empty */
+static char dir[PATH_BYTES - 64], metrics_dir[PATH_BYTES - 64];
 static bool started;
 static pthread_t thread;
 static int wake_fd;
@@ -69,7 +87,7 @@ static atomic_bool asleep, stopping, reopening;
 static _Atomic uint64_t dropped[CN_N_LOG_FILES];
 static _Thread_local struct ring *own_ring;
 
-/* The log thread's. */
+/* Used by the log thread only. */
 static struct file files[CN_N_LOG_FILES];
 
 const char *
@@ -87,7 +105,7 @@ cn_log_files_dropped(enum cn_log_file file)
 static void
 drop(enum cn_log_file file, uint64_t lines)
 {
-    atomic_fetch_add_explicit(&dropped[file], lines, memory_order_relaxed); /* rare: no hot path */
+    atomic_fetch_add_explicit(&dropped[file], lines, memory_order_relaxed); /* this is rare */
 }
 
 void
@@ -174,13 +192,14 @@ cn_log_files_put(enum cn_log_file file, const char *line, size_t len)
     head[4] = (char)file;
     copy_in(ring, at, head, HEAD_BYTES);
     copy_in(ring, at + HEAD_BYTES, line, len);
-    /* Ordered with `asleep`: either we see that it sleeps, or it sees the line before it does. */
+    /* Sequentially consistent with `asleep`: either this thread sees that the log thread sleeps, or
+     * the log thread sees the line before it sleeps. */
     atomic_store(&ring->written, at + HEAD_BYTES + len);
     if (atomic_load(&asleep) && atomic_exchange(&asleep, false))
         wake();
 }
 
-/* --- files; on the log thread, and on the main thread before and after it */
+/* --- files; used on the log thread, and on the main thread before and after it */
 
 static void
 path_of(enum cn_log_file file, unsigned generation, char out[PATH_BYTES])
@@ -193,7 +212,7 @@ path_of(enum cn_log_file file, unsigned generation, char out[PATH_BYTES])
         snprintf(out, PATH_BYTES, "%s/%s", in, names[file]);
 }
 
-/* The folder with its parents, as TorchServe's log library does. Returns 0 or the errno. */
+/* Makes the folder with its parents, as TorchServe's log library does. Returns 0 or the errno. */
 static int
 make_folder(const char *path, struct cn_error *err)
 {
@@ -214,8 +233,8 @@ make_folder(const char *path, struct cn_error *err)
     return 0;
 }
 
-/* The server's log keeps its descriptor's number: other threads write to it. Returns 0 or the
- * errno. */
+/* Opens a file. The server's log keeps the number of its descriptor, because other threads write to
+ * it. Returns 0 or the errno. */
 static int
 open_file(enum cn_log_file which, struct cn_error *err)
 {
@@ -264,13 +283,13 @@ open_again(enum cn_log_file which)
     struct cn_error err;
 
     if (file->missing ? open_in_folder(which, &err) : open_file(which, &err))
-        tell_failing(which, err.message); /* the old one goes on */
+        tell_failing(which, err.message); /* the old file stays in use */
     else
         file->missing = false;
 }
 
-/* At the start. A disk without room for one more file costs lines, as one that is full later
- * does. */
+/* Opens a file at the start. If the disk has no room for it, lines are lost, as on a disk that
+ * becomes full later. */
 static int
 open_first(enum cn_log_file which, struct cn_error *err)
 {
@@ -284,6 +303,8 @@ open_first(enum cn_log_file which, struct cn_error *err)
     return files[which].fd < 0 ? cn_fail_sys(err, CN_E_IO, errno, "cannot open /dev/null") : 0;
 }
 
+/* Moves NAME.1 to NAME.2 and so on, then NAME to NAME.1, and opens a new NAME. With keep 0 the file
+ * is deleted instead. */
 static void
 rotate(enum cn_log_file which)
 {
@@ -293,7 +314,7 @@ rotate(enum cn_log_file which)
     for (i = options.keep; i > 0; i--) {
         path_of(which, i - 1, from);
         path_of(which, i, to);
-        rename(from, to); /* the older ones may not be there yet */
+        rename(from, to); /* older files need not be there yet */
     }
     if (options.keep == 0) {
         path_of(which, 0, from);
@@ -309,7 +330,7 @@ is_too_large(const struct file *file, uint64_t more)
            file->bytes + more > options.file_bytes;
 }
 
-/* The ends of a write that was cut: what follows begins a new line. */
+/* Ends the line in whose middle the last write was cut, so that the next line begins properly. */
 static void
 mend(struct file *file)
 {
@@ -331,7 +352,7 @@ write_batch(enum cn_log_file which)
     if (is_too_large(file, batch->len))
         rotate(which);
     mend(file);
-    errno = ENOSPC; /* of what is missing */
+    errno = ENOSPC; /* the reason if the file is missing */
     do
         n = file->missing ? -1 : write(file->fd, batch->data, batch->len);
     while (n < 0 && errno == EINTR);
@@ -375,7 +396,7 @@ take_line(struct ring *ring, uint64_t at, uint32_t *len)
         file->lines++;
 }
 
-/* Did anything come? */
+/* Writes all lines that are in the rings. True: there were some. */
 static bool
 drain_rings(void)
 {
@@ -430,7 +451,7 @@ sleep_until_woken(void)
     if (!drain_rings() && !atomic_load(&stopping) && !atomic_load(&reopening)) {
         poll(&wait, 1, dir[0] ? LOOK_MS : -1);
         if (wait.revents && read(wake_fd, &count, sizeof(count)) < 0)
-            return; /* another wake-up took it */
+            return; /* another wake-up has read it */
     }
     atomic_store(&asleep, false);
 }
@@ -488,7 +509,7 @@ close_all(void)
     }
 }
 
-/* All signals are the loops' business. */
+/* Starts the log thread with all signals blocked; the loops handle them. */
 static int
 start_thread(void)
 {
@@ -560,7 +581,7 @@ cn_log_files_stop(void)
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_sec += STOP_MS / 1000;
     if (pthread_timedjoin_np(thread, NULL, &limit) != 0) {
-        pthread_detach(thread); /* somebody doesn't read our output; the process ends now */
+        pthread_detach(thread); /* standard output is not being read; the process ends now */
         return;
     }
     cn_log_set_copy(-1);

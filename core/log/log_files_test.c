@@ -167,7 +167,7 @@ moved_file_is_back(void)
     return read_file("access_log.log") >= 0;
 }
 
-/* As logrotate does it: move, then SIGHUP. */
+/* The order of logrotate: move the file, then send SIGHUP. */
 static void
 a_moved_file_is_opened_again(void **state)
 {

@@ -1,4 +1,9 @@
-/* core/log/log_json.c - the log's key=value text as members of a JSON object. Any thread. */
+/* core/log/log_json.c - turns the log's key=value text into members of a JSON object. Any thread.
+ *
+ * A value becomes a number if it is written as one, and a string otherwise; names of models and
+ * versions are always strings. Quoted values keep their escapes, most of which mean the same in
+ * JSON. Whatever the text holds, the result is valid JSON: bytes that are not UTF-8 are replaced,
+ * and a member that does not fit is left out as a whole. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -30,7 +35,8 @@ put_code(struct out *out, unsigned char c)
     put(out, text, sizeof(text));
 }
 
-/* Bytes that are no UTF-8 are shown as the characters of Latin-1. */
+/* Writes one character. A byte that is not UTF-8 is shown as the Latin-1 character with its number.
+ */
 static void
 put_char(struct out *out, const char *at, size_t left, size_t *taken)
 {
@@ -46,7 +52,7 @@ put_char(struct out *out, const char *at, size_t left, size_t *taken)
         put(out, at, len);
 }
 
-/* The inside of what cn_log_quote made, without the quotes. */
+/* Writes the inside of a value that cn_log_quote made. */
 static void
 put_quoted(struct out *out, const char *at, const char *end)
 {
@@ -67,6 +73,8 @@ put_quoted(struct out *out, const char *at, const char *end)
     }
 }
 
+/* Is this a number as JSON writes it? More than 18 digits stay text, because many readers would
+ * round them. */
 static bool
 is_number(const char *at, const char *end)
 {
@@ -89,7 +97,8 @@ is_number(const char *at, const char *end)
     return at == end;
 }
 
-/* Version 1.10 is not 1.1, and a model may be called 7: names stay texts, as in the access log. */
+/* Names stay strings, as in the access log: version 1.10 is not 1.1, and a model may be called 7.
+ */
 static bool
 is_name(const char *key, size_t len)
 {

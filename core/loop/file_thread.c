@@ -1,6 +1,8 @@
-/* core/loop/file_thread.c - background threads for work that waits for the disk, or for a download.
+/* core/loop/file_thread.c - background threads for work that waits for the disk or for a download.
  *
- * The mutex guards the queue and `stopping`; it is held for a few instructions. */
+ * The threads share one queue. A task's life: cn_file_thread_run appends it, a thread takes it and
+ * calls `work`, then posts it to the loop as a message, and the loop calls `done`. The mutex guards
+ * the queue and `stopping`, and is held for a few instructions only. */
 #include "core/loop/file_thread.h"
 
 #include <pthread.h>
@@ -27,7 +29,7 @@ task_done(struct cn_msg *msg)
     task->done(task);
 }
 
-/* The next task, or NULL when the thread is to end. */
+/* Waits for the next task; NULL when the thread must end. */
 static struct cn_file_task *
 thread_take(struct cn_file_thread *thread)
 {
@@ -73,7 +75,7 @@ cn_file_thread_create(struct cn_loop *loop, unsigned n_threads, struct cn_file_t
     thread->last = &thread->first;
     pthread_mutex_init(&thread->lock, NULL);
     pthread_cond_init(&thread->wake, NULL);
-    /* Signals are the main thread's. */
+    /* The main thread handles the signals. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (!rc && thread->n_threads < n_threads) {

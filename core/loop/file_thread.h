@@ -1,8 +1,7 @@
-/* core/loop/file_thread.h - background threads for work that waits for the disk, or for a download.
+/* core/loop/file_thread.h - background threads for work that waits for the disk or for a download.
  *
- * Unpacking, digests, store checks, removal of folders: nothing of that may
- * stand in a loop's way. With one thread tasks run one by one, in order.
- */
+ * Unpacking archives, digests, checks of stores, removal of folders: none of that may hold up a
+ * loop. With one thread the tasks run one by one, in order. */
 #ifndef CN_CORE_LOOP_FILE_THREAD_H
 #define CN_CORE_LOOP_FILE_THREAD_H
 
@@ -13,22 +12,23 @@
 
 struct cn_file_thread;
 
-/* Embedded in what the task works on; it stays valid until `done` was called. */
+/* A task, as a member of what it works on. It stays valid until `done` was called. */
 struct cn_file_task {
     struct cn_msg msg;                       /* the thread's own */
     struct cn_file_task *next;               /* the thread's own */
-    void (*work)(struct cn_file_task *task); /* on the file thread */
-    void (*done)(struct cn_file_task *task); /* on the loop that answers go to */
+    void (*work)(struct cn_file_task *task); /* called on a file thread */
+    void (*done)(struct cn_file_task *task); /* called on the loop that gets the answers */
 };
 
 #define CN_FILE_THREADS_MAX 8
 
-/* `loop` gets the answers. `n_threads`: 1 to CN_FILE_THREADS_MAX. */
+/* Starts `n_threads` threads, 1 to CN_FILE_THREADS_MAX, whose answers go to `loop`. Free it with
+ * cn_file_thread_destroy. CN_E_UNAVAILABLE: a thread cannot be started. */
 int cn_file_thread_create(struct cn_loop *loop, unsigned n_threads, struct cn_file_thread **out,
                           struct cn_error *err);
-/* Finishes the tasks at hand and forgets the others. NULL is allowed. */
+/* Waits for the tasks that are being done, and forgets the others. NULL is allowed. */
 void cn_file_thread_destroy(struct cn_file_thread *thread);
-/* Any thread. */
+/* Adds a task to the queue. Any thread. */
 void cn_file_thread_run(struct cn_file_thread *thread, struct cn_file_task *task);
 
 #endif

@@ -1,8 +1,22 @@
 /* core/loop/loop.c - one thread's epoll set, mailbox, timers, hooks and deferred work.
  *
- * All is owned by the thread that runs the loop, but for the mailbox (a stack
- * that any thread pushes to and the loop takes whole) and the wish to stop.
- */
+ * Everything belongs to the thread that runs the loop, except the mailbox and the two flags that
+ * other threads set or read.
+ *
+ * - The mailbox is a stack: any thread pushes a message with one compare-and-swap, and the loop
+ *   takes the whole stack with one exchange and reverses it. So posting never waits, and the order
+ *   of each poster is kept.
+ * - A loop that is awake needs no wake-up, since it looks into the mailbox in every turn. Only a
+ *   message that finds the mailbox empty and the loop asleep writes to the eventfd. Before it
+ *   sleeps, the loop sets `asleep` and then looks into the mailbox once more; a poster pushes first
+ *   and looks at `asleep` then. One of the two sees the other.
+ * - An event of epoll carries the descriptor's number and a generation. When a descriptor is closed
+ *   in a callback and its number is used again in the same turn, an event that was fetched before
+ *   has the old generation, and finds nobody.
+ * - A callback may watch and unwatch any descriptor, set any timer, defer work and remove any hook,
+ *   its own too. What it causes is done in the same turn where that is possible.
+ *
+ * docs/threading.md says which data belongs to which loop. */
 #include "core/loop/loop.h"
 
 #include <errno.h>
@@ -20,12 +34,13 @@
 #include "metrics/counters/metrics.h"
 
 #define EVENTS_MAX 256
-#define TEST_CLOCK_WAIT_MS 5 /* how soon a moved test clock is seen */
+#define TEST_CLOCK_WAIT_MS 5 /* how soon the loop notices that a test moved the clock */
 #define SLOW_TURN_US 1000
-#define MAILBOX_TAG UINT64_MAX /* epoll data of the mailbox's eventfd */
+#define MAILBOX_TAG UINT64_MAX /* the mailbox's eventfd has this tag in epoll */
 
-/* What a descriptor's events are for, by its number. An event carries descriptor and generation,
- * so one that was fetched before an unwatch finds nobody, even if the number is in use again. */
+/* The watch of a descriptor, found by the descriptor's number. An event carries number and
+ * generation, so an event that was fetched before an unwatch finds nobody, even if the number is in
+ * use again. */
 struct place {
     struct cn_watch *watch;
     uint32_t generation;
@@ -34,18 +49,18 @@ struct place {
 struct cn_loop {
     unsigned index;
     int epoll_fd;
-    int event_fd;                     /* written when something is put into an empty mailbox */
+    int event_fd;                     /* written to when a message goes into an empty mailbox */
     _Atomic(struct cn_msg *) mailbox; /* newest first */
-    atomic_bool asleep; /* or about to sleep: who puts something into the mailbox must wake it */
+    atomic_bool asleep;               /* asleep or about to sleep: a poster must wake it */
     atomic_bool stopping;
-    atomic_bool running; /* some thread is in cn_loop_run */
+    atomic_bool running; /* a thread is in cn_loop_run */
 
     uint64_t now_us, now_ms;
     struct cn_timer_wheel *wheel;
     struct cn_list deferred;
     struct cn_list hooks;
-    struct cn_list *next_hook; /* of the walk in progress; NULL outside it */
-    struct cn_source *source;  /* NULL: none */
+    struct cn_list *next_hook; /* the next one in the walk through the hooks; NULL outside it */
+    struct cn_source *source;  /* NULL: there is none */
     struct place *places;
     size_t n_places;
     uint32_t last_generation;
@@ -59,7 +74,7 @@ static _Thread_local struct cn_loop *current;
 int
 cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err)
 {
-    /* Edge-triggered: each write wakes once, and nobody needs to read the counter. */
+    /* Edge-triggered: each write wakes the loop once, and the counter need not be read. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = MAILBOX_TAG};
     struct cn_loop *loop = cn_alloc(sizeof(*loop));
     int rc;
@@ -166,7 +181,7 @@ wake(struct cn_loop *loop)
 {
     const uint64_t one = 1;
 
-    /* It fails for good only with a full counter, whose loop is awake. */
+    /* It fails for good only if the counter is full, and then the loop is awake. */
     while (write(loop->event_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         ;
 }
@@ -180,8 +195,8 @@ cn_loop_post(struct cn_loop *loop, struct cn_msg *msg)
         msg->next = head;
     } while (!atomic_compare_exchange_weak_explicit(&loop->mailbox, &head, msg,
                                                     memory_order_seq_cst, memory_order_relaxed));
-    /* The loop says that it sleeps and then looks into the mailbox once more; here the other way
-     * round: one of the two sees the other. */
+    /* The loop sets `asleep` and then looks into the mailbox once more; here it is the other way
+     * round, so one of the two sees the other. */
     if (!head && current != loop && atomic_load(&loop->asleep))
         wake(loop);
 }
@@ -199,6 +214,8 @@ tag_of(int fd, uint32_t generation)
     return (uint64_t)generation << 32 | (uint32_t)fd;
 }
 
+/* The table grows to the highest descriptor number that was ever watched; the kernel always gives
+ * out the lowest free number. */
 static struct place *
 place_of(struct cn_loop *loop, int fd)
 {
@@ -225,7 +242,8 @@ cn_loop_watch(struct cn_loop *loop, struct cn_watch *watch, int fd, uint32_t eve
     uint32_t generation = loop->last_generation + 1;
     struct epoll_event event = {.events = events};
 
-    if (generation == UINT32_MAX || generation == 0) /* that one is the mailbox's, 0 is nobody's */
+    /* UINT32_MAX is the mailbox's, and 0 means not watched */
+    if (generation == UINT32_MAX || generation == 0)
         generation = 1;
     event.data.u64 = tag_of(fd, generation);
     if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
@@ -237,8 +255,8 @@ cn_loop_watch(struct cn_loop *loop, struct cn_watch *watch, int fd, uint32_t eve
     return 0;
 }
 
-/* Is it `watch` that the loop calls for its descriptor? Not after an unwatch, and not when the
- * descriptor was closed too early and another watch has its number now. */
+/* Does the loop call `watch` for its descriptor? Not after an unwatch, and not if the descriptor
+ * was closed too early and another watch has its number now. */
 static bool
 holds_place(const struct cn_loop *loop, const struct cn_watch *watch)
 {
@@ -263,7 +281,8 @@ cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch)
 {
     if (holds_place(loop, watch)) {
         loop->places[watch->fd] = (struct place){NULL, 0};
-        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL); /* may be closed already */
+        /* the descriptor may be closed already */
+        epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
     }
     watch->generation = 0;
     watch->fd = -1;
@@ -273,7 +292,7 @@ void
 cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred)
 {
     if (!deferred->link.next)
-        cn_list_init(&deferred->link); /* zeroed memory is as good as initialized */
+        cn_list_init(&deferred->link); /* zeroed memory counts as initialised */
     if (!cn_list_linked(&deferred->link))
         cn_list_push_back(&loop->deferred, &deferred->link);
 }
@@ -298,7 +317,7 @@ cn_loop_set_source(struct cn_loop *loop, struct cn_source *source)
     loop->source = source;
 }
 
-/* For epoll_wait: -1 waits without limit. */
+/* The timeout for epoll_wait; -1 waits without a limit. */
 static int
 wait_ms(struct cn_loop *loop, int max_wait_ms)
 {
@@ -326,6 +345,7 @@ wait_ms(struct cn_loop *loop, int max_wait_ms)
     return wait > INT_MAX ? INT_MAX : (int)wait;
 }
 
+/* Calls the watches of the fetched events, unless they were unwatched meanwhile. */
 static void
 give_events(struct cn_loop *loop, int count)
 {
@@ -344,7 +364,8 @@ give_events(struct cn_loop *loop, int count)
     }
 }
 
-/* What the mailbox holds now, oldest first; what is posted from here on waits for the next turn. */
+/* Takes what the mailbox holds now, the oldest first. What is posted from here on waits for the
+ * next turn. */
 static struct cn_msg *
 take_mail(struct cn_loop *loop)
 {
@@ -367,7 +388,7 @@ read_mail(struct cn_msg *msg)
     struct cn_msg *next;
 
     for (; msg; msg = next) {
-        next = msg->next; /* the message may be freed by its function */
+        next = msg->next; /* its function may free the message */
         msg->fn(msg);
     }
 }
@@ -387,12 +408,14 @@ run_hooks(struct cn_loop *loop)
     for (node = loop->hooks.next; node != &loop->hooks; node = loop->next_hook) {
         struct cn_hook *hook = cn_container_of(node, struct cn_hook, link);
 
-        loop->next_hook = node->next; /* moved on if a hook removes that one */
+        loop->next_hook = node->next; /* moved on if the hook removes that one */
         hook->run(hook);
     }
     loop->next_hook = NULL;
 }
 
+/* Runs what was deferred so far. What is deferred meanwhile waits for the next turn, which then
+ * does not sleep. */
 static void
 run_deferred(struct cn_loop *loop)
 {
@@ -407,6 +430,7 @@ run_deferred(struct cn_loop *loop)
     }
 }
 
+/* Sleeps until an event, a message or the timeout. */
 static int
 sleep_for_events(struct cn_loop *loop, int timeout_ms)
 {
@@ -422,7 +446,7 @@ sleep_for_events(struct cn_loop *loop, int timeout_ms)
     return count;
 }
 
-/* Is there something to do? Events are in loop->events then, messages in the mailbox. */
+/* Is there something to do? If so, events are in loop->events or messages in the mailbox. */
 static bool
 look(struct cn_loop *loop, int *count)
 {
@@ -432,7 +456,7 @@ look(struct cn_loop *loop, int *count)
     return *count != 0 || atomic_load_explicit(&loop->mailbox, memory_order_relaxed);
 }
 
-/* As epoll_wait, but a message ends the wait, too. */
+/* Waits for events like epoll_wait; a message ends the wait, too. */
 static int
 wait_for_events(struct cn_loop *loop, int timeout_ms)
 {
@@ -467,8 +491,9 @@ cn_loop_turn(struct cn_loop *loop, int max_wait_ms)
     begin_us = loop->now_us;
 
     give_events(loop, count);
-    /* Requests come by mail or from a hook. No mail is from later than the clock says, or what it
-     * sets would run out too early; and what ran out before it came is over. */
+    /* Requests come by message or from a hook. The mailbox is emptied before the clock is read, so
+     * no message is newer than the turn's time; a timer that it sets would otherwise run out too
+     * early. The timers run before the messages, so what ran out before a message came is over. */
     mail = take_mail(loop);
     read_clock(loop);
     cn_timer_wheel_advance(loop->wheel, loop->now_ms);

@@ -1,10 +1,9 @@
-/* core/loop/loop.h - one thread, one epoll set, its timers and its mailbox.
+/* core/loop/loop.h - an event loop: one thread, one epoll set, its timers and its mailbox.
  *
- * A turn: source, epoll_wait -> descriptor callbacks -> timers -> mailbox -> hooks
- * (libmicrohttpd runs here) -> deferred work. Work collected in a turn is
- * done once at its end, by cn_loop_defer: that is the natural batching.
- * Only cn_loop_post and cn_loop_stop may be called from other threads.
- */
+ * A turn is: ask the source, epoll_wait, callbacks of descriptors, timers, mailbox, hooks
+ * (libmicrohttpd runs here), deferred work. Work that is caused in a turn can be collected and done
+ * once at its end (cn_loop_defer), which batches it without waiting. Other threads may call only
+ * the functions that say "any thread". */
 #ifndef CN_CORE_LOOP_LOOP_H
 #define CN_CORE_LOOP_LOOP_H
 
@@ -19,94 +18,104 @@
 struct cn_loop;
 struct cn_metrics;
 
-/* A message to a loop. Intrusive: it must stay valid until fn is called. */
+/* A message to a loop, as a member of the sender's object. It must stay valid until `fn` is called.
+ */
 struct cn_msg {
     struct cn_msg *next;
     void (*fn)(struct cn_msg *msg);
 };
 
-/* A watched descriptor. The owner keeps the memory until cn_loop_unwatch. */
+/* A watched descriptor. The owner keeps the memory valid until cn_loop_unwatch. */
 struct cn_watch {
     int fd;
     void (*fn)(struct cn_watch *watch, uint32_t events); /* EPOLL... bits */
-    uint32_t generation;                                 /* loop's own; 0: not watched */
+    uint32_t generation;                                 /* the loop's; 0: not watched */
 };
 
-/* Something to run once at the end of this turn (or of the next, if called from deferred work). */
+/* Work that runs once at the end of this turn, or of the next one if it is deferred by deferred
+ * work. */
 struct cn_deferred {
     struct cn_list link;
     void (*fn)(struct cn_deferred *deferred);
 };
 
-/* Runs in every turn, after timers and before deferred work. `timeout_ms` says when it must run
- * next at the latest: CN_NEVER, or a number of ms from now; 0 makes the next turn not wait. */
+/* A function that runs in every turn, after the timers and before deferred work. `timeout_ms` says
+ * when it must run next at the latest: in that many ms, 0 for a next turn that does not wait, or
+ * CN_NEVER. */
 struct cn_hook {
     struct cn_list link;
     void (*run)(struct cn_hook *hook);
     uint64_t (*timeout_ms)(struct cn_hook *hook);
 };
 
-/* Where messages come from that no descriptor tells of: it is asked in every turn, and again and
- * again while the loop looks for work before it sleeps, and posts what it finds. Loop's thread. */
+/* A place that may have messages without a descriptor that becomes readable. It is asked in every
+ * turn, and repeatedly while the loop waits busily before it sleeps, and posts what it finds. On
+ * the loop's thread. */
 struct cn_source {
     void (*ask)(struct cn_source *source);
-    /* The loop goes to sleep: whoever has a message from now on must post it. */
+    /* The loop is about to sleep: a message that comes from now on must be posted. */
     void (*rest)(struct cn_source *source);
 };
 
+/* Makes a loop, which cn_loop_destroy frees. `index` is its number in names and metrics. CN_E_IO:
+ * no descriptors are left. */
 int cn_loop_create(unsigned index, struct cn_loop **out, struct cn_error *err);
-/* Not while it runs. Messages still in the mailbox are dropped. */
+/* Frees a loop that does not run. Messages that are still in the mailbox are dropped. */
 void cn_loop_destroy(struct cn_loop *loop);
 
-/* Before it sleeps a busy loop looks for events for so long (core/time/busy_wait.h); 0, as at
- * first: not at all. Not while it runs. */
+/* Sets for how long the loop waits busily before it sleeps (core/time/busy_wait.h); 0, the default,
+ * is never. Not while it runs. */
 void cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us);
 
 /* Runs turns in the calling thread until cn_loop_stop. */
 void cn_loop_run(struct cn_loop *loop);
-/* One turn, waiting at most max_wait_ms; for tests and start-up. */
+/* Runs one turn, which waits at most max_wait_ms; for tests and start-up. */
 void cn_loop_turn(struct cn_loop *loop, int max_wait_ms);
-/* Any thread. */
+/* Makes cn_loop_run return. Any thread. */
 void cn_loop_stop(struct cn_loop *loop);
 
-/* Any thread: `msg->fn` runs on the loop, in the order of posting as seen by each poster.
- * Wakes the loop only when its mailbox was empty. */
+/* Posts a message: `msg->fn` runs on the loop. Messages of one thread arrive in the order in which
+ * it posted them. Wakes the loop only if it sleeps and its mailbox was empty. Any thread. */
 void cn_loop_post(struct cn_loop *loop, struct cn_msg *msg);
 
-/* Any thread: would a message find the loop at work? Out of date as soon as it is known. */
+/* Would a message find the loop awake? The answer may be out of date at once. Any thread. */
 bool cn_loop_is_awake(const struct cn_loop *loop);
 
 unsigned cn_loop_index(const struct cn_loop *loop);
 /* The loop that the calling thread runs, or NULL. */
 struct cn_loop *cn_loop_current(void);
-/* Does the calling thread run this loop? Also true between two cn_loop_turn of a test. */
+/* Does the calling thread run this loop? Also true between two calls of cn_loop_turn in a test. */
 bool cn_loop_is_here(const struct cn_loop *loop);
-/* As that, and while no thread is in cn_loop_run for it: set-up before, clean-up after. */
+/* True on the loop's thread, and while no thread is in cn_loop_run for it: during set-up and
+ * clean-up. */
 bool cn_loop_may_touch(const struct cn_loop *loop);
 #define cn_assert_on_loop(loop) cn_assert(cn_loop_may_touch(loop))
 
-/* The time of this turn, in ms: read once a turn, so cheap. */
+/* The time of this turn in ms. It is read once a turn, so asking is cheap. */
 uint64_t cn_loop_now_ms(const struct cn_loop *loop);
-/* The same in microseconds of cn_now_us(). */
+/* The time of this turn in microseconds of cn_now_us(). */
 uint64_t cn_loop_now_us(const struct cn_loop *loop);
 struct cn_timer_wheel *cn_loop_wheel(struct cn_loop *loop);
-/* Counters and gauges of this loop (busy time among them). */
+/* The counters and gauges of this loop, its busy time among them. */
 struct cn_metrics *cn_loop_metrics(struct cn_loop *loop);
 
-/* EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLLET ... ; level-triggered unless EPOLLET. */
+/* Watches a descriptor for `events`: EPOLLIN, EPOLLOUT, EPOLLRDHUP, ...; level-triggered unless
+ * EPOLLET is among them. rewatch changes the events. CN_E_IO: the kernel refuses the descriptor. */
 int cn_loop_watch(struct cn_loop *loop, struct cn_watch *watch, int fd, uint32_t events,
                   struct cn_error *err);
 int cn_loop_rewatch(struct cn_loop *loop, struct cn_watch *watch, uint32_t events,
                     struct cn_error *err);
-/* No callback comes after this, not even for events already fetched. Does not close the fd: do that
- * after. Harmless on zeroed memory and when called twice. */
+/* Ends the watch: no callback comes after this call, not even for events that were already fetched.
+ * Does not close the descriptor, which must be closed after this. Does nothing on zeroed memory or
+ * when called twice. */
 void cn_loop_unwatch(struct cn_loop *loop, struct cn_watch *watch);
 
-/* Harmless when already deferred. To take it back: cn_list_remove(&deferred->link). */
+/* Defers work to the end of the turn. Does nothing if it is deferred already.
+ * cn_list_remove(&deferred->link) takes it back. */
 void cn_loop_defer(struct cn_loop *loop, struct cn_deferred *deferred);
 void cn_loop_add_hook(struct cn_loop *loop, struct cn_hook *hook);
 void cn_loop_remove_hook(struct cn_loop *loop, struct cn_hook *hook);
-/* One at most; NULL: none. The owner keeps the memory. */
+/* Sets the loop's source; NULL: none. The owner keeps the memory. */
 void cn_loop_set_source(struct cn_loop *loop, struct cn_source *source);
 
 #endif

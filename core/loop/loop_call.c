@@ -1,4 +1,5 @@
-/* core/loop/loop_call.c - run a function on another loop. Any thread. */
+/* core/loop/loop_call.c - calls a function on another loop, by a message that frees itself before
+ * the call. Any thread. */
 #include "core/loop/loop_call.h"
 
 #include "core/memory/mem.h"

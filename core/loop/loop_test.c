@@ -487,7 +487,7 @@ a_moved_clock_is_seen_while_waiting(void **state)
     assert_true(cn_loop_now_ms(loop) == cn_now_ms());
 }
 
-/* While the loop hears of a descriptor an hour goes by, and then something is posted. */
+/* */
 static void
 let_time_pass(struct cn_watch *watch, uint32_t events)
 {

@@ -1,9 +1,14 @@
 /* core/memory/arena.c - bump allocation for one request.
  *
- * Most requests fit the first block, and each needs one: freed first blocks
- * wait in a small list of the thread that freed them, so a request usually
- * costs no malloc at all. An arena has one owner at a time, so nothing is locked.
- */
+ * An allocation takes the next bytes of the newest block; when that is full, a block of twice what
+ * was used so far is added, up to LAST_BLOCK_BYTES. A large allocation gets a block of its own
+ * behind the newest one, whose rest stays in use.
+ *
+ * Most requests fit into the first block, and each needs one. So freed first blocks are kept in a
+ * short list of the thread that freed them, and a request usually costs no malloc at all. A request
+ * that moves between threads may take its block from one thread's list and leave it in another's;
+ * the limit of the list keeps that from piling up. An arena has one owner at a time, so nothing is
+ * locked. */
 #include "core/memory/arena.h"
 
 #include <pthread.h>
@@ -15,13 +20,13 @@
 #include "core/memory/mem.h"
 
 #define ALIGNMENT 16
-#define FIRST_BLOCK_BYTES 2048 /* with its header: a small HTTP request and its job */
+#define FIRST_BLOCK_BYTES 2048 /* with its header; enough for a small HTTP request and its job */
 #define LAST_BLOCK_BYTES 65536 /* blocks double up to this */
 #define SPARE_BLOCKS_MAX 64    /* 128 kB a thread */
 
 struct cn_arena_block {
     struct cn_arena_block *older;
-    size_t bytes; /* with this header */
+    size_t bytes; /* the size with this header */
 };
 
 #define HEADER_BYTES ((sizeof(struct cn_arena_block) + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1))
@@ -30,7 +35,7 @@ struct cn_arena_block {
 static _Thread_local struct {
     struct cn_arena_block *blocks;
     unsigned count;
-    int registered; /* the clean-up at the thread's end is arranged */
+    int registered; /* the clean-up at the end of the thread is arranged */
 } spare;
 
 static pthread_key_t spare_key;
@@ -46,7 +51,7 @@ free_spare(void *unused)
         spare.blocks = block->older;
         cn_free(block);
     }
-    spare.count = SPARE_BLOCKS_MAX; /* arenas freed later in this thread's end keep none */
+    spare.count = SPARE_BLOCKS_MAX; /* arenas that this thread frees from here on keep nothing */
 }
 
 static void
@@ -130,7 +135,7 @@ cn_arena_clear(struct cn_arena *arena)
     cn_arena_fini(arena);
 }
 
-/* An allocation with a block to itself, behind the newest: that one's free part stays in use. */
+/* An allocation in a block of its own, behind the newest one, whose free part stays in use. */
 static void *
 alloc_alone(struct cn_arena *arena, size_t bytes)
 {

@@ -1,4 +1,10 @@
-/* core/memory/borrowed_output.c - the buffer's bytes and lent ones as one vector for the kernel. */
+/* core/memory/borrowed_output.c - sends a buffer and the pieces borrowed for it with one system
+ * call.
+ *
+ * The output is the buffer's bytes with the pieces between them. A piece's `at` is its offset in
+ * the buffer, which falls when the front of the buffer is dropped (cn_borrowed_output_consume). Two
+ * numbers say how far the output is: *sent in the buffer, and `sent` in the piece that comes next.
+ * A socket may take any part of a call's bytes, so either number can stop in the middle. */
 #include "core/memory/borrowed_output.h"
 
 #include <string.h>
@@ -8,7 +14,7 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-#define VECTOR_MAX 32 /* pieces of one call; a socket takes fewer large ones anyway */
+#define VECTOR_MAX 32 /* the pieces of one call; a socket takes fewer large ones anyway */
 
 void
 cn_borrowed_output_init(struct cn_borrowed_output *borrowed)
@@ -43,6 +49,7 @@ cn_borrowed_output_add(struct cn_borrowed_output *borrowed, const struct cn_buf 
         ++*unsent;
 }
 
+/* Adds bytes to the vector, as far as `left` allows. Returns the new number of elements. */
 static unsigned
 put(struct iovec *vector, unsigned n, const char *bytes, size_t len, size_t *left)
 {
@@ -55,7 +62,7 @@ put(struct iovec *vector, unsigned n, const char *bytes, size_t len, size_t *lef
     return n + 1;
 }
 
-/* Moves forward by what the socket took. */
+/* Moves the two positions forward by the bytes that the socket took. */
 static void
 went_out(struct cn_borrowed_output *borrowed, size_t *sent, size_t bytes)
 {

@@ -1,4 +1,7 @@
-/* core/memory/buf.c - a byte buffer that grows. Owned by whoever holds it; no locks. */
+/* core/memory/buf.c - a byte buffer that doubles when it is full. Owned by its holder; no locks.
+ *
+ * Memory that was allocated stays until fini or take, so a buffer that is filled again and again
+ * soon allocates nothing. The limit (max_bytes) is on the content, not on the memory. */
 #include "core/memory/buf.h"
 
 #include <stdarg.h>
@@ -31,7 +34,8 @@ cn_buf_reset(struct cn_buf *buf)
     buf->failed = 0;
 }
 
-/* Always a byte more than `cap`, so that cn_buf_take can put its NUL without moving anything. */
+/* Makes the capacity at least `need`. One byte more than `cap` is always allocated, so that
+ * cn_buf_take can add its NUL without moving anything. */
 static int
 grow(struct cn_buf *buf, size_t need)
 {
@@ -114,6 +118,7 @@ cn_buf_put_double(struct cn_buf *buf, double value)
     return cn_buf_append(buf, text, (size_t)(cn_put_double(value, text) - text));
 }
 
+/* Tries with the room that is there; a text that is longer is formatted a second time. */
 int
 cn_buf_printf(struct cn_buf *buf, const char *fmt, ...)
 {

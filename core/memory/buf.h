@@ -1,4 +1,7 @@
-/* core/memory/buf.h - a byte buffer that grows up to a limit. */
+/* core/memory/buf.h - a byte buffer that grows up to a limit. Not thread-safe.
+ *
+ * A failure is sticky: once something did not fit, all further appends fail and `failed` stays set.
+ * So a caller may append many parts and look once at the end. */
 #ifndef CN_CORE_MEMORY_BUF_H
 #define CN_CORE_MEMORY_BUF_H
 
@@ -8,22 +11,23 @@
 #include "core/text/str.h"
 
 struct cn_buf {
-    char *data;       /* cn_free()d by fini; NULL while empty */
+    char *data;       /* freed by fini; NULL while empty */
     size_t len, cap;  /* bytes */
     size_t max_bytes; /* 0: no limit of its own */
-    int failed;       /* sticky: something did not fit; len is then what fitted before */
+    int failed;       /* something did not fit; `len` is then what fitted before */
 };
 
+/* Makes an empty buffer, which allocates nothing yet; fini frees its memory. */
 void cn_buf_init(struct cn_buf *buf, size_t max_bytes);
 void cn_buf_fini(struct cn_buf *buf);
-/* Empties, keeps the memory, clears `failed`. */
+/* Empties the buffer, keeps its memory and clears `failed`. */
 void cn_buf_reset(struct cn_buf *buf);
 
-/* For cn_buf_reserve: what is there is too small. */
+/* The part of cn_buf_reserve that allocates. */
 char *cn_buf_make_room(struct cn_buf *buf, size_t bytes);
 
-/* Room for `bytes` more, or NULL (and failed). The caller adds to `len` what it wrote. Inline: a
- * frame is written in many small pieces. */
+/* Returns room for `bytes` more behind `len`, or NULL and sets `failed`. The caller adds to `len`
+ * what it wrote. Inline, because a frame is written in many small pieces. */
 static inline char *
 cn_buf_reserve(struct cn_buf *buf, size_t bytes)
 {
@@ -32,18 +36,19 @@ cn_buf_reserve(struct cn_buf *buf, size_t bytes)
     return cn_buf_make_room(buf, bytes);
 }
 
-/* 0, or -1 (and failed). */
+/* These return 0, or -1 and set `failed`. */
 int cn_buf_append(struct cn_buf *buf, const void *bytes, size_t len);
 int cn_buf_append_str(struct cn_buf *buf, struct cn_str text);
 int cn_buf_puts(struct cn_buf *buf, const char *text);
 int cn_buf_printf(struct cn_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* In decimal; a double as cn_put_double writes it. */
+/* Append a number in decimal; a double as cn_put_double writes it. */
 int cn_buf_put_int(struct cn_buf *buf, int64_t value);
 int cn_buf_put_uint(struct cn_buf *buf, uint64_t value);
 int cn_buf_put_double(struct cn_buf *buf, double value);
-/* Drops the first `bytes` and moves the rest to the front. */
+/* Drops the first `bytes` and moves the rest to the beginning. */
 void cn_buf_consume(struct cn_buf *buf, size_t bytes);
-/* Ownership of the bytes (with a NUL behind them) to the caller: cn_free(). Never NULL. */
+/* Gives the bytes, with a NUL behind them, to the caller, who frees them with cn_free; the buffer
+ * is empty then. Never NULL. */
 char *cn_buf_take(struct cn_buf *buf, size_t *len);
 
 static inline struct cn_str

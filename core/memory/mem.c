@@ -1,4 +1,5 @@
-/* core/memory/mem.c - malloc with the project's manners. Any thread. */
+/* core/memory/mem.c - malloc with this project's rules: cn_alloc zeroes and never fails, and sizes
+ * of 0 are allowed everywhere. Any thread. */
 #include "core/memory/mem.h"
 
 #include <stdlib.h>
@@ -56,6 +57,7 @@ cn_free(void *ptr)
     free(ptr);
 }
 
+/* madvise accepts whole huge pages only, so the begin is rounded up and the end down. */
 void
 cn_prefer_huge(void *ptr, size_t bytes)
 {

@@ -1,4 +1,18 @@
-/* core/memory/slab.c - small blocks in pages of one size. */
+/* core/memory/slab.c - small blocks in pages of one size. One thread.
+ *
+ * A Lua handler allocates and frees many small blocks, and tells the size when it frees one. So a
+ * block needs no header: its page is found from its address, since pages lie at multiples of their
+ * size, and the page knows the size of its blocks.
+ *
+ * The life of a page: it is cut from a chunk, or taken from the empty pages, and gets a size. Its
+ * blocks are given out from the beginning (`uncut`). A freed block is pushed on the page's list
+ * (`freed`), whose links are in the blocks themselves, and is given out next. When no block is
+ * free, the page leaves the lists; the first block that is freed puts it into `more` of its size.
+ * When the last block is freed, the page is empty and may get any size. When the last page of a
+ * chunk is empty, the chunk goes back to malloc, unless it is the only such chunk.
+ *
+ * Each size takes blocks from one page (`now`) until that is full, so blocks that are allocated
+ * together lie together. */
 #include "core/memory/slab.h"
 
 #include <stdbool.h>
@@ -8,22 +22,22 @@
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 
-/* The first chunk is small, since most handlers need little; each further one is as large as all
- * before. */
+/* The first chunk is small, because most handlers need little. Each further one is as large as all
+ * before it, up to the maximum. */
 #define CHUNK_BYTES_MIN ((size_t)64 << 10)
 #define CHUNK_BYTES_MAX ((size_t)4 << 20)
-#define HEADER_BYTES 64 /* of a page, so that its blocks begin with a line of the cache */
+#define HEADER_BYTES 64 /* of a page; its blocks then begin at a cache line */
 
-/* Pages lie at multiples of their size, so a block's address leads to its page. */
+/* Pages lie at multiples of their size, so that a block's address leads to its page. */
 struct cn_slab_page {
-    /* In `more` of its size, or in empty_pages; in none: full, or taken from now. */
+    /* In `more` of its size or in empty_pages. In no list while the page is full or is `now`. */
     struct cn_list link;
     struct cn_slab_chunk *chunk;
-    void *freed;     /* a block that was freed; in its first bytes the next one */
-    uint32_t uncut;  /* where the blocks begin that nobody has had yet */
-    uint32_t n_used; /* blocks */
-    uint16_t size;   /* of its blocks, an index of cn_slab.sizes */
-    bool listed;     /* in `more`, or the one that is taken from; else all its blocks are in use */
+    void *freed;     /* the block that was freed last; its first bytes point to the one before */
+    uint32_t uncut;  /* the offset of the first block that was never given out */
+    uint32_t n_used; /* the number of blocks in use */
+    uint16_t size;   /* the size of its blocks, an index of cn_slab.sizes */
+    bool listed;     /* the page is in `more` or is `now`; otherwise all its blocks are in use */
 };
 
 struct cn_slab_chunk {
@@ -76,7 +90,8 @@ cn_slab_fini(struct cn_slab *pool)
 
 /* --- chunks --- */
 
-/* The largest ones are made of whole huge pages; what comes before would be mostly unused ones. */
+/* Chunks of the largest size are made of whole huge pages. Smaller ones would leave most of a huge
+ * page unused. */
 static struct cn_slab_chunk *
 alloc_chunk(size_t bytes)
 {
@@ -90,7 +105,7 @@ alloc_chunk(size_t bytes)
     return chunk;
 }
 
-/* Of the next chunk; 0: there may be none. */
+/* The size of the next chunk; 0 if the limit allows none. */
 static size_t
 chunk_bytes(const struct cn_slab *pool)
 {
@@ -105,6 +120,8 @@ chunk_bytes(const struct cn_slab *pool)
     return bytes;
 }
 
+/* Gets a chunk from malloc. Its pages begin at the first multiple of their size, so a part of a
+ * page is lost at its beginning. */
 static struct cn_slab_chunk *
 add_chunk(struct cn_slab *pool)
 {
@@ -141,6 +158,7 @@ free_chunk(struct cn_slab *pool, struct cn_slab_chunk *chunk)
 
 /* --- pages --- */
 
+/* A page that was never used before, of the newest chunk or of a new one. */
 static struct cn_slab_page *
 cut_page(struct cn_slab *pool)
 {
@@ -178,6 +196,7 @@ take_page(struct cn_slab *pool, uint32_t size)
     return page;
 }
 
+/* Called when a page has no block in use any more. */
 static void
 leave_page(struct cn_slab *pool, struct cn_slab_page *page)
 {
@@ -195,7 +214,7 @@ leave_page(struct cn_slab *pool, struct cn_slab_page *page)
         pool->spare = chunk;
 }
 
-/* The page that is taken from has no free block: another one becomes it. */
+/* Replaces the page that blocks are taken from, which has no free block. */
 static struct cn_slab_page *
 change_page(struct cn_slab *pool, uint32_t size)
 {
@@ -207,13 +226,14 @@ change_page(struct cn_slab *pool, uint32_t size)
     if (!page)
         return NULL;
     if (sizes->now)
-        sizes->now->listed = false; /* until a block of it is freed */
+        sizes->now->listed = false; /* until one of its blocks is freed */
     page->listed = true;
     return sizes->now = page;
 }
 
 /* --- blocks --- */
 
+/* Has the page no block to give? */
 static bool
 is_spent(const struct cn_slab_page *page)
 {
@@ -232,7 +252,7 @@ take_block(struct cn_slab_page *page)
         return block;
     }
     memcpy(&page->freed, block, sizeof(page->freed));
-    if (page->freed) /* the one after this: it was freed long ago */
+    if (page->freed) /* the block after this one was freed long ago and is in no cache */
         cn_prefetch(page->freed, block_bytes(page->size));
     return block;
 }

@@ -1,4 +1,4 @@
-/* core/system/program_path.c - see the header. */
+/* core/system/program_path.c - finds the files that belong to a program. Any thread. */
 #include "core/system/program_path.h"
 
 #include <errno.h>

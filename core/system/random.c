@@ -1,4 +1,6 @@
-/* core/system/random.c - random bytes, a page of them at a time. Each thread has its own page. */
+/* core/system/random.c - random bytes, taken from the kernel a page at a time, since ids are needed
+ * often and getrandom is a system call. Each thread has its own page, so there is no lock. Bytes
+ * that were given out are erased from the page. */
 #include "core/system/random.h"
 
 #include <errno.h>
@@ -9,7 +11,7 @@
 
 static _Thread_local struct {
     unsigned char bytes[4096];
-    size_t left; /* unused bytes, at the end */
+    size_t left; /* the unused bytes are at the end */
 } page;
 
 static void
@@ -30,6 +32,8 @@ from_kernel(void *out, size_t len)
     }
 }
 
+/* A request for more than a quarter of a page goes to the kernel directly. A rest of the page that
+ * is too small is thrown away. */
 void
 cn_random_bytes(void *out, size_t len)
 {
@@ -46,7 +50,7 @@ cn_random_bytes(void *out, size_t len)
     from = page.bytes + sizeof(page.bytes) - page.left;
     if (len)
         memcpy(out, from, len);
-    explicit_bzero(from, len); /* what was given out cannot be read here later */
+    explicit_bzero(from, len); /* what was given out cannot be found here later */
     page.left -= len;
 }
 

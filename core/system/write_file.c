@@ -1,4 +1,9 @@
-/* core/system/write_file.c - see the header. */
+/* core/system/write_file.c - writes output completely, or reports an error. Any thread.
+ *
+ * To write a file atomically, its bytes go to a temporary file, which is synced and then renamed
+ * over the old one. The order matters: a rename before the sync could leave an empty file after a
+ * power failure. O_EXCL and O_NOFOLLOW make sure that the temporary file is our own, and not a link
+ * that somebody else has put there. */
 #include "core/system/write_file.h"
 
 #include <errno.h>
@@ -29,7 +34,8 @@ cn_write_out(int fd, const void *bytes, size_t len)
 {
     int failed = cn_write_all(fd, bytes, len);
 
-    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP) /* a pipe has no disk */
+    /* a pipe cannot be synced */
+    if (!failed && fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP)
         failed = errno;
     if (close(fd) < 0 && !failed)
         failed = errno;

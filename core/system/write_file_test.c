@@ -87,8 +87,8 @@ assert_file(const char *path, const char *text, mode_t mode)
     close(fd);
 }
 
-/* Who has the file open goes on reading the old one; what somebody left beside it, a link, say, is
- * not written to. */
+/* A reader that has the file open goes on reading the old one. What somebody else left under the
+ * temporary name, a link for example, is not written to. */
 static void
 a_file_is_replaced_as_a_whole(void **state)
 {

@@ -1,4 +1,9 @@
-/* core/text/number.c - see the header. */
+/* core/text/number.c - writes numbers as text. Any thread.
+ *
+ * cn_put_double needs the shortest text that reads back as the same number. It first tries
+ * put_short, which handles nearly all numbers in requests and answers with integers alone.
+ * Otherwise it prints with 15, 16 and 17 digits until the text reads back as the number; 17 are
+ * always enough for a double. */
 #include "core/text/number.h"
 
 #include <math.h>
@@ -27,9 +32,10 @@ cn_put_int(int64_t value, char *to)
     return cn_put_uint(0 - (uint64_t)value, to);
 }
 
-/* Numbers of up to six places behind the point, which most are that people write: no printf, no
- * trial. The quotient of two whole numbers is what their text reads back as, and with up to 15
- * digits no shorter text does. Behind what was written; NULL: it is none of them. */
+/* Writes numbers with up to six digits behind the point, which most numbers have that people write,
+ * without printf and without trying. A text of at most 15 digits that reads back as the number is
+ * unique, and the quotient of two whole numbers below 2^53 is rounded exactly as a reader rounds
+ * that text. Returns the address behind the text; NULL if the number is not of this kind. */
 static char *
 put_short(double value, char *to)
 {
@@ -42,7 +48,7 @@ put_short(double value, char *to)
         return NULL;
     n = (uint64_t)scaled;
     for (int place = 6; place > 0; place--, n /= 10)
-        if (at < end || n % 10 || place == 1) /* no zeros at the end, but for "1.0" */
+        if (at < end || n % 10 || place == 1) /* no zeros at the end, except in "1.0" */
             *--at = (char)('0' + n % 10);
     *--at = '.';
     do

@@ -1,16 +1,18 @@
-/* core/text/number.h - numbers as text, without printf where that is slow. Any thread. */
+/* core/text/number.h - writes numbers as text, without printf where that would be slow. Any thread.
+ */
 #ifndef CN_CORE_TEXT_NUMBER_H
 #define CN_CORE_TEXT_NUMBER_H
 
 #include <stdint.h>
 
-#define CN_NUMBER_MAX 40 /* bytes of room that each of these needs; no text has more than 26 */
+#define CN_NUMBER_MAX 40 /* the room that each function needs; no text has more than 26 bytes */
 
-/* Write at `to`, without a zero behind it; return the place behind the text. */
+/* Write a number at `to`, without a NUL. Return the address behind the text. */
 char *cn_put_uint(uint64_t value, char *to);
 char *cn_put_int(int64_t value, char *to);
-/* The shortest text that reads back as the same number. It has a point or an exponent ("1.0"), so
- * that what had a fraction still can have one; NaN, Infinity and -Infinity are these words. */
+/* Writes the shortest text that reads back as the same number. It always has a point or an exponent
+ * ("1.0"), so that a reader still takes it for a floating-point number. NaN, Infinity and -Infinity
+ * are written as these words. */
 char *cn_put_double(double value, char *to);
 
 #endif

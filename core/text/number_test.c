@@ -21,7 +21,7 @@ text_of(double value)
     return text;
 }
 
-/* As short as can be, with a point or an exponent, and the sign of zero. */
+/* The text is as short as possible, with a point or an exponent, and keeps the sign of zero. */
 static void
 numbers_have_their_texts(void **state)
 {

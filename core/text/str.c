@@ -1,4 +1,5 @@
-/* core/text/str.c - comparing names. ASCII only, so that no locale has a say. */
+/* core/text/str.c - compares names, in ASCII only, so that the locale has no influence. Any thread.
+ */
 #include "core/text/str.h"
 
 static unsigned char

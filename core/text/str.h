@@ -1,4 +1,5 @@
-/* core/text/str.h - a borrowed piece of bytes: pointer and length, not NUL-terminated. */
+/* core/text/str.h - borrowed bytes: a pointer and a length. They do not end with a NUL. Any thread.
+ */
 #ifndef CN_CORE_TEXT_STR_H
 #define CN_CORE_TEXT_STR_H
 
@@ -12,7 +13,7 @@ struct cn_str {
 };
 
 #define CN_STR(literal) ((struct cn_str){("" literal), sizeof(literal) - 1})
-/* For printf's "%.*s". */
+/* The two arguments of printf's "%.*s". */
 #define CN_STR_ARG(s) (int)(s).len, (s).ptr ? (s).ptr : ""
 
 static inline struct cn_str
@@ -27,19 +28,20 @@ cn_str_eq(struct cn_str a, struct cn_str b)
     return a.len == b.len && (a.len == 0 || memcmp(a.ptr, b.ptr, a.len) == 0);
 }
 
-/* 0 to 15; -1: it is none. */
+/* The value of a hexadecimal digit, 0 to 15; -1 for any other character. */
 static inline int
 cn_hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
-    c |= 0x20; /* small, if it is a letter */
+    c |= 0x20; /* lower case, if it is a letter */
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* ASCII only; `-` and `_` differ. */
+/* Compares without regard to case, in ASCII only. `-` and `_` are different. */
 bool cn_str_eq_nocase(struct cn_str a, struct cn_str b);
-/* ASCII only, and `-` equals `_`: header names as clients of either family spell them. */
+/* Compares header names: like cn_str_eq_nocase, but `-` equals `_`, since clients of the two API
+ * families spell the names differently. */
 bool cn_str_eq_header(struct cn_str a, struct cn_str b);
 
 #endif

@@ -1,4 +1,14 @@
-/* core/text/utf8.c - what is UTF-8. Any thread, no state. */
+/* core/text/utf8.c - checks for UTF-8. Any thread, no state.
+ *
+ * The valid characters by their first byte (RFC 3629, section 4); further bytes are 80 to bf:
+ *   00 to 7f             1 byte
+ *   c2 to df             2 bytes
+ *   e0                   3 bytes, the second from a0 (below that it would be overlong)
+ *   e1 to ec, ee, ef     3 bytes
+ *   ed                   3 bytes, the second up to 9f (above that are surrogates)
+ *   f0                   4 bytes, the second from 90 (below that it would be overlong)
+ *   f1 to f3             4 bytes
+ *   f4                   4 bytes, the second up to 8f (above that is U+110000) */
 #include "core/text/utf8.h"
 
 size_t
@@ -13,7 +23,7 @@ cn_utf8_length(const char *text, size_t left)
     if (at[0] < 0xc2 || at[0] > 0xf4)
         return 0;
     len = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    /* Overlong forms, surrogates and what is past U+10FFFF: the second byte tells. */
+    /* The second byte excludes overlong forms, surrogates and numbers above U+10FFFF. */
     if (at[0] == 0xe0)
         low = 0xa0;
     else if (at[0] == 0xed)
@@ -36,7 +46,7 @@ cn_utf8_is_valid(struct cn_str text)
     size_t i = 0, len;
 
     while (i < text.len) {
-        if ((unsigned char)text.ptr[i] < 0x80) { /* most of it, in large bodies too */
+        if ((unsigned char)text.ptr[i] < 0x80) { /* most bytes, in large bodies too */
             i++;
             continue;
         }
@@ -57,6 +67,7 @@ cn_utf8_cut(struct cn_str text, size_t max)
     return max;
 }
 
+/* Is the character a control character? `text` points to a valid one. */
 static bool
 is_control(const char *text)
 {

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* Names go to logs, paths and JSON: what is no UTF-8 is told. */
+/* Names go to logs, paths and JSON, so what is not UTF-8 must be recognised. */
 static void
 utf8_is_told_from_what_only_looks_like_it(void **state)
 {

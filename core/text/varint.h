@@ -1,5 +1,6 @@
-/* core/text/varint.h - numbers of as many bytes as they need: seven bits in each, the lowest first,
- * the highest bit set in all but the last (LEB128; protobuf's varint). Any thread. */
+/* core/text/varint.h - varints: numbers with as many bytes as they need. Each byte has seven bits
+ * of the number, the lowest first, and all bytes except the last have their highest bit set
+ * (LEB128, as in protobuf). Example: 300 is ac 02. Any thread. */
 #ifndef CN_CORE_TEXT_VARINT_H
 #define CN_CORE_TEXT_VARINT_H
 
@@ -8,9 +9,9 @@
 
 #include "core/text/str.h"
 
-#define CN_VARINT_MAX 10 /* bytes of room that cn_put_varint needs */
+#define CN_VARINT_MAX 10 /* the room that cn_put_varint needs */
 
-/* Writes at `to`, in `least` bytes at least; returns the place behind. */
+/* Writes a number at `to` in at least `least` bytes. Returns the address behind it. */
 static inline char *
 cn_put_wide_varint(uint64_t value, unsigned least, char *to)
 {
@@ -20,14 +21,14 @@ cn_put_wide_varint(uint64_t value, unsigned least, char *to)
     return to;
 }
 
-/* The same in as many bytes as it needs. */
+/* Writes a number in as few bytes as possible. */
 static inline char *
 cn_put_varint(uint64_t value, char *to)
 {
     return cn_put_wide_varint(value, 1, to);
 }
 
-/* Takes one from the front of `rest`. False: cut short, or over 64 bits. */
+/* Takes a number from the beginning of `rest`. False: it is cut short or has over 64 bits. */
 static inline bool
 cn_take_varint(struct cn_str *rest, uint64_t *out)
 {

@@ -32,7 +32,7 @@ numbers_come_back(void **state)
     }
 }
 
-/* As the format's own documents show it. */
+/* These are the examples in the format's own documentation. */
 static void
 bytes_are_those_of_leb128(void **state)
 {
@@ -62,8 +62,8 @@ wide_ones_have_bytes_to_spare(void **state)
     assert_int_equal(cn_put_wide_varint(127, 1, bytes) - bytes, 1);
 }
 
-/* Whoever reads has the lengths of others in it: nothing is read behind the end, and nothing is
- * cut. */
+/* A reader meets lengths that others wrote: nothing is read behind the end, and no number is
+ * shortened. */
 static void
 what_is_none_is_refused(void **state)
 {

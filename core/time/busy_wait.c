@@ -1,11 +1,17 @@
+/* core/time/busy_wait.c - decides from the last wait whether polling is worth it now. One thread.
+ *
+ * There is no clock or counter but the length of the last wait. Example with a limit of 50 us: if
+ * the last wait took 300 us, work comes often, so this wait polls for up to 50 us before the thread
+ * sleeps. If it took 2 ms, the thread sleeps at once. sched_yield between two polls gives the core
+ * to any other thread that can run, so polling does not slow down a worker on the same core. */
 #include "core/time/busy_wait.h"
 
 #include <sched.h>
 
 #include "core/time/clock.h"
 
-/* Whoever waits no longer than this many limits looks again next time: of a core that nobody else
- * wants, looking takes a tenth at most. */
+/* A wait that was not longer than this many limits makes the next one busy. On a core that nobody
+ * else wants, polling then takes a tenth of the time at most. */
 #define SHORT_WAIT 10
 
 void

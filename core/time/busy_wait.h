@@ -1,11 +1,11 @@
-/* core/time/busy_wait.h - looking again for a moment before going to sleep.
+/* core/time/busy_wait.h - busy waiting: polling for new work for a short time before a thread
+ * sleeps.
  *
- * To sleep and be woken costs a thread some microseconds, and many times that on a virtual machine
- * whose host takes a halted core away: at 16 connections a step then takes twice as long as its
- * work. A thread that has something to do every few hundred microseconds therefore looks again, and
- * lets others run in between, until its limit is over; one that is woken seldom sleeps at once. One
- * thread.
- */
+ * Sleeping and being woken costs a thread some microseconds, and much more on a virtual machine
+ * whose host takes a halted core away: with 16 connections a step then takes twice as long as its
+ * work. So a thread that has something to do every few hundred microseconds polls again, and lets
+ * others run in between, until a limit is over; a thread that is seldom woken sleeps at once.
+ * Decision 0016 has the measurements. One thread. */
 #ifndef CN_CORE_TIME_BUSY_WAIT_H
 #define CN_CORE_TIME_BUSY_WAIT_H
 
@@ -13,16 +13,16 @@
 #include <stdint.h>
 
 struct cn_busy_wait {
-    uint32_t limit_us; /* 0: it never looks again; set by the owner */
+    uint32_t limit_us; /* 0: never wait busily; set by the owner */
     bool worth_it;     /* the last wait was short */
-    uint64_t began_us; /* this wait */
+    uint64_t began_us; /* when this wait began */
 };
 
-/* There was nothing to do. */
+/* Begins a wait, because there was nothing to do. */
 void cn_busy_wait_begin(struct cn_busy_wait *wait);
-/* Lets others run; true: look again; false: go to sleep. */
+/* Lets other threads run. True: poll again; false: sleep. */
 bool cn_busy_wait_again(struct cn_busy_wait *wait);
-/* The wait is over, asleep or not. */
+/* Ends the wait, however it ended, and remembers whether it was short. */
 void cn_busy_wait_end(struct cn_busy_wait *wait);
 
 #endif

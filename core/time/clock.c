@@ -1,4 +1,10 @@
-/* core/time/clock.c - time, which a test can move. Any thread. */
+/* core/time/clock.c - reads the clocks and adds what a test has moved them by. Any thread.
+ *
+ * Nothing in the project reads a clock in another way, so a test can let an hour pass in no time:
+ * end to end through a file that all processes map, in unit tests through two variables. The
+ * monotonic and the wall clock move together; the wall clock can also be moved alone, as an
+ * administrator or NTP might do. Without a test the cost is two branches that the processor
+ * predicts. */
 #include "core/time/clock.h"
 
 #include <errno.h>
@@ -16,15 +22,15 @@
 #define FROZEN_AT_MS UINT64_C(1000000)
 #define FROZEN_AT_WALL_MS UINT64_C(1700000000000)
 
-/* The file of CONTINUO_TEST_CLOCK; NULL in real life. Set before main, never changed. */
+/* The mapped file of CONTINUO_TEST_CLOCK; NULL in normal use. Set before main and never changed. */
 static const int64_t *shared_ahead_ms, *shared_wall_ms;
-/* What cn_clock_freeze and cn_clock_advance did; loops in other threads read it,
- * hence the atomic loads. */
+/* What cn_clock_freeze and cn_clock_advance set. Loops in other threads read it, so the loads are
+ * atomic. */
 static int frozen;
 static uint64_t own_ahead_ms;
 
-/* Before main, so that reading the clock needs no check whether this was done. A clock that was
- * asked for but cannot be had would let a test wait for hours: stop at once. */
+/* Runs before main, so that reading the clock needs no check whether it was done. If the file
+ * cannot be used, the process stops at once, because a test would otherwise wait for hours. */
 __attribute__((constructor)) static void
 map_test_clock(void)
 {
@@ -133,7 +139,7 @@ cn_wall_format(uint64_t wall_ms, char out[25])
     const uint64_t last_ms = UINT64_C(253402300799999); /* end of the year 9999 */
     uint64_t ms = wall_ms < last_ms ? wall_ms : last_ms;
     time_t seconds = (time_t)(ms / 1000);
-    char text[80]; /* as wide as the compiler thinks a struct tm could be */
+    char text[80]; /* as much as a struct tm could need in the compiler's view */
     struct tm tm;
 
     gmtime_r(&seconds, &tm);

@@ -1,14 +1,20 @@
-/* core/time/timer_wheel.c - hierarchical, lazy timers. Owned by one loop.
+/* core/time/timer_wheel.c - a hierarchical timing wheel that does most of its work late. Owned by
+ * one loop.
  *
- * A time in ms is read as digits of six bits; a level is a digit. A timer lies
- * on the level of the highest digit in which its deadline differs from the
- * wheel's time, in the slot of its deadline's digit there. So all that lies on
- * a level comes before all that lies above it, and in a level in the order of
- * slots: the next slot to sweep is the first one of the lowest level in use,
- * whatever distance lies between. A swept slot's timers are called when they
- * are due, and otherwise put back, which lands them further down or, if their
- * deadline was moved meanwhile, wherever it is now.
- */
+ * A time in ms is read as digits of six bits, and each digit has a level of 64 slots. A timer is on
+ * the level of the highest digit in which its deadline differs from the wheel's time, in the slot
+ * of its deadline's digit there. Example with decimal digits: at time 1234 a deadline of 1239 is on
+ * level 0 in slot 9, 1290 on level 1 in slot 9, and 5000 on level 3 in slot 5.
+ *
+ * So all timers of a level come before all timers of the levels above, and within a level the order
+ * is that of the slots. The next slot to sweep is therefore the first one in use on the lowest
+ * level in use, however far away it is: a jump of hours costs no more than a jump of a millisecond.
+ *
+ * When a slot is swept, a timer that is due is called. Any other is put back, which takes it to a
+ * lower level, or, if its deadline was moved later meanwhile, to wherever it belongs now. That is
+ * why moving a deadline later, which a busy connection does with each request, is only a store.
+ *
+ * A cancelled timer leaves the bit of its slot set; next_slot skips slots that turn out empty. */
 #include "core/time/timer_wheel.h"
 
 #include "core/errors/panic.h"
@@ -20,9 +26,10 @@
 #define LEVELS 11 /* digits of 64 bits */
 
 struct cn_timer_wheel {
-    uint64_t now_ms;         /* all slots up to here are swept */
-    struct cn_list due;      /* armed for a time not after now_ms */
-    uint64_t in_use[LEVELS]; /* a bit a slot: may hold timers (a cancelled one leaves it set) */
+    uint64_t now_ms;    /* all slots up to this time have been swept */
+    struct cn_list due; /* timers whose deadline is not after now_ms */
+    /* a bit for each slot that may hold timers; a cancelled one leaves it set */
+    uint64_t in_use[LEVELS];
     struct cn_list slots[LEVELS][SLOTS];
 };
 
@@ -72,7 +79,7 @@ cn_timer_init(struct cn_timer *timer, cn_timer_fn fn)
     timer->fn = fn;
 }
 
-/* `timer` is in no list. */
+/* Puts a timer, which is not in a list, where its deadline belongs. */
 static void
 put(struct cn_timer_wheel *wheel, struct cn_timer *timer)
 {
@@ -80,7 +87,7 @@ put(struct cn_timer_wheel *wheel, struct cn_timer *timer)
     unsigned level, digit;
 
     if (deadline <= wheel->now_ms) {
-        timer->slot_ms = 0; /* moving it later must take it out of `due` */
+        timer->slot_ms = 0; /* so that moving it later takes it out of `due` */
         cn_list_push_back(&wheel->due, &timer->link);
         return;
     }
@@ -101,7 +108,7 @@ cn_timer_set(struct cn_timer_wheel *wheel, struct cn_timer *timer, uint64_t dead
     timer->deadline_ms = deadline_ms;
     if (cn_list_linked(&timer->link)) {
         if (deadline_ms >= timer->slot_ms)
-            return; /* looked at in time where it is */
+            return; /* its slot is swept in time */
         cn_list_remove(&timer->link);
     }
     put(wheel, timer);
@@ -120,8 +127,8 @@ cn_timer_armed(const struct cn_timer *timer)
     return timer->deadline_ms != CN_NEVER;
 }
 
-/* Calls or puts back each timer of `list`. A callback may set, cancel or free any timer, those
- * that still wait here included: so always take the first. */
+/* Calls each timer of `list`, or puts it back. A callback may set, cancel or free any timer, also
+ * those that still wait here, so the first one is taken again each time. */
 static void
 sweep(struct cn_timer_wheel *wheel, struct cn_list *list)
 {
@@ -139,7 +146,7 @@ sweep(struct cn_timer_wheel *wheel, struct cn_list *list)
     }
 }
 
-/* When the first slot that holds a timer is to be swept, and which one that is. */
+/* When the first slot that holds a timer must be swept, and which slot that is. */
 static uint64_t
 next_slot(const struct cn_timer_wheel *wheel, unsigned *level_out, unsigned *digit_out)
 {
@@ -171,8 +178,8 @@ cn_timer_wheel_advance(struct cn_timer_wheel *wheel, uint64_t now_ms)
     struct cn_list due;
     uint64_t next;
 
-    /* What callbacks arm for the past goes to wheel->due and waits for the next call, so a timer
-     * that re-arms itself at once cannot keep us here. */
+    /* A timer that a callback arms for the past goes to wheel->due and waits for the next call, so
+     * a timer that arms itself again at once cannot keep us here. */
     cn_list_init(&due);
     cn_list_splice_back(&due, &wheel->due);
     if (now_ms < wheel->now_ms)
