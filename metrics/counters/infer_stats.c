@@ -1,5 +1,14 @@
-/* metrics/counters/infer_stats.c - counters of a typed model's requests. Written by one loop, so
- * that a plain relaxed load and store do; read by any thread. */
+/* metrics/counters/infer_stats.c - the counters of a typed model's requests.
+ *
+ * They are written by one loop and read by any thread. So an increment needs no atomic addition: a
+ * relaxed load and a relaxed store are enough, and cost no more than a plain variable. A reader may
+ * see a request counted in one sum and not yet in another one, which statistics can live with; it
+ * never sees half a number.
+ *
+ * What is counted follows the v2 protocol: `success`, `fail` and `queue` count requests; a request
+ * that was replayed counts as a hit and not in the phases of computing; `inferences` counts the
+ * rows of successful requests; `executions` counts calls of the handler. Responses of decoupled
+ * models are counted by their position in the request. */
 #include "metrics/counters/infer_stats.h"
 
 #include <stdatomic.h>
@@ -21,7 +30,8 @@ struct position {
     struct sum handler, output, kinds[CN_RESPONSE_CANCELED + 1];
 };
 
-/* Most models have few sizes and positions: the pages of the rest are never touched. */
+/* The lists have room for all sizes and positions. Most models use few of them, and memory pages
+ * that nobody touches cost nothing. */
 struct cn_infer_stats {
     counter last_wall_ms, inferences, executions, pending;
     struct sum success, fail, queue, phases[CN_INFER_N_PHASES], hits;
@@ -84,6 +94,7 @@ cn_infer_stats_destroy(struct cn_infer_stats *stats)
     cn_free(stats);
 }
 
+/* Sizes above the limit count as the largest one. */
 void
 cn_infer_executed(struct cn_infer_stats *stats, uint32_t size, uint64_t wall_ms,
                   const uint64_t phase_us[CN_INFER_N_PHASES])
@@ -125,6 +136,8 @@ cn_infer_failed(struct cn_infer_stats *stats, enum cn_infer_reason reason, uint6
     add(&stats->failures[reason], 1);
 }
 
+/* A response with data counts in the handler's and the output's time of its position. Each response
+ * counts once by its kind. */
 void
 cn_infer_response(struct cn_infer_stats *stats, uint32_t at, enum cn_infer_response kind,
                   const uint64_t phase_us[CN_INFER_N_PHASES])
@@ -155,6 +168,7 @@ read_sum(const struct sum *sum)
     return (struct cn_infer_sum){get(&sum->count), get(&sum->us)};
 }
 
+/* Copies the counters of batch sizes that ran at least once. */
 static void
 read_batches(const struct cn_infer_stats *stats, struct cn_arena *arena,
              struct cn_infer_counts *out)

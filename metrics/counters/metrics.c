@@ -24,6 +24,8 @@ enum shape {
     ROWS
 };
 
+/* The rows of metrics.def. `at` is the index of a metric's first value in a set, `n` the number of
+ * its values. */
 static const struct info {
     enum scope scope;
     enum shape shape;
@@ -36,7 +38,8 @@ static const struct info {
 #undef CN_METRIC
 };
 
-/* From 100 us, what a step of a small model takes, to 30 s. */
+/* The ends of the buckets of durations, from 100 us, which a step of a small model takes, to 30 s.
+ */
 static const struct {
     uint64_t us;
     const char *seconds;
@@ -47,7 +50,7 @@ static const struct {
     {10000000, "10"}, {30000000, "30"},
 };
 
-/* As enum cn_close_reason. */
+/* The words of enum cn_close_reason. */
 static const char *const reasons[CN_VALUES_REASONS] = {
     NULL,        "ended",   "idle",     "lifetime", "evicted",
     "cancelled", "deleted", "unloaded", "moved",    "reset"};
@@ -58,6 +61,7 @@ get(const struct cn_metrics *metrics, unsigned at)
     return atomic_load_explicit(&metrics->values[at], memory_order_relaxed);
 }
 
+/* Only the set's own loop writes, so a load and a store are enough. */
 static void
 add(struct cn_metrics *metrics, unsigned at, uint64_t n)
 {
@@ -70,6 +74,8 @@ cn_metrics_add(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n)
     add(metrics, infos[metric].at, n);
 }
 
+/* A gauge wraps around below 0 where another loop's set was raised; sum_up says why that is right.
+ */
 void
 cn_metrics_sub(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n)
 {
@@ -135,6 +141,7 @@ cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bo
     return get(metrics, infos[metric].at + named);
 }
 
+/* Buckets are few, so they are searched one by one from the smallest, where most values are. */
 void
 cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value)
 {
@@ -147,7 +154,7 @@ cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t v
     add(metrics, info->at + n + 1, value);
 }
 
-/* How many of a metric's values are counts of something, not the sum of a histogram. */
+/* How many of a metric's values count something; the last one of a histogram is a sum. */
 static unsigned
 n_counts(const struct info *info)
 {
@@ -181,6 +188,8 @@ cn_metrics_copy(struct cn_metrics *to, const struct cn_metrics *from)
         atomic_store_explicit(&to->values[i], get(from, i), memory_order_relaxed);
 }
 
+/* A name may be that of a family or of one of its samples, as in Prometheus' own `name[]`
+ * parameter: continuo_x_bucket asks for continuo_x. */
 bool
 cn_metric_wanted(const struct cn_metric_filter *filter, const char *family)
 {
@@ -224,7 +233,7 @@ cn_metrics_put_value(struct cn_buf *out, double value)
     cn_buf_puts(out, "\n");
 }
 
-/* name{labels,more="value"} without what is empty. */
+/* Appends name{labels,more="value"}, without the parts that are empty. */
 static void
 put_name(struct cn_buf *out, const char *name, const char *tail, const char *labels,
          const char *more, const char *value)
@@ -244,6 +253,8 @@ put_seconds(struct cn_buf *out, uint64_t us)
     cn_buf_printf(out, " %" PRIu64 ".%06" PRIu64 "\n", us / 1000000, us % 1000000);
 }
 
+/* In the text format the buckets are cumulative: each counts all values up to its end, and the last
+ * one, +Inf, all. */
 static void
 print_histogram(const struct info *info, const uint64_t *values, const char *labels,
                 struct cn_buf *out)
@@ -272,7 +283,8 @@ print_histogram(const struct info *info, const uint64_t *values, const char *lab
     cn_buf_printf(out, " %" PRIu64 "\n", below);
 }
 
-/* Of the errors only those that were met: there are many, and most never are. */
+/* Appends the samples of a metric. Errors that never happened are left out, since there are many.
+ */
 static void
 print_values(const struct info *info, const uint64_t *values, const char *labels,
              struct cn_buf *out)
@@ -327,6 +339,7 @@ print_values(const struct info *info, const uint64_t *values, const char *labels
     cn_unreachable();
 }
 
+/* The type of a metric in the text format. */
 static const char *
 type_of(enum shape shape)
 {
@@ -335,8 +348,8 @@ type_of(enum shape shape)
     return shape == DURATION || shape == ROWS ? "histogram" : "counter";
 }
 
-/* The sum over `n` sets. A gauge may be raised on one loop and lowered on another: single sets then
- * wrap around, their sum does not. */
+/* Adds up the values of `n` sets. A gauge may be raised on one loop and lowered on another; then
+ * single sets wrap around below 0, and their sum is right. */
 static void
 sum_up(const struct info *info, const struct cn_metrics *const *sets, unsigned n,
        uint64_t values[CN_METRIC_VALUES])

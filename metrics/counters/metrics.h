@@ -1,8 +1,8 @@
-/* metrics/counters/metrics.h - what the server counts: a set each loop, and one each model version.
+/* metrics/counters/metrics.h - what the server counts: a set of values for each loop, and one for
+ * each model version. metrics.def lists the metrics.
  *
- * Written by its loop only (relaxed atomics, no lock), read by any thread and
- * put together when somebody looks. What there is stands in metrics.def.
- */
+ * A set is written by its loop only, with relaxed atomics and without a lock. Any thread may read
+ * it; the sets are added up when somebody asks. */
 #ifndef CN_METRICS_COUNTERS_METRICS_H
 #define CN_METRICS_COUNTERS_METRICS_H
 
@@ -14,11 +14,12 @@
 #include "core/memory/buf.h"
 #include "metrics/counters/unready.h"
 
-/* Histograms have a value per bucket, one for what is above all, and the sum. */
+/* A histogram has a value for each bucket, one for what is above the last bucket, and the sum. */
 #define CN_DURATION_BUCKETS 17
 #define CN_ROWS_BUCKETS 11
 
-/* How many values each shape has. REASONS: by enum cn_close_reason of proto/frame.h. */
+/* How many values each shape has. REASONS has one for each enum cn_close_reason of proto/frame.h.
+ */
 enum {
     CN_VALUES_COUNTER = 1,
     CN_VALUES_GAUGE = 1,
@@ -40,7 +41,7 @@ enum cn_metric {
     CN_METRIC_COUNT
 };
 
-/* Where each metric's values begin; all of them. */
+/* The index of each metric's first value, and the number of all values. */
 enum {
 #define CN_METRIC(id, scope, shape, name, help)                                                    \
     id##_AT_, id##_LAST_ = id##_AT_ + CN_VALUES_##shape - 1,
@@ -53,55 +54,57 @@ struct cn_metrics {
     _Atomic uint64_t values[CN_METRIC_VALUES];
 };
 
-/* On the set's loop. */
+/* Add, subtract or set the value of a metric that has one value. On the set's loop. */
 void cn_metrics_add(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
 void cn_metrics_sub(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
 void cn_metrics_set(struct cn_metrics *metrics, enum cn_metric metric, uint64_t n);
-/* One value of a metric by LOGS. */
+/* Sets one value of a metric of shape LOGS. */
 void cn_metrics_set_log(struct cn_metrics *metrics, enum cn_metric metric, enum cn_log_file file,
                         uint64_t n);
-/* One value of a metric by UNREADY. */
+/* Sets one value of a metric of shape UNREADY. */
 void cn_metrics_set_unready(struct cn_metrics *metrics, enum cn_metric metric,
                             enum cn_unready reason, uint64_t n);
-/* One more of a metric by ERRORS; `code` is a CN_E_... */
+/* Counts an error in a metric of shape ERRORS. `code` is a CN_E_... */
 void cn_metrics_count_error(struct cn_metrics *metrics, enum cn_metric metric, int code);
-/* One more of a metric by REASONS. */
+/* Counts a closed sequence in a metric of shape REASONS. */
 void cn_metrics_count_reason(struct cn_metrics *metrics, enum cn_metric metric, unsigned reason);
-/* To one of the two values of a NAMED metric. */
+/* Adds to one of the two values of a metric of shape NAMED: of requests that named a version, or
+ * did not. */
 void cn_metrics_add_named(struct cn_metrics *metrics, enum cn_metric metric, bool named,
                           uint64_t n);
-/* Into a histogram: microseconds for DURATION, a count for ROWS. */
+/* Adds a value to a histogram: microseconds for DURATION, a count for ROWS. */
 void cn_metrics_observe(struct cn_metrics *metrics, enum cn_metric metric, uint64_t value);
 
-/* Any thread. The value; of a metric with several, their sum (of a histogram, how many were put
- * in). */
+/* The value of a metric. If it has several, their sum; of a histogram, how many values were added.
+ * Any thread. */
 uint64_t cn_metrics_get(const struct cn_metrics *metrics, enum cn_metric metric);
-/* Any thread. Of a histogram: all that was put in, added up. */
+/* The sum of all values that were added to a histogram. Any thread. */
 uint64_t cn_metrics_sum(const struct cn_metrics *metrics, enum cn_metric metric);
-/* One of the two values of a NAMED metric. */
+/* One of the two values of a metric of shape NAMED. Any thread. */
 uint64_t cn_metrics_get_named(const struct cn_metrics *metrics, enum cn_metric metric, bool named);
-/* A relaxed copy of all values. */
+/* Copies all values, with relaxed loads. Any thread. */
 void cn_metrics_copy(struct cn_metrics *to, const struct cn_metrics *from);
 
-/* Which families a reader asked for by name; none: all. */
+/* The metric families that a reader asked for by name; all of them if there are no names. */
 struct cn_metric_filter {
     uint32_t n;
-    const struct cn_str *names; /* of families, or of their samples (_bucket, _sum, _count) */
+    const struct cn_str *names; /* names of families or of their samples (_bucket, _sum, _count) */
 };
 bool cn_metric_wanted(const struct cn_metric_filter *filter, const char *family);
 
-/* A set and what stands in the braces of its samples: model="m",version="1.0". */
+/* A set, and the labels of its samples: model="m",version="1.0". */
 struct cn_metrics_of {
     const struct cn_metrics *metrics;
     const char *labels;
 };
-/* Prometheus text format 0.0.4: the sum of the loops' sets, then each model's. */
+/* Appends all metrics in Prometheus' text format 0.0.4: first the sum of the loops' sets, then each
+ * model's set. */
 void cn_metrics_print(const struct cn_metrics *const *loops, unsigned n_loops,
                       const struct cn_metrics_of *models, unsigned n_models,
                       const struct cn_metric_filter *filter, struct cn_buf *out);
-/* `text` as a label's value, without the quotes: \ " and line ends are escaped. */
+/* Appends `text` as a label's value without the quotes: \ " and line ends are escaped. */
 void cn_metrics_put_label(struct cn_buf *out, struct cn_str text);
-/* Behind the labels of a line: their end, the value, and the line's. */
+/* Ends a sample's line behind its labels: the closing brace, the value and the line end. */
 void cn_metrics_put_value(struct cn_buf *out, double value);
 
 #endif

@@ -1,4 +1,4 @@
-/* metrics/counters/unready.c - the rows of unready.def. No state. */
+/* metrics/counters/unready.c - the rows of unready.def as a table. No state, any thread. */
 #include "metrics/counters/unready.h"
 
 #include <string.h>
@@ -23,6 +23,7 @@ cn_unready_text(enum cn_unready reason)
     return reasons[reason].text;
 }
 
+/* The last row is CN_UNREADY_OTHER, at which the search ends. */
 enum cn_unready
 cn_unready_find(const char *word)
 {

@@ -1,4 +1,5 @@
-/* metrics/counters/unready.h - why a server isn't ready, as rows of unready.def. No state. */
+/* metrics/counters/unready.h - the reasons why a server is not ready, as rows of unready.def. No
+ * state, any thread. */
 #ifndef CN_METRICS_COUNTERS_UNREADY_H
 #define CN_METRICS_COUNTERS_UNREADY_H
 
@@ -9,9 +10,10 @@ enum cn_unready {
     CN_N_UNREADY
 };
 
+/* A reason's word for metrics and JSON, and its sentence for people. */
 const char *cn_unready_word(enum cn_unready reason);
 const char *cn_unready_text(enum cn_unready reason);
-/* The reason of that word; CN_UNREADY_OTHER for a word that no row has. */
+/* The reason with this word; CN_UNREADY_OTHER if no row has it. */
 enum cn_unready cn_unready_find(const char *word);
 
 #endif

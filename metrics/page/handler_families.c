@@ -1,5 +1,13 @@
-/* metrics/page/handler_families.c - handlers' metrics as text, in the form of TorchServe's. On loop
- * 0. */
+/* metrics/page/handler_families.c - prints handlers' metrics in the form of TorchServe's page. On
+ * loop 0.
+ *
+ * A reader of Prometheus' format refuses a page on which a family or a series appears twice. So the
+ * series of all models are put into one list and sorted by name, model and labels: then a family's
+ * series are neighbours, and so are the same series of two versions of a model, which are merged
+ * into one.
+ *
+ * TorchServe adds the dimensions ModelName, Level and Hostname. metrics.yaml may leave out the
+ * first two for a metric; without ModelName the series of all models are merged. */
 #include "metrics/page/handler_families.h"
 
 #include <inttypes.h>
@@ -11,15 +19,16 @@
 #include "torchserve/metrics/metric_lines.h"
 #include "torchserve/settings/metrics_file.h"
 
-/* A series and whose it is; "": of all models, since metrics.yaml gives it no dimension ModelName.
- * The copies are ours to merge. */
+/* A series and the name of its model. The name is "" if metrics.yaml gives the metric no dimension
+ * ModelName, so that the series of all models are one. The copies are ours, so they may be merged.
+ */
 struct entry {
     struct cn_series *series;
     const char *model;
 };
 
-/* Without a file, or where it does not name the metric, the server's own dimensions are all
- * there. */
+/* Has the metric this one of the server's own dimensions? All are there if there is no metrics.yaml
+ * or it does not name the metric. */
 static bool
 has_dimension(const struct cn_series *series, const char *dimension)
 {
@@ -45,6 +54,7 @@ same_order(const struct entry *a, const struct entry *b)
     return order ? order : strcmp(cn_series_labels(a->series), cn_series_labels(b->series));
 }
 
+/* Within a series, types are ordered too, so that equal ones are neighbours. */
 static int
 by_family(const void *a_, const void *b_)
 {

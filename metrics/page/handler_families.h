@@ -7,9 +7,9 @@
 #include "management/management.h"
 #include "metrics/counters/metrics.h"
 
-/* Appends each family once, with the series of all models: versions of a model are counted
- * together. Where two models have one name for different things, the first has it; a comment names
- * the other. */
+/* Appends each family once, with the series of all models; versions of a model are added up. If two
+ * models use one name for different types, the first one gets it, and a comment in the text names
+ * the other. `models` are copies, which this function changes. */
 void cn_handler_metrics_print(const struct cn_model_counted *models, unsigned n_models,
                               const struct cn_metric_filter *filter, struct cn_buf *out);
 

@@ -1,5 +1,9 @@
-/* metrics/page/infer_metrics.c - Prometheus families named nv_..., from the same counters as v2
- * statistics. */
+/* metrics/page/infer_metrics.c - Prometheus families named nv_..., from the same counters as the
+ * statistics of the v2 protocol. On any loop.
+ *
+ * A row of `families` has the name, type and help text of a family and the function that reads its
+ * value; a new family is a new row. Failures are printed apart, because they have one sample for
+ * each reason. Durations are sums in microseconds, as Triton has them. */
 #include "metrics/page/infer_metrics.h"
 
 #include <inttypes.h>
@@ -59,6 +63,7 @@ put_labels(struct cn_buf *out, const char *name, const struct cn_v2_model_stats 
     cn_buf_puts(out, "\"} ");
 }
 
+/* Appends the head of a family, unless the reader asked for other ones. */
 static bool
 begin(const struct cn_metric_filter *filter, const char *name, const char *type, const char *help,
       struct cn_buf *out)
@@ -69,6 +74,8 @@ begin(const struct cn_metric_filter *filter, const char *name, const char *type,
     return true;
 }
 
+/* Failures have a sample for each reason, also for reasons that never happened, so that a rate can
+ * be computed from the first failure on. */
 static void
 put_failures(const struct cn_v2_model_stats *models, uint32_t n,
              const struct cn_metric_filter *filter, struct cn_buf *out)

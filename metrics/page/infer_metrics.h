@@ -1,5 +1,5 @@
-/* metrics/page/infer_metrics.h - typed models' statistics under the names that Triton's users
- * watch. */
+/* metrics/page/infer_metrics.h - the statistics of typed models under the names that users of
+ * Triton watch. */
 #ifndef CN_METRICS_PAGE_INFER_METRICS_H
 #define CN_METRICS_PAGE_INFER_METRICS_H
 
@@ -8,7 +8,7 @@
 
 struct cn_management;
 
-/* Appends the nv_... families, on any loop; nothing when no model is typed. */
+/* Appends the families named nv_..., or nothing if no model is typed. On any loop. */
 void cn_infer_metrics_print(struct cn_management *management, const struct cn_metric_filter *filter,
                             struct cn_buf *out);
 

@@ -1,5 +1,8 @@
-/* metrics/page/model_statistics.c - statistics of the v2 protocol. On the request's loop: what
- * other loops count is read while they do. */
+/* metrics/page/model_statistics.c - collects the statistics of the v2 protocol. On the request's
+ * loop; the counters of other loops are read while those write them.
+ *
+ * The versions are walked through twice, first to count and then to copy them. The list of versions
+ * is this loop's own view, which does not change in between. */
 #include "metrics/page/model_statistics.h"
 
 #include "management/management.h"
@@ -8,7 +11,7 @@
 struct collecting {
     struct cn_str name, version;
     struct cn_arena *arena;
-    struct cn_v2_model_stats *list; /* NULL while they are counted */
+    struct cn_v2_model_stats *list; /* NULL in the first walk */
     uint32_t n;
     bool knows_name;
 };

@@ -1,4 +1,5 @@
-/* metrics/page/model_statistics.h - statistics of the v2 protocol, for HTTP and gRPC. */
+/* metrics/page/model_statistics.h - collects the statistics of the v2 protocol, for HTTP and gRPC.
+ */
 #ifndef CN_METRICS_PAGE_MODEL_STATISTICS_H
 #define CN_METRICS_PAGE_MODEL_STATISTICS_H
 
@@ -8,8 +9,9 @@
 
 struct cn_management;
 
-/* Any loop: copies of what typed models count, all in the arena. `name` empty: all of them;
- * `version` empty: all versions of the model. CN_E_BAD_REQUEST: there is none of that name. */
+/* Copies the counters of typed models; everything is in the arena. An empty `name` asks for all
+ * models, an empty `version` for all versions of the model. CN_E_BAD_REQUEST: there is no such
+ * model or version. On any loop. */
 int cn_v2_stats_collect(struct cn_management *management, struct cn_str name, struct cn_str version,
                         struct cn_arena *arena, struct cn_v2_model_stats **out, uint32_t *n,
                         struct cn_error *err);

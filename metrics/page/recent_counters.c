@@ -1,5 +1,10 @@
-/* metrics/page/recent_counters.c - counters of the last five minutes. Loop 0; other loops' counters
- * are read while these write them. */
+/* metrics/page/recent_counters.c - the counters of the last five minutes. On loop 0; the counters
+ * of other loops are read while those write them.
+ *
+ * `continuo-ctl doctor` asks once and has no earlier reading to compare with, so the server keeps
+ * the comparison: a counter's value now, minus its value in the newest note that is at least five
+ * minutes old. In the first five minutes that is the note of the start. continuo_recent_seconds
+ * says how long the window really is. */
 #include "metrics/page/recent_counters.h"
 
 #include "metrics/counters/metrics.h"
@@ -60,7 +65,7 @@ cn_recent_end(struct cn_recent *recent)
         cn_timer_cancel(&recent->timer);
 }
 
-/* The newest note that is five minutes old, or the oldest that there is. */
+/* The newest note that is at least five minutes old, or the oldest one there is. */
 static const struct cn_recent_note *
 find_note(const struct cn_recent *recent, uint64_t now_ms)
 {

@@ -1,4 +1,8 @@
-/* metrics/page/system_metrics.c - processor, memory and disk from /proc and statvfs. On loop 0. */
+/* metrics/page/system_metrics.c - processor, memory and disk, from /proc and statvfs. On loop 0.
+ *
+ * The processor's use is a difference between two readings of /proc/stat, and two readers may ask
+ * at nearly the same time. Readings less than half a second apart would be mostly rounding, so the
+ * last result is given again until that time has passed. */
 #include "metrics/page/system_metrics.h"
 
 #include <fcntl.h>
@@ -68,6 +72,8 @@ percent(double part, double whole)
     return whole > 0 ? 100 * part / whole : 0;
 }
 
+/* The share of busy ticks among all ticks since the last reading; the last result if that was just
+ * now or the file cannot be read. */
 static double
 cpu_percent(struct cn_cpu_times *times)
 {
@@ -86,6 +92,8 @@ cpu_percent(struct cn_cpu_times *times)
     return times->percent;
 }
 
+/* The share of the disk that is in use is taken of what an unprivileged user can use, as df shows
+ * it: blocks that are reserved for root are left out. */
 void
 cn_system_metrics(struct cn_cpu_times *times, struct cn_system_metric out[CN_N_SYSTEM_METRICS])
 {

@@ -44,6 +44,7 @@ put_host(struct page *page, const char *name, double value)
     cn_metrics_put_value(page->out, value);
 }
 
+/* The numbers of answers by the first digit of their status, summed over the loops. */
 static void
 print_statuses(struct page *page)
 {
@@ -65,7 +66,8 @@ print_statuses(struct page *page)
     }
 }
 
-/* Of one model: what was asked without a version, by all its versions, or one version by name. */
+/* Appends a sample of one model: `version` is the version that requests named, or "default" for all
+ * that named none. */
 static void
 put_model(struct page *page, const char *name, const char *model, const char *version,
           uint64_t value)
@@ -77,7 +79,8 @@ put_model(struct page *page, const char *name, const char *model, const char *ve
     cn_metrics_put_value(page->out, (double)value);
 }
 
-/* The versions of a model stand side by side. */
+/* Prints one sample for each version that was asked for by name, and one named "default" for
+ * requests without a version. The versions of a model are neighbours in the list. */
 static void
 print_by_model(struct page *page, const char *name, const char *unit, enum cn_metric metric)
 {
@@ -104,7 +107,8 @@ print_by_model(struct page *page, const char *name, const char *unit, enum cn_me
     }
 }
 
-/* The last value of any model: the newest one. */
+/* Prints the value of the model that was measured last; `stamp` is the metric with the time of the
+ * measurement. */
 static void
 print_last(struct page *page, const char *name, enum cn_metric metric, enum cn_metric stamp)
 {
@@ -122,6 +126,8 @@ print_last(struct page *page, const char *name, enum cn_metric metric, enum cn_m
         put_host(page, name, (double)cn_metrics_get(newest, metric));
 }
 
+/* The time that each worker took to load its model, under the worker names of TorchServe's logs:
+ * W-NUMBER-MODEL_VERSION. */
 static void
 print_workers(struct page *page)
 {
@@ -148,7 +154,8 @@ print_workers(struct page *page)
     }
 }
 
-/* By model name only, as TorchServe: of its versions the newest value. */
+/* Prints a handler's time by model name only, as TorchServe does: the newest value of all its
+ * versions. */
 static void
 print_handler(struct page *page, const char *name)
 {
@@ -189,6 +196,7 @@ print_system(struct page *page, struct cn_cpu_times *times)
             put_host(page, metrics[i].name, metrics[i].value);
 }
 
+/* In mode LOG the page has nothing of this, in mode LEGACY only the first three families. */
 void
 cn_ts_print(const struct cn_metrics *const *loops, unsigned n_loops,
             const struct cn_model_counted *models, unsigned n_models, struct cn_cpu_times *times,
@@ -212,6 +220,7 @@ cn_ts_print(const struct cn_metrics *const *loops, unsigned n_loops,
     print_system(&page, times);
 }
 
+/* The timer's callback: logs each metric of the machine, then arms the timer again. */
 static void
 log_system(struct cn_timer *timer)
 {

@@ -1,5 +1,5 @@
-/* metrics/page/torchserve_page.h - TorchServe's metrics as text, and the machine's own, at
- * intervals, as lines. */
+/* metrics/page/torchserve_page.h - TorchServe's metrics as text for /metrics, and the machine's
+ * metrics as log lines at intervals. */
 #ifndef CN_METRICS_PAGE_TORCHSERVE_PAGE_H
 #define CN_METRICS_PAGE_TORCHSERVE_PAGE_H
 
@@ -9,14 +9,14 @@
 #include "metrics/counters/metrics.h"
 #include "metrics/page/system_metrics.h"
 
-/* Appends what the mode has on /metrics. `loops`: the loops' sets. */
+/* Appends the metrics that the mode (metrics_mode) has on /metrics. `loops` are the loops' sets. */
 void cn_ts_print(const struct cn_metrics *const *loops, unsigned n_loops,
                  const struct cn_model_counted *models, unsigned n_models,
                  struct cn_cpu_times *times, const struct cn_metric_filter *filter,
                  struct cn_buf *out);
 
-/* The machine's metrics as lines, each `interval_s` seconds; 0: never. On loop 0, from its start
- * on. Nothing to do in a mode without lines. */
+/* Logs the machine's metrics every `interval_s` seconds; 0: never. On loop 0, from its start on. In
+ * a mode without log lines it does nothing. */
 struct cn_system_log {
     struct cn_loop *loop;
     struct cn_timer timer;

@@ -1,4 +1,14 @@
-/* metrics/series/handler_series.c - series of handlers' metrics. On the model queue's loop. */
+/* metrics/series/handler_series.c - counts samples of handlers' metrics in series. On the model
+ * queue's loop.
+ *
+ * A series' key is its name, a NUL and its labels, which are sorted by their names: samples with
+ * the same dimensions in another order are then the same series. That text is also what /metrics
+ * prints, so it is made once, when the series is new. The first series of each name is in a second
+ * table and decides the type and unit of the whole family, because a reader of the text format
+ * refuses a family with two types.
+ *
+ * The number of series is limited. A sample of a new series beyond the limit is refused with an
+ * error, which the caller logs; samples of known series still count. */
 #include "metrics/series/handler_series.h"
 
 #include <stdlib.h>
@@ -62,7 +72,8 @@ cn_handler_metrics_fini(struct cn_handler_metrics *metrics)
     metrics->series = metrics->families = NULL;
 }
 
-/* Name, NUL, labels, NUL, unit, NUL; returns the length of the labels. */
+/* Makes the text of a series: name, NUL, labels, NUL, unit, NUL. Returns the length of the labels.
+ */
 static uint32_t
 put_text(struct cn_buf *out, const struct cn_sample *sample)
 {
@@ -85,6 +96,7 @@ put_text(struct cn_buf *out, const struct cn_sample *sample)
     return len;
 }
 
+/* A metric keeps the type and the unit of its first sample. */
 static int
 check_family(const struct cn_handler_metrics *metrics, const struct cn_sample *sample,
              struct cn_error *err)
@@ -104,6 +116,7 @@ check_family(const struct cn_handler_metrics *metrics, const struct cn_sample *s
     return 0;
 }
 
+/* Adds a series; `text` is its name, labels and unit. */
 static struct cn_series *
 make_series(struct cn_handler_metrics *metrics, const struct cn_sample *sample,
             const struct cn_buf *text, uint32_t labels_len)
@@ -120,6 +133,8 @@ make_series(struct cn_handler_metrics *metrics, const struct cn_sample *sample,
     return series;
 }
 
+/* A counter and a histogram add up, a gauge keeps the last value. A value at a bucket's end belongs
+ * to that bucket. */
 static void
 count(struct cn_series *series, double value, uint64_t now_us)
 {
@@ -173,6 +188,8 @@ cn_handler_metrics_add(struct cn_handler_metrics *metrics, const struct cn_sampl
     return 0;
 }
 
+/* Another thread must not read a series while this loop counts in it, so it gets copies. A series
+ * is one block of memory with its text, so each copy is a single memcpy. */
 void
 cn_handler_metrics_copy(const struct cn_handler_metrics *metrics, struct cn_series_copy *out)
 {

@@ -1,10 +1,10 @@
-/* metrics/series/handler_series.h - metrics that a model's handler defines: what its workers'
- * samples come to.
+/* metrics/series/handler_series.h - the metrics that a model's handler defines, added up from the
+ * samples of its workers.
  *
- * One set a model version, owned by its queue's loop, empty until the first sample; other threads
- * get copies. A series is a metric with certain values of its dimensions; how many there may be is
- * an option (handler.metrics.series), since handlers may make values of what clients send.
- */
+ * There is one set for each model version. It belongs to its queue's loop and is empty until the
+ * first sample; other threads get copies. A series is a metric with certain values of its
+ * dimensions. Their number is limited by an option (handler.metrics.series), because handlers may
+ * make values of what clients send. */
 #ifndef CN_METRICS_SERIES_HANDLER_SERIES_H
 #define CN_METRICS_SERIES_HANDLER_SERIES_H
 
@@ -14,19 +14,21 @@
 #include "core/errors/error.h"
 #include "proto/frame.h"
 
-/* 1, 2.5 and 5 times the powers of ten from 0.001 to 10000: units differ widely. */
+/* Buckets end at 1, 2.5 and 5 times the powers of ten from 0.001 to 10000, since the units of
+ * handlers' metrics differ widely. */
 #define CN_SERIES_BUCKETS 24
-/* The upper end of bucket `i`, as it stands in a label: "0.001". */
+/* The upper end of bucket `i` as it is written in a label: "0.001". */
 const char *cn_series_bucket_end(unsigned i);
 
 struct cn_series {
     enum cn_sample_type type;
     uint32_t name_len, labels_len;
-    double value;        /* a counter's and a histogram's sum; a gauge's last value */
+    double value;        /* the sum of a counter or a histogram, or the last value of a gauge */
     uint64_t changed_us; /* cn_now_us() */
-    uint64_t counts[CN_SERIES_BUCKETS + 1]; /* of a histogram; the last: what is above all ends */
-    /* Name, labels and unit, each with a NUL behind it. Labels: room="kitchen",side="left", in the
-     * order of their names and with a comma behind each; escaped for the text format. */
+    /* of a histogram; the last one counts what is above all ends */
+    uint64_t counts[CN_SERIES_BUCKETS + 1];
+    /* Name, labels and unit, each with a NUL behind it. The labels are room="kitchen",side="left",
+     * in the order of their names, with a comma behind each, and escaped for the text format. */
     char text[];
 };
 static inline const char *
@@ -46,29 +48,29 @@ cn_series_unit(const struct cn_series *series)
 }
 
 struct cn_handler_metrics {
-    struct cn_table *series;   /* by name and labels; NULL: none yet */
-    struct cn_table *families; /* the first series of each name, by it */
+    struct cn_table *series;   /* by name and labels; NULL: there are none yet */
+    struct cn_table *families; /* the first series of each name, by the name */
     uint32_t max_series;
 };
 
-/* Nothing is allocated. */
+/* Initialises an empty set, which allocates nothing yet. */
 void cn_handler_metrics_init(struct cn_handler_metrics *metrics, uint32_t max_series);
 void cn_handler_metrics_fini(struct cn_handler_metrics *metrics);
-/* Counts the sample. CN_E_QUEUE_FULL: there are as many series as may be. CN_E_CONFLICT: the name
- * is another type's or unit's. */
+/* Counts a sample. CN_E_QUEUE_FULL: the set has max_series series already, and this would be a new
+ * one. CN_E_CONFLICT: the metric has another type or unit. */
 int cn_handler_metrics_add(struct cn_handler_metrics *metrics, const struct cn_sample *sample,
                            uint64_t now_us, struct cn_error *err);
 
-/* A copy of all series, in no order. */
+/* A copy of all series, in any order. */
 struct cn_series_copy {
     uint32_t n;
     struct cn_series **list;
 };
 void cn_handler_metrics_copy(const struct cn_handler_metrics *metrics, struct cn_series_copy *out);
-/* Harmless on zeroed memory. */
+/* Frees a copy. Does nothing on zeroed memory. */
 void cn_series_copy_fini(struct cn_series_copy *copy);
-/* Counts `from` into `into`, a series of the same name, labels and type: sums, or the newer
- * gauge. */
+/* Adds `from` to `into`, a series of the same name, labels and type: the sums, or the newer value
+ * of a gauge. */
 void cn_series_merge(struct cn_series *into, const struct cn_series *from);
 
 #endif
