@@ -1,4 +1,9 @@
-/* config/suggest.c - edit distance, as in "did you mean". Any thread. */
+/* config/suggest.c - the edit distance behind "did you mean". Any thread.
+ *
+ * This is the optimal string alignment distance: the table's cell [i][j] is the least number of
+ * edits that turn the first i letters of `a` into the first j letters of `b`, and is computed from
+ * its neighbours. "loosp" is one edit away from "loops", since a swap of neighbours counts as one;
+ * it is the most common slip. */
 #include "config/suggest.h"
 
 #include <stdint.h>
@@ -22,7 +27,7 @@ min2(unsigned a, unsigned b)
 unsigned
 cn_edit_distance(struct cn_str a, struct cn_str b)
 {
-    /* Three rows of the table are enough: a swap looks two rows back. */
+    /* Three rows of the table are enough, because a swap looks two rows back. */
     uint8_t rows[3][WORD_MAX + 1];
 
     if (a.len > WORD_MAX || b.len > WORD_MAX)
@@ -55,7 +60,8 @@ cn_suggest(struct cn_str word, const char *const *names, size_t n_names)
     for (size_t i = 0; i < n_names; i++) {
         unsigned distance = cn_edit_distance(word, cn_str_from(names[i]));
 
-        /* One that is as near later in the list does not win: the order of the list is stable. */
+        /* A name that is equally near and comes later does not win, so the answer depends on the
+         * order of the list only. */
         if (distance <= limit && (nearest == NULL || distance < limit)) {
             nearest = names[i];
             limit = distance;

@@ -1,4 +1,4 @@
-/* config/suggest.h - the nearest known name for a misspelt one. Any thread. */
+/* config/suggest.h - finds the known name that is nearest to a misspelt one. Any thread. */
 #ifndef CN_CONFIG_SUGGEST_H
 #define CN_CONFIG_SUGGEST_H
 
@@ -6,12 +6,13 @@
 
 #include "core/text/str.h"
 
-/* Single-letter edits (insert, delete, replace, swap of neighbours) from `a` to `b`. Case does not
- * count, nor does `-` against `_`. Words over 63 bytes are as far away as the longer one is long.
- */
+/* The number of single-letter edits (insert, delete, replace, swap of neighbours) that turn `a`
+ * into `b`. Case does not count, nor does `-` against `_`. If one of the words has over 63 bytes,
+ * the distance is the length of the longer one. */
 unsigned cn_edit_distance(struct cn_str a, struct cn_str b);
 
-/* The nearest of `names`, or NULL when none is within 2 edits and a third of the word. */
+/* The nearest of `names`; NULL if none is within 2 edits, and within a third of the word's length.
+ */
 const char *cn_suggest(struct cn_str word, const char *const *names, size_t n_names);
 
 #endif

@@ -16,7 +16,7 @@ one_edit_is_found(void **state)
     assert_string_equal(cn_suggest(CN_STR("loop"), names, 4), "loops");
 }
 
-/* Writers of other families use other cases and separators; those are no edits. */
+/* Other families of names use other cases and separators; those are not edits. */
 static void
 case_and_separators_do_not_count(void **state)
 {

@@ -1,4 +1,4 @@
-/* config/test_support.h - collects warnings; for this folder's tests. */
+/* config/test_support.h - collects warnings, for the tests of this folder. */
 #ifndef CN_CONFIG_TEST_SUPPORT_H
 #define CN_CONFIG_TEST_SUPPORT_H
 

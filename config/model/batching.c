@@ -1,5 +1,15 @@
-/* config/model/batching.c - the blocks sequence_batching and dynamic_batching, out of a model's
- * YAML. Any thread. Messages are those that users of such configurations know. */
+/* config/model/batching.c - reads the blocks sequence_batching and dynamic_batching of a model's
+ * YAML. Any thread.
+ *
+ * The words, defaults and messages are those that users of Triton know, since such files are often
+ * taken over as they are. Keys are found in snake_case and in camelCase, because protobuf writes
+ * its JSON in the latter. A key that is not known is an error and not a warning: a misspelt setting
+ * of a scheduler would silently change the order or the latency of requests.
+ *
+ * Reading has two parts. cn_batching_parse reads the block into io->batching. cn_batching_apply
+ * then changes options of the model that follow from it, but only those that the YAML does not set:
+ * sequences are switched on, a START is required, the batch size becomes that of the tensors, and
+ * the idle time of both is the same. */
 #include "config/model/batching_priv.h"
 
 #include <inttypes.h>
@@ -10,7 +20,7 @@
 #include "core/memory/mem.h"
 
 #define IDLE_DEFAULT_US 1000000
-#define US_MAX INT64_C(3600000000000) /* 1000 h: sums of times stay far from overflow */
+#define US_MAX INT64_C(3600000000000) /* 1000 h; sums of times then cannot overflow */
 
 static const char *const sequence_keys[] = {"sequence_batching", "sequenceBatching"};
 static const char *const dynamic_keys[] = {"dynamic_batching", "dynamicBatching"};
@@ -36,7 +46,7 @@ cn_batching_invalid(const struct cn_batching_reader *parse, const struct cn_yaml
                    at->column, text, parse->model);
 }
 
-/* Is `key`, as written, this snake_case key or its camelCase? */
+/* Is `key` this snake_case key, or its form in camelCase? */
 static bool
 same_key(struct cn_str key, const char *snake)
 {
@@ -89,6 +99,7 @@ cn_batching_check_keys(const struct cn_batching_reader *parse, const struct cn_y
     return 0;
 }
 
+/* Reads an integer from 0 to `max`; a key that is not there leaves *out as it is. */
 static int
 read_uint(const struct cn_batching_reader *parse, const struct cn_yaml *map, const char *key,
           int64_t max, uint64_t *out)
@@ -134,6 +145,7 @@ read_bool(const struct cn_batching_reader *parse, const struct cn_yaml *map, con
 
 /* --- sizes and times --- */
 
+/* The sizes may come in any order; they are inserted so that the list is ascending. */
 static int
 read_preferred(const struct cn_batching_reader *parse, const struct cn_yaml *map, uint32_t max_rows)
 {
@@ -194,6 +206,7 @@ read_oldest(const struct cn_batching_reader *parse, const struct cn_yaml *map, u
     return rc;
 }
 
+/* A share of 0, the default, means that a batch does not wait for slots. */
 static int
 read_direct(const struct cn_batching_reader *parse, const struct cn_yaml *map)
 {
@@ -205,13 +218,15 @@ read_direct(const struct cn_batching_reader *parse, const struct cn_yaml *map)
     parse->batching->kind = CN_BATCHING_DIRECT;
     if (!rc && share &&
         ((share->kind != CN_YAML_INT && share->kind != CN_YAML_FLOAT) ||
-         !(share->number >= 0 && share->number <= 1))) /* nor .nan */
+         !(share->number >= 0 && share->number <= 1))) /* .nan is refused, too */
         rc = cn_batching_refuse(parse, share, "minimum_slot_utilization", "a number from 0 to 1");
     if (!rc && share)
         parse->batching->min_utilization = (float)share->number;
     return rc ? rc : read_delay(parse, map);
 }
 
+/* What happens to requests that wait when their sequence expires: complete (the default), reject,
+ * or describe, which also logs the sequence. */
 static int
 read_timeout_action(const struct cn_batching_reader *parse, const struct cn_yaml *block)
 {
@@ -227,6 +242,7 @@ read_timeout_action(const struct cn_batching_reader *parse, const struct cn_yaml
                : cn_batching_refuse(parse, word, "timeout_action", "reject, complete or describe");
 }
 
+/* Without direct or oldest the strategy is direct, with its defaults. */
 static int
 read_sequence(const struct cn_batching_reader *parse, const struct cn_yaml *block,
               uint32_t max_rows)
@@ -267,6 +283,7 @@ read_sequence(const struct cn_batching_reader *parse, const struct cn_yaml *bloc
 
 /* --- dynamic_batching --- */
 
+/* Changes only the fields that the map has; the caller has filled in the defaults. */
 static int
 read_policy(const struct cn_batching_reader *parse, const struct cn_yaml *map,
             struct cn_queue_policy *out)
@@ -289,7 +306,7 @@ read_policy(const struct cn_batching_reader *parse, const struct cn_yaml *map,
     return rc;
 }
 
-/* A map from level to policy; the keys are numbers. */
+/* Reads a map from levels to policies, whose keys are numbers. */
 static int
 read_level_policies(const struct cn_batching_reader *parse, const struct cn_yaml *map)
 {
@@ -317,6 +334,7 @@ read_level_policies(const struct cn_batching_reader *parse, const struct cn_yaml
     return rc;
 }
 
+/* Each level has the default policy unless priority_queue_policy names it. */
 static int
 read_levels(const struct cn_batching_reader *parse, const struct cn_yaml *block)
 {
@@ -360,6 +378,8 @@ read_dynamic(const struct cn_batching_reader *parse, const struct cn_yaml *block
 
 /* --- the document --- */
 
+/* The block under either of its names. `sequenceBatching: true` is the plain option and not a
+ * block. */
 static const struct cn_yaml *
 get_block(const struct cn_yaml *root, const char *const keys[2])
 {
@@ -378,7 +398,7 @@ is_true(const struct cn_yaml *root, const char *key)
     return value && value->kind == CN_YAML_BOOL && value->boolean;
 }
 
-/* What preferred sizes are held against: the batch that a handler gets at most. */
+/* The largest batch that a handler gets, which preferred sizes must not exceed. */
 static uint32_t
 rows_of(const struct cn_yaml *root, const struct cn_model_io *io)
 {
@@ -393,7 +413,7 @@ bool
 cn_batching_owns(const struct cn_yaml *value)
 {
     if (cn_str_eq(value->key, cn_str_from(sequence_keys[1])))
-        return value->kind == CN_YAML_MAP; /* else it is the plain option */
+        return value->kind == CN_YAML_MAP; /* otherwise it is the plain option */
     return cn_str_eq(value->key, cn_str_from(sequence_keys[0])) ||
            cn_str_eq(value->key, cn_str_from(dynamic_keys[0])) ||
            cn_str_eq(value->key, cn_str_from(dynamic_keys[1]));

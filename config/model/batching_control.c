@@ -1,5 +1,9 @@
-/* config/model/batching_control.c - the control tensors of sequence_batching, out of a model's
- * YAML. Any thread. */
+/* config/model/batching_control.c - reads the control tensors of sequence_batching. Any thread.
+ *
+ * A control is a tensor that the server adds to each request: START, END and READY say yes or no,
+ * and CORRID gives the sequence's id. The YAML says which two values mean no and yes, and thereby
+ * the datatype: int32_false_true: [0, 1]. They are kept as the bytes that are sent, so that adding
+ * a control to a request is only a copy. */
 #include "config/model/batching_priv.h"
 
 #include <string.h>
@@ -22,6 +26,7 @@ cn_batching_control(const struct cn_batching *batching, enum cn_control_kind kin
     return NULL;
 }
 
+/* The two values must have the type that the key names; an integer is also accepted for a float. */
 static int
 set_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *value,
             enum cn_datatype type, struct cn_control *control)
@@ -46,6 +51,7 @@ set_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *value,
     return 0;
 }
 
+/* Exactly one of the three forms must be there. */
 static int
 read_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *item,
              struct cn_control *control)
@@ -63,7 +69,7 @@ read_boolean(const struct cn_batching_reader *parse, const struct cn_yaml *item,
         const struct cn_yaml *value = cn_batching_get(item, forms[i].key);
 
         if (!value || (value->kind == CN_YAML_LIST && value->n_items == 0))
-            continue; /* the configuration as it is shown has empty lists for the other two */
+            continue; /* a configuration as it is shown has empty lists for the other two */
         if (control->type != CN_DATATYPE_NONE)
             return cn_batching_invalid(
                 parse, value,
@@ -114,7 +120,8 @@ read_kind(const struct cn_batching_reader *parse, const struct cn_yaml *item,
           struct cn_control *control)
 {
     const struct cn_yaml *kind = cn_batching_get(item, "kind");
-    struct cn_str word = kind ? kind->text : cn_str_from(control_words[0]); /* protobuf's default */
+    /* the default in protobuf */
+    struct cn_str word = kind ? kind->text : cn_str_from(control_words[0]);
 
     for (unsigned i = 0; i < 4; i++) {
         if (!cn_str_eq(word, cn_str_from(control_words[i])))
@@ -131,6 +138,7 @@ read_kind(const struct cn_batching_reader *parse, const struct cn_yaml *item,
         "CONTROL_SEQUENCE_CORRID");
 }
 
+/* A control has a name of its own, which no input and no other control may have. */
 static int
 read_control(const struct cn_batching_reader *parse, const struct cn_yaml *item,
              struct cn_control *control)
@@ -179,6 +187,8 @@ read_control(const struct cn_batching_reader *parse, const struct cn_yaml *item,
                : read_boolean(parse, list->items[0], control);
 }
 
+/* Each of the four kinds appears at most once, so room for five lets read_control see the one that
+ * is too many. */
 int
 cn_batching_read_controls(const struct cn_batching_reader *parse, const struct cn_yaml *block)
 {

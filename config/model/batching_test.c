@@ -215,8 +215,8 @@ mistakes_are_named(void **state)
     }
 }
 
-/* As the configuration is shown over gRPC: 64 bits are texts, and what has its default is left out;
- * over HTTP there are empty lists for what a control is not. */
+/* A configuration as it is shown over gRPC: integers of 64 bits are strings, and defaults are left
+ * out. Over HTTP there are empty lists for what a control is not. */
 static void
 what_the_protocol_shows_is_read(void **state)
 {

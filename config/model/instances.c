@@ -1,12 +1,15 @@
-/* config/model/instances.c - instance_group out of a model's YAML: instances are workers. Any
- * thread. */
+/* config/model/instances.c - reads instance_group of a model's YAML, where instances are workers.
+ * Any thread.
+ *
+ * A group without a count has one instance, as in Triton. KIND_GPU is refused rather than ignored:
+ * a worker is a process, and whether it uses a GPU is said by deviceType. */
 #include "config/model/instances.h"
 
 #include <stdio.h>
 
 #include "core/text/str.h"
 
-#define WORKERS_MAX 1024 /* as minWorkers */
+#define WORKERS_MAX 1024 /* the same limit as minWorkers has */
 
 static const char *const own_keys[] = {"instance_group", "instanceGroup"};
 
@@ -64,6 +67,7 @@ cn_instances_read(const struct cn_yaml *list, const char *name, uint32_t *out, s
     return rc;
 }
 
+/* An empty list says nothing, since a configuration that is shown may have one. */
 int
 cn_instances_apply(const struct cn_yaml_doc *doc, struct cn_model_config *config,
                    struct cn_error *err)

@@ -1,8 +1,19 @@
-/* config/model/model_config.c - a model's YAML over the defaults of model_options.def. Any thread.
+/* config/model/model_config.c - applies a model's YAML to the defaults of model_options.def. Any
+ * thread.
  *
- * The table drives everything: defaults, types, ranges, messages and the manual
- * page. A new option is a new row.
- */
+ * The table drives everything: defaults, types, ranges, messages and the manual page. A new option
+ * is a new row.
+ *
+ * The document is walked map by map, and the path of each key ("state.durability") is looked up in
+ * the table. A key may be
+ * - an option, in camelCase or with underscores, but not in both spellings at once,
+ * - a map that holds options, into which the walk goes,
+ * - a key that another file reads: inputs and outputs (model_io.c), state tensors (model_state.c),
+ *   batching blocks (batching.c), instance_group (instances.c),
+ * - a key of TorchServe that has no effect here, which causes a warning if its value matters,
+ * - anything under `handler`, or an unknown map, which belongs to the handler,
+ * - an unknown scalar, which causes a warning with the nearest known name, because a typo must not
+ *   silently do nothing. */
 #include "config/model/model_config.h"
 
 #include <inttypes.h>
@@ -51,10 +62,10 @@ static const struct {
 };
 #define N_TORCHSERVE_KEYS (sizeof(torchserve_keys) / sizeof(torchserve_keys[0]))
 
-/* What one walk over a document needs. */
+/* What a walk through a document needs. */
 struct walk {
     struct cn_model_config *config;
-    const char *name; /* of the document */
+    const char *name; /* the document's name */
     cn_config_warn_fn warn;
     void *ctx;
     struct cn_error *err;
@@ -112,6 +123,7 @@ cn_on_expired_word(enum cn_on_expired what)
     return expired_words[what];
 }
 
+/* Writes a value to the option's member, which has the type that its kind names. */
 static void
 store(struct cn_model_config *config, const struct row *row, uint64_t value)
 {
@@ -154,7 +166,7 @@ warn_at(const struct walk *walk, unsigned line, unsigned column, const char *fmt
     walk->warn(walk->ctx, text);
 }
 
-/* "an integer, 5" for messages: what stands there. */
+/* What the document has instead, for messages: "the word \"x\"", "a list", 5. */
 static const char *
 found(const struct cn_yaml *value, char out[CN_YAML_SHOWN_MAX + 32])
 {
@@ -180,6 +192,7 @@ wrong_value(const struct walk *walk, const char *path, const struct cn_yaml *val
                    value->line, value->column, path, expected, found(value, what));
 }
 
+/* Writes a value to its option if it has the right type and range. */
 static int
 apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
 {
@@ -222,7 +235,7 @@ apply_value(const struct walk *walk, const struct row *row, const struct cn_yaml
     cn_unreachable();
 }
 
-/* Is `path` the map that holds options: "state" of "state.durability"? */
+/* Is `path` a map that holds options, for example "state" of "state.durability"? */
 static bool
 is_branch(const char *path)
 {
@@ -273,6 +286,8 @@ warn_unknown(const struct walk *walk, const char *prefix, const struct cn_yaml *
                 "unknown key %s%s; only the handler can use it", prefix, key);
 }
 
+/* A key of TorchServe without an effect here warns only if its value differs from the harmless one,
+ * so that archives with TorchServe's defaults load silently. */
 static bool
 warn_torchserve(const struct walk *walk, const struct cn_yaml *value)
 {
@@ -289,7 +304,7 @@ warn_torchserve(const struct walk *walk, const struct cn_yaml *value)
     return false;
 }
 
-/* Is `path` the option's, or the same with underscores: batch_size for batchSize? */
+/* Is `path` this option's, or the same with underscores: batch_size for batchSize? */
 static bool
 names_row(const struct row *row, const char *path)
 {
@@ -318,7 +333,7 @@ find_row(const char *path)
     return NULL;
 }
 
-/* The option's other spelling stands in the map, too. */
+/* Fails because the option is in the map in its other spelling, too. */
 static int
 fail_twice(const struct walk *walk, const struct row *row, const struct cn_yaml *value)
 {
@@ -329,7 +344,8 @@ fail_twice(const struct walk *walk, const struct row *row, const struct cn_yaml 
                    value->key_line, value->key_column, cn_yaml_shown(value->key, shown), row->path);
 }
 
-/* Depth is that of the table's paths (3), not of the document. */
+/* Applies a map. The depth of the recursion is that of the table's paths (3), not of the document.
+ */
 static int
 apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map)
 {
@@ -345,7 +361,7 @@ apply_map(const struct walk *walk, const char *prefix, const struct cn_yaml *map
             continue; /* model_state.c reads it */
         if (prefix[0] == '\0' && (cn_batching_owns(value) || cn_instances_own(value)))
             continue; /* batching.c and instances.c read them */
-        /* A key with a dot or NUL in it is nobody's name; "a.b" is not b in a. */
+        /* A key with a dot or a NUL in it is not an option: "a.b" does not mean b in a. */
         if (value->key.len < 64 && memchr(value->key.ptr, '.', value->key.len) == NULL &&
             memchr(value->key.ptr, '\0', value->key.len) == NULL)
             snprintf(path, sizeof(path), "%s%.*s", prefix, CN_STR_ARG(value->key));
@@ -401,6 +417,8 @@ default_of(const char *path)
     return rows[i].default_value;
 }
 
+/* These rules concern several settings, which come from different sources, so they are checked when
+ * all have been applied. */
 int
 cn_model_config_check(const struct cn_model_config *config, struct cn_error *err)
 {
@@ -409,8 +427,8 @@ cn_model_config_check(const struct cn_model_config *config, struct cn_error *err
                        "maxWorkers %" PRIu32 " is below minWorkers %" PRIu32
                        "; raise it or leave it out",
                        config->max_workers, config->min_workers);
-    /* The default says nothing of this store: a state that it has no room for is refused when it
-     * comes. */
+    /* A default of state.maxBytes is not compared: a state that does not fit into the store is
+     * refused when it comes. */
     if (config->store_max_bytes < config->state_max_bytes &&
         config->state_max_bytes != default_of("state.maxBytes"))
         return cn_fail(err, CN_E_CONFIG,

@@ -1,4 +1,13 @@
-/* config/model/model_io.c - a typed model's inputs and outputs, out of its YAML. Any thread. */
+/* config/model/model_io.c - reads a typed model's inputs and outputs from its YAML. Any thread.
+ *
+ * Each setting has several names: ours, and those of Triton's configuration in either spelling. A
+ * list of names (input_keys and so on) says which, and the first one that is there counts. Names
+ * and shapes are copied into the arena of the struct cn_model_io, so the document can be freed
+ * afterwards.
+ *
+ * A struct cn_model_io is shared: the model version has a reference, and so has each request that
+ * may still need it after the version is gone. It is never changed after parsing, so no lock is
+ * needed. */
 #include "config/model/model_io.h"
 
 #include <inttypes.h>
@@ -34,6 +43,7 @@ cn_io_refuse(const struct cn_io_parse *parse, const struct cn_yaml *at, const ch
     return cn_yaml_refuse(parse->name, at, what, expected, parse->err);
 }
 
+/* A number is accepted as a name, too, as it is written. */
 int
 cn_io_read_name(const struct cn_io_parse *parse, const struct cn_yaml *item,
                 const struct cn_yaml *name, const char *list, struct cn_str *out)
@@ -64,7 +74,7 @@ cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item, enu
     return 0;
 }
 
-/* Is the tensor written as protobuf writes JSON? That leaves out a list without elements. */
+/* Is the tensor written as protobuf writes JSON? That form leaves out a list without elements. */
 static bool
 is_protobufs(const struct cn_yaml *item)
 {
@@ -84,7 +94,7 @@ cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, in
     *rank = 0;
     if (!dims && is_protobufs(item))
         return 0;
-    /* One is left for the batch dimension. */
+    /* One dimension is left for the batch. */
     if (!dims || dims->kind != CN_YAML_LIST || dims->n_items > CN_TENSOR_RANK_MAX - 1)
         return cn_io_refuse(parse, dims ? dims : item, "dims", "a list of up to 15 sizes");
     for (uint32_t i = 0; i < dims->n_items; i++) {
@@ -151,6 +161,7 @@ find(const struct cn_tensor_spec *specs, uint32_t n, struct cn_str name)
     return NULL;
 }
 
+/* Reads a list of inputs or outputs, whose names must differ. */
 static int
 read_tensors(const struct cn_io_parse *parse, const struct cn_yaml *list,
              struct cn_tensor_spec **out, uint32_t *n)
@@ -187,7 +198,7 @@ read_batch_size(const struct cn_io_parse *parse, const struct cn_yaml *root)
     return 0;
 }
 
-/* decoupled: true, or model_transaction_policy: {decoupled: true}. */
+/* Reads decoupled: true, or model_transaction_policy: {decoupled: true}. */
 static int
 read_decoupled(const struct cn_io_parse *parse, const struct cn_yaml *root)
 {
@@ -200,6 +211,7 @@ read_decoupled(const struct cn_io_parse *parse, const struct cn_yaml *root)
     return read_flag(parse, root, decoupled_keys, &parse->io->decoupled);
 }
 
+/* Inputs make a model typed, so outputs are then required. */
 static int
 read_all(const struct cn_io_parse *parse, const struct cn_yaml *root, const struct cn_yaml *inputs)
 {
@@ -246,6 +258,8 @@ cn_model_io_parse(const struct cn_yaml_doc *doc, struct cn_model_io **out, struc
     return 0;
 }
 
+/* A model without inputs is untyped, and outputs without inputs have no effect. But a mistake in
+ * them is still reported, because the author expected an effect. */
 int
 cn_model_io_check_untyped(const struct cn_yaml_doc *doc, struct cn_error *err)
 {
@@ -280,7 +294,8 @@ cn_model_io_knows(struct cn_str key)
 struct cn_model_io *
 cn_model_io_ref(const struct cn_model_io *io)
 {
-    struct cn_model_io *shared = (struct cn_model_io *)(uintptr_t)io; /* only the count changes */
+    /* only the count of references changes */
+    struct cn_model_io *shared = (struct cn_model_io *)(uintptr_t)io;
 
     atomic_fetch_add_explicit(&shared->refs, 1, memory_order_relaxed);
     return shared;

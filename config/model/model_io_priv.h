@@ -1,5 +1,4 @@
-/* config/model/model_io_priv.h - what the files share that read a model's tensors out of its
- * YAML. */
+/* config/model/model_io_priv.h - what the files share that read a model's tensors from its YAML. */
 #ifndef CN_CONFIG_MODEL_MODEL_IO_PRIV_H
 #define CN_CONFIG_MODEL_MODEL_IO_PRIV_H
 
@@ -7,43 +6,47 @@
 
 struct cn_io_parse {
     struct cn_model_io *io;
-    const char *name; /* of the document */
+    const char *name; /* the document's name */
     struct cn_error *err;
 };
 
-/* The value under the first of these keys; the last one is NULL. */
+/* The value of the first of these keys that is there; the list ends with NULL. */
 const struct cn_yaml *cn_io_get(const struct cn_yaml *map, const char *const *keys);
-/* CN_E_CONFIG: "name:line:column: what: expected ..., found ..." */
+/* Sets and returns CN_E_CONFIG: "name:line:column: what: expected ..., found ..." */
 int cn_io_refuse(const struct cn_io_parse *parse, const struct cn_yaml *at, const char *what,
                  const char *expected);
-/* `name`: what should be a name in `item`; NULL: it is not there. Copied to the arena. */
+/* Reads a name, which is copied to the arena. `name` is the value in `item` that should be one;
+ * NULL: there is none. */
 int cn_io_read_name(const struct cn_io_parse *parse, const struct cn_yaml *item,
                     const struct cn_yaml *name, const char *list, struct cn_str *out);
 int cn_io_read_type(const struct cn_io_parse *parse, const struct cn_yaml *item,
                     enum cn_datatype *out);
-/* `out`: room for CN_TENSOR_RANK_MAX; at most one less is read. */
+/* Reads dims or shape: sizes from 1, or -1. `out` has room for CN_TENSOR_RANK_MAX sizes, and one
+ * less is read at most. */
 int cn_io_read_dims(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t *out,
                     uint32_t *rank);
-/* The same with sizes from `least` on. */
+/* Reads dims with sizes from `least` on, or -1. */
 int cn_io_read_sizes(const struct cn_io_parse *parse, const struct cn_yaml *item, int64_t least,
                      int64_t *out, uint32_t *rank);
 
-/* Of a document without inputs: what it says of tensors otherwise means nothing, but is
- * well-formed. */
+/* For a document without inputs: checks that what it says about tensors is well-formed, although it
+ * has no effect. */
 int cn_model_io_check_untyped(const struct cn_yaml_doc *doc, struct cn_error *err);
 
-/* model_state.c: sets io->state from the document; io's tensors are read. */
+/* In model_state.c: sets io->state from the document. The tensors of `io` have been read. */
 int cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root);
-/* What the states of a document that is laid over another one say (overlay.c). */
+/* What the state tensors of a document mean that is laid over another one (overlay.c). */
 enum cn_state_overlay {
-    CN_STATE_OVERLAY_NONE, /* nothing: it declares none */
-    CN_STATE_OVERLAY_SAME, /* what the other one's look like to clients of the v2 protocol */
+    CN_STATE_OVERLAY_NONE, /* it declares no state tensors */
+    /* the same as the other document's, as clients of the v2 protocol see them */
+    CN_STATE_OVERLAY_SAME,
     CN_STATE_OVERLAY_OTHER
 };
-/* `below`: NULL is an empty one. CN_E_CONFIG: one of them can't be read. */
+/* Compares the state tensors of two documents. `below` NULL is an empty one. CN_E_CONFIG: one of
+ * them cannot be read. */
 int cn_model_state_compare(const struct cn_yaml_doc *below, const struct cn_yaml_doc *above,
                            enum cn_state_overlay *out, struct cn_error *err);
-/* State that a document without inputs declares is refused. */
+/* Refuses state tensors in a document without inputs. */
 int cn_model_state_without_inputs(const struct cn_io_parse *parse, const struct cn_yaml *root);
 
 #endif

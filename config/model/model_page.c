@@ -1,5 +1,9 @@
-/* config/model/model_page.c - prints docs/model-config.md from model_keys.def (order, units,
- * examples) and model_options.def (type, default, range, meaning). Main thread. */
+/* config/model/model_page.c - prints docs/model-config.md. Main thread.
+ *
+ * The page is joined from two tables, so that it cannot differ from what the server does:
+ * model_options.def has type, default, range and meaning of each key, which the server itself uses;
+ * model_keys.def has the order, the sections, units and examples, which only the page needs. A test
+ * compares the two, and another one loads every example. */
 #include "config/model/model_page.h"
 
 #include <inttypes.h>
@@ -48,6 +52,7 @@ put_section(FILE *out, const char *title, const char *text)
     fputs("| key | type | default | range | | example |\n|---|---|---|---|---|---|\n", out);
 }
 
+/* One row of a table. `others` are further spellings of the key. */
 static void
 put_row(FILE *out, const char *path, const char *others, const char *type, const char *default_text,
         const char *range, const char *help, const char *example)
@@ -67,6 +72,7 @@ find(const char *path)
     cn_unreachable(); /* model_page_test finds a missing row first */
 }
 
+/* A row of a key in model_options.def; its type decides how default and range are shown. */
 static void
 put_option(FILE *out, const char *path, const char *unit, const char *example)
 {

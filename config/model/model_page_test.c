@@ -61,7 +61,7 @@ on_warning(void *ctx, const char *line)
     fail_msg("%s", line);
 }
 
-/* As a user would copy it: it is taken, without a warning. */
+/* A user copies the example: it must be accepted without a warning. */
 static void
 try_example(const char *path, const char *example)
 {

@@ -1,4 +1,16 @@
-/* config/model/model_state.c - a model's state tensors, out of its YAML. Any thread. */
+/* config/model/model_state.c - reads a model's state tensors from its YAML. Any thread.
+ *
+ * A state tensor is an output of one step that becomes an input of the next step of the same
+ * sequence. Its declaration has three parts: the names of the two tensors, the datatype and shape,
+ * and the first value, which is zeros by default, nothing, a file of the archive, or an input of
+ * the first request.
+ *
+ * The list may be in three places (`state`, `state.tensors`, `sequence_batching.state`), and only
+ * in one of them. It is read in two passes: read_list reads each tensor by itself, and check_state
+ * then compares it with the model's inputs and outputs. A state that is also an output is visible
+ * to clients; one that is also an input is an error, unless the first request may set it.
+ *
+ * Messages about initial_state are worded as in Triton, because its users search for them. */
 #include "config/model/model_state.h"
 
 #include <fcntl.h>
@@ -13,7 +25,7 @@
 #define PATH_MAX_BYTES 1024
 #define READ_BYTES 65536
 
-/* Where Triton's configuration has the files of initial_state. */
+/* The folder in which Triton has the files of initial_state. */
 #define TRITON_FOLDER "initial_state/"
 
 static const char *const batching_keys[] = {"sequence_batching", "sequenceBatching", NULL};
@@ -27,7 +39,7 @@ fail_at(const struct cn_io_parse *parse, const struct cn_yaml *at, const char *t
                    at->column, text);
 }
 
-/* name, or input and output. */
+/* Reads `name`, or `input` and `output`. */
 static int
 read_names(const struct cn_io_parse *parse, const struct cn_yaml *item, struct cn_state_spec *spec)
 {
@@ -43,6 +55,7 @@ read_names(const struct cn_io_parse *parse, const struct cn_yaml *item, struct c
     return rc;
 }
 
+/* batchAxis is where the batch dimension is inserted into the shape. */
 static int
 read_axis(const struct cn_io_parse *parse, const struct cn_yaml *item, struct cn_state_spec *spec)
 {
@@ -67,14 +80,15 @@ has_open_dims(const struct cn_state_spec *spec)
     return false;
 }
 
-/* dims of a new state: where dims has -1, any size, else the same. */
+/* Reads the dims of a new state: any size where the declaration has -1, otherwise the same. */
 static int
 read_init_dims(const struct cn_io_parse *parse, const struct cn_yaml *at,
                struct cn_state_spec *spec)
 {
     int64_t dims[CN_TENSOR_RANK_MAX];
     uint32_t rank;
-    int rc = cn_io_read_sizes(parse, at, 0, dims, &rank); /* 0: it begins empty */
+    /* a size of 0 is allowed: the state begins empty */
+    int rc = cn_io_read_sizes(parse, at, 0, dims, &rank);
 
     if (rc)
         return rc;
@@ -123,7 +137,7 @@ is_word(const struct cn_yaml *value, struct cn_str word)
     return value->kind == CN_YAML_STRING && cn_str_eq(value->text, word);
 }
 
-/* init: zeros, none, or a map of file or caller, and dims. */
+/* Reads `init`: zeros, none, or a map with dims, file or caller. */
 static int
 read_init(const struct cn_io_parse *parse, const struct cn_yaml *init, struct cn_state_spec *spec)
 {
@@ -135,7 +149,7 @@ read_init(const struct cn_io_parse *parse, const struct cn_yaml *init, struct cn
         return 0;
     }
     if (is_word(init, CN_STR("zeros"))) {
-        spec->unsaid = has_open_dims(spec); /* so many zeros as what? */
+        spec->unsaid = has_open_dims(spec); /* zeros of which size is then not said */
         return 0;
     }
     if (init->kind != CN_YAML_MAP || (file && caller) ||
@@ -153,7 +167,8 @@ read_init(const struct cn_io_parse *parse, const struct cn_yaml *init, struct cn
     return rc;
 }
 
-/* Triton's initial_state: a list of one. zero_data may say anything: that it is there counts. */
+/* Reads Triton's initial_state, a list of one element. zero_data may have any value; only its
+ * presence counts. */
 static int
 read_initial_state(const struct cn_io_parse *parse, const struct cn_yaml *list,
                    struct cn_state_spec *spec)
@@ -193,6 +208,8 @@ read_initial_state(const struct cn_io_parse *parse, const struct cn_yaml *list,
     return file ? read_file_name(parse, file, TRITON_FOLDER, spec) : 0;
 }
 
+/* Reads one tensor: its names, type, shape, batch axis and first value. The first value's size is
+ * limited here, so that a worker cannot be made to allocate any amount. */
 static int
 read_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct cn_state_spec *spec)
 {
@@ -247,6 +264,7 @@ same_kind(const struct cn_state_spec *spec, const struct cn_tensor_spec *tensor)
     return true;
 }
 
+/* Compares a state with the model's inputs and outputs: see the head of this file. */
 static int
 check_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct cn_state_spec *spec)
 {
@@ -283,7 +301,8 @@ check_state(const struct cn_io_parse *parse, const struct cn_yaml *item, struct 
     return 0;
 }
 
-/* NULL: none is declared. CN_E_CONFIG when two places do. */
+/* Finds the list of state tensors; NULL if none is declared. CN_E_CONFIG if two places declare one.
+ */
 static int
 find_list(const struct cn_io_parse *parse, const struct cn_yaml *root, const struct cn_yaml **out)
 {
@@ -298,7 +317,7 @@ find_list(const struct cn_io_parse *parse, const struct cn_yaml *root, const str
     return 0;
 }
 
-/* Without what ties them to the model's inputs and outputs. */
+/* Reads the list, without comparing it with the model's inputs and outputs. */
 static int
 read_list(const struct cn_io_parse *parse, const struct cn_yaml *list)
 {
@@ -342,7 +361,8 @@ cn_model_state_parse(const struct cn_io_parse *parse, const struct cn_yaml *root
     return rc;
 }
 
-/* What the protocol has words for: neither a batch axis nor an input that a state begins as. */
+/* Are two declarations equal in what the v2 protocol can say? It has no words for a batch axis, nor
+ * for an input that gives the first value. */
 static bool
 looks_as(const struct cn_state_spec *spec, const struct cn_state_spec *shown)
 {
@@ -363,6 +383,7 @@ looks_as(const struct cn_state_spec *spec, const struct cn_state_spec *shown)
                      (struct cn_str){file.ptr + folder.len, file.len - folder.len});
 }
 
+/* Both lists are read into an arena that is dropped afterwards. */
 int
 cn_model_state_compare(const struct cn_yaml_doc *below, const struct cn_yaml_doc *above,
                        enum cn_state_overlay *out, struct cn_error *err)
@@ -447,7 +468,7 @@ cn_model_state_read_file(const struct cn_state_spec *spec, const char *dir, stru
     int fd, rc;
 
     snprintf(path, sizeof(path), "%s/%s", dir, spec->init_from.ptr);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe must not block */
     if (fd < 0 || fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
         if (fd >= 0)
             close(fd);

@@ -1,5 +1,23 @@
-/* config/model/overlay.c - a configuration that a client sends over the archive's YAML. Any
- * thread. */
+/* config/model/overlay.c - lays a configuration that a client sends over the archive's YAML. Any
+ * thread.
+ *
+ * The result is a text, because everything that reads a model's YAML already works on documents:
+ * write_both writes each top-level setting of the archive that the client does not set, and then
+ * the client's. The text is parsed again to check it.
+ *
+ * Three settings are difficult, because a client that sends back what it was shown says something
+ * about them without meaning to:
+ * - the number of workers: it is shown as instance_group, and stays as in the archive if the number
+ *   is unchanged (settle_workers),
+ * - batching: a model without a block is shown with the block that describes what it does; if the
+ *   same block comes back, the archive's setting stays (is_shown), which takes a second pass, since
+ *   it needs the parsed result of the first,
+ * - state tensors: the protocol cannot say everything about them; if they look the same, the
+ *   archive's declaration stays (cn_model_state_compare).
+ *
+ * If the combined document is wrong, the position in it would mean nothing to anybody. So the
+ * client's document is parsed alone, and if it has the same error, its position is reported
+ * (blame). */
 #include "config/model/overlay.h"
 
 #include <stdio.h>
@@ -10,16 +28,16 @@
 #include "config/model/model_io_priv.h"
 #include "config/yaml/yaml_write.h"
 
-#define FIELD_MAX 128 /* bytes of a path; longer ones are in no table */
+#define FIELD_MAX 128 /* the longest path in bytes; longer ones are in no table */
 
 struct overlay {
     const struct cn_yaml_doc *above_doc;
-    const struct cn_yaml *below, *above; /* the roots of both */
+    const struct cn_yaml *below, *above; /* the roots of the two documents */
     const char *model;
     const struct cn_model_config *base;
     enum cn_state_overlay state;
-    bool batching_stays, workers_stay; /* as they were shown */
-    uint32_t batch_size;               /* 0: as it is said */
+    bool batching_stays, workers_stay; /* unchanged since they were shown */
+    uint32_t batch_size;               /* 0: as the documents say */
 };
 
 static const struct cn_yaml nothing = {.kind = CN_YAML_MAP};
@@ -32,7 +50,7 @@ lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* In either spelling: batch_size is batchSize. */
+/* Compares in either spelling: batch_size is batchSize. */
 static bool
 same_word(struct cn_str a, struct cn_str b)
 {
@@ -56,8 +74,8 @@ is_word(struct cn_str key, const char *word)
     return same_word(key, cn_str_from(word));
 }
 
-/* Names of one setting; those of sequences and of none exclude each other, and a number of workers
- * is nothing without its bounds. */
+/* The names of one setting. sequenceBatching and dynamicBatching exclude each other, and the bounds
+ * of the number of workers belong together. */
 static const char *const groups[][3] = {
     {"inputs", "input"},
     {"outputs", "output"},
@@ -125,7 +143,8 @@ check_field(const struct overlay *overlay, const struct cn_yaml *value, const ch
     return 0;
 }
 
-/* `path`: of the map, with a point behind it where it is not empty. The parser bounds the depth. */
+/* Checks the types of known fields that have no effect, in a map and below it. `path` is that of
+ * the map, with a point behind it if it is not empty. The parser has limited the depth. */
 static int
 check_fields(const struct overlay *overlay, const struct cn_yaml *map, const char *path,
              struct cn_error *err)
@@ -138,7 +157,7 @@ check_fields(const struct overlay *overlay, const struct cn_yaml *map, const cha
         const size_t from = strlen(path), len = value->key.len;
 
         if (from + len + sizeof(".") > FIELD_MAX || (len && memchr(value->key.ptr, '\0', len)))
-            continue; /* nobody's name */
+            continue; /* not the name of any field */
         snprintf(below, sizeof(below), "%s%.*s", path, CN_STR_ARG(value->key));
         rc = check_field(overlay, value, below, err);
         strcat(below, ".");
@@ -167,7 +186,7 @@ write_item(const struct cn_yaml *item, struct cn_buf *out)
     cn_buf_puts(out, "\n");
 }
 
-/* A map without its `key`, or with another value in its place. */
+/* Writes a map without its `key`, or with another value for it. */
 static void
 write_map_but(const struct cn_yaml *map, const char *key, const struct cn_yaml *instead,
               struct cn_buf *out)
@@ -199,8 +218,8 @@ block_of(const struct cn_yaml *root)
     return block && block->kind == CN_YAML_MAP ? block : NULL;
 }
 
-/* {key: {string_value: text}}, as Triton has them, becomes {key: text}, as handlers know it from
- * archives that were imported. */
+/* Writes parameters: {key: {string_value: text}}, as Triton has them, becomes {key: text}, as
+ * handlers know it from imported archives. */
 static void
 write_parameters(const struct cn_yaml *map, struct cn_buf *out)
 {
@@ -228,7 +247,7 @@ write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn
     if (other && overlay->batching_stays && other == block_of(overlay->above))
         other = NULL;
     if (other && parameters && other->n_items == 0)
-        other = NULL; /* so they are shown, whatever they are */
+        other = NULL; /* that is how they are shown, whatever they are */
     if (other || (overlay->batch_size && is_word(item->key, "batchSize")))
         return;
     if (overlay->state == CN_STATE_OVERLAY_OTHER && state && item->kind == CN_YAML_LIST)
@@ -237,7 +256,7 @@ write_below(const struct overlay *overlay, const struct cn_yaml *item, struct cn
         write_map_but(item, "tensors", NULL, out);
     else if (overlay->state != CN_STATE_OVERLAY_NONE && item == block_of(overlay->below) &&
              !block_of(overlay->above))
-        write_map_but(item, "state", NULL, out); /* the other document has them beside the block */
+        write_map_but(item, "state", NULL, out); /* the other document has them outside the block */
     else
         write_item(item, out);
 }
@@ -275,8 +294,8 @@ write_both(const struct overlay *overlay, struct cn_buf *out)
 
 /* --- what stays as it is --- */
 
-/* A batchSize that is maxBatchSize is so when that changes, too: with a scheduler Triton's users
- * have but that one number. */
+/* If the archive's batchSize equals its maxBatchSize, it follows when the client changes
+ * maxBatchSize, because Triton's users have only this one number. */
 static void
 settle_batch_size(struct overlay *overlay)
 {
@@ -290,7 +309,7 @@ settle_batch_size(struct overlay *overlay)
         overlay->batch_size = (uint32_t)after->integer;
 }
 
-/* Is it what is shown of a model whose YAML has no block? */
+/* Does this block equal the one that is shown for a model whose YAML has none? */
 static bool
 is_shown(const struct cn_batching *batching, const struct cn_model_config *config,
          uint32_t max_batch_size)
@@ -311,7 +330,7 @@ is_shown(const struct cn_batching *batching, const struct cn_model_config *confi
            !policy->delay && !policy->allow_override && !policy->timeout_us && !policy->max_queued;
 }
 
-/* What a document says as a whole. `*io`: the caller's also on failure. */
+/* Reads a whole document. The caller frees *io, also on failure. */
 static int
 read_document(const struct overlay *overlay, const struct cn_yaml_doc *doc,
               struct cn_model_config *config, struct cn_model_io **io, struct cn_error *err)
@@ -328,7 +347,7 @@ read_document(const struct overlay *overlay, const struct cn_yaml_doc *doc,
     return rc ? rc : cn_batching_parse(doc, overlay->model, *io, err);
 }
 
-/* The message without "name:line:column". */
+/* The message without its "name:line:column". */
 static const char *
 sentence(const struct cn_error *err)
 {
@@ -337,8 +356,8 @@ sentence(const struct cn_error *err)
     return end ? end : err->message;
 }
 
-/* Both together are wrong. If `above` alone fails of the same, its positions are what its writer
- * can use; those in both are of no file that anybody knows. */
+/* Reports the error of the combined document. If `above` alone has the same error, its position is
+ * what the client can use; a position in the combined document is in no file that anybody knows. */
 static int
 blame(const struct overlay *overlay, const struct cn_error *both, struct cn_error *err)
 {
@@ -354,7 +373,7 @@ blame(const struct overlay *overlay, const struct cn_error *both, struct cn_erro
                    cn_yaml_name(overlay->above_doc), sentence(both));
 }
 
-/* Writes both, and looks whether how batches are formed is as it was shown. */
+/* Writes and checks the combined document, and finds out whether batching is as it was shown. */
 static int
 try_both(struct overlay *overlay, const struct cn_model_config *below, struct cn_buf *out,
          struct cn_error *err)

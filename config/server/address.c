@@ -1,4 +1,4 @@
-/* config/server/address.c - "http://127.0.0.1:8080" taken apart. Any thread. */
+/* config/server/address.c - reads an address such as "http://127.0.0.1:8080". Any thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/un.h>
@@ -21,7 +21,7 @@ parse_unix(const char *text, const char *path, struct cn_address *out, struct cn
 {
     if (path[0] != '/')
         return bad_address(text, "has no absolute path", err);
-    /* What the kernel can take: sun_path with its NUL. */
+    /* The limit is the kernel's: sun_path with its NUL. */
     if (strlen(path) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
         return bad_address(text, "has a path over 107 bytes", err);
     out->is_unix = true;
@@ -29,7 +29,7 @@ parse_unix(const char *text, const char *path, struct cn_address *out, struct cn
     return 0;
 }
 
-/* Digits only, to the end of the text. */
+/* Reads a port: digits only, to the end of the text. */
 static int
 parse_port(const char *digits, uint16_t *port)
 {
@@ -44,6 +44,8 @@ parse_port(const char *digits, uint16_t *port)
     return 0;
 }
 
+/* Hosts are checked by their characters only; resolving a name is left to the code that listens. An
+ * IPv6 address is in brackets, because it contains colons. */
 int
 cn_address_parse(const char *text, uint16_t default_port, struct cn_address *out,
                  struct cn_error *err)

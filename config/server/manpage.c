@@ -5,7 +5,9 @@
 #include "config/model/model_config.h"
 #include "config/server/server_options.h"
 
-/* Text with troff's own characters escaped. */
+/* A backslash, a dash, and a point or an apostrophe at the beginning of a text have a meaning in
+ * troff.
+ */
 void
 cn_man_text(FILE *out, const char *text)
 {

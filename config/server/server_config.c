@@ -1,9 +1,16 @@
 /* config/server/server_config.c - flags over environment over file over defaults. Main thread, at
- * start.
+ * the start.
  *
- * One table (server_options.def) says everything about an option; the four sources are walked from
- * the weakest to the strongest, each overwriting the last.
- */
+ * One table (server_options.def) says everything about an option; the struct, the flags, the
+ * environment names, the YAML keys, --help and the manual page are made from it. The four sources
+ * are applied from the weakest to the strongest, each overwriting the one before, and `sources`
+ * remembers which one decided, for --print-config. The command line is read first all the same,
+ * because it may name the file or ask for --help; its values are applied last.
+ *
+ * All sources give text, which set_from_text checks, so a value has the same rules and the same
+ * message wherever it comes from; only the place in the message differs. A YAML value must also
+ * have the right type. The list of models is the exception: it has several values, and each
+ * stronger source replaces it as a whole. */
 #include "config/server/server_config.h"
 
 #include <errno.h>
@@ -17,9 +24,9 @@
 #include "core/memory/mem.h"
 
 #define ENV_PREFIX "CONTINUO_"
-#define V2_REQUEST_BYTES 67108864 /* as Triton takes JSON; its binary tensors have no limit */
+#define V2_REQUEST_BYTES 67108864 /* Triton's limit for JSON; its binary tensors have no limit */
 
-/* The default of a row goes to the member that its kind uses. */
+/* A row's default is stored as text or as a number, depending on its kind. */
 #define STRING_TEXT(d) (d)
 #define STRING_NUMBER(d) 0
 #define ADDRESS_TEXT(d) (d)
@@ -91,7 +98,7 @@ cn_option_is_text(const struct cn_option *option)
            option->kind == CN_KIND_OPTIONAL_ADDRESS;
 }
 
-/* The words of `arg`, "text|json": the one of a number. */
+/* The word of a number, among the words of `arg`, "text|json". */
 static const char *
 word_of(const struct cn_option *option, uint64_t number, char out[32])
 {
@@ -103,7 +110,7 @@ word_of(const struct cn_option *option, uint64_t number, char out[32])
     return out;
 }
 
-/* ... and the number of one; -1: none. */
+/* The number of a word; -1: it is not among them. */
 static int
 word_number(const struct cn_option *option, const char *text)
 {
@@ -191,8 +198,8 @@ expected_text(const struct cn_option *option, char out[96])
     cn_unreachable();
 }
 
-/* A value from any source as text. `where`: "--loops", "CONTINUO_LOOPS", "continuo.yaml:3:8:
- * loops". */
+/* Sets an option from text, whichever source it comes from. `where` is "--loops", "CONTINUO_LOOPS"
+ * or "continuo.yaml:3:8: loops". */
 static int
 set_from_text(struct cn_server_config *config, const struct cn_option *option, const char *where,
               const char *text, struct cn_error *err)
@@ -279,7 +286,8 @@ apply_flags(struct cn_server_config *config, const struct cn_command_line *line,
 
 /* --- environment --- */
 
-/* Compose files pass what they don't have as empty. */
+/* An empty variable counts as not set, because compose files pass what they do not have as empty.
+ */
 const char *
 cn_environment_value(char **environment, const char *name)
 {
@@ -327,7 +335,8 @@ cn_server_config_apply_environment(struct cn_server_config *config, char **envir
     return apply_environment(config, false, environment, err);
 }
 
-/* A variable that looks like a misspelt one of ours. Others with our prefix may be anyone's. */
+/* Warns of a variable that looks like a misspelt one of ours. Other variables with our prefix may
+ * belong to somebody else. */
 static void
 warn_environment(char **environment, cn_config_warn_fn warn, void *ctx)
 {
@@ -378,11 +387,11 @@ apply_yaml_value(struct cn_server_config *config, const struct cn_option *option
     }
     if (memchr(value->text.ptr, '\0', value->text.len) != NULL)
         return cn_fail(err, CN_E_CONFIG, "%s: a value cannot hold a zero byte", where);
-    if (option->kind == CN_KIND_BOOL) { /* "True" is YAML's too */
+    if (option->kind == CN_KIND_BOOL) { /* YAML allows "True", too */
         set_number(config, option, value->boolean);
         return 0;
     }
-    if (option->kind == CN_KIND_UINT) { /* 0x10 is YAML's too */
+    if (option->kind == CN_KIND_UINT) { /* YAML allows 0x10, too */
         char text[32];
         snprintf(text, sizeof(text), "%" PRId64, value->integer);
         return set_from_text(config, option, where, text, err);
@@ -467,6 +476,7 @@ cn_server_config_set_defaults(struct cn_server_config *config)
     }
 }
 
+/* The limit of v2 requests follows max-request-size if that was set. */
 void
 cn_server_config_settle(struct cn_server_config *config)
 {

@@ -1,9 +1,13 @@
-/* config/server/server_flags.c - the command line taken apart; values are applied later. Main
- * thread. */
+/* config/server/server_flags.c - reads the command line; its values are applied later, after the
+ * file and the environment. Main thread.
+ *
+ * A flag has its value in the next argument or behind `=`. A boolean flag needs none: its presence
+ * means true. An argument that begins with a dash is never taken for a value, so that a forgotten
+ * value is reported; a value that begins with a dash is written behind `=`. */
 #include "config/server/server_options.h"
 #include "config/suggest.h"
 
-/* Flags that are no settings; all but the last three are shown by --help. */
+/* Flags that are not settings; all but the last three are shown by --help. */
 static const char *const plain_flags[] = {"print-config", "help",           "version",
                                           "print-man",    "print-yaml-man", "print-model-page"};
 #define N_PLAIN (sizeof(plain_flags) / sizeof(plain_flags[0]))
@@ -46,7 +50,7 @@ unknown_flag(const char *arg, struct cn_str name, struct cn_error *err)
     return cn_fail(err, CN_E_CONFIG, "unknown flag %s; --help all lists the flags", shown);
 }
 
-/* Flags without a value. True when `name` is one. */
+/* Stores a flag without a value. True if `name` is one. */
 static bool
 take_plain_flag(struct cn_server_config *config, struct cn_str name)
 {
@@ -76,7 +80,7 @@ is_flag(const char *arg)
     return arg[0] == '-' && arg[1] != '\0';
 }
 
-/* `--help`, `--help logs`. */
+/* Reads `--help` or `--help SECTION`. */
 static int
 take_help(struct cn_server_config *config, struct cn_command_line *line, int *at,
           struct cn_error *err)
@@ -94,8 +98,8 @@ take_help(struct cn_server_config *config, struct cn_command_line *line, int *at
                    cn_yaml_shown(cn_str_from(config->help_section), shown));
 }
 
-/* `--models`: its values, up to the next flag. They are added at once: flags are the strongest, so
- * nothing overwrites them. */
+/* Reads --models and its values, up to the next flag. They are added at once: flags are the
+ * strongest source, so nothing replaces them. */
 static int
 take_models(struct cn_server_config *config, struct cn_command_line *line, const char *attached,
             int *at, struct cn_error *err)

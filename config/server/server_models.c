@@ -1,12 +1,16 @@
-/* config/server/server_models.c - the list of models to serve, from --models and its like. Main
- * thread. */
+/* config/server/server_models.c - the list of models to serve, from --models, CONTINUO_MODELS and
+ * the file. Main thread.
+ *
+ * A flag and a variable have words, which may be several with commas; a file may also have a list
+ * or a map NAME: FILE. All forms end in add_one, which checks and appends a model. NAME=FILE that
+ * is said twice counts once. */
 #include <inttypes.h>
 #include <strings.h>
 
 #include "config/server/server_options.h"
 #include "core/memory/mem.h"
 
-/* Bounds the growth from a hostile file; far above what one machine serves. */
+/* Limits the growth by a hostile file; it is far above what one machine serves. */
 #define MODELS_MAX 10000
 
 void
@@ -39,7 +43,7 @@ add_one(struct cn_server_config *config, const char *where, struct cn_str name, 
     for (uint32_t i = 0; name.len && i < config->n_models; i++) {
         if (config->models[i].name && cn_str_eq(cn_str_from(config->models[i].name), name) &&
             cn_str_eq(cn_str_from(config->models[i].file), file))
-            return 0; /* said twice */
+            return 0; /* named twice */
     }
     grown = cn_try_realloc(config->models, (config->n_models + 1) * sizeof(*grown));
     if (grown == NULL)
@@ -52,7 +56,8 @@ add_one(struct cn_server_config *config, const char *where, struct cn_str name, 
     return 0;
 }
 
-/* One piece between commas. An `=` behind a slash belongs to the file: a URL may hold one. */
+/* Adds a piece between commas. An `=` behind a slash belongs to the file, because a URL may contain
+ * one. */
 static int
 add_piece(struct cn_server_config *config, const char *where, struct cn_str piece,
           struct cn_error *err)
@@ -99,7 +104,7 @@ cn_server_models_add(struct cn_server_config *config, const char *where, struct 
         if (i < word.len && word.ptr[i] != ',')
             continue;
         piece = trimmed((struct cn_str){word.ptr + start, i - start});
-        if (piece.len > 0) /* "a,,b" and a comma at the end are forgiven */
+        if (piece.len > 0) /* "a,,b" and a comma at the end are accepted */
             rc = add_piece(config, where, piece, err);
         start = i + 1;
     }

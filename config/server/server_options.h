@@ -1,4 +1,5 @@
-/* config/server/server_options.h - server_options.def as a table; for this folder's files only. */
+/* config/server/server_options.h - server_options.def as a table, for the files of this folder
+ * only. */
 #ifndef CN_CONFIG_SERVER_SERVER_OPTIONS_H
 #define CN_CONFIG_SERVER_SERVER_OPTIONS_H
 
@@ -14,19 +15,19 @@ enum cn_option_kind {
     CN_KIND_DURABILITY,
     CN_KIND_LOGLEVEL,
     CN_KIND_BOOL,
-    CN_KIND_WORD /* one of the words of `arg`, "text|json": its number */
+    CN_KIND_WORD /* one of the words of `arg`, "text|json"; stored as its number */
 };
 
 struct cn_option {
-    const char *flag, *yaml_key; /* yaml_key "": not in the file */
+    const char *flag, *yaml_key; /* yaml_key "": the option cannot be in the file */
     enum cn_option_kind kind;
     size_t offset, bytes;
-    const char *default_text; /* of those kept as char *; NULL: not set */
+    const char *default_text; /* of options that are kept as char *; NULL: not set */
     uint64_t default_number, min, max;
     const char *arg, *help;
 };
 
-/* How many rows server_options.def has. */
+/* The number of rows of server_options.def. */
 enum {
 #define CN_OPTION(field, c_type, kind, flag, yaml_key, default_, min, max, arg, help)              \
     CN_OPTION_##field,
@@ -36,65 +37,67 @@ enum {
 };
 extern const struct cn_option cn_server_options[CN_N_OPTIONS];
 
-/* Values as text: `out` of 32 bytes is used for numbers. NULL: not set. */
+/* A value as text; NULL: not set. Numbers are written to `out`. */
 const char *cn_option_text(const struct cn_option *option, const struct cn_server_config *config,
                            char out[32]);
-/* As cn_option_text, of the default. */
+/* The default as text, like cn_option_text. */
 const char *cn_option_default_text(const struct cn_option *option, char out[32]);
-/* "CONTINUO_MODEL_STORE" */
+/* The environment name of a flag: "CONTINUO_MODEL_STORE" of "model-store". */
 const char *cn_option_env_name(const char *flag, char out[64]);
 
-/* An empty variable counts as none: NULL. */
+/* The value of a variable; NULL if it is not there or empty. */
 const char *cn_environment_value(char **environment, const char *name);
 
-/* config/server/server_config.c, for the other ways to fill a config. */
+/* In server_config.c, for the other ways to fill a config: sets all options to their defaults. */
 void cn_server_config_set_defaults(struct cn_server_config *config);
-/* Once all sources are read: values whose default is another option's. */
+/* Sets the values whose default is another option's value, when all sources have been read. */
 void cn_server_config_settle(struct cn_server_config *config);
-/* A value as text. `where` stands in messages. CN_E_CONFIG. */
+/* Sets an option from text. `where` is used in messages. CN_E_CONFIG. */
 int cn_option_set(struct cn_server_config *config, const struct cn_option *option,
                   enum cn_config_source source, const char *where, const char *text,
                   struct cn_error *err);
-/* CONTINUO_... variables over what is there, CONTINUO_MODELS too. */
+/* Applies the CONTINUO_... variables, CONTINUO_MODELS among them. */
 int cn_server_config_apply_environment(struct cn_server_config *config, char **environment,
                                        struct cn_error *err);
-/* Is its value kept as char *? */
+/* Is the option's value kept as char *? */
 bool cn_option_is_text(const struct cn_option *option);
 
-/* NULL: unknown. */
+/* The option with this flag; NULL: there is none. */
 const struct cn_option *cn_option_find(struct cn_str flag);
-/* The nearest name, "models" among them, or NULL. `flags`: also those that aren't in the file. */
+/* The nearest known name, "models" included, or NULL. `flags`: names that cannot be in the file
+ * count, too. */
 const char *cn_option_nearest(struct cn_str name, bool flags);
 
-/* config/server/server_flags.c: what the command line said, before it is applied. */
+/* In server_flags.c: what the command line says, before it is applied. */
 struct cn_command_line {
-    const char *values[CN_N_OPTIONS]; /* the last one given, or NULL */
+    const char *values[CN_N_OPTIONS]; /* the last value given for each option, or NULL */
     bool has_models;
     int n_args;
     char **args;
 };
-/* Takes args[*at] and its values; *at is then the last one taken. --models and flags without a
- * value go to `config` at once: nothing stronger can come. */
+/* Reads args[*at] and its values; *at is then the last one read. --models and flags without a value
+ * are stored in `config` at once, since no stronger source can follow. CN_E_CONFIG. */
 int cn_command_line_take(struct cn_server_config *config, struct cn_command_line *line, int *at,
                          struct cn_error *err);
-/* Is it a section of --help, or "all"? */
+/* Is this a section of --help, or "all"? */
 bool cn_server_help_has(const char *section);
-/* Was there a flag that only asks for text, --help or its like? */
+/* Was there a flag that only asks for a text, such as --help? */
 bool cn_config_only_informs(const struct cn_server_config *config);
 
-/* config/server/server_models.c: appends what one word of --models says: FILE, NAME=FILE, or
- * several with commas. `where` stands in messages. */
+/* In server_models.c: appends what a word of --models says: FILE, NAME=FILE, or several with
+ * commas. `where` is used in messages. CN_E_CONFIG. */
 int cn_server_models_add(struct cn_server_config *config, const char *where, struct cn_str word,
                          struct cn_error *err);
-/* The YAML value: a word, a list of words, or a map NAME: FILE. `where` is "file:line:column". */
+/* Appends what the YAML value of `models` says: a word, a list of words, or a map NAME: FILE.
+ * CN_E_CONFIG with file:line:column. */
 int cn_server_models_add_yaml(struct cn_server_config *config, const char *doc_name,
                               const struct cn_yaml *value, struct cn_error *err);
 void cn_server_models_clear(struct cn_server_config *config);
 
-/* Writes text for a manual page, with troff's own characters escaped. */
+/* Writes text for a manual page, and escapes troff's special characters. */
 void cn_man_text(FILE *out, const char *text);
 
-/* Frees settings of models with their texts. */
+/* Frees settings of models and their texts. */
 void cn_model_settings_free(struct cn_model_settings *settings, uint32_t count);
 
 #endif

@@ -103,6 +103,7 @@ put_option(FILE *out, const struct cn_option *option)
     put_line(out, flag, text != NULL ? help : option->help);
 }
 
+/* Prints the options of a section in the order of the table. */
 static void
 put_section(FILE *out, const char *section)
 {
@@ -118,6 +119,7 @@ put_section(FILE *out, const char *section)
     }
 }
 
+/* What --help prints without a section: a screen with the options that most users need. */
 static void
 put_common(FILE *out)
 {
@@ -208,6 +210,7 @@ is_secret(const struct cn_option *option)
     return strcmp(option->flag, "keystore-password") == 0;
 }
 
+/* One line of --print-config: the name, the value, and a comment with its source. */
 static void
 print_option(const struct cn_option *option, const struct cn_server_config *config,
              enum cn_config_source source, FILE *out)

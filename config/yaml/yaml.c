@@ -1,10 +1,17 @@
-/* config/yaml/yaml.c - libyaml's events made into a tree with positions. Any thread; the only file
- * that includes yaml.h.
+/* config/yaml/yaml.c - turns libyaml's events into a tree with positions. Any thread; no other file
+ * includes yaml.h.
  *
- * The tree is built with an explicit stack, so a hostile document costs bounded memory and no
- * recursion. Aliases stand for single values only: those of lists and maps are how a small document
- * becomes a large one.
- */
+ * libyaml reports events: a scalar, the begin or end of a list or map, an alias. The lists and maps
+ * whose end has not come are on an explicit stack (struct open_node), so a hostile document costs
+ * bounded memory and no recursion. In a map, scalars are in turn a key and a value; a key is kept
+ * in the open map until its value comes. When a list or map ends, its items are copied into the
+ * document's arena, and keys are checked for duplicates.
+ *
+ * Aliases may stand for single values only. Aliases of lists and maps would be convenient, but they
+ * are how a document of nine lines becomes one of a billion values.
+ *
+ * Everything that the tree holds is in one arena, so a document is freed at once, also after an
+ * error. */
 #include "config/yaml/yaml.h"
 
 #include <errno.h>
@@ -32,12 +39,12 @@ struct cn_yaml_doc {
     struct cn_yaml *root;
 };
 
-/* A list or map whose end hasn't come yet. */
+/* A list or map whose end has not come yet. */
 struct open_node {
     struct cn_yaml *node;
     struct cn_yaml **items;
     size_t n_items, cap;
-    bool has_key; /* map: the key of the next value stands in key */
+    bool has_key; /* of a map: `key` holds the key of the next value */
     struct cn_str key;
     unsigned key_line, key_column;
 };
@@ -74,7 +81,7 @@ node_new(struct builder *b, enum cn_yaml_kind kind, yaml_mark_t mark)
     return node;
 }
 
-/* Puts a finished value into the list or map that is open, or makes it the root. */
+/* Adds a finished value to the list or map that is open, or makes it the root. */
 static int
 place(struct builder *b, struct cn_yaml *node, yaml_mark_t mark)
 {
@@ -113,7 +120,8 @@ awaits_key(const struct builder *b)
            !b->stack[b->depth - 1].has_key;
 }
 
-/* A later anchor of the same name counts from there on. */
+/* Notes an anchor. A later one of the same name counts from there on, so the search begins at the
+ * newest. */
 static int
 note_anchor(struct builder *b, const char *name, const struct cn_yaml *scalar, yaml_mark_t mark)
 {
@@ -125,6 +133,7 @@ note_anchor(struct builder *b, const char *name, const struct cn_yaml *scalar, y
     return 0;
 }
 
+/* An alias is a copy of the scalar with a position of its own, for messages. */
 static int
 on_alias(struct builder *b, const yaml_event_t *event)
 {
@@ -147,6 +156,8 @@ on_alias(struct builder *b, const yaml_event_t *event)
     return place(b, node, event->start_mark);
 }
 
+/* A scalar is the next key of the open map if that waits for one, otherwise a value.
+ * `plain_implicit` is libyaml's word for unquoted. */
 static int
 on_scalar(struct builder *b, const yaml_event_t *event)
 {
@@ -210,7 +221,8 @@ compare_keys(const void *left, const void *right)
     return order;
 }
 
-/* Sorts `items`, which the caller has copied already: a large map stays cheap to check. */
+/* Looks for duplicate keys by sorting `items`, which the caller has copied, so that a large map
+ * stays cheap to check. */
 static int
 check_unique(struct builder *b, struct cn_yaml **items, size_t n)
 {
@@ -226,6 +238,8 @@ check_unique(struct builder *b, struct cn_yaml **items, size_t n)
     return 0;
 }
 
+/* A list or map is complete: its items move to the arena, and it becomes a value of the one around
+ * it. */
 static int
 on_close(struct builder *b, yaml_mark_t mark)
 {
@@ -283,6 +297,7 @@ on_event(struct builder *b, const yaml_event_t *event)
     return 0;
 }
 
+/* libyaml's error as ours, with the position if libyaml knows it. */
 static int
 parser_error(struct builder *b)
 {
@@ -317,7 +332,8 @@ build(struct builder *b)
         if (rc != 0)
             return rc;
     }
-    /* Nothing, or only comments: an empty map, so that callers need no special case. */
+    /* An empty document, or one with comments only, is an empty map, so that callers need no
+     * special case. */
     if (b->doc->root == NULL || (b->doc->root->kind == CN_YAML_NULL && b->doc->root->text.len == 0))
         b->doc->root = node_new(b, CN_YAML_MAP, (yaml_mark_t){0, 0, 0});
     return 0;
@@ -365,6 +381,8 @@ cn_yaml_parse_file(const char *path, struct cn_yaml_doc **out, struct cn_error *
     return cn_yaml_parse_file_as(path, path, out, err);
 }
 
+/* Reads at most a little more than the limit, so that a huge file, or a device, is refused without
+ * being read to its end. */
 int
 cn_yaml_parse_file_as(const char *path, const char *name, struct cn_yaml_doc **out,
                       struct cn_error *err)

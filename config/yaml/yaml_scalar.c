@@ -1,5 +1,9 @@
-/* config/yaml/yaml_scalar.c - what an unquoted scalar means, by YAML 1.2's core schema (section
- * 10.3.2). Any thread. */
+/* config/yaml/yaml_scalar.c - what an unquoted scalar means, by the core schema of YAML 1.2
+ * (section 10.3.2). Any thread.
+ *
+ * YAML 1.1 reads more words as other things: yes, no, on and off as booleans, 1_000 as a number,
+ * 012 as octal. Here they are strings (012 is 12), and an option that expects a boolean or a number
+ * refuses them with a message, which is better than a surprise. */
 #include "config/yaml/yaml_scalar.h"
 
 #include <errno.h>
@@ -29,7 +33,7 @@ skip_sign(struct cn_str text)
     return text.len > 0 && (text.ptr[0] == '-' || text.ptr[0] == '+');
 }
 
-/* The base of an integer as written, or 0 when it isn't one. */
+/* The base of an integer as it is written; 0 if it is not one. */
 static int
 integer_base(struct cn_str text)
 {
@@ -49,6 +53,7 @@ integer_base(struct cn_str text)
     return start < text.len && skip_digits(text, start) == text.len ? base : 0;
 }
 
+/* [-+]? ( . digits | digits ( . digits? )? ) ( [eE] [-+]? digits )? */
 static bool
 looks_like_float(struct cn_str text)
 {
@@ -73,6 +78,7 @@ looks_like_float(struct cn_str text)
     return at == text.len;
 }
 
+/* The order matters only for words; a text that is none of these is a string. */
 void
 cn_yaml_resolve(struct cn_yaml *node)
 {
@@ -95,7 +101,8 @@ cn_yaml_resolve(struct cn_yaml *node)
     } else if ((base = integer_base(text)) != 0) {
         errno = 0;
         node->integer = strtoll(text.ptr + (base == 10 ? 0 : 2), NULL, base);
-        /* What int64 can't hold is a number all the same; options then refuse it by its text. */
+        /* An integer that int64 cannot hold is still a number. Options then refuse it and show its
+         * text. */
         node->kind = errno == 0 ? CN_YAML_INT : CN_YAML_FLOAT;
         node->number = errno == 0 ? (double)node->integer : strtod(text.ptr, NULL);
     } else if (looks_like_float(text)) {

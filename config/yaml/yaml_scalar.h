@@ -4,7 +4,7 @@
 
 #include "config/yaml/yaml.h"
 
-/* Fills kind and value from node->text, which is NUL-terminated. */
+/* Sets kind and value from node->text, which ends with a NUL. */
 void cn_yaml_resolve(struct cn_yaml *node);
 
 #endif

@@ -1,11 +1,16 @@
-/* config/yaml/yaml_write.c - writes a YAML tree as JSON or YAML. Any thread. */
+/* config/yaml/yaml_write.c - writes a YAML tree as JSON or YAML. Any thread.
+ *
+ * One writer serves both forms, because YAML 1.2 accepts nearly all of JSON. The exceptions are in
+ * odd_character and write_number: characters that YAML does not allow or takes for the end of a
+ * line are escaped in both forms, and numbers keep their text in YAML, so that 0x10 or a float of
+ * many digits comes back as it was. */
 #include "config/yaml/yaml_write.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Bytes of the character at `at` that YAML does not take as it is, or takes for the end of a line;
- * 0: it is none. All are below U+10000. */
+/* The size of the character at `at` if YAML does not accept it as it is, or takes it for the end of
+ * a line; 0 if it needs no escape. All such characters are below U+10000. */
 static size_t
 odd_character(const char *at, size_t left, unsigned *code)
 {
@@ -67,7 +72,7 @@ write_number(const struct cn_yaml *node, enum cn_yaml_form form, struct cn_buf *
         cn_yaml_write_text(node->text, out);
 }
 
-/* The parser bounds depth and size. */
+/* Recursive; the parser has limited depth and size. */
 void
 cn_yaml_write(const struct cn_yaml *node, enum cn_yaml_form form, struct cn_buf *out)
 {

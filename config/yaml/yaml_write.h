@@ -1,4 +1,4 @@
-/* config/yaml/yaml_write.h - a YAML tree as text again: JSON for handlers, or YAML that gives the
+/* config/yaml/yaml_write.h - writes a YAML tree as text: JSON for handlers, or YAML that gives the
  * same tree. Any thread. */
 #ifndef CN_CONFIG_YAML_YAML_WRITE_H
 #define CN_CONFIG_YAML_YAML_WRITE_H
@@ -7,13 +7,13 @@
 #include "core/memory/buf.h"
 
 enum cn_yaml_form {
-    CN_YAML_AS_JSON, /* infinities and NaN become strings, which JSON has not as numbers */
-    CN_YAML_AS_YAML  /* on one line; scalars as they were written */
+    CN_YAML_AS_JSON, /* infinities and NaN become strings, since JSON has no such numbers */
+    CN_YAML_AS_YAML  /* on one line, with numbers as they were written */
 };
 
-/* A string in double quotes. */
+/* Appends a string in double quotes, valid in JSON and in YAML. */
 void cn_yaml_write_text(struct cn_str text, struct cn_buf *out);
-/* The value, without its key. out->failed when there is no memory for it. */
+/* Appends a value without its key. If memory runs out, out->failed is set. */
 void cn_yaml_write(const struct cn_yaml *node, enum cn_yaml_form form, struct cn_buf *out);
 
 #endif
