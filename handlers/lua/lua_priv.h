@@ -1,7 +1,7 @@
 /* handlers/lua/lua_priv.h - what the files of the Lua runtime share.
  *
  * The Lua headers are included here and nowhere else; everything that knows
- * Lua is in handlers/lua_*.c. One VM per worker process, one thread.
+ * Lua is in handlers/lua and its subfolder. One VM per worker process, one thread.
  *
  * Functions marked "raises" leave by a Lua error and run under lua_pcall only:
  * outside of it nothing may allocate in the VM, since its memory is limited.

@@ -1,4 +1,4 @@
-/* handlers/lua/lua_json.c - JSON to Lua values (parsed by jansson) and back. Worker's thread.
+/* handlers/lua/values/lua_json.c - JSON to Lua values (parsed by jansson) and back. Worker's thread.
  *
  * Integers stay integers and floats floats; null is continuo.null; a list is
  * marked by a metatable, so that an empty one does not come back as {}. Objects

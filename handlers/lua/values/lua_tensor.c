@@ -1,4 +1,4 @@
-/* handlers/lua/lua_tensor.c - typed tensors of a request and of a reply. Worker's thread.
+/* handlers/lua/values/lua_tensor.c - typed tensors of a request and of a reply. Worker's thread.
  *
  * An input is a table: datatype ("FP32"), shape ({1, 16}), data (its bytes) and values: a
  * continuo.array over them, or for BYTES a table of strings. An output is given the same way; its

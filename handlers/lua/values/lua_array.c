@@ -1,4 +1,4 @@
-/* handlers/lua/lua_array.c - continuo.array(bytes, "i16"): numbers in bytes, without a table of
+/* handlers/lua/values/lua_array.c - continuo.array(bytes, "i16"): numbers in bytes, without a table of
  * them.
  *
  * A view borrows the string's bytes and keeps the string alive. Little-endian, as audio and tensors

@@ -1,4 +1,4 @@
-/* handlers/lua/lua_state_codec.c - a sequence's state: a Lua table to MessagePack and back.
+/* handlers/lua/values/lua_state_codec.c - a sequence's state: a Lua table to MessagePack and back.
  *
  * Integers stay integers, floats floats (nan and -0.0 too), strings are bytes. A
  * table with the keys 1..n and no others is an array, any other a map; a JSON
