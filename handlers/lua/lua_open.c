@@ -44,15 +44,8 @@ cn_lua_leave_open(lua_State *L, int request, struct cn_item *item)
     open->magic = OPEN_MAGIC;
     open->ref = ref;
     cn_open_item_init(&open->base, &lua_rt_of(L)->base, item);
-    cn_lua_open_request_as(L, request, open, &open->base.item);
+    cn_lua_open_request_as(L, request, &open->base);
     return open;
-}
-
-void
-cn_lua_wake_open(struct lua_open *open, bool over)
-{
-    open->base.over = open->base.over || over;
-    cn_open_item_wake(&open->base);
 }
 
 void
@@ -61,7 +54,7 @@ cn_lua_drop_open(struct lua_rt *rt, void *resume)
     struct lua_open *open = open_of(resume);
 
     lua_rawgeti(rt->L, LUA_REGISTRYINDEX, open->ref);
-    cn_lua_open_request_as(rt->L, lua_gettop(rt->L), NULL, NULL);
+    cn_lua_open_request_as(rt->L, lua_gettop(rt->L), NULL);
     lua_pop(rt->L, 1);
     luaL_unref(rt->L, LUA_REGISTRYINDEX, open->ref);
     cn_open_item_fini(&open->base);

@@ -15,6 +15,7 @@
 
 #include "core/memory/buf.h"
 #include "core/memory/slab.h"
+#include "handlers/open_item.h"
 #include "handlers/runtime.h"
 #include "proto/tensor.h"
 
@@ -113,23 +114,47 @@ lua_ref_of_state(const void *state)
     return (int)(intptr_t)state;
 }
 
-/* lua_runtime.c: calls fn with `arg` as its light userdata, under protection. On failure the error
- * value is on the top of the stack. Empties the stack before. */
+/* lua_protect.c: calls `fn` with `arg` as its light userdata. An error in it is logged, and the
+ * result is then LUA_ERRRUN or LUA_ERRMEM with the error value on the top of the stack. Empties the
+ * stack before. Never raises. */
 int cn_lua_protect(struct lua_rt *rt, lua_CFunction fn, void *arg);
-
-/* Logs the error at index 1 of L with the traceback of `of`, and makes it a string or table. */
+/* Logs the error value at index 1 of L with the traceback of the coroutine `of`, and leaves it
+ * there as a string. A table is a refusal by the handler and is not logged. Raises. */
 void cn_lua_log_error(lua_State *L, lua_State *of);
+/* Raises a Lua error that the client gets with `status`. */
+_Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Begins a time limit for the calls that follow: they must end by `deadline_ms` (CN_NEVER: no
+ * deadline) and within the model's limit for a step. Later calls raise once it is over, and
+ * rt->expired is true. */
+void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
+/* Begins a time limit of `limit_ms`, without the model's limit. */
+void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
+/* Ends the time limit: calls may take any time until one begins again. */
+void cn_lua_disarm(struct lua_rt *rt);
+/* Puts a new coroutine (NULL: nothing) under the time limit of its creator L. Lua copies the hook
+ * to it, but not the fact that the time may be up. */
+void cn_lua_hook_coroutine(lua_State *L, lua_State *coroutine);
+
+/* lua_item.c: gives the request at `request` its sequence's state, a new one from init(req) where
+ * the sequence has none. Does nothing where the handler keeps no state. Raises. */
+void cn_lua_attach_state(lua_State *L, int request, struct cn_item *item);
+/* Makes what the request carries the sequence's state. Raises. */
+void cn_lua_keep_state(lua_State *L, int request, struct cn_item *item);
+/* True if the call failed (`rc` is what Lua returned) or ran out of time: the item then has its
+ * error. Never raises. */
+bool cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item);
+/* True if the deadline was over before the call began: the item then has its error. */
+bool cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms);
+
+/* lua_load.c: runs the handler's file and takes its functions into the runtime; index 1 is a light
+ * userdata to the configuration as a struct cn_str of JSON. For cn_lua_protect. Raises. */
+int cn_lua_load_handler(lua_State *L);
 
 /* lua_call.c: runs one batch; each item gets its reply. */
 void cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n);
-/* Did the call fail? Then the item has its error. */
-bool cn_lua_settle_failure(struct lua_rt *rt, int rc, struct cn_item *item);
-/* Is the deadline over before the call began? Then the item has its error. */
-bool cn_lua_fail_when_late(struct cn_item *item, uint64_t now_ms);
-/* Gives the request at `request` its sequence's state, a new one from init(req). Raises. */
-void cn_lua_attach_state(lua_State *L, int request, struct cn_item *item);
-/* What the request carries is the sequence's state now. Raises. */
-void cn_lua_keep_state(lua_State *L, int request, struct cn_item *item);
+/* Answers with what describe() returns, as JSON. */
+void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
 /* lua_open.c: requests that stay open when their handler has returned (req:defer). A `resume` of
  * the runtime is one of these, or a coroutine's. */
@@ -141,8 +166,6 @@ void cn_lua_run_open(struct lua_rt *rt, struct cn_item *item);
 /* At the end of a run: the item takes what there is; over or failed, it is open no longer. */
 void cn_lua_settle_open(struct lua_rt *rt, struct cn_item *item);
 void cn_lua_drop_open(struct lua_rt *rt, void *resume);
-/* The handler has put something into its reply. */
-void cn_lua_wake_open(struct lua_open *open, bool over);
 
 /* lua_timer.c: pushes the function continuo.after. Raises. */
 void cn_lua_open_timers(lua_State *L);
@@ -152,22 +175,16 @@ void cn_lua_drop_timers(struct lua_rt *rt);
 /* lua_step.c: runs one step or goes on with it; the item has its reply, which may be `more`. */
 void cn_lua_run_step(struct lua_rt *rt, struct cn_item *item);
 void cn_lua_drop_step(struct lua_rt *rt, void *resume);
-/* describe() as JSON. */
-void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
 /* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
 void cn_lua_open_sandbox(lua_State *L);
-/* The calls that follow, which begin now, must end by `deadline_ms` (CN_NEVER: none) and the
- * model's limit. */
-void cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms);
-/* The same without the model's limit: in `limit_ms`. */
-void cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms);
-/* They have no limit, until it is armed again. */
-void cn_lua_disarm(struct lua_rt *rt);
-/* Reads and compiles DIR/name as text and leaves the chunk on the stack. Raises. */
+
+/* lua_module.c: pushes the function `require`. Raises. */
+void cn_lua_open_require(lua_State *L);
+/* Reads and compiles the model's file `name` as text and leaves the chunk on the stack. Raises. */
 void cn_lua_load_file(lua_State *L, const char *name);
-/* Pushes the path of a file that the model has. Raises where the name leads out of it, or
- * nowhere. */
+/* Pushes the path of the model's file `name`. Raises where the name leads out of the model's folder
+ * or to no file. */
 void cn_lua_push_model_path(lua_State *L, const char *name);
 
 /* lua_request.c: makes the request metatable. Raises. */
@@ -180,17 +197,15 @@ void cn_lua_get_request_state(lua_State *L, int request);
 bool cn_lua_request_answered(lua_State *L, int request);
 /* Is it to stay open? */
 bool cn_lua_request_deferred(lua_State *L, int request);
-/* The request is open, with this item; NULL and NULL: it is over. Never raises. */
-void cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct cn_item *item);
+/* The request stays open and from now on has the item of `open`, which must outlive that; NULL: the
+ * request is over. Never raises. */
+void cn_lua_open_request_as(lua_State *L, int request, struct cn_open_item *open);
 /* Pushes what req:defer() was given: a function, or nil. */
 void cn_lua_get_request_stop(lua_State *L, int request);
 /* The item is run again: the request on the top is valid again, for this call. */
 void cn_lua_renew_request(lua_State *L, struct cn_item *item);
 /* The item of a valid request. Raises. */
 struct cn_item *cn_lua_request_item(lua_State *L, int request);
-/* Raises a Lua error that the client gets with `status`. */
-_Noreturn void cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* lua_reply.c: fills the reply from the value at `index`. Raises on what is no reply. */
 void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);

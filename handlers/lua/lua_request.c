@@ -5,7 +5,6 @@
  * after req:defer(), with its answer: the row's bytes belong to the worker.
  */
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +12,7 @@
 #include "core/text/utf8.h"
 #include "core/time/clock.h"
 #include "handlers/lua/lua_priv.h"
+#include "handlers/open_item.h"
 #include "handlers/reply.h"
 
 #define REQUEST_NAME "continuo.request"
@@ -29,7 +29,7 @@ struct request {
     bool fresh : 1;    /* the sequence had no state before */
     bool deferred : 1; /* the handler will answer it after it has returned */
     bool keeps_more : 1;
-    struct lua_open *open; /* it has, and does so; then `serial` counts for nothing */
+    struct cn_open_item *open; /* it has, and does so; then `serial` counts for nothing */
     uint64_t serial;
     struct cn_item *item;
 };
@@ -116,22 +116,6 @@ check_request(lua_State *L, int index)
     if (!req->open && req->serial != lua_rt_of(L)->call_serial)
         luaL_error(L, "this request has ended: keep what you need from it in the state");
     return req;
-}
-
-void
-cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
-{
-    va_list args;
-
-    lua_createtable(L, 0, 2);
-    lua_pushinteger(L, status);
-    lua_setfield(L, -2, "status");
-    va_start(args, fmt);
-    lua_pushvfstring(L, fmt, args);
-    va_end(args);
-    lua_setfield(L, -2, "message");
-    lua_error(L);
-    __builtin_unreachable();
 }
 
 /* --- fields --- */
@@ -391,12 +375,20 @@ check_unanswered(lua_State *L)
     return req;
 }
 
+/* The handler has put something into the reply of an open request, which may be the last. */
+static void
+wake(struct cn_open_item *open, bool over)
+{
+    open->over = open->over || over;
+    cn_open_item_wake(open);
+}
+
 static int
 end_answer(struct request *req)
 {
     req->answered = true;
     if (req->open)
-        cn_lua_wake_open(req->open, true);
+        wake(req->open, true);
     return 0;
 }
 
@@ -439,7 +431,7 @@ request_send(lua_State *L)
     luaL_checkany(L, 2);
     cn_lua_add_chunk(L, 2, &req->item->reply);
     if (req->open)
-        cn_lua_wake_open(req->open, false);
+        wake(req->open, false);
     return 0;
 }
 
@@ -452,7 +444,7 @@ request_respond(lua_State *L)
     luaL_checkany(L, 2);
     cn_lua_add_piece(L, 2, &req->item->reply);
     if (req->open)
-        cn_lua_wake_open(req->open, false);
+        wake(req->open, false);
     if (req->item->stop != CN_STOP_NONE) {
         lua_pushnil(L);
         lua_pushstring(L, cn_stop_reason_word(req->item->stop));
@@ -540,12 +532,12 @@ cn_lua_request_deferred(lua_State *L, int request)
 }
 
 void
-cn_lua_open_request_as(lua_State *L, int request, struct lua_open *open, struct cn_item *item)
+cn_lua_open_request_as(lua_State *L, int request, struct cn_open_item *open)
 {
     struct request *req = request_at(L, request);
 
     req->open = open;
-    req->item = item;
+    req->item = open ? &open->item : NULL;
     req->serial = 0; /* once it is not open it is over: calls count from 1 */
 }
 

@@ -66,74 +66,6 @@ on_panic(lua_State *L)
              lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
 }
 
-/* The message's first line, which begins with file:line, and what is below it, are an event's.
- * Lua's heading and its last line, C code of this file, tell nobody anything. */
-static void
-log_error_lines(const struct lua_rt *rt, const char *message, const char *traceback)
-{
-    static const char heading[] = "stack traceback:\n", last[] = "\n\t[C]: in ?";
-    char error[1200], sequence[300] = "", quoted[320], trace[1900], quoted_trace[2000];
-    size_t first = strcspn(message, "\n"), len;
-    const char *rest = message + first;
-
-    if (rt->current && rt->current->row->sequence_id.len) {
-        struct cn_str id = cn_sequence_id_shown(rt->current->row->sequence_id);
-
-        snprintf(sequence, sizeof(sequence), " sequence=%s",
-                 cn_log_quote(id.ptr, id.len, quoted, 280));
-    }
-    if (strncmp(traceback, heading, sizeof(heading) - 1) == 0)
-        traceback += sizeof(heading) - 1;
-    len = strlen(traceback);
-    if (len >= sizeof(last) - 1 && strcmp(traceback + len - (sizeof(last) - 1), last) == 0)
-        len -= sizeof(last) - 1;
-    else if (strcmp(traceback, last + 1) == 0)
-        len = 0;
-    snprintf(trace, sizeof(trace), "%s%s%.*s", *rest ? rest + 1 : "", *rest && len ? "\n" : "",
-             (int)len, traceback);
-    cn_log(CN_LOG_WARN, "event=handler_error model=%s version=%s%s error=%s%s%s", rt->model,
-           rt->version, sequence, cn_log_quote(message, first, error, sizeof(error)),
-           trace[0] ? " traceback=" : "",
-           trace[0] ? cn_log_quote(trace, strlen(trace), quoted_trace, sizeof(quoted_trace)) : "");
-}
-
-/* Tables are refusals by the handler, which are nothing to log. */
-void
-cn_lua_log_error(lua_State *L, lua_State *of)
-{
-    struct lua_rt *rt = lua_rt_of(L);
-
-    if (lua_type(L, 1) == LUA_TTABLE)
-        return;
-    if (lua_type(L, 1) != LUA_TSTRING) {
-        luaL_tolstring(L, 1, NULL);
-        lua_replace(L, 1);
-    }
-    luaL_traceback(L, of, NULL, L == of); /* 1: without the message handler itself */
-    log_error_lines(rt, lua_tostring(L, 1), lua_tostring(L, -1));
-    lua_settop(L, 1);
-}
-
-/* The message handler of every call: the traceback goes to the log, the error on to the reply. */
-static int
-on_error(lua_State *L)
-{
-    cn_lua_log_error(L, L);
-    return 1;
-}
-
-int
-cn_lua_protect(struct lua_rt *rt, lua_CFunction fn, void *arg)
-{
-    lua_State *L = rt->L;
-
-    lua_settop(L, 0);
-    lua_pushcfunction(L, on_error);
-    lua_pushcfunction(L, fn);
-    lua_pushlightuserdata(L, arg);
-    return lua_pcall(L, 1, 0, 1);
-}
-
 /* As cn_lua_protect, with the failure in `err`. */
 static int
 protect_err(struct lua_rt *rt, lua_CFunction fn, void *arg, int code, struct cn_error *err)
@@ -158,164 +90,6 @@ protect_err(struct lua_rt *rt, lua_CFunction fn, void *arg, int code, struct cn_
     }
     lua_settop(rt->L, 0);
     return code;
-}
-
-/* --- loading --- */
-
-struct open_args {
-    struct cn_str config_json;
-};
-
-/* The reference of module[name]: a function, or LUA_NOREF when it is not there. */
-static int
-take_function(lua_State *L, int module, const char *name)
-{
-    int type = lua_getfield(L, module, name);
-
-    if (type == LUA_TNIL) {
-        lua_pop(L, 1);
-        return LUA_NOREF;
-    }
-    if (type != LUA_TFUNCTION)
-        luaL_error(L, "%s: %s must be a function, got %s", lua_rt_of(L)->file, name,
-                   luaL_typename(L, -1));
-    return luaL_ref(L, LUA_REGISTRYINDEX);
-}
-
-static void
-take_entry_point(struct lua_rt *rt, int module)
-{
-    lua_State *L = rt->L;
-
-    if ((rt->fn_run = take_function(L, module, "batch")) != LUA_NOREF) {
-        rt->mode = LUA_MODE_BATCH;
-    } else if ((rt->fn_run = take_function(L, module, "step")) != LUA_NOREF) {
-        rt->mode = LUA_MODE_STEP;
-    } else if ((rt->fn_run = take_function(L, module, "handle")) != LUA_NOREF) {
-        rt->mode = LUA_MODE_HANDLE;
-        if (rt->stateful)
-            luaL_error(L,
-                       "%s: handle(req) gets no state, but the model has sequenceBatching: define "
-                       "step(state, req)",
-                       rt->file);
-    } else {
-        luaL_error(L,
-                   "%s: the handler has neither step(state, req) nor batch(items) nor "
-                   "handle(req)",
-                   rt->file);
-    }
-    rt->base.runs_rows_apart = rt->mode != LUA_MODE_BATCH;
-}
-
-static lua_Integer
-take_number(lua_State *L, int module, const char *name, lua_Integer fallback)
-{
-    lua_Integer value = fallback;
-
-    if (lua_getfield(L, module, name) != LUA_TNIL) {
-        if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 0 ||
-            lua_tointeger(L, -1) > (lua_Integer)UINT32_MAX)
-            luaL_error(L, "%s: %s must be a whole number", lua_rt_of(L)->file, name);
-        value = lua_tointeger(L, -1);
-    }
-    lua_pop(L, 1);
-    return value;
-}
-
-/* The argument of load(ctx). */
-static void
-push_context(struct lua_rt *rt, struct cn_str config_json)
-{
-    lua_State *L = rt->L;
-
-    lua_createtable(L, 0, 5);
-    lua_pushstring(L, rt->model);
-    lua_setfield(L, -2, "model");
-    lua_pushstring(L, rt->version);
-    lua_setfield(L, -2, "version");
-    lua_pushstring(L, rt->dir);
-    lua_setfield(L, -2, "dir");
-    lua_pushinteger(L, (lua_Integer)rt->worker_index);
-    lua_setfield(L, -2, "worker");
-    if (config_json.len == 0)
-        lua_newtable(L);
-    else if (cn_lua_json_decode(L, config_json, true) < 0)
-        luaL_error(L, "the model's configuration: %s", lua_tostring(L, -1));
-    lua_setfield(L, -2, "config");
-}
-
-static void
-call_load(struct lua_rt *rt, int module, struct cn_str config_json)
-{
-    lua_State *L = rt->L;
-
-    if (lua_getfield(L, module, "load") == LUA_TNIL)
-        return;
-    if (!lua_isfunction(L, -1))
-        luaL_error(L, "%s: load must be a function, got %s", rt->file, luaL_typename(L, -1));
-    push_context(rt, config_json);
-    lua_call(L, 1, 2);
-    if (lua_toboolean(L, -2) || (lua_isnil(L, -2) && lua_isnil(L, -1)))
-        return;
-    luaL_error(L, "%s: load(ctx) failed: %s", rt->file,
-               lua_isnil(L, -1) ? "it returned false" : luaL_tolstring(L, -1, NULL));
-}
-
-static int
-open_protected(lua_State *L)
-{
-    struct lua_rt *rt = lua_rt_of(L);
-    struct open_args *args = lua_touserdata(L, 1);
-    lua_Integer api;
-    int module;
-
-    cn_lua_open_sandbox(L);
-    lua_newtable(L);
-    rt->states = luaL_ref(L, LUA_REGISTRYINDEX);
-    lua_createtable(L, 1, 0);
-    lua_createtable(L, 0, 1);
-    lua_pushliteral(L, "v");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
-    rt->newest = luaL_ref(L, LUA_REGISTRYINDEX);
-    lua_createtable(L, CN_STOP_CANCELLED, 0);
-    for (int reason = CN_STOP_GONE; reason <= CN_STOP_CANCELLED; reason++) {
-        lua_pushstring(L, cn_stop_reason_word((enum cn_stop_reason)reason));
-        lua_rawseti(L, -2, reason);
-    }
-    rt->stop_words = luaL_ref(L, LUA_REGISTRYINDEX);
-
-    cn_lua_load_file(L, rt->file);
-    lua_call(L, 0, 1);
-    module = lua_gettop(L);
-    if (!lua_istable(L, module))
-        return luaL_error(L,
-                          "%s must return a table of functions, got %s (end the file with "
-                          "'return M')",
-                          rt->file, luaL_typename(L, module));
-    api = take_number(L, module, "api", 1);
-    if (api != 1)
-        return luaL_error(L, "%s: the handler has api = %I; this server supports api = 1", rt->file,
-                          api);
-    rt->schema = (uint32_t)take_number(L, module, "state_schema", 1);
-    take_entry_point(rt, module);
-    rt->fn_init = take_function(L, module, "init");
-    rt->fn_migrate = take_function(L, module, "migrate");
-    if (rt->tensor_state && (rt->fn_init != LUA_NOREF || rt->fn_migrate != LUA_NOREF))
-        return luaL_error(L,
-                          "%s: init and migrate are for a state that the handler keeps itself, but "
-                          "this model's YAML declares its state as tensors: remove these "
-                          "functions, or the list of state tensors",
-                          rt->file);
-    rt->fn_close = take_function(L, module, "close");
-    if (rt->fn_close == LUA_NOREF && take_function(L, module, "on_close") != LUA_NOREF)
-        return luaL_error(L,
-                          "%s: on_close is never called: the function that is called when a "
-                          "sequence ends must be named close(seq, state, reason)",
-                          rt->file);
-    rt->fn_describe = take_function(L, module, "describe");
-    call_load(rt, module, args->config_json);
-    return 0;
 }
 
 static void
@@ -349,7 +123,6 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
              struct cn_error *err)
 {
     struct lua_rt *rt = cn_alloc(sizeof(*rt));
-    struct open_args args = {config_json};
     int rc;
 
     rt->base.ops = &cn_lua_runtime_ops;
@@ -385,7 +158,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     lua_atpanic(rt->L, on_panic);
     lua_gc(rt->L, LUA_GCINC, 0, COLLECT_STEP, 0);
     cn_lua_disarm(rt); /* loading is under the server's startupTimeout */
-    rc = protect_err(rt, open_protected, &args, CN_E_LOAD_FAILED, err);
+    rc = protect_err(rt, cn_lua_load_handler, &config_json, CN_E_LOAD_FAILED, err);
     if (rc < 0) {
         runtime_close(&rt->base);
         return rc;

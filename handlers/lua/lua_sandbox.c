@@ -4,77 +4,9 @@
  * them, so they could not be stopped). `require` finds files of the model only.
  * The real wall is the process; this keeps honest handlers honest.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "core/log/log.h"
 #include "core/time/clock.h"
 #include "handlers/lua/lua_priv.h"
-
-/* Instructions between two looks at the clock: some 50 us of Lua. */
-#define HOOK_EVERY 4000
-#define SOURCE_MAX_BYTES (16u << 20)
-
-static void
-time_hook(lua_State *L, lua_Debug *ar)
-{
-    struct lua_rt *rt = lua_rt_of(L);
-
-    (void)ar;
-    if (!rt->expired && (rt->deadline_ms == CN_NEVER || cn_now_ms() < rt->deadline_ms)) {
-        if (lua_gethookcount(L) == 1) /* a coroutine that outlived a call whose time was up */
-            lua_sethook(L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
-        return;
-    }
-    /* From now on at each instruction, here and below: a pcall in the handler may catch this
-     * error, and then meets the next one. */
-    rt->expired = true;
-    lua_sethook(L, time_hook, LUA_MASKCOUNT, 1);
-    lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, 1);
-    luaL_error(L, "time limit of %d ms reached", (int)(rt->deadline_ms - rt->started_ms));
-}
-
-static void
-arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
-{
-    if (rt->expired || !lua_gethook(rt->L))
-        lua_sethook(rt->L, time_hook, LUA_MASKCOUNT, HOOK_EVERY);
-    rt->expired = false;
-    rt->started_ms = now_ms;
-    rt->deadline_ms = deadline_ms;
-}
-
-void
-cn_lua_arm(struct lua_rt *rt, uint64_t now_ms, uint64_t deadline_ms)
-{
-    if (rt->step_time_ms && now_ms + rt->step_time_ms < deadline_ms)
-        deadline_ms = now_ms + rt->step_time_ms;
-    arm(rt, now_ms, deadline_ms);
-}
-
-void
-cn_lua_arm_for(struct lua_rt *rt, uint64_t limit_ms)
-{
-    uint64_t now_ms = cn_now_ms();
-
-    arm(rt, now_ms, now_ms + limit_ms);
-}
-
-void
-cn_lua_disarm(struct lua_rt *rt)
-{
-    arm(rt, 0, CN_NEVER);
-}
-
-/* A new coroutine inherits the count of its creator, not the fact that time is up. */
-static void
-hook_coroutine(lua_State *L, lua_State *coroutine)
-{
-    if (coroutine)
-        lua_sethook(coroutine, time_hook, LUA_MASKCOUNT, lua_rt_of(L)->expired ? 1 : HOOK_EVERY);
-}
 
 /* coroutine.create; upvalue: the library's own. */
 static int
@@ -83,7 +15,7 @@ sandbox_co_create(lua_State *L)
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);
     lua_call(L, lua_gettop(L) - 1, 1);
-    hook_coroutine(L, lua_tothread(L, -1));
+    cn_lua_hook_coroutine(L, lua_tothread(L, -1));
     return 1;
 }
 
@@ -95,7 +27,7 @@ sandbox_co_wrap(lua_State *L)
     lua_insert(L, 1);
     lua_call(L, lua_gettop(L) - 1, 1);
     if (lua_getupvalue(L, -1, 1)) {
-        hook_coroutine(L, lua_tothread(L, -1));
+        cn_lua_hook_coroutine(L, lua_tothread(L, -1));
         lua_pop(L, 1);
     }
     return 1;
@@ -237,148 +169,6 @@ sandbox_now(lua_State *L)
     return 1;
 }
 
-/* --- files of the model --- */
-
-/* "lib.fft" or "lib/fft" stay within the model; nothing absolute, no "..". */
-static bool
-is_module_name(const char *name)
-{
-    if (*name == '\0' || *name == '/' || strstr(name, "..") || strlen(name) > 200)
-        return false;
-    return name[strspn(
-               name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0';
-}
-
-/* As lua reads it: without a byte order mark, and without a first line that is for a shell. */
-static const char *
-source_of(const char *bytes, size_t *len)
-{
-    const char *from = bytes, *end = bytes + *len;
-
-    if (*len >= 3 && memcmp(from, "\xef\xbb\xbf", 3) == 0)
-        from += 3;
-    if (from < end && *from == '#')
-        while (from < end && *from != '\n')
-            from++;
-    *len = (size_t)(end - from);
-    return from;
-}
-
-/* Compiles the file at `path` under the chunk name `name`: the chunk is on the stack then. False
- * and nothing pushed when there is no such file. Raises on other troubles. */
-static bool
-load_path(lua_State *L, const char *path, const char *name)
-{
-    struct stat info;
-    size_t len;
-    const char *source;
-    FILE *file;
-    char *bytes;
-
-    if (stat(path, &info) < 0 || !S_ISREG(info.st_mode))
-        return false;
-    if ((uint64_t)info.st_size > SOURCE_MAX_BYTES)
-        luaL_error(L, "%s is larger than %d MiB", name, (int)(SOURCE_MAX_BYTES >> 20));
-    /* The VM's own memory, taken while no file is open: it is freed whatever is raised. */
-    bytes = lua_newuserdatauv(L, (size_t)info.st_size + 1, 0);
-    file = fopen(path, "rbe");
-    if (!file)
-        luaL_error(L, "cannot read %s: %s", name, strerror(errno));
-    len = fread(bytes, 1, (size_t)info.st_size, file);
-    fclose(file);
-    lua_pushfstring(L, "@%s", name);
-    source = source_of(bytes, &len);
-    if (luaL_loadbufferx(L, source, len, lua_tostring(L, -1), "t") != LUA_OK)
-        lua_error(L);
-    lua_replace(L, -3); /* the bytes */
-    lua_pop(L, 1);      /* the name */
-    return true;
-}
-
-/* The path of DIR/name, which need not be there. Raises where the name leads out of it. */
-static const char *
-push_path(lua_State *L, const char *name)
-{
-    if (!is_module_name(name))
-        luaL_error(L, "'%s' is not the name of a file in the model", name);
-    return lua_pushfstring(L, "%s/%s", lua_rt_of(L)->dir, name);
-}
-
-void
-cn_lua_push_model_path(lua_State *L, const char *name)
-{
-    struct stat info;
-
-    if (stat(push_path(L, name), &info) < 0 || !S_ISREG(info.st_mode))
-        luaL_error(L, "the model has no file %s: put it into the archive (--extra-files)", name);
-}
-
-void
-cn_lua_load_file(lua_State *L, const char *name)
-{
-    push_path(L, name);
-    if (!load_path(L, lua_tostring(L, -1), name))
-        luaL_error(L, "the model has no file %s", name);
-    lua_remove(L, -2);
-}
-
-/* Tries DIR/<stem><suffix>; the chunk is pushed when it is there. */
-static bool
-load_module(lua_State *L, const char *stem, const char *suffix)
-{
-    int top = lua_gettop(L);
-
-    lua_pushfstring(L, "%s%s", stem, suffix);
-    lua_pushfstring(L, "%s/%s", lua_rt_of(L)->dir, lua_tostring(L, -1));
-    if (!load_path(L, lua_tostring(L, -1), lua_tostring(L, -2))) {
-        lua_settop(L, top);
-        return false;
-    }
-    lua_replace(L, top + 1);
-    lua_settop(L, top + 1);
-    return true;
-}
-
-/* require(name); upvalue: the table of what was loaded, false while loading. */
-static int
-sandbox_require(lua_State *L)
-{
-    const char *name = luaL_checkstring(L, 1), *stem;
-
-    lua_settop(L, 1);
-    lua_pushvalue(L, 1);
-    if (lua_rawget(L, lua_upvalueindex(1)) != LUA_TNIL) {
-        if (lua_type(L, -1) == LUA_TBOOLEAN && !lua_toboolean(L, -1))
-            return luaL_error(L, "require '%s': the modules require each other in a circle", name);
-        return 1;
-    }
-    if (!is_module_name(name))
-        return luaL_error(L, "require '%s': only .lua files of the model can be required", name);
-    stem = luaL_gsub(L, name, ".", "/");
-    if (!load_module(L, stem, ".lua") && !load_module(L, stem, "/init.lua"))
-        return luaL_error(L, "require '%s': the model has neither %s.lua nor %s/init.lua", name,
-                          stem, stem);
-    lua_pushvalue(L, 1);
-    lua_pushboolean(L, 0);
-    lua_rawset(L, lua_upvalueindex(1));
-
-    lua_pushvalue(L, 1);
-    if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
-        lua_pushvalue(L, 1);
-        lua_pushnil(L); /* not loading any more: the next try tells the same error */
-        lua_rawset(L, lua_upvalueindex(1));
-        return lua_error(L);
-    }
-    if (!lua_toboolean(L, -1)) {
-        lua_pop(L, 1);
-        lua_pushboolean(L, 1);
-    }
-    lua_pushvalue(L, 1);
-    lua_pushvalue(L, -2);
-    lua_rawset(L, lua_upvalueindex(1));
-    return 1;
-}
-
 /* --- the globals --- */
 
 /* Replaces table[name] by `fn` with the old value as its upvalue; table on the top. */
@@ -434,8 +224,7 @@ open_globals(lua_State *L)
     lua_setfield(L, -2, "collectgarbage");
     lua_pushcfunction(L, sandbox_print);
     lua_setfield(L, -2, "print");
-    lua_newtable(L);
-    lua_pushcclosure(L, sandbox_require, 1);
+    cn_lua_open_require(L);
     lua_setfield(L, -2, "require");
 
     lua_getfield(L, -1, LUA_COLIBNAME);
