@@ -6,12 +6,6 @@
 #include "core/time/clock.h"
 #include "ctl/columns.h"
 
-double
-cn_ctl_rate(uint64_t before, uint64_t now, uint64_t us)
-{
-    return us == 0 || now < before ? 0 : (double)(now - before) * 1e6 / (double)us;
-}
-
 static uint64_t
 restarts_of(const struct cn_ctl_model *model)
 {

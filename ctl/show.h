@@ -23,7 +23,4 @@ void cn_ctl_json_top(const struct cn_ctl_view *before, const struct cn_ctl_view 
 /* {"error": "..."} */
 void cn_ctl_json_error(const char *message, bool one_line, struct cn_buf *out);
 
-/* Steps a second between two views; 0 where they hold no such time, or the server began anew. */
-double cn_ctl_rate(uint64_t before, uint64_t now, uint64_t us);
-
 #endif

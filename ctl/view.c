@@ -223,3 +223,9 @@ cn_ctl_view_find(const struct cn_ctl_view *view, const char *name, const char *v
             return model;
     return NULL;
 }
+
+double
+cn_ctl_rate(uint64_t before, uint64_t now, uint64_t us)
+{
+    return us == 0 || now < before ? 0 : (double)(now - before) * 1e6 / (double)us;
+}

@@ -84,4 +84,8 @@ const struct cn_ctl_model *cn_ctl_view_find(const struct cn_ctl_view *view, cons
 /* "2026-11-21T04:36:32.123Z" as milliseconds since 1970; 0 where it is no time. */
 uint64_t cn_ctl_parse_time(const char *text);
 
+/* Steps per second between two views that lie `us` microseconds apart; 0 if no time passed, or if
+ * the server was started anew between them. */
+double cn_ctl_rate(uint64_t before, uint64_t now, uint64_t us);
+
 #endif

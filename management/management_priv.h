@@ -79,5 +79,7 @@ int cn_management_version_at(void *ctx, struct cn_str name, unsigned i, struct c
 /* An operation begins, and ends. The last one that ends lets a drain finish. */
 void cn_management_op_begin(struct cn_management *management);
 void cn_management_op_end(struct cn_management *management);
+/* Ends the drain if no operation is left. For cn_call_on; `ctx` is the management. */
+void cn_management_check_drained(void *ctx);
 
 #endif

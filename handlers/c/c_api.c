@@ -15,40 +15,7 @@
 
 #define MORE_AFTER_MAX_S 86400.0
 
-static struct c_item *
-item_of(struct continuo_item *item)
-{
-    return cn_cast(struct c_item, (struct c_item *)item, C_ITEM_MAGIC);
-}
-
-struct c_item *
-cn_c_item(struct continuo_item *item)
-{
-    return item_of(item);
-}
-
 /* --- failing an item --- */
-
-static void
-fail_item(struct c_item *item, long long status, const char *message)
-{
-    item->answered = true;
-    cn_reply_refuse(&item->item->reply, status, cn_str_from(message));
-    if (item->open)
-        cn_open_item_wake(&item->open->base);
-}
-
-void
-cn_c_fail(struct c_item *item, const char *message)
-{
-    fail_item(item, 0, message);
-}
-
-static bool
-has_failed(const struct c_item *item)
-{
-    return item->item->reply.error_code != 0;
-}
 
 static void
 api_fail(struct continuo_item *handle, int status, const char *fmt, va_list args)
@@ -59,10 +26,10 @@ api_fail(struct continuo_item *handle, int status, const char *fmt, va_list args
     if (status != 0 && (status < 400 || status > 599)) {
         snprintf(told, sizeof(told), "the status of a refusal must be from 400 to 599, got %d: %s",
                  status, text);
-        fail_item(item_of(handle), 0, told);
+        cn_c_refuse(cn_c_item(handle), 0, told);
         return;
     }
-    fail_item(item_of(handle), status, text);
+    cn_c_refuse(cn_c_item(handle), status, text);
 }
 
 /* -1 and the item has failed, where `rc` says so. */
@@ -71,7 +38,7 @@ settle(struct c_item *item, int rc, const struct cn_error *err)
 {
     if (rc == 0)
         return 0;
-    fail_item(item, 0, err->message);
+    cn_c_refuse(item, 0, err->message);
     return -1;
 }
 
@@ -84,29 +51,29 @@ static const char no_own_state[] =
 static void *
 api_state(struct continuo_item *handle, size_t size)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct c_runtime *rt = item->rt;
     struct c_state *state = item->item->state;
     char text[200];
 
-    if (has_failed(item))
+    if (cn_c_has_failed(item))
         return NULL;
     if (rt->tensor_state) {
-        fail_item(item, 0, no_own_state);
+        cn_c_refuse(item, 0, no_own_state);
         return NULL;
     }
     if (!rt->stateful || rt->handler.create || size == 0) {
-        fail_item(item, 0,
-                  !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
-                  : size == 0   ? "a state of 0 bytes was asked for"
-                                : "the handler has create(): use continuo_object()");
+        cn_c_refuse(item, 0,
+                    !rt->stateful ? "the model has no sequences (sequenceBatching: true)"
+                    : size == 0   ? "a state of 0 bytes was asked for"
+                                  : "the handler has create(): use continuo_object()");
         return NULL;
     }
     if (rt->handler.state_bytes && size != rt->handler.state_bytes) {
         snprintf(text, sizeof(text),
                  "the handler asks for a state of %zu bytes, but its state_bytes is %u", size,
                  rt->handler.state_bytes);
-        fail_item(item, 0, text);
+        cn_c_refuse(item, 0, text);
         return NULL;
     }
     if (!state)
@@ -128,27 +95,27 @@ api_state(struct continuo_item *handle, size_t size)
                  "the sequence has a state of %zu bytes, but the handler asks for %zu: increment "
                  "state_schema and add migrate()",
                  state->bytes, size);
-    fail_item(item, 0, text);
+    cn_c_refuse(item, 0, text);
     return NULL;
 }
 
 static void *
 api_object(struct continuo_item *handle)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct c_runtime *rt = item->rt;
     struct c_state *state = item->item->state;
 
-    if (has_failed(item))
+    if (cn_c_has_failed(item))
         return NULL;
     if (rt->tensor_state) {
-        fail_item(item, 0, no_own_state);
+        cn_c_refuse(item, 0, no_own_state);
         return NULL;
     }
     if (!rt->stateful || !rt->handler.create) {
-        fail_item(item, 0,
-                  rt->stateful ? "the handler has no create(): use continuo_state()"
-                               : "the model has no sequences (sequenceBatching: true)");
+        cn_c_refuse(item, 0,
+                    rt->stateful ? "the handler has no create(): use continuo_state()"
+                                 : "the model has no sequences (sequenceBatching: true)");
         return NULL;
     }
     if (!state)
@@ -156,7 +123,7 @@ api_object(struct continuo_item *handle)
     if (!state->object)
         state->object = rt->handler.create(&rt->model.handle);
     if (!state->object)
-        fail_item(item, 0, "create() did not return a state");
+        cn_c_refuse(item, 0, "create() did not return a state");
     return state->object;
 }
 
@@ -180,7 +147,7 @@ static const struct continuo_bytes absent = {NULL, 0};
 static const struct cn_row *
 row_of(struct continuo_item *handle)
 {
-    return item_of(handle)->item->row;
+    return cn_c_item(handle)->item->row;
 }
 
 static size_t
@@ -249,7 +216,7 @@ api_request_id(struct continuo_item *handle)
 static int
 api_is_start(struct continuo_item *handle)
 {
-    return item_of(handle)->fresh;
+    return cn_c_item(handle)->fresh;
 }
 
 static int
@@ -261,19 +228,19 @@ api_is_end(struct continuo_item *handle)
 static int
 api_is_cancelled(struct continuo_item *handle)
 {
-    return item_of(handle)->item->stop != CN_STOP_NONE;
+    return cn_c_item(handle)->item->stop != CN_STOP_NONE;
 }
 
 static uint64_t
 api_step(struct continuo_item *handle)
 {
-    return item_of(handle)->item->step;
+    return cn_c_item(handle)->item->step;
 }
 
 static double
 api_seconds_left(struct continuo_item *handle)
 {
-    uint64_t deadline_ms = item_of(handle)->item->deadline_ms, now_ms = cn_now_ms();
+    uint64_t deadline_ms = cn_c_item(handle)->item->deadline_ms, now_ms = cn_now_ms();
 
     if (deadline_ms == CN_NEVER)
         return (double)INFINITY;
@@ -283,7 +250,7 @@ api_seconds_left(struct continuo_item *handle)
 static json_t *
 json_of(struct continuo_item *handle, const char *path)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_str body = cn_row_body(item->item->row);
 
     if (!item->json_tried) {
@@ -328,24 +295,10 @@ api_json_string(struct continuo_item *handle, const char *path)
 
 /* --- the answer --- */
 
-int
-cn_c_open_answer(struct c_item *item)
-{
-    if (has_failed(item))
-        return -1;
-    if (!item->answered) {
-        if (item->open)
-            cn_open_item_wake(&item->open->base);
-        return 0;
-    }
-    fail_item(item, 0, "the handler answered an item twice");
-    return -1;
-}
-
 static int
 api_reply(struct continuo_item *handle, const void *bytes, size_t len)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_error err;
 
     if (cn_c_open_answer(item) < 0)
@@ -358,7 +311,7 @@ api_reply(struct continuo_item *handle, const void *bytes, size_t len)
 static int
 api_replyf(struct continuo_item *handle, const char *fmt, va_list args)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_buf *body = &item->item->reply.body;
     struct cn_error err;
     va_list again;
@@ -372,7 +325,7 @@ api_replyf(struct continuo_item *handle, const char *fmt, va_list args)
     len = vsnprintf(NULL, 0, fmt, again);
     va_end(again);
     if (len < 0) {
-        fail_item(item, 0, "continuo_replyf could not format the answer");
+        cn_c_refuse(item, 0, "continuo_replyf could not format the answer");
         return -1;
     }
     at = cn_buf_reserve(body, (size_t)len + 1);
@@ -386,7 +339,7 @@ api_replyf(struct continuo_item *handle, const char *fmt, va_list args)
 static int
 api_send(struct continuo_item *handle, const void *bytes, size_t len)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_error err;
 
     if (cn_c_open_answer(item) < 0)
@@ -398,10 +351,10 @@ api_send(struct continuo_item *handle, const void *bytes, size_t len)
 static int
 api_set_status(struct continuo_item *handle, int status)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_error err;
 
-    if (has_failed(item))
+    if (cn_c_has_failed(item))
         return -1;
     return settle(item, cn_reply_set_status(&item->item->reply, status, &err), &err);
 }
@@ -409,10 +362,10 @@ api_set_status(struct continuo_item *handle, int status)
 static int
 api_set_header(struct continuo_item *handle, const char *name, const char *value)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_error err;
 
-    if (has_failed(item))
+    if (cn_c_has_failed(item))
         return -1;
     return settle(
         item, cn_reply_put_header(&item->item->reply, cn_str_from(name), cn_str_from(value), &err),
@@ -422,10 +375,10 @@ api_set_header(struct continuo_item *handle, const char *name, const char *value
 static int
 api_set_content_type(struct continuo_item *handle, const char *content_type)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_error err;
 
-    if (has_failed(item))
+    if (cn_c_has_failed(item))
         return -1;
     return settle(
         item, cn_reply_set_content_type(&item->item->reply, cn_str_from(content_type), &err), &err);
@@ -434,9 +387,9 @@ api_set_content_type(struct continuo_item *handle, const char *content_type)
 static void
 api_end_sequence(struct continuo_item *handle)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
 
-    if (!has_failed(item))
+    if (!cn_c_has_failed(item))
         item->item->reply.end_sequence = true;
 }
 
@@ -445,18 +398,18 @@ api_end_sequence(struct continuo_item *handle)
 static int
 api_more(struct continuo_item *handle, double seconds)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct cn_reply *reply = &item->item->reply;
 
     if (cn_c_open_answer(item) < 0)
         return -1;
     if (item->open) {
-        fail_item(item, 0,
-                  "continuo_more: the item is deferred, so it already continues by itself");
+        cn_c_refuse(item, 0,
+                    "continuo_more: the item is deferred, so it already continues by itself");
         return -1;
     }
     if (!(seconds >= 0 && seconds <= MORE_AFTER_MAX_S)) {
-        fail_item(item, 0, "continuo_more: seconds must be from 0 to 86400");
+        cn_c_refuse(item, 0, "continuo_more: seconds must be from 0 to 86400");
         return -1;
     }
     item->answered = true;
@@ -468,11 +421,11 @@ api_more(struct continuo_item *handle, double seconds)
 static void *
 api_stream(struct continuo_item *handle, size_t size)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
     struct c_stream *stream = item->stream;
     char text[160];
 
-    if (has_failed(item))
+    if (cn_c_has_failed(item))
         return NULL;
     if (!stream)
         stream = item->stream = cn_c_stream_create();
@@ -488,14 +441,14 @@ api_stream(struct continuo_item *handle, size_t size)
     else
         snprintf(text, sizeof(text), "continuo_stream: %s %zu bytes",
                  size ? "no memory for" : "asked for", size);
-    fail_item(item, 0, text);
+    cn_c_refuse(item, 0, text);
     return NULL;
 }
 
 static const char *
 api_stop_reason(struct continuo_item *handle)
 {
-    enum cn_stop_reason reason = item_of(handle)->item->stop;
+    enum cn_stop_reason reason = cn_c_item(handle)->item->stop;
 
     return reason == CN_STOP_NONE ? NULL : cn_stop_reason_word(reason);
 }
@@ -503,9 +456,9 @@ api_stop_reason(struct continuo_item *handle)
 static void
 api_stop_streams(struct continuo_item *handle)
 {
-    struct c_item *item = item_of(handle);
+    struct c_item *item = cn_c_item(handle);
 
-    if (!has_failed(item))
+    if (!cn_c_has_failed(item))
         item->item->reply.stop_streams = true;
 }
 

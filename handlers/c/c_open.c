@@ -110,6 +110,29 @@ cn_c_settle_open(struct cn_item *item)
     item->resume = NULL;
 }
 
+/* --- what an item keeps between two calls --- */
+
+struct c_stream *
+cn_c_stream_create(void)
+{
+    struct c_stream *stream = cn_alloc(sizeof(*stream));
+
+    stream->magic = C_STREAM_MAGIC;
+    return stream;
+}
+
+void
+cn_c_stream_destroy(struct c_stream *stream)
+{
+    if (!stream)
+        return;
+    cn_assert(stream->magic == C_STREAM_MAGIC);
+    cn_c_open_destroy(stream->open);
+    cn_free(stream->data);
+    stream->magic = 0;
+    cn_free(stream);
+}
+
 /* --- timers --- */
 
 struct c_timer {

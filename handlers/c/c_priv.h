@@ -91,16 +91,18 @@ struct c_runtime {
 
 extern const struct continuo_api cn_c_api;
 
+/* c_item.c: the item behind what a handler holds; panics if it is not one. */
+struct c_item *cn_c_item(struct continuo_item *item);
+bool cn_c_has_failed(const struct c_item *item);
+/* Begins an answer. -1 if the item has failed, or is answered already, which makes it fail. */
+int cn_c_open_answer(struct c_item *item);
+/* Fails the item because the handler made a mistake. */
+void cn_c_fail(struct c_item *item, const char *message);
+/* Fails the item with the HTTP status that the handler gave; 0: the handler failed. */
+void cn_c_refuse(struct c_item *item, long long status, const char *message);
+/* An empty state of a sequence; cn_c_state_destroy it. */
 struct c_state *cn_c_state_create(void);
 void cn_c_state_destroy(struct c_runtime *rt, struct c_state *state);
-struct c_stream *cn_c_stream_create(void);
-void cn_c_stream_destroy(struct c_stream *stream);
-
-/* c_api.c: for functions of the table that lie elsewhere. */
-struct c_item *cn_c_item(struct continuo_item *item);
-/* -1 when the item has failed, or is answered already, which fails it. */
-int cn_c_open_answer(struct c_item *item);
-void cn_c_fail(struct c_item *item, const char *message);
 
 /* c_model.c: functions of the table, and what else it has for others. */
 const char *cn_c_model_name(struct continuo_model *model);
@@ -126,7 +128,9 @@ const char *cn_c_format(char *out, size_t bytes, const char *fmt, va_list args);
 /* The value at "a.b.c" below `root`; "" is the root. NULL when there is none. */
 json_t *cn_c_json_at(json_t *root, const char *path);
 
-/* c_open.c: items that are answered later, and timers. */
+/* c_open.c: items that are answered later, what items keep between calls, and timers. */
+struct c_stream *cn_c_stream_create(void);
+void cn_c_stream_destroy(struct c_stream *stream);
 struct continuo_item *cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg);
 int cn_c_finish(struct continuo_item *handle);
 int cn_c_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg);

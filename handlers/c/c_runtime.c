@@ -21,51 +21,6 @@ c_rt(struct cn_runtime *rt)
     return cn_cast(struct c_runtime, (struct c_runtime *)rt, C_RUNTIME_MAGIC);
 }
 
-/* --- states --- */
-
-struct c_state *
-cn_c_state_create(void)
-{
-    struct c_state *state = cn_alloc(sizeof(*state));
-
-    state->magic = C_STATE_MAGIC;
-    return state;
-}
-
-void
-cn_c_state_destroy(struct c_runtime *rt, struct c_state *state)
-{
-    if (!state)
-        return;
-    cn_assert(state->magic == C_STATE_MAGIC);
-    if (state->object)
-        rt->handler.destroy(&rt->model.handle, state->object);
-    cn_free(state->flat);
-    state->magic = 0;
-    cn_free(state);
-}
-
-struct c_stream *
-cn_c_stream_create(void)
-{
-    struct c_stream *stream = cn_alloc(sizeof(*stream));
-
-    stream->magic = C_STREAM_MAGIC;
-    return stream;
-}
-
-void
-cn_c_stream_destroy(struct c_stream *stream)
-{
-    if (!stream)
-        return;
-    cn_assert(stream->magic == C_STREAM_MAGIC);
-    cn_c_open_destroy(stream->open);
-    cn_free(stream->data);
-    stream->magic = 0;
-    cn_free(stream);
-}
-
 /* --- loading --- */
 
 /* Copies the library's description after checking its ABI: this is the only place that compares

@@ -15,12 +15,6 @@
 #include "handlers/torchlib/torch_message.h"
 #include "handlers/torchscript/torchscript_priv.h"
 
-void
-cn_torch_log_error(const struct torch_runtime *rt, const char *event)
-{
-    cn_torch_log(event, rt->load->model_name, rt->load->model_version, rt->error);
-}
-
 /* --- loading --- */
 
 static bool

@@ -7,6 +7,7 @@
 #include "core/memory/arena.h"
 #include "core/memory/buf.h"
 #include "handlers/torchlib/torch_abi.h"
+#include "handlers/torchlib/torch_message.h"
 #include "handlers/torchscript/torch_config.h"
 #include "handlers/torchscript/torch_plan.h"
 #include "handlers/torchscript/torch_probe.h"
@@ -131,8 +132,12 @@ int cn_torch_warm_up(struct torch_runtime *rt, struct cn_error *err);
 /* torch_run.c: the runtime's `run` */
 void cn_torch_run(struct cn_runtime *base, struct cn_item **items, uint32_t n);
 
-/* torch_runtime.c: rt->error, as a line of the log. */
-void cn_torch_log_error(const struct torch_runtime *rt, const char *event);
+/* Writes rt->error to the log as an `event` of the model. */
+static inline void
+cn_torch_log_error(const struct torch_runtime *rt, const char *event)
+{
+    cn_torch_log(event, rt->load->model_name, rt->load->model_version, rt->error);
+}
 
 /* Says how far loading is, to whom it may concern. */
 static inline void

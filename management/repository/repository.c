@@ -54,26 +54,6 @@ static void run_next(struct cn_repository *repository);
 /* --- answers */
 
 static void
-answer_there(struct cn_msg *msg)
-{
-    struct cn_repository_order *order = cn_container_of(msg, struct cn_repository_order, msg);
-    struct cn_arena arena = order->arena;
-
-    order->on_done(order); /* the order's memory may be freed now */
-    cn_arena_fini(&arena);
-}
-
-void
-cn_repository_answer(struct cn_repository_order *order)
-{
-    struct cn_management *management = order->management;
-
-    order->msg.fn = answer_there;
-    cn_loop_post(order->origin, &order->msg);
-    cn_management_op_end(management);
-}
-
-static void
 answer(struct job *job, const struct cn_error *err)
 {
     struct cn_repository_order *order = job->order;
@@ -490,39 +470,6 @@ cn_repository_unload_file(struct cn_repository *repository, const char *file)
     add_job(repository, NULL, false, true, cn_strdup(file), NULL);
 }
 
-/* Checks an order before anything is done. 0, or an error in the order. */
-static int
-check_order(const struct cn_repository_order *order)
-{
-    const struct cn_management *management = order->management;
-    struct cn_error *err = (struct cn_error *)&order->err;
-    struct cn_str name = order->name;
-    bool blank = true;
-
-    if (atomic_load(&management->draining))
-        return cn_fail(err, CN_E_DRAINING, "the server is stopping");
-    if (order->what == CN_REPOSITORY_INDEX)
-        return 0;
-    if (management->config->model_control_mode != CN_CONTROL_EXPLICIT ||
-        !management->config->model_api)
-        return cn_fail(err, CN_E_UNAVAILABLE,
-                       "explicit model load / unload is not allowed if polling is enabled "
-                       "(--model-control-mode explicit allows it)");
-    for (size_t i = 0; i < name.len; i++)
-        if (name.ptr[i] != ' ' && name.ptr[i] != '\t')
-            blank = false;
-    if (blank)
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "Model name cannot be empty. Please enter a valid name to deploy.");
-    if (memchr(name.ptr, '/', name.len) || memmem(name.ptr, name.len, "..", 2) ||
-        memchr(name.ptr, '\0', name.len))
-        return cn_fail(err, CN_E_BAD_REQUEST,
-                       "invalid model name '%.*s', model name must not contain path traversal "
-                       "characters",
-                       CN_STR_ARG(name));
-    return 0;
-}
-
 static void
 order_came(struct cn_msg *msg)
 {
@@ -530,7 +477,7 @@ order_came(struct cn_msg *msg)
     struct cn_repository *repository = order->management->repository;
 
     cn_management_op_begin(order->management);
-    if (check_order(order))
+    if (cn_repository_check(order))
         cn_repository_answer(order);
     else if (order->what == CN_REPOSITORY_INDEX)
         cn_repository_index(repository, order);

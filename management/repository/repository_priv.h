@@ -58,6 +58,12 @@ void cn_repository_take_note(struct cn_repository *repository, const char *name,
                              const char *version, const char *reason);
 void cn_repository_forget_notes(struct cn_repository *repository);
 void cn_repository_index(struct cn_repository *repository, struct cn_repository_order *order);
+
+/* repository_order.c */
+/* 0, or a refusal, which is in order->err as well: the server is stopping, the mode of control does
+ * not allow it, or the name cannot be a model's. */
+int cn_repository_check(struct cn_repository_order *order);
+/* Sends the order back to its loop and ends its operation. */
 void cn_repository_answer(struct cn_repository_order *order);
 
 /* repository_failures.c */

@@ -55,16 +55,6 @@ struct cn_state_dir {
     struct cn_unpacked *unpacked;
 };
 
-char *
-cn_state_path(const char *dir, const char *name)
-{
-    struct cn_buf buf;
-
-    cn_buf_init(&buf, 0);
-    cn_buf_printf(&buf, "%s/%s", dir, name);
-    return cn_buf_take(&buf, NULL);
-}
-
 /* Reads the first line of a small file; empty if there is none. Returns 0 or the errno. */
 static int
 read_line(const char *path, char *out, size_t out_bytes)

@@ -36,6 +36,16 @@
 #define MARK "UNVERIFIED"
 #define BAD_BYTES (sizeof CN_STATE_BAD - 1 + 20) /* the ending and a time behind it */
 
+char *
+cn_state_path(const char *dir, const char *name)
+{
+    struct cn_buf buf;
+
+    cn_buf_init(&buf, 0);
+    cn_buf_printf(&buf, "%s/%s", dir, name);
+    return cn_buf_take(&buf, NULL);
+}
+
 static int
 remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
 {
