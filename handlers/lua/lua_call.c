@@ -1,5 +1,16 @@
-/* handlers/lua/lua_call.c - one batch through the handler: row by row (lua_step.c), or whole by
- * batch. Nothing here allocates in the VM outside of a protected call. Worker's thread.
+/* handlers/lua/lua_call.c - runs one batch through the handler: row by row (lua_step.c), or as a
+ * whole by batch(items). Worker's thread.
+ *
+ * A batch may contain three kinds of items: new ones, streams that go on (lua_step.c), and open
+ * ones that the handler answers later (lua_open.c). Open items are moved to the front and their
+ * handlers are told there if the items are to end; what is behind them is the batch. They are
+ * settled last, because the call for a new row may have answered one of them.
+ *
+ * batch(items) gets all new rows in one call. What fails in that call fails every row of it, except
+ * those that the handler has refused by themselves. Requests are valid in their own call only:
+ * call_serial changes at the beginning and at the end, and each use of a request compares it.
+ *
+ * Nothing here allocates in the VM outside of a protected call.
  */
 #include <string.h>
 
@@ -18,7 +29,7 @@ begin_batch_protected(lua_State *L)
     return 0;
 }
 
-/* Makes the item's request and puts it behind those of the batch. */
+/* Makes the item's request and appends it to the batch's table. */
 static int
 add_item_protected(lua_State *L)
 {
@@ -50,7 +61,8 @@ batch_protected(lua_State *L)
     return 0;
 }
 
-/* Is the slot answered? Then its state is kept. */
+/* Finds out whether the handler has answered the slot's request, and if so keeps its state. A
+ * request that the handler has deferred counts as answered and stays open. */
 static int
 settle_protected(lua_State *L)
 {
@@ -69,7 +81,8 @@ settle_protected(lua_State *L)
     return 0;
 }
 
-/* The whole batch fails as `rc` says, but for items that the handler refused on their own. */
+/* Fails the whole batch with the error of `rc`, except items that the handler has refused by
+ * themselves. */
 static void
 fail_slots(struct lua_rt *rt, int rc)
 {
@@ -116,7 +129,7 @@ settle_slots(struct lua_rt *rt)
            rt->model, rt->version, answered, rt->n_slots);
 }
 
-/* Fills the slots; what fails here has its error and is in none. */
+/* Fills the slots. An item that fails here gets its error and no slot. */
 static int
 gather_slots(struct lua_rt *rt, struct cn_item **items, uint32_t n, uint64_t now_ms)
 {
@@ -172,7 +185,8 @@ run_batch(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     lua_settop(rt->L, 0);
 }
 
-/* Those that are open hear what there is to hear, and go to the front. How many they are. */
+/* Tells the handlers of open items if these are to end, and moves the open items to the front.
+ * Returns how many there are. */
 static uint32_t
 run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
 {
@@ -190,9 +204,10 @@ run_open(struct lua_rt *rt, struct cn_item **items, uint32_t n)
     return n_open;
 }
 
-/* Where a table of Lua 5.4 has the addresses of its array and of its other entries, and what a
- * value in an array takes. The API doesn't say; these are hints for cn_prefetch alone, which costs
- * only time where they are wrong: 8 bytes are read of a table, which has more. */
+/* The offsets at which a table of Lua 5.4 has the addresses of its array and of its other entries,
+ * and the size of a value in an array. Lua's API gives no such addresses. They are only hints for
+ * cn_prefetch, so a wrong one costs time and nothing else; reading one is safe, because every table
+ * is larger than the offsets. */
 #define TABLE_ARRAY_AT 16
 #define TABLE_ENTRIES_AT 24
 #define TABLE_BYTES 56
@@ -209,13 +224,14 @@ address_in(const void *table, size_t at)
     return address;
 }
 
-/* The states of a batch lie anywhere among those of all sequences: their memory is asked for at
- * once, first their places in the table of states, then what stands there, then what that points
- * at. */
+/* Prefetches the states of a batch. Among a million sequences each of them is several cache misses
+ * away, one behind the other: its place in the table of states, the table object, and the object's
+ * entries. Asking for all places first, then for all objects, then for all entries lets the misses
+ * of different rows overlap. */
 static void
 prefetch_some_states(lua_State *L, int states, struct cn_item **items, uint32_t n)
 {
-    /* Of the value at 0, before the first one. */
+    /* The address that a value at index 0 would have: Lua's first index is 1. */
     const uintptr_t values = address_in(lua_topointer(L, states), TABLE_ARRAY_AT) - VALUE_BYTES;
     const void *tables[CN_PREFETCH_MAX];
     uint32_t n_tables = 0;

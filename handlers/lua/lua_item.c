@@ -1,8 +1,8 @@
-/* handlers/lua/lua_item.c - what a step, a batch and an open request do alike with an item: its state
- * before the call, and the state or the failure after it. Worker's thread.
+/* handlers/lua/lua_item.c - what a step, a batch and an open request do alike with an item: its
+ * state before the call, and its state or its failure after the call. Worker's thread.
  *
  * A live state is a table in rt->states, and item->state is its reference there. A call gets the
- * table with its request; afterwards the request's table takes that place, since the handler may
+ * table with its request. Afterwards the request's table takes that place, since the handler may
  * have set req.state to another one. A sequence's first call has no reference yet: init(seq) makes
  * the table, and the reference comes only when the call has succeeded, so that a failed first step
  * leaves nothing behind.

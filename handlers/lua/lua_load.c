@@ -1,5 +1,12 @@
-/* handlers/lua/lua_load.c - loads a handler: its file runs once, and the functions of the table that
- * it returns are what the runtime calls from then on. Worker's thread.
+/* handlers/lua/lua_load.c - loads a handler. Worker's thread.
+ *
+ * The handler's file runs once and returns a table of functions. They become references in the
+ * registry, so that a call looks up no name. One of batch, step and handle is required, and which
+ * of them is there decides how rows are given to the handler (enum lua_mode). All other functions
+ * are optional. load(ctx) is called last and may take as long as the model's startupTimeout allows.
+ *
+ * All of it runs in one protected call: whatever is wrong with the file ends as one error message
+ * that names the file, and the runtime is closed.
  */
 #include "handlers/lua/lua_priv.h"
 

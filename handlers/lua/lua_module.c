@@ -1,5 +1,5 @@
-/* handlers/lua/lua_module.c - the files of a model that its handler loads: itself, what it requires,
- * and the path of any other. Worker's thread.
+/* handlers/lua/lua_module.c - finds the files of a model that its handler loads: the handler
+ * itself, the modules that it requires, and the path of any other file. Worker's thread.
  *
  * Names are relative to the model's folder and cannot leave it. `require` keeps what a file has
  * returned in a table of its own, which is its upvalue, and not in package.loaded: the package
@@ -16,7 +16,8 @@
 
 #define SOURCE_MAX_BYTES (16u << 20)
 
-/* "lib.fft" or "lib/fft" stay within the model; nothing absolute, no "..". */
+/* True for a name that stays within the model, such as "lib.fft" or "lib/fft": it is neither
+ * absolute nor has it "..". */
 static bool
 is_module_name(const char *name)
 {
@@ -26,7 +27,8 @@ is_module_name(const char *name)
                name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./")] == '\0';
 }
 
-/* As lua reads it: without a byte order mark, and without a first line that is for a shell. */
+/* Where the source begins: behind a byte order mark, and behind a first line that is meant for a
+ * shell. The program `lua` skips them as well. */
 static const char *
 source_of(const char *bytes, size_t *len)
 {

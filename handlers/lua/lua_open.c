@@ -1,9 +1,15 @@
 /* handlers/lua/lua_open.c - requests that stay open when their handler has returned. Worker's
  * thread.
  *
- * req:defer() asks for it; what the handler answers afterwards, in a call for another request or
- * from a timer, is collected in an item of the request's own and leaves when the worker runs its
- * item again.
+ * req:defer() asks for it. What the handler answers afterwards, in a call for another request or
+ * from a timer, is collected in an item of the request's own (handlers/open_item.h), which leaves
+ * when the worker runs the request's item again.
+ *
+ * The life of an open request: cn_lua_leave_open puts it into the registry, so that the collector
+ * keeps it; the worker's item has it as its `resume`. Each run first tells the handler if the item
+ * is to end (cn_lua_run_open, once), and last takes what the handler has answered
+ * (cn_lua_settle_open). When the answer is over, has failed, or the worker gives it up,
+ * cn_lua_drop_open ends it; a request that the handler still holds is invalid from then on.
  */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"

@@ -87,8 +87,8 @@ lua_rt_of(lua_State *L)
     return *(struct lua_rt **)lua_getextraspace(L);
 }
 
-/* Is `mt` the identity of the metatable of the value at `index`? Other than luaL_testudata it
- * compares no names. */
+/* True if `mt` is the identity of the metatable of the value at `index`. Unlike luaL_testudata it
+ * looks up no name. */
 static inline bool
 lua_has_metatable(lua_State *L, int index, const void *mt)
 {
@@ -159,21 +159,24 @@ void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 /* lua_open.c: requests that stay open when their handler has returned (req:defer). A `resume` of
  * the runtime is one of these, or a coroutine's. */
 bool cn_lua_is_open(const void *resume);
-/* Leaves the request at `request` open. Raises. */
+/* Leaves the request at `request` open; end it with cn_lua_drop_open. Raises. */
 struct lua_open *cn_lua_leave_open(lua_State *L, int request, struct cn_item *item);
-/* At the beginning of a run: the handler hears why the item is to end. */
+/* At the beginning of a run: tells the handler why the item is to end, if it is. */
 void cn_lua_run_open(struct lua_rt *rt, struct cn_item *item);
-/* At the end of a run: the item takes what there is; over or failed, it is open no longer. */
+/* At the end of a run: moves what the handler has answered into the item. If the answer is over or
+ * has failed, the request is no longer open. */
 void cn_lua_settle_open(struct lua_rt *rt, struct cn_item *item);
+/* Ends the open request `resume`; the handler can no longer use it. */
 void cn_lua_drop_open(struct lua_rt *rt, void *resume);
 
 /* lua_timer.c: pushes the function continuo.after. Raises. */
 void cn_lua_open_timers(lua_State *L);
-/* Forgets all that are set. */
+/* Cancels all timers that are set. */
 void cn_lua_drop_timers(struct lua_rt *rt);
 
 /* lua_step.c: runs one step or goes on with it; the item has its reply, which may be `more`. */
 void cn_lua_run_step(struct lua_rt *rt, struct cn_item *item);
+/* Ends the coroutine of the stream `resume`, which closes its pending variables. */
 void cn_lua_drop_step(struct lua_rt *rt, void *resume);
 
 /* lua_sandbox.c: opens the libraries that a handler may use and the `continuo` table. Raises. */
@@ -195,23 +198,24 @@ void cn_lua_push_request(lua_State *L, struct cn_item *item);
 void cn_lua_set_request_state(lua_State *L, int request, int state);
 void cn_lua_get_request_state(lua_State *L, int request);
 bool cn_lua_request_answered(lua_State *L, int request);
-/* Is it to stay open? */
+/* True if the handler has called req:defer(): the request is to stay open. */
 bool cn_lua_request_deferred(lua_State *L, int request);
 /* The request stays open and from now on has the item of `open`, which must outlive that; NULL: the
  * request is over. Never raises. */
 void cn_lua_open_request_as(lua_State *L, int request, struct cn_open_item *open);
 /* Pushes what req:defer() was given: a function, or nil. */
 void cn_lua_get_request_stop(lua_State *L, int request);
-/* The item is run again: the request on the top is valid again, for this call. */
+/* Makes the request on the top valid again for this call, in which its item runs again. */
 void cn_lua_renew_request(lua_State *L, struct cn_item *item);
 /* The item of a valid request. Raises. */
 struct cn_item *cn_lua_request_item(lua_State *L, int request);
 
-/* lua_reply.c: fills the reply from the value at `index`. Raises on what is no reply. */
+/* lua_reply.c: fills the reply from the value at `index`. Raises on a value that cannot be a
+ * reply. */
 void cn_lua_set_reply(lua_State *L, int index, struct cn_reply *reply);
 /* Appends a further piece of the answer. Raises. */
 void cn_lua_add_chunk(lua_State *L, int index, struct cn_reply *reply);
-/* The same for what a step yields, which may be all that a reply may be. Raises. */
+/* Appends a piece that a step yields, which may be any value that a reply may be. Raises. */
 void cn_lua_add_piece(lua_State *L, int index, struct cn_reply *reply);
 /* The handler refuses the request, with what stands at index `status`: nil, none or 0 mean that it
  * failed, else it is 400..599. Raises on others. */
@@ -246,7 +250,7 @@ bool cn_lua_array_has(lua_State *L, int index, enum cn_datatype type, struct cn_
 
 /* lua_torch.c: sets the global `torch`. Raises. */
 void cn_lua_open_torch(lua_State *L);
-/* After the VM is closed. */
+/* Frees what torch.load has opened. Call it after lua_close: the modules are closed by then. */
 void cn_lua_close_torch(struct lua_rt *rt);
 
 /* lua_metrics.c: pushes the `metrics` table. Raises. */
@@ -254,19 +258,21 @@ void cn_lua_open_metrics(lua_State *L);
 
 /* lua_tensor.c: the row's tensors by name into the table at the top. Raises. */
 void cn_lua_fill_inputs(lua_State *L, const struct cn_row *row);
-/* One of them; raises. */
+/* Pushes one tensor as a table. Raises. */
 void cn_lua_push_tensor(lua_State *L, const struct cn_tensor *tensor);
-/* Makes the metatable of tensors; raises. */
+/* Makes the metatable of tensors. Raises. */
 void cn_lua_open_tensor(lua_State *L);
-/* Is the table at `index` one that cn_lua_push_tensor made? And marks the one on the top as
- * such. */
+/* True if cn_lua_push_tensor made the table at `index`, or the state codec read it as a tensor. */
 bool cn_lua_is_tensor(lua_State *L, int index);
+/* Marks the table on the top as a tensor. */
 void cn_lua_mark_tensor(lua_State *L);
-/* The tensor that the table at `index` says, as an output says it; "argument '2'" in messages is
- * `what` and `name`. Pushes the string that holds its bytes. Raises on what is no tensor. */
+/* Reads the table at `index`, which has the fields of an output, into `out`. Messages call it
+ * `what` and `name`, for example "argument '2'". Pushes the string that holds its bytes. Raises on
+ * a value that cannot be a tensor. */
 void cn_lua_read_tensor(lua_State *L, int index, const char *what, const char *name,
                         struct cn_tensor *out);
-/* Packs the tensors of the table at `index` into the reply's body. Raises on what is no tensor. */
+/* Packs the tensors of the table at `index` into the reply's body. Raises on a value that cannot be
+ * a tensor. */
 void cn_lua_set_outputs(lua_State *L, int index, struct cn_reply *reply);
 
 /* lua_state_codec.c: appends the state table at `index` to `out`. Raises, naming the key. */
@@ -282,7 +288,7 @@ void cn_lua_state_bytes_free(struct cn_lua_state_bytes *parsed);
 /* lua_stack.c: functions of the table `continuo`. */
 int cn_lua_stack(lua_State *L);
 int cn_lua_reply_stack(lua_State *L);
-/* Raises when the userdata at `request` is none of this call. */
+/* Marks a request as answered. Raises if the userdata at `request` does not belong to this call. */
 void cn_lua_request_set_answered(lua_State *L, int request);
 
 #endif

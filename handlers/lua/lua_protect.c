@@ -25,7 +25,7 @@
 #include "core/time/clock.h"
 #include "handlers/lua/lua_priv.h"
 
-/* Instructions between two looks at the clock: some 50 us of Lua. */
+/* Instructions between two looks at the clock, which take about 50 us. */
 #define HOOK_EVERY 4000
 
 /* --- errors --- */
@@ -46,8 +46,8 @@ cn_lua_client_error(lua_State *L, int status, const char *fmt, ...)
     __builtin_unreachable();
 }
 
-/* The message's first line, which begins with file:line, and what is below it, are an event's.
- * Lua's heading and its last line, C code of this file, tell nobody anything. */
+/* Logs the first line of the message, which begins with file:line, and what is below it as one
+ * event. The traceback loses Lua's heading and its last line, which is C code of this file. */
 static void
 log_error_lines(const struct lua_rt *rt, const char *message, const char *traceback)
 {
@@ -77,7 +77,6 @@ log_error_lines(const struct lua_rt *rt, const char *message, const char *traceb
            trace[0] ? cn_log_quote(trace, strlen(trace), quoted_trace, sizeof(quoted_trace)) : "");
 }
 
-/* Tables are refusals by the handler, which are nothing to log. */
 void
 cn_lua_log_error(lua_State *L, lua_State *of)
 {

@@ -1,7 +1,12 @@
-/* handlers/lua/lua_reply.c - what a Lua handler gives back becomes a reply. Worker's thread.
+/* handlers/lua/lua_reply.c - makes a reply of what a Lua handler gives back. Worker's thread.
  *
- * A string is the body; a number or boolean its text; a table names what it
- * holds: json, text, body or outputs, and status, headers, content_type, end_sequence.
+ * A string is the body; a number or boolean is written as text. A table has one of json, text, body
+ * and outputs, and besides that status, headers, content_type and end_sequence. Unknown keys are
+ * errors, because a misspelt one would otherwise be ignored.
+ *
+ * A failure has three sources: the handler refuses a request with a message and a status, the
+ * handler has a mistake, or the VM stops it because its time or memory is used up. Each has its own
+ * error code, so that a client and the log can tell them apart (cn_lua_fail_reply).
  */
 #include <string.h>
 

@@ -1,8 +1,14 @@
 /* handlers/lua/lua_request.c - the request as a Lua handler sees it. Worker's thread.
  *
- * One userdata an item, whose fields are made when they are asked for, since
- * most handlers read one or two. It is over with the call it was made for, or,
- * after req:defer(), with its answer: the row's bytes belong to the worker.
+ * A request is one userdata for each item. Its fields are made when they are asked for, because
+ * most handlers read one or two of them; tables such as headers and inputs are then kept, so that a
+ * second look is cheap. The row's bytes belong to the worker and are gone after the call. Therefore
+ * a request has the serial number of its call, and each use checks it: a handler that keeps a
+ * request gets an error instead of another client's bytes.
+ *
+ * req:defer() makes a request outlive its call. It then stands for an item of its own
+ * (handlers/open_item.h), `open` points to that, and the serial number counts for nothing until the
+ * answer is over.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,17 @@
-/* handlers/lua/lua_runtime.c - a model's Lua handler: its VM, its states, its end.
+/* handlers/lua/lua_runtime.c - the runtime "lua": a model's VM, its states, its end. Worker's
+ * thread.
  *
- * One VM a worker process, one thread. Whatever a handler does wrong ends in an
- * error reply for the item (or batch) that it did it in; the VM goes on. Live
- * states are tables in the registry, and the worker holds them by reference.
+ * There is one VM in each worker process, and one thread runs it. Whatever a handler does wrong
+ * ends in an error reply for the item (or the batch) that it did it in, and the VM goes on. Three
+ * limits hold for it: memory by the VM's allocator (limited_alloc), time by a hook (lua_protect.c),
+ * and what it can reach by the sandbox (lua_sandbox.c).
+ *
+ * Live states are tables in rt->states, a table in the registry, and the worker holds them by
+ * reference. A state is encoded by the state codec in its own protected call: an error there, such
+ * as a function in the state, fails the step.
+ *
+ * Nothing outside of a protected call may allocate in the VM, because an error there has nobody to
+ * catch it and ends the process (on_panic).
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +24,15 @@
 
 /* What migrate and close may take where no limit is configured: nobody waits for them. */
 #define BACKGROUND_CALL_MS 5000
-/* How much the collector does for so much that is allocated: by default (100) it goes through all
- * there is within half a percent of it, and with the states of a million sequences each of its
- * steps held up a batch for 5 ms, while server and clients had nothing to do. At this it takes a
- * tenth of the memory in use, which the pause of 200 % before hardly notices, in steps of a third
- * of a millisecond. */
+/* How much work the collector does for each byte that is allocated (LUA_GCINC, step multiplier).
+ * With Lua's default of 100 it goes through all memory while half a percent of it is allocated:
+ * with the states of a million sequences each of its steps held up a batch for 5 ms. With 4 it
+ * needs a tenth of the memory in use for one round, which is little beside the pause of 200 %
+ * before it, and its steps take a third of a millisecond. */
 #define COLLECT_STEP 4
 
-/* What blocks in use take is limited; so is, to so much of that, what lies between them. */
+/* The pages of the slab may take this many times the limit of the blocks in use, since there is
+ * unused room between blocks. */
 #define PAGES_TIMES 2
 
 static struct lua_rt *
@@ -33,9 +43,10 @@ lua_rt(struct cn_runtime *rt)
 
 /* --- memory, errors --- */
 
-/* The VM's allocator. NULL where the limit is reached, or there is no memory: also for a block that
- * is to become smaller, since that one lies elsewhere; Lua 5.4 then collects, tries again, and
- * keeps the old one or raises. */
+/* The VM's allocator. It returns NULL if the limit is reached or there is no memory. That may
+ * happen even to a block that is to become smaller, because a smaller block lies in another part of
+ * the slab. Lua 5.4 then collects garbage and tries again; if that fails too, it keeps the old
+ * block or raises an error. */
 static void *
 limited_alloc(void *ud, void *ptr, size_t old_bytes, size_t new_bytes)
 {
@@ -66,7 +77,8 @@ on_panic(lua_State *L)
              lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
 }
 
-/* As cn_lua_protect, with the failure in `err`. */
+/* Calls `fn` like cn_lua_protect and turns a failure into `err`: with `code` if the handler has
+ * raised an error, or with the code for used up time or memory. */
 static int
 protect_err(struct lua_rt *rt, lua_CFunction fn, void *arg, int code, struct cn_error *err)
 {
@@ -242,8 +254,9 @@ struct decode_args {
     void *state;
 };
 
-/* migrate(state, from_schema, from_version) -> state; the last is nil but for a swap. The old one
- * is on the top and is replaced. */
+/* Calls migrate(state, from_schema, from_version) -> state. The third argument is nil unless
+ * another version of the model has written the state. The old state is on the top of the stack and
+ * is replaced. */
 static void
 migrate(struct lua_rt *rt, uint32_t from_schema)
 {

@@ -139,7 +139,7 @@ refusals_have_status_and_message(void **state)
                         "400 to 599, got 200");
 }
 
-/* A status that is none is told as such, with the value, however the refusal came. */
+/* A status outside 400..599 is reported with its value, whichever way the handler refused. */
 static void
 a_refusals_status_is_checked(void **state)
 {
@@ -221,7 +221,7 @@ load_errors_name_the_fix(void **state)
                            "on_close is never called: the function that is called when a sequence "
                            "ends must be named close(seq, state, reason)"));
     assert_non_null(strstr(load_error("\033Lua"), "attempt to load a binary chunk"));
-    /* What editors and shells put in front is no mistake, and counts as a line. */
+    /* What editors and shells put before the source is allowed, and counts as a line. */
     assert_string_equal(load_error("\xef\xbb\xbfreturn {\n  step = \n}"),
                         "handler.lua:3: unexpected symbol near '}'");
     assert_string_equal(load_error("\xef\xbb\xbf#!/usr/bin/lua\nstep = \n}"),
@@ -368,7 +368,7 @@ reply_table_sets_everything(void **state)
     assert_non_null(strstr(reply_of("req:reply(1) req:reply(2)", ""), "already answered"));
 }
 
-/* Whether a sequence ends is said with a boolean: 0 and null are no "no" in Lua. */
+/* Whether a sequence ends must be a boolean, because 0 and null are true in Lua. */
 static void
 flags_of_a_reply_are_booleans(void **state)
 {

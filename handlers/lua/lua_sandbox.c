@@ -1,8 +1,12 @@
-/* handlers/lua/lua_sandbox.c - what a Lua handler can reach, and for how long. Worker's thread.
+/* handlers/lua/lua_sandbox.c - what a Lua handler can reach. Worker's thread.
  *
- * No io, package or debug library, no byte code, no finalizers (hooks do not run in
- * them, so they could not be stopped). `require` finds files of the model only.
- * The real wall is the process; this keeps honest handlers honest.
+ * A handler has neither the io, package and debug libraries nor byte code, which can break the VM,
+ * nor finalizers: hooks do not run in them, so the time limit could not stop them. `require` finds
+ * files of the model only (lua_module.c). Functions that make coroutines or catch errors are
+ * replaced by versions that keep the time limit (lua_protect.c).
+ *
+ * The process is what protects other models from a hostile handler. The sandbox only keeps honest
+ * handlers from mistakes that would cost them their state.
  */
 #include "core/log/log.h"
 #include "core/time/clock.h"

@@ -1,5 +1,9 @@
-/* handlers/lua/lua_stack.c - a batch's rows as one tensor, for batch(items) in Lua. Worker's
- * thread. */
+/* handlers/lua/lua_stack.c - continuo.stack and continuo.reply_stack: the rows of a batch as one
+ * tensor, and one tensor as the replies of all rows, for batch(items). Worker's thread.
+ *
+ * Both work on the bytes and build no Lua table of values. The outputs of a batch are packed into
+ * rt->stacked and then split over the items; if their rows do not fit, no item is answered.
+ */
 #include <string.h>
 
 #include "core/memory/arena.h"

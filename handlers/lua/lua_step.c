@@ -1,10 +1,17 @@
-/* handlers/lua/lua_step.c - one row through step(state, req) or handle(req), in a coroutine of its
- * own.
+/* handlers/lua/lua_step.c - runs one row through step(state, req) or handle(req), in a coroutine.
+ * Worker's thread.
  *
- * A step that yields is a stream: what it yields are pieces of its answer, and it goes on when the
- * worker runs its item again. One that doesn't costs no coroutine: the same one runs them all. A
- * failure is the row's own. Nothing here allocates in the VM outside of a protected call. Worker's
- * thread.
+ * A step that yields is a stream: each value that it yields is a piece of its answer, and it goes
+ * on when the worker runs its item again. A step that does not yield costs no coroutine: rt->idle
+ * runs one such step after another. When a step yields, the coroutine becomes the stream's (struct
+ * lua_step, the item's `resume`), and the next step makes a new one. A coroutine whose step
+ * returned becomes idle again; one whose step failed is ended, because Lua cannot resume it.
+ *
+ * The request of a coroutine is in the registry under the coroutine's address. Both are set once
+ * when the coroutine is made, so that later changes of that entry need no memory and cannot fail.
+ *
+ * A failure belongs to the row alone. Nothing here allocates in the VM outside of a protected call;
+ * lua_resume is a protected call, too.
  */
 #include <math.h>
 

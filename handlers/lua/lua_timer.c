@@ -1,5 +1,11 @@
-/* handlers/lua/lua_timer.c - continuo.after(seconds, function): a call later, between batches.
- * Worker's thread. */
+/* handlers/lua/lua_timer.c - continuo.after(seconds, function): calls a function later, between two
+ * batches. Worker's thread.
+ *
+ * A timer belongs to the runtime and not to a request: it outlives the call that set it, and its
+ * function usually answers requests that the handler has deferred. The function is kept in the
+ * registry until then. It runs under the model's time limit for a step. No client waits for it, so
+ * an error in it goes to the log only.
+ */
 #include <math.h>
 
 #include "core/errors/panic.h"

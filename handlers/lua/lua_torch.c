@@ -2,12 +2,17 @@
  * thread.
  *
  *   local encoder = torch.load("encoder.pt", { threads = 2 })  -- a file of the model
- *   local y, h = encoder:run { req.inputs.x, state.h }         -- tensors and numbers in, tensors out
+ *   local y, h = encoder:run { req.inputs.x, state.h }         -- tensors and numbers to tensors
  *   local z = encoder:run("decode", { y })                     -- another of its methods
  *
- * libtorch is opened by the first torch.load, and never where nobody calls it. Results are copied
- * into the VM, so that its memory limit holds for them; what a module itself takes, the limit
- * doesn't see.
+ * The first torch.load opens libtorch; a handler that never calls it does not pay for it. Results
+ * are copied into the VM, so the VM's memory limit holds for them. The limit does not see what a
+ * module itself takes.
+ *
+ * A module is a userdata with a handle of libtorch, and a method is another one that keeps its
+ * module alive. Both are closed by close(), by a <close> variable or by the collector. The
+ * collector sees only a few bytes, so the number of open modules is limited (MODULES_MAX) and not
+ * their size.
  */
 #include <stdio.h>
 #include <string.h>

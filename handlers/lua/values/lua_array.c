@@ -1,8 +1,10 @@
-/* handlers/lua/values/lua_array.c - continuo.array(bytes, "i16"): numbers in bytes, without a table of
- * them.
+/* handlers/lua/values/lua_array.c - continuo.array(bytes, "i16"): numbers that stay in their bytes,
+ * without a Lua table of them. Worker's thread.
  *
- * A view borrows the string's bytes and keeps the string alive. Little-endian, as audio and tensors
- * come; indices begin at 1. Worker's thread.
+ * An array is a view: it borrows the bytes of a Lua string and keeps that string alive as its user
+ * value. So a second of audio is read, sliced and summed without a copy, and the collector sees one
+ * object instead of 16000 numbers. A view is never written to, because Lua's strings are
+ * immutable. Elements are little-endian, as audio and tensors are; indices begin at 1.
  */
 #include <math.h>
 #include <string.h>

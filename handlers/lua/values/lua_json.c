@@ -1,9 +1,13 @@
-/* handlers/lua/values/lua_json.c - JSON to Lua values (parsed by jansson) and back. Worker's thread.
+/* handlers/lua/values/lua_json.c - JSON to Lua values (parsed by jansson) and back. Worker's
+ * thread.
  *
- * Integers stay integers and floats floats; null is continuo.null; a list is
- * marked by a metatable, so that an empty one does not come back as {}. Objects
- * are written with their keys sorted: Lua's own order differs from process to
- * process, and a step that is run again must give the same bytes.
+ * Integers stay integers and floats stay floats. JSON's null becomes continuo.null, since a nil in
+ * a table would be a hole. A list gets a metatable that marks it, so that an empty list does not
+ * come back as {}. Objects are written with their keys sorted: Lua's own order differs from process
+ * to process, and a step that is run again must give the same bytes.
+ *
+ * Lua raises errors by longjmp, which frees nothing of C. Therefore a parsed document is held by a
+ * userdata whose __gc frees it, and text is written into a buffer that the runtime owns.
  */
 #include <jansson.h>
 #include <limits.h>

@@ -1,12 +1,19 @@
 /* handlers/lua/values/lua_state_codec.c - a sequence's state: a Lua table to MessagePack and back.
- *
- * Integers stay integers, floats floats (nan and -0.0 too), strings are bytes. A
- * table with the keys 1..n and no others is an array, any other a map; a JSON
- * list keeps its mark (extension type 1 around its array), a tensor its own (type 2
- * around its map, without its values, which data has); continuo.null is nil.
- * What could not come back as it was is an error that names the key: functions,
- * userdata, metatables, one table in two places, more than 16 levels.
  * Worker's thread.
+ *
+ * What is written must come back as it was, since the same step may find its state in memory or,
+ * after a restart, from the store. Integers stay integers, floats stay floats (nan and -0.0 too),
+ * and strings are bytes. A table with the keys 1..n and no others is an array, any other table is a
+ * map. Three values that Lua has no type for keep theirs:
+ *   a JSON list       extension type 1 around its array, so that an empty one stays a list
+ *   a tensor          extension type 2 around its map, without `values`, which `data` contains
+ *   continuo.null     nil
+ * What could not come back is an error that names the key, for example "state.users[3].callback":
+ * functions, userdata, other metatables, one table in two places, more than 16 levels.
+ *
+ * Reading has two parts, because Lua raises errors by longjmp. cn_lua_state_parse checks the bytes
+ * outside of the VM and allocates what it needs. cn_lua_state_push then builds the tables in a
+ * protected call and allocates only in the VM. The caller frees the parsed bytes in either case.
  */
 #include <msgpack.h>
 #include <stdio.h>

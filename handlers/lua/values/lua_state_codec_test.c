@@ -74,7 +74,7 @@ moved(const char *make, const char *look)
     strcpy(live, fake_step(rt, &fake, ""));
     rc = fake_move(rt, &fake, &err);
     if (rc == 0)
-        assert_string_equal(fake_step(rt, &fake, ""), live); /* the live one is no better */
+        assert_string_equal(fake_step(rt, &fake, ""), live); /* the live state has lost as much */
     rt->ops->state_free(rt, fake.item.state);
     rt->ops->close(rt);
     return rc == 0 ? fake.text : err.message;

@@ -1,11 +1,12 @@
 /* handlers/lua/values/lua_tensor.c - typed tensors of a request and of a reply. Worker's thread.
  *
- * An input is a table: datatype ("FP32"), shape ({1, 16}), data (its bytes) and values: a
- * continuo.array over them, or for BYTES a table of strings. An output is given the same way; its
- * data may also be a continuo.array or a plain table of values.
+ * An input is a table with four fields: datatype ("FP32"), shape ({1, 16}), data (its bytes) and
+ * values, which is a continuo.array over the bytes, or for BYTES a table of strings. An output is
+ * given in the same way; its data may also be a continuo.array or a plain table of values.
  *
- * `values` is made when it is first asked for, by a metatable, which also tells the state codec
- * that the table is a tensor: it leaves them out.
+ * `values` is made when a handler first asks for it, by the metatable's __index, and then stays in
+ * the table. The metatable also tells the state codec that a table is a tensor, so that it leaves
+ * out `values` and writes only the bytes.
  */
 #include <string.h>
 
