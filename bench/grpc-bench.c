@@ -3,10 +3,10 @@
  *   grpc-bench echo                      a bare gRPC C core server that answers with what it got;
  *                                        prints "port N" and serves until it is killed
  *   grpc-bench unary|bidi TARGET MODEL   --calls N in flight (bidi: streams, one message each),
- *                                        --channels N, --seconds S, --data BYTES; checks each answer
- *                                        of a counter (model "echo": only that there is one)
- *   grpc-bench infer TARGET MODEL        the same by ModelInfer of the v2 protocol, with an FP32 tensor
- *                                        of BYTES, which the answer must end with
+ *                                        --channels N, --seconds S, --data BYTES; checks each
+ *                                        answer of a counter (model "echo": only that there is one)
+ *   grpc-bench infer TARGET MODEL        the same by ModelInfer of the v2 protocol, with an FP32
+ *                                        tensor of BYTES, which the answer must end with
  *
  * One completion queue and one thread on either side. Prints one line of JSON.
  */

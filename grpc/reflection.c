@@ -136,6 +136,11 @@ cn_rpc_descriptor_of_file(struct cn_str name)
 
 /* --- answers */
 
+/* The generated names of a message's variants, which alone would fill a line. */
+#define REQUEST_CASE(name) GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_##name
+#define RESPONSE_CASE(name)                                                                        \
+    GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##name
+
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;
 typedef Grpc__Reflection__V1__ServerReflectionResponse response_t;
 
@@ -155,8 +160,7 @@ send_error(struct cn_grpc_call *call, response_t *response, const char *what, co
 
     error.error_code = cn_error_info(CN_E_NOT_FOUND)->grpc_status;
     error.error_message = cn_arena_printf(arena, "the %s %s does not exist", what, name);
-    response->message_response_case =
-        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ERROR_RESPONSE;
+    response->message_response_case = RESPONSE_CASE(ERROR_RESPONSE);
     response->error_response = &error;
     send(call, response, arena);
 }
@@ -175,8 +179,7 @@ send_file(struct cn_grpc_call *call, response_t *response, struct cn_str file, c
     }
     list.n_file_descriptor_proto = 1;
     list.file_descriptor_proto = &bytes;
-    response->message_response_case =
-        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
+    response->message_response_case = RESPONSE_CASE(FILE_DESCRIPTOR_RESPONSE);
     response->file_descriptor_response = &list;
     send(call, response, arena);
 }
@@ -205,8 +208,7 @@ send_services(struct cn_grpc_call *call, response_t *response, struct cn_arena *
         list.n_service++;
     }
     list.service = pointers;
-    response->message_response_case =
-        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
+    response->message_response_case = RESPONSE_CASE(LIST_SERVICES_RESPONSE);
     response->list_services_response = &list;
     send(call, response, arena);
 }
@@ -224,8 +226,7 @@ send_no_extensions(struct cn_grpc_call *call, response_t *response, char *type,
         return;
     }
     numbers.base_type_name = type;
-    response->message_response_case =
-        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_ALL_EXTENSION_NUMBERS_RESPONSE; /* prose: keep */
+    response->message_response_case = RESPONSE_CASE(ALL_EXTENSION_NUMBERS_RESPONSE);
     response->all_extension_numbers_response = &numbers;
     send(call, response, arena);
 }
@@ -239,24 +240,24 @@ answer(struct cn_grpc_call *call, request_t *request, struct cn_arena *arena)
     response.valid_host = request->host;
     response.original_request = request;
     switch (request->message_request_case) {
-    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_BY_FILENAME:
+    case REQUEST_CASE(FILE_BY_FILENAME):
         send_file(call, &response,
                   cn_rpc_descriptor_of_file(cn_str_from(request->file_by_filename)), "file",
                   request->file_by_filename, arena);
         return;
-    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_SYMBOL:
+    case REQUEST_CASE(FILE_CONTAINING_SYMBOL):
         send_file(call, &response,
                   cn_rpc_descriptor_of_symbol(cn_str_from(request->file_containing_symbol)),
                   "symbol", request->file_containing_symbol, arena);
         return;
-    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_EXTENSION:
+    case REQUEST_CASE(FILE_CONTAINING_EXTENSION):
         send_error(call, &response, "extension of",
                    request->file_containing_extension->containing_type, arena);
         return;
-    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE: /* prose: keep */
+    case REQUEST_CASE(ALL_EXTENSION_NUMBERS_OF_TYPE):
         send_no_extensions(call, &response, request->all_extension_numbers_of_type, arena);
         return;
-    case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_LIST_SERVICES:
+    case REQUEST_CASE(LIST_SERVICES):
         send_services(call, &response, arena);
         return;
     default:

@@ -37,8 +37,9 @@ struct cn_reply {
     struct cn_buf content_type;
     struct cn_buf headers; /* encoded: u32 count is n_headers; each str16 name, str32 value */
     uint32_t n_headers;
-    uint32_t
-        n_given; /* the first of them, in the first given_bytes: the worker's own, from before the run */
+    /* How many of the headers are the worker's own, from before the run. They are the first ones,
+     * in the first given_bytes. */
+    uint32_t n_given;
     size_t given_bytes;
     struct cn_buf body;
     struct cn_chunk *chunks; /* n_chunks pieces that precede body; cn_alloc'ed array */

@@ -7,7 +7,8 @@
 #include "core/log/log.h"
 
 /* Where arguments do not fit a method, the cause stands above what the method declares:
- *   forward() Expected a value of type 'Tensor' for argument 'h' but instead found type 'List[Tensor]'.
+ *   forward() Expected a value of type 'Tensor' for argument 'h' but instead found type
+ *   'List[Tensor]'.
  *   Position: 2
  *   Declaration: forward(__torch__.Model self, Tensor x, Tensor h) -> Tensor */
 static struct cn_str

@@ -1,12 +1,13 @@
 /* handlers/torchscript/torch_config.h - what a TorchScript model's YAML says of it, under `torch`
  * and in its tensors.
  *
- *   inputs: ...  outputs: ...  state: ...       # config/model/model_io.h, config/model/model_state.h
+ *  inputs: ...  outputs: ...  state: ...   # config/model/model_io.h, model_state.h
  *   torch:
- *     submodule: _model           # whose method runs; default: the module itself
+ *     submodule: _model           # the module whose method runs; default: the module itself
  *     method: forward
  *     arguments: [audio, 16000]   # inputs, states and numbers; default: inputs, then states
- *     results: [prob, _]          # outputs and states, _: not wanted; default: outputs, then states
+ *     results: [prob, _]          # outputs and states, _: not wanted; default: outputs, then
+ *                                 # states
  *     attributes: {_state: state} # states that the module keeps itself: set before, read after
  *     set: {_last_batch_size: batch, _last_sr: 16000} # numbers set before each run; batch: rows
  *     buckets: [1, 8, 32]         # batch sizes that are run; default: 1, 2, 4 ... batchSize
@@ -14,11 +15,12 @@
  *     threads: 1
  *     fusion: false
  *     warmup: 16                  # what -1 in dims is, when the model is tried at load
- *     probe: false                # do not try whether rows depend on each other (torch_probe.h), or
- *     probe: {seed: 1, tolerance: 1e-3, ranges: {tokens: [0, 100]}} # how to
+ *     probe: false                # do not try whether rows depend on each other (torch_probe.h),
+ *     probe: {seed: 1, tolerance: 1e-3, ranges: {tokens: [0, 100]}} # or how to try it
  *     strictBatching: true        # refuse a model whose rows do, instead of running each alone
- *     seed: 42                    # of libtorch's random numbers; default: another one for each worker
- *     nanPolicy: refuse           # a row whose results have NaN or an infinity fails; default: pass
+ *     seed: 42                    # of libtorch's random numbers; default: another one for each
+ *                                 # worker
+ *     nanPolicy: refuse           # a row fails if its results have NaN or infinity; default: pass
  *   deviceType: gpu               # as TorchServe has them, beside `torch`: cpu or gpu, and
  *   deviceIds: [0, 1]             # the devices that workers share out; default: the first one
  *
