@@ -128,10 +128,10 @@ too_large(const struct torch_runtime *rt, const struct torch_state *state, size_
     cn_arena_init(&arena);
     rc =
         cn_fail(err, CN_E_STATE_TOO_LARGE,
-                "the sequence's state has %zu bytes, which exceeds %zu (state.maxBytes); its "
-                "largest tensor is %.*s, %s%s, with %zu bytes. Raise state: {maxBytes: ...} in the "
-                "model's YAML, or end the sequence sooner",
-                all, max, CN_STR_ARG(spec->input), cn_datatype_word(spec->type),
+                "the sequence's state is over %zu bytes (state.maxBytes): its tensors take %zu "
+                "bytes, besides their names and shapes; the largest is %.*s, %s%s, with %zu bytes. "
+                "Raise state: {maxBytes: ...} in the model's YAML, or end the sequence sooner",
+                max, all, CN_STR_ARG(spec->input), cn_datatype_word(spec->type),
                 cn_shape_text(&arena, largest->dims, largest->rank), largest->bytes);
     cn_arena_fini(&arena);
     return rc;

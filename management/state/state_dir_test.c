@@ -298,8 +298,8 @@ only_a_power_cut_makes_stores_suspect(void **state)
     cn_free(bad);
 }
 
-/* Whatever a version is called, its store is not taken for one that was set aside, and it is checked
- * like any other; a store with the longest possible name can be set aside, too. */
+/* Whatever a version is called, its store is not taken for one that was set aside, and it is
+ * checked like any other; a store with the longest possible name can be set aside, too. */
 static void
 every_version_is_checked(void **state)
 {

@@ -105,7 +105,7 @@ def test_a_cache_over_its_limit_names_the_key_and_the_tensor(server):
     for _ in range(7):
         step(s, "decoder", "s", {"x": x})
     message = step(s, "decoder", "s", {"x": x}, status=507)
-    assert "over 1024 (state.maxBytes)" in message and "cache, FP32[2,2,8,8]" in message, message
+    assert "over 1024 bytes (state.maxBytes)" in message and "cache, FP32[2,2,8,8]" in message, message
 
 
 class Tokens(torch.nn.Module):
@@ -227,7 +227,7 @@ def test_ints_and_floats_of_a_module_are_each_sequences_own(server):
     assert float(step(s, "counter", "s1", {"x": [1]})["y"][0]) == 3
     wrong = model(torch, "wrong", Counter(), COUNTER_YAML.replace("INT64", "INT32"))
     message = registered(s, wrong).json()["message"]
-    assert "holds the state n as one INT64" in message, message
+    assert "holds the state n as INT64" in message, message
 
 
 # --- bits of a tensor that its memory does not show ---

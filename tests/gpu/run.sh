@@ -51,7 +51,7 @@ pack() {
         strip -o "$bundle/bin/$program" "$build/bin/$program"
     done
     copy_libraries "$bundle/lib" "${programs[@]/#/$build/bin/}"
-    tar -c torchlib core include | tar -x -C "$bundle/src" --wildcards '*.h' '*.cpp' '*.map'
+    tar -c handlers core include | tar -x -C "$bundle/src" --wildcards '*.h' '*.cpp' '*.map'
     cp tests/gpu/plugin.cmake "$bundle/src/CMakeLists.txt"
     cp tests/gpu/{run.sh,check.py,models.py,server.py} "$bundle/"
     cp examples/vad/model-config.yaml "$bundle/models/vad.yaml"
