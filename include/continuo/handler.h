@@ -2,7 +2,7 @@
  *
  * A handler is a shared library that exports one symbol, `continuo_handler`, which describes it. It
  * includes this header and links no library of Continuo: the functions below call through a table
- * that the worker passes with each object. docs/handlers.md begins with a tutorial.
+ * that the worker passes with each object. docs/handlers-c.md begins with a tutorial.
  *
  * These rules hold for every function, unless its comment says otherwise:
  *
