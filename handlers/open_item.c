@@ -1,4 +1,10 @@
-/* handlers/open_item.c - items whose handler has returned. Worker's thread. */
+/* handlers/open_item.c - deferred items. Worker's thread.
+ *
+ * There are two replies: that of the worker's item, which exists during run(), and that of the open
+ * item, which the handler fills at any time. cn_open_item_take moves everything from the second to
+ * the first when the item is run. The head of an answer (status, content type, headers) may come
+ * with either of them, but leaves only once, so each reply must know whether the other has sent it.
+ */
 #include "handlers/open_item.h"
 
 #include <string.h>
@@ -37,7 +43,7 @@ swap_bufs(struct cn_buf *a, struct cn_buf *b)
     *b = old;
 }
 
-/* As far as nothing of it has left: which is so as long as `to` had no piece. */
+/* Moves the head of the answer, as long as it has not left: that is so while `to` has no piece. */
 static void
 move_head(struct cn_reply *from, struct cn_reply *to)
 {
@@ -63,7 +69,7 @@ move_chunks(struct cn_reply *from, struct cn_reply *to)
 
     if (from->n_chunks == 0)
         return;
-    if (to->n_chunks) { /* only in the call that left it open, which adds no more to them */
+    if (to->n_chunks) { /* only in the call that deferred the item; it adds no more pieces */
         all = cn_alloc(n * sizeof(*all));
         memcpy(all, to->chunks, to->n_chunks * sizeof(*all));
         memcpy(all + to->n_chunks, from->chunks, from->n_chunks * sizeof(*all));
@@ -97,7 +103,7 @@ cn_open_item_take(struct cn_open_item *open, struct cn_item *item)
         to->end_sequence = to->end_sequence || from->end_sequence;
         to->stop_streams = to->stop_streams || from->stop_streams;
     }
-    /* What is in `to` leaves with this batch. */
+    /* The head and the pieces in `to` leave with this batch. */
     from->head_out =
         to->head_out || to->n_chunks || to->status || to->content_type.len || to->n_headers;
 }

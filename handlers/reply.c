@@ -1,4 +1,10 @@
-/* handlers/reply.c - what both runtimes check in what a handler gives back. Worker's thread. */
+/* handlers/reply.c - fills a reply with what a handler returns, and checks it. Worker's thread.
+ *
+ * A handler is the model author's code. It may return any bytes, and its mistakes must not damage
+ * the answers of other requests on the same connection. So header names and values are checked
+ * against what HTTP allows, headers that frame a message are reserved to the server, and messages
+ * are cut to one printable line, because they travel in headers and JSON, too.
+ */
 #include "handlers/reply.h"
 
 #include <string.h>
@@ -21,7 +27,8 @@ is_token(struct cn_str name)
     return true;
 }
 
-/* Framing is the server's: a handler that set these could end an answer early. */
+/* These headers frame the message, and only the server may set them: a handler could otherwise end
+ * an answer early. */
 static bool
 is_reserved(struct cn_str name)
 {
@@ -54,7 +61,7 @@ void
 cn_reply_begin(struct cn_reply *reply)
 {
     cn_buf_reset(&reply->body);
-    if (reply->head_out || reply->n_chunks) /* it came with a piece, and counts */
+    if (reply->head_out || reply->n_chunks) /* the head belongs to a piece, so it must stay */
         return;
     cn_buf_reset(&reply->content_type);
     reply->headers.len = reply->given_bytes;
@@ -160,7 +167,8 @@ cn_reply_body_to_chunk(struct cn_reply *reply, struct cn_error *err)
     return rc;
 }
 
-/* Messages travel in JSON and headers: one line, printable, UTF-8. Cut to `out`. */
+/* Copies a message as one line of printable UTF-8, because messages travel in JSON and in headers.
+ * It is cut to the size of `out`. */
 static void
 clean_text(struct cn_str text, char *out, size_t out_bytes)
 {

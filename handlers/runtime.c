@@ -75,7 +75,7 @@ cn_reply_fail(struct cn_reply *reply, int code, const char *fmt, ...)
     reply->end_sequence = reply->stop_streams = reply->more = false;
     reply->error_code = code;
 
-    /* A message is no answer: the limit on answers must not cut it. */
+    /* The limit on answers must not cut the message. */
     cn_buf_fini(&reply->body);
     cn_buf_init(&reply->body, 0);
     cn_buf_puts(&reply->body, message);

@@ -1,7 +1,9 @@
-/* handlers/runtime.h - what a worker asks of a handler runtime: Lua, C, TorchScript.
+/* handlers/runtime.h - the interface between a worker and a handler runtime: Lua, C, TorchScript.
  *
- * One runtime instance per worker process, one thread. A runtime never sees the
- * store: state comes in as its own decoded object and goes out encoded.
+ * There is one runtime instance in a worker process, and one thread. A runtime never sees the
+ * store: it gets a sequence's state as an object of its own, and turns objects to bytes and back
+ * when it is asked to. The worker decides when a step is committed, what is cached and what is run
+ * again.
  */
 #ifndef CN_HANDLERS_RUNTIME_H
 #define CN_HANDLERS_RUNTIME_H
@@ -18,22 +20,22 @@
 
 #define CN_WARNING_MAX 512
 
-/* A piece of an answer, before its final one. */
+/* A piece of an answer that precedes the final one. */
 struct cn_chunk {
     struct cn_buf body;
 };
 
-/* What a handler answered for one item; filled by the runtime, freed by the worker. */
+/* A handler's answer for one item. The runtime fills it; the worker initialises and frees it. */
 struct cn_reply {
     int error_code;  /* CN_E_...; then `body` is the message and the state is not saved */
     uint16_t status; /* the handler's choice, with an error_code too; 0: 200, or the error's own */
     bool end_sequence; /* the handler ends the sequence with this step */
-    bool stop_streams; /* streams of the sequence's earlier steps are to end */
-    /* The handler is not done: what `chunks` holds leaves now, `body` is empty, and run() gets the
-     * item again, not before rest_ms have passed; CN_NEVER: not before rt->wake(). */
+    bool stop_streams; /* streams of the sequence's earlier steps must end */
+    /* The handler is not done. The pieces in `chunks` leave now, `body` is empty, and run() gets
+     * the item again when rest_ms have passed; with CN_NEVER after rt->wake(). */
     bool more;
     uint64_t rest_ms;
-    bool head_out; /* the worker's: status, content type and headers have left with a piece */
+    bool head_out; /* set by the worker: status, content type and headers left with a piece */
     struct cn_buf content_type;
     struct cn_buf headers; /* encoded: u32 count is n_headers; each str16 name, str32 value */
     uint32_t n_headers;
@@ -44,7 +46,7 @@ struct cn_reply {
     struct cn_buf body;
     struct cn_chunk *chunks; /* n_chunks pieces that precede body; cn_alloc'ed array */
     uint32_t n_chunks;
-    size_t chunk_bytes; /* of them all */
+    size_t chunk_bytes; /* bytes of all pieces */
 };
 
 /* One row as a runtime sees it. */
@@ -54,83 +56,86 @@ struct cn_item {
     void *state;          /* the runtime's object. In: NULL when the sequence is new. Out: the
                            * object to encode and cache; after an error the worker frees it */
     uint64_t step;        /* steps committed before this one; 0: the first */
-    /* Not CN_STOP_NONE: the row is to end its stream with this call; another `more` is an error. */
+    /* If it is not CN_STOP_NONE, the row must end its stream with this call; another `more` is an
+     * error. */
     enum cn_stop_reason stop;
-    /* The runtime's, while reply.more: where the handler goes on. NULL before the first call and
-     * after the last. `state` is what the handler has made of it so far then. */
+    /* The runtime's own object while reply.more is set: where the handler goes on. NULL before the
+     * first call and after the last. Between them, `state` is what the handler has made of it. */
     void *resume;
     struct cn_reply reply;
 };
 
-struct cn_runtime; /* each runtime's own struct begins with it */
+struct cn_runtime; /* the first member of each runtime's own struct */
 
 struct cn_runtime_ops {
     const char *name; /* "lua", "c", "torch" */
-    /* Loads the model that `load` describes. `config_json`: the model's whole YAML as one JSON
-     * object ("" or "{}" without one), made by the worker, since handlers may not include config/;
-     * read during the call only. `load` must outlive the runtime. Errors name file and line. */
+    /* Loads the model that `load` describes; `load` must outlive the runtime. `config_json` is the
+     * model's whole YAML as one JSON object ("" or "{}" without one). The worker makes it, because
+     * handlers/ may not include config/; it is valid during the call only. Errors name the file and
+     * the line. */
     int (*open)(const struct cn_load *load, struct cn_str config_json, struct cn_runtime **out,
                 struct cn_error *err);
     void (*close)(struct cn_runtime *rt);
-    /* What LOADED says: "Lua 5.4.4". Borrowed. */
+    /* Returns the text for LOADED, "Lua 5.4.4"; it stays valid as long as the runtime. */
     const char *(*describe)(struct cn_runtime *rt);
-    /* The version of the state's shape that the handler declares; stored with each state. */
+    /* Returns the version of the state's shape that the handler declares. It is stored with each
+     * state. */
     uint32_t (*state_schema)(struct cn_runtime *rt);
-    /* Runs one batch: item->reply is initialised by the caller, and `items` may come back in
-     * another order. Never fails as a whole: every item gets a reply or an error.
-     * CN_E_OUT_OF_MEMORY: the memory that the handler and all cached states share is used up;
-     * dropping cached states helps. An item that said `more` is in a later batch again, at another
-     * address, with what it had in `state`, `resume` and its reply's head. */
+    /* Runs one batch. The caller has initialised each item->reply; `items` may come back in another
+     * order. The call never fails as a whole: each item gets an answer or an error. The error
+     * CN_E_OUT_OF_MEMORY means that the memory which the handler shares with all cached states is
+     * used up, so that dropping cached states helps. An item with reply.more comes again in a later
+     * batch, at another address, with its `state`, its `resume` and its reply's head. */
     void (*run)(struct cn_runtime *rt, struct cn_item **items, uint32_t n);
-    /* An item that said `more` will not be run again. */
+    /* Frees `resume` of an item that will not be run again. */
     void (*drop)(struct cn_runtime *rt, void *resume);
-    /* State to bytes and back. Encode appends to `out`; errors name the key that cannot be stored;
-     * CN_E_STATE_TOO_LARGE over load->state_max_bytes. `from_schema` differs from the handler's: it
-     * is asked to migrate. */
+    /* Turn a state into bytes and back. Encode appends to `out`; its errors name the key that
+     * cannot be stored, and CN_E_STATE_TOO_LARGE means more than load->state_max_bytes. If
+     * `from_schema` differs from the handler's schema, decode asks the handler to migrate. */
     int (*state_encode)(struct cn_runtime *rt, void *state, struct cn_buf *out,
                         struct cn_error *err);
     int (*state_decode)(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_schema,
                         void **state, struct cn_error *err);
     void (*state_free)(struct cn_runtime *rt, void *state);
-    /* The handler tells of itself: item->reply gets a JSON object, {} where it has nothing to tell.
-     * No state, no sequence. */
+    /* Asks the handler to describe itself: item->reply gets a JSON object, which is {} by default.
+     * The item has no state and no sequence. */
     void (*metadata)(struct cn_runtime *rt, struct cn_item *item);
-    /* The sequence is over; `state` stays the worker's, NULL where it could not be read. Errors are
-     * logged by the runtime. */
+    /* The sequence has ended. `state` stays the worker's; it is NULL if it could not be read. The
+     * runtime logs the handler's errors. */
     void (*on_close)(struct cn_runtime *rt, struct cn_str sequence_id, void *state,
                      enum cn_close_reason reason);
-    /* Before open() in a zygote: will an open model live on in the children of its process? 0, or
-     * CN_E_UNIMPLEMENTED with the reason; other errors are open()'s to tell. NULL: it will not. */
+    /* Called in a zygote before open(): can an open model be used in children that are forked?
+     * Returns 0, or CN_E_UNIMPLEMENTED with the reason; other errors are left to open(). NULL: this
+     * runtime cannot be forked. */
     int (*check_zygote)(const struct cn_load *load, struct cn_error *err);
-    /* After open(), and in a forked worker: this is the process that serves. NULL: nothing is to
-     * do. */
+    /* Called after open() in the process that will run requests, after the fork if it is forked.
+     * May be NULL. */
     void (*serve)(struct cn_runtime *rt);
-    /* Once a second after batches: puts what was counted since into rt->samples. NULL: nothing
-     * is. */
+    /* Called about once a second after batches: puts what the runtime has counted into rt->samples.
+     * May be NULL. */
     void (*report)(struct cn_runtime *rt);
 };
 
 struct cn_runtime {
     const struct cn_runtime_ops *ops;
-    /* While a state is decoded that a swap brings from another version: that version, for the
-     * handler's migrate. Else NULL. */
+    /* The version from which a sequence comes, while the state of a moved sequence is decoded; the
+     * handler's migrate may ask for it. NULL at all other times. */
     const char *from_version;
-    /* Set by open(): what the model declares as state (load->state) is the runtime's own business.
-     * Else it is laid over the runtime (tensor_state.h). */
+    /* Set by open(): the runtime itself handles the declared state tensors (load->state). Otherwise
+     * tensor_state.h is laid over the runtime. */
     bool keeps_state_tensors;
     /* Set by open(): rows are run one after the other, so that two small batches cost no more than
      * a large one. */
     bool runs_rows_apart;
     /* Set by open(): the device that the model runs on, such as "cuda:1"; empty: the CPU. */
     char device[16];
-    /* Set by open(): what whoever runs the model should know of it, in a sentence; empty:
-     * nothing. */
+    /* Set by open(): a sentence with what the operator should know of the model; may be empty. */
     char warning[CN_WARNING_MAX];
-    struct cn_tensor_state *tensor_state; /* NULL but for tensor_state.c, which lies over `ops` */
+    struct cn_tensor_state *tensor_state; /* set if tensor_state.c lies over `ops`; else NULL */
     struct cn_samples samples; /* what the handler measured; the worker sends and clears it */
-    /* Set by the worker once the model is open; NULL before. An item that rests with CN_NEVER has
-     * something to say: run() gets it soon. Timers of handlers are in the wheel; they are called
-     * between batches. */
+    /* Set by the worker once the model is open; NULL before. wake() makes run() get an item soon
+     * that rests with CN_NEVER. Handlers' timers are in the wheel, and are called between batches.
+     */
     void (*wake)(void *worker, uint64_t job_id);
     void *worker;
     struct cn_timer_wheel *wheel;
@@ -139,14 +144,15 @@ struct cn_runtime {
 extern const struct cn_runtime_ops cn_lua_runtime_ops;
 extern const struct cn_runtime_ops cn_c_runtime_ops;
 
-/* "lua" or "c" -> its ops; NULL otherwise. */
+/* Returns the runtime "lua" or "c"; NULL for other names. */
 const struct cn_runtime_ops *cn_runtime_find(const char *name);
 
+/* Makes an empty reply whose body may have answer_max_bytes; free it with _fini. */
 void cn_reply_init(struct cn_reply *reply, size_t answer_max_bytes);
 void cn_reply_fini(struct cn_reply *reply);
-/* The pieces have left, or count for nothing: the reply is as before the call, but for its head. */
+/* Removes the pieces and the body, after they were sent or dropped, and keeps the head. */
 void cn_reply_next(struct cn_reply *reply);
-/* Turns the reply into an error, dropping what it held. */
+/* Turns the reply into an error, and drops what it held. */
 void cn_reply_fail(struct cn_reply *reply, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,12 @@
 /* handlers/samples.c - samples of handlers: checked, copied, kept for the next REPORT. Worker's
- * thread. */
+ * thread.
+ *
+ * Samples end up as series on /metrics, so a careless handler could do three kinds of harm, and
+ * each is prevented here: a name or label that no reader of the text format takes, a label that the
+ * server itself sets, and more memory than a report may have. Names and values are copied to an
+ * arena, which is cleared when the report was sent. The number of different series is limited by
+ * the server (metrics/), which alone knows those of all workers.
+ */
 #include "handlers/samples.h"
 
 #include <math.h>
@@ -43,7 +50,7 @@ cn_samples_clear(struct cn_samples *samples)
     samples->bytes = 0;
 }
 
-/* Letters, digits and _, not a digit first: what Prometheus takes without quotes. */
+/* Is it a name that Prometheus accepts without quotes: letters, digits and _, no digit first? */
 static bool
 is_name(struct cn_str text)
 {
@@ -77,7 +84,7 @@ is_value(struct cn_str text)
     return text.len <= CN_SAMPLE_VALUE_MAX && cn_utf8_is_valid(text);
 }
 
-/* Set by the server, or of a meaning in the text format. */
+/* Is it a label that the server sets, or one with a meaning in the text format? */
 static bool
 is_reserved_dim(struct cn_str name)
 {
@@ -89,7 +96,7 @@ is_reserved_dim(struct cn_str name)
     return name.len >= 2 && memcmp(name.ptr, "__", 2) == 0;
 }
 
-/* For a message: what can't be printed, and what is long, is left out. */
+/* Copies a text for a message, without unprintable bytes, and cut. */
 static const char *
 shown(struct cn_str text, char out[80])
 {

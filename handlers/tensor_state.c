@@ -1,7 +1,19 @@
-/* handlers/tensor_state.c - declared state tensors: into a row's parts, out of its answer.
+/* handlers/tensor_state.c - declared state tensors: into a row's parts, out of its answer. Worker's
+ * thread.
  *
- * A sequence's state is its packed tensors (proto/state_tensors.h). A row with state is a copy of
- * the worker's with more parts; it lives as long as its item may be run again. Worker's thread.
+ * The layer has the same interface (struct cn_runtime_ops) as the runtime below it, and replaces
+ * rt->ops. A sequence's state is a buffer with its packed tensors (proto/state_tensors.h), which
+ * are also the bytes in the store, so that encoding is a copy.
+ *
+ * A `call` represents an item from its first run to its last. It holds a copy of the worker's row
+ * that has the state tensors as additional parts. That copy must live as long as the item may be
+ * run again, because a handler that yields still reads it; so each call has an arena of its own,
+ * in which it also lies itself. While the item rests, item->resume is the call, and call->resume is
+ * the object of the runtime below.
+ *
+ * After the run the answer's tensors are searched for state outputs. Each set of outputs, also each
+ * piece of a streamed answer, replaces the tensors that it names. State outputs that the client
+ * must not see are then cut out of the packed answer in place.
  */
 #include "handlers/tensor_state.h"
 
@@ -25,11 +37,11 @@ struct tensor_state {
 struct call {
     uint32_t magic;
     struct cn_arena arena;
-    struct cn_item *item;     /* of the present run */
-    struct cn_row row;        /* what the handler sees */
-    const struct cn_row *was; /* the worker's */
-    void *resume;             /* the runtime's */
-    struct cn_tensor *state;  /* as the step found it, or began it */
+    struct cn_item *item;     /* the item in the present run */
+    struct cn_row row;        /* the row that the handler gets */
+    const struct cn_row *was; /* the worker's row */
+    void *resume;             /* that of the runtime below */
+    struct cn_tensor *state;  /* the state before the step */
 };
 
 struct cn_tensor_state {
@@ -37,7 +49,7 @@ struct cn_tensor_state {
     const struct cn_state_specs *specs;
     size_t state_max_bytes;
     struct cn_buf *files;   /* specs->n */
-    struct cn_item **items; /* what the runtime gets of a batch, and the call of each */
+    struct cn_item **items; /* the items of a batch that the runtime below gets, and their calls */
     struct call **calls;
     uint32_t cap_items;
     struct cn_buf
@@ -130,7 +142,8 @@ over_state_decode(struct cn_runtime *rt, struct cn_str bytes, uint32_t from_sche
 
 /* --- before the run --- */
 
-/* An input of the first request. 1: it has none. */
+/* Takes the first value from an input of the sequence's first request. Returns 1 if the request
+ * does not have that input. */
 static int
 begin_from_caller(const struct cn_state_specs *specs, const struct cn_state_spec *spec,
                   const struct cn_row *row, struct cn_tensor *out, struct cn_error *err)
@@ -168,8 +181,8 @@ begin_state(const struct cn_tensor_state *over, struct call *call, struct cn_err
     return rc;
 }
 
-/* The request's parts, and behind them the state. What a client sent under a state's name has begun
- * it, if it may, and is over. */
+/* Makes the row for the handler: the request's parts, then the state tensors. Parts that a client
+ * sent under a state's name are left out: they may give the first value, and nothing else. */
 static int
 add_parts(const struct cn_state_specs *specs, struct call *call, struct cn_error *err)
 {
@@ -205,7 +218,8 @@ call_end(struct call *call)
     cn_arena_fini(&arena);
 }
 
-/* NULL: the item has its error. */
+/* Begins a call for an item that is run for the first time. Returns NULL when it failed; the item
+ * has the error then. */
 static struct call *
 call_begin(const struct cn_tensor_state *over, struct cn_item *item)
 {
@@ -224,7 +238,7 @@ call_begin(const struct cn_tensor_state *over, struct cn_item *item)
     if (!item->state) {
         rc = begin_state(over, call, &err);
     } else {
-        /* A copy: the item may outlive this state of the sequence (it streams). */
+        /* The state is copied, because an item that streams may outlive it. */
         bytes = cn_buf_str(&state_of(item->state)->bytes);
         copy = cn_arena_try_alloc(&call->arena, bytes.len);
         if (copy)
@@ -244,7 +258,8 @@ call_begin(const struct cn_tensor_state *over, struct cn_item *item)
 
 /* --- after the run --- */
 
-/* Takes what is not for the client out of a packed set; `tensors` point into it. */
+/* Cuts the state outputs that the client must not see out of a packed set; `tensors` point into it.
+ */
 static void
 cut_hidden(const struct cn_state_specs *specs, struct cn_buf *body, const struct cn_tensor *tensors,
            uint32_t n)
@@ -267,7 +282,8 @@ cut_hidden(const struct cn_state_specs *specs, struct cn_buf *body, const struct
     cn_patch_u32(body, 0, kept);
 }
 
-/* `tensors` are the sequence's state now. */
+/* Makes `tensors` the item's state. They may point into the buffer that is replaced, so the new one
+ * is packed first; then the two buffers are swapped, so that no step allocates. */
 static int
 keep(struct cn_tensor_state *over, struct cn_item *item, const struct cn_tensor *tensors,
      struct cn_error *err)
@@ -277,7 +293,7 @@ keep(struct cn_tensor_state *over, struct cn_item *item, const struct cn_tensor 
 
     item->state = state;
     cn_buf_reset(&over->packed);
-    cn_state_pack(over->specs, tensors, &over->packed); /* which may lie in `before` */
+    cn_state_pack(over->specs, tensors, &over->packed);
     if (over->packed.failed)
         return cn_fail(err, CN_E_OUT_OF_MEMORY, "not enough memory for the sequence's state");
     state->bytes = over->packed;
@@ -285,7 +301,7 @@ keep(struct cn_tensor_state *over, struct cn_item *item, const struct cn_tensor 
     return 0;
 }
 
-/* What the item's state was before this set of outputs. */
+/* Unpacks the item's state as it was before this set of outputs. */
 static int
 state_before(const struct cn_tensor_state *over, const struct cn_item *item,
              const struct call *call, struct cn_arena *arena, struct cn_tensor *out,
@@ -298,7 +314,7 @@ state_before(const struct cn_tensor_state *over, const struct cn_item *item,
     return 0;
 }
 
-/* The state outputs of one set become the item's state. */
+/* Makes the state outputs of one packed set the item's state. */
 static int
 take_outputs(struct cn_tensor_state *over, struct cn_item *item, const struct call *call,
              struct cn_buf *body, struct cn_arena *arena, struct cn_error *err)
@@ -308,7 +324,7 @@ take_outputs(struct cn_tensor_state *over, struct cn_item *item, const struct ca
     uint32_t n, taken = 0, hidden = 0;
     int rc;
 
-    /* What is no set of tensors is for the front end to refuse. */
+    /* If the body is not a set of tensors, the front end refuses it. */
     if (body->len == 0 || cn_tensors_get(cn_buf_str(body), arena, &tensors, &n, NULL) != 0)
         return 0;
     next = cn_arena_alloc(arena, sizeof(*next) * specs->n);
@@ -330,8 +346,8 @@ take_outputs(struct cn_tensor_state *over, struct cn_item *item, const struct ca
     return rc;
 }
 
-/* All that the handler gave in this call. A step that puts nothing out keeps what it found, or
- * began. */
+/* Takes the state outputs of everything that the handler answered in this call. A step that returns
+ * no state keeps the one that it found or began with. */
 static int
 take_reply(struct cn_tensor_state *over, struct cn_item *item, const struct call *call,
            struct cn_error *err)
@@ -406,7 +422,7 @@ over_run(struct cn_runtime *rt, struct cn_item **items, uint32_t n)
     if (n_run == 0)
         return;
     over->under->run(rt, over->items, n_run);
-    for (uint32_t i = 0; i < n_run; i++) /* which has sorted its items, but not the calls */
+    for (uint32_t i = 0; i < n_run; i++) /* run may have reordered the items, but not the calls */
         settle(rt, over->calls[i]->item, over->calls[i]);
 }
 
@@ -419,7 +435,7 @@ over_drop(struct cn_runtime *rt, void *resume)
     call_end(call);
 }
 
-/* --- the rest is the runtime's --- */
+/* --- the other operations are passed to the runtime below --- */
 
 static void
 over_close(struct cn_runtime *rt)
@@ -457,7 +473,7 @@ over_metadata(struct cn_runtime *rt, struct cn_item *item)
     under(rt)->metadata(rt, item);
 }
 
-/* Its state is no object of the handler's. */
+/* The state is not an object of the handler, so its close gets none. */
 static void
 over_on_close(struct cn_runtime *rt, struct cn_str sequence_id, void *state,
               enum cn_close_reason reason)

@@ -353,7 +353,7 @@ a_failure_changes_nothing(void **state)
 }
 
 /* State in a piece counts from that piece on, and pieces don't show it. The runtime finds its own
- * resume again, and hears of a stream that is given up. */
+ * resume again, and is informed of a stream that is given up. */
 static void
 streams(void **state)
 {
@@ -384,7 +384,7 @@ streams(void **state)
     step_fini(&step);
 }
 
-/* As the store has it, and refused where it does not fit. */
+/* A stored state is decoded, and refused if it does not fit the declaration. */
 static void
 states_are_bytes(void **state)
 {

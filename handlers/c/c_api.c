@@ -32,7 +32,7 @@ api_fail(struct continuo_item *handle, int status, const char *fmt, va_list args
     cn_c_refuse(cn_c_item(handle), status, text);
 }
 
-/* -1 and the item has failed, where `rc` says so. */
+/* Fails the item and returns -1 if `rc` is an error; otherwise returns 0. */
 static int
 settle(struct c_item *item, int rc, const struct cn_error *err)
 {
@@ -135,7 +135,7 @@ api_write(struct continuo_writer *writer, const void *bytes, size_t len)
 
 /* --- the request --- */
 
-/* NULL would mean "absent". */
+/* Returns bytes whose pointer is not NULL, because NULL means "absent" in this interface. */
 static struct continuo_bytes
 present(struct cn_str text)
 {

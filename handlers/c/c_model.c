@@ -1,5 +1,8 @@
-/* handlers/c/c_model.c - what a C handler asks of its model: names, its own data, the log, its
- * configuration, metrics. Functions of the table of include/continuo/handler.h. Worker's thread.
+/* handlers/c/c_model.c - the functions of include/continuo/handler.h that concern the model and not
+ * an item: names, the handler's own data, the log, the configuration, metrics. Worker's thread.
+ *
+ * They may be called from load(), run(), timers and close(). Strings that they return belong to the
+ * runtime and stay valid as long as the model is loaded.
  */
 #include <stdio.h>
 #include <string.h>

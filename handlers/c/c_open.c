@@ -1,8 +1,14 @@
 /* handlers/c/c_open.c - a C handler's items that are answered after run() has returned, and its
- * timers.
+ * timers. Worker's thread.
  *
- * What the handler keeps is an item like those that run() gets, on the heap, with a reply of its
- * own that the worker's item takes along when it is run again. Worker's thread.
+ * continuo_defer gives the handler an item like those that run() gets, but on the heap and with a
+ * reply of its own (handlers/open_item.h). The handler may answer it in a later run() or from a
+ * timer; that wakes the worker, whose item takes the answer over when it is run again.
+ *
+ * Such an item ends in one of two ways. The handler answers it in full; or the worker must end it
+ * (the client has left, the time is over, the model is unloaded). Then the handler's stop function
+ * is called once, in which it may still answer, and after which it must not use the item again. So
+ * a handler always learns of the end before the item is freed.
  */
 #include <math.h>
 
@@ -31,9 +37,9 @@ cn_c_defer(struct continuo_item *handle, continuo_stop_fn stop, void *arg)
                                      : "continuo_defer: the item has been told to end");
         return NULL;
     }
-    if (item->rt->stateful && !item->item->state) /* one for both */
+    if (item->rt->stateful && !item->item->state) /* both items share one state */
         item->item->state = cn_c_state_create();
-    if (!item->stream) /* and one for both, whichever is asked for it */
+    if (!item->stream) /* and one stream */
         item->stream = cn_c_stream_create();
     open = cn_alloc(sizeof(*open));
     cn_open_item_init(&open->base, &item->rt->base, item->item);
@@ -78,7 +84,7 @@ cn_c_open_destroy(struct c_open *open)
 {
     if (!open)
         return;
-    open->base.rt = NULL; /* what it says now wakes nobody */
+    open->base.rt = NULL; /* what the handler answers now must not wake the worker */
     tell(open, "failed");
     json_decref(open->item.json);
     cn_arena_fini(&open->item.arena);

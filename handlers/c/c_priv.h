@@ -15,7 +15,7 @@
 #define C_STATE_MAGIC 0x43535431u
 #define C_STREAM_MAGIC 0x43534d31u
 
-/* What a handler knows as a model. */
+/* The model as the handler knows it. */
 struct c_model {
     struct continuo_model handle; /* first */
     struct c_runtime *rt;
@@ -28,10 +28,10 @@ struct c_item {
     struct c_runtime *rt;
     struct cn_item *item;
     bool answered, fresh, json_tried;
-    struct c_stream *stream; /* NULL: nothing was asked for yet */
-    struct c_open *open; /* it is deferred, and this is what stands for it; or it was just now */
-    json_t *json;        /* the parsed body, made when asked for */
-    /* The request's tensors, made when asked for; they lie in the arena. */
+    struct c_stream *stream; /* NULL: the handler has not asked for it */
+    struct c_open *open;     /* the deferred item that represents this one; NULL: not deferred */
+    json_t *json;            /* the body, parsed at the first call that needs it */
+    /* The request's tensors, in the arena; made at the first call that needs them. */
     struct continuo_tensor *tensors;
     size_t n_tensors;
     struct cn_arena arena;
@@ -71,13 +71,13 @@ struct c_runtime {
     struct cn_runtime base; /* first */
     uint32_t magic;
     void *library;
-    struct continuo_handler handler; /* a copy, zeros where the library's is shorter */
+    struct continuo_handler handler; /* a copy; members that the library's lacks are zero */
     struct c_model model;
     char *name, *version, *dir, *file;
     unsigned worker_index;
     bool stateful;     /* the handler keeps a state */
-    bool tensor_state; /* the model declares one; the handler has none of its own */
-    bool batched;      /* its tensors have a batch dimension */
+    bool tensor_state; /* the YAML declares the state, so the handler has none of its own */
+    bool batched;      /* the model's tensors have a batch dimension */
     size_t state_max_bytes;
     json_t *config;
     void *data;
@@ -85,7 +85,7 @@ struct c_runtime {
     struct c_item *items;
     struct continuo_item **handles;
     uint32_t cap_items;
-    struct cn_list timers; /* of continuo_after, and how many */
+    struct cn_list timers; /* the timers of continuo_after */
     uint32_t n_timers;
 };
 
@@ -104,7 +104,7 @@ void cn_c_refuse(struct c_item *item, long long status, const char *message);
 struct c_state *cn_c_state_create(void);
 void cn_c_state_destroy(struct c_runtime *rt, struct c_state *state);
 
-/* c_model.c: functions of the table, and what else it has for others. */
+/* c_model.c: functions of the table, and two helpers for other files. */
 const char *cn_c_model_name(struct continuo_model *model);
 const char *cn_c_model_version(struct continuo_model *model);
 const char *cn_c_from_version(struct continuo_model *model);
@@ -135,11 +135,11 @@ struct continuo_item *cn_c_defer(struct continuo_item *handle, continuo_stop_fn 
 int cn_c_finish(struct continuo_item *handle);
 int cn_c_after(struct continuo_model *model, double seconds, continuo_timer_fn fn, void *arg);
 void cn_c_drop_timers(struct c_runtime *rt);
-/* Frees it; a handler that has not ended it hears of it. */
+/* Frees it. If the handler has not ended it, its stop function is called. */
 void cn_c_open_destroy(struct c_open *open);
-/* At the beginning of a run: the handler hears why the item is to end. */
+/* Call it at the beginning of a run: calls the stop function if the item must end. */
 void cn_c_run_open(struct c_open *open, const struct cn_item *item);
-/* At the end of a run: the item takes what there is. */
+/* Call it at the end of a run: moves what the handler has answered to the worker's item. */
 void cn_c_settle_open(struct cn_item *item);
 
 /* c_tensor.c */

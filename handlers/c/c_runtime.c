@@ -1,8 +1,23 @@
 /* handlers/c/c_runtime.c - runs a handler that is a shared library. Worker's thread.
  *
- * The library is native code in the worker's process: a crash of it is a crash
- * of the worker, which the server handles. An encoded state is the flat bytes,
- * or what save() wrote; its machine's byte order and alignment, as the store is.
+ * The library is native code in the worker's process. If it crashes, the worker crashes, and the
+ * server restarts it; nothing here tries to catch that. What can be caught are mistakes in the use
+ * of the interface: an item that is not answered, a handle that is used after its call. They fail
+ * one item, with a message.
+ *
+ * Handles. A handler gets pointers to structs whose only public member is the table of functions
+ * (include/continuo/handler.h). They are the first members of our own structs, which have a magic
+ * number, so that a handle that was kept too long is recognised: its magic number is cleared when
+ * the call is over.
+ *
+ * States. A handler has either a flat state, whose bytes are stored as they are, or objects of its
+ * own, which save() writes and restore() reads. Both are stored in this machine's byte order and
+ * alignment, as the rest of the store is. A state that the handler never asked for is stored as
+ * zero bytes.
+ *
+ * One run may get two kinds of items: those that run() of the handler gets, and deferred ones, for
+ * which it is not called (c_open.c). Deferred ones are settled last, because a call for one item
+ * may have answered another.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -215,7 +230,7 @@ begin_items(struct c_runtime *rt, struct cn_item **items, uint32_t n)
     }
 }
 
-/* It was deferred in this call: from now on its stream has what stands for it. */
+/* If the item was deferred in this call, its stream keeps the deferred item from now on. */
 static void
 leave_open(struct c_item *item)
 {
@@ -231,8 +246,8 @@ leave_open(struct c_item *item)
     item->item->reply.more = true;
 }
 
-/* What run() left open is failed; what succeeded without touching its state has one all the same:
- * the worker stores it as "nothing yet". */
+/* Finishes the items after run(). An item that was not answered fails. An item that succeeded
+ * without asking for its state gets an empty one, which the worker stores. */
 static void
 end_items(struct c_runtime *rt, uint32_t n, int rc)
 {
@@ -263,7 +278,7 @@ end_items(struct c_runtime *rt, uint32_t n, int rc)
             item->item->state = cn_c_state_create();
         json_decref(item->json);
         cn_arena_fini(&item->arena);
-        item->magic = 0; /* a handle that the handler kept is found out */
+        item->magic = 0; /* a handle that the handler has kept is recognised by this */
     }
     if (rc != 0 || answered < n)
         cn_log(CN_LOG_WARN,
@@ -280,7 +295,8 @@ is_open(const struct cn_item *item)
     return stream && stream->open;
 }
 
-/* Deferred items are not for run(); they go to the front. How many they are. */
+/* Sorts deferred items, which the handler's run() does not get, to the front, and returns their
+ * number. */
 static uint32_t
 run_open(struct cn_item **items, uint32_t n)
 {
@@ -310,7 +326,7 @@ runtime_run(struct cn_runtime *base, struct cn_item **items, uint32_t n)
         rc = rt->handler.run(&rt->model.handle, rt->handles, n - n_open);
         end_items(rt, n - n_open, rc);
     }
-    /* Last, since a call for one item may have answered another. */
+    /* This comes last, because a call for one item may have answered another. */
     for (uint32_t i = 0; i < n; i++)
         if (is_open(items[i]))
             cn_c_settle_open(items[i]);

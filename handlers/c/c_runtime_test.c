@@ -424,7 +424,7 @@ tensors_are_aligned_for_the_handler(void **state)
     rt->ops->close(rt);
 }
 
-/* A tensor that is none fails its item, and the message says which. */
+/* A malformed tensor fails its item, and the message says which. */
 static void
 wrong_tensors_fail_the_item(void **state)
 {

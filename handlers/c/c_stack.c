@@ -1,4 +1,11 @@
-/* handlers/c/c_stack.c - a batch's rows as one tensor, for handlers in C. Worker's thread. */
+/* handlers/c/c_stack.c - a batch's rows as one tensor, for handlers in C. Worker's thread.
+ *
+ * A handler that computes on the whole batch wants one tensor [rows, ...] instead of one for each
+ * item. continuo_stack copies the items' inputs behind each other; the result lies in the arena of
+ * the first item and is valid until run() returns. continuo_reply_stack goes the other way and
+ * gives each item as many rows of each output as its first input has. If the numbers of rows do not
+ * add up, an item fails, because otherwise an item would get rows of another one's answer.
+ */
 #include <string.h>
 
 #include "handlers/c/c_priv.h"
@@ -66,7 +73,7 @@ cn_c_stack(struct continuo_item *const *handles, size_t n, const char *name)
     return out;
 }
 
-/* How many rows the item is in a stack: as many as its first tensor has. */
+/* Returns how many rows of a stack belong to the item: as many as its first tensor has. */
 static uint64_t
 rows_of(struct continuo_item *handle, bool batched)
 {
@@ -75,7 +82,8 @@ rows_of(struct continuo_item *handle, bool batched)
     return batched && first && first->rank ? (uint64_t)first->shape[0] : 1;
 }
 
-/* The item's rows of each tensor. -1, and it has failed: there are too few. */
+/* Answers the item with its rows of each tensor. Returns -1, and fails the item, when there are too
+ * few. */
 static int
 reply_rows(struct continuo_item *handle, struct cn_tensor *rest, size_t n_tensors)
 {

@@ -22,7 +22,8 @@ bytes_of(struct cn_str text)
     return (struct continuo_bytes){text.ptr ? text.ptr : "", text.len};
 }
 
-/* False: no memory for a copy. */
+/* Copies the data of a tensor if it is not aligned for its type. Returns false when there is no
+ * memory for the copy. */
 static bool
 align(struct cn_arena *arena, struct cn_tensor *tensor)
 {
@@ -58,8 +59,9 @@ add_tensor(struct c_item *item, struct cn_tensor *tensor)
     return true;
 }
 
-/* What is no tensor that fits its own shape stays a part and nothing else: a client may send a
- * content type of that look to a model without declared inputs. */
+/* Finds the tensors among the item's parts, once. A part that looks like a tensor but does not fit
+ * its own shape is left out: clients of a model without declared inputs may send any content type.
+ */
 static struct c_item *
 with_tensors(struct continuo_item *handle)
 {
