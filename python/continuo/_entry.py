@@ -1,0 +1,147 @@
+"""Opens a model: imports its handler and makes a program of it. Called by the worker.
+
+A handler.py is native if it has step, batch or handle, or names a class that has one of them. Else
+it is TorchServe's kind, which continuo.torchserve makes a program of.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+from types import ModuleType
+from typing import Any, Optional
+
+from continuo.types import Model, Program
+
+MODULE_NAME = "handler"
+ENTRY_POINTS = ("step", "batch", "handle")
+
+
+class HandlerError(Exception):
+    """A handler that cannot be used. The message is the whole story for the operator."""
+
+
+def open(model: Model) -> Program:  # noqa: A001 (the worker's name for it)
+    """Imports the model's handler, and returns its program, whose load() was not called yet."""
+    file, _, entry = model.file.partition(":")
+    module = import_file(model, file)
+    program = native_program(module, model, file, entry)
+    if program is None:
+        program = torchserve_program(module, model)
+    if program is None:
+        raise HandlerError(f"{file}: the handler has neither step(state, req) nor "
+                           f"batch(states, reqs) nor handle(req), and none of the entry points of "
+                           f"TorchServe: a function handle(data, context), or a class with "
+                           f"initialize and handle")
+    return program
+
+
+def import_file(model: Model, file: str) -> ModuleType:
+    """Imports the file of the model's folder, which is first on sys.path from now on."""
+    path = os.path.join(model.dir, file)
+    if not os.path.isfile(path):
+        raise HandlerError(f"{file}: the model's folder has no such file")
+    if model.dir not in sys.path:
+        sys.path.insert(0, model.dir)
+    name = os.path.splitext(os.path.basename(file))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def torchserve_program(module: ModuleType, model: Model) -> Optional[Program]:
+    try:
+        from continuo import torchserve
+    except ModuleNotFoundError as error:
+        if error.name != "continuo.torchserve":
+            raise
+        return None
+    return torchserve.program(module, model) if torchserve.is_handler(module) else None
+
+
+def native_program(module: ModuleType, model: Model, file: str, entry: str) -> Optional[Program]:
+    source: Any = module
+    if entry:
+        source = getattr(module, entry, None)
+        if source is None:
+            raise HandlerError(f"{file}: the handler's file has no '{entry}'")
+    if not inspect.isclass(source) and not has_entry(source):
+        source = find_class(module)
+    if inspect.isclass(source) and has_entry(source):
+        source = source()
+    if source is None or not has_entry(source):
+        return None
+    return NativeProgram(source, model, file)
+
+
+def has_entry(source: Any) -> bool:
+    # handle(data, context) is TorchServe's
+    if any(callable(getattr(source, name, None)) for name in ("step", "batch")):
+        return not callable(getattr(source, "initialize", None))
+    handle = getattr(source, "handle", None)
+    return callable(handle) and n_positional(handle) == (2 if inspect.isclass(source) else 1)
+
+
+def find_class(module: ModuleType) -> Optional[type]:
+    """The one class of the module that has an entry point."""
+    found = [value for value in vars(module).values()
+             if inspect.isclass(value) and value.__module__ == module.__name__ and has_entry(value)]
+    return found[0] if len(found) == 1 else None
+
+
+def n_positional(function: Any) -> int:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return -1
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+class NativeProgram(Program):
+    """A program of a module's functions, or of an object's methods."""
+
+    def __init__(self, source: Any, model: Model, file: str) -> None:
+        self.source = source
+        self.model = model
+        self.file = file
+        for name in ("init", "step", "batch", "close", "migrate", "describe"):
+            setattr(self, name, self.take_function(name))
+        handle = self.take_function("handle")
+        if self.step is None and self.batch is None:
+            if model.stateful:
+                raise HandlerError(f"{file}: handle(req) gets no state, but the model has "
+                                   f"sequenceBatching: define step(state, req)")
+            self.step = lambda state, req: handle(req)
+        if self.take_function("on_close") is not None and self.close is None:
+            raise HandlerError(f"{file}: on_close is never called: the function that is called "
+                               f"when a sequence ends must be named "
+                               f"close(sequence_id, state, reason)")
+        self.state_schema = self.take_schema()
+        self.state_format = getattr(source, "state_format", "safe")
+        if self.state_format not in ("safe", "pickle"):
+            raise HandlerError(f"{file}: state_format must be \"safe\" or \"pickle\", got "
+                               f"{self.state_format!r}")
+        self.preload = bool(getattr(source, "preload", False))
+
+    def take_function(self, name: str) -> Any:
+        function = getattr(self.source, name, None)
+        if function is not None and not callable(function):
+            raise HandlerError(f"{self.file}: {name} must be a function, got "
+                               f"{type(function).__name__}")
+        return function
+
+    def take_schema(self) -> int:
+        schema = getattr(self.source, "state_schema", 1)
+        if type(schema) is not int or not 0 <= schema < 1 << 32:
+            raise HandlerError(f"{self.file}: state_schema must be a whole number, got {schema!r}")
+        return schema
+
+    def load(self) -> None:  # type: ignore[override]
+        function = self.take_function("load")
+        if function is not None and function(self.model) is False:
+            raise HandlerError(f"{self.file}: load(model) failed: it returned False")

@@ -1,0 +1,49 @@
+"""Requests for tests of handlers, without a server."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, List, Mapping, Optional, Tuple
+
+from continuo.types import Part, Request
+
+__all__ = ["request"]
+
+
+class Row:
+    """Stands for the worker's own object under a request."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+        self.sent: List[Any] = []
+
+    def parts(self) -> List[Part]:
+        return self._parts
+
+    def headers(self) -> List[Tuple[str, str]]:
+        return self._headers
+
+    def inputs(self) -> List[Tuple[str, str, Tuple[int, ...], Any]]:
+        return self._inputs
+
+    def send(self, piece: Any) -> None:
+        self.sent.append(piece)
+
+
+def request(body: Any = b"", *, parts: Optional[Iterable[Part]] = None,
+            headers: Optional[Mapping[str, str]] = None,
+            inputs: Iterable[Tuple[str, str, Tuple[int, ...], Any]] = (),
+            sequence_id: Optional[str] = None, request_id: str = "test", start: bool = False,
+            end: bool = False, step: int = 0, deadline: Optional[float] = None,
+            stop: Optional[str] = None, explain: bool = False, state: Any = None) -> Request:
+    """Makes a request. What the handler sends is in request(...)._row.sent."""
+    if isinstance(body, str):
+        body = body.encode()
+    all_parts = [Part("body", body)] if parts is None else list(parts)
+    named = {part.name: part.data for part in reversed(all_parts)}
+    if parts is not None:
+        body = named.get("body", named.get("data", all_parts[0].data if all_parts else b""))
+    row = Row(body=body, _parts=all_parts, _headers=list((headers or {}).items()),
+              _inputs=list(inputs), sequence_id=sequence_id, request_id=request_id, start=start,
+              end=end, step=step, deadline_ms=-1 if deadline is None else int(deadline * 1000),
+              stop=stop, explain=explain)
+    return Request(row, state)
