@@ -252,9 +252,10 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
 
 /* Counts the job as in flight, after its row was written into the link's buffer. */
 static void
-sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job)
+sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *job,
+     enum cn_job_phase phase)
 {
-    job->state = CN_JOB_IN_FLIGHT;
+    cn_job_to(job, phase);
     job->worker = link;
     job->sent_ms = cn_loop_now_ms(queue->loop);
     if (cn_worker_link_quiet(link))
@@ -286,7 +287,6 @@ send_job(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_jo
     cn_aggregator_unplace(queue, group);
     job = cn_job_group_take(group);
     cn_pressure_sent(queue, job->ready_us);
-    job->probing = false; /* if it only asked before, its worker died over that */
     if (sequence && cn_sequence_home(sequence) != link && has_slot(queue, link))
         cn_sequence_set_home(sequence, link);
     if (job->row.flags & CN_ROW_REDELIVERED) {
@@ -298,7 +298,7 @@ send_job(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_jo
         cn_ts_job_sent(queue, job);
     }
     put_row(queue, link, job, more_flags);
-    sent(queue, link, job);
+    sent(queue, link, job, CN_JOB_RUNNING);
 }
 
 static void
@@ -350,7 +350,6 @@ cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *li
 
     cn_aggregator_unplace(queue, group);
     job = cn_job_group_take(group);
-    job->probing = true;
     row = (struct cn_row){.job_id = job->row.job_id,
                           .flags = CN_ROW_STATEFUL | CN_ROW_MOVE,
                           .sequence_id = job->row.sequence_id,
@@ -360,7 +359,7 @@ cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *li
     cn_frame_put_row(&link->out, &row);
     link->frame_rows = 1;
     end_frame(link);
-    sent(queue, link, job);
+    sent(queue, link, job, CN_JOB_PROBING);
 }
 
 /* Sends suspects: jobs that were in flight in a worker that died. Each of them goes alone to an

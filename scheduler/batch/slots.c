@@ -77,7 +77,6 @@ cn_slots_on_probe(struct cn_model_queue *queue, struct cn_job *job, const struct
 
     if (!(answer->flags & CN_ANSWER_HERE) || job->cancelled)
         return false;
-    job->probing = false;
     sequence->known = true;
     sequence->generation = answer->generation;
     job->worker = NULL;

@@ -140,6 +140,34 @@ known_by_the_store_waits_for_a_slot(void **state)
     rig_done(rig);
 }
 
+/* A question whether a sequence lives runs no handler, so a worker that streams for it is broken.
+ * The step goes to another one. */
+static void
+a_question_has_no_stream(void **state)
+{
+    struct rig *rig = rig_with("sequence_batching: {oldest: {max_candidate_sequences: 1}}");
+    struct fake *worker = fake_attach(rig);
+    struct client old;
+    struct cn_answer piece = {.flags = CN_ANSWER_LIVE, .body = CN_STR("x")};
+
+    (void)state;
+    client_send(rig, &old, "old", "5", CN_ROW_MUST_EXIST);
+    settle(rig);
+    fake_read(worker);
+    piece.job_id = worker->rows[0].job_id;
+    fake_send(worker, &piece);
+    settle(rig);
+    assert_int_equal(worker->lost, 1);
+    assert_non_null(strstr(worker->why, "for which no handler runs"));
+    assert_int_equal(old.pieces + old.finals, 0);
+    fake_die(worker, false, "it broke the protocol");
+    worker = fake_attach(rig);
+    settle(rig);
+    assert_int_equal(answer_all(rig, worker), 1);
+    assert_string_equal(old.text, "5");
+    rig_done(rig);
+}
+
 /* The least patient client of a sequence speaks for all of it, in the backlog only. */
 static void
 timeouts_count_in_the_backlog(void **state)
@@ -697,6 +725,7 @@ main(void)
         cmocka_unit_test(the_backlog_is_first_come_first_served),
         cmocka_unit_test(unknown_sequences_need_no_slot),
         cmocka_unit_test(known_by_the_store_waits_for_a_slot),
+        cmocka_unit_test(a_question_has_no_stream),
         cmocka_unit_test(timeouts_count_in_the_backlog),
         cmocka_unit_test(slots_are_kept_over_a_death),
         cmocka_unit_test(who_waited_at_a_dead_worker_goes_first),

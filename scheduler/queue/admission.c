@@ -337,7 +337,7 @@ deadline_passed(struct cn_timer *timer)
     struct cn_sequence *sequence = job->sequence;
     unsigned long long waited = cn_loop_now_ms(queue->loop) - job->arrived_ms;
 
-    if (job->state != CN_JOB_WAITING)
+    if (job->phase != CN_JOB_WAITING)
         return; /* in flight: from here on responseTimeout bounds it */
     if (cn_loop_now_ms(queue->loop) < job->deadline_ms) {
         if (queue->policy.by_level)
@@ -370,7 +370,7 @@ cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job)
 {
     uint64_t deadline = job->deadline_ms;
 
-    job->state = CN_JOB_WAITING;
+    cn_job_to(job, CN_JOB_WAITING);
     queue->stats.waiting_jobs++;
     job->timer.fn = deadline_passed;
     if (own_deadline(job) < deadline)
@@ -406,7 +406,7 @@ cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job)
 {
     struct cn_sequence *sequence = job->sequence;
 
-    switch ((enum cn_job_state)job->state) {
+    switch ((enum cn_job_phase)job->phase) {
     case CN_JOB_INCOMING:
         cn_list_remove(&job->link);
         cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
@@ -416,12 +416,12 @@ cn_queue_cancel_now(struct cn_model_queue *queue, struct cn_job *job)
         cn_queue_fail(queue, job, CN_E_CANCELLED, "the client disconnected");
         cn_queue_group_left(sequence);
         break;
-    case CN_JOB_IN_FLIGHT:
+    case CN_JOB_DONE:
+        break;
+    default: /* it is in flight, and its step may be committed already */
         if (!job->cancelled)
             tell_worker(job, CN_STOP_GONE);
         job->cancelled = true;
-        break;
-    case CN_JOB_DONE:
         break;
     }
 }

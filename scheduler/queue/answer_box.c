@@ -15,6 +15,7 @@
 #include "core/loop/loop.h"
 #include "core/memory/mem.h"
 #include "scheduler/queue/answer_box_priv.h"
+#include "scheduler/queue/job_phases.h"
 
 void
 cn_answer_box_free(struct cn_answer_box *box)
@@ -159,7 +160,7 @@ cn_answer_box_error(struct cn_job *job, int code, const char *message, uint32_t 
 static bool
 has_message_out(const struct cn_job *job)
 {
-    return (job->cancel_sent && !job->cancel_back) || job->credit_sent;
+    return job->cancel_message == CN_JOB_MESSAGE_OUT || job->credit_message == CN_JOB_MESSAGE_OUT;
 }
 
 /* On the origin. After a final piece the job's memory belongs to the front end, so this piece waits

@@ -7,9 +7,9 @@
  * forwarded to another version (cn_swap_on_answer), and one that only asked whether its sequence
  * lives (cn_slots_on_probe).
  *
- * A step that streams and is committed is `detached`: its group was settled at that time, so its
- * sequence goes on while the stream is still open. Such a job no longer changes what is known of
- * the sequence; it only counts in `streams`, which keeps the sequence's memory.
+ * A step that streams and is committed is DETACHED (job_phases.def): its group was settled at that
+ * time, so its sequence goes on while the stream is still open. Such a job no longer changes what
+ * is known of the sequence; it only counts in `streams`, which keeps the sequence's memory.
  *
  * A frame that does not fit to any job is the worker's fault: the link is lost, and the worker is
  * killed. Nothing that a worker sends can stop the server.
@@ -98,16 +98,16 @@ on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
 
     cn_list_remove(&job->link);
     cn_list_push_back(&link->live, &job->link);
-    if (!job->live) {
-        job->live = true;
+    if (!cn_job_streams(job)) {
+        cn_job_to(job, CN_JOB_STREAMING);
         link->n_live++;
         link->alone = false;
         cn_queue_wake(queue); /* its place among the rows is free for another one */
     }
-    if (!sequence || job->detached || !(answer->flags & CN_ANSWER_COMMITTED) ||
+    if (!sequence || cn_job_is_detached(job) || !(answer->flags & CN_ANSWER_COMMITTED) ||
         sequence->streams == UINT16_MAX)
         return;
-    job->detached = true;
+    cn_job_to(job, CN_JOB_DETACHED);
     sequence->streams++;
     cn_job_group_settle(&sequence->group);
     cn_sequence_learn(sequence, answer, job->row.flags & CN_ROW_END);
@@ -139,11 +139,11 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     struct cn_sequence *sequence = job->sequence;
     /* A forwarded step that only looks asks for nothing (scheduler/swap/version_swap.h). */
     bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE);
-    bool detached = job->detached;
+    bool detached = cn_job_is_detached(job);
 
     cn_list_remove(&job->link);
     link->n_in_flight--;
-    if (job->live)
+    if (cn_job_streams(job))
         link->n_live--;
     else
         link->alone = false;
@@ -151,7 +151,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     queue->stats.in_flight_jobs--;
     if (job->forward && cn_swap_on_answer(queue, job, answer))
         return;
-    if (job->probing && cn_slots_on_probe(queue, job, answer))
+    if (job->phase == CN_JOB_PROBING && cn_slots_on_probe(queue, job, answer))
         return;
     box = make_box(link, job, answer);
     if (answer->flags & CN_ANSWER_REPLAYED) {
@@ -170,12 +170,17 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     cn_queue_wake(queue);
 }
 
-int
-cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
-                   struct cn_error *err)
+/* Did the row only ask about its sequence, or move it? Then no handler runs for it. */
+static bool
+only_asks(const struct cn_job *job)
 {
-    struct cn_job *job = find_job(link, answer);
+    return job->phase == CN_JOB_PROBING || (job->row.flags & CN_ROW_MOVE) || cn_swap_imports(job);
+}
 
+/* Can a worker that works give this answer to the job? */
+static int
+check_answer(const struct cn_job *job, const struct cn_answer *answer, struct cn_error *err)
+{
     if (!job)
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which is not in flight there",
                        (unsigned long long)answer->job_id);
@@ -184,6 +189,26 @@ cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
     if (job->unsent)
         return cn_fail(err, CN_E_PROTOCOL, "ANSWER for job %llu, which was not sent in full yet",
                        (unsigned long long)answer->job_id);
+    if ((answer->flags & CN_ANSWER_LIVE) && only_asks(job))
+        return cn_fail(err, CN_E_PROTOCOL,
+                       "ANSWER of a stream for job %llu, for which no handler runs",
+                       (unsigned long long)answer->job_id);
+    if ((answer->flags & (CN_ANSWER_HERE | CN_ANSWER_ELSEWHERE)) && cn_job_streams(job))
+        return cn_fail(err, CN_E_PROTOCOL,
+                       "ANSWER about the place of a sequence for job %llu, which streams",
+                       (unsigned long long)answer->job_id);
+    return 0;
+}
+
+int
+cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
+                   struct cn_error *err)
+{
+    struct cn_job *job = find_job(link, answer);
+    int rc = check_answer(job, answer, err);
+
+    if (rc < 0)
+        return rc;
     link->progress_ms = cn_loop_now_ms(link->loop);
     prefetch_next(link, job);
     cn_infer_job_heard(link, job, answer);

@@ -87,7 +87,7 @@ struct cn_job {
 
     /* Only the origin uses these. */
     struct cn_answer_box *final_box; /* final answer that waits until the messages above are back */
-    bool cancel_sent, cancel_back, credit_sent;
+    uint8_t cancel_message, credit_message; /* scheduler/queue/job_message_phases.def */
     uint64_t consumed;     /* bytes that the client took and that were not reported yet */
     uint64_t credit_least; /* from this many bytes on a message is worth it */
 
@@ -115,14 +115,14 @@ struct cn_job {
     uint64_t last_call;         /* serial of the report of the last call for it; 0: none */
     uint32_t n_responses;       /* pieces with data */
     struct cn_forward *forward; /* scheduler/swap/version_swap.h; NULL: none */
-    uint8_t state;              /* scheduler/queue/model_queue_priv.h */
+    uint8_t phase;              /* scheduler/queue/job_phases.def, moved by cn_job_to() only */
+    /* The flags below are facts that hold beside the phase. A client may leave, and a stream may be
+     * ended, in every phase in which the job is in flight, and both in either order. Pieces are
+     * passed on, or lost, in every phase in which a worker or another version answers. */
     bool cancelled;  /* the worker was told, while the job was in flight, that its client is gone */
     bool stopped;    /* the worker was asked to end the stream of this job */
-    bool live;       /* its handler streams, so what was passed on cannot be made again */
-    bool detached;   /* it streams and its step is committed: its sequence went on without it */
     bool passed_on;  /* at least one piece was passed on */
     bool piece_lost; /* memory ran out for a piece, so the final answer must be an error */
-    bool probing;    /* it was sent only to ask whether its sequence lives */
     char generated_id
         [CN_GENERATED_ID_BYTES]; /* row.sequence_id points here if the queue made the id */
 };

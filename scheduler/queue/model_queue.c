@@ -196,7 +196,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->queue = queue;
     job->queue_loop = queue->loop;
     job->final_box = NULL;
-    job->cancel_sent = job->cancel_back = job->credit_sent = false;
+    cn_job_begin(job);
     job->consumed = job->credit_bytes = 0;
     /* Credit is sent for a quarter of what may be under way: the worker never runs dry, and there
      * are few frames. */
@@ -211,9 +211,7 @@ cn_model_queue_submit(struct cn_model_queue *queue, struct cn_job *job)
     job->queued_us = job->last_call = job->n_responses = 0;
     memset(job->phase_us, 0, sizeof(job->phase_us));
     job->forward = NULL;
-    job->state = CN_JOB_INCOMING;
-    job->cancelled = job->stopped = job->live = job->detached = job->passed_on = false;
-    job->piece_lost = job->probing = job->delayed = false;
+    job->cancelled = job->stopped = job->passed_on = job->piece_lost = job->delayed = false;
     job->rows = 1;
     job->level = 0;
     job->cancel_msg.next = NULL;
@@ -232,7 +230,7 @@ cancel_came_back(struct cn_msg *msg)
 {
     struct cn_job *job = cn_container_of(msg, struct cn_job, cancel_msg);
 
-    job->cancel_back = true;
+    cn_job_message_to(&job->cancel_message, CN_JOB_MESSAGE_SPENT);
     cn_answer_box_message_back(job);
 }
 
@@ -244,7 +242,7 @@ cancel_by_mail(struct cn_msg *msg)
     struct cn_job *job = cn_container_of(msg, struct cn_job, cancel_msg);
     struct cn_loop *origin = job->origin;
 
-    if (job->state != CN_JOB_DONE) {
+    if (job->phase != CN_JOB_DONE) {
         cn_queue_wake(job->queue); /* jobs that waited behind this one may go */
         cn_queue_cancel_now(job->queue, job);
     }
@@ -256,15 +254,16 @@ void
 cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job)
 {
     cn_assert_on_loop(job->origin);
-    if (job->cancel_sent)
+    if (job->cancel_message != CN_JOB_MESSAGE_HOME)
         return;
-    job->cancel_sent = true;
     if (job->origin == job->queue_loop) {
+        cn_job_message_to(&job->cancel_message, CN_JOB_MESSAGE_SPENT);
         job->cancel_msg.next = queue->cancels;
         queue->cancels = &job->cancel_msg;
         cn_queue_wake(queue);
         return;
     }
+    cn_job_message_to(&job->cancel_message, CN_JOB_MESSAGE_OUT);
     job->cancel_msg.fn = cancel_by_mail;
     cn_loop_post(job->queue_loop, &job->cancel_msg);
 }
@@ -275,11 +274,11 @@ cn_model_queue_cancel(struct cn_model_queue *queue, struct cn_job *job)
 static void
 give_credit(struct cn_job *job, uint64_t bytes)
 {
-    if (job->state == CN_JOB_IN_FLIGHT && !job->worker) {
+    if (cn_job_is_away(job)) {
         cn_swap_consumed(job, bytes);
         return;
     }
-    if (job->state != CN_JOB_IN_FLIGHT || !job->live)
+    if (!cn_job_streams(job))
         return;
     cn_frame_put_credit(&job->worker->out, &(struct cn_credit){job->row.job_id, bytes}, 1);
     cn_worker_link_flush_later(job->worker);
@@ -292,7 +291,7 @@ credit_came_back(struct cn_msg *msg)
 {
     struct cn_job *job = cn_container_of(msg, struct cn_job, credit_msg);
 
-    job->credit_sent = false;
+    cn_job_message_to(&job->credit_message, CN_JOB_MESSAGE_HOME);
     if (job->final_box)
         cn_answer_box_message_back(job);
     else
@@ -316,7 +315,8 @@ credit_by_mail(struct cn_msg *msg)
 static void
 send_credit(struct cn_job *job)
 {
-    if (job->credit_sent || job->consumed == 0 || job->consumed < job->credit_least)
+    if (job->credit_message != CN_JOB_MESSAGE_HOME || job->consumed == 0 ||
+        job->consumed < job->credit_least)
         return;
     job->credit_bytes = job->consumed;
     job->consumed = 0;
@@ -324,7 +324,7 @@ send_credit(struct cn_job *job)
         give_credit(job, job->credit_bytes);
         return;
     }
-    job->credit_sent = true;
+    cn_job_message_to(&job->credit_message, CN_JOB_MESSAGE_OUT);
     job->credit_msg.fn = credit_by_mail;
     cn_loop_post(job->queue_loop, &job->credit_msg);
 }
@@ -343,7 +343,7 @@ forget_cancel(struct cn_model_queue *queue, struct cn_job *job)
 {
     struct cn_msg **at = &queue->cancels;
 
-    if (job->origin != queue->loop || !job->cancel_sent)
+    if (job->origin != queue->loop || job->cancel_message == CN_JOB_MESSAGE_HOME)
         return;
     while (*at && *at != &job->cancel_msg)
         at = &(*at)->next;
@@ -419,7 +419,7 @@ cn_queue_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_answ
     forget_cancel(queue, job);
     cn_infer_job_done(queue, job, &box->answer);
     cn_forward_free(job);
-    job->state = CN_JOB_DONE;
+    cn_job_to(job, CN_JOB_DONE);
     queue->jobs_now--;
     if (queue->closed)
         cn_queue_wake(queue);

@@ -13,6 +13,7 @@
 #include "scheduler/batch/policy.h"
 #include "scheduler/batch/pressure.h"
 #include "scheduler/queue/answer_box_priv.h"
+#include "scheduler/queue/job_phases.h"
 #include "scheduler/queue/missing_ids.h"
 #include "scheduler/queue/model_queue.h"
 #include "scheduler/sequence/sequence.h"
@@ -20,13 +21,6 @@
 #include "scheduler/workers/worker_link_priv.h"
 
 #define CN_MAX_LINKS 65536 /* bounded by the type of cn_sequence.home_slot */
-
-enum cn_job_state {
-    CN_JOB_INCOMING, /* in the mailbox, or in the queue's list `incoming` */
-    CN_JOB_WAITING,  /* waits in its group */
-    CN_JOB_IN_FLIGHT,
-    CN_JOB_DONE,
-};
 
 /* A place for one attached worker. A sequence names its home by place and serial, so a place can be
  * used again while sequences still name the worker that had it before. */

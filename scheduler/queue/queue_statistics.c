@@ -92,7 +92,7 @@ cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job, const struct
 
     if (!queue->infer || (job->forward && !job->worker))
         return;
-    if (is_no_inference(job, answer) && !(job->probing && answer->error_code))
+    if (is_no_inference(job, answer) && !(job->phase == CN_JOB_PROBING && answer->error_code))
         /* A step that was refused because its sequence does not exist counts, though it only
          * asked. */
         return;

@@ -419,6 +419,27 @@ waiting_behind_a_stream_is_refused_at_the_end(void **state)
     rig_destroy(rig);
 }
 
+/* What has streamed ran here, so its last piece cannot say that the sequence lives elsewhere. */
+static void
+stream_does_not_end_elsewhere(void **state)
+{
+    struct rig *rig = rig_create(NULL);
+    struct fake *fake = fake_attach(rig);
+    struct client client;
+
+    (void)state;
+    go(rig, fake, &client, "s", "1", 0);
+    stream(rig, fake, 0, "p", 0);
+    stream(rig, fake, 0, "q", CN_ANSWER_FINAL | CN_ANSWER_ELSEWHERE);
+    assert_int_equal(fake->lost, 1);
+    assert_non_null(strstr(fake->why, "which streams"));
+    assert_int_equal(client.finals, 0);
+    fake_die(fake, false, "it broke the protocol");
+    settle(rig);
+    assert_int_equal(client.error, CN_E_WORKER_DIED);
+    rig_destroy(rig);
+}
+
 int
 main(void)
 {
@@ -437,6 +458,7 @@ main(void)
         cmocka_unit_test(suspects_do_not_wait_for_streams),
         cmocka_unit_test(paused_streams_are_no_hung_worker),
         cmocka_unit_test(waiting_behind_a_stream_is_refused_at_the_end),
+        cmocka_unit_test(stream_does_not_end_elsewhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

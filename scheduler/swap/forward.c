@@ -21,7 +21,7 @@ cn_forward_begin(struct cn_model_queue *queue, struct cn_job *job)
 {
     cn_aggregator_unplace(queue, &job->sequence->group);
     cn_job_group_take(&job->sequence->group);
-    job->state = CN_JOB_IN_FLIGHT;
+    cn_job_to(job, CN_JOB_AWAY);
     job->worker = NULL;
     job->sent_ms = cn_loop_now_ms(queue->loop);
     queue->stats.waiting_jobs--;
@@ -49,7 +49,7 @@ cn_forward_finish(struct cn_model_queue *queue, struct cn_job *job, struct cn_an
     box->job = job;
     queue->stats.in_flight_jobs--;
     queue->stats.diverted_jobs--;
-    if (job->detached)
+    if (cn_job_is_detached(job))
         sequence->streams--;
     else
         cn_job_group_settle(&sequence->group);
@@ -94,6 +94,12 @@ cn_swap_dress(const struct cn_job *job, struct cn_row *row)
         row->flags |= CN_ROW_MOVE;
         row->move = &forward->move;
     }
+}
+
+bool
+cn_swap_imports(const struct cn_job *job)
+{
+    return job->forward && job->forward->stage == CN_STAGE_IMPORT;
 }
 
 void

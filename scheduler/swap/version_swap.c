@@ -267,7 +267,7 @@ done_there(struct cn_model_queue *queue, struct cn_job *job, struct cn_answer_bo
                 answer->error_code == CN_E_SEQUENCE_EXPIRED ||
                 answer->error_code == CN_E_SEQUENCE_ENDED;
 
-    if (!job->detached)
+    if (!cn_job_is_detached(job))
         cn_sequence_set_away(job->sequence, gone ? 0 : job->forward->peer);
     cn_forward_finish(queue, job, box);
 }
@@ -278,9 +278,9 @@ detach_job(struct cn_job *job)
 {
     struct cn_sequence *sequence = job->sequence;
 
-    if (job->detached || sequence->streams == UINT16_MAX)
+    if (cn_job_is_detached(job) || sequence->streams == UINT16_MAX)
         return;
-    job->detached = true;
+    cn_job_to(job, CN_JOB_AWAY_DETACHED);
     sequence->streams++;
     cn_sequence_set_away(sequence, job->forward->peer);
     cn_job_group_settle(&sequence->group);
@@ -514,6 +514,7 @@ cn_swap_on_answer(struct cn_model_queue *queue, struct cn_job *job, const struct
         (forward->stage == CN_STAGE_ASK_HERE && !(answer->flags & CN_ANSWER_ELSEWHERE)))
         return false;
     /* The worker lives, and the job is out of its lists, so other jobs may take its place. */
+    cn_job_to(job, CN_JOB_AWAY);
     job->worker = NULL;
     job->unsent = job->deaths = job->alone_deaths = 0;
     job->row.flags &= ~(uint32_t)CN_ROW_REDELIVERED;

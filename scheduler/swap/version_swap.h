@@ -43,6 +43,8 @@ void cn_swap_consumed(struct cn_job *job, uint64_t bytes);
 /* The job's client is gone while the job is at another version. */
 void cn_swap_cancel(struct cn_job *job);
 
+/* Does our worker import the record of another version for this job? */
+bool cn_swap_imports(const struct cn_job *job);
 /* Was it sent by another version's queue? */
 bool cn_swap_is_forwarded(const struct cn_job *job);
 /* Answers a forwarded step at once, and returns true, if its sequence cannot be here. */

@@ -143,7 +143,7 @@ fail_live(struct cn_model_queue *queue, struct cn_job *job, uint32_t index, cons
 {
     struct cn_sequence *sequence = job->sequence;
 
-    if (job->detached)
+    if (cn_job_is_detached(job))
         sequence->streams--;
     else
         cn_job_group_settle(cn_queue_group_of(job));
@@ -168,8 +168,7 @@ rescue_live(struct cn_model_queue *queue, struct cn_worker_link *link, const cha
 
         cn_list_remove(node);
         link->n_live--;
-        if (!job->detached && !job->passed_on) {
-            job->live = false;
+        if (!cn_job_is_detached(job) && !job->passed_on) {
             cn_list_push_front(&link->in_flight, node);
             continue;
         }
