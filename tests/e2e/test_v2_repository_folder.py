@@ -42,16 +42,7 @@ def repository(folder):
 def serve(server, repository):
     """serve(flags...) starts a server on the repository, without a model store."""
     def make(*flags):
-        s = server(flags=["--model-repository", str(repository), *flags], start=False)
-        own = s.command
-
-        def command():
-            words = own()
-            at = words.index("--model-store")
-            return words[:at] + words[at + 2:]
-
-        s.command = command
-        return s.start()
+        return server(flags=["--model-repository", str(repository), *flags])
     return make
 
 

@@ -106,7 +106,9 @@ class Server:
     # --- start and stop
 
     def command(self):
-        flags = ["--state-dir", self.state_dir, "--model-store", self.store]
+        flags = ["--state-dir", self.state_dir]
+        if "--model-repository" not in self.flags:
+            flags += ["--model-store", self.store]
         for which in ("inference", "management", "metrics"):
             if f"--{which}-address" not in self.flags:
                 flags += [f"--{which}-address", "http://127.0.0.1:0"]

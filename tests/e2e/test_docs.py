@@ -1,0 +1,286 @@
+"""Every command that a page of docs/ shows is typed here as it stands there.
+
+PAGES has a row for each block: what must be there before, or where else the block is tested. A block without a row
+fails, so a new command gets one. Addresses become those of the test's own servers; nothing else is changed.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from models import BIN, ROOT, Model, archiver, counter
+from test_examples import FENCE, blocks
+from test_tls import Identity
+from test_v2_repository_folder import ADD_LUA, put
+from torching import pytorch
+from waiting import limit
+
+DOCS = ROOT / "docs"
+# Programs that wait for ever, or that show a screen, are told to end.
+ADAPTED = {"continuo-ctl top": "continuo-ctl top --once"}
+
+
+class Elsewhere:
+    """A block that is not typed here: `where` names what tests it instead, or says why nothing can."""
+
+    def __init__(self, where):
+        self.where = where
+
+
+class Desk:
+    """A folder in which a reader of the docs types, with Continuo's programs on the PATH."""
+
+    def __init__(self, folder, server, page):
+        self.make_server, self.page = server, page
+        self.folder = folder / "desk"
+        (self.folder / "model-store").mkdir(parents=True)
+        self.programs = folder / "programs"
+        self.programs.mkdir()
+        for program in ("continuo-ctl", "continuo-archiver"):
+            (self.programs / program).symlink_to(BIN / program)
+        self.put("build/release").symlink_to(BIN.parent)
+        curl = self.programs / "curl"  # a status of 400 or more is a failure
+        curl.write_text(f'#!/bin/sh\nexec {shutil.which("curl")} --silent --show-error --fail-with-body "$@"\n')
+        curl.chmod(0o755)
+        self.s = self.other = None
+        self.env, self.words = {}, {}  # words: what stands in the docs -> what it is here
+
+    def put(self, name, text=None):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            path.write_text(text)
+        return path
+
+    def serve(self, *models, **more):
+        self.s = self.make_server(*models, **more)
+        return self.s
+
+    def start(self, words):
+        """`continuo FLAGS`: the same flags, on free ports and with this desk's folders."""
+        flags, models, words = [], [], words[1:]
+        while words:
+            word = words.pop(0)
+            if word == "--models":
+                while words and not words[0].startswith(("-", "&")):
+                    models.append(words.pop(0))
+            elif word == "--model-store":
+                words.pop(0)
+            elif word in ("--inference-address", "--management-address"):
+                flags += [word, re.sub(r"//.*", "//127.0.0.1:0", words.pop(0))]
+            elif word not in ("...", "&"):  # files that the command names lie on the desk
+                flags.append(str(self.folder / word) if (self.folder / word).exists() else word)
+        self.s = self.make_server(flags=flags, start=False)
+        shutil.copytree(self.folder / "model-store", self.s.store, dirs_exist_ok=True)
+        self.s.models = models
+        self.s.start()
+        if (self.s.folder / "key_file.json").exists():  # the server writes it where it was started
+            self.put("key_file.json").symlink_to(self.s.folder / "key_file.json")
+
+    def adapt(self, command):
+        command = ADAPTED.get(command, command)
+        for old, new in self.words.items():
+            command = command.replace(old, new)
+        for host, s in (("localhost", self.s), ("otherhost", self.other)):
+            if s is not None:
+                for port, url in ((8080, s.inference), (8081, s.management)):
+                    command = command.replace(f"http://{host}:{port}", url)
+        return command
+
+    def type(self, command):
+        env = {**os.environ, **self.env, "PATH": f"{self.programs}:{ROOT / '.venv/bin'}:{os.environ['PATH']}"}
+        if self.s:
+            env |= {"CONTINUO_MANAGEMENT": self.s.management, "CONTINUO_METRICS": self.s.metrics}
+        run = subprocess.run(["bash", "-c", self.adapt(command)], cwd=self.folder, capture_output=True, text=True,
+                             timeout=limit(90), check=False, env=env)
+        return run.returncode, run.stdout + run.stderr
+
+
+def lines_of(block):
+    """(command, comment, the output that the block shows below it) for each command of a block."""
+    found = []
+    for line in block.replace("\\\n", " ").splitlines():
+        if found and found[-1][0].count("'") % 2:  # the text of an argument goes on
+            found[-1][0] += "\n" + line
+        elif line.startswith(("data:", "{")):
+            found[-1][2].append(line)
+        elif line.strip() and not line.lstrip().startswith("#"):
+            command, _, comment = line.partition("   # ")
+            found.append([command.strip(), comment.strip(), []])
+    return [(re.sub(r"    # .*", "", command).strip(), comment, shown) for command, comment, shown in found]
+
+
+AVERAGE_YAML = "sequenceBatching: true\nbatchSize: 16\n"
+
+
+def average():
+    return Model("average", blocks(DOCS / "handlers-lua.md", "lua")[0], AVERAGE_YAML)
+
+
+def put_average(desk):
+    desk.put("average/handler.lua", blocks(DOCS / "handlers-lua.md", "lua")[0])
+    desk.put("average/model-config.yaml", blocks(DOCS / "handlers-lua.md", "yaml")[0])
+
+
+def put_average_in_c(desk):
+    put_average(desk)
+    desk.put("average.c", blocks(DOCS / "handlers-c.md", "c")[0])
+    desk.put("include").symlink_to(ROOT / "include")
+
+
+def triton_repository(desk):
+    repository = desk.put("repository")
+    put(repository, "sums", {1: ADD_LUA % 1})
+    return repository
+
+
+def triton_model_with_a_handler_apart(desk):
+    shutil.rmtree(triton_repository(desk) / "sums" / "1")
+    desk.put("repository/sums/1/model.py", "")
+    desk.put("handler.lua", ADD_LUA % 1)
+
+
+def counter_with_a_sequence(desk):
+    s = desk.serve(counter())
+    s.client().step("counter", "seq_0", 5)
+    desk.words["seq ls M"] = "seq ls counter"
+
+
+def an_older_speech(desk):
+    s = desk.serve(counter("speech", "1.0"))
+    s.pack(counter("speech", "2.0")).rename(s.store / "speech-2.mar")
+
+
+def a_damaged_counter(desk):
+    """A store that no registered model has, and a model that waits for a decision after damage."""
+    s = desk.serve(counter(), counter("gone", "2.0"))
+    for name in ("counter", "gone"):
+        s.client().step(name, "a", 5)
+    s.stop()
+    (s.state_dir / "models/counter/1.0/journal.0").unlink()
+    s.models = [counter()]
+    s.start()
+    desk.words |= {"MODEL/VERSION": "gone/2.0", "MODEL": "counter"}
+
+
+def with_keys(desk):
+    desk.put("model-store")
+    made = desk.make_server(start=False, name="packs")
+    shutil.copy(made.pack(counter()), desk.folder / "model-store" / "counter.mar")
+
+
+def with_certificates(desk):
+    identity = Identity(desk.folder, "own")
+    identity.cert.rename(desk.folder / "chain.pem")
+    identity.key.rename(desk.folder / "key.pem")
+
+
+def served_average(desk):
+    desk.serve(average())
+
+
+def served_average_of_users(desk):
+    s = desk.serve(average())
+    for user in ("user-7", "user-8"):
+        s.client().step("average", user, 4)
+    desk.other = desk.make_server(average(), name="other")
+
+
+def served_counter(desk):
+    desk.serve(counter())
+
+
+def a_gru(desk):
+    torch = pytorch()
+    torch.jit.script(torch.nn.Linear(2, 2)).save(desk.folder / "gru.pt")
+    desk.put("gru.yaml", "inputs: [{name: x, datatype: FP32, dims: [2]}]\n"
+                         "outputs: [{name: y, datatype: FP32, dims: [2]}]\n")
+
+
+def lua_with_modules(desk):
+    desk.put("handler.lua", blocks(DOCS / "torch.md", "lua")[0])
+    desk.put("model-config.yaml", "sequenceBatching: true\n")
+    for name in ("encoder.pt", "decoder.pt"):
+        desk.put(name, "a module")
+
+
+def v2_accumulator(desk):
+    desk.put("examples").symlink_to(ROOT / "examples")
+
+
+def served_example(name):
+    def arrange(desk):
+        example = ROOT / "examples" / "v2" / name
+        desk.serve(Model(name, (example / "handler.lua").read_text(), (example / "model-config.yaml").read_text()))
+    return arrange
+
+
+def protos(desk):
+    shutil.copytree(ROOT / "proto", desk.folder / "proto")
+
+
+PAGES = {
+    ("from-triton", 0): triton_repository,
+    ("from-triton", 1): triton_model_with_a_handler_apart,
+    ("grpc", 0): protos,
+    ("handlers-c", 0): put_average_in_c,
+    ("handlers-lua", 0): put_average,
+    ("install", 0): Elsewhere("building the package takes minutes, and installing it changes this machine"),
+    ("install", 1): Elsewhere("systemd does not run where tests run"),
+    ("install", 2): Elsewhere("building an image needs podman or docker"),
+    ("operating", 0): counter_with_a_sequence,
+    ("operating", 1): an_older_speech,
+    ("operating", 2): a_damaged_counter,
+    ("operating", 3): with_keys,
+    ("operating", 4): with_certificates,
+    ("reliability", 0): Elsewhere("tests/chaos/test_chaos.py runs the same for seconds"),
+    ("reliability", 1): Elsewhere("scripts/build.sh fuzz and tests/fuzz; it needs clang and minutes"),
+    ("sequences", 0): served_average,
+    ("sequences", 1): served_average,
+    ("sequences", 2): served_average_of_users,
+    ("sequences", 3): served_average_of_users,
+    ("sessions", 0): served_counter,
+    ("sessions", 1): counter_with_a_sequence,
+    ("sessions", 2): served_counter,
+    ("torch", 0): a_gru,
+    ("torch", 1): lua_with_modules,
+    ("torch", 2): Elsewhere("tests/e2e/test_gpu_bundle.py"),
+    ("v2", 0): v2_accumulator,
+    ("v2", 1): served_example("repeat"),
+    ("v2", 2): served_example("accumulator"),
+}
+
+
+def shell_blocks():
+    return [(page.stem, i) for page in sorted(DOCS.glob("*.md")) for i in range(len(blocks(page, "sh")))]
+
+
+def test_every_block_of_commands_has_a_row_and_every_row_a_block():
+    assert set(shell_blocks()) == set(PAGES)
+    for row in PAGES.values():
+        if isinstance(row, Elsewhere) and (named := re.match(r"tests/\S+\.py", row.where)):
+            assert (ROOT / named.group()).exists(), row.where
+
+
+@pytest.mark.parametrize("page,i", [key for key, row in PAGES.items() if not isinstance(row, Elsewhere)])
+def test_the_commands_of_a_page_work_as_they_stand_there(folder, server, transcript, page, i):
+    desk = Desk(folder, server, page)
+    PAGES[page, i](desk)
+    for command, comment, shown in lines_of(blocks(DOCS / f"{page}.md", "sh")[i]):
+        words = command.split()
+        if words[0].split("/")[-1] == "continuo":
+            desk.start(words)
+            continue
+        code, output = desk.type(command)
+        transcript.log("reader", f"$ {command}\n{output}")
+        refused = re.search(r"\b(4\d\d)\b", comment)
+        assert code == (22 if refused else 0), f"{page}: {command}: {output}"
+        for line in shown:
+            assert line in output.splitlines() or line in output, f"{page}: {command}: {output}"
+        if found := re.search(r"(?i)new-session-id: ([^\s;]+)", output):
+            desk.words["ts-seq-0c1e..."] = found.group(1)
+        if command.startswith("jq"):
+            desk.env["KEY"] = output.strip().strip('"')
