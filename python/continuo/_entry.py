@@ -26,16 +26,41 @@ class HandlerError(Exception):
 def open(model: Model) -> Program:  # noqa: A001 (the worker's name for it)
     """Imports the model's handler, and returns its program, whose load() was not called yet."""
     file, _, entry = model.file.partition(":")
-    module = import_file(model, file)
+    offer_torchserve()
+    module = import_handler(model, file)
     program = native_program(module, model, file, entry)
     if program is None:
-        program = torchserve_program(module, model)
+        program = torchserve_program(module, model, entry)
     if program is None:
         raise HandlerError(f"{file}: the handler has neither step(state, req) nor "
                            f"batch(states, reqs) nor handle(req), and none of the entry points of "
                            f"TorchServe: a function handle(data, context), or a class with "
                            f"initialize and handle")
     return program
+
+
+def offer_torchserve() -> None:
+    """Lets handlers import our stand-in for the package `ts`, unless this interpreter has that
+    package itself: what comes first on sys.path counts."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torchserve", "stand_in")
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def import_handler(model: Model, file: str) -> ModuleType:
+    """Imports a file of the model's folder, whose name may lack ".py", or a handler that is part of
+    TorchServe."""
+    if os.path.isfile(os.path.join(model.dir, file)) or file.endswith(".py"):
+        return import_file(model, file)
+    if os.path.isfile(os.path.join(model.dir, file + ".py")):
+        return import_file(model, file + ".py")
+    from continuo import torchserve
+
+    if file not in torchserve.BUILT_IN:
+        raise HandlerError(f"{file}: the model's folder has neither {file} nor {file}.py, and "
+                           f"TorchServe has no handler of this name; it has "
+                           f"{', '.join(torchserve.BUILT_IN)}")
+    return torchserve.import_built_in(file)
 
 
 def import_file(model: Model, file: str) -> ModuleType:
@@ -54,14 +79,10 @@ def import_file(model: Model, file: str) -> ModuleType:
     return module
 
 
-def torchserve_program(module: ModuleType, model: Model) -> Optional[Program]:
-    try:
-        from continuo import torchserve
-    except ModuleNotFoundError as error:
-        if error.name != "continuo.torchserve":
-            raise
-        return None
-    return torchserve.program(module, model) if torchserve.is_handler(module) else None
+def torchserve_program(module: ModuleType, model: Model, entry: str) -> Optional[Program]:
+    from continuo import torchserve
+
+    return torchserve.program(module, model) if torchserve.is_handler(module, entry) else None
 
 
 def native_program(module: ModuleType, model: Model, file: str, entry: str) -> Optional[Program]:

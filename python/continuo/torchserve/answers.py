@@ -1,0 +1,110 @@
+"""Turns what a handler returned, or raised, into replies for the worker.
+
+What a TorchServe handler returns must be a list with one element for each request. If it is not, or
+if one element cannot be sent, no request of the batch has an answer.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from typing import Any, Dict, List, Optional, Union
+
+from continuo.torchserve.context import Context
+from continuo.torchserve.rows import names_in
+from continuo.types import Refuse, Reply
+
+logger = logging.getLogger(__name__)
+
+STREAM_NEXT = "ts_stream_next"
+
+
+class BadResult(Refuse):
+    """The handler returned something else than it must; TorchServe's words and status for it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 503)
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of an answer. Raises BadResult for what JSON does not have."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8")
+    if isinstance(value, bytearray):
+        return bytes(value)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        buffer = io.BytesIO()
+        torch.save(value, buffer)
+        return buffer.getvalue()
+    try:
+        return json.dumps(value, indent=2).encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as error:
+        logger.warning("the handler returned a %s that cannot be sent: %s", type(value).__name__,
+                       error)
+        raise BadResult("Unsupported model output data type.") from None
+
+
+def check_length(result: Any, n: int) -> List[Any]:
+    """The result, if it is a list of n elements; else raises BadResult."""
+    if not isinstance(result, list):
+        logger.warning("the handler must return a list with one element for each of the %d "
+                       "requests; it returned a %s", n, type(result).__name__)
+        raise BadResult("Invalid model predict output")
+    if len(result) != n:
+        logger.warning("the handler must return one element for each of the %d requests; it "
+                       "returned %d", n, len(result))
+        raise BadResult("number of batch response mismatched")
+    return result
+
+
+def of_exception(error: Exception) -> Exception:
+    """What the requests of a batch are answered with after the handler raised this."""
+    if isinstance(error, (Refuse, MemoryError)):
+        return error
+    code = getattr(error, "error_code", None)
+    if type(error).__name__ == "PredictionException" and code is not None:
+        message = str(getattr(error, "message", error))
+        if isinstance(code, int) and 400 <= code <= 599:
+            return Refuse(message, code)
+        logger.warning("PredictionException(%r, %r): a status of an error is from 400 to 599; the "
+                       "client gets 500", message, code)
+        return Refuse(message, 500)
+    if "CUDA" in str(error):
+        logger.error("the handler failed for want of device memory: %s", error)
+        return MemoryError(str(error))
+    return error
+
+
+def reply(context: Context, idx: int, body: bytes, ends: bool = False) -> Union[bytes, Reply]:
+    """The answer of one request with the status and the headers that the handler has set.
+
+    An answer has no content type unless the handler sets one.
+    """
+    headers = context.get_response_headers(idx)
+    status, _ = context.get_response_status(idx)
+    if not headers and status in (200, None) and not ends:
+        return body
+    kind: Optional[str] = None
+    kept: Dict[str, str] = {}
+    for name, value in headers.items():
+        if name.lower() == "content-type":
+            kind = str(value)
+        else:
+            kept[name] = str(value)
+    return Reply(body, status=status or 200, headers=kept or None, content_type=kind or "",
+                 end_sequence=ends)
+
+
+def ended_sequences(context: Context, n: int) -> List[str]:
+    """The ids that the handler has put into the end header of an answer (continuousBatching)."""
+    found: List[str] = []
+    for idx in range(n):
+        value = context.get_response_headers(idx).get(context.header_key_sequence_end)
+        if value:
+            found += names_in(str(value))
+    return found

@@ -1,0 +1,253 @@
+"""TorchServeProgram: runs a handler of TorchServe as one of Continuo's programs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import inspect
+import json
+import logging
+import os
+import sys
+import uuid
+from types import ModuleType
+from typing import Any, Dict, Iterator, List, Optional
+
+from continuo.torchserve import answers, entry_points, sequence_state
+from continuo.torchserve.context import Context, RequestProcessor
+from continuo.torchserve.continuous import Streams
+from continuo.torchserve.envelopes import Envelope, find_envelope
+from continuo.torchserve.frames import AnswerSocket, Piece
+from continuo.torchserve.metrics import MetricsCache
+from continuo.torchserve.rows import data_of
+from continuo.types import Model, Program, Refuse, Reply, Request
+
+logger = logging.getLogger(__name__)
+
+#: The state of a sequence whose handler keeps what it remembers in this process names the process.
+#: No SequenceState may have this name.
+WORKER_KEY = "@worker"
+
+
+class WorkerLost(Refuse):
+    """The sequence's state was in the memory of a worker that is gone.
+
+    The worker closes the sequence with this reason.
+    """
+
+    close_reason = "worker_lost"
+
+    def __init__(self, sequence_id: Optional[str]) -> None:
+        super().__init__(
+            f"the sequence \"{sequence_id}\" is closed (worker_lost): its handler keeps the state "
+            f"in the memory of a worker, and that worker is gone. SequenceState of the package "
+            f"continuo keeps it", 410)
+
+
+def read_manifest(folder: str) -> Optional[Dict[str, Any]]:
+    try:
+        with open(os.path.join(folder, "MAR-INF", "MANIFEST.json"), encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+
+
+def gpu_of(device: str) -> Optional[int]:
+    """The number behind "cuda:"; None on a CPU."""
+    kind, _, number = device.partition(":")
+    if kind in ("", "cpu"):
+        return None
+    return int(number) if number.isdigit() else 0
+
+
+class TorchServeProgram(Program):
+    """Gives batches to handle(data, context), and turns what it returns into replies."""
+
+    step = None
+    migrate = None
+
+    def __init__(self, module: ModuleType, model: Model, envelope: str = "") -> None:
+        self.module = module
+        self.model = model
+        self.envelope: Optional[Envelope] = find_envelope(
+            envelope or str(getattr(model, "envelope", "") or ""))
+        self.decodes = os.environ.get("TS_DECODE_INPUT_REQUEST", "true") == "true"
+        self.token = uuid.uuid4().hex
+        #: The handler has no SequenceState: what it remembers dies with this process.
+        self.volatile = False
+        self.streams: Optional[Streams] = None
+        #: asyncCommunication: requests overlap while their handler awaits.
+        self.is_async = False
+        self.loop: Optional[asyncio.AbstractEventLoop] = None
+        if model.config.get("continuousBatching") is True:
+            self.streams = Streams(self)
+
+    # --- once
+
+    def load(self) -> None:  # type: ignore[override]
+        logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+        os.chdir(self.model.dir)
+        if self.model.dir not in sys.path:
+            sys.path.insert(0, self.model.dir)
+        self.context = Context(
+            self.model.name, self.model.dir, read_manifest(self.model.dir), self.model.batch_size,
+            gpu_of(self.model.device), metrics=MetricsCache(self.model.name),
+            model_yaml_config=self.model.config)
+        _, _, entry = self.model.file.partition(":")
+        self.entry = entry_points.find(self.module, entry)
+        self.run(self.entry.initialize(self.context))
+        self.volatile = self.model.stateful and not sequence_state.in_use()
+        self.is_async = (self.model.config.get("asyncCommunication") is True and
+                         inspect.iscoroutinefunction(self.entry.handle))
+
+    def run(self, result: Any) -> Any:
+        """Waits for a coroutine of a handler that is written with async def."""
+        if not inspect.isawaitable(result):
+            return result
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+        return self.loop.run_until_complete(_awaited(result))
+
+    # --- sequences
+
+    def init(self, req: Request) -> Dict[str, Any]:  # type: ignore[override]
+        return {WORKER_KEY: self.token} if self.volatile else {}
+
+    def is_lost(self, state: Any) -> bool:
+        return self.volatile and isinstance(state, dict) and state.get(WORKER_KEY) != self.token
+
+    # --- batches
+
+    def batch(self, states: List[Any],  # type: ignore[override]
+              reqs: List[Request]) -> List[Any]:
+        lost = [idx for idx, state in enumerate(states) if self.is_lost(state)]
+        if lost:
+            return self.batch_without(lost, states, reqs)
+        if self.streams is not None:
+            return self.streams.batch(states, reqs)
+        if self.is_async:
+            return [self.answer_alone(req, state) for req, state in zip(reqs, states)]
+        with self.running(reqs, {req.sequence_id: state for req, state in zip(reqs, states)
+                                 if req.sequence_id is not None}):
+            return self.answer(reqs)
+
+    def batch_without(self, lost: List[int], states: List[Any], reqs: List[Request]) -> List[Any]:
+        replies: List[Any] = [WorkerLost(req.sequence_id) for req in reqs]
+        kept = [idx for idx in range(len(reqs)) if idx not in lost]
+        if kept:
+            made = self.batch([states[idx] for idx in kept], [reqs[idx] for idx in kept])
+            for idx, each in zip(kept, made):
+                replies[idx] = each
+        return replies
+
+    @contextlib.contextmanager
+    def running(self, reqs: List[Request], states: Dict[Any, Any],
+                processors: Optional[List[RequestProcessor]] = None) -> Iterator[None]:
+        """Sets up the context for these requests."""
+        context = self.context
+        context.request_ids = {idx: req.request_id for idx, req in enumerate(reqs)}
+        context.request_processor = processors or [RequestProcessor(request=req) for req in reqs]
+        context.metrics.request_ids = context.request_ids
+        for state in states.values():
+            state.pop(WORKER_KEY, None) if not self.volatile else None
+        sequence_state.begin(states)
+        try:
+            yield
+        finally:
+            sequence_state.end()
+
+    def call(self, data: List[Any]) -> List[Any]:
+        """The handler's results for these rows. Raises what answers the requests."""
+        envelope = self.envelope
+        try:
+            if envelope is not None:
+                result = envelope.call(lambda rows: self.run(self.entry.handle(rows, self.context)),
+                                       data, self.context)
+            else:
+                result = self.run(self.entry.handle(data, self.context))
+        except Exception as error:
+            raise answers.of_exception(error) from error
+        return answers.check_length(result, len(data))
+
+    def answer(self, reqs: List[Request]) -> List[Any]:
+        """The replies to a batch of a model without continuousBatching."""
+        context = self.context
+        sent: Dict[str, int] = {}
+        by_id = {req.request_id: req for req in reqs}
+
+        def take(piece: Piece) -> None:
+            req = by_id.get(piece.request_id)
+            if req is None:
+                raise LookupError(f"the request {piece.request_id} is not in the running batch")
+            req.send(first_piece(piece) if piece.request_id not in sent else piece.body)
+            sent[piece.request_id] = 1
+
+        context.cl_socket = AnswerSocket(take)
+        try:
+            result = self.call([data_of(req, self.decodes) for req in reqs])
+            return [self.final(idx, each, reqs[idx].request_id in sent)
+                    for idx, each in enumerate(result)]
+        except Exception as error:
+            return [error] * len(reqs)
+
+    async def answer_alone(self, req: Request, state: Any) -> Any:
+        """The reply of a model with asyncCommunication, whose requests overlap.
+
+        Each request has a context of its own, with what the handler has set on the common one.
+        """
+        context = copy.copy(self.context)
+        context.request_ids = {0: req.request_id}
+        context.request_processor = [RequestProcessor(request=req)]
+        sent: List[Piece] = []
+
+        def take(piece: Piece) -> None:
+            req.send(piece.body if sent else first_piece(piece))
+            sent.append(piece)
+
+        context.cl_socket = AnswerSocket(take)
+        try:
+            result = await self.entry.handle([data_of(req, self.decodes)], context)
+        except Exception as error:
+            raise answers.of_exception(error) from error
+        return self.final(0, answers.check_length(result, 1)[0], bool(sent), context)
+
+    def final(self, idx: int, result: Any, streamed: bool,
+              context: Optional[Context] = None) -> Any:
+        context = context or self.context
+        headers = context.get_response_headers(idx)
+        if context.stopping_criteria:
+            stops = context.stopping_criteria[idx](result)
+            if stops is not None:
+                headers[answers.STREAM_NEXT] = "false" if stops else "true"
+        elif headers.get(answers.STREAM_NEXT) == "true":
+            headers[answers.STREAM_NEXT] = "false"
+        body = answers.encode(result)
+        return body if streamed else answers.reply(context, idx, body)
+
+    # --- describe
+
+    def describe(self) -> Any:  # type: ignore[override]
+        """Asks the handler's own description, as TorchServe does with customized=true."""
+        context = self.context
+        context.request_ids = {0: str(uuid.uuid4())}
+        context.request_processor = [RequestProcessor({"describe": "True"})]
+        result = answers.check_length(self.run(self.entry.handle([{}], context)), 1)[0]
+        if isinstance(result, (bytes, bytearray, str)):
+            try:
+                return json.loads(result)
+            except ValueError:
+                return {"description": result if isinstance(result, str) else repr(bytes(result))}
+        return result
+
+
+def first_piece(piece: Piece) -> Reply:
+    """The piece with which the head of a streamed answer leaves."""
+    headers = {name: value for name, value in piece.headers.items()
+               if name.lower() != "content-type"}
+    return Reply(piece.body, status=piece.status, headers=headers,
+                 content_type=piece.content_type)
+
+
+async def _awaited(result: Any) -> Any:
+    return await result

@@ -1,0 +1,1 @@
+from continuo.torchserve.context import Context, RequestProcessor  # noqa: F401

@@ -1,0 +1,1 @@
+from continuo.torchserve.metrics import Metric as CachingMetric  # noqa: F401

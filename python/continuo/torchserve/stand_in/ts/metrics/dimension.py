@@ -1,0 +1,1 @@
+from continuo.torchserve.metrics import Dimension  # noqa: F401

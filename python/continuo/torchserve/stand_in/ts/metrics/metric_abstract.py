@@ -1,0 +1,1 @@
+from continuo.torchserve.metrics import Metric as MetricAbstract  # noqa: F401

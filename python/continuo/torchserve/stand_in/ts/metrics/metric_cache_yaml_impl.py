@@ -1,0 +1,1 @@
+from continuo.torchserve.metrics import MetricsCache as MetricsCacheYamlImpl  # noqa: F401

@@ -1,0 +1,1 @@
+from continuo.torchserve.metrics import MetricTypes  # noqa: F401

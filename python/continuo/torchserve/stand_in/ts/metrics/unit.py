@@ -1,0 +1,1 @@
+from continuo.torchserve.metrics import Units  # noqa: F401
