@@ -24,6 +24,7 @@
 #include "config/model/model_config.h"
 #include "core/errors/panic.h"
 #include "core/time/clock.h"
+#include "core/tuning/tuning.h"
 #include "proto/frame.h"
 
 #define IN_BYTES (1u << 20)
@@ -114,6 +115,7 @@ put_load(const char *folder, const char *durability, const char *state_dir)
                                      .max_batch_size = feed.rows,
                                      .samples_max = 1000,
                                      .busy_wait_us = 50,
+                                     .tuning = cn_tuning_bits,
                                  });
 }
 

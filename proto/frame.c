@@ -117,7 +117,7 @@ void
 cn_frame_write_or_lend(struct cn_buf *buf, struct cn_borrowed_output *borrowed, uint32_t *unsent,
                        struct cn_str text)
 {
-    if (!borrowed || text.len < CN_BORROW_MIN_BYTES || text.len > UINT32_MAX) {
+    if (!borrowed || !cn_borrow_pays(text.len) || text.len > UINT32_MAX) {
         cn_write_str32(buf, text);
         return;
     }

@@ -106,6 +106,7 @@ struct cn_state_specs; /* state_tensors.h */
     NUM(max_batch_size)    /* typed: limit of the batch dimension; 0: none */                      \
     NUM(samples_max)       /* most samples in a REPORT */                                          \
     NUM(busy_wait_us)      /* polling time before it sleeps; 0: none */                            \
+    NUM(tuning)            /* performance mechanisms that are on (core/tuning/tuning.h) */         \
     NUM(zygote)            /* 1: load the model, then fork workers */
 
 struct cn_load {

@@ -7,6 +7,7 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 
 void
 cn_store_close(struct cn_store *store)

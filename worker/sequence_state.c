@@ -28,6 +28,7 @@
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "core/time/clock.h"
 #include "worker/process/kill_point.h"
 
@@ -95,7 +96,7 @@ cn_states_open(struct cn_states *states, const struct cn_load *load, struct cn_r
     states->rt = rt;
     states->clock_floor_ms = load->clock_floor_ms;
     states->clock_offset_ms = (int64_t)(cn_wall_ms() - cn_boot_ms());
-    cn_slab_init(&states->sequences, CN_SLAB_USUAL, 0);
+    cn_slab_init(&states->sequences, cn_slab_usual(), 0);
     if (load->durability == CN_DURABILITY_NONE)
         states->store = cn_mem_store_open(load->store_max_bytes);
     else if ((rc = cn_journal_store_open(&options, &states->store, err)) != 0)

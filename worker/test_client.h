@@ -32,6 +32,7 @@
 
 #include "config/model/model_config.h"
 #include "core/memory/mem.h"
+#include "core/tuning/tuning.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
 #include "store/store.h"
@@ -410,6 +411,7 @@ client_defaults(struct client *c)
         .answer_max_bytes = 5000,
         .store_max_bytes = 64 << 20,
         .journal_max_bytes = 1 << 20,
+        .tuning = cn_tuning_bits,
         .check_max_bytes = UINT64_MAX,
         .idle_ms = 1000,
         .lifetime_ms = 10000,

@@ -180,6 +180,11 @@ int cn_worker_run_batch(struct cn_worker *worker, struct cn_error *err);
 /* Takes the entry out of its list and gives it back, with its reference to the block. */
 void cn_worker_release(struct cn_worker *worker, struct cn_pending *pending);
 
+/* lockstep.c */
+/* Returns how many rows the next batch should have at most: the model's batchSize, or half of the
+ * waiting rows when clients and worker are in lockstep. */
+uint32_t cn_lockstep_rows(const struct cn_worker *worker);
+
 /* yielded_rows.c */
 void cn_streams_init(struct cn_streams *streams, uint64_t now_ms);
 /* Drops all streams. Call it before the runtime is closed. The timer wheel stays, because handlers

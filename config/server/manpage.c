@@ -4,6 +4,7 @@
 
 #include "config/model/model_config.h"
 #include "config/server/server_options.h"
+#include "core/tuning/tuning.h"
 
 /* A backslash, a dash, and a point or an apostrophe at the beginning of a text have a meaning in
  * troff.
@@ -69,8 +70,17 @@ cn_server_config_man(FILE *out)
           ".TP\n.BR \\-h \", \" \\-\\-help \" [\\fISECTION\\fR]\"\nShow the most used options, the "
           "options of one section, or (SECTION is all) every option, and exit.\n"
           ".TP\n.BR \\-v \", \" \\-\\-version\nShow the version and exit.\n"
-          ".SH SEE ALSO\n.BR continuo.yaml (5),\n.BR continuo\\-archiver (1)\n",
+          ".SH TUNING\nThese performance mechanisms can be switched off with\n.BR \\-\\-tuning .\n"
+          "Answers are the same with any of them off.\n",
           out);
+    for (int i = 0; i < CN_N_TUNINGS; i++) {
+        fputs(".TP\n.B ", out);
+        cn_man_text(out, cn_tuning_rows[i].name);
+        fputc('\n', out);
+        cn_man_text(out, cn_tuning_rows[i].what);
+        fputs(".\n", out);
+    }
+    fputs(".SH SEE ALSO\n.BR continuo.yaml (5),\n.BR continuo\\-archiver (1)\n", out);
 }
 
 static void

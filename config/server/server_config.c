@@ -22,6 +22,7 @@
 #include "core/errors/panic.h"
 #include "core/log/log.h"
 #include "core/memory/mem.h"
+#include "core/tuning/tuning.h"
 
 #define ENV_PREFIX "CONTINUO_"
 #define V2_REQUEST_BYTES 67108864 /* Triton's limit for JSON; its binary tensors have no limit */
@@ -33,6 +34,8 @@
 #define ADDRESS_NUMBER(d) 0
 #define OPTIONAL_ADDRESS_TEXT(d) (d)
 #define OPTIONAL_ADDRESS_NUMBER(d) 0
+#define TUNING_TEXT(d) (d)
+#define TUNING_NUMBER(d) 0
 #define UINT_TEXT(d) NULL
 #define UINT_NUMBER(d) (d)
 #define DURABILITY_TEXT(d) NULL
@@ -95,7 +98,7 @@ bool
 cn_option_is_text(const struct cn_option *option)
 {
     return option->kind == CN_KIND_STRING || option->kind == CN_KIND_ADDRESS ||
-           option->kind == CN_KIND_OPTIONAL_ADDRESS;
+           option->kind == CN_KIND_OPTIONAL_ADDRESS || option->kind == CN_KIND_TUNING;
 }
 
 /* The word of a number, among the words of `arg`, "text|json". */
@@ -190,12 +193,26 @@ expected_text(const struct cn_option *option, char out[96])
     case CN_KIND_STRING:
     case CN_KIND_ADDRESS:
     case CN_KIND_OPTIONAL_ADDRESS:
+    case CN_KIND_TUNING:
         return "a string";
     case CN_KIND_UINT:
         snprintf(out, 96, "an integer from %" PRIu64 " to %" PRIu64, option->min, option->max);
         return out;
     }
     cn_unreachable();
+}
+
+static int
+set_tuning(struct cn_server_config *config, const struct cn_option *option, const char *where,
+           const char *text, struct cn_error *err)
+{
+    struct cn_error inner;
+    uint64_t bits;
+
+    if (cn_tuning_parse(text, &bits, &inner) != 0)
+        return cn_fail(err, CN_E_CONFIG, "%s: %s", where, inner.message);
+    set_text(config, option, text);
+    return 0;
 }
 
 /* Sets an option from text, whichever source it comes from. `where` is "--loops", "CONTINUO_LOOPS"
@@ -219,6 +236,8 @@ set_from_text(struct cn_server_config *config, const struct cn_option *option, c
                            option->kind == CN_KIND_ADDRESS ? "" : ", or none");
         set_text(config, option, text);
         return 0;
+    case CN_KIND_TUNING:
+        return set_tuning(config, option, where, text, err);
     case CN_KIND_STRING:
         if (text[0] == '\0')
             return cn_fail(err, CN_E_CONFIG, "%s is empty; give a %s", where, option->arg);

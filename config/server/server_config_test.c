@@ -391,8 +391,8 @@ count_lines(const char *text)
 static void
 help_is_short_and_all_of_it_names_every_option(void **state)
 {
-    static const char *const sections[] = {"server", "limits",   "grpc", "v2",     "models",
-                                           "http",   "security", "logs", "metrics"};
+    static const char *const sections[] = {"server", "limits",   "grpc", "v2",      "models",
+                                           "http",   "security", "logs", "metrics", "tuning"};
     char *help = help_text(NULL), *all = help_text("all"),
          *man = print_to_text(cn_server_config_man);
     unsigned n_lines = 0;
@@ -437,6 +437,24 @@ help_may_name_a_section(void **state)
     stops("--help|me", "", "--help has no section \"me\"");
 }
 
+/* The list of --tuning is checked before anything starts, and the message lists the names. */
+static void
+tunings_are_checked(void **state)
+{
+    struct cn_server_config config;
+
+    (void)state;
+    good("--tuning|none,lockstep", "CONTINUO_TUNING=all", &config);
+    assert_string_equal(config.tuning, "none,lockstep");
+    cn_server_config_fini(&config);
+    good("", "CONTINUO_TUNING=all,-busy-wait", &config);
+    assert_string_equal(config.tuning, "all,-busy-wait");
+    cn_server_config_fini(&config);
+    stops("--tuning=all,-busywait", "", "--tuning: \"-busywait\" is not a performance mechanism");
+    stops("--tuning=nothing", "", "busy-wait, prefetch, ");
+    stops("", "CONTINUO_TUNING=-", "CONTINUO_TUNING: \"-\" is not");
+}
+
 int
 main(void)
 {
@@ -455,6 +473,7 @@ main(void)
         cmocka_unit_test(the_printed_config_has_no_password),
         cmocka_unit_test(help_is_short_and_all_of_it_names_every_option),
         cmocka_unit_test(help_may_name_a_section),
+        cmocka_unit_test(tunings_are_checked),
     };
     int rc;
 

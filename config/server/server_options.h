@@ -15,7 +15,8 @@ enum cn_option_kind {
     CN_KIND_DURABILITY,
     CN_KIND_LOGLEVEL,
     CN_KIND_BOOL,
-    CN_KIND_WORD /* one of the words of `arg`, "text|json"; stored as its number */
+    CN_KIND_TUNING, /* a list of core/tuning/tuning.h, kept as text */
+    CN_KIND_WORD    /* one of the words of `arg`, "text|json"; stored as its number */
 };
 
 struct cn_option {

@@ -1,6 +1,7 @@
 /* config/server/server_print.c - the server's options for people: --help and --print-config. Main
  * thread. */
 #include "config/server/server_options.h"
+#include "core/tuning/tuning.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -26,6 +27,7 @@ static const struct {
     {"default-workers", "models", ""},
     {"log-dir", "logs", ""},
     {"metrics-mode", "metrics", "TorchServe's metrics and those of the machine"},
+    {"tuning", "tuning", "performance mechanisms, to switch one off when you look for a fault"},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))
 
@@ -119,6 +121,17 @@ put_section(FILE *out, const char *section)
     }
 }
 
+/* Prints the mechanisms that --tuning knows. */
+static void
+put_tunings(FILE *out)
+{
+    fputs("These are the mechanisms. Answers are the same with any of them off. A list that begins "
+          "with a\ndash needs an equals sign: --tuning=-busy-wait.\n",
+          out);
+    for (int i = 0; i < CN_N_TUNINGS; i++)
+        put_line(out, cn_tuning_rows[i].name, cn_tuning_rows[i].what);
+}
+
 /* What --help prints without a section: a screen with the options that most users need. */
 static void
 put_common(FILE *out)
@@ -162,6 +175,8 @@ cn_server_config_help(const char *section, FILE *out)
             continue;
         fprintf(out, "%s%s: %s\n", all && i ? "\n" : "", parts[i].section, parts[i].what);
         put_section(out, parts[i].section);
+        if (strcmp(parts[i].section, "tuning") == 0)
+            put_tunings(out);
     }
 }
 

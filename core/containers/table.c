@@ -17,7 +17,9 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
+#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "core/system/random.h"
 
 #define SHARD_BITS 6
@@ -149,7 +151,7 @@ cn_table_prefetch(const struct cn_table *table, const struct cn_str *keys, uint3
     cn_assert(n <= CN_PREFETCH_MAX);
     if (found)
         memset(found, 0, n * sizeof(*found));
-    if (table->count < CN_PREFETCH_LEAST)
+    if (!cn_prefetch_pays(table->count))
         return;
     for (uint32_t i = 0; i < n; i++) {
         const struct shard *shard;

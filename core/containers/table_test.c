@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "core/test_support.h"
 
 #define ITEMS 20000

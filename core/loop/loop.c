@@ -119,7 +119,7 @@ cn_loop_destroy(struct cn_loop *loop)
 void
 cn_loop_set_busy_wait(struct cn_loop *loop, uint32_t limit_us)
 {
-    loop->busy_wait.limit_us = limit_us;
+    cn_busy_wait_limit(&loop->busy_wait, limit_us);
 }
 
 bool

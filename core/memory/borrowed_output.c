@@ -13,8 +13,15 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/tuning/tuning.h"
 
 #define VECTOR_MAX 32 /* the pieces of one call; a socket takes fewer large ones anyway */
+
+bool
+cn_borrow_pays(size_t bytes)
+{
+    return bytes >= CN_BORROW_MIN_BYTES && cn_tuned(CN_TUNING_BORROWED_OUTPUT);
+}
 
 void
 cn_borrowed_output_init(struct cn_borrowed_output *borrowed)

@@ -35,6 +35,9 @@ struct cn_borrowed_output {
     uint64_t bytes;
 };
 
+/* Is a piece of this size worth borrowing? Never with the tuning `borrowed-output` off. */
+bool cn_borrow_pays(size_t bytes);
+
 void cn_borrowed_output_init(struct cn_borrowed_output *borrowed);
 /* Forgets all pieces. They are not read again, and their counts stay as they are. */
 void cn_borrowed_output_fini(struct cn_borrowed_output *borrowed);

@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "core/errors/panic.h"
 
@@ -55,15 +54,4 @@ void
 cn_free(void *ptr)
 {
     free(ptr);
-}
-
-/* madvise accepts whole huge pages only, so the begin is rounded up and the end down. */
-void
-cn_prefer_huge(void *ptr, size_t bytes)
-{
-    uintptr_t begin = ((uintptr_t)ptr + CN_HUGE_BYTES - 1) & ~(uintptr_t)(CN_HUGE_BYTES - 1);
-    uintptr_t end = ((uintptr_t)ptr + bytes) & ~(uintptr_t)(CN_HUGE_BYTES - 1);
-
-    if (ptr && begin < end)
-        madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }

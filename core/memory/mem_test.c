@@ -1,4 +1,5 @@
 /* core/memory/mem_test.c - the heap's manners. */
+#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
 
 #include <setjmp.h>

@@ -20,7 +20,10 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
+#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
+#include "core/tuning/tuning.h"
 
 /* The first chunk is small, because most handlers need little. Each further one is as large as all
  * before it, up to the maximum. */
@@ -65,6 +68,16 @@ static uint32_t
 block_bytes(uint32_t size)
 {
     return (size + 1) * CN_SLAB_STEP;
+}
+
+size_t
+cn_slab_usual(void)
+{
+#ifdef CN_MALLOC_EACH
+    return 0;
+#else
+    return cn_tuned(CN_TUNING_BLOCK_PAGES) ? CN_SLAB_BLOCK_MAX : 0;
+#endif
 }
 
 void

@@ -15,13 +15,7 @@
 #include "core/containers/list.h"
 
 #define CN_SLAB_BLOCK_MAX 256 /* bytes of the largest block that comes from a page */
-/* In sanitizer builds each block is malloc's own, so that a use after free is seen. */
-#ifdef CN_MALLOC_EACH
-#define CN_SLAB_USUAL 0
-#else
-#define CN_SLAB_USUAL CN_SLAB_BLOCK_MAX
-#endif
-#define CN_SLAB_STEP 8 /* block sizes are multiples of this */
+#define CN_SLAB_STEP 8        /* block sizes are multiples of this */
 #define CN_SLAB_SIZES (CN_SLAB_BLOCK_MAX / CN_SLAB_STEP)
 #define CN_SLAB_PAGE_BYTES 16384
 
@@ -43,8 +37,13 @@ struct cn_slab {
     size_t bytes, bytes_max; /* of all chunks; bytes_max 0: no limit */
 };
 
+/* The usual value for `block_max` below: CN_SLAB_BLOCK_MAX, or 0 with the tuning `block-pages` off.
+ * It is 0 in sanitizer builds, too: there each block is malloc's own, so that a use after free is
+ * seen. */
+size_t cn_slab_usual(void);
+
 /* Initialises the allocator. `block_max` is the largest block from pages, up to CN_SLAB_BLOCK_MAX
- * and mostly CN_SLAB_USUAL; with 0 all blocks come from malloc. `bytes_max` limits all chunks
+ * and mostly cn_slab_usual(); with 0 all blocks come from malloc. `bytes_max` limits all chunks
  * together, 0: no limit. A block in use keeps its whole page for its size, so blocks of another
  * size may find no memory before that limit is really in use. */
 void cn_slab_init(struct cn_slab *pool, size_t block_max, size_t bytes_max);

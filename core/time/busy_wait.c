@@ -9,10 +9,17 @@
 #include <sched.h>
 
 #include "core/time/clock.h"
+#include "core/tuning/tuning.h"
 
 /* A wait that was not longer than this many limits makes the next one busy. On a core that nobody
  * else wants, polling then takes a tenth of the time at most. */
 #define SHORT_WAIT 10
+
+void
+cn_busy_wait_limit(struct cn_busy_wait *wait, uint32_t limit_us)
+{
+    wait->limit_us = cn_tuned(CN_TUNING_BUSY_WAIT) ? limit_us : 0;
+}
 
 void
 cn_busy_wait_begin(struct cn_busy_wait *wait)

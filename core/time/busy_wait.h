@@ -13,11 +13,13 @@
 #include <stdint.h>
 
 struct cn_busy_wait {
-    uint32_t limit_us; /* 0: never wait busily; set by the owner */
+    uint32_t limit_us; /* 0: never wait busily; set with cn_busy_wait_limit */
     bool worth_it;     /* the last wait was short */
     uint64_t began_us; /* when this wait began */
 };
 
+/* Sets the limit; the tuning `busy-wait` makes it 0. */
+void cn_busy_wait_limit(struct cn_busy_wait *wait, uint32_t limit_us);
 /* Begins a wait, because there was nothing to do. */
 void cn_busy_wait_begin(struct cn_busy_wait *wait);
 /* Lets other threads run. True: poll again; false: sleep. */

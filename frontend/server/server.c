@@ -31,6 +31,7 @@
 #include "core/log/log_files.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
+#include "core/tuning/tuning.h"
 #include "frontend/http/access_log.h"
 #include "frontend/http/http_checks.h"
 #include "frontend/http/http_listener.h"
@@ -80,6 +81,19 @@ start_limits(struct cn_server *server, struct cn_error *err)
            config->max_connections, config->grpc_max_connections,
            (unsigned long long)limit.rlim_cur);
     return 0;
+}
+
+/* Sets the switches of --tuning before the first thread starts; the list was checked when it was
+ * read. */
+static int
+start_tuning(struct cn_server *server, struct cn_error *err)
+{
+    uint64_t bits;
+    int rc = cn_tuning_parse(server->config.tuning, &bits, err);
+
+    if (rc == 0)
+        cn_tuning_set(bits);
+    return rc;
 }
 
 /* Blocks the signals before the first thread starts, since threads inherit the mask. */
@@ -449,6 +463,7 @@ static const struct {
     int (*start)(struct cn_server *server, struct cn_error *err);
     void (*stop)(struct cn_server *server); /* also after a start that failed halfway */
 } steps[] = {
+    {start_tuning, NULL},
     {start_logs, NULL}, /* ends last, after all that may log */
     {start_metrics, stop_metrics},
     {start_names, NULL},

@@ -5,8 +5,8 @@
  * has asked for one. So each loop keeps some calls of each method asked for (`waiting`). 2.
  * Accepted. on_accepted() asks for the next call in its place, checks this one (limits, key), and
  * hands it to its method. 3. Watched. An operation that completes when the client is gone costs a
- * tenth of a short call. So a unary call is watched only after WATCH_AFTER_MS, or together with its
- * end; a stream is watched at once. 4. Finished. The method has called cn_grpc_call_finish(), and
+ * tenth of a short call. So a unary call is watched only after a while, or together with its
+ * end; a stream is watched at once (grpc_watch.c). 4. Finished. The method has called cn_grpc_call_finish(), and
  * the status has been handed to the core (`end_sent`). 5. Freed, by call_check(), when the end has
  * been sent, no operation of the core is under way (`n_busy`), and nobody holds it (`n_holds`). The
  * core never forgets an operation, so n_busy always returns to 0.
@@ -25,7 +25,6 @@
 #include "metrics/counters/metrics.h"
 
 #define CALL_MAGIC 0x434e4743u /* "CNGC" */
-#define WATCH_AFTER_MS 20 /* a unary call that lasts longer is informed when its client leaves */
 
 void
 cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop, void (*fn)(struct cn_msg *msg))
@@ -49,9 +48,6 @@ cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n,
 
 static void on_accepted(struct cn_msg *msg);
 static void on_closed(struct cn_msg *msg);
-static void accepted_taken(struct cn_grpc_tag *tag);
-static void closed_taken(struct cn_grpc_tag *tag);
-static void watch_for_end(struct cn_timer *timer);
 
 /* The client has not taken its message in time. */
 static void
@@ -81,15 +77,15 @@ call_create(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned i
     grpc_metadata_array_init(&call->metadata);
     grpc_call_details_init(&call->details);
     cn_grpc_tag_init(&call->accepted, site->loop, on_accepted);
-    call->accepted.taken = accepted_taken;
+    call->accepted.taken = cn_grpc_watch_accepted;
     cn_grpc_tag_init(&call->closed, site->loop, on_closed);
-    call->closed.taken = closed_taken;
+    call->closed.taken = cn_grpc_watch_closed;
     cn_grpc_tag_init(&call->read, site->loop, cn_grpc_on_read);
     cn_grpc_tag_init(&call->wrote, site->loop, cn_grpc_on_wrote);
     cn_list_init(&call->link);
     cn_list_init(&call->out);
     cn_timer_init(&call->write_timer, on_write_late);
-    cn_timer_init(&call->watch_timer, watch_for_end);
+    cn_timer_init(&call->watch_timer, cn_grpc_watch_on_timer);
     cn_arena_init(&call->arena);
     return call;
 }
@@ -147,67 +143,6 @@ on_closed(struct cn_msg *msg)
             call); /* it may have been finished before, with messages that are dropped now */
     }
     cn_grpc_call_release(call);
-}
-
-grpc_op
-cn_grpc_watch_op(struct cn_grpc_call *call)
-{
-    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
-
-    op.data.recv_close_on_server.cancelled = &call->was_cancelled;
-    call->watched = true;
-    cn_timer_cancel(&call->watch_timer);
-    return op;
-}
-
-static void
-watch_for_end(struct cn_timer *timer)
-{
-    struct cn_grpc_call *call = cn_container_of(timer, struct cn_grpc_call, watch_timer);
-    grpc_op op = cn_grpc_watch_op(call);
-
-    cn_grpc_start_batch(call, &op, 1, &call->closed);
-}
-
-/* Runs on the taker's thread, before the call's loop knows of the call. It starts to watch a unary
- * step at once if there are several loops, for this case: the client cancels its step, asks its
- * sequence what became of the step, and another loop answers that question while the loop of the
- * cancelled call is still busy. Events are taken in the order in which the bytes came. So if the
- * taker notes the cancellation itself (closed_taken), it has noted it before it takes the question,
- * and the answer is right (scheduler/queue/departed.c reads the note). A stream is watched before
- * its first message anyway. */
-static void
-accepted_taken(struct cn_grpc_tag *tag)
-{
-    struct cn_grpc_call *call = cn_container_of(tag, struct cn_grpc_call, accepted);
-
-    if (tag->ok && call->site->grpc->n_loops > 1 && call->method && call->method->is_step &&
-        !call->method->client_streams)
-        watch_for_end(&call->watch_timer);
-}
-
-/* Runs on the taker's thread: notes that the client has left. */
-static void
-closed_taken(struct cn_grpc_tag *tag)
-{
-    struct cn_grpc_call *call = cn_container_of(tag, struct cn_grpc_call, closed);
-
-    if (call->was_cancelled)
-        atomic_store_explicit(&call->left, true, memory_order_release);
-}
-
-/* Starts to watch for the client's end: at once for a stream, later for a unary call. Watching
- * costs a tenth of a short call, which is usually answered before that. */
-static void
-begin_watch(struct cn_grpc_call *call)
-{
-    if (call->watched)
-        return;
-    if (call->method && !call->method->client_streams)
-        cn_timer_set(cn_loop_wheel(call->site->loop), &call->watch_timer,
-                     cn_loop_now_ms(call->site->loop) + WATCH_AFTER_MS);
-    else
-        watch_for_end(&call->watch_timer);
 }
 
 /* Checks a call before its method sees it. Returns 0, or the error with which it is refused. */
@@ -279,7 +214,7 @@ on_accepted(struct cn_msg *msg)
     if (!call->method)
         call->deadline = call->details.deadline;
     cn_grpc_call_hold(call);
-    begin_watch(call);
+    cn_grpc_watch_begin(call);
     call_open(call);
     cn_grpc_call_release(call);
 }

@@ -161,6 +161,21 @@ int cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits
 /* Empties the queue, which must have no calls left, and destroys it, when no loop runs. */
 void cn_grpc_taker_stop(struct cn_grpc_taker *taker);
 
+/* Takes one event. Returns false when the time is up, or, with *over set, when the queue has been
+ * shut down and is empty. */
+bool cn_grpc_take(struct cn_grpc_taker *taker, gpr_timespec until, struct cn_grpc_tag **out,
+                  bool *over);
+
+/* grpc_loan.c: allows the loop to borrow the queue, if there is one loop and it waits busily. */
+void cn_grpc_loan_allow(struct cn_grpc_taker *taker, struct cn_loop *const *loops,
+                        unsigned n_loops);
+/* Ends the loan for good. The loop must not run any more, or be the caller's. */
+void cn_grpc_loan_end(struct cn_grpc_taker *taker);
+/* On the thread, with an event that it has not posted yet: lends the queue to the loop if that is
+ * awake. If it returns true, the thread posts the event and then waits for the queue's return. */
+bool cn_grpc_lend(struct cn_grpc_taker *taker);
+void cn_grpc_await_return(struct cn_grpc_taker *taker);
+
 /* grpc_call.c: begins to wait for a call of this method (n_methods stands for any other method). On
  * the site's loop. */
 void cn_grpc_ask_for_call(struct cn_grpc_site *site, struct cn_grpc_server *server, unsigned index);
@@ -171,8 +186,17 @@ void cn_grpc_start_batch(struct cn_grpc_call *call, const grpc_op *ops, size_t n
 void cn_grpc_tag_init(struct cn_grpc_tag *tag, struct cn_loop *loop,
                       void (*fn)(struct cn_msg *msg));
 
+/* --- grpc_watch.c */
+
 /* Returns the operation that completes when the client is gone, and marks the call as watched. */
 grpc_op cn_grpc_watch_op(struct cn_grpc_call *call);
+/* Begins to watch a call that was accepted: a stream at once, a unary call after a while. */
+void cn_grpc_watch_begin(struct cn_grpc_call *call);
+/* The same at once, when the call's watch_timer runs out. */
+void cn_grpc_watch_on_timer(struct cn_timer *timer);
+/* What is to be done on the taker's thread with the events `accepted` and `closed` of a call. */
+void cn_grpc_watch_accepted(struct cn_grpc_tag *tag);
+void cn_grpc_watch_closed(struct cn_grpc_tag *tag);
 
 /* grpc_message.c: sends the messages that wait, and then the end of the call. */
 void cn_grpc_call_pump(struct cn_grpc_call *call);

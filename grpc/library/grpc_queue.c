@@ -2,24 +2,13 @@
  *
  * The library moves bytes only while somebody waits on its queue, and only a thread can wait there
  * and be woken. So there is a thread, which passes each event to the mailbox of its call's loop.
- * But while the loop is awake anyway, the thread costs a switch, or a processor, for each event. So
- * in a server with one loop, the loop asks the queue itself while it is awake, and the thread waits
- * until the loop goes to sleep (docs/decisions/0018). With several loops the thread has enough work
- * of its own and keeps the queue.
- *
- * `loaned` says which of the two takes events. The thread sets it (lend) after it has taken an
- * event and found the loop awake; the loop clears it (give_back) before it sleeps. Only one of them
- * takes events at a time, so events keep their order.
+ * While the loop is awake, it may borrow the queue (grpc_loan.c).
  */
 #include "core/errors/panic.h"
 #include "grpc/library/grpc_priv.h"
 
-#define ASK_MAX 64 /* most events in one look, so that other work gets its turn */
-
-/* Takes one event. Returns false when the time is up, or, with *over set, when the queue has been
- * shut down and is empty. */
-static bool
-take(struct cn_grpc_taker *taker, gpr_timespec until, struct cn_grpc_tag **out, bool *over)
+bool
+cn_grpc_take(struct cn_grpc_taker *taker, gpr_timespec until, struct cn_grpc_tag **out, bool *over)
 {
     grpc_event event = grpc_completion_queue_next(taker->queue, until, NULL);
     struct cn_grpc_tag *tag = event.tag;
@@ -35,46 +24,6 @@ take(struct cn_grpc_taker *taker, gpr_timespec until, struct cn_grpc_tag **out, 
     return true;
 }
 
-/* --- the loop */
-
-/* The loop is awake: takes the events that are there, if the queue is loaned to it. */
-static void
-ask(struct cn_source *source)
-{
-    struct cn_grpc_taker *taker = cn_container_of(source, struct cn_grpc_taker, source);
-    struct cn_grpc_tag *tag;
-    bool over;
-    int i;
-
-    if (!atomic_load_explicit(&taker->loaned, memory_order_acquire))
-        return;
-    for (i = 0; i < ASK_MAX && take(taker, gpr_inf_past(GPR_CLOCK_REALTIME), &tag, &over); i++)
-        cn_loop_post(tag->loop, &tag->msg);
-}
-
-/* Returns the queue to the thread. `for_good`: the thread must not lend it again. */
-static void
-give_back(struct cn_grpc_taker *taker, bool for_good)
-{
-    pthread_mutex_lock(&taker->mutex);
-    taker->stopping = for_good;
-    atomic_store_explicit(&taker->loaned, false, memory_order_release);
-    pthread_cond_signal(&taker->returned);
-    pthread_mutex_unlock(&taker->mutex);
-}
-
-/* The loop is about to sleep: returns the queue. */
-static void
-rest(struct cn_source *source)
-{
-    struct cn_grpc_taker *taker = cn_container_of(source, struct cn_grpc_taker, source);
-
-    if (atomic_load_explicit(&taker->loaned, memory_order_relaxed))
-        give_back(taker, false);
-}
-
-/* --- the thread */
-
 /* The thread waits for an event, at first busily if --busy-wait allows it. */
 static bool
 wait_for_event(struct cn_grpc_taker *taker, struct cn_grpc_tag **tag, bool *over)
@@ -82,36 +31,17 @@ wait_for_event(struct cn_grpc_taker *taker, struct cn_grpc_tag **tag, bool *over
     bool taken;
 
     if (taker->loop || !taker->wait.limit_us)
-        return take(taker, gpr_inf_future(GPR_CLOCK_REALTIME), tag, over);
-    taken = take(taker, gpr_inf_past(GPR_CLOCK_REALTIME), tag, over);
+        return cn_grpc_take(taker, gpr_inf_future(GPR_CLOCK_REALTIME), tag, over);
+    taken = cn_grpc_take(taker, gpr_inf_past(GPR_CLOCK_REALTIME), tag, over);
     if (taken || *over)
         return taken;
     cn_busy_wait_begin(&taker->wait);
     while (!taken && !*over && cn_busy_wait_again(&taker->wait))
-        taken = take(taker, gpr_inf_past(GPR_CLOCK_REALTIME), tag, over);
+        taken = cn_grpc_take(taker, gpr_inf_past(GPR_CLOCK_REALTIME), tag, over);
     if (!taken && !*over)
-        taken = take(taker, gpr_inf_future(GPR_CLOCK_REALTIME), tag, over);
+        taken = cn_grpc_take(taker, gpr_inf_future(GPR_CLOCK_REALTIME), tag, over);
     cn_busy_wait_end(&taker->wait);
     return taken;
-}
-
-/* Lends the queue to the loop. Must come before the event is posted: the message keeps the loop
- * awake, or wakes it, so the loop finds that it has the queue, and returns it before it sleeps. */
-static void
-lend(struct cn_grpc_taker *taker)
-{
-    pthread_mutex_lock(&taker->mutex);
-    atomic_store_explicit(&taker->loaned, !taker->stopping, memory_order_release);
-    pthread_mutex_unlock(&taker->mutex);
-}
-
-static void
-wait_until_returned(struct cn_grpc_taker *taker)
-{
-    pthread_mutex_lock(&taker->mutex);
-    while (atomic_load_explicit(&taker->loaned, memory_order_relaxed))
-        pthread_cond_wait(&taker->returned, &taker->mutex);
-    pthread_mutex_unlock(&taker->mutex);
 }
 
 static void *
@@ -119,18 +49,16 @@ taker_main(void *ctx)
 {
     struct cn_grpc_taker *taker = ctx;
     struct cn_grpc_tag *tag = NULL;
-    bool lends, over = false;
+    bool lent, over = false;
 
     pthread_setname_np(pthread_self(), "grpc-queue");
     while (!over) {
         if (!wait_for_event(taker, &tag, &over))
             continue;
-        lends = taker->loop && cn_loop_is_awake(taker->loop);
-        if (lends)
-            lend(taker);
+        lent = cn_grpc_lend(taker);
         cn_loop_post(tag->loop, &tag->msg);
-        if (lends)
-            wait_until_returned(taker);
+        if (lent)
+            cn_grpc_await_return(taker);
     }
     return NULL;
 }
@@ -143,23 +71,18 @@ cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits *li
     int rc;
 
     taker->queue = grpc_completion_queue_create_for_next(NULL);
-    taker->wait.limit_us = limits->busy_wait_us;
-    taker->source = (struct cn_source){ask, rest};
+    cn_busy_wait_limit(&taker->wait, limits->busy_wait_us);
     pthread_mutex_init(&taker->mutex, NULL);
     pthread_cond_init(&taker->returned, NULL);
-    /* A loop without busy wait would return the queue after each event, so it does not get it. */
-    if (n_loops == 1 && limits->busy_wait_us) {
-        taker->loop = loops[0];
-        cn_loop_set_source(taker->loop, &taker->source);
-    }
+    cn_grpc_loan_allow(taker, loops, n_loops);
     rc = pthread_create(&taker->thread, NULL, taker_main, taker);
     if (!rc)
         return 0;
     grpc_completion_queue_shutdown(taker->queue);
     while (!over)
-        take(taker, gpr_inf_future(GPR_CLOCK_REALTIME), &(struct cn_grpc_tag *){NULL}, &over);
-    if (taker->loop)
-        cn_loop_set_source(taker->loop, NULL);
+        cn_grpc_take(taker, gpr_inf_future(GPR_CLOCK_REALTIME), &(struct cn_grpc_tag *){NULL},
+                     &over);
+    cn_grpc_loan_end(taker);
     grpc_completion_queue_destroy(taker->queue);
     pthread_cond_destroy(&taker->returned);
     pthread_mutex_destroy(&taker->mutex);
@@ -169,9 +92,7 @@ cn_grpc_taker_start(struct cn_grpc_taker *taker, const struct cn_grpc_limits *li
 void
 cn_grpc_taker_stop(struct cn_grpc_taker *taker)
 {
-    if (taker->loop)
-        cn_loop_set_source(taker->loop, NULL);
-    give_back(taker, true);
+    cn_grpc_loan_end(taker);
     grpc_completion_queue_shutdown(taker->queue);
     pthread_join(taker->thread, NULL);
     grpc_completion_queue_destroy(taker->queue);

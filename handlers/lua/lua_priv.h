@@ -156,6 +156,12 @@ void cn_lua_run(struct lua_rt *rt, struct cn_item **items, uint32_t n);
 /* Answers with what describe() returns, as JSON. */
 void cn_lua_metadata(struct lua_rt *rt, struct cn_item *item);
 
+/* lua_prefetch.c: prefetches the states of a batch's items. */
+void cn_lua_prefetch_states(struct lua_rt *rt, struct cn_item **items, uint32_t n);
+
+/* lua_collector.c: makes the garbage collector of a new VM work in small steps. */
+void cn_lua_collect_in_steps(lua_State *L);
+
 /* lua_open.c: requests that stay open when their handler has returned (req:defer). A `resume` of
  * the runtime is one of these, or a coroutine's. */
 bool cn_lua_is_open(const void *resume);

@@ -24,12 +24,6 @@
 
 /* What migrate and close may take where no limit is configured: nobody waits for them. */
 #define BACKGROUND_CALL_MS 5000
-/* How much work the collector does for each byte that is allocated (LUA_GCINC, step multiplier).
- * With Lua's default of 100 it goes through all memory while half a percent of it is allocated:
- * with the states of a million sequences each of its steps held up a batch for 5 ms. With 4 it
- * needs a tenth of the memory in use for one round, which is little beside the pause of 200 %
- * before it, and its steps take a third of a millisecond. */
-#define COLLECT_STEP 4
 
 /* The pages of the slab may take this many times the limit of the blocks in use, since there is
  * unused room between blocks. */
@@ -151,7 +145,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     rt->tensor_state = load->state != NULL;
     rt->batched = load->max_batch_size > 0;
     rt->memory_max = load->memory_max_bytes;
-    cn_slab_init(&rt->blocks, CN_SLAB_USUAL, rt->memory_max * PAGES_TIMES);
+    cn_slab_init(&rt->blocks, cn_slab_usual(), rt->memory_max * PAGES_TIMES);
     rt->step_time_ms = load->step_time_ms;
     rt->state_max_bytes = load->state_max_bytes;
     rt->deadline_ms = CN_NEVER;
@@ -168,7 +162,7 @@ runtime_open(const struct cn_load *load, struct cn_str config_json, struct cn_ru
     }
     *(struct lua_rt **)lua_getextraspace(rt->L) = rt;
     lua_atpanic(rt->L, on_panic);
-    lua_gc(rt->L, LUA_GCINC, 0, COLLECT_STEP, 0);
+    cn_lua_collect_in_steps(rt->L);
     cn_lua_disarm(rt); /* loading is under the server's startupTimeout */
     rc = protect_err(rt, cn_lua_load_handler, &config_json, CN_E_LOAD_FAILED, err);
     if (rc < 0) {

@@ -12,6 +12,7 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/tuning/tuning.h"
 #include "kserve/json/json_words.h"
 
 struct head {
@@ -81,7 +82,7 @@ cn_v2_json_head(struct cn_str text, json_t **out, struct cn_error *err)
     struct head *head;
     int rc;
 
-    if (text.len == 0 || text.len > CN_V2_HEAD_MAX)
+    if (text.len == 0 || text.len > CN_V2_HEAD_MAX || !cn_tuned(CN_TUNING_JSON_HEADS))
         return cn_v2_json_load(text, out, err);
     head = &heads_of_thread()->at[place_of(text)];
     if (!head->root || !cn_str_eq((struct cn_str){head->text, head->len}, text)) {

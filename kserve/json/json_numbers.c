@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/tuning/tuning.h"
 #include "kserve/json/json_words.h"
 
 _Static_assert(CN_V2_CUTS_MAX <= 100, "an array's number has two digits");
@@ -123,6 +124,8 @@ cn_v2_cut(struct cn_str text, struct cn_v2_cuts *out)
 
     out->n = out->taken = 0;
     out->head_len = 0;
+    if (!cn_tuned(CN_TUNING_JSON_CUTS))
+        return false;
     while (at < end) {
         switch (*at++) {
         case '[':

@@ -29,6 +29,7 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/text/utf8.h"
+#include "core/tuning/tuning.h"
 #include "management/models/unpacked.h"
 #include "management/repository/model_store.h"
 #include "management/state/clock_watch.h"
@@ -532,6 +533,7 @@ cn_model_fill_load(const struct cn_model_about *about, const char *store_dir, ui
         .worker_index = worker_index,
         .zygote = worker_index == 0,
         .busy_wait_us = about->busy_wait_us,
+        .tuning = cn_tuning_bits,
         .batch_size = config->batch_size,
         .stateful = config->sequence_batching,
         .durability = config->durability,

@@ -16,6 +16,7 @@
  */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "metrics/counters/metrics.h"
 #include "scheduler/batch/slots.h"
 #include "scheduler/queue/model_queue_priv.h"

@@ -24,6 +24,7 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "core/system/random.h"
 #include "core/time/clock.h"
 #include "scheduler/queue/model_queue_priv.h"

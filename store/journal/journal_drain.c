@@ -29,6 +29,7 @@
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "core/system/random.h"
 #include "store/journal/journal_priv.h"
 

@@ -20,6 +20,7 @@
  *
  * When another process has begun a file anew, some transactions may have been missed. `hints_from`
  * is then raised to that file's first transaction, and all older hints are refused. */
+#include "core/tuning/tuning.h"
 #include "store/journal/journal_priv.h"
 
 static uint64_t *
@@ -47,7 +48,8 @@ cn_journal_hints_begin(struct cn_journal_store *js, uint64_t txn)
 bool
 cn_journal_hint_holds(struct cn_journal_store *js, const struct cn_store_hint *hint)
 {
-    return hint->txn >= js->hints_from && hint->txn > *changed_at(js, hint->hash);
+    return cn_tuned(CN_TUNING_STORE_HINTS) && hint->txn >= js->hints_from &&
+           hint->txn > *changed_at(js, hint->hash);
 }
 
 enum cn_journal_place

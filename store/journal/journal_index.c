@@ -16,7 +16,9 @@
 #include <string.h>
 
 #include "core/errors/panic.h"
+#include "core/memory/huge_pages.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "store/journal/journal.h"
 
 #define MIN_SLOTS 64
@@ -99,7 +101,7 @@ cn_journal_index_has(const struct cn_journal_index *index, uint32_t hash, uint64
 void
 cn_journal_index_prefetch(const struct cn_journal_index *index, uint32_t hash)
 {
-    if (index->n >= CN_PREFETCH_LEAST)
+    if (cn_prefetch_pays(index->n))
         cn_prefetch(&index->slots[hash & index->mask], sizeof(*index->slots));
 }
 
@@ -109,7 +111,7 @@ cn_journal_index_prefetch_entry(const struct cn_journal_index *index, const char
 {
     uint32_t i = hash & index->mask;
 
-    if (index->n < CN_PREFETCH_LEAST)
+    if (!cn_prefetch_pays(index->n))
         return;
     while (index->slots[i].at && index->slots[i].hash != hash)
         i = (i + 1) & index->mask;

@@ -1,5 +1,6 @@
 /* store/journal/journal_store_test.c - the journal store: deaths at any point, several processes,
  * damage and full disks, always compared with what a plain table would say. */
+#include "core/memory/prefetch.h"
 #include "store/journal/journal.h"
 
 #include <errno.h>

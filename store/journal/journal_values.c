@@ -17,6 +17,7 @@
  * up. In debug builds each hint that is used is compared with a look-up. */
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "store/journal/journal_priv.h"
 
 #define FIRST_PUTS 64u
@@ -60,6 +61,8 @@ cn_journal_prefetch(struct cn_store *store, const struct cn_str *keys,
     struct cn_journal_store *js = cn_journal_of(store);
     uint32_t hashes[CN_PREFETCH_MAX], n_hashes = 0;
 
+    if (!cn_tuned(CN_TUNING_PREFETCH))
+        return;
     for (uint32_t i = 0; i < n; i++) {
         if (hints[i] && hints[i]->txn && cn_journal_hint_holds(js, hints[i])) {
             cn_journal_index_prefetch(&cn_journal_cur(js)->index, hints[i]->hash);

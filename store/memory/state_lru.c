@@ -15,6 +15,7 @@
 #include "core/containers/table.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 
 /* One eviction passes over at most this many used entries, so that no step waits for all of them.
  */

@@ -140,6 +140,8 @@ class Server:
         })
         if self.clock:
             env["CONTINUO_TEST_CLOCK"] = str(self.clock.path)
+        if "CONTINUO_TEST_TUNING" in os.environ:
+            env["CONTINUO_TUNING"] = os.environ["CONTINUO_TEST_TUNING"]
         env.update({key: str(value) for key, value in self.env.items()})
         return env
 

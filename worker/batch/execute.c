@@ -34,10 +34,6 @@
 
 /* Buffers of up to this size are kept by cn_batch_shed(). */
 #define BATCH_KEEP_BYTES (1u << 20)
-/* A batch that is cut in two has at least this number of rows in each half: fewer are not worth a
- * commit and a wake-up of their own. */
-#define FEW_ROWS 8u
-
 void
 cn_batch_init(struct cn_batch *batch, const struct cn_load *load)
 {
@@ -167,54 +163,6 @@ cn_worker_release(struct cn_worker *worker, struct cn_pending *pending)
     cn_list_push_front(&worker->spare, &pending->link);
 }
 
-/* Was a row of this sequence in the last batch? It compares hashes only, which is good enough for a
- * guess. */
-static bool
-just_ran(const struct cn_batch *batch, uint32_t id_hash)
-{
-    uint32_t i = id_hash & batch->seen_mask;
-
-    for (; batch->seen[i].stamp == batch->stamp; i = (i + 1) & batch->seen_mask)
-        if (batch->seen[i].hash == id_hash)
-            return true;
-    return false;
-}
-
-/* Are clients and worker in lockstep: did all clients wait for the last batch, and then the worker
- * for all clients? It is so if the worker had to wait, and the newest row is of a sequence that was
- * in the last batch: then no other row is on its way. */
-static bool
-in_lockstep(const struct cn_worker *worker)
-{
-    const struct cn_pending *last;
-
-    if (!worker->channel.waited || cn_list_empty(&worker->pending))
-        return false;
-    last = cn_container_of(worker->pending.prev, struct cn_pending, link);
-    return last->row && (last->row->flags & CN_ROW_STATEFUL) && !last->stream &&
-           just_ran(&worker->batch, last->id_hash);
-}
-
-/* Returns how many rows the batch should have. Clients that were all answered at once send their
- * next steps at once, so that from then on server and worker only ever wait for each other
- * (decision 0020). If a large batch saves the handler nothing, half of the rows are taken instead:
- * while these are answered and their clients' next steps are read, the other half runs. */
-static uint32_t
-rows_wanted(const struct cn_worker *worker)
-{
-    const uint32_t most = worker->load.batch_size;
-    const struct cn_list *link;
-    uint32_t waiting = 0;
-
-    if (!worker->rt->runs_rows_apart || !in_lockstep(worker))
-        return most;
-    cn_list_for_each(link, &worker->pending)
-        waiting++;
-    waiting = (waiting + 1) / 2;
-    waiting = waiting < FEW_ROWS ? FEW_ROWS : waiting;
-    return waiting < most ? waiting : most;
-}
-
 /* Fills the slots with waiting rows in order of arrival. Some rules make this more than a loop:
  * - At most one row of each sequence is in a batch; its next one waits for the next batch.
  * - A CLOSE or a QUERY is a fence: rows before it run first, rows behind it later.
@@ -226,7 +174,7 @@ static void
 choose(struct cn_worker *worker)
 {
     struct cn_batch *batch = &worker->batch;
-    const uint32_t wanted = rows_wanted(worker);
+    const uint32_t wanted = cn_lockstep_rows(worker);
     struct cn_list *link, *next;
     bool joined = false;
 

@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
+#include "core/memory/prefetch.h"
 #include "core/time/clock.h"
 #include "worker/batch/resolve_priv.h"
 

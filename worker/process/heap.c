@@ -4,6 +4,8 @@
 
 #include <malloc.h>
 
+#include "core/tuning/tuning.h"
+
 /* The largest int that the C library takes: blocks above it are mapped and unmapped one by one. */
 #define MAP_FROM_BYTES (1 << 30)
 /* Less free memory than this is not worth the system calls: it is used again soon. Nor is less than
@@ -15,6 +17,8 @@
 void
 cn_heap_keep(void)
 {
+    if (!cn_tuned(CN_TUNING_KEEP_HEAP))
+        return;
     mallopt(M_MMAP_THRESHOLD, MAP_FROM_BYTES);
     mallopt(M_TRIM_THRESHOLD, -1);
 }

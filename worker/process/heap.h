@@ -11,7 +11,8 @@
 #ifndef CN_WORKER_PROCESS_HEAP_H
 #define CN_WORKER_PROCESS_HEAP_H
 
-/* From now on freed memory is kept for the next allocation, whatever its size. */
+/* From now on freed memory is kept for the next allocation, whatever its size. Does nothing with
+ * the tuning `keep-heap` off. */
 void cn_heap_keep(void);
 
 /* Gives free memory back to the system if there is much of it. Takes time in proportion to what

@@ -12,9 +12,11 @@
 #include "config/model/batching.h"
 #include "config/model/model_state.h"
 #include "core/memory/mem.h"
+#include "core/tuning/tuning.h"
 #include "handlers/tensor_state.h"
 #include "worker/process/config_json.h"
 #include "worker/process/fork.h"
+#include "worker/process/heap.h"
 #include "worker/worker_priv.h"
 
 #define CHECK_EVERY_MS 60000 /* any value will do: the socket wakes it */
@@ -155,7 +157,8 @@ states_open(struct cn_worker *worker, struct cn_error *err)
     return 0;
 }
 
-/* Waits for LOAD. Returns 0, with `eof` when the server is gone, or an error. */
+/* Waits for LOAD, and sets what it says about the process as a whole. Returns 0, with `eof` when
+ * the server is gone, or an error. */
 static int
 load_read(struct cn_worker *worker, struct cn_error *err)
 {
@@ -174,6 +177,8 @@ load_read(struct cn_worker *worker, struct cn_error *err)
         return cn_fail(err, CN_E_PROTOCOL, "frame of type %d before LOAD", frame.type);
     if ((rc = cn_frame_get_load(&frame, &worker->load_arena, &worker->load, err)) != 0)
         return rc;
+    cn_tuning_set(worker->load.tuning);
+    cn_heap_keep();
     if (worker->load.batch_size < 1 || worker->load.batch_size > 65536)
         return cn_fail(err, CN_E_PROTOCOL, "LOAD with batch_size %llu, want 1 to 65536",
                        (unsigned long long)worker->load.batch_size);
@@ -227,7 +232,7 @@ cn_worker_start(struct cn_worker *worker, cn_runtime_find_fn find, char *title,
         if (rc != 0 || worker->channel.eof)
             return rc;
     }
-    worker->channel.busy_wait.limit_us = (uint32_t)worker->load.busy_wait_us;
+    cn_busy_wait_limit(&worker->channel.busy_wait, (uint32_t)worker->load.busy_wait_us);
     if (rc == 0 && worker->rt->ops->serve)
         worker->rt->ops->serve(worker->rt);
     if (rc == 0)

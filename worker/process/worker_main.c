@@ -12,7 +12,6 @@
 #include "core/log/log.h"
 #include "handlers/torchscript/torch_runtime.h"
 #include "proto/frame.h"
-#include "worker/process/heap.h"
 #include "worker/worker.h"
 
 /* Descriptor 4 is the server's lock of its state folder: it is only kept open, so that a new server
@@ -89,6 +88,5 @@ main(int argc, char **argv)
         return usage(stderr);
     if (confine() != 0)
         return 1;
-    cn_heap_keep();
     return cn_worker_run(CN_WORKER_FD, find_runtime, argc > 1 ? argv[1] : NULL);
 }
