@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "archiver/archive/archive_path.h"
+#include "archiver/archive/python_handler.h"
 #include "core/memory/mem.h"
 
 /* A manifest with 10,000 files of long names stays below; more is an attack. */
@@ -121,6 +122,18 @@ take_files(const char *name, json_t *files, struct cn_manifest *out, struct cn_e
 }
 
 static int
+check_python(const char *name, const struct cn_manifest *manifest, struct cn_error *err)
+{
+    const char *problem = manifest->python ? cn_python_constraint_problem(manifest->python) : NULL;
+
+    return problem ? cn_fail(err, CN_E_INVALID_MODEL,
+                             "%s: python \"%.200s\" is not a constraint of versions such as "
+                             "\">=3.9,<3.14\": %s",
+                             name, manifest->python, problem)
+                   : 0;
+}
+
+static int
 check_runtime(const char *name, const struct cn_manifest *manifest, struct cn_error *err)
 {
     if (manifest->runtime == NULL)
@@ -130,8 +143,8 @@ check_runtime(const char *name, const struct cn_manifest *manifest, struct cn_er
             return 0;
     }
     return cn_fail(err, CN_E_INVALID_MODEL,
-                   "%s: unknown runtime \"%.64s\"; known are lua, c and torch "
-                   "(and python, python3, LSP, which this server cannot run)",
+                   "%s: unknown runtime \"%.64s\"; known are lua, c, torch, python and python3 "
+                   "(and LSP, TorchServe's runtime for handlers in C++)",
                    name, manifest->runtime);
 }
 
@@ -160,6 +173,10 @@ cn_manifest_parse(const char *name, struct cn_str json, struct cn_manifest *out,
         rc = take_string(name, root, "", "runtime", &out->runtime, false, err);
     if (rc == 0)
         rc = take_string(name, root, "", "archiverVersion", &out->archiver_version, false, err);
+    if (rc == 0)
+        rc = take_string(name, root, "", "python", &out->python, false, err);
+    if (rc == 0)
+        rc = check_python(name, out, err);
     if (rc == 0)
         rc = take_model(name, json_object_get(root, "model"), out, err);
     if (rc == 0)
@@ -197,6 +214,7 @@ cn_manifest_print(const struct cn_manifest *manifest, struct cn_buf *out)
     put_string(model, "configFile", manifest->config_file);
     json_object_set_new(root, "model", model);
     put_string(root, "archiverVersion", manifest->archiver_version);
+    put_string(root, "python", manifest->python);
     if (manifest->n_files > 0) {
         files = json_object();
         for (uint32_t i = 0; i < manifest->n_files; i++) {
@@ -223,6 +241,7 @@ cn_manifest_fini(struct cn_manifest *manifest)
         cn_free(manifest->files[i].sha256);
     }
     cn_free(manifest->files);
+    cn_free(manifest->python);
     cn_free(manifest->created_on);
     cn_free(manifest->runtime);
     cn_free(manifest->archiver_version);

@@ -1,7 +1,8 @@
 /* archiver/archive/manifest.h - MAR-INF/MANIFEST.json of a model archive.
  *
- * TorchServe's keys (createdOn, runtime, model{...}, archiverVersion), plus
- * ours: "files": {"handler.lua": "sha256:<64 hex>", ...}, verified at load. Any thread.
+ * It has TorchServe's keys (createdOn, runtime, model{...}, archiverVersion) and two of ours:
+ * "python": ">=3.9,<3.14", and "files": {"handler.lua": "sha256:<64 hex>", ...}, which are verified
+ * at load. Any thread.
  */
 #ifndef CN_ARCHIVER_ARCHIVE_MANIFEST_H
 #define CN_ARCHIVER_ARCHIVE_MANIFEST_H
@@ -19,6 +20,7 @@ struct cn_manifest_file {
 /* Strings are the manifest's own; NULL where the archive has no such key. */
 struct cn_manifest {
     char *created_on, *runtime, *archiver_version;
+    char *python; /* which versions of Python the handler needs: ">=3.9,<3.14" */
     char *model_name, *model_version, *handler, *serialized_file, *model_file, *requirements_file,
         *config_file;
     struct cn_manifest_file *files;

@@ -12,6 +12,7 @@
 
 #include "archiver/archive/archive_path.h"
 #include "archiver/archive/digest.h"
+#include "archiver/archive/python_handler.h"
 #include "core/memory/mem.h"
 
 #define MANIFEST_MAX (16u << 20)
@@ -81,18 +82,32 @@ is_file(const char *dir, const char *relative)
     return yes;
 }
 
-/* Files that the manifest names must be there. Python handlers may be built in, and this server
- * doesn't run them anyway. */
+/* The handler's file, or NULL if the archive needs none. `path` is room for its name. */
+static const char *
+handler_file(const struct cn_manifest *manifest, char path[CN_ARCHIVE_PATH_MAX])
+{
+    const char *runtime = cn_manifest_runtime(manifest);
+
+    if (manifest->handler == NULL)
+        return NULL;
+    if (strcmp(runtime, "lua") == 0 || strcmp(runtime, "c") == 0)
+        return manifest->handler;
+    if (strncmp(runtime, "python", 6) != 0 || cn_python_handler_is_built_in(manifest->handler))
+        return NULL;
+    return cn_python_handler_file(manifest->handler, path, CN_ARCHIVE_PATH_MAX) ? path
+                                                                                : manifest->handler;
+}
+
+/* Files that the manifest names must be there. */
 static int
 check_named(const char *name, const char *dir, const struct cn_manifest *manifest,
             struct cn_error *err)
 {
-    const char *runtime = cn_manifest_runtime(manifest);
-    bool ours = strcmp(runtime, "lua") == 0 || strcmp(runtime, "c") == 0;
-    bool torch = strcmp(runtime, "torch") == 0;
+    char path[CN_ARCHIVE_PATH_MAX];
+    bool torch = strcmp(cn_manifest_runtime(manifest), "torch") == 0;
     const struct {
         const char *key, *file;
-    } named[] = {{"model.handler", ours ? manifest->handler : NULL},
+    } named[] = {{"model.handler", handler_file(manifest, path)},
                  {"model.serializedFile", manifest->serialized_file},
                  {"model.modelFile", manifest->model_file},
                  {"model.configFile", manifest->config_file}};

@@ -15,6 +15,7 @@
 #include "archiver/archive/archive_path.h"
 #include "archiver/archive/digest.h"
 #include "archiver/archive/manifest.h"
+#include "archiver/archive/python_handler.h"
 #include "archiver/pack/pack_files.h"
 #include "archiver/pack/pack_write.h"
 #include "core/memory/mem.h"
@@ -91,6 +92,24 @@ runtime_of(const struct cn_pack_spec *spec)
 }
 
 static int
+check_python(const struct cn_pack_spec *spec, struct cn_error *err)
+{
+    const char *problem = spec->python ? cn_python_constraint_problem(spec->python) : NULL;
+
+    if (problem)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "--python: \"%.200s\" is not a constraint of versions such as "
+                       "\">=3.9,<3.14\": %s",
+                       spec->python, problem);
+    if (spec->python && strncmp(runtime_of(spec), "python", 6) != 0)
+        return cn_fail(err, CN_E_BAD_REQUEST,
+                       "--python: the handler runs in the runtime %s and needs no Python; leave "
+                       "the flag out",
+                       runtime_of(spec));
+    return 0;
+}
+
+static int
 created_on(char out[32], struct cn_error *err)
 {
     const char *epoch = getenv("SOURCE_DATE_EPOCH");
@@ -139,6 +158,7 @@ make_manifest(const struct cn_pack_spec *spec, const struct cn_pack_files *files
     manifest.handler = base_copy(spec->handler);
     manifest.serialized_file = base_copy(spec->serialized_file);
     manifest.model_file = base_copy(spec->model_file);
+    manifest.python = spec->python ? cn_strdup(spec->python) : NULL;
     manifest.requirements_file = base_copy(spec->requirements_file);
     manifest.config_file = base_copy(spec->config_file);
     if (files->n_items > 0)
@@ -280,7 +300,7 @@ cn_pack(const struct cn_pack_spec *given, cn_config_warn_fn warn, void *ctx,
     memset(result, 0, sizeof(*result));
     spec.runtime = runtime_of(given);
     if ((rc = check_name(spec.model_name, err)) != 0 ||
-        (rc = check_version(spec.version, err)) != 0 ||
+        (rc = check_version(spec.version, err)) != 0 || (rc = check_python(&spec, err)) != 0 ||
         (rc = check_yaml(&spec, warn, ctx, err)) != 0 ||
         (rc = prepare_export_path(spec.export_path ? spec.export_path : ".", warn, ctx, err)) !=
             0 ||

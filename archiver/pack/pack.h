@@ -25,6 +25,7 @@ struct cn_pack_spec {
     const char *model_name, *version; /* required */
     const char *handler;              /* required, but for TorchScript */
     const char *serialized_file, *model_file, *extra_files, *requirements_file, *config_file;
+    const char *python;      /* versions of Python, ">=3.9,<3.14"; NULL: any */
     const char *runtime;     /* NULL: by the handler's suffix */
     const char *export_path; /* NULL: the working folder */
     const char *file_name;   /* without its suffix; NULL: the model's name */

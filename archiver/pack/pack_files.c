@@ -12,6 +12,7 @@
 
 #include "archiver/archive/archive_path.h"
 #include "archiver/archive/digest.h"
+#include "archiver/archive/python_handler.h"
 #include "core/memory/mem.h"
 
 struct collector {
@@ -22,20 +23,13 @@ struct collector {
     bool listing; /* of a model's folder: MAR-INF is passed over, nothing else is */
 };
 
-/* Handlers that TorchServe's worker brings along: nothing to copy. */
-static const char *const python_handlers[] = {
-    "base_handler",    "text_classifier",       "image_classifier", "object_detector",
-    "image_segmenter", "dali_image_classifier", "vllm_handler",     "trt_llm_handler"};
-static const char *const lsp_handlers[] = {"BaseHandler", "TorchScriptHandler"};
-
+/* Is it a handler that TorchServe's worker brings along, so that there is nothing to copy? */
 static bool
-is_in(const char *word, const char *const *words, size_t n)
+is_built_in(const char *handler, const char *runtime)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(word, words[i]) == 0)
-            return true;
-    }
-    return false;
+    if (strcmp(runtime, "LSP") == 0)
+        return strcmp(handler, "BaseHandler") == 0 || strcmp(handler, "TorchScriptHandler") == 0;
+    return strncmp(runtime, "python", 6) == 0 && cn_python_handler_is_built_in(handler);
 }
 
 void
@@ -197,26 +191,19 @@ add_extras(struct collector *c, const char *list)
 static int
 add_handler(struct collector *c, const struct cn_pack_spec *spec, const char *runtime)
 {
-    size_t len = spec->handler ? strlen(spec->handler) : 0;
-    const char *colon = spec->handler ? strrchr(spec->handler, ':') : NULL;
-    bool python = strncmp(runtime, "python", 6) == 0, lsp = strcmp(runtime, "LSP") == 0;
+    const char *handler = spec->handler;
+    size_t cap = handler ? strlen(handler) + sizeof(".py") : 0;
     char *path;
     int rc;
 
-    if (spec->handler == NULL)
+    if (handler == NULL || is_built_in(handler, runtime))
         return 0;
-    if ((python && is_in(spec->handler, python_handlers,
-                         sizeof(python_handlers) / sizeof(python_handlers[0]))) ||
-        (lsp && is_in(spec->handler, lsp_handlers, sizeof(lsp_handlers) / sizeof(lsp_handlers[0]))))
-        return 0;
-    if ((python || lsp) && colon != NULL && strchr(colon, '/') == NULL)
-        len = (size_t)(colon - spec->handler);
-    path = cn_alloc(len + 4);
-    memcpy(path, spec->handler, len);
-    if (python && !cn_has_suffix(path, ".py"))
-        strcat(path, ".py");
-    else if (lsp && !cn_has_suffix(path, ".so"))
-        strcat(path, ".so");
+    path = cn_alloc(cap);
+    if (strncmp(runtime, "python", 6) == 0)
+        cn_python_handler_file(handler, path, cap);
+    else
+        snprintf(path, cap, "%s%s", handler,
+                 strcmp(runtime, "LSP") == 0 && !cn_has_suffix(handler, ".so") ? ".so" : "");
     rc = add_named(c, path);
     cn_free(path);
     return rc;

@@ -305,6 +305,30 @@ a_folder_can_be_packed_over_itself(void **state)
     cn_free(dir);
 }
 
+/* The version of Python that a handler needs is in the manifest. */
+static void
+a_python_handler_may_name_its_versions(void **state)
+{
+    struct cn_pack_spec spec = good_spec();
+    struct cn_manifest manifest;
+    char handler[512], *dir;
+
+    (void)state;
+    spec.python = ">=3.9";
+    fails(&spec, CN_E_BAD_REQUEST, "runs in the runtime lua and needs no Python");
+    write_text("h.py", "pass\n");
+    snprintf(handler, sizeof(handler), "%s", in_scratch("h.py"));
+    spec.handler = handler;
+    spec.python = "3.9";
+    fails(&spec, CN_E_BAD_REQUEST, "--python: \"3.9\" is not a constraint of versions");
+    spec.python = ">=3.9,<3.14";
+    packs(&spec, NULL);
+    unpacks("out/m.mar", &manifest, &dir);
+    assert_string_equal(manifest.python, ">=3.9,<3.14");
+    cn_manifest_fini(&manifest);
+    cn_free(dir);
+}
+
 /* Archives for TorchServe can be made here, by its rules for names. */
 static void
 python_handlers_are_packed_as_torchserve_would(void **state)
@@ -367,6 +391,7 @@ main(void)
         SCRATCH_TEST(the_model_yaml_is_checked),
         SCRATCH_TEST(what_exists_is_kept_unless_forced),
         SCRATCH_TEST(a_folder_can_be_packed_over_itself),
+        SCRATCH_TEST(a_python_handler_may_name_its_versions),
         SCRATCH_TEST(python_handlers_are_packed_as_torchserve_would),
         SCRATCH_TEST(a_missing_export_folder_is_made),
     };

@@ -241,12 +241,11 @@ verify_one(const char *path)
                                      (void *)(uintptr_t)path, &err)
               : 0;
     runtime = cn_manifest_runtime(&opened.manifest);
-    if (rc == 0 && strcmp(runtime, "lua") != 0 && strcmp(runtime, "c") != 0 &&
-        strcmp(runtime, "torch") != 0)
+    if (rc == 0 && strcmp(runtime, "LSP") == 0)
         fprintf(stderr,
-                "%s: warning: handler %s needs the runtime %s; continuo runs Lua (.lua) "
-                "and C (.so) handlers, and TorchScript models without one\n",
-                path, opened.manifest.handler, runtime);
+                "%s: warning: handler %s needs the runtime LSP, TorchServe's for handlers in C++; "
+                "continuo runs %s.so if it is written in C with continuo's header\n",
+                path, opened.manifest.handler, opened.manifest.handler);
     if (rc == 0)
         printf("%s: good (%s %s, %s)\n", path, or_none(opened.manifest.model_name),
                or_none(opened.manifest.model_version),

@@ -13,6 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any, Optional
 
+from continuo import _python_version
 from continuo.types import Model, Program
 
 MODULE_NAME = "handler"
@@ -25,6 +26,9 @@ class HandlerError(Exception):
 
 def open(model: Model) -> Program:  # noqa: A001 (the worker's name for it)
     """Imports the model's handler, and returns its program, whose load() was not called yet."""
+    problem = _python_version.problem(model.dir)
+    if problem:
+        raise HandlerError(problem)
     file, _, entry = model.file.partition(":")
     offer_torchserve()
     module = import_handler(model, file)

@@ -1,0 +1,29 @@
+"""What the worker refuses before it imports a handler."""
+
+import json
+
+import pytest
+from continuo import _entry, _python_version
+from continuo.types import Model
+
+
+@pytest.mark.parametrize("constraint, version, met", [
+    (">=3.9", (3, 9, 0), True), (">=3.9", (3, 8, 19), False), (">3.9", (3, 9, 0), False),
+    (">3.9", (3, 9, 1), True), ("<3.14", (3, 13, 9), True), ("<3.14", (3, 14, 0), False),
+    ("<=3.11", (3, 11, 0), True), ("<=3.11", (3, 11, 1), False), (">=3.9, <3.12", (3, 12, 0), False),
+    ("==3.11.*", (3, 11, 7), True), ("==3.11", (3, 11, 7), False), ("!=3.11.7", (3, 11, 7), False),
+    ("!=3.11.*", (3, 12, 7), True), ("~=3.9", (3, 13, 0), True), ("~=3.9.2", (3, 10, 0), False),
+    ("~=3.9.2", (3, 9, 5), True)])
+def test_a_constraint_is_met_or_not(constraint, version, met):
+    assert _python_version.accepts(constraint, version) is met
+
+
+def test_an_archive_for_another_python_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "handler.py").write_text("def step(state, req): pass\n")
+    (tmp_path / "MAR-INF").mkdir()
+    manifest = tmp_path / "MAR-INF" / "MANIFEST.json"
+    manifest.write_text(json.dumps({"python": ">=3.9"}))
+    _entry.open(Model(dir=str(tmp_path)))
+    manifest.write_text(json.dumps({"python": "<3.9"}))
+    with pytest.raises(_entry.HandlerError, match="needs Python <3.9, and .* is Python 3.*python of"):
+        _entry.open(Model(dir=str(tmp_path)))
