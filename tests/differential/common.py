@@ -138,6 +138,12 @@ class Process:
         return self.popen.wait()
 
 
+def libraries_of(program, env):
+    """The lines of ldd: the libraries that a program asks for, and where each was found."""
+    return subprocess.run(["ldd", str(program)], env=env, capture_output=True, text=True, timeout=60,
+                          check=False).stdout.splitlines()
+
+
 def wait_for(condition, what, seconds=30):
     end = time.monotonic() + seconds * FACTOR
     while not (found := condition()):

@@ -77,6 +77,10 @@ def start_triton(folder, repository, names):
         command += ["--load-model", name]
     env = {"PATH": f"{home / 'bin'}:/usr/bin:/bin", "LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
            "HOME": str(folder), "LANG": "C.UTF-8"}
+    missing = [line.split()[0] for line in common.libraries_of(folder / "backends" / "python" / runner.name, env)
+               if "not found" in line]
+    if missing:
+        raise common.Unavailable(f"Triton's Python backend needs {', '.join(missing)}: install Debian's libpython{PYTHON}")
     side = Side("triton", f"127.0.0.1:{http}", f"127.0.0.1:{grpc}",
                 common.Process(command, folder / "triton.log", env, folder))
 
