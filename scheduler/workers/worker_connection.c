@@ -1,4 +1,4 @@
-/* scheduler/workers/worker_link.c - frames to and from one worker, on the model queue's loop.
+/* scheduler/workers/worker_connection.c - frames to and from one worker, on the model queue's loop.
  *
  * Reading: read_frames() reads what the socket has, up to READ_TURN_BYTES in a turn, and parse()
  * hands each complete frame to a give_...() function. A large frame is read into memory of exactly
