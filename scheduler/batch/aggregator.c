@@ -28,8 +28,6 @@
 #include "scheduler/batch/slots.h"
 #include "scheduler/queue/model_queue_priv.h"
 
-#define FRAME_BYTES (16u * 1024 * 1024) /* a frame over this is ended, whatever its rows */
-
 static void
 delay_ended(struct cn_timer *timer)
 {
@@ -182,37 +180,6 @@ front(struct cn_list *list)
     return cn_list_empty(list) ? NULL : cn_container_of(list->next, struct cn_job_group, ready);
 }
 
-uint32_t
-cn_aggregator_credit(const struct cn_model_queue *queue, const struct cn_worker_link *link)
-{
-    uint32_t limit = 2 * queue->config.batch_size;
-
-    if (link->retiring || link->alone || !cn_worker_link_usable(link))
-        return 0;
-    if (link->n_live >= queue->config.stream_max || cn_worker_link_rows(link) >= limit)
-        return 0;
-    return limit - cn_worker_link_rows(link);
-}
-
-static void
-begin_frame(struct cn_worker_link *link)
-{
-    if (link->frame_rows > 0)
-        return;
-    link->frame_begun = cn_frame_begin_batch(&link->out);
-    link->frame_borrowed = link->borrowed.bytes;
-}
-
-static void
-end_frame(struct cn_worker_link *link)
-{
-    if (link->frame_rows == 0)
-        return;
-    cn_frame_end_borrowed_batch(&link->out, link->frame_begun, link->frame_rows,
-                                link->borrowed.bytes - link->frame_borrowed);
-    link->frame_rows = 0;
-}
-
 /* Writes the row as the worker must see it at this moment. The job keeps what its client sent; what
  * changes between two sendings is computed here: the generation of the sequence, whether the
  * worker's cached state may be stale, and how much of the deadline is left. */
@@ -241,13 +208,7 @@ put_row(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
         left = job->deadline_ms > now ? job->deadline_ms - now : 1;
         row.deadline_ms = left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
     }
-    begin_frame(link);
-    cn_frame_lend_row(&link->out, &link->borrowed, &job->unsent, &row);
-    link->frame_rows++;
-    if (link->frame_rows >= queue->config.batch_size ||
-        link->out.len - link->frame_begun + link->borrowed.bytes - link->frame_borrowed >=
-            FRAME_BYTES)
-        end_frame(link);
+    cn_worker_link_put_row(link, &row, &job->unsent);
 }
 
 /* Counts the job as in flight, after its row was written into the link's buffer. */
@@ -258,12 +219,7 @@ sent(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job *j
     cn_job_to(job, phase);
     job->worker = link;
     job->sent_ms = cn_loop_now_ms(queue->loop);
-    if (cn_worker_link_quiet(link))
-        link->progress_ms = job->sent_ms;
-    cn_list_push_back(&link->in_flight, &job->link);
-    link->n_in_flight++;
-    link->rows++;
-    link->taken++;
+    cn_worker_link_took(link, job);
     queue->stats.waiting_jobs--;
     queue->stats.in_flight_jobs++;
 }
@@ -307,12 +263,6 @@ send_next(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_j
     send_job(queue, link, group, 0);
 }
 
-bool
-cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link)
-{
-    return cn_worker_link_rows(link) == 0 && cn_aggregator_credit(queue, link) > 0;
-}
-
 void
 cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
                    struct cn_job_group *group, bool joined)
@@ -321,23 +271,11 @@ cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
 }
 
 void
-cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link)
-{
-    const struct cn_row pad = {.flags = CN_ROW_PAD | CN_ROW_JOINED};
-
-    begin_frame(link);
-    cn_frame_put_row(&link->out, &pad);
-    link->frame_rows++;
-    if (link->frame_rows >= queue->config.batch_size)
-        end_frame(link);
-}
-
-void
 cn_aggregator_send_alone(struct cn_model_queue *queue, struct cn_worker_link *link,
                          struct cn_job_group *group)
 {
     send_next(queue, link, group);
-    end_frame(link);
+    cn_worker_link_end_frame(link);
 }
 
 void
@@ -354,11 +292,7 @@ cn_aggregator_send_probe(struct cn_model_queue *queue, struct cn_worker_link *li
                           .flags = CN_ROW_STATEFUL | CN_ROW_MOVE,
                           .sequence_id = job->row.sequence_id,
                           .move = &look};
-    end_frame(link);
-    begin_frame(link);
-    cn_frame_put_row(&link->out, &row);
-    link->frame_rows = 1;
-    end_frame(link);
+    cn_worker_link_put_alone(link, &row);
     sent(queue, link, job, CN_JOB_PROBING);
 }
 
@@ -379,10 +313,10 @@ send_suspects(struct cn_model_queue *queue)
 
         if (cn_list_empty(suspects))
             break;
-        if (cn_worker_link_rows(link) > 0 || cn_aggregator_credit(queue, link) == 0)
+        if (cn_worker_link_rows(link) > 0 || cn_worker_link_credit(link) == 0)
             continue;
         cn_aggregator_send_alone(queue, link, front(suspects));
-        link->alone = true;
+        cn_worker_link_credit_to(link, CN_CREDIT_ALONE);
     }
     return !cn_list_empty(suspects);
 }
@@ -420,7 +354,7 @@ hold_links(struct cn_model_queue *queue)
 
         link->taken = 0;
         link->was_idle = link->n_in_flight == 0;
-        until = cn_aggregator_credit(queue, link) > 0 ? held_until(queue, link) : 0;
+        until = cn_worker_link_credit(link) > 0 ? held_until(queue, link) : 0;
         link->held = until > now;
         if (link->held && until < wake)
             wake = until;
@@ -443,7 +377,7 @@ choose(struct cn_model_queue *queue, bool any_held)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        if (cn_aggregator_credit(queue, link) == 0 || link->held || (any_held && !link->was_idle))
+        if (cn_worker_link_credit(link) == 0 || link->held || (any_held && !link->was_idle))
             continue;
         if (fill && link->taken > 0 && link->taken < queue->config.batch_size)
             return link; /* it waited for a full batch, so let it be full */
@@ -482,7 +416,7 @@ send_ready(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
     struct cn_job_group *group;
 
-    while (!link->held && (group = front(&link->ready)) && cn_aggregator_credit(queue, link) > 0)
+    while (!link->held && (group = front(&link->ready)) && cn_worker_link_credit(link) > 0)
         send_next(queue, link, group);
 }
 
@@ -492,7 +426,6 @@ send_ready(struct cn_model_queue *queue, struct cn_worker_link *link)
 void
 cn_aggregator_dispatch(struct cn_model_queue *queue)
 {
-    uint64_t timeout_ms = queue->config.response_timeout_s * UINT64_C(1000);
     struct cn_list *node;
 
     if (queue->policy.slots) {
@@ -517,9 +450,8 @@ cn_aggregator_dispatch(struct cn_model_queue *queue)
 
         if (cn_list_empty(&queue->aggregator.suspects) && !queue->policy.forms)
             send_ready(queue, link);
-        end_frame(link);
+        cn_worker_link_end_frame(link);
         if (link->n_in_flight > 0)
-            cn_timer_set(cn_loop_wheel(queue->loop), &link->overdue,
-                         link->progress_ms + timeout_ms);
+            cn_worker_link_watch_progress(link);
     }
 }

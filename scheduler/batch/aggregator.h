@@ -59,16 +59,9 @@ void cn_aggregator_dispatch(struct cn_model_queue *queue);
 
 /* The functions below are for batch_builder.c, slots.c and pressure.c. */
 
-/* How many rows the link may get now. */
-uint32_t cn_aggregator_credit(const struct cn_model_queue *queue,
-                              const struct cn_worker_link *link);
-/* Is the link free for a whole batch? */
-bool cn_aggregator_is_free(const struct cn_model_queue *queue, const struct cn_worker_link *link);
-/* Sends the group's next job; `joined`: another row follows in the same batch. send_pad sends a row
- * of padding, which no client sent and which has no answer. */
+/* Sends the group's next job; `joined`: another row follows in the same batch. */
 void cn_aggregator_send(struct cn_model_queue *queue, struct cn_worker_link *link,
                         struct cn_job_group *group, bool joined);
-void cn_aggregator_send_pad(struct cn_model_queue *queue, struct cn_worker_link *link);
 
 /* Sends the group's next job in a frame of its own. send_probe sends only the question whether its
  * sequence lives. The question needs no slot, and the job counts as sent. */

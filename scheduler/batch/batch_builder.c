@@ -51,7 +51,7 @@ send_slots(struct cn_model_queue *queue, struct cn_worker_link *link)
         if (job && cn_policy_fits(io, &first->row, &job->row))
             cn_aggregator_send(queue, link, &link->slots[slot]->group, slot + 1 < end);
         else
-            cn_aggregator_send_pad(queue, link);
+            cn_worker_link_put_pad(link);
     }
 }
 
@@ -166,7 +166,7 @@ cn_batch_builder_dispatch(struct cn_model_queue *queue)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        if (!cn_aggregator_is_free(queue, link))
+        if (!cn_worker_link_is_free(link))
             continue;
         again = queue->policy.fixed_rows ? form_by_slots(queue, link) : form_in_order(queue, link);
         wake = again < wake ? again : wake;

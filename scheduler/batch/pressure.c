@@ -127,7 +127,7 @@ find_room(struct cn_model_queue *queue, const struct cn_worker_link *busy)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        if (link == busy || link->n_ready > 0 || cn_aggregator_credit(queue, link) == 0 ||
+        if (link == busy || link->n_ready > 0 || cn_worker_link_credit(link) == 0 ||
             2 * cn_worker_link_rows(link) > cn_worker_link_rows(busy))
             continue;
         if (!best || cn_worker_link_rows(link) < cn_worker_link_rows(best))
@@ -143,7 +143,7 @@ find_stuck(struct cn_model_queue *queue, struct cn_worker_link *link)
 {
     struct cn_job_group *group;
 
-    if (cn_list_empty(&link->ready) || cn_aggregator_credit(queue, link) > 0)
+    if (cn_list_empty(&link->ready) || cn_worker_link_credit(link) > 0)
         return NULL;
     group = cn_container_of(link->ready.next, struct cn_job_group, ready);
     if (cn_container_of(group, struct cn_sequence, group)->streams > 0 ||

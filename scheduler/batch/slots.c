@@ -60,8 +60,7 @@ cn_slots_send_probes(struct cn_model_queue *queue)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        while ((group = front(&queue->aggregator.unknown)) &&
-               cn_aggregator_credit(queue, link) > 0) {
+        while ((group = front(&queue->aggregator.unknown)) && cn_worker_link_credit(link) > 0) {
             if (group->of_job)
                 cn_aggregator_send_alone(queue, link, group);
             else
@@ -98,7 +97,7 @@ find_slot(struct cn_model_queue *queue, uint64_t *n_free)
     cn_list_for_each(node, &queue->links) {
         struct cn_worker_link *link = cn_container_of(node, struct cn_worker_link, attached);
 
-        if (link->retiring || !cn_worker_link_usable(link) ||
+        if (link->credit_phase == CN_CREDIT_RETIRING || !cn_worker_link_usable(link) ||
             link->live_sequences >= queue->policy.slots)
             continue;
         *n_free += queue->policy.slots - link->live_sequences;

@@ -388,8 +388,7 @@ tell_worker(struct cn_job *job, enum cn_stop_reason reason)
             cn_swap_cancel(job);
         return;
     }
-    cn_frame_put_cancel(&job->worker->out, &(struct cn_cancel){job->row.job_id, reason}, 1);
-    cn_worker_link_flush_later(job->worker);
+    cn_worker_link_put_cancel(job->worker, job->row.job_id, reason);
 }
 
 void

@@ -22,32 +22,6 @@
 #include "scheduler/queue/model_queue_priv.h"
 #include "torchserve/metrics/metric_lines.h"
 
-static struct cn_job *
-find_in(struct cn_list *jobs, uint64_t job_id)
-{
-    struct cn_list *node;
-
-    cn_list_for_each(node, jobs) {
-        struct cn_job *job = cn_container_of(node, struct cn_job, link);
-
-        if (job->row.job_id == job_id)
-            return job;
-    }
-    return NULL;
-}
-
-/* Workers mostly answer in the order of sending, and streams take turns, so the job is usually the
- * first one of its list. */
-static struct cn_job *
-find_job(struct cn_worker_link *link, const struct cn_answer *answer)
-{
-    struct cn_job *job = NULL;
-
-    if (answer->flags & CN_ANSWER_LIVE)
-        job = find_in(&link->live, answer->job_id);
-    return job ? job : find_in(&link->in_flight, answer->job_id);
-}
-
 /* Prefetches the sequence of the job that will probably be answered next. Among many sequences it
  * has left the processor's caches since its step was sent. */
 static void
@@ -97,14 +71,8 @@ on_live(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job
 {
     struct cn_sequence *sequence = job->sequence;
 
-    cn_list_remove(&job->link);
-    cn_list_push_back(&link->live, &job->link);
-    if (!cn_job_streams(job)) {
-        cn_job_to(job, CN_JOB_STREAMING);
-        link->n_live++;
-        link->alone = false;
+    if (cn_worker_link_streams(link, job))
         cn_queue_wake(queue); /* its place among the rows is free for another one */
-    }
     if (!sequence || cn_job_is_detached(job) || !(answer->flags & CN_ANSWER_COMMITTED) ||
         sequence->streams == UINT16_MAX)
         return;
@@ -142,13 +110,7 @@ finish(struct cn_model_queue *queue, struct cn_worker_link *link, struct cn_job 
     bool asked_end = (job->row.flags & CN_ROW_END) && !(job->row.flags & CN_ROW_MOVE);
     bool detached = cn_job_is_detached(job);
 
-    cn_list_remove(&job->link);
-    link->n_in_flight--;
-    if (cn_job_streams(job))
-        link->n_live--;
-    else
-        link->alone = false;
-    link->answers++;
+    cn_worker_link_answered(link, job);
     queue->stats.in_flight_jobs--;
     if (job->forward && cn_swap_on_answer(queue, job, answer))
         return;
@@ -201,11 +163,10 @@ check_answer(const struct cn_job *job, const struct cn_answer *answer, struct cn
     return 0;
 }
 
-int
-cn_queue_on_answer(struct cn_worker_link *link, const struct cn_answer *answer,
-                   struct cn_error *err)
+static int
+on_answer(struct cn_worker_link *link, const struct cn_answer *answer, struct cn_error *err)
 {
-    struct cn_job *job = find_job(link, answer);
+    struct cn_job *job = cn_worker_link_find(link, answer->job_id, answer->flags & CN_ANSWER_LIVE);
     int rc = check_answer(job, answer, err);
 
     if (rc < 0)
@@ -235,10 +196,10 @@ put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
     size_t at = 0;
 
     for (uint32_t i = 0; i < report->n_jobs; i++) {
-        struct cn_job *job = find_in(&link->in_flight, report->job_ids[i]);
+        struct cn_job *job = cn_worker_link_find(link, report->job_ids[i], false);
         struct cn_str id;
 
-        if (!job && !(job = find_in(&link->live, report->job_ids[i])))
+        if (!job && !(job = cn_worker_link_find(link, report->job_ids[i], true)))
             continue;
         id = job->row.request_id;
         if (at + id.len + 2 > CN_TS_REQUEST_IDS_MAX)
@@ -251,9 +212,11 @@ put_request_ids(struct cn_worker_link *link, const struct cn_report *report,
     out[at] = '\0';
 }
 
-void
-cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *stats)
+static void
+on_stats(struct cn_worker_link *link, const struct cn_worker_stats *stats)
 {
+    struct cn_model_queue *queue = link->queue;
+
     /* This comes before the first step of all, so these are the records that an earlier server
      * left. */
     if (queue->stats.jobs == 0 && stats->stored_sequences == 0)
@@ -261,8 +224,8 @@ cn_queue_on_stats(struct cn_model_queue *queue, const struct cn_worker_stats *st
     cn_metrics_add(&queue->metrics, CN_M_WORKER_BUSY, stats->busy_us);
 }
 
-void
-cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
+static void
+on_report(struct cn_worker_link *link, const struct cn_report *report)
 {
     struct cn_metrics *metrics = &link->queue->metrics;
     char request_ids[CN_TS_REQUEST_IDS_MAX];
@@ -277,3 +240,11 @@ cn_queue_on_report(struct cn_worker_link *link, const struct cn_report *report)
     if (report->n_samples > 0)
         cn_ts_samples(link->queue, report, request_ids);
 }
+
+const struct cn_worker_frame_ops cn_queue_frame_ops = {
+    .on_answer = on_answer,
+    .on_closed = cn_queue_on_closed,
+    .on_result = cn_queue_on_result,
+    .on_report = on_report,
+    .on_stats = on_stats,
+};

@@ -281,8 +281,7 @@ give_credit(struct cn_job *job, uint64_t bytes)
     }
     if (!cn_job_streams(job))
         return;
-    cn_frame_put_credit(&job->worker->out, &(struct cn_credit){job->row.job_id, bytes}, 1);
-    cn_worker_link_flush_later(job->worker);
+    cn_worker_link_put_credit(job->worker, job->row.job_id, bytes);
 }
 
 static void send_credit(struct cn_job *job);

@@ -150,6 +150,9 @@ void cn_infer_job_heard(struct cn_worker_link *link, struct cn_job *job,
 void cn_infer_job_done(struct cn_model_queue *queue, struct cn_job *job,
                        const struct cn_answer *answer);
 
+/* answers.c: what the queue does with the frames of its workers. */
+extern const struct cn_worker_frame_ops cn_queue_frame_ops;
+
 /* admission.c */
 /* Is there room for one more sequence? Else CN_E_TOO_MANY_SEQUENCES. */
 int cn_queue_check_slot(const struct cn_model_queue *queue, struct cn_error *err);
@@ -166,6 +169,9 @@ void cn_queue_drop_waiting(struct cn_model_queue *queue);
 void cn_queue_job_waits(struct cn_model_queue *queue, struct cn_job *job);
 
 /* sequence_close.c */
+/* A worker says that it has closed sequences. */
+int cn_queue_on_closed(struct cn_worker_link *link, const struct cn_closed *closed,
+                       struct cn_error *err);
 /* Sends the CLOSE frames that wait, as far as the bound on closes under way allows. */
 void cn_queue_send_closes(struct cn_model_queue *queue);
 /* Answers the orders to delete the sequence: it is deleted, or (code not 0) nobody knows that. */
@@ -179,6 +185,9 @@ struct cn_worker_link *cn_queue_choose_worker(const struct cn_model_queue *queue
                                               const struct cn_sequence *sequence);
 
 /* stored_sequences.c */
+/* A worker answers a query. */
+int cn_queue_on_result(struct cn_worker_link *link, const struct cn_query_result *result,
+                       struct cn_error *err);
 /* Sends a write that waited until no job of the sequence is in flight. False: nothing could be
  * sent. */
 bool cn_queue_begin_write(struct cn_sequence *sequence);

@@ -49,13 +49,11 @@ send_query(struct cn_model_queue *queue, struct cn_worker_link *link,
     query->query_id = ++queue->last_query_id;
     if (query->max_bytes == 0 || query->max_bytes > most)
         query->max_bytes = most;
-    if (cn_worker_link_quiet(link)) /* see overdue() in workers.c */
-        link->progress_ms = cn_loop_now_ms(link->loop);
+    cn_worker_link_begins(link);
     cn_frame_put_query(&link->out, query);
     cn_list_push_back(&link->queries, &order->link);
     link->n_queries++;
-    cn_timer_set(cn_loop_wheel(link->loop), &link->overdue,
-                 link->progress_ms + queue->config.response_timeout_s * UINT64_C(1000));
+    cn_worker_link_watch_progress(link);
     cn_worker_link_flush_later(link);
 }
 

@@ -92,7 +92,7 @@ cn_queue_choose_worker(const struct cn_model_queue *queue, const struct cn_seque
         link = cn_container_of(node, struct cn_worker_link, attached);
         if (!cn_worker_link_usable(link))
             continue;
-        if (!link->retiring)
+        if (link->credit_phase != CN_CREDIT_RETIRING)
             return link;
         retiring = link;
     }
@@ -210,8 +210,7 @@ send_closes(struct cn_worker_link *link)
     while (!cn_list_empty(&link->to_close) && link->n_closing < CLOSES_UNDER_WAY) {
         uint32_t n = 0;
 
-        if (cn_worker_link_quiet(link)) /* see overdue() in workers.c */
-            link->progress_ms = cn_loop_now_ms(link->loop);
+        cn_worker_link_begins(link);
         while (n < CLOSES_A_FRAME && !cn_list_empty(&link->to_close)) {
             struct cn_list *node = cn_list_pop_front(&link->to_close);
             struct cn_sequence *sequence = sequence_at(node);
@@ -222,8 +221,7 @@ send_closes(struct cn_worker_link *link)
         }
         cn_frame_put_close(&link->out, closes, n);
         link->n_closing += n;
-        cn_timer_set(cn_loop_wheel(link->loop), &link->overdue,
-                     link->progress_ms + link->queue->config.response_timeout_s * UINT64_C(1000));
+        cn_worker_link_watch_progress(link);
     }
 }
 

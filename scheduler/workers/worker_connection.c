@@ -1,7 +1,7 @@
-/* scheduler/workers/worker_connection.c - frames to and from one worker, on the model queue's loop.
+/* scheduler/workers/worker_connection.c - the socket to one worker, on the model queue's loop.
  *
  * Reading: read_frames() reads what the socket has, up to READ_TURN_BYTES in a turn, and parse()
- * hands each complete frame to a give_...() function. A large frame is read into memory of exactly
+ * hands each complete frame to worker_frames.c. A large frame is read into memory of exactly
  * its size, so that the holder of its body can take the memory over instead of copying it.
  *
  * Writing: all parts of the scheduler append frames to `out` during a turn, and one flush at its
@@ -10,7 +10,7 @@
  *
  * A link is lost once, for the first reason that lose() gets, and its owner learns of it at the end
  * of the turn. A failed write alone does not lose it: the worker may have answered before it died,
- * so its socket is read to the end first (write_failed).
+ * so its socket is read to the end first (DEAF in worker_link_phases.def).
  *
  * The owner's callbacks may destroy the link. Those that come from the middle of reading are
  * guarded by `depth`: the memory is freed when the last call on the stack returns. All others are
@@ -38,6 +38,13 @@
 #define KEEP_BYTES (1024u * 1024)          /* a buffer that grew larger is freed when it is empty */
 #define LARGE_BYTES READ_BYTES /* frames of this size and more are read into memory of their own */
 
+/* Are its frames still handed out? */
+static bool
+reads(const struct cn_worker_link *link)
+{
+    return link->phase == CN_LINK_OPEN || link->phase == CN_LINK_DEAF;
+}
+
 static void lose(struct cn_worker_link *link, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -47,155 +54,14 @@ lose(struct cn_worker_link *link, const char *fmt, ...)
 {
     va_list args;
 
-    if (link->lost)
+    if (!reads(link))
         return;
-    link->lost = true;
+    cn_worker_link_to(link, CN_LINK_LOST);
     va_start(args, fmt);
     vsnprintf(link->why, sizeof(link->why), fmt, args);
     va_end(args);
     cn_loop_unwatch(link->loop, &link->watch);
     cn_loop_defer(link->loop, &link->turn_end);
-}
-
-static int
-give_answer(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_answer answer;
-    struct cn_arena arena;
-    int rc;
-
-    cn_arena_init(&arena);
-    rc = cn_frame_get_answer(frame, &arena, &answer, err);
-    if (rc == 0 && link->queue)
-        rc = cn_queue_on_answer(link, &answer, err);
-    else if (rc == 0 && !link->used)
-        rc = cn_fail(err, CN_E_PROTOCOL, "ANSWER before any row was sent");
-    cn_arena_fini(&arena);
-    return rc;
-}
-
-static int
-give_closed(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_closed closed;
-    int rc = cn_frame_get_closed(frame, &closed, err);
-
-    return rc == 0 && link->queue ? cn_queue_on_closed(link, &closed, err) : rc;
-}
-
-static int
-give_result(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_query_result result;
-    struct cn_arena arena;
-    int rc;
-
-    cn_arena_init(&arena);
-    rc = cn_frame_get_result(frame, &arena, &result, err);
-    if (rc == 0 && link->queue)
-        rc = cn_queue_on_result(link, &result, err);
-    cn_arena_fini(&arena);
-    return rc;
-}
-
-static int
-give_loaded(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_loaded loaded;
-    int rc = cn_frame_get_loaded(frame, &loaded, err);
-
-    if (rc < 0)
-        return rc;
-    if (link->loaded)
-        return cn_fail(err, CN_E_PROTOCOL, "second LOADED frame");
-    link->loaded = true;
-    link->ops->on_loaded(link->owner, &loaded);
-    return 0;
-}
-
-static int
-give_progress(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_progress progress;
-    int rc = cn_frame_get_progress(frame, &progress, err);
-
-    if (rc == 0 && link->loaded)
-        return cn_fail(err, CN_E_PROTOCOL, "PROGRESS after LOADED");
-    if (rc == 0 && link->ops->on_progress)
-        link->ops->on_progress(link->owner, &progress);
-    return rc;
-}
-
-static int
-give_forked(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_forked forked;
-    int rc = cn_frame_get_forked(frame, &forked, err);
-
-    if (rc < 0)
-        return rc;
-    if (link->n_forks == 0 || !link->ops->on_forked)
-        return cn_fail(err, CN_E_PROTOCOL, "FORKED without a FORK");
-    link->n_forks--;
-    link->ops->on_forked(link->owner, &forked);
-    return 0;
-}
-
-static int
-give_stats(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_worker_stats stats;
-    int rc = cn_frame_get_stats(frame, &stats, err);
-
-    /* A worker that only streams to slow clients may have no answer to give for a long time. */
-    if (rc == 0 && stats.streams > 0)
-        link->progress_ms = cn_loop_now_ms(link->loop);
-    if (rc == 0 && link->queue)
-        cn_queue_on_stats(link->queue, &stats);
-    if (rc == 0 && link->ops->on_stats)
-        link->ops->on_stats(link->owner, &stats);
-    return rc;
-}
-
-static int
-give_report(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    struct cn_report report;
-    struct cn_arena arena;
-    int rc;
-
-    cn_arena_init(&arena);
-    rc = cn_frame_get_report(frame, &arena, &report, err);
-    if (rc == 0 && link->queue)
-        cn_queue_on_report(link, &report);
-    cn_arena_fini(&arena);
-    return rc;
-}
-
-static int
-give_frame(struct cn_worker_link *link, const struct cn_frame *frame, struct cn_error *err)
-{
-    switch (frame->type) {
-    case CN_FRAME_ANSWER:
-        return give_answer(link, frame, err);
-    case CN_FRAME_CLOSED:
-        return give_closed(link, frame, err);
-    case CN_FRAME_RESULT:
-        return give_result(link, frame, err);
-    case CN_FRAME_LOADED:
-        return give_loaded(link, frame, err);
-    case CN_FRAME_STATS:
-        return give_stats(link, frame, err);
-    case CN_FRAME_REPORT:
-        return give_report(link, frame, err);
-    case CN_FRAME_PROGRESS:
-        return give_progress(link, frame, err);
-    case CN_FRAME_FORKED:
-        return give_forked(link, frame, err);
-    default:
-        return cn_fail(err, CN_E_PROTOCOL, "frame of type %d, which only the server sends",
-                       (int)frame->type);
-    }
 }
 
 /* Hands out each complete frame that was read. */
@@ -206,13 +72,13 @@ parse(struct cn_worker_link *link)
     struct cn_frame frame;
     size_t at = 0;
 
-    while (!link->lost && !link->destroyed) {
+    while (reads(link)) {
         long size = cn_frame_next(link->in.data + at, link->in.len - at, link->max_frame_bytes,
                                   &frame, &err);
 
         if (size == 0)
             break;
-        if (size < 0 || give_frame(link, &frame, &err) < 0) {
+        if (size < 0 || cn_worker_link_give_frame(link, &frame, &err) < 0) {
             lose(link, "worker %u broke the protocol: %s", link->index, err.message);
             break;
         }
@@ -222,7 +88,7 @@ parse(struct cn_worker_link *link)
             break;
         }
     }
-    if (!link->destroyed)
+    if (link->phase != CN_LINK_CLOSED)
         cn_buf_consume(&link->in, at);
 }
 
@@ -258,7 +124,7 @@ read_frames(struct cn_worker_link *link, size_t budget)
 {
     size_t got = 0;
 
-    while (got < budget && !link->lost && !link->destroyed) {
+    while (got < budget && reads(link)) {
         size_t room = bytes_wanted(link);
         char *to = cn_buf_reserve(&link->in, room);
         ssize_t n;
@@ -288,7 +154,7 @@ read_frames(struct cn_worker_link *link, size_t budget)
              * further bytes. */
             break;
     }
-    if (!link->destroyed && link->in.len == 0 && link->in.cap > KEEP_BYTES)
+    if (link->phase != CN_LINK_CLOSED && link->in.len == 0 && link->in.cap > KEEP_BYTES)
         cn_buf_fini(&link->in);
 }
 
@@ -297,7 +163,7 @@ watch_for_space(struct cn_worker_link *link, bool wanted)
 {
     struct cn_error err;
 
-    if (link->waits_for_space == wanted || link->lost)
+    if (link->waits_for_space == wanted)
         return;
     link->waits_for_space = wanted;
     if (cn_loop_rewatch(link->loop, &link->watch, EPOLLIN | (wanted ? (uint32_t)EPOLLOUT : 0),
@@ -309,7 +175,7 @@ watch_for_space(struct cn_worker_link *link, bool wanted)
 static void
 write_failed(struct cn_worker_link *link)
 {
-    link->write_failed = true;
+    cn_worker_link_to(link, CN_LINK_DEAF);
     cn_loop_defer(link->loop, &link->turn_end);
 }
 
@@ -318,7 +184,7 @@ cn_worker_link_flush(struct cn_worker_link *link)
 {
     struct cn_buf *out = &link->out;
 
-    if (link->lost || link->write_failed)
+    if (link->phase != CN_LINK_OPEN)
         return;
     if (out->failed) {
         lose(link, "not enough memory for frames to worker %u", link->index);
@@ -361,13 +227,14 @@ cn_worker_link_flush_later(struct cn_worker_link *link)
 bool
 cn_worker_link_usable(const struct cn_worker_link *link)
 {
-    return !link->lost && !link->write_failed && !link->overdue_told;
+    return link->phase == CN_LINK_OPEN && link->credit_phase != CN_CREDIT_OVERDUE;
 }
 
 void
 cn_worker_link_forget_borrowed(struct cn_worker_link *link)
 {
-    link->write_failed = link->write_failed || cn_borrowed_output_pending(&link->borrowed);
+    if (link->phase == CN_LINK_OPEN && cn_borrowed_output_pending(&link->borrowed))
+        cn_worker_link_to(link, CN_LINK_DEAF);
     cn_borrowed_output_fini(&link->borrowed);
 }
 
@@ -384,7 +251,7 @@ free_link(struct cn_worker_link *link)
 static void
 leave(struct cn_worker_link *link)
 {
-    if (--link->depth == 0 && link->destroyed)
+    if (--link->depth == 0 && link->phase == CN_LINK_CLOSED)
         free_link(link);
 }
 
@@ -396,7 +263,7 @@ on_events(struct cn_watch *watch, uint32_t events)
     link->depth++;
     if (events & ~(uint32_t)EPOLLOUT)
         read_frames(link, READ_TURN_BYTES);
-    if ((events & EPOLLOUT) && !link->destroyed)
+    if ((events & EPOLLOUT) && link->phase != CN_LINK_CLOSED)
         cn_worker_link_flush(link);
     leave(link);
 }
@@ -408,13 +275,12 @@ at_turn_end(struct cn_deferred *deferred)
 
     link->depth++;
     cn_worker_link_flush(link);
-    if (link->write_failed && !link->lost) {
+    if (link->phase == CN_LINK_DEAF) {
         read_frames(link, SIZE_MAX);
-        if (!link->destroyed)
-            lose(link, "worker %u no longer reads", link->index);
+        lose(link, "worker %u no longer reads", link->index);
     }
-    if (link->lost && !link->lost_told && !link->destroyed) {
-        link->lost_told = true;
+    if (link->phase == CN_LINK_LOST) {
+        cn_worker_link_to(link, CN_LINK_TOLD);
         link->ops->on_lost(link->owner, link->why);
     }
     leave(link);
@@ -464,13 +330,13 @@ cn_worker_link_destroy(struct cn_worker_link *link)
 {
     if (!link)
         return;
-    cn_assert(link->magic == LINK_MAGIC && !link->destroyed && !link->queue);
+    cn_assert(link->magic == LINK_MAGIC && !link->queue);
     cn_assert_on_loop(link->loop);
+    cn_worker_link_to(link, CN_LINK_CLOSED);
     cn_loop_unwatch(link->loop, &link->watch);
     cn_list_remove(&link->turn_end.link);
     cn_timer_cancel(&link->overdue);
     close(link->fd);
-    link->destroyed = true;
     if (link->depth == 0)
         free_link(link);
 }
@@ -523,10 +389,4 @@ cn_worker_link_send_stop(struct cn_worker_link *link)
 {
     cn_frame_put_stop(&link->out);
     cn_worker_link_flush_later(link);
-}
-
-uint32_t
-cn_worker_link_in_flight(const struct cn_worker_link *link)
-{
-    return link->n_in_flight;
 }

@@ -12,35 +12,11 @@
  * A job that streams is the exception: what its client has cannot be made again, so the answer
  * breaks off with an error. If nothing of it was passed on, it is sent again like any other job.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
 #include "scheduler/queue/model_queue_priv.h"
-
-/* The timer of responseTimeout. Answers do not move the timer, only progress_ms, so the time is
- * compared here, and the timer is set again if it was early. */
-static void
-overdue(struct cn_timer *timer)
-{
-    struct cn_worker_link *link = cn_container_of(timer, struct cn_worker_link, overdue);
-    uint32_t limit_s = link->queue->config.response_timeout_s;
-    uint64_t deadline_ms = link->progress_ms + limit_s * UINT64_C(1000);
-    char why[160];
-
-    if (link->overdue_told || cn_worker_link_quiet(link))
-        return;
-    if (cn_loop_now_ms(link->loop) < deadline_ms) {
-        cn_timer_set(cn_loop_wheel(link->loop), timer, deadline_ms);
-        return;
-    }
-    snprintf(why, sizeof(why),
-             "worker %u did not answer for %u s (responseTimeout), %u rows in flight", link->index,
-             limit_s, link->n_in_flight);
-    link->overdue_told = true;
-    link->ops->on_overdue(link->owner, why);
-}
 
 /* Gives the link a free place in queue->homes, with a new serial; the table grows if it is full. */
 static void
@@ -91,10 +67,13 @@ cn_model_queue_attach(struct cn_model_queue *queue, struct cn_worker_link *link)
     cn_assert_on_loop(queue->loop);
     cn_assert(!link->queue && link->loop == queue->loop);
     link->queue = queue;
-    link->used = true;
-    link->retiring = link->alone = link->overdue_told = false;
+    link->frame_ops = &cn_queue_frame_ops;
     link->on_retired = NULL;
-    cn_timer_init(&link->overdue, overdue);
+    cn_worker_link_serve(
+        link, &(struct cn_worker_terms){.batch_rows = queue->config.batch_size,
+                                        .streams = queue->config.stream_max,
+                                        .response_timeout_ms =
+                                            queue->config.response_timeout_s * UINT64_C(1000)});
     cn_list_push_back(&queue->links, &link->attached);
     take_home(queue, link);
     if (queue->policy.fixed_rows)
@@ -221,6 +200,7 @@ cn_model_queue_detach(struct cn_model_queue *queue, struct cn_worker_link *link,
     rescue_jobs(queue, link, was_overdue, last_words ? last_words : "no message");
     cn_queue_reroute_closes(queue, link);
     cn_queue_fail_queries(queue, link);
+    cn_worker_link_credit_to(link, CN_CREDIT_DETACHED);
     link->queue = NULL;
     link->on_retired = NULL;
     cn_queue_wake(queue);
@@ -233,7 +213,8 @@ cn_model_queue_retire(struct cn_model_queue *queue, struct cn_worker_link *link,
     cn_assert_on_loop(queue->loop);
     cn_assert(link->queue == queue);
     leave_home(queue, link);
-    link->retiring = true;
+    if (link->credit_phase != CN_CREDIT_OVERDUE) /* then its owner ends it anyway */
+        cn_worker_link_credit_to(link, CN_CREDIT_RETIRING);
     link->on_retired = on_retired;
     link->retired_ctx = ctx;
     cn_queue_wake(queue);
