@@ -6,9 +6,9 @@
  * stream.max bounds those. `in_flight` has the rows that it was sent and has not answered, in the
  * order of sending, and `live` has those of them that stream.
  *
- * Frames are written into the link's buffer, which worker_connection.c sends at the end of the turn.
- * A BATCH frame that is begun is ended in the same turn, and nothing else may be written before
- * that.
+ * Frames are written into the link's buffer, which worker_connection.c sends at the end of the
+ * turn. A BATCH frame that is begun is ended in the same turn, and nothing else may be written
+ * before that.
  *
  * A worker that has something to do must show progress within responseTimeout. Answers do not move
  * the timer, only `progress_ms`, so a step costs no work on the timer.

@@ -172,8 +172,8 @@ uint32_t cn_worker_link_credit(const struct cn_worker_link *link);
 /* Is it free for a whole batch? */
 bool cn_worker_link_is_free(const struct cn_worker_link *link);
 
-/* Writes a row into the BATCH frame of this turn, and begins the frame if there is none. Large parts
- * are borrowed; `unsent` counts those that are not sent yet. */
+/* Writes a row into the BATCH frame of this turn, and begins the frame if there is none. Large
+ * parts are borrowed; `unsent` counts those that are not sent yet. */
 void cn_worker_link_put_row(struct cn_worker_link *link, const struct cn_row *row,
                             uint32_t *unsent);
 /* Writes a row of padding, which no client sent and which has no answer. */
@@ -187,8 +187,8 @@ void cn_worker_link_took(struct cn_worker_link *link, struct cn_job *job);
 
 /* The job that it has under this id; NULL: none. `streams`: it may be one that streams. */
 struct cn_job *cn_worker_link_find(struct cn_worker_link *link, uint64_t job_id, bool streams);
-/* A piece of the job's stream came. Returns true if it is the first one: its place among the rows is
- * free then. */
+/* A piece of the job's stream came. Returns true if it is the first one: its place among the rows
+ * is free then. */
 bool cn_worker_link_streams(struct cn_worker_link *link, struct cn_job *job);
 /* The final answer to the job came, so the worker no longer has it. */
 void cn_worker_link_answered(struct cn_worker_link *link, struct cn_job *job);
