@@ -34,8 +34,8 @@ open_lmdb(void **state)
     struct fixture *f = calloc(1, sizeof(*f));
     struct cn_lmdb_options options = {.dir = f->dir, .max_bytes = 1 << 20};
 
-    strcpy(f->dir, "/tmp/continuo-store-XXXXXX");
-    if (!mkdtemp(f->dir) || cn_lmdb_store_open(&options, &f->store, NULL) != 0)
+    test_dir_make(f->dir);
+    if (cn_lmdb_store_open(&options, &f->store, NULL) != 0)
         return -1;
     *state = f;
     return 0;
@@ -48,8 +48,8 @@ open_journal(void **state)
     struct cn_journal_options options = {
         .dir = f->dir, .max_bytes = 1 << 20, .journal_max_bytes = 256 << 10};
 
-    strcpy(f->dir, "/tmp/continuo-store-XXXXXX");
-    if (!mkdtemp(f->dir) || cn_journal_store_open(&options, &f->store, NULL) != 0)
+    test_dir_make(f->dir);
+    if (cn_journal_store_open(&options, &f->store, NULL) != 0)
         return -1;
     *state = f;
     return 0;
@@ -58,19 +58,11 @@ open_journal(void **state)
 static int
 close_any(void **state)
 {
-    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0",     "journal.1",
-                                        "ledger.0", "ledger.1", CN_STORE_DAMAGED};
     struct fixture *f = *state;
-    char path[128];
 
     cn_store_close(f->store);
-    if (f->dir[0]) {
-        for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
-            snprintf(path, sizeof(path), "%s/%s", f->dir, files[i]);
-            unlink(path);
-        }
-        rmdir(f->dir);
-    }
+    if (f->dir[0])
+        test_dir_remove(f->dir);
     free(f);
     return 0;
 }

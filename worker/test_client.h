@@ -32,6 +32,7 @@
 
 #include "config/model/model_config.h"
 #include "core/memory/mem.h"
+#include "core/test_support.h"
 #include "core/tuning/tuning.h"
 #include "handlers/runtime.h"
 #include "proto/frame.h"
@@ -570,9 +571,7 @@ client_setup(void **state)
     struct client *c = calloc(1, sizeof(*c));
 
     memset(&fake, 0, sizeof(fake));
-    strcpy(c->dir, "/tmp/continuo-worker-XXXXXX");
-    if (!mkdtemp(c->dir))
-        return -1;
+    test_dir_make(c->dir);
     cn_buf_init(&c->out, 0);
     cn_buf_init(&c->in, 0);
     cn_arena_init(&c->arena);
@@ -581,27 +580,12 @@ client_setup(void **state)
     return 0;
 }
 
-/* Removes the store. */
-static inline void
-client_empty_dir(struct client *c)
-{
-    static const char *const files[] = {"data.mdb", "lock.mdb", "journal.0",     "journal.1",
-                                        "ledger.0", "ledger.1", CN_STORE_DAMAGED};
-    char path[128];
-
-    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
-        snprintf(path, sizeof(path), "%s/%s", c->dir, files[i]);
-        unlink(path);
-    }
-}
-
 static inline int
 client_teardown(void **state)
 {
     struct client *c = *state;
 
-    client_empty_dir(c);
-    rmdir(c->dir);
+    test_dir_remove(c->dir);
     cn_buf_fini(&c->out);
     cn_buf_fini(&c->in);
     cn_arena_fini(&c->arena);
