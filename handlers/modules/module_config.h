@@ -1,4 +1,4 @@
-/* handlers/torchscript/torch_config.h - what a TorchScript model's YAML says of it, under `torch`
+/* handlers/modules/module_config.h - what a TorchScript model's YAML says of it, under `torch`
  * and in its tensors.
  *
  *  inputs: ...  outputs: ...  state: ...   # config/model/model_io.h, model_state.h
@@ -15,7 +15,7 @@
  *     threads: 1
  *     fusion: false
  *     warmup: 16                  # what -1 in dims is, when the model is tried at load
- *     probe: false                # do not try whether rows depend on each other (torch_probe.h),
+ *     probe: false                # do not try whether rows depend on each other (module_probe.h),
  *     probe: {seed: 1, tolerance: 1e-3, ranges: {tokens: [0, 100]}} # or how to try it
  *     strictBatching: true        # refuse a model whose rows do, instead of running each alone
  *     seed: 42                    # of libtorch's random numbers; default: another one for each
@@ -26,16 +26,16 @@
  *
  * Read once, when a worker loads the model. Worker's thread.
  */
-#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_CONFIG_H
-#define CN_HANDLERS_TORCHSCRIPT_TORCH_CONFIG_H
+#ifndef CN_HANDLERS_MODULES_MODULE_CONFIG_H
+#define CN_HANDLERS_MODULES_MODULE_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "config/model/model_io.h"
 #include "core/errors/error.h"
+#include "handlers/modules/module_plan.h"
 #include "handlers/torchlib/torch_abi.h"
-#include "handlers/torchscript/torch_plan.h"
 
 #define CN_TORCH_VALUES_MAX 256 /* arguments, results, attributes, settings */
 #define CN_TORCH_DEVICES_MAX 64

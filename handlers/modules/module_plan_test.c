@@ -1,5 +1,5 @@
-/* handlers/torchscript/torch_plan_test.c - rows are cut into the batches that cost least. */
-#include "handlers/torchscript/torch_plan.h"
+/* handlers/modules/module_plan_test.c - rows are cut into the batches that cost least. */
+#include "handlers/modules/module_plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

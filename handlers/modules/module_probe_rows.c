@@ -1,12 +1,12 @@
-/* handlers/torchscript/torch_probe_rows.c - the rows of a probe: random inputs, runs, and what came
+/* handlers/modules/module_probe_rows.c - the rows of a probe: random inputs, runs, and what came
  * of them. Worker's thread. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/memory/mem.h"
-#include "handlers/torchscript/torch_probe_priv.h"
-#include "handlers/torchscript/torch_values.h"
+#include "handlers/modules/module_probe_priv.h"
+#include "handlers/modules/module_values.h"
 
 /* --- random rows --- */
 

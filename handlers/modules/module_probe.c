@@ -1,6 +1,6 @@
-/* handlers/torchscript/torch_probe.c - random rows, alone and together (torch_probe.h). Worker's
+/* handlers/modules/module_probe.c - random rows, alone and together (module_probe.h). Worker's
  * thread. */
-#include "handlers/torchscript/torch_probe.h"
+#include "handlers/modules/module_probe.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,8 +9,8 @@
 
 #include "core/log/log.h"
 #include "core/time/clock.h"
-#include "handlers/torchscript/torch_probe_priv.h"
-#include "handlers/torchscript/torch_values.h"
+#include "handlers/modules/module_probe_priv.h"
+#include "handlers/modules/module_values.h"
 
 /* CUDA's convolutions and products may round to 10 bits (TF32) in one size and not in another. */
 #define GPU_TOLERANCE 16

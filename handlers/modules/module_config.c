@@ -1,6 +1,6 @@
-/* handlers/torchscript/torch_config.c - what a TorchScript model's YAML says of it. Worker's
+/* handlers/modules/module_config.c - what a TorchScript model's YAML says of it. Worker's
  * thread. */
-#include "handlers/torchscript/torch_config.h"
+#include "handlers/modules/module_config.h"
 
 #include <inttypes.h>
 #include <stdio.h>

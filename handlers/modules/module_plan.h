@@ -1,12 +1,12 @@
-/* handlers/torchscript/torch_plan.h - into which batches a number of rows is best cut. Worker's
+/* handlers/modules/module_plan.h - into which batches a number of rows is best cut. Worker's
  * thread.
  *
  * A model runs batches of a few fixed sizes, its buckets; what is missing is padded. Larger is not
  * always better: two rows at once may cost more than two single runs. So each bucket's time is
  * measured at load, and every number of rows has the cheapest way to be cut, found once.
  */
-#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PLAN_H
-#define CN_HANDLERS_TORCHSCRIPT_TORCH_PLAN_H
+#ifndef CN_HANDLERS_MODULES_MODULE_PLAN_H
+#define CN_HANDLERS_MODULES_MODULE_PLAN_H
 
 #include <stdint.h>
 

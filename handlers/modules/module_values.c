@@ -1,5 +1,5 @@
-/* handlers/torchscript/torch_values.c - elements of tensors as numbers. Any thread. */
-#include "handlers/torchscript/torch_values.h"
+/* handlers/modules/module_values.c - elements of tensors as numbers. Any thread. */
+#include "handlers/modules/module_values.h"
 
 #include <math.h>
 #include <string.h>

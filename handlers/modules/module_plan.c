@@ -1,6 +1,6 @@
-/* handlers/torchscript/torch_plan.c - into which batches a number of rows is best cut. Worker's
+/* handlers/modules/module_plan.c - into which batches a number of rows is best cut. Worker's
  * thread. */
-#include "handlers/torchscript/torch_plan.h"
+#include "handlers/modules/module_plan.h"
 
 #include <stdbool.h>
 #include <string.h>

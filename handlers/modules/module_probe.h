@@ -1,4 +1,4 @@
-/* handlers/torchscript/torch_probe.h - does a row's answer depend on other rows? Worker's thread.
+/* handlers/modules/module_probe.h - does a row's answer depend on other rows? Worker's thread.
  *
  * The server runs rows of different sequences together and promises that nobody notices. A model
  * can break that: it scales its activations over the whole batch (int8 quantization), reads a
@@ -10,8 +10,8 @@
  * refused. Rows that differ beyond the tolerance in a batch: they are run alone from here on
  * (buckets: [1]), and rt->base.warning says so; with strictBatching the model is refused.
  */
-#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_H
-#define CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_H
+#ifndef CN_HANDLERS_MODULES_MODULE_PROBE_H
+#define CN_HANDLERS_MODULES_MODULE_PROBE_H
 
 #include <stdint.h>
 

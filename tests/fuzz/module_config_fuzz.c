@@ -1,9 +1,9 @@
-/* cn_fuzz: core config handlers/torchscript */
+/* cn_fuzz: core config handlers/modules */
 /* What a TorchScript model's YAML says: whatever is in it, what is taken fits the declarations. */
 #include <string.h>
 
 #include "core/errors/panic.h"
-#include "handlers/torchscript/torch_config.h"
+#include "handlers/modules/module_config.h"
 #include "tests/fuzz/fuzz.h"
 
 static void

@@ -1,11 +1,11 @@
-/* handlers/torchscript/torch_run.c - a batch of requests: their tensors are checked, their rows
+/* handlers/modules/module_run.c - a batch of requests: their tensors are checked, their rows
  * sorted by shape and run, and each request is answered. Worker's thread. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "core/memory/mem.h"
+#include "handlers/modules/module_priv.h"
 #include "handlers/reply.h"
-#include "handlers/torchscript/torchscript_priv.h"
 
 /* --- a request's tensors --- */
 

@@ -1,17 +1,17 @@
-/* handlers/torchscript/torchscript_priv.h - what the files of the torch runtime share. Worker's
+/* handlers/modules/module_priv.h - what the files of the torch runtime share. Worker's
  * thread. */
-#ifndef CN_HANDLERS_TORCHSCRIPT_TORCHSCRIPT_PRIV_H
-#define CN_HANDLERS_TORCHSCRIPT_TORCHSCRIPT_PRIV_H
+#ifndef CN_HANDLERS_MODULES_MODULE_PRIV_H
+#define CN_HANDLERS_MODULES_MODULE_PRIV_H
 
 #include "core/errors/panic.h"
 #include "core/memory/arena.h"
 #include "core/memory/buf.h"
+#include "handlers/modules/module_config.h"
+#include "handlers/modules/module_plan.h"
+#include "handlers/modules/module_probe.h"
+#include "handlers/modules/module_runtime.h"
 #include "handlers/torchlib/torch_abi.h"
 #include "handlers/torchlib/torch_message.h"
-#include "handlers/torchscript/torch_config.h"
-#include "handlers/torchscript/torch_plan.h"
-#include "handlers/torchscript/torch_probe.h"
-#include "handlers/torchscript/torch_runtime.h"
 
 #define TORCH_RUNTIME_MAGIC 0x54525431u
 #define TORCH_STATE_MAGIC 0x54535431u

@@ -1,6 +1,6 @@
-/* handlers/torchscript/torch_values_test.c - numbers in and out of each type, and how far two
+/* handlers/modules/module_values_test.c - numbers in and out of each type, and how far two
  * tensors are apart. */
-#include "handlers/torchscript/torch_values.h"
+#include "handlers/modules/module_values.h"
 
 #include <math.h>
 #include <setjmp.h>

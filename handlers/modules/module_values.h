@@ -1,7 +1,7 @@
-/* handlers/torchscript/torch_values.h - elements of tensors as numbers: what the probe of a model
+/* handlers/modules/module_values.h - elements of tensors as numbers: what the probe of a model
  * and nanPolicy look at. Any thread. */
-#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_VALUES_H
-#define CN_HANDLERS_TORCHSCRIPT_TORCH_VALUES_H
+#ifndef CN_HANDLERS_MODULES_MODULE_VALUES_H
+#define CN_HANDLERS_MODULES_MODULE_VALUES_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* handlers/torchscript/torch_batch.c - rows of one shape become one run of the model: gather, run,
+/* handlers/modules/module_batch.c - rows of one shape become one run of the model: gather, run,
  * check, scatter.
  *
  * What is missing to a full bucket is filled with copies of the first row: zeros could be values
@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "core/memory/mem.h"
+#include "handlers/modules/module_priv.h"
+#include "handlers/modules/module_values.h"
 #include "handlers/torchlib/torch_message.h"
-#include "handlers/torchscript/torch_values.h"
-#include "handlers/torchscript/torchscript_priv.h"
 
 /* One run of so many is timed: to read a thread's CPU clock twice takes 2 us. */
 #define TIMED_EACH 8
@@ -161,7 +161,7 @@ gather(struct torch_runtime *rt, uint32_t argument, struct torch_batch *batch, c
 
 /* --- run --- */
 
-/* One for all rows of the run, which agree on it (torch_run.c). */
+/* One for all rows of the run, which agree on it (module_run.c). */
 static void
 read_number(const struct torch_runtime *rt, const struct torch_row *row,
             const struct cn_torch_attribute *attribute, struct ctt_value *out)

@@ -1,8 +1,8 @@
-/* handlers/torchscript/torch_warmup.c - runs a model with zeros before its first request. Worker's
+/* handlers/modules/module_warmup.c - runs a model with zeros before its first request. Worker's
  * thread.
  *
  * The first calls of TorchScript are slow (it profiles), so they are made here. Each bucket's time
- * is measured for handlers/torchscript/torch_plan.h. What the YAML says wrongly shows here, and so
+ * is measured for handlers/modules/module_plan.h. What the YAML says wrongly shows here, and so
  * when a model is registered.
  */
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "core/log/log.h"
 #include "core/memory/mem.h"
 #include "core/time/clock.h"
-#include "handlers/torchscript/torchscript_priv.h"
+#include "handlers/modules/module_priv.h"
 
 #define WARM_CALLS 3
 /* Of those that are measured the fastest counts. */

@@ -1,9 +1,9 @@
-/* handlers/torchscript/torch_probe_priv.h - what torch_probe.c and torch_probe_rows.c share.
+/* handlers/modules/module_probe_priv.h - what torch_probe.c and torch_probe_rows.c share.
  * Worker's thread. */
-#ifndef CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_PRIV_H
-#define CN_HANDLERS_TORCHSCRIPT_TORCH_PROBE_PRIV_H
+#ifndef CN_HANDLERS_MODULES_MODULE_PROBE_PRIV_H
+#define CN_HANDLERS_MODULES_MODULE_PROBE_PRIV_H
 
-#include "handlers/torchscript/torchscript_priv.h"
+#include "handlers/modules/module_priv.h"
 
 #define PROBE_ROWS_MAX 8
 #define PROBE_ROWS_MIN 3

@@ -1,10 +1,10 @@
-/* handlers/torchscript/torch_state.c - the state tensors of one sequence in memory, and as the
+/* handlers/modules/module_state.c - the state tensors of one sequence in memory, and as the
  * bytes that are stored. Worker's thread. */
 #include <string.h>
 
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
-#include "handlers/torchscript/torchscript_priv.h"
+#include "handlers/modules/module_priv.h"
 
 struct torch_state *
 cn_torch_state_create(const struct torch_runtime *rt)

@@ -1,6 +1,6 @@
-/* handlers/torchscript/torch_runtime_test.c - the runtime around a stand-in for libtorch
+/* handlers/modules/module_runtime_test.c - the runtime around a stand-in for libtorch
  * (testdata/fake_library.c). */
-#include "handlers/torchscript/torch_runtime.h"
+#include "handlers/modules/module_runtime.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static int
 setup(void **state)
 {
     (void)state;
-    test_program_path("torchscript/fake_library.so", library, sizeof(library));
+    test_program_path("modules/fake_library.so", library, sizeof(library));
     cn_log_set_level(CN_LOG_ERROR);
     test_dir_make(dir);
     load = (struct cn_load){.model_name = "m",
@@ -405,7 +405,7 @@ it_tells_of_its_buckets(void **state)
     rt->ops->close(rt);
 }
 
-/* --- the probe of rows (torch_probe.h) --- */
+/* --- the probe of rows (module_probe.h) --- */
 
 static char *
 told_of(struct cn_runtime *rt)

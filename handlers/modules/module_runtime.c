@@ -1,6 +1,6 @@
-/* handlers/torchscript/torch_runtime.c - the runtime "torch": loads a TorchScript model, measures
+/* handlers/modules/module_runtime.c - the runtime "torch": loads a TorchScript model, measures
  * it and tells of it. Its batches are torch_run.c's. Worker's thread. */
-#include "handlers/torchscript/torch_runtime.h"
+#include "handlers/modules/module_runtime.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -11,9 +11,9 @@
 #include "config/model/model_state.h"
 #include "core/errors/panic.h"
 #include "core/memory/mem.h"
+#include "handlers/modules/module_priv.h"
 #include "handlers/torchlib/torch_library.h"
 #include "handlers/torchlib/torch_message.h"
-#include "handlers/torchscript/torchscript_priv.h"
 
 /* --- loading --- */
 
